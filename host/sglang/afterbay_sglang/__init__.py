@@ -1,8 +1,8 @@
-"""The connector between SGLang and Afterbay: an SGLang plugin that does nothing until AFTERBAY_* asks it to.
+"""The connector between SGLang and Afterbay: an SGLang plugin that does nothing unless an AFTERBAY_* variable is set.
 
-Owns which hooks are registered in which process. Must not know how a socket is re-routed (`ingress`), what the
-rendezvous file says (`rendezvous`) or how a page is written (`credit`). SGLang calls `register` before it makes
-any socket; the scheduler's batches then go to Afterbay, and its readers count what they have finished.
+This module decides which hooks are registered in which process. It must not know how a socket is re-routed (`ingress`),
+the content of the rendezvous file (`rendezvous`) or the bytes of a page (`credit`). SGLang calls `register` before it
+makes any socket. The scheduler's batches then go to Afterbay, and SGLang's readers count the frames they have finished.
 """
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _registered = False
 def register() -> None:
     """Entry point `afterbay` of the group `sglang.srt.plugins`. Safe to call more than once.
 
-    Raises SystemExit where what was asked for cannot be done: SGLang logs an ordinary exception of a plugin and
-    goes on without it, which here would be a stream that silently bypasses Afterbay.
+    Raises SystemExit if the settings cannot be met. SGLang only logs other exceptions of a plugin and continues
+    without it, so that the stream would silently bypass Afterbay.
     """
     global _registered
     if _registered:
@@ -58,18 +58,18 @@ def _register_hooks(settings: Settings) -> None:
 
 
 def _concerns_this_process(target: str) -> bool:
-    """Whether the hooked module is at home here.
+    """Return whether this process uses the hooked module.
 
-    Applying a hook imports its module. A child that SGLang spawned has its own module loaded by the time plugins
-    are, so anything else would only cost it seconds and memory (the scheduler's modules in a detokenizer). The
-    first process loads plugins before its modules, and imports all of them anyway.
+    Applying a hook imports its module. A process that SGLang spawned has loaded its own module before its plugins;
+    other modules would only cost it seconds and memory (the scheduler's modules in a detokenizer). The first process
+    loads plugins before its modules, and imports all of them anyway.
     """
     module = ".".join(target.split(".")[:4])  # sglang.srt.managers.NAME
     return module in sys.modules or multiprocessing.parent_process() is None
 
 
 def _must_exist(target: str) -> None:
-    """SGLang only logs a hook that it cannot apply, so look first."""
+    """Refuse to start if the hooked function is missing. SGLang would only log a hook that it cannot apply."""
     try:
         pkgutil.resolve_name(target)
     except Exception as error:
@@ -77,5 +77,5 @@ def _must_exist(target: str) -> None:
 
         raise Refused(
             f"SGLang {sglang_version() or '(version unknown)'} has no usable {target} ({error!r}), which this connector "
-            f"({__version__}) hooks; it knows SGLang 0.5.11 to 0.5.23. Unset AFTERBAY_* to run without Afterbay"
+            f"({__version__}) needs; it supports SGLang 0.5.11 to 0.5.23. Unset AFTERBAY_* to run without Afterbay"
         ) from error

@@ -1,6 +1,7 @@
-"""`python -m afterbay_sglang`: would SGLang call the connector in this environment? One JSON line; exit 1 and why where not.
+"""`python -m afterbay_sglang`: checks whether SGLang would call the connector in this environment.
 
-Owns no rule of its own beyond SGLang's version and filter. Imports neither SGLang nor torch, so it answers at once.
+Prints one JSON line. If the connector would not run, prints the reason too and exits with 1. This module checks SGLang's
+version and plugin filter and the connector's settings. It imports neither SGLang nor torch, so that it answers at once.
 """
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Mapping, Optional
 from . import __version__
 from .settings import Refused, Settings
 
-# The first version whose processes load plugins of the group sglang.srt.plugins.
+# The first version that loads plugins of the group sglang.srt.plugins.
 SGLANG_MIN = (0, 5, 11)
 
 

@@ -1,8 +1,7 @@
-"""Lets the scheduler take aborts from Afterbay, beside the requests of its tokenizer.
+"""Lets the scheduler receive aborts from Afterbay, in addition to the requests of its tokenizer.
 
-Owns the one more `connect` of the socket that the scheduler reads requests from, and what an AbortReq is in the installed
-version. Must not know when a request should end: that comes over the socket. What is said of it goes into the rendezvous
-file next.
+This module connects the scheduler's input socket to Afterbay too, and describes the AbortReq of the installed version for
+the rendezvous file. It must not know when a request should end.
 """
 from __future__ import annotations
 
@@ -10,25 +9,31 @@ import dataclasses
 import logging
 from typing import Any, Dict, Optional, Tuple
 
-from . import rendezvous
 from .settings import Settings, fill
+from .wire import wire_fields
 
 logger = logging.getLogger("afterbay.sglang")
 
+# The result of `connect` without AFTERBAY_ABORT.
+NO_ABORTS = (None, "AFTERBAY_ABORT is not set")
+
 
 def connect(settings: Settings, scheduler: Any, dp_rank: int, dp_size: int) -> Tuple[Optional[str], Optional[str]]:
-    """Where the scheduler takes aborts now, or why it takes none. Only for a rank that sends: it is the one that receives."""
+    """Connect the scheduler's input socket to Afterbay. Return the endpoint, or None and the reason.
+
+    Call it only for a rank that sends output, because the same rank receives requests.
+    """
     if not settings.abort:
-        return rendezvous.NO_ABORTS
+        return NO_ABORTS
     why = None
     if dp_size > 1 and "{dp_rank}" not in settings.abort:
-        why = f"{dp_size} DP ranks share AFTERBAY_ABORT, and an abort would go to any of them: with {{dp_rank}} in it each has its own"
+        why = f"{dp_size} DP ranks share AFTERBAY_ABORT, and an abort could reach any of them: put {{dp_rank}} into it to give each rank its own"
     elif not _is_pull(_input(scheduler)):
-        why = "this SGLang's scheduler has no PULL that it receives requests on (recv_from_tokenizer)"
+        why = "this SGLang's scheduler has no PULL socket for requests (recv_from_tokenizer)"
     elif request() is None:
-        why = "this SGLang's AbortReq is not one that this connector knows"
+        why = "this connector does not know the AbortReq of this SGLang"
     if why:
-        logger.warning("afterbay: the scheduler takes no aborts: %s", why)
+        logger.warning("afterbay: the scheduler receives no aborts: %s", why)
         return None, why
     import zmq
 
@@ -57,17 +62,17 @@ def _is_pull(socket: Any) -> bool:
 
 
 def request() -> Optional[Dict[str, Any]]:
-    """What an AbortReq is here. None where it is not as in every version up to 0.5.23: a rid is enough to make one."""
+    """Describe the AbortReq of this version. None if it differs from all versions up to 0.5.23, in which a rid is enough."""
     from sglang.srt.managers import io_struct
 
     kind = getattr(io_struct, "AbortReq", None)
     if not isinstance(kind, type):
         return None
     is_struct = not dataclasses.is_dataclass(kind)
-    fields = rendezvous.wire_fields(kind, "AbortReq") if is_struct else [field.name for field in dataclasses.fields(kind)]
+    fields = wire_fields(kind, "AbortReq") if is_struct else [field.name for field in dataclasses.fields(kind)]
     try:
         made = kind(rid="r")
-    except Exception:  # a version with another field that must be given
+    except Exception:  # a version with another required field
         return None
     if not fields or "rid" not in fields or made.rid != "r" or getattr(made, "abort_all", False):
         return None

@@ -1,9 +1,9 @@
-"""Loads SGLang's plugins in a process that joins a running engine by a tokenizer of its own and loads none by itself.
+"""Loads SGLang's plugins in a process that joins a running engine with its own tokenizer. Such a process loads no plugins by itself.
 
-`Engine.attach_tokenizer_worker` makes such a tokenizer; Dynamo's `--gateway-workers` is a process for each. SGLang calls `activate`
-while it is imported (entry point group `sglang.srt.platforms`), too early to load plugins: they are loaded when the process asks for
-the class of its tokenizer. Owns the moment; what is hooked then is `register`'s. `workers` puts the entry point on the path of the
-processes that an engine with several tokenizers starts, and of no other.
+`Engine.attach_tokenizer_worker` makes such a tokenizer, and Dynamo's `--gateway-workers` starts a process for each. SGLang calls
+`activate` during its import (entry point group `sglang.srt.platforms`), which is too early to load plugins. This module loads them when
+the process asks for the class of its tokenizer; `register` then decides about hooks. `workers` puts the entry point on the path of
+exactly those processes that an engine with several tokenizers starts.
 """
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _FUNCTION = "get_tokenizer_worker_class"
 
 
 def activate() -> None:
-    """None: this is no hardware platform, and SGLang goes on to look for one."""
+    """Install the finder. Returns None: this is no hardware platform, and SGLang continues its search for one."""
     if _MODULE not in sys.modules and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module, once, as the other finders do; after it was executed its function is ours."""
+    """Finds one module once, through the other finders, and wraps its function after the module has run."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != _MODULE:

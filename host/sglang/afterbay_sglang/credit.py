@@ -1,18 +1,18 @@
-"""The credit page: a reader's count of the frames it has finished, in 64 bytes that Afterbay reads.
+"""The credit page: 64 bytes in which a reader counts the frames that it has finished.
 
-Owns the page's bytes and its lock. Must not know SGLang. `readers` says what a finished frame is; the count is read
-next by Afterbay's sender, which lets only so many frames be ahead of it and sends what was not counted again.
+This module writes the page's bytes and holds its lock. It must not know SGLang. `readers` decides when a frame is finished.
+Afterbay's sender reads the count: it limits the frames in flight and sends uncounted frames again after a reader's end.
 
 Little endian:
      0  8  magic "ABCREDIT", written last when a page is new
      8  4  u32 version, 1
     12  4  u32 pid of the reader
-    16  8  u64 generation: 1 for the first reader process of this file, +1 for each that opens it again
+    16  8  u64 generation: 1 for the first reader process of this file, +1 for each later one
     24  8  u64 count of frames finished by this generation
-    32  8  u64 last_generation: the generation before, 0 for none
+    32  8  u64 last_generation: the previous generation, 0 for none
     40  8  u64 last_count: its final count
-    48  8  u64 unix nanoseconds of the last change of `count`, 0 when this generation has counted nothing
-    56  8  u64 reader: 0 unknown (what earlier versions wrote), 1 a detokenizer, 2 a tokenizer
+    48  8  u64 unix nanoseconds of the last change of `count`, 0 if this generation has counted nothing
+    56  8  u64 reader: 0 unknown (earlier versions), 1 a detokenizer, 2 a tokenizer
 """
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from typing import List, Optional, Tuple
 MAGIC = b"ABCREDIT"
 VERSION = 1
 PAGE_BYTES = 64
-# Indices of 8-byte words; word 1 is version and pid.
+# Indices of 8-byte words. Word 1 has version and pid.
 _MAGIC, _VERSION_AND_PID, _GENERATION, _COUNT, _LAST_GENERATION, _LAST_COUNT, _CHANGED_UNIX_NS, _READER = range(8)
-# Who reads, by the name of the page.
+# The kind of reader by the name of its page.
 _READERS = {"detokenizer": 1, "tokenizer": 2}
 
 
@@ -37,30 +37,33 @@ class CreditError(Exception):
 
 
 class CreditPage:
-    """One reader's page, locked for as long as this process lives (the lock goes with it, however it ends)."""
+    """One reader's page, locked until this process ends in any way."""
 
     def __init__(self, directory: str, name: str, shared: bool = False, numbers: int = 0):
-        """Opens `directory/name`; `directory/name.PID` where another process has that, or `shared` says that this
-        reader gets only a share of the frames, so that `name` must not look like the count of all of them. With
-        `numbers` the first of `directory/name-0` and on, so many, that no other process has.
+        """Open `directory/name`, or `directory/name.PID` if another process has locked it.
+
+        With `shared` the reader gets only a share of the frames and always opens `directory/name.PID`, so that the plain
+        name never has the count of a share. With `numbers` it opens the first unlocked page of `directory/name-0` to
+        `directory/name-(numbers - 1)`.
         """
         if sys.byteorder != "little":
-            raise CreditError(f"credit page {name}: is little endian, this machine is not")
+            raise CreditError(f"credit page {name}: needs a little-endian machine")
         self.path, self._descriptor = _claim(directory, _candidates(name, shared, numbers))
         try:
             self._map = _map(self._descriptor, self.path)
         except BaseException:
             os.close(self._descriptor)
             raise
-        # Native 8-byte stores at aligned addresses: a reader of the file sees the old value or the new one.
+        # Native 8-byte stores at aligned addresses are atomic: a reader of the file sees the old or the new
+        # value.
         self._words = memoryview(self._map).cast("Q")
         self._begin_generation(_READERS.get(name, 0))
         self._count = 0
-        # A forked child must neither count here nor hold the lock after this process has died.
+        # A forked child must not count here, and must not hold the lock after this process has died.
         os.register_at_fork(after_in_child=self.close)
 
     def finished(self) -> None:
-        """One more frame is finished."""
+        """Count a finished frame."""
         words = self._words
         if words is None:
             return
@@ -69,7 +72,7 @@ class CreditPage:
         words[_CHANGED_UNIX_NS] = time.time_ns()
 
     def close(self) -> None:
-        """Leaves the page as it stands, for the next generation."""
+        """Close the page and leave its content to the next generation."""
         words, self._words = self._words, None
         if words is not None:
             words.release()
@@ -85,8 +88,8 @@ class CreditPage:
             words[_READER] = reader
             words[_MAGIC] = int.from_bytes(MAGIC, "little")
             return
-        # In this order: as long as last_generation == generation, the page is being handed over. A process killed
-        # over that has zeroed the count and already kept it, or has done neither.
+        # The order matters: while last_generation == generation, the page is being handed over. A process
+        # that was killed in between has either saved the count before zeroing it, or has done neither.
         was_handed_over = words[_LAST_GENERATION] == words[_GENERATION]
         words[_LAST_GENERATION] = words[_GENERATION]
         if words[_COUNT] or not was_handed_over:
@@ -126,13 +129,13 @@ def _lock(path: str) -> Optional[int]:
 
 
 def _map(descriptor: int, path: str) -> mmap.mmap:
-    """Maps a page of our version, or a new one: empty, or without its magic yet since its maker died over it."""
+    """Map a page of this version, or make a new one in a file that is empty or has no magic because its maker died."""
     found = os.pread(descriptor, PAGE_BYTES + 1, 0)
     magic = found[: len(MAGIC)]
     if len(found) <= PAGE_BYTES and not magic.strip(b"\0"):
         os.pwrite(descriptor, bytes(PAGE_BYTES), 0)
     elif len(found) != PAGE_BYTES or magic != MAGIC:
-        raise CreditError(f"credit page {path}: is a file of something else")
+        raise CreditError(f"credit page {path}: the file is not a credit page")
     elif int.from_bytes(found[8:12], "little") != VERSION:
         raise CreditError(f"credit page {path}: has version {int.from_bytes(found[8:12], 'little')}, this connector writes {VERSION}")
     return mmap.mmap(descriptor, PAGE_BYTES)

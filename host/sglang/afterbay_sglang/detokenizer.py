@@ -1,7 +1,7 @@
-"""Makes SGLang's detokenizer process load plugins, in the versions where that process loads none by itself (0.5.11 to 0.5.21).
+"""Makes SGLang's detokenizer process load plugins in the versions in which it loads none by itself (0.5.11 to 0.5.21).
 
-Owns how that is done: SGLang starts the process with a function that its caller may choose, and ours loads plugins first. Must not
-know which hooks the plugins register there (`readers`, `text`).
+SGLang starts the process with a function that its caller may choose. This module chooses one that loads plugins first. It must
+not know which hooks the plugins register there (`readers`, `text`).
 """
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import inspect
 from typing import Any, Callable, List, Tuple
 
 _LAUNCH = "sglang.srt.entrypoints.engine.Engine._launch_subprocesses"
-# The parameter of `_LAUNCH`, and an attribute of `Engine`: the function that a detokenizer process runs.
+# The parameter of `_LAUNCH` and attribute of `Engine` that names the function of a detokenizer process.
 _FUNCTION = "run_detokenizer_process_func"
-# Why a detokenizer has no page and its output stays direct, where nothing makes its process load plugins.
+# The reason why a detokenizer has no page and its output stays direct, if its process cannot load plugins.
 NONE = (
-    f"this SGLang's detokenizer process loads no plugins, and Engine has no {_FUNCTION} that could make it; with "
-    "--skip-tokenizer-init the tokenizer reads, and it counts"
+    f"this SGLang's detokenizer process loads no plugins, and Engine has no {_FUNCTION} to change that; with "
+    "--skip-tokenizer-init the tokenizer reads the output, and it counts frames"
 )
 
 
 def loads_plugins() -> bool:
-    """Whether the process loads plugins, by itself or because of us. Every process answers alike."""
-    return _loads_by_itself() or _can_be_told()
+    """Return whether the detokenizer's process loads plugins, by itself or through this module. Equal in every process."""
+    return _loads_by_itself() or _can_be_chosen()
 
 
 def hooks() -> List[Tuple[str, str, Any]]:
-    return [] if _loads_by_itself() or not _can_be_told() else [(_LAUNCH, "AROUND", launch)]
+    return [] if _loads_by_itself() or not _can_be_chosen() else [(_LAUNCH, "AROUND", launch)]
 
 
 def launch(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Around the start of SGLang's processes: the detokenizer's runs our function, which ends in the chosen one."""
+    """Start SGLang's processes so that the detokenizer's process runs `run`, which ends in the chosen function."""
     bound = inspect.signature(original).bind(*args, **kwargs)
     bound.arguments[_FUNCTION] = functools.partial(run, bound.arguments[_FUNCTION])
     return original(*bound.args, **bound.kwargs)
 
 
 def run(chosen: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """In the new process. The modules first: only what a spawned process has loaded is hooked there."""
+    """Load plugins in the new process. The module must be loaded first, because only loaded modules are hooked there."""
     import sglang.srt.managers.detokenizer_manager  # noqa: F401
     from sglang.srt.plugins import load_plugins
 
@@ -49,12 +49,12 @@ def _loads_by_itself() -> bool:
     return _source_has("sglang.srt.managers.detokenizer_manager", b"load_plugins()")
 
 
-def _can_be_told() -> bool:
+def _can_be_chosen() -> bool:
     return _source_has("sglang.srt.entrypoints.engine", b"self._launch_subprocesses(", f"{_FUNCTION}=self.{_FUNCTION}".encode())
 
 
 def _source_has(module: str, *words: bytes) -> bool:
-    """Read, not imported: the scheduler has no use for these modules."""
+    """Search a module's source without importing it, because the scheduler does not use these modules."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):

@@ -1,6 +1,6 @@
-"""What an HTTP worker of SGLang serves under Afterbay: SGLang's own application, in a process that has loaded plugins.
+"""The application of SGLang's HTTP workers under Afterbay: SGLang's own application, in a process that has loaded plugins.
 
-Owns the order: the application first, so that what is hooked is there; it makes its tokenizer later, when it is started.
+The order matters: the application's import loads the hooked modules. It makes its tokenizer later, at its start.
 """
 import pkgutil
 

@@ -1,8 +1,7 @@
 """Re-routes the scheduler's output socket to Afterbay.
 
-Owns the one change to the scheduler: the PUSH that carries batch outputs connects to Afterbay instead of the
-reader. Control messages keep their own socket. Must not know frames. What Afterbay needs to stand in between goes
-into the rendezvous file next.
+This module makes the only change to the scheduler: the PUSH of batch outputs connects to Afterbay instead of the reader.
+Control messages keep their own socket. It must not know frames. It then writes the rendezvous file.
 """
 from __future__ import annotations
 
@@ -25,18 +24,18 @@ def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
 
 
 def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
-    """After the scheduler made its sockets and before it sends: point its output at Afterbay, say so in the file."""
+    """Connect the scheduler's output to Afterbay and write the rendezvous file, before the scheduler sends anything."""
     sender = _output_sender(scheduler)
     if sender.socket is None:
         return  # a TP, PP or CP rank that sends nothing
     facts = rendezvous.Facts.of(scheduler, port_args)
     ingress = fill(settings.ingress, facts.dp_rank, "AFTERBAY_INGRESS")
     if facts.dp_size > 1 and facts.dp_rank == 0 and "{dp_rank}" not in settings.ingress:
-        logger.warning("afterbay: %d DP ranks share one stream, %s; with {dp_rank} in AFTERBAY_INGRESS each gets its own", facts.dp_size, ingress)
-    sender.socket = instead_of(sender.socket, ingress)
-    logger.info("afterbay: output goes to %s, whose reader is %s", ingress, facts.down)
+        logger.warning("afterbay: %d DP ranks share one stream, %s; put {dp_rank} into AFTERBAY_INGRESS to give each rank its own", facts.dp_size, ingress)
+    sender.socket = replace_socket(sender.socket, ingress)
+    logger.info("afterbay: the output goes to %s, and its reader is %s", ingress, facts.down)
     if facts.down_kind == "detokenizer" and not detokenizer.loads_plugins():
-        logger.warning("afterbay: nothing is counted, so no rows are joined: %s", detokenizer.NONE)
+        logger.warning("afterbay: the reader counts no frames, so Afterbay joins no rows: %s", detokenizer.NONE)
     aborts = abort.connect(settings, scheduler, facts.dp_rank, facts.dp_size)
     if settings.rendezvous:
         path = fill(settings.rendezvous, facts.dp_rank, "AFTERBAY_RENDEZVOUS")
@@ -44,7 +43,7 @@ def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
 
 
 def _output_sender(scheduler: Any) -> Any:
-    """The SenderWrapper of batch outputs: in `ipc_channels` from SGLang 0.5.13 on, on the scheduler itself before."""
+    """Return the SenderWrapper of batch outputs: in `ipc_channels` since SGLang 0.5.13, on the scheduler before."""
     holder = getattr(scheduler, "ipc_channels", scheduler)
     sender = getattr(holder, "send_to_detokenizer", None)
     if not hasattr(sender, "socket"):
@@ -52,10 +51,10 @@ def _output_sender(scheduler: Any) -> Any:
     return sender
 
 
-def instead_of(old: Any, endpoint: str) -> Any:
-    """A PUSH with the options of SGLang's own (no high-water mark: while Afterbay is away, frames wait in it).
+def replace_socket(old: Any, endpoint: str) -> Any:
+    """Replace a PUSH by one with the same options (no high-water mark: while Afterbay is away, frames wait in it).
 
-    A socket of its own and not a second `connect`: what the old one was connected to must get nothing.
+    A second `connect` on the old socket would not do: the old peer must get nothing.
     """
     import zmq
 

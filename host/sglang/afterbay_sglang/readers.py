@@ -1,12 +1,12 @@
 """Counts the frames that SGLang's readers have finished.
 
-Owns what "finished" means for each reader. Must not know the page's bytes. Nothing of SGLang's own work changes:
-each hook calls the original, and a page that cannot be opened leaves the reader uncounted, with a line in the log.
+This module decides when a reader has finished a frame. It must not know the page's bytes. It does not change SGLang's own work:
+each hook calls the original, and without a page the reader counts nothing and the log has the reason.
 
-| reader                | process            | finished when                                                      |
-| TokenizerManager      | the engine's, and each HTTP worker's | `_handle_batch_output` has returned or raised     |
-| MultiTokenizerRouter  | the engine's       | the frame's rows are handed to the workers' sockets                |
-| DetokenizerManager    | its own            | it asks for its next frame (its output was sent), or the handler raised |
+| reader               | process                            | finished when                                                    |
+| TokenizerManager     | the engine's, each HTTP worker's   | `_handle_batch_output` has returned or raised                    |
+| MultiTokenizerRouter | the engine's                       | the frame's rows are on the workers' sockets                     |
+| DetokenizerManager   | its own                            | it asks for the next frame (its output is sent), or handling raised |
 """
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ from typing import Any, Callable, List, Optional, Tuple
 
 from . import rendezvous, workers
 from .credit import CreditError, CreditPage
-from .rendezvous import BATCH_OUTPUTS
 from .settings import Refused, Settings
+from .wire import BATCH_OUTPUTS
 
 logger = logging.getLogger("afterbay.sglang")
 
 _TOKENIZER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
 _TOKENIZER_ROUTER = "sglang.srt.managers.multi_tokenizer_mixin.MultiTokenizerRouter"
 _DETOKENIZER = "sglang.srt.managers.detokenizer_manager.DetokenizerManager"
-# The page, kept on the reader itself: it lives as long.
+# The attribute of a reader that holds its page, so that both live equally long.
 _PAGE = "_afterbay_credit_page"
 
 
 def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
     directory = settings.credit
 
-    # A page is opened before the constructor binds the reader's socket: whoever gets a connection finds the new generation.
+    # The page opens before the constructor binds the reader's socket. A connected sender therefore finds the
+    # new generation.
     def before_detokenizer(reader: Any, server_args: Any, *_args: Any, **_kwargs: Any) -> None:
         setattr(reader, _PAGE, _open(directory, "detokenizer", _is_detokenizer_worker(server_args)))
 
     def before_tokenizer(reader: Any, server_args: Any, port_args: Any, *_args: Any, **_kwargs: Any) -> None:
-        page = _settle(settings, server_args, port_args) if _is_tokenizer_worker(reader) else None
+        page = _take_number(settings, server_args, port_args) if _is_tokenizer_worker(reader) else None
         setattr(reader, _PAGE, page or _open(directory, "tokenizer", _is_tokenizer_worker(reader)))
 
     def before_router(reader: Any, server_args: Any, *_args: Any, **_kwargs: Any) -> None:
-        workers.router_is_here()
+        workers.router_starts()
         setattr(reader, _PAGE, _open(directory, "tokenizer", shared=False))
 
     def after_detokenizer(_result: Any, reader: Any, server_args: Any, *_args: Any, **_kwargs: Any) -> None:
@@ -61,7 +62,7 @@ def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
 
 
 def count_when_handled(original: Callable[..., Any], reader: Any, message: Any, *args: Any, **kwargs: Any) -> Any:
-    """Around a handler of one message, async or not."""
+    """Call a handler of one message, async or not, and count the message if it is a batch."""
     page = getattr(reader, _PAGE, None)
     if page is None or not _is_batch(message):
         return original(reader, message, *args, **kwargs)
@@ -83,7 +84,7 @@ async def _awaited(page: CreditPage, handling: Any) -> Any:
 
 
 def count_in_loop(original: Callable[..., Any], reader: Any, *args: Any, **kwargs: Any) -> Any:
-    """Around a loop that receives, dispatches and sends: a frame is finished when the loop asks for the next one."""
+    """Run a loop that receives, dispatches and sends. A frame is finished when the loop asks for the next one."""
     page = getattr(reader, _PAGE, None)
     if page is not None:
         loop = _CountedLoop(page, reader.recv_from_scheduler, reader._request_dispatcher)
@@ -93,7 +94,7 @@ def count_in_loop(original: Callable[..., Any], reader: Any, *args: Any, **kwarg
 
 
 class _CountedLoop:
-    """Stands in for the reader's socket, and for its dispatcher."""
+    """Replaces the reader's socket and its dispatcher."""
 
     def __init__(self, page: CreditPage, socket: Any, dispatcher: Callable[[Any], Any]):
         self._page = page
@@ -114,7 +115,8 @@ class _CountedLoop:
         try:
             return self._dispatcher(message)
         except BaseException:
-            # The process ends over this frame: counted, so that it is not sent to the next one as well.
+            # The process ends with this frame. It counts as finished, so that the next reader does not get
+            # it.
             self._finish()
             raise
 
@@ -131,9 +133,9 @@ def _open(directory: str, name: str, shared: bool) -> Optional[CreditPage]:
     try:
         page = CreditPage(directory, name, shared)
     except (CreditError, OSError) as error:
-        logger.error("afterbay: frames finished by this %s are not counted: %s", name, error)
+        logger.error("afterbay: this %s counts no finished frames: %s", name, error)
         return None
-    logger.info("afterbay: frames finished by this %s are counted in %s", name, page.path)
+    logger.info("afterbay: this %s counts finished frames in %s", name, page.path)
     return page
 
 
@@ -141,8 +143,8 @@ def _is_batch(message: Any) -> bool:
     return type(message).__name__ in BATCH_OUTPUTS
 
 
-def _settle(settings: Settings, server_args: Any, port_args: Any) -> Optional[CreditPage]:
-    """Gives one of several tokenizers a place where Afterbay sends to it; none where Afterbay does not."""
+def _take_number(settings: Settings, server_args: Any, port_args: Any) -> Optional[CreditPage]:
+    """Give one of several tokenizers the socket and the page that Afterbay uses. None if Afterbay does not send to it."""
     facts = rendezvous.Facts.of(types.SimpleNamespace(server_args=server_args), port_args)
     if facts.mode == "normal" and rendezvous.text_leg(facts, settings)[0] is None:
         return None
@@ -151,7 +153,7 @@ def _settle(settings: Settings, server_args: Any, port_args: Any) -> Optional[Cr
         if planned:
             _check_attached()
         return None
-    return workers.settle(settings, port_args, planned) if planned else None
+    return workers.take_number(settings, port_args, planned) if planned else None
 
 
 def _check_attached() -> None:
@@ -162,7 +164,10 @@ def _check_attached() -> None:
 
 
 def _describe(page: Optional[CreditPage], server_args: Any) -> None:
-    """Once its tokenizer is loaded: where the tokenizer's files are, for an Afterbay that knows this reader by its page only."""
+    """Write the path of the tokenizer's files beside the page, for an Afterbay without a rendezvous file.
+
+    Call it after the reader has loaded its tokenizer: before that the files may be missing.
+    """
     if page is not None:
         name = getattr(server_args, "tokenizer_path", None) or getattr(server_args, "model_path", None)
         where = rendezvous.tokenizer_path(name, getattr(server_args, "revision", None))
@@ -170,10 +175,10 @@ def _describe(page: Optional[CreditPage], server_args: Any) -> None:
 
 
 def _is_tokenizer_worker(reader: Any) -> bool:
-    """A TokenizerWorker (--tokenizer-worker-num) gets its own requests' rows only."""
+    """Return whether the reader is a TokenizerWorker (--tokenizer-worker-num), which gets only its own requests' rows."""
     return any(kind.__name__ == "TokenizerWorker" for kind in type(reader).__mro__)
 
 
 def _is_detokenizer_worker(server_args: Any) -> bool:
-    """Behind a MultiDetokenizerRouter (--detokenizer-worker-num) each gets its share."""
+    """Return whether the detokenizer is behind a MultiDetokenizerRouter (--detokenizer-worker-num) and gets a share."""
     return getattr(server_args, "detokenizer_worker_num", 1) > 1

@@ -1,7 +1,7 @@
-"""The rendezvous file: what Afterbay has to know of the scheduler it stands behind.
+"""The rendezvous file: the facts about the scheduler that Afterbay needs.
 
-Owns the file's fields (README.md documents each) and where SGLang keeps them, which moved between versions. Must
-not change anything in SGLang. Read next by `afterbay run --rendezvous FILE`.
+This module collects the fields of the file (README.md documents each) from their places in SGLang, which differ between
+versions. It must not change anything in SGLang. `afterbay run --rendezvous FILE` reads the file.
 """
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import detokenizer, workers
+from . import abort, detokenizer, workers
+from .abort import NO_ABORTS
 from .settings import Settings, fill
+from .wire import ipc_format, layout
 
 FORMAT = 1
-# Where aborts are taken, and why nowhere: of a description whose scheduler was not asked.
-NO_ABORTS = (None, "AFTERBAY_ABORT is not set")
-BATCH_OUTPUTS = ("BatchTokenIDOutput", "BatchStrOutput", "BatchEmbeddingOutput")
+
 _SOCKET_NAMES = (
     "tokenizer_ipc_name",
     "detokenizer_ipc_name",
@@ -27,17 +27,17 @@ _SOCKET_NAMES = (
     "metrics_ipc_name",
     "tokenizer_worker_ipc_name",
 )
-_NEVER_SENT = ("BaseReq", "BaseBatchReq")
+
 _NOTHING = object()
 
 
 class Facts:
-    """One scheduler's facts, looked up where this SGLang keeps them: published bags (0.5.21 on), `ps`, or itself."""
+    """The facts of one scheduler, from their places in this SGLang: the published contexts (since 0.5.21), `ps`, or itself."""
 
     def __init__(self, port_args: Any, sources: List[Any]):
         self.port_args = port_args
         self._sources = sources
-        # None outside data parallelism; SGLang itself then says 0 (its load snapshots do).
+        # dp_rank is None without data parallelism. SGLang itself then reports 0 in its load snapshots.
         self.dp_rank = int(self.get("dp_rank") or 0)
         self.dp_size = int(self.get("num_dp_ranks") or self.get("dp_size") or 1)
         skips = bool(self.get("skip_tokenizer_init", False))
@@ -60,7 +60,7 @@ class Facts:
         for source in self._sources:
             try:
                 value = getattr(source, name, _NOTHING)
-            except Exception:  # a bag refuses a name, or a value not yet known, in its own way in each version
+            except Exception:  # a context rejects an unknown name or an unset value, differently in each version
                 continue
             if value is not _NOTHING:
                 return value
@@ -68,7 +68,7 @@ class Facts:
 
 
 def describe(facts: Facts, ingress: str, settings: Settings, aborts: Tuple[Optional[str], Optional[str]] = NO_ABORTS) -> Dict[str, Any]:
-    from . import __version__, abort
+    from . import __version__
 
     credit, credit_none = _credit(facts, settings)
     readers = [{**worker, "credit": worker["credit"] if credit else None} for worker in workers.planned(facts, settings)[0]]
@@ -116,12 +116,13 @@ def describe(facts: Facts, ingress: str, settings: Settings, aborts: Tuple[Optio
 
 
 def describe_text(facts: Facts, settings: Settings) -> Dict[str, Any]:
-    """The detokenizers' leg. Several of them write the same, but for the time."""
+    """Describe the detokenizers' leg. Several detokenizers write equal files, except for the time."""
     content = describe(facts, settings.text_ingress, settings, (None, "this is the text leg"))
     several = content["detokenizer_worker_num"] > 1
     content.update(
         leg="text",
-        # Of SGLang's first process: it starts the detokenizers, and the reader of this leg is in it.
+        # The pid of SGLang's first process, which starts the detokenizers and contains the reader of this
+        # leg.
         pid=os.getppid(),
         down=facts.port_args.tokenizer_ipc_name,
         down_kind="tokenizer",
@@ -136,12 +137,12 @@ def describe_text(facts: Facts, settings: Settings) -> Dict[str, Any]:
 
 
 def text_file(settings: Settings) -> str:
-    """Beside that of the scheduler (the first rank's, where each has its own)."""
+    """Return the path of the text leg's file: beside the scheduler's file, or beside that of the first rank."""
     return fill(settings.rendezvous, 0, "AFTERBAY_RENDEZVOUS") + ".text"
 
 
 def text_leg(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[str]]:
-    """Where the detokenizer's output goes, or why it stays direct. Every process answers alike."""
+    """Return the endpoint of the detokenizer's output, or None and the reason. Equal in every process."""
     if not settings.text_ingress:
         return None, "AFTERBAY_TEXT_INGRESS is not set"
     if facts.mode == "skip_tokenizer_init":
@@ -157,11 +158,11 @@ def text_leg(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[
 
 
 def write(path: str, content: Dict[str, Any]) -> None:
-    """All of it or nothing: whoever waits for the file never reads half of one."""
+    """Write the file atomically, so that no reader sees half of it."""
     path = os.path.abspath(path)
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     temporary = f"{path}.{os.getpid()}.tmp"
-    # It names sockets: other users have no use for it, whatever the umask is.
+    # The file names sockets, which are of no use to other users, whatever the umask is.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
         os.fchmod(descriptor, 0o600)
@@ -171,30 +172,30 @@ def write(path: str, content: Dict[str, Any]) -> None:
 
 
 def tokenizer_path(name: Optional[str], revision: Optional[str] = None) -> Optional[str]:
-    """Where the files of this tokenizer are: of a name on the Hugging Face hub, its directory in the cache; else as given."""
+    """Return the directory of a tokenizer's files: for a name on the Hugging Face hub its directory in the cache, if present."""
     if not name or os.path.exists(name):
         return name and os.path.abspath(name)
     try:
         from huggingface_hub import try_to_load_from_cache
 
         found = try_to_load_from_cache(name, "tokenizer.json", revision=revision)
-    except Exception:  # not installed, or no name of the hub
+    except Exception:  # not installed, or not a name of the hub
         return name
     return os.path.dirname(found) if isinstance(found, str) else name
 
 
 def _credit(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[str]]:
-    """The page whose count is the number of batch frames that `down` has finished, or why there is none."""
+    """Return the page that counts exactly the batch frames that `down` has finished, or None and the reason."""
     if not settings.credit:
         return None, "AFTERBAY_CREDIT is not set"
     if facts.get("node_rank", 0):
         return None, "the reader runs on another node"
     if facts.dp_size > 1 and "{dp_rank}" in settings.ingress:
-        return None, f"{facts.dp_size} DP ranks, each a stream of its own, push to one reader, whose count is of all of them"
+        return None, f"{facts.dp_size} DP ranks, each with its own stream, push to one reader, and its count is that of all ranks"
     if facts.down_kind == "detokenizer":
         detokenizers = facts.get("detokenizer_worker_num", 1)
         if detokenizers > 1:
-            return None, f"{detokenizers} detokenizers stand behind a router, which loads no plugins; each counts its own share"
+            return None, f"{detokenizers} detokenizers are behind a router, which loads no plugins; each counts only its share"
         if not detokenizer.loads_plugins():
             return None, detokenizer.NONE
     return os.path.join(os.path.abspath(settings.credit), facts.down_kind), None
@@ -205,34 +206,3 @@ def sglang_version() -> Optional[str]:
         return importlib.metadata.version("sglang")
     except importlib.metadata.PackageNotFoundError:
         return getattr(sys.modules.get("sglang"), "__version__", None)
-
-
-def ipc_format() -> str:
-    """How this process encodes: SGLang reads its switch once, when io_struct is imported (0.5.15 on; pickle before)."""
-    from sglang.srt.managers import io_struct
-
-    return "pickle" if getattr(io_struct, "_USE_PICKLE_IPC", True) else "msgpack"
-
-
-def layout() -> Optional[Dict[str, List[str]]]:
-    """Names of a msgpack frame's elements after the tag, in order, and the other tags. None: this SGLang has only pickle."""
-    from sglang.srt.managers import io_struct
-
-    fields = {name: wire_fields(getattr(io_struct, name, None), name) for name in BATCH_OUTPUTS}
-    if not all(fields.values()):
-        return None
-    tags = {_config(kind).tag for kind in vars(io_struct).values() if _config(kind) is not None}
-    other = sorted(tag for tag in tags if isinstance(tag, str) and tag not in BATCH_OUTPUTS + _NEVER_SENT)
-    return {**fields, "other_tags": other}
-
-
-def _config(kind: Any) -> Any:
-    return getattr(kind, "__struct_config__", None) if isinstance(kind, type) else None
-
-
-def wire_fields(kind: Any, tag: str) -> Optional[List[str]]:
-    """A msgspec struct that goes out as [tag, field, …]; anything else has no layout by position."""
-    config = _config(kind)
-    if config is None or not config.array_like or config.tag != tag:
-        return None
-    return list(kind.__struct_encode_fields__)

@@ -1,34 +1,31 @@
-"""What the operator asked for, out of the environment, as checked values.
-
-Owns the variables' names and what is refused. Must not know SGLang's classes. Goes next to `register`.
-"""
+"""The settings, read from the environment and validated. This module must not know SGLang's classes."""
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from typing import Mapping, Optional
 
-# sun_path is 108 bytes on Linux, with the closing zero.
+# sun_path has 108 bytes on Linux, including the final zero.
 IPC_PATH_BYTES_MAX = 107
-# As SGLang's own EnvBool reads them.
+# The values that SGLang's own EnvBool accepts.
 _TRUE = ("true", "1", "yes", "y")
 
 
 class Refused(Exception):
-    """The server must not start like this; the text says why."""
+    """The server must not start with these settings, for the reason in the text."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    ingress: Optional[str]  # Afterbay's PULL, may contain {dp_rank}
-    rendezvous: Optional[str]  # file that the scheduler writes, may contain {dp_rank}
-    credit: Optional[str]  # directory of the readers' pages
-    text_ingress: Optional[str] = None  # Afterbay's PULL for the detokenizers' output
-    abort: Optional[str] = None  # Afterbay's PUSH that the scheduler takes aborts from, may contain {dp_rank}
+    ingress: Optional[str]  # the endpoint of Afterbay's PULL; may contain {dp_rank}
+    rendezvous: Optional[str]  # the file that the scheduler writes; may contain {dp_rank}
+    credit: Optional[str]  # the directory of the readers' pages
+    text_ingress: Optional[str] = None  # the endpoint of Afterbay's PULL for the detokenizers' output
+    abort: Optional[str] = None  # the endpoint of Afterbay's PUSH for aborts; may contain {dp_rank}
 
     @classmethod
     def from_environment(cls, env: Optional[Mapping[str, str]] = None) -> Optional["Settings"]:
-        """None where nothing was asked for. An empty variable counts as unset."""
+        """Return None if no variable is set. An empty variable counts as unset."""
         env = os.environ if env is None else env
         ingress = env.get("AFTERBAY_INGRESS") or None
         rendezvous = env.get("AFTERBAY_RENDEZVOUS") or None
@@ -39,25 +36,25 @@ class Settings:
             return None
         if env.get("SGLANG_RUST_SERVER", "").lower() in _TRUE:
             raise Refused(
-                "SGLANG_RUST_SERVER is on: there the scheduler hands its output to a server inside its own process, no "
-                "socket is left that Afterbay could stand on. Unset SGLANG_RUST_SERVER, or unset AFTERBAY_INGRESS, "
+                "SGLANG_RUST_SERVER is on: the scheduler then gives its output to a server inside its own process, and no "
+                "socket is left for Afterbay. Unset SGLANG_RUST_SERVER, or unset AFTERBAY_INGRESS, "
                 "AFTERBAY_TEXT_INGRESS, AFTERBAY_RENDEZVOUS, AFTERBAY_CREDIT and AFTERBAY_ABORT"
             )
         if rendezvous and not ingress:
-            raise Refused(f'AFTERBAY_RENDEZVOUS "{rendezvous}" needs AFTERBAY_INGRESS, the name that Afterbay listens on')
+            raise Refused(f'AFTERBAY_RENDEZVOUS "{rendezvous}" needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on')
         if text_ingress and not ingress:
-            raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}" needs AFTERBAY_INGRESS, for the output of the scheduler before it')
+            raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}" needs AFTERBAY_INGRESS for the output of the scheduler')
         if abort and not ingress:
-            raise Refused(f'AFTERBAY_ABORT "{abort}" needs AFTERBAY_INGRESS, the name that Afterbay listens on')
+            raise Refused(f'AFTERBAY_ABORT "{abort}" needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on')
         if ingress:
             _check_endpoint("AFTERBAY_INGRESS", fill(ingress, 0, "AFTERBAY_INGRESS"))
         if text_ingress:
-            # One for all ranks, as the detokenizer is.
+            # All ranks share one endpoint, because they share the detokenizer.
             if "{" in text_ingress or "}" in text_ingress:
-                raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}": has no placeholders, all ranks have one detokenizer')
+                raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}": cannot have placeholders, because all ranks share one detokenizer')
             _check_endpoint("AFTERBAY_TEXT_INGRESS", text_ingress)
             if text_ingress in (ingress, fill(ingress, 0)):
-                raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}": is AFTERBAY_INGRESS too, must be another name')
+                raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}": must differ from AFTERBAY_INGRESS')
         if abort:
             _check_endpoint("AFTERBAY_ABORT", fill(abort, 0, "AFTERBAY_ABORT"))
         if rendezvous:
@@ -66,7 +63,7 @@ class Settings:
 
 
 def fill(text: str, dp_rank: int, variable: str = "value") -> str:
-    """Replaces {dp_rank}; any other brace is a mistake that would become part of a name."""
+    """Replace {dp_rank}. Any other brace is a mistake that would become part of a name."""
     filled = text.replace("{dp_rank}", str(dp_rank))
     if "{" in filled or "}" in filled:
         raise Refused(f'{variable} "{text}": the only placeholder is {{dp_rank}}')
@@ -85,4 +82,4 @@ def _check_endpoint(variable: str, endpoint: str) -> None:
         return
     host, _, port = rest.rpartition(":")
     if not host or host == "*" or not port.isdigit() or not 0 < int(port) < 65536:
-        raise Refused(f'{variable} "{endpoint}": must be tcp://HOST:PORT, a name that SGLang can connect to')
+        raise Refused(f'{variable} "{endpoint}": must be tcp://HOST:PORT, an address that SGLang can connect to')

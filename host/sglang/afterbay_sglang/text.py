@@ -1,7 +1,7 @@
 """Re-routes the detokenizer's output socket to Afterbay: the second leg of a request.
 
-Owns the one change to the detokenizer: the PUSH that carries its batches to the TokenizerManager connects to Afterbay
-instead. Must not know frames. What Afterbay needs goes into a second rendezvous file (`rendezvous.text_file`).
+This module makes the only change to the detokenizer: the PUSH of its batches connects to Afterbay instead of the
+TokenizerManager. It must not know frames. It then writes a second rendezvous file (`rendezvous.text_file`).
 """
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import types
 from typing import Any, List, Tuple
 
 from . import rendezvous
-from .ingress import instead_of
+from .ingress import replace_socket
 from .settings import Settings
 
 logger = logging.getLogger("afterbay.sglang")
@@ -26,7 +26,7 @@ def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
 
 
 def reroute(settings: Settings, detokenizer: Any, server_args: Any, port_args: Any) -> None:
-    """After the detokenizer made its sockets and before it sends. Several share one ingress, and write the same file."""
+    """Connect the detokenizer's output to Afterbay before it sends anything. Several share one ingress and write equal files."""
     facts = rendezvous.Facts.of(types.SimpleNamespace(server_args=server_args), port_args)
     _, why = rendezvous.text_leg(facts, settings)
     if why is not None:
@@ -38,14 +38,14 @@ def reroute(settings: Settings, detokenizer: Any, server_args: Any, port_args: A
         socket = getattr(detokenizer, "send_to_tokenizer", None)
         if socket is None:
             raise RuntimeError("afterbay: this SGLang's detokenizer has no send_to_tokenizer; unset AFTERBAY_TEXT_INGRESS to leave its output direct")
-        detokenizer.send_to_tokenizer = instead_of(socket, settings.text_ingress)
-    logger.info("afterbay: the detokenizer's output goes to %s, whose reader is %s", settings.text_ingress, port_args.tokenizer_ipc_name)
+        detokenizer.send_to_tokenizer = replace_socket(socket, settings.text_ingress)
+    logger.info("afterbay: the detokenizer's output goes to %s, and its reader is %s", settings.text_ingress, port_args.tokenizer_ipc_name)
     if settings.rendezvous:
         rendezvous.write(rendezvous.text_file(settings), rendezvous.describe_text(facts, settings))
 
 
 def _send_whole(detokenizer: Any, endpoint: str) -> None:
-    """Before several tokenizers: whole batches, as before one, in place of a row to each tokenizer. Afterbay shares them out."""
+    """Send whole batches, as to a single tokenizer, instead of rows to each tokenizer. Afterbay splits the batches."""
     import zmq
     from sglang.srt.utils.network import get_zmq_socket
 

@@ -1,9 +1,9 @@
-"""The tokenizers of --tokenizer-worker-num, each where Afterbay knows it to be: a socket by name and a page, by number.
+"""The tokenizers of --tokenizer-worker-num. Each has a number, and by it a socket name and a page that Afterbay knows.
 
-Owns the numbers: a worker takes the first whose page no living worker has, so one that is started in the place of another has
-its names. Must not know what the rendezvous file says of them, nor what counts as finished (`readers`). SGLang loads plugins in
-none of the processes that these tokenizers are in. Its HTTP workers are told to serve `http_app`, which does; a process that joins
-the engine by itself (`Engine.attach_tokenizer_worker`, Dynamo's gateways) does so by `attached`.
+A worker takes the first number whose page no live worker has locked, so that a replacement gets the names of its predecessor.
+This module must not know the rendezvous file, nor when a frame is finished (`readers`). SGLang loads no plugins in the processes
+of these tokenizers. HTTP workers load them by serving `http_app`. A process that joins the engine by itself
+(`Engine.attach_tokenizer_worker`, Dynamo's gateways) loads them by `attached`.
 """
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from .settings import IPC_PATH_BYTES_MAX, Refused, Settings, fill
 
 logger = logging.getLogger("afterbay.sglang")
 
-# Afterbay has a sink for each; SGLang's own defaults stay far below.
+# Afterbay has a sink for each worker. SGLang's own defaults are far lower.
 WORKERS_MAX = 32
-# The application that SGLang's HTTP workers import: ours, and the one that it stands for.
+# The variable that names the application of SGLang's HTTP workers, our application, and the one that ours
+# serves.
 _APP = "SGLANG_HTTP_SERVER_APP_PATH"
 _OUR_APP = "afterbay_sglang.http_app:app"
 _SERVED_APP = "AFTERBAY_HTTP_APP"
 _SGLANG_APP = "sglang.srt.entrypoints.http_server:app"
 _PAGE = "tokenizer"
-# A directory that only has the metadata of an entry point, which makes SGLang call `attached` early.
+# A directory with only the metadata of an entry point, which makes SGLang call `attached` early.
 _ATTACHED_PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "attached_path")
 
 _has_router = False
 
 
 def planned(facts: Any, settings: Settings) -> Tuple[List[Dict[str, Any]], Optional[str]]:
-    """Where each of several tokenizers reads and counts, or why that cannot be known. Every process answers alike."""
+    """Return the socket and the page of each of several tokenizers, or an empty list and the reason. Equal in every process."""
     count = facts.get("tokenizer_worker_num", 1)
     if count <= 1:
         return [], None
@@ -40,7 +41,7 @@ def planned(facts: Any, settings: Settings) -> Tuple[List[Dict[str, Any]], Optio
     if not settings.rendezvous or not settings.credit:
         why = "AFTERBAY_RENDEZVOUS and AFTERBAY_CREDIT must both be set"
     elif count > WORKERS_MAX:
-        why = f"Afterbay connects to {WORKERS_MAX} at most"
+        why = f"Afterbay connects to at most {WORKERS_MAX} of them"
     elif facts.get("node_rank", 0):
         why = "they run on another node"
     elif not _app_can_be_named():
@@ -53,61 +54,62 @@ def planned(facts: Any, settings: Settings) -> Tuple[List[Dict[str, Any]], Optio
     return [{"ipc": _ipc(settings, number), "credit": os.path.join(directory, f"{_PAGE}-{number}")} for number in range(count)], None
 
 
-def settle(settings: Settings, port_args: Any, workers: List[Dict[str, Any]]) -> Optional[CreditPage]:
-    """Before a worker binds its socket: a number that is free, and its names. None: a further worker, which Afterbay reaches by
-    way of SGLang's router."""
+def take_number(settings: Settings, port_args: Any, workers: List[Dict[str, Any]]) -> Optional[CreditPage]:
+    """Give a worker a free number and its names, before the worker binds its socket. None if no number is free: Afterbay then
+    reaches the worker through SGLang's router."""
     try:
         page = CreditPage(settings.credit, _PAGE, numbers=len(workers))
     except (CreditError, OSError) as error:
-        logger.warning("afterbay: this tokenizer is reached by way of SGLang's router: %s", error)
+        logger.warning("afterbay: this tokenizer is reached through SGLang's router: %s", error)
         return None
     worker = next(worker for worker in workers if worker["credit"] == os.path.abspath(page.path))
     port_args.tokenizer_ipc_name = worker["ipc"]
-    logger.info("afterbay: this tokenizer reads from %s, and counts in %s", worker["ipc"], page.path)
+    logger.info("afterbay: this tokenizer reads from %s and counts in %s", worker["ipc"], page.path)
     return page
 
 
-def router_is_here() -> None:
-    """SGLang's router is made in this process: whichever process it starts from here on to join the engine loads plugins."""
+def router_starts() -> None:
+    """Make processes that this one starts load plugins. Call it in the process of SGLang's router: they may join the engine."""
     global _has_router
     _has_router = True
     if _ATTACHED_PATH not in sys.path:
-        # For processes that are spawned with this one's path, and for those that only have its environment.
+        # For processes that are spawned with the path of this one, and for those that only inherit its
+        # environment.
         sys.path.append(_ATTACHED_PATH)
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), _ATTACHED_PATH]))
 
 
 def is_engines_own() -> bool:
-    """Whether a tokenizer that is made in this process is the engine's own: it is beside the router. Dynamo's leader never uses
-    it, so it takes no number; its rows go by way of the router."""
+    """Return whether a tokenizer in this process is the engine's own, beside the router. Dynamo's leader never uses it, so it
+    takes no number, and its rows go through the router."""
     return _has_router
 
 
 def check_attached() -> None:
-    """An engine with several tokenizers is used by processes that join it. They must be able to load plugins."""
+    """Refuse to start if the processes that join an engine with several tokenizers cannot load plugins."""
     selected = os.environ.get("SGLANG_PLATFORM")
     if selected:
         raise Refused(
-            f'SGLANG_PLATFORM "{selected}" is set: then a process that joins this engine (Engine.attach_tokenizer_worker, Dynamo\'s '
-            "--gateway-workers) loads no plugins, and its rows would take the slow way through SGLang's router. Use one tokenizer, "
+            f'SGLANG_PLATFORM "{selected}" is set: a process that joins this engine (Engine.attach_tokenizer_worker, Dynamo\'s '
+            "--gateway-workers) then loads no plugins, and its rows take the slow way through SGLang's router. Use one tokenizer, "
             "unset SGLANG_PLATFORM, or unset AFTERBAY_TEXT_INGRESS and AFTERBAY_CREDIT"
         )
 
 
 def load_in_http_workers(settings: Settings) -> None:
-    """From here on an HTTP worker that SGLang starts loads plugins. Nothing else reads the variable."""
+    """Make the HTTP workers that SGLang starts load plugins. Nothing else reads the variable."""
     if settings.ingress and settings.rendezvous and settings.credit and os.environ.get(_APP) != _OUR_APP:
         os.environ[_SERVED_APP] = os.environ.get(_APP) or _SGLANG_APP
         os.environ[_APP] = _OUR_APP
 
 
 def served_app() -> str:
-    """`module:attribute` of the application that a worker serves."""
+    """Return `module:attribute` of the application that a worker serves."""
     return os.environ.get(_SERVED_APP) or _SGLANG_APP
 
 
 def _ipc(settings: Settings, number: int) -> str:
-    """Beside the rendezvous file (the first rank's, where each has its own)."""
+    """Return a worker's endpoint: beside the rendezvous file, or beside that of the first rank."""
     return f"ipc://{os.path.abspath(fill(settings.rendezvous, 0))}.worker-{number}"
 
 

@@ -175,8 +175,8 @@ def test_a_page_whose_maker_died_over_it_is_made_anew(tmp_path, content):
 @pytest.mark.parametrize(
     "content, words",
     [
-        (b"#!/bin/sh\nexit 0\n", "is a file of something else"),
-        (b"ABCREDIT" + b"\x01\0\0\0" + b"x" * 60, "is a file of something else"),
+        (b"#!/bin/sh\nexit 0\n", "the file is not a credit page"),
+        (b"ABCREDIT" + b"\x01\0\0\0" + b"x" * 60, "the file is not a credit page"),
         ((b"ABCREDIT" + struct.pack("<I", 2)).ljust(PAGE_BYTES, b"\0"), "has version 2, this connector writes 1"),
     ],
 )
@@ -190,7 +190,7 @@ def test_a_file_that_is_not_a_page_is_refused_and_left_as_it_is(tmp_path, conten
 def test_a_refused_file_is_not_kept_locked(tmp_path):
     (tmp_path / "tokenizer").write_bytes(b"not a page")
     for _ in range(2):
-        with pytest.raises(CreditError, match="is a file of something else"):
+        with pytest.raises(CreditError, match="the file is not a credit page"):
             CreditPage(str(tmp_path), "tokenizer")
 
 

@@ -204,4 +204,4 @@ def test_a_page_that_cannot_be_opened_is_told_and_the_reader_goes_on(tmp_path, c
     reader = types.SimpleNamespace()
     hook_of(tmp_path, "TokenizerManager.__init__")(reader, types.SimpleNamespace(), "port_args")
     assert getattr(reader, readers._PAGE) is None
-    assert "frames finished by this tokenizer are not counted" in caplog.text and "is a file of something else" in caplog.text
+    assert "this tokenizer counts no finished frames" in caplog.text and "the file is not a credit page" in caplog.text

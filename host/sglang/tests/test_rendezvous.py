@@ -57,8 +57,8 @@ def test_skip_tokenizer_init_names_the_tokenizer():
     "why, credit, ingress, args",
     [
         ("AFTERBAY_CREDIT is not set", None, "ipc:///a", {}),
-        ("2 detokenizers stand behind a router", "/c", "ipc:///a", {"detokenizer_worker_num": 2}),
-        ("2 DP ranks, each a stream of its own", "/c", "ipc:///a-{dp_rank}", {"dp_size": 2}),
+        ("2 detokenizers are behind a router", "/c", "ipc:///a", {"detokenizer_worker_num": 2}),
+        ("2 DP ranks, each with its own stream", "/c", "ipc:///a-{dp_rank}", {"dp_size": 2}),
         ("the reader runs on another node", "/c", "ipc:///a", {"node_rank": 1}),
     ],
 )

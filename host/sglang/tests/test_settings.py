@@ -87,8 +87,8 @@ def test_a_rendezvous_without_an_ingress_is_refused():
     "text, words",
     [
         ("/run/a", "must begin with ipc:// or tcp://"),
-        ("ipc:///run/text-{dp_rank}", "has no placeholders, all ranks have one detokenizer"),
-        ("ipc:///run/a-0", "is AFTERBAY_INGRESS too, must be another name"),
+        ("ipc:///run/text-{dp_rank}", "cannot have placeholders, because all ranks share one detokenizer"),
+        ("ipc:///run/a-0", "must differ from AFTERBAY_INGRESS"),
     ],
 )
 def test_a_name_for_the_text_that_cannot_work_is_refused(text, words):

@@ -67,7 +67,7 @@ def test_one_too_many_is_left_to_sglangs_router(tmp_path, caplog):
     kept = [started(asked) for _ in range(2)]
     ipc, page = started(asked)
     assert ipc == "ipc:///tmp/of-its-own" and page.path == f"{tmp_path}/c/tokenizer.{os.getpid()}"
-    assert "by way of SGLang's router" in caplog.text and len(kept) == 2
+    assert "through SGLang's router" in caplog.text and len(kept) == 2
 
 
 def make_router(asked):
@@ -115,7 +115,7 @@ def test_where_processes_that_join_an_engine_cannot_load_plugins_the_start_is_re
     [
         ("AFTERBAY_RENDEZVOUS and AFTERBAY_CREDIT must both be set", {"credit": None}, {}),
         ("AFTERBAY_RENDEZVOUS and AFTERBAY_CREDIT must both be set", {"rendezvous": None}, {}),
-        ("Afterbay connects to 32 at most", {}, {"tokenizer_worker_num": 33}),
+        ("Afterbay connects to at most 32 of them", {}, {"tokenizer_worker_num": 33}),
         ("they run on another node", {}, {"node_rank": 1}),
         ("r.json.worker-1 is over 107 bytes", {"rendezvous": "/" + "d" * 91 + "/r.json"}, {}),
     ],

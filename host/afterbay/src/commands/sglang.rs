@@ -42,6 +42,7 @@ const CONNECTOR: &[(&str, &str)] = &[
     ("afterbay_sglang/rendezvous.py", include_str!("../../../sglang/afterbay_sglang/rendezvous.py")),
     ("afterbay_sglang/settings.py", include_str!("../../../sglang/afterbay_sglang/settings.py")),
     ("afterbay_sglang/text.py", include_str!("../../../sglang/afterbay_sglang/text.py")),
+    ("afterbay_sglang/wire.py", include_str!("../../../sglang/afterbay_sglang/wire.py")),
     ("afterbay_sglang/workers.py", include_str!("../../../sglang/afterbay_sglang/workers.py")),
     (
         "afterbay_sglang-0.1.0.dist-info/METADATA",

@@ -1,0 +1,41 @@
+"""The encodings of the installed SGLang: pickle or msgpack, and the positions of the fields in a msgpack frame.
+
+This module only reads SGLang's message classes. It must not know sockets or settings.
+"""
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+BATCH_OUTPUTS = ("BatchTokenIDOutput", "BatchStrOutput", "BatchEmbeddingOutput")
+_NEVER_SENT = ("BaseReq", "BaseBatchReq")
+
+
+def ipc_format() -> str:
+    """Return the encoding of this process. SGLang reads its switch once, when io_struct is imported (since 0.5.15; pickle before)."""
+    from sglang.srt.managers import io_struct
+
+    return "pickle" if getattr(io_struct, "_USE_PICKLE_IPC", True) else "msgpack"
+
+
+def layout() -> Optional[Dict[str, List[str]]]:
+    """Return the names of a msgpack frame's elements after the tag, in order, and the other tags. None if SGLang has only pickle."""
+    from sglang.srt.managers import io_struct
+
+    fields = {name: wire_fields(getattr(io_struct, name, None), name) for name in BATCH_OUTPUTS}
+    if not all(fields.values()):
+        return None
+    tags = {_config(kind).tag for kind in vars(io_struct).values() if _config(kind) is not None}
+    other = sorted(tag for tag in tags if isinstance(tag, str) and tag not in BATCH_OUTPUTS + _NEVER_SENT)
+    return {**fields, "other_tags": other}
+
+
+def _config(kind: Any) -> Any:
+    return getattr(kind, "__struct_config__", None) if isinstance(kind, type) else None
+
+
+def wire_fields(kind: Any, tag: str) -> Optional[List[str]]:
+    """Return the fields of a msgspec struct that is encoded as [tag, field, …]. None for anything else, which has no positions."""
+    config = _config(kind)
+    if config is None or not config.array_like or config.tag != tag:
+        return None
+    return list(kind.__struct_encode_fields__)
