@@ -1,4 +1,4 @@
-"""What the tests stand on: fakes of the few SGLang names the connector touches, and the real SGLang where it is installed."""
+"""Shared fixtures: fakes of the few SGLang names that the connector uses, and the real SGLang if it is installed."""
 import json
 import os
 import pathlib
@@ -18,7 +18,7 @@ VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_TEXT_INGRESS", "AFTERBAY_RENDEZVOUS",
 def clean_environment(monkeypatch):
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    # A router that a test makes changes these for the processes that it would start.
+    # A router that a test makes changes these for its child processes.
     monkeypatch.setattr(workers, "_has_router", False)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
@@ -26,7 +26,7 @@ def clean_environment(monkeypatch):
 
 @pytest.fixture
 def no_sglang():
-    """What a test imports of an SGLang of its own is forgotten after it."""
+    """Forgets the fake SGLang modules of a test after the test."""
 
     def take():
         return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "sglang"}
@@ -39,7 +39,7 @@ def no_sglang():
 
 @pytest.fixture
 def fake_modules(monkeypatch):
-    """Puts modules into sys.modules, with their parents: fake_modules("a.b", name=value)."""
+    """Adds a fake module and its parents to sys.modules: fake_modules("a.b", name=value)."""
 
     def put(name, **content):
         parts = name.split(".")
@@ -59,7 +59,7 @@ def fake_modules(monkeypatch):
 
 
 class RealSglang:
-    """The Python that `shared/sglang/install` made, in AFTERBAY_SGLANG_HOME or ~/.cache/afterbay-sglang."""
+    """The Python with SGLang from `shared/sglang/install`, in AFTERBAY_SGLANG_HOME or ~/.cache/afterbay-sglang."""
 
     def __init__(self, home):
         self.python = home / "venv/bin/python"
@@ -69,7 +69,7 @@ class RealSglang:
         return self.python.exists() and self.root.name.startswith("sglang-")
 
     def run(self, code, *, path=(), timeout=180, **env):
-        """Runs `code` there, with `path` in front of PYTHONPATH and -I-like isolation from installed copies of the connector."""
+        """Run `code` with `path` in front of PYTHONPATH, isolated from installed copies of the connector."""
         environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
         environment.update(
             PYTHONPATH=os.pathsep.join([*map(str, path), str(self.root)]),
@@ -83,7 +83,7 @@ class RealSglang:
         return subprocess.run([str(self.python), "-c", code], env=environment, capture_output=True, text=True, timeout=timeout)
 
     def answer(self, code, **kwargs):
-        """The last line that `code` printed, as JSON."""
+        """Return the last line that `code` prints, as JSON."""
         done = self.run(code, **kwargs)
         assert done.returncode == 0, done.stderr[-4000:]
         return json.loads(done.stdout.strip().splitlines()[-1])
@@ -100,7 +100,7 @@ def real_sglang():
 
 @pytest.fixture
 def on_path(tmp_path):
-    """The form the launcher uses: a directory with the package and a hand-made dist-info, nothing installed."""
+    """A directory with the package and a hand-made dist-info, like the one of the launcher. Nothing is installed."""
     sys.path.insert(0, str(PACKAGE))
     from afterbay_sglang import __version__
 

@@ -1,4 +1,4 @@
-"""The scheduler's input socket, with fakes of pyzmq's and SGLang's objects; and what an AbortReq is."""
+"""Tests the scheduler's input socket with fakes of pyzmq's and SGLang's objects, and the description of an AbortReq."""
 import dataclasses
 import types
 from typing import Optional
@@ -26,7 +26,7 @@ class Socket:
 
 @dataclasses.dataclass
 class AbortReq:
-    """As in 0.5.14."""
+    """The class of 0.5.14."""
 
     rid: Optional[str] = None
     abort_all: bool = False
@@ -51,34 +51,34 @@ def test_the_socket_that_receives_requests_connects_to_afterbay_too(channels):
     assert socket.connected == ["ipc:///abort"]
 
 
-def test_nothing_is_connected_where_it_is_not_asked_for():
+def test_without_the_variable_nothing_is_connected():
     socket = Socket()
     assert connect(socket, endpoint=None) == (None, "AFTERBAY_ABORT is not set")
     assert socket.connected == []
 
 
-def test_an_ipv6_name_switches_ipv6_on():
+def test_an_ipv6_endpoint_enables_ipv6():
     socket = Socket()
     connect(socket, "tcp://[::1]:5555")
     assert socket.options == {"IPV6": 1}
 
 
-def test_each_dp_rank_has_its_own_endpoint_and_ranks_that_would_share_one_get_none(caplog):
+def test_each_dp_rank_has_its_own_endpoint_and_no_shared_one(caplog):
     socket = Socket()
     assert connect(socket, "ipc:///abort-{dp_rank}", rank=2, size=4) == ("ipc:///abort-2", None)
     shared = Socket()
     endpoint, why = connect(shared, "ipc:///abort", rank=2, size=4)
     assert endpoint is None and "4 DP ranks share AFTERBAY_ABORT" in why and why in caplog.text
-    assert shared.connected == [], "an abort would reach any of them"
+    assert shared.connected == [], "an abort could reach any rank"
 
 
 @pytest.mark.parametrize("socket", [None, types.SimpleNamespace(drain=None), Socket("DEALER")], ids=["none", "Rust server", "no PULL"])
-def test_what_is_no_pull_is_left_alone(socket):
+def test_a_socket_that_is_no_pull_stays_unchanged(socket):
     endpoint, why = connect(socket)
     assert endpoint is None and "recv_from_tokenizer" in why
 
 
-def test_an_abort_req_is_described_as_afterbay_writes_it(io_struct):
+def test_an_abort_req_is_described_for_afterbay(io_struct):
     described = {"module": AbortReq.__module__, "class": "AbortReq", "fields": ["rid", "abort_all"], "struct": False}
     assert abort.request() == described
 
@@ -96,7 +96,7 @@ class EndsAll:
 
 
 @pytest.mark.parametrize("kind", [NeedsMore, EndsAll, None, "AbortReq"])
-def test_an_abort_req_of_another_shape_is_not_used(io_struct, kind):
+def test_an_unknown_abort_req_is_not_used(io_struct, kind):
     io_struct.AbortReq = kind
     assert abort.request() is None
     socket = Socket()

@@ -1,4 +1,4 @@
-"""A process that joins an engine: plugins are loaded before the class of its tokenizer is given, and at no other moment."""
+"""Tests a process that joins an engine: it loads plugins exactly when it asks for the class of its tokenizer."""
 import importlib
 import sys
 
@@ -9,10 +9,10 @@ from afterbay_sglang import attached
 
 @pytest.fixture
 def sglang(tmp_path, monkeypatch, no_sglang):
-    """An SGLang of the two modules; what happens is kept in order."""
+    """A fake SGLang of two modules that records calls in order."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     modules = {
-        "plugins": "happened = []\ndef load_plugins(): happened.append('plugins')\n",
+        "plugins": "calls = []\ndef load_plugins(): calls.append('plugins')\n",
         "managers/multi_tokenizer_mixin": "def get_tokenizer_worker_class(args):\n    return ('class', args)\n",
     }
     for module, source in modules.items():
@@ -23,15 +23,15 @@ def sglang(tmp_path, monkeypatch, no_sglang):
     return lambda name: importlib.import_module(f"sglang.srt.{name}")
 
 
-def test_plugins_are_loaded_when_the_class_of_the_tokenizer_is_asked_for_not_before(sglang):
-    assert attached.activate() is None, "no platform"
-    mixin, happened = sglang("managers.multi_tokenizer_mixin"), sglang("plugins").happened
-    assert happened == []
+def test_plugins_are_loaded_when_the_process_asks_for_the_tokenizer_class(sglang):
+    assert attached.activate() is None, "this is no platform"
+    mixin, calls = sglang("managers.multi_tokenizer_mixin"), sglang("plugins").calls
+    assert calls == []
     assert mixin.get_tokenizer_worker_class("args") == ("class", "args")
-    assert happened == ["plugins"]
+    assert calls == ["plugins"]
 
 
-def test_the_finder_is_there_once_and_is_gone_when_it_has_found_its_module(sglang):
+def test_the_finder_is_installed_once_and_removed_after_its_module(sglang):
     before = list(sys.meta_path)
     attached.activate()
     attached.activate()

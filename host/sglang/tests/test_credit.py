@@ -1,4 +1,4 @@
-"""The page's bytes are a contract with Afterbay's sender (host/sockets), so they are read here as it reads them."""
+"""Tests the page's bytes, which are a contract with Afterbay's sender (host/sockets)."""
 import multiprocessing
 import os
 import signal
@@ -50,7 +50,7 @@ def test_each_finished_frame_adds_one(tmp_path):
     assert before <= read(tmp_path / "tokenizer")["changed_unix_ns"] <= time.time_ns()
 
 
-def test_the_next_generation_keeps_the_last_ones_count(tmp_path):
+def test_the_next_generation_stores_the_last_count(tmp_path):
     for generation, frames in ((1, 3), (2, 5), (3, 0)):
         page = CreditPage(str(tmp_path), "tokenizer")
         now = read(tmp_path / "tokenizer")
@@ -62,7 +62,7 @@ def test_the_next_generation_keeps_the_last_ones_count(tmp_path):
 
 
 @pytest.mark.parametrize("name, reader", [("detokenizer", 1), ("tokenizer", 2), ("of something else", 0)])
-def test_a_page_says_who_reads_also_where_its_last_reader_could_not_say_it(tmp_path, name, reader):
+def test_a_page_names_its_reader_even_if_the_previous_one_did_not(tmp_path, name, reader):
     CreditPage(str(tmp_path), name).close()
     assert read(tmp_path / name)["reader"] == reader
     (tmp_path / name).write_bytes(page_of(4, 10, 3, 6))
@@ -70,7 +70,7 @@ def test_a_page_says_who_reads_also_where_its_last_reader_could_not_say_it(tmp_p
     assert (read(tmp_path / name)["generation"], read(tmp_path / name)["reader"]) == (5, reader)
 
 
-def test_a_numbered_page_says_that_a_tokenizer_reads(tmp_path):
+def test_a_numbered_page_names_a_tokenizer(tmp_path):
     CreditPage(str(tmp_path), "tokenizer", numbers=2)
     assert read(tmp_path / "tokenizer-0")["reader"] == 2
 
@@ -82,23 +82,23 @@ def page_of(generation, count, last_generation, last_count):
 @pytest.mark.parametrize(
     "left",
     [page_of(4, 10, 3, 6), page_of(4, 10, 4, 6), page_of(4, 10, 4, 10), page_of(4, 0, 4, 10)],
-    ids=["before it began", "after last_generation", "after last_count", "after the count"],
+    ids=["before the hand-over", "after last_generation", "after last_count", "after the count"],
 )
-def test_a_hand_over_that_was_killed_in_between_loses_no_count(tmp_path, left):
+def test_a_kill_during_the_hand_over_loses_no_count(tmp_path, left):
     (tmp_path / "tokenizer").write_bytes(left)
     CreditPage(str(tmp_path), "tokenizer")
     now = read(tmp_path / "tokenizer")
     assert (now["generation"], now["count"], now["last_generation"], now["last_count"]) == (5, 0, 4, 10)
 
 
-def test_a_generation_that_counted_nothing_hands_over_nothing(tmp_path):
+def test_a_generation_without_a_count_hands_over_0(tmp_path):
     (tmp_path / "tokenizer").write_bytes(page_of(4, 0, 3, 6))
     CreditPage(str(tmp_path), "tokenizer")
     now = read(tmp_path / "tokenizer")
     assert (now["generation"], now["last_generation"], now["last_count"]) == (5, 4, 0)
 
 
-def test_a_reader_that_is_killed_leaves_its_count_to_the_next(tmp_path):
+def test_a_killed_reader_leaves_its_count_to_the_next(tmp_path):
     process, path = holder(tmp_path, 7)
     dead = process.pid
     os.kill(process.pid, signal.SIGKILL)
@@ -111,7 +111,7 @@ def test_a_reader_that_is_killed_leaves_its_count_to_the_next(tmp_path):
     assert (now["generation"], now["count"], now["last_generation"], now["last_count"], now["pid"]) == (2, 0, 1, 7, os.getpid())
 
 
-def test_a_second_process_of_the_kind_gets_a_page_with_its_pid(tmp_path):
+def test_a_second_process_gets_a_page_with_its_pid(tmp_path):
     process, _ = holder(tmp_path, 1)
     try:
         page = CreditPage(str(tmp_path), "tokenizer")
@@ -139,7 +139,7 @@ def test_a_third_page_in_one_process_is_refused(tmp_path):
 
 
 def test_a_forked_child_neither_counts_nor_holds_the_lock(tmp_path):
-    """SGLang's processes fork helpers, and one that outlives its parent must not keep the page from the next reader."""
+    """SGLang's processes fork helpers. A helper that outlives its parent must not lock the page."""
     page = CreditPage(str(tmp_path), "tokenizer")
     page.finished()
     ready_out, ready_in = os.pipe()
@@ -153,7 +153,7 @@ def test_a_forked_child_neither_counts_nor_holds_the_lock(tmp_path):
         os.read(ready_out, 1)
         assert read(tmp_path / "tokenizer")["count"] == 1
         page.finished()
-        assert read(tmp_path / "tokenizer")["count"] == 2, "the parent goes on counting"
+        assert read(tmp_path / "tokenizer")["count"] == 2, "the parent still counts"
         page.close()
         assert CreditPage(str(tmp_path), "tokenizer").path == str(tmp_path / "tokenizer")
     finally:
@@ -165,7 +165,7 @@ HALF_MADE = struct.pack("<8sIIQQ", b"", 1, 77, 1, 9).ljust(PAGE_BYTES, b"\0")
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 40, b"\0" * PAGE_BYTES, HALF_MADE], ids=["empty", "cut", "zero", "no magic yet"])
-def test_a_page_whose_maker_died_over_it_is_made_anew(tmp_path, content):
+def test_a_page_whose_maker_died_is_made_again(tmp_path, content):
     (tmp_path / "tokenizer").write_bytes(content)
     CreditPage(str(tmp_path), "tokenizer")
     now = read(tmp_path / "tokenizer")
@@ -180,14 +180,14 @@ def test_a_page_whose_maker_died_over_it_is_made_anew(tmp_path, content):
         ((b"ABCREDIT" + struct.pack("<I", 2)).ljust(PAGE_BYTES, b"\0"), "has version 2, this connector writes 1"),
     ],
 )
-def test_a_file_that_is_not_a_page_is_refused_and_left_as_it_is(tmp_path, content, words):
+def test_a_file_that_is_not_a_page_is_refused_and_unchanged(tmp_path, content, words):
     (tmp_path / "tokenizer").write_bytes(content)
     with pytest.raises(CreditError, match=words):
         CreditPage(str(tmp_path), "tokenizer")
     assert (tmp_path / "tokenizer").read_bytes() == content
 
 
-def test_a_refused_file_is_not_kept_locked(tmp_path):
+def test_a_refused_file_is_not_locked(tmp_path):
     (tmp_path / "tokenizer").write_bytes(b"not a page")
     for _ in range(2):
         with pytest.raises(CreditError, match="the file is not a credit page"):
@@ -201,8 +201,8 @@ def count_up(directory, frames, begin):
         page.finished()
 
 
-def test_a_count_that_is_read_while_it_is_written_is_never_torn(tmp_path):
-    """Across the carry out of every byte of 200,000 counts: what is read only ever grows, up to the last."""
+def test_a_count_is_never_torn(tmp_path):
+    """Reads during 200,000 counts, across the carries of the lower bytes, only ever grow."""
     frames = 200_000
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=count_up, args=(str(tmp_path), frames, theirs))

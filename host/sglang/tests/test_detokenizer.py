@@ -1,4 +1,4 @@
-"""How a detokenizer's process comes to load plugins, with fakes of SGLang's engine."""
+"""Tests how a detokenizer's process loads plugins, with fakes of SGLang's engine."""
 import pickle
 
 import pytest
@@ -14,7 +14,7 @@ class Engine:
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch, no_sglang):
-    """An SGLang of these two modules' sources."""
+    """A fake SGLang of two modules with the given sources."""
 
     def put(detokenizer_manager, engine):
         for module, source in (("managers/detokenizer_manager", detokenizer_manager), ("entrypoints/engine", engine)):
@@ -42,19 +42,19 @@ LOADED = []
     [("load_plugins()", ENGINE, True, 0), ("", ENGINE, True, 1), ("", "def _launch_subprocesses(): ...", False, 0)],
     ids=["0.5.22 on", "before", "a version whose process cannot be chosen"],
 )
-def test_the_process_is_told_only_where_it_loads_none_by_itself_and_can_be(installed, manager, engine, loads, hooked):
+def test_the_function_is_replaced_only_if_needed_and_possible(installed, manager, engine, loads, hooked):
     installed(manager, engine)
     assert (detokenizer.loads_plugins(), len(detokenizer.hooks())) == (loads, hooked)
 
 
-def test_the_process_runs_ours_which_a_spawned_process_can_unpickle_and_which_ends_in_the_chosen_one(fake_modules):
+def test_our_function_can_be_pickled_and_calls_the_chosen_one(fake_modules):
     fake_modules("sglang.srt.managers.detokenizer_manager")
     fake_modules("sglang.srt.plugins", load_plugins=lambda: LOADED.append("plugins"))
     scheduler, ours, ports = detokenizer.launch(launch, "cls", "server_args", run_scheduler_process_func="scheduler", run_detokenizer_process_func=chosen, port_args="ports")
-    assert (scheduler, ports) == ("scheduler", "ports"), "all else is as it was called"
+    assert (scheduler, ports) == ("scheduler", "ports"), "all other arguments stay unchanged"
     LOADED.clear()
     assert pickle.loads(pickle.dumps(ours))("server_args", port_args=1) == (["plugins"], ("server_args",), {"port_args": 1})
 
 
-def test_why_nothing_is_counted_names_the_mode_that_counts():
+def test_the_reason_names_the_mode_that_counts():
     assert "--skip-tokenizer-init" in detokenizer.NONE

@@ -1,4 +1,4 @@
-"""The scheduler's socket, with fakes of pyzmq's and SGLang's objects."""
+"""Tests the scheduler's socket with fakes of pyzmq's and SGLang's objects."""
 import json
 import types
 
@@ -47,7 +47,7 @@ PORTS = dict(
 
 
 def scheduler(sends=True, channels=True, **args):
-    """As SGLang's init_ipc_channels leaves it: two senders, one for batches and one for control messages."""
+    """A scheduler after SGLang's init_ipc_channels, with one sender for batches and one for control messages."""
     context = Context()
 
     def sender(endpoint):
@@ -100,13 +100,13 @@ def test_the_new_socket_has_the_options_of_sglangs_own():
     assert senders.send_to_detokenizer.socket.options == {"SNDHWM": 0, "SNDBUF": 512, "LINGER": -1}
 
 
-def test_an_ipv6_name_switches_ipv6_on():
+def test_an_ipv6_endpoint_enables_ipv6():
     made, senders = scheduler()
     reroute(made, "tcp://[::1]:5555")
     assert senders.send_to_detokenizer.socket.options["IPV6"] == 1
 
 
-def test_a_rank_that_sends_nothing_is_left_alone(tmp_path):
+def test_a_rank_that_sends_nothing_stays_unchanged(tmp_path):
     made, senders = scheduler(sends=False)
     reroute(made, rendezvous_file=str(tmp_path / "r.json"))
     assert senders.send_to_detokenizer.socket is None
@@ -122,7 +122,7 @@ def test_each_dp_rank_has_its_own_names(tmp_path):
     assert (written["ingress"], written["dp_rank"], written["dp_size"]) == ("ipc:///afterbay-2", 2, 4)
 
 
-def test_dp_ranks_that_share_a_stream_are_told(caplog):
+def test_dp_ranks_that_share_a_stream_give_a_warning(caplog):
     made, _ = scheduler(dp_size=2)
     reroute(made)
     assert "2 DP ranks share one stream, ipc:///afterbay" in caplog.text
@@ -136,7 +136,7 @@ def test_the_file_appears_after_the_socket_is_rerouted(tmp_path, monkeypatch):
     assert seen == [(str(tmp_path / "r.json"), "ipc:///real/detok", ["ipc:///afterbay"])]
 
 
-def test_a_scheduler_of_another_shape_stops_the_start():
+def test_an_unknown_scheduler_stops_the_start():
     with pytest.raises(RuntimeError, match="no send_to_detokenizer.socket"):
         reroute(types.SimpleNamespace())
 

@@ -1,4 +1,4 @@
-"""What counts as finished, with fakes of SGLang's readers and of how it wraps a function in a hook."""
+"""Tests when a frame is finished, with fakes of SGLang's readers and of its hooks."""
 import asyncio
 import functools
 import json
@@ -39,7 +39,7 @@ def reader_with(page, **attributes):
     return reader
 
 
-def test_the_tokenizers_frame_is_finished_when_its_handling_ended_not_before():
+def test_the_tokenizers_frame_is_finished_when_its_handling_ends():
     page, during = Page(), []
 
     async def handle(reader, batch):
@@ -50,12 +50,12 @@ def test_the_tokenizers_frame_is_finished_when_its_handling_ended_not_before():
     handler = hooked(readers.count_when_handled, handle)
     for expected, batch in enumerate(BATCHES):
         pending = handler(reader_with(page), batch)
-        assert page.count == expected, "a coroutine that nobody ran has finished nothing"
+        assert page.count == expected, "a coroutine that did not run finishes nothing"
         assert asyncio.run(pending) == "handled"
     assert during == [0, 1, 2] and page.count == 3
 
 
-def test_a_frame_whose_handling_raised_is_finished_too():
+def test_a_frame_is_finished_if_its_handling_raises():
     page = Page()
 
     async def later(reader, batch):
@@ -71,7 +71,7 @@ def test_a_frame_whose_handling_raised_is_finished_too():
     assert page.count == 2
 
 
-def test_a_handler_that_is_not_async_is_counted_the_same():
+def test_a_handler_that_is_not_async_counts_too():
     page = Page()
     assert hooked(readers.count_when_handled, lambda reader, batch: page.count)(reader_with(page), BATCH) == 0
     assert page.count == 1
@@ -83,7 +83,7 @@ def test_control_messages_are_not_counted():
     assert page.count == 0
 
 
-def test_a_reader_without_a_page_works_as_before():
+def test_a_reader_without_a_page_works_unchanged():
     def handle(reader, received):
         return received
 
@@ -94,7 +94,7 @@ def test_a_reader_without_a_page_works_as_before():
 
 
 class Detokenizer:
-    """The loop of SGLang's: receive, dispatch, send."""
+    """SGLang's loop: receive, dispatch, send."""
 
     def __init__(self, page, messages, handle, method="recv_pyobj"):
         self.page, self.sent, self.log = page, [], []
@@ -123,13 +123,13 @@ class Detokenizer:
 
 
 @pytest.mark.parametrize("method", ["recv_pyobj", "recv"], ids=["pickle", "msgpack"])
-def test_the_detokenizers_frame_is_finished_after_its_output_was_sent(method):
+def test_the_detokenizers_frame_is_finished_after_its_output_is_sent(method):
     page = Page()
     detokenizer = Detokenizer(page, [BATCH, CONTROL, BATCH], lambda received: None if received is CONTROL else "text", method)
     with pytest.raises(EOFError):
         hooked(readers.count_in_loop, Detokenizer.event_loop)(detokenizer)
-    assert [count for _, count in detokenizer.sent] == [0, 1], "not counted while its output is not sent"
-    assert detokenizer.log == [(0, 0), (1, 1), (1, 1), (2, 2)], "counted by the time the next frame is asked for"
+    assert [count for _, count in detokenizer.sent] == [0, 1], "not counted before its output is sent"
+    assert detokenizer.log == [(0, 0), (1, 1), (1, 1), (2, 2)], "counted when the loop asks for the next frame"
     assert page.count == 2
 
 
@@ -159,7 +159,7 @@ def hook_of(directory, suffix):
 
 def test_the_page_is_open_before_the_reader_makes_its_socket(tmp_path):
     reader = types.SimpleNamespace()
-    assert hook_of(tmp_path, "TokenizerManager.__init__")(reader, types.SimpleNamespace(), "port_args") is None, "arguments stay"
+    assert hook_of(tmp_path, "TokenizerManager.__init__")(reader, types.SimpleNamespace(), "port_args") is None, "the arguments stay unchanged"
     assert getattr(reader, readers._PAGE).path == str(tmp_path / "tokenizer")
 
 
@@ -186,20 +186,20 @@ def test_only_a_reader_of_whole_frames_gets_the_plain_name(tmp_path):
     assert opened(types.SimpleNamespace(), "DetokenizerManager.__init__", detokenizer_worker_num=2) == ("detokenizer", False)
 
 
-def test_beside_the_detokenizers_page_stands_where_its_tokenizer_is_and_who_wrote_it(tmp_path):
+def test_a_file_beside_the_detokenizers_page_names_its_tokenizer_and_pid(tmp_path):
     hooks = [hook for target, _, hook in readers.hooks(Settings("ipc:///a", None, str(tmp_path))) if target.endswith("DetokenizerManager.__init__")]
     before, after = hooks
     for args, where in (({"model_path": str(tmp_path), "tokenizer_path": None}, str(tmp_path)), ({"tokenizer_path": "no/such-model"}, "no/such-model")):
         reader, server_args = types.SimpleNamespace(), types.SimpleNamespace(**args)
         before(reader, server_args, "port_args")
-        assert not (tmp_path / "detokenizer.json").exists(), "before its tokenizer is loaded its files may not be there"
+        assert not (tmp_path / "detokenizer.json").exists(), "the files of the tokenizer may be missing before it is loaded"
         assert after(None, reader, server_args, "port_args") is None
         assert json.loads((tmp_path / "detokenizer.json").read_text()) == {"format": 1, "pid": os.getpid(), "tokenizer_path": where}
         getattr(reader, readers._PAGE).close()
         (tmp_path / "detokenizer.json").unlink()
 
 
-def test_a_page_that_cannot_be_opened_is_told_and_the_reader_goes_on(tmp_path, caplog):
+def test_a_page_that_cannot_open_is_logged_and_the_reader_works(tmp_path, caplog):
     (tmp_path / "tokenizer").write_bytes(b"something else")
     reader = types.SimpleNamespace()
     hook_of(tmp_path, "TokenizerManager.__init__")(reader, types.SimpleNamespace(), "port_args")

@@ -1,6 +1,6 @@
-"""The same against the SGLang that is installed, in processes of its own Python. Skipped, with words, where there is none.
+"""Tests the connector with the installed SGLang, in processes of its own Python. Skipped if there is none.
 
-Each process imports SGLang anew, which takes seconds, so what can share one does.
+Each process imports SGLang again, which takes seconds. Tests therefore share processes if they can.
 """
 import json
 import pathlib
@@ -11,7 +11,7 @@ from conftest import PACKAGE
 
 LAYOUTS = PACKAGE.parent / "wire/layouts"
 
-# Loads plugins as SGLang does and says how many hooks are on each function whose module is loaded.
+# Loads plugins like SGLang and returns the number of hooks on each function of a loaded module.
 HOOKED = """
 import json, multiprocessing, os, pkgutil, sys
 TARGETS = ["scheduler.Scheduler.init_ipc_channels", "tokenizer_manager.TokenizerManager._handle_batch_output", "tokenizer_manager.TokenizerManager.__init__",
@@ -30,7 +30,7 @@ def hooked():
     return found
 """
 
-# Several starts in one process: what a start remembers is forgotten before the next.
+# Makes several starts in one process, and resets the state between them.
 STARTS = HOOKED + """
 import sglang.srt.plugins as plugins
 import sglang.srt.managers.detokenizer_manager, sglang.srt.managers.scheduler
@@ -47,7 +47,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.parametrize("switch, told", [({}, "pickle"), ({"SGLANG_USE_PICKLE_IPC": "0"}, "msgpack")], ids=["default", "SGLANG_USE_PICKLE_IPC=0"])
-def test_format_and_layout_are_those_of_the_installed_version(real_sglang, switch, told):
+def test_format_and_layout_match_the_installed_version(real_sglang, switch, told):
     code = """
 import json
 from afterbay_sglang import rendezvous
@@ -67,8 +67,8 @@ print(json.dumps([rendezvous.ipc_format(), socket.sent, rendezvous.sglang_versio
     assert layout == json.loads(on_record.read_text())
 
 
-def test_it_hooks_once_where_it_is_asked_to_and_not_at_all_elsewhere(real_sglang, on_path, tmp_path):
-    """From the path alone, with a second copy behind it (as when it is installed with pip too)."""
+def test_it_hooks_once_if_it_is_enabled(real_sglang, on_path, tmp_path):
+    """The connector is only on the path, with a second copy behind it, as if it were also installed by pip."""
     second = tmp_path / "second"
     second.mkdir()
     for entry in on_path.iterdir():
@@ -85,7 +85,7 @@ def test_it_hooks_once_where_it_is_asked_to_and_not_at_all_elsewhere(real_sglang
     }
     assert nothing == filtered == dict.fromkeys(once, 0)
     assert let_through == once
-    assert not (tmp_path / "credit").exists(), "a page is made by a reader, not by loading the plugin"
+    assert not (tmp_path / "credit").exists(), "a reader makes a page, not the loading of the plugin"
 
 
 def test_a_spawned_detokenizer_does_not_import_the_scheduler(real_sglang, on_path, tmp_path):
@@ -110,8 +110,8 @@ if __name__ == "__main__":
     assert not scheduler_imported
 
 
-def test_a_detokenizer_of_a_version_that_loads_no_plugins_there_is_started_with_the_hooks_in_place(real_sglang, on_path, tmp_path):
-    """The Engine's own start is a short one that spawns the detokenizer's process only."""
+def test_an_older_detokenizer_starts_with_the_hooks_in_place(real_sglang, on_path, tmp_path):
+    """The Engine's start is replaced by one that only spawns the detokenizer's process."""
     old = pathlib.Path.home() / ".cache/afterbay-dynamo/sglang-0.5.21"
     if not old.exists():
         pytest.skip(f"no SGLang 0.5.21 in {old}: run shared/dynamo/install 1.6.1 0.5.21")
@@ -142,7 +142,7 @@ if __name__ == "__main__":
     assert not scheduler_imported
 
 
-def test_a_process_that_joins_an_engine_has_the_hooks_in_place_when_its_tokenizer_is_made(real_sglang, on_path, tmp_path):
+def test_a_process_that_joins_an_engine_has_the_hooks_before_its_tokenizer(real_sglang, on_path, tmp_path):
     code = (
         HOOKED
         + """
@@ -162,7 +162,7 @@ print(json.dumps([before, made is multi_tokenizer_mixin.TokenizerWorker, hooked(
     assert (hooks["TokenizerManager.__init__"], hooks["TokenizerManager._handle_batch_output"]) == (1, 1)
 
 
-def test_an_abort_of_afterbay_arrives_on_the_schedulers_own_socket_in_both_encodings(real_sglang, tmp_path):
+def test_an_abort_arrives_on_the_schedulers_own_socket_in_both_encodings(real_sglang, tmp_path):
     code = f"""
 import json, types
 import zmq
@@ -178,7 +178,7 @@ tokenizer.bind(at("scheduler_input")); afterbay.bind(at("abort"))
 told = abort.connect(Settings("ipc:///a", None, None, abort=at("abort")), types.SimpleNamespace(ipc_channels=channels), 0, 1)
 channels.recv_from_tokenizer.setsockopt(zmq.RCVTIMEO, 20000)
 received = []
-# As afterbay-wire writes them: a rid, and every other field at its default.
+# The bytes of afterbay-wire: a rid, and the default of every other field.
 for is_pickle, message in ((False, b"\\x92\\xa8AbortReq\\xa2r0"), (True, b"\\x80\\x05cmsgspec._utils\\nrebuild\\n(csglang.srt.managers.io_struct\\nAbortReq\\n}}(\\x8c\\x03rid\\x8c\\x02r0\\x8c\\tabort_all\\x89utR.")):
     io_struct._USE_PICKLE_IPC = is_pickle
     afterbay.send(message)
@@ -200,8 +200,8 @@ def test_the_rust_server_is_refused_before_anything_starts(real_sglang, on_path)
 
 
 @pytest.mark.parametrize("leg", ["direct", "through AFTERBAY_TEXT_INGRESS", "through it to two tokenizers"])
-def test_the_real_detokenizer_counts_what_it_has_sent_on(real_sglang, on_path, tmp_path, leg):
-    """SGLang's own loop, dispatcher, sockets and encoder; only its constructor is a short one, without a model."""
+def test_the_real_detokenizer_counts_the_frames_that_it_has_sent_on(real_sglang, on_path, tmp_path, leg):
+    """Uses SGLang's own loop, dispatcher, sockets and encoder. Only the constructor is replaced, to avoid a model."""
     asked = {"AFTERBAY_CREDIT": tmp_path / "credit"}
     reader, tokenizers, loop = "tok", 1, "event_loop"
     if leg != "direct":
@@ -245,7 +245,7 @@ print(json.dumps([received, count()]))
 """
     received, count = real_sglang.answer(code, path=[on_path], **asked)
     assert received == ["BatchStrOutput", "BatchStrOutput"]
-    assert count == 2, "two batches, idle ones too, and not the FreezeGCReq"
+    assert count == 2, "two idle batches count, the FreezeGCReq does not"
     if leg == "direct":
         return
     written = json.loads((tmp_path / "r.json.text").read_text())

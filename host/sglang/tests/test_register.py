@@ -1,4 +1,4 @@
-"""Which hooks are registered, in which process, and what happens where that is not possible."""
+"""Tests which hooks are registered in which process, and the errors if that is impossible."""
 import enum
 import multiprocessing
 import sys
@@ -24,7 +24,7 @@ class Registry:
 
 
 class Manager:
-    """Has every method that the connector hooks."""
+    """A class with every method that the connector hooks."""
 
     def init_ipc_channels(self, port_args): ...
     def event_loop(self): ...
@@ -109,7 +109,7 @@ def test_a_spawned_child_hooks_only_what_it_has_loaded(registry, fake_modules, m
     assert registry.registered == SCHEDULER
 
 
-def test_a_missing_function_ends_the_start_with_words(registry, fake_modules, monkeypatch):
+def test_a_missing_function_stops_the_start_with_a_reason(registry, fake_modules, monkeypatch):
     fake_modules("sglang.srt.managers.scheduler", Scheduler=object)
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     with pytest.raises(SystemExit, match="has no usable sglang.srt.managers.scheduler.Scheduler.init_ipc_channels.*0.5.11 to 0.5.23"):
@@ -117,7 +117,7 @@ def test_a_missing_function_ends_the_start_with_words(registry, fake_modules, mo
     assert registry.registered == []
 
 
-def test_what_is_refused_ends_the_start_with_words(registry, all_modules, monkeypatch):
+def test_refused_settings_stop_the_start_with_a_reason(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("SGLANG_RUST_SERVER", "1")
     with pytest.raises(SystemExit, match="afterbay-sglang: SGLANG_RUST_SERVER is on"):

@@ -1,4 +1,4 @@
-"""The rendezvous file: its fields, and that it appears whole."""
+"""Tests the fields of the rendezvous file and its atomic writes."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def describe(ingress="ipc:///a", credit="/dev/shm/c", rank=0, **args):
     return rendezvous.describe(facts(rank, **args), ingress, Settings(ingress, "/r", credit))
 
 
-def test_every_field_that_the_readme_names_is_there_and_no_other(detokenizer_with_plugins):
+def test_the_fields_are_exactly_those_of_the_readme(detokenizer_with_plugins):
     readme = os.path.join(os.path.dirname(rendezvous.__file__), "..", "README.md")
     with open(readme, encoding="utf-8") as file:
         table = file.read().split("### Rendezvous file")[1].split("\n#")[0]
@@ -43,7 +43,7 @@ def test_normal_mode_names_the_detokenizer(detokenizer_with_plugins):
     written = describe()
     assert (written["mode"], written["down_kind"], written["down"]) == ("normal", "detokenizer", "ipc:///real/detok")
     assert written["credit"] == "/dev/shm/c/detokenizer" and written["credit_none"] is None
-    assert written["tokenizer_path"] == "/models/m", "SGLang's default for it is the model's path"
+    assert written["tokenizer_path"] == "/models/m", "SGLang's default is the model's path"
     assert {name: written[name] for name in PORTS} == PORTS
 
 
@@ -62,7 +62,7 @@ def test_skip_tokenizer_init_names_the_tokenizer():
         ("the reader runs on another node", "/c", "ipc:///a", {"node_rank": 1}),
     ],
 )
-def test_a_count_that_is_not_of_this_streams_frames_is_not_offered(detokenizer_with_plugins, why, credit, ingress, args):
+def test_a_count_of_other_frames_is_not_offered(detokenizer_with_plugins, why, credit, ingress, args):
     written = describe(ingress, credit, **args)
     assert written["credit"] is None and why in written["credit_none"]
 
@@ -80,7 +80,7 @@ def test_several_tokenizers_behind_their_router_have_one_count():
     assert describe(skip_tokenizer_init=True, tokenizer_worker_num=2)["credit"] == "/dev/shm/c/tokenizer"
 
 
-def test_the_allow_list_of_tcp_peers_is_told(monkeypatch, detokenizer_with_plugins):
+def test_the_allow_list_of_tcp_peers_is_written(monkeypatch, detokenizer_with_plugins):
     assert describe()["peer_allow_list"] is None
     monkeypatch.setenv("SGLANG_ZMQ_ALLOWED_PEERS", "10.0.0.1, 10.0.0.2")
     assert describe()["peer_allow_list"] == ["10.0.0.1", "10.0.0.2"]
@@ -94,7 +94,7 @@ def describe_with(settings, rank=0, **args):
     return rendezvous.describe(facts(rank, **args), "ipc:///a", settings)
 
 
-def test_a_scheduler_says_where_its_detokenizer_sends(detokenizer_with_plugins):
+def test_a_scheduler_names_the_endpoint_of_its_detokenizers_output(detokenizer_with_plugins):
     written = text(rank=1, dp_size=2)
     assert (written["leg"], written["text_ingress"], written["text_none"]) == ("tokens", "ipc:///t", None)
 
@@ -108,7 +108,7 @@ def test_a_scheduler_says_where_its_detokenizer_sends(detokenizer_with_plugins):
         ("the detokenizer runs on another node", None, {"node_rank": 1}),
     ],
 )
-def test_a_text_leg_that_is_not_to_be_had_says_why(detokenizer_with_plugins, why, settings, args):
+def test_a_missing_text_leg_has_a_reason(detokenizer_with_plugins, why, settings, args):
     written = describe_with(settings or Settings("ipc:///a", "/r", "/c", "ipc:///t"), **args)
     assert written["text_ingress"] is None and why in written["text_none"]
 
@@ -118,7 +118,7 @@ def test_a_detokenizer_without_plugins_has_no_text_leg(monkeypatch):
     assert "loads no plugins" in text()["text_none"]
 
 
-def test_a_text_leg_names_the_tokenizer_its_count_and_the_process_it_is_in(detokenizer_with_plugins):
+def test_a_text_leg_names_the_tokenizer_its_count_and_its_process(detokenizer_with_plugins):
     settings = Settings("ipc:///a-{dp_rank}", "/run/r-{dp_rank}.json", "/c", "ipc:///t")
     written = rendezvous.describe_text(facts(dp_size=2), settings)
     assert sorted(written) == sorted(describe()), "the fields of both files are the same"
@@ -129,7 +129,7 @@ def test_a_text_leg_names_the_tokenizer_its_count_and_the_process_it_is_in(detok
     assert (without["credit"], without["credit_none"]) == (None, "AFTERBAY_CREDIT is not set")
 
 
-def test_several_detokenizers_write_the_same(detokenizer_with_plugins):
+def test_several_detokenizers_write_equal_files(detokenizer_with_plugins):
     settings = Settings("ipc:///a", "/r", "/c", "ipc:///t")
     made = []
     for worker in range(2):
@@ -137,11 +137,11 @@ def test_several_detokenizers_write_the_same(detokenizer_with_plugins):
         worker_facts.port_args.detokenizer_ipc_name = f"ipc:///worker-{worker}"
         made.append({**rendezvous.describe_text(worker_facts, settings), "written_unix_ns": 0})
     assert made[0] == made[1]
-    assert made[0]["credit"] == "/c/tokenizer", "the router is before them: what they send is one stream"
+    assert made[0]["credit"] == "/c/tokenizer", "the router is before them, so that they send one stream"
 
 
 @pytest.mark.parametrize("switch, told", [(True, "pickle"), (False, "msgpack"), (None, "pickle")])
-def test_the_format_is_what_this_process_encodes(io_struct, switch, told):
+def test_the_format_is_the_encoding_of_this_process(io_struct, switch, told):
     if switch is not None:
         io_struct._USE_PICKLE_IPC = switch
     assert rendezvous.ipc_format() == told
@@ -152,7 +152,7 @@ def struct(tag, fields, array_like=True):
     return type(str(tag), (), {"__struct_config__": config, "__struct_encode_fields__": fields})
 
 
-def test_a_layout_is_the_fields_in_order_and_the_other_tags(io_struct):
+def test_a_layout_has_the_fields_in_order_and_the_other_tags(io_struct):
     for name in (*rendezvous.BATCH_OUTPUTS, "AbortReq", "BaseReq", "BaseBatchReq"):
         setattr(io_struct, name, struct(name, (f"{name}-b", f"{name}-a")))
     io_struct.Span = struct(None, ("start",))
@@ -168,35 +168,35 @@ def test_dataclasses_have_no_layout(io_struct):
     assert rendezvous.layout() is None
 
 
-def test_a_struct_that_goes_out_as_a_map_has_no_layout(io_struct):
+def test_a_struct_that_is_encoded_as_a_map_has_no_layout(io_struct):
     for name in rendezvous.BATCH_OUTPUTS:
         setattr(io_struct, name, struct(name, ("rids",), array_like=False))
     assert rendezvous.layout() is None
 
 
-def test_a_bag_that_refuses_a_name_is_passed_over(fake_modules):
-    class Bag:
+def test_a_context_that_rejects_a_name_is_skipped(fake_modules):
+    class Context:
         skip_tokenizer_init = True
 
         def __getattr__(self, name):
             raise RuntimeError(f"{name} is not published")
 
-    fake_modules("sglang.srt.runtime_context", get_parallel=Bag, get_serving=Bag, get_model=Bag)
-    assert facts(rank=3, dp_size=4, skip_tokenizer_init=False).mode == "skip_tokenizer_init", "the published value goes first"
+    fake_modules("sglang.srt.runtime_context", get_parallel=Context, get_serving=Context, get_model=Context)
+    assert facts(rank=3, dp_size=4, skip_tokenizer_init=False).mode == "skip_tokenizer_init", "the published value has priority"
     assert facts(rank=3, dp_size=4).dp_rank == 3
 
 
-def test_the_file_is_replaced_whole(tmp_path):
+def test_the_file_is_replaced_atomically(tmp_path):
     path = tmp_path / "made" / "r.json"
     rendezvous.write(str(path), {"a": 1})
     first = path.stat().st_ino
     rendezvous.write(str(path), {"a": 2})
     assert json.loads(path.read_text()) == {"a": 2}
-    assert path.stat().st_ino != first, "a new file is moved over the old one, which is never written into"
+    assert path.stat().st_ino != first, "a new file replaces the old one, which is never written to"
     assert [entry.name for entry in path.parent.iterdir()] == ["r.json"]
 
 
-def test_the_file_and_its_directory_are_its_users_alone_whatever_the_umask(tmp_path):
+def test_the_file_and_its_directory_are_private_under_any_umask(tmp_path):
     path = tmp_path / "made" / "r.json"
     before = os.umask(0)
     try:

@@ -36,12 +36,12 @@ def test_each_variable_is_read():
 
 @pytest.mark.parametrize("value", ["1", "true", "TRUE", "yes", "y"])
 @pytest.mark.parametrize("asked", ["AFTERBAY_INGRESS", "AFTERBAY_CREDIT"])
-def test_the_rust_server_is_refused_with_words(asked, value):
+def test_the_rust_server_is_refused_with_a_reason(asked, value):
     with pytest.raises(Refused, match=r"SGLANG_RUST_SERVER is on.*no socket is left.*Unset SGLANG_RUST_SERVER"):
         read(**{asked: "ipc:///x", "SGLANG_RUST_SERVER": value})
 
 
-def test_the_rust_server_is_no_concern_where_nothing_is_asked_or_it_is_off():
+def test_the_rust_server_is_accepted_if_it_is_off_or_no_variable_is_set():
     assert read(SGLANG_RUST_SERVER="1") is None
     assert read(AFTERBAY_CREDIT="/c", SGLANG_RUST_SERVER="0") is not None
 
@@ -60,13 +60,13 @@ def test_the_rust_server_is_no_concern_where_nothing_is_asked_or_it_is_off():
         ("ipc:///run/a-{rank}", "the only placeholder is {dp_rank}"),
     ],
 )
-def test_a_name_that_cannot_work_is_refused(endpoint, words):
+def test_an_invalid_endpoint_is_refused(endpoint, words):
     with pytest.raises(Refused, match=words):
         read(AFTERBAY_INGRESS=endpoint)
 
 
 @pytest.mark.parametrize("endpoint", ["ipc:///" + "a" * (IPC_PATH_BYTES_MAX - 1), "ipc://relative", "tcp://127.0.0.1:5555", "tcp://[::1]:5555", "tcp://node-0:65535"])
-def test_a_name_that_can_work_is_accepted(endpoint):
+def test_a_valid_endpoint_is_accepted(endpoint):
     assert read(AFTERBAY_INGRESS=endpoint).ingress == endpoint
 
 
@@ -91,12 +91,12 @@ def test_a_rendezvous_without_an_ingress_is_refused():
         ("ipc:///run/a-0", "must differ from AFTERBAY_INGRESS"),
     ],
 )
-def test_a_name_for_the_text_that_cannot_work_is_refused(text, words):
+def test_an_invalid_text_endpoint_is_refused(text, words):
     with pytest.raises(Refused, match=f'AFTERBAY_TEXT_INGRESS "{text}".*{words}'):
         read(AFTERBAY_INGRESS="ipc:///run/a-{dp_rank}", AFTERBAY_TEXT_INGRESS=text)
 
 
-def test_a_text_leg_without_the_one_before_it_is_refused():
+def test_a_text_leg_without_an_ingress_is_refused():
     with pytest.raises(Refused, match=r'AFTERBAY_TEXT_INGRESS "ipc:///t" needs AFTERBAY_INGRESS'):
         read(AFTERBAY_TEXT_INGRESS="ipc:///t", AFTERBAY_CREDIT="/c")
 

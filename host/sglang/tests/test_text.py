@@ -1,4 +1,4 @@
-"""The detokenizer's socket, with the fakes of the scheduler's."""
+"""Tests the detokenizer's socket with the fakes of the scheduler's."""
 import json
 import types
 
@@ -15,7 +15,7 @@ def plugins_are_loaded(monkeypatch):
 
 
 def detokenizer():
-    """As SGLang's constructor leaves it."""
+    """A detokenizer after SGLang's constructor."""
     socket = Context().socket("PUSH")
     socket.options = {"SNDHWM": 0, "SNDBUF": 512, "LINGER": -1}
     socket.connect(PORTS["tokenizer_ipc_name"])
@@ -26,14 +26,14 @@ def reroute(made, settings, **args):
     server_args = types.SimpleNamespace(model_path="/m", tokenizer_path=None, **args)
     (target, kind, hook), = text.hooks(settings)
     assert (target.rsplit(".", 2)[1:], kind) == (["DetokenizerManager", "__init__"], "AFTER")
-    assert hook(None, made, server_args, types.SimpleNamespace(**PORTS)) is None, "the result of the original is kept"
+    assert hook(None, made, server_args, types.SimpleNamespace(**PORTS)) is None, "the result of the original stays"
 
 
 def settings(tmp_path):
     return Settings("ipc:///afterbay", str(tmp_path / "r.json"), "/c", "ipc:///text")
 
 
-def test_its_output_goes_to_afterbay_with_the_options_of_sglangs_own(tmp_path):
+def test_its_output_goes_to_afterbay_with_the_same_socket_options(tmp_path):
     made = detokenizer()
     before, scheduler_side = made.send_to_tokenizer, made.recv_from_scheduler
     reroute(made, settings(tmp_path))
@@ -42,11 +42,11 @@ def test_its_output_goes_to_afterbay_with_the_options_of_sglangs_own(tmp_path):
     assert before.closed == 0 and made.recv_from_scheduler is scheduler_side
     written = json.loads((tmp_path / "r.json.text").read_text())
     assert (written["leg"], written["ingress"], written["down"]) == ("text", "ipc:///text", "ipc:///real/tok")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["r.json.text"], "the scheduler writes its own"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["r.json.text"], "the scheduler writes its own file"
 
 
 @pytest.mark.parametrize("args", [{"skip_tokenizer_init": True}, {"tokenizer_worker_num": 33}], ids=str)
-def test_where_the_leg_is_not_to_be_had_nothing_changes_and_the_log_says_why(tmp_path, caplog, args):
+def test_without_a_text_leg_nothing_changes_and_the_log_has_the_reason(tmp_path, caplog, args):
     caplog.set_level("INFO")
     made = detokenizer()
     if "tokenizer_worker_num" in args:
@@ -57,6 +57,6 @@ def test_where_the_leg_is_not_to_be_had_nothing_changes_and_the_log_says_why(tmp
     assert "the detokenizer's output stays direct" in caplog.text
 
 
-def test_a_detokenizer_of_another_shape_stops_the_start(tmp_path):
+def test_an_unknown_detokenizer_stops_the_start(tmp_path):
     with pytest.raises(RuntimeError, match="no send_to_tokenizer; unset AFTERBAY_TEXT_INGRESS"):
         reroute(types.SimpleNamespace(), settings(tmp_path))

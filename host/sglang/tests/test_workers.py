@@ -1,4 +1,4 @@
-"""Several tokenizers: their names, their numbers, and that each process comes to the same ones."""
+"""Tests the names and numbers of several tokenizers, which are equal in every process."""
 import os
 import types
 
@@ -13,7 +13,7 @@ SEVERAL = {"tokenizer_worker_num": 2, "model_path": "/m", "tokenizer_path": None
 
 @pytest.fixture(autouse=True)
 def sglang(fake_modules, monkeypatch):
-    """One whose HTTP workers can be told what to serve, and whose detokenizer loads plugins."""
+    """A fake SGLang whose HTTP workers' application can be chosen and whose detokenizer loads plugins."""
     fake_modules("sglang.srt.environ", envs=types.SimpleNamespace(SGLANG_HTTP_SERVER_APP_PATH=None))
     fake_modules("sglang.srt.managers.io_struct")
     monkeypatch.setattr(detokenizer, "loads_plugins", lambda: True)
@@ -33,7 +33,7 @@ class TokenizerWorker:
 
 
 def started(asked, **args):
-    """As SGLang's constructor is about to make a worker; its ports and its page."""
+    """Call the hook before a worker's constructor. Return the worker's endpoint and its page."""
     hook = next(hook for target, kind, hook in readers.hooks(asked) if (target.rsplit(".", 1)[1], kind) == ("__init__", "BEFORE"))
     worker, ports = TokenizerWorker(), types.SimpleNamespace(**{**PORTS, "tokenizer_ipc_name": "ipc:///tmp/of-its-own"})
     assert hook(worker, types.SimpleNamespace(**{**SEVERAL, **args}), ports) is None
@@ -45,24 +45,24 @@ def test_both_files_name_each_tokenizer_and_its_page(tmp_path):
     of_text = rendezvous.describe_text(facts(), settings(tmp_path))
     assert (of_text["workers"], of_text["down"], of_text["credit"]) == (named, "ipc:///real/tok", f"{tmp_path}/c/tokenizer")
     of_tokens = rendezvous.describe(facts(), "ipc:///a", settings(tmp_path))
-    assert (of_tokens["workers"], of_tokens["text_ingress"]) == ([], "ipc:///t"), "its reader is the detokenizer"
+    assert (of_tokens["workers"], of_tokens["text_ingress"]) == ([], "ipc:///t"), "the reader of tokens is the detokenizer"
     skips = rendezvous.describe(facts(skip_tokenizer_init=True), "ipc:///a", settings(tmp_path))
     assert (skips["workers"], skips["down"]) == (named, "ipc:///real/tok")
     ranks = rendezvous.describe(facts(skip_tokenizer_init=True, dp_size=2), "ipc:///a", settings(tmp_path, ingress="ipc:///a-{dp_rank}"))
-    assert [worker["credit"] for worker in ranks["workers"]] == [None, None], "each counts what all ranks send"
+    assert [worker["credit"] for worker in ranks["workers"]] == [None, None], "each worker counts the frames of all ranks"
 
 
-def test_a_worker_takes_the_first_number_that_is_free_and_with_it_the_names_that_the_file_has(tmp_path):
+def test_a_worker_takes_the_first_free_number_and_its_names(tmp_path):
     asked = settings(tmp_path)
     named = rendezvous.describe_text(facts(), asked)["workers"]
     (first, page), (second, kept) = started(asked), started(asked)
     assert [(first, page.path), (second, kept.path)] == [(worker["ipc"], worker["credit"]) for worker in named]
     page.close()
     again, page = started(asked)
-    assert again == first and page.path == named[0]["credit"], "in the place of the one that is gone"
+    assert again == first and page.path == named[0]["credit"], "it replaces the closed one"
 
 
-def test_one_too_many_is_left_to_sglangs_router(tmp_path, caplog):
+def test_a_further_worker_is_reached_through_sglangs_router(tmp_path, caplog):
     asked = settings(tmp_path)
     kept = [started(asked) for _ in range(2)]
     ipc, page = started(asked)
@@ -77,7 +77,7 @@ def make_router(asked):
     return router
 
 
-def test_the_engines_own_tokenizer_beside_the_router_leaves_the_numbers_to_those_that_join(tmp_path):
+def test_the_engines_own_tokenizer_takes_no_number(tmp_path):
     asked = settings(tmp_path)
     router = make_router(asked)
     ipc, page = started(asked)
@@ -85,7 +85,7 @@ def test_the_engines_own_tokenizer_beside_the_router_leaves_the_numbers_to_those
     assert getattr(router, readers._PAGE).path == f"{tmp_path}/c/tokenizer"
 
 
-def test_processes_that_the_router_starts_find_the_entry_point_that_loads_plugins_and_others_do_not(tmp_path):
+def test_only_processes_that_the_router_starts_find_the_entry_point(tmp_path):
     from importlib.metadata import entry_points
 
     def found():
@@ -101,10 +101,10 @@ def test_processes_that_the_router_starts_find_the_entry_point_that_loads_plugin
     del router
 
 
-def test_where_processes_that_join_an_engine_cannot_load_plugins_the_start_is_refused(tmp_path, monkeypatch):
+def test_the_start_is_refused_if_joining_processes_cannot_load_plugins(tmp_path, monkeypatch):
     monkeypatch.setenv("SGLANG_PLATFORM", "npu")
     asked = settings(tmp_path)
-    assert started(asked)[0].endswith("worker-0"), "HTTP workers load them in another way"
+    assert started(asked)[0].endswith("worker-0"), "HTTP workers load plugins in another way"
     make_router(asked)
     with pytest.raises(SystemExit, match='SGLANG_PLATFORM "npu" is set.*--gateway-workers'):
         started(asked)
@@ -120,25 +120,25 @@ def test_where_processes_that_join_an_engine_cannot_load_plugins_the_start_is_re
         ("r.json.worker-1 is over 107 bytes", {"rendezvous": "/" + "d" * 91 + "/r.json"}, {}),
     ],
 )
-def test_where_they_cannot_be_met_their_output_stays_direct_and_it_is_said_why(tmp_path, why, changed, args):
+def test_workers_that_cannot_be_reached_keep_direct_output_with_a_reason(tmp_path, why, changed, args):
     asked = settings(tmp_path, **changed)
-    planned, told = workers.planned(facts(**args), asked)
-    assert planned == [] and why in told
-    assert rendezvous.text_leg(facts(**args), asked) == (None, told)
+    planned, reason = workers.planned(facts(**args), asked)
+    assert planned == [] and why in reason
+    assert rendezvous.text_leg(facts(**args), asked) == (None, reason)
 
 
-def test_an_sglang_whose_workers_cannot_be_told_what_to_serve(tmp_path, fake_modules):
+def test_an_sglang_without_a_choice_of_the_application(tmp_path, fake_modules):
     fake_modules("sglang.srt.environ", envs=types.SimpleNamespace())
     assert "HTTP workers load no plugins" in workers.planned(facts(), settings(tmp_path))[1]
     assert started(settings(tmp_path))[0] == "ipc:///tmp/of-its-own"
 
 
-def test_without_a_text_leg_a_worker_keeps_its_own_name(tmp_path):
+def test_without_a_text_leg_a_worker_keeps_its_own_endpoint(tmp_path):
     assert started(settings(tmp_path, text_ingress=None))[0] == "ipc:///tmp/of-its-own"
     assert started(settings(tmp_path, text_ingress=None), skip_tokenizer_init=True)[0] == f"ipc://{tmp_path}/r.json.worker-0"
 
 
-def test_the_detokenizer_sends_whole_batches_as_before_one_tokenizer(tmp_path, fake_modules):
+def test_the_detokenizer_sends_whole_batches_like_to_one_tokenizer(tmp_path, fake_modules):
     def get_zmq_socket(context, kind, endpoint, bind):
         socket = context.socket(kind)
         socket.connect(endpoint)
@@ -153,13 +153,13 @@ def test_the_detokenizer_sends_whole_batches_as_before_one_tokenizer(tmp_path, f
     assert (tmp_path / "r.json.text").exists()
 
 
-def test_http_workers_serve_the_application_that_loads_plugins_and_know_the_one_it_stands_for(tmp_path, monkeypatch):
+def test_http_workers_serve_our_application_and_know_the_original_one(tmp_path, monkeypatch):
     workers.load_in_http_workers(settings(tmp_path, credit=None))
     assert "SGLANG_HTTP_SERVER_APP_PATH" not in os.environ
     for before, served in ((None, "sglang.srt.entrypoints.http_server:app"), ("mine:app", "mine:app")):
         monkeypatch.delenv("AFTERBAY_HTTP_APP", raising=False)
         monkeypatch.setenv("SGLANG_HTTP_SERVER_APP_PATH", before) if before else monkeypatch.delenv("SGLANG_HTTP_SERVER_APP_PATH", raising=False)
-        # As in the first process, and again in one that it starts.
+        # Once in the first process, and again in one that it starts.
         workers.load_in_http_workers(settings(tmp_path))
         workers.load_in_http_workers(settings(tmp_path))
         assert os.environ["SGLANG_HTTP_SERVER_APP_PATH"] == "afterbay_sglang.http_app:app"
