@@ -11,7 +11,8 @@ use afterbay_events::event::{
 use afterbay_events::{Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SinkCounters, Total};
 use afterbay_runtime::signals::Load;
 use afterbay_signals::{
-    SourceChange, LoadConfig, LoadReader, LoadSnapshot, SourceNotice, SnapshotLocation, SourceKind, SourceReport,
+    LoadConfig, LoadReader, LoadSnapshot, SnapshotLocation, SourceChange, SourceKind, SourceNotice,
+    SourceReport,
 };
 use afterbay_stream::{SINK_STATES, SchedulerLoad as LoadForPlugins};
 use anyhow::Context;
@@ -245,10 +246,14 @@ fn event(stream: Name, notice: SourceNotice) -> Event {
         SourceChange::Found => SignalFound { stream, source, place }.into(),
         SourceChange::Lost { why } => SignalLost { stream, source, place, why }.into(),
         SourceChange::Invalid { why } => SignalInvalid { stream, source, place, why }.into(),
-        SourceChange::Stale { age_ns } => SignalStale { stream, source, place, age_ms: age_ns / 1_000_000 }.into(),
+        SourceChange::Stale { age_ns } => {
+            SignalStale { stream, source, place, age_ms: age_ns / 1_000_000 }.into()
+        }
         SourceChange::Fresh => SignalFresh { stream, source, place }.into(),
         SourceChange::Missed { messages } => SignalMissed { stream, source, place, messages }.into(),
-        SourceChange::NoticesMissed { notices } => NoticesMissed { stream, of: "signals", missed: notices }.into(),
+        SourceChange::NoticesMissed { notices } => {
+            NoticesMissed { stream, of: "signals", missed: notices }.into()
+        }
         // A change that this version does not know.
         other => SignalInvalid { stream, source, place, why: format!("{other:?}") }.into(),
     }
