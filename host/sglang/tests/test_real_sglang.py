@@ -50,14 +50,14 @@ print(json.dumps(found))
 def test_format_and_layout_match_the_installed_version(real_sglang, switch, told):
     code = """
 import json
-from afterbay_sglang import rendezvous
+from afterbay_sglang import rendezvous, wire
 from sglang.srt.managers import io_struct
 class Socket:
     def send(self, data, flags=0): self.sent = "msgpack"
     def send_pyobj(self, obj, flags=0, protocol=None): self.sent = "pickle"
 socket = Socket()
 io_struct.sock_send(socket, io_struct.FreezeGCReq())
-print(json.dumps([rendezvous.ipc_format(), socket.sent, rendezvous.sglang_version(), rendezvous.layout()]))
+print(json.dumps([wire.ipc_format(), socket.sent, rendezvous.sglang_version(), wire.layout()]))
 """
     says, sends, version, layout = real_sglang.answer(code, path=[PACKAGE], **switch)
     assert says == sends == told

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from afterbay_sglang import detokenizer, rendezvous
+from afterbay_sglang import detokenizer, rendezvous, wire
 from afterbay_sglang.settings import Settings
 from test_ingress import PORTS
 
@@ -144,7 +144,7 @@ def test_several_detokenizers_write_equal_files(detokenizer_with_plugins):
 def test_the_format_is_the_encoding_of_this_process(io_struct, switch, told):
     if switch is not None:
         io_struct._USE_PICKLE_IPC = switch
-    assert rendezvous.ipc_format() == told
+    assert wire.ipc_format() == told
 
 
 def struct(tag, fields, array_like=True):
@@ -153,25 +153,25 @@ def struct(tag, fields, array_like=True):
 
 
 def test_a_layout_has_the_fields_in_order_and_the_other_tags(io_struct):
-    for name in (*rendezvous.BATCH_OUTPUTS, "AbortReq", "BaseReq", "BaseBatchReq"):
+    for name in (*wire.BATCH_OUTPUTS, "AbortReq", "BaseReq", "BaseBatchReq"):
         setattr(io_struct, name, struct(name, (f"{name}-b", f"{name}-a")))
     io_struct.Span = struct(None, ("start",))
-    assert rendezvous.layout() == {
-        **{name: [f"{name}-b", f"{name}-a"] for name in rendezvous.BATCH_OUTPUTS},
+    assert wire.layout() == {
+        **{name: [f"{name}-b", f"{name}-a"] for name in wire.BATCH_OUTPUTS},
         "other_tags": ["AbortReq"],
     }
 
 
 def test_dataclasses_have_no_layout(io_struct):
-    for name in rendezvous.BATCH_OUTPUTS:
+    for name in wire.BATCH_OUTPUTS:
         setattr(io_struct, name, type(name, (), {}))
-    assert rendezvous.layout() is None
+    assert wire.layout() is None
 
 
 def test_a_struct_that_is_encoded_as_a_map_has_no_layout(io_struct):
-    for name in rendezvous.BATCH_OUTPUTS:
+    for name in wire.BATCH_OUTPUTS:
         setattr(io_struct, name, struct(name, ("rids",), array_like=False))
-    assert rendezvous.layout() is None
+    assert wire.layout() is None
 
 
 def test_a_context_that_rejects_a_name_is_skipped(fake_modules):
