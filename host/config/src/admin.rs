@@ -97,24 +97,19 @@ impl Check<'_> {
     /// Returns `None` where `journal` is `None`: the default socket's directory and the key that names it.
     pub(crate) fn admin(
         &self,
-        written: Option<&written::Admin>,
+        written: &written::Admin,
         journal: Option<(&Path, &Location)>,
     ) -> Option<Admin> {
-        let (mut listen, mut token_file) = (None, None);
-        if let Some(written) = written {
-            token_file = self.path(&written.token_file);
-            match &written.listen[..] {
-                [] => {}
-                [Located { value, .. }] if value == "none" => {
-                    return Some(Admin { listen: Vec::new(), token_file });
-                }
-                addresses => {
-                    listen = Some(self.addresses(addresses, value(&written.allow_remote) == Some(true)));
-                }
+        let token_file = self.path(&written.token_file);
+        let listen = match &written.listen[..] {
+            [] => vec![default_tcp()],
+            [Located { value, .. }] if value == "none" => {
+                return Some(Admin { listen: Vec::new(), token_file });
             }
-        }
+            addresses => self.addresses(addresses, value(&written.allow_remote) == Some(true)),
+        };
         let (dir, location) = journal?;
-        let mut admin = Admin { listen: listen.unwrap_or_else(|| vec![default_tcp()]), token_file };
+        let mut admin = Admin { listen, token_file };
         if admin.unix_socket().is_none() {
             let socket = AdminAddress::of_journal(dir);
             // The default path has the bound of a configured one.

@@ -13,6 +13,7 @@ use crate::location::{Located, Location, line_and_column};
 use crate::plugins::Plugin;
 use crate::reader::{Reader, Source};
 use crate::units::{Size, Time};
+use crate::written::Table as _;
 use crate::{Admin, Endpoint, Env, LogFormat, Name, Problem, Problems, disk, keys, written};
 
 pub(crate) fn load(path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
@@ -102,14 +103,13 @@ impl Check<'_> {
         let streams: Vec<Option<Stream>> =
             written.streams.iter().map(|stream| self.stream(stream, &mut names)).collect();
         self.across(&written.streams);
-        let journal = written.journal.as_ref().and_then(|journal| self.journal(journal, streams.len()));
-        let waiting = written.memory.as_ref().map(|memory| &memory.waiting).unwrap_or(&None);
-        let waiting = self.within(waiting, bounds::MEMORY_WAITING, |&bytes| Size(bytes));
+        let journal = self.journal(&written.journal, streams.len());
+        let waiting = self.within(&written.memory.waiting, bounds::MEMORY_WAITING, |&bytes| Size(bytes));
         let memory = waiting.map_or_else(Memory::default, |waiting| Memory { waiting });
-        let dir = written.journal.as_ref().and_then(|journal| journal.dir.as_ref());
+        let dir = written.journal.dir.as_ref();
         let dir = journal.as_ref().zip(dir).map(|(journal, dir)| (journal.dir.as_path(), &dir.location));
-        let admin = self.admin(written.admin.as_ref(), dir);
-        let log = written.log.as_ref().map_or_else(Log::default, |log| self.log(log));
+        let admin = self.admin(&written.admin, dir);
+        let log = self.log(&written.log);
         Checked { streams: streams.into_iter().collect(), memory, journal, admin, log }
     }
 
@@ -141,8 +141,8 @@ impl Check<'_> {
         stream.after = written.after.iter().filter_map(|name| name.value.parse().ok()).collect();
         stream.max_message_bytes = max_message_bytes.unwrap_or(stream.max_message_bytes);
         stream.max_peers = max_peers.map_or(stream.max_peers, |peers| peers as usize);
-        stream.coalesce = written.coalesce.as_ref().map_or(stream.coalesce, |table| self.coalesce(table));
-        stream.signals = written.signals.as_ref().map_or(stream.signals, |table| self.signals(table));
+        stream.coalesce = self.coalesce(&written.coalesce);
+        stream.signals = self.signals(&written.signals);
         stream.abort = match &written.abort {
             Some(table) => Some(self.abort(table)?),
             None => None,
@@ -235,11 +235,11 @@ impl Check<'_> {
 
     fn retain(&self, written: &written::Journal, segment_bytes: u64, streams: usize) -> Retain {
         let default = Retain::default();
-        let bytes = value(&written.retain_bytes).unwrap_or(default.bytes);
-        let age = value(&written.retain_age).unwrap_or(default.age);
+        let bytes = value(&written.retain.bytes).unwrap_or(default.bytes);
+        let age = value(&written.retain.age).unwrap_or(default.age);
         let segments = bounds::RETAIN_SEGMENTS_MIN * streams.max(1) as u64;
         let fewest = segments.saturating_mul(segment_bytes);
-        let location = written.retain_bytes.as_ref().map(|bytes| &bytes.location);
+        let location = written.retain.bytes.as_ref().map(|bytes| &bytes.location);
         let location = location.or(written.segment.as_ref().map(|segment| &segment.location));
         if let (Some(bytes), Some(location)) = (bytes, location) {
             if bytes < fewest {
@@ -250,7 +250,7 @@ impl Check<'_> {
             }
             self.bounded(location, &bytes, (0, bounds::RETAIN_BYTES_MAX), |&bytes| Size(bytes));
         }
-        if let (Some(age), Some(Located { location, .. })) = (age, &written.retain_age) {
+        if let (Some(age), Some(Located { location, .. })) = (age, &written.retain.age) {
             self.bounded(location, &age, bounds::RETAIN_AGE, |&time| Time(time));
         }
         Retain { bytes, age }

@@ -100,7 +100,7 @@ impl Stream {
             max_message_bytes: 256 << 20,
             max_peers: 64,
             route: None,
-            sinks: vec![Sink::new(Name::reader(), connect)],
+            sinks: vec![Sink::new(Name::from("reader"), connect)],
             taps: Vec::new(),
             coalesce: Coalesce::default(),
             signals: Signals::default(),

@@ -1,7 +1,7 @@
 //! Values with their location in the file, so that every later check can report it.
 
 /// The location of a value in the file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Location {
     /// The line, from 1.
     pub line: usize,

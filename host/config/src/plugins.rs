@@ -172,9 +172,9 @@ impl Check<'_> {
     pub(crate) fn plugin(&self, written: &written::Plugin, names: &mut SeenNames) -> Option<Plugin> {
         let name = self.name(&written.name, names);
         let component = self.component(&written.component);
-        let memory = self.within(&written.memory, bounds::PLUGIN_MEMORY_BYTES, |&bytes| Size(bytes));
-        let deadline = self.within(&written.deadline, bounds::PLUGIN_DEADLINE, |&time| Time(time));
-        let hold = self.within(&written.hold, bounds::PLUGIN_HOLD, |&time| Time(time));
+        let memory = self.within(&written.limits.memory, bounds::PLUGIN_MEMORY_BYTES, |&bytes| Size(bytes));
+        let deadline = self.within(&written.limits.deadline, bounds::PLUGIN_DEADLINE, |&time| Time(time));
+        let hold = self.within(&written.limits.hold, bounds::PLUGIN_HOLD, |&time| Time(time));
         let default = Limits::default();
         let limits = Limits {
             memory_bytes: memory.unwrap_or(default.memory_bytes),
@@ -209,7 +209,7 @@ impl Check<'_> {
     }
 
     fn mode(&self, written: &written::Plugin) -> Mode {
-        let is_shadow = value(&written.mode).unwrap_or(false);
+        let is_shadow = value(&written.is_shadow).unwrap_or(false);
         match &written.shadow_of {
             Some(Located { location, .. }) if !is_shadow => {
                 self.source.report(location, "is for mode = \"shadow\"".to_owned());
@@ -225,7 +225,7 @@ impl Check<'_> {
     /// Checks that each shadow names a live plugin of the same stream.
     pub(crate) fn shadows(&self, written: &[written::Plugin]) {
         for Located { value: of, location } in written.iter().filter_map(|plugin| plugin.shadow_of.as_ref()) {
-            let live = written.iter().filter(|plugin| !value(&plugin.mode).unwrap_or(false));
+            let live = written.iter().filter(|plugin| !value(&plugin.is_shadow).unwrap_or(false));
             let live: Vec<&str> =
                 live.filter_map(|plugin| Some(plugin.name.as_ref()?.value.as_str())).collect();
             if !live.contains(&of.as_str()) {
@@ -239,8 +239,8 @@ impl Check<'_> {
 
     fn quarantine(&self, written: &written::Plugin) -> Quarantine {
         let default = Quarantine::default();
-        let faults = self.within(&written.quarantine_faults, bounds::QUARANTINE_FAULTS, |&faults| faults);
-        let within = self.within(&written.quarantine_within, bounds::QUARANTINE_WITHIN, |&time| Time(time));
+        let faults = self.within(&written.quarantine.faults, bounds::QUARANTINE_FAULTS, |&faults| faults);
+        let within = self.within(&written.quarantine.within, bounds::QUARANTINE_WITHIN, |&time| Time(time));
         Quarantine {
             faults: faults.map_or(default.faults, |faults| faults as usize),
             within: within.unwrap_or(default.within),

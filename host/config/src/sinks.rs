@@ -155,8 +155,8 @@ impl Check<'_> {
     }
 
     fn queue(&self, written: &written::Sink, default: Queue) -> Queue {
-        let frames = self.within(&written.queue_frames, bounds::QUEUE_FRAMES, |&frames| frames);
-        let bytes = self.within(&written.queue_bytes, bounds::QUEUE_BYTES, |&bytes| Size(bytes));
+        let frames = self.within(&written.queue.frames, bounds::QUEUE_FRAMES, |&frames| frames);
+        let bytes = self.within(&written.queue.bytes, bounds::QUEUE_BYTES, |&bytes| Size(bytes));
         Queue {
             frames: frames.map_or(default.frames, |frames| frames as usize),
             bytes: bytes.unwrap_or(default.bytes),

@@ -9,322 +9,213 @@ use crate::keys;
 use crate::location::{Located, Location};
 use crate::reader::Reader;
 use crate::{
-    CoalesceWhen, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf, TapSocketType,
+    CoalesceWhen, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf,
+    TapSocketType,
 };
 
-pub(crate) struct Config {
-    pub streams: Vec<Stream>,
-    pub memory: Option<Memory>,
-    pub journal: Option<Journal>,
-    pub admin: Option<Admin>,
-    pub log: Option<Log>,
-}
+/// The value of a key. `None` if it is absent or could not be read.
+type Value<T> = Option<Located<T>>;
 
-pub(crate) struct Stream {
-    pub location: Location,
-    pub name: Option<Located<String>>,
-    pub layout: Option<Located<String>>,
-    pub listen: Option<Located<String>>,
-    pub listen_mode: Option<Located<String>>,
-    pub after: Vec<Located<String>>,
-    pub max_message: Option<Located<u64>>,
-    pub max_peers: Option<Located<u64>>,
-    pub route: Option<Located<Route>>,
-    pub sinks: Vec<Sink>,
-    pub coalesce: Option<Coalesce>,
-    pub signals: Option<Signals>,
-    pub abort: Option<Abort>,
-    pub attributes: Vec<AttributeRule>,
-    pub plugins: Vec<Plugin>,
-}
+/// A table of the file. The default is an absent table.
+pub(crate) trait Table: Default {
+    const KEYS: &'static keys::Table;
 
-pub(crate) struct Abort {
-    pub location: Location,
-    pub push: Option<Located<String>>,
-    pub http: Option<Located<String>>,
-    pub api_key_env: Option<Located<String>>,
-    pub api_key_file: Option<Located<String>>,
-}
+    fn read(table: &Reader<'_, '_>) -> Self;
 
-pub(crate) struct Signals {
-    pub load_snapshot: Option<Located<String>>,
-    pub load_stat: Option<Located<String>>,
-    pub metrics: Option<Located<String>>,
-    pub dp_rank: Option<Located<u64>>,
-    pub stale_after: Option<Located<Duration>>,
-}
+    fn optional(parent: &Reader<'_, '_>, key: &str) -> Option<Self> {
+        parent.table(key, Self::KEYS).as_ref().map(Self::read)
+    }
 
-pub(crate) struct Coalesce {
-    pub when: Option<Located<CoalesceWhen>>,
-    pub window: Option<Located<Duration>>,
-    pub max_rows: Option<Located<u64>>,
-}
+    fn one(parent: &Reader<'_, '_>, key: &str) -> Self {
+        Self::optional(parent, key).unwrap_or_default()
+    }
 
-pub(crate) struct Sink {
-    pub location: Location,
-    pub name: Option<Located<String>>,
-    pub kind: Option<Located<SinkKind>>,
-    pub of: Option<Located<TapOf>>,
-    pub socket: Option<Located<TapSocketType>>,
-    pub connect: Option<Located<String>>,
-    pub listen: Option<Located<String>>,
-    pub listen_mode: Option<Located<String>>,
-    pub max_subscribers: Option<Located<u64>>,
-    pub credit: Option<Located<String>>,
-    pub reader: Option<Located<Reads>>,
-    pub tokenizer: Option<Located<String>>,
-    pub queue_frames: Option<Located<u64>>,
-    pub queue_bytes: Option<Located<u64>>,
-}
-
-pub(crate) struct AttributeRule {
-    pub location: Location,
-    pub prefix: Option<Located<String>>,
-    pub pattern: Option<Located<String>>,
-    pub set: Option<Located<Map<String, Json>>>,
-}
-
-pub(crate) struct Plugin {
-    pub location: Location,
-    pub name: Option<Located<String>>,
-    pub component: Option<Located<String>>,
-    pub sha256: Option<Located<String>>,
-    /// True for `"shadow"`.
-    pub mode: Option<Located<bool>>,
-    pub shadow_of: Option<Located<String>>,
-    pub memory: Option<Located<u64>>,
-    pub deadline: Option<Located<Duration>>,
-    pub on_fault: Option<Located<OnFault>>,
-    pub quarantine_faults: Option<Located<u64>>,
-    pub quarantine_within: Option<Located<Duration>>,
-    pub hold: Option<Located<Duration>>,
-    pub grant: Option<Vec<Located<Grant>>>,
-    pub settings: Option<Located<Map<String, Json>>>,
-}
-
-pub(crate) struct Memory {
-    pub waiting: Option<Located<u64>>,
-}
-
-pub(crate) struct Journal {
-    pub dir: Option<Located<String>>,
-    pub sync: Option<Located<Sync>>,
-    pub sync_interval: Option<Located<Duration>>,
-    pub retain_bytes: Option<Located<Option<u64>>>,
-    pub retain_age: Option<Located<Option<Duration>>>,
-    pub segment: Option<Located<u64>>,
-    pub on_error: Option<Located<OnError>>,
-    pub abandon_after: Option<Located<Duration>>,
-}
-
-pub(crate) struct Admin {
-    pub listen: Vec<Located<String>>,
-    pub allow_remote: Option<Located<bool>>,
-    pub token_file: Option<Located<String>>,
-}
-
-pub(crate) struct Log {
-    pub filter: Option<Located<String>>,
-    pub format: Option<Located<LogFormat>>,
-}
-
-impl Config {
-    pub(crate) fn read(root: &Reader<'_, '_>) -> Config {
-        Config {
-            streams: root.tables("stream", &keys::STREAM).iter().map(Stream::read).collect(),
-            memory: root.table("memory", &keys::MEMORY).as_ref().map(Memory::read),
-            journal: root.table("journal", &keys::JOURNAL).as_ref().map(Journal::read),
-            admin: root.table("admin", &keys::ADMIN).as_ref().map(Admin::read),
-            log: root.table("log", &keys::LOG).as_ref().map(Log::read),
-        }
+    fn each(parent: &Reader<'_, '_>, key: &str) -> Vec<Self> {
+        parent.tables(key, Self::KEYS).iter().map(Self::read).collect()
     }
 }
 
-impl Stream {
-    fn read(table: &Reader<'_, '_>) -> Stream {
-        Stream {
-            location: table.location.clone(),
-            name: table.text("name"),
-            layout: table.text("layout"),
-            listen: table.text("listen"),
-            listen_mode: table.text("listen_mode"),
-            after: table.texts("after"),
-            max_message: table.size("max_message"),
-            max_peers: table.integer("max_peers"),
-            route: table.word("route", &[("crc32", Route::Crc32)]),
-            sinks: table.tables("sink", &keys::SINK).iter().map(Sink::read).collect(),
-            coalesce: table.table("coalesce", &keys::COALESCE).as_ref().map(Coalesce::read),
-            signals: table.table("signals", &keys::SIGNALS).as_ref().map(Signals::read),
-            abort: table.table("abort", &keys::ABORT).as_ref().map(Abort::read),
-            attributes: table.tables("attribute", &keys::ATTRIBUTE).iter().map(AttributeRule::read).collect(),
-            plugins: table.tables("plugin", &keys::PLUGIN).iter().map(Plugin::read).collect(),
+/// Declares tables. Each field has its type and the way in which it is read.
+macro_rules! tables {
+    ($($table:ident of $keys:ident { $($field:ident: $type:ty = $read:expr,)* })*) => {$(
+        #[derive(Default)]
+        pub(crate) struct $table {
+            $(pub $field: $type,)*
         }
-    }
+
+        impl Table for $table {
+            const KEYS: &'static keys::Table = &keys::$keys;
+
+            fn read(table: &Reader<'_, '_>) -> $table {
+                $table { $($field: ($read as fn(&Reader<'_, '_>) -> $type)(table),)* }
+            }
+        }
+    )*};
 }
 
-impl Coalesce {
-    fn read(table: &Reader<'_, '_>) -> Coalesce {
-        let whens = [
+tables! {
+    Config of ROOT {
+        streams: Vec<Stream> = |root| Stream::each(root, "stream"),
+        memory: Memory = |root| Memory::one(root, "memory"),
+        journal: Journal = |root| Journal::one(root, "journal"),
+        admin: Admin = |root| Admin::one(root, "admin"),
+        log: Log = |root| Log::one(root, "log"),
+    }
+
+    Stream of STREAM {
+        location: Location = |stream| stream.location.clone(),
+        name: Value<String> = |stream| stream.text("name"),
+        layout: Value<String> = |stream| stream.text("layout"),
+        listen: Value<String> = |stream| stream.text("listen"),
+        listen_mode: Value<String> = |stream| stream.text("listen_mode"),
+        after: Vec<Located<String>> = |stream| stream.texts("after"),
+        max_message: Value<u64> = |stream| stream.size("max_message"),
+        max_peers: Value<u64> = |stream| stream.integer("max_peers"),
+        route: Value<Route> = |stream| stream.word("route", &[("crc32", Route::Crc32)]),
+        sinks: Vec<Sink> = |stream| Sink::each(stream, "sink"),
+        coalesce: Coalesce = |stream| Coalesce::one(stream, "coalesce"),
+        signals: Signals = |stream| Signals::one(stream, "signals"),
+        abort: Option<Abort> = |stream| Abort::optional(stream, "abort"),
+        attributes: Vec<AttributeRule> = |stream| AttributeRule::each(stream, "attribute"),
+        plugins: Vec<Plugin> = |stream| Plugin::each(stream, "plugin"),
+    }
+
+    Coalesce of COALESCE {
+        when: Value<CoalesceWhen> = |coalesce| coalesce.word("when", &[
             ("never", CoalesceWhen::Never),
             ("backpressure", CoalesceWhen::Backpressure),
             ("window", CoalesceWhen::Window),
-        ];
-        Coalesce {
-            when: table.word("when", &whens),
-            window: table.time("window"),
-            max_rows: table.integer("max_rows"),
-        }
+        ]),
+        window: Value<Duration> = |coalesce| coalesce.time("window"),
+        max_rows: Value<u64> = |coalesce| coalesce.integer("max_rows"),
     }
-}
 
-impl Sink {
-    fn read(table: &Reader<'_, '_>) -> Sink {
-        let queue = table.table("queue", &keys::QUEUE);
-        Sink {
-            location: table.location.clone(),
-            name: table.text("name"),
-            kind: table.word(
-                "kind",
-                &[
-                    ("reader", SinkKind::Reader),
-                    ("tap", SinkKind::Tap),
-                    ("routed", SinkKind::Routed),
-                    ("skipped", SinkKind::Skipped),
-                    ("worker", SinkKind::Worker),
-                ],
-            ),
-            of: table.word("of", &[("received", TapOf::Received), ("sent", TapOf::Sent)]),
-            socket: table.word("socket", &[("push", TapSocketType::Push), ("pub", TapSocketType::Pub)]),
-            connect: table.text("connect"),
-            listen: table.text("listen"),
-            listen_mode: table.text("listen_mode"),
-            max_subscribers: table.integer("max_subscribers"),
-            credit: table.text("credit"),
-            reader: table.word(
-                "reader",
-                &[
-                    ("auto", Reads::Auto),
-                    ("detokenizer", Reads::Detokenizer),
-                    ("tokenizer", Reads::Tokenizer),
-                ],
-            ),
-            tokenizer: table.text("tokenizer"),
-            queue_frames: queue.as_ref().and_then(|queue| queue.integer("frames")),
-            queue_bytes: queue.as_ref().and_then(|queue| queue.size("bytes")),
-        }
+    Sink of SINK {
+        location: Location = |sink| sink.location.clone(),
+        name: Value<String> = |sink| sink.text("name"),
+        kind: Value<SinkKind> = |sink| sink.word("kind", &[
+            ("reader", SinkKind::Reader),
+            ("tap", SinkKind::Tap),
+            ("routed", SinkKind::Routed),
+            ("skipped", SinkKind::Skipped),
+            ("worker", SinkKind::Worker),
+        ]),
+        of: Value<TapOf> = |sink| sink.word("of", &[("received", TapOf::Received), ("sent", TapOf::Sent)]),
+        socket: Value<TapSocketType> = |sink| sink.word("socket", &[
+            ("push", TapSocketType::Push),
+            ("pub", TapSocketType::Pub),
+        ]),
+        connect: Value<String> = |sink| sink.text("connect"),
+        listen: Value<String> = |sink| sink.text("listen"),
+        listen_mode: Value<String> = |sink| sink.text("listen_mode"),
+        max_subscribers: Value<u64> = |sink| sink.integer("max_subscribers"),
+        credit: Value<String> = |sink| sink.text("credit"),
+        reader: Value<Reads> = |sink| sink.word("reader", &[
+            ("auto", Reads::Auto),
+            ("detokenizer", Reads::Detokenizer),
+            ("tokenizer", Reads::Tokenizer),
+        ]),
+        tokenizer: Value<String> = |sink| sink.text("tokenizer"),
+        queue: Queue = |sink| Queue::one(sink, "queue"),
     }
-}
 
-impl Abort {
-    fn read(table: &Reader<'_, '_>) -> Abort {
-        Abort {
-            location: table.location.clone(),
-            push: table.text("push"),
-            http: table.text("http"),
-            api_key_env: table.text("api_key_env"),
-            api_key_file: table.text("api_key_file"),
-        }
+    Queue of QUEUE {
+        frames: Value<u64> = |queue| queue.integer("frames"),
+        bytes: Value<u64> = |queue| queue.size("bytes"),
     }
-}
 
-impl Signals {
-    fn read(table: &Reader<'_, '_>) -> Signals {
-        Signals {
-            load_snapshot: table.text("load_snapshot"),
-            load_stat: table.text("load_stat"),
-            metrics: table.text("metrics"),
-            dp_rank: table.integer("dp_rank"),
-            stale_after: table.time("stale_after"),
-        }
+    Abort of ABORT {
+        location: Location = |abort| abort.location.clone(),
+        push: Value<String> = |abort| abort.text("push"),
+        http: Value<String> = |abort| abort.text("http"),
+        api_key_env: Value<String> = |abort| abort.text("api_key_env"),
+        api_key_file: Value<String> = |abort| abort.text("api_key_file"),
     }
-}
 
-impl AttributeRule {
-    fn read(table: &Reader<'_, '_>) -> AttributeRule {
-        AttributeRule {
-            location: table.location.clone(),
-            prefix: table.text("prefix"),
-            pattern: table.text("pattern"),
-            set: table.json("set"),
-        }
+    Signals of SIGNALS {
+        load_snapshot: Value<String> = |signals| signals.text("load_snapshot"),
+        load_stat: Value<String> = |signals| signals.text("load_stat"),
+        metrics: Value<String> = |signals| signals.text("metrics"),
+        dp_rank: Value<u64> = |signals| signals.integer("dp_rank"),
+        stale_after: Value<Duration> = |signals| signals.time("stale_after"),
     }
-}
 
-impl Plugin {
-    fn read(table: &Reader<'_, '_>) -> Plugin {
-        let limits = table.table("limits", &keys::LIMITS);
-        let quarantine = table.table("quarantine", &keys::QUARANTINE);
-        Plugin {
-            location: table.location.clone(),
-            name: table.text("name"),
-            component: table.text("component"),
-            sha256: table.text("sha256"),
-            mode: table.word("mode", &[("live", false), ("shadow", true)]),
-            shadow_of: table.text("shadow_of"),
-            memory: limits.as_ref().and_then(|limits| limits.size("memory")),
-            deadline: limits.as_ref().and_then(|limits| limits.time("deadline")),
-            on_fault: table.word(
-                "on_fault",
-                &[("bypass", OnFault::Bypass), ("retry", OnFault::Retry), ("terminate", OnFault::Terminate)],
-            ),
-            quarantine_faults: quarantine.as_ref().and_then(|quarantine| quarantine.integer("faults")),
-            quarantine_within: quarantine.as_ref().and_then(|quarantine| quarantine.time("within")),
-            hold: limits.as_ref().and_then(|limits| limits.time("hold")),
-            grant: table.words(
-                "grant",
-                &[
-                    ("log", Grant::Log),
-                    ("metrics", Grant::Metrics),
-                    ("tokenizer", Grant::Tokenizer),
-                    ("signals", Grant::Signals),
-                    ("request", Grant::Request),
-                ],
-            ),
-            settings: table.json("settings"),
-        }
+    AttributeRule of ATTRIBUTE {
+        location: Location = |rule| rule.location.clone(),
+        prefix: Value<String> = |rule| rule.text("prefix"),
+        pattern: Value<String> = |rule| rule.text("pattern"),
+        set: Value<Map<String, Json>> = |rule| rule.json("set"),
     }
-}
 
-impl Memory {
-    fn read(table: &Reader<'_, '_>) -> Memory {
-        Memory { waiting: table.size("waiting") }
+    Plugin of PLUGIN {
+        location: Location = |plugin| plugin.location.clone(),
+        name: Value<String> = |plugin| plugin.text("name"),
+        component: Value<String> = |plugin| plugin.text("component"),
+        sha256: Value<String> = |plugin| plugin.text("sha256"),
+        is_shadow: Value<bool> = |plugin| plugin.word("mode", &[("live", false), ("shadow", true)]),
+        shadow_of: Value<String> = |plugin| plugin.text("shadow_of"),
+        limits: Limits = |plugin| Limits::one(plugin, "limits"),
+        on_fault: Value<OnFault> = |plugin| plugin.word("on_fault", &[
+            ("bypass", OnFault::Bypass),
+            ("retry", OnFault::Retry),
+            ("terminate", OnFault::Terminate),
+        ]),
+        quarantine: Quarantine = |plugin| Quarantine::one(plugin, "quarantine"),
+        grant: Option<Vec<Located<Grant>>> = |plugin| plugin.words("grant", &[
+            ("log", Grant::Log),
+            ("metrics", Grant::Metrics),
+            ("tokenizer", Grant::Tokenizer),
+            ("signals", Grant::Signals),
+            ("request", Grant::Request),
+        ]),
+        settings: Value<Map<String, Json>> = |plugin| plugin.json("settings"),
     }
-}
 
-impl Journal {
-    fn read(table: &Reader<'_, '_>) -> Journal {
-        let retain = table.table("retain", &keys::RETAIN);
-        Journal {
-            dir: table.text("dir"),
-            sync: table.word(
-                "sync",
-                &[("none", Sync::None), ("interval", Sync::Interval), ("always", Sync::Always)],
-            ),
-            sync_interval: table.time("sync_interval"),
-            retain_bytes: retain.as_ref().and_then(|retain| retain.size_or_unlimited("bytes")),
-            retain_age: retain.as_ref().and_then(|retain| retain.time_or_unlimited("age")),
-            segment: table.size("segment"),
-            on_error: table.word("on_error", &[("stop", OnError::Stop), ("forward", OnError::Forward)]),
-            abandon_after: table.time("abandon_after"),
-        }
+    Limits of LIMITS {
+        memory: Value<u64> = |limits| limits.size("memory"),
+        deadline: Value<Duration> = |limits| limits.time("deadline"),
+        hold: Value<Duration> = |limits| limits.time("hold"),
     }
-}
 
-impl Admin {
-    fn read(table: &Reader<'_, '_>) -> Admin {
-        Admin {
-            listen: table.texts("listen"),
-            allow_remote: table.boolean("allow_remote"),
-            token_file: table.text("token_file"),
-        }
+    Quarantine of QUARANTINE {
+        faults: Value<u64> = |quarantine| quarantine.integer("faults"),
+        within: Value<Duration> = |quarantine| quarantine.time("within"),
     }
-}
 
-impl Log {
-    fn read(table: &Reader<'_, '_>) -> Log {
-        Log {
-            filter: table.text("filter"),
-            format: table.word("format", &[("auto", LogFormat::Auto), ("json", LogFormat::Json)]),
-        }
+    Memory of MEMORY {
+        waiting: Value<u64> = |memory| memory.size("waiting"),
+    }
+
+    Journal of JOURNAL {
+        dir: Value<String> = |journal| journal.text("dir"),
+        sync: Value<Sync> = |journal| journal.word("sync", &[
+            ("none", Sync::None),
+            ("interval", Sync::Interval),
+            ("always", Sync::Always),
+        ]),
+        sync_interval: Value<Duration> = |journal| journal.time("sync_interval"),
+        retain: Retain = |journal| Retain::one(journal, "retain"),
+        segment: Value<u64> = |journal| journal.size("segment"),
+        on_error: Value<OnError> = |journal| journal.word("on_error", &[
+            ("stop", OnError::Stop),
+            ("forward", OnError::Forward),
+        ]),
+        abandon_after: Value<Duration> = |journal| journal.time("abandon_after"),
+    }
+
+    Retain of RETAIN {
+        bytes: Value<Option<u64>> = |retain| retain.size_or_unlimited("bytes"),
+        age: Value<Option<Duration>> = |retain| retain.time_or_unlimited("age"),
+    }
+
+    Admin of ADMIN {
+        listen: Vec<Located<String>> = |admin| admin.texts("listen"),
+        allow_remote: Value<bool> = |admin| admin.boolean("allow_remote"),
+        token_file: Value<String> = |admin| admin.text("token_file"),
+    }
+
+    Log of LOG {
+        filter: Value<String> = |log| log.text("filter"),
+        format: Value<LogFormat> = |log| log.word("format", &[("auto", LogFormat::Auto), ("json", LogFormat::Json)]),
     }
 }

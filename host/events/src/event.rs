@@ -2,11 +2,10 @@
 //!
 //! A doc comment says what the event means and, after `Action:`, what an operator does about it.
 
-use afterbay_types::HoldEnd;
+use afterbay_types::{FaultKind, HoldEnd, Name};
 use tracing::Level;
 
 use crate::declare::events;
-use crate::field::Name;
 
 /// The `tracing` target of every event.
 pub const TARGET: &str = "afterbay";
@@ -167,7 +166,7 @@ events! {
     SinkLost, warn_if(!*at_end), first 5 of [stream, sink, at_end] {
         stream: Name, sink: Name, why: String, at_end: bool,
     } => "stream {stream:?}: sink {sink:?} lost its reader: {why}{}"
-        with if *at_end { "; no sender is connected and nothing waits" } else { "" };
+        with if *at_end { "; no sender is connected and nothing waits" } else { "; frames wait until a reader connects" };
 
     /// After a loss of the reader: the frames that are sent again, and the frames of which nobody knows whether the reader
     /// had them.
@@ -538,7 +537,7 @@ events! {
     ///
     /// Action: see `why`; correct the plugin or raise `limits`.
     PluginFault, Level::ERROR, first 5 of [stream, plugin, kind] {
-        stream: Name, plugin: Name, kind: &'static str, why: String, then: &'static str,
+        stream: Name, plugin: Name, kind: FaultKind, why: String, then: &'static str,
     } => "plugin {plugin:?} of {stream:?}: fault, {then}: {why}";
 
     /// After a fault, no new instance could be made. Afterbay retries every second. `then` says what happens to batches
@@ -573,14 +572,14 @@ events! {
 
     /// Afterbay asked the scheduler to end a request. `by` is the operator, or a plugin that had finished it.
     AbortSent, Level::INFO, first 5 of [stream, by] {
-        stream: Name, rid: String, by: Name, to: String,
+        stream: Name, rid: String, by: String, to: String,
     } => "stream {stream:?}: asked {to} to abort request {rid:?}, by {by}";
 
     /// The scheduler could not be asked to end a request, so it continues to generate tokens.
     ///
     /// Action: see `why`; check `stream.abort`.
     AbortFailed, Level::WARN, first 5 of [stream, by] {
-        stream: Name, rid: String, by: Name, why: String,
+        stream: Name, rid: String, by: String, why: String,
     } => "stream {stream:?}: abort of request {rid:?} by {by} failed, the scheduler continues it: {why}";
 
     /// This stream has no way to ask its scheduler to end a request.

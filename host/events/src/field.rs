@@ -1,11 +1,6 @@
 //! Conversion of event fields to values of `tracing`: numbers, booleans and text, never debug output.
 
-use std::sync::Arc;
-
-use afterbay_types::{HoldEnd, Word};
-
-/// The name of a stream, sink or plugin. A clone shares the text.
-pub type Name = Arc<str>;
+use afterbay_types::{FaultKind, HoldEnd, Name};
 
 /// A type that an event can have as a field.
 pub trait Field {
@@ -55,12 +50,18 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-impl Field for HoldEnd {
-    type Value<'a> = &'a str;
-    fn value(&self) -> &str {
-        self.word()
-    }
+macro_rules! words {
+    ($($type:ty)*) => {$(
+        impl Field for $type {
+            type Value<'a> = &'a str;
+            fn value(&self) -> &str {
+                self.word()
+            }
+        }
+    )*};
 }
+
+words! { FaultKind HoldEnd }
 
 macro_rules! copied {
     ($($type:ty)*) => {$(

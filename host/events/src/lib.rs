@@ -24,7 +24,7 @@ mod metrics;
 mod own;
 
 pub use afterbay_types::{
-    AbortBy, BarrierCause as Barrier, FaultKind, HoldEnd, ReloadResult, ShadowComparison as Compared,
+    AbortBy, BarrierCause as Barrier, FaultKind, HoldEnd, Name, ReloadResult, ShadowComparison as Compared,
     VerdictKind as Verdict,
 };
 pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, Total};
@@ -33,7 +33,6 @@ pub use counters::{
 };
 pub use event::Event;
 pub use exposition::Exposition;
-pub use field::Name;
 pub use health::{Condition, Health, Severity};
 pub use histogram::{FRAME_SECONDS_BOUNDS, Histogram};
 pub use limiter::{KEYS_MAX, WINDOW};

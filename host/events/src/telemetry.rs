@@ -1,16 +1,16 @@
-//! Where a stream's events and counters go. Every stage has one of these.
+//! The events and counters of one stream, as every stage gets them.
 
 use crate::{Event, Events, Name, StreamCounters};
 use std::sync::Arc;
 
-/// The stream's name, where its events go, and its counters.
+/// Publishes the events of one stream and holds its counters.
 #[derive(Clone)]
 pub struct StreamTelemetry {
-    /// The stream.
+    /// The stream's name.
     pub stream: Name,
-    /// Where its events go.
+    /// The receiver of events.
     pub events: Events,
-    /// Its counters.
+    /// The stream's counters.
     pub counters: Arc<StreamCounters>,
 }
 

@@ -1,8 +1,9 @@
 //! The log line of one event of each kind: `tests/sentences.txt`. `AFTERBAY_BLESS=1` writes the file.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use afterbay_events::Event;
 use afterbay_events::event::*;
-use afterbay_events::{Event, HoldEnd, Name};
+use afterbay_types::{FaultKind, HoldEnd, Name};
 use tracing::Level;
 
 fn name(text: &str) -> Name {
@@ -254,7 +255,7 @@ fn one_of_each() -> Vec<Event> {
         PluginFault {
             stream: name("decode-0"),
             plugin: name("upper"),
-            kind: "trap",
+            kind: FaultKind::Trap,
             why: "why it is".into(),
             then: "the batch goes on unchanged",
         }

@@ -27,7 +27,7 @@ pub enum When {
 pub enum Joins {
     /// Nowhere, so rows are not joined: the sink is a detokenizer, and its tokenizer is unknown.
     Nowhere,
-    /// Where the text is whole: the sink is a detokenizer.
+    /// Only where the text is whole: the sink is a detokenizer.
     WhereTextIsWhole(Vocabulary),
     /// Anywhere: the sink reads ids or finished text.
     #[default]

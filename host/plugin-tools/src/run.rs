@@ -91,7 +91,7 @@ fn print_log(args: &Args, out: &mut impl Write, batch: &Batch, played: &PlayedBa
     }
     for fault in &played.faults {
         if args.json {
-            let kind = fault.kind.label();
+            let kind = fault.cause.kind().word();
             writeln!(out, "{}", json!({"from": from, "fault": kind, "message": fault.to_string()}))?;
         } else {
             writeln!(out, "{}", screen::bad(format!("{from}: fault: {fault}")))?;

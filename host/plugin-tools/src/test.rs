@@ -161,7 +161,7 @@ impl TestRun<'_> {
                 happened += &format!("{}{rid}: log: {level}: {text}\n", batch.from);
             }
             for fault in &played.faults {
-                happened += &format!("{}: fault: {}\n", batch.from, fault.kind.label());
+                happened += &format!("{}: fault: {}\n", batch.from, fault.cause.kind().word());
             }
             if scenario.expects {
                 problems.extend(compare(&batch.from, &batch.rows, &played.outcomes, expectation));
@@ -236,7 +236,8 @@ fn faults(from: &str, faults: &[afterbay_runtime::Fault], expectation: &Expectat
     if faults.is_empty() && expectation.fault.is_some() {
         return vec![difference(from, expected, "no fault")];
     }
-    let unexpected = faults.iter().filter(|fault| Some(fault.kind.label()) != expectation.fault.as_deref());
+    let unexpected =
+        faults.iter().filter(|fault| Some(fault.cause.kind().word()) != expectation.fault.as_deref());
     unexpected.map(|fault| difference(from, expected, &fault.to_string())).collect()
 }
 

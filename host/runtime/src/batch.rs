@@ -17,7 +17,7 @@ pub struct Columns<'a> {
     pub requests: &'a [RequestId],
     /// The new token ids of all rows, one after another.
     pub output_ids: &'a [TokenId],
-    /// Where each row's ids end in `output_ids`.
+    /// The end of each row's ids in `output_ids`.
     pub output_ends: &'a [u32],
     /// The scheduler's count of each request's tokens, including this row.
     pub completion_tokens: &'a [u64],

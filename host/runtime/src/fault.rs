@@ -3,16 +3,18 @@
 use std::fmt;
 use std::time::Duration;
 
+use afterbay_types::FaultKind;
+
 /// A failed call. The instance is dead. `plugin.component().instantiate(..)` makes another one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("plugin \"{plugin}\": {call} {kind}")]
+#[error("plugin \"{plugin}\": {call} {cause}")]
 pub struct Fault {
     /// The operator's name of the plugin.
     pub plugin: String,
     /// The failed call.
     pub call: Call,
     /// The cause.
-    pub kind: FaultKind,
+    pub cause: FaultCause,
 }
 
 /// The functions that the host calls.
@@ -59,7 +61,7 @@ impl fmt::Display for Call {
 
 /// The cause of a fault, with its details.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FaultKind {
+pub enum FaultCause {
     /// The guest trapped: a panic, an abort, a stack overflow, or an import that is not granted.
     #[error("trapped: {message}")]
     Trap {
@@ -92,15 +94,15 @@ pub enum FaultKind {
     Dead,
 }
 
-impl FaultKind {
+impl FaultCause {
     /// The kind of this cause.
-    pub fn label(&self) -> &'static str {
+    pub fn kind(&self) -> FaultKind {
         match self {
-            FaultKind::Trap { .. } => "trap",
-            FaultKind::Deadline { .. } => "deadline",
-            FaultKind::Memory { .. } => "memory",
-            FaultKind::Malformed { .. } => "malformed",
-            FaultKind::Dead => "dead",
+            FaultCause::Trap { .. } => FaultKind::Trap,
+            FaultCause::Deadline { .. } => FaultKind::Deadline,
+            FaultCause::Memory { .. } => FaultKind::Memory,
+            FaultCause::Malformed { .. } => FaultKind::Malformed,
+            FaultCause::Dead => FaultKind::Dead,
         }
     }
 }

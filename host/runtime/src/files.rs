@@ -38,19 +38,19 @@ impl FilesWatch {
     }
 }
 
-/// The earlier content of some files.
+/// The content that some files had.
 #[derive(Clone, Debug)]
-pub struct Held(Vec<(PathBuf, Option<Digest>)>);
+pub struct FileContents(Vec<(PathBuf, Option<Digest>)>);
 
-impl Held {
+impl FileContents {
     /// Reads the current content. A file that cannot be read has none.
-    pub fn by(paths: &[PathBuf]) -> Held {
-        Held(paths.iter().map(|path| (path.clone(), digest(path))).collect())
+    pub fn read(paths: &[PathBuf]) -> FileContents {
+        FileContents(paths.iter().map(|path| (path.clone(), digest(path))).collect())
     }
 
     /// Whether the files have the same content now.
     pub fn is_still(&self) -> bool {
-        self.0.iter().all(|(path, held)| digest(path) == *held)
+        self.0.iter().all(|(path, before)| digest(path) == *before)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::bindings::exports::afterbay::plugin::plugin::{self, BadSetting, Confi
 use crate::bindings::{Transform, TransformPre};
 use crate::component::Component;
 use crate::deadline::Stop;
-use crate::fault::{Call, Fault, FaultKind};
+use crate::fault::{Call, Fault, FaultCause};
 use crate::grants::Grants;
 use crate::guest::Guest;
 use crate::host::Host;
@@ -77,7 +77,7 @@ impl Plugin {
             .map_err(|message| StartError::BadSettings { name: inner.name.clone(), message })?;
         let mut live = Live::new(&inner.host, &inner.name, &inner.pre, &inner.limits, &inner.grants)?;
         let limit = inner.limits.start_deadline;
-        let fault = |call, kind| Fault { plugin: inner.name.clone(), call, kind };
+        let fault = |call, cause| Fault { plugin: inner.name.clone(), call, cause };
         // The answer is known already: without a clock and randomness, every instance answers the same.
         live.call(&inner.host, limit, |guest, store| guest.call_describe(store))
             .map_err(|kind| fault(Call::Describe, kind))?;
@@ -102,7 +102,7 @@ impl Plugin {
     ) -> Result<types::Description, Fault> {
         Live::new(host, name, pre, limits, grants)?
             .call(host, limits.start_deadline, |guest, store| guest.call_describe(store))
-            .map_err(|kind| Fault { plugin: name.to_owned(), call: Call::Describe, kind })
+            .map_err(|cause| Fault { plugin: name.to_owned(), call: Call::Describe, cause })
     }
 
     /// The component of this instance. After a fault, `plugin.component().instantiate(settings)` makes another instance.
@@ -151,7 +151,7 @@ impl Plugin {
         let limit = self.deadline();
         let verdicts = self.call(Call::Process, limit, |guest, store| guest.call_process(store, batch))?;
         check_verdicts(verdicts, columns.rows())
-            .map_err(|what| self.die(Call::Process, FaultKind::Malformed { what }))
+            .map_err(|what| self.die(Call::Process, FaultCause::Malformed { what }))
     }
 
     /// Closes requests, in groups of [`OPEN_REQUESTS_MAX`].
@@ -204,7 +204,7 @@ impl Plugin {
         let state = self.call(Call::ExportState, limit, |guest, store| guest.call_export_state(store))?;
         if state.len() > STATE_BYTES_MAX {
             let what = format!("a state of {} bytes, at most {STATE_BYTES_MAX}", state.len());
-            return Err(self.die(Call::ExportState, FaultKind::Malformed { what }));
+            return Err(self.die(Call::ExportState, FaultCause::Malformed { what }));
         }
         Ok(Some(state))
     }
@@ -293,16 +293,16 @@ impl Plugin {
     ) -> Result<R, Fault> {
         let ended = match &mut self.live {
             Some(live) => live.call(&self.component.inner.host, deadline, run),
-            None => Err(FaultKind::Dead),
+            None => Err(FaultCause::Dead),
         };
         ended.map_err(|kind| self.die(call, kind))
     }
 
     /// Drops the instance and its memory, but not its log.
-    fn die(&mut self, call: Call, kind: FaultKind) -> Fault {
+    fn die(&mut self, call: Call, cause: FaultCause) -> Fault {
         self.last_lines = self.drain_log();
         self.live = None;
-        Fault { plugin: self.component.name().to_owned(), call, kind }
+        Fault { plugin: self.component.name().to_owned(), call, cause }
     }
 }
 
@@ -332,8 +332,8 @@ impl Live {
         match world {
             Ok(world) => Ok(Self { store, world, limits: limits.clone() }),
             Err(error) => {
-                let kind = kind_of(&error, &store, limits, limits.start_deadline);
-                Err(Fault { plugin: name.to_owned(), call: Call::Start, kind })
+                let cause = cause_of(&error, &store, limits, limits.start_deadline);
+                Err(Fault { plugin: name.to_owned(), call: Call::Start, cause })
             }
         }
     }
@@ -343,10 +343,10 @@ impl Live {
         host: &Host,
         deadline: Duration,
         run: impl FnOnce(&plugin::Guest, &mut Store<Guest>) -> wasmtime::Result<R>,
-    ) -> Result<R, FaultKind> {
+    ) -> Result<R, FaultCause> {
         let guest = self.world.afterbay_plugin_plugin();
         within(host, &mut self.store, deadline, |store| run(guest, store))
-            .map_err(|error| kind_of(&error, &self.store, &self.limits, deadline))
+            .map_err(|error| cause_of(&error, &self.store, &self.limits, deadline))
     }
 }
 
@@ -369,10 +369,15 @@ fn within<R>(
     ended
 }
 
-fn kind_of(error: &wasmtime::Error, store: &Store<Guest>, limits: &Limits, deadline: Duration) -> FaultKind {
+fn cause_of(
+    error: &wasmtime::Error,
+    store: &Store<Guest>,
+    limits: &Limits,
+    deadline: Duration,
+) -> FaultCause {
     match error.downcast_ref::<Stop>() {
-        Some(Stop::Deadline) => return FaultKind::Deadline { limit: deadline },
-        Some(&Stop::Memory { wanted }) => return FaultKind::Memory { wanted, limit: limits.memory_bytes },
+        Some(Stop::Deadline) => return FaultCause::Deadline { limit: deadline },
+        Some(&Stop::Memory { wanted }) => return FaultCause::Memory { wanted, limit: limits.memory_bytes },
         None => {}
     }
     let trap = match error.downcast_ref::<Trap>() {
@@ -383,7 +388,7 @@ fn kind_of(error: &wasmtime::Error, store: &Store<Guest>, limits: &Limits, deadl
         Some(said) => format!("{trap}; it said: {said}"),
         None => trap,
     };
-    FaultKind::Trap { message }
+    FaultCause::Trap { message }
 }
 
 /// Replaces wasmtime's words about undefined imports by words about grants, which the operator knows.

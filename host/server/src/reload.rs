@@ -16,7 +16,7 @@ use crate::shared::Shared;
 use crate::start::{self, Running};
 use afterbay_config as config;
 use afterbay_events::event::{ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
-use afterbay_runtime::{FilesWatch, Held, Watched};
+use afterbay_runtime::{FileContents, FilesWatch, Watched};
 use afterbay_stream::{Change, PluginChange, RunningTap, TapChange};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -82,7 +82,7 @@ impl<'a> Source<'a> {
         sockets: &mut Vec<StreamSockets>,
         stop: impl Future<Output = ()>,
     ) -> bool {
-        let held = self.watch.as_ref().map(|(files, _)| Held::by(files));
+        let held = self.watch.as_ref().map(|(files, _)| FileContents::read(files));
         shared.reloads.begin(held.as_ref());
         let mut requests: Vec<ReloadRequest> = first.into_iter().collect();
         requests.extend(std::iter::from_fn(|| self.requests.try_recv().ok()));

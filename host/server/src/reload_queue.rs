@@ -1,6 +1,6 @@
 //! The queue of requested reloads: requested over the admin address, or by a change of the configuration's files.
 
-use afterbay_runtime::Held;
+use afterbay_runtime::FileContents;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -18,9 +18,9 @@ pub(crate) struct ReloadQueue {
     requests: mpsc::Sender<ReloadRequest>,
     last: Arc<Mutex<Option<Last>>>,
     /// The contents of the files that the last finished reload read; `None` before the first.
-    read: Arc<Mutex<Option<Held>>>,
+    read: Arc<Mutex<Option<FileContents>>>,
     /// The contents of the files that the last begun reload reads.
-    reading: Arc<Mutex<Option<Held>>>,
+    reading: Arc<Mutex<Option<FileContents>>>,
 }
 
 /// A request for a reload, and the channel of whoever waits for its outcome.
@@ -79,12 +79,12 @@ impl ReloadQueue {
     }
 
     /// Records that a reload begins, and what its files contain.
-    pub(crate) fn begin(&self, held: Option<&Held>) {
+    pub(crate) fn begin(&self, held: Option<&FileContents>) {
         *lock(&self.reading) = held.cloned();
     }
 
     /// Records the outcome of a reload. Changed component files may be swapped again.
-    pub(crate) fn end(&self, held: Option<Held>, outcome: &Outcome) {
+    pub(crate) fn end(&self, held: Option<FileContents>, outcome: &Outcome) {
         if outcome.as_ref().map_or(true, |changed| !changed.is_empty()) {
             *lock(&self.last) = Some(Last { at: SystemTime::now(), outcome: outcome.clone() });
         }

@@ -7,7 +7,7 @@
 //! Knows no plugin and no clock: who asks says what time it is.
 
 use afterbay_config::Quarantine;
-use afterbay_runtime::FaultKind;
+use afterbay_runtime::FaultCause;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -42,8 +42,8 @@ impl Faults {
     }
 
     /// Counts one more fault. True where it is one too many.
-    pub(crate) fn add(&mut self, now: Instant, kind: &FaultKind) -> bool {
-        let is_cold = !self.is_warm && matches!(kind, FaultKind::Deadline { .. });
+    pub(crate) fn add(&mut self, now: Instant, cause: &FaultCause) -> bool {
+        let is_cold = !self.is_warm && matches!(cause, FaultCause::Deadline { .. });
         if is_cold && !std::mem::replace(&mut self.has_forgiven, true) || self.policy.faults == 0 {
             return false;
         }
@@ -73,8 +73,8 @@ mod tests {
         (Faults::new(Quarantine { faults, within: 10 * SECOND }), Instant::now())
     }
 
-    const TRAP: FaultKind = FaultKind::Trap { message: String::new() };
-    const DEADLINE: FaultKind = FaultKind::Deadline { limit: SECOND };
+    const TRAP: FaultCause = FaultCause::Trap { message: String::new() };
+    const DEADLINE: FaultCause = FaultCause::Deadline { limit: SECOND };
 
     #[test]
     fn as_many_as_are_allowed_in_the_time_are_too_many() {

@@ -10,15 +10,13 @@ pub const NAME_BYTES_MAX: usize = 64;
 
 /// The name of a stream, a sink, a tap or a plugin: 1 to [`NAME_BYTES_MAX`] of `a-z 0-9 - _ .`, beginning with a letter or
 /// a digit. Clones share the text.
+///
+/// [`FromStr`] checks a text. The conversions from text do not: they are for names that were checked before, such as names in
+/// the journal.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
 impl Name {
-    /// The name of a stream's sink where nobody gives one: `reader`.
-    pub fn reader() -> Name {
-        Name("reader".into())
-    }
-
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -54,6 +52,18 @@ impl FromStr for Name {
             Some(first) if !first.is_ascii_alphanumeric() => Err(NameError::First(first)),
             _ => Ok(Name(text.into())),
         }
+    }
+}
+
+impl From<&str> for Name {
+    fn from(text: &str) -> Name {
+        Name(text.into())
+    }
+}
+
+impl From<String> for Name {
+    fn from(text: String) -> Name {
+        Name(text.into())
     }
 }
 

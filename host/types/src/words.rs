@@ -31,6 +31,13 @@ macro_rules! words {
             }
         }
 
+        impl $name {
+            /// The word of this value.
+            pub fn word(self) -> &'static str {
+                Word::word(self)
+            }
+        }
+
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.word())

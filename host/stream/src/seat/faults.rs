@@ -4,27 +4,19 @@ use super::Seat;
 use crate::about::Abouts;
 use crate::ledger::Ledger;
 use afterbay_config::{OnFault, Quarantine};
-use afterbay_events as events;
 use afterbay_events::event::{PluginFault, PluginQuarantined, PluginReinstated};
-use afterbay_runtime::{Fault, FaultKind};
+use afterbay_runtime::Fault;
 use std::time::Instant;
 
 impl Seat {
     /// The instance is dead: told, counted, and where it is one fault too many, the plugin is out of the chain.
     pub(super) fn fault(&mut self, fault: &Fault, then: &'static str) {
         (self.plugin, self.requests_open, self.is_lost) = (None, 0, true);
-        let label = match fault.kind {
-            FaultKind::Trap { .. } => events::FaultKind::Trap,
-            FaultKind::Deadline { .. } => events::FaultKind::Deadline,
-            FaultKind::Memory { .. } => events::FaultKind::Memory,
-            FaultKind::Malformed { .. } => events::FaultKind::Malformed,
-            FaultKind::Dead => events::FaultKind::Dead,
-        };
-        self.counters.faults.add(label, 1);
-        let is_too_many = self.faults.add(Instant::now(), &fault.kind);
+        let kind = fault.cause.kind();
+        self.counters.faults.add(kind, 1);
+        let is_too_many = self.faults.add(Instant::now(), &fault.cause);
         let then = if is_too_many { self.then() } else { then };
         let (stream, plugin) = self.names();
-        let kind = fault.kind.label();
         self.telemetry.publish(PluginFault { stream, plugin, kind, why: fault.to_string(), then });
         if is_too_many {
             self.quarantine(fault);

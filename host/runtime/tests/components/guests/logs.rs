@@ -27,6 +27,6 @@ fn a_call_that_logs_forty_megabytes_ends_at_its_deadline() {
     let component = host().load("logs", &guest("logs"), limits).unwrap();
     for settings in [r#"{"lines": 1, "bytes": 40000000}"#, r#"{"lines": 40, "bytes": 1000000}"#] {
         let fault = component.instantiate(settings).unwrap().process(&batch_of(&[7])).unwrap_err();
-        assert_eq!(fault.kind, FaultKind::Deadline { limit: deadline }, "{settings}");
+        assert_eq!(fault.cause, FaultCause::Deadline { limit: deadline }, "{settings}");
     }
 }

@@ -13,7 +13,7 @@ fn an_endless_call_ends_at_its_deadline() {
         let mut plugin = component.instantiate(&format!(r#"{{"in": "{call}"}}"#)).unwrap();
         let began = Instant::now();
         let fault = provoke(&mut plugin, call);
-        assert_eq!(fault.kind, FaultKind::Deadline { limit: Duration::from_millis(2) });
+        assert_eq!(fault.cause, FaultCause::Deadline { limit: Duration::from_millis(2) });
         assert_eq!(fault.to_string(), format!("plugin \"loops\": {call} exceeded 2ms"));
         assert!(began.elapsed() < Duration::from_secs(5), "took {:?}", began.elapsed());
     }
@@ -26,7 +26,7 @@ fn an_endless_configure_ends_at_the_deadline_for_starts() {
     let error = component.instantiate(r#"{"in": "configure"}"#).unwrap_err();
     let StartError::Fault(fault) = &error else { panic!("{error}") };
     let limit = Duration::from_millis(30);
-    assert_eq!((fault.call, &fault.kind), (Call::Configure, &FaultKind::Deadline { limit }));
+    assert_eq!((fault.call, &fault.cause), (Call::Configure, &FaultCause::Deadline { limit }));
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn endless_calls_on_one_thread_do_not_affect_another() {
         let storm = scope.spawn(|| {
             for _ in 0..50 {
                 let mut plugin = looping.instantiate(r#"{"in": "process"}"#).unwrap();
-                assert_eq!(provoke(&mut plugin, "process").kind.label(), "deadline");
+                assert_eq!(provoke(&mut plugin, "process").cause.kind().word(), "deadline");
             }
         });
         while !storm.is_finished() {

@@ -19,7 +19,7 @@ fn an_answer_against_the_contract_is_a_fault_with_the_reason() {
         ("a long reason", "a text of 257 bytes for row 0, at most 256"),
     ] {
         let fault = answer(name).unwrap_err();
-        assert_eq!(fault.kind, FaultKind::Malformed { what: expected.into() });
+        assert_eq!(fault.cause, FaultCause::Malformed { what: expected.into() });
     }
 }
 

@@ -78,7 +78,7 @@ fn a_call_that_names_a_metric_in_thirty_megabytes_ends_at_its_deadline() {
     let component = host().load("meters", &guest("meters"), terms).unwrap();
     let settings = SETTINGS.replace('}', r#", "times": 7500000}"#);
     let fault = component.instantiate(&settings).unwrap().process(&batch_of(&[4])).unwrap_err();
-    assert_eq!(fault.kind, FaultKind::Deadline { limit: deadline });
+    assert_eq!(fault.cause, FaultCause::Deadline { limit: deadline });
     assert_eq!(recorder.0.lock().unwrap().len(), 0);
 }
 

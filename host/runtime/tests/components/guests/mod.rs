@@ -21,7 +21,7 @@ mod routes;
 mod tires;
 mod tokens;
 
-use afterbay_runtime::{Columns, Fault, FaultKind, Opened, Plugin};
+use afterbay_runtime::{Columns, Fault, FaultCause, Opened, Plugin};
 
 use crate::{granted, guest, host, limits, load, repository, start};
 
@@ -54,8 +54,8 @@ fn provoke(plugin: &mut Plugin, call: &str) -> Fault {
 }
 
 fn trap_message(fault: &Fault) -> &str {
-    match &fault.kind {
-        FaultKind::Trap { message } => message,
+    match &fault.cause {
+        FaultCause::Trap { message } => message,
         other => panic!("no trap: {other}"),
     }
 }

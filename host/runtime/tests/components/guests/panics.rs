@@ -22,7 +22,7 @@ fn a_dead_instance_fails_every_call_and_a_new_one_works() {
     let mut plugin = start("panics", r#"{"in": "process"}"#);
     provoke(&mut plugin, "process");
     assert!(!plugin.is_alive());
-    assert_eq!(provoke(&mut plugin, "process").kind, FaultKind::Dead);
+    assert_eq!(provoke(&mut plugin, "process").cause, FaultCause::Dead);
     let mut fresh = plugin.component().instantiate(r#"{"in": "close"}"#).unwrap();
     assert_eq!(fresh.open(&[opened(1)]), Ok(()));
     assert_eq!(fresh.process(&batch_of(&[1])), Ok(vec![]));
