@@ -70,7 +70,7 @@ events! {
 
     /// A stream could not start, or ended with an error. The other streams continue.
     ///
-    /// Action: remove the cause in `why`, then restart Afterbay.
+    /// Action: remove the cause in `why`, then restart Afterbay, which exits with 70.
     StreamFailed, Level::ERROR, first 5 of [stream] {
         stream: Name, why: String,
     } => "stream {stream:?}: failed: {why}";
@@ -109,7 +109,7 @@ events! {
     /// A drain reached its deadline. The remaining frames are in the journal, and the next start sends them. `unread_bytes`
     /// from senders could not be received because the journal accepted no frames; they are lost.
     ///
-    /// Action: find out why the reader or the journal was slow. Raise the drain deadline if it was too short.
+    /// Action: start Afterbay again, which sends the rest. If bytes of senders are lost, the exit code is 1.
     DrainDeadline, Level::WARN, first 5 of [stream] {
         stream: Name, remaining_frames: u64, remaining_bytes: u64, unread_bytes: u64,
     } => "stream {stream:?}: drain stopped at its deadline, the journal keeps {remaining_frames} frames ({remaining_bytes} bytes) for the next start{}"
@@ -117,7 +117,7 @@ events! {
 
     /// The kernel refused to poll the stream's sockets.
     ///
-    /// Action: see `why`; restart Afterbay if the event repeats.
+    /// Action: look at file descriptors and memory; restart Afterbay if the event repeats.
     PollFailed, Level::ERROR, first 1 of [stream] {
         stream: Name, why: String,
     } => "stream {stream:?}: poll failed: {why}";
@@ -132,8 +132,7 @@ events! {
     /// A scheduler's connection has ended. Every complete frame was received. `reason` is one word for metrics and tests:
     /// `clean`, `cut`, `garbage`, `too_large`, `multipart` and others; `why` is for people.
     ///
-    /// Action: for a reason other than `clean`, look for a crash of the scheduler, or for a client that is not an SGLang
-    /// scheduler.
+    /// Action: if a `RequestGap` follows, ZeroMQ lost messages: look for a crash of the scheduler, or for another client.
     SenderClosed, warn_if(*reason != "clean"), first 5 of [stream, reason] {
         stream: Name, peer: u64, reason: &'static str, why: String, frames: u64,
     } => "stream {stream:?}: sender {peer} closed after {frames} frames: {why}";
@@ -398,7 +397,7 @@ events! {
 
     /// A live request had no row for `journal.abandon_after`. It no longer prevents the removal of segments.
     ///
-    /// Action: none, unless requests are expected to pause that long.
+    /// Action: find out why the scheduler forgot the request.
     RequestAbandoned, Level::WARN, first 5 of [stream] {
         stream: Name, rid: String,
     } => "journal of {stream:?}: request {rid:?} had no row for abandon_after, its segments may be removed";
@@ -407,7 +406,7 @@ events! {
 
     /// A frame could not be decoded. It is in the journal; `then` says what happens to it.
     ///
-    /// Action: see `why`; compare the SGLang version with the supported ones, or set `stream.layout`.
+    /// Action: compare the SGLang version with the supported ones, or set `stream.layout`. Export the frame and report it.
     FrameNotUnderstood, Level::WARN, first 1 of [stream, kind] {
         stream: Name, frame: u64, bytes: u64, kind: String, why: String, then: String,
     } => "stream {stream:?}: frame {frame} ({bytes} bytes) could not be decoded, {then}: {why}";
@@ -437,7 +436,7 @@ events! {
     /// Tokens of a request did not arrive: the scheduler had counted `expected`, Afterbay received `got`. The reader has the
     /// same gap.
     ///
-    /// Action: look for a restart of Afterbay or a lost connection at this time.
+    /// Action: look for a `SenderClosed` before it.
     RequestGap, Level::WARN, first 5 of [stream] {
         stream: Name, rid: String, frame: u64, expected: u64, got: u64,
     } => "stream {stream:?}: request {rid:?} has a gap at frame {frame}: {got} tokens received, {expected} counted by the scheduler";
@@ -446,7 +445,7 @@ events! {
     /// requests lack `tokens` tokens. At least `frames` frames are missing, since no later row has more than `row_tokens`
     /// tokens. `silent` requests that were live have had no row since.
     ///
-    /// Action: stop the scheduler before Afterbay, or restart Afterbay faster than the scheduler's send queue fills.
+    /// Action: nothing to repair. Stop the scheduler before Afterbay, and stop Afterbay with SIGTERM.
     FramesMissing, Level::WARN, first 5 of [stream] {
         stream: Name, frames: u64, requests: u64, tokens: u64, row_tokens: u64, silent: u64,
     } => "stream {stream:?}: at least {frames} frames were lost between the last stop and this start, {requests} requests lack {tokens} tokens (no later row has more than {row_tokens}){}"
@@ -468,7 +467,7 @@ events! {
 
     /// A new configuration was refused. The one before it stays in force.
     ///
-    /// Action: correct the file as `why` says.
+    /// Action: correct the file as `why` says; `afterbay check` checks it.
     ConfigReloadFailed, Level::ERROR, first 5 of [why] {
         why: String,
     } => "config: reload refused, the configuration before it stays in force: {why}";
@@ -602,11 +601,15 @@ events! {
     } => "plugin {plugin:?} of {stream:?}: its verdict on frame {frame} could not be written, the row passed unchanged: {why}";
 
     /// A shadow's verdict on a row differs from that of the live plugin.
+    ///
+    /// Action: compare the two versions.
     ShadowDiffers, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, rid: String, live: String, shadow: String,
     } => "plugin {plugin:?} of {stream:?}: request {rid:?}: the shadow says {shadow}, live says {live}";
 
     /// A shadow became live.
+    ///
+    /// Action: change `mode` in the configuration, too.
     PluginPromoted, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, of: String,
     } => "plugin {plugin:?} of {stream:?}: is live until a restart or a reload with another mode; {of}";

@@ -1,4 +1,4 @@
-//! The book's pages about metrics and events agree with the declarations. `AFTERBAY_BLESS=1` writes the table of metrics again.
+//! The book's tables of metrics and events are written from the declarations. `AFTERBAY_BLESS=1` writes them again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,51 +141,51 @@ fn every_metric_that_a_document_names_exists() {
     assert!(wrong.is_empty(), "no such metric:\n{}", wrong.join("\n"));
 }
 
+/// An event's meaning and what an operator does about it, as cells of a table.
+fn explanation(name: &str) -> Option<String> {
+    let index = Event::NAMES.iter().position(|known| *known == name)?;
+    let text = Event::DOCS[index].iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+    let (meaning, action) = text.split_once("Action: ").unwrap_or((&text, "Nothing."));
+    let sentence = |text: &str| {
+        let (first, rest) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
+        format!("{}{rest}", first.to_uppercase())
+    };
+    let cell = |text: &str| sentence(text.trim()).replace('|', "\\|").replace("[`", "`").replace("`]", "`");
+    Some(format!("{} | {}", cell(meaning), cell(action)))
+}
+
 #[test]
 fn the_events_page_explains_every_event() {
-    let page = std::fs::read_to_string(page("events.md")).unwrap();
+    let path = page("events.md");
+    let committed = std::fs::read_to_string(&path).unwrap();
     let sentences: PathBuf = [env!("CARGO_MANIFEST_DIR"), "tests/sentences.txt"].iter().collect();
     let sentences = std::fs::read_to_string(sentences).unwrap();
-    let mut wrong = Vec::new();
-    let mut rows = BTreeMap::new();
-    for line in page.lines().filter_map(|line| line.strip_prefix("| `")) {
-        let cells: Vec<&str> = line.split(" | ").collect();
-        let [name, level, meaning, action] = cells[..] else {
-            wrong.push(format!("{line:?} has not four cells"));
+    let mut unexplained: BTreeSet<&str> = Event::NAMES.iter().copied().collect();
+    let mut wanted = String::new();
+    for line in committed.lines() {
+        let row = line.strip_prefix("| `").and_then(|row| row.split_once("` | "));
+        let Some((name, rest)) = row else {
+            wanted += &format!("{line}\n");
             continue;
         };
-        let name = name.trim_end_matches('`');
-        if meaning.is_empty() || action.trim_end_matches(" |").is_empty() {
-            wrong.push(format!("{name} has no meaning or no action"));
-        }
-        if rows.insert(name.to_owned(), level.to_owned()).is_some() {
-            wrong.push(format!("{name} is there twice"));
-        }
-    }
-    wrong.extend(
-        Event::NAMES
-            .iter()
-            .filter(|name| !rows.contains_key(**name))
-            .map(|name| format!("{name} is not on the page")),
-    );
-    wrong.extend(
-        rows.keys()
-            .filter(|name| !Event::NAMES.contains(&name.as_str()))
-            .map(|name| format!("no event {name}")),
-    );
-    for line in sentences.lines() {
-        let mut words = line.split_whitespace();
-        let (Some(level), Some(name)) = (words.next(), words.next()) else { continue };
-        let level = match level {
-            "WARN" => "warning",
-            "ERROR" => "error",
-            "INFO" => "info",
+        assert!(unexplained.remove(name), "{name} is no event, or is there twice");
+        let explanation = explanation(name).unwrap();
+        let level = sentences.lines().find(|line| line.split_whitespace().nth(1) == Some(name)).unwrap();
+        let level = match level.split_whitespace().next() {
+            Some("WARN") => "warning",
+            Some("ERROR") => "error",
+            Some("INFO") => "info",
             _ => "debug",
         };
-        // A plugin's own line has the level that the plugin gives it.
-        if name != "PluginLog" && rows.get(name).is_some_and(|levels| !levels.contains(level)) {
-            wrong.push(format!("{name} is a line of level {level}"));
-        }
+        // The level of some events depends on their fields.
+        let levels = rest.split(" | ").next().unwrap_or_default();
+        let level = if name == "PluginLog" || levels.contains(level) { levels } else { level };
+        wanted += &format!("| `{name}` | {level} | {explanation} |\n");
     }
-    assert!(wrong.is_empty(), "docs/src/operate/events.md:\n{}", wrong.join("\n"));
+    assert!(unexplained.is_empty(), "not on the page: {unexplained:?}");
+    if std::env::var("AFTERBAY_BLESS").is_ok_and(|bless| bless == "1") {
+        std::fs::write(&path, &wanted).unwrap();
+    } else {
+        assert_eq!(wanted, committed, "AFTERBAY_BLESS=1 writes the tables again");
+    }
 }

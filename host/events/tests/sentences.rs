@@ -288,14 +288,14 @@ fn one_of_each() -> Vec<Event> {
         AbortSent {
             stream: name("decode-0"),
             rid: "r-1".into(),
-            by: name("the operator"),
+            by: "the operator".into(),
             to: "ipc:///run/afterbay/abort".into(),
         }
         .into(),
         AbortFailed {
             stream: name("decode-0"),
             rid: "r-1".into(),
-            by: name("plugin upper"),
+            by: "plugin upper".into(),
             why: "why it is".into(),
         }
         .into(),

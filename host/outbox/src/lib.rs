@@ -1,7 +1,7 @@
 //! The queue of one sink: frames are sent unchanged while the sink keeps up, and joined without loss while the sink is
 //! behind.
 //!
-//! The pipeline [puts](Outbox::put) a frame in after the plugins are done with it. [`Outbox::next`] returns a frame whenever
+//! The pipeline [pushes](Outbox::push) a frame after the plugins are done with it. [`Outbox::next`] returns a frame whenever
 //! the sink has room. If nothing else waits, this is the same frame, byte for byte. Otherwise the outbox composes a frame of
 //! at most `max_rows` requests out of the rows that wait, and joins each request's rows into one. Requests with their first
 //! row come first, then requests with their last row, then those that have waited longest. The outbox remembers sent frames
@@ -20,4 +20,4 @@ mod sent;
 
 mod outbox;
 
-pub use outbox::{Content, Frame, Joins, Leaving, Options, Outbox, Totals, When};
+pub use outbox::{Content, Frame, FrameToSend, Joins, Options, Outbox, Totals, When};

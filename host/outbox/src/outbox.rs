@@ -59,7 +59,7 @@ pub struct Options {
     pub max_bytes: u64,
 }
 
-/// A frame to put into the outbox.
+/// A frame to push.
 #[derive(Debug)]
 pub struct Frame {
     /// The frame's number, greater than that of the frame before it.
@@ -89,14 +89,14 @@ pub enum Content {
     Rows {
         /// The rows.
         batch: Batch,
-        /// The number of each row's request, as given back in [`Leaving::rows`].
+        /// The number of each row's request, as given back in [`FrameToSend::rows`].
         requests: Box<[u64]>,
     },
 }
 
 /// A frame for the sink.
 #[derive(Debug)]
-pub struct Leaving {
+pub struct FrameToSend {
     /// Its number among the sent frames, from 1, without gaps.
     pub sequence: u64,
     /// The frame.
@@ -191,13 +191,13 @@ impl Outbox {
         self.options.joins = joins;
     }
 
-    /// Whether another frame may be put in.
+    /// Whether another frame may be pushed.
     pub fn has_room(&self) -> bool {
         self.frames < self.options.max_frames && self.bytes < self.options.max_bytes
     }
 
     /// Adds a frame.
-    pub fn put(&mut self, frame: Frame) {
+    pub fn push(&mut self, frame: Frame) {
         let Frame { number, at, content } = frame;
         let content = match content {
             Content::Rows { batch, .. } if !self.joins(&batch) => {
@@ -236,9 +236,9 @@ impl Outbox {
 
     /// Adds the rest of a frame. Its other rows were sent before this outbox existed, in frames up to `sequence`. The frame
     /// is [done](Outbox::done) once those are taken, too.
-    pub fn put_rest(&mut self, frame: Frame, sequence: u64) {
+    pub fn push_rest(&mut self, frame: Frame, sequence: u64) {
         self.outstanding.rest_of(sequence);
-        self.put(frame);
+        self.push(frame);
     }
 
     fn add(&mut self, number: u64, parts: u32, bytes: &Bytes) -> FrameIndex {
@@ -262,7 +262,7 @@ impl Outbox {
     }
 
     /// The next frame for the sink. `has_room` says that the sink can take one now. Health checks are returned in any case.
-    pub fn next(&mut self, has_room: bool, now: Instant) -> Option<Leaving> {
+    pub fn next(&mut self, has_room: bool, now: Instant) -> Option<FrameToSend> {
         if let Some(composed) = self.urgent.pop_front() {
             return Some(self.leave(composed));
         }
@@ -280,7 +280,7 @@ impl Outbox {
                     self.subtract((1, bytes.len() as u64));
                     self.totals.rows_left += u64::from(rows);
                     let sequence = self.outstanding.send(vec![(frame_index, 1)]);
-                    return Some(Leaving {
+                    return Some(FrameToSend {
                         sequence,
                         bytes,
                         counted,
@@ -309,14 +309,14 @@ impl Outbox {
         }
     }
 
-    fn leave(&mut self, composed: ComposedFrame) -> Leaving {
+    fn leave(&mut self, composed: ComposedFrame) -> FrameToSend {
         let ComposedFrame { bytes, of, frame, ahead, rows, at, torn } = composed;
         self.totals.frames_composed += u64::from(frame.is_none());
         self.totals.rows_left += u64::from(rows.0);
         self.totals.rows_joined += u64::from(rows.0 - rows.1);
         self.totals.frames_torn += u64::from(torn);
         let sequence = self.outstanding.send(of);
-        Leaving { sequence, bytes, counted: true, at, frame, rows: ahead }
+        FrameToSend { sequence, bytes, counted: true, at, frame, rows: ahead }
     }
 
     /// The time at which [`Outbox::next`] must be called even if no frame and no signal from the sink arrives.

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-/// The position of a frame among all that were put in, from 0.
+/// The position of a frame among all that were pushed, from 0.
 pub(crate) type FrameIndex = u64;
 
-/// A frame that was put in, until everything of it is taken.
+/// A pushed frame, until everything of it is taken.
 #[derive(Debug)]
 struct QueuedFrame {
     /// Its number in the journal.
@@ -22,7 +22,7 @@ struct SentFrame {
     of: Vec<(FrameIndex, u32)>,
 }
 
-/// The frames from when they are put in until they are taken.
+/// The frames from when they are pushed until they are taken.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
     sources: VecDeque<QueuedFrame>,

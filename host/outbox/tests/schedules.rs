@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use afterbay_outbox::{Content, Frame, Joins, Leaving, Options, Outbox, When};
+use afterbay_outbox::{Content, Frame, FrameToSend, Joins, Options, Outbox, When};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Barrier, Batch, Decoded, Finish, Kind, Layouts, decode};
 use bytes::Bytes;
@@ -166,7 +166,7 @@ struct Run {
 }
 
 impl Run {
-    fn got(&mut self, leaving: &Leaving) {
+    fn got(&mut self, leaving: &FrameToSend) {
         self.left += 1;
         assert_eq!(leaving.sequence, self.left, "numbers have no gaps");
         if let Some(number) = leaving.frame {
@@ -208,7 +208,7 @@ impl Run {
                 }
                 _ => Content::Nothing,
             };
-            self.outbox.put_rest(Frame { number, at: self.now, content: rest }, self.left);
+            self.outbox.push_rest(Frame { number, at: self.now, content: rest }, self.left);
         }
     }
 
@@ -253,14 +253,14 @@ fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
                     run.unsent.entry(self::number(rid)).or_default().insert(number);
                 }
                 run.last = number;
-                run.outbox.put(Frame { number, at, content: content(batch) });
+                run.outbox.push(Frame { number, at, content: content(batch) });
             }
             Step::Barrier => {
                 let bytes = Bytes::from_static(b"\x91\xa5Other");
                 run.came.barrier();
                 run.frames.insert(number, bytes.clone());
                 (run.last, _) = (number, run.barriers.insert(number));
-                run.outbox.put(Frame {
+                run.outbox.push(Frame {
                     number,
                     at,
                     content: Content::Whole { bytes, counted: false, rows: 0 },
@@ -268,7 +268,7 @@ fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
             }
             Step::Nothing => {
                 run.last = number;
-                run.outbox.put(Frame { number, at, content: Content::Nothing });
+                run.outbox.push(Frame { number, at, content: Content::Nothing });
             }
             Step::Anew => run.anew(&options),
             Step::Take(frames) => {
@@ -380,7 +380,7 @@ fn rows(rows: Vec<SynthRow>) -> Content {
     content(batch_of(SynthBatch { rows }.encode(Kind::TokenId, SynthWire::Msgpack).unwrap()))
 }
 
-fn rids(leaving: &Leaving) -> Vec<String> {
+fn rids(leaving: &FrameToSend) -> Vec<String> {
     let batch = batch_of(leaving.bytes.clone());
     batch.rids().map(str::to_owned).collect()
 }
@@ -394,8 +394,8 @@ fn first_tokens_are_sent_first_then_last_rows_then_the_oldest() {
     more[4].finish = Some(SynthFinish::Length(6));
     more.push(row("new-1", 1, 20));
     more.push(row("new-2", 1, 21));
-    outbox.put(Frame { number: 1, at: now, content: rows(old) });
-    outbox.put(Frame { number: 2, at: now, content: rows(more) });
+    outbox.push(Frame { number: 1, at: now, content: rows(old) });
+    outbox.push(Frame { number: 2, at: now, content: rows(more) });
     let first = outbox.next(true, now).unwrap();
     // Two first tokens, one last row, and a quarter for the request that has waited longest.
     assert_eq!(rids(&first), ["old-0", "old-4", "new-1", "new-2"]);
@@ -414,11 +414,11 @@ fn each_row_of_an_unchanged_frame_is_counted() {
     for (when, joins) in [(When::Backpressure, Joins::Anywhere), (When::Backpressure, Joins::Nowhere)] {
         let mut outbox = Outbox::new(options(when, joins, 512), 0, 0);
         let of_three = rows((0..3).map(|i| row(&format!("r-{i}"), 5, i)).collect());
-        outbox.put(Frame { number: 1, at: now, content: of_three });
+        outbox.push(Frame { number: 1, at: now, content: of_three });
         outbox.next(true, now).unwrap();
         assert_eq!(outbox.totals().rows_left, 3);
         let barrier = Content::Whole { bytes: Bytes::from_static(b"?"), counted: false, rows: 0 };
-        outbox.put(Frame { number: 2, at: now, content: barrier });
+        outbox.push(Frame { number: 2, at: now, content: barrier });
         outbox.next(true, now).unwrap();
         assert_eq!(outbox.totals().rows_left, 3, "a frame without rows has none");
     }
@@ -433,7 +433,7 @@ fn a_request_that_ended_with_abort_is_sent_as_one_row() {
         if step == 100 {
             batch.iter_mut().for_each(|row| row.finish = Some(SynthFinish::Abort("gone".into())));
         }
-        outbox.put(Frame { number: step, at: now, content: rows(batch) });
+        outbox.push(Frame { number: step, at: now, content: rows(batch) });
     }
     let all = outbox.next(true, now).unwrap();
     let batch = batch_of(all.bytes.clone());
@@ -449,9 +449,9 @@ fn in_a_window_first_and_last_rows_are_sent_at_once_and_others_at_its_end() {
         Outbox::new(options(When::Window(Duration::from_millis(20)), Joins::Anywhere, 512), 0, 0);
     let mut ending = row("c", 9, 4);
     ending.finish = Some(SynthFinish::Length(9));
-    outbox.put(Frame { number: 1, at: now, content: rows(vec![row("a", 1, 1), row("b", 5, 2), ending]) });
+    outbox.push(Frame { number: 1, at: now, content: rows(vec![row("a", 1, 1), row("b", 5, 2), ending]) });
     assert_eq!(rids(&outbox.next(true, now).unwrap()), ["a", "c"]);
-    outbox.put(Frame { number: 2, at: ms(5), content: rows(vec![row("a", 2, 5), row("b", 6, 6)]) });
+    outbox.push(Frame { number: 2, at: ms(5), content: rows(vec![row("a", 2, 5), row("b", 6, 6)]) });
     assert!(outbox.next(true, ms(5)).is_none());
     assert_eq!(outbox.deadline(), Some(ms(20)));
     let rest = outbox.next(true, ms(20)).unwrap();
@@ -467,13 +467,13 @@ fn an_outbox_has_room_up_to_its_bounds_of_frames_and_bytes() {
     let mut outbox = Outbox::new(bound, 0, 0);
     for number in 1..=2 {
         assert!(outbox.has_room());
-        outbox.put(Frame { number, at: now, content: rows(vec![row("a", number, 1)]) });
+        outbox.push(Frame { number, at: now, content: rows(vec![row("a", number, 1)]) });
     }
     assert!(!outbox.has_room());
     assert!(outbox.next(true, now).is_some() && outbox.has_room());
     let bound = Options { max_bytes: 1, ..options(When::Backpressure, Joins::Anywhere, 8) };
     let mut outbox = Outbox::new(bound, 0, 0);
-    outbox.put(Frame { number: 1, at: now, content: rows(vec![row("a", 1, 1)]) });
+    outbox.push(Frame { number: 1, at: now, content: rows(vec![row("a", 1, 1)]) });
     assert!(!outbox.has_room());
 }
 
@@ -511,7 +511,7 @@ fn every_frame_of_the_real_sglang_is_sent_with_every_token_once() {
             let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
             for number in 1..=3 {
                 let content = content(batch_of(bytes.clone()));
-                outbox.put(Frame { number, at: now, content });
+                outbox.push(Frame { number, at: now, content });
             }
             let mut left = Vec::new();
             while let Some(leaving) = outbox.next(true, now) {

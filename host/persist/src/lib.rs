@@ -17,7 +17,7 @@ use afterbay_journal::{
     JournalRequest, JournalWriter, Outcome, ReadError, RecoveredStream, RequestError, RequestNo, SinkContent,
     SinkProgress, WriteError,
 };
-use afterbay_outbox::Leaving;
+use afterbay_outbox::FrameToSend;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -364,7 +364,7 @@ impl Persister {
     }
 
     /// A frame is about to be handed to the sink's socket; it goes out with the next write.
-    pub fn sent(&mut self, sink: &str, leaving: &Leaving) {
+    pub fn sent(&mut self, sink: &str, leaving: &FrameToSend) {
         self.dirty = true;
         self.rows.clear();
         self.rows.extend(leaving.rows.iter().map(|(request, frame)| (RequestNo(*request), FrameNo(*frame))));

@@ -4,7 +4,7 @@
 //! scheduler's socket to the kernel.
 
 use afterbay_journal::Credit;
-use afterbay_outbox::Leaving;
+use afterbay_outbox::FrameToSend;
 use afterbay_sockets::{Outgoing, Pending, Push, PushNotice};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ pub(crate) struct Send {
     /// The last frame that the socket was given.
     last: u64,
     /// Composed, and given to the socket when the journal has it on record: see [`Send::commit`].
-    staged: VecDeque<Leaving>,
+    staged: VecDeque<FrameToSend>,
     staged_bytes: usize,
 }
 
@@ -174,7 +174,7 @@ impl Send {
     }
 
     /// Takes a frame that the journal is told of; the caller has looked for room.
-    pub(crate) fn stage(&mut self, leaving: Leaving) {
+    pub(crate) fn stage(&mut self, leaving: FrameToSend) {
         self.staged_bytes += leaving.bytes.len();
         self.staged.push_back(leaving);
     }
@@ -191,7 +191,7 @@ impl Send {
     }
 
     /// What is staged may leave: the journal has it on record. Each frame is shown to `on_each`.
-    pub(crate) fn commit(&mut self, mut on_each: impl FnMut(&Leaving)) {
+    pub(crate) fn commit(&mut self, mut on_each: impl FnMut(&FrameToSend)) {
         self.staged_bytes = 0;
         while let Some(leaving) = self.staged.pop_front() {
             on_each(&leaving);
@@ -199,8 +199,8 @@ impl Send {
         }
     }
 
-    fn give(&mut self, leaving: Leaving) {
-        let Leaving { sequence, bytes, counted, at, .. } = leaving;
+    fn give(&mut self, leaving: FrameToSend) {
+        let FrameToSend { sequence, bytes, counted, at, .. } = leaving;
         self.frames += 1;
         self.bytes += bytes.len() as u64;
         self.timed.push_back((sequence, at));

@@ -100,7 +100,7 @@ impl Sink {
             drop(self.resume.take_if(|resume| kept.frame > resume.through()));
         }
         if self.spill.is_none() && self.has_room() {
-            self.outbox.put(frame(kept.frame, kept.at, share));
+            self.outbox.push(frame(kept.frame, kept.at, share));
             return self.memory.set(self.outbox.bytes());
         }
         let spill = self.spill.get_or_insert_with(|| Spill::new(keep.backlog(kept)));
@@ -116,7 +116,7 @@ impl Sink {
             // What was done with the next frame may not be written yet.
             let next = if keep.flush() { self.spill.as_mut().map(Spill::next) } else { None };
             match next {
-                Some(Ok(Some(Back::Unkept(frame)))) => self.outbox.put(frame),
+                Some(Ok(Some(Back::Unkept(frame)))) => self.outbox.push(frame),
                 Some(Ok(Some(Back::Read(read)))) => self.put_again(&read, keep, decode, route),
                 Some(Err(error)) if error.is_missing() => keep.read_failed(&error),
                 Some(Err(error)) => {
@@ -148,7 +148,7 @@ impl Sink {
             on_its_way = resume.on_its_way();
         }
         let rest = frame(read.frame, Arrival::at(read.received_unix_ns), share);
-        self.outbox.put_rest(rest, on_its_way);
+        self.outbox.push_rest(rest, on_its_way);
     }
 
     /// Something may come back from the journal now. Not while an earlier run's frames are being accounted: those go in

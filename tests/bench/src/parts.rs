@@ -46,7 +46,7 @@ pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts
     let mut number = 0;
     let mut put = |outbox: &mut Outbox, batch: Batch| {
         number += 1;
-        outbox.put(Frame { number, at: now, content: Content::Rows { batch, requests: requests.clone() } });
+        outbox.push(Frame { number, at: now, content: Content::Rows { batch, requests: requests.clone() } });
     };
     let share = time / 5;
     let decode = fastest(
