@@ -9,8 +9,7 @@ use crate::keys;
 use crate::location::{Located, Location};
 use crate::reader::Reader;
 use crate::{
-    CoalesceWhen, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf,
-    TapSocketType,
+    CoalesceWhen, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf, TapSocketType,
 };
 
 /// The value of a key. `None` if it is absent or could not be read.

@@ -8,7 +8,7 @@ use afterbay_types::{
 
 use crate::counter::{Counter, CounterBy, Gauge, Seconds, SecondsNow, Total};
 use crate::histogram::Histogram;
-use crate::metrics::{Block, Reading, Series};
+use crate::reading::{Block, Reading, Series};
 
 /// Declares a block of counters. A counter's name in metrics is the block's prefix and the field's name. Its help is also the
 /// field's documentation.

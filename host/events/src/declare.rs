@@ -1,6 +1,20 @@
 //! The macro that declares the events. One declaration gives the struct, its variant of [`Event`](crate::Event), its level,
 //! its sentence, its log fields and its key for the rate limit.
 
+use std::fmt;
+
+/// The suffix of a line that stands for several events.
+pub(crate) struct Times(pub Option<u64>);
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(times) => write!(f, " ({times} like it since the last line)"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// ```text
 /// /// Docs.
 /// Name, LEVEL (an expression over the fields), first N of [the fields that make two events alike] {
@@ -31,7 +45,7 @@ macro_rules! events {
                 }
             }
 
-            impl $crate::event::Kind for $event {
+            impl Kind for $event {
                 const NAME: &'static str = stringify!($event);
 
                 fn of(event: &Event) -> Option<&Self> {
@@ -150,12 +164,12 @@ macro_rules! events {
 macro_rules! log_at {
     ($level:ident, $self:ident, $times:ident, $event:ident { $($field:ident)* }) => {
         tracing::event!(
-            target: $crate::event::TARGET,
+            target: TARGET,
             tracing::Level::$level,
             event = stringify!($event),
             times = $times,
             $($field = $crate::field::Field::value(&$self.$field),)*
-            "{}{}", $self, $crate::limiter::Times($times),
+            "{}{}", $self, Times($times),
         )
     };
 }

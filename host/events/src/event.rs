@@ -5,7 +5,7 @@
 use afterbay_types::{FaultKind, HoldEnd, Name};
 use tracing::Level;
 
-use crate::declare::events;
+use crate::declare::{Times, events};
 
 /// The `tracing` target of every event.
 pub const TARGET: &str = "afterbay";

@@ -22,6 +22,7 @@ mod health;
 mod histogram;
 mod metrics;
 mod own;
+mod reading;
 
 pub use afterbay_types::{
     AbortBy, BarrierCause as Barrier, FaultKind, HoldEnd, Name, ReloadResult, ShadowComparison as Compared,

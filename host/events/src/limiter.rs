@@ -2,7 +2,6 @@
 //! Counts and recorders get every event.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::Event;
@@ -73,18 +72,6 @@ impl Limiter {
         }
         self.keys.retain(|_, window| window.held > 0 || now < window.ends);
         if self.keys.len() < KEYS_MAX { key } else { (key.0, String::new()) }
-    }
-}
-
-/// The suffix of a line that stands for several events.
-pub(crate) struct Times(pub Option<u64>);
-
-impl fmt::Display for Times {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(times) => write!(f, " ({times} like it since the last line)"),
-            None => Ok(()),
-        }
     }
 }
 

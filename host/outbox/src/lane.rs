@@ -8,7 +8,7 @@ use afterbay_wire::{Batch, Finish, Matched, Part, RowsError, is_health_check};
 use bytes::Bytes;
 
 use crate::backlog::{Backlog, NewRow};
-use crate::outbox::Joins;
+use crate::options::Joins;
 use crate::sent::FrameIndex;
 
 /// A frame with rows that wait.

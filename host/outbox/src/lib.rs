@@ -11,6 +11,8 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod options;
+
 // Frames wait in lanes, one lane after another.
 mod lane;
 // The rows of one lane, by request.
@@ -20,4 +22,5 @@ mod sent;
 
 mod outbox;
 
-pub use outbox::{Content, Frame, FrameToSend, Joins, Options, Outbox, Totals, When};
+pub use options::{Joins, Options, When};
+pub use outbox::{Content, Frame, FrameToSend, Outbox, Totals};

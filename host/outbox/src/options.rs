@@ -1,0 +1,55 @@
+//! The settings of an outbox.
+
+use std::time::Duration;
+
+use afterbay_text::Vocabulary;
+use afterbay_wire::Kind;
+
+/// The condition under which rows that wait are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Never: frames are sent unchanged, in order.
+    Never,
+    /// While the sink has no room: rows that it has not taken are joined.
+    Backpressure,
+    /// For readers that cannot show backpressure: a request is sent at most once in this time. Its first and its last row
+    /// are sent at once.
+    Window(Duration),
+}
+
+/// The positions at which a joined row may end.
+#[derive(Clone, Debug, Default)]
+pub enum Joins {
+    /// Nowhere, so rows are not joined: the sink is a detokenizer, and its tokenizer is unknown.
+    Nowhere,
+    /// Only where the text is whole: the sink is a detokenizer.
+    WhereTextIsWhole(Vocabulary),
+    /// Anywhere: the sink reads ids or finished text.
+    #[default]
+    Anywhere,
+}
+
+impl Joins {
+    /// The tokenizer that decides where a joined row of this kind may end. `None` if the text does not matter.
+    pub fn vocabulary(&self, kind: Kind) -> Option<&Vocabulary> {
+        match self {
+            Joins::WhereTextIsWhole(vocabulary) if kind == Kind::TokenId => Some(vocabulary),
+            _ => None,
+        }
+    }
+}
+
+/// The settings and bounds of an outbox.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The condition under which rows are joined.
+    pub when: When,
+    /// The positions at which a joined row may end.
+    pub joins: Joins,
+    /// The most requests in a composed frame. It bounds the time for which one frame occupies the reader.
+    pub max_rows: usize,
+    /// The outbox has [room](Outbox::has_room) while fewer frames wait.
+    pub max_frames: usize,
+    /// The outbox has room while fewer bytes of frames wait.
+    pub max_bytes: u64,
+}
