@@ -20,18 +20,23 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-events", &["types"]),
     ("afterbay-config", &["types"]),
     ("afterbay-outbox", &["text", "wire"]),
-    ("afterbay-batch", &["events", "journal", "runtime", "types", "wire"]),
+    ("afterbay-batch", &["config", "events", "journal", "runtime", "types", "wire"]),
     ("afterbay-persist", &["batch", "config", "events", "journal", "outbox"]),
     ("afterbay-hold", &["batch", "events", "journal", "outbox", "text", "types", "wire"]),
+    ("afterbay-ledger", &["batch", "events", "hold", "journal", "persist", "runtime", "types", "wire"]),
     (
-        "afterbay-ledger",
-        &["batch", "config", "events", "hold", "journal", "persist", "runtime", "types", "wire"],
+        "afterbay-chain",
+        &["batch", "config", "events", "hold", "journal", "ledger", "runtime", "types", "wire"],
+    ),
+    (
+        "afterbay-delivery",
+        &["batch", "config", "events", "journal", "outbox", "persist", "sockets", "types", "wire"],
     ),
     (
         "afterbay-stream",
         &[
-            "batch", "config", "events", "hold", "journal", "ledger", "outbox", "persist", "runtime",
-            "sockets", "text", "types", "wire",
+            "batch", "chain", "config", "delivery", "events", "hold", "journal", "ledger", "outbox",
+            "persist", "runtime", "sockets", "types", "wire",
         ],
     ),
     ("afterbay-http", &[]),
@@ -117,7 +122,16 @@ const ONLY_IN: [(&str, &[&str]); 15] = [
     ("notify", &["afterbay-runtime"]),
     // The sockets' own tests talk to it; signals subscribe with it, off the path.
     ("zeromq", &["afterbay-sim", "afterbay-sockets", "afterbay-signals"]),
-    ("mio", &["afterbay-sockets", "afterbay-stream", "afterbay-journal-tools", "afterbay-bench"]),
+    (
+        "mio",
+        &[
+            "afterbay-delivery",
+            "afterbay-sockets",
+            "afterbay-stream",
+            "afterbay-journal-tools",
+            "afterbay-bench",
+        ],
+    ),
     ("nix", &["afterbay-sockets"]),
     // For the ids of a text, and its tests: a vocabulary is read without it.
     ("tokenizers", &["afterbay-text"]),

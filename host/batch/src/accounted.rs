@@ -64,7 +64,7 @@ impl AnyRow {
 
 /// A batch whose rows are accounted.
 pub struct Accounted {
-    pub kept: Persisted,
+    pub persisted: Persisted,
     pub batch: Batch,
     pub rows: Vec<Row>,
     pub any: AnyRow,

@@ -46,17 +46,23 @@ pub fn not_judged(plugin: &str) -> String {
 }
 
 /// Ends the request of a row: nothing of it goes on that `plugin` has not judged.
-pub fn terminate(row: u32, message: &str, plugin: &str, fate: &mut Decision, actions: &mut RecordedVerdicts) {
+pub fn terminate(
+    row: u32,
+    message: &str,
+    plugin: &str,
+    decision: &mut Decision,
+    actions: &mut RecordedVerdicts,
+) {
     let mut say = |verdict| {
         let (plugin, text) = (plugin.to_owned(), message.to_owned());
         actions.0.push(RecordedVerdict { row, plugin, verdict, text, ids: Vec::new(), forwarded: 0 });
     };
     say(journal::Verdict::Drop);
-    (fate.written, fate.text) = (RowContent::Dropped, None);
+    (decision.written, decision.text) = (RowContent::Dropped, None);
     // A plugin before may have ended it.
-    if fate.finish.is_none() {
+    if decision.finish.is_none() {
         say(journal::Verdict::Abort);
-        fate.finish = Some(aborted(message));
+        decision.finish = Some(aborted(message));
     }
 }
 

@@ -16,9 +16,9 @@ pub enum Decoded {
 }
 
 impl Decoded {
-    pub fn kept(&self) -> &Persisted {
+    pub fn persisted(&self) -> &Persisted {
         match self {
-            Decoded::Batch(kept, _) | Decoded::Barrier(kept, _) => kept,
+            Decoded::Batch(persisted, _) | Decoded::Barrier(persisted, _) => persisted,
         }
     }
 }
@@ -36,10 +36,10 @@ impl FrameDecoder {
         self.0.decode(bytes)
     }
 
-    pub fn decode(&mut self, kept: Persisted) -> Decoded {
-        match self.0.decode(kept.bytes.clone()) {
-            wire::Decoded::Batch(batch) => Decoded::Batch(kept, batch),
-            wire::Decoded::Barrier(barrier) => Decoded::Barrier(kept, barrier),
+    pub fn decode(&mut self, persisted: Persisted) -> Decoded {
+        match self.0.decode(persisted.bytes.clone()) {
+            wire::Decoded::Batch(batch) => Decoded::Batch(persisted, batch),
+            wire::Decoded::Barrier(barrier) => Decoded::Barrier(persisted, barrier),
         }
     }
 }

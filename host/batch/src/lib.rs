@@ -15,6 +15,7 @@ mod held;
 mod output;
 mod persisted;
 mod recorded;
+mod routing;
 mod settled;
 mod tokens;
 
@@ -26,5 +27,6 @@ pub use held::{HeldRow, ReleasedRow};
 pub use output::ChainOutput;
 pub use persisted::{Location, Persisted};
 pub use recorded::{RecordedVerdict, RecordedVerdicts, hold_end_words};
+pub use routing::{RoutingTable, SinkTarget};
 pub use settled::{ReaderKey, Settled, SettledContent, reader_key};
 pub use tokens::ReceivedTokens;

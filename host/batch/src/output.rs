@@ -13,7 +13,7 @@ use afterbay_wire::{Edit, Tokens};
 pub struct ChainOutput {
     pub accounted: Accounted,
     /// By row; empty where no plugin said anything.
-    pub fates: Vec<Decision>,
+    pub decisions: Vec<Decision>,
     pub actions: RecordedVerdicts,
     /// The rows that wait, ascending.
     pub held: Vec<u32>,
@@ -28,7 +28,7 @@ impl ChainOutput {
     pub fn new(accounted: Accounted) -> ChainOutput {
         ChainOutput {
             accounted,
-            fates: Vec::new(),
+            decisions: Vec::new(),
             actions: RecordedVerdicts::default(),
             held: Vec::new(),
             instead: Vec::new(),
@@ -68,22 +68,22 @@ impl ChainOutput {
 
     /// The row by itself, as the chain has made it so far, without its finish. It stays where it is.
     pub fn by_itself(&self, row: u32) -> Result<HeldRow, String> {
-        let fate = &self.fates[row as usize];
+        let decision = &self.decisions[row as usize];
         // It is made again out of the journal, where it must.
-        if fate.text.as_deref().is_some_and(|text| StoredReplacement::with_text(text).is_none()) {
+        if decision.text.as_deref().is_some_and(|text| StoredReplacement::with_text(text).is_none()) {
             return Err("the text that a plugin gave it is longer than the journal keeps".to_owned());
         }
-        let mut edit = Edit { text: fate.text.clone(), ..Edit::new(0) };
+        let mut edit = Edit { text: decision.text.clone(), ..Edit::new(0) };
         let (batch, mut came, frame, is_made) = match self.instead_of(row) {
             Some(ReleasedRow { held, .. }) => (held.batch.take(&[0]), held.came, held.frame, held.is_made),
             None => (
                 self.accounted.batch.take(&[row]),
                 ReceivedTokens::row(self.tokens_of(row)),
-                self.accounted.kept.frame,
+                self.accounted.persisted.frame,
                 false,
             ),
         };
-        match &fate.written {
+        match &decision.written {
             RowContent::Unchanged => {}
             RowContent::Delta(ids) => (edit.tokens, came) = (Tokens::Delta(ids.clone()), came.to_replaced()),
             RowContent::Dropped => (edit.tokens, came) = (Tokens::Empty, came.to_dropped()),

@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 /// What goes on to the sinks.
 pub struct Settled {
-    pub kept: Persisted,
-    pub leaves: SettledContent,
+    pub persisted: Persisted,
+    pub content: SettledContent,
 }
 
 /// What is to leave of a frame.

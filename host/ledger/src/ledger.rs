@@ -7,22 +7,21 @@
 mod account;
 mod booking;
 mod bound;
+mod destinations;
 mod endings;
 mod released;
 mod restart;
 mod unread;
-mod ways;
 mod whole;
 
 pub use endings::{ABORTED, FinishedEarly, LiveStatus, RequestStatus, TellScheduler};
 pub use endings::{Aborts, OPERATOR};
 pub use restart::RestartGap;
-pub use ways::Destinations;
 
 use crate::requests::Requests;
 use afterbay_batch::{
-    Accounted, ChainOutput, Decoded, Persisted, ReaderKey, RecordedVerdicts, RequestSlot, Row, Settled,
-    SettledContent,
+    Accounted, ChainOutput, Decoded, Persisted, ReaderKey, RecordedVerdicts, RequestSlot, RoutingTable, Row,
+    Settled, SettledContent,
 };
 use afterbay_events::Name;
 use afterbay_events::StreamTelemetry;
@@ -35,6 +34,7 @@ use afterbay_runtime::FinishKind;
 use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens};
 use bound::LiveBound;
 use released::in_place_of;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Why the tokens of a row went no further whose request a plugin had finished, for the journal.
@@ -46,7 +46,7 @@ const EARLIER_RUN: &str = "(a plugin of an earlier run)";
 /// A live request.
 pub struct Request {
     /// Its handle in the journal; its number is also what plugins call it.
-    pub kept: journal::JournalRequest,
+    pub handle: journal::JournalRequest,
     /// Tokens received, and where they went: `received == forwarded + replaced + dropped + swallowed + held` at
     /// every settled batch.
     pub received: u64,
@@ -86,9 +86,9 @@ pub struct Request {
 }
 
 impl Request {
-    fn new(kept: journal::JournalRequest, now: Instant) -> Request {
+    fn new(handle: journal::JournalRequest, now: Instant) -> Request {
         Request {
-            kept,
+            handle,
             is_health_check: false,
             received: 0,
             forwarded: 0,
@@ -140,12 +140,12 @@ pub struct Ledger {
     /// How the scheduler reads an abort, by its last batch.
     abort_shape: Option<AbortShape>,
     /// Where rows may go but to their reader.
-    ways: Destinations,
+    routing: Arc<RoutingTable>,
     /// Who tells the scheduler of requests that plugins finish.
     upstream: Option<TellScheduler>,
     // Persisted between batches so that a batch allocates nothing.
     rows: Vec<Row>,
-    kept_requests: Vec<journal::JournalRequest>,
+    handles: Vec<journal::JournalRequest>,
     tokens: Vec<u32>,
     gaps: Vec<journal::TokenGap>,
     /// Requests that live no longer than the frame in hand, though the scheduler goes on with them: there is no room for them, or
@@ -162,7 +162,7 @@ impl Ledger {
         live: &[journal::LiveRequest],
         aborts: Aborts,
         restart: RestartGap,
-        ways: Destinations,
+        routing: Arc<RoutingTable>,
         telemetry: StreamTelemetry,
         now: Instant,
     ) -> Ledger {
@@ -197,10 +197,10 @@ impl Ledger {
             endings,
             restart,
             abort_shape,
-            ways,
+            routing,
             upstream,
             rows: Vec::new(),
-            kept_requests: Vec::new(),
+            handles: Vec::new(),
             tokens: Vec::new(),
             gaps: Vec::new(),
             brief: Vec::new(),
@@ -221,55 +221,70 @@ impl Ledger {
         Some((self.requests.rid(slot)?, self.requests.get(slot)?))
     }
 
+    /// The name of the sink that reads the request; `None` where that is not known.
+    pub fn sink_name(&self, request: &Request) -> Option<&Name> {
+        self.routing.reader_name(&request.reader)
+    }
+
     /// The live request that the journal gave this number. Off the hot path: it looks at all of them.
     pub fn rid_of(&self, number: u64) -> Option<&str> {
-        self.requests().find(|(_, request)| request.kept.number().0 == number).map(|(rid, _)| rid)
+        self.requests().find(|(_, request)| request.handle.number().0 == number).map(|(rid, _)| rid)
     }
 
     /// Accounts a frame that an earlier run kept and had no time to account. Whether it was sent is not known.
-    pub fn recover(&mut self, decoded: Decoded, holds: &mut HeldRows, keep: &mut Persister) -> Persisted {
-        match self.account(decoded, keep) {
-            Ok(accounted) => self.settle(ChainOutput::new(accounted), holds, keep).kept,
-            Err(barrier) => barrier.kept,
+    pub fn recover(
+        &mut self,
+        decoded: Decoded,
+        held_rows: &mut HeldRows,
+        persister: &mut Persister,
+    ) -> Persisted {
+        match self.account(decoded, persister) {
+            Ok(accounted) => self.settle(ChainOutput::new(accounted), held_rows, persister).persisted,
+            Err(barrier) => barrier.persisted,
         }
     }
 
     /// Every row's fate is known: books it, writes the outcome, and makes what leaves.
-    pub fn settle(&mut self, mut judged: ChainOutput, holds: &mut HeldRows, keep: &mut Persister) -> Settled {
-        let (frame, now) = (judged.accounted.kept.frame, judged.accounted.kept.at.instant);
-        let Accounted { any, is_released, .. } = judged.accounted;
-        let aside = match any.skips || judged.fates.iter().any(|fate| fate.way.is_some()) {
-            true => self.ways(&mut judged),
+    pub fn settle(
+        &mut self,
+        mut output: ChainOutput,
+        held_rows: &mut HeldRows,
+        persister: &mut Persister,
+    ) -> Settled {
+        let (frame, now) = (output.accounted.persisted.frame, output.accounted.persisted.at.instant);
+        let Accounted { any, is_released, .. } = output.accounted;
+        let aside = match any.skips || output.decisions.iter().any(|decision| decision.way.is_some()) {
+            true => self.destinations(&mut output),
             false => Vec::new(),
         };
-        let needs_edit = any.needs_edit || !judged.fates.is_empty() || !judged.instead.is_empty();
-        let mut edits = if needs_edit { self.edits(&judged) } else { Vec::new() };
-        let instead: Vec<_> = in_place_of(&judged);
+        let needs_edit = any.needs_edit || !output.decisions.is_empty() || !output.instead.is_empty();
+        let mut edits = if needs_edit { self.edits(&output) } else { Vec::new() };
+        let instead: Vec<_> = in_place_of(&output);
         // `None`: as it came; `Some(None)`: nothing is left.
         let edited = match edits.is_empty() && instead.is_empty() {
             true => None,
-            false => match judged.accounted.batch.edit_instead(&edits, &instead) {
+            false => match output.accounted.batch.edit_instead(&edits, &instead) {
                 Ok(edited) => Some(edited),
                 Err(error) => {
-                    self.not_edited(&judged.actions, frame, &error.to_string());
-                    edits = self.wait_again(&mut judged, holds, now);
-                    let batch = &judged.accounted.batch;
-                    match judged.guard.clone() {
-                        Some(guard) => Some(self.end_all(&mut judged, &guard, &mut edits)),
+                    self.not_edited(&output.actions, frame, &error.to_string());
+                    edits = self.wait_again(&mut output, held_rows, now);
+                    let batch = &output.accounted.batch;
+                    match output.guard.clone() {
+                        Some(guard) => Some(self.end_all(&mut output, &guard, &mut edits)),
                         None if edits.is_empty() => None,
                         None => batch.edit(&edits).ok(),
                     }
                 }
             },
         };
-        let ChainOutput { accounted: Accounted { kept, batch, rows, .. }, .. } = &judged;
+        let ChainOutput { accounted: Accounted { persisted, batch, rows, .. }, .. } = &output;
         let applied: &[Edit] = if edited.is_some() { &edits } else { &[] };
-        self.book(&judged, applied);
-        let mut told: Vec<journal::PluginAction<'_>> = judged.actions.plugin_actions().collect();
+        self.book(&output, applied);
+        let mut told: Vec<journal::PluginAction<'_>> = output.actions.plugin_actions().collect();
         if edited.is_some() || is_released {
             self.telemetry.counters.frames_rewritten.add(1);
-            self.tell_actions(rows, &judged.actions, kept.frame);
-            self.tell_scheduler(rows, &judged.actions);
+            self.tell_actions(rows, &output.actions, persisted.frame);
+            self.tell_scheduler(rows, &output.actions);
             told.extend(self.swallowed(rows));
             told.sort_by_key(|action| action.row);
         }
@@ -281,29 +296,29 @@ impl Ledger {
             Some(Some(_)) => journal::Passage::Changed,
         };
         let left = edited.as_ref().map_or(Some(batch), Option::as_ref);
-        keep.hold_from(holds.oldest());
-        keep.outcome(&journal::Outcome {
-            frame: kept.frame,
-            received_unix_ns: kept.at.unix_ns,
+        persister.hold_from(held_rows.oldest());
+        persister.outcome(&journal::Outcome {
+            frame: persisted.frame,
+            received_unix_ns: persisted.at.unix_ns,
             changed: left.filter(|_| passage == journal::Passage::Changed).map(|left| left.bytes().clone()),
             passage,
-            requests: (&self.kept_requests).into(),
+            requests: (&self.handles).into(),
             tokens: (&self.tokens).into(),
             finished: finished.into(),
             gaps: (&self.gaps).into(),
             actions: told.into(),
         });
-        keep.held_from(holds.oldest());
+        persister.held_from(held_rows.oldest());
         if any.ends {
-            self.end_requests(rows, holds, keep);
+            self.end_requests(rows, held_rows, persister);
         }
         if !self.brief.is_empty() {
-            self.end_brief(keep);
+            self.end_brief(persister);
         }
         let requests = numbers(rows, applied);
-        let aside = ways::left(aside, applied);
-        let ChainOutput { accounted: Accounted { kept, batch, rows, .. }, .. } = judged;
-        let leaves = match edited {
+        let aside = destinations::left(aside, applied);
+        let ChainOutput { accounted: Accounted { persisted, batch, rows, .. }, .. } = output;
+        let content = match edited {
             None => SettledContent::Rows { alone: !batch.has_text_rids(), batch, requests, aside },
             Some(None) => SettledContent::Nothing,
             Some(Some(batch)) => {
@@ -311,7 +326,7 @@ impl Ledger {
             }
         };
         self.rows = rows;
-        Settled { kept, leaves }
+        Settled { persisted, content }
     }
 
     /// The wire could not carry what the plugins said.
@@ -411,18 +426,18 @@ impl Ledger {
     }
 
     /// Takes out the requests that the scheduler has ended, and looks whether their tokens add up.
-    fn end_requests(&mut self, rows: &[Row], holds: &HeldRows, keep: &mut Persister) {
+    fn end_requests(&mut self, rows: &[Row], held_rows: &HeldRows, persister: &mut Persister) {
         for row in rows.iter().filter(|row| row.ends) {
             let Some(request) = self.requests.get_mut(row.slot) else { continue };
             // Until what waits of it has gone on.
-            request.lingers = holds.has(row.number);
+            request.lingers = held_rows.has(row.number);
             if request.lingers {
                 continue;
             }
             let Some(rid) = self.requests.rid(row.slot).map(str::to_owned) else { continue };
             let Some(request) = self.requests.remove(row.slot) else { continue };
             self.forget_ending(row.slot);
-            keep.close(request.kept);
+            persister.close(request.handle);
             self.telemetry.counters.requests_finished.add(1);
             let Request { received, forwarded, replaced, dropped, swallowed, held, counted, .. } = request;
             let all = received.wrapping_add_signed(request.unaccounted);

@@ -80,7 +80,7 @@ impl Persister {
         health: Health,
     ) -> Persister {
         let unaccounted = Unaccounted::of(recovered, &writer);
-        let mut keep = Persister {
+        let mut persister = Persister {
             writer,
             last: recovered.last_frame,
             on_error,
@@ -100,11 +100,11 @@ impl Persister {
             flush_at: None,
         };
         // Not only when the first frame comes: whoever looks whether the process is ready is to know.
-        let refused = keep.writer.probe().err().map(|error| error.to_string());
+        let refused = persister.writer.probe().err().map(|error| error.to_string());
         if let Some(why) = refused.or_else(|| recovered.refused.clone()) {
-            keep.fail(on_error, true, &why);
+            persister.fail(on_error, true, &why);
         }
-        keep
+        persister
     }
 
     /// The last frame that was given a number.
@@ -127,7 +127,7 @@ impl Persister {
     }
 
     /// Writes a frame. Where the disk refuses it, it waits here (`stop`) or goes on unkept (`forward`).
-    pub fn keep(&mut self, received: Received) {
+    pub fn persist(&mut self, received: Received) {
         fault::point("keep");
         let begun = Instant::now();
         let appended = self.writer.append(&received.bytes, received.at.unix_ns);
@@ -212,12 +212,12 @@ impl Persister {
     pub fn next(&mut self) -> Option<Persisted> {
         while self.has_next() {
             let Some(unaccounted) = &mut self.unaccounted else {
-                let kept = self.waiting.pop_front()?;
-                self.waiting_bytes -= kept.bytes.len();
-                return Some(kept);
+                let persisted = self.waiting.pop_front()?;
+                self.waiting_bytes -= persisted.bytes.len();
+                return Some(persisted);
             };
             match unaccounted.next() {
-                Ok(Some(kept)) => return Some(kept),
+                Ok(Some(persisted)) => return Some(persisted),
                 Ok(None) => self.unaccounted = None,
                 Err(error) => {
                     // What is behind missing frames may be whole; a disk that does not read is asked again.
@@ -290,14 +290,14 @@ impl Persister {
     pub fn tick(&mut self, now: Instant) {
         self.look(now);
         if let Some((received, _)) = self.refused.take_if(|(_, at)| *at <= now) {
-            self.keep(received);
+            self.persist(received);
         }
         self.read_at.take_if(|at| *at <= now);
     }
 
     /// When the oldest of the frames came that wait for the disk.
     pub fn oldest(&self) -> Option<Instant> {
-        self.waiting.front().map(|kept| kept.at.instant)
+        self.waiting.front().map(|persisted| persisted.at.instant)
     }
 
     /// Frames that have not gone on, and their bytes.
@@ -479,7 +479,7 @@ impl Persister {
     }
 
     /// Frames that were received and are neither in the journal nor gone on: at a stop they are lost.
-    pub fn unkept(&self) -> usize {
+    pub fn unpersisted(&self) -> usize {
         usize::from(self.refused.is_some())
     }
 

@@ -10,7 +10,7 @@ use afterbay_config as config;
 use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
 use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
 use afterbay_journal::reader::OperatorAbort;
-use afterbay_stream::{ABORTED, Control, FinishedEarly, Looked, TellScheduler};
+use afterbay_stream::{ABORTED, FinishedEarly, RequestStatus, StreamHandle, TellScheduler};
 use afterbay_upstream::{ApiKey, HttpUpstream, PushUpstream, Upstream, UpstreamError};
 use afterbay_wire::{AbortForm, AbortShape, is_health_check};
 use anyhow::Context;
@@ -51,7 +51,7 @@ struct Shared {
 /// The channel from one stream to its scheduler.
 struct Channel {
     stream: String,
-    control: Control,
+    handle: StreamHandle,
     /// The error is the reason why there is none.
     upstream: Result<Arc<Upstream>, String>,
     /// The form of an abort by the rendezvous file; else it follows the form of the stream's batches.
@@ -194,10 +194,10 @@ impl Aborts {
     }
 
     /// Adds the channel of a stream, or replaces it.
-    pub(crate) fn add(&self, stream: &str, control: Control, opened: OpenChannel) {
+    pub(crate) fn add(&self, stream: &str, handle: StreamHandle, opened: OpenChannel) {
         let OpenChannel { upstream, form, finished } = opened;
         let counters = self.0.metrics.aborts(stream);
-        let channel = Arc::new(Channel { stream: stream.to_owned(), control, upstream, form, counters });
+        let channel = Arc::new(Channel { stream: stream.to_owned(), handle, upstream, form, counters });
         if let Some(finished) = finished {
             // The task ends with the stream, which owns the sending end of the queue.
             tokio::spawn(self.clone().abort_finished(channel.clone(), finished));
@@ -251,7 +251,7 @@ impl Aborts {
         // The scheduler's own row for the abort may arrive before the send returns.
         if !end(OperatorAbort::Expected).await {
             // The stream may still process that call later.
-            channel.control.end(rid, live.number, OperatorAbort::No, || {});
+            channel.handle.end(rid, live.number, OperatorAbort::No, || {});
             return Err(Refused::NoAnswer { stream: channel.stream.clone() });
         }
         if let Err(error) = self.send(channel, upstream, &form, rid, OPERATOR, AbortBy::Operator).await {
@@ -264,7 +264,7 @@ impl Aborts {
     }
 
     /// Asks every stream for the status of a rid. A stream that has ended is left out.
-    async fn look(&self, rid: &str) -> Result<Vec<(Arc<Channel>, Looked)>, Refused> {
+    async fn look(&self, rid: &str) -> Result<Vec<(Arc<Channel>, RequestStatus)>, Refused> {
         let channels = self.lock().clone();
         let asked: Vec<_> = channels.into_iter().map(|channel| (channel.look(rid), channel)).collect();
         let mut looked = Vec::new();
@@ -341,10 +341,10 @@ impl Aborts {
 }
 
 impl Channel {
-    fn look(&self, rid: &str) -> oneshot::Receiver<Looked> {
+    fn look(&self, rid: &str) -> oneshot::Receiver<RequestStatus> {
         let (reply, answer) = oneshot::channel();
         // The send fails if nobody waits any more.
-        self.control.look(rid, move |looked| drop(reply.send(looked)));
+        self.handle.request_status(rid, move |looked| drop(reply.send(looked)));
         answer
     }
 
@@ -353,7 +353,7 @@ impl Channel {
     async fn end(&self, rid: &str, number: u64, ending: OperatorAbort) -> bool {
         let (reply, done) = oneshot::channel();
         // The send fails if nobody waits any more.
-        self.control.end(rid, number, ending, move || {
+        self.handle.end(rid, number, ending, move || {
             let _sent = reply.send(());
         });
         matches!(tokio::time::timeout(ANSWER_MAX, done).await, Ok(Ok(())))

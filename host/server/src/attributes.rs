@@ -5,7 +5,7 @@
 
 use afterbay_config as config;
 use afterbay_http::ClientAddress;
-use afterbay_stream::{AttributesOf, Control};
+use afterbay_stream::{AttributesOf, StreamHandle};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ struct Store {
     /// The room that each caller uses for requests that have not begun.
     callers: HashMap<Caller, Usage>,
     /// The running streams, by name.
-    streams: HashMap<String, Control>,
+    streams: HashMap<String, StreamHandle>,
 }
 
 /// The room that entries use.
@@ -128,8 +128,8 @@ impl Attributes {
     }
 
     /// Adds a running stream, which is notified of changes.
-    pub(crate) fn add(&self, stream: &str, control: Control) {
-        self.lock().streams.insert(stream.to_owned(), control);
+    pub(crate) fn add(&self, stream: &str, handle: StreamHandle) {
+        self.lock().streams.insert(stream.to_owned(), handle);
     }
 
     /// Forgets a stream that has ended.

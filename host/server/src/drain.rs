@@ -45,7 +45,7 @@ async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> 
     for stream in &streams {
         let frames = shared.metrics.stream(stream.name()).outbox_frames.get();
         shared.events.publish(DrainBegun { stream: stream.name().into(), frames });
-        stream.control().stop(deadline);
+        stream.handle().stop(deadline);
     }
     let mut left = DrainOutcome::Complete;
     for stream in streams {
@@ -86,11 +86,14 @@ fn report_unsealed(shared: &Shared, stream: &afterbay_events::Name, ended: &Ende
     let publish = |what: String| {
         shared.events.publish(JournalNotice { stream: stream.clone(), is_wrong: true, what });
     };
-    if ended.unkept > 0 {
-        publish(format!("{} frames were received that could not be written, and are lost", ended.unkept));
+    if ended.unpersisted > 0 {
+        publish(format!(
+            "{} frames were received that could not be written, and are lost",
+            ended.unpersisted
+        ));
     }
     if let Some(why) = &ended.journal {
         publish(format!("it is not sealed, and the next start scans its end: {why}"));
     }
-    ended.unkept > 0 || ended.journal.is_some()
+    ended.unpersisted > 0 || ended.journal.is_some()
 }

@@ -4,7 +4,7 @@
 
 use afterbay_config as config;
 use afterbay_events::Metrics;
-use afterbay_stream::{Control, PluginState, Standing};
+use afterbay_stream::{PluginState, PluginStatus, StreamHandle};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ pub(crate) struct Plugins(Arc<Mutex<Vec<StreamPlugins>>>);
 struct StreamPlugins {
     stream: String,
     plugins: Vec<config::Plugin>,
-    control: Control,
+    handle: StreamHandle,
 }
 
 /// A plugin, as `/v1/plugins` shows it. Figures have the same names as on `/metrics`.
@@ -75,10 +75,10 @@ impl PluginView {
     fn new(
         stream: &str,
         config: Option<&config::Plugin>,
-        standing: Standing,
+        status: PluginStatus,
         metrics: &Metrics,
     ) -> PluginView {
-        let Standing { plugin, component, version, digest, state, why, .. } = standing;
+        let PluginStatus { plugin, component, version, digest, state, why, .. } = status;
         let counters = metrics.plugin(stream, &plugin);
         let rows = counters.rows.get();
         let counted = |each: &mut dyn Iterator<Item = (&'static str, u64)>| {
@@ -95,7 +95,7 @@ impl PluginView {
             component,
             version,
             digest: digest.to_string(),
-            next_digest: standing.next.as_ref().map(ToString::to_string),
+            next_digest: status.next.as_ref().map(ToString::to_string),
             state: match state {
                 PluginState::Live => "live",
                 PluginState::Shadow => "shadow",
@@ -114,8 +114,8 @@ impl PluginView {
             },
             deadline_us: config.map_or(0, |config| config.limits.deadline.as_micros() as u64),
             memory_max_bytes: config.map_or(0, |config| config.limits.memory_bytes),
-            memory_bytes: standing.memory_bytes,
-            requests_open: standing.requests_open,
+            memory_bytes: status.memory_bytes,
+            requests_open: status.requests_open,
             calls: counters.calls.get(),
             rows,
             ns_per_row: (rows > 0).then(|| {
@@ -127,7 +127,7 @@ impl PluginView {
             bypassed_batches: counters.bypassed_batches.get(),
             retried_batches: counters.retried_batches.get(),
             terminated_rows: counters.terminated_rows.get(),
-            last_reload: standing.last_reload.map(|last| LastReload {
+            last_reload: status.last_reload.map(|last| LastReload {
                 ago_s: last.at.elapsed().unwrap_or_default().as_secs(),
                 refused: last.refused,
             }),
@@ -181,24 +181,24 @@ fn of_stream(stream: &Option<String>) -> String {
 ///
 /// # Errors
 /// The stream does not answer in time.
-pub(crate) fn standings(
-    control: &Control,
-) -> impl Future<Output = Result<Option<Vec<Standing>>, Elapsed>> + use<> {
+pub(crate) fn statuses(
+    handle: &StreamHandle,
+) -> impl Future<Output = Result<Option<Vec<PluginStatus>>, Elapsed>> + use<> {
     let (reply, answer) = oneshot::channel();
     // The send fails if nobody waits any more.
-    control.standings(move |standings| drop(reply.send(standings)));
+    handle.statuses(move |statuses| drop(reply.send(statuses)));
     let answer = tokio::time::timeout(ANSWER_MAX, answer);
     async move { answer.await.map(Result::ok) }
 }
 
 impl Plugins {
     /// Adds a running stream, or replaces its plugins.
-    pub(crate) fn add(&self, stream: &str, plugins: &[config::Plugin], control: Control) {
+    pub(crate) fn add(&self, stream: &str, plugins: &[config::Plugin], handle: StreamHandle) {
         let mut all = self.lock();
         let plugins = plugins.to_vec();
         match all.iter_mut().find(|asked| asked.stream == stream) {
-            Some(asked) => (asked.plugins, asked.control) = (plugins, control),
-            None => all.push(StreamPlugins { stream: stream.to_owned(), plugins, control }),
+            Some(asked) => (asked.plugins, asked.handle) = (plugins, handle),
+            None => all.push(StreamPlugins { stream: stream.to_owned(), plugins, handle }),
         }
     }
 
@@ -207,11 +207,11 @@ impl Plugins {
         &self,
         stream: &str,
         plugins: &[config::Plugin],
-        control: Control,
+        handle: StreamHandle,
         metrics: &Metrics,
     ) {
         let before = self.lock().iter().find(|asked| asked.stream == stream).cloned();
-        self.add(stream, plugins, control);
+        self.add(stream, plugins, handle);
         let before = before.map(|asked| asked.plugins).unwrap_or_default();
         let gone = before.iter().filter(|known| plugins.iter().all(|plugin| plugin.name != known.name));
         gone.for_each(|plugin| metrics.forget_plugin(stream, plugin.name.as_str()));
@@ -228,16 +228,16 @@ impl Plugins {
         let asked: Vec<_> = asked
             .into_iter()
             .map(|asked| {
-                let answer = standings(&asked.control);
+                let answer = statuses(&asked.handle);
                 (asked, answer)
             })
             .collect();
         let mut views = Vec::new();
         for (StreamPlugins { stream, plugins, .. }, answer) in asked {
-            let Ok(standings) = answer.await else { return Err(NoAnswer { stream }) };
-            views.extend(standings.into_iter().flatten().map(|standing| {
-                let config = plugins.iter().find(|plugin| plugin.name.as_str() == standing.plugin);
-                PluginView::new(&stream, config, standing, metrics)
+            let Ok(statuses) = answer.await else { return Err(NoAnswer { stream }) };
+            views.extend(statuses.into_iter().flatten().map(|status| {
+                let config = plugins.iter().find(|plugin| plugin.name.as_str() == status.plugin);
+                PluginView::new(&stream, config, status, metrics)
             }));
         }
         Ok(views)
@@ -263,13 +263,13 @@ impl Plugins {
             .lock()
             .iter()
             .filter(|asked| stream.is_none_or(|stream| stream == asked.stream))
-            .map(|StreamPlugins { stream: name, control, .. }| {
+            .map(|StreamPlugins { stream: name, handle, .. }| {
                 let (reply, answer) = oneshot::channel();
                 // The send fails if nobody waits any more.
                 let reply = move |changed| _ = reply.send(changed);
                 match step {
-                    Step::Reinstate => control.reinstate(plugin, reply),
-                    Step::Promote => control.promote(plugin, reply),
+                    Step::Reinstate => handle.reinstate(plugin, reply),
+                    Step::Promote => handle.promote(plugin, reply),
                 }
                 (name.clone(), answer)
             })

@@ -318,16 +318,16 @@ impl Prepared {
         let Prepared { stream, change, abort_channel, watched, removed_taps } = self;
         let name = stream.name.as_str();
         let Some(runs) = running.streams.iter().find(|runs| runs.name() == name) else { return };
-        let control = runs.control();
+        let handle = runs.handle();
         let (done, is_done) = oneshot::channel();
-        control.change(change, move || {
+        handle.change(change, move || {
             let _sent = done.send(());
         });
         if tokio::time::timeout(CHANGE_MAX, is_done).await.is_err() {
             tracing::error!(target: "afterbay", "config: stream {name:?} has not taken the change in {CHANGE_MAX:?}; it does when its current batch is done");
         }
         if let Some(channel) = abort_channel {
-            shared.aborts.add(name, control.clone(), channel);
+            shared.aborts.add(name, handle.clone(), channel);
         }
         let is_known =
             |key: &Key| key.0 != name || stream.plugins.iter().any(|plugin| plugin.name.as_str() == key.1);
@@ -335,6 +335,6 @@ impl Prepared {
         running.watched.retain(|known| is_known(&known.key) && !is_new(&known.key));
         running.watched.extend(watched);
         removed_taps.iter().for_each(|tap| shared.metrics.forget_tap(name, tap));
-        shared.plugins.replace(name, &stream.plugins, control, &shared.metrics);
+        shared.plugins.replace(name, &stream.plugins, handle, &shared.metrics);
     }
 }

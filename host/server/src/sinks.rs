@@ -92,7 +92,7 @@ impl Sinks {
             };
             if decision.text != known.joins {
                 self.publish(&decision, stream, sink);
-                running.control().joins(sink, decision.joins);
+                running.handle().joins(sink, decision.joins);
                 known.joins = decision.text;
             }
         }

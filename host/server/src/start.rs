@@ -12,7 +12,7 @@ use afterbay_events::event::{
 };
 use afterbay_journal::{ProblemKind, RecoveredStream};
 use afterbay_runtime::{Watch, Watched};
-use afterbay_stream::{Control, Setup, SinkSetup, Stream, TapSetup};
+use afterbay_stream::{Setup, SinkSetup, Stream, StreamHandle, TapSetup};
 use afterbay_wire::Layouts;
 use anyhow::Context;
 use std::collections::HashMap;
@@ -75,9 +75,9 @@ impl Running {
             let mut opened = OpenChannel::new(stream, sockets.file(), &shared.events)?;
             setup.upstream = opened.tell_scheduler();
             let started = Stream::start(setup)?;
-            shared.aborts.add(started.name(), started.control(), opened);
-            shared.attributes.add(started.name(), started.control());
-            shared.plugins.add(started.name(), &stream.plugins, started.control());
+            shared.aborts.add(started.name(), started.handle(), opened);
+            shared.attributes.add(started.name(), started.handle());
+            shared.plugins.add(started.name(), &stream.plugins, started.handle());
             shared.events.publish(StreamStarted {
                 stream: started.name().into(),
                 listen: started.listen().to_string(),
@@ -97,14 +97,13 @@ impl Running {
     /// Asks each stream which components it runs or is about to run, so that the same bytes are no reload.
     pub(crate) async fn refresh(&mut self) {
         let asked: Vec<_> =
-            self.streams.iter().map(|it| (it.name(), plugins::standings(&it.control()))).collect();
-        for (stream, standings) in asked {
+            self.streams.iter().map(|it| (it.name(), plugins::statuses(&it.handle()))).collect();
+        for (stream, statuses) in asked {
             // A stream that has ended runs nothing, and a stuck one does not answer.
-            for standing in standings.await.ok().flatten().unwrap_or_default() {
-                let is_it =
-                    |known: &&mut Watched<Key>| known.key.0 == stream && known.key.1 == standing.plugin;
+            for status in statuses.await.ok().flatten().unwrap_or_default() {
+                let is_it = |known: &&mut Watched<Key>| known.key.0 == stream && known.key.1 == status.plugin;
                 if let Some(known) = self.watched.iter_mut().find(is_it) {
-                    known.digest = standing.next.unwrap_or(standing.digest);
+                    known.digest = status.next.unwrap_or(status.digest);
                 }
             }
         }
@@ -115,14 +114,14 @@ impl Running {
         if watched.is_empty() {
             return Ok(());
         }
-        let controls: HashMap<String, Control> =
-            self.streams[first..].iter().map(|stream| (stream.name().to_owned(), stream.control())).collect();
+        let handles: HashMap<String, StreamHandle> =
+            self.streams[first..].iter().map(|stream| (stream.name().to_owned(), stream.handle())).collect();
         let reloads = shared.reloads.clone();
         let has_more_changed = move || reloads.is_due();
         let watch = Watch::start(shared.host.clone(), watched, has_more_changed, move |reloaded| {
             let (stream, plugin): Key = reloaded.key;
-            if let Some(control) = controls.get(&stream) {
-                control.reload(&plugin, reloaded.result);
+            if let Some(handle) = handles.get(&stream) {
+                handle.reload(&plugin, reloaded.result);
             }
         })?;
         for without in watch.without_events() {

@@ -7,48 +7,39 @@ mod planned;
 
 pub(crate) use planned::PlannedSink;
 
-use crate::about::Abouts;
-use crate::budget::Budget;
-use crate::decode::Decode;
-use crate::hold::Holds;
-use crate::judge::Chain;
-use crate::keep::Keep;
-use crate::ledger::{Aborts, Ledger, Restart, Ways};
-use crate::outlook::Outlook;
-use crate::path::{Path, Suspect};
-use crate::receive::{Receive, Received};
+use crate::pipeline::{Pipeline, PoisonFrame};
+use crate::pressure::Pressure;
+use crate::receive::Receive;
 use crate::report::Report;
-use crate::resume::{self, Out, Resume};
-use crate::route::Route;
-use crate::seat::{self, Seat};
-use crate::send::Send;
-use crate::sink::{self, Sink};
-use crate::tap::Tap;
-use crate::telemetry::Telemetry;
-use crate::thread::WAKER;
-use crate::{Reopen, Setup, StartError};
+use crate::setup::{Reopen, Setup};
+use afterbay_batch::{FrameDecoder, Received, RoutingTable};
+use afterbay_chain::{Chain, PluginSlot, RequestAttributes, SlotParts};
 use afterbay_config as config;
+use afterbay_delivery::{
+    Budget, Out, Resume, Router, Sink, SinkParts, SinkSender, StartError, Tap, counts, push_options,
+};
+use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{HoldLost, JournalNotice, SinkRemoved, SinkResuming, SinkSettled};
 use afterbay_events::{Health, Metrics};
+use afterbay_hold::HeldRows;
 use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, is_release_marker};
+use afterbay_ledger::{Aborts, Ledger, RestartGap};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
+use afterbay_persist::Persister;
 use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_wire::Layouts;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Frames that a socket itself may hold beside what waits before it: enough for one system call to take many.
-const PUSH_QUEUE_FRAMES: usize = 64;
-/// Bytes likewise.
-const PUSH_QUEUE_BYTES: usize = 8 << 20;
-/// The longest wait before connecting to a reader again. Short: a try is two system calls, and first tokens wait for it.
-const RECONNECT_MAX: Duration = Duration::from_millis(100);
+/// The token of the waker; the sockets' follow.
+pub(crate) const WAKER: mio::Token = mio::Token(0);
 
 /// What a stream's path is made of, and made anew.
 pub(crate) struct Plan {
     pub(crate) config: config::Stream,
     pub(crate) sinks: Vec<PlannedSink>,
+    routing: Arc<RoutingTable>,
     pub(crate) layouts: Layouts,
     on_error: config::OnError,
     durable_first: bool,
@@ -56,7 +47,7 @@ pub(crate) struct Plan {
     budget: Budget,
     reopen: Reopen,
     pub(crate) waker: Arc<mio::Waker>,
-    pub(crate) telemetry: Telemetry,
+    pub(crate) telemetry: StreamTelemetry,
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
 }
@@ -64,17 +55,17 @@ pub(crate) struct Plan {
 /// What a panic leaves: the connections, what had come over them and was in no journal yet, and the plugins.
 pub(crate) struct Rescued {
     pub(crate) receive: Receive,
-    pub(crate) sends: Vec<Send>,
+    pub(crate) sends: Vec<SinkSender>,
     pub(crate) chain: Chain,
-    pub(crate) outlook: Outlook,
-    pub(crate) route: Route,
+    pub(crate) pressure: Pressure,
+    pub(crate) route: Router,
     pub(crate) taps: Vec<Tap>,
     pub(crate) aborts: Aborts,
-    /// As in [`Path`].
+    /// As in [`Pipeline`].
     pub(crate) arrived: Option<(Received, FrameNo)>,
-    /// As in [`Path`]; with what the journal had refused.
+    /// As in [`Pipeline`]; with what the journal had refused.
     pub(crate) returned: VecDeque<Received>,
-    pub(crate) suspect: Option<Suspect>,
+    pub(crate) poison: Option<PoisonFrame>,
 }
 
 /// Binds, connects, and puts the stages in their order.
@@ -82,13 +73,16 @@ pub(crate) fn start(
     setup: Setup,
     registry: &mio::Registry,
     waker: &Arc<mio::Waker>,
-) -> Result<(Plan, Path, Report), StartError> {
+) -> Result<(Plan, Pipeline, Report), StartError> {
     let now = Instant::now();
     let Setup { config, listen, sinks, taps, layouts, journal, plugins, events, metrics, health, .. } = setup;
     let stream = config.name.to_string();
-    let telemetry = Telemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
+    let telemetry =
+        StreamTelemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
+    let sinks: Vec<PlannedSink> = sinks.into_iter().map(PlannedSink::new).collect();
     let plan = Plan {
-        sinks: sinks.into_iter().map(PlannedSink::new).collect(),
+        routing: Arc::new(RoutingTable::new(sinks.iter().map(PlannedSink::target).collect())),
+        sinks,
         layouts,
         on_error: setup.on_error,
         durable_first: setup.durable_first,
@@ -103,8 +97,7 @@ pub(crate) fn start(
     };
     let mut base = plan.base(journal);
     let resumed = plan.resume(&mut base);
-    let targets = plan.sinks.iter().map(PlannedSink::target).collect();
-    let route = Route::new(targets, telemetry.clone());
+    let route = Router::new(plan.routing.clone(), telemetry.clone());
 
     let config = &plan.config;
     let pull_tokens = TokenRange { first: WAKER.0 + 1, count: 1 + config.max_peers };
@@ -129,20 +122,27 @@ pub(crate) fn start(
         let tokens = TokenRange { first: token, count: 1 };
         let push = Push::connect(registry, tokens, &sink.connect, options, now)
             .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
-        ends.push((Send::new(push, sink.joins_under_pressure(config), now), resume));
+        ends.push((SinkSender::new(push, sink.joins_under_pressure(config), now), resume));
     }
-    let restart = Restart::new(base.recovered.last_frame, &base.recovered.live);
+    let restart = RestartGap::new(base.recovered.last_frame, &base.recovered.live);
     let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), restart, now);
-    let abouts = Abouts::of_live(setup.attributes, &ledger, &route);
-    let seats = plugins.into_iter().map(|setup| {
+    let attributes = RequestAttributes::of_live(setup.attributes, &ledger);
+    let slots = plugins.into_iter().map(|setup| {
         let counters = metrics.plugin(&stream, setup.config.name.as_str());
         let (telemetry, health) = (telemetry.clone(), plan.health.clone());
-        Seat::new(seat::Parts { setup, telemetry, counters, health, ledger: &ledger, abouts: &abouts })
+        PluginSlot::new(SlotParts {
+            setup,
+            telemetry,
+            counters,
+            health,
+            ledger: &ledger,
+            attributes: &attributes,
+        })
     });
-    let seats = seats.collect();
-    let chain = Chain::new(seats, abouts);
-    let outlook = Outlook::new(setup.scheduler, now);
-    let mut path = plan.path(base, Receive::new(pull), ledger, (chain, outlook, route), ends);
+    let slots = slots.collect();
+    let chain = Chain::new(slots, attributes);
+    let pressure = Pressure::new(setup.scheduler, now);
+    let mut path = plan.path(base, Receive::new(pull), ledger, (chain, pressure, route), ends);
     for tap in taps {
         let counters = metrics.tap(&stream, tap.config.name.as_str());
         path.taps.push(Tap::start(tap, telemetry.clone(), counters)?);
@@ -154,13 +154,13 @@ pub(crate) fn start(
 struct Base {
     writer: JournalWriter,
     recovered: RecoveredStream,
-    decode: Decode,
+    decode: FrameDecoder,
 }
 
 impl Plan {
     /// After a panic: the path as it would be after a restart, but on the same connections. `Err`: the journal could not
     /// be opened again, and everything is as it was.
-    pub(crate) fn rebuild(&self, rescued: Rescued) -> Result<Path, (Box<Rescued>, String)> {
+    pub(crate) fn rebuild(&self, rescued: Rescued) -> Result<Pipeline, (Box<Rescued>, String)> {
         let journal = match (self.reopen)() {
             Ok(journal) => journal,
             Err(error) => return Err((Box::new(rescued), error.to_string())),
@@ -170,12 +170,12 @@ impl Plan {
             sends,
             aborts,
             mut chain,
-            outlook,
+            pressure,
             route,
             taps,
             arrived,
             mut returned,
-            suspect,
+            poison,
         } = rescued;
         let mut base = self.base(journal);
         let last_frame = base.recovered.last_frame;
@@ -187,10 +187,10 @@ impl Plan {
         });
         let ends = ends.collect();
         self.tell_unrecorded(&mut base);
-        let ledger = self.ledger(&mut base, aborts, Restart::default(), Instant::now());
+        let ledger = self.ledger(&mut base, aborts, RestartGap::default(), Instant::now());
         chain.restart(&ledger);
-        let mut path = self.path(base, receive, ledger, (chain, outlook, route), ends);
-        (path.suspect, path.taps) = (suspect, taps);
+        let mut path = self.path(base, receive, ledger, (chain, pressure, route), ends);
+        (path.poison, path.taps) = (poison, taps);
         // It may be in the journal already.
         let arrived = arrived.filter(|(_, before)| *before == last_frame).map(|(received, _)| received);
         arrived.into_iter().for_each(|received| returned.push_front(received));
@@ -207,14 +207,14 @@ impl Plan {
             // It fails only where the stream has ended.
             move || drop(waker.wake())
         }));
-        Base { writer, recovered, decode: Decode::new(self.layouts.clone()) }
+        Base { writer, recovered, decode: FrameDecoder::new(self.layouts.clone()) }
     }
 
     /// The requests that the last run has left.
-    fn ledger(&self, base: &mut Base, aborts: Aborts, restart: Restart, now: Instant) -> Ledger {
+    fn ledger(&self, base: &mut Base, aborts: Aborts, restart: RestartGap, now: Instant) -> Ledger {
         let Base { writer, recovered, decode } = base;
-        let (ways, telemetry) = (Ways::new(&self.config.sinks), self.telemetry.clone());
-        let mut ledger = Ledger::new(&recovered.live, aborts, restart, ways, telemetry, now);
+        let (routing, telemetry) = (self.routing.clone(), self.telemetry.clone());
+        let mut ledger = Ledger::new(&recovered.live, aborts, restart, routing, telemetry, now);
         ledger.read_counts(&recovered.live, writer, decode);
         // With one sink and no plugin nobody asks.
         if self.sinks.len() > 1 || !self.config.plugins.is_empty() {
@@ -224,7 +224,7 @@ impl Plan {
     }
 
     /// Where rows may be joined that plugins hold: as every reader of the stream has it.
-    pub(crate) fn holds(&self) -> Joins {
+    pub(crate) fn held_rows(&self) -> Joins {
         let joins = || self.sinks.iter().map(|sink| &sink.joins);
         let nowhere = joins().find(|joins| matches!(joins, Joins::Nowhere));
         let somewhere = || joins().find(|joins| matches!(joins, Joins::WhereTextIsWhole(_)));
@@ -250,7 +250,7 @@ impl Plan {
             }
             Some(out)
         });
-        let counts = resume::counts(&out.collect::<Vec<_>>());
+        let counts = counts(&out.collect::<Vec<_>>());
         let resumed = self.sinks.iter().zip(counts).map(|(sink, count)| {
             let resume = match known(sink) {
                 Some(known) => Resume::new(known, recovered, count, writer, decode),
@@ -305,58 +305,65 @@ impl Plan {
         base: Base,
         receive: Receive,
         mut ledger: Ledger,
-        (chain, outlook, route): (Chain, Outlook, Route),
-        ends: Vec<(Send, Resume)>,
-    ) -> Path {
+        (chain, pressure, route): (Chain, Pressure, Router),
+        ends: Vec<(SinkSender, Resume)>,
+    ) -> Pipeline {
         let Base { writer, recovered, mut decode } = base;
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
-        let keep = Keep::new(writer, self.on_error, self.durable_first, &recovered, telemetry, health);
+        let persister =
+            Persister::new(writer, self.on_error, self.durable_first, &recovered, telemetry, health);
         let sinks = self.sinks.iter().zip(ends).enumerate().map(|(place, (sink, (send, resume)))| {
             let options = outbox_options(&self.config, sink);
             let outbox = Outbox::new(options, resume.last_sent(), resume.done().0);
             let (name, memory) = (sink.name.clone(), self.budget.portion());
-            Sink::new(sink::Parts { name, place, outbox, memory, send, resume }, &keep)
+            Sink::new(SinkParts { name, place, outbox, memory, send, resume }, &persister)
         });
         let sinks: Vec<Sink> = sinks.collect();
-        let holds = self.held(&keep, &mut decode, &ledger, recovered.last_frame);
-        ledger.take_up_held(&holds);
-        Path {
-            holds,
-            is_marked: false,
+        let held_rows = self.held(&persister, &mut decode, &ledger, recovered.last_frame);
+        ledger.take_up_held(&held_rows);
+        Pipeline {
+            held_rows,
+            is_marker_pending: false,
             began_after: recovered.last_frame,
             receive,
             decode,
             ledger,
             chain,
-            outlook,
+            pressure,
             route,
             sinks,
             taps: Vec::new(),
-            keep,
+            persister,
             spill_max: self.spill_max,
             shares: Vec::new(),
             keeps: None,
             arrived: None,
             returned: VecDeque::new(),
             settling: None,
-            suspect: None,
+            poison: None,
         }
     }
 
     /// What was held and not released: it is to go on as it came, at the first turn.
-    fn held(&self, keep: &Keep, decode: &mut Decode, ledger: &Ledger, last: FrameNo) -> Holds {
-        let mut holds = Holds::new(self.holds());
-        let Some(after) = keep.held_after() else { return holds };
+    fn held(
+        &self,
+        persister: &Persister,
+        decode: &mut FrameDecoder,
+        ledger: &Ledger,
+        last: FrameNo,
+    ) -> HeldRows {
+        let mut held_rows = HeldRows::new(self.held_rows());
+        let Some(after) = persister.held_after() else { return held_rows };
         let (slots, now) = (ledger.slots(), Instant::now());
         let lost = |why: String| {
             self.telemetry.publish(HoldLost { stream: self.telemetry.stream.clone(), why });
         };
-        let mut backlog = keep.backlog_from(FrameNo(after.0 + 1));
+        let mut backlog = persister.backlog_from(FrameNo(after.0 + 1));
         while backlog.position() <= last {
             match backlog.next() {
                 Ok(Some(BacklogItem::Frame(frame))) => {
                     let live = |number| slots.get(&number).copied();
-                    if let Err(why) = holds.recover(&frame, decode, live, now) {
+                    if let Err(why) = held_rows.recover(&frame, decode, live, now) {
                         lost(why);
                     }
                 }
@@ -370,17 +377,7 @@ impl Plan {
                 }
             }
         }
-        holds
-    }
-}
-
-/// Those of every PUSH of a stream.
-pub(crate) fn push_options() -> PushOptions {
-    PushOptions {
-        max_queue_frames: PUSH_QUEUE_FRAMES,
-        max_queue_bytes: PUSH_QUEUE_BYTES,
-        backoff_max: RECONNECT_MAX,
-        ..PushOptions::default()
+        held_rows
     }
 }
 

@@ -2,17 +2,15 @@
 //!
 //! All of it was checked and made ready off the path: nothing here can fail.
 
-use crate::about::AttributesOf;
 use crate::build::{Plan, PlannedSink, outbox_options};
-use crate::ledger::TellScheduler;
-use crate::path::Path;
-use crate::seat::{Parts, Seat};
-use crate::tap::{self, Tap};
-use crate::telemetry::Telemetry;
-use crate::{PluginSetup, StartError, TapSetup};
+use crate::pipeline::Pipeline;
+use afterbay_chain::{AttributesOf, PluginSetup, PluginSlot, SlotParts};
 use afterbay_config as config;
+use afterbay_delivery::{StartError, Tap, TapSetup, end_taps};
+use afterbay_events::StreamTelemetry;
 use afterbay_events::event::PluginRemoved;
 use afterbay_events::{Events, Metrics};
+use afterbay_ledger::TellScheduler;
 use afterbay_outbox::Joins;
 
 /// What is to be otherwise in a running stream; where it listens, and its sinks and their order, stay.
@@ -58,7 +56,7 @@ impl RunningTap {
         metrics: &Metrics,
     ) -> Result<RunningTap, StartError> {
         let counters = metrics.stream(stream);
-        let telemetry = Telemetry { stream: stream.into(), events: events.clone(), counters };
+        let telemetry = StreamTelemetry { stream: stream.into(), events: events.clone(), counters };
         let counters = metrics.tap(stream, setup.config.name.as_str());
         Ok(RunningTap(Tap::start(setup, telemetry, counters)?))
     }
@@ -66,7 +64,7 @@ impl RunningTap {
 
 impl Change {
     /// Between two batches: from now on it is so.
-    pub(crate) fn apply(self, plan: &mut Plan, path: &mut Path) {
+    pub(crate) fn apply(self, plan: &mut Plan, path: &mut Pipeline) {
         let Change { config, plugins, taps, upstream, attributes } = self;
         for planned in &mut plan.sinks {
             let config = config.sinks.iter().find(|config| config.name == planned.config.name);
@@ -81,65 +79,65 @@ impl Change {
         if let Some(upstream) = upstream {
             path.ledger.set_upstream(upstream);
         }
-        path.chain.abouts_of(attributes, &path.ledger, &path.route);
+        path.chain.set_attributes_source(attributes, &path.ledger);
         change_plugins(plugins, plan, path);
         change_taps(taps, path);
     }
 }
 
 /// Where joined rows may end for a sink of the configuration from now on.
-pub(crate) fn set_joins(name: &str, joins: Joins, plan: &mut Plan, path: &mut Path) {
+pub(crate) fn set_joins(name: &str, joins: Joins, plan: &mut Plan, path: &mut Pipeline) {
     let is_it = |(planned, _): &(&mut PlannedSink, _)| planned.config.name.as_str() == name;
     let mut sinks = plan.sinks.iter_mut().zip(&mut path.sinks);
     let Some((planned, sink)) = sinks.find(is_it) else { return };
     planned.joins = joins.clone();
     sink.outbox.set_joins(joins);
     sink.send.set_joins(planned.joins_under_pressure(&plan.config));
-    path.holds.set_joins(plan.holds());
+    path.held_rows.set_joins(plan.held_rows());
 }
 
-fn change_plugins(plugins: Vec<PluginChange>, plan: &Plan, path: &mut Path) {
-    let Path { chain, ledger, .. } = path;
-    let removed = chain.change(|before, abouts| {
+fn change_plugins(plugins: Vec<PluginChange>, plan: &Plan, path: &mut Pipeline) {
+    let Pipeline { chain, ledger, .. } = path;
+    let removed = chain.change(|before, attributes| {
         let mut take = |name: &str| {
-            let at = before.iter().position(|seat| seat.name() == name)?;
+            let at = before.iter().position(|slot| slot.name() == name)?;
             Some(before.remove(at))
         };
-        let seats = plugins.into_iter().filter_map(|change| match change {
+        let slots = plugins.into_iter().filter_map(|change| match change {
             // There is none where a shadow was promoted into its place.
-            PluginChange::Stays(config) => take(config.name.as_str()).map(|mut seat| {
-                seat.treat(&config);
-                seat
+            PluginChange::Stays(config) => take(config.name.as_str()).map(|mut slot| {
+                slot.treat(&config);
+                slot
             }),
             PluginChange::New(setup) => Some(match take(setup.config.name.as_str()) {
-                Some(mut seat) => {
-                    seat.replace(setup, ledger, abouts);
-                    seat
+                Some(mut slot) => {
+                    slot.replace(setup, ledger, attributes);
+                    slot
                 }
                 None => {
                     let telemetry = plan.telemetry.clone();
                     let counters = plan.metrics.plugin(&telemetry.stream, setup.config.name.as_str());
-                    Seat::new(Parts {
+                    PluginSlot::new(SlotParts {
                         setup,
                         telemetry,
                         counters,
                         health: plan.health.clone(),
                         ledger,
-                        abouts,
+                        attributes,
                     })
                 }
             }),
         });
-        seats.collect()
+        slots.collect()
     });
-    for seat in removed {
-        let (stream, plugin) = (plan.telemetry.stream.clone(), seat.name().into());
-        seat.leave();
+    for slot in removed {
+        let (stream, plugin) = (plan.telemetry.stream.clone(), slot.name().into());
+        slot.leave();
         plan.telemetry.publish(PluginRemoved { stream, plugin });
     }
 }
 
-fn change_taps(taps: Vec<TapChange>, path: &mut Path) {
+fn change_taps(taps: Vec<TapChange>, path: &mut Pipeline) {
     let mut before = std::mem::take(&mut path.taps);
     for change in taps {
         match change {
@@ -153,6 +151,6 @@ fn change_taps(taps: Vec<TapChange>, path: &mut Path) {
     }
     if !before.is_empty() {
         // They send what they have, which the stream does not wait for. Where there can be no thread, it does.
-        let _ended = std::thread::Builder::new().name("taps' end".into()).spawn(move || tap::end(before));
+        let _ended = std::thread::Builder::new().name("taps' end".into()).spawn(move || end_taps(before));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the PULL socket. What it hands out is a [`Received`], and only the journal takes one.
 
-pub(crate) use afterbay_batch::{Arrival, Received};
+use afterbay_batch::{Arrival, Received};
 use afterbay_sockets::{Pull, PullNotice};
 use std::time::Instant;
 

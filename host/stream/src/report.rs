@@ -2,10 +2,9 @@
 //!
 //! Owns no part of the path: it looks, once a turn.
 
-use crate::path::Path;
-use crate::send::Doing;
-use crate::sink::Sink;
-use crate::telemetry::Telemetry;
+use crate::pipeline::Pipeline;
+use afterbay_delivery::{Doing, Sink};
+use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{
     CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NoticesMissed, PollFailed, ReceivePaused,
     ReceiveResumed, SegmentRemoved, SenderClosed, SenderConnected, SenderRefused, SinkConnected, SinkLost,
@@ -58,7 +57,7 @@ struct Lost {
 
 /// Tells of one stream.
 pub(crate) struct Report {
-    telemetry: Telemetry,
+    telemetry: StreamTelemetry,
     /// In the path's order.
     sinks: Vec<SinkReport>,
     health: Health,
@@ -75,7 +74,7 @@ pub(crate) struct Report {
 impl Report {
     /// `sinks` by name, in the path's order.
     pub(crate) fn new<'a>(
-        telemetry: Telemetry,
+        telemetry: StreamTelemetry,
         health: Health,
         sinks: impl Iterator<Item = (&'a str, Arc<SinkCounters>)>,
         now: Instant,
@@ -108,7 +107,7 @@ impl Report {
     }
 
     /// Tells what has happened since the last turn.
-    pub(crate) fn tell(&mut self, path: &mut Path, now: Instant) {
+    pub(crate) fn tell(&mut self, path: &mut Pipeline, now: Instant) {
         while let Some(notice) = path.receive.next_notice() {
             self.pull(notice);
         }
@@ -121,10 +120,10 @@ impl Report {
             self.lost(sink, report, now.checked_sub(SENDERS_GO));
         }
         self.sinks = sinks;
-        while let Some(notice) = path.keep.next_notice() {
-            self.journal(notice, path.keep.is_durable_first());
+        while let Some(notice) = path.persister.next_notice() {
+            self.journal(notice, path.persister.is_durable_first());
         }
-        if self.sync_failing && path.keep.is_healthy() {
+        if self.sync_failing && path.persister.is_healthy() {
             self.sync_failing = false;
             self.health.clear(&self.sync_key());
         }
@@ -133,9 +132,9 @@ impl Report {
         self.pauses(path, now);
         if now >= self.gauges_at {
             self.gauges_at = now + GAUGES_EVERY;
-            path.chain.seats().iter().for_each(|seat| {
-                seat.publish_gauges();
-                seat.publish_held(path.holds.size_of(seat.name()));
+            path.chain.slots().iter().for_each(|slot| {
+                slot.publish_gauges();
+                slot.publish_held(path.held_rows.size_of(slot.name()));
             });
             self.doing(path, now);
         }
@@ -155,7 +154,7 @@ impl Report {
     }
 
     /// Tells what is still held back: the stream ends.
-    pub(crate) fn end(&mut self, path: &mut Path, now: Instant) {
+    pub(crate) fn end(&mut self, path: &mut Pipeline, now: Instant) {
         self.tell(path, now);
         let mut sinks = std::mem::take(&mut self.sinks);
         path.sinks.iter().zip(&mut sinks).for_each(|(sink, report)| self.lost(sink, report, Some(now)));
@@ -180,13 +179,13 @@ impl Report {
         self.telemetry.publish(SinkLost { stream, sink, why: why.to_string(), at_end });
     }
 
-    fn gauges(&self, path: &Path) {
+    fn gauges(&self, path: &Pipeline) {
         let stream = &self.telemetry.counters;
         stream.frames_received.set(path.receive.frames);
         stream.bytes_received.set(path.receive.bytes);
         stream.requests_live.set(path.ledger.live() as u64);
         stream.senders.set(self.senders.len() as u64);
-        stream.journal_durable_frame.set(path.keep.durable().0);
+        stream.journal_durable_frame.set(path.persister.durable().0);
         let (mut forwarded, mut waiting, mut spilled) = (0, (0, 0), (0, 0));
         for (sink, SinkReport { counters, .. }) in path.sinks.iter().zip(&self.sinks) {
             let socket = sink.send.socket();
@@ -223,7 +222,7 @@ impl Report {
     }
 
     /// How the readers do, and what waits for each.
-    fn doing(&mut self, path: &Path, now: Instant) {
+    fn doing(&mut self, path: &Pipeline, now: Instant) {
         for (sink, report) in path.sinks.iter().zip(&mut self.sinks) {
             let oldest = sink.outbox.oldest();
             let rows = sink.outbox.rows() as u64;
@@ -254,7 +253,7 @@ impl Report {
     }
 
     /// While nothing is received, says so.
-    fn pauses(&mut self, path: &Path, now: Instant) {
+    fn pauses(&mut self, path: &Pipeline, now: Instant) {
         let why = path.full();
         self.telemetry.counters.receiving.set(u64::from(why.is_none()));
         let stream = self.telemetry.stream.clone();

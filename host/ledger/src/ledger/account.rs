@@ -14,15 +14,17 @@ use std::borrow::Cow;
 impl Ledger {
     /// Accounts each row of a batch to its request. What has no rows that can be read goes on whole.
     #[expect(clippy::result_large_err, reason = "one a frame: a box would cost more than the move")]
-    pub fn account(&mut self, decoded: Decoded, keep: &mut Persister) -> Result<Accounted, Settled> {
-        let (kept, batch) = match decoded {
-            Decoded::Batch(kept, batch) => (kept, batch),
-            Decoded::Barrier(kept, barrier) => return Err(self.settle_barrier(kept, &barrier, keep)),
+    pub fn account(&mut self, decoded: Decoded, persister: &mut Persister) -> Result<Accounted, Settled> {
+        let (persisted, batch) = match decoded {
+            Decoded::Batch(persisted, batch) => (persisted, batch),
+            Decoded::Barrier(persisted, barrier) => {
+                return Err(self.settle_barrier(persisted, &barrier, persister));
+            }
         };
         self.abort_shape = Some(batch.abort_shape());
         let mut rows = std::mem::take(&mut self.rows);
         rows.clear();
-        self.kept_requests.clear();
+        self.handles.clear();
         self.tokens.clear();
         self.gaps.clear();
         self.requests.begin_batch();
@@ -36,7 +38,7 @@ impl Ledger {
             let finish = finish_kind(&finish);
             let (slot, first) = match self.requests.find_next(rid) {
                 Some(slot) => (slot, false),
-                None => match self.meet(&kept, &batch, index, (tokens, finish), keep) {
+                None => match self.meet(&persisted, &batch, index, (tokens, finish), persister) {
                     Ok(met) => met,
                     Err(error) => {
                         refused = Some(error);
@@ -47,19 +49,19 @@ impl Ledger {
             let Some(request) = self.requests.get(slot) else { continue };
             let expected = request.counted + u64::from(tokens);
             if let Some(got) = completion_tokens.filter(|got| *got != expected) {
-                tokens = self.reconcile(&kept, index, slot, tokens, got, batch.is_unread(index));
+                tokens = self.reconcile(&persisted, index, slot, tokens, got, batch.is_unread(index));
             }
             let Some(request) = self.requests.get_mut(slot) else { continue };
             request.received += u64::from(tokens);
             request.counted = completion_tokens.unwrap_or(request.counted + u64::from(tokens));
-            request.last_row = kept.at.instant;
+            request.last_row = persisted.at.instant;
             let swallowed = request.ended_early();
             received += u64::from(tokens);
-            self.kept_requests.push(request.kept);
+            self.handles.push(request.handle);
             self.tokens.push(tokens);
             let row = Row {
                 slot,
-                number: request.kept.number().0,
+                number: request.handle.number().0,
                 tokens,
                 completion_tokens,
                 finish,
@@ -74,31 +76,35 @@ impl Ledger {
         }
         if let Some(error) = refused {
             self.rows = rows;
-            self.end_brief(keep);
-            return Err(self.carry_whole(kept, batch, error.to_string(), keep));
+            self.end_brief(persister);
+            return Err(self.carry_whole(persisted, batch, error.to_string(), persister));
         }
         if !batch.unread().is_empty() || !self.brief.is_empty() {
-            self.note_unread(&kept, &batch, &mut rows, &mut any);
+            self.note_unread(&persisted, &batch, &mut rows, &mut any);
         }
-        self.restart.batch(kept.frame, kept.at.instant, rows.iter().map(|row| (row.number, row.tokens)));
+        self.restart.batch(
+            persisted.frame,
+            persisted.at.instant,
+            rows.iter().map(|row| (row.number, row.tokens)),
+        );
         self.telemetry.counters.rows_received.add(rows.len() as u64);
         self.telemetry.counters.tokens_received.add(received);
-        Ok(Accounted { kept, batch, rows, any, is_released: false })
+        Ok(Accounted { persisted, batch, rows, any, is_released: false })
     }
 
     /// The request of a row that is not the one expected: one that lives, and is then not new, or one that begins.
     pub fn meet(
         &mut self,
-        kept: &Persisted,
+        persisted: &Persisted,
         batch: &Batch,
         row: u32,
         (tokens, finish): (u32, FinishKind),
-        keep: &mut Persister,
+        persister: &mut Persister,
     ) -> Result<(RequestSlot, bool), RequestError> {
         let rid = batch.rid_of(row);
         let name = match rid {
             Some(rid) => stored_rid(rid),
-            None => Cow::Owned(format!("(row {row} of frame {} has no rid)", kept.frame)),
+            None => Cow::Owned(format!("(row {row} of frame {} has no rid)", persisted.frame)),
         };
         let is_hashed = rid.is_some() && matches!(name, Cow::Owned(_));
         if is_hashed && let Some(slot) = self.requests.find_next(name.as_bytes()) {
@@ -112,7 +118,7 @@ impl Ledger {
             is_health_check: ends && tokens <= 1 && is_health_check(name.as_bytes()),
             is_rid_hashed: is_hashed,
             is_uncounted: self.bound.is_full,
-            ..Request::new(keep.request(&name)?, kept.at.instant)
+            ..Request::new(persister.request(&name)?, persisted.at.instant)
         };
         request.first_row(batch, row);
         self.telemetry.counters.requests_opened.add(1);
@@ -128,7 +134,7 @@ impl Ledger {
     #[cold]
     fn reconcile(
         &mut self,
-        kept: &Persisted,
+        persisted: &Persisted,
         row: u32,
         slot: RequestSlot,
         tokens: u32,
@@ -149,12 +155,12 @@ impl Ledger {
         self.gaps.push(journal::TokenGap { row, expected, got });
         self.telemetry.counters.request_gaps.add(1);
         let (is_first, lacks) = (request.received == 0, got.saturating_sub(expected));
-        if self.restart.lacks(kept.frame, request.kept.number().0, is_first, lacks) {
+        if self.restart.lacks(persisted.frame, request.handle.number().0, is_first, lacks) {
             request.missing += lacks;
             return tokens;
         }
         let rid = self.requests.rid(slot).unwrap_or_default().to_owned();
-        let (stream, frame) = (self.telemetry.stream.clone(), kept.frame.0);
+        let (stream, frame) = (self.telemetry.stream.clone(), persisted.frame.0);
         // The scheduler's count is what was to be expected; what came is what this row brings it to.
         self.telemetry.publish(RequestGap { stream, rid, frame, expected: got, got: expected });
         tokens
@@ -162,7 +168,7 @@ impl Ledger {
 
     /// Marks the rows that no plugin can be shown.
     #[cold]
-    fn note_unread(&mut self, kept: &Persisted, batch: &Batch, rows: &mut [Row], any: &mut AnyRow) {
+    fn note_unread(&mut self, persisted: &Persisted, batch: &Batch, rows: &mut [Row], any: &mut AnyRow) {
         let mut mark = |row: &mut Row| {
             (row.unread, row.unseen) = (true, true);
             (any.unread, any.unseen) = (true, true);
@@ -178,7 +184,7 @@ impl Ledger {
         }
         if let Some(first) = batch.unread().first() {
             let why = format!("column {:?} cannot be read, first in row {}", first.column, first.row);
-            self.tell_unread(kept, batch.unread().len(), why);
+            self.tell_unread(persisted, batch.unread().len(), why);
         }
         self.brief.sort_unstable();
         let is_brief = |slot| self.brief.binary_search(&slot).is_ok();
@@ -186,14 +192,14 @@ impl Ledger {
         let over = over.map(mark).count();
         if over > 0 {
             let why = format!("live requests: {}, the limit", self.bound.most());
-            self.tell_unread(kept, over, why);
+            self.tell_unread(persisted, over, why);
         }
     }
 
-    fn tell_unread(&self, kept: &Persisted, rows: usize, why: String) {
+    fn tell_unread(&self, persisted: &Persisted, rows: usize, why: String) {
         let rows = rows as u64;
         self.telemetry.counters.rows_unread.add(rows);
         let stream = self.telemetry.stream.clone();
-        self.telemetry.publish(RowsUnread { stream, frame: kept.frame.0, rows, why });
+        self.telemetry.publish(RowsUnread { stream, frame: persisted.frame.0, rows, why });
     }
 }

@@ -8,20 +8,20 @@ use afterbay_wire::{Edit, Tokens};
 
 impl Ledger {
     /// What must be written otherwise than it came, in order of rows.
-    pub fn edits(&self, judged: &ChainOutput) -> Vec<Edit> {
-        let ChainOutput { accounted: Accounted { batch, rows, is_released, .. }, fates, .. } = judged;
+    pub fn edits(&self, output: &ChainOutput) -> Vec<Edit> {
+        let ChainOutput { accounted: Accounted { batch, rows, is_released, .. }, decisions, .. } = output;
         let mut edits = Vec::new();
         for (index, row) in rows.iter().enumerate() {
             let Some(request) = self.requests.get(row.slot) else { continue };
-            let fate = fates.get(index).unwrap_or(&Decision::KEEP);
+            let decision = decisions.get(index).unwrap_or(&Decision::KEEP);
             let mut edit = Edit::new(index as u32);
-            if judged.is_held(index as u32) {
+            if output.is_held(index as u32) {
                 edit.tokens = Tokens::Drop;
                 edits.push(edit);
                 continue;
             }
             // Of what stands there, and what came of it.
-            let instead = judged.instead_of(index as u32);
+            let instead = output.instead_of(index as u32);
             let (tokens, came) = match instead {
                 Some(instead) => (instead.held.tokens, instead.held.came.tokens() as i64),
                 None => (row.tokens, i64::from(row.tokens)),
@@ -30,7 +30,7 @@ impl Ledger {
             if row.swallowed {
                 edit.tokens = Tokens::Drop;
             } else {
-                match &fate.written {
+                match &decision.written {
                     RowContent::Unchanged => shift += i64::from(tokens) - came,
                     RowContent::Delta(ids) => {
                         shift += ids.len() as i64 - came;
@@ -42,15 +42,15 @@ impl Ledger {
                     }
                     RowContent::Dropped => {
                         shift -= came;
-                        let last = row.finish != FinishKind::Running || fate.finish.is_some();
+                        let last = row.finish != FinishKind::Running || decision.finish.is_some();
                         // The reader must see both ends of a request. Of a frame of Afterbay's own each row leaves, so that
                         // the journal has their requests.
                         let stays = last || !request.reader_knows || *is_released;
                         edit.tokens = if stays { Tokens::Empty } else { Tokens::Drop };
                     }
                 }
-                edit.text.clone_from(&fate.text);
-                edit.finish.clone_from(&fate.finish);
+                edit.text.clone_from(&decision.text);
+                edit.finish.clone_from(&decision.finish);
             }
             if shift != 0 && !matches!(edit.tokens, Tokens::Drop) {
                 let count = match instead {
@@ -67,18 +67,18 @@ impl Ledger {
     }
 
     /// Books where each row's tokens went, by what was really written.
-    pub fn book(&mut self, judged: &ChainOutput, edits: &[Edit]) {
-        let rows = &judged.accounted.rows;
+    pub fn book(&mut self, output: &ChainOutput, edits: &[Edit]) {
+        let rows = &output.accounted.rows;
         let mut edits = edits.iter().peekable();
         let mut gone = SettledCounts::default();
         for (index, row) in rows.iter().enumerate() {
             let Some(request) = self.requests.get_mut(row.slot) else { continue };
             let edit = edits.next_if(|edit| edit.row == index as u32);
-            if judged.is_held(index as u32) {
+            if output.is_held(index as u32) {
                 request.held += u64::from(row.tokens);
                 continue;
             }
-            let instead = judged.instead_of(index as u32);
+            let instead = output.instead_of(index as u32);
             let mut came = instead.map_or_else(|| row.came(), |instead| instead.held.came);
             let mut now = instead.map_or(row.tokens, |instead| instead.held.tokens);
             // Its own tokens were never among those.

@@ -59,8 +59,8 @@ impl Ledger {
         &mut self,
         batch: &Batch,
         now: Instant,
-        holds: &mut HeldRows,
-        keep: &mut Persister,
+        held_rows: &mut HeldRows,
+        persister: &mut Persister,
     ) -> Vec<u64> {
         self.bound.is_full = true;
         if self.bound.look_at.is_some_and(|at| now < at) {
@@ -74,7 +74,7 @@ impl Ledger {
         old.sort_unstable();
         old.truncate(self.needed(batch) + self.bound.most() / FREE_SHARE);
         let slots = old.into_iter().map(|(_, slot)| slot).collect();
-        let gone = self.give_up(slots, holds, keep, |_, _| {});
+        let gone = self.give_up(slots, held_rows, persister, |_, _| {});
         let (stream, given_up) = (self.telemetry.stream.clone(), gone.len() as u64);
         self.telemetry.counters.requests_given_up.add(given_up);
         self.telemetry.publish(LiveRequestsFull { stream, limit: self.bound.most() as u64, given_up });
@@ -93,13 +93,13 @@ impl Ledger {
         &mut self,
         idle: Duration,
         now: Instant,
-        holds: &mut HeldRows,
-        keep: &mut Persister,
+        held_rows: &mut HeldRows,
+        persister: &mut Persister,
     ) -> Vec<u64> {
         let old = |request: &Request| now.saturating_duration_since(request.last_row) >= idle;
         let slots: Vec<RequestSlot> =
             self.requests.iter().filter(|(_, _, request)| old(request)).map(|(slot, ..)| slot).collect();
-        self.give_up(slots, holds, keep, |ledger, rid| {
+        self.give_up(slots, held_rows, persister, |ledger, rid| {
             ledger.telemetry.publish(RequestAbandoned { stream: ledger.telemetry.stream.clone(), rid });
         })
     }
@@ -107,41 +107,41 @@ impl Ledger {
     fn give_up(
         &mut self,
         slots: Vec<RequestSlot>,
-        holds: &mut HeldRows,
-        keep: &mut Persister,
+        held_rows: &mut HeldRows,
+        persister: &mut Persister,
         tell: impl Fn(&Ledger, String),
     ) -> Vec<u64> {
         let mut gone = Vec::new();
         for slot in slots {
             let Some(rid) = self.requests.rid(slot).map(str::to_owned) else { continue };
             // What waits of it goes first, and it the next time.
-            if let Some(number) = self.requests.get(slot).map(|request| request.kept.number().0)
-                && holds.has(number)
+            if let Some(number) = self.requests.get(slot).map(|request| request.handle.number().0)
+                && held_rows.has(number)
             {
-                holds.end_all(HoldEnd::Stop, Some(number));
+                held_rows.end_all(HoldEnd::Stop, Some(number));
                 continue;
             }
-            gone.extend(self.close(slot, keep));
+            gone.extend(self.close(slot, persister));
             tell(self, rid);
         }
         gone
     }
 
     /// Takes out the requests that live no longer than the frame in hand.
-    pub fn end_brief(&mut self, keep: &mut Persister) {
+    pub fn end_brief(&mut self, persister: &mut Persister) {
         let mut brief = std::mem::take(&mut self.brief);
         for slot in brief.drain(..) {
-            self.close(slot, keep);
+            self.close(slot, persister);
         }
         self.brief = brief;
     }
 
     /// Takes out a request that the scheduler has not ended. Its number.
-    fn close(&mut self, slot: RequestSlot, keep: &mut Persister) -> Option<u64> {
+    fn close(&mut self, slot: RequestSlot, persister: &mut Persister) -> Option<u64> {
         let request = self.requests.remove(slot)?;
         self.forget_ending(slot);
-        self.restart.forget(request.kept.number().0);
-        keep.close(request.kept);
-        Some(request.kept.number().0)
+        self.restart.forget(request.handle.number().0);
+        persister.close(request.handle);
+        Some(request.handle.number().0)
     }
 }

@@ -81,7 +81,7 @@ impl Ledger {
     pub fn look(&self, rid: &str) -> RequestStatus {
         let live = self.requests.find(rid.as_bytes()).and_then(|slot| self.requests.get(slot));
         let live = live.map(|request| LiveStatus {
-            number: request.kept.number().0,
+            number: request.handle.number().0,
             ended_by: request.ended_by.as_deref().map(str::to_owned),
         });
         // What one that has ended for its reader still generates is of no use to anybody.
@@ -91,9 +91,9 @@ impl Ledger {
     }
 
     /// What becomes of a live request, which the journal is told for a next start. One that has ended by then stays as it is.
-    pub fn end(&mut self, rid: &str, number: u64, ending: OperatorAbort, keep: &mut Persister) {
+    pub fn end(&mut self, rid: &str, number: u64, ending: OperatorAbort, persister: &mut Persister) {
         let Some(slot) = self.requests.find(rid.as_bytes()) else { return };
-        let is_it = |request: &super::Request| request.kept.number().0 == number && !request.ended_early();
+        let is_it = |request: &super::Request| request.handle.number().0 == number && !request.ended_early();
         let Some(request) = self.requests.get(slot).filter(|request| is_it(request)) else { return };
         let known = self.endings.iter().find(|(known, _)| *known == slot);
         match (ending, known) {
@@ -102,7 +102,7 @@ impl Ledger {
             (OperatorAbort::No, Some((_, OperatorAbort::Expected))) => {}
             _ => return,
         }
-        keep.ending(request.kept, ending);
+        persister.ending(request.handle, ending);
         self.forget_ending(slot);
         if ending != OperatorAbort::No {
             self.endings.push((slot, ending));
@@ -130,15 +130,15 @@ impl Ledger {
             if row.swallowed || !self.ends(row.slot, row.finish) {
                 continue;
             }
-            if output.fates.get(index).is_some_and(|fate| fate.finish.is_some()) {
+            if output.decisions.get(index).is_some_and(|decision| decision.finish.is_some()) {
                 continue;
             }
-            if output.fates.is_empty() {
-                output.fates.resize(output.accounted.rows.len(), Decision::KEEP);
+            if output.decisions.is_empty() {
+                output.decisions.resize(output.accounted.rows.len(), Decision::KEEP);
             }
-            output.fates[index].finish = Some(FinishReason::Stop(ABORTED.to_owned()));
+            output.decisions[index].finish = Some(FinishReason::Stop(ABORTED.to_owned()));
             let at = index as u32;
-            let forwarded = match &output.fates[index].written {
+            let forwarded = match &output.decisions[index].written {
                 _ if output.is_held(at) => 0,
                 RowContent::Unchanged | RowContent::Cumulative(_) => {
                     output.instead_of(at).map_or(row.tokens, |instead| instead.held.tokens)

@@ -47,8 +47,8 @@ impl SettledCounts {
 }
 
 /// What is to stand in the place of rows and does not yet.
-pub fn in_place_of(judged: &ChainOutput) -> Vec<(u32, &Batch)> {
-    let others = judged.instead.iter().filter(|instead| !instead.in_place);
+pub fn in_place_of(output: &ChainOutput) -> Vec<(u32, &Batch)> {
+    let others = output.instead.iter().filter(|instead| !instead.in_place);
     others.map(|instead| (instead.row, &instead.held.batch)).collect()
 }
 
@@ -56,17 +56,17 @@ impl Ledger {
     /// Makes a batch of what is to go on by itself. `Err`: nothing is, and the frame is done with.
     pub fn release(
         &mut self,
-        kept: Persisted,
-        holds: &mut HeldRows,
-        keep: &mut Persister,
+        persisted: Persisted,
+        held_rows: &mut HeldRows,
+        persister: &mut Persister,
     ) -> Result<(ChainOutput, afterbay_events::Name), Persisted> {
-        let Some(due) = holds.take_due(Instant::now()) else {
-            self.nothing_released(&kept, keep);
-            return Err(kept);
+        let Some(due) = held_rows.take_due(Instant::now()) else {
+            self.nothing_released(&persisted, persister);
+            return Err(persisted);
         };
         let mut rows = std::mem::take(&mut self.rows);
         rows.clear();
-        self.kept_requests.clear();
+        self.handles.clear();
         self.tokens.clear();
         self.gaps.clear();
         let mut any = AnyRow { needs_edit: true, ..AnyRow::default() };
@@ -75,7 +75,7 @@ impl Ledger {
         for (index, row) in (0..).zip(due.rows) {
             let DueRow { slot, number, held, rows: count, why } = row;
             let Some(request) = self.requests.get(slot) else { continue };
-            self.kept_requests.push(request.kept);
+            self.handles.push(request.handle);
             self.tokens.push(0);
             let row = Row {
                 slot,
@@ -99,37 +99,42 @@ impl Ledger {
             actions.release(index, &due.plugin, hold_end_words(why), count, held.tokens);
             instead.push(ReleasedRow { row: index, held, in_place: true, plugin: due.plugin.clone(), why });
         }
-        let accounted = Accounted { kept, batch: due.batch, rows, any, is_released: true };
+        let accounted = Accounted { persisted, batch: due.batch, rows, any, is_released: true };
         Ok((ChainOutput { instead, actions, ..ChainOutput::new(accounted) }, due.plugin))
     }
 
     /// A frame of Afterbay's own with which nothing goes on.
-    pub fn nothing_released(&mut self, kept: &Persisted, keep: &mut Persister) {
-        keep.outcome(&whole(kept, journal::Passage::Dropped));
+    pub fn nothing_released(&mut self, persisted: &Persisted, persister: &mut Persister) {
+        persister.outcome(&whole(persisted, journal::Passage::Dropped));
     }
 
     /// The frame could not be written with what was to go on in it: that waits again, and no other verdict is carried out.
     /// What the frame loses.
-    pub fn wait_again(&mut self, judged: &mut ChainOutput, holds: &mut HeldRows, now: Instant) -> Vec<Edit> {
-        judged.fates.fill(Decision::KEEP);
-        let others = std::mem::take(&mut judged.instead);
+    pub fn wait_again(
+        &mut self,
+        output: &mut ChainOutput,
+        held_rows: &mut HeldRows,
+        now: Instant,
+    ) -> Vec<Edit> {
+        output.decisions.fill(Decision::KEEP);
+        let others = std::mem::take(&mut output.instead);
         let (stay, again): (Vec<_>, Vec<_>) = others.into_iter().partition(|instead| instead.in_place);
-        judged.instead = stay;
+        output.instead = stay;
         for ReleasedRow { row, held, plugin, .. } in again {
-            let Some(accounted) = judged.accounted.rows.get(row as usize) else { continue };
-            holds.hold_again(accounted.number, accounted.slot, &plugin, held, now);
-            judged.actions.hold_again(row, &plugin);
-            judged.wait(row);
+            let Some(accounted) = output.accounted.rows.get(row as usize) else { continue };
+            held_rows.hold_again(accounted.number, accounted.slot, &plugin, held, now);
+            output.actions.hold_again(row, &plugin);
+            output.wait(row);
         }
-        let rows = (0..).zip(&judged.accounted.rows);
-        let gone = rows.filter(|(index, row)| row.swallowed || judged.is_held(*index));
+        let rows = (0..).zip(&output.accounted.rows);
+        let gone = rows.filter(|(index, row)| row.swallowed || output.is_held(*index));
         gone.map(|(index, _)| Edit { tokens: Tokens::Drop, ..Edit::new(index) }).collect()
     }
 
     /// What an earlier run has left waiting is known now.
-    pub fn take_up_held(&mut self, holds: &HeldRows) {
+    pub fn take_up_held(&mut self, held_rows: &HeldRows) {
         for (slot, number) in self.live_slots() {
-            let came = holds.received_tokens(number);
+            let came = held_rows.received_tokens(number);
             let Some(request) = self.requests.get_mut(slot) else { continue };
             let Request { held, forwarded, replaced, dropped, shift, .. } = request;
             *held = came;
@@ -145,7 +150,7 @@ impl Ledger {
 
     fn live_slots(&self) -> Vec<(RequestSlot, u64)> {
         let live = self.requests.iter();
-        live.map(|(slot, _, request)| (slot, request.kept.number().0)).collect()
+        live.map(|(slot, _, request)| (slot, request.handle.number().0)).collect()
     }
 
     /// The slots of live requests, by number.

@@ -5,7 +5,7 @@
 //! connection ends.
 
 use super::Ledger;
-use super::ways::read_batch;
+use super::destinations::read_batch;
 use afterbay_batch::FrameDecoder;
 use afterbay_events::Name;
 use afterbay_events::event::FramesMissing;

@@ -17,10 +17,10 @@ impl Ledger {
     /// The rows of a frame cannot be read, and `plugin` lets nothing pass that it has not judged.
     pub fn refuse(
         &mut self,
-        kept: Persisted,
+        persisted: Persisted,
         barrier: &Barrier,
         plugin: &Name,
-        keep: &mut Persister,
+        persister: &mut Persister,
     ) -> Settled {
         let (kind, why) = match &barrier.kind {
             BarrierKind::NotUnderstood { error } => (error.label(), error.to_string()),
@@ -31,34 +31,41 @@ impl Ledger {
             Some((named, named.ended(&rows, &not_judged(plugin)).ok()?))
         });
         let bytes = barrier.bytes().len() as u64;
-        self.refused(&kept, bytes, kind, why, plugin, ended.as_ref().map_or(0, |(named, _)| named.rows()));
+        self.refused(
+            &persisted,
+            bytes,
+            kind,
+            why,
+            plugin,
+            ended.as_ref().map_or(0, |(named, _)| named.rows()),
+        );
         let Some((named, ended)) = ended else {
-            keep.outcome(&whole(&kept, journal::Passage::Dropped));
-            return Settled { kept, leaves: SettledContent::Nothing };
+            persister.outcome(&whole(&persisted, journal::Passage::Dropped));
+            return Settled { persisted, content: SettledContent::Nothing };
         };
-        self.end_named(kept, named, ended, plugin, keep)
+        self.end_named(persisted, named, ended, plugin, persister)
     }
 
     /// Nobody could look at a frame without a panic, and `plugin` lets nothing pass that it has not judged.
     pub fn refuse_unread(
         &self,
-        kept: Persisted,
+        persisted: Persisted,
         why: String,
         plugin: &Name,
-        keep: &mut Persister,
+        persister: &mut Persister,
     ) -> Settled {
-        self.refused(&kept, kept.bytes.len() as u64, "panic", why, plugin, 0);
-        keep.outcome(&whole(&kept, journal::Passage::Dropped));
-        Settled { kept, leaves: SettledContent::Nothing }
+        self.refused(&persisted, persisted.bytes.len() as u64, "panic", why, plugin, 0);
+        persister.outcome(&whole(&persisted, journal::Passage::Dropped));
+        Settled { persisted, content: SettledContent::Nothing }
     }
 
-    fn refused(&self, kept: &Persisted, bytes: u64, kind: &str, why: String, plugin: &Name, ended: u32) {
+    fn refused(&self, persisted: &Persisted, bytes: u64, kind: &str, why: String, plugin: &Name, ended: u32) {
         self.telemetry.counters.barriers.add(BarrierLabel::Refused, 1);
         let then =
             format!("not passed on since plugin {plugin:?} did not judge it, {ended} requests are ended");
         self.telemetry.publish(FrameNotUnderstood {
             stream: self.telemetry.stream.clone(),
-            frame: kept.frame.0,
+            frame: persisted.frame.0,
             bytes,
             kind: kind.to_owned(),
             why,
@@ -69,13 +76,13 @@ impl Ledger {
     /// The frame is replaced by the end of its rows. What of it was received is not known, so it counts for nothing.
     fn end_named(
         &mut self,
-        kept: Persisted,
+        persisted: Persisted,
         named: &Batch,
         ended: Batch,
         plugin: &Name,
-        keep: &mut Persister,
+        persister: &mut Persister,
     ) -> Settled {
-        self.kept_requests.clear();
+        self.handles.clear();
         self.tokens.clear();
         self.requests.begin_batch();
         self.begun_and_ended = 0;
@@ -84,17 +91,17 @@ impl Ledger {
             let found = named.rid_of(index).and_then(|rid| self.requests.find_next(rid));
             let met = match found {
                 Some(slot) => Ok((slot, false)),
-                None => self.meet(&kept, named, index, (0, FinishKind::Running), keep),
+                None => self.meet(&persisted, named, index, (0, FinishKind::Running), persister),
             };
             // Only a rid that is too long has no number, and none is.
             let Ok((slot, first)) = met else { continue };
             let Some(request) = self.requests.get_mut(slot) else { continue };
-            (request.last_row, request.is_uncounted) = (kept.at.instant, true);
-            self.kept_requests.push(request.kept);
+            (request.last_row, request.is_uncounted) = (persisted.at.instant, true);
+            self.handles.push(request.handle);
             self.tokens.push(0);
             rows.push(Row {
                 slot,
-                number: request.kept.number().0,
+                number: request.handle.number().0,
                 tokens: 0,
                 completion_tokens: None,
                 finish: FinishKind::Running,
@@ -107,41 +114,44 @@ impl Ledger {
             let message = not_judged(plugin);
             terminate(index, &message, plugin, &mut Decision::KEEP.clone(), &mut actions);
         }
-        self.tell_actions(&rows, &actions, kept.frame);
+        self.tell_actions(&rows, &actions, persisted.frame);
         self.tell_scheduler(&rows, &actions);
         let told: Vec<journal::PluginAction<'_>> = actions.plugin_actions().collect();
-        keep.outcome(&journal::Outcome {
+        persister.outcome(&journal::Outcome {
             changed: Some(ended.bytes().clone()),
-            requests: (&self.kept_requests).into(),
+            requests: (&self.handles).into(),
             tokens: (&self.tokens).into(),
             actions: told.into(),
-            ..whole(&kept, journal::Passage::Changed)
+            ..whole(&persisted, journal::Passage::Changed)
         });
         self.telemetry.counters.frames_rewritten.add(1);
-        self.end_brief(keep);
+        self.end_brief(persister);
         let requests = rows.iter().map(|row| row.number).collect();
         let alone = !ended.has_text_rids();
-        Settled { kept, leaves: SettledContent::Rows { batch: ended, requests, alone, aside: Vec::new() } }
+        Settled {
+            persisted,
+            content: SettledContent::Rows { batch: ended, requests, alone, aside: Vec::new() },
+        }
     }
 
     /// What plugins said of a batch cannot be written, and `guard` has said some of it: no row goes on as it came. What leaves
     /// instead, by `edits`; `None`: nothing.
-    pub fn end_all(&self, judged: &mut ChainOutput, guard: &Name, edits: &mut Vec<Edit>) -> Option<Batch> {
+    pub fn end_all(&self, output: &mut ChainOutput, guard: &Name, edits: &mut Vec<Edit>) -> Option<Batch> {
         let gone: Vec<u32> = edits.iter().map(|edit| edit.row).collect();
-        let rows = judged.accounted.rows.len() as u32;
+        let rows = output.accounted.rows.len() as u32;
         let left: Vec<u32> = (0..rows).filter(|row| gone.binary_search(row).is_err()).collect();
-        judged.fates.resize(rows as usize, Decision::KEEP);
-        judged.actions.0.retain(|said| gone.binary_search(&said.row).is_ok());
+        output.decisions.resize(rows as usize, Decision::KEEP);
+        output.actions.0.retain(|said| gone.binary_search(&said.row).is_ok());
         let message = not_judged(guard);
         for row in &left {
-            let fate = &mut judged.fates[*row as usize];
-            terminate(*row, &message, guard, fate, &mut judged.actions);
-            let finish = fate.finish.clone();
+            let decision = &mut output.decisions[*row as usize];
+            terminate(*row, &message, guard, decision, &mut output.actions);
+            let finish = decision.finish.clone();
             edits.push(Edit { tokens: Tokens::Empty, finish, ..Edit::new(*row) });
         }
-        judged.actions.0.sort_by_key(|said| said.row);
+        output.actions.0.sort_by_key(|said| said.row);
         edits.sort_by_key(|edit| edit.row);
-        match judged.accounted.batch.ended(&left, &message) {
+        match output.accounted.batch.ended(&left, &message) {
             Ok(ended) => Some(ended),
             Err(_) => {
                 edits.iter_mut().for_each(|edit| edit.tokens = Tokens::Drop);

@@ -14,9 +14,9 @@ const PASSED_ON: &str = "passed on as it came";
 impl Ledger {
     pub fn settle_barrier(
         &self,
-        kept: Persisted,
+        persisted: Persisted,
         barrier: &afterbay_wire::Barrier,
-        keep: &mut Persister,
+        persister: &mut Persister,
     ) -> Settled {
         let text = barrier.kind.to_string();
         let (label, passage) = match &barrier.kind {
@@ -25,7 +25,7 @@ impl Ledger {
             BarrierKind::NotUnderstood { error } => {
                 self.telemetry.publish(FrameNotUnderstood {
                     stream: self.telemetry.stream.clone(),
-                    frame: kept.frame.0,
+                    frame: persisted.frame.0,
                     bytes: barrier.bytes().len() as u64,
                     kind: error.label().to_owned(),
                     why: text.clone(),
@@ -35,48 +35,57 @@ impl Ledger {
             }
         };
         self.telemetry.counters.barriers.add(label, 1);
-        keep.outcome(&whole(&kept, passage));
-        Settled { kept, leaves: SettledContent::of_barrier(barrier) }
+        persister.outcome(&whole(&persisted, passage));
+        Settled { persisted, content: SettledContent::of_barrier(barrier) }
     }
 
     /// A frame that nobody could look at without a panic goes on as it came.
-    pub fn carry_unread(&self, kept: Persisted, why: String, keep: &mut Persister) -> Settled {
+    pub fn carry_unread(&self, persisted: Persisted, why: String, persister: &mut Persister) -> Settled {
         self.telemetry.counters.barriers.add(BarrierLabel::NotUnderstood, 1);
-        keep.outcome(&whole(&kept, journal::Passage::NotUnderstood((&why).into())));
-        let bytes = kept.bytes.clone();
+        persister.outcome(&whole(&persisted, journal::Passage::NotUnderstood((&why).into())));
+        let bytes = persisted.bytes.clone();
         self.telemetry.publish(FrameNotUnderstood {
             stream: self.telemetry.stream.clone(),
-            frame: kept.frame.0,
+            frame: persisted.frame.0,
             bytes: bytes.len() as u64,
             kind: "panic".to_owned(),
             why,
             then: PASSED_ON.to_owned(),
         });
         // As nearly all frames do, it is taken to hold rows.
-        Settled { kept, leaves: SettledContent::Whole { bytes, counted: true, to_all: false } }
+        Settled { persisted, content: SettledContent::Whole { bytes, counted: true, to_all: false } }
     }
 
     /// A batch that the journal has no numbers for goes on as a barrier: no token is lost, none is accounted.
-    pub fn carry_whole(&self, kept: Persisted, batch: Batch, why: String, keep: &mut Persister) -> Settled {
+    pub fn carry_whole(
+        &self,
+        persisted: Persisted,
+        batch: Batch,
+        why: String,
+        persister: &mut Persister,
+    ) -> Settled {
         self.telemetry.counters.barriers.add(BarrierLabel::Whole, 1);
-        keep.outcome(&whole(&kept, journal::Passage::NotUnderstood((&why).into())));
+        persister.outcome(&whole(&persisted, journal::Passage::NotUnderstood((&why).into())));
         self.telemetry.publish(FrameNotUnderstood {
             stream: self.telemetry.stream.clone(),
-            frame: kept.frame.0,
+            frame: persisted.frame.0,
             bytes: batch.bytes().len() as u64,
             kind: "not accounted".to_owned(),
             why,
             then: PASSED_ON.to_owned(),
         });
         let requests = vec![0; batch.rows() as usize].into();
-        Settled { kept, leaves: SettledContent::Rows { batch, requests, alone: true, aside: Vec::new() } }
+        Settled {
+            persisted,
+            content: SettledContent::Rows { batch, requests, alone: true, aside: Vec::new() },
+        }
     }
 }
 
 /// What the journal is told of a frame without rows, or of none of whose rows anything is known.
 pub fn whole<'a>(
-    kept: &Persisted,
+    persisted: &Persisted,
     passage: journal::Passage<'a>,
 ) -> journal::Outcome<'a, journal::JournalRequest> {
-    journal::Outcome::new(kept.frame, kept.at.unix_ns, passage)
+    journal::Outcome::new(persisted.frame, persisted.at.unix_ns, passage)
 }

@@ -1,7 +1,7 @@
 //! A sink of a stream as it is configured: it outlives the path, which is built anew after a panic.
 
-use crate::SinkSetup;
-use crate::route::Target;
+use crate::setup::SinkSetup;
+use afterbay_batch::SinkTarget;
 use afterbay_config as config;
 use afterbay_outbox::Joins;
 use afterbay_sockets::Endpoint;
@@ -31,12 +31,12 @@ impl PlannedSink {
         config.coalesce.when == config::CoalesceWhen::Backpressure && !matches!(self.joins, Joins::Nowhere)
     }
 
-    pub(crate) fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> SinkTarget {
         let takes = self.config.takes;
         let connect = self.config.connect.as_ref().filter(|_| takes == config::Takes::Worker);
-        Target {
+        SinkTarget {
             name: self.config.name.as_str().into(),
-            kept_as: self.name.clone(),
+            journal_name: self.name.clone(),
             takes,
             worker: connect.map(ToString::to_string),
         }

@@ -1,0 +1,90 @@
+//! The sinks of a stream by the rows they take: which sink reads a request, and which sink a plugin names.
+//!
+//! With several readers the table does what SGLang's MultiDetokenizerRouter does, so that Afterbay can stand in its place.
+//! The table stays the same from the start of a stream to its end.
+
+use crate::settled::ReaderKey;
+use afterbay_config::Takes;
+use afterbay_events::Name;
+
+/// A sink, as rows are routed to it.
+pub struct SinkTarget {
+    /// The name in the configuration.
+    pub name: Name,
+    /// The name in the journal, which contains the id of the reader.
+    pub journal_name: String,
+    /// Which rows the sink takes.
+    pub takes: Takes,
+    /// For the sink of one tokenizer: the tokenizer's `http_worker_ipc`.
+    pub worker: Option<String>,
+}
+
+/// Which sink takes which rows. Sinks are given by their index in the order of the configuration.
+#[derive(Default)]
+pub struct RoutingTable {
+    /// All sinks.
+    pub sinks: Vec<SinkTarget>,
+    /// The sinks that share the requests.
+    pub readers: Vec<u32>,
+    /// The sinks of single tokenizers, by their `http_worker_ipc`.
+    pub workers: Vec<(String, u32)>,
+    /// The sink for rows that skip the detokenizer.
+    pub skipped: Option<u32>,
+    /// The sinks that plugins name.
+    routed: Vec<(String, u32)>,
+}
+
+impl RoutingTable {
+    /// `sinks` in the order of the configuration.
+    pub fn new(sinks: Vec<SinkTarget>) -> RoutingTable {
+        let mut table = RoutingTable::default();
+        for (place, sink) in (0..).zip(&sinks) {
+            match sink.takes {
+                Takes::Share => table.readers.push(place),
+                Takes::Worker => table.workers.extend(sink.worker.clone().map(|worker| (worker, place))),
+                Takes::Skipped => table.skipped = Some(place),
+                Takes::Routed => table.routed.push((sink.name.to_string(), place)),
+            }
+        }
+        table.sinks = sinks;
+        table
+    }
+
+    /// The reader of a request with this key.
+    pub fn reader(&self, key: impl FnOnce() -> u32) -> u32 {
+        match self.readers[..] {
+            [] => 0,
+            [only] => only,
+            ref readers => readers[key() as usize % readers.len()],
+        }
+    }
+
+    /// The reader of a request; `None` where it depends on the request's key and the key is not known.
+    pub fn reader_if_known(&self, of: &ReaderKey) -> Option<u32> {
+        match (&self.readers[..], of.key) {
+            (_, Some(key)) => Some(self.worker(|| Some(&of.worker)).unwrap_or_else(|| self.reader(|| key))),
+            ([only], None) if self.workers.is_empty() => Some(*only),
+            (_, None) => None,
+        }
+    }
+
+    /// The sink of the tokenizer with this `http_worker_ipc`. Does not call `name` where no tokenizer has a sink.
+    pub fn worker<'n>(&self, name: impl FnOnce() -> Option<&'n str>) -> Option<u32> {
+        if self.workers.is_empty() {
+            return None;
+        }
+        let name = name()?;
+        Some(self.workers.iter().find(|(known, _)| known == name)?.1)
+    }
+
+    /// The sink of kind "routed" with this name.
+    pub fn routed(&self, name: &str) -> Option<u32> {
+        Some(self.routed.iter().find(|(known, _)| known == name)?.1)
+    }
+
+    /// The name of the sink that reads a request; `None` where that depends on the request's key and the key is not known.
+    pub fn reader_name(&self, reader: &ReaderKey) -> Option<&Name> {
+        let place = self.reader_if_known(reader)?;
+        Some(&self.sinks.get(place as usize)?.name)
+    }
+}

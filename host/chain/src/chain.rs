@@ -1,0 +1,395 @@
+//! The plugins of a stream: each is called once per batch, and what they say of a row composes in order.
+//!
+//! Owns the chain, its instances and the columns they are shown. A batch comes in accounted and goes on to be settled by
+//! the ledger with each row's fate. A plugin that faults is replaced by a fresh instance; what becomes of the batch it was
+//! given, `on_fault` says.
+
+mod holding;
+mod input;
+
+use crate::attributes::{AttributesOf, RequestAttributes};
+use crate::columns::union;
+use crate::replay::Replayed;
+use crate::resumed;
+use crate::slot::{Answer, PluginSlot, Wanted};
+use crate::status::PluginStatus;
+use afterbay_batch::{Accounted, ChainOutput, Decision, Row, not_judged, terminate};
+use afterbay_events::Name;
+use afterbay_hold::HeldRows;
+use afterbay_ledger::Ledger;
+use afterbay_runtime::signals::Snapshot;
+use afterbay_runtime::{ColumnSet, Columns, FinishKind, Opened, Plugin, ReloadError};
+use holding::Turn;
+use input::ChainInput;
+use std::collections::HashSet;
+use std::time::Instant;
+
+/// The plugins of a stream, in the order of the config.
+pub struct Chain {
+    slots: Vec<PluginSlot>,
+    attributes: RequestAttributes,
+    input: ChainInput,
+}
+
+impl Chain {
+    pub fn new(slots: Vec<PluginSlot>, attributes: RequestAttributes) -> Chain {
+        Chain { slots, attributes, input: ChainInput::default() }
+    }
+
+    /// After a panic: fresh instances take over.
+    pub fn restart(&mut self, ledger: &Ledger) {
+        self.input = ChainInput::default();
+        self.slots.iter_mut().for_each(|slot| slot.after_panic(ledger, &self.attributes));
+    }
+
+    pub fn slots(&self) -> &[PluginSlot] {
+        &self.slots
+    }
+
+    /// Whether any plugin is to be told how the stream stands.
+    pub fn wants_signals(&self) -> bool {
+        self.slots.iter().any(PluginSlot::wants_signals)
+    }
+
+    /// How the stream stands; `is_news`: otherwise than plugins were told last.
+    pub fn stands(&mut self, snapshot: &Snapshot, is_news: bool, ledger: &Ledger) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.wants_signals()) {
+            slot.stands(snapshot, is_news, ledger, &self.attributes);
+        }
+    }
+
+    /// A live request's attributes were set anew.
+    pub fn changed(&mut self, rid: &str, ledger: &Ledger) {
+        let Some(number) = ledger.look(rid).live.map(|live| live.number) else { return };
+        if !self.attributes.refresh(number, rid) {
+            return;
+        }
+        self.slots.iter_mut().for_each(|slot| slot.changed(number, ledger, &self.attributes));
+    }
+
+    /// A changed component takes over, or could not.
+    pub fn reload(&mut self, plugin: &str, result: Result<Plugin, ReloadError>, ledger: &Ledger) {
+        if let Some(at) = self.place(plugin) {
+            self.slots[at].reload(result, ledger, &self.attributes);
+        }
+    }
+
+    /// Where the plugin of that name is.
+    fn place(&self, plugin: &str) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.name() == plugin)
+    }
+
+    /// A shadow becomes live: in the place of the plugin it is a shadow of, which leaves the chain, else in its own.
+    /// `None`: there is no plugin of that name; false: it is live already.
+    pub fn promote(&mut self, plugin: &str) -> Option<bool> {
+        let at = self.place(plugin)?;
+        if !self.slots[at].is_shadow() {
+            return Some(false);
+        }
+        let Some(live) = self.slots[at].shadow_of().and_then(|of| self.place(of)) else {
+            self.slots[at].promote("no other leaves the chain".to_owned());
+            return Some(true);
+        };
+        let left = format!("plugin {:?} has left the chain", self.slots[live].name());
+        self.slots[at].promote(left);
+        self.slots.swap(at, live);
+        self.slots.remove(at).leave();
+        Some(true)
+    }
+
+    /// How each plugin stands.
+    pub fn statuses(&self) -> Vec<PluginStatus> {
+        self.slots.iter().map(PluginSlot::status).collect()
+    }
+
+    /// What attributes requests have that begin from now on.
+    pub fn set_attributes_source(&mut self, of: AttributesOf, ledger: &Ledger) {
+        self.attributes.set_of(of, ledger);
+    }
+
+    /// Other seats in place of those there are, out of which `change` takes what stays. What it leaves comes back.
+    pub fn change(
+        &mut self,
+        change: impl FnOnce(&mut Vec<PluginSlot>, &RequestAttributes) -> Vec<PluginSlot>,
+    ) -> Vec<PluginSlot> {
+        let mut before = std::mem::take(&mut self.slots);
+        self.slots = change(&mut before, &self.attributes);
+        before
+    }
+
+    /// Whether [`Chain::wanted`] has any.
+    pub fn has_wanted(&self) -> bool {
+        self.slots.iter().any(PluginSlot::has_wanted)
+    }
+
+    /// Instances that are to see what has come before they take over, each once.
+    pub fn wanted(&mut self) -> Vec<Wanted> {
+        let mut before = HashSet::new();
+        let mut all = Vec::new();
+        for slot in &mut self.slots {
+            all.extend(slot.wanted().map(|wanted| Wanted { before: before.clone(), ..wanted }));
+            if !slot.is_shadow() {
+                before.insert(slot.name().to_owned());
+            }
+        }
+        all
+    }
+
+    /// One of those has.
+    pub fn replayed(&mut self, plugin: &str, number: u64, replayed: Replayed, ledger: &Ledger) {
+        if let Some(at) = self.place(plugin) {
+            self.slots[at].replayed(number, replayed, ledger, &self.attributes);
+        }
+    }
+
+    /// A plugin comes out of quarantine. `None`: there is none of that name; false: it was not in quarantine.
+    pub fn reinstate(&mut self, plugin: &str, ledger: &Ledger) -> Option<bool> {
+        let at = self.place(plugin)?;
+        Some(self.slots[at].reinstate(ledger, &self.attributes))
+    }
+
+    /// Does what is due. Between two batches only.
+    pub fn tick(&mut self, now: Instant, ledger: &Ledger) {
+        self.slots.iter_mut().for_each(|slot| slot.tick(now, ledger, &self.attributes));
+    }
+
+    /// When [`Chain::tick`] is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.slots.iter().filter_map(PluginSlot::deadline).min()
+    }
+
+    /// Calls each plugin once, and composes what they say.
+    pub fn run(&mut self, accounted: Accounted, held_rows: &mut HeldRows, ledger: &Ledger) -> ChainOutput {
+        let mut output = ChainOutput::new(accounted);
+        if !self.slots.is_empty() {
+            self.ask(&mut output, 0, held_rows, ledger);
+            if output.accounted.any.unread {
+                self.refuse_unread(&mut output);
+            }
+            output.guard = output.actions.iter().find_map(|said| self.guard(&said.plugin));
+        }
+        if ledger.has_endings() {
+            ledger.end_aborted(&mut output);
+        }
+        if !self.slots.is_empty() {
+            self.close(&output, ledger);
+        }
+        output
+    }
+
+    /// The plugin of that name, if it lets nothing pass that it has not judged.
+    fn guard(&self, plugin: &str) -> Option<Name> {
+        let slot = self.slots.iter().find(|slot| slot.name() == plugin)?;
+        slot.is_guard().then(|| slot.plugin_name())
+    }
+
+    /// Rows that cannot be read are a fault of each plugin, as `on_fault` has it: the first one that lets nothing pass that it has
+    /// not judged. `None`: they pass.
+    pub fn refuses(&mut self, rows: u64) -> Option<Name> {
+        let guards =
+            self.slots.iter_mut().filter_map(|slot| slot.cannot_see(rows).then(|| slot.plugin_name()));
+        // Each of them counts it.
+        guards.collect::<Vec<_>>().into_iter().next()
+    }
+
+    /// Ends the requests of rows that cannot be read, where some plugin must judge them.
+    #[cold]
+    fn refuse_unread(&mut self, output: &mut ChainOutput) {
+        let rows = (0..).zip(&output.accounted.rows);
+        let unread: Vec<u32> =
+            rows.filter(|(_, row)| row.unread && !row.swallowed).map(|(index, _)| index).collect();
+        if unread.is_empty() {
+            return;
+        }
+        let Some(plugin) = self.refuses(unread.len() as u64) else { return };
+        output.decisions.resize(output.accounted.rows.len(), Decision::KEEP);
+        for row in unread {
+            let decision = &mut output.decisions[row as usize];
+            terminate(row, &not_judged(&plugin), &plugin, decision, &mut output.actions);
+        }
+        output.actions.0.sort_by_key(|said| said.row);
+    }
+
+    /// Calls those behind the plugin with which rows had waited that go on by themselves.
+    pub fn run_released(
+        &mut self,
+        output: &mut ChainOutput,
+        plugin: &str,
+        held_rows: &mut HeldRows,
+        ledger: &Ledger,
+    ) {
+        // One that is no more had nobody known behind it.
+        if let Some(slot) = self.place(plugin) {
+            for (row, released) in output.accounted.rows.iter().zip(&output.instead) {
+                let rid = ledger.request(row.slot).map_or("", |(rid, _)| rid);
+                let (why, held) = (released.why, &released.held);
+                self.slots[slot].tell_hold_ended(why, rid, held.came.rows, held.tokens.into());
+            }
+            if self.slots[slot].terminates() {
+                holding::terminate_lost(output, plugin);
+            }
+            self.ask(output, slot + 1, held_rows, ledger);
+            self.close(output, ledger);
+        }
+    }
+
+    /// What waits with an instance that is gone, or with a plugin that is, is to go on.
+    pub fn end_holds(&mut self, held_rows: &mut HeldRows) {
+        if held_rows.is_empty() {
+            return;
+        }
+        for slot in &mut self.slots {
+            slot.end_lost(held_rows);
+        }
+        held_rows.end_missing(self.slots.iter().map(PluginSlot::name));
+    }
+
+    /// Calls each plugin, from this one on.
+    fn ask(&mut self, output: &mut ChainOutput, first: usize, held_rows: &mut HeldRows, ledger: &Ledger) {
+        let wants = self.slots.iter().map(PluginSlot::wants).fold(ColumnSet::default(), union);
+        self.input.show(&output.accounted, wants);
+        if self.input.rows.is_empty() {
+            return;
+        }
+        let now = output.accounted.persisted.at.instant;
+        let begun = self.input.begun(&output.accounted);
+        meet(&output.accounted, ledger, &begun, &mut self.attributes);
+        for index in first..self.slots.len() {
+            if self.slots[index].shadow_of().is_some() {
+                // It looks from the place of the one it is a shadow of.
+                continue;
+            }
+            let Some(answer) = self.hear(index, &begun, output, held_rows, ledger) else { continue };
+            self.slots[index].end_lost(held_rows);
+            let says_nothing = match &answer {
+                Answer::Unjudged => true,
+                Answer::Verdicts(verdicts) => verdicts.is_empty(),
+                Answer::Ended(_) => false,
+            };
+            if says_nothing && held_rows.is_empty() {
+                continue;
+            }
+            if output.decisions.is_empty() {
+                output.decisions.resize(output.accounted.rows.len(), Decision::KEEP);
+            }
+            if self.input.tokens.is_empty() {
+                self.input.count(&output.accounted);
+            }
+            let (slot, shown) = (&mut self.slots[index], &mut self.input);
+            let turn = Turn { output, input: shown, held_rows, slot, ledger, now };
+            match answer {
+                Answer::Unjudged => turn.take(Vec::new()),
+                Answer::Verdicts(verdicts) => turn.take(verdicts),
+                Answer::Ended(message) => turn.end(&message),
+            }
+            if index + 1 < self.slots.len() {
+                self.input.rebuild(output);
+            }
+        }
+        // The journal wants rows in order; the chain's order within a row stays.
+        output.actions.0.sort_by_key(|said| said.row);
+    }
+
+    /// Calls one plugin, and its shadows in its place. `None`: nothing is to be done.
+    fn hear(
+        &mut self,
+        index: usize,
+        begun: &[u32],
+        output: &ChainOutput,
+        held_rows: &HeldRows,
+        ledger: &Ledger,
+    ) -> Option<Answer> {
+        let accounted = &output.accounted;
+        let opened: Vec<Opened<'_>> = opened(accounted, ledger, begun);
+        if self.input.rows.is_empty() && opened.is_empty() {
+            return None;
+        }
+        let wants = self.wants_at(index);
+        let texts = if wants.texts { self.input.texts(output) } else { Vec::new() };
+        let waiting = match wants.waiting {
+            true => self.input.waiting(held_rows, self.slots[index].name()),
+            false => Vec::new(),
+        };
+        let ChainInput { requests, ids, completion_tokens, finished, .. } = &self.input;
+        let columns = Columns {
+            waiting: &waiting,
+            requests,
+            output_ids: &ids.values,
+            output_ends: &ids.ends,
+            completion_tokens,
+            finished,
+            texts: &texts,
+        };
+        let answer = self.slots[index].run(&opened, &columns, accounted, ledger, &self.attributes);
+        let rid = |row: u32| {
+            let row = *self.input.rows.get(row as usize)?;
+            Some(ledger.request(accounted.rows[row as usize].slot)?.0)
+        };
+        if self.slots[index].is_shadow() {
+            self.slots[index].compare(&answer, &[], rid);
+            return None;
+        }
+        let said = match &answer {
+            Answer::Verdicts(verdicts) => &verdicts[..],
+            Answer::Unjudged | Answer::Ended(_) => &[],
+        };
+        for shadow in 0..self.slots.len() {
+            if self.slots[shadow].shadow_of() == Some(self.slots[index].name()) {
+                let slot = &mut self.slots[shadow];
+                let answer = slot.run(&opened, &columns, accounted, ledger, &self.attributes);
+                slot.compare(&answer, said, rid);
+            }
+        }
+        Some(answer)
+    }
+
+    /// What a plugin and its shadows want to see.
+    fn wants_at(&self, index: usize) -> ColumnSet {
+        let slot = &self.slots[index];
+        let shadows = self.slots.iter().filter(|shadow| shadow.shadow_of() == Some(slot.name()));
+        shadows.map(PluginSlot::wants).fold(slot.wants(), union)
+    }
+
+    /// Tells each plugin of the requests that have ended with this batch.
+    fn close(&mut self, output: &ChainOutput, ledger: &Ledger) {
+        let ChainOutput { accounted: Accounted { rows, any, is_released, .. }, decisions, .. } = output;
+        if !any.ends && decisions.is_empty() {
+            return;
+        }
+        let ended = |(index, row): &(usize, &Row)| {
+            let by_scheduler = row.finish != FinishKind::Running && !is_released;
+            by_scheduler || decisions.get(*index).is_some_and(|decision| decision.finish.is_some())
+        };
+        let ended = rows.iter().enumerate().filter(ended).filter(|(_, row)| !row.unseen);
+        let closed: Vec<u64> = ended.map(|(_, row)| row.number).collect();
+        self.forget(&closed, ledger);
+    }
+
+    /// Tells each plugin of requests that will have no more rows.
+    pub fn forget(&mut self, closed: &[u64], ledger: &Ledger) {
+        if !closed.is_empty() {
+            self.slots.iter_mut().for_each(|slot| slot.close(closed, ledger));
+            self.attributes.forget(closed);
+        }
+    }
+
+    /// Between two batches, when the ledger holds none that has ended.
+    pub fn revive(&mut self, ledger: &Ledger) {
+        self.slots.iter_mut().for_each(|slot| slot.revive(ledger, &self.attributes));
+    }
+}
+
+/// What is known of the requests that begin in this batch.
+fn meet(accounted: &Accounted, ledger: &Ledger, begun: &[u32], attributes: &mut RequestAttributes) {
+    for row in begun {
+        let Some((rid, request)) = ledger.request(accounted.rows[*row as usize].slot) else { continue };
+        attributes.meet(rid, request);
+    }
+}
+
+/// The requests that begin with these rows.
+fn opened<'l>(accounted: &'l Accounted, ledger: &'l Ledger, begun: &[u32]) -> Vec<Opened<'l>> {
+    let slots = begun.iter().map(|row| accounted.rows[*row as usize].slot);
+    let begun = |slot| ledger.request(slot).map(|(rid, request)| resumed::begun(rid, request, ledger));
+    slots.filter_map(begun).collect()
+}

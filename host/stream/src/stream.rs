@@ -1,0 +1,63 @@
+//! A stream on a thread of its own.
+
+use crate::build::{self, WAKER};
+use crate::handle::StreamHandle;
+use crate::runner::{Ended, Runner, message};
+use crate::setup::Setup;
+use afterbay_delivery::StartError;
+use afterbay_sockets::Endpoint;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+/// A stream that runs on its own thread.
+pub struct Stream {
+    name: String,
+    listen: Endpoint,
+    handle: StreamHandle,
+    thread: std::thread::JoinHandle<Ended>,
+}
+
+impl Stream {
+    /// Binds, connects and starts the thread.
+    pub fn start(setup: Setup) -> Result<Stream, StartError> {
+        let name = setup.config.name.to_string();
+        let system = |error| StartError::System { stream: name.clone(), error };
+        let poll = mio::Poll::new().map_err(system)?;
+        let waker = Arc::new(mio::Waker::new(poll.registry(), WAKER).map_err(system)?);
+        let abandon_after = setup.abandon_after;
+        let (plan, pipeline, report) = build::start(setup, poll.registry(), &waker)?;
+        let listen = pipeline.receive.socket().endpoint().clone();
+        let (sender, commands) = channel();
+        let runner = Runner::new(poll, plan, pipeline, commands, report, abandon_after);
+        let thread = std::thread::Builder::new()
+            .name(format!("stream {name}"))
+            .spawn(move || runner.run())
+            .map_err(|error| StartError::System { stream: name.clone(), error })?;
+        Ok(Stream { name, listen, handle: StreamHandle { sender, waker }, thread })
+    }
+
+    /// Its name in the config.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it listens; with the real port where the config said 0.
+    pub fn listen(&self) -> &Endpoint {
+        &self.listen
+    }
+
+    /// To tell it things.
+    pub fn handle(&self) -> StreamHandle {
+        self.handle.clone()
+    }
+
+    /// Whether its thread has ended, which it does only when told to, or after panic upon panic.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for its end. `Err`: it could not go on after a panic, with this message.
+    pub fn join(self) -> Result<Ended, String> {
+        self.thread.join().map_err(|panic| message(&*panic))
+    }
+}
