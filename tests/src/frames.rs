@@ -7,7 +7,7 @@ use std::time::Duration;
 use afterbay_sim::frames::{Encoding, Frame};
 use afterbay_sim::load::Load;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{Batch, Decoded, Finish, Kind, Layouts, Matched};
+use afterbay_wire::{Batch, BatchKind, DecodedFrame, Finish, Layouts, Matched};
 use bytes::Bytes;
 
 use crate::repository;
@@ -42,7 +42,7 @@ pub fn load(requests: u64, tokens: u32, wire: SynthWire) -> Vec<Frame> {
 
 /// The frames of a load; with arrivals by rate, a step takes 20 ms.
 pub fn frames_of(load: &Load, wire: SynthWire) -> Vec<Frame> {
-    let encoding = Encoding { kind: Kind::TokenId, wire };
+    let encoding = Encoding { kind: BatchKind::TokenId, wire };
     afterbay_sim::frames::frames(load, encoding, Duration::from_millis(20)).unwrap()
 }
 
@@ -85,7 +85,7 @@ impl Request {
 
 /// A batch of token ids.
 pub fn batch(wire: SynthWire, rows: Vec<SynthRow>) -> Bytes {
-    SynthBatch { rows }.encode(Kind::TokenId, wire).unwrap()
+    SynthBatch { rows }.encode(BatchKind::TokenId, wire).unwrap()
 }
 
 /// A row as a reader sees it.
@@ -109,8 +109,8 @@ pub fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>)
 /// The rows of a frame; none where it is no batch.
 pub fn rows(frame: &[u8]) -> Vec<Row> {
     match afterbay_wire::decode(Bytes::copy_from_slice(frame), &Layouts::builtin()) {
-        Decoded::Batch(batch) => (0..batch.rows()).map(|row| read(&batch, row)).collect(),
-        Decoded::Barrier(_) => Vec::new(),
+        DecodedFrame::Batch(batch) => (0..batch.rows()).map(|row| read(&batch, row)).collect(),
+        DecodedFrame::Barrier(_) => Vec::new(),
     }
 }
 

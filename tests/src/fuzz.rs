@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter};
 use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_pickle::Tree;
-use afterbay_wire::{Batch, Decoded, Edit, Ids, Layouts, Part, Tokens, Wrapped};
+use afterbay_wire::{Batch, BatchPart, DecodedFrame, Edit, Ids, Layouts, TokenEdit, Wrapped};
 use bytes::Bytes;
 
 /// What one input may take, on a machine that is busy: far more than any takes, far less than one that never ends.
@@ -33,11 +33,11 @@ pub fn wire_decode(bytes: &[u8]) {
     let began = Instant::now();
     let frame = Bytes::copy_from_slice(bytes);
     match afterbay_wire::decode(frame.clone(), &Layouts::builtin()) {
-        Decoded::Barrier(barrier) => {
+        DecodedFrame::Barrier(barrier) => {
             assert_eq!(barrier.bytes(), &frame);
             barrier.to_json(Wrapped::Open);
         }
-        Decoded::Batch(batch) => {
+        DecodedFrame::Batch(batch) => {
             assert_eq!(batch.bytes(), &frame);
             look_at(&batch);
             let last = batch.rows() - 1;
@@ -46,7 +46,7 @@ pub fn wire_decode(bytes: &[u8]) {
                 assert_eq!((taken.rows(), taken.rid(0)), (1, batch.rid(last)));
                 look_at(taken);
                 if let Ok(joined) =
-                    Batch::join(&[Part { batch: &batch, rows: Some(&[0]) }, Part::from(taken)])
+                    Batch::join(&[BatchPart { batch: &batch, rows: Some(&[0]) }, BatchPart::from(taken)])
                 {
                     look_at(&joined);
                 }
@@ -54,9 +54,12 @@ pub fn wire_decode(bytes: &[u8]) {
             if let Ok(past) = batch.without_detokenizing(&[last]) {
                 look_at(&past);
             }
-            for tokens in
-                [Tokens::Delta(vec![1, 2]), Tokens::Cumulative(vec![3]), Tokens::Empty, Tokens::Drop]
-            {
+            for tokens in [
+                TokenEdit::Delta(vec![1, 2]),
+                TokenEdit::Cumulative(vec![3]),
+                TokenEdit::Empty,
+                TokenEdit::Drop,
+            ] {
                 if let Ok(Some(edited)) = batch.edit(&[Edit { tokens, ..Edit::new(last) }]) {
                     look_at(&edited);
                 }

@@ -32,14 +32,14 @@ impl FrameDecoder {
     }
 
     /// What a frame is, without its place in the path.
-    pub fn look(&mut self, bytes: Bytes) -> wire::Decoded {
+    pub fn look(&mut self, bytes: Bytes) -> wire::DecodedFrame {
         self.0.decode(bytes)
     }
 
     pub fn decode(&mut self, persisted: Persisted) -> Decoded {
         match self.0.decode(persisted.bytes.clone()) {
-            wire::Decoded::Batch(batch) => Decoded::Batch(persisted, batch),
-            wire::Decoded::Barrier(barrier) => Decoded::Barrier(persisted, barrier),
+            wire::DecodedFrame::Batch(batch) => Decoded::Batch(persisted, batch),
+            wire::DecodedFrame::Barrier(barrier) => Decoded::Barrier(persisted, barrier),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::tokens::ReceivedTokens;
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;
-use afterbay_wire::{Batch, Edit, Part};
+use afterbay_wire::{Batch, BatchPart, Edit};
 
 /// A row that waits, or several as one.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl HeldRow {
     /// Several as one, in order; there is at least one. The error is for people.
     pub fn join<'a>(rows: impl IntoIterator<Item = &'a HeldRow>) -> Result<HeldRow, String> {
         let rows: Vec<&HeldRow> = rows.into_iter().collect();
-        let parts: Vec<Part<'_>> = rows.iter().map(|row| Part::from(&row.batch)).collect();
+        let parts: Vec<BatchPart<'_>> = rows.iter().map(|row| BatchPart::from(&row.batch)).collect();
         let batch = Batch::join(&parts).map_err(|error| error.to_string())?;
         let came = rows.iter().fold(ReceivedTokens::default(), |sum, row| sum.and(row.came));
         let frame = rows.first().map_or(FrameNo(0), |row| row.frame);

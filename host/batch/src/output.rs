@@ -7,7 +7,7 @@ use crate::recorded::RecordedVerdicts;
 use crate::tokens::ReceivedTokens;
 use afterbay_events::Name;
 use afterbay_journal::StoredReplacement;
-use afterbay_wire::{Edit, Tokens};
+use afterbay_wire::{Edit, TokenEdit};
 
 /// A batch that the whole chain has seen.
 pub struct ChainOutput {
@@ -85,8 +85,10 @@ impl ChainOutput {
         };
         match &decision.written {
             RowContent::Unchanged => {}
-            RowContent::Delta(ids) => (edit.tokens, came) = (Tokens::Delta(ids.clone()), came.to_replaced()),
-            RowContent::Dropped => (edit.tokens, came) = (Tokens::Empty, came.to_dropped()),
+            RowContent::Delta(ids) => {
+                (edit.tokens, came) = (TokenEdit::Delta(ids.clone()), came.to_replaced())
+            }
+            RowContent::Dropped => (edit.tokens, came) = (TokenEdit::Empty, came.to_dropped()),
             RowContent::Cumulative(_) => {
                 return Err("all ids so far stand in it: it cannot be joined".to_owned());
             }

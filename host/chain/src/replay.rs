@@ -74,8 +74,8 @@ impl Job {
             let batch = match is_release_marker(&frame.bytes) {
                 true => None,
                 false => match decoder.decode(frame.bytes) {
-                    wire::Decoded::Batch(batch) => Some(batch),
-                    wire::Decoded::Barrier(_) => continue,
+                    wire::DecodedFrame::Batch(batch) => Some(batch),
+                    wire::DecodedFrame::Barrier(_) => continue,
                 },
             };
             let shown = left(&outcome, batch.as_ref(), &live, &self.before, &mut waiting);
@@ -274,7 +274,7 @@ mod tests {
     use afterbay_journal::{Passage, PluginAction};
     use wire::synth::{SynthBatch, SynthRow, SynthWire};
 
-    fn batch(kind: wire::Kind, rows: &[(&str, &[i64], &str)]) -> wire::Batch {
+    fn batch(kind: wire::BatchKind, rows: &[(&str, &[i64], &str)]) -> wire::Batch {
         let rows = rows.iter().map(|(rid, ids, text)| SynthRow {
             rid: (*rid).to_owned(),
             ids: ids.to_vec(),
@@ -283,8 +283,8 @@ mod tests {
         });
         let bytes = SynthBatch { rows: rows.collect() }.encode(kind, SynthWire::Msgpack).unwrap();
         match wire::decode(bytes, &wire::Layouts::builtin()) {
-            wire::Decoded::Batch(batch) => batch,
-            wire::Decoded::Barrier(barrier) => panic!("{}", barrier.kind),
+            wire::DecodedFrame::Batch(batch) => batch,
+            wire::DecodedFrame::Barrier(barrier) => panic!("{}", barrier.kind),
         }
     }
 
@@ -315,7 +315,7 @@ mod tests {
             action(4, "first", Verdict::Replace, &StoredReplacement::cumulative(9), &[]),
         ];
         let before = HashSet::from(["first".to_owned()]);
-        let batch = batch(wire::Kind::Str, &rows);
+        let batch = batch(wire::BatchKind::Str, &rows);
         let live = [1, 2, 3, 5].into();
         let shown = left(&outcome(5, actions), Some(&batch), &live, &before, &mut Waiting::new());
         shown.show(|shown| {
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn a_row_that_was_left_without_ids_is_shown_without() {
         let actions = vec![action(0, "first", Verdict::Replace, "", &[])];
-        let batch = batch(wire::Kind::TokenId, &[("a", &[1, 2], "")]);
+        let batch = batch(wire::BatchKind::TokenId, &[("a", &[1, 2], "")]);
         let before = HashSet::from(["first".to_owned()]);
         let shown = left(&outcome(1, actions), Some(&batch), &[1].into(), &before, &mut Waiting::new());
         shown.show(|shown| assert_eq!((shown.output_ids, shown.output_ends), (&[][..], &[0][..])));
@@ -339,7 +339,7 @@ mod tests {
         let (live, before) = ([1].into(), HashSet::from(["first".to_owned()]));
         let mut waiting = Waiting::new();
         let mut shown = |came: Option<(&[i64], &str)>, actions: Vec<PluginAction<'static>>| {
-            let batch = came.map(|(ids, text)| batch(wire::Kind::Str, &[("a", ids, text)]));
+            let batch = came.map(|(ids, text)| batch(wire::BatchKind::Str, &[("a", ids, text)]));
             let shown = left(&outcome(1, actions), batch.as_ref(), &live, &before, &mut waiting);
             shown.show(|shown| (shown.output_ids.to_vec(), shown.texts.concat()))
         };

@@ -10,7 +10,7 @@ use afterbay_journal::{
 };
 use afterbay_outbox::Content;
 use afterbay_sockets::bounds::CREDIT_STALL_MAX;
-use afterbay_sockets::credit::{Look, Page, PageReader};
+use afterbay_sockets::credit::{Page, PageReader, PageStatus};
 use afterbay_wire::Batch;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -258,7 +258,7 @@ fn count(out: &Out<'_>) -> Count {
     loop {
         let now = Instant::now();
         match reader.look() {
-            Look::Page(page) if page.generation == base.generation => {
+            PageStatus::Page(page) if page.generation == base.generation => {
                 if last.0 != Some(page.count) {
                     last = (Some(page.count), now);
                 }
@@ -273,10 +273,10 @@ fn count(out: &Out<'_>) -> Count {
                 }
             }
             // That reader is gone: its last word is in the page.
-            Look::Page(page) if page.last_generation == base.generation => {
+            PageStatus::Page(page) if page.last_generation == base.generation => {
                 return Count::Since(page.last_count.saturating_sub(base.sent), at(&page));
             }
-            Look::Changing => {}
+            PageStatus::Changing => {}
             _ => return Count::Unknown,
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -5,7 +5,7 @@
 
 use afterbay_journal::Credit;
 use afterbay_outbox::FrameToSend;
-use afterbay_sockets::{Outgoing, Pending, Push, PushNotice, PushOptions};
+use afterbay_sockets::{OutgoingFrame, Pending, Push, PushNotice, PushOptions};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -205,7 +205,7 @@ impl SinkSender {
         self.bytes += bytes.len() as u64;
         self.timed.push_back((sequence, at));
         self.last = sequence;
-        let queued = self.push.send(Outgoing { sequence, bytes, counted });
+        let queued = self.push.send(OutgoingFrame { sequence, bytes, counted });
         debug_assert!(queued.is_ok(), "a frame is sent only where there is room");
     }
 

@@ -115,8 +115,8 @@ pub fn again(frame: &BacklogFrame, decode: &mut FrameDecoder) -> SettledContent 
         return SettledContent::Nothing;
     }
     let came = match decode.look(frame.bytes.clone()) {
-        wire::Decoded::Batch(batch) => batch,
-        wire::Decoded::Barrier(barrier) => return replaced(frame, &barrier, decode),
+        wire::DecodedFrame::Batch(batch) => batch,
+        wire::DecodedFrame::Barrier(barrier) => return replaced(frame, &barrier, decode),
     };
     let Some(outcome) = frame.outcome.as_deref().filter(|outcome| !outcome.requests.is_empty()) else {
         // It had no numbers, or the journal lost what was done with it: it goes on as it came.
@@ -125,7 +125,7 @@ pub fn again(frame: &BacklogFrame, decode: &mut FrameDecoder) -> SettledContent 
     };
     let numbers = outcome.requests.iter().map(|request| request.0);
     match outcome.changed.clone().map(|bytes| decode.look(bytes)) {
-        Some(wire::Decoded::Batch(changed)) => {
+        Some(wire::DecodedFrame::Batch(changed)) => {
             let by_rid: HashMap<&[u8], (u32, u64)> = came.rid_bytes().zip((0..).zip(numbers)).collect();
             let requests =
                 changed.rid_bytes().map(|rid| by_rid.get(rid).map_or(0, |known| known.1)).collect();
@@ -150,7 +150,7 @@ pub fn again(frame: &BacklogFrame, decode: &mut FrameDecoder) -> SettledContent 
             let alone = !changed.has_text_rids();
             SettledContent::Rows { requests, batch: changed.with_cumulative(rows), alone, aside }
         }
-        Some(wire::Decoded::Barrier(changed)) => written(changed.bytes()),
+        Some(wire::DecodedFrame::Barrier(changed)) => written(changed.bytes()),
         None => SettledContent::Rows {
             alone: !came.has_text_rids(),
             batch: came,
@@ -166,13 +166,13 @@ fn replaced(frame: &BacklogFrame, barrier: &wire::Barrier, decode: &mut FrameDec
     let ended =
         frame.outcome.as_deref().and_then(|outcome| Some((outcome, decode.look(outcome.changed.clone()?))));
     match ended {
-        Some((outcome, wire::Decoded::Batch(batch))) => SettledContent::Rows {
+        Some((outcome, wire::DecodedFrame::Batch(batch))) => SettledContent::Rows {
             alone: !batch.has_text_rids(),
             batch,
             requests: outcome.requests.iter().map(|request| request.0).collect(),
             aside: Vec::new(),
         },
-        Some((_, wire::Decoded::Barrier(changed))) => written(changed.bytes()),
+        Some((_, wire::DecodedFrame::Barrier(changed))) => written(changed.bytes()),
         None => SettledContent::of_barrier(barrier),
     }
 }
@@ -205,7 +205,7 @@ fn is_passed_on(frame: &BacklogFrame) -> bool {
 /// What went on with a frame of Afterbay's own: nothing where nothing of it is written.
 fn released(frame: &BacklogFrame, decode: &mut FrameDecoder) -> SettledContent {
     let Some(outcome) = frame.outcome.as_deref() else { return SettledContent::Nothing };
-    let Some(wire::Decoded::Batch(batch)) = outcome.changed.clone().map(|bytes| decode.look(bytes)) else {
+    let Some(wire::DecodedFrame::Batch(batch)) = outcome.changed.clone().map(|bytes| decode.look(bytes)) else {
         return SettledContent::Nothing;
     };
     // All its rows left but those that wait again, in order.

@@ -11,8 +11,8 @@ use afterbay_batch::{HeldRow, RequestSlot};
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;
 use afterbay_outbox::Joins;
-use afterbay_text::{Progress, Vocabulary};
-use afterbay_wire::{Batch, Kind, Part};
+use afterbay_text::{TextProgress, Vocabulary};
+use afterbay_wire::{Batch, BatchKind, BatchPart};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ struct PluginHold {
     /// Set once all rows are to leave unchanged, with the reason.
     end: Option<HoldEnd>,
     /// The state of the text after the last row.
-    progress: Progress,
+    progress: TextProgress,
 }
 
 /// The state of the rows of one request with one plugin.
@@ -165,12 +165,12 @@ impl HeldRows {
     /// Checks that the row can be held at all. The error is a sentence for the operator.
     pub fn check(&self, row: &HeldRow) -> Result<(), String> {
         match (row.batch.kind(), &self.joins) {
-            (Kind::TokenId, Joins::Nowhere) => {
+            (BatchKind::TokenId, Joins::Nowhere) => {
                 Err("before a detokenizer rows are held only where sink.tokenizer is known".to_owned())
             }
-            (Kind::Embedding, _) => Err("an embedding has no tokens".to_owned()),
+            (BatchKind::Embedding, _) => Err("an embedding has no tokens".to_owned()),
             // A column that cannot be joined shows where two rows have it.
-            _ => Batch::join(&[Part::from(&row.batch), Part::from(&row.batch)])
+            _ => Batch::join(&[BatchPart::from(&row.batch), BatchPart::from(&row.batch)])
                 .map(drop)
                 .map_err(|error| error.to_string()),
         }
@@ -181,7 +181,7 @@ impl HeldRows {
         let Some(last) = self.of(number, plugin).and_then(|hold| hold.rows.last()) else {
             return Ok(());
         };
-        Batch::join(&[Part::from(&last.batch), Part::from(&row.batch)])
+        Batch::join(&[BatchPart::from(&last.batch), BatchPart::from(&row.batch)])
             .map(drop)
             .map_err(|error| error.to_string())
     }
@@ -214,7 +214,7 @@ impl HeldRows {
                     release_deadline: until,
                     hold_deadline: until,
                     end: None,
-                    progress: Progress::default(),
+                    progress: TextProgress::default(),
                 });
                 of_request.len() - 1
             }
@@ -232,14 +232,14 @@ impl HeldRows {
     /// Whether the text is whole after the plugin's held rows and this row. True where no detokenizer reads.
     pub fn is_whole_with(&self, number: u64, plugin: &str, row: &Batch) -> bool {
         let Some(vocabulary) = self.joins.vocabulary(row.kind()) else { return true };
-        let mut progress = self.of(number, plugin).map_or_else(Progress::default, |hold| hold.progress);
+        let mut progress = self.of(number, plugin).map_or_else(TextProgress::default, |hold| hold.progress);
         advance(&mut progress, vocabulary, row)
     }
 
     /// Whether the text is whole after this row, which already contains the held rows.
     pub fn is_whole_alone(&self, row: &Batch) -> bool {
         let vocabulary = self.joins.vocabulary(row.kind());
-        vocabulary.is_none_or(|vocabulary| advance(&mut Progress::default(), vocabulary, row))
+        vocabulary.is_none_or(|vocabulary| advance(&mut TextProgress::default(), vocabulary, row))
     }
 
     /// Takes out the first `most` held rows of the request.
@@ -365,13 +365,13 @@ impl HeldRows {
             };
             rows.push(DueRow { slot, number, held, rows: rows_of_it, why });
         }
-        let parts: Vec<Part<'_>> = rows.iter().map(|row| Part::from(&row.held.batch)).collect();
+        let parts: Vec<BatchPart<'_>> = rows.iter().map(|row| BatchPart::from(&row.held.batch)).collect();
         let batch = match Batch::join(&parts) {
             Ok(batch) => batch,
             // Rows of different kinds cannot share a batch: the first leaves now, the others with the next marker.
             Err(_) => {
                 rows.truncate(1);
-                Batch::join(&[Part::from(&rows.first()?.held.batch)]).ok()?
+                Batch::join(&[BatchPart::from(&rows.first()?.held.batch)]).ok()?
             }
         };
         for row in &rows {
@@ -416,7 +416,7 @@ impl PluginHold {
 }
 
 /// Adds a row to the text. Returns whether the text is whole after the row.
-fn advance(progress: &mut Progress, vocabulary: &Vocabulary, row: &Batch) -> bool {
+fn advance(progress: &mut TextProgress, vocabulary: &Vocabulary, row: &Batch) -> bool {
     let mut ids = Vec::new();
     row.row_ids(0, &mut ids);
     let _ending = progress.advance(vocabulary, &ids);

@@ -6,7 +6,7 @@ use afterbay_batch::{FrameDecoder, HeldRow, ReceivedTokens, RequestSlot, aborted
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::PluginAction;
 use afterbay_journal::{BacklogFrame, FrameNo, StoredReplacement, Verdict, is_release_marker};
-use afterbay_wire::{Batch, Decoded, Edit, FinishReason, Tokens};
+use afterbay_wire::{Batch, DecodedFrame, Edit, FinishReason, TokenEdit};
 use std::time::Instant;
 
 impl HeldRows {
@@ -32,8 +32,8 @@ impl HeldRows {
             let batch = decoded.get_or_insert_with(|| match is_release_marker(&frame.bytes) {
                 true => None,
                 false => match decode.look(frame.bytes.clone()) {
-                    Decoded::Batch(batch) => Some(batch),
-                    Decoded::Barrier(_) => None,
+                    DecodedFrame::Batch(batch) => Some(batch),
+                    DecodedFrame::Barrier(_) => None,
                 },
             });
             let tokens = outcome.tokens.get(row as usize).copied().unwrap_or(0);
@@ -86,12 +86,12 @@ fn apply(mut row: HeldRow, action: &PluginAction<'_>) -> Result<HeldRow, String>
     let mut came = row.came;
     match (action.verdict, action.replaced()) {
         (_, Some(StoredReplacement::Row { ids, text })) => {
-            edit.tokens = Tokens::Delta(ids.to_vec());
+            edit.tokens = TokenEdit::Delta(ids.to_vec());
             edit.text = text.map(str::to_owned);
             came = came.to_replaced();
         }
         (Verdict::Drop, _) => {
-            edit.tokens = Tokens::Empty;
+            edit.tokens = TokenEdit::Empty;
             came = came.to_dropped();
         }
         (Verdict::Finish, _) => edit.finish = Some(FinishReason::Stop(action.text.to_string())),

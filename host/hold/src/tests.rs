@@ -3,15 +3,17 @@
 use super::*;
 use afterbay_batch::ReceivedTokens;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
-use afterbay_wire::{Decoded, Layouts};
+use afterbay_wire::{DecodedFrame, Layouts};
 use std::time::Duration;
 
 const PLUGIN: &str = "holds";
 
 fn held(rid: &str, ids: &[i64], frame: u64) -> HeldRow {
     let row = SynthRow { rid: rid.to_owned(), ids: ids.to_vec(), ..SynthRow::default() };
-    let bytes = SynthBatch { rows: vec![row] }.encode(Kind::TokenId, SynthWire::Msgpack).unwrap();
-    let Decoded::Batch(batch) = afterbay_wire::decode(bytes, &Layouts::builtin()) else { panic!("no batch") };
+    let bytes = SynthBatch { rows: vec![row] }.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap();
+    let DecodedFrame::Batch(batch) = afterbay_wire::decode(bytes, &Layouts::builtin()) else {
+        panic!("no batch")
+    };
     let came = ReceivedTokens { rows: 1, forwarded: ids.len() as u64, ..ReceivedTokens::default() };
     HeldRow::new(batch, FrameNo(frame), came)
 }

@@ -6,7 +6,7 @@ use crate::show::{passage, unknown, whole_rid};
 use afterbay_journal::Outcome;
 use afterbay_journal::reader::{ReadFrom, StoredFrame, StreamReader};
 use afterbay_journal::stored_rid;
-use afterbay_wire::{Batch, Decoded, Layouts, Wrapped};
+use afterbay_wire::{Batch, DecodedFrame, Layouts, Wrapped};
 use anyhow::Context;
 use std::io::Write;
 use std::path::PathBuf;
@@ -65,12 +65,12 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             let bytes = went_on.unwrap_or_else(|| frame.bytes.clone().into());
             let decoded = afterbay_wire::decode(bytes, &layouts);
             let rows = match (&rid, &decoded) {
-                (Some(rid), Decoded::Batch(batch)) => Some(
+                (Some(rid), DecodedFrame::Batch(batch)) => Some(
                     (0..batch.rows())
                         .filter(|row| batch.rid_of(*row).is_some_and(|it| stored_rid(it) == rid.as_str()))
                         .collect::<Vec<u32>>(),
                 ),
-                (Some(_), Decoded::Barrier(_)) => return Ok(()),
+                (Some(_), DecodedFrame::Barrier(_)) => return Ok(()),
                 (None, _) => None,
             };
             if rows.as_ref().is_some_and(Vec::is_empty) {
@@ -126,7 +126,7 @@ fn json(
     stream: &str,
     frame: &StoredFrame,
     outcome: Option<&Outcome<'_>>,
-    decoded: &Decoded,
+    decoded: &DecodedFrame,
     rows: Option<&[u32]>,
 ) -> serde_json::Value {
     let mut line = serde_json::json!({
@@ -137,13 +137,13 @@ fn json(
         "passage": outcome.map(|outcome| passage(&outcome.passage)),
     });
     match decoded {
-        Decoded::Batch(batch) => {
+        DecodedFrame::Batch(batch) => {
             // If the rows cannot be taken out of the frame, the whole frame is shown.
             let taken = rows.and_then(|rows| batch.take(rows).ok());
             line["wire"] = batch.wire().to_string().into();
             line["message"] = Batch::to_json(taken.as_ref().unwrap_or(batch), Wrapped::Open);
         }
-        Decoded::Barrier(barrier) => line["barrier"] = barrier.kind.to_string().into(),
+        DecodedFrame::Barrier(barrier) => line["barrier"] = barrier.kind.to_string().into(),
     }
     line
 }

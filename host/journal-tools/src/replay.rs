@@ -5,9 +5,9 @@ use crate::legs;
 use crate::place::{Place, parse_time};
 use crate::show::{unknown, whole_rid};
 use afterbay_journal::reader::ReadFrom;
-use afterbay_sockets::{Endpoint, Outgoing, Push, PushNotice, PushOptions, TokenRange};
+use afterbay_sockets::{Endpoint, OutgoingFrame, Push, PushNotice, PushOptions, TokenRange};
 use afterbay_terminal::seconds;
-use afterbay_wire::{Decoded, Layouts};
+use afterbay_wire::{DecodedFrame, Layouts};
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use std::process::ExitCode;
@@ -95,7 +95,9 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         for row in stream.lives(&rid)?.iter().flat_map(|life| &life.rows) {
             let Some(position) = &row.position else { continue };
             let frame = stream.frame(position)?;
-            let Decoded::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), &layouts) else { continue };
+            let DecodedFrame::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), &layouts) else {
+                continue;
+            };
             let taken = batch.take(&[row.row]).with_context(|| format!("frame {}", row.frame))?;
             paced(frame.received_unix_ns, taken.bytes().clone(), &mut reader)?;
         }
@@ -140,7 +142,7 @@ impl Reader {
         self.until("takes no frame", Push::room)?;
         self.frames += 1;
         self.bytes += bytes.len() as u64;
-        let frame = Outgoing { sequence: self.frames, bytes, counted: true };
+        let frame = OutgoingFrame { sequence: self.frames, bytes, counted: true };
         ensure!(self.push.send(frame).is_ok(), "{}: no room", self.push.endpoint());
         self.push.flush(Instant::now());
         Ok(())

@@ -8,7 +8,7 @@ use afterbay_journal::reader::{JournalRow, RequestFilter, RequestHistory, Reques
 use afterbay_journal::{Passage, PluginAction};
 use afterbay_journal::{StoredReplacement, Verdict, stored_rid};
 use afterbay_terminal::{self as screen, Table};
-use afterbay_wire::{Decoded, Layouts};
+use afterbay_wire::{DecodedFrame, Layouts};
 use anyhow::{anyhow, ensure};
 use std::process::ExitCode;
 
@@ -144,7 +144,9 @@ fn seen(stream: &StreamReader, life: &RequestHistory, layouts: &Layouts) -> Vec<
             // The marker itself has no content; the held rows that it releases have.
             return Some(Seen { ids: Vec::new(), text: None });
         }
-        let Decoded::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), layouts) else { return None };
+        let DecodedFrame::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), layouts) else {
+            return None;
+        };
         let mut ids = Vec::new();
         batch.row_ids(row.row, &mut ids);
         let text = batch.text(row.row).map(str::to_owned);

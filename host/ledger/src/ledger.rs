@@ -31,7 +31,7 @@ use afterbay_journal as journal;
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
-use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens};
+use afterbay_wire::{AbortShape, Batch, Edit, Finish, TokenEdit};
 use bound::LiveBound;
 use released::in_place_of;
 use std::sync::Arc;
@@ -263,7 +263,7 @@ impl Ledger {
         // `None`: as it came; `Some(None)`: nothing is left.
         let edited = match edits.is_empty() && instead.is_empty() {
             true => None,
-            false => match output.accounted.batch.edit_instead(&edits, &instead) {
+            false => match output.accounted.batch.edit_replacing(&edits, &instead) {
                 Ok(edited) => Some(edited),
                 Err(error) => {
                     self.not_edited(&output.actions, frame, &error.to_string());
@@ -477,7 +477,7 @@ fn numbers(rows: &[Row], edits: &[Edit]) -> Box<[u64]> {
 
 /// The rows that leave the batch.
 fn dropped(edits: &[Edit]) -> impl Iterator<Item = u32> {
-    edits.iter().filter(|edit| edit.tokens == Tokens::Drop).map(|edit| edit.row)
+    edits.iter().filter(|edit| edit.tokens == TokenEdit::Drop).map(|edit| edit.row)
 }
 
 fn finish_kind(finish: &Finish<'_>) -> FinishKind {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use afterbay_text::{Ending, Progress, Vocabulary};
+use afterbay_text::{TextEnd, TextProgress, Vocabulary};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
@@ -16,7 +16,7 @@ pub(crate) struct Row {
     pub(crate) row: u32,
     tokens: u32,
     /// How the request's text ends after this row. Whole if the text does not matter.
-    ending: Ending,
+    ending: TextEnd,
 }
 
 /// A request with rows in this lane.
@@ -25,7 +25,7 @@ struct Request {
     rid: Box<str>,
     number: u64,
     rows: VecDeque<Row>,
-    progress: Progress,
+    progress: TextProgress,
     /// Whether its first row waits.
     begins: bool,
     /// Whether its last row waits.
@@ -87,9 +87,9 @@ impl Backlog {
         let index = self.find_or_make(rid, number);
         let Some(request) = self.requests.get_mut(index as usize) else { return };
         let ending = match text.map(|(vocabulary, ids)| request.progress.advance(vocabulary, ids)) {
-            Some(_) if alone => Ending::Broken,
+            Some(_) if alone => TextEnd::Broken,
             Some(ending) => ending,
-            None => Ending::Whole,
+            None => TextEnd::Whole,
         };
         let is_new = request.rows.is_empty();
         request.rows.push_back(Row { frame, row, tokens, ending });
@@ -125,7 +125,7 @@ impl Backlog {
             rid: rid.into(),
             number,
             rows: VecDeque::new(),
-            progress: Progress::default(),
+            progress: TextProgress::default(),
             begins: false,
             ends: false,
             single: false,
@@ -259,10 +259,10 @@ impl Request {
         for (count, row) in (1..).zip(&self.rows) {
             match row.ending {
                 // The rows before it are joined, and it is sent alone.
-                Ending::Broken => break,
-                Ending::Whole => joined = count,
-                Ending::Open if self.ends && count as usize == self.rows.len() => joined = count,
-                Ending::Open => {}
+                TextEnd::Broken => break,
+                TextEnd::Whole => joined = count,
+                TextEnd::Open if self.ends && count as usize == self.rows.len() => joined = count,
+                TextEnd::Open => {}
             }
         }
         joined

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use afterbay_wire::{Batch, Finish, Matched, Part, RowsError, is_health_check};
+use afterbay_wire::{Batch, BatchPart, Finish, Matched, RowsError, is_health_check};
 use bytes::Bytes;
 
 use crate::backlog::{Backlog, NewRow};
@@ -222,13 +222,13 @@ impl Lane {
             if let Some(frame) = self.frame(of_one[0].0)
                 && let Some(batch) = &frame.batch
             {
-                parts.push(Part { batch, rows: Some(&rows[from..to]) });
+                parts.push(BatchPart { batch, rows: Some(&rows[from..to]) });
                 number = Some(frame.number);
             }
             from = to;
         }
         match parts.as_slice() {
-            [Part { batch, rows: Some(rows) }] if rows.len() == batch.rows() as usize => {
+            [BatchPart { batch, rows: Some(rows) }] if rows.len() == batch.rows() as usize => {
                 Ok((batch.bytes().clone(), number))
             }
             parts => Ok((Batch::join(parts)?.bytes().clone(), None)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use afterbay_text::Vocabulary;
-use afterbay_wire::Kind;
+use afterbay_wire::BatchKind;
 
 /// The condition under which rows that wait are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +31,9 @@ pub enum Joins {
 
 impl Joins {
     /// The tokenizer that decides where a joined row of this kind may end. `None` if the text does not matter.
-    pub fn vocabulary(&self, kind: Kind) -> Option<&Vocabulary> {
+    pub fn vocabulary(&self, kind: BatchKind) -> Option<&Vocabulary> {
         match self {
-            Joins::WhereTextIsWhole(vocabulary) if kind == Kind::TokenId => Some(vocabulary),
+            Joins::WhereTextIsWhole(vocabulary) if kind == BatchKind::TokenId => Some(vocabulary),
             _ => None,
         }
     }

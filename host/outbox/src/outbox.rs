@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use afterbay_wire::{Batch, Kind};
+use afterbay_wire::{Batch, BatchKind};
 use bytes::Bytes;
 
 use crate::lane::{ComposedFrame, Lane, WaitingFrame};
@@ -204,10 +204,10 @@ impl Outbox {
     }
 
     fn joins(&self, batch: &Batch) -> bool {
-        let is_text = batch.kind() == Kind::Str;
+        let is_text = batch.kind() == BatchKind::Str;
         let is_allowed = match self.options.joins {
             Joins::Nowhere => is_text,
-            _ => batch.kind() != Kind::Embedding,
+            _ => batch.kind() != BatchKind::Embedding,
         };
         is_allowed && self.options.when != When::Never
     }

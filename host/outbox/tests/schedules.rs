@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use afterbay_outbox::{Content, Frame, FrameToSend, Joins, Options, Outbox, When};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{Barrier, Batch, Decoded, Finish, Kind, Layouts, decode};
+use afterbay_wire::{Barrier, Batch, BatchKind, DecodedFrame, Finish, Layouts, decode};
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -50,7 +50,7 @@ struct Scheduler {
     /// By number: the current life of the request, and its tokens so far.
     requests: HashMap<u8, (u32, u64)>,
     next: i64,
-    kind: Option<Kind>,
+    kind: Option<BatchKind>,
 }
 
 impl Scheduler {
@@ -87,7 +87,7 @@ impl Scheduler {
             );
         }
         let rows: Vec<SynthRow> = made.into_values().collect();
-        let kind = self.kind.unwrap_or(Kind::TokenId);
+        let kind = self.kind.unwrap_or(BatchKind::TokenId);
         let bytes = SynthBatch { rows }.encode(kind, wire).unwrap();
         Some(batch_of(bytes))
     }
@@ -100,8 +100,8 @@ impl Scheduler {
 
 fn batch_of(bytes: Bytes) -> Batch {
     match decode(bytes, &Layouts::builtin()) {
-        Decoded::Batch(batch) => batch,
-        Decoded::Barrier(Barrier { kind, .. }) => panic!("{kind:?}"),
+        DecodedFrame::Batch(batch) => batch,
+        DecodedFrame::Barrier(Barrier { kind, .. }) => panic!("{kind:?}"),
     }
 }
 
@@ -173,7 +173,7 @@ impl Run {
             assert_eq!(Some(&leaving.bytes), self.frames.get(&number), "frame {number} is as it came");
         }
         match decode(leaving.bytes.clone(), &Layouts::builtin()) {
-            Decoded::Batch(batch) => {
+            DecodedFrame::Batch(batch) => {
                 let ahead: Vec<(u64, u64)> = match leaving.frame {
                     Some(frame) => batch.rids().map(|rid| (number(rid), frame)).collect(),
                     None => leaving.rows.clone(),
@@ -188,7 +188,7 @@ impl Run {
                 assert!(leaving.frame.is_some() || batch.rows() as usize <= self.max_rows);
                 self.got.read(&batch);
             }
-            Decoded::Barrier(_) => {
+            DecodedFrame::Barrier(_) => {
                 self.barriers.remove(&leaving.frame.unwrap());
                 self.got.barrier();
             }
@@ -202,8 +202,8 @@ impl Run {
         for number in done + 1..=self.last {
             let rest = match self.frames.get(&number).cloned().map(|bytes| decode(bytes, &Layouts::builtin()))
             {
-                Some(Decoded::Batch(batch)) => self.rest(number, batch),
-                Some(Decoded::Barrier(barrier)) if self.barriers.contains(&number) => {
+                Some(DecodedFrame::Batch(batch)) => self.rest(number, batch),
+                Some(DecodedFrame::Barrier(barrier)) if self.barriers.contains(&number) => {
                     Content::Whole { bytes: barrier.bytes().clone(), counted: false, rows: 0 }
                 }
                 _ => Content::Nothing,
@@ -226,7 +226,7 @@ impl Run {
     }
 }
 
-fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
+fn run(options: Options, wire: SynthWire, kind: BatchKind, steps: &[Step]) -> Run {
     let max_rows = options.max_rows;
     let when = options.when;
     let mut run = Run {
@@ -304,7 +304,7 @@ fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
     run
 }
 
-fn check(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) {
+fn check(options: Options, wire: SynthWire, kind: BatchKind, steps: &[Step]) {
     let when = options.when;
     let mut run = run(options, wire, kind, steps);
     assert_eq!(run.came.requests, run.got.requests);
@@ -344,7 +344,7 @@ proptest! {
         steps in steps(), max_rows in 4..9usize, pickle in any::<bool>(), text in any::<bool>(),
     ) {
         let wire = if pickle { SynthWire::Pickle } else { SynthWire::Msgpack };
-        let kind = if text { Kind::Str } else { Kind::TokenId };
+        let kind = if text { BatchKind::Str } else { BatchKind::TokenId };
         check(options(When::Backpressure, Joins::Anywhere, max_rows), wire, kind, &steps);
     }
 
@@ -353,7 +353,7 @@ proptest! {
         steps in steps(), max_rows in 4..9usize, ms in 1..40u64,
     ) {
         let when = When::Window(Duration::from_millis(ms));
-        check(options(when, Joins::Anywhere, max_rows), SynthWire::Msgpack, Kind::TokenId, &steps);
+        check(options(when, Joins::Anywhere, max_rows), SynthWire::Msgpack, BatchKind::TokenId, &steps);
     }
 
     #[test]
@@ -362,7 +362,7 @@ proptest! {
             true => (When::Never, Joins::Anywhere),
             false => (When::Backpressure, Joins::Nowhere),
         };
-        check(options(when, joins, 4), SynthWire::Msgpack, Kind::TokenId, &steps);
+        check(options(when, joins, 4), SynthWire::Msgpack, BatchKind::TokenId, &steps);
     }
 }
 
@@ -377,7 +377,7 @@ fn row(rid: &str, count: u64, id: i64) -> SynthRow {
 }
 
 fn rows(rows: Vec<SynthRow>) -> Content {
-    content(batch_of(SynthBatch { rows }.encode(Kind::TokenId, SynthWire::Msgpack).unwrap()))
+    content(batch_of(SynthBatch { rows }.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap()))
 }
 
 fn rids(leaving: &FrameToSend) -> Vec<String> {
@@ -506,7 +506,7 @@ fn every_frame_of_the_real_sglang_is_sent_with_every_token_once() {
                 continue;
             }
             let bytes = Bytes::from(std::fs::read(&path).unwrap());
-            let Decoded::Batch(_) = decode(bytes.clone(), &Layouts::builtin()) else { continue };
+            let DecodedFrame::Batch(_) = decode(bytes.clone(), &Layouts::builtin()) else { continue };
             let now = Instant::now();
             let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
             for number in 1..=3 {

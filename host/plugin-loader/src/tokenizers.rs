@@ -57,7 +57,7 @@ impl Tokenizers {
 ///
 /// The encoder takes some tenths of a second to make, so loading makes it.
 pub struct ModelTokens {
-    tokens: afterbay_text::Tokens,
+    tokens: afterbay_text::TokenBytes,
     /// The error is kept: a plugin that encodes nothing does not need the encoder.
     encoder: Result<Encoder, String>,
 }

@@ -7,7 +7,7 @@ use crate::updates::Updates;
 use afterbay_journal::reader::{JournalReader, ReadFrom, StoredFrame, StreamReader};
 use afterbay_journal_tools::whole_rid;
 use afterbay_runtime::FinishKind;
-use afterbay_wire::{Barrier, BarrierKind, Decoded, Decoder, Finish, Layouts};
+use afterbay_wire::{Barrier, BarrierKind, DecodedFrame, Decoder, Finish, Layouts};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -145,14 +145,16 @@ impl<'t> Frames<'t> {
 
     fn frame(&mut self, from: String, bytes: Vec<u8>) -> anyhow::Result<()> {
         match self.decoder.decode(bytes.into()) {
-            Decoded::Barrier(Barrier { kind: BarrierKind::NotUnderstood { error }, .. }) if self.is_named => {
+            DecodedFrame::Barrier(Barrier { kind: BarrierKind::NotUnderstood { error }, .. })
+                if self.is_named =>
+            {
                 Err(UsageError(format!("{from}: {error}")).into())
             }
-            Decoded::Barrier(barrier) => {
+            DecodedFrame::Barrier(barrier) => {
                 *self.barriers.entry(barrier.kind.to_string()).or_default() += 1;
                 Ok(())
             }
-            Decoded::Batch(batch) => {
+            DecodedFrame::Batch(batch) => {
                 let wanted = |row: &u32| self.rid.as_ref().is_none_or(|rid| batch.rid(*row) == rid);
                 // Plugins do not see health checks.
                 let rows = (0..batch.rows()).filter(|row| !batch.is_health_check(*row)).filter(wanted);

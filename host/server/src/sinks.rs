@@ -10,7 +10,7 @@ use afterbay_events::event::{SinkJoined, SinkUncounted, SinkUnjoined, SinkVocabu
 use afterbay_events::{Event, Events, Health};
 use afterbay_outbox::Joins;
 use afterbay_plugin_loader::Tokenizers;
-use afterbay_sockets::credit::{Look, Page, PageReader, ReaderKind};
+use afterbay_sockets::credit::{Page, PageReader, PageStatus, ReaderKind};
 use afterbay_stream::{SinkSetup, Stream};
 use anyhow::{Context, bail};
 use serde::Deserialize;
@@ -160,7 +160,7 @@ impl WatchedPage {
     /// A new decision, if the page has another reader than before.
     fn look(&mut self, tokenizers: &Tokenizers) -> Option<Decision> {
         self.page.check_file();
-        let Look::Page(page) = self.page.look() else { return None };
+        let PageStatus::Page(page) = self.page.look() else { return None };
         let seen = Some((page.file, page.generation));
         if self.seen == seen {
             return None;
@@ -198,8 +198,8 @@ pub fn warnings(config: &config::Config, tokenizers: &Tokenizers) -> Vec<String>
 
 fn page_of(page: &mut PageReader) -> Option<Page> {
     match page.look() {
-        Look::Page(page) => Some(page),
-        Look::Absent | Look::Changing | Look::Invalid(_) => None,
+        PageStatus::Page(page) => Some(page),
+        PageStatus::Absent | PageStatus::Changing | PageStatus::Invalid(_) => None,
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Instant;
 
-use afterbay_wire::{BarrierKind, Batch, Decoded, Decoder, Finish, Layouts, Matched};
+use afterbay_wire::{BarrierKind, Batch, DecodedFrame, Decoder, Finish, Layouts, Matched};
 use bytes::Bytes;
 use serde::Serialize;
 
@@ -148,8 +148,8 @@ impl Checker {
             return FrameCheck { counted: true };
         }
         let batch = match self.decoder.decode(bytes) {
-            Decoded::Batch(batch) => batch,
-            Decoded::Barrier(barrier) => {
+            DecodedFrame::Batch(batch) => batch,
+            DecodedFrame::Barrier(barrier) => {
                 match &barrier.kind {
                     BarrierKind::Control { .. } => self.record.controls += 1,
                     BarrierKind::Idle { .. } => self.record.idle += 1,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use afterbay_wire::Kind;
+use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthError, SynthFinish, SynthRow, SynthWire};
 use bytes::Bytes;
 
@@ -19,8 +19,8 @@ const CONTROL_PICKLE: &[u8] = include_bytes!("../../../tests/fixtures/frames/ctl
 /// The encoding of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
-    /// The output of the scheduler ([`Kind::TokenId`]) or of the detokenizer ([`Kind::Str`]).
-    pub kind: Kind,
+    /// The output of the scheduler ([`BatchKind::TokenId`]) or of the detokenizer ([`BatchKind::Str`]).
+    pub kind: BatchKind,
     /// One of SGLang's two encodings.
     pub wire: SynthWire,
 }
@@ -154,8 +154,8 @@ impl FrameWriter {
         let completion_tokens = row.from + u64::from(row.tokens);
         let ids: Vec<i64> = (row.from..completion_tokens).map(|position| seed.id(position)).collect();
         let text = match self.encoding.kind {
-            Kind::Str => ids.iter().map(|&id| word(id)).collect(),
-            Kind::TokenId | Kind::Embedding => String::new(),
+            BatchKind::Str => ids.iter().map(|&id| word(id)).collect(),
+            BatchKind::TokenId | BatchKind::Embedding => String::new(),
         };
         let tail = if row.first { row.prompt_tail } else { 0 };
         let finish = row.ending.map(|ending| match ending {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use afterbay_wire::{Decoded, Decoder, Layouts};
+use afterbay_wire::{DecodedFrame, Decoder, Layouts};
 use bytes::Bytes;
 use serde::Serialize;
 use thiserror::Error;
@@ -210,8 +210,8 @@ impl PeakCounter {
 impl BacklogShare {
     fn of(message: &ZmqMessage, decoder: &mut Decoder, gauge: &Arc<BacklogGauge>) -> BacklogShare {
         let rows = |frame: &Bytes| match decoder.decode(frame.clone()) {
-            Decoded::Batch(batch) => u64::from(batch.rows()),
-            Decoded::Barrier(_) => 0,
+            DecodedFrame::Batch(batch) => u64::from(batch.rows()),
+            DecodedFrame::Barrier(_) => 0,
         };
         let rows = message.get(0).map_or(0, rows);
         let bytes = message.iter().map(|part| part.len() as u64).sum();

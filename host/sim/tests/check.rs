@@ -10,15 +10,15 @@ use afterbay_sim::frames::{self, Encoding, Frame};
 use afterbay_sim::ids::{Seed, rid};
 use afterbay_sim::load::{Endings, Lengths, Load};
 use afterbay_sim::record::Record;
-use afterbay_wire::Kind;
+use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use bytes::Bytes;
 
 const ENCODINGS: [Encoding; 4] = [
-    Encoding { kind: Kind::TokenId, wire: SynthWire::Msgpack },
-    Encoding { kind: Kind::TokenId, wire: SynthWire::Pickle },
-    Encoding { kind: Kind::Str, wire: SynthWire::Msgpack },
-    Encoding { kind: Kind::Str, wire: SynthWire::Pickle },
+    Encoding { kind: BatchKind::TokenId, wire: SynthWire::Msgpack },
+    Encoding { kind: BatchKind::TokenId, wire: SynthWire::Pickle },
+    Encoding { kind: BatchKind::Str, wire: SynthWire::Msgpack },
+    Encoding { kind: BatchKind::Str, wire: SynthWire::Pickle },
 ];
 
 /// A stream of one request: 12 tokens in four frames of three.
@@ -54,7 +54,7 @@ fn row(ids: Vec<i64>, completion_tokens: u64) -> SynthRow {
 }
 
 fn encode(row: SynthRow) -> Bytes {
-    SynthBatch { rows: vec![row] }.encode(Kind::TokenId, SynthWire::Msgpack).unwrap()
+    SynthBatch { rows: vec![row] }.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap()
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_text_that_does_not_match_its_ids_is_found() {
     let seed = Seed::of_simulated(&rid(1, 0)).unwrap();
     let mut forged = row(vec![seed.id(0)], 1);
     forged.text = "something else".to_owned();
-    let frame = SynthBatch { rows: vec![forged] }.encode(Kind::Str, SynthWire::Pickle).unwrap();
+    let frame = SynthBatch { rows: vec![forged] }.encode(BatchKind::Str, SynthWire::Pickle).unwrap();
     assert_eq!(faults(&check(&[frame])), Faults { wrong_texts: 1, ..Faults::default() });
 }
 

@@ -15,11 +15,11 @@ use afterbay_sim::reader::{self, Received, Restarts, Stall};
 use afterbay_sim::scheduler::{self, SchedulerError, Sent, Source};
 use afterbay_sim::work::{Cost, Spent};
 use afterbay_sim::{Stop, replay};
-use afterbay_sockets::credit::{Look, PageReader};
-use afterbay_wire::Kind;
+use afterbay_sockets::credit::{PageReader, PageStatus};
+use afterbay_wire::BatchKind;
 use afterbay_wire::synth::SynthWire;
 
-const MSGPACK: Encoding = Encoding { kind: Kind::TokenId, wire: SynthWire::Msgpack };
+const MSGPACK: Encoding = Encoding { kind: BatchKind::TokenId, wire: SynthWire::Msgpack };
 
 /// A load with some of everything.
 fn mixed() -> Load {
@@ -97,7 +97,7 @@ fn an_overwriting_reader_loses_tokens_of_chunks_that_it_finds_together() {
 
 #[test]
 fn all_frames_arrive_exactly_in_every_encoding() {
-    for kind in [Kind::TokenId, Kind::Str] {
+    for kind in [BatchKind::TokenId, BatchKind::Str] {
         for wire in [SynthWire::Msgpack, SynthWire::Pickle] {
             let dir = tempfile::tempdir().unwrap();
             let source = Source::Load(mixed(), Encoding { kind, wire });
@@ -219,7 +219,7 @@ fn frames_of_a_directory_arrive_byte_for_byte() {
 
 fn generation(page: &Path) -> u64 {
     match PageReader::new(page).look() {
-        Look::Page(page) => page.generation,
+        PageStatus::Page(page) => page.generation,
         _ => 0,
     }
 }
@@ -253,7 +253,7 @@ fn each_session_of_a_reader_counts_on_its_own_generation_of_the_page() {
     assert_eq!(received.restarts, 2);
     assert!(received.is_whole(), "{received:?}");
     assert_eq!(received.record.requests, 24);
-    let Look::Page(page) = PageReader::new(&page).look() else { panic!("no page") };
+    let PageStatus::Page(page) = PageReader::new(&page).look() else { panic!("no page") };
     assert_eq!((page.generation, page.count), (3, 40));
     assert_eq!((page.last_generation, page.last_count), (2, 40));
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use afterbay_sockets::{Endpoint, Outgoing, Pull, PullOptions, Push, PushOptions, TokenRange};
+use afterbay_sockets::{Endpoint, OutgoingFrame, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_zmtp::{Conversation, FrameHeader, Role, ZmtpEvent};
 
 const ROUNDS: usize = 3;
@@ -280,7 +280,7 @@ fn forward(input: &Path, output: &Path) {
             && let Some(message) = pull.receive()
         {
             sequence += 1;
-            push.send(Outgoing { sequence, bytes: message.bytes, counted: false }).unwrap();
+            push.send(OutgoingFrame { sequence, bytes: message.bytes, counted: false }).unwrap();
             if push.pending().bytes >= 64 << 10 {
                 push.flush(now);
             }

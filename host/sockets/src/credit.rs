@@ -25,7 +25,7 @@ mod writer;
 
 use std::fmt;
 
-pub use page::{Invalid, Look, PAGE_BYTES, Page, PageReader, ReaderKind};
+pub use page::{Invalid, PAGE_BYTES, Page, PageReader, PageStatus, ReaderKind};
 pub use writer::{CreditWriter, CreditWriterError};
 
 /// The present state of the credit page. No state stops a stream.

@@ -33,6 +33,6 @@ pub use peers::{CloseReason, PeerId, RefusalReason};
 pub use publish::{Pub, PubNotice, PubOptions, PubTotals};
 pub use pull::{Message, Pull, PullNotice, PullOptions};
 pub use push::{
-    CreditOptions, CreditPosition, LossReason, Outgoing, Pending, Push, PushError, PushNotice, PushOptions,
-    PushTotals, Unconfirmed,
+    CreditOptions, CreditPosition, LossReason, OutgoingFrame, Pending, Push, PushError, PushNotice,
+    PushOptions, PushTotals, Unconfirmed,
 };

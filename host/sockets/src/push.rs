@@ -18,7 +18,9 @@ use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-pub use self::notice::{CreditPosition, LossReason, Outgoing, Pending, PushNotice, PushTotals, Unconfirmed};
+pub use self::notice::{
+    CreditPosition, LossReason, OutgoingFrame, Pending, PushNotice, PushTotals, Unconfirmed,
+};
 pub use self::options::{CreditOptions, PushOptions};
 
 use self::credit_tracker::{CreditTracker, TrackerContext};
@@ -125,7 +127,7 @@ impl Push {
     }
 
     /// Queues a frame, or hands it back if there is no [room](Push::room). [`Push::flush`] sends it.
-    pub fn send(&mut self, frame: Outgoing) -> Result<(), Outgoing> {
+    pub fn send(&mut self, frame: OutgoingFrame) -> Result<(), OutgoingFrame> {
         if !self.room() {
             return Err(frame);
         }

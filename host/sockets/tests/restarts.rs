@@ -8,7 +8,9 @@ mod support;
 use std::time::Duration;
 
 use afterbay_sockets::credit::{CreditState, CreditWriter};
-use afterbay_sockets::{CreditPosition, Endpoint, Outgoing, Pending, PullOptions, PushNotice, PushOptions};
+use afterbay_sockets::{
+    CreditPosition, Endpoint, OutgoingFrame, Pending, PullOptions, PushNotice, PushOptions,
+};
 use support::{Loop, describe, free_port, ipc, outgoing, settled, with_credit};
 
 /// A reader in this process: receives messages, and counts the finished ones.
@@ -215,7 +217,7 @@ fn uncounted_frames_are_not_waited_for() {
     let mut reader = Reader::start(&dir, &endpoint);
     let mut this = Loop::connect(&endpoint, with_credit(&dir, |credit| credit.max_window_frames = 4));
     for i in 1..=50 {
-        this.send(Outgoing { counted: false, ..outgoing(i, 100) });
+        this.send(OutgoingFrame { counted: false, ..outgoing(i, 100) });
     }
     reader.until(&mut this, "drained", |this| this.push().is_drained());
     reader.this.receive(50);

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use afterbay_text::{Encoder, Progress, TokenizerFiles, Tokens, Vocabulary};
+use afterbay_text::{Encoder, TextProgress, TokenBytes, TokenizerFiles, Vocabulary};
 
 const TOKENS: u64 = 152_000;
 const REQUESTS: usize = 4096;
@@ -65,7 +65,7 @@ fn tokens_and_encoder(path: &Path) {
     let files_read = TokenizerFiles::read(path).unwrap();
     let tokens = least(|| drop(black_box(files_read.tokens().unwrap())));
     let before = resident();
-    let kept: Tokens = files_read.tokens().unwrap();
+    let kept: TokenBytes = files_read.tokens().unwrap();
     println!("read, {} kB: {files:?}; tokens of it: {tokens:?}, {} kB", bytes / 1000, resident() - before);
     let before = resident();
     let begun = Instant::now();
@@ -111,7 +111,7 @@ fn main() {
             ((seed >> 33) % TOKENS) as i64
         };
         let rows: Vec<Vec<i64>> = (0..REQUESTS).map(|_| (0..ids).map(|_| id()).collect()).collect();
-        let mut requests = vec![Progress::default(); REQUESTS];
+        let mut requests = vec![TextProgress::default(); REQUESTS];
         let least = least(|| {
             for (progress, row) in requests.iter_mut().zip(&rows) {
                 let _ = black_box(progress.advance(&vocabulary, row));

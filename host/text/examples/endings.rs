@@ -6,18 +6,18 @@
 use std::io::{BufRead, Write};
 use std::path::Path;
 
-use afterbay_text::{Ending, Progress, Vocabulary};
+use afterbay_text::{TextEnd, TextProgress, Vocabulary};
 
 fn main() {
     let vocabulary = Vocabulary::load(Path::new(&std::env::args().nth(1).unwrap())).unwrap();
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let rows: Vec<Vec<i64>> = serde_json::from_str(&line.unwrap()).unwrap();
-        let mut progress = Progress::default();
+        let mut progress = TextProgress::default();
         let letter = |ids: &Vec<i64>| match progress.advance(&vocabulary, ids) {
-            Ending::Whole => 'w',
-            Ending::Open => 'o',
-            Ending::Broken => 'b',
+            TextEnd::Whole => 'w',
+            TextEnd::Open => 'o',
+            TextEnd::Broken => 'b',
         };
         writeln!(out, "{}", rows.iter().map(letter).collect::<String>()).unwrap();
         out.flush().unwrap();

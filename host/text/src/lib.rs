@@ -1,13 +1,13 @@
 //! The tokens of a model, read from its `tokenizer.json` ([`TokenizerFiles`]), for three uses:
 //!
-//! - The state of a request's text after each row of token ids ([`Vocabulary`], [`Progress`]): whole, or inside a
+//! - The state of a request's text after each row of token ids ([`Vocabulary`], [`TextProgress`]): whole, or inside a
 //!   character of several tokens. SGLang's detokenizer repeats text if a joined row ends inside a character, so the
 //!   outbox checks here before it joins rows.
-//! - The bytes of each token, the special tokens and those that end a text ([`Tokens`]), for plugins.
+//! - The bytes of each token, the special tokens and those that end a text ([`TokenBytes`]), for plugins.
 //! - The ids of a text ([`Encoder`]), for plugins.
 //!
 //! For every token a [`Vocabulary`] has the token's effect on each state of a text: 16 bytes that many tokens share. A
-//! request's [`Progress`] has two bytes. The crate knows tokens, bytes and the reader's `decode`. It does not know
+//! request's [`TextProgress`] has two bytes. The crate knows tokens, bytes and the reader's `decode`. It does not know
 //! rows, batches or plugins.
 //!
 //! # The reader
@@ -16,8 +16,8 @@
 //! the row before the last row whose text was final. A row's text is final if it is not empty and does not end with
 //! U+FFFD. Until then the reader sends the prefix that `find_printable_text` returns, and remembers its length. Joined
 //! rows give the text of single rows under three conditions. Every joined row ends where a single row would be final
-//! ([`Ending::Whole`]). The text sent in between never shrinks. A later token cannot change text in the window. Where
-//! the second or third condition could fail, a row is [`Ending::Broken`].
+//! ([`TextEnd::Whole`]). The text sent in between never shrinks. A later token cannot change text in the window. Where
+//! the second or third condition could fail, a row is [`TextEnd::Broken`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -48,7 +48,7 @@ pub use bounds::{MAX_FILE_BYTES, MAX_TEXT_BYTES, MAX_TOKENS};
 pub use encoder::Encoder;
 pub use error::{EncodeError, VocabularyError};
 pub use file::TokenizerFiles;
-pub use progress::{Ending, Progress};
+pub use progress::{TextEnd, TextProgress};
 pub use spelling::DecoderKind;
-pub use tokens::Tokens;
+pub use tokens::TokenBytes;
 pub use vocabulary::Vocabulary;

@@ -10,7 +10,7 @@ use crate::vocabulary::Vocabulary;
 /// has the prompt's tail before the first output ids. The tail may be included or left out: the state is certain again
 /// at the next character, and the reader drops the prompt's unfinished text in single and in joined rows alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct TextProgress {
     /// A [`TextState`].
     state: u8,
     /// [`BROKEN`] and [`SHOWN`] of the rows since the last one that ended whole.
@@ -24,7 +24,7 @@ pub struct Progress {
 /// row may end a joined row unless it is `Broken` or follows a `Broken` one: nothing is decoded after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Ending {
+pub enum TextEnd {
     /// The text is whole after this row: a joined row may end with it.
     Whole,
     /// The row ends inside a character, or after U+FFFD: a joined row may continue over it, but not end with it.
@@ -33,16 +33,16 @@ pub enum Ending {
     Broken,
 }
 
-impl Ending {
+impl TextEnd {
     /// Whether a joined row may end here.
     pub fn is_whole(self) -> bool {
-        self == Ending::Whole
+        self == TextEnd::Whole
     }
 }
 
-impl Progress {
+impl TextProgress {
     /// Updates the state with the request's next `decode_ids`. It takes a few ns per token and allocates nothing.
-    pub fn advance(&mut self, vocabulary: &Vocabulary, ids: &[i64]) -> Ending {
+    pub fn advance(&mut self, vocabulary: &Vocabulary, ids: &[i64]) -> TextEnd {
         let was_whole = self.is_whole();
         let (mut state, mut seen) = (self.state, 0);
         for id in ids {
@@ -53,7 +53,7 @@ impl Progress {
         self.state = state;
         if self.is_whole() {
             self.since_whole = 0;
-            return if seen & BROKEN == 0 { Ending::Whole } else { Ending::Broken };
+            return if seen & BROKEN == 0 { TextEnd::Whole } else { TextEnd::Broken };
         }
         // The text that the reader sent of open rows may shrink if the text changes and stays open. The reader then
         // repeats text, and single rows must look the same as without Afterbay.
@@ -62,7 +62,7 @@ impl Progress {
         if unsteady {
             self.since_whole |= BROKEN;
         }
-        if self.since_whole & BROKEN == 0 { Ending::Open } else { Ending::Broken }
+        if self.since_whole & BROKEN == 0 { TextEnd::Open } else { TextEnd::Broken }
     }
 
     /// Whether the text is whole after the rows so far: the reader's `decode` of them does not end with U+FFFD.

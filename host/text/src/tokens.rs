@@ -20,7 +20,7 @@ use crate::spelling::DecoderKind;
 ///
 /// If a run of byte tokens (`<0xE6>`) is not UTF-8, readers show U+FFFD for each; here they are the bytes.
 #[derive(Clone, Debug)]
-pub struct Tokens {
+pub struct TokenBytes {
     table: Arc<ByteTable>,
 }
 
@@ -51,7 +51,7 @@ impl TokenizerFiles {
     ///
     /// # Errors
     /// The decoder is unknown, the tokens' text is too large, or a file beside it is not JSON.
-    pub fn tokens(&self) -> Result<Tokens, VocabularyError> {
+    pub fn tokens(&self) -> Result<TokenBytes, VocabularyError> {
         let spelling = self.spelling()?;
         let slots = slots(self)?;
         let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(slots.len()));
@@ -69,16 +69,16 @@ impl TokenizerFiles {
         let is_special = |(_, slot): &(i64, &IdSlot)| matches!(slot, IdSlot::Special);
         let special = (0..).zip(&slots).filter(is_special).map(|(id, _)| id).collect();
         let eos = ends_of_text(self, slots.len())?;
-        Ok(Tokens { table: Arc::new(ByteTable { bytes, ends, special, eos, kind: spelling.kind }) })
+        Ok(TokenBytes { table: Arc::new(ByteTable { bytes, ends, special, eos, kind: spelling.kind }) })
     }
 }
 
-impl Tokens {
+impl TokenBytes {
     /// Reads `path`: a `tokenizer.json`, or a model's directory with one, and the files beside it.
     ///
     /// # Errors
     /// Those of [`TokenizerFiles::read`] and [`TokenizerFiles::tokens`].
-    pub fn load(path: &Path) -> Result<Tokens, VocabularyError> {
+    pub fn load(path: &Path) -> Result<TokenBytes, VocabularyError> {
         TokenizerFiles::read(path)?.tokens()
     }
 

@@ -8,7 +8,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{Batch, Decoded, Decoder, Edit, Finish, Ids, Kind, Layouts, Part, Tokens};
+use afterbay_wire::{
+    Batch, BatchKind, BatchPart, DecodedFrame, Decoder, Edit, Finish, Ids, Layouts, TokenEdit,
+};
 use bytes::Bytes;
 
 fn frame(rows: usize, wire: SynthWire) -> Bytes {
@@ -20,13 +22,13 @@ fn frame(rows: usize, wire: SynthWire) -> Bytes {
         prompt_tokens: 20 + (at as u64 * 13) % 3000,
         ..SynthRow::default()
     };
-    SynthBatch { rows: (0..rows).map(row).collect() }.encode(Kind::TokenId, wire).unwrap()
+    SynthBatch { rows: (0..rows).map(row).collect() }.encode(BatchKind::TokenId, wire).unwrap()
 }
 
 fn batch(decoder: &mut Decoder, frame: &Bytes) -> Batch {
     match decoder.decode(frame.clone()) {
-        Decoded::Batch(batch) => batch,
-        Decoded::Barrier(barrier) => panic!("{:?}", barrier.kind),
+        DecodedFrame::Batch(batch) => batch,
+        DecodedFrame::Barrier(barrier) => panic!("{:?}", barrier.kind),
     }
 }
 
@@ -88,9 +90,9 @@ fn main() {
             let take = least(once, || drop(black_box(it.take(&half).unwrap()))) * 2;
             // Eight batches of the same requests, without last rows.
             let going: Vec<u32> = (0..rows as u32).filter(|row| row % 128 != 127).collect();
-            let parts = vec![Part { batch: &it, rows: Some(&going) }; 8];
+            let parts = vec![BatchPart { batch: &it, rows: Some(&going) }; 8];
             let join = least(once, || drop(black_box(Batch::join(&parts).unwrap()))) / 8;
-            let edit = |row| Edit { tokens: Tokens::Delta(vec![7]), ..Edit::new(row) };
+            let edit = |row| Edit { tokens: TokenEdit::Delta(vec![7]), ..Edit::new(row) };
             let one = least(once, || drop(black_box(it.edit(&[edit(rows as u32 / 2)]).unwrap())));
             let every: Vec<_> = (0..rows as u32).map(edit).collect();
             let all = least(once, || drop(black_box(it.edit(&every).unwrap())));

@@ -10,7 +10,7 @@ use crate::abort::AbortShape;
 use crate::error::RowsError;
 use crate::finish::{Finish, finish};
 use crate::ids::Ids;
-use crate::kind::{Kind, Wire};
+use crate::kind::{BatchKind, Wire};
 use crate::layouts::{KnownField, MessageLayout};
 use crate::packed::{ColumnShape, Packed};
 use crate::pickled::{self, Pickled};
@@ -102,14 +102,14 @@ impl Batch {
         Batch { cumulative: rows, ..self }
     }
 
-    /// Whether the row's `output_ids` are all ids of its request so far, as [`Tokens::Cumulative`](crate::Tokens) makes
+    /// Whether the row's `output_ids` are all ids of its request so far, as [`TokenEdit::Cumulative`](crate::TokenEdit) makes
     /// them.
     pub fn is_cumulative(&self, row: u32) -> bool {
         self.cumulative.binary_search(&row).is_ok()
     }
 
     /// The kind of message.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> BatchKind {
         self.layout.kind
     }
 
@@ -304,7 +304,7 @@ impl Batch {
         self.cell(KnownField::FinishedReasons, row).map_or(Finish::Running, finish)
     }
 
-    /// The row's new text. `None` except for [`Kind::Str`].
+    /// The row's new text. `None` except for [`BatchKind::Str`].
     pub fn text(&self, row: u32) -> Option<&str> {
         self.cell(KnownField::OutputStrs, row)?.str()
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::batch::{Batch, BatchBody};
 use crate::bounds::{MAX_FRAME_BYTES, PICKLE_HEAD_BYTES};
 use crate::error::WireError;
-use crate::kind::Kind;
+use crate::kind::BatchKind;
 use crate::layouts::{Layouts, MessageLayout};
 use crate::packed;
 use crate::read::{ReadFrame, check, has_rids, read_msgpack, read_pickle};
@@ -19,19 +19,19 @@ use crate::textless::find_text_layout;
 /// A decoded frame.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
-pub enum Decoded {
+pub enum DecodedFrame {
     /// A message with rows.
     Batch(Batch),
     /// A message that keeps its place in the stream and is forwarded unchanged.
     Barrier(Barrier),
 }
 
-impl Decoded {
+impl DecodedFrame {
     /// Whether the reader counts the frame when it has finished it (credit).
     pub fn counted(&self) -> bool {
         match self {
-            Decoded::Batch(_) => true,
-            Decoded::Barrier(barrier) => barrier.counted(),
+            DecodedFrame::Batch(_) => true,
+            DecodedFrame::Barrier(barrier) => barrier.counted(),
         }
     }
 }
@@ -59,7 +59,7 @@ pub enum BarrierKind {
     /// A batch with no rows.
     Idle {
         /// The message.
-        kind: Kind,
+        kind: BatchKind,
     },
     /// A frame that is not understood.
     NotUnderstood {
@@ -84,7 +84,7 @@ pub struct Decoder {
     layouts: Layouts,
     parser: Parser,
     /// The layout of the last pickled batch of each kind.
-    pickled: [Option<Arc<MessageLayout>>; Kind::ALL.len()],
+    pickled: [Option<Arc<MessageLayout>>; BatchKind::ALL.len()],
 }
 
 impl Barrier {
@@ -113,7 +113,7 @@ impl Barrier {
 }
 
 /// Decodes one frame. A stream uses a [`Decoder`] instead.
-pub fn decode(frame: Bytes, layouts: &Layouts) -> Decoded {
+pub fn decode(frame: Bytes, layouts: &Layouts) -> DecodedFrame {
     Decoder::new(layouts.clone()).decode(frame)
 }
 
@@ -124,7 +124,7 @@ impl Decoder {
     }
 
     /// Decodes a frame. A frame that cannot be read becomes a barrier.
-    pub fn decode(&mut self, frame: Bytes) -> Decoded {
+    pub fn decode(&mut self, frame: Bytes) -> DecodedFrame {
         let read = match frame.as_ref() {
             _ if frame.len() > MAX_FRAME_BYTES => Err(WireError::TooLong { bytes: frame.len() }),
             [0x80, 0..=5, ..] => {
@@ -139,7 +139,7 @@ impl Decoder {
         match read {
             Ok(ReadFrame::Batch(batch)) if batch.rows == 0 => {
                 let kind = BarrierKind::Idle { kind: batch.kind() };
-                Decoded::Barrier(Barrier { columns: Some(Box::new(batch)), ..barrier(kind, true) })
+                DecodedFrame::Barrier(Barrier { columns: Some(Box::new(batch)), ..barrier(kind, true) })
             }
             Ok(ReadFrame::Batch(batch)) => match check(&batch, true) {
                 Ok(checked) => {
@@ -148,18 +148,20 @@ impl Decoder {
                         find_text_layout(&batch, &self.layouts);
                         self.pickled[batch.kind() as usize] = Some(Arc::clone(&batch.layout));
                     }
-                    Decoded::Batch(batch)
+                    DecodedFrame::Batch(batch)
                 }
                 Err(error) => {
                     let columns = has_rids(&batch).then(|| Box::new(batch));
                     let kind = BarrierKind::NotUnderstood { error };
-                    Decoded::Barrier(Barrier { columns, ..barrier(kind, true) })
+                    DecodedFrame::Barrier(Barrier { columns, ..barrier(kind, true) })
                 }
             },
-            Ok(ReadFrame::Control(tag)) => Decoded::Barrier(barrier(BarrierKind::Control { tag }, false)),
+            Ok(ReadFrame::Control(tag)) => {
+                DecodedFrame::Barrier(barrier(BarrierKind::Control { tag }, false))
+            }
             Err(error) => {
                 let counted = names_batch(&frame);
-                Decoded::Barrier(barrier(BarrierKind::NotUnderstood { error }, counted))
+                DecodedFrame::Barrier(barrier(BarrierKind::NotUnderstood { error }, counted))
             }
         }
     }
@@ -168,11 +170,11 @@ impl Decoder {
 /// Whether the head of an unreadable frame names a batch.
 fn names_batch(frame: &[u8]) -> bool {
     if let Ok(Some(head)) = packed::tagged(frame) {
-        return Kind::of_class(head.tag).is_some();
+        return BatchKind::of_class(head.tag).is_some();
     }
     let head = &frame[..frame.len().min(PICKLE_HEAD_BYTES)];
     frame.first() == Some(&0x80)
-        && Kind::ALL.iter().any(|kind| {
+        && BatchKind::ALL.iter().any(|kind| {
             let class = kind.class().as_bytes();
             head.windows(class.len()).any(|window| window == class)
         })

@@ -16,8 +16,8 @@ pub struct Edit {
     /// The row.
     pub row: u32,
     /// The change of its tokens.
-    pub tokens: Tokens,
-    /// The row's new text in a [`Kind::Str`](crate::Kind::Str). Ignored elsewhere, where the text is made from the ids.
+    pub tokens: TokenEdit,
+    /// The row's new text in a [`BatchKind::Str`](crate::BatchKind::Str). Ignored elsewhere, where the text is made from the ids.
     pub text: Option<String>,
     /// Makes the row its request's last, with this reason.
     pub finish: Option<FinishReason>,
@@ -45,13 +45,13 @@ pub enum FinishReason {
 
 /// The change of a row's tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Tokens {
+pub enum TokenEdit {
     /// The tokens stay.
     #[default]
     Keep,
     /// Replaces the tokens with these in all columns. In lists with one entry per token, a retained token keeps its
     /// entry and a new one gets a neutral entry ([`crate::columns::Neutral`]). The text of a
-    /// [`Kind::Str`](crate::Kind::Str) row stays, unless [`Edit::text`] is set.
+    /// [`BatchKind::Str`](crate::BatchKind::Str) row stays, unless [`Edit::text`] is set.
     ///
     /// A token is retained if the row had it at the same position. If the number of tokens changes, positions count
     /// from the front for the common head and from the end for the common tail.
@@ -112,15 +112,15 @@ impl RowChange {
         }
         let no_ids = RowsError::NoColumn { name: KnownField::OutputIds.name() };
         let ids = match &edit.tokens {
-            Tokens::Keep | Tokens::Drop => return Ok(change),
-            Tokens::Cumulative(_) if !has(KnownField::OutputIds) => return Err(no_ids),
-            Tokens::Cumulative(ids) => {
+            TokenEdit::Keep | TokenEdit::Drop => return Ok(change),
+            TokenEdit::Cumulative(_) if !has(KnownField::OutputIds) => return Err(no_ids),
+            TokenEdit::Cumulative(ids) => {
                 change.output_ids = Some(ids.clone());
                 return Ok(change);
             }
             _ if !has(KnownField::OutputIds) && !has(KnownField::DecodeIds) => return Err(no_ids),
-            Tokens::Delta(ids) => ids.clone(),
-            Tokens::Empty => {
+            TokenEdit::Delta(ids) => ids.clone(),
+            TokenEdit::Empty => {
                 change.text.get_or_insert_default();
                 Vec::new()
             }

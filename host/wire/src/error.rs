@@ -5,7 +5,7 @@ use afterbay_pickle::{ParseError, PickleWriteError};
 use thiserror::Error;
 
 use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES};
-use crate::kind::Kind;
+use crate::kind::BatchKind;
 
 /// The reason why a frame is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -186,7 +186,7 @@ pub enum RowsError {
     #[error("{kind} has no detokenizer before it")]
     NotTokenIds {
         /// The kind of the batch.
-        kind: Kind,
+        kind: BatchKind,
     },
     /// The BatchStrOutput of this BatchTokenIDOutput's version is unknown.
     #[error("no layout of BatchStrOutput is known beside this BatchTokenIDOutput of {fields} fields")]

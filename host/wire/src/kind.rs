@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The messages that have rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum BatchKind {
     /// `BatchTokenIDOutput`: from the scheduler to the detokenizer, or to the tokenizer if there is no detokenizer.
     TokenId,
     /// `BatchStrOutput`: from the detokenizer to the tokenizer.
@@ -28,26 +28,26 @@ pub enum Wire {
     },
 }
 
-impl Kind {
+impl BatchKind {
     /// Every kind.
-    pub const ALL: [Kind; 3] = [Kind::TokenId, Kind::Str, Kind::Embedding];
+    pub const ALL: [BatchKind; 3] = [BatchKind::TokenId, BatchKind::Str, BatchKind::Embedding];
 
     /// The name of SGLang's class.
     pub fn class(self) -> &'static str {
         match self {
-            Kind::TokenId => "BatchTokenIDOutput",
-            Kind::Str => "BatchStrOutput",
-            Kind::Embedding => "BatchEmbeddingOutput",
+            BatchKind::TokenId => "BatchTokenIDOutput",
+            BatchKind::Str => "BatchStrOutput",
+            BatchKind::Embedding => "BatchEmbeddingOutput",
         }
     }
 
     /// The kind of SGLang's class.
-    pub fn of_class(class: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.class() == class)
+    pub fn of_class(class: &str) -> Option<BatchKind> {
+        BatchKind::ALL.into_iter().find(|kind| kind.class() == class)
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for BatchKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.class())
     }

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::bounds::MAX_FIELDS;
 use crate::columns::{self, Column};
-use crate::kind::Kind;
+use crate::kind::BatchKind;
 
 /// The layouts that come with Afterbay, by SGLang version, oldest first.
 const BUILTIN: &[(&str, &str)] = &[
@@ -69,7 +69,7 @@ impl KnownField {
 /// The fields of one message, in order.
 #[derive(Debug)]
 pub(crate) struct MessageLayout {
-    pub(crate) kind: Kind,
+    pub(crate) kind: BatchKind,
     /// The versions that have this layout, as `0.5.21..0.5.23`. Empty for a pickle.
     pub(crate) versions: String,
     pub(crate) fields: Vec<LayoutField>,
@@ -79,7 +79,11 @@ pub(crate) struct MessageLayout {
 }
 
 impl MessageLayout {
-    pub(crate) fn new<'a>(kind: Kind, version: &str, names: impl Iterator<Item = &'a str>) -> MessageLayout {
+    pub(crate) fn new<'a>(
+        kind: BatchKind,
+        version: &str,
+        names: impl Iterator<Item = &'a str>,
+    ) -> MessageLayout {
         let fields: Vec<_> =
             names.map(|name| LayoutField { name: name.into(), column: columns::find(name) }).collect();
         let known = KnownField::NAMES.map(|name| fields.iter().position(|field| *field.name == *name));
@@ -241,8 +245,9 @@ impl Layouts {
 
     fn new(layouts: Vec<MessageLayout>) -> Layouts {
         let layouts: Arc<[Arc<MessageLayout>]> = layouts.into_iter().map(Arc::new).collect();
-        for tokens in layouts.iter().filter(|layout| layout.kind == Kind::TokenId) {
-            let str = layouts.iter().find(|str| str.kind == Kind::Str && str.versions == tokens.versions);
+        for tokens in layouts.iter().filter(|layout| layout.kind == BatchKind::TokenId) {
+            let str =
+                layouts.iter().find(|str| str.kind == BatchKind::Str && str.versions == tokens.versions);
             if let Some(textless) = str.and_then(|str| TextLayout::new(tokens, Arc::clone(str))) {
                 _ = tokens.text_layout.set(textless);
             }
@@ -253,7 +258,7 @@ impl Layouts {
     /// The BatchStrOutput of the version whose BatchTokenIDOutput has these fields, in any order.
     pub(crate) fn text_of(&self, fields: &[LayoutField]) -> Option<&Arc<MessageLayout>> {
         let same = |layout: &&Arc<MessageLayout>| {
-            layout.kind == Kind::TokenId
+            layout.kind == BatchKind::TokenId
                 && layout.fields.len() == fields.len()
                 && fields.iter().all(|field| layout.fields.contains(field))
         };
@@ -261,7 +266,7 @@ impl Layouts {
     }
 
     /// The layout of a batch with this number of fields.
-    pub(crate) fn find(&self, kind: Kind, fields: u64) -> Option<&Arc<MessageLayout>> {
+    pub(crate) fn find(&self, kind: BatchKind, fields: u64) -> Option<&Arc<MessageLayout>> {
         self.0.iter().find(|layout| layout.kind == kind && layout.fields.len() as u64 == fields)
     }
 
@@ -275,7 +280,7 @@ fn read(name: &str, json: &str) -> Result<Vec<MessageLayout>, LayoutError> {
         .map_err(|error| LayoutError::Json { name: name.to_owned(), error: error.to_string() })?;
     let shape = || LayoutError::Shape { name: name.to_owned() };
     let mut layouts = Vec::new();
-    for kind in Kind::ALL {
+    for kind in BatchKind::ALL {
         let Some(fields) = json.get(kind.class()) else { continue };
         let fields = fields.as_array().filter(|fields| fields.len() <= MAX_FIELDS).ok_or_else(shape)?;
         let names: Vec<&str> = fields.iter().map(Json::as_str).collect::<Option<_>>().ok_or_else(shape)?;

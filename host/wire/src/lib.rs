@@ -57,12 +57,12 @@ mod json;
 
 pub use abort::{AbortError, AbortForm, AbortShape, read_abort};
 pub use batch::{Batch, Unread, is_health_check};
-pub use decode::{Barrier, BarrierKind, Decoded, Decoder, decode};
-pub use edit::{Edit, FinishReason, Tokens};
+pub use decode::{Barrier, BarrierKind, DecodedFrame, Decoder, decode};
+pub use edit::{Edit, FinishReason, TokenEdit};
 pub use error::{PackError, RowsError, WireError};
 pub use finish::{Finish, Matched};
 pub use ids::Ids;
 pub use json::Wrapped;
-pub use kind::{Kind, Wire};
+pub use kind::{BatchKind, Wire};
 pub use layouts::{LayoutError, Layouts};
-pub use rows::Part;
+pub use rows::BatchPart;

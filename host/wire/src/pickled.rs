@@ -6,7 +6,7 @@ use afterbay_pickle::{Node, NodeId, ParseError, Tree};
 
 use crate::bounds::MAX_FIELDS;
 use crate::error::WireError;
-use crate::kind::Kind;
+use crate::kind::BatchKind;
 use crate::layouts::MessageLayout;
 use crate::value::{ColumnCells, ColumnView};
 
@@ -21,7 +21,7 @@ impl Pickled {
     /// Reads the fields of the root object. `known` is a layout to share if it fits.
     pub(crate) fn read(
         tree: Tree,
-        kind: Kind,
+        kind: BatchKind,
         fields: NodeId,
         known: Option<&Arc<MessageLayout>>,
     ) -> Result<(Pickled, Arc<MessageLayout>), WireError> {
@@ -81,7 +81,7 @@ pub(crate) fn view(tree: &Tree, id: NodeId, rows: u32) -> ColumnView<'_> {
 pub(crate) const MODULE: &str = "sglang.srt.managers.io_struct";
 
 /// A message of this kind without fields, as a model for writing: a msgspec struct, or a dataclass as before 0.5.15.
-pub(crate) fn model(kind: Kind, dataclass: bool) -> Result<Tree, ParseError> {
+pub(crate) fn model(kind: BatchKind, dataclass: bool) -> Result<Tree, ParseError> {
     let class = format!("c{MODULE}\n{}\n", kind.class());
     let pickle = match dataclass {
         true => [b"\x80\x04", class.as_bytes(), b")\x81}b."].concat(),

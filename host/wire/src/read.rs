@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::batch::{Batch, BatchBody, Unread};
 use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES, MAX_TAG_BYTES};
 use crate::error::WireError;
-use crate::kind::Kind;
+use crate::kind::BatchKind;
 use crate::layouts::{KnownField, MessageLayout};
 use crate::pack::{EXT, LIST, MAP, NIL, OTHER, STR, Types};
 use crate::packed::{self, Packed};
@@ -17,11 +17,11 @@ use crate::value::{ColumnCells, RawValue};
 
 pub(crate) fn read_msgpack<'l>(
     frame: &Bytes,
-    layout: impl FnOnce(Kind, u64) -> Option<&'l Arc<MessageLayout>>,
+    layout: impl FnOnce(BatchKind, u64) -> Option<&'l Arc<MessageLayout>>,
 ) -> Result<ReadFrame, WireError> {
     let head = packed::tagged(frame)?.ok_or_else(|| WireError::NotAFrame { head: Vec::new() })?;
     let fields = head.elements - 1;
-    let Some(kind) = Kind::of_class(head.tag) else {
+    let Some(kind) = BatchKind::of_class(head.tag) else {
         packed::check_rest(frame, head.body, fields)?;
         return Ok(ReadFrame::Control(cut(head.tag)));
     };
@@ -36,11 +36,13 @@ pub(crate) fn read_msgpack<'l>(
 pub(crate) fn read_pickle<'l>(
     frame: &Bytes,
     parser: &mut Parser,
-    known: impl FnOnce(Kind) -> Option<&'l Arc<MessageLayout>>,
+    known: impl FnOnce(BatchKind) -> Option<&'l Arc<MessageLayout>>,
 ) -> Result<ReadFrame, WireError> {
     let tree = parser.parse(frame.clone())?;
     let object = tree.object(tree.root()).ok_or(WireError::NotAnObject)?;
-    let Some(kind) = Kind::of_class(object.name) else { return Ok(ReadFrame::Control(cut(object.name))) };
+    let Some(kind) = BatchKind::of_class(object.name) else {
+        return Ok(ReadFrame::Control(cut(object.name)));
+    };
     let fields = object.fields.ok_or(WireError::NotAnObject)?;
     let (pickled, layout) = Pickled::read(tree, kind, fields, known(kind))?;
     let rids = layout.position(KnownField::Rids).ok_or(NO_RIDS)?;
@@ -140,7 +142,7 @@ pub(crate) fn check(batch: &Batch, is_strict: bool) -> Result<BatchCheck, WireEr
         let (name, expected) = (KnownField::FinishedReasons.name(), "nil or a map");
         return Err(WireError::Cell { name, row, expected });
     }
-    if batch.kind() != Kind::Embedding {
+    if batch.kind() != BatchKind::Embedding {
         let output = may(batch, KnownField::OutputIds)?;
         let decode = may(batch, KnownField::DecodeIds)?;
         if output.is_none() && decode.is_none() {
@@ -158,7 +160,7 @@ pub(crate) fn check(batch: &Batch, is_strict: bool) -> Result<BatchCheck, WireEr
             }
         }
     }
-    if batch.kind() == Kind::Str {
+    if batch.kind() == BatchKind::Str {
         let (texts, _) = need(batch, KnownField::OutputStrs)?;
         checked.note(batch, KnownField::OutputStrs, texts, "a str", |cell| cell.is_text())?;
     }

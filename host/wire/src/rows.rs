@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use crate::batch::Batch;
 use crate::columns::Join;
-use crate::edit::{Edit, RowChange, Tokens};
+use crate::edit::{Edit, RowChange, TokenEdit};
 use crate::error::RowsError;
 use crate::finish::Finish;
 use crate::layouts::{KnownField, LayoutField};
@@ -15,20 +15,20 @@ use crate::value::ColumnView;
 
 /// Some rows of a batch, to be joined with others.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct BatchPart<'a> {
     /// The batch.
     pub batch: &'a Batch,
     /// The rows, ascending. `None`: all rows.
     pub rows: Option<&'a [u32]>,
 }
 
-impl<'a> From<&'a Batch> for Part<'a> {
-    fn from(batch: &'a Batch) -> Part<'a> {
-        Part { batch, rows: None }
+impl<'a> From<&'a Batch> for BatchPart<'a> {
+    fn from(batch: &'a Batch) -> BatchPart<'a> {
+        BatchPart { batch, rows: None }
     }
 }
 
-impl Part<'_> {
+impl BatchPart<'_> {
     /// The rows, checked.
     fn rows(&self) -> Result<impl Iterator<Item = u32>, RowsError> {
         let some = self.rows.unwrap_or_default();
@@ -60,7 +60,7 @@ impl Batch {
     /// Requests stand in the order of their first rows. The parts must have one kind, encoding and layout.
     ///
     /// The result is exact or an error: the reader ends in the same state as after the single batches.
-    pub fn join(parts: &[Part<'_>]) -> Result<Batch, RowsError> {
+    pub fn join(parts: &[BatchPart<'_>]) -> Result<Batch, RowsError> {
         let mut plan = WritePlan::new(parts.iter().map(|part| part.batch).collect());
         let mut requests: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
         let mut ended = Vec::new();
@@ -98,13 +98,13 @@ impl Batch {
     /// Returns the batch with some rows edited, or `None` if no row is left. The edits are ascending, at most one per
     /// row.
     pub fn edit(&self, edits: &[Edit]) -> Result<Option<Batch>, RowsError> {
-        self.edit_instead(edits, &[])
+        self.edit_replacing(edits, &[])
     }
 
     /// [Edits](Batch::edit) a batch after replacing some rows. Each of `instead` is a row and a batch of one row of the
     /// same request, for example of held rows [joined](Batch::join) with it. `instead` is ascending, at most one per
     /// row. Edits apply to the replacements.
-    pub fn edit_instead(
+    pub fn edit_replacing(
         &self,
         edits: &[Edit],
         instead: &[(u32, &Batch)],
@@ -128,7 +128,7 @@ impl Batch {
         for row in 0..self.rows {
             let change = changes.next_if(|(edit, _)| edit.row == row);
             let other = instead.next_if(|(_, (of, _))| *of == row);
-            if change.is_none_or(|(edit, _)| edit.tokens != Tokens::Drop) {
+            if change.is_none_or(|(edit, _)| edit.tokens != TokenEdit::Drop) {
                 let from = other.map_or((0, row), |(part, _)| (part, 0));
                 plan.push(&[from], change.map(|(_, change)| change));
             }

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::columns::{self, Join};
 use crate::error::RowsError;
-use crate::kind::Kind;
+use crate::kind::BatchKind;
 use crate::layouts::{LayoutError, Layouts};
 use crate::pack;
 use crate::packed::write_wrapped;
@@ -32,7 +32,7 @@ pub struct SynthRow {
     pub prompt_tail: Vec<i64>,
     /// The new ids.
     pub ids: Vec<i64>,
-    /// The new text, for [`Kind::Str`].
+    /// The new text, for [`BatchKind::Str`].
     pub text: String,
     /// The finish reason, if the row is its request's last.
     pub finish: Option<SynthFinish>,
@@ -89,7 +89,7 @@ pub enum SynthError {
 
 impl SynthBatch {
     /// Writes the batch as a frame.
-    pub fn encode(&self, kind: Kind, wire: SynthWire) -> Result<Bytes, SynthError> {
+    pub fn encode(&self, kind: BatchKind, wire: SynthWire) -> Result<Bytes, SynthError> {
         let layouts = Layouts::version(VERSION)?;
         let names =
             layouts.iter().find(|layout| layout.kind == kind).map_or(&[][..], |layout| &layout.fields);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::error::RowsError;
-use crate::kind::Kind;
+use crate::kind::BatchKind;
 use crate::layouts::{KnownField, Layouts, MessageLayout, TextLayout};
 use crate::pickled::MODULE;
 use crate::plan::WritePlan;
@@ -31,7 +31,7 @@ impl Batch {
     /// The error: the batch is of another kind, its version's BatchStrOutput is unknown, or the detokenizer treats a
     /// column in an unknown way. Such rows go to the detokenizer.
     pub fn without_detokenizing(&self, rows: &[u32]) -> Result<Batch, RowsError> {
-        if self.kind() != Kind::TokenId {
+        if self.kind() != BatchKind::TokenId {
             return Err(RowsError::NotTokenIds { kind: self.kind() });
         }
         let textless = self.layout.text_layout.get();
@@ -46,7 +46,7 @@ impl Batch {
 pub(crate) fn find_text_layout(batch: &Batch, layouts: &Layouts) {
     let layout = &batch.layout;
     let Some((tree, root)) = batch.tree().filter(|_| layout.text_layout.get().is_none()) else { return };
-    if layout.kind != Kind::TokenId || tree.object(root).is_none_or(|object| object.module != MODULE) {
+    if layout.kind != BatchKind::TokenId || tree.object(root).is_none_or(|object| object.module != MODULE) {
         return;
     }
     let builtin = Layouts::builtin();
@@ -62,7 +62,7 @@ pub(crate) fn find_text_layout(batch: &Batch, layouts: &Layouts) {
         let Some(found) = found else { return };
         found.fields.iter().map(|field| &*field.name).collect()
     };
-    let text = Arc::new(MessageLayout::new(Kind::Str, "", names.into_iter()));
+    let text = Arc::new(MessageLayout::new(BatchKind::Str, "", names.into_iter()));
     if let Some(textless) = TextLayout::new(layout, text) {
         _ = layout.text_layout.set(textless);
     }

@@ -3,7 +3,7 @@
 use crate::between::{Between, Running};
 use crate::line::at;
 use crate::traffic::Traffic;
-use afterbay_sockets::{Endpoint, Outgoing, Pull, PullOptions, Push, PushOptions, TokenRange};
+use afterbay_sockets::{Endpoint, OutgoingFrame, Pull, PullOptions, Push, PushOptions, TokenRange};
 use anyhow::{Context, ensure};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -238,7 +238,7 @@ impl Sender {
 
     pub(crate) fn send(&mut self, bytes: bytes::Bytes) -> anyhow::Result<()> {
         self.sent += 1;
-        let frame = Outgoing { sequence: self.sent, bytes, counted: false };
+        let frame = OutgoingFrame { sequence: self.sent, bytes, counted: false };
         ensure!(self.push.send(frame).is_ok(), "the sender's queue is full");
         self.push.flush(Instant::now());
         Ok(())

@@ -3,7 +3,7 @@
 use crate::traffic::Traffic;
 use afterbay_outbox::{Content, Frame, Joins, Options, Outbox, When};
 use afterbay_signals::LoadHandle;
-use afterbay_wire::{Batch, Decoded, Layouts, Part, decode};
+use afterbay_wire::{Batch, BatchPart, DecodedFrame, Layouts, decode};
 use anyhow::{Context, bail};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -28,8 +28,8 @@ pub(crate) struct Parts {
 pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts> {
     let layouts = Layouts::builtin();
     let batch = |frame: &bytes::Bytes| match decode(frame.clone(), &layouts) {
-        Decoded::Batch(batch) => Ok(batch),
-        Decoded::Barrier(barrier) => bail!("{:?}", barrier.kind),
+        DecodedFrame::Batch(batch) => Ok(batch),
+        DecodedFrame::Barrier(barrier) => bail!("{:?}", barrier.kind),
     };
     let frames = traffic.frames.get(1..=BACKLOG).context("too few frames")?;
     let rows = (BACKLOG as u64 * traffic.rows_per_frame) as f64;
@@ -74,7 +74,7 @@ pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts
         Ok(())
     })?;
     let joins = fastest(share, decoded, |batches| {
-        let parts: Vec<Part<'_>> = batches.iter().map(Part::from).collect();
+        let parts: Vec<BatchPart<'_>> = batches.iter().map(BatchPart::from).collect();
         black_box(Batch::join(&parts)?);
         Ok(())
     })?;

@@ -1,6 +1,6 @@
 //! What is sent: the steps of a scheduler, encoded beforehand.
 
-use afterbay_wire::Kind;
+use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ impl Traffic {
     /// names begin anew, as new requests.
     pub(crate) fn new(wire: &str, rows: u64, steps: u64) -> anyhow::Result<Traffic> {
         let wire = if wire == "pickle" { SynthWire::Pickle } else { SynthWire::Msgpack };
-        let frames = (1..=steps).map(|step| batch(rows, step, steps).encode(Kind::TokenId, wire));
+        let frames = (1..=steps).map(|step| batch(rows, step, steps).encode(BatchKind::TokenId, wire));
         Ok(Traffic { frames: frames.collect::<Result<_, _>>()?, rows_per_frame: rows })
     }
 

@@ -7,7 +7,7 @@ use afterbay_tests::afterbay::{afterbay, done, ended, json_lines, show};
 use afterbay_tests::components::{example, guest};
 use afterbay_tests::frames::{Request, WIRES, batch};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, repository};
-use afterbay_wire::{Decoded, Layouts};
+use afterbay_wire::{DecodedFrame, Layouts};
 use serde_json::{Value, json};
 
 /// A component as a command line has it.
@@ -210,8 +210,8 @@ fn plugin_run_takes_frames_of_the_real_sglang_shows_health_checks_to_nobody_and_
         fixtures().iter().filter_map(|(name, bytes)| Some((name.strip_prefix("frames/")?, bytes)))
     {
         match afterbay_wire::decode(bytes.clone().into(), &Layouts::builtin()) {
-            Decoded::Barrier(_) => without_rows += 1,
-            Decoded::Batch(batch) => {
+            DecodedFrame::Barrier(_) => without_rows += 1,
+            DecodedFrame::Batch(batch) => {
                 let rows = (0..batch.rows()).filter(|row| !batch.is_health_check(*row));
                 wanted.extend(rows.map(|row| (name.to_owned(), batch.rid(row).to_owned())));
             }

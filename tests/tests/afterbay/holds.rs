@@ -8,7 +8,7 @@ use afterbay_tests::frames::{Request, Row, WIRES, batch, ids, row, rows};
 use afterbay_tests::stage::Config;
 use afterbay_tests::{Afterbay, Input, Reader, Sender, Stage, repository};
 use afterbay_wire::synth::SynthWire::Msgpack;
-use afterbay_wire::{Decoded, Edit, Layouts, Tokens, Wrapped};
+use afterbay_wire::{DecodedFrame, Edit, Layouts, TokenEdit, Wrapped};
 use serde_json::json;
 
 const HOLD: i64 = 101;
@@ -454,12 +454,12 @@ fn where_nothing_may_pass_unjudged_a_request_of_which_rows_are_held_ends_as_anot
 fn tokens_that_stay_when_others_are_put_in_the_place_of_what_waited_keep_their_logprobs() {
     for (wire, name) in [("msgpack", "tokid_logprobs.msgpack"), ("pickle", "tokid_logprobs.pickle")] {
         let decoded = |frame: Vec<u8>| match afterbay_wire::decode(frame.into(), &Layouts::builtin()) {
-            Decoded::Batch(batch) => batch,
-            Decoded::Barrier(_) => panic!("{wire}: no batch"),
+            DecodedFrame::Batch(batch) => batch,
+            DecodedFrame::Barrier(_) => panic!("{wire}: no batch"),
         };
         let fixture = std::fs::read(repository().join("tests/fixtures/versions/0.5.23").join(name)).unwrap();
         let came = decoded(fixture).take(&[0]).unwrap();
-        let with = |completion_tokens: u64, tokens: Tokens| {
+        let with = |completion_tokens: u64, tokens: TokenEdit| {
             let edit = Edit { tokens, completion_tokens: Some(completion_tokens), ..Edit::new(0) };
             came.edit(&[edit]).unwrap().unwrap().bytes().clone()
         };
@@ -468,8 +468,8 @@ fn tokens_that_stay_when_others_are_put_in_the_place_of_what_waited_keep_their_l
         let settings = "millis = 60000, at = 910, instead = [910, 7]";
         let afterbay = Afterbay::run(&stage, &holding(&stage, settings));
         let mut sender = Sender::connect(&stage.scheduler_side());
-        sender.send(&with(1, Tokens::Keep));
-        sender.send(&with(2, Tokens::Delta(vec![RELEASE_AS])));
+        sender.send(&with(1, TokenEdit::Keep));
+        sender.send(&with(2, TokenEdit::Delta(vec![RELEASE_AS])));
         let left = reader.frame();
         assert_eq!(rows(&left), [row(came.rid(0), &[910, 7], 2, None)], "{wire}");
         let (came, left) = (came.to_json(Wrapped::Open), decoded(left).to_json(Wrapped::Open));

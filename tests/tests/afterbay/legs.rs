@@ -9,7 +9,7 @@ use afterbay_tests::frames::{Request, WIRES, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{Decoded, Kind, Layouts};
+use afterbay_wire::{BatchKind, DecodedFrame, Layouts};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -32,16 +32,17 @@ fn detokenized(frame: &[u8], wire: SynthWire) -> Bytes {
         prompt_tokens: 7,
         ..SynthRow::default()
     });
-    SynthBatch { rows: rows.collect() }.encode(Kind::Str, wire).unwrap()
+    SynthBatch { rows: rows.collect() }.encode(BatchKind::Str, wire).unwrap()
 }
 
 /// Each row's rid and text; none of an idle batch.
 fn texts(frame: &[u8]) -> Vec<(String, String)> {
-    let Decoded::Batch(batch) = afterbay_wire::decode(Bytes::copy_from_slice(frame), &Layouts::builtin())
+    let DecodedFrame::Batch(batch) =
+        afterbay_wire::decode(Bytes::copy_from_slice(frame), &Layouts::builtin())
     else {
         return Vec::new();
     };
-    assert_eq!(batch.kind(), Kind::Str);
+    assert_eq!(batch.kind(), BatchKind::Str);
     (0..batch.rows()).map(|row| (batch.rid(row).to_owned(), batch.text(row).unwrap().to_owned())).collect()
 }
 
@@ -66,7 +67,7 @@ impl Legs {
         let came = self.detokenizer_in.frame();
         assert_eq!(came, frame);
         let made = match rows(frame).is_empty() {
-            true => SynthBatch::default().encode(Kind::Str, self.wire).unwrap(),
+            true => SynthBatch::default().encode(BatchKind::Str, self.wire).unwrap(),
             false => change(detokenized(&came, self.wire)),
         };
         self.detokenizer_out.send(&made);
@@ -99,7 +100,7 @@ fn a_slow_tokenizer_gets_the_text_joined_exactly_behind_a_detokenizer_and_a_requ
             });
             batch(wire, rows.collect())
         };
-        let idle = SynthBatch::default().encode(Kind::TokenId, wire).unwrap();
+        let idle = SynthBatch::default().encode(BatchKind::TokenId, wire).unwrap();
         let mut given = Vec::new();
         for at in 0..STEPS {
             legs.step(&step(at), |made| made);
@@ -227,7 +228,7 @@ fn tokens_that_a_detokenizer_swallows_are_named_by_verify() {
             request.row(&[1, 2]);
             request.last(ids)
         });
-        SynthBatch { rows: rows.into() }.encode(Kind::Str, Msgpack).unwrap()
+        SynthBatch { rows: rows.into() }.encode(BatchKind::Str, Msgpack).unwrap()
     });
     reader.frame();
     assert_eq!(afterbay.stop(), 0);
@@ -353,7 +354,7 @@ fn of_several_tokenizers_that_the_connector_names_each_gets_its_text_and_both_le
                 .collect();
             scheduler.send(&batch(wire, rows.clone()));
             assert_eq!(detokenizer.frame(), batch(wire, rows.clone()));
-            detokenizer_out.send(&SynthBatch { rows }.encode(Kind::Str, wire).unwrap());
+            detokenizer_out.send(&SynthBatch { rows }.encode(BatchKind::Str, wire).unwrap());
             let text = |rid: &str| [(rid.to_owned(), text_of(id))];
             assert_eq!([texts(&readers[0].frame()), texts(&readers[1].frame())], [text("a"), text("b")]);
             assert_eq!(texts(&router.frame()), text("c"));

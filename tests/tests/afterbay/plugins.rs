@@ -10,7 +10,7 @@ use afterbay_tests::frames::{Request, Row, WIRES, batch, frames_of, row, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, load, repository, until};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 use afterbay_wire::synth::{SynthBatch, SynthRow};
-use afterbay_wire::{Decoded, Kind, Layouts};
+use afterbay_wire::{BatchKind, DecodedFrame, Layouts};
 
 #[test]
 fn stop_on_loop_finishes_a_looping_request_and_swallows_what_still_comes_of_it() {
@@ -396,10 +396,12 @@ fn a_row_s_text_is_replaced_behind_the_detokenizer_and_the_next_plugin_sees_it()
         let mut sender = Sender::connect(&stage.scheduler_side());
         let mut request = Request::new("r");
         let row = SynthRow { text: "eins zwei".into(), ..request.row(&[1, 2]) };
-        sender.send(&SynthBatch { rows: vec![row] }.encode(Kind::Str, wire).unwrap());
+        sender.send(&SynthBatch { rows: vec![row] }.encode(BatchKind::Str, wire).unwrap());
         // Its first row goes on without tokens, and without the text that the plugin before gave it.
         let frame = reader.frame();
-        let Decoded::Batch(left) = afterbay_wire::decode(frame.into(), &Layouts::builtin()) else { panic!() };
+        let DecodedFrame::Batch(left) = afterbay_wire::decode(frame.into(), &Layouts::builtin()) else {
+            panic!()
+        };
         assert_eq!((left.text(0), left.tokens(0)), (Some(""), 0), "{wire:?}");
         // It drops what it sees, and says what that was.
         let dropped = afterbay.event("RowsDropped");

@@ -8,7 +8,7 @@ use afterbay_tests::frames::{Request, Row, WIRES, batch, row, rows};
 use afterbay_tests::stage::Config;
 use afterbay_tests::{Afterbay, Reader, Sender, Stage};
 use afterbay_wire::synth::SynthWire::Msgpack;
-use afterbay_wire::{Decoded, Kind, Layouts};
+use afterbay_wire::{BatchKind, DecodedFrame, Layouts};
 
 /// The stage's reader is the detokenizer; behind it, the tokenizer.
 fn past_detokenizer(stage: &Stage) -> (Reader, Reader, Config) {
@@ -19,10 +19,10 @@ fn past_detokenizer(stage: &Stage) -> (Reader, Reader, Config) {
 
 /// The rows of a frame, which must be a BatchStrOutput without text.
 fn textless(frame: &[u8]) -> Vec<Row> {
-    let Decoded::Batch(batch) = afterbay_wire::decode(frame.to_vec().into(), &Layouts::builtin()) else {
+    let DecodedFrame::Batch(batch) = afterbay_wire::decode(frame.to_vec().into(), &Layouts::builtin()) else {
         panic!("no batch: {frame:?}")
     };
-    assert_eq!(batch.kind(), Kind::Str);
+    assert_eq!(batch.kind(), BatchKind::Str);
     assert!((0..batch.rows()).all(|row| batch.text(row) == Some("")));
     rows(frame)
 }

@@ -15,7 +15,7 @@ use afterbay_sim::check::Reading;
 use afterbay_sim::frames::Encoding;
 use afterbay_sim::load::{Arrivals, Burst, Endings, Lengths, Load};
 use afterbay_sim::work::{Cost, Spent};
-use afterbay_wire::Kind;
+use afterbay_wire::BatchKind;
 use anyhow::bail;
 
 use self::act::{Act, STEPS_PER_SECOND};
@@ -173,7 +173,7 @@ fn every_chunk(args: &Args) -> Act {
     Act {
         stream: EVERY_CHUNK,
         load,
-        encoding: Encoding { kind: Kind::TokenId, wire: args.wire.into() },
+        encoding: Encoding { kind: BatchKind::TokenId, wire: args.wire.into() },
         cost: Cost { per_row, per_token: Duration::ZERO, spent: Spent::Asleep },
         reading: Reading::Deltas,
     }

@@ -14,7 +14,7 @@ use afterbay_hold::{HeldRows, HoldState};
 use afterbay_journal::{self as journal, StoredReplacement};
 use afterbay_ledger::{ABORTED, Ledger};
 use afterbay_runtime::{Action, FinishKind, IdShape, Replacement, Verdict};
-use afterbay_wire::{Edit, FinishReason, Tokens};
+use afterbay_wire::{Edit, FinishReason, TokenEdit};
 use std::time::{Duration, Instant};
 
 /// What a plugin says of a row that has to do with waiting.
@@ -366,7 +366,7 @@ fn replace(
     }
     let mut made = HeldRow::join(&all[free..])?;
     let came = made.came.to_replaced();
-    let tokens = Tokens::Delta(replacement.ids.clone());
+    let tokens = TokenEdit::Delta(replacement.ids.clone());
     made.edit(Edit { tokens, text: replacement.text.clone(), ..Edit::new(0) }, came)?;
     let made = match free {
         0 => made,

@@ -4,7 +4,7 @@ use super::thread::{Copied, Socket};
 use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{SinkConnected, SinkLost, SinkWaiting};
 use afterbay_events::{Name, TapCounters};
-use afterbay_sockets::{Outgoing, Push, PushNotice};
+use afterbay_sockets::{OutgoingFrame, Push, PushNotice};
 use mio::event::Event;
 use std::time::Instant;
 
@@ -31,7 +31,7 @@ impl Socket for Push {
         let totals = self.totals();
         let sequence = totals.frames_written + self.pending().frames as u64 + 1;
         // There is room.
-        let _sent = self.send(Outgoing { sequence, bytes: copied.bytes, counted: false });
+        let _sent = self.send(OutgoingFrame { sequence, bytes: copied.bytes, counted: false });
     }
 
     fn flush(&mut self, now: Instant) {

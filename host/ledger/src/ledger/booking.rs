@@ -4,7 +4,7 @@ use super::Ledger;
 use super::released::SettledCounts;
 use afterbay_batch::{Accounted, ChainOutput, Decision, RowContent};
 use afterbay_runtime::FinishKind;
-use afterbay_wire::{Edit, Tokens};
+use afterbay_wire::{Edit, TokenEdit};
 
 impl Ledger {
     /// What must be written otherwise than it came, in order of rows.
@@ -16,7 +16,7 @@ impl Ledger {
             let decision = decisions.get(index).unwrap_or(&Decision::KEEP);
             let mut edit = Edit::new(index as u32);
             if output.is_held(index as u32) {
-                edit.tokens = Tokens::Drop;
+                edit.tokens = TokenEdit::Drop;
                 edits.push(edit);
                 continue;
             }
@@ -28,17 +28,17 @@ impl Ledger {
             };
             let mut shift = request.shift;
             if row.swallowed {
-                edit.tokens = Tokens::Drop;
+                edit.tokens = TokenEdit::Drop;
             } else {
                 match &decision.written {
                     RowContent::Unchanged => shift += i64::from(tokens) - came,
                     RowContent::Delta(ids) => {
                         shift += ids.len() as i64 - came;
-                        edit.tokens = Tokens::Delta(ids.clone());
+                        edit.tokens = TokenEdit::Delta(ids.clone());
                     }
                     RowContent::Cumulative(ids) => {
                         shift += i64::from(tokens) - came;
-                        edit.tokens = Tokens::Cumulative(ids.clone());
+                        edit.tokens = TokenEdit::Cumulative(ids.clone());
                     }
                     RowContent::Dropped => {
                         shift -= came;
@@ -46,13 +46,13 @@ impl Ledger {
                         // The reader must see both ends of a request. Of a frame of Afterbay's own each row leaves, so that
                         // the journal has their requests.
                         let stays = last || !request.reader_knows || *is_released;
-                        edit.tokens = if stays { Tokens::Empty } else { Tokens::Drop };
+                        edit.tokens = if stays { TokenEdit::Empty } else { TokenEdit::Drop };
                     }
                 }
                 edit.text.clone_from(&decision.text);
                 edit.finish.clone_from(&decision.finish);
             }
-            if shift != 0 && !matches!(edit.tokens, Tokens::Drop) {
+            if shift != 0 && !matches!(edit.tokens, TokenEdit::Drop) {
                 let count = match instead {
                     Some(instead) => instead.held.batch.completion_tokens(0),
                     None => batch.completion_tokens(index as u32),
@@ -84,21 +84,21 @@ impl Ledger {
             // Its own tokens were never among those.
             request.held -= (came.tokens() - u64::from(row.tokens)).min(request.held);
             match edit.map(|edit| &edit.tokens) {
-                None | Some(Tokens::Keep) => {}
-                Some(Tokens::Delta(ids)) => (came, now) = (came.to_replaced(), ids.len() as u32),
-                Some(Tokens::Cumulative(_)) => came = came.to_replaced(),
-                Some(Tokens::Empty | Tokens::Drop) if row.swallowed => {
+                None | Some(TokenEdit::Keep) => {}
+                Some(TokenEdit::Delta(ids)) => (came, now) = (came.to_replaced(), ids.len() as u32),
+                Some(TokenEdit::Cumulative(_)) => came = came.to_replaced(),
+                Some(TokenEdit::Empty | TokenEdit::Drop) if row.swallowed => {
                     request.swallowed += came.tokens();
                     gone.swallowed = (gone.swallowed.0 + 1, gone.swallowed.1 + came.tokens());
                     continue;
                 }
-                Some(Tokens::Empty | Tokens::Drop) => (came, now) = (came.to_dropped(), 0),
+                Some(TokenEdit::Empty | TokenEdit::Drop) => (came, now) = (came.to_dropped(), 0),
             }
             request.shift += i64::from(now) - came.tokens() as i64;
             request.forwarded += came.forwarded;
             request.replaced += came.replaced;
             request.dropped += came.dropped;
-            request.reader_knows |= !matches!(edit.map(|edit| &edit.tokens), Some(Tokens::Drop));
+            request.reader_knows |= !matches!(edit.map(|edit| &edit.tokens), Some(TokenEdit::Drop));
             gone.add(came);
         }
         gone.count(&self.telemetry.counters);

@@ -8,7 +8,7 @@ use afterbay_batch::{Accounted, ChainOutput, Destination, FrameDecoder, RequestS
 use afterbay_events::event::VerdictFailed;
 use afterbay_journal::Outcome;
 use afterbay_journal::{self as journal, BacklogFrame, BacklogItem, BacklogReader, FrameNo, Verdict};
-use afterbay_wire::{self as wire, Batch, Edit, Kind};
+use afterbay_wire::{self as wire, Batch, BatchKind, Edit};
 use std::collections::HashMap;
 
 impl Ledger {
@@ -138,7 +138,7 @@ impl Ledger {
         if self.routing.skipped.is_none() {
             return Some("the stream has no sink of kind \"skipped\"");
         }
-        if batch.kind() != Kind::TokenId {
+        if batch.kind() != BatchKind::TokenId {
             return Some("the stream is not before a detokenizer");
         }
         // What was held before it goes on with it.
@@ -159,8 +159,8 @@ pub fn read_batch(
     let next = if backlog.position() == frame { backlog.next().ok()?? } else { return None };
     let BacklogItem::Frame(BacklogFrame { bytes, outcome, .. }) = next else { return None };
     match decode.look(bytes) {
-        wire::Decoded::Batch(batch) => Some((batch, outcome?)),
-        wire::Decoded::Barrier(_) => None,
+        wire::DecodedFrame::Batch(batch) => Some((batch, outcome?)),
+        wire::DecodedFrame::Barrier(_) => None,
     }
 }
 

@@ -10,7 +10,7 @@ use afterbay_events::StreamCounters;
 use afterbay_hold::{DueRow, HeldRows};
 use afterbay_journal as journal;
 use afterbay_persist::Persister;
-use afterbay_wire::{Batch, Edit, Tokens};
+use afterbay_wire::{Batch, Edit, TokenEdit};
 use std::time::Instant;
 
 /// Rows and tokens that went somewhere with a frame.
@@ -128,7 +128,7 @@ impl Ledger {
         }
         let rows = (0..).zip(&output.accounted.rows);
         let gone = rows.filter(|(index, row)| row.swallowed || output.is_held(*index));
-        gone.map(|(index, _)| Edit { tokens: Tokens::Drop, ..Edit::new(index) }).collect()
+        gone.map(|(index, _)| Edit { tokens: TokenEdit::Drop, ..Edit::new(index) }).collect()
     }
 
     /// What an earlier run has left waiting is known now.

@@ -11,7 +11,7 @@ use afterbay_events::{Barrier as BarrierLabel, Name};
 use afterbay_journal as journal;
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
-use afterbay_wire::{Barrier, BarrierKind, Batch, Edit, Tokens};
+use afterbay_wire::{Barrier, BarrierKind, Batch, Edit, TokenEdit};
 
 impl Ledger {
     /// The rows of a frame cannot be read, and `plugin` lets nothing pass that it has not judged.
@@ -147,14 +147,14 @@ impl Ledger {
             let decision = &mut output.decisions[*row as usize];
             terminate(*row, &message, guard, decision, &mut output.actions);
             let finish = decision.finish.clone();
-            edits.push(Edit { tokens: Tokens::Empty, finish, ..Edit::new(*row) });
+            edits.push(Edit { tokens: TokenEdit::Empty, finish, ..Edit::new(*row) });
         }
         output.actions.0.sort_by_key(|said| said.row);
         edits.sort_by_key(|edit| edit.row);
         match output.accounted.batch.ended(&left, &message) {
             Ok(ended) => Some(ended),
             Err(_) => {
-                edits.iter_mut().for_each(|edit| edit.tokens = Tokens::Drop);
+                edits.iter_mut().for_each(|edit| edit.tokens = TokenEdit::Drop);
                 None
             }
         }

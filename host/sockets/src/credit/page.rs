@@ -94,7 +94,7 @@ pub enum Invalid {
 
 /// The result of reading the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum PageStatus {
     /// The file does not exist, or its writer has not filled it yet.
     Absent,
     /// The page is being changed or opened. Read it again.
@@ -130,15 +130,15 @@ impl PageReader {
     }
 
     /// Reads the page until two reads in a row agree.
-    pub fn look(&mut self) -> Look {
+    pub fn look(&mut self) -> PageStatus {
         if self.open.is_none() {
             match self.open_file() {
                 Ok(open) => self.open = Some(open),
-                Err(Errno::NOENT | Errno::NOTDIR) => return Look::Absent,
+                Err(Errno::NOENT | Errno::NOTDIR) => return PageStatus::Absent,
                 Err(error) => return self.failed(error),
             }
         }
-        let Some((fd, id)) = &self.open else { return Look::Absent };
+        let Some((fd, id)) = &self.open else { return PageStatus::Absent };
         let mut before = None;
         for _ in 0..CREDIT_READS_MAX {
             let mut bytes = [0; PAGE_BYTES];
@@ -146,13 +146,13 @@ impl PageReader {
             match read {
                 Err(error) => return self.failed(error),
                 // The file exists and is not filled yet.
-                Ok(0) => return Look::Absent,
-                Ok(read) if read < PAGE_BYTES => return Look::Invalid(Invalid::Short(read)),
+                Ok(0) => return PageStatus::Absent,
+                Ok(read) if read < PAGE_BYTES => return PageStatus::Invalid(Invalid::Short(read)),
                 Ok(_) if before == Some(bytes) => return parse(&bytes, *id),
                 Ok(_) => before = Some(bytes),
             }
         }
-        Look::Changing
+        PageStatus::Changing
     }
 
     fn open_file(&self) -> rustix::io::Result<(OwnedFd, (u64, u64))> {
@@ -163,12 +163,12 @@ impl PageReader {
         Ok((fd, (stat.st_dev, stat.st_ino)))
     }
 
-    fn failed(&self, error: Errno) -> Look {
-        Look::Invalid(Invalid::Io { path: self.path.clone(), error: error.to_string() })
+    fn failed(&self, error: Errno) -> PageStatus {
+        PageStatus::Invalid(Invalid::Io { path: self.path.clone(), error: error.to_string() })
     }
 }
 
-fn parse(bytes: &[u8; PAGE_BYTES], file: (u64, u64)) -> Look {
+fn parse(bytes: &[u8; PAGE_BYTES], file: (u64, u64)) -> PageStatus {
     let u64_at = |at: usize| u64::from_le_bytes(array(bytes, at));
     let u32_at = |at: usize| u32::from_le_bytes(array(bytes, at));
     let magic: [u8; 8] = array(bytes, 0);
@@ -184,11 +184,11 @@ fn parse(bytes: &[u8; PAGE_BYTES], file: (u64, u64)) -> Look {
     };
     match magic {
         // The writer puts the magic last.
-        [0, ..] if magic == [0; 8] => Look::Absent,
-        _ if magic != MAGIC => Look::Invalid(Invalid::Magic(magic)),
-        _ if u32_at(8) != VERSION => Look::Invalid(Invalid::Version(u32_at(8))),
-        _ if page.generation == 0 || page.last_generation == page.generation => Look::Changing,
-        _ => Look::Page(page),
+        [0, ..] if magic == [0; 8] => PageStatus::Absent,
+        _ if magic != MAGIC => PageStatus::Invalid(Invalid::Magic(magic)),
+        _ if u32_at(8) != VERSION => PageStatus::Invalid(Invalid::Version(u32_at(8))),
+        _ if page.generation == 0 || page.last_generation == page.generation => PageStatus::Changing,
+        _ => PageStatus::Page(page),
     }
 }
 

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use super::notice::{CreditPosition, PushNotice};
 use super::options::CreditOptions;
 use super::send_queue::SendQueue;
-use crate::credit::{CreditState, Invalid, Look, Page};
+use crate::credit::{CreditState, Invalid, Page, PageStatus};
 use crate::notices::NoticeQueue;
 
 /// Everything that an tracker changes, and the time.
@@ -162,20 +162,20 @@ impl CreditTracker {
     }
 
     /// Handles a read of the page.
-    pub(crate) fn saw(&mut self, look: Look, context: &mut TrackerContext<'_>) {
+    pub(crate) fn saw(&mut self, look: PageStatus, context: &mut TrackerContext<'_>) {
         if context.queue.counted() == 0 {
             self.moved = context.now;
         }
         match look {
-            Look::Changing => {}
-            Look::Absent => self.saw_none(context),
-            Look::Invalid(why) => {
+            PageStatus::Changing => {}
+            PageStatus::Absent => self.saw_none(context),
+            PageStatus::Invalid(why) => {
                 if self.trust != PageTrust::Invalid(why.clone()) {
                     self.give_up(PageTrust::Invalid(why), context);
                     self.known = None;
                 }
             }
-            Look::Page(page) => match self.known {
+            PageStatus::Page(page) => match self.known {
                 None => self.adopt_first(page, context),
                 Some(known) if is_same(&known, &page) => self.saw_count(known, page, context),
                 Some(known) => self.saw_generation(known, page, context),

@@ -9,7 +9,7 @@ use crate::credit::CreditState;
 
 /// A frame to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct OutgoingFrame {
     /// The frame's number, greater than that of the frame before. Numbers may be skipped.
     pub sequence: u64,
     /// One ZeroMQ message.

@@ -9,13 +9,13 @@ use std::io::IoSlice;
 
 use afterbay_zmtp::FrameHeader;
 
-use super::notice::{Outgoing, Pending, PushTotals, Unconfirmed};
+use super::notice::{OutgoingFrame, Pending, PushTotals, Unconfirmed};
 use crate::bounds::RECENT_FRAMES_MAX;
 
 #[derive(Debug)]
 struct Frame {
     header: FrameHeader,
-    outgoing: Outgoing,
+    outgoing: OutgoingFrame,
 }
 
 impl Frame {
@@ -56,7 +56,7 @@ impl SendQueue {
         SendQueue { taken, last: taken, ..SendQueue::default() }
     }
 
-    pub(crate) fn push(&mut self, outgoing: Outgoing) {
+    pub(crate) fn push(&mut self, outgoing: OutgoingFrame) {
         debug_assert!(outgoing.sequence > self.last, "sequences grow");
         self.last = outgoing.sequence;
         self.waiting.frames += 1;
@@ -263,7 +263,7 @@ impl SendQueue {
         }
     }
 
-    fn pop_front(&mut self) -> Option<Outgoing> {
+    fn pop_front(&mut self) -> Option<OutgoingFrame> {
         let Frame { outgoing, .. } = self.frames.pop_front()?;
         self.written -= 1;
         self.unfinished.frames -= 1;

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use afterbay_sockets::{
-    CreditOptions, Endpoint, Message, Outgoing, Pull, PullNotice, PullOptions, Push, PushNotice, PushOptions,
-    TokenRange, Unconfirmed,
+    CreditOptions, Endpoint, Message, OutgoingFrame, Pull, PullNotice, PullOptions, Push, PushNotice,
+    PushOptions, TokenRange, Unconfirmed,
 };
 use bytes::Bytes;
 
@@ -36,8 +36,8 @@ pub fn describe(bytes: &[u8]) -> (u64, u64, usize) {
     (sender, sequence, bytes.len())
 }
 
-pub fn outgoing(sequence: u64, size: usize) -> Outgoing {
-    Outgoing { sequence, bytes: Bytes::from(payload(7, sequence, size)), counted: true }
+pub fn outgoing(sequence: u64, size: usize) -> OutgoingFrame {
+    OutgoingFrame { sequence, bytes: Bytes::from(payload(7, sequence, size)), counted: true }
 }
 
 pub fn ipc(dir: &tempfile::TempDir, name: &str) -> Endpoint {
@@ -209,7 +209,7 @@ impl Loop {
     }
 
     /// Sends a frame, after waiting for room.
-    pub fn send(&mut self, frame: Outgoing) {
+    pub fn send(&mut self, frame: OutgoingFrame) {
         self.until("room", |this| this.push().room());
         self.push().send(frame).unwrap();
     }

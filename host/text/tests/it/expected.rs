@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use afterbay_text::{DecoderKind, Ending, Progress};
+use afterbay_text::{DecoderKind, TextEnd, TextProgress};
 use serde::Deserialize;
 
 use crate::{FIXTURES, fixture, vocabulary};
@@ -42,13 +42,13 @@ fn a_row_is_whole_only_where_python_decodes_no_replacement_at_the_end() {
         assert_eq!(vocabulary.kind(), kind, "{name}");
         let (mut clean, mut whole) = (0, 0);
         for one in expected(name) {
-            let mut progress = Progress::default();
+            let mut progress = TextProgress::default();
             let (skip, keep) = (bits(&one.skip), bits(&one.keep));
             for (at, id) in one.ids.iter().enumerate() {
                 let ending = progress.advance(&vocabulary, &[*id]);
                 let so_far = &one.ids[..=at];
                 assert!(!progress.is_whole() || skip[at] && keep[at], "{name} {so_far:?}");
-                assert!(ending != Ending::Whole || progress.is_whole(), "{name} {so_far:?}");
+                assert!(ending != TextEnd::Whole || progress.is_whole(), "{name} {so_far:?}");
                 let certain = !so_far.iter().any(|id| *id < SPECIAL);
                 if kind == DecoderKind::ByteLevel && certain {
                     assert_eq!(progress.is_whole(), skip[at], "{name} {so_far:?}");
@@ -69,11 +69,11 @@ fn rows_of_several_ids_end_as_rows_of_one() {
     for (name, _) in FIXTURES {
         let vocabulary = vocabulary(name);
         for one in expected(name) {
-            let mut single = Progress::default();
+            let mut single = TextProgress::default();
             for id in &one.ids {
                 let _ = single.advance(&vocabulary, &[*id]);
             }
-            let mut together = Progress::default();
+            let mut together = TextProgress::default();
             let _ = together.advance(&vocabulary, &one.ids);
             assert_eq!(single.is_whole(), together.is_whole(), "{name} {:?}", one.ids);
         }
@@ -86,20 +86,20 @@ fn an_unknown_id_is_not_whole_until_the_next_character() {
         let vocabulary = vocabulary(name);
         let texts = (SPECIAL..i64::try_from(vocabulary.tokens()).unwrap()).rev();
         let is_text = |id: &i64| {
-            let mut progress = Progress::default();
+            let mut progress = TextProgress::default();
             let _ = progress.advance(&vocabulary, &[-1]);
-            progress.advance(&vocabulary, &[*id]) == Ending::Whole
+            progress.advance(&vocabulary, &[*id]) == TextEnd::Whole
         };
         let text = texts.clone().find(is_text).unwrap();
         for unknown in [-1, i64::MIN, i64::MAX, i64::try_from(vocabulary.tokens()).unwrap()] {
-            let mut progress = Progress::default();
-            assert_eq!(progress.advance(&vocabulary, &[unknown]), Ending::Broken, "{name}");
+            let mut progress = TextProgress::default();
+            assert_eq!(progress.advance(&vocabulary, &[unknown]), TextEnd::Broken, "{name}");
             assert_eq!(
                 progress.advance(&vocabulary, &[1]),
-                Ending::Broken,
+                TextEnd::Broken,
                 "{name}: a special token says nothing"
             );
-            assert_eq!(progress.advance(&vocabulary, &[text]), Ending::Whole, "{name}");
+            assert_eq!(progress.advance(&vocabulary, &[text]), TextEnd::Whole, "{name}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Rows joined where the crate allows it give the text of single rows, for any ids and any joins.
 
-use afterbay_text::{Ending, Progress, Vocabulary};
+use afterbay_text::{TextEnd, TextProgress, Vocabulary};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tokenizers::Tokenizer;
@@ -91,15 +91,15 @@ impl Reader {
 }
 
 /// Joins the rows of a backlog as the outbox does. `waits` has the length of each backlog.
-fn join(rows: &[Row], endings: &[Ending], waits: &[usize]) -> Vec<Row> {
+fn join(rows: &[Row], endings: &[TextEnd], waits: &[usize]) -> Vec<Row> {
     let mut sent: Vec<Row> = Vec::new();
     let (mut at, mut waits) = (0, waits.iter().cycle());
     while at < rows.len() {
         let to = (at + waits.next().unwrap()).min(rows.len());
         while at < to {
             // The longest run that may be joined: at least one row.
-            let unbroken = (at..to).take_while(|row| endings[*row] != Ending::Broken);
-            let may_end = |row: &usize| endings[*row] == Ending::Whole || rows[*row].finish.is_some();
+            let unbroken = (at..to).take_while(|row| endings[*row] != TextEnd::Broken);
+            let may_end = |row: &usize| endings[*row] == TextEnd::Whole || rows[*row].finish.is_some();
             let end = unbroken.filter(may_end).last().map_or(at + 1, |last| last + 1);
             sent.push(Row {
                 decode_ids: rows[at..end].iter().flat_map(|row| row.decode_ids.clone()).collect(),
@@ -155,11 +155,11 @@ fn check(reader: &Reader, case: &Case) -> (usize, usize) {
         rows.push(Row { decode_ids: ids.to_vec(), finish: None });
         rest = then;
     }
-    let mut progress = Progress::default();
+    let mut progress = TextProgress::default();
     if case.prompt_fed {
         rows[0].decode_ids.splice(0..0, prompt.iter().copied());
     }
-    let endings: Vec<Ending> =
+    let endings: Vec<TextEnd> =
         rows.iter().map(|row| progress.advance(&reader.vocabulary, &row.decode_ids)).collect();
     if !case.prompt_fed {
         rows[0].decode_ids.splice(0..0, prompt.iter().copied());

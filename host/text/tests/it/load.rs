@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use afterbay_text::{Ending, MAX_FILE_BYTES, MAX_TOKENS, Progress, Vocabulary, VocabularyError};
+use afterbay_text::{MAX_FILE_BYTES, MAX_TOKENS, TextEnd, TextProgress, Vocabulary, VocabularyError};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -93,11 +93,11 @@ fn clean_up_is_refused_where_the_reader_does_it() {
 fn a_token_that_only_the_config_calls_special_may_be_skipped_inside_a_character() {
     let dir = TempDir::new().unwrap();
     save(&dir, "tokenizer.json", &model(json!({"æ": 0, "<end>": 1, "a": 2}), "ByteLevel"));
-    let after = |ids: &[i64]| Progress::default().advance(&Vocabulary::load(dir.path()).unwrap(), ids);
-    assert_eq!(after(&[0, 1]), Ending::Whole, "a token of text ends what was open");
+    let after = |ids: &[i64]| TextProgress::default().advance(&Vocabulary::load(dir.path()).unwrap(), ids);
+    assert_eq!(after(&[0, 1]), TextEnd::Whole, "a token of text ends what was open");
     save(&dir, "tokenizer_config.json", &json!({"eos_token": {"content": "<end>"}}));
-    assert_eq!(after(&[0, 1]), Ending::Broken);
-    assert_eq!(after(&[2, 1]), Ending::Whole);
+    assert_eq!(after(&[0, 1]), TextEnd::Broken);
+    assert_eq!(after(&[2, 1]), TextEnd::Whole);
 }
 
 #[test]
@@ -105,14 +105,14 @@ fn an_added_token_that_the_library_numbers_otherwise_is_not_trusted() {
     let mut tokenizer = model(json!({"a": 0, "b": 1}), "ByteLevel");
     tokenizer["added_tokens"] = json!([{"id": 2, "content": "<x>"}, {"id": 9, "content": "<y>"}]);
     let vocabulary = load(&tokenizer).unwrap();
-    let after = |id| Progress::default().advance(&vocabulary, &[id]);
-    assert_eq!([0, 1, 2].map(after), [Ending::Whole; 3]);
-    assert_eq!([3, 9].map(after), [Ending::Broken; 2], "the library calls <y> 3");
+    let after = |id| TextProgress::default().advance(&vocabulary, &[id]);
+    assert_eq!([0, 1, 2].map(after), [TextEnd::Whole; 3]);
+    assert_eq!([3, 9].map(after), [TextEnd::Broken; 2], "the library calls <y> 3");
 }
 
 #[test]
 fn an_id_of_two_tokens_is_not_trusted() {
     let vocabulary = load(&model(json!({"a": 0, "b": 0, "c": 1}), "ByteLevel")).unwrap();
-    assert_eq!(Progress::default().advance(&vocabulary, &[0]), Ending::Broken);
-    assert_eq!(Progress::default().advance(&vocabulary, &[1]), Ending::Whole);
+    assert_eq!(TextProgress::default().advance(&vocabulary, &[0]), TextEnd::Broken);
+    assert_eq!(TextProgress::default().advance(&vocabulary, &[1]), TextEnd::Whole);
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use afterbay_text::{DecoderKind, Encoder, MAX_TEXT_BYTES, TokenizerFiles, Tokens};
+use afterbay_text::{DecoderKind, Encoder, MAX_TEXT_BYTES, TokenBytes, TokenizerFiles};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokenizers::Tokenizer;
@@ -39,7 +39,7 @@ fn lossy(bytes: &[u8]) -> String {
 #[test]
 fn every_token_has_the_bytes_that_the_library_makes_of_it_in_the_middle_of_a_text() {
     for (name, kind) in FIXTURES {
-        let (tokens, library) = (Tokens::load(&fixture(name)).unwrap(), library(name));
+        let (tokens, library) = (TokenBytes::load(&fixture(name)).unwrap(), library(name));
         let size = library.get_vocab_size(true);
         assert_eq!((tokens.size() as usize, tokens.kind()), (size, kind), "{name}");
         assert_eq!(tokens.special(), SPECIAL, "{name}");
@@ -62,7 +62,7 @@ fn every_token_has_the_bytes_that_the_library_makes_of_it_in_the_middle_of_a_tex
 #[test]
 fn all_tokens_one_after_another_are_what_the_library_decodes() {
     for (name, kind) in FIXTURES {
-        let (tokens, library) = (Tokens::load(&fixture(name)).unwrap(), library(name));
+        let (tokens, library) = (TokenBytes::load(&fixture(name)).unwrap(), library(name));
         // Left out: with byte fallback, a run of byte tokens that is not UTF-8 becomes U+FFFD for each byte.
         let is_part =
             |id: &i64| kind == DecoderKind::ByteFallback && std::str::from_utf8(tokens.bytes(*id)).is_err();
@@ -110,7 +110,7 @@ fn special_tokens_in_a_text_become_them_and_none_are_put_around_it() {
 
 #[test]
 fn an_id_without_a_token_has_no_bytes() {
-    let tokens = Tokens::load(&fixture("byte-level")).unwrap();
+    let tokens = TokenBytes::load(&fixture("byte-level")).unwrap();
     for id in [-1, i64::MIN, i64::MAX, i64::from(tokens.size())] {
         assert_eq!(tokens.bytes(id), b"", "{id}");
     }
@@ -140,7 +140,7 @@ fn the_files_beside_it_also_name_special_tokens_and_ends_of_text() {
         {"id": 4, "content": "<eot>", "special": true}, {"id": 5, "content": "</s>", "special": false},
         {"id": 6, "content": "<tool>"}]);
     save(&dir, "tokenizer.json", &tokenizer);
-    let load = || Tokens::load(dir.path()).unwrap();
+    let load = || TokenBytes::load(dir.path()).unwrap();
     assert_eq!((load().size(), load().special(), load().eos()), (7, &[4][..], &[][..]));
     assert_eq!(load().decode(&[0, 1, 2, 3, 4, 5, 6]), b"a<pad>b<think></s><tool>");
 
@@ -160,7 +160,7 @@ fn the_files_beside_it_also_name_special_tokens_and_ends_of_text() {
     save(&dir, "config.json", &json!({"eos_token_id": null}));
     assert_eq!(load().eos(), [4, 5]);
     save(&dir, "generation_config.json", &json!({"eos_token_id": "</s>"}));
-    refused(Tokens::load(dir.path()), &dir.path().join("generation_config.json"), "not a tokenizer");
+    refused(TokenBytes::load(dir.path()), &dir.path().join("generation_config.json"), "not a tokenizer");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn an_id_with_an_uncertain_token_has_no_bytes() {
     let mut tokenizer = bpe(json!({"a": 0, "b": 0, "c": 1}), json!({"type": "ByteLevel"}));
     tokenizer["added_tokens"] = json!([{"id": 3, "content": "<x>"}, {"id": 9, "content": "<y>"}]);
     save(&dir, "tokenizer.json", &tokenizer);
-    let tokens = Tokens::load(dir.path()).unwrap();
+    let tokens = TokenBytes::load(dir.path()).unwrap();
     assert_eq!((tokens.size(), tokens.special()), (10, &[][..]));
     assert_eq!([0, 1, 3, 4, 9].map(|id| tokens.bytes(id)), [&b""[..], b"c", b"<x>", b"", b""]);
 }
@@ -181,7 +181,7 @@ fn a_decoder_that_makes_short_tokens_very_long_is_refused_in_time() {
     let step = |from: &str, to: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": to.repeat(2000)});
     let decoders = json!({"type": "Sequence", "decoders": [step("é", "è"), step("è", "ê"), step("ê", "ë")]});
     save(&dir, "tokenizer.json", &bpe(json!({"é": 0}), decoders));
-    refused(Tokens::load(&path), &path, "the text of its tokens is over the limit of 268435456 bytes");
+    refused(TokenBytes::load(&path), &path, "the text of its tokens is over the limit of 268435456 bytes");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn an_unknown_decoder_is_refused_by_name() {
     let dir = TempDir::new().unwrap();
     save(&dir, "tokenizer.json", &bpe(json!({"a": 0}), json!({"type": "CTC"})));
     let path = dir.path().join("tokenizer.json");
-    refused(Tokens::load(&path), &path, "decoder CTC (step 1 of 1) is not supported");
+    refused(TokenBytes::load(&path), &path, "decoder CTC (step 1 of 1) is not supported");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_file_that_the_library_refuses_has_tokens_but_no_encoder() {
         json!({"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": false});
     for tokenizer in [merge, pattern] {
         save(&dir, "tokenizer.json", &tokenizer);
-        assert_eq!(Tokens::load(&path).unwrap().bytes(0), b"a");
+        assert_eq!(TokenBytes::load(&path).unwrap().bytes(0), b"a");
         refused(Encoder::load(&path), &path, "cannot be used to encode: ");
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use afterbay_wire::columns::{COLUMNS, find};
-use afterbay_wire::{BarrierKind, Decoded, Kind, LayoutError, Layouts, WireError, decode};
+use afterbay_wire::{BarrierKind, BatchKind, DecodedFrame, LayoutError, Layouts, WireError, decode};
 use serde_json::Value;
 
 use crate::samples::{all, root, sample};
@@ -16,7 +16,7 @@ fn every_field() -> BTreeMap<String, String> {
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("layouts")).unwrap() {
         let path = entry.unwrap().path();
         let layout: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        for kind in Kind::ALL {
+        for kind in BatchKind::ALL {
             for field in layout[kind.class()].as_array().unwrap() {
                 fields.insert(field.as_str().unwrap().to_owned(), path.display().to_string());
             }
@@ -24,7 +24,7 @@ fn every_field() -> BTreeMap<String, String> {
     }
     for sample in all() {
         let Some(Value::Object(json)) = sample.json else { continue };
-        if Kind::of_class(json["__struct__"].as_str().unwrap()).is_some() {
+        if BatchKind::of_class(json["__struct__"].as_str().unwrap()).is_some() {
             json.keys().for_each(|field| _ = fields.insert(field.clone(), sample.name.clone()));
         }
     }
@@ -66,7 +66,7 @@ fn every_layout_that_comes_with_afterbay_is_read() {
             continue;
         }
         let frame = sample(&name);
-        assert!(matches!(decode(frame.bytes, &Layouts::version(version).unwrap()), Decoded::Batch(_)));
+        assert!(matches!(decode(frame.bytes, &Layouts::version(version).unwrap()), DecodedFrame::Batch(_)));
     }
 }
 
@@ -94,7 +94,8 @@ fn an_unknown_layout_error_names_the_known_ones() {
 #[test]
 fn a_batch_of_another_length_is_a_barrier_that_says_so() {
     let frame = sample("versions/0.5.23/tokid_n1.msgpack");
-    let Decoded::Barrier(barrier) = decode(frame.bytes.clone(), &Layouts::version("0.5.15").unwrap()) else {
+    let DecodedFrame::Barrier(barrier) = decode(frame.bytes.clone(), &Layouts::version("0.5.15").unwrap())
+    else {
         panic!("decoded by the layout of another version");
     };
     assert!(barrier.counted());
@@ -113,7 +114,9 @@ fn a_layout_that_does_not_fit_is_noticed_by_the_types_of_what_is_read() {
     {
         let json = json.replace(one, "\"x\"").replace(other, one).replace("\"x\"", other);
         let layouts = Layouts::from_json("swapped", &json).unwrap();
-        let Decoded::Barrier(barrier) = decode(frame.bytes.clone(), &layouts) else { panic!("read wrong") };
+        let DecodedFrame::Barrier(barrier) = decode(frame.bytes.clone(), &layouts) else {
+            panic!("read wrong")
+        };
         assert!(matches!(barrier.kind, BarrierKind::NotUnderstood { error: WireError::Cell { .. } }));
     }
 }

@@ -1,7 +1,7 @@
 //! The effect of an edit on each column of its row.
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{Batch, Edit, Finish, FinishReason, Kind, Matched, RowsError, Tokens};
+use afterbay_wire::{Batch, BatchKind, Edit, Finish, FinishReason, Matched, RowsError, TokenEdit};
 use serde_json::{Value, json};
 
 use crate::samples::{open, read_batch, sample};
@@ -10,7 +10,7 @@ fn edited(batch: &Batch, edits: &[Edit]) -> Batch {
     batch.edit(edits).unwrap().unwrap()
 }
 
-fn tokens(row: u32, tokens: Tokens) -> Edit {
+fn tokens(row: u32, tokens: TokenEdit) -> Edit {
     Edit { tokens, ..Edit::new(row) }
 }
 
@@ -51,7 +51,7 @@ fn an_empty_edit_changes_nothing() {
 #[test]
 fn new_ids_stand_in_all_columns_of_ids_and_the_prompts_tail_stays() {
     for (name, batch) in firsts() {
-        let new = edited(&batch, &[tokens(1, Tokens::Delta(vec![7, -8, 9]))]);
+        let new = edited(&batch, &[tokens(1, TokenEdit::Delta(vec![7, -8, 9]))]);
         assert_eq!(ids(&new, "output_ids", 1), [7, -8, 9], "{name}");
         let tail = ids(&batch, "decode_ids", 1).len() - ids(&batch, "output_ids", 1).len();
         assert!(tail > 0, "{name}: no first row");
@@ -66,19 +66,19 @@ fn new_ids_stand_in_all_columns_of_ids_and_the_prompts_tail_stays() {
 #[test]
 fn cumulative_ids_stand_in_output_ids_only() {
     for (name, batch) in firsts() {
-        let new = edited(&batch, &[tokens(0, Tokens::Cumulative(vec![1, 2, 3]))]);
+        let new = edited(&batch, &[tokens(0, TokenEdit::Cumulative(vec![1, 2, 3]))]);
         assert_eq!(ids(&new, "output_ids", 0), [1, 2, 3], "{name}");
         assert_eq!(differing(&batch, &new), ["output_ids"], "{name}");
     }
     let without = read_batch(&sample("frames/tokid_output_ids_none.msgpack").bytes);
-    let error = without.edit(&[tokens(0, Tokens::Cumulative(vec![1]))]).unwrap_err();
+    let error = without.edit(&[tokens(0, TokenEdit::Cumulative(vec![1]))]).unwrap_err();
     assert_eq!(error, RowsError::NoColumn { name: "output_ids" });
 }
 
 #[test]
 fn an_emptied_first_row_keeps_the_prompts_tail() {
     for (name, batch) in firsts() {
-        let new = edited(&batch, &[tokens(1, Tokens::Empty)]);
+        let new = edited(&batch, &[tokens(1, TokenEdit::Empty)]);
         assert!(ids(&new, "output_ids", 1).is_empty(), "{name}");
         let before = ids(&batch, "decode_ids", 1);
         let tail = before.len() - ids(&batch, "output_ids", 1).len();
@@ -90,7 +90,7 @@ fn an_emptied_first_row_keeps_the_prompts_tail() {
 #[test]
 fn an_emptied_row_without_output_ids_has_no_tokens() {
     let batch = read_batch(&sample("frames/tokid_output_ids_none.msgpack").bytes);
-    let new = edited(&batch, &[tokens(0, Tokens::Empty)]);
+    let new = edited(&batch, &[tokens(0, TokenEdit::Empty)]);
     assert_eq!((new.tokens(0), new.tokens(1)), (0, 1));
     assert_eq!(differing(&batch, &new), ["decode_ids"]);
 }
@@ -98,9 +98,9 @@ fn an_emptied_row_without_output_ids_has_no_tokens() {
 #[test]
 fn a_dropped_row_leaves_the_batch() {
     for (name, batch) in firsts() {
-        let new = edited(&batch, &[tokens(0, Tokens::Drop), tokens(2, Tokens::Drop)]);
+        let new = edited(&batch, &[tokens(0, TokenEdit::Drop), tokens(2, TokenEdit::Drop)]);
         assert_eq!(open(&new), open(&batch.take(&[1]).unwrap()), "{name}");
-        let all: Vec<_> = (0..3).map(|row| tokens(row, Tokens::Drop)).collect();
+        let all: Vec<_> = (0..3).map(|row| tokens(row, TokenEdit::Drop)).collect();
         assert!(batch.edit(&all).unwrap().is_none());
     }
 }
@@ -143,7 +143,7 @@ fn tokens_that_stay_keep_their_logprobs_and_others_get_neutral_ones() {
         let batch = read_batch(&sample(&format!("versions/0.5.23/tokid_logprobs.{wire}")).bytes);
         let before = open(&batch);
         let old = ids(&batch, "output_ids", 0);
-        let new = open(&edited(&batch, &[tokens(0, Tokens::Delta([&old[..], &[5]].concat()))]));
+        let new = open(&edited(&batch, &[tokens(0, TokenEdit::Delta([&old[..], &[5]].concat()))]));
         let with = |name: &str, neutral: Value| {
             let mut entries = before[name][0].as_array().unwrap().clone();
             assert_eq!(entries.len(), old.len(), "{name}");
@@ -160,7 +160,7 @@ fn tokens_that_stay_keep_their_logprobs_and_others_get_neutral_ones() {
         );
         assert_eq!(new["output_token_logprobs_val"][1], before["output_token_logprobs_val"][1]);
 
-        let empty = open(&edited(&batch, &[tokens(0, Tokens::Empty)]));
+        let empty = open(&edited(&batch, &[tokens(0, TokenEdit::Empty)]));
         for name in ["output_token_logprobs_val", "output_top_logprobs_idx", "output_token_ids_logprobs_val"]
         {
             assert_eq!(empty[name][0], json!([]), "{name}");
@@ -174,8 +174,8 @@ fn customized_info_follows_the_tokens() {
         let batch = read_batch(&sample(&format!("frames/tokid_customized_info.{wire}")).bytes);
         let before = &open(&batch)["customized_info"];
         let old = ids(&batch, "output_ids", 0);
-        let new = open(&edited(&batch, &[tokens(0, Tokens::Delta(vec![1, old[0]]))]));
-        let empty = open(&edited(&batch, &[tokens(0, Tokens::Empty)]));
+        let new = open(&edited(&batch, &[tokens(0, TokenEdit::Delta(vec![1, old[0]]))]));
+        let empty = open(&edited(&batch, &[tokens(0, TokenEdit::Empty)]));
         for (name, rows) in before.as_object().unwrap() {
             let entries = rows[0].as_array().unwrap();
             // A list whose length differs from the number of tokens keeps no entry.
@@ -197,15 +197,15 @@ fn the_stop_token_that_the_detokenizer_leaves_out_stays_for_it() {
         ..SynthRow::default()
     };
     let batch =
-        read_batch(&SynthBatch { rows: vec![row] }.encode(Kind::TokenId, SynthWire::Msgpack).unwrap());
-    let empty = edited(&batch, &[tokens(0, Tokens::Empty)]);
+        read_batch(&SynthBatch { rows: vec![row] }.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap());
+    let empty = edited(&batch, &[tokens(0, TokenEdit::Empty)]);
     assert_eq!((ids(&empty, "output_ids", 0), ids(&empty, "decode_ids", 0)), (vec![], vec![2]));
-    let replaced = edited(&batch, &[tokens(0, Tokens::Delta(vec![7]))]);
+    let replaced = edited(&batch, &[tokens(0, TokenEdit::Delta(vec![7]))]);
     assert_eq!((ids(&replaced, "output_ids", 0), ids(&replaced, "decode_ids", 0)), (vec![7], vec![7, 2]));
-    let kept = edited(&batch, &[tokens(0, Tokens::Delta(vec![7, 2]))]);
+    let kept = edited(&batch, &[tokens(0, TokenEdit::Delta(vec![7, 2]))]);
     assert_eq!(ids(&kept, "decode_ids", 0), [7, 2]);
     // With another finish reason the detokenizer removes nothing.
-    let finish = Edit { finish: Some(FinishReason::Stop("x".into())), ..tokens(0, Tokens::Empty) };
+    let finish = Edit { finish: Some(FinishReason::Stop("x".into())), ..tokens(0, TokenEdit::Empty) };
     assert!(ids(&edited(&batch, &[finish]), "decode_ids", 0).is_empty());
 }
 
@@ -214,8 +214,8 @@ fn text_stays_with_replaced_ids_and_goes_with_emptied_ones() {
     for wire in ["msgpack", "pickle"] {
         let batch = read_batch(&sample(&format!("frames/str_n3.{wire}")).bytes);
         let text = batch.text(0).unwrap().to_owned();
-        assert_eq!(edited(&batch, &[tokens(0, Tokens::Delta(vec![1]))]).text(0), Some(text.as_str()));
-        assert_eq!(edited(&batch, &[tokens(0, Tokens::Empty)]).text(0), Some(""));
+        assert_eq!(edited(&batch, &[tokens(0, TokenEdit::Delta(vec![1]))]).text(0), Some(text.as_str()));
+        assert_eq!(edited(&batch, &[tokens(0, TokenEdit::Empty)]).text(0), Some(""));
     }
 }
 
@@ -224,7 +224,7 @@ fn a_replaced_text_goes_with_its_ids_and_is_ignored_before_a_detokenizer() {
     let new = |row, ids: &[i64]| Edit {
         text: Some("日本".into()),
         completion_tokens: Some(70),
-        ..tokens(row, Tokens::Delta(ids.into()))
+        ..tokens(row, TokenEdit::Delta(ids.into()))
     };
     for wire in ["msgpack", "pickle"] {
         let batch = read_batch(&sample(&format!("frames/str_n3.{wire}")).bytes);
@@ -232,7 +232,7 @@ fn a_replaced_text_goes_with_its_ids_and_is_ignored_before_a_detokenizer() {
         assert_eq!((other.text(1), other.tokens(1), other.completion_tokens(1)), (Some("日本"), 2, Some(70)));
         assert_eq!((other.text(0), other.text(2)), (batch.text(0), batch.text(2)));
         assert_eq!(differing(&batch, &other), ["completion_tokens", "output_ids", "output_strs"]);
-        let empty = Edit { text: Some("only this".into()), ..tokens(1, Tokens::Empty) };
+        let empty = Edit { text: Some("only this".into()), ..tokens(1, TokenEdit::Empty) };
         let empty = edited(&batch, &[empty]);
         assert_eq!((empty.text(1), empty.tokens(1)), (Some("only this"), 0));
     }
@@ -254,7 +254,7 @@ fn edits_must_be_ascending_one_per_row_and_of_existing_rows() {
 #[test]
 fn tokens_and_counts_are_edited_only_where_there_are_some() {
     let batch = read_batch(&sample("frames/emb_n2.msgpack").bytes);
-    let error = batch.edit(&[tokens(0, Tokens::Delta(vec![1]))]).unwrap_err();
+    let error = batch.edit(&[tokens(0, TokenEdit::Delta(vec![1]))]).unwrap_err();
     assert_eq!(error, RowsError::NoColumn { name: "output_ids" });
     let error = batch.edit(&[Edit { completion_tokens: Some(1), ..Edit::new(0) }]).unwrap_err();
     assert_eq!(error, RowsError::NoColumn { name: "completion_tokens" });

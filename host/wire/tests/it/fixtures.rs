@@ -1,6 +1,8 @@
 //! Every frame of the real SGLang: decoded, split, joined again.
 
-use afterbay_wire::{BarrierKind, Decoded, Finish, Ids, Kind, Layouts, Matched, Wire, Wrapped, decode};
+use afterbay_wire::{
+    BarrierKind, BatchKind, DecodedFrame, Finish, Ids, Layouts, Matched, Wire, Wrapped, decode,
+};
 
 use crate::samples::{all, assert_same, batch, fields, open, read_batch, sample, split_and_join};
 
@@ -10,11 +12,11 @@ fn every_fixture_decodes_to_its_json() {
     for it in all() {
         let name = &it.name;
         match decode(it.bytes.clone(), &Layouts::builtin()) {
-            Decoded::Batch(batch) => {
+            DecodedFrame::Batch(batch) => {
                 batches += 1;
                 assert_eq!(batch.bytes(), &it.bytes, "{name}");
             }
-            Decoded::Barrier(barrier) => {
+            DecodedFrame::Barrier(barrier) => {
                 assert_eq!(barrier.bytes(), &it.bytes, "{name}");
                 match &barrier.kind {
                     BarrierKind::Idle { .. } => {
@@ -116,7 +118,7 @@ fn accessors_agree_with_the_json() {
 fn new_tokens_are_separated_from_the_prompts_tail_without_output_ids() {
     let mut compared = 0;
     for sample in all() {
-        let Some(batch) = batch(&sample).filter(|batch| batch.kind() == Kind::TokenId) else { continue };
+        let Some(batch) = batch(&sample).filter(|batch| batch.kind() == BatchKind::TokenId) else { continue };
         let json = open(&batch);
         for row in 0..batch.rows() as usize {
             let decode =

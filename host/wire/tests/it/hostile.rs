@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use afterbay_wire::{BarrierKind, Decoded, Layouts, PackError, Part, WireError, Wrapped, decode};
-use afterbay_wire::{Batch, Edit, Finish, Ids, Tokens};
+use afterbay_wire::{BarrierKind, BatchPart, DecodedFrame, Layouts, PackError, WireError, Wrapped, decode};
+use afterbay_wire::{Batch, Edit, Finish, Ids, TokenEdit};
 use bytes::Bytes;
 
 use crate::samples::{assert_same, open, read_batch, sample};
@@ -17,11 +17,11 @@ fn cpu_time() -> Duration {
 /// Decodes a hostile frame and calls every accessor. A barrier must keep the frame's bytes.
 fn use_up(frame: &Bytes) {
     match decode(frame.clone(), &Layouts::builtin()) {
-        Decoded::Barrier(barrier) => {
+        DecodedFrame::Barrier(barrier) => {
             assert_eq!(barrier.bytes(), frame);
             barrier.to_json(Wrapped::Open);
         }
-        Decoded::Batch(batch) => {
+        DecodedFrame::Batch(batch) => {
             assert_eq!(batch.bytes(), frame);
             let mut ids = Ids::default();
             batch.output_ids(&mut ids);
@@ -46,9 +46,9 @@ fn use_up(frame: &Bytes) {
             if let Ok(one) = batch.take(&[last]) {
                 assert!(splittable || batch.rows() == 1);
                 assert_eq!(one.rid(0), batch.rid(last));
-                _ = Batch::join(&[Part { batch: &batch, rows: Some(&[0]) }, Part::from(&one)]);
+                _ = Batch::join(&[BatchPart { batch: &batch, rows: Some(&[0]) }, BatchPart::from(&one)]);
             }
-            _ = batch.edit(&[Edit { tokens: Tokens::Delta(vec![1, 2]), ..Edit::new(last) }]);
+            _ = batch.edit(&[Edit { tokens: TokenEdit::Delta(vec![1, 2]), ..Edit::new(last) }]);
             if let Ok(past) = batch.without_detokenizing(&[last]) {
                 assert_eq!((past.rid(0), past.text(0)), (batch.rid(last), Some("")));
                 assert!(batch.is_unread(last) || past.tokens(0) == batch.tokens(last));
@@ -76,7 +76,7 @@ fn a_frame_cut_anywhere_is_not_understood_and_still_counted() {
         let whole = sample(name).bytes;
         for end in 0..whole.len() {
             let cut = whole.slice(..end);
-            let Decoded::Barrier(barrier) = decode(cut.clone(), &Layouts::builtin()) else {
+            let DecodedFrame::Barrier(barrier) = decode(cut.clone(), &Layouts::builtin()) else {
                 panic!("{name} cut at {end} is a batch");
             };
             assert!(matches!(barrier.kind, BarrierKind::NotUnderstood { .. }), "{name} cut at {end}");
@@ -91,7 +91,9 @@ fn a_frame_cut_anywhere_is_not_understood_and_still_counted() {
 fn bytes_after_a_frame_are_noticed() {
     for name in SOME {
         let longer = [&sample(name).bytes[..], &[0xc0]].concat();
-        let Decoded::Barrier(barrier) = decode(longer.into(), &Layouts::builtin()) else { panic!("{name}") };
+        let DecodedFrame::Barrier(barrier) = decode(longer.into(), &Layouts::builtin()) else {
+            panic!("{name}")
+        };
         assert!(matches!(barrier.kind, BarrierKind::NotUnderstood { .. }), "{name}");
     }
 }
@@ -132,11 +134,11 @@ fn with_rids(rids: &[u8]) -> Bytes {
 
 fn error(frame: Bytes) -> WireError {
     match decode(frame, &Layouts::builtin()) {
-        Decoded::Barrier(barrier) => match barrier.kind {
+        DecodedFrame::Barrier(barrier) => match barrier.kind {
             BarrierKind::NotUnderstood { error } => error,
             kind => panic!("{kind:?}"),
         },
-        Decoded::Batch(_) => panic!("a batch"),
+        DecodedFrame::Batch(_) => panic!("a batch"),
     }
 }
 
@@ -219,7 +221,7 @@ fn a_deeply_nested_value_is_carried() {
         let batch = read_batch(&frame);
         others_are_as_they_were(&batch);
         assert_eq!(batch.unread(), []);
-        let edit = Edit { tokens: Tokens::Drop, ..Edit::new(0) };
+        let edit = Edit { tokens: TokenEdit::Drop, ..Edit::new(0) };
         assert_eq!(batch.edit(&[edit]).unwrap().unwrap().rows(), 2);
         assert_eq!(batch.take(&[1]).unwrap().rid(0), batch.rid(1));
         batch.to_json(Wrapped::Open);
@@ -288,7 +290,7 @@ fn a_row_with_an_unreadable_rid_or_ids_is_named_and_the_others_are_read() {
         use_up(&frame);
         // The row can be ended with its rid unchanged.
         let end = Edit {
-            tokens: Tokens::Empty,
+            tokens: TokenEdit::Empty,
             finish: Some(afterbay_wire::FinishReason::Stop("x".to_owned())),
             ..Edit::new(1)
         };
@@ -317,8 +319,8 @@ fn a_rid_of_any_length_or_with_lone_surrogates_is_carried() {
     assert_eq!((batch.unread(), batch.rid_of(1)), (&[][..], Some(&b"\xed\xa0\x80"[..])));
     assert_eq!((batch.rid(0), batch.tokens(1), batch.has_text_rids()), ("a", 1, false));
     // The row's request is unknown, so the row stays unchanged.
-    assert!(Batch::join(&[Part::from(&batch), Part::from(&batch)]).is_err());
-    let edit = Edit { tokens: Tokens::Delta(vec![9]), ..Edit::new(1) };
+    assert!(Batch::join(&[BatchPart::from(&batch), BatchPart::from(&batch)]).is_err());
+    let edit = Edit { tokens: TokenEdit::Delta(vec![9]), ..Edit::new(1) };
     assert_eq!(batch.edit(&[edit]).unwrap().unwrap().rid_of(1), batch.rid_of(1));
 }
 
@@ -350,7 +352,9 @@ fn a_batch_whose_columns_cannot_be_read_names_its_rows() {
         ])
     };
     for odd in [&b"](X\x01\0\0\0xX\x01\0\0\0xe"[..], b"](](K\x01ee", b"K\x01"] {
-        let Decoded::Barrier(barrier) = decode(columns(odd), &Layouts::builtin()) else { panic!("a batch") };
+        let DecodedFrame::Barrier(barrier) = decode(columns(odd), &Layouts::builtin()) else {
+            panic!("a batch")
+        };
         assert!(barrier.hides_rows());
         let named = barrier.named_rows().unwrap();
         let ended = named.ended(&[0, 1], "not judged").unwrap();
@@ -362,7 +366,7 @@ fn a_batch_whose_columns_cannot_be_read_names_its_rows() {
         (Bytes::from_static(b"no message of SGLang's"), false),
         (Bytes::from_static(b"\x91\xa5Other"), false),
     ] {
-        let Decoded::Barrier(barrier) = decode(frame, &Layouts::builtin()) else { panic!("a batch") };
+        let DecodedFrame::Barrier(barrier) = decode(frame, &Layouts::builtin()) else { panic!("a batch") };
         assert_eq!((barrier.hides_rows(), barrier.named_rows().is_none()), (hides, true));
     }
 }
@@ -389,14 +393,16 @@ fn long_headers_are_read_like_short_ones() {
     assert_eq!(frame.bytes[rids], 0x91);
     let long =
         [b"\xdd\0\0\0\x36\xdb\0\0\0\x12", &tag[..], b"\xdd\0\0\0\x01", &frame.bytes[rids + 1..]].concat();
-    let Decoded::Batch(batch) = decode(long.into(), &Layouts::builtin()) else { panic!("not understood") };
+    let DecodedFrame::Batch(batch) = decode(long.into(), &Layouts::builtin()) else {
+        panic!("not understood")
+    };
     assert_same(&frame.name, &open(&batch), &open(&read_batch(&frame.bytes)));
 }
 
 #[test]
 fn a_long_class_name_is_cut() {
     let frame = [&b"\x91\xdb\0\0\x10\0"[..], &[b'x'; 4096]].concat();
-    let Decoded::Barrier(barrier) = decode(frame.into(), &Layouts::builtin()) else { panic!("a batch") };
+    let DecodedFrame::Barrier(barrier) = decode(frame.into(), &Layouts::builtin()) else { panic!("a batch") };
     assert_eq!(barrier.kind, BarrierKind::Control { tag: "x".repeat(128) });
 }
 
@@ -454,9 +460,9 @@ fn a_pickle_that_repeats_one_value_is_bounded() {
     let frame = batch(one, none, few, list(ROWS));
     let batch = read_batch(&frame);
     let expands = afterbay_wire::RowsError::Expands { name: "output_token_logprobs_val".into() };
-    assert_eq!(Batch::join(&[Part::from(&batch)]).unwrap_err(), expands);
+    assert_eq!(Batch::join(&[BatchPart::from(&batch)]).unwrap_err(), expands);
     let edits: Vec<_> =
-        (0..batch.rows()).map(|row| Edit { tokens: Tokens::Empty, ..Edit::new(row) }).collect();
+        (0..batch.rows()).map(|row| Edit { tokens: TokenEdit::Empty, ..Edit::new(row) }).collect();
     assert_eq!(batch.edit(&edits).unwrap_err(), expands);
     assert_eq!(batch.take(&[0, 1, 2]).unwrap().rows(), 3);
     assert!(batch.to_json(Wrapped::Open)["output_token_logprobs_val"].is_array());

@@ -1,7 +1,7 @@
 //! Joining rows, column by column.
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{Batch, Edit, Finish, Kind, Part, RowsError, Tokens};
+use afterbay_wire::{Batch, BatchKind, BatchPart, Edit, Finish, RowsError, TokenEdit};
 use serde_json::{Value, json};
 
 use crate::samples::{join, open, read_batch, sample};
@@ -18,7 +18,7 @@ fn row(rid: &str, ids: &[i64], completion_tokens: u64) -> SynthRow {
     }
 }
 
-fn batch(kind: Kind, wire: SynthWire, rows: &[SynthRow]) -> Batch {
+fn batch(kind: BatchKind, wire: SynthWire, rows: &[SynthRow]) -> Batch {
     read_batch(&SynthBatch { rows: rows.to_vec() }.encode(kind, wire).unwrap())
 }
 
@@ -84,14 +84,14 @@ fn with(columns: &[(&str, Value)], json: &Value) -> Batch {
 
 /// A batch of one row with these columns.
 fn one_row(rid: &str, completion: u64, columns: &[(&str, Value)]) -> Batch {
-    let plain = batch(Kind::TokenId, SynthWire::Msgpack, &[row(rid, &[1], completion)]);
+    let plain = batch(BatchKind::TokenId, SynthWire::Msgpack, &[row(rid, &[1], completion)]);
     with(columns, &open(&plain))
 }
 
 #[test]
 fn rows_of_a_request_become_one_and_others_stand_side_by_side() {
     for wire in WIRES {
-        for kind in [Kind::TokenId, Kind::Str] {
+        for kind in [BatchKind::TokenId, BatchKind::Str] {
             let first = SynthRow { prompt_tail: vec![70, 71], ..row("a", &[1], 1) };
             let last = SynthRow { finish: Some(SynthFinish::Length(4)), ..row("a", &[3, 4], 4) };
             let parts = [
@@ -111,7 +111,7 @@ fn rows_of_a_request_become_one_and_others_stand_side_by_side() {
             assert_eq!(all.finish(0), Finish::Length);
             assert_eq!(all.completion_tokens(0), Some(4));
             let json = open(&all);
-            if kind == Kind::Str {
+            if kind == BatchKind::Str {
                 assert_eq!(all.text(0), Some(" 1 2 3 4"));
             } else {
                 assert_eq!(json["decode_ids"][0]["v"], json!([70, 71, 1, 2, 3, 4]));
@@ -124,11 +124,18 @@ fn rows_of_a_request_become_one_and_others_stand_side_by_side() {
 
 #[test]
 fn some_rows_of_each_part_can_be_joined() {
-    let one =
-        batch(Kind::TokenId, SynthWire::Pickle, &[row("a", &[1], 1), row("b", &[2], 1), row("c", &[3], 1)]);
-    let two =
-        batch(Kind::TokenId, SynthWire::Pickle, &[row("a", &[4], 2), row("b", &[5], 2), row("c", &[6], 2)]);
-    let parts = [Part { batch: &one, rows: Some(&[1, 2]) }, Part { batch: &two, rows: Some(&[0, 2]) }];
+    let one = batch(
+        BatchKind::TokenId,
+        SynthWire::Pickle,
+        &[row("a", &[1], 1), row("b", &[2], 1), row("c", &[3], 1)],
+    );
+    let two = batch(
+        BatchKind::TokenId,
+        SynthWire::Pickle,
+        &[row("a", &[4], 2), row("b", &[5], 2), row("c", &[6], 2)],
+    );
+    let parts =
+        [BatchPart { batch: &one, rows: Some(&[1, 2]) }, BatchPart { batch: &two, rows: Some(&[0, 2]) }];
     let all = Batch::join(&parts).unwrap();
     let rows: Vec<_> = (0..all.rows()).map(|row| (all.rid(row), all.tokens(row))).collect();
     assert_eq!(rows, [("b", 1), ("c", 2), ("a", 1)]);
@@ -149,7 +156,7 @@ fn batches_of_other_kinds_wires_and_layouts_are_not_joined() {
     let first = read_batch(&sample("versions/0.5.23/tokid_n1.msgpack").bytes);
     for other in ["0.5.23/str_n3.msgpack", "0.5.23/tokid_n1.pickle", "0.5.20/tokid_n1.msgpack"] {
         let other = read_batch(&sample(&format!("versions/{other}")).bytes);
-        let error = Batch::join(&[Part::from(&first), Part::from(&other)]).unwrap_err();
+        let error = Batch::join(&[BatchPart::from(&first), BatchPart::from(&other)]).unwrap_err();
         assert!(matches!(error, RowsError::Mixed { part: 1, .. }), "{error}");
     }
 }
@@ -157,9 +164,9 @@ fn batches_of_other_kinds_wires_and_layouts_are_not_joined() {
 #[test]
 fn a_row_after_its_requests_last_is_not_joined() {
     let last = SynthRow { finish: Some(SynthFinish::Abort("gone".into())), ..row("a", &[], 1) };
-    let one = batch(Kind::Str, SynthWire::Msgpack, &[last]);
-    let again = batch(Kind::Str, SynthWire::Msgpack, &[row("a", &[1], 1)]);
-    let error = Batch::join(&[Part::from(&one), Part::from(&again)]).unwrap_err();
+    let one = batch(BatchKind::Str, SynthWire::Msgpack, &[last]);
+    let again = batch(BatchKind::Str, SynthWire::Msgpack, &[row("a", &[1], 1)]);
+    let error = Batch::join(&[BatchPart::from(&one), BatchPart::from(&again)]).unwrap_err();
     assert_eq!(error, RowsError::AfterFinish { rid: "a".into() });
 }
 
@@ -172,9 +179,9 @@ fn a_row_without_logprobs_beside_one_with_gets_what_the_scheduler_writes() {
         ("input_top_logprobs_val_flat", json!([7])),
         ("weight_versions", json!([[["v", 0, 1]]])),
     ]);
-    let without = batch(Kind::TokenId, SynthWire::Msgpack, &[row("b", &[2], 3)]);
+    let without = batch(BatchKind::TokenId, SynthWire::Msgpack, &[row("b", &[2], 3)]);
     // Times are nil in one part and present in the other, which no scheduler writes.
-    let error = Batch::join(&[Part::from(&with), Part::from(&without)]).unwrap_err();
+    let error = Batch::join(&[BatchPart::from(&with), BatchPart::from(&without)]).unwrap_err();
     assert_eq!(error, RowsError::Shape { name: "time_stats".into() });
 
     let without = one_row("b", 3, &[]);
@@ -260,7 +267,7 @@ fn a_column_that_cannot_be_joined_is_named_and_stays_side_by_side() {
         let column = (name, json!([[1]]));
         let one = one_row("a", 1, std::slice::from_ref(&column));
         let two = one_row("a", 2, std::slice::from_ref(&column));
-        let error = Batch::join(&[Part::from(&one), Part::from(&two)]).unwrap_err();
+        let error = Batch::join(&[BatchPart::from(&one), BatchPart::from(&two)]).unwrap_err();
         assert_eq!(error, RowsError::Column { name: name.into(), rid: "a".into() });
         let other = one_row("b", 2, &[column]);
         assert_eq!(open(&join(&[&one, &other]))[name], json!([[1], [1]]));
@@ -271,19 +278,19 @@ fn a_column_that_cannot_be_joined_is_named_and_stays_side_by_side() {
 
 #[test]
 fn an_unknown_column_is_taken_but_not_joined() {
-    use afterbay_wire::{Decoded, Layouts, decode};
+    use afterbay_wire::{DecodedFrame, Layouts, decode};
     let json = include_str!("../../layouts/0.5.23.json").replace("\"cached_tokens\"", "\"brand_new\"");
     let layouts = Layouts::from_json("new", &json).unwrap();
     let of = |rows: &Batch, new: Value| {
         let bytes = with(&[("cached_tokens", new)], &open(rows)).bytes().clone();
         match decode(bytes, &layouts) {
-            Decoded::Batch(batch) => batch,
-            Decoded::Barrier(barrier) => panic!("{:?}", barrier.kind),
+            DecodedFrame::Batch(batch) => batch,
+            DecodedFrame::Barrier(barrier) => panic!("{:?}", barrier.kind),
         }
     };
     let read = |rid: &str, new: Value| of(&one_row(rid, 1, &[]), new);
     let (one, two, other) = (read("a", json!([1])), read("a", json!([2])), read("b", json!([3])));
-    let error = Batch::join(&[Part::from(&one), Part::from(&two)]).unwrap_err();
+    let error = Batch::join(&[BatchPart::from(&one), BatchPart::from(&two)]).unwrap_err();
     assert_eq!(error, RowsError::Column { name: "brand_new".into(), rid: "a".into() });
     let both = join(&[&one, &other]);
     assert_eq!(open(&both)["brand_new"], json!([1, 3]));
@@ -310,11 +317,12 @@ fn customized_info_is_joined_name_by_name() {
 fn customized_info_of_some_requests_only_does_not_stand_beside_others() {
     let with = read_batch(&sample("frames/tokid_customized_info.msgpack").bytes).take(&[0]).unwrap();
     let without = read_batch(&sample("frames/tokid_n3.msgpack").bytes);
-    let error = Batch::join(&[Part::from(&with), Part { batch: &without, rows: Some(&[1]) }]).unwrap_err();
+    let error =
+        Batch::join(&[BatchPart::from(&with), BatchPart { batch: &without, rows: Some(&[1]) }]).unwrap_err();
     assert_eq!(error, RowsError::Shape { name: "customized_info".into() });
     // Rows of the same request keep what they had.
-    let same = Part { batch: &without, rows: Some(&[0]) };
-    let joined = open(&Batch::join(&[Part::from(&with), same]).unwrap());
+    let same = BatchPart { batch: &without, rows: Some(&[0]) };
+    let joined = open(&Batch::join(&[BatchPart::from(&with), same]).unwrap());
     assert_eq!(joined["customized_info"], open(&with)["customized_info"]);
 }
 
@@ -332,13 +340,13 @@ fn the_load_of_old_versions_is_that_of_the_last_part() {
 fn the_last_row_with_all_ids_so_far_replaces_those_before_and_new_ids_follow() {
     for wire in WIRES {
         let edited = |ids: &[i64], all: &[i64]| {
-            let edit = Edit { tokens: Tokens::Cumulative(all.to_vec()), ..Edit::new(0) };
-            batch(Kind::Str, wire, &[row("a", ids, all.len() as u64)]).edit(&[edit]).unwrap().unwrap()
+            let edit = Edit { tokens: TokenEdit::Cumulative(all.to_vec()), ..Edit::new(0) };
+            batch(BatchKind::Str, wire, &[row("a", ids, all.len() as u64)]).edit(&[edit]).unwrap().unwrap()
         };
-        let first = batch(Kind::Str, wire, &[row("a", &[1], 1)]);
+        let first = batch(BatchKind::Str, wire, &[row("a", &[1], 1)]);
         let (second, third) = (edited(&[2], &[1, 2]), edited(&[3, 4], &[1, 2, 3, 4]));
         let joined = |parts: &[&Batch]| {
-            let parts: Vec<Part<'_>> = parts.iter().copied().map(Part::from).collect();
+            let parts: Vec<BatchPart<'_>> = parts.iter().copied().map(BatchPart::from).collect();
             Batch::join(&parts).unwrap()
         };
         let ids = |batch: &Batch| {
@@ -350,7 +358,10 @@ fn the_last_row_with_all_ids_so_far_replaces_those_before_and_new_ids_follow() {
         assert_eq!(ids(&all), [1, 2, 3, 4], "{wire:?}");
         assert_eq!(all.text(0), Some(" 1 2 3 4"), "{wire:?}: the text is new in each row");
         assert_eq!((all.completion_tokens(0), all.is_cumulative(0)), (Some(4), true));
-        assert_eq!(ids(&joined(&[&all, &batch(Kind::Str, wire, &[row("a", &[5], 5)])])), [1, 2, 3, 4, 5]);
+        assert_eq!(
+            ids(&joined(&[&all, &batch(BatchKind::Str, wire, &[row("a", &[5], 5)])])),
+            [1, 2, 3, 4, 5]
+        );
         assert!(third.take(&[0]).unwrap().is_cumulative(0));
         assert!(!first.is_cumulative(0) && !first.take(&[0]).unwrap().is_cumulative(0));
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{Batch, Edit, Finish, Ids, Kind, Part, Tokens};
+use afterbay_wire::{Batch, BatchKind, BatchPart, Edit, Finish, Ids, TokenEdit};
 use proptest::prelude::*;
 
 use crate::samples::{hold_and_release, open, read_batch};
@@ -15,15 +15,15 @@ fn steps() -> impl Strategy<Value = Vec<Vec<(u8, u8)>>> {
         .prop_map(|steps| steps.into_iter().map(|step| step.into_iter().collect()).collect())
 }
 
-fn encodings() -> impl Strategy<Value = (Kind, SynthWire)> {
+fn encodings() -> impl Strategy<Value = (BatchKind, SynthWire)> {
     (
-        prop_oneof![Just(Kind::TokenId), Just(Kind::Str)],
+        prop_oneof![Just(BatchKind::TokenId), Just(BatchKind::Str)],
         prop_oneof![Just(SynthWire::Msgpack), Just(SynthWire::Pickle)],
     )
 }
 
 /// The batches of these steps.
-fn batches(steps: &[Vec<(u8, u8)>], kind: Kind, wire: SynthWire) -> Vec<Batch> {
+fn batches(steps: &[Vec<(u8, u8)>], kind: BatchKind, wire: SynthWire) -> Vec<Batch> {
     let mut sent: HashMap<u8, u64> = HashMap::new();
     let last = |request: u8| steps.iter().rposition(|step| step.iter().any(|row| row.0 == request));
     let batch = |(at, step): (usize, &Vec<(u8, u8)>)| {
@@ -104,11 +104,11 @@ proptest! {
         for (batch, cut) in single.iter().zip(cuts.iter().chain([&true].into_iter().cycle())) {
             waiting.push(batch);
             if *cut {
-                let parts: Vec<_> = waiting.drain(..).map(Part::from).collect();
+                let parts: Vec<_> = waiting.drain(..).map(BatchPart::from).collect();
                 joined.push(Batch::join(&parts).unwrap());
             }
         }
-        let rest: Vec<_> = waiting.into_iter().map(Part::from).collect();
+        let rest: Vec<_> = waiting.into_iter().map(BatchPart::from).collect();
         if !rest.is_empty() {
             joined.push(Batch::join(&rest).unwrap());
         }
@@ -130,7 +130,7 @@ proptest! {
                 .collect::<Vec<_>>()
         }).collect();
         prop_assert_eq!(read(&halves), read(&single));
-        let all = Batch::join(&halves.iter().map(Part::from).collect::<Vec<_>>()).unwrap();
+        let all = Batch::join(&halves.iter().map(BatchPart::from).collect::<Vec<_>>()).unwrap();
         prop_assert_eq!(read([&all]), read(&single));
         prop_assert_eq!(all.rows() as usize, read(&single).len());
     }
@@ -144,7 +144,7 @@ proptest! {
         for batch in batches(&steps, kind, wire) {
             let edits: Vec<_> = (0..batch.rows()).filter_map(|row| {
                 let ids = new[row as usize % new.len()].clone()?;
-                Some(Edit { tokens: Tokens::Delta(ids), ..Edit::new(row) })
+                Some(Edit { tokens: TokenEdit::Delta(ids), ..Edit::new(row) })
             }).collect();
             let edited = batch.edit(&edits).unwrap().unwrap();
             let (mut ids, mut before) = (Ids::default(), Ids::default());
@@ -183,13 +183,13 @@ proptest! {
         wire in prop_oneof![Just(SynthWire::Msgpack), Just(SynthWire::Pickle)],
         steps in steps(),
     ) {
-        let single = batches(&steps, Kind::TokenId, wire);
+        let single = batches(&steps, BatchKind::TokenId, wire);
         let past: Vec<_> = single
             .iter()
             .map(|batch| batch.without_detokenizing(&(0..batch.rows()).collect::<Vec<_>>()).unwrap())
             .collect();
         // The rows as the detokenizer would have sent them, without text.
-        let text: Vec<_> = batches(&steps, Kind::Str, wire)
+        let text: Vec<_> = batches(&steps, BatchKind::Str, wire)
             .iter()
             .map(|batch| {
                 let edits: Vec<_> =

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{AbortForm, AbortShape, Batch, Edit, FinishReason, Kind, Part, Tokens};
+use afterbay_wire::{AbortForm, AbortShape, Batch, BatchKind, BatchPart, Edit, FinishReason, TokenEdit};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ fn batches_edited_in_every_way_are_read_by_sglang() {
     let mut records = Vec::new();
     for sample in all() {
         let new = ["0.5.21", "0.5.23", "frames", "real"].iter().any(|new| sample.name.contains(new));
-        let Some(batch) = batch(&sample).filter(|batch| new && batch.kind() != Kind::Embedding) else {
+        let Some(batch) = batch(&sample).filter(|batch| new && batch.kind() != BatchKind::Embedding) else {
             continue;
         };
         edits(&sample.name, &batch, &mut records);
@@ -116,8 +116,10 @@ fn batches_edited_in_every_way_are_read_by_sglang() {
 
 fn edits(name: &str, batch: &Batch, records: &mut Vec<Value>) {
     let last = batch.rows() - 1;
-    for tokens in [Tokens::Delta(vec![7, -1, 1 << 40]), Tokens::Delta(vec![9]), Tokens::Empty, Tokens::Drop] {
-        let delta = matches!(tokens, Tokens::Delta(_));
+    for tokens in
+        [TokenEdit::Delta(vec![7, -1, 1 << 40]), TokenEdit::Delta(vec![9]), TokenEdit::Empty, TokenEdit::Drop]
+    {
+        let delta = matches!(tokens, TokenEdit::Delta(_));
         let finish = delta.then(|| FinishReason::Stop("grammar".into()));
         let text = delta.then(|| "masked".into());
         let edit = Edit { row: last, tokens, text, finish, completion_tokens: Some(70_000) };
@@ -147,7 +149,7 @@ fn rows_past_the_detokenizer_are_to_the_reader_what_the_detokenizer_would_have_s
     let past = |batch: &Batch| batch.without_detokenizing(&(0..batch.rows()).collect::<Vec<_>>()).unwrap();
     for sample in all() {
         let new = ["0.5.21", "0.5.23", "frames", "real"].iter().any(|new| sample.name.contains(new));
-        let Some(batch) = batch(&sample).filter(|batch| new && batch.kind() == Kind::TokenId) else {
+        let Some(batch) = batch(&sample).filter(|batch| new && batch.kind() == BatchKind::TokenId) else {
             continue;
         };
         let (one, other) = (hex(batch.bytes()), hex(past(&batch).bytes()));
@@ -192,7 +194,7 @@ fn synthetic_batches_and_aborts_are_read_by_sglang() {
         };
         let synth = SynthBatch { rows: (0..rows).map(row).collect() };
         for wire in [SynthWire::Msgpack, SynthWire::Pickle] {
-            for kind in Kind::ALL {
+            for kind in BatchKind::ALL {
                 let bytes = synth.encode(kind, wire).unwrap();
                 let wire = if wire == SynthWire::Pickle { "pickle" } else { "msgpack" };
                 let name = format!("{kind} of {rows} rows");
@@ -225,7 +227,7 @@ fn a_reader_of_joined_rows_ends_in_the_state_of_one_of_single_rows() {
         let mut at = 0;
         while at < batches.len() {
             let end = (at + 1 + random.below(5) as usize).min(batches.len());
-            let parts: Vec<_> = batches[at..end].iter().map(Part::from).collect();
+            let parts: Vec<_> = batches[at..end].iter().map(BatchPart::from).collect();
             let whole = Batch::join(&parts).unwrap_or_else(|error| panic!("{}: {error}", made["name"]));
             records.push(equal("again", false, &whole, &split_and_join(&whole)));
             joined.push(hex(whole.bytes()));

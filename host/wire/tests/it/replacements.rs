@@ -1,7 +1,7 @@
 //! Batches in which rows are replaced by held rows joined with them.
 
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
-use afterbay_wire::{Batch, Edit, Finish, FinishReason, Kind, Part, RowsError, Tokens};
+use afterbay_wire::{Batch, BatchKind, BatchPart, Edit, Finish, FinishReason, RowsError, TokenEdit};
 
 use crate::samples::{open, read_batch};
 
@@ -17,7 +17,7 @@ fn ids(batch: &Batch, row: u32) -> Vec<i64> {
 }
 
 /// A frame with the third row of `a` between other rows, and that row joined with the two before it.
-fn waiting(kind: Kind, wire: SynthWire) -> (Batch, Batch) {
+fn waiting(kind: BatchKind, wire: SynthWire) -> (Batch, Batch) {
     let batch =
         |rows: &[SynthRow]| read_batch(&SynthBatch { rows: rows.to_vec() }.encode(kind, wire).unwrap());
     let first = SynthRow { prompt_tail: vec![70, 71], ..row("a", &[1], 1) };
@@ -28,15 +28,15 @@ fn waiting(kind: Kind, wire: SynthWire) -> (Batch, Batch) {
     ];
     let rows = [0, 1, 1].map(|row| [row]);
     let parts: Vec<_> =
-        frames.iter().zip(&rows).map(|(batch, rows)| Part { batch, rows: Some(rows) }).collect();
+        frames.iter().zip(&rows).map(|(batch, rows)| BatchPart { batch, rows: Some(rows) }).collect();
     let joined = Batch::join(&parts).unwrap();
     let [.., frame] = frames;
     (frame, joined)
 }
 
-fn each() -> impl Iterator<Item = (Kind, Batch, Batch)> {
+fn each() -> impl Iterator<Item = (BatchKind, Batch, Batch)> {
     let wires = [SynthWire::Msgpack, SynthWire::Pickle];
-    [Kind::TokenId, Kind::Str].into_iter().flat_map(move |kind| {
+    [BatchKind::TokenId, BatchKind::Str].into_iter().flat_map(move |kind| {
         wires.map(|wire| {
             let (frame, joined) = waiting(kind, wire);
             (kind, frame, joined)
@@ -47,12 +47,12 @@ fn each() -> impl Iterator<Item = (Kind, Batch, Batch)> {
 #[test]
 fn held_rows_are_sent_joined_with_the_next_row() {
     for (kind, frame, joined) in each() {
-        let whole = frame.edit_instead(&[], &[(1, &joined)]).unwrap().unwrap();
+        let whole = frame.edit_replacing(&[], &[(1, &joined)]).unwrap().unwrap();
         assert_eq!(whole.rids().collect::<Vec<_>>(), ["b", "a", "c"]);
         assert_eq!((ids(&whole, 0), ids(&whole, 1), ids(&whole, 2)), (vec![13], vec![1, 2, 3, 4], vec![21]));
         assert_eq!(whole.completion_tokens(1), Some(4));
         match kind {
-            Kind::Str => assert_eq!(whole.text(1), Some(" 1 2 3 4")),
+            BatchKind::Str => assert_eq!(whole.text(1), Some(" 1 2 3 4")),
             _ => assert_eq!(open(&whole)["decode_ids"][1]["v"], serde_json::json!([70, 71, 1, 2, 3, 4])),
         }
     }
@@ -62,18 +62,18 @@ fn held_rows_are_sent_joined_with_the_next_row() {
 fn an_edit_applies_to_the_replacement() {
     for (kind, frame, joined) in each() {
         let edit = Edit {
-            tokens: Tokens::Delta(vec![90, 91]),
+            tokens: TokenEdit::Delta(vec![90, 91]),
             text: Some("***".into()),
             finish: Some(FinishReason::Stop("masked".into())),
             completion_tokens: Some(2),
             ..Edit::new(1)
         };
-        let whole = frame.edit_instead(&[edit], &[(1, &joined)]).unwrap().unwrap();
+        let whole = frame.edit_replacing(&[edit], &[(1, &joined)]).unwrap().unwrap();
         assert_eq!((ids(&whole, 1), whole.completion_tokens(1)), (vec![90, 91], Some(2)));
         assert!(matches!(whole.finish(1), Finish::Stop { .. }));
         assert_eq!(whole.finish(0), Finish::Running);
         match kind {
-            Kind::Str => assert_eq!((whole.text(0), whole.text(1)), (Some(" 13"), Some("***"))),
+            BatchKind::Str => assert_eq!((whole.text(0), whole.text(1)), (Some(" 13"), Some("***"))),
             _ => assert_eq!(open(&whole)["decode_ids"][1]["v"], serde_json::json!([70, 71, 90, 91])),
         }
     }
@@ -83,23 +83,23 @@ fn an_edit_applies_to_the_replacement() {
 fn other_rows_of_the_frame_are_edited_too() {
     for (_, frame, joined) in each() {
         let edits = [
-            Edit { tokens: Tokens::Drop, ..Edit::new(0) },
-            Edit { tokens: Tokens::Delta(vec![5]), ..Edit::new(2) },
+            Edit { tokens: TokenEdit::Drop, ..Edit::new(0) },
+            Edit { tokens: TokenEdit::Delta(vec![5]), ..Edit::new(2) },
         ];
-        let whole = frame.edit_instead(&edits, &[(1, &joined)]).unwrap().unwrap();
+        let whole = frame.edit_replacing(&edits, &[(1, &joined)]).unwrap().unwrap();
         assert_eq!(whole.rids().collect::<Vec<_>>(), ["a", "c"]);
         assert_eq!((ids(&whole, 0), ids(&whole, 1)), (vec![1, 2, 3, 4], vec![5]));
-        let all: Vec<_> = (0..3).map(|row| Edit { tokens: Tokens::Drop, ..Edit::new(row) }).collect();
-        assert!(frame.edit_instead(&all, &[(1, &joined)]).unwrap().is_none());
+        let all: Vec<_> = (0..3).map(|row| Edit { tokens: TokenEdit::Drop, ..Edit::new(row) }).collect();
+        assert!(frame.edit_replacing(&all, &[(1, &joined)]).unwrap().is_none());
     }
 }
 
 #[test]
 fn a_replacement_of_a_missing_row_or_given_twice_is_refused() {
-    let (frame, joined) = waiting(Kind::Str, SynthWire::Msgpack);
+    let (frame, joined) = waiting(BatchKind::Str, SynthWire::Msgpack);
     let of = |rows: &[u32]| {
         let instead: Vec<_> = rows.iter().map(|row| (*row, &joined)).collect();
-        frame.edit_instead(&[], &instead).map(drop).unwrap_err()
+        frame.edit_replacing(&[], &instead).map(drop).unwrap_err()
     };
     assert_eq!(of(&[3]), RowsError::Row { row: 3, rows: 3 });
     assert_eq!(of(&[1, 1]), RowsError::Row { row: 1, rows: 3 });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use afterbay_wire::{Batch, Decoded, Finish, Layouts, Part, Wrapped, decode};
+use afterbay_wire::{Batch, BatchPart, DecodedFrame, Finish, Layouts, Wrapped, decode};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -63,8 +63,8 @@ fn read(path: &Path, wrapped: Wrapped) -> Sample {
 /// The decoded fields of a batch or an idle batch.
 pub fn fields(bytes: &Bytes, wrapped: Wrapped) -> Value {
     match decode(bytes.clone(), &Layouts::builtin()) {
-        Decoded::Batch(batch) => batch.to_json(wrapped),
-        Decoded::Barrier(barrier) => barrier.to_json(wrapped).unwrap(),
+        DecodedFrame::Batch(batch) => batch.to_json(wrapped),
+        DecodedFrame::Barrier(barrier) => barrier.to_json(wrapped).unwrap(),
     }
 }
 
@@ -99,27 +99,27 @@ pub fn assert_same(name: &str, one: &Value, other: &Value) {
 
 pub fn read_batch(bytes: &Bytes) -> Batch {
     match decode(bytes.clone(), &Layouts::builtin()) {
-        Decoded::Batch(batch) => batch,
-        Decoded::Barrier(barrier) => panic!("no batch but {:?}", barrier.kind),
+        DecodedFrame::Batch(batch) => batch,
+        DecodedFrame::Barrier(barrier) => panic!("no batch but {:?}", barrier.kind),
     }
 }
 
 /// The batch of a sample, if the sample is a batch.
 pub fn batch(sample: &Sample) -> Option<Batch> {
     match decode(sample.bytes.clone(), &Layouts::builtin()) {
-        Decoded::Batch(batch) => Some(batch),
-        Decoded::Barrier(_) => None,
+        DecodedFrame::Batch(batch) => Some(batch),
+        DecodedFrame::Barrier(_) => None,
     }
 }
 
 /// Takes every row on its own, and joins all rows again.
 pub fn split_and_join(batch: &Batch) -> Batch {
     let rows: Vec<_> = (0..batch.rows()).map(|row| batch.take(&[row]).unwrap()).collect();
-    Batch::join(&rows.iter().map(Part::from).collect::<Vec<_>>()).unwrap()
+    Batch::join(&rows.iter().map(BatchPart::from).collect::<Vec<_>>()).unwrap()
 }
 
 pub fn join(parts: &[&Batch]) -> Batch {
-    Batch::join(&parts.iter().map(|batch| Part::from(*batch)).collect::<Vec<_>>()).unwrap()
+    Batch::join(&parts.iter().map(|batch| BatchPart::from(*batch)).collect::<Vec<_>>()).unwrap()
 }
 
 pub fn open(batch: &Batch) -> Value {
@@ -145,13 +145,14 @@ pub fn hold_and_release(batches: &[Batch], mut stays: impl FnMut(u32) -> bool) -
         for row in 0..rest.rows() {
             if let Some(mut rows) = held.remove(rest.rid(row)) {
                 rows.push(rest.take(&[row]).unwrap());
-                joined.push((row, Batch::join(&rows.iter().map(Part::from).collect::<Vec<_>>()).unwrap()));
+                joined
+                    .push((row, Batch::join(&rows.iter().map(BatchPart::from).collect::<Vec<_>>()).unwrap()));
             }
         }
         let instead: Vec<_> = joined.iter().map(|(row, batch)| (*row, batch)).collect();
-        frames.extend(rest.edit_instead(&[], &instead).unwrap());
+        frames.extend(rest.edit_replacing(&[], &instead).unwrap());
     }
-    let left: Vec<_> = held.values().flatten().map(Part::from).collect();
+    let left: Vec<_> = held.values().flatten().map(BatchPart::from).collect();
     if !left.is_empty() {
         frames.push(Batch::join(&left).unwrap());
     }

@@ -1,6 +1,6 @@
 //! Rows past the detokenizer, in every version.
 
-use afterbay_wire::{Batch, Decoded, Ids, Kind, Layouts, RowsError, decode};
+use afterbay_wire::{Batch, BatchKind, DecodedFrame, Ids, Layouts, RowsError, decode};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn in_every_version_it_is_what_the_detokenizer_makes_but_for_the_text() {
         let detokenized = sample(&tokens.name.replace("/tokid_n3.", "/str_n3."));
         let (batch, detokenized) = (batch(tokens).unwrap(), read_batch(&detokenized.bytes));
         let ours = textless(&batch);
-        assert_eq!((ours.kind(), ours.wire()), (Kind::Str, detokenized.wire()), "{}", tokens.name);
+        assert_eq!((ours.kind(), ours.wire()), (BatchKind::Str, detokenized.wire()), "{}", tokens.name);
         if tokens.name.starts_with("frames") {
             continue; // These two were not made from each other.
         }
@@ -42,7 +42,7 @@ fn in_every_version_it_is_what_the_detokenizer_makes_but_for_the_text() {
 fn every_frame_of_the_scheduler_passes_with_its_ids_counts_and_reasons() {
     let (mut ids, mut its_ids, mut passed) = (Ids::default(), Ids::default(), 0);
     for sample in all() {
-        let Some(batch) = batch(&sample).filter(|batch| batch.kind() == Kind::TokenId) else { continue };
+        let Some(batch) = batch(&sample).filter(|batch| batch.kind() == BatchKind::TokenId) else { continue };
         let ours = textless(&batch);
         ours.output_ids(&mut ids);
         batch.output_ids(&mut its_ids);
@@ -90,7 +90,7 @@ fn ids_meant_for_the_detokenizer_reach_the_client_without_the_prompt() {
 
 #[test]
 fn a_batch_that_is_not_on_the_way_to_a_detokenizer_is_refused() {
-    for (name, kind) in [("str_n3", Kind::Str), ("emb_n2", Kind::Embedding)] {
+    for (name, kind) in [("str_n3", BatchKind::Str), ("emb_n2", BatchKind::Embedding)] {
         let batch = read_batch(&sample(&format!("frames/{name}.pickle")).bytes);
         assert_eq!(batch.without_detokenizing(&[0]).unwrap_err(), RowsError::NotTokenIds { kind });
     }
@@ -106,8 +106,8 @@ fn layout() -> Value {
 
 fn read_by(bytes: &Bytes, layout: &Value) -> Batch {
     match decode(bytes.clone(), &Layouts::from_json("test", &layout.to_string()).unwrap()) {
-        Decoded::Batch(batch) => batch,
-        Decoded::Barrier(barrier) => panic!("no batch but {:?}", barrier.kind),
+        DecodedFrame::Batch(batch) => batch,
+        DecodedFrame::Barrier(barrier) => panic!("no batch but {:?}", barrier.kind),
     }
 }
 

@@ -12,7 +12,7 @@ use afterbay_sim::replay;
 use afterbay_sim::scheduler::{self, Source};
 use afterbay_sim::work::{Cost, Spent};
 use afterbay_sockets::{Endpoint, EndpointError};
-use afterbay_wire::Kind;
+use afterbay_wire::BatchKind;
 use afterbay_wire::synth::SynthWire;
 use clap::ValueEnum;
 
@@ -281,11 +281,11 @@ impl From<WireName> for SynthWire {
     }
 }
 
-impl From<KindName> for Kind {
-    fn from(kind: KindName) -> Kind {
+impl From<KindName> for BatchKind {
+    fn from(kind: KindName) -> BatchKind {
         match kind {
-            KindName::TokenId => Kind::TokenId,
-            KindName::Str => Kind::Str,
+            KindName::TokenId => BatchKind::TokenId,
+            KindName::Str => BatchKind::Str,
         }
     }
 }

@@ -3,9 +3,9 @@
 use super::super::CreditWriter;
 use super::*;
 
-fn page_of(look: Look) -> Page {
+fn page_of(look: PageStatus) -> Page {
     match look {
-        Look::Page(page) => page,
+        PageStatus::Page(page) => page,
         other => panic!("{other:?}"),
     }
 }
@@ -30,17 +30,17 @@ fn a_page_is_read_and_every_other_file_is_named() {
         }
         PageReader::new(&path).look()
     };
-    assert_eq!(look(None), Look::Absent);
-    assert_eq!(look(Some(&[])), Look::Absent);
-    assert_eq!(look(Some(&[0; 64])), Look::Absent, "the magic is not there yet");
-    assert_eq!(look(Some(b"ABCREDIT")), Look::Invalid(Invalid::Short(8)));
-    assert_eq!(look(Some(&[b'x'; 64])), Look::Invalid(Invalid::Magic([b'x'; 8])));
-    assert_eq!(look(Some(&bytes(2, 1, 0, 0))), Look::Invalid(Invalid::Version(2)));
-    assert_eq!(look(Some(&bytes(1, 3, 9, 3))), Look::Changing, "it is being opened");
+    assert_eq!(look(None), PageStatus::Absent);
+    assert_eq!(look(Some(&[])), PageStatus::Absent);
+    assert_eq!(look(Some(&[0; 64])), PageStatus::Absent, "the magic is not there yet");
+    assert_eq!(look(Some(b"ABCREDIT")), PageStatus::Invalid(Invalid::Short(8)));
+    assert_eq!(look(Some(&[b'x'; 64])), PageStatus::Invalid(Invalid::Magic([b'x'; 8])));
+    assert_eq!(look(Some(&bytes(2, 1, 0, 0))), PageStatus::Invalid(Invalid::Version(2)));
+    assert_eq!(look(Some(&bytes(1, 3, 9, 3))), PageStatus::Changing, "it is being opened");
     let page = page_of(look(Some(&bytes(1, 3, 9, 2))));
     assert_eq!((page.pid, page.generation, page.count), (77, 3, 9));
     assert_eq!((page.last_generation, page.last_count, page.changed_unix_ns), (2, 5, 6));
-    assert!(matches!(PageReader::new(dir.path()).look(), Look::Invalid(Invalid::Io { .. })));
+    assert!(matches!(PageReader::new(dir.path()).look(), PageStatus::Invalid(Invalid::Io { .. })));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_page_that_is_written_all_the_time_is_never_read_torn() {
         let mut pages = 0;
         let mut last = 0;
         while pages < 2_000 {
-            if let Look::Page(page) = reader.look() {
+            if let PageStatus::Page(page) = reader.look() {
                 pages += 1;
                 assert!(page.generation >= last && page.count <= 3, "{page:?}");
                 assert_eq!(page.last_generation, page.generation - 1, "{page:?}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::{Outgoing, Unconfirmed};
+use super::super::{OutgoingFrame, Unconfirmed};
 use super::*;
 use crate::credit::ReaderKind;
 
@@ -53,10 +53,10 @@ impl Bench {
         act(tracker, &mut TrackerContext { queue, notices, now: *now })
     }
 
-    fn frame(&mut self, counted: bool) -> Outgoing {
+    fn frame(&mut self, counted: bool) -> OutgoingFrame {
         let sequence = self.next;
         self.next += 1;
-        Outgoing { sequence, bytes: Bytes::copy_from_slice(&sequence.to_be_bytes()), counted }
+        OutgoingFrame { sequence, bytes: Bytes::copy_from_slice(&sequence.to_be_bytes()), counted }
     }
 
     /// Writes every frame that may be written, to the present connection.
@@ -81,7 +81,7 @@ impl Bench {
         self.on(|tracker, context| tracker.lost(context));
     }
 
-    fn look(&mut self, look: Look) {
+    fn look(&mut self, look: PageStatus) {
         self.on(|tracker, context| tracker.saw(look, context));
     }
 
@@ -99,8 +99,8 @@ impl Bench {
     fn step(&mut self, step: &str) {
         match step {
             "lost" => self.lose(),
-            "none" => self.look(Look::Absent),
-            "bad" => self.look(Look::Invalid(Invalid::Short(3))),
+            "none" => self.look(PageStatus::Absent),
+            "bad" => self.look(PageStatus::Invalid(Invalid::Short(3))),
             "wait" => self.pass(WAIT),
             "stall" => self.pass(STALL),
             "up" => self.up(None),
@@ -115,7 +115,7 @@ impl Bench {
                 (page.last_generation, page.last_count) = (page.generation - 1, last.parse().unwrap());
                 page.pid = pid.parse().unwrap();
                 let page = *page;
-                self.look(Look::Page(page));
+                self.look(PageStatus::Page(page));
             }
             _ => {
                 let (what, count) = step.split_at(1);

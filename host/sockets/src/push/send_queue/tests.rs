@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn frame(sequence: u64, size: usize, counted: bool) -> Outgoing {
-    Outgoing { sequence, bytes: Bytes::from(vec![sequence as u8; size]), counted }
+fn frame(sequence: u64, size: usize, counted: bool) -> OutgoingFrame {
+    OutgoingFrame { sequence, bytes: Bytes::from(vec![sequence as u8; size]), counted }
 }
 
 fn wire(queue: &SendQueue, frames: usize, bytes: usize) -> Vec<u8> {

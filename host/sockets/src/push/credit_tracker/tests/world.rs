@@ -10,7 +10,7 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Step {
     Send(u8, bool),
-    Look,
+    ReadPage,
     Read(usize),
     Finish(usize),
     Die,
@@ -66,7 +66,7 @@ impl World {
 
     fn look(&mut self) {
         self.unseen = false;
-        let look = if self.has_page { Look::Page(self.page) } else { Look::Absent };
+        let look = if self.has_page { PageStatus::Page(self.page) } else { PageStatus::Absent };
         self.bench.look(look);
     }
 
@@ -79,7 +79,7 @@ impl World {
                     self.bench.queue.push(frame);
                 }
             }
-            Step::Look => self.look(),
+            Step::ReadPage => self.look(),
             Step::Read(count) => {
                 if let (Some(reader), Some((kernel, true))) = (&mut self.reader, &mut self.kernel) {
                     let count = count.min(kernel.len());
@@ -167,9 +167,9 @@ impl World {
                 Step::Connect,
                 Step::Read(usize::MAX),
                 Step::Finish(usize::MAX),
-                Step::Look,
+                Step::ReadPage,
                 Step::Pass(40_000),
-                Step::Look,
+                Step::ReadPage,
             ] {
                 self.step(&step);
             }
@@ -197,14 +197,14 @@ impl World {
 fn step(drops: bool) -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1u8..5, prop::bool::weighted(0.8)).prop_map(|(count, counted)| Step::Send(count, counted)),
-        3 => Just(Step::Look),
+        3 => Just(Step::ReadPage),
         4 => (1usize..5).prop_map(Step::Read),
         4 => (1usize..5).prop_map(Step::Finish),
         2 => Just(Step::Die),
         3 => Just(Step::Start),
         3 => Just(Step::Connect),
         3 => Just(Step::NoticeLoss),
-        1 => Just(if drops { Step::Drop } else { Step::Look }),
+        1 => Just(if drops { Step::Drop } else { Step::ReadPage }),
         2 => (0u64..1500).prop_map(Step::Pass),
     ]
 }
