@@ -205,7 +205,8 @@ fn is_passed_on(frame: &BacklogFrame) -> bool {
 /// What went on with a frame of Afterbay's own: nothing where nothing of it is written.
 fn released(frame: &BacklogFrame, decode: &mut FrameDecoder) -> SettledContent {
     let Some(outcome) = frame.outcome.as_deref() else { return SettledContent::Nothing };
-    let Some(wire::DecodedFrame::Batch(batch)) = outcome.changed.clone().map(|bytes| decode.look(bytes)) else {
+    let Some(wire::DecodedFrame::Batch(batch)) = outcome.changed.clone().map(|bytes| decode.look(bytes))
+    else {
         return SettledContent::Nothing;
     };
     // All its rows left but those that wait again, in order.
