@@ -23,9 +23,9 @@ pub enum Reading {
     /// Only the last row of each request counts, as for a reader that skips outdated rows. It must carry all
     /// ids.
     LastOnly,
-    /// Of the rows of a request that the reader finds together, only the last counts, as for SGLang's
-    /// TokenizerManager before sgl-project/sglang#19976. New tokens in the other rows are lost, unless the
-    /// last row carries all ids.
+    /// Only the last row of a request among those that the reader finds together counts, as for SGLang's
+    /// TokenizerManager before sgl-project/sglang#19976. New tokens in the other rows are lost, unless the last
+    /// row carries all ids.
     Overwriting,
     /// Frames are counted and digested but not decoded. For frames that do not form a whole stream.
     Frames,

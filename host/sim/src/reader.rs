@@ -84,7 +84,7 @@ pub struct Until {
 
 /// The result of the simulated reader.
 #[derive(Clone, Debug, Serialize)]
-pub struct Received {
+pub struct ReaderReport {
     /// The record of the received frames.
     #[serde(flatten)]
     pub record: Record,
@@ -138,7 +138,7 @@ impl Options {
     }
 }
 
-impl Received {
+impl ReaderReport {
     /// Whether every request that began also ended, with all tokens exactly once and in order.
     pub fn is_whole(&self) -> bool {
         self.faults.is_none() && self.open == 0
@@ -150,7 +150,7 @@ pub fn run(
     options: Options,
     stop: &Stop,
     progress: &mut dyn FnMut(&Progress),
-) -> Result<Received, ReaderError> {
+) -> Result<ReaderReport, ReaderError> {
     let mut reader = Reader {
         checker: Checker::new(options.reading, options.expect),
         work: Work::new(options.cost),
@@ -324,7 +324,7 @@ impl Reader<'_> {
         });
     }
 
-    fn finish(mut self) -> Received {
+    fn finish(mut self) -> ReaderReport {
         self.checker.use_found_rows(self.last.unwrap_or_else(Instant::now));
         let elapsed = self.first.zip(self.last).map(|(first, last)| last - first).unwrap_or_default();
         let overwritten_rows = self.checker.overwritten();
@@ -332,7 +332,7 @@ impl Reader<'_> {
         self.reporter.end(Progress::of(self.checker.record(), open, elapsed));
         let (record, faults) = self.checker.finish();
         let stopped = self.stop.is_stopped();
-        Received {
+        ReaderReport {
             record,
             faults,
             open,

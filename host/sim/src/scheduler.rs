@@ -52,7 +52,7 @@ pub enum Source {
 
 /// The result of the simulated scheduler.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Sent {
+pub struct SchedulerReport {
     /// The record of the frames given to the connection. If a connection broke, some of them may not have
     /// arrived.
     #[serde(flatten)]
@@ -120,7 +120,7 @@ pub fn run(
     options: Options,
     stop: &Stop,
     progress: &mut dyn FnMut(&Progress),
-) -> Result<Sent, SchedulerError> {
+) -> Result<SchedulerReport, SchedulerError> {
     // `Link::finish` needs a separate runtime.
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let Options { connect, aborts, source, steps_per_second, connect_timeout, drain_timeout } = options;
@@ -147,7 +147,7 @@ pub fn run(
             start: Instant::now(),
             firsts: HashMap::new(),
             open: 0,
-            sent: Sent::default(),
+            sent: SchedulerReport::default(),
         };
         match source {
             Source::Load(load, encoding) => {
@@ -173,7 +173,7 @@ struct Sender<'a> {
     /// The times at which the first tokens of live requests were sent.
     firsts: HashMap<Box<str>, Instant>,
     open: u64,
-    sent: Sent,
+    sent: SchedulerReport,
 }
 
 /// The times at which steps are due.
@@ -278,7 +278,7 @@ impl Sender<'_> {
         self.stopped_at.is_some()
     }
 
-    async fn finish(mut self) -> Sent {
+    async fn finish(mut self) -> SchedulerReport {
         let wait_start = Instant::now();
         if let Some(link) = self.link.take() {
             let LinkEnd { is_broken, undelivered } = link.finish(self.drain_timeout).await;

@@ -11,8 +11,8 @@ use afterbay_sim::compare::Comparison;
 use afterbay_sim::frames::Encoding;
 use afterbay_sim::inbox::Inbox;
 use afterbay_sim::load::{Arrivals, Endings, Lengths, Load};
-use afterbay_sim::reader::{self, Received, Restarts, Stall};
-use afterbay_sim::scheduler::{self, SchedulerError, Sent, Source};
+use afterbay_sim::reader::{self, ReaderReport, Restarts, Stall};
+use afterbay_sim::scheduler::{self, SchedulerError, SchedulerReport, Source};
 use afterbay_sim::work::{Cost, Spent};
 use afterbay_sim::{Stop, replay};
 use afterbay_sockets::credit::{PageReader, PageStatus};
@@ -36,7 +36,7 @@ fn mixed() -> Load {
 }
 
 /// Runs both ends, and stops the reader if it does not end by itself.
-fn run(sender: scheduler::Options, reader: reader::Options) -> (Sent, Received) {
+fn run(sender: scheduler::Options, reader: reader::Options) -> (SchedulerReport, ReaderReport) {
     let stop = Stop::new();
     let reader_stop = stop.clone();
     let reading = thread::spawn(move || reader::run(reader, &reader_stop, &mut |_| {}).unwrap());
@@ -62,7 +62,7 @@ fn reader(dir: &Path, requests: u64) -> reader::Options {
 }
 
 /// Runs a reader that stalls at its first frame, so that all other frames wait.
-fn stalled(dir: &Path, inbox: Inbox, reading: Reading) -> (Sent, Received) {
+fn stalled(dir: &Path, inbox: Inbox, reading: Reading) -> (SchedulerReport, ReaderReport) {
     let source = Source::Load(Load::new(20, 30), MSGPACK);
     let mut reader = reader(dir, 20);
     (reader.inbox, reader.reading) = (inbox, reading);

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use afterbay_sim::Stop;
-use afterbay_sim::reader::{self, Received};
+use afterbay_sim::reader::{self, ReaderReport};
 use afterbay_sim::record::Record;
-use afterbay_sim::scheduler::{self, Sent};
+use afterbay_sim::scheduler::{self, SchedulerReport};
 use anyhow::Context;
 use clap::Subcommand;
 
@@ -91,7 +91,7 @@ fn print_result(
     Ok(code)
 }
 
-fn sent_lines(sent: &Sent) -> Vec<(String, String)> {
+fn sent_lines(sent: &SchedulerReport) -> Vec<(String, String)> {
     let mut lines = record_lines(&sent.record, sent.elapsed);
     lines.push(line("waited for the peer", seconds(sent.blocked)));
     if sent.broken > 0 {
@@ -106,7 +106,7 @@ fn sent_lines(sent: &Sent) -> Vec<(String, String)> {
     lines
 }
 
-fn received_lines(received: &Received) -> Vec<(String, String)> {
+fn received_lines(received: &ReaderReport) -> Vec<(String, String)> {
     let mut lines = record_lines(&received.record, received.elapsed);
     lines.push(line("requests open", count(received.open)));
     let backlog = &received.backlog;

@@ -10,8 +10,8 @@ use afterbay_sim::compare::Comparison;
 use afterbay_sim::frames::Encoding;
 use afterbay_sim::inbox::Inbox;
 use afterbay_sim::load::Load;
-use afterbay_sim::reader::{self, Received};
-use afterbay_sim::scheduler::{self, Sent, Source};
+use afterbay_sim::reader::{self, ReaderReport};
+use afterbay_sim::scheduler::{self, SchedulerReport, Source};
 use afterbay_sim::work::Cost;
 use anyhow::bail;
 use serde::Serialize;
@@ -46,8 +46,8 @@ pub(super) struct Both<T> {
 
 /// A running scheduler and reader.
 pub(super) struct Side {
-    send: JoinHandle<Result<Sent, scheduler::SchedulerError>>,
-    read: JoinHandle<Result<Received, reader::ReaderError>>,
+    send: JoinHandle<Result<SchedulerReport, scheduler::SchedulerError>>,
+    read: JoinHandle<Result<ReaderReport, reader::ReaderError>>,
     sent: Shown,
     received: Shown,
     enough: Stop,
@@ -57,9 +57,9 @@ pub(super) struct Side {
 #[derive(Serialize)]
 pub(super) struct Ends {
     #[serde(rename = "in")]
-    pub(super) sent: Sent,
+    pub(super) sent: SchedulerReport,
     #[serde(rename = "out")]
-    pub(super) received: Received,
+    pub(super) received: ReaderReport,
     pub(super) comparison: Comparison,
 }
 

@@ -7,7 +7,7 @@ use afterbay_sim::check::{Expect, Reading};
 use afterbay_sim::frames::Encoding;
 use afterbay_sim::inbox::Inbox;
 use afterbay_sim::load::{Arrivals, Burst, Endings, Lengths, Load};
-use afterbay_sim::reader::{self, Received, Restarts, Stall, Until};
+use afterbay_sim::reader::{self, ReaderReport, Restarts, Stall, Until};
 use afterbay_sim::replay;
 use afterbay_sim::scheduler::{self, Source};
 use afterbay_sim::work::{Cost, Spent};
@@ -264,7 +264,7 @@ impl ReaderArgs {
 
     /// Whether everything expected was received without a fault. If a signal stopped the reader, open and missing requests are no
     /// fault.
-    pub(super) fn is_good(&self, received: &Received) -> bool {
+    pub(super) fn is_good(&self, received: &ReaderReport) -> bool {
         let record = &received.record;
         let enough = self.requests.is_none_or(|requests| record.requests >= requests)
             && self.frames.is_none_or(|frames| record.frames >= frames);
