@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use afterbay_types::{SourceState, Word};
+use afterbay_types::SourceState;
 use serde::{Serialize, Serializer};
 
 use crate::bounds::SAME_NOTICE_EVERY;
