@@ -1,11 +1,21 @@
-//! The house's rules, as tests: who may depend on whom, how long a file is, how it opens, and that nothing lies unused.
+//! The rules of the code base as tests: which crate may use which, import rings, the length and the opening of files and
+//! comments, and that no fixture, guest or dependency is unused.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod rings;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A reason to split a file.
+/// A longer file stands in [`LONG_FILES`].
 const LINES_MAX: usize = 600;
+
+/// Longer files, each with the reason why it is not split.
+const LONG_FILES: &[(&str, &str)] = &[
+    ("host/config/src/keys.rs", "one declaration per configuration key"),
+    ("host/events/src/event.rs", "one declaration per event"),
+];
 
 /// Which of our crates each may use. A crate that is not here fails the test.
 const DIRECTIONS: &[(&str, &[&str])] = &[
@@ -188,13 +198,20 @@ fn parse(path: &Path) -> toml::Table {
 
 /// The manifests of the workspace's crates, by name.
 fn crates() -> BTreeMap<String, toml::Table> {
+    let manifests = crates_with_paths().into_iter();
+    manifests.map(|(name, path)| (name, parse(&path.join("Cargo.toml")))).collect()
+}
+
+/// The directories of the workspace's crates, by name.
+fn crates_with_paths() -> BTreeMap<String, PathBuf> {
     let root = repository();
     let workspace = parse(&root.join("Cargo.toml"));
     let members = workspace["workspace"]["members"].as_array().unwrap().iter();
     // A path dependency is a member by itself.
     let members = members.map(|member| member.as_str().unwrap()).chain(["plugins/build"]);
-    let manifests = members.map(|member| parse(&root.join(member).join("Cargo.toml")));
-    manifests.map(|manifest| (manifest["package"]["name"].as_str().unwrap().to_owned(), manifest)).collect()
+    let paths = members.map(|member| root.join(member));
+    let name = |path: &Path| parse(&path.join("Cargo.toml"))["package"]["name"].as_str().unwrap().to_owned();
+    paths.map(|path| (name(&path), path)).collect()
 }
 
 fn dependencies(manifest: &toml::Table, kinds: &[&str]) -> Vec<String> {
@@ -299,12 +316,21 @@ fn only_the_watch_names_notify_and_only_the_runtime_wasmtime() {
 }
 
 #[test]
-fn no_file_is_longer_than_600_lines() {
-    let long = ["rs", "py"].into_iter().flat_map(files).filter_map(|(name, path)| {
-        let lines = read(&path).lines().count();
-        (lines > LINES_MAX).then(|| format!("{name}: {lines} lines, at most {LINES_MAX}"))
-    });
-    none("split them", long.collect());
+fn a_file_past_600_lines_has_a_reason() {
+    let long = ["rs", "py"].into_iter().flat_map(files);
+    let long: Vec<(String, usize)> = long.map(|(name, path)| (name, read(&path).lines().count())).collect();
+    let is_long = |name: &str| LONG_FILES.iter().any(|(long, _)| *long == name);
+    let mut wrong: Vec<String> = long
+        .iter()
+        .filter(|(name, lines)| *lines > LINES_MAX && !is_long(name))
+        .map(|(name, lines)| format!("{name}: {lines} lines; split it, or give the reason in LONG_FILES"))
+        .collect();
+    for (name, _) in LONG_FILES {
+        if !long.iter().any(|(long, lines)| long == name && *lines > LINES_MAX) {
+            wrong.push(format!("{name} stands in LONG_FILES and is not longer than {LINES_MAX} lines"));
+        }
+    }
+    none("long files", wrong);
 }
 
 #[test]
