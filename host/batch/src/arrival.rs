@@ -1,32 +1,41 @@
-//! A frame that was received, and when.
+//! The time at which a frame is received, and the received frame.
 
 use bytes::Bytes;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// When a frame came.
+/// One point in time, on the monotonic clock and as Unix time.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival {
+pub struct Timestamp {
+    /// The monotonic clock, for deadlines and durations.
     pub instant: Instant,
+    /// Nanoseconds since the Unix epoch, for the journal.
     pub unix_ns: u64,
 }
 
-impl Arrival {
-    pub fn now() -> Arrival {
+impl Timestamp {
+    /// Reads both clocks.
+    pub fn now() -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Arrival { instant: Instant::now(), unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
+        Timestamp { instant: Instant::now(), unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
     }
 
-    /// Of a frame that was read back.
-    pub fn at(unix_ns: u64) -> Arrival {
-        let now = Arrival::now();
+    /// Converts the receive time that the journal stores with a frame.
+    pub fn from_unix_ns(unix_ns: u64, now: Timestamp) -> Timestamp {
         let ago = Duration::from_nanos(now.unix_ns.saturating_sub(unix_ns));
-        Arrival { instant: now.instant.checked_sub(ago).unwrap_or(now.instant), unix_ns }
+        Timestamp { instant: now.instant.checked_sub(ago).unwrap_or(now.instant), unix_ns }
+    }
+
+    /// The Unix time as the standard library's type.
+    pub fn system_time(self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_nanos(self.unix_ns)
     }
 }
 
-/// A frame that was read whole, and is nowhere yet but in memory.
+/// One ZeroMQ message as it was received. No journal has the frame yet.
 #[derive(Clone)]
 pub struct Received {
+    /// The message.
     pub bytes: Bytes,
-    pub at: Arrival,
+    /// When Afterbay received the message.
+    pub at: Timestamp,
 }

@@ -20,7 +20,7 @@ mod settled;
 mod tokens;
 
 pub use accounted::{Accounted, AnyRow, RequestSlot, Row};
-pub use arrival::{Arrival, Received};
+pub use arrival::{Received, Timestamp};
 pub use decision::{Decision, Destination, RowContent, aborted, not_judged, terminate};
 pub use decoded::{Decoded, FrameDecoder};
 pub use held::{HeldRow, ReleasedRow};

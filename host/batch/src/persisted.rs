@@ -1,6 +1,6 @@
 //! A frame that is in the journal.
 
-use crate::arrival::{Arrival, Received};
+use crate::arrival::{Received, Timestamp};
 use afterbay_journal::{FrameNo, Position};
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 pub struct Persisted {
     pub frame: FrameNo,
     pub bytes: Bytes,
-    pub at: Arrival,
+    pub at: Timestamp,
     location: Location,
 }
 

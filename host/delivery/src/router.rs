@@ -85,7 +85,7 @@ impl Router {
     /// Tells the journal to which sinks the rows went of the frame that was shared out last.
     pub fn tell(&self, frame: FrameNo, persister: &mut Persister) {
         if !self.targets.is_empty() {
-            persister.routed(frame, &self.names, &self.requests, &self.targets);
+            persister.record_routes(frame, &self.names, &self.requests, &self.targets);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::sender::SinkSender;
 use crate::spill::{Back, Spill, again};
 use crate::tap::Tap;
 use afterbay_batch::fault;
-use afterbay_batch::{Arrival, FrameDecoder, Persisted};
+use afterbay_batch::{FrameDecoder, Persisted, Timestamp};
 use afterbay_config::TapOf;
 use afterbay_journal::{BacklogFrame, Credit, FrameNo, HandedOver};
 use afterbay_outbox::{Content, Frame, Outbox};
@@ -123,9 +123,9 @@ impl Sink {
             match next {
                 Some(Ok(Some(Back::Unkept(frame)))) => self.outbox.push(frame),
                 Some(Ok(Some(Back::Read(read)))) => self.put_again(&read, persister, decode, route),
-                Some(Err(error)) if error.is_missing() => persister.read_failed(&error),
+                Some(Err(error)) if error.is_missing() => persister.report_read_error(&error),
                 Some(Err(error)) => {
-                    persister.read_failed(&error);
+                    persister.report_read_error(&error);
                     self.read_at = Some(now + RETRY);
                 }
                 Some(Ok(None)) | None => self.read_at = Some(now + RETRY),
@@ -158,7 +158,7 @@ impl Sink {
             share = resume.left(read.frame, share);
             on_its_way = resume.on_its_way();
         }
-        let rest = frame(read.frame, Arrival::at(read.received_unix_ns), share);
+        let rest = frame(read.frame, Timestamp::from_unix_ns(read.received_unix_ns, Timestamp::now()), share);
         self.outbox.push_rest(rest, on_its_way);
     }
 
@@ -205,14 +205,14 @@ impl Sink {
         while !is_held_up && self.send.has_room() {
             let Some(leaving) = self.outbox.next(self.send.keeps_up(), now) else { break };
             fault::point("compose");
-            persister.sent(&self.name, &leaving);
+            persister.record_sent(&self.name, &leaving);
             fault::point("told");
             self.send.stage(leaving);
             sent = true;
         }
         // Before the kernel gets it: what has left is never unknown. With it goes what was done with the frames, which
         // would have been written soon.
-        if (sent || is_held_up) && persister.may_leave() {
+        if (sent || is_held_up) && persister.may_send() {
             self.send.commit(|leaving| {
                 for tap in taps.iter_mut().filter(|tap| tap.of == TapOf::Sent) {
                     tap.copy(leaving.sequence, &leaving.bytes);
@@ -236,7 +236,7 @@ impl Sink {
         let handed = HandedOver { sequence: socket.written(), generation };
         if handed.sequence > socket.taken() && self.handed != Some(handed) {
             self.handed = Some(handed);
-            persister.handed(&self.name, handed);
+            persister.record_handed_over(&self.name, handed);
             persister.flush();
         }
     }
@@ -252,14 +252,14 @@ impl Sink {
         // Also where the reader stood before it had taken anything: after a kill that is where its count begins.
         if self.taken != (sequence, through, credit) {
             self.taken = (sequence, through, credit);
-            persister.taken(&self.name, sequence, through, credit);
+            persister.record_taken(&self.name, sequence, through, credit);
         }
     }
 
     /// The stream ends: tells the journal what the socket was given and the kernel has not taken.
     pub fn tell_never_written(&self, persister: &mut Persister) {
         let socket = self.send.socket();
-        persister.never_written(&self.name, socket.taken(), socket.written(), self.send.position());
+        persister.record_never_written(&self.name, socket.taken(), socket.written(), self.send.position());
     }
 
     /// Does what is due.
@@ -302,6 +302,6 @@ impl Sink {
     }
 }
 
-fn frame(number: FrameNo, at: Arrival, content: Content) -> Frame {
+fn frame(number: FrameNo, at: Timestamp, content: Content) -> Frame {
     Frame { number: number.0, at: at.instant, content }
 }

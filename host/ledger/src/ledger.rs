@@ -296,8 +296,8 @@ impl Ledger {
             Some(Some(_)) => journal::Passage::Changed,
         };
         let left = edited.as_ref().map_or(Some(batch), Option::as_ref);
-        persister.hold_from(held_rows.oldest());
-        persister.outcome(&journal::Outcome {
+        persister.record_first_held(held_rows.oldest());
+        persister.record_outcome(&journal::Outcome {
             frame: persisted.frame,
             received_unix_ns: persisted.at.unix_ns,
             changed: left.filter(|_| passage == journal::Passage::Changed).map(|left| left.bytes().clone()),
@@ -308,7 +308,7 @@ impl Ledger {
             gaps: (&self.gaps).into(),
             actions: told.into(),
         });
-        persister.held_from(held_rows.oldest());
+        persister.record_held_from(held_rows.oldest());
         if any.ends {
             self.end_requests(rows, held_rows, persister);
         }
@@ -437,7 +437,7 @@ impl Ledger {
             let Some(rid) = self.requests.rid(row.slot).map(str::to_owned) else { continue };
             let Some(request) = self.requests.remove(row.slot) else { continue };
             self.forget_ending(row.slot);
-            persister.close(request.handle);
+            persister.record_close(request.handle);
             self.telemetry.counters.requests_finished.add(1);
             let Request { received, forwarded, replaced, dropped, swallowed, held, counted, .. } = request;
             let all = received.wrapping_add_signed(request.unaccounted);

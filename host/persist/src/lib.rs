@@ -6,7 +6,7 @@
 #![expect(missing_docs, reason = "written with the words of this crate")]
 
 use afterbay_batch::fault;
-use afterbay_batch::{Arrival, Location, Persisted, Received};
+use afterbay_batch::{Location, Persisted, Received, Timestamp};
 use afterbay_config::OnError;
 use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
@@ -108,7 +108,7 @@ impl Persister {
     }
 
     /// The last frame that was given a number.
-    pub fn last(&self) -> FrameNo {
+    pub fn last_frame(&self) -> FrameNo {
         self.last
     }
 
@@ -224,7 +224,7 @@ impl Persister {
                     if !error.is_missing() {
                         self.read_at = Some(Instant::now() + RETRY);
                     }
-                    self.read_failed(&error);
+                    self.report_read_error(&error);
                 }
             }
         }
@@ -257,13 +257,13 @@ impl Persister {
     }
 
     /// Frames could not be read back.
-    pub fn read_failed(&self, error: &ReadError) {
+    pub fn report_read_error(&self, error: &ReadError) {
         let (stream, what) = (self.telemetry.stream.clone(), error.to_string());
         self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
     }
 
     /// Retention leaves what waits for a sink from this frame on.
-    pub fn keep_from(&mut self, frame: Option<FrameNo>) {
+    pub fn retain_from(&mut self, frame: Option<FrameNo>) {
         self.writer.keep_from(frame);
     }
 
@@ -296,7 +296,7 @@ impl Persister {
     }
 
     /// When the oldest of the frames came that wait for the disk.
-    pub fn oldest(&self) -> Option<Instant> {
+    pub fn oldest_received_at(&self) -> Option<Instant> {
         self.waiting.front().map(|persisted| persisted.at.instant)
     }
 
@@ -310,25 +310,25 @@ impl Persister {
         )
     }
 
-    pub fn request(&mut self, rid: &str) -> Result<JournalRequest, RequestError> {
+    pub fn open_request(&mut self, rid: &str) -> Result<JournalRequest, RequestError> {
         self.writer.request(rid)
     }
 
-    pub fn outcome(&mut self, outcome: &Outcome<'_, JournalRequest>) {
+    pub fn record_outcome(&mut self, outcome: &Outcome<'_, JournalRequest>) {
         self.dirty = true;
         self.writer.outcome(outcome);
     }
 
     /// Before the outcome of a frame whose rows wait, if they are the first: the oldest of those came in this frame. The two
     /// are written together, so that a next start looks for them.
-    pub fn hold_from(&mut self, oldest: Option<FrameNo>) {
+    pub fn record_first_held(&mut self, oldest: Option<FrameNo>) {
         if self.held_after.is_none() && oldest.is_some() {
-            self.held_from(oldest);
+            self.record_held_from(oldest);
         }
     }
 
     /// After an outcome: the oldest row that waits came in this frame, or none waits.
-    pub fn held_from(&mut self, oldest: Option<FrameNo>) {
+    pub fn record_held_from(&mut self, oldest: Option<FrameNo>) {
         let after = oldest.map(|oldest| FrameNo(oldest.0.saturating_sub(1)));
         if self.held_after == after {
             return;
@@ -346,25 +346,25 @@ impl Persister {
     }
 
     /// How far the operator's end of a request has come. It is written at once: what is told the scheduler comes after it.
-    pub fn ending(&mut self, request: JournalRequest, ending: OperatorAbort) {
+    pub fn record_abort(&mut self, request: JournalRequest, ending: OperatorAbort) {
         self.dirty = true;
         self.writer.ending(request, ending);
         self.flush();
     }
 
-    pub fn close(&mut self, request: JournalRequest) {
+    pub fn record_close(&mut self, request: JournalRequest) {
         self.dirty = true;
         self.writer.close(request);
     }
 
     /// To which of these sinks each row of a frame goes.
-    pub fn routed(&mut self, frame: FrameNo, sinks: &[String], requests: &[u64], targets: &[u32]) {
+    pub fn record_routes(&mut self, frame: FrameNo, sinks: &[String], requests: &[u64], targets: &[u32]) {
         self.dirty = true;
         self.writer.routed(frame, sinks, requests, targets);
     }
 
     /// A frame is about to be handed to the sink's socket; it goes out with the next write.
-    pub fn sent(&mut self, sink: &str, leaving: &FrameToSend) {
+    pub fn record_sent(&mut self, sink: &str, leaving: &FrameToSend) {
         self.dirty = true;
         self.rows.clear();
         self.rows.extend(leaving.rows.iter().map(|(request, frame)| (RequestNo(*request), FrameNo(*frame))));
@@ -379,14 +379,14 @@ impl Persister {
     }
 
     /// What of that the kernel has.
-    pub fn handed(&mut self, sink: &str, handed: HandedOver) {
+    pub fn record_handed_over(&mut self, sink: &str, handed: HandedOver) {
         self.dirty = true;
         self.writer.handed(sink, handed);
     }
 
     /// Whether what the journal was told leaves may leave: it is on record, or the operator lets frames go on without that, and
     /// the next start will know that it does not know.
-    pub fn may_leave(&mut self) -> bool {
+    pub fn may_send(&mut self) -> bool {
         if !self.dirty {
             return true;
         }
@@ -419,14 +419,14 @@ impl Persister {
     }
 
     /// The sink has taken what left up to `sequence`, and with it everything of the frames up to `through`.
-    pub fn taken(&mut self, sink: &str, sequence: u64, through: FrameNo, credit: Option<Credit>) {
+    pub fn record_taken(&mut self, sink: &str, sequence: u64, through: FrameNo, credit: Option<Credit>) {
         self.dirty = true;
         self.writer.taken_sent(sink, sequence, through, credit);
     }
 
     /// The stream ends: of what left for the sink the kernel has what is numbered up to `written`, and nothing after that. So
     /// the next start sends the rest.
-    pub fn never_written(&mut self, sink: &str, taken: u64, written: u64, credit: Option<Credit>) {
+    pub fn record_never_written(&mut self, sink: &str, taken: u64, written: u64, credit: Option<Credit>) {
         let Some(known) = self.writer.known_sink(sink).filter(|known| known.last_sent() > written).cloned()
         else {
             return;
@@ -445,7 +445,7 @@ impl Persister {
     }
 
     /// The stream has nothing else to do: what has waited for so long is written.
-    pub fn idle(&mut self, now: Instant, after: Duration) {
+    pub fn flush_when_idle(&mut self, now: Instant, after: Duration) {
         match self.flush_at {
             None if self.dirty => self.flush_at = Some(now + after),
             Some(at) if at <= now => {
@@ -474,7 +474,7 @@ impl Persister {
     }
 
     /// The last frame that survives a power cut.
-    pub fn durable(&self) -> FrameNo {
+    pub fn durable_frame(&self) -> FrameNo {
         self.writer.durable()
     }
 
@@ -510,7 +510,10 @@ impl Unaccounted {
             let BacklogItem::Frame(frame) = next else { continue };
             if self.frames.contains(frame.frame) {
                 self.left = self.left.saturating_sub(1);
-                let received = Received { bytes: frame.bytes, at: Arrival::at(frame.received_unix_ns) };
+                let received = Received {
+                    bytes: frame.bytes,
+                    at: Timestamp::from_unix_ns(frame.received_unix_ns, Timestamp::now()),
+                };
                 return Ok(Some(Persisted::new(received, frame.frame, Location::ByNumber)));
             }
         }

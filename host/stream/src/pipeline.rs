@@ -8,7 +8,7 @@ use crate::pressure::Pressure;
 use crate::receive::Receive;
 use afterbay_batch::fault;
 use afterbay_batch::{
-    Arrival, ChainOutput, Decoded, FrameDecoder, Persisted, Received, Settled, SettledContent,
+    ChainOutput, Decoded, FrameDecoder, Persisted, Received, Settled, SettledContent, Timestamp,
 };
 use afterbay_chain::{Behind, Chain, Job, Replayed, Shown, Wanted};
 use afterbay_config::TapOf;
@@ -79,7 +79,7 @@ impl Pipeline {
             }
             let returned = self.returned.pop_front();
             let Some(received) = returned.or_else(|| self.receive.next()) else { break };
-            self.arrived = Some((received.clone(), self.persister.last()));
+            self.arrived = Some((received.clone(), self.persister.last_frame()));
             self.persister.persist(received);
             self.copy();
             self.arrived = None;
@@ -97,7 +97,7 @@ impl Pipeline {
         let keeps = self.sinks.iter().filter_map(Sink::keeps).min();
         if self.keeps != keeps {
             self.keeps = keeps;
-            self.persister.keep_from(keeps);
+            self.persister.retain_from(keeps);
         }
         let receives_more = self.receive.has_more() || !self.returned.is_empty();
         sends_more || self.persister.has_next() || (receives_more && self.full().is_none())
@@ -110,7 +110,7 @@ impl Pipeline {
             return;
         };
         for tap in self.taps.iter_mut().filter(|tap| tap.of == TapOf::Received) {
-            tap.copy(self.persister.last().0, &received.bytes);
+            tap.copy(self.persister.last_frame().0, &received.bytes);
         }
     }
 
@@ -126,7 +126,7 @@ impl Pipeline {
         if self.is_marker_pending || self.full().is_some() || !self.held_rows.is_due(now) {
             return;
         }
-        self.persister.persist(Received { bytes: Bytes::from_static(RELEASE_MARKER), at: Arrival::now() });
+        self.persister.persist(Received { bytes: Bytes::from_static(RELEASE_MARKER), at: Timestamp::now() });
         self.is_marker_pending = true;
         self.carry(1);
     }

@@ -53,7 +53,7 @@ impl Pressure {
             frames: frames as u64,
             rows: 0,
             bytes,
-            oldest_age_ms: persister.oldest().map_or(0, |at| age_ms(at, now)),
+            oldest_age_ms: persister.oldest_received_at().map_or(0, |at| age_ms(at, now)),
         };
         let sinks = sinks.iter().zip(&mut self.rates).map(|(sink, rate)| {
             let left = sink.outbox.totals().rows_left;

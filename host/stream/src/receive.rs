@@ -2,7 +2,7 @@
 //!
 //! Owns the PULL socket. What it hands out is a [`Received`], and only the journal takes one.
 
-use afterbay_batch::{Arrival, Received};
+use afterbay_batch::{Received, Timestamp};
 use afterbay_sockets::{Pull, PullNotice};
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ impl Receive {
         let message = self.pull.receive()?;
         self.frames += 1;
         self.bytes += message.bytes.len() as u64;
-        Some(Received { bytes: message.bytes, at: Arrival::now() })
+        Some(Received { bytes: message.bytes, at: Timestamp::now() })
     }
 
     /// Something may be there without a further event of the poll.

@@ -185,7 +185,7 @@ impl Report {
         stream.bytes_received.set(path.receive.bytes);
         stream.requests_live.set(path.ledger.live() as u64);
         stream.senders.set(self.senders.len() as u64);
-        stream.journal_durable_frame.set(path.persister.durable().0);
+        stream.journal_durable_frame.set(path.persister.durable_frame().0);
         let (mut forwarded, mut waiting, mut spilled) = (0, (0, 0), (0, 0));
         for (sink, SinkReport { counters, .. }) in path.sinks.iter().zip(&self.sinks) {
             let socket = sink.send.socket();

@@ -158,7 +158,7 @@ impl Runner {
             let report = &mut self.report;
             busy = self.path.turn(now, |took| report.took(took));
             if !busy {
-                self.path.persister.idle(now, JOURNAL_IDLE);
+                self.path.persister.flush_when_idle(now, JOURNAL_IDLE);
             }
             if now >= abandon_at {
                 abandon_at = now + ABANDON_EVERY;

@@ -118,7 +118,7 @@ impl Ledger {
             is_health_check: ends && tokens <= 1 && is_health_check(name.as_bytes()),
             is_rid_hashed: is_hashed,
             is_uncounted: self.bound.is_full,
-            ..Request::new(persister.request(&name)?, persisted.at.instant)
+            ..Request::new(persister.open_request(&name)?, persisted.at.instant)
         };
         request.first_row(batch, row);
         self.telemetry.counters.requests_opened.add(1);

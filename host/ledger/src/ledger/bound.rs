@@ -141,7 +141,7 @@ impl Ledger {
         let request = self.requests.remove(slot)?;
         self.forget_ending(slot);
         self.restart.forget(request.handle.number().0);
-        persister.close(request.handle);
+        persister.record_close(request.handle);
         Some(request.handle.number().0)
     }
 }

@@ -102,7 +102,7 @@ impl Ledger {
             (OperatorAbort::No, Some((_, OperatorAbort::Expected))) => {}
             _ => return,
         }
-        persister.ending(request.handle, ending);
+        persister.record_abort(request.handle, ending);
         self.forget_ending(slot);
         if ending != OperatorAbort::No {
             self.endings.push((slot, ending));

@@ -105,7 +105,7 @@ impl Ledger {
 
     /// A frame of Afterbay's own with which nothing goes on.
     pub fn nothing_released(&mut self, persisted: &Persisted, persister: &mut Persister) {
-        persister.outcome(&whole(persisted, journal::Passage::Dropped));
+        persister.record_outcome(&whole(persisted, journal::Passage::Dropped));
     }
 
     /// The frame could not be written with what was to go on in it: that waits again, and no other verdict is carried out.

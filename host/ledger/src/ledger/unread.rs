@@ -40,7 +40,7 @@ impl Ledger {
             ended.as_ref().map_or(0, |(named, _)| named.rows()),
         );
         let Some((named, ended)) = ended else {
-            persister.outcome(&whole(&persisted, journal::Passage::Dropped));
+            persister.record_outcome(&whole(&persisted, journal::Passage::Dropped));
             return Settled { persisted, content: SettledContent::Nothing };
         };
         self.end_named(persisted, named, ended, plugin, persister)
@@ -55,7 +55,7 @@ impl Ledger {
         persister: &mut Persister,
     ) -> Settled {
         self.refused(&persisted, persisted.bytes.len() as u64, "panic", why, plugin, 0);
-        persister.outcome(&whole(&persisted, journal::Passage::Dropped));
+        persister.record_outcome(&whole(&persisted, journal::Passage::Dropped));
         Settled { persisted, content: SettledContent::Nothing }
     }
 
@@ -117,7 +117,7 @@ impl Ledger {
         self.tell_actions(&rows, &actions, persisted.frame);
         self.tell_scheduler(&rows, &actions);
         let told: Vec<journal::PluginAction<'_>> = actions.plugin_actions().collect();
-        persister.outcome(&journal::Outcome {
+        persister.record_outcome(&journal::Outcome {
             changed: Some(ended.bytes().clone()),
             requests: (&self.handles).into(),
             tokens: (&self.tokens).into(),

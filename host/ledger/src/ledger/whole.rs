@@ -35,14 +35,14 @@ impl Ledger {
             }
         };
         self.telemetry.counters.barriers.add(label, 1);
-        persister.outcome(&whole(&persisted, passage));
+        persister.record_outcome(&whole(&persisted, passage));
         Settled { persisted, content: SettledContent::of_barrier(barrier) }
     }
 
     /// A frame that nobody could look at without a panic goes on as it came.
     pub fn carry_unread(&self, persisted: Persisted, why: String, persister: &mut Persister) -> Settled {
         self.telemetry.counters.barriers.add(BarrierLabel::NotUnderstood, 1);
-        persister.outcome(&whole(&persisted, journal::Passage::NotUnderstood((&why).into())));
+        persister.record_outcome(&whole(&persisted, journal::Passage::NotUnderstood((&why).into())));
         let bytes = persisted.bytes.clone();
         self.telemetry.publish(FrameNotUnderstood {
             stream: self.telemetry.stream.clone(),
@@ -65,7 +65,7 @@ impl Ledger {
         persister: &mut Persister,
     ) -> Settled {
         self.telemetry.counters.barriers.add(BarrierLabel::Whole, 1);
-        persister.outcome(&whole(&persisted, journal::Passage::NotUnderstood((&why).into())));
+        persister.record_outcome(&whole(&persisted, journal::Passage::NotUnderstood((&why).into())));
         self.telemetry.publish(FrameNotUnderstood {
             stream: self.telemetry.stream.clone(),
             frame: persisted.frame.0,
