@@ -1,5 +1,5 @@
-//! That this test is here makes `cargo test --workspace` build the binary, with the features of that very build; the black-box tests
-//! in `tests`, which hold everything else about the command line, use it.
+//! The version of the binary. Because of this test, `cargo test --workspace` builds the binary with the features of the same build.
+//! The black-box tests in `tests` use that binary and cover the rest of the command line.
 #![allow(clippy::unwrap_used)]
 
 #[test]

@@ -23,7 +23,7 @@ pub struct Plugin {
     pub mode: Mode,
     /// The limits of one instance.
     pub limits: Limits,
-    /// What becomes of a batch that it was shown and did not judge.
+    /// The treatment of a batch whose call failed.
     pub on_fault: OnFault,
     /// The number of faults after which the plugin leaves the chain.
     pub quarantine: Quarantine,

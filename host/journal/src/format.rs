@@ -129,7 +129,7 @@ impl RecordKind {
     pub const CHANGED: RecordKind = RecordKind(13);
     /// Content of a frame that was sent to a sink.
     pub const SENT: RecordKind = RecordKind(14);
-    /// What a sink has taken past its last complete frame.
+    /// Rows that a sink has taken past its last complete frame.
     pub const AHEAD: RecordKind = RecordKind(15);
     /// Last sequence number that the kernel has accepted for a sink.
     pub const HANDED: RecordKind = RecordKind(16);

@@ -18,7 +18,7 @@ pub struct Outcome<'a, R: Clone = RequestNo> {
     pub frame: FrameNo,
     /// Time of receipt of the frame, unix nanoseconds.
     pub received_unix_ns: u64,
-    /// What happened to the frame.
+    /// How the frame was passed on.
     pub passage: Passage<'a>,
     /// Bytes sent in place of the frame, for `Passage::Changed`: a restart sends exactly these. At most
     /// `FRAME_BYTES_MAX` bytes, else the outcome is dropped. When read, `None` if the bytes are damaged or from a
@@ -53,7 +53,7 @@ impl<'a, R: Clone> Outcome<'a, R> {
     }
 }
 
-/// What happened to a frame.
+/// How a frame was passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passage<'a> {
     /// Its own bytes were forwarded.

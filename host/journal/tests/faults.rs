@@ -1,4 +1,4 @@
-//! What a stream sees of a disk that fails, fills up or vanishes, and how the journal recovers.
+//! A disk that fails, fills up or vanishes: the errors that a stream gets, and how the journal recovers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

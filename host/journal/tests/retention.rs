@@ -1,4 +1,4 @@
-//! What retention keeps, for how long, and what happens when it may remove nothing.
+//! Retention: the segments that it keeps, for how long, and the case that it may remove none.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

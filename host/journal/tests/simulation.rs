@@ -27,7 +27,7 @@ struct Counted {
     finish: bool,
 }
 
-/// What the journal must hold.
+/// Expected content of the journal.
 #[derive(Clone, Debug, Default)]
 struct Model {
     /// Appended frames by number.

@@ -1,4 +1,4 @@
-//! What each sink was sent and has taken is known again after a kill, row by row.
+//! After a kill, the journal still knows row by row what each sink was sent and has taken.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

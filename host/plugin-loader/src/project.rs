@@ -96,7 +96,7 @@ fn manifests() -> String {
     MANIFESTS.map(|(file, _)| file).join(", ")
 }
 
-/// Where the compiler's output goes.
+/// Destination of the compiler's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// To the terminal.

@@ -76,7 +76,7 @@ pub(crate) struct Aborted {
     reason: Reason,
     /// `matched` of the last row's finish reason; `null` if the scheduler's own row is the last.
     matched: Option<&'static str>,
-    /// Who had already ended the request for its reader.
+    /// Plugin or operator that had already ended the request for its reader.
     ended_by: Option<String>,
 }
 

@@ -74,7 +74,7 @@ fn listen(tap: &Tap) -> Option<&Endpoint> {
     }
 }
 
-/// Of the sinks of a stream: a reader has requests under way that it alone knows the beginning of.
+/// Refused changes of a stream's sinks: only the present reader of a live request knows how the request began.
 fn sinks(before: &Stream, after: &Stream) -> Vec<String> {
     let stream = before.name.as_str();
     let mut refused = Vec::new();

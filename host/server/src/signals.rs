@@ -350,7 +350,7 @@ struct SinkReport {
     connected: bool,
     /// `keeping up`, `behind`, `stalled`, `away`.
     state: &'static str,
-    /// Where waiting rows are joined for this reader, in words; `null` before the stream runs.
+    /// Sentence that says where waiting rows are joined for this reader; `null` before the stream runs.
     joins: Option<String>,
     waiting_rows: u64,
     waiting_tokens: u64,

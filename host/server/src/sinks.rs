@@ -32,7 +32,7 @@ pub(crate) struct Sinks {
 }
 
 struct KnownSink {
-    /// Where rows are joined, in words.
+    /// Sentence that says where rows are joined.
     joins: String,
     /// The page that names the kind of reader, if nothing else does.
     page: Option<WatchedPage>,
@@ -48,7 +48,7 @@ struct WatchedPage {
     seen: Option<((u64, u64), u64)>,
 }
 
-/// Where rows may be joined for a sink, and how this is published.
+/// The joins that are allowed for a sink, and the texts that publish them.
 struct Decision {
     joins: Joins,
     /// For `/v1/signals`.
@@ -66,7 +66,7 @@ impl Sinks {
         Sinks { known: Arc::default(), tokenizers, events, health }
     }
 
-    /// Where rows are joined for a sink, in words; `None` for an unknown sink.
+    /// Sentence that says where rows are joined for a sink; `None` for an unknown sink.
     pub(crate) fn joins(&self, stream: &str, sink: &str) -> Option<String> {
         Some(self.lock().get(&(stream.to_owned(), sink.to_owned()))?.joins.clone())
     }

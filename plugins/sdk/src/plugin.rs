@@ -12,7 +12,7 @@ use crate::{Batch, Calls, Columns, ConfigureError, IdShape, Opened, RequestId, S
 pub trait Plugin: Sized + 'static {
     /// The settings, read from JSON. [`NoSettings`] for a plugin without settings.
     ///
-    /// With `#[serde(deny_unknown_fields)]` the operator sees mistyped keys. `afterbay plugin check` shows
+    /// `#[serde(deny_unknown_fields)]` reports mistyped keys to the operator. `afterbay plugin check` shows
     /// the schema that [`JsonSchema`] derives.
     type Settings: DeserializeOwned + JsonSchema;
 

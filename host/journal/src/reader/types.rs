@@ -55,7 +55,7 @@ pub struct JournalRow {
     pub tokens: u32,
     /// Tokens forwarded.
     pub forwarded: u32,
-    /// What happened to the frame.
+    /// How the frame was passed on.
     pub passage: Passage<'static>,
     /// The row's finish, if it ended the request.
     pub finish: Option<RowFinish<'static>>,

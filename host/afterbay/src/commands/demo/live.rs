@@ -31,7 +31,7 @@ pub(super) struct Live {
     quiet: bool,
     began: Instant,
     last: Instant,
-    /// What each side had read at the last line.
+    /// Progress of each side when the last line was printed.
     before: Both<Progress>,
 }
 

@@ -84,7 +84,7 @@ pub(super) struct SchedulerArgs {
     /// Send the files of this directory instead, by name, one a step
     #[arg(long, value_name = "DIR", conflicts_with_all = ["requests", "tokens", "rate", "stagger", "burst", "kind", "wire"])]
     frames: Option<PathBuf>,
-    /// With --frames: the ending of the files' names
+    /// Suffix of the files that --frames reads
     #[arg(long, value_name = "SUFFIX", default_value = "msgpack", requires = "frames")]
     suffix: String,
     /// How long to wait for a listener
@@ -156,7 +156,7 @@ pub(super) struct ReaderArgs {
     /// End when no frame has been received for TIME after the last one
     #[arg(long, value_name = "TIME", value_parser = duration)]
     idle: Option<Duration>,
-    /// With --requests and --frames: read on for TIME, to find frames that should not follow
+    /// Keep reading for TIME after the last expected frame, to find frames that should not follow
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = duration)]
     linger: Duration,
     /// Print the result as JSON
