@@ -59,8 +59,8 @@ impl Look<'_> {
 }
 
 impl Watching {
-    /// Starts the thread. It takes a look at once, since a file may have changed before the watch began, then after each
-    /// event beside one of the files, and every [`RESCAN`].
+    /// Starts the thread. It takes a look once nothing has happened for [`SETTLE`], since a file may have changed before the
+    /// watch began, then after each event beside one of the files, and every [`RESCAN`].
     pub(crate) fn start<'p>(
         thread: &str,
         files: impl Iterator<Item = &'p Path>,
@@ -73,14 +73,14 @@ impl Watching {
         let thread = std::thread::Builder::new().name(thread.to_owned()).spawn({
             let stop = Arc::clone(&stop);
             move || {
-                look(&Look { settled: true, stop: &stop });
+                let mut settled = settle(&rung, &stop);
                 while !stop.load(Ordering::SeqCst) {
-                    let settled = match rung.recv_timeout(RESCAN) {
+                    look(&Look { settled, stop: &stop });
+                    settled = match rung.recv_timeout(RESCAN) {
                         Ok(()) => settle(&rung, &stop),
                         Err(RecvTimeoutError::Timeout) => true,
                         Err(RecvTimeoutError::Disconnected) => break,
                     };
-                    look(&Look { settled, stop: &stop });
                 }
                 drop(watcher);
             }
