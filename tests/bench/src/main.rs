@@ -1,72 +1,74 @@
 //! Every cost of forwarding beside its baseline, in one run: `make bench`.
 //!
-//! A sender and a reader on our own sockets, and between them Afterbay as a user runs it (the release binary, journal on),
-//! a libzmq forwarder (pyzmq's `zmq.proxy`, which is C), or nothing. CPU is the proxy's own, from the kernel's accounting.
-//! The machine's speed drifts: trust the ratios.
+//! Afterbay's own sockets send and read. ProxyCase them is Afterbay (the release binary with a journal), a libzmq forwarder (pyzmq's
+//! `zmq.proxy`, written in C), or nothing. CPU is the time of the proxy's process. The machine's speed drifts, so trust the ratios.
 
-mod between;
-mod line;
-mod live;
-mod load;
+mod fault_storm;
+mod figures;
+mod forwarding;
 mod parts;
+mod peers;
 mod plugins;
-mod storm;
+mod proxy;
+mod saved_to_live;
 mod swaps;
+mod timed_stream;
 mod traffic;
 
 use anyhow::Context;
-use between::{Between, Kept};
 use clap::Parser;
+use figures::median;
+use proxy::{JournalStorage, ProxyCase};
 use std::io::ErrorKind::BrokenPipe;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 use traffic::Traffic;
 
-/// Measure what Afterbay costs, beside the same sockets with nothing between and with a libzmq forwarder between
+/// Measure the cost of Afterbay beside that of a libzmq forwarder and of a direct connection
 #[derive(Parser)]
 struct Args {
-    /// The binary to measure [default: beside this one]
+    /// The binary to measure [default: afterbay in the directory of this program]
     #[arg(long, value_name = "FILE")]
     afterbay: Option<PathBuf>,
-    /// How long each case is driven, in seconds
+    /// The seconds that each case is driven
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// How often each case is run; the median is shown
+    /// The number of runs of each case; the median is shown
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Tokens of a request, but of those that are swapped under: what begins and ends with a request is a part of each row
+    /// Tokens per request, except in the case "swaps". The cost of a request's beginning and end is spread over its rows
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=TOKENS_MAX))]
     tokens: u64,
-    /// Only rows whose name contains this, such as "msgpack, 1024", "latency" or "swaps"
+    /// Only the cases whose name contains TEXT, such as "msgpack, 1024", "latency" or "swaps"
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// One JSON object a row instead of tables
+    /// Print one JSON object per case instead of tables
     #[arg(long)]
     json: bool,
 }
 
-/// The most tokens of a request: all its frames are made beforehand, some 90 KB each.
+/// The most tokens of a request. All its frames are made in advance, about 90 KB each.
 const TOKENS_MAX: u64 = 4096;
 
-/// One line of the result.
-struct Row {
+/// One case of the result.
+struct TableRow {
     name: String,
     figures: Vec<(&'static str, f64)>,
 }
 
-/// What is measured, how, and what came of it so far.
+/// The options and the results so far.
 struct Bench {
     args: Args,
     afterbay: PathBuf,
     guests: PathBuf,
     time: Duration,
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
 }
 
 fn main() -> anyhow::Result<()> {
     match run(Args::parse()) {
-        // Whoever read has what was asked for.
+        // The reader of standard output closed it early.
         Err(error) if error.downcast_ref::<io::Error>().map(io::Error::kind) == Some(BrokenPipe) => Ok(()),
         done => done,
     }
@@ -104,16 +106,20 @@ impl Bench {
     }
 
     fn row(&mut self, name: String, figures: Vec<(&'static str, f64)>) -> io::Result<()> {
-        let row = Row { name, figures };
+        let row = TableRow { name, figures };
         show(self.args.json, &row)?;
         self.rows.push(row);
         Ok(())
     }
 
-    /// Afterbay beside the others.
-    fn cases(&self) -> [Between; 3] {
-        let afterbay = Between::Afterbay { binary: self.afterbay.clone(), plugin: None, kept: Kept::OnDisk };
-        [Between::Nothing, Between::Libzmq, afterbay]
+    /// A direct connection, libzmq and Afterbay.
+    fn cases(&self) -> [ProxyCase; 3] {
+        let afterbay = ProxyCase::Afterbay {
+            binary: self.afterbay.clone(),
+            plugin: None,
+            journal: JournalStorage::OnDisk,
+        };
+        [ProxyCase::Nothing, ProxyCase::Libzmq, afterbay]
     }
 
     fn forwarding(&mut self) -> anyhow::Result<()> {
@@ -125,11 +131,11 @@ impl Bench {
                     continue;
                 }
                 let traffic = Traffic::new(wire, per_frame, self.args.tokens)?;
-                // Cases take turns, so that a machine that slows down slows all of them.
-                let mut measured: Vec<Vec<load::Throughput>> = vec![Vec::new(); cases.len()];
+                // The cases take turns, so that a slow machine slows all of them.
+                let mut measured: Vec<Vec<forwarding::Throughput>> = vec![Vec::new(); cases.len()];
                 for _ in 0..self.args.runs {
                     for (case, runs) in cases.iter().zip(&mut measured) {
-                        runs.push(load::throughput(case, &traffic, self.time)?);
+                        runs.push(forwarding::throughput(case, &traffic, self.time)?);
                     }
                 }
                 let cpu = |case: usize| median(measured[case].iter().map(|run| run.cpu_ns_per_row));
@@ -148,16 +154,16 @@ impl Bench {
         Ok(())
     }
 
-    /// What a plugin adds to the path. With the journal in memory: it is the same with and without, and a disk's noise is larger.
+    /// The cost that a plugin adds to the path. The journal is in memory, because the noise of a disk is larger than that cost.
     fn plugin_in_path(&mut self) -> anyhow::Result<()> {
-        let kept = Kept::InMemory;
-        let afterbay = |plugin| Between::Afterbay { binary: self.afterbay.clone(), plugin, kept };
+        let journal = JournalStorage::InMemory;
+        let afterbay = |plugin| ProxyCase::Afterbay { binary: self.afterbay.clone(), plugin, journal };
         let [without, with] = [None, Some(self.guests.join("examples/nothing.wasm"))].map(afterbay);
-        // A request's beginning and end are told to a plugin, too: the longer requests are, the smaller their part of each row.
+        // A plugin is also called for a request's beginning and end: longer requests spread that cost over more rows.
         let mut lengths = vec![self.args.tokens, (8 * self.args.tokens).min(TOKENS_MAX)];
         lengths.dedup();
         for tokens in lengths {
-            let dir = kept.within().display();
+            let dir = journal.within().display();
             let name = format!("plugin, 1024 rows a frame, {tokens} tokens a request, journal in {dir}");
             if !self.wants(&name) {
                 continue;
@@ -165,7 +171,7 @@ impl Bench {
             let traffic = Traffic::new("msgpack", 1024, tokens)?;
             let mut pairs = Vec::new();
             for _ in 0..self.args.runs {
-                let turns = load::in_turns([&without, &with], &traffic, self.time)?;
+                let turns = forwarding::in_turns([&without, &with], &traffic, self.time)?;
                 let cpu = |case: usize| median(turns.iter().map(|turn| turn[case].cpu_ns_per_row));
                 pairs.push((cpu(0), cpu(1)));
             }
@@ -230,10 +236,10 @@ impl Bench {
                 continue;
             }
             let traffic = Traffic::new("msgpack", per_frame, self.args.tokens)?;
-            let mut measured: Vec<Vec<load::Latency>> = vec![Vec::new(); cases.len()];
+            let mut measured: Vec<Vec<forwarding::Latency>> = vec![Vec::new(); cases.len()];
             for _ in 0..self.args.runs {
                 for (case, runs) in cases.iter().zip(&mut measured) {
-                    runs.push(load::latency(case, &traffic, self.time)?);
+                    runs.push(forwarding::latency(case, &traffic, self.time)?);
                 }
             }
             let p50 = |case: usize| median(measured[case].iter().map(|run| run.p50_us));
@@ -273,12 +279,12 @@ impl Bench {
     }
 
     fn storms(&mut self) -> anyhow::Result<()> {
-        for storm in storm::cases() {
-            let name = format!("storm, {}, {} rows a batch", storm.name, storm::ROWS);
+        for storm in fault_storm::cases() {
+            let name = format!("storm, {}, {} rows a batch", storm.name, fault_storm::ROWS);
             if !self.wants(&name) {
                 continue;
             }
-            let traffic = Traffic::new("msgpack", storm::ROWS, self.args.tokens)?;
+            let traffic = Traffic::new("msgpack", fault_storm::ROWS, self.args.tokens)?;
             let calm = storm.calm().measure(&self.afterbay, &self.guests, &traffic, self.time)?;
             let seen = storm.measure(&self.afterbay, &self.guests, &traffic, self.time)?;
             let figures = vec![
@@ -293,8 +299,8 @@ impl Bench {
             ];
             self.row(name, figures)?;
         }
-        let calls = storm::calls(&self.guests, self.time, |name| self.wants(name))?;
-        for storm::Calls { name, p50, p99, longest } in calls {
+        let calls = fault_storm::calls(&self.guests, self.time, |name| self.wants(name))?;
+        for fault_storm::CallTimes { name, p50, p99, longest } in calls {
             let figures = vec![("CPU ms, p50", p50), ("CPU ms, p99", p99), ("CPU ms, longest", longest)];
             self.row(name, figures)?;
         }
@@ -306,7 +312,7 @@ impl Bench {
         if self.wants(&name) {
             let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
             std::fs::create_dir_all(&target)?;
-            let saves = live::measure(&self.afterbay, &target.canonicalize()?, self.args.runs)?;
+            let saves = saved_to_live::measure(&self.afterbay, &target.canonicalize()?, self.args.runs)?;
             let built = median(saves.iter().map(|save| save.built));
             let live = median(saves.iter().map(|save| save.live));
             self.row(name, vec![("built ms", built), ("live ms", live), ("then ms", live - built)])?;
@@ -315,14 +321,8 @@ impl Bench {
     }
 }
 
-fn median(figures: impl Iterator<Item = f64>) -> f64 {
-    let mut figures: Vec<f64> = figures.collect();
-    figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// A row as soon as it is measured: the whole takes minutes.
-fn show(json: bool, row: &Row) -> io::Result<()> {
+/// Prints a case as soon as it is measured, because the whole run takes minutes.
+fn show(json: bool, row: &TableRow) -> io::Result<()> {
     if json {
         let figures: serde_json::Map<String, serde_json::Value> =
             row.figures.iter().map(|(name, figure)| ((*name).to_owned(), (*figure).into())).collect();
@@ -334,7 +334,7 @@ fn show(json: bool, row: &Row) -> io::Result<()> {
     }
 }
 
-fn table(rows: &[Row]) -> io::Result<()> {
+fn table(rows: &[TableRow]) -> io::Result<()> {
     for rows in rows
         .chunk_by(|a, b| a.figures.iter().map(|(name, _)| name).eq(b.figures.iter().map(|(name, _)| name)))
     {
@@ -352,14 +352,14 @@ fn table(rows: &[Row]) -> io::Result<()> {
     Ok(())
 }
 
-/// The plugins that are measured, built for release.
+/// Builds the test guests for release.
 fn guests() -> anyhow::Result<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let built = afterbay_plugin_build::build(&root.join("guests"), &root.join("../target/guests"));
     built.context("guests")
 }
 
-/// The examples, built for release.
+/// Builds the examples for release.
 fn examples() -> anyhow::Result<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let built = afterbay_plugin_build::build(&root.join("examples"), &root.join("target/guests"));

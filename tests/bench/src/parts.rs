@@ -1,4 +1,4 @@
-//! What single parts cost a row, in this process: beside decoding the same frames, which each of them needs first.
+//! The cost per row of single parts in this process, beside the cost of decoding the same frames.
 
 use crate::traffic::Traffic;
 use afterbay_outbox::{Content, Frame, Joins, Options, Outbox, When};
@@ -8,23 +8,23 @@ use anyhow::{Context, bail};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Frames of a backlog that is joined.
+/// The number of frames in a backlog whose rows are joined.
 const BACKLOG: usize = 16;
 
-/// Costs in nanoseconds.
+/// Costs in nanoseconds per row.
 pub(crate) struct Parts {
     pub(crate) decode: f64,
-    /// Through an outbox whose sink keeps up.
+    /// Passing through an outbox whose sink keeps up.
     pub(crate) passes: f64,
-    /// Through an outbox whose sink has let [`BACKLOG`] frames wait.
+    /// Passing through an outbox in which [`BACKLOG`] frames wait.
     pub(crate) waits: f64,
     /// Joining the rows of a backlog, without the outbox.
     pub(crate) joins: f64,
-    /// Taking half of a frame's rows out, one by one in its order.
+    /// Taking every second row out of a frame.
     pub(crate) takes: f64,
 }
 
-/// One row of what a single thread does, at its fastest of several rounds within that time.
+/// Measures each part on this thread for a fifth of `time` and returns its fastest round.
 pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts> {
     let layouts = Layouts::builtin();
     let batch = |frame: &bytes::Bytes| match decode(frame.clone(), &layouts) {
@@ -44,7 +44,7 @@ pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts
     let now = Instant::now();
     let requests: Box<[u64]> = (0..traffic.rows_per_frame).collect();
     let mut number = 0;
-    let mut put = |outbox: &mut Outbox, batch: Batch| {
+    let mut push = |outbox: &mut Outbox, batch: Batch| {
         number += 1;
         outbox.push(Frame { number, at: now, content: Content::Rows { batch, requests: requests.clone() } });
     };
@@ -60,16 +60,16 @@ pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts
     let mut outbox = Outbox::new(options, 0, 0);
     let passes = fastest(share, decoded, |batches| {
         for batch in batches {
-            put(&mut outbox, batch);
-            let leaving = outbox.next(true, now).context("nothing leaves")?;
-            outbox.taken(black_box(leaving).sequence);
+            push(&mut outbox, batch);
+            let next = outbox.next(true, now).context("the outbox has nothing to send")?;
+            outbox.taken(black_box(next).sequence);
         }
         Ok(())
     })?;
     let waits = fastest(share, decoded, |batches| {
-        batches.into_iter().for_each(|batch| put(&mut outbox, batch));
-        while let Some(leaving) = outbox.next(true, now) {
-            outbox.taken(black_box(leaving).sequence);
+        batches.into_iter().for_each(|batch| push(&mut outbox, batch));
+        while let Some(next) = outbox.next(true, now) {
+            outbox.taken(black_box(next).sequence);
         }
         Ok(())
     })?;
@@ -94,7 +94,7 @@ pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts
     })
 }
 
-/// Reading the scheduler's load, in nanoseconds.
+/// The cost of reading the scheduler's load, in nanoseconds.
 pub(crate) fn snapshot(time: Duration) -> anyhow::Result<f64> {
     const READS: usize = 1000;
     let load = LoadHandle::default();
@@ -108,7 +108,7 @@ pub(crate) fn snapshot(time: Duration) -> anyhow::Result<f64> {
     Ok(fastest(time, || Ok(()), read)? / READS as f64)
 }
 
-/// Nanoseconds of the fastest round; what `prepare` does is not counted.
+/// The nanoseconds of the fastest round, without the time of `prepare`.
 fn fastest<T>(
     time: Duration,
     mut prepare: impl FnMut() -> anyhow::Result<T>,

@@ -1,4 +1,4 @@
-//! What plugins cost a row in the runtime, in this process: one, a chain of them, and the same logic in native Rust.
+//! The cost per row of plugins in the runtime, in this process: one plugin, chains of plugins, and the same logic in native Rust.
 
 use afterbay_runtime::{Columns, FinishKind, Host, HostOptions, Plugin};
 use anyhow::Context;
@@ -6,22 +6,22 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Rows of a batch.
+/// Rows per batch.
 const ROWS: usize = 1024;
-/// Chains that are measured.
+/// The lengths of the measured chains.
 pub(crate) const CHAINS: [usize; 4] = [1, 2, 4, 8];
 
-/// Costs in nanoseconds a row.
+/// Costs in nanoseconds per row.
 pub(crate) struct Plugins {
-    /// The logic of `nothing`, native: each id is looked at.
+    /// The logic of the guest `nothing` in native Rust: it reads each id.
     pub(crate) native: f64,
-    /// So many instances of it, one after another.
+    /// Chains of `nothing` with the lengths of [`CHAINS`].
     pub(crate) chains: [f64; CHAINS.len()],
     /// `stop-on-loop`, which keeps a window of ids for each request.
     pub(crate) loops: f64,
 }
 
-/// At their fastest of several rounds within that time.
+/// Measures for `time` and returns the fastest round of each.
 pub(crate) fn measure(guests: &Path, examples: &Path, time: Duration) -> anyhow::Result<Plugins> {
     let host = Host::new(HostOptions::default())?;
     let start = |file: &Path| -> anyhow::Result<Plugin> {
@@ -35,7 +35,7 @@ pub(crate) fn measure(guests: &Path, examples: &Path, time: Duration) -> anyhow:
     let mut loops = start(&examples.join("stop_on_loop.wasm"))?;
 
     let requests: Vec<u64> = (0..ROWS as u64).collect();
-    // No two alike: nothing repeats itself.
+    // All different, so that stop-on-loop finds no loop.
     let mut ids: Vec<i64> = (0..ROWS as i64).map(|id| 151_000 - id).collect();
     let ends: Vec<u32> = (1..=ROWS as u32).collect();
     let (counts, finished) = (vec![100; ROWS], vec![FinishKind::Running; ROWS]);
@@ -75,7 +75,7 @@ fn fastest(
     let until = Instant::now() + time;
     let mut fastest = f64::INFINITY;
     while Instant::now() < until {
-        // Another id in each row.
+        // Change the id of each row.
         ids.iter_mut().for_each(|id| *id = (*id * 31 + 7) % 151_000);
         let begun = Instant::now();
         round(ids)?;

@@ -1,37 +1,38 @@
-//! How long batches wait while their plugin is swapped, every 200 ms: by turns another component and other settings.
+//! The waits of batches while their plugin is swapped every 200 ms, alternately for another component and for other settings.
 
-use crate::between::{Kept, Running, run, stream};
-use crate::line::{Line, Pace, at};
+use crate::figures::percentile_ms;
+use crate::proxy::{JournalStorage, RunningProxy, run, stream};
+use crate::timed_stream::{Pace, TimedStream};
 use crate::traffic::Traffic;
 use anyhow::{Context, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_millis(200);
-/// With swaps and without take turns of so long, so that a machine that slows down slows both.
+/// The time of one turn with or without swaps. The turns alternate, so that a slow machine slows both.
 const TURN: Duration = Duration::from_secs(2);
-/// How long a swap may take until it is in force.
+/// The longest time of a swap.
 const SWAP_MAX: Duration = Duration::from_secs(20);
-/// A batch is to wait no longer for a swap.
+/// Longer waits are counted.
 const WAIT_MAX: Duration = Duration::from_millis(5);
-/// Tokens of a request: so many that at full load each lives for more than one swap.
+/// Tokens of a request: at full load each request lives for more than one swap.
 const STEPS: u64 = 1024;
 
-/// What waits were seen, in milliseconds.
-pub(crate) struct Swaps {
+/// The waits with and without swaps, in milliseconds.
+pub(crate) struct SwapWaits {
     pub(crate) swaps: f64,
     pub(crate) without: Waits,
     pub(crate) with: Waits,
-    /// How long the stream says that it stood for a swap, to the next bound of its histogram, in milliseconds.
+    /// The longest pause for a swap that the stream reports, rounded up to a bound of its histogram, in milliseconds.
     pub(crate) stood_longest: f64,
-    /// How often it stood longer than 5 ms.
+    /// The number of pauses over 5 ms.
     pub(crate) stood_over: f64,
 }
 
 pub(crate) struct Waits {
     pub(crate) p50: f64,
     pub(crate) longest: f64,
-    /// That waited longer than 5 ms.
+    /// The number of waits over 5 ms.
     pub(crate) over: f64,
 }
 
@@ -39,22 +40,22 @@ impl Waits {
     fn new(mut waits: Vec<Duration>) -> Waits {
         waits.sort_unstable();
         let over = waits.iter().filter(|wait| **wait > WAIT_MAX).count() as f64;
-        Waits { p50: at(&waits, 0.5), longest: at(&waits, 1.0), over }
+        Waits { p50: percentile_ms(&waits, 0.5), longest: percentile_ms(&waits, 1.0), over }
     }
 }
 
-/// What is sent for it.
+/// The traffic of this measurement.
 pub(crate) fn traffic(rows: u64) -> anyhow::Result<Traffic> {
     Traffic::new("msgpack", rows, STEPS)
 }
 
-/// Full load for that long with swaps, and as long without. An error where a token is lost or repeated, or the ledger says so.
+/// Drives full load for `time` with swaps and for `time` without. A lost or repeated token is an error.
 pub(crate) fn measure(
     binary: &Path,
     examples: &Path,
     traffic: &Traffic,
     time: Duration,
-) -> anyhow::Result<Swaps> {
+) -> anyhow::Result<SwapWaits> {
     let dir = tempfile::Builder::new().prefix("afb").tempdir_in("/tmp")?;
     let [ingress, reader] = ["in", "out"].map(|name| format!("ipc://{}/{name}", dir.path().display()));
     let swapped = Swapped {
@@ -64,16 +65,21 @@ pub(crate) fn measure(
         source: std::fs::read(examples.join("stop_on_loop.wasm"))?,
     };
     swapped.install(0)?;
-    let running =
-        Running::afterbay(&mut run(binary), dir.path(), Kept::OnDisk, &swapped.stream(0), &ingress)?;
-    let mut line = Line::start(&ingress, &reader, traffic)?;
+    let running = RunningProxy::afterbay(
+        &mut run(binary),
+        dir.path(),
+        JournalStorage::OnDisk,
+        &swapped.stream(0),
+        &ingress,
+    )?;
+    let mut line = TimedStream::start(&ingress, &reader, traffic)?;
     let measured = swapped.by_turns(&running, &mut line, time);
     let (swaps, without, with) = running.explain(measured)?;
     let (stood_longest, stood_over) = running.explain(stood(&running))?;
-    running.explain(swapped.is_balanced(&running, line.sent(), traffic.rows_per_frame, swaps))?;
+    running.explain(swapped.check_balance(&running, line.sent(), traffic.rows_per_frame, swaps))?;
     running.stop()?;
     line.end()?;
-    Ok(Swaps {
+    Ok(SwapWaits {
         swaps: swaps as f64,
         without: Waits::new(without),
         with: Waits::new(with),
@@ -82,8 +88,8 @@ pub(crate) fn measure(
     })
 }
 
-/// How long the stream stood for what took over at most, in milliseconds, and how often longer than 5 ms.
-fn stood(running: &Running) -> anyhow::Result<(f64, f64)> {
+/// The longest pause of the stream for a swap, in milliseconds, and the number of pauses over 5 ms.
+fn stood(running: &RunningProxy) -> anyhow::Result<(f64, f64)> {
     let bounds = running.buckets("afterbay_change_seconds_bucket{le=\"", "\",stream=\"bench\"}")?;
     let all = bounds.last().map_or(0.0, |(_, count)| *count);
     let longest = bounds.iter().find(|(_, count)| *count == all).map_or(f64::NAN, |(bound, _)| bound * 1e3);
@@ -98,11 +104,16 @@ struct Swapped<'a> {
     source: Vec<u8>,
 }
 
-/// How many swaps, and the waits without and with them.
+/// The number of swaps, the waits without swaps, and the waits with swaps.
 type Turns = (u64, Vec<Duration>, Vec<Duration>);
 
 impl Swapped<'_> {
-    fn by_turns(&self, running: &Running, line: &mut Line<'_>, time: Duration) -> anyhow::Result<Turns> {
+    fn by_turns(
+        &self,
+        running: &RunningProxy,
+        line: &mut TimedStream<'_>,
+        time: Duration,
+    ) -> anyhow::Result<Turns> {
         let (mut swaps, mut without, mut with) = (0, Vec::new(), Vec::new());
         let warm = Instant::now();
         line.drive(Pace::Full, || warm.elapsed() > TURN / 4)?;
@@ -122,8 +133,8 @@ impl Swapped<'_> {
         Ok((swaps, without, with))
     }
 
-    /// Swaps for that long; how often.
-    fn swap(&self, running: &Running, before: u64, time: Duration) -> anyhow::Result<u64> {
+    /// SwapWaits for `time` and returns the number of swaps.
+    fn swap(&self, running: &RunningProxy, before: u64, time: Duration) -> anyhow::Result<u64> {
         let begun = Instant::now();
         let mut swaps = 0;
         while begun.elapsed() < time {
@@ -136,7 +147,7 @@ impl Swapped<'_> {
             }
             let asked = Instant::now();
             while self.figure(running, "reloads_total", ",result=\"ok\"")? < number as f64 {
-                ensure!(asked.elapsed() < SWAP_MAX, "swap {number} is not in force after {SWAP_MAX:?}");
+                ensure!(asked.elapsed() < SWAP_MAX, "swap {number} is not done after {SWAP_MAX:?}");
                 std::thread::sleep(Duration::from_millis(20));
             }
             std::thread::sleep(until.saturating_duration_since(Instant::now()));
@@ -148,7 +159,7 @@ impl Swapped<'_> {
         self.dir.join("plugin.wasm")
     }
 
-    /// Another component that does the same, as a build would leave it: compiled anew, since nobody has seen it.
+    /// Installs a component with the same code and another digest, so that it is compiled again.
     fn install(&self, number: u64) -> anyhow::Result<()> {
         let mut bytes = self.source.clone();
         bytes.extend_from_slice(&[0, 10, 1, b'v']);
@@ -166,12 +177,18 @@ impl Swapped<'_> {
         stream("bench", self.ingress, self.reader, &plugin)
     }
 
-    fn figure(&self, running: &Running, name: &str, label: &str) -> anyhow::Result<f64> {
+    fn figure(&self, running: &RunningProxy, name: &str, label: &str) -> anyhow::Result<f64> {
         running.figure(&format!("afterbay_plugin_{name}{{stream=\"bench\",plugin=\"p\"{label}}}"))
     }
 
-    /// What the ledger says is what the reader has, and the plugin has seen every batch.
-    fn is_balanced(&self, running: &Running, frames: u64, rows: u64, swaps: u64) -> anyhow::Result<()> {
+    /// Checks that the ledger counts what the reader received, and that the plugin has seen every batch.
+    fn check_balance(
+        &self,
+        running: &RunningProxy,
+        frames: u64,
+        rows: u64,
+        swaps: u64,
+    ) -> anyhow::Result<()> {
         let tokens = (frames * rows) as f64;
         for (name, expected) in [
             ("tokens_received_total", tokens),

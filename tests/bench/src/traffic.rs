@@ -1,25 +1,25 @@
-//! What is sent: the steps of a scheduler, encoded beforehand.
+//! The frames to send: a scheduler's steps, encoded in advance.
 
 use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use bytes::Bytes;
 
-/// Frames to be sent over and over.
+/// Frames that are sent in a cycle.
 pub(crate) struct Traffic {
     pub(crate) frames: Vec<Bytes>,
     pub(crate) rows_per_frame: u64,
 }
 
 impl Traffic {
-    /// One token a row, all columns as SGLang 0.5.23 writes them. After so many steps every request has ended, and the same
-    /// names begin anew, as new requests.
+    /// Frames with one token per row and all columns of SGLang 0.5.23. Every request ends after `steps` frames; the next cycle uses the
+    /// same rids for new requests.
     pub(crate) fn new(wire: &str, rows: u64, steps: u64) -> anyhow::Result<Traffic> {
         let wire = if wire == "pickle" { SynthWire::Pickle } else { SynthWire::Msgpack };
         let frames = (1..=steps).map(|step| batch(rows, step, steps).encode(BatchKind::TokenId, wire));
         Ok(Traffic { frames: frames.collect::<Result<_, _>>()?, rows_per_frame: rows })
     }
 
-    /// The one that comes after so many.
+    /// The frame that follows `sent` frames.
     pub(crate) fn frame(&self, sent: u64) -> Bytes {
         self.frames[(sent % self.frames.len() as u64) as usize].clone()
     }

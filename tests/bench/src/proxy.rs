@@ -1,4 +1,4 @@
-//! What stands between the sender and the reader.
+//! The proxies that are measured between the sender and the reader.
 
 use anyhow::{Context, ensure};
 use rustix::fs::statvfs;
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a proxy may take to come up: one that builds a plugin for the first time compiles what it is made of.
+/// The longest start of a proxy. The first build of a plugin compiles its dependencies.
 const START_MAX: Duration = Duration::from_secs(180);
-/// How long an answer of its admin address may take.
+/// The longest time of an answer from the admin address.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// A libzmq forwarder: PULL to PUSH in C, without a journal and without looking at what it carries.
+/// A libzmq forwarder: PULL to PUSH in C, without a journal and without decoding.
 const LIBZMQ: &str = "
 import sys, zmq
 context = zmq.Context()
@@ -23,101 +23,105 @@ push = context.socket(zmq.PUSH); push.setsockopt(zmq.SNDHWM, 1000); push.connect
 zmq.proxy(pull, push)
 ";
 
-/// A case.
-pub(crate) enum Between {
+/// A proxy to measure.
+pub(crate) enum ProxyCase {
     /// The sender connects to the reader.
     Nothing,
     /// pyzmq's proxy.
     Libzmq,
     /// `afterbay run`, journal on.
     Afterbay {
-        /// Which.
+        /// The `afterbay` binary.
         binary: PathBuf,
         /// A plugin in the chain.
         plugin: Option<PathBuf>,
-        /// Where its journal is.
-        kept: Kept,
+        /// The storage of its journal.
+        journal: JournalStorage,
     },
 }
 
-/// Where journals are kept, and how much of them.
+/// The storage of a journal and its size.
 #[derive(Clone, Copy)]
-pub(crate) enum Kept {
-    /// As a user has it.
+pub(crate) enum JournalStorage {
+    /// A directory in `/tmp`.
     OnDisk,
-    /// In memory, no more than a machine has at hand: memory that is new to it costs more than all that is measured.
+    /// A small journal in memory. A larger one would need fresh memory pages, which cost more than what is measured.
     InMemory,
 }
 
-impl Kept {
-    /// The directory in which directories are made: of a disk, too, where the system has no 512 MiB of memory there.
+impl JournalStorage {
+    /// The parent directory. [`JournalStorage::InMemory`] falls back to the disk if `/dev/shm` has less than 512 MiB free.
     pub(crate) fn within(self) -> &'static Path {
         const MEMORY: &str = "/dev/shm";
         let free = || statvfs(MEMORY).map_or(0, |found| found.f_bavail * found.f_frsize);
-        Path::new(if matches!(self, Kept::InMemory) && free() >= 512 << 20 { MEMORY } else { "/tmp" })
+        Path::new(if matches!(self, JournalStorage::InMemory) && free() >= 512 << 20 {
+            MEMORY
+        } else {
+            "/tmp"
+        })
     }
 
     fn settings(self) -> &'static str {
         match self {
-            Kept::OnDisk => "retain = { bytes = \"2GiB\" }",
-            Kept::InMemory => "segment = \"32MiB\"\nretain = { bytes = \"128MiB\" }",
+            JournalStorage::OnDisk => "retain = { bytes = \"2GiB\" }",
+            JournalStorage::InMemory => "segment = \"32MiB\"\nretain = { bytes = \"128MiB\" }",
         }
     }
 }
 
-/// A proxy that runs.
-pub(crate) struct Running {
+/// A running proxy.
+pub(crate) struct RunningProxy {
     child: Option<Child>,
-    /// What it logs, which would stand between the figures.
+    /// The file of its log, so that the log does not mix with the printed figures.
     log: PathBuf,
-    afterbay: Option<(SocketAddr, Kept)>,
-    /// Where the sender connects to.
+    afterbay: Option<(SocketAddr, JournalStorage)>,
+    /// The endpoint that the sender connects to.
     pub(crate) ingress: String,
 }
 
-impl Between {
-    /// The directory in which it is given one of its own.
+impl ProxyCase {
+    /// The parent of the case's directory.
     pub(crate) fn within(&self) -> &'static Path {
         match self {
-            Between::Nothing | Between::Libzmq => Kept::OnDisk.within(),
-            Between::Afterbay { kept, .. } => kept.within(),
+            ProxyCase::Nothing | ProxyCase::Libzmq => JournalStorage::OnDisk.within(),
+            ProxyCase::Afterbay { journal, .. } => journal.within(),
         }
     }
 
-    /// Starts it between `ingress` and the reader.
-    pub(crate) fn start(&self, dir: &Path, reader: &str) -> anyhow::Result<Running> {
+    /// Starts the proxy in front of the reader.
+    pub(crate) fn start(&self, dir: &Path, reader: &str) -> anyhow::Result<RunningProxy> {
         let ingress = format!("ipc://{}/ingress", dir.display());
         let log = dir.join("log");
         let child = match self {
-            Between::Nothing => {
-                return Ok(Running { child: None, log, afterbay: None, ingress: reader.to_owned() });
+            ProxyCase::Nothing => {
+                return Ok(RunningProxy { child: None, log, afterbay: None, ingress: reader.to_owned() });
             }
-            Between::Libzmq => {
+            ProxyCase::Libzmq => {
                 let python = std::env::var("AFTERBAY_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
                 Command::new(python).args(["-c", LIBZMQ, &ingress, reader]).spawn().context("python")?
             }
-            Between::Afterbay { binary, plugin, kept } => {
+            ProxyCase::Afterbay { binary, plugin, journal } => {
                 let plugin = plugin.as_deref().map_or_else(String::new, |file| {
                     format!("[[stream.plugin]]\nname = \"nothing\"\ncomponent = {file:?}\n")
                 });
                 let stream = stream("bench", &ingress, reader, &plugin);
-                return Running::afterbay(&mut run(binary), dir, *kept, &stream, &ingress);
+                return RunningProxy::afterbay(&mut run(binary), dir, *journal, &stream, &ingress);
             }
         };
-        let mut running = Running { child: Some(child), log, afterbay: None, ingress };
+        let mut running = RunningProxy { child: Some(child), log, afterbay: None, ingress };
         running.wait(&dir.join("ingress"))?;
         Ok(running)
     }
 }
 
-/// A stream of a configuration.
+/// The configuration of a stream, in TOML.
 pub(crate) fn stream(name: &str, listen: &str, reader: &str, plugins: &str) -> String {
     format!(
         "[[stream]]\nname = {name:?}\nlisten = {listen:?}\n[[stream.sink]]\nname = \"reader\"\nconnect = {reader:?}\n{plugins}"
     )
 }
 
-/// An address that was free a moment ago.
+/// A TCP address that is free now.
 fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
@@ -129,41 +133,45 @@ pub(crate) fn run(binary: &Path) -> Command {
     command
 }
 
-impl Running {
-    /// `afterbay run` with these streams, journal on, as a user runs it.
+impl RunningProxy {
+    /// Starts `afterbay run` with these streams and a journal.
     pub(crate) fn afterbay(
         run: &mut Command,
         dir: &Path,
-        kept: Kept,
+        journal: JournalStorage,
         streams: &str,
         ingress: &str,
-    ) -> anyhow::Result<Running> {
+    ) -> anyhow::Result<RunningProxy> {
         let admin = free_address()?;
         let log = dir.join("log");
-        write_configuration(dir, kept, streams, admin)?;
+        write_configuration(dir, journal, streams, admin)?;
         let child = run
             .args(["--log", "warn", "--config"])
             .arg(dir.join(CONFIGURATION))
-            // Compiled code of components that nobody has again.
+            // An own cache: each run compiles its plugins.
             .env("XDG_CACHE_HOME", dir.join("cache"))
             .stdin(Stdio::null())
             .stderr(std::fs::File::create(&log).context("the proxy's log")?)
             .spawn()
             .context("afterbay")?;
-        let mut running =
-            Running { child: Some(child), log, afterbay: Some((admin, kept)), ingress: ingress.to_owned() };
+        let mut running = RunningProxy {
+            child: Some(child),
+            log,
+            afterbay: Some((admin, journal)),
+            ingress: ingress.to_owned(),
+        };
         let started = running.wait(Path::new(ingress.trim_start_matches("ipc://")));
         running.explain(started)?;
         Ok(running)
     }
 
-    /// Other streams in its configuration, which it reads again.
+    /// Writes other streams to the configuration, which Afterbay then reloads.
     pub(crate) fn reconfigure(&self, dir: &Path, streams: &str) -> anyhow::Result<()> {
-        let (admin, kept) = self.afterbay.context("it is no Afterbay")?;
-        write_configuration(dir, kept, streams, admin)
+        let (admin, journal) = self.afterbay.context("it is no Afterbay")?;
+        write_configuration(dir, journal, streams, admin)
     }
 
-    /// A figure of `/metrics`: its name with its labels.
+    /// A value of `/metrics`, by its name with labels.
     pub(crate) fn figure(&self, series: &str) -> anyhow::Result<f64> {
         let page = self.metrics()?;
         let found = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -172,7 +180,7 @@ impl Running {
             .with_context(|| format!("no {series} on /metrics"))
     }
 
-    /// A histogram's bounds, ascending, and how many are within each. A series is what stands before the bound and after it.
+    /// A histogram's bounds in ascending order, each with its cumulative count. `before` and `after` surround the bound in the series' name.
     pub(crate) fn buckets(&self, before: &str, after: &str) -> anyhow::Result<Vec<(f64, f64)>> {
         let page = self.metrics()?;
         let bucket = |line: &str| {
@@ -194,7 +202,7 @@ impl Running {
         Ok(page)
     }
 
-    /// Memory that it has in use.
+    /// Resident memory of the process.
     pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
         let child = self.child.as_ref().context("it is no process")?;
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()))?;
@@ -202,7 +210,7 @@ impl Running {
         Ok(figure.trim().trim_end_matches(" kB").parse::<u64>()? << 10)
     }
 
-    /// SIGTERM, and its end.
+    /// Sends SIGTERM and waits for the end.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         let child = self.child.as_mut().context("it is no process")?;
         kill_process(Pid::from_child(child), Signal::TERM)?;
@@ -216,42 +224,47 @@ impl Running {
 
 const CONFIGURATION: &str = "afterbay.toml";
 
-/// Whole at once, as an editor saves it.
-fn write_configuration(dir: &Path, kept: Kept, streams: &str, admin: SocketAddr) -> anyhow::Result<()> {
-    let journal = dir.join("journal");
+/// Replaces the file atomically, like an editor.
+fn write_configuration(
+    dir: &Path,
+    journal: JournalStorage,
+    streams: &str,
+    admin: SocketAddr,
+) -> anyhow::Result<()> {
+    let path = dir.join("journal");
     let text = format!(
-        "{streams}[journal]\ndir = {journal:?}\n{}\n[admin]\nlisten = \"{admin}\"\n",
-        kept.settings()
+        "{streams}[journal]\ndir = {path:?}\n{}\n[admin]\nlisten = \"{admin}\"\n",
+        journal.settings()
     );
     let aside = dir.join("aside.toml");
     std::fs::write(&aside, text)?;
     std::fs::rename(aside, dir.join(CONFIGURATION)).context(CONFIGURATION)
 }
 
-impl Running {
+impl RunningProxy {
     fn wait(&mut self, socket: &Path) -> anyhow::Result<()> {
         let begun = Instant::now();
         while !socket.exists() {
             let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
-            ensure!(ended.is_none(), "the proxy ended at once: {ended:?}");
-            ensure!(begun.elapsed() < START_MAX, "the proxy is not there after {START_MAX:?}");
+            ensure!(ended.is_none(), "the proxy ended at its start: {ended:?}");
+            ensure!(begun.elapsed() < START_MAX, "the proxy does not listen after {START_MAX:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
     }
 
-    /// Adds what it has logged to an error.
+    /// Adds the proxy's log to an error.
     pub(crate) fn explain<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
         result.map_err(|error| match std::fs::read_to_string(&self.log) {
-            Ok(log) if !log.is_empty() => error.context(format!("the proxy said:\n{log}")),
+            Ok(log) if !log.is_empty() => error.context(format!("the proxy logged:\n{log}")),
             _ => error,
         })
     }
 
-    /// CPU that it has used, user and system, of all its threads.
+    /// User and system CPU time of all threads of the proxy.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
         let Some(child) = &self.child else { return Ok(Duration::ZERO) };
-        // Each thread's time in nanoseconds; /proc/PID/stat has only hundredths of a second.
+        // schedstat counts nanoseconds; /proc/PID/stat counts only hundredths of a second.
         let mut nanos = 0;
         for task in std::fs::read_dir(format!("/proc/{}/task", child.id()))? {
             let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
@@ -261,10 +274,10 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProxy {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // Its journal is thrown away with the directory.
+            // Its journal is removed with the directory, so no drain is needed.
             let _killed = child.kill();
             let _reaped = child.wait();
         }

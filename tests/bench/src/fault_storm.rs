@@ -1,7 +1,8 @@
-//! What a plugin that faults at every batch costs others: those of another stream in the process, and its own stream.
+//! The cost that a plugin which faults at every batch has for its own stream and for another stream of the process.
 
-use crate::between::{Kept, Running, run, stream};
-use crate::line::{Line, Pace, at};
+use crate::figures::percentile_ms;
+use crate::proxy::{JournalStorage, RunningProxy, run, stream};
+use crate::timed_stream::{Pace, TimedStream};
 use crate::traffic::Traffic;
 use afterbay_runtime::{Columns, FinishKind, Host, HostOptions, Limits};
 use anyhow::{Context, ensure};
@@ -9,18 +10,18 @@ use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Rows of a batch.
+/// Rows per batch.
 pub(crate) const ROWS: u64 = 1000;
-/// A scheduler's step.
+/// The time between two batches.
 const STEP: Duration = Duration::from_millis(5);
-/// Before memory is looked at.
+/// The time before memory is first measured.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Faults until a plugin is out of the chain, as a configuration has it that says nothing.
+/// The default number of faults before quarantine.
 const QUARANTINE: u64 = 5;
-/// Memory of a faulty plugin.
+/// The memory limit of a faulty plugin.
 const MEMORY_MIB: u64 = 4;
 
-/// What is wrong, the guest that does it, and its one setting.
+/// The name of a fault, the guest with that fault, and the guest's setting.
 const FAULTY: [(&str, &str, (&str, &str)); 4] = [
     ("an endless loop", "loops", ("in", "process")),
     ("a memory hog", "hog", ("in", "process")),
@@ -28,38 +29,38 @@ const FAULTY: [(&str, &str, (&str, &str)); 4] = [
     ("nonsense", "malformed", ("answer", "past the last row")),
 ];
 
-/// A case.
+/// A set of faulty plugins to measure.
 #[derive(Clone)]
-pub(crate) struct Storm {
+pub(crate) struct FaultStorm {
     pub(crate) name: String,
-    /// Of [`FAULTY`].
+    /// The plugins, as a range of [`FAULTY`].
     which: std::ops::Range<usize>,
     quarantine: bool,
 }
 
-/// Each of them for as long as it is driven, then all at once as a configuration has it that says nothing.
-pub(crate) fn cases() -> Vec<Storm> {
-    let each = FAULTY.iter().enumerate().map(|(at, (name, ..))| Storm {
+/// Each faulty plugin without quarantine, then all together with the default quarantine.
+pub(crate) fn cases() -> Vec<FaultStorm> {
+    let each = FAULTY.iter().enumerate().map(|(at, (name, ..))| FaultStorm {
         name: (*name).to_owned(),
         which: at..at + 1,
         quarantine: false,
     });
-    let all = Storm { name: "all, and quarantine".to_owned(), which: 0..FAULTY.len(), quarantine: true };
+    let all = FaultStorm { name: "all, and quarantine".to_owned(), which: 0..FAULTY.len(), quarantine: true };
     each.chain([all]).collect()
 }
 
-/// What was seen, in milliseconds.
-pub(crate) struct Seen {
+/// Waits in milliseconds, the number of faults, and the growth of memory.
+pub(crate) struct StormResult {
     pub(crate) beside_p99: f64,
     pub(crate) same_p99: f64,
     pub(crate) faults: f64,
     pub(crate) memory_grew_kib: f64,
 }
 
-impl Storm {
-    /// As the same without what is faulty.
-    pub(crate) fn calm(&self) -> Storm {
-        Storm { which: 0..0, ..self.clone() }
+impl FaultStorm {
+    /// The same case without faulty plugins.
+    pub(crate) fn calm(&self) -> FaultStorm {
+        FaultStorm { which: 0..0, ..self.clone() }
     }
 
     fn plugins(&self, guests: &Path) -> String {
@@ -78,39 +79,40 @@ impl Storm {
         plugins + &format!("[[stream.plugin]]\nname = \"healthy\"\ncomponent = {healthy:?}\n")
     }
 
-    /// Two streams for that long, of which one has what is faulty before a plugin that is not; the other has only that. An
-    /// error where a frame is not the bytes that were sent.
+    /// Drives two streams for `time`. The stream `same` has the faulty plugins and a healthy one after them; the stream `beside` has only
+    /// the healthy one. A changed frame is an error.
     pub(crate) fn measure(
         &self,
         binary: &Path,
         guests: &Path,
         traffic: &Traffic,
         time: Duration,
-    ) -> anyhow::Result<Seen> {
+    ) -> anyhow::Result<StormResult> {
         let dir = tempfile::Builder::new().prefix("afb").tempdir_in("/tmp")?;
         let place = |name: &str| format!("ipc://{}/{name}", dir.path().display());
         let [same, same_out, beside, beside_out] = ["same", "same.out", "beside", "beside.out"].map(place);
         let streams = stream("same", &same, &same_out, &self.plugins(guests))
             + &stream("beside", &beside, &beside_out, &self.calm().plugins(guests));
-        let running = Running::afterbay(&mut run(binary), dir.path(), Kept::OnDisk, &streams, &same)?;
-        let mut same = Line::start(&same, &same_out, traffic)?;
-        let mut beside = Line::start(&beside, &beside_out, traffic)?;
+        let running =
+            RunningProxy::afterbay(&mut run(binary), dir.path(), JournalStorage::OnDisk, &streams, &same)?;
+        let mut same = TimedStream::start(&same, &same_out, traffic)?;
+        let mut beside = TimedStream::start(&beside, &beside_out, traffic)?;
         running.explain(both(&mut same, &mut beside, WARM_UP))?;
         let before = running.resident_bytes()?;
         let (of_same, of_beside) = running.explain(both(&mut same, &mut beside, time))?;
         let after = running.resident_bytes()?;
         let faults = self.faults(&running, same.sent())?;
         let bytes = after as f64 - before as f64;
-        Ok(Seen {
-            beside_p99: at(&of_beside, 0.99),
-            same_p99: at(&of_same, 0.99),
+        Ok(StormResult {
+            beside_p99: percentile_ms(&of_beside, 0.99),
+            same_p99: percentile_ms(&of_same, 0.99),
             faults: faults as f64,
             memory_grew_kib: bytes / 1024.0,
         })
     }
 
-    /// How often they faulted: at every batch, or until they were out of the chain.
-    fn faults(&self, running: &Running, batches: u64) -> anyhow::Result<u64> {
+    /// The number of faults. It must be one per batch and plugin, or [`QUARANTINE`] per plugin.
+    fn faults(&self, running: &RunningProxy, batches: u64) -> anyhow::Result<u64> {
         let mut all = 0;
         for (_, guest, _) in &FAULTY[self.which.clone()] {
             let mut faults = 0;
@@ -126,10 +128,10 @@ impl Storm {
     }
 }
 
-/// Drives both at once; their waits.
+/// Drives both streams at the same time and returns their waits.
 fn both(
-    one: &mut Line<'_>,
-    other: &mut Line<'_>,
+    one: &mut TimedStream<'_>,
+    other: &mut TimedStream<'_>,
     time: Duration,
 ) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let begun = Instant::now();
@@ -141,21 +143,21 @@ fn both(
     })
 }
 
-/// Calls of a faulty plugin, in milliseconds of its thread's processor time.
-pub(crate) struct Calls {
+/// The CPU time of a faulty plugin's calls, in milliseconds.
+pub(crate) struct CallTimes {
     pub(crate) name: String,
     pub(crate) p50: f64,
     pub(crate) p99: f64,
-    /// A virtual machine that stands still may count for it.
+    /// May include a pause of the virtual machine.
     pub(crate) longest: f64,
 }
 
-/// How long the calls are of each faulty plugin that is wanted. In this process, each on a fresh instance, as a stream has it.
+/// Measures the calls of each faulty plugin that is `wanted`, in this process, each call on a fresh instance.
 pub(crate) fn calls(
     guests: &Path,
     time: Duration,
-    wants: impl Fn(&str) -> bool,
-) -> anyhow::Result<Vec<Calls>> {
+    wanted: impl Fn(&str) -> bool,
+) -> anyhow::Result<Vec<CallTimes>> {
     let host = Host::new(HostOptions::default())?;
     let limits = Limits { memory_bytes: MEMORY_MIB << 20, ..Limits::default() };
     let requests: Vec<u64> = (0..ROWS).collect();
@@ -171,7 +173,7 @@ pub(crate) fn calls(
     let mut calls = Vec::new();
     for (of, guest, (setting, is)) in FAULTY {
         let name = format!("storm, calls of {of}");
-        if !wants(&name) {
+        if !wanted(&name) {
             continue;
         }
         let bytes = std::fs::read(guests.join(format!("examples/{guest}.wasm"))).context(guest)?;
@@ -186,7 +188,12 @@ pub(crate) fn calls(
             took.push(processor_time().saturating_sub(begun));
         }
         took.sort_unstable();
-        calls.push(Calls { name, p50: at(&took, 0.5), p99: at(&took, 0.99), longest: at(&took, 1.0) });
+        calls.push(CallTimes {
+            name,
+            p50: percentile_ms(&took, 0.5),
+            p99: percentile_ms(&took, 0.99),
+            longest: percentile_ms(&took, 1.0),
+        });
     }
     Ok(calls)
 }

@@ -1,6 +1,6 @@
-//! How long it takes from a plugin's source being saved until what it says is live, under `afterbay run --dev`.
+//! The time from saving a plugin's source until its new version runs, under `afterbay run --dev`.
 
-use crate::between::{Kept, Running, run, stream};
+use crate::proxy::{JournalStorage, RunningProxy, run, stream};
 use anyhow::{Context, ensure};
 use std::path::Path;
 use std::process::Command;
@@ -10,19 +10,19 @@ const NAME: &str = "saved";
 const LIVE_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// In milliseconds.
-pub(crate) struct Live {
-    /// From the save until the component is there.
+/// Times in milliseconds.
+pub(crate) struct SavedToLive {
+    /// From the save until the component is built.
     pub(crate) built: f64,
-    /// Until it has taken over.
+    /// From the save until the new version runs.
     pub(crate) live: f64,
 }
 
-/// Saves a new project's source so many times, each time with another answer in it. What it is made of was compiled by an earlier run in
-/// `target`, or is now.
-pub(crate) fn measure(binary: &Path, target: &Path, saves: usize) -> anyhow::Result<Vec<Live>> {
+/// Saves the source of a new project `saves` times, each time with another verdict. `target` caches the compiled dependencies between
+/// runs.
+pub(crate) fn measure(binary: &Path, target: &Path, saves: usize) -> anyhow::Result<Vec<SavedToLive>> {
     let dir = tempfile::Builder::new().prefix("afb").tempdir_in("/tmp")?;
-    // Always the same place: to cargo a project elsewhere is another.
+    // Always the same directory: cargo compiles a project at another path again.
     let project = target.join(NAME);
     if project.exists() {
         std::fs::remove_dir_all(&project)?;
@@ -37,10 +37,10 @@ pub(crate) fn measure(binary: &Path, target: &Path, saves: usize) -> anyhow::Res
     let plugin =
         format!("[[stream.plugin]]\nname = {NAME:?}\ncomponent = {project:?}\nsettings = {{ stop = [2] }}\n");
     let streams = stream("bench", &ingress, &reader, &plugin);
-    // What builds this bench is not what builds the project.
+    // The cargo that builds this bench is not the one that builds the project.
     let mut dev = run(binary);
     dev.arg("--dev").env_remove("CARGO").env("CARGO_TARGET_DIR", target.join("target"));
-    let running = Running::afterbay(&mut dev, dir.path(), Kept::OnDisk, &streams, &ingress)?;
+    let running = RunningProxy::afterbay(&mut dev, dir.path(), JournalStorage::OnDisk, &streams, &ingress)?;
     let component = target.join(format!("target/wasm32-wasip2/release/{NAME}.wasm"));
     let source = project.join("src/lib.rs");
     let text = std::fs::read_to_string(&source)?;
@@ -54,12 +54,12 @@ pub(crate) fn measure(binary: &Path, target: &Path, saves: usize) -> anyhow::Res
 }
 
 fn save(
-    running: &Running,
+    running: &RunningProxy,
     source: &Path,
     text: &str,
     component: &Path,
     number: usize,
-) -> anyhow::Result<Live> {
+) -> anyhow::Result<SavedToLive> {
     let modified = || component.metadata().and_then(|file| file.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let before = modified();
     let aside = source.with_extension("new");
@@ -68,7 +68,7 @@ fn save(
     std::fs::rename(aside, source)?;
     let until = |is_so: &dyn Fn() -> anyhow::Result<bool>| -> anyhow::Result<f64> {
         while !is_so()? {
-            ensure!(begun.elapsed() < LIVE_MAX, "what was saved is not live after {LIVE_MAX:?}");
+            ensure!(begun.elapsed() < LIVE_MAX, "the saved version does not run after {LIVE_MAX:?}");
             std::thread::sleep(LOOK_EVERY);
         }
         Ok(begun.elapsed().as_secs_f64() * 1e3)
@@ -76,5 +76,5 @@ fn save(
     let built = until(&|| Ok(modified() != before))?;
     let reloads = format!("afterbay_plugin_reloads_total{{stream=\"bench\",plugin={NAME:?},result=\"ok\"}}");
     let live = until(&|| Ok(running.figure(&reloads)? >= number as f64))?;
-    Ok(Live { built, live })
+    Ok(SavedToLive { built, live })
 }

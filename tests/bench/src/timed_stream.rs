@@ -1,28 +1,28 @@
-//! A stream under load while something else happens: how long each of its frames waits, and that each is the one that was sent.
+//! A stream under load: measures how long each frame waits, and checks that each frame arrives once and unchanged.
 
-use crate::load::{Reader, Sender};
+use crate::peers::{Reader, Sender};
 use crate::traffic::Traffic;
 use anyhow::{Context, ensure};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// Frames under way at full load: one in each stage, and one that waits for the first.
-const UNDER_WAY: u64 = 4;
-/// Frames under way where they come at their times: a stream that stands still for long is not buried.
+/// The most frames in flight at full load: one in each stage, and one that waits for the first.
+const IN_FLIGHT: u64 = 4;
+/// The most frames in flight at a fixed rate. The bound keeps the backlog small while the stream stands still.
 const WAITING_MAX: u64 = 64;
 
-/// How frames follow each other.
+/// The rate at which frames are sent.
 #[derive(Clone, Copy)]
 pub(crate) enum Pace {
-    /// As soon as there is room.
+    /// As soon as fewer than [`IN_FLIGHT`] frames are in flight.
     Full,
-    /// One every so often, as of a scheduler.
+    /// One frame per interval, like a scheduler.
     Every(Duration),
 }
 
-/// A sender, and a reader that holds what comes against what was sent.
-pub(crate) struct Line<'t> {
+/// A sender, and a reader that compares each received frame with the one that was sent.
+pub(crate) struct TimedStream<'t> {
     traffic: &'t Traffic,
     sender: Sender,
     received: Arc<AtomicU64>,
@@ -32,13 +32,17 @@ pub(crate) struct Line<'t> {
 }
 
 struct Arrival {
-    /// `None` of a frame that nobody sent.
+    /// Time since the send; `None` for a frame that was not sent.
     waited: Option<Duration>,
     is_as_sent: bool,
 }
 
-impl<'t> Line<'t> {
-    pub(crate) fn start(ingress: &str, reader: &str, traffic: &'t Traffic) -> anyhow::Result<Line<'t>> {
+impl<'t> TimedStream<'t> {
+    pub(crate) fn start(
+        ingress: &str,
+        reader: &str,
+        traffic: &'t Traffic,
+    ) -> anyhow::Result<TimedStream<'t>> {
         let received = Arc::new(AtomicU64::new(0));
         let (sent_at, sent) = mpsc::channel::<Instant>();
         let (arrived, arrivals) = mpsc::channel();
@@ -47,22 +51,22 @@ impl<'t> Line<'t> {
             let waited = sent.try_recv().ok().map(|at| at.elapsed());
             let number = count.load(Ordering::Relaxed) as usize;
             let is_as_sent = bytes == frames[number % frames.len()];
-            // The other end is gone only at the end.
-            let _told = arrived.send(Arrival { waited, is_as_sent });
+            // The receiver is dropped only at the end.
+            let _sent = arrived.send(Arrival { waited, is_as_sent });
             count.fetch_add(1, Ordering::Release);
         };
         let reader = Reader::start(reader, take)?;
         let sender = Sender::connect(ingress)?;
-        Ok(Line { traffic, sender, received, sent_at, arrivals, _reader: reader })
+        Ok(TimedStream { traffic, sender, received, sent_at, arrivals, _reader: reader })
     }
 
-    /// Sends until it is over; how long each frame waited, from its send to its receipt. An error where one is lost, repeated
-    /// or another than was sent.
+    /// Sends until `is_over`. Returns the sorted times from each frame's send to its receipt. A lost, repeated or changed frame is an
+    /// error.
     pub(crate) fn drive(&mut self, pace: Pace, is_over: impl Fn() -> bool) -> anyhow::Result<Vec<Duration>> {
         let mut due = Instant::now();
         while !is_over() {
             match pace {
-                Pace::Full => self.sender.wait_for(&self.received, UNDER_WAY)?,
+                Pace::Full => self.sender.wait_for(&self.received, IN_FLIGHT)?,
                 Pace::Every(step) => {
                     self.sender.wait_for(&self.received, WAITING_MAX)?;
                     std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -76,28 +80,22 @@ impl<'t> Line<'t> {
         self.sender.wait_for(&self.received, 1)?;
         let mut waits = Vec::new();
         for (number, arrival) in (1..).zip(self.arrivals.try_iter()) {
-            ensure!(arrival.is_as_sent, "frame {number} of these is lost, repeated or changed");
-            waits.push(arrival.waited.context("a frame came that nobody sent")?);
+            ensure!(arrival.is_as_sent, "frame {number} was lost, repeated or changed");
+            waits.push(arrival.waited.context("a frame was received that was not sent")?);
         }
         waits.sort_unstable();
         Ok(waits)
     }
 
-    /// Frames sent, each of which has arrived.
+    /// The number of frames sent. All have arrived.
     pub(crate) fn sent(&self) -> u64 {
         self.sender.sent
     }
 
-    /// Whether more came than was sent.
+    /// Ends the stream. More frames than were sent are an error.
     pub(crate) fn end(self) -> anyhow::Result<()> {
         let received = self.received.load(Ordering::Acquire);
-        ensure!(received == self.sender.sent, "{received} frames came, {} were sent", self.sender.sent);
+        ensure!(received == self.sender.sent, "{received} frames received, {} sent", self.sender.sent);
         Ok(())
     }
-}
-
-/// The longest but for such a part of them, in milliseconds; they are sorted.
-pub(crate) fn at(waits: &[Duration], share: f64) -> f64 {
-    let last = waits.len().saturating_sub(1) as f64;
-    waits.get((last * share) as usize).map_or(f64::NAN, |wait| wait.as_secs_f64() * 1e3)
 }
