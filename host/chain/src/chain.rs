@@ -9,11 +9,12 @@ mod input;
 
 use crate::attributes::{AttributesOf, RequestAttributes};
 use crate::columns::union;
+use crate::context::ChainContext;
 use crate::replay::Replayed;
 use crate::resumed;
 use crate::slot::{Answer, PluginSlot, Wanted};
 use crate::status::PluginStatus;
-use afterbay_batch::{Accounted, ChainOutput, Decision, Row, not_judged, terminate};
+use afterbay_batch::{Accounted, ChainOutput, Decision, Row, Timestamp, not_judged, terminate};
 use afterbay_events::Name;
 use afterbay_hold::HeldRows;
 use afterbay_ledger::Ledger;
@@ -36,10 +37,11 @@ impl Chain {
         Chain { slots, attributes, input: ChainInput::default() }
     }
 
-    /// After a panic: fresh instances take over.
-    pub fn restart(&mut self, ledger: &Ledger) {
+    /// Starts a fresh instance of every plugin, after a panic of the stream's thread.
+    pub fn restart_after_panic(&mut self, ledger: &Ledger, now: Timestamp) {
         self.input = ChainInput::default();
-        self.slots.iter_mut().for_each(|slot| slot.after_panic(ledger, &self.attributes));
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        self.slots.iter_mut().for_each(|slot| slot.after_panic(context));
     }
 
     pub fn slots(&self) -> &[PluginSlot] {
@@ -51,26 +53,35 @@ impl Chain {
         self.slots.iter().any(PluginSlot::wants_signals)
     }
 
-    /// How the stream stands; `is_news`: otherwise than plugins were told last.
-    pub fn stands(&mut self, snapshot: &Snapshot, is_news: bool, ledger: &Ledger) {
+    /// Gives the plugins that read signals a new snapshot. `has_changed`: the plugins are called, too.
+    pub fn set_signals(&mut self, snapshot: &Snapshot, has_changed: bool, ledger: &Ledger, now: Timestamp) {
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
         for slot in self.slots.iter_mut().filter(|slot| slot.wants_signals()) {
-            slot.stands(snapshot, is_news, ledger, &self.attributes);
+            slot.set_signals(snapshot, has_changed, context);
         }
     }
 
-    /// A live request's attributes were set anew.
-    pub fn changed(&mut self, rid: &str, ledger: &Ledger) {
+    /// Reads the attributes of a live request again and reports the change to the plugins.
+    pub fn refresh_attributes(&mut self, rid: &str, ledger: &Ledger, now: Timestamp) {
         let Some(number) = ledger.look(rid).live.map(|live| live.number) else { return };
         if !self.attributes.refresh(number, rid) {
             return;
         }
-        self.slots.iter_mut().for_each(|slot| slot.changed(number, ledger, &self.attributes));
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        self.slots.iter_mut().for_each(|slot| slot.attributes_changed(number, context));
     }
 
     /// A changed component takes over, or could not.
-    pub fn reload(&mut self, plugin: &str, result: Result<Plugin, ReloadError>, ledger: &Ledger) {
+    pub fn reload(
+        &mut self,
+        plugin: &str,
+        result: Result<Plugin, ReloadError>,
+        ledger: &Ledger,
+        now: Timestamp,
+    ) {
         if let Some(at) = self.place(plugin) {
-            self.slots[at].reload(result, ledger, &self.attributes);
+            let context = ChainContext { ledger, attributes: &self.attributes, now };
+            self.slots[at].reload(result, context);
         }
     }
 
@@ -81,17 +92,17 @@ impl Chain {
 
     /// A shadow becomes live: in the place of the plugin it is a shadow of, which leaves the chain, else in its own.
     /// `None`: there is no plugin of that name; false: it is live already.
-    pub fn promote(&mut self, plugin: &str) -> Option<bool> {
+    pub fn promote(&mut self, plugin: &str, now: Timestamp) -> Option<bool> {
         let at = self.place(plugin)?;
         if !self.slots[at].is_shadow() {
             return Some(false);
         }
         let Some(live) = self.slots[at].shadow_of().and_then(|of| self.place(of)) else {
-            self.slots[at].promote("no other leaves the chain".to_owned());
+            self.slots[at].promote("no other leaves the chain".to_owned(), now);
             return Some(true);
         };
         let left = format!("plugin {:?} has left the chain", self.slots[live].name());
-        self.slots[at].promote(left);
+        self.slots[at].promote(left, now);
         self.slots.swap(at, live);
         self.slots.remove(at).leave();
         Some(true)
@@ -107,13 +118,17 @@ impl Chain {
         self.attributes.set_of(of, ledger);
     }
 
-    /// Other seats in place of those there are, out of which `change` takes what stays. What it leaves comes back.
-    pub fn change(
+    /// Replaces the slots. `replace` takes the slots that stay out of the list and returns the new slots. Returns the slots
+    /// that remain in the list: they have left the chain.
+    pub fn replace_slots(
         &mut self,
-        change: impl FnOnce(&mut Vec<PluginSlot>, &RequestAttributes) -> Vec<PluginSlot>,
+        ledger: &Ledger,
+        now: Timestamp,
+        replace: impl FnOnce(&mut Vec<PluginSlot>, ChainContext<'_>) -> Vec<PluginSlot>,
     ) -> Vec<PluginSlot> {
         let mut before = std::mem::take(&mut self.slots);
-        self.slots = change(&mut before, &self.attributes);
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        self.slots = replace(&mut before, context);
         before
     }
 
@@ -136,21 +151,31 @@ impl Chain {
     }
 
     /// One of those has.
-    pub fn replayed(&mut self, plugin: &str, number: u64, replayed: Replayed, ledger: &Ledger) {
+    pub fn replayed(
+        &mut self,
+        plugin: &str,
+        number: u64,
+        replayed: Replayed,
+        ledger: &Ledger,
+        now: Timestamp,
+    ) {
         if let Some(at) = self.place(plugin) {
-            self.slots[at].replayed(number, replayed, ledger, &self.attributes);
+            let context = ChainContext { ledger, attributes: &self.attributes, now };
+            self.slots[at].replayed(number, replayed, context);
         }
     }
 
     /// A plugin comes out of quarantine. `None`: there is none of that name; false: it was not in quarantine.
-    pub fn reinstate(&mut self, plugin: &str, ledger: &Ledger) -> Option<bool> {
+    pub fn reinstate(&mut self, plugin: &str, ledger: &Ledger, now: Timestamp) -> Option<bool> {
         let at = self.place(plugin)?;
-        Some(self.slots[at].reinstate(ledger, &self.attributes))
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        Some(self.slots[at].reinstate(context))
     }
 
     /// Does what is due. Between two batches only.
-    pub fn tick(&mut self, now: Instant, ledger: &Ledger) {
-        self.slots.iter_mut().for_each(|slot| slot.tick(now, ledger, &self.attributes));
+    pub fn tick(&mut self, ledger: &Ledger, now: Timestamp) {
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        self.slots.iter_mut().for_each(|slot| slot.tick(context));
     }
 
     /// When [`Chain::tick`] is due.
@@ -159,10 +184,16 @@ impl Chain {
     }
 
     /// Calls each plugin once, and composes what they say.
-    pub fn run(&mut self, accounted: Accounted, held_rows: &mut HeldRows, ledger: &Ledger) -> ChainOutput {
+    pub fn run(
+        &mut self,
+        accounted: Accounted,
+        held_rows: &mut HeldRows,
+        ledger: &Ledger,
+        now: Timestamp,
+    ) -> ChainOutput {
         let mut output = ChainOutput::new(accounted);
         if !self.slots.is_empty() {
-            self.ask(&mut output, 0, held_rows, ledger);
+            self.ask(&mut output, 0, held_rows, ledger, now);
             if output.accounted.any.unread {
                 self.refuse_unread(&mut output);
             }
@@ -172,7 +203,7 @@ impl Chain {
             ledger.end_aborted(&mut output);
         }
         if !self.slots.is_empty() {
-            self.close(&output, ledger);
+            self.close(&output, ledger, now);
         }
         output
     }
@@ -185,7 +216,7 @@ impl Chain {
 
     /// Rows that cannot be read are a fault of each plugin, as `on_fault` has it: the first one that lets nothing pass that it has
     /// not judged. `None`: they pass.
-    pub fn refuses(&mut self, rows: u64) -> Option<Name> {
+    pub fn refuse_unreadable(&mut self, rows: u64) -> Option<Name> {
         let guards =
             self.slots.iter_mut().filter_map(|slot| slot.cannot_see(rows).then(|| slot.plugin_name()));
         // Each of them counts it.
@@ -201,7 +232,7 @@ impl Chain {
         if unread.is_empty() {
             return;
         }
-        let Some(plugin) = self.refuses(unread.len() as u64) else { return };
+        let Some(plugin) = self.refuse_unreadable(unread.len() as u64) else { return };
         output.decisions.resize(output.accounted.rows.len(), Decision::KEEP);
         for row in unread {
             let decision = &mut output.decisions[row as usize];
@@ -217,6 +248,7 @@ impl Chain {
         plugin: &str,
         held_rows: &mut HeldRows,
         ledger: &Ledger,
+        now: Timestamp,
     ) {
         // One that is no more had nobody known behind it.
         if let Some(slot) = self.place(plugin) {
@@ -228,13 +260,13 @@ impl Chain {
             if self.slots[slot].terminates() {
                 holding::terminate_lost(output, plugin);
             }
-            self.ask(output, slot + 1, held_rows, ledger);
-            self.close(output, ledger);
+            self.ask(output, slot + 1, held_rows, ledger, now);
+            self.close(output, ledger, now);
         }
     }
 
     /// What waits with an instance that is gone, or with a plugin that is, is to go on.
-    pub fn end_holds(&mut self, held_rows: &mut HeldRows) {
+    pub fn end_lost_holds(&mut self, held_rows: &mut HeldRows) {
         if held_rows.is_empty() {
             return;
         }
@@ -245,13 +277,20 @@ impl Chain {
     }
 
     /// Calls each plugin, from this one on.
-    fn ask(&mut self, output: &mut ChainOutput, first: usize, held_rows: &mut HeldRows, ledger: &Ledger) {
+    fn ask(
+        &mut self,
+        output: &mut ChainOutput,
+        first: usize,
+        held_rows: &mut HeldRows,
+        ledger: &Ledger,
+        now: Timestamp,
+    ) {
         let wants = self.slots.iter().map(PluginSlot::wants).fold(ColumnSet::default(), union);
         self.input.show(&output.accounted, wants);
         if self.input.rows.is_empty() {
             return;
         }
-        let now = output.accounted.persisted.at.instant;
+        let received_at = output.accounted.persisted.at.instant;
         let begun = self.input.begun(&output.accounted);
         meet(&output.accounted, ledger, &begun, &mut self.attributes);
         for index in first..self.slots.len() {
@@ -259,7 +298,7 @@ impl Chain {
                 // It looks from the place of the one it is a shadow of.
                 continue;
             }
-            let Some(answer) = self.hear(index, &begun, output, held_rows, ledger) else { continue };
+            let Some(answer) = self.hear(index, &begun, output, held_rows, ledger, now) else { continue };
             self.slots[index].end_lost(held_rows);
             let says_nothing = match &answer {
                 Answer::Unjudged => true,
@@ -276,7 +315,7 @@ impl Chain {
                 self.input.count(&output.accounted);
             }
             let (slot, shown) = (&mut self.slots[index], &mut self.input);
-            let turn = Turn { output, input: shown, held_rows, slot, ledger, now };
+            let turn = Turn { output, input: shown, held_rows, slot, ledger, now: received_at };
             match answer {
                 Answer::Unjudged => turn.take(Vec::new()),
                 Answer::Verdicts(verdicts) => turn.take(verdicts),
@@ -298,7 +337,9 @@ impl Chain {
         output: &ChainOutput,
         held_rows: &HeldRows,
         ledger: &Ledger,
+        now: Timestamp,
     ) -> Option<Answer> {
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
         let accounted = &output.accounted;
         let opened: Vec<Opened<'_>> = opened(accounted, ledger, begun);
         if self.input.rows.is_empty() && opened.is_empty() {
@@ -320,7 +361,7 @@ impl Chain {
             finished,
             texts: &texts,
         };
-        let answer = self.slots[index].run(&opened, &columns, accounted, ledger, &self.attributes);
+        let answer = self.slots[index].run(&opened, &columns, accounted, context);
         let rid = |row: u32| {
             let row = *self.input.rows.get(row as usize)?;
             Some(ledger.request(accounted.rows[row as usize].slot)?.0)
@@ -336,7 +377,7 @@ impl Chain {
         for shadow in 0..self.slots.len() {
             if self.slots[shadow].shadow_of() == Some(self.slots[index].name()) {
                 let slot = &mut self.slots[shadow];
-                let answer = slot.run(&opened, &columns, accounted, ledger, &self.attributes);
+                let answer = slot.run(&opened, &columns, accounted, context);
                 slot.compare(&answer, said, rid);
             }
         }
@@ -351,7 +392,7 @@ impl Chain {
     }
 
     /// Tells each plugin of the requests that have ended with this batch.
-    fn close(&mut self, output: &ChainOutput, ledger: &Ledger) {
+    fn close(&mut self, output: &ChainOutput, ledger: &Ledger, now: Timestamp) {
         let ChainOutput { accounted: Accounted { rows, any, is_released, .. }, decisions, .. } = output;
         if !any.ends && decisions.is_empty() {
             return;
@@ -362,20 +403,23 @@ impl Chain {
         };
         let ended = rows.iter().enumerate().filter(ended).filter(|(_, row)| !row.unseen);
         let closed: Vec<u64> = ended.map(|(_, row)| row.number).collect();
-        self.forget(&closed, ledger);
+        self.close_requests(&closed, ledger, now);
     }
 
     /// Tells each plugin of requests that will have no more rows.
-    pub fn forget(&mut self, closed: &[u64], ledger: &Ledger) {
+    pub fn close_requests(&mut self, closed: &[u64], ledger: &Ledger, now: Timestamp) {
         if !closed.is_empty() {
-            self.slots.iter_mut().for_each(|slot| slot.close(closed, ledger));
+            let context = ChainContext { ledger, attributes: &self.attributes, now };
+            self.slots.iter_mut().for_each(|slot| slot.close(closed, context));
             self.attributes.forget(closed);
         }
     }
 
-    /// Between two batches, when the ledger holds none that has ended.
-    pub fn revive(&mut self, ledger: &Ledger) {
-        self.slots.iter_mut().for_each(|slot| slot.revive(ledger, &self.attributes));
+    /// Starts a fresh instance of each plugin that faulted when requests were closed. Called when the ledger no longer has
+    /// these requests, so that the fresh instance is not told of them.
+    pub fn restart_after_close(&mut self, ledger: &Ledger, now: Timestamp) {
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        self.slots.iter_mut().for_each(|slot| slot.restart_after_close(context));
     }
 }
 

@@ -8,6 +8,7 @@
 mod attributes;
 mod chain;
 mod columns;
+mod context;
 mod quarantine;
 mod replay;
 mod resumed;
@@ -19,6 +20,7 @@ mod verdicts;
 
 pub use attributes::{AttributesOf, RequestAttributes};
 pub use chain::Chain;
+pub use context::ChainContext;
 pub use replay::{Job, Replayed, Shown};
 pub use setup::PluginSetup;
 pub use slot::{Behind, Parts as SlotParts, PluginSlot, Wanted};

@@ -6,25 +6,24 @@ mod faults;
 mod holding;
 mod swap;
 
-use crate::attributes::RequestAttributes;
 use crate::columns::union;
+use crate::context::ChainContext;
 use crate::quarantine::Faults;
 use crate::resumed;
 use crate::setup::PluginSetup;
 use crate::shadow;
 use crate::status::{LastReload, PluginState, PluginStatus};
 use crate::verdicts::label;
-use afterbay_batch::Accounted;
+use afterbay_batch::{Accounted, Timestamp};
 use afterbay_config::{self as config, Mode, OnFault};
 use afterbay_events as events;
 use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{PluginDown, PluginLoaded, PluginLog, PluginPromoted};
 use afterbay_events::{Health, Name, PluginCounters, Severity};
-use afterbay_ledger::Ledger;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{ColumnSet, Columns, Component, Fault, IdShape, Level, Opened, Plugin, Verdict};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use swap::Successor;
 pub use swap::{Behind, Wanted};
 
@@ -48,13 +47,11 @@ pub enum Answer {
 }
 
 /// What a plugin's place is made of.
-pub struct Parts<'a> {
+pub struct Parts {
     pub setup: PluginSetup,
     pub telemetry: StreamTelemetry,
     pub counters: Arc<PluginCounters>,
     pub health: Health,
-    pub ledger: &'a Ledger,
-    pub attributes: &'a RequestAttributes,
 }
 
 /// A plugin's place in the chain.
@@ -92,8 +89,8 @@ pub struct PluginSlot {
 
 impl PluginSlot {
     /// Seats an instance that is configured; its settings are given to those that follow it.
-    pub fn new(parts: Parts<'_>) -> PluginSlot {
-        let Parts { setup, telemetry, counters, health, ledger, attributes } = parts;
+    pub fn new(parts: Parts, context: ChainContext<'_>) -> PluginSlot {
+        let Parts { setup, telemetry, counters, health } = parts;
         let PluginSetup { config, settings, instance } = setup;
         let mut slot = PluginSlot {
             name: config.name.as_str().into(),
@@ -118,7 +115,7 @@ impl PluginSlot {
             counters,
             health,
         };
-        slot.take_over(instance, &resumed::now(ledger), ledger, attributes);
+        slot.take_over(instance, &resumed::now(context.ledger), context);
         let (stream, plugin) = slot.names();
         let (version, digest) = slot.version();
         slot.telemetry.publish(PluginLoaded { stream, plugin, version, digest });
@@ -151,9 +148,9 @@ impl PluginSlot {
     }
 
     /// From now on what it says is done. `of`: what becomes of the one before it, for people.
-    pub fn promote(&mut self, of: String) {
+    pub fn promote(&mut self, of: String, now: Timestamp) {
         self.mode = Mode::Live;
-        self.publish_absence();
+        self.publish_absence(now);
         let (stream, plugin) = self.names();
         self.telemetry.publish(PluginPromoted { stream, plugin, of });
     }
@@ -183,13 +180,12 @@ impl PluginSlot {
         opened: &[Opened<'_>],
         columns: &Columns<'_>,
         accounted: &Accounted,
-        ledger: &Ledger,
-        attributes: &RequestAttributes,
+        context: ChainContext<'_>,
     ) -> Answer {
         let begun = Instant::now();
         let rows = columns.requests.len() as u64;
         let is_shown = self.plugin.is_some() && rows > 0;
-        let verdicts = self.ask(opened, columns, accounted, ledger, attributes);
+        let verdicts = self.ask(opened, columns, accounted, context);
         if is_shown {
             self.counters.calls.add(1);
             self.counters.rows.add(rows);
@@ -217,19 +213,18 @@ impl PluginSlot {
         opened: &[Opened<'_>],
         columns: &Columns<'_>,
         accounted: &Accounted,
-        ledger: &Ledger,
-        attributes: &RequestAttributes,
+        context: ChainContext<'_>,
     ) -> Option<Vec<Verdict>> {
         let tries = if self.policy() == OnFault::Retry { RETRY_TRIES } else { 1 };
         for tried in 1..=tries {
             let Some(plugin) = self.plugin.as_mut() else { break };
             let opens = match opened.is_empty() {
                 true => Ok(()),
-                false => resumed::open(plugin, opened, attributes),
+                false => resumed::open(plugin, opened, context.attributes),
             };
             let answer = opens.and_then(|()| plugin.process(columns));
             if plugin.has_log() {
-                self.drain_log(ledger);
+                self.drain_log(context);
             }
             let fault = match answer {
                 Ok(verdicts) => {
@@ -237,42 +232,42 @@ impl PluginSlot {
                         self.faults.output();
                     }
                     self.requests_open += opened.len() as u64;
-                    self.miss(opened, columns, attributes);
+                    self.miss(opened, columns, context);
                     return Some(verdicts);
                 }
                 Err(fault) => fault,
             };
             if tried < tries {
-                self.fault(&fault, AGAIN);
+                self.fault(&fault, AGAIN, context.now);
                 self.counters.retried_batches.add(1);
-                self.restart(&resumed::before(accounted, ledger), ledger, attributes);
+                self.restart(&resumed::before(accounted, context.ledger), context);
             } else {
-                self.fault(&fault, self.then());
-                self.resume(ledger, attributes);
+                self.fault(&fault, self.then(), context.now);
+                self.resume(context);
             }
         }
-        self.miss(opened, columns, attributes);
+        self.miss(opened, columns, context);
         None
     }
 
     /// The attributes of an open request changed.
-    pub fn changed(&mut self, request: u64, ledger: &Ledger, attributes: &RequestAttributes) {
+    pub fn attributes_changed(&mut self, request: u64, context: ChainContext<'_>) {
         if let Some(successor) = &mut self.successor {
-            successor.changed(request, attributes.attributes(request));
+            successor.changed(request, context.attributes.attributes(request));
         }
         if self.component.grants().request {
-            self.tell(ledger, attributes, |plugin| {
-                plugin.set_attributes(request, attributes.attributes(request));
+            self.tell(context, |plugin| {
+                plugin.set_attributes(request, context.attributes.attributes(request));
                 plugin.changed(&[request])
             });
         }
     }
 
-    /// How the stream stands; `is_news`: otherwise than it was told last.
-    pub fn stands(&mut self, now: &Snapshot, is_news: bool, ledger: &Ledger, attributes: &RequestAttributes) {
-        self.tell(ledger, attributes, |plugin| {
-            plugin.set_signals(now.clone());
-            if is_news { plugin.pressure() } else { Ok(()) }
+    /// Gives the instance a new snapshot of the signals. `has_changed`: the instance is called, too.
+    pub fn set_signals(&mut self, snapshot: &Snapshot, has_changed: bool, context: ChainContext<'_>) {
+        self.tell(context, |plugin| {
+            plugin.set_signals(snapshot.clone());
+            if has_changed { plugin.pressure() } else { Ok(()) }
         });
     }
 
@@ -280,18 +275,17 @@ impl PluginSlot {
     /// instance, or where it faulted.
     fn tell<T>(
         &mut self,
-        ledger: &Ledger,
-        attributes: &RequestAttributes,
+        context: ChainContext<'_>,
         call: impl FnOnce(&mut Plugin) -> Result<T, Fault>,
     ) -> Option<T> {
         let plugin = self.plugin.as_mut()?;
         let answer = call(plugin);
         if plugin.has_log() {
-            self.drain_log(ledger);
+            self.drain_log(context);
         }
         if let Err(fault) = &answer {
-            self.fault(fault, TAKES_OVER);
-            self.resume(ledger, attributes);
+            self.fault(fault, TAKES_OVER, context.now);
+            self.resume(context);
         }
         answer.ok()
     }
@@ -331,8 +325,8 @@ impl PluginSlot {
     }
 
     /// Tells of requests that have no more rows. A fresh instance after a fault here must not be told of them, so it waits
-    /// for [`PluginSlot::revive`].
-    pub fn close(&mut self, requests: &[u64], ledger: &Ledger) {
+    /// for [`PluginSlot::restart_after_close`].
+    pub fn close(&mut self, requests: &[u64], context: ChainContext<'_>) {
         if let Some(successor) = &mut self.successor {
             successor.closed(requests);
         }
@@ -341,41 +335,41 @@ impl PluginSlot {
         requests.iter().for_each(|request| plugin.set_attributes(*request, None));
         let closed = plugin.close(requests);
         if plugin.has_log() {
-            self.drain_log(ledger);
+            self.drain_log(context);
         }
         if let Err(fault) = closed {
             // The requests have ended: there is no batch to retry and no request to end.
-            self.fault(&fault, TAKES_OVER);
+            self.fault(&fault, TAKES_OVER, context.now);
             self.died_closing = !self.is_quarantined;
         }
     }
 
     /// Between two batches: a fresh instance in place of one that faulted as requests were closed.
-    pub fn revive(&mut self, ledger: &Ledger, attributes: &RequestAttributes) {
+    pub fn restart_after_close(&mut self, context: ChainContext<'_>) {
         if std::mem::take(&mut self.died_closing) {
-            self.resume(ledger, attributes);
+            self.resume(context);
         }
     }
 
     /// A fresh instance takes over after a panic of the stream's thread.
-    pub fn after_panic(&mut self, ledger: &Ledger, attributes: &RequestAttributes) {
+    pub fn after_panic(&mut self, context: ChainContext<'_>) {
         self.successor = None;
-        self.resume(ledger, attributes);
+        self.resume(context);
     }
 
     /// A fresh instance takes over the live requests as they are now, unless the plugin is quarantined.
-    fn resume(&mut self, ledger: &Ledger, attributes: &RequestAttributes) {
-        self.restart(&resumed::now(ledger), ledger, attributes);
+    fn resume(&mut self, context: ChainContext<'_>) {
+        self.restart(&resumed::now(context.ledger), context);
     }
 
     /// A fresh instance takes over these requests, unless the plugin is quarantined.
-    fn restart(&mut self, requests: &[Opened<'_>], ledger: &Ledger, attributes: &RequestAttributes) {
+    fn restart(&mut self, requests: &[Opened<'_>], context: ChainContext<'_>) {
         (self.plugin, self.is_lost) = (None, true);
         if self.is_quarantined {
             return;
         }
         match self.component.instantiate(&self.settings) {
-            Ok(plugin) => self.take_over(plugin, requests, ledger, attributes),
+            Ok(plugin) => self.take_over(plugin, requests, context),
             Err(error) => {
                 let (stream, plugin) = self.names();
                 self.telemetry.publish(PluginDown {
@@ -384,22 +378,22 @@ impl PluginSlot {
                     why: error.to_string(),
                     then: self.then(),
                 });
-                self.absent(error.to_string());
+                self.absent(error.to_string(), context.now);
             }
         }
     }
 
     /// There is no instance; a start is tried again soon.
-    fn absent(&mut self, why: String) {
+    fn absent(&mut self, why: String, now: Timestamp) {
         self.plugin = None;
-        self.retry_at = Some(Instant::now() + START_RETRY);
+        self.retry_at = Some(now.instant + START_RETRY);
         self.absent = Some(why);
-        self.publish_absence();
+        self.publish_absence(now);
     }
 
     /// Sets the health condition of a live plugin that is out of the chain. Where its requests are aborted, the stream
     /// cannot do its work; else the stream is degraded. A shadow has no condition: its stream does not miss it.
-    fn publish_absence(&self) {
+    fn publish_absence(&self, now: Timestamp) {
         let Some(why) = self.absent.as_ref().filter(|_| self.plugin.is_none() && !self.is_shadow()) else {
             self.health.clear(&self.key());
             return;
@@ -411,7 +405,7 @@ impl PluginSlot {
             (false, true) => format!("down, requests are aborted: {why}"),
             (false, false) => format!("down, batches go on unchanged: {why}"),
         };
-        self.health.set(&self.key(), severity, text, SystemTime::now());
+        self.health.set(&self.key(), severity, text, now.system_time());
     }
 
     fn key(&self) -> String {
@@ -423,7 +417,7 @@ impl PluginSlot {
     }
 
     /// What becomes of its faults, and of what it says, from now on. One that was promoted stays so until its mode is another.
-    pub fn treat(&mut self, config: &config::Plugin) {
+    pub fn treat(&mut self, config: &config::Plugin, now: Timestamp) {
         if self.configured != config.mode {
             (self.mode, self.configured) = (config.mode.clone(), config.mode.clone());
         }
@@ -431,7 +425,7 @@ impl PluginSlot {
         if self.faults.policy() != config.quarantine {
             self.faults = Faults::new(config.quarantine);
         }
-        self.publish_absence();
+        self.publish_absence(now);
     }
 
     /// It is out of the chain for good.
@@ -447,27 +441,21 @@ impl PluginSlot {
     }
 
     /// Tries again to start a plugin that could not be started. Between two batches only.
-    pub fn tick(&mut self, now: Instant, ledger: &Ledger, attributes: &RequestAttributes) {
-        if self.retry_at.is_some_and(|at| at <= now) {
+    pub fn tick(&mut self, context: ChainContext<'_>) {
+        if self.retry_at.is_some_and(|at| at <= context.now.instant) {
             self.retry_at = None;
-            self.resume(ledger, attributes);
+            self.resume(context);
         }
     }
 
     /// Seats an instance and tells it of the requests that are alive.
-    fn take_over(
-        &mut self,
-        mut plugin: Plugin,
-        requests: &[Opened<'_>],
-        ledger: &Ledger,
-        attributes: &RequestAttributes,
-    ) {
+    fn take_over(&mut self, mut plugin: Plugin, requests: &[Opened<'_>], context: ChainContext<'_>) {
         self.faults.started();
-        let opened = resumed::open(&mut plugin, requests, attributes);
+        let opened = resumed::open(&mut plugin, requests, context.attributes);
         self.requests_open = requests.len() as u64;
         (self.plugin, self.is_lost) = (Some(plugin), true);
         self.retry_at = None;
-        self.drain_log(ledger);
+        self.drain_log(context);
         match opened {
             Ok(()) => {
                 if self.absent.take().is_some() {
@@ -475,19 +463,19 @@ impl PluginSlot {
                 }
             }
             Err(fault) => {
-                self.fault(&fault, "it is started again soon");
+                self.fault(&fault, "it is started again soon", context.now);
                 // Not at once: it would fault again, for ever.
                 if !self.is_quarantined {
-                    self.absent(fault.to_string());
+                    self.absent(fault.to_string(), context.now);
                 }
             }
         }
     }
 
-    fn drain_log(&mut self, ledger: &Ledger) {
+    fn drain_log(&mut self, context: ChainContext<'_>) {
         for line in self.plugin.as_mut().map(Plugin::drain_log).unwrap_or_default() {
             let (stream, plugin) = self.names();
-            let rid = line.request.and_then(|number| ledger.rid_of(number)).map(str::to_owned);
+            let rid = line.request.and_then(|number| context.ledger.rid_of(number)).map(str::to_owned);
             let severity = match line.level {
                 Level::Debug => tracing::Level::DEBUG,
                 Level::Info => tracing::Level::INFO,

@@ -12,8 +12,8 @@ use crate::pressure::Pressure;
 use crate::receive::Receive;
 use crate::report::Report;
 use crate::setup::{Reopen, Setup};
-use afterbay_batch::{FrameDecoder, Received, RoutingTable};
-use afterbay_chain::{Chain, PluginSlot, RequestAttributes, SlotParts};
+use afterbay_batch::{FrameDecoder, Received, RoutingTable, Timestamp};
+use afterbay_chain::{Chain, ChainContext, PluginSlot, RequestAttributes, SlotParts};
 use afterbay_config as config;
 use afterbay_delivery::{
     Budget, Out, Resume, Router, Sink, SinkParts, SinkSender, StartError, Tap, counts, push_options,
@@ -74,7 +74,8 @@ pub(crate) fn start(
     registry: &mio::Registry,
     waker: &Arc<mio::Waker>,
 ) -> Result<(Plan, Pipeline, Report), StartError> {
-    let now = Instant::now();
+    let time = Timestamp::now();
+    let now = time.instant;
     let Setup { config, listen, sinks, taps, layouts, journal, plugins, events, metrics, health, .. } = setup;
     let stream = config.name.to_string();
     let telemetry =
@@ -127,17 +128,11 @@ pub(crate) fn start(
     let restart = RestartGap::new(base.recovered.last_frame, &base.recovered.live);
     let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), restart, now);
     let attributes = RequestAttributes::of_live(setup.attributes, &ledger);
+    let context = ChainContext { ledger: &ledger, attributes: &attributes, now: time };
     let slots = plugins.into_iter().map(|setup| {
         let counters = metrics.plugin(&stream, setup.config.name.as_str());
         let (telemetry, health) = (telemetry.clone(), plan.health.clone());
-        PluginSlot::new(SlotParts {
-            setup,
-            telemetry,
-            counters,
-            health,
-            ledger: &ledger,
-            attributes: &attributes,
-        })
+        PluginSlot::new(SlotParts { setup, telemetry, counters, health }, context)
     });
     let slots = slots.collect();
     let chain = Chain::new(slots, attributes);
@@ -187,8 +182,9 @@ impl Plan {
         });
         let ends = ends.collect();
         self.tell_unrecorded(&mut base);
-        let ledger = self.ledger(&mut base, aborts, RestartGap::default(), Instant::now());
-        chain.restart(&ledger);
+        let now = Timestamp::now();
+        let ledger = self.ledger(&mut base, aborts, RestartGap::default(), now.instant);
+        chain.restart_after_panic(&ledger, now);
         let mut path = self.path(base, receive, ledger, (chain, pressure, route), ends);
         (path.poison, path.taps) = (poison, taps);
         // It may be in the journal already.

@@ -4,6 +4,7 @@
 
 use crate::build::{Plan, PlannedSink, outbox_options};
 use crate::pipeline::Pipeline;
+use afterbay_batch::Timestamp;
 use afterbay_chain::{AttributesOf, PluginSetup, PluginSlot, SlotParts};
 use afterbay_config as config;
 use afterbay_delivery::{StartError, Tap, TapSetup, end_taps};
@@ -64,7 +65,7 @@ impl RunningTap {
 
 impl Change {
     /// Between two batches: from now on it is so.
-    pub(crate) fn apply(self, plan: &mut Plan, path: &mut Pipeline) {
+    pub(crate) fn apply(self, plan: &mut Plan, path: &mut Pipeline, now: Timestamp) {
         let Change { config, plugins, taps, upstream, attributes } = self;
         for planned in &mut plan.sinks {
             let config = config.sinks.iter().find(|config| config.name == planned.config.name);
@@ -80,7 +81,7 @@ impl Change {
             path.ledger.set_upstream(upstream);
         }
         path.chain.set_attributes_source(attributes, &path.ledger);
-        change_plugins(plugins, plan, path);
+        change_plugins(plugins, plan, path, now);
         change_taps(taps, path);
     }
 }
@@ -96,9 +97,9 @@ pub(crate) fn set_joins(name: &str, joins: Joins, plan: &mut Plan, path: &mut Pi
     path.held_rows.set_joins(plan.held_rows());
 }
 
-fn change_plugins(plugins: Vec<PluginChange>, plan: &Plan, path: &mut Pipeline) {
+fn change_plugins(plugins: Vec<PluginChange>, plan: &Plan, path: &mut Pipeline, now: Timestamp) {
     let Pipeline { chain, ledger, .. } = path;
-    let removed = chain.change(|before, attributes| {
+    let removed = chain.replace_slots(ledger, now, |before, context| {
         let mut take = |name: &str| {
             let at = before.iter().position(|slot| slot.name() == name)?;
             Some(before.remove(at))
@@ -106,25 +107,19 @@ fn change_plugins(plugins: Vec<PluginChange>, plan: &Plan, path: &mut Pipeline) 
         let slots = plugins.into_iter().filter_map(|change| match change {
             // There is none where a shadow was promoted into its place.
             PluginChange::Stays(config) => take(config.name.as_str()).map(|mut slot| {
-                slot.treat(&config);
+                slot.treat(&config, now);
                 slot
             }),
             PluginChange::New(setup) => Some(match take(setup.config.name.as_str()) {
                 Some(mut slot) => {
-                    slot.replace(setup, ledger, attributes);
+                    slot.replace(setup, context);
                     slot
                 }
                 None => {
                     let telemetry = plan.telemetry.clone();
                     let counters = plan.metrics.plugin(&telemetry.stream, setup.config.name.as_str());
-                    PluginSlot::new(SlotParts {
-                        setup,
-                        telemetry,
-                        counters,
-                        health: plan.health.clone(),
-                        ledger,
-                        attributes,
-                    })
+                    let health = plan.health.clone();
+                    PluginSlot::new(SlotParts { setup, telemetry, counters, health }, context)
                 }
             }),
         });

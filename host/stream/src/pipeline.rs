@@ -71,7 +71,7 @@ const POISON_PANICS_MAX: u32 = 3;
 
 impl Pipeline {
     /// Carries what is there, up to a bound. True where more may be there.
-    pub(crate) fn turn(&mut self, now: Instant, mut took: impl FnMut(Duration)) -> bool {
+    pub(crate) fn turn(&mut self, now: Timestamp, mut took: impl FnMut(Duration)) -> bool {
         self.mark(now);
         for _ in 0..FRAMES_PER_FLUSH {
             if self.full().is_some() {
@@ -83,15 +83,15 @@ impl Pipeline {
             self.persister.persist(received);
             self.copy();
             self.arrived = None;
-            self.carry(1);
+            self.carry(1, now);
         }
         // Frames that waited for the disk have no socket event of their own.
-        self.carry(FRAMES_PER_FLUSH);
+        self.carry(FRAMES_PER_FLUSH, now);
         let mut sends_more = false;
         let Pipeline { persister, decode, route, sinks, taps, .. } = self;
         for sink in sinks {
-            sink.refill(persister, decode, route, now);
-            sends_more |= sink.turn(persister, taps, now, &mut took) || sink.can_refill(persister);
+            sink.refill(persister, decode, route, now.instant);
+            sends_more |= sink.turn(persister, taps, now.instant, &mut took) || sink.can_refill(persister);
         }
         taps.iter_mut().for_each(Tap::wake);
         let keeps = self.sinks.iter().filter_map(Sink::keeps).min();
@@ -122,21 +122,21 @@ impl Pipeline {
     }
 
     /// What waits and is to go on by itself gets a frame of Afterbay's own, which takes its turn behind those that came.
-    fn mark(&mut self, now: Instant) {
-        if self.is_marker_pending || self.full().is_some() || !self.held_rows.is_due(now) {
+    fn mark(&mut self, now: Timestamp) {
+        if self.is_marker_pending || self.full().is_some() || !self.held_rows.is_due(now.instant) {
             return;
         }
-        self.persister.persist(Received { bytes: Bytes::from_static(RELEASE_MARKER), at: Timestamp::now() });
+        self.persister.persist(Received { bytes: Bytes::from_static(RELEASE_MARKER), at: now });
         self.is_marker_pending = true;
-        self.carry(1);
+        self.carry(1, now);
     }
 
     /// Takes frames that the journal lets go on through the plugins, and to each sink its share.
-    fn carry(&mut self, most: usize) {
+    fn carry(&mut self, most: usize, now: Timestamp) {
         for _ in 0..most {
             let Some(persisted) = self.persister.next() else { break };
             self.settling = Some(persisted.frame);
-            let Settled { persisted, content } = self.settle(persisted);
+            let Settled { persisted, content } = self.settle(persisted, now);
             self.settling = None;
             fault::point("route");
             self.route.shares(persisted.frame, content, &mut self.shares);
@@ -148,15 +148,15 @@ impl Pipeline {
     }
 
     /// Makes of a frame what is to leave of it.
-    fn settle(&mut self, persisted: Persisted) -> Settled {
+    fn settle(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
         if is_release_marker(&persisted.bytes)
             && (self.is_marker_pending || persisted.frame <= self.began_after)
         {
-            return self.release(persisted);
+            return self.release(persisted, now);
         }
         drop(self.poison.take_if(|poison| poison.frame < persisted.frame));
         if let Some(poison) = self.poison.take_if(|poison| poison.times >= POISON_PANICS_MAX) {
-            return match self.chain.refuses(1) {
+            return match self.chain.refuse_unreadable(1) {
                 Some(plugin) => {
                     self.ledger.refuse_unread(persisted, poison.why, &plugin, &mut self.persister)
                 }
@@ -169,39 +169,39 @@ impl Pipeline {
             let persisted = self.ledger.recover(decoded, &mut self.held_rows, &mut self.persister);
             return Settled { persisted, content: SettledContent::Nothing };
         }
-        self.run(decoded)
+        self.run(decoded, now)
     }
 
-    fn run(&mut self, decoded: Decoded) -> Settled {
+    fn run(&mut self, decoded: Decoded, now: Timestamp) -> Settled {
         fault::point("account");
         fault::frame(decoded.persisted().frame.0);
         let decoded = match decoded {
             Decoded::Barrier(persisted, barrier) if barrier.hides_rows() => {
                 let rows = barrier.named_rows().map_or(1, |named| named.rows().into());
-                if let Some(plugin) = self.chain.refuses(rows) {
+                if let Some(plugin) = self.chain.refuse_unreadable(rows) {
                     return self.ledger.refuse(persisted, &barrier, &plugin, &mut self.persister);
                 }
                 Decoded::Barrier(persisted, barrier)
             }
             Decoded::Batch(persisted, batch) if self.ledger.lacks_room(&batch) => {
-                let now = persisted.at.instant;
-                let gone = self.ledger.make_room(&batch, now, &mut self.held_rows, &mut self.persister);
-                self.chain.forget(&gone, &self.ledger);
+                let at = persisted.at.instant;
+                let gone = self.ledger.make_room(&batch, at, &mut self.held_rows, &mut self.persister);
+                self.chain.close_requests(&gone, &self.ledger, now);
                 Decoded::Batch(persisted, batch)
             }
             decoded => decoded,
         };
         match self.ledger.account(decoded, &mut self.persister) {
             Ok(accounted) => {
-                let output = self.chain.run(accounted, &mut self.held_rows, &self.ledger);
-                self.book(output)
+                let output = self.chain.run(accounted, &mut self.held_rows, &self.ledger, now);
+                self.book(output, now)
             }
             Err(barrier) => barrier,
         }
     }
 
     /// Makes of a frame of Afterbay's own what is to go on with it.
-    fn release(&mut self, persisted: Persisted) -> Settled {
+    fn release(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
         fault::point("release");
         // What an earlier run had marked is marked anew.
         if persisted.frame <= self.began_after {
@@ -211,17 +211,17 @@ impl Pipeline {
         self.is_marker_pending = false;
         match self.ledger.release(persisted, &mut self.held_rows, &mut self.persister) {
             Ok((mut output, plugin)) => {
-                self.chain.run_released(&mut output, &plugin, &mut self.held_rows, &self.ledger);
-                self.book(output)
+                self.chain.run_released(&mut output, &plugin, &mut self.held_rows, &self.ledger, now);
+                self.book(output, now)
             }
             Err(persisted) => Settled { persisted, content: SettledContent::Nothing },
         }
     }
 
-    fn book(&mut self, output: ChainOutput) -> Settled {
+    fn book(&mut self, output: ChainOutput, now: Timestamp) -> Settled {
         fault::point("settle");
         let settled = self.ledger.settle(output, &mut self.held_rows, &mut self.persister);
-        self.chain.revive(&self.ledger);
+        self.chain.restart_after_close(&self.ledger, now);
         settled
     }
 
@@ -236,14 +236,14 @@ impl Pipeline {
     }
 
     /// Does what is due: handshakes and connections that take too long, writes and starts that are tried again.
-    pub(crate) fn tick(&mut self, now: Instant) {
-        self.receive.pull().tick(now);
-        self.sinks.iter_mut().for_each(|sink| sink.tick(now));
-        self.persister.tick(now);
+    pub(crate) fn tick(&mut self, now: Timestamp) {
+        self.receive.pull().tick(now.instant);
+        self.sinks.iter_mut().for_each(|sink| sink.tick(now.instant));
+        self.persister.tick(now.instant);
         let Pipeline { chain, ledger, held_rows, .. } = self;
-        chain.tick(now, ledger);
-        chain.end_holds(held_rows);
-        if self.chain.wants_signals() && self.pressure.deadline() <= now {
+        chain.tick(ledger, now);
+        chain.end_lost_holds(held_rows);
+        if self.chain.wants_signals() && self.pressure.deadline() <= now.instant {
             self.look(now);
         }
     }
@@ -276,9 +276,9 @@ impl Pipeline {
     }
 
     /// Tells the plugins that want to know how the stream stands.
-    fn look(&mut self, now: Instant) {
-        let (snapshot, is_news) = self.pressure.look(&self.persister, &self.sinks, &self.ledger, now);
-        self.chain.stands(&snapshot, is_news, &self.ledger);
+    fn look(&mut self, now: Timestamp) {
+        let (snapshot, is_news) = self.pressure.look(&self.persister, &self.sinks, &self.ledger, now.instant);
+        self.chain.set_signals(&snapshot, is_news, &self.ledger, now);
     }
 
     /// When [`Pipeline::tick`] is due.

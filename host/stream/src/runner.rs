@@ -8,6 +8,7 @@ use crate::change;
 use crate::handle::StreamCommand;
 use crate::pipeline::{Pipeline, PoisonFrame};
 use crate::report::Report;
+use afterbay_batch::Timestamp;
 use afterbay_chain::Shown;
 use afterbay_delivery::{Sink, end_taps};
 use afterbay_events::HoldEnd;
@@ -148,38 +149,38 @@ impl Runner {
             {
                 self.report.poll_failed(error);
             }
-            let now = Instant::now();
+            let now = Timestamp::now();
             for event in &events {
-                self.path.ready(event, now);
+                self.path.ready(event, now.instant);
             }
             self.path.tick(now);
-            self.stop = self.controls(self.stop);
-            self.replays();
+            self.stop = self.controls(self.stop, now);
+            self.replays(now);
             let report = &mut self.report;
             busy = self.path.turn(now, |took| report.took(took));
             if !busy {
-                self.path.persister.flush_when_idle(now, JOURNAL_IDLE);
+                self.path.persister.flush_when_idle(now.instant, JOURNAL_IDLE);
             }
-            if now >= abandon_at {
-                abandon_at = now + ABANDON_EVERY;
+            if now.instant >= abandon_at {
+                abandon_at = now.instant + ABANDON_EVERY;
                 let Pipeline { chain, ledger, held_rows, persister, .. } = &mut self.path;
-                let gone = ledger.abandon(self.abandon_after, now, held_rows, persister);
-                chain.forget(&gone, ledger);
-                chain.revive(ledger);
+                let gone = ledger.abandon(self.abandon_after, now.instant, held_rows, persister);
+                chain.close_requests(&gone, ledger, now);
+                chain.restart_after_close(ledger, now);
             }
-            self.path.ledger.settle_restart(now);
-            self.report.tell(&mut self.path, now);
+            self.path.ledger.settle_restart(now.instant);
+            self.report.tell(&mut self.path, now.instant);
             if let Some(deadline) = self.stop {
-                self.path.receive.close(now);
+                self.path.receive.close(now.instant);
                 let is_closed = self.path.receive.is_closed();
                 if is_closed && !busy {
                     // No row comes that could release what waits.
                     self.path.held_rows.end_all(HoldEnd::Stop, None);
                 }
                 let ends = if is_closed {
-                    self.path.is_drained() || now >= deadline
+                    self.path.is_drained() || now.instant >= deadline
                 } else {
-                    now >= deadline + CLOSE_MAX
+                    now.instant >= deadline + CLOSE_MAX
                 };
                 if ends {
                     return;
@@ -189,9 +190,9 @@ impl Runner {
     }
 
     /// Instances that are to see what has come before are shown it, and those that have take over.
-    fn replays(&mut self) {
+    fn replays(&mut self, now: Timestamp) {
         while let Ok(Shown { plugin, number, replayed }) = self.shown.1.try_recv() {
-            self.change(|it| it.path.chain.replayed(&plugin, number, replayed, &it.path.ledger));
+            self.change(|it| it.path.chain.replayed(&plugin, number, replayed, &it.path.ledger, now));
         }
         if !self.path.chain.has_wanted() {
             return;
@@ -205,25 +206,25 @@ impl Runner {
     }
 
     /// What was told since the last turn; when to stop.
-    fn controls(&mut self, mut stop: Option<Instant>) -> Option<Instant> {
+    fn controls(&mut self, mut stop: Option<Instant>, now: Timestamp) -> Option<Instant> {
         loop {
             match self.control.try_recv() {
                 Ok(StreamCommand::Reload { plugin, result }) => {
-                    self.change(|it| it.path.chain.reload(&plugin, *result, &it.path.ledger));
+                    self.change(|it| it.path.chain.reload(&plugin, *result, &it.path.ledger, now));
                 }
                 Ok(StreamCommand::AttributesChanged { rid }) => {
-                    self.path.chain.changed(&rid, &self.path.ledger)
+                    self.path.chain.refresh_attributes(&rid, &self.path.ledger, now)
                 }
                 Ok(StreamCommand::PluginStatuses { reply }) => reply(self.path.chain.statuses()),
                 Ok(StreamCommand::Change { change, reply }) => {
-                    self.change(|it| change.apply(&mut it.plan, &mut it.path));
+                    self.change(|it| change.apply(&mut it.plan, &mut it.path, now));
                     reply();
                 }
                 Ok(StreamCommand::Reinstate { plugin, reply }) => {
-                    reply(self.path.chain.reinstate(&plugin, &self.path.ledger));
+                    reply(self.path.chain.reinstate(&plugin, &self.path.ledger, now));
                 }
                 Ok(StreamCommand::Promote { plugin, reply }) => {
-                    reply(self.path.chain.promote(&plugin));
+                    reply(self.path.chain.promote(&plugin, now));
                 }
                 Ok(StreamCommand::Joins { sink, joins }) => {
                     self.change(|it| change::set_joins(&sink, joins, &mut it.plan, &mut it.path));
@@ -236,7 +237,7 @@ impl Runner {
                 Ok(StreamCommand::Stop { deadline }) => stop = Some(deadline),
                 Err(TryRecvError::Empty) => return stop,
                 // Nobody is left to tell it anything: it ends as if told to, at once.
-                Err(TryRecvError::Disconnected) => return Some(stop.unwrap_or_else(Instant::now)),
+                Err(TryRecvError::Disconnected) => return Some(stop.unwrap_or(now.instant)),
             }
         }
     }

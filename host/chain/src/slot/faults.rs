@@ -1,29 +1,28 @@
 //! What a seat does about faults: they are told and counted, and where there are too many the plugin is out of the chain.
 
 use super::PluginSlot;
-use crate::attributes::RequestAttributes;
+use crate::context::ChainContext;
+use afterbay_batch::Timestamp;
 use afterbay_config::{OnFault, Quarantine};
 use afterbay_events::event::{PluginFault, PluginQuarantined, PluginReinstated};
-use afterbay_ledger::Ledger;
 use afterbay_runtime::Fault;
-use std::time::Instant;
 
 impl PluginSlot {
     /// The instance is dead: told, counted, and where it is one fault too many, the plugin is out of the chain.
-    pub(super) fn fault(&mut self, fault: &Fault, then: &'static str) {
+    pub(super) fn fault(&mut self, fault: &Fault, then: &'static str, now: Timestamp) {
         (self.plugin, self.requests_open, self.is_lost) = (None, 0, true);
         let kind = fault.cause.kind();
         self.counters.faults.add(kind, 1);
-        let is_too_many = self.faults.add(Instant::now(), &fault.cause);
+        let is_too_many = self.faults.add(now.instant, &fault.cause);
         let then = if is_too_many { self.then() } else { then };
         let (stream, plugin) = self.names();
         self.telemetry.publish(PluginFault { stream, plugin, kind, why: fault.to_string(), then });
         if is_too_many {
-            self.quarantine(fault);
+            self.quarantine(fault, now);
         }
     }
 
-    fn quarantine(&mut self, last: &Fault) {
+    fn quarantine(&mut self, last: &Fault, now: Timestamp) {
         (self.is_quarantined, self.died_closing, self.retry_at) = (true, false, None);
         self.counters.quarantines.add(1);
         self.counters.quarantined.set(1);
@@ -35,17 +34,17 @@ impl PluginSlot {
         let why = last.to_string();
         let text = format!("quarantined after {faults} faults in {within:?}, {then}; the last: {why}");
         self.absent = Some(text);
-        self.publish_absence();
+        self.publish_absence(now);
         let (stream, plugin) = self.names();
         let (faults, within_ms) = (faults as u64, u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
         self.telemetry.publish(PluginQuarantined { stream, plugin, faults, within_ms, then, why });
     }
 
     /// Takes the plugin out of quarantine, with a fresh instance. False where it is not quarantined.
-    pub fn reinstate(&mut self, ledger: &Ledger, attributes: &RequestAttributes) -> bool {
+    pub fn reinstate(&mut self, context: ChainContext<'_>) -> bool {
         let was_quarantined = self.leave_quarantine("operator");
         if was_quarantined {
-            self.resume(ledger, attributes);
+            self.resume(context);
         }
         was_quarantined
     }

@@ -7,19 +7,18 @@
 //! in the chain; the old one goes on until the new one is ready.
 
 use super::PluginSlot;
-use crate::attributes::RequestAttributes;
 use crate::columns::Begun;
+use crate::context::ChainContext;
 use crate::replay::{Handed, Missed, Replayed};
 use crate::resumed;
 use crate::setup::PluginSetup;
 use crate::status::LastReload;
+use afterbay_batch::Timestamp;
 use afterbay_events::event::{PluginReloadFailed, PluginReloaded, PluginReplayed, PluginStateLost};
 use afterbay_events::{Name, ReloadResult};
-use afterbay_ledger::Ledger;
 use afterbay_runtime::{ColumnSet, Columns, Digest, Opened, Plugin, ReloadError};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// How often an instance is shown off the path what came while it was shown what came before. Each time it is less, by the
 /// plugin's part of the stream's time; where that is all of it, the last time is on the path.
@@ -88,46 +87,41 @@ impl Successor {
 
 impl PluginSlot {
     /// A changed component, compiled and configured off the path, takes over between two batches.
-    pub fn reload(
-        &mut self,
-        reloaded: Result<Plugin, ReloadError>,
-        ledger: &Ledger,
-        attributes: &RequestAttributes,
-    ) {
+    pub fn reload(&mut self, reloaded: Result<Plugin, ReloadError>, context: ChainContext<'_>) {
         match reloaded {
-            Ok(instance) => self.swap(instance, self.settings.clone(), ledger, attributes),
-            Err(error) => self.not_reloaded(error.to_string()),
+            Ok(instance) => self.swap(instance, self.settings.clone(), context),
+            Err(error) => self.not_reloaded(error.to_string(), context.now),
         }
     }
 
     /// Between two batches: makes this instance the successor, or lets it take over at once where there is nothing to learn.
-    fn swap(&mut self, instance: Plugin, settings: String, ledger: &Ledger, attributes: &RequestAttributes) {
+    fn swap(&mut self, instance: Plugin, settings: String, context: ChainContext<'_>) {
         // A later successor takes the place of one that is not ready yet.
         self.successor = None;
-        let handed = self.hand_over(&instance, ledger, attributes);
-        if handed.is_some() || self.can_replay(ledger) {
-            self.wait(instance, settings, handed, None, ledger, attributes);
+        let handed = self.hand_over(&instance, context);
+        if handed.is_some() || self.can_replay(context) {
+            self.wait(instance, settings, handed, None, context);
         } else {
-            self.anew(instance, settings, ledger, attributes);
+            self.anew(instance, settings, context);
         }
     }
 
     /// Whether a successor can wait for a replay: there are live requests, and an instance judges their rows meanwhile.
-    fn can_replay(&self, ledger: &Ledger) -> bool {
-        ledger.live() > 0 && self.plugin.is_some()
+    fn can_replay(&self, context: ChainContext<'_>) -> bool {
+        context.ledger.live() > 0 && self.plugin.is_some()
     }
 
     /// The new instance takes over at once. The live requests are reported to it as after a fault.
-    fn anew(&mut self, instance: Plugin, settings: String, ledger: &Ledger, attributes: &RequestAttributes) {
-        self.install(instance, settings);
+    fn anew(&mut self, instance: Plugin, settings: String, context: ChainContext<'_>) {
+        self.install(instance, settings, context.now);
         if let Some(instance) = self.plugin.take() {
-            self.take_over(instance, &resumed::now(ledger), ledger, attributes);
+            self.take_over(instance, &resumed::now(context.ledger), context);
         }
-        self.reloaded(ledger.live() as u64, 0);
+        self.reloaded(context.ledger.live() as u64, 0);
     }
 
     /// Puts the new instance in the place of the old one; the live requests are not reported to it here.
-    fn install(&mut self, instance: Plugin, settings: String) {
+    fn install(&mut self, instance: Plugin, settings: String, now: Timestamp) {
         (self.component, self.settings) = (instance.component().clone(), settings);
         if let Some(before) = self.plugin.replace(instance) {
             before.retire();
@@ -135,7 +129,7 @@ impl PluginSlot {
         self.is_lost = true;
         self.faults.started();
         self.retry_at = None;
-        self.last_reload = Some(LastReload { at: SystemTime::now(), refused: None });
+        self.last_reload = Some(LastReload { at: now.system_time(), refused: None });
         self.health.clear(&self.reload_key());
         self.leave_quarantine("reload");
     }
@@ -161,11 +155,11 @@ impl PluginSlot {
         settings: String,
         handed: Option<Handed>,
         not_imported: Option<String>,
-        ledger: &Ledger,
-        attributes: &RequestAttributes,
+        context: ChainContext<'_>,
     ) {
         self.successors += 1;
-        let requests = resumed::now(ledger).into_iter().map(|opened| Begun::new(&opened, attributes));
+        let requests =
+            resumed::now(context.ledger).into_iter().map(|opened| Begun::new(&opened, context.attributes));
         let handed_bytes = handed.as_ref().map(|handed| handed.state.len() as u64);
         let behind = match handed {
             Some(handed) => Behind::Handed(handed, requests.collect()),
@@ -202,15 +196,10 @@ impl PluginSlot {
     }
 
     /// A batch came while one waits.
-    pub(super) fn miss(
-        &mut self,
-        opened: &[Opened<'_>],
-        columns: &Columns<'_>,
-        attributes: &RequestAttributes,
-    ) {
+    pub(super) fn miss(&mut self, opened: &[Opened<'_>], columns: &Columns<'_>, context: ChainContext<'_>) {
         let Some(successor) = &mut self.successor else { return };
         if !opened.is_empty() {
-            let begun = opened.iter().map(|opened| Begun::new(opened, attributes)).collect();
+            let begun = opened.iter().map(|opened| Begun::new(opened, context.attributes)).collect();
             successor.record(|missed| missed.opened(begun));
         }
         let wants = successor.wants;
@@ -218,13 +207,7 @@ impl PluginSlot {
     }
 
     /// The one that waits has seen what came before.
-    pub fn replayed(
-        &mut self,
-        number: u64,
-        replayed: Replayed,
-        ledger: &Ledger,
-        attributes: &RequestAttributes,
-    ) {
+    pub fn replayed(&mut self, number: u64, replayed: Replayed, context: ChainContext<'_>) {
         if self.successors != number {
             return;
         }
@@ -246,9 +229,9 @@ impl PluginSlot {
         });
         match shown {
             Ok(rows) => {
-                self.install(instance, settings);
-                self.requests_open = resumed::now(ledger).len() as u64;
-                self.drain_log(ledger);
+                self.install(instance, settings, context.now);
+                self.requests_open = resumed::now(context.ledger).len() as u64;
+                self.drain_log(context);
                 self.reloaded(self.requests_open, handed_bytes.unwrap_or(0));
                 if handed_bytes.is_none() {
                     let (stream, plugin) = self.names();
@@ -256,48 +239,43 @@ impl PluginSlot {
                 }
             }
             Err(why) => match instance.component().instantiate(&settings) {
-                Ok(fresh) if handed_bytes.is_some() && self.can_replay(ledger) => {
-                    self.wait(fresh, settings, None, Some(why), ledger, attributes);
+                Ok(fresh) if handed_bytes.is_some() && self.can_replay(context) => {
+                    self.wait(fresh, settings, None, Some(why), context);
                 }
                 Ok(fresh) => {
                     let (stream, plugin) = self.names();
                     let why = not_imported.map_or_else(|| why.clone(), |first| format!("{first}, and {why}"));
                     self.telemetry.publish(PluginStateLost { stream, plugin, why });
-                    self.anew(fresh, settings, ledger, attributes);
+                    self.anew(fresh, settings, context);
                 }
-                Err(error) => self.not_reloaded(error.to_string()),
+                Err(error) => self.not_reloaded(error.to_string(), context.now),
             },
         }
     }
 
-    fn not_reloaded(&mut self, why: String) {
+    fn not_reloaded(&mut self, why: String, now: Timestamp) {
         let (stream, plugin) = self.names();
-        self.last_reload = Some(LastReload { at: SystemTime::now(), refused: Some(why.clone()) });
+        self.last_reload = Some(LastReload { at: now.system_time(), refused: Some(why.clone()) });
         let text = format!("the component before stays: {why}");
-        self.health.degraded(&self.reload_key(), text, SystemTime::now());
+        self.health.degraded(&self.reload_key(), text, now.system_time());
         self.counters.reloads.add(ReloadResult::Failed, 1);
         self.telemetry.publish(PluginReloadFailed { stream, plugin, why });
     }
 
     /// Between two batches: an instance of another component, or with other settings or grants, becomes the successor.
-    pub fn replace(&mut self, setup: PluginSetup, ledger: &Ledger, attributes: &RequestAttributes) {
+    pub fn replace(&mut self, setup: PluginSetup, context: ChainContext<'_>) {
         let PluginSetup { config, settings, instance } = setup;
-        self.treat(&config);
-        self.swap(instance, settings, ledger, attributes);
+        self.treat(&config, context.now);
+        self.swap(instance, settings, context);
     }
 
     /// The state that the instance exports, where both versions have the calls. A fault is one like any other between two
     /// batches: a fresh instance of the old version goes on.
-    fn hand_over(
-        &mut self,
-        next: &Plugin,
-        ledger: &Ledger,
-        attributes: &RequestAttributes,
-    ) -> Option<Handed> {
+    fn hand_over(&mut self, next: &Plugin, context: ChainContext<'_>) -> Option<Handed> {
         if !next.component().description().wants.state {
             return None;
         }
-        let state = self.tell(ledger, attributes, Plugin::export_state)??;
+        let state = self.tell(context, Plugin::export_state)??;
         Some(Handed { version: self.component.description().version.clone(), state })
     }
 }
