@@ -8,7 +8,6 @@ mod holding;
 mod input;
 
 use crate::attributes::{AttributesOf, RequestAttributes};
-use crate::columns::union;
 use crate::context::ChainContext;
 use crate::replay::Replayed;
 use crate::resumed;
@@ -23,6 +22,7 @@ use afterbay_runtime::{ColumnSet, Columns, FinishKind, Opened, Plugin, ReloadErr
 use holding::Turn;
 use input::ChainInput;
 use std::collections::HashSet;
+use std::ops::BitOr;
 use std::time::Instant;
 
 /// The plugins of a stream, in the order of the config.
@@ -285,7 +285,7 @@ impl Chain {
         ledger: &Ledger,
         now: Timestamp,
     ) {
-        let wants = self.slots.iter().map(PluginSlot::wants).fold(ColumnSet::default(), union);
+        let wants = self.slots.iter().map(PluginSlot::wants).fold(ColumnSet::empty(), ColumnSet::bitor);
         self.input.show(&output.accounted, wants);
         if self.input.rows.is_empty() {
             return;
@@ -346,21 +346,12 @@ impl Chain {
             return None;
         }
         let wants = self.wants_at(index);
-        let texts = if wants.texts { self.input.texts(output) } else { Vec::new() };
-        let waiting = match wants.waiting {
+        let texts = if wants.contains(ColumnSet::TEXTS) { self.input.texts(output) } else { Vec::new() };
+        let waiting = match wants.contains(ColumnSet::WAITING) {
             true => self.input.waiting(held_rows, self.slots[index].name()),
             false => Vec::new(),
         };
-        let ChainInput { requests, ids, completion_tokens, finished, .. } = &self.input;
-        let columns = Columns {
-            waiting: &waiting,
-            requests,
-            output_ids: &ids.values,
-            output_ends: &ids.ends,
-            completion_tokens,
-            finished,
-            texts: &texts,
-        };
+        let columns = Columns { texts: &texts, waiting: &waiting, ..self.input.columns() };
         let answer = self.slots[index].run(&opened, &columns, accounted, context);
         let rid = |row: u32| {
             let row = *self.input.rows.get(row as usize)?;
@@ -388,7 +379,7 @@ impl Chain {
     fn wants_at(&self, index: usize) -> ColumnSet {
         let slot = &self.slots[index];
         let shadows = self.slots.iter().filter(|shadow| shadow.shadow_of() == Some(slot.name()));
-        shadows.map(PluginSlot::wants).fold(slot.wants(), union)
+        shadows.map(PluginSlot::wants).fold(slot.wants(), ColumnSet::bitor)
     }
 
     /// Tells each plugin of the requests that have ended with this batch.

@@ -4,10 +4,12 @@
 //!
 //! Owns the reading and its bounds. When the instance takes over is the seat's.
 
-use crate::columns::{Begun, Rows};
+use crate::columns::Begun;
 use afterbay_journal::Outcome;
 use afterbay_journal::{BacklogItem, BacklogReader, FrameNo, StoredReplacement, Verdict, is_release_marker};
-use afterbay_runtime::{ColumnSet, Columns, FinishKind, Plugin, StateError, TokenId};
+use afterbay_runtime::{
+    ColumnSet, Columns, FinishKind, OwnedColumns, PlainValues, Plugin, StateError, TokenId,
+};
 use afterbay_wire as wire;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -79,8 +81,8 @@ impl Job {
                 },
             };
             let shown = left(&outcome, batch.as_ref(), &live, &self.before, &mut waiting);
-            if shown.len() > 0 {
-                rows += shown.len() as u64;
+            if shown.rows() > 0 {
+                rows += shown.rows() as u64;
                 let said = shown.show(|columns| self.instance.process(columns));
                 drop(said.map_err(|fault| fault.to_string())?);
             }
@@ -149,8 +151,8 @@ fn left(
     live: &HashSet<u64>,
     before: &HashSet<String>,
     waiting: &mut Waiting,
-) -> Rows {
-    let mut rows = Rows::default();
+) -> OwnedColumns {
+    let mut rows = OwnedColumns::default();
     for (row, request) in (0..).zip(outcome.requests.iter()).filter(|(_, request)| live.contains(&request.0))
     {
         let mut own = batch.map(|batch| Left::came(batch, row));
@@ -179,7 +181,9 @@ fn left(
             }
         }
         if let Some(Left { ids, text, completion_tokens }) = own {
-            rows.push(request.0, &ids, completion_tokens, FinishKind::Running, text.as_deref());
+            // The plugin's instance of that time held the rows; this instance holds none.
+            let values = PlainValues { completion_tokens, finished: FinishKind::Running, waiting: 0 };
+            rows.push(request.0, &ids, text.as_deref(), values);
         }
     }
     rows
@@ -194,7 +198,7 @@ pub struct Missed {
 
 enum Came {
     Opened(Vec<Begun>),
-    Rows(Rows),
+    Rows(OwnedColumns),
     Changed(u64, Option<Arc<str>>),
     Closed(Vec<u64>),
 }
@@ -207,7 +211,7 @@ impl Missed {
 
     /// A batch came.
     pub fn rows(&mut self, columns: &Columns<'_>, wants: ColumnSet) -> bool {
-        let rows = Rows::copy(columns, wants);
+        let rows = OwnedColumns::copy(columns, wants);
         self.add(rows.bytes(), Came::Rows(rows))
     }
 
@@ -249,7 +253,7 @@ impl Missed {
             let told = match came {
                 Came::Opened(requests) => Begun::open(requests, instance),
                 Came::Rows(rows) => {
-                    shown += rows.len() as u64;
+                    shown += rows.rows() as u64;
                     rows.show(|columns| instance.process(columns)).map(drop)
                 }
                 Came::Changed(request, attributes) => {

@@ -6,7 +6,6 @@ mod faults;
 mod holding;
 mod swap;
 
-use crate::columns::union;
 use crate::context::ChainContext;
 use crate::quarantine::Faults;
 use crate::resumed;
@@ -166,7 +165,7 @@ impl PluginSlot {
     /// The columns that its instance and its successor want.
     pub fn wants(&self) -> ColumnSet {
         let own = self.component.description().columns;
-        self.successor.as_ref().map_or(own, |successor| union(own, successor.wants()))
+        self.successor.as_ref().map_or(own, |successor| own | successor.wants())
     }
 
     pub fn writes(&self) -> IdShape {

@@ -1,8 +1,11 @@
 //! The names of the plugin contract, for people and scripts: columns, calls, verdicts, finish reasons, log levels.
 //!
-//! A new verdict or column of `wit/transform.wit` has its name here, and nowhere else in the tools.
+//! A new verdict of `wit/transform.wit` has its name here, and nowhere else in the tools. The names of columns are the
+//! runtime's.
 
-use afterbay_runtime::{Action, CallSet, ColumnSet, Ending, FinishKind, IdShape, Level, Replacement};
+use afterbay_runtime::{
+    Action, COLUMN_NAMES, CallSet, ColumnSet, Ending, FinishKind, IdShape, Level, Replacement,
+};
 use serde_json::{Value, json};
 
 /// The names of the verdicts in a scenario.
@@ -23,22 +26,13 @@ pub(crate) const VERDICTS: [&str; 12] = [
 
 /// The names of the columns that a plugin asks for.
 pub(crate) fn columns(set: ColumnSet) -> Vec<&'static str> {
-    let ColumnSet { output_ids, completion_tokens, finished, texts, waiting } = set;
-    let all = [
-        (output_ids, "output-ids"),
-        (completion_tokens, "completion-tokens"),
-        (finished, "finished"),
-        (texts, "texts"),
-        (waiting, "waiting"),
-    ];
-    all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
+    COLUMN_NAMES.iter().filter(|(column, _)| set.contains(*column)).map(|(_, name)| *name).collect()
 }
 
 /// The names of the optional calls that a plugin asks for.
 pub(crate) fn calls(set: CallSet) -> Vec<&'static str> {
-    let CallSet { pressure, changed, state } = set;
-    let all = [(pressure, "pressure"), (changed, "changed"), (state, "state")];
-    all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
+    let all = [(CallSet::PRESSURE, "pressure"), (CallSet::CHANGED, "changed"), (CallSet::STATE, "state")];
+    all.into_iter().filter(|(call, _)| set.contains(*call)).map(|(_, name)| name).collect()
 }
 
 /// The name of the shape of the ids that a plugin writes.

@@ -6,8 +6,8 @@ use crate::row_outcome::{self, RowOutcome};
 use crate::updates::Updates;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
-    Action, Columns, Component, Fault, FinishKind, LogLine, Opened, Plugin, Replacement, StartError, TokenId,
-    Verdict,
+    Action, Component, Fault, FinishKind, LogLine, Opened, OwnedColumns, PlainValues, Plugin, Replacement,
+    StartError, TokenId, Verdict,
 };
 use anyhow::ensure;
 use std::collections::HashMap;
@@ -75,7 +75,7 @@ impl HeldRows {
 
     /// The outcome of a row with `outcome` as the plugin's part, given the rows that are held.
     fn take(&mut self, row: &Row, outcome: RowOutcome) -> RowOutcome {
-        let is_last = row.finish != FinishKind::Running
+        let is_last = row.values.finished != FinishKind::Running
             || outcome.verdict().is_some_and(row_outcome::ends)
             || self.is_orphaned;
         match outcome {
@@ -194,9 +194,10 @@ impl Player {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let held = BatchColumns::new(rows, &self.requests);
+        let columns = columns(rows, &self.requests);
+        let texts = columns.texts();
         let started = Instant::now();
-        let answer = self.plugin.process(&held.columns());
+        let answer = self.plugin.process(&columns.columns(&texts));
         self.calls.add(rows.len(), started.elapsed());
         match answer {
             Ok(verdicts) => {
@@ -241,7 +242,7 @@ impl Player {
     fn end_earlier_lives(&mut self, batch: &Batch, played: &mut PlayedBatch) -> anyhow::Result<()> {
         let begins_anew = |row: &&Row| {
             let counted = self.requests.get(&row.rid).map_or(0, |request| request.counted);
-            (1..=counted.min(row.ids.len() as u64)).contains(&row.completion_tokens)
+            (1..=counted.min(row.ids.len() as u64)).contains(&row.values.completion_tokens)
         };
         let ended: Vec<&str> = batch.rows.iter().filter(begins_anew).map(|row| row.rid.as_str()).collect();
         let known = ended.into_iter().filter_map(|rid| self.requests.remove(rid));
@@ -257,7 +258,7 @@ impl Player {
             let tokens = row.ids.len() as u64;
             if let Some(request) = self.requests.get_mut(&row.rid) {
                 request.received += tokens;
-                request.counted = row.completion_tokens;
+                request.counted = row.values.completion_tokens;
                 continue;
             }
             ensure!(
@@ -268,7 +269,7 @@ impl Player {
             self.last_number += 1;
             let number = self.last_number;
             // Not 0 if earlier rows of the request were not read.
-            let before = row.completion_tokens.saturating_sub(tokens);
+            let before = row.values.completion_tokens.saturating_sub(tokens);
             let (prompt_tokens, received) = (row.prompt_tokens, before + tokens);
             let (worker, sink) = (row.http_worker_ipc.clone(), row.sink.clone());
             let request = Request {
@@ -278,7 +279,7 @@ impl Player {
                 prompt_tokens,
                 before,
                 received,
-                counted: row.completion_tokens,
+                counted: row.values.completion_tokens,
                 is_ended: false,
                 held: HeldRows::default(),
             };
@@ -343,7 +344,7 @@ impl Player {
     fn close(&mut self, batch: &Batch, played: &mut PlayedBatch) -> anyhow::Result<()> {
         let mut numbers = Vec::new();
         for (row, outcome) in batch.rows.iter().zip(&played.outcomes) {
-            let is_last = row.finish != FinishKind::Running;
+            let is_last = row.values.finished != FinishKind::Running;
             let Some(request) = self.requests.get_mut(&row.rid) else { continue };
             if is_last || outcome.verdict().is_some_and(row_outcome::ends) {
                 numbers.extend((!request.is_ended).then_some(request.number));
@@ -399,44 +400,14 @@ impl Calls {
     }
 }
 
-/// The values that the columns of a batch borrow.
-#[derive(Default)]
-struct BatchColumns<'r> {
-    requests: Vec<u64>,
-    ids: Vec<TokenId>,
-    ends: Vec<u32>,
-    completion_tokens: Vec<u64>,
-    finished: Vec<FinishKind>,
-    texts: Vec<&'r str>,
-    waiting: Vec<u32>,
-}
-
-impl<'r> BatchColumns<'r> {
-    fn new(rows: &[&'r Row], requests: &HashMap<String, Request>) -> BatchColumns<'r> {
-        let mut held = BatchColumns::default();
-        for row in rows {
-            held.requests.push(requests.get(&row.rid).map_or(0, |request| request.number));
-            held.ids.extend_from_slice(&row.ids);
-            held.ends.push(held.ids.len() as u32);
-            held.completion_tokens.push(row.completion_tokens);
-            held.finished.push(row.finish);
-            held.texts.extend(row.text.as_deref());
-            let waiting = requests.get(&row.rid).map(|request| &request.held);
-            held.waiting
-                .push(waiting.filter(|waiting| !waiting.is_orphaned).map_or(0, |waiting| waiting.rows));
-        }
-        held
+/// The columns of these rows.
+fn columns(rows: &[&Row], requests: &HashMap<String, Request>) -> OwnedColumns {
+    let mut columns = OwnedColumns::default();
+    for row in rows {
+        let request = requests.get(&row.rid);
+        let held = request.map(|request| &request.held).filter(|held| !held.is_orphaned);
+        let values = PlainValues { waiting: held.map_or(0, |held| held.rows), ..row.values };
+        columns.push(request.map_or(0, |request| request.number), &row.ids, row.text.as_deref(), values);
     }
-
-    fn columns(&self) -> Columns<'_> {
-        Columns {
-            requests: &self.requests,
-            output_ids: &self.ids,
-            output_ends: &self.ends,
-            completion_tokens: &self.completion_tokens,
-            finished: &self.finished,
-            texts: &self.texts,
-            waiting: &self.waiting,
-        }
-    }
+    columns
 }

@@ -1,7 +1,7 @@
 //! Rows as a plugin sees them, and batches of them.
 
 use crate::updates::Updates;
-use afterbay_runtime::{FinishKind, TokenId};
+use afterbay_runtime::{PlainValues, TokenId};
 use anyhow::{bail, ensure};
 
 /// The rows of one scheduler step.
@@ -21,14 +21,13 @@ pub(crate) struct Row {
     pub(crate) ids: Vec<TokenId>,
     /// Only rows behind a detokenizer have a text.
     pub(crate) text: Option<String>,
-    /// The scheduler's count, this row's included.
-    pub(crate) completion_tokens: u64,
+    /// The row's values in the plain columns. The player counts the held rows (`waiting`).
+    pub(crate) values: PlainValues,
     pub(crate) prompt_tokens: u64,
     /// Empty if there is only one tokenizer worker.
     pub(crate) http_worker_ipc: String,
     /// The sink that the request goes to; empty if unknown, because frames do not name it.
     pub(crate) sink: String,
-    pub(crate) finish: FinishKind,
 }
 
 /// Checks that a request has at most one row in the batch, and that all rows or none have a text.

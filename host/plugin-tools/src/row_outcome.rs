@@ -51,7 +51,7 @@ pub(crate) fn after<'r>(row: &'r Row, outcome: &'r RowOutcome) -> Option<After<'
     let as_it_came = After {
         ids: Cow::Borrowed(&row.ids),
         text: row.text.as_deref().map(Cow::Borrowed),
-        finish: row.finish,
+        finish: row.values.finished,
     };
     let action = match outcome {
         RowOutcome::AsReceived => return Some(as_it_came),
@@ -61,18 +61,18 @@ pub(crate) fn after<'r>(row: &'r Row, outcome: &'r RowOutcome) -> Option<After<'
             let finish = match by {
                 Some(Action::Finish(_) | Action::FinishAs(_)) => FinishKind::Stop,
                 Some(Action::Abort(_)) => FinishKind::Abort,
-                _ => row.finish,
+                _ => row.values.finished,
             };
             return Some(After { ids: Cow::Borrowed(ids), text: text.as_deref().map(Cow::Borrowed), finish });
         }
     };
     Some(match action {
-        Action::Replace(instead) => replaced(row, instead, row.finish),
+        Action::Replace(instead) => replaced(row, instead, row.values.finished),
         Action::FinishAs(Ending { instead, .. }) => replaced(row, instead, FinishKind::Stop),
         Action::Drop(_) => After {
             ids: Cow::Borrowed(&[]),
             text: row.text.as_ref().map(|_| Cow::Borrowed("")),
-            finish: row.finish,
+            finish: row.values.finished,
         },
         Action::Finish(_) => After { finish: FinishKind::Stop, ..as_it_came },
         Action::Abort(_) => After { finish: FinishKind::Abort, ..as_it_came },

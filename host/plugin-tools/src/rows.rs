@@ -6,7 +6,7 @@ use crate::scenario::Scenario;
 use crate::updates::Updates;
 use afterbay_journal::reader::{JournalReader, ReadFrom, StoredFrame, StreamReader};
 use afterbay_journal_tools::whole_rid;
-use afterbay_runtime::FinishKind;
+use afterbay_runtime::{FinishKind, PlainValues};
 use afterbay_wire::{Barrier, BarrierKind, DecodedFrame, Decoder, Finish, Layouts};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
@@ -198,16 +198,19 @@ fn row(batch: &afterbay_wire::Batch, index: u32) -> Row {
         rid: batch.rid(index).to_owned(),
         ids,
         text: batch.text(index).map(str::to_owned),
-        completion_tokens: batch.completion_tokens(index).unwrap_or(0),
+        values: PlainValues {
+            completion_tokens: batch.completion_tokens(index).unwrap_or(0),
+            finished: match batch.finish(index) {
+                Finish::Running => FinishKind::Running,
+                Finish::Stop { .. } => FinishKind::Stop,
+                Finish::Length => FinishKind::Length,
+                Finish::Abort => FinishKind::Abort,
+                Finish::Other => FinishKind::Other,
+            },
+            waiting: 0,
+        },
         prompt_tokens: batch.prompt_tokens(index).unwrap_or(0),
         http_worker_ipc: batch.http_worker_ipc(index).unwrap_or_default().to_owned(),
         sink: String::new(),
-        finish: match batch.finish(index) {
-            Finish::Running => FinishKind::Running,
-            Finish::Stop { .. } => FinishKind::Stop,
-            Finish::Length => FinishKind::Length,
-            Finish::Abort => FinishKind::Abort,
-            Finish::Other => FinishKind::Other,
-        },
     }
 }

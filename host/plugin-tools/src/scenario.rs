@@ -5,7 +5,7 @@ use crate::plugin_args::{UsageError, parse_deadline, parse_memory, with_files};
 use crate::row::{self, Batch, Row};
 use crate::updates::{Updates, WrittenSignals};
 use afterbay_runtime::signals::Snapshot;
-use afterbay_runtime::{FinishKind, Limits, TokenId};
+use afterbay_runtime::{FinishKind, Limits, PlainValues, TokenId};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -201,7 +201,16 @@ fn batches(written: Vec<WrittenBatch>) -> Result<Vec<(Batch, Expectation)>, Stri
 fn row(written: &WrittenRow, tokens: &mut HashMap<String, u64>) -> Row {
     let count = tokens.entry(written.rid.clone()).or_default();
     *count = written.completion_tokens.unwrap_or(*count + written.ids.len() as u64);
-    let completion_tokens = *count;
+    let values = PlainValues {
+        completion_tokens: *count,
+        finished: match written.finish {
+            None => FinishKind::Running,
+            Some(WrittenFinish::Stop) => FinishKind::Stop,
+            Some(WrittenFinish::Length) => FinishKind::Length,
+            Some(WrittenFinish::Abort) => FinishKind::Abort,
+        },
+        waiting: 0,
+    };
     if written.finish.is_some() {
         tokens.remove(&written.rid);
     }
@@ -209,16 +218,10 @@ fn row(written: &WrittenRow, tokens: &mut HashMap<String, u64>) -> Row {
         rid: written.rid.clone(),
         ids: written.ids.clone(),
         text: written.text.clone(),
-        completion_tokens,
+        values,
         prompt_tokens: written.prompt_tokens,
         http_worker_ipc: written.http_worker_ipc.clone(),
         sink: written.sink.clone(),
-        finish: match written.finish {
-            None => FinishKind::Running,
-            Some(WrittenFinish::Stop) => FinishKind::Stop,
-            Some(WrittenFinish::Length) => FinishKind::Length,
-            Some(WrittenFinish::Abort) => FinishKind::Abort,
-        },
     }
 }
 
@@ -261,7 +264,7 @@ mod tests {
         let counts: Vec<Vec<u64>> = scenario
             .batches
             .iter()
-            .map(|(batch, _)| batch.rows.iter().map(|row| row.completion_tokens).collect())
+            .map(|(batch, _)| batch.rows.iter().map(|row| row.values.completion_tokens).collect())
             .collect();
         assert_eq!(counts, [vec![2], vec![4], vec![5], vec![1, 9]]);
         assert!(scenario.expects);

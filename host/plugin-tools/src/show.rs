@@ -64,7 +64,7 @@ pub(crate) fn line(from: &str, row: &Row, outcome: &RowOutcome, style: Style) ->
             _ => before,
         };
     }
-    match after.as_ref().map_or(row.finish, |after| after.finish) {
+    match after.as_ref().map_or(row.values.finished, |after| after.finish) {
         FinishKind::Running => {}
         kind => change += &format!(", last ({})", finish(kind)),
     }
@@ -95,7 +95,7 @@ pub(crate) fn row_json(from: &str, index: usize, row: &Row, outcome: &RowOutcome
         "row": index,
         "rid": row.rid,
         "verdict": verdict,
-        "before": {"ids": row.ids, "text": row.text, "finish": finish(row.finish)},
+        "before": {"ids": row.ids, "text": row.text, "finish": finish(row.values.finished)},
         "after": after,
     })
 }
@@ -103,7 +103,7 @@ pub(crate) fn row_json(from: &str, index: usize, row: &Row, outcome: &RowOutcome
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afterbay_runtime::{Ending, Replacement};
+    use afterbay_runtime::{Ending, PlainValues, Replacement};
 
     fn row(text: Option<&str>) -> Row {
         Row {
@@ -112,9 +112,8 @@ mod tests {
             http_worker_ipc: String::new(),
             sink: String::new(),
             text: text.map(str::to_owned),
-            completion_tokens: 2,
+            values: PlainValues::default(),
             prompt_tokens: 0,
-            finish: FinishKind::Running,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Synthetic batches for a plugin, always the same, and the time that its calls take.
 
-use afterbay_runtime::{ColumnSet, Columns, Component, FinishKind, Opened, Plugin, TokenId};
+use afterbay_runtime::{ColumnSet, Columns, Component, Opened, OwnedColumns, PlainValues, Plugin, TokenId};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,6 @@ pub(crate) struct SyntheticLoad {
     requests: Vec<u64>,
     rids: Vec<String>,
     ids_a_row: usize,
-}
-
-/// The columns of one step.
-struct Step {
-    ids: Vec<TokenId>,
-    ends: Vec<u32>,
-    completion_tokens: Vec<u64>,
-    finished: Vec<FinishKind>,
-    texts: Vec<String>,
 }
 
 /// The time that the calls took.
@@ -38,22 +29,25 @@ impl SyntheticLoad {
         SyntheticLoad { rows, requests, rids, ids_a_row }
     }
 
-    fn steps(&self, batches: u64) -> Vec<Step> {
+    fn steps(&self, batches: u64) -> Vec<OwnedColumns> {
         // Pseudo-random ids below 32,000, without repetitions that a plugin would look for.
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let mut id = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             TokenId::try_from((state >> 33) % 32_000).unwrap_or_default()
         };
-        (1..=batches)
-            .map(|step| Step {
-                ids: (0..self.rows * self.ids_a_row).map(|_| id()).collect(),
-                ends: (1..=self.rows).map(|row| (row * self.ids_a_row) as u32).collect(),
-                completion_tokens: vec![step * self.ids_a_row as u64; self.rows],
-                finished: vec![FinishKind::Running; self.rows],
-                texts: (0..self.rows).map(|_| " word".repeat(self.ids_a_row)).collect(),
-            })
-            .collect()
+        let text = " word".repeat(self.ids_a_row);
+        let mut step = |step: u64| {
+            let completion_tokens = step * self.ids_a_row as u64;
+            let values = PlainValues { completion_tokens, ..PlainValues::default() };
+            let mut columns = OwnedColumns::default();
+            for request in &self.requests {
+                let ids: Vec<TokenId> = (0..self.ids_a_row).map(|_| id()).collect();
+                columns.push(*request, &ids, Some(&text), values);
+            }
+            columns
+        };
+        (1..=batches).map(&mut step).collect()
     }
 
     /// Calls `show` with the columns of `batches` batches, as a plugin that wants these columns sees them.
@@ -64,22 +58,10 @@ impl SyntheticLoad {
         show: impl FnOnce(&[Columns<'_>]) -> R,
     ) -> R {
         let steps = self.steps(batches);
-        let texts: Vec<Vec<&str>> =
-            steps.iter().map(|step| step.texts.iter().map(String::as_str).collect()).collect();
-        let waiting = vec![0; self.rows];
-        let columns: Vec<Columns<'_>> = steps
-            .iter()
-            .zip(&texts)
-            .map(|(step, texts)| Columns {
-                requests: &self.requests,
-                output_ids: if wants.output_ids { &step.ids } else { &[] },
-                output_ends: if wants.output_ids { &step.ends } else { &[] },
-                completion_tokens: if wants.completion_tokens { &step.completion_tokens } else { &[] },
-                finished: if wants.finished { &step.finished } else { &[] },
-                texts: if wants.texts { texts } else { &[] },
-                waiting: if wants.waiting { &waiting } else { &[] },
-            })
-            .collect();
+        let texts: Vec<Vec<&str>> = steps.iter().map(OwnedColumns::texts).collect();
+        let steps = steps.iter().zip(&texts);
+        let columns: Vec<Columns<'_>> =
+            steps.map(|(step, texts)| step.columns(texts).select(wants)).collect();
         show(&columns)
     }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::batch::{CallSet, ColumnSet, IdShape};
 use crate::bindings::TransformPre;
 use crate::bindings::afterbay::plugin::types;
+use crate::columns::ColumnSet;
 use crate::fault::Fault;
 use crate::grants::{Grants, Terms};
 use crate::guest::{self, Guest};
@@ -17,7 +17,10 @@ use crate::instance::{Plugin, StartError};
 use crate::limits::{
     COMPONENT_BYTES_MAX, Limits, MEMORY_BYTES_MAX, NAME_BYTES_MAX, SCHEMA_BYTES_MAX, VERSION_BYTES_MAX,
 };
+use crate::verdict::IdShape;
 use crate::world::{self, Import};
+
+pub use types::Calls as CallSet;
 
 /// The reason why a component is not loaded. Each message names the plugin.
 #[derive(Debug, thiserror::Error)]
@@ -173,8 +176,11 @@ impl Component {
         let description = check_description(said)
             .map_err(|message| LoadError::BadDescription { name: name.to_owned(), message })?;
         let imports = world::imports(&host.shared.engine, &code);
-        let CallSet { pressure, changed, state: _ } = description.wants;
-        let wanted = [(pressure && !grants.signals, "signals"), (changed && !grants.request, "request")];
+        let wants = |call| description.wants.contains(call);
+        let wanted = [
+            (wants(CallSet::PRESSURE) && !grants.signals, "signals"),
+            (wants(CallSet::CHANGED) && !grants.request, "request"),
+        ];
         let interfaces: Vec<_> =
             wanted.into_iter().filter_map(|(is_missing, name)| is_missing.then_some(name)).collect();
         if !interfaces.is_empty() {
@@ -292,7 +298,7 @@ fn check_description(said: types::Description) -> Result<Description, String> {
             serde_json::from_str(text).map_err(|error| format!("a settings schema not in JSON: {error}"))?,
         ),
     };
-    Ok(Description { name, version, settings_schema, columns: columns.into(), wants: wants.into(), writes })
+    Ok(Description { name, version, settings_schema, columns, wants, writes })
 }
 
 #[cfg(test)]

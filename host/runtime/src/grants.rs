@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::batch::TokenId;
+use crate::columns::TokenId;
 use crate::component::Digest;
 use crate::limits::Limits;
 

@@ -14,8 +14,8 @@ use wasmtime::component::{
 };
 use wasmtime::{Engine, ResourceLimiter, Store, StoreContextMut, UpdateDeadline};
 
-use crate::batch::{RequestId, TokenId};
 use crate::bindings::afterbay::plugin::{request, signals};
+use crate::columns::{RequestId, TokenId};
 use crate::deadline::{CallClock, Stop};
 use crate::grants::{EncodeError, Grants, Meter, MeterError};
 use crate::limits::{

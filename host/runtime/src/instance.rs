@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use wasmtime::{Store, Trap};
 
-use crate::batch::{ColumnSet, Columns, Opened, RequestId, Verdict, check_verdicts};
 use crate::bindings::afterbay::plugin::{signals, types};
 use crate::bindings::exports::afterbay::plugin::plugin::{self, BadSetting, ConfigureError, StateError};
 use crate::bindings::{Transform, TransformPre};
-use crate::component::Component;
+use crate::columns::{ColumnSet, Columns, Opened, RequestId};
+use crate::component::{CallSet, Component};
 use crate::deadline::Stop;
 use crate::fault::{Call, Fault, FaultCause};
 use crate::grants::Grants;
@@ -17,6 +17,7 @@ use crate::guest::Guest;
 use crate::host::Host;
 use crate::limits::{Limits, OPEN_REQUESTS_MAX, SETTINGS_BYTES_MAX, STATE_BYTES_MAX};
 use crate::log::LogLine;
+use crate::verdict::{Verdict, check_verdicts};
 
 /// The reason why an instance cannot be made. Each message names the plugin.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +116,10 @@ impl Plugin {
         self.component.description().columns
     }
 
+    fn wants_call(&self, call: CallSet) -> bool {
+        self.component.description().wants.contains(call)
+    }
+
     /// Whether the instance is called off the path from now on. No batch waits for it then, and a call has the deadline of
     /// `configure`.
     pub fn set_off_path(&mut self, is_off_path: bool) {
@@ -171,7 +176,7 @@ impl Plugin {
     /// # Errors
     /// A fault. The instance is dead.
     pub fn changed(&mut self, requests: &[RequestId]) -> Result<(), Fault> {
-        if !self.component.description().wants.changed {
+        if !self.wants_call(CallSet::CHANGED) {
             return Ok(());
         }
         let limit = self.deadline();
@@ -185,7 +190,7 @@ impl Plugin {
     /// # Errors
     /// A fault. The instance is dead.
     pub fn pressure(&mut self) -> Result<(), Fault> {
-        if !self.component.description().wants.pressure {
+        if !self.wants_call(CallSet::PRESSURE) {
             return Ok(());
         }
         let limit = self.deadline();
@@ -197,7 +202,7 @@ impl Plugin {
     /// # Errors
     /// A fault. The instance is dead.
     pub fn export_state(&mut self) -> Result<Option<Vec<u8>>, Fault> {
-        if !self.component.description().wants.state {
+        if !self.wants_call(CallSet::STATE) {
             return Ok(None);
         }
         let limit = self.component.limits().state_deadline;
@@ -219,7 +224,7 @@ impl Plugin {
         version: &str,
         state: &[u8],
     ) -> Result<Option<Result<(), StateError>>, Fault> {
-        if !self.component.description().wants.state {
+        if !self.wants_call(CallSet::STATE) {
             return Ok(None);
         }
         let limit = self.component.limits().start_deadline;

@@ -19,26 +19,27 @@ mod cache;
 mod component;
 mod world;
 
-mod batch;
+mod columns;
 mod deadline;
 mod fault;
 mod guest;
 mod instance;
 mod log;
 mod meter;
+mod verdict;
 
 mod files;
 mod watch;
 mod watching;
 
-pub use batch::{
-    Action, CallSet, ColumnSet, Columns, Ending, FinishKind, IdShape, Opened, Replacement, RequestId,
-    TokenId, Verdict,
-};
 pub use bindings::afterbay::plugin::signals;
 pub use bindings::exports::afterbay::plugin::plugin::StateError;
 pub use cache::CacheError;
-pub use component::{Component, Description, Digest, LoadError};
+pub use columns::{
+    COLUMN_NAMES, ColumnSet, Columns, FinishKind, Opened, OwnedColumns, PlainColumns, PlainValues, RequestId,
+    TokenId,
+};
+pub use component::{CallSet, Component, Description, Digest, LoadError};
 pub use fault::{Call, Fault, FaultCause};
 pub use files::{FileContents, FilesWatch};
 pub use grants::{EncodeError, Grants, Meter, MeterError, Terms, Tokens};
@@ -46,6 +47,7 @@ pub use host::{Host, HostError, HostOptions};
 pub use instance::{Plugin, StartError};
 pub use limits::Limits;
 pub use log::{Level, LogLine};
+pub use verdict::{Action, Ending, IdShape, Replacement, Verdict};
 pub use watch::{ReloadError, Reloaded, Watch, Watched};
 pub use watching::WithoutEvents;
 pub use world::{Given, Import};

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::batch::RequestId;
+use crate::columns::RequestId;
 use crate::limits::{LOG_LINE_BYTES_MAX, LOG_LINES_PER_SECOND_MAX, LOG_LINES_WAITING_MAX};
 
 pub use crate::bindings::afterbay::plugin::log::Level;

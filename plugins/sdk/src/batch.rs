@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::abi;
-use crate::{FinishKind, RequestId, TokenId};
+use crate::{RequestId, TokenId};
 
 /// The rows of one scheduler step. A request has at most one row.
 #[derive(Clone, Copy)]
@@ -76,8 +76,8 @@ impl ExactSizeIterator for Rows<'_> {}
 /// One request's part of the batch.
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
-    columns: &'a abi::Batch,
-    index: usize,
+    pub(crate) columns: &'a abi::Batch,
+    pub(crate) index: usize,
     request: RequestId,
     ids: &'a [TokenId],
 }
@@ -102,57 +102,31 @@ impl<'a> Row<'a> {
         self.ids
     }
 
-    /// The scheduler's count of the request's tokens so far, including this row; 0 if the scheduler did not
-    /// give a count. `None` unless the plugin reads
-    /// [`Columns::COMPLETION_TOKENS`](crate::Columns::COMPLETION_TOKENS).
-    #[must_use]
-    pub fn completion_tokens(&self) -> Option<u64> {
-        self.columns.completion_tokens.get(self.index).copied()
-    }
-
-    /// The reason why the request ended with this row, or [`FinishKind::Running`]. `None` unless the plugin
-    /// reads [`Columns::FINISHED`](crate::Columns::FINISHED).
-    #[must_use]
-    pub fn finish(&self) -> Option<FinishKind> {
-        self.columns.finished.get(self.index).copied()
-    }
-
     /// The row's new text. `None` unless the plugin reads [`Columns::TEXTS`](crate::Columns::TEXTS) and the
     /// stream is after the detokenizer.
     #[must_use]
     pub fn text(&self) -> Option<&'a str> {
         self.columns.texts.get(self.index).map(String::as_str)
     }
-
-    /// The number of earlier rows of the request that are held because this plugin asked for it. If the
-    /// number is lower than the plugin expects, the other rows were released unchanged: their hold timed out,
-    /// or the stream had no room for them. `None` unless the plugin reads
-    /// [`Columns::WAITING`](crate::Columns::WAITING).
-    #[must_use]
-    pub fn waiting(&self) -> Option<u32> {
-        self.columns.waiting.get(self.index).copied()
-    }
 }
 
 impl fmt::Debug for Row<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Row")
-            .field("index", &self.index())
-            .field("request", &self.request())
-            .field("ids", &self.ids())
-            .field("completion_tokens", &self.completion_tokens())
-            .field("finish", &self.finish())
-            .field("text", &self.text())
-            .field("waiting", &self.waiting())
-            .finish()
+        let mut row = f.debug_struct("Row");
+        row.field("index", &self.index)
+            .field("request", &self.request)
+            .field("ids", &self.ids)
+            .field("text", &self.text());
+        self.debug_plain(&mut row);
+        row.finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Columns;
-    use crate::testing::{TestRow, columns};
+    use crate::columns::{TestRow, batch_of};
+    use crate::{Columns, FinishKind};
 
     #[test]
     fn each_row_has_its_part_of_every_column() {
@@ -161,7 +135,7 @@ mod tests {
             TestRow::new(9).finish(FinishKind::Stop).waiting(2),
             TestRow::new(2).ids([12]).completion_tokens(7),
         ];
-        let columns = columns(&rows, Columns::all());
+        let columns = batch_of(&rows, Columns::all());
         let rows: Vec<Row<'_>> = Batch::new(&columns).rows().collect();
         assert_eq!(rows.iter().map(Row::request).collect::<Vec<_>>(), [4, 9, 2]);
         assert_eq!(rows.iter().map(Row::ids).collect::<Vec<_>>(), [&[10, 11][..], &[], &[12]]);
@@ -173,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_column_that_the_plugin_does_not_read_is_none() {
-        let columns = columns(&[TestRow::new(4).ids([1]).text("a")], Columns::empty());
+        let columns = batch_of(&[TestRow::new(4).ids([1]).text("a")], Columns::empty());
         let row = Batch::new(&columns).rows().next().unwrap();
         assert_eq!(
             (row.ids(), row.completion_tokens(), row.finish(), row.text(), row.waiting()),

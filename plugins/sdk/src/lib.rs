@@ -103,6 +103,7 @@ mod plugin;
 
 mod attributes;
 mod batch;
+mod columns;
 mod error;
 mod requests;
 mod rules;

@@ -5,14 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::abi;
+use crate::columns::batch_of;
 use crate::instance::Instance;
 use crate::stand_in::{HOST, StandIn};
-use crate::{
-    Calls, Columns, ConfigureError, FinishKind, Opened, Plugin, RequestId, Snapshot, StateError, TokenId,
-    Verdict,
-};
+use crate::{Calls, ConfigureError, Opened, Plugin, RequestId, Snapshot, StateError, Verdict};
 
+pub use crate::columns::TestRow;
 pub use crate::stand_in::{Line, Metric, nothing_waits};
 
 /// An instance of a plugin under test.
@@ -128,7 +126,7 @@ impl<P: Plugin> Harness<P> {
 
     /// Processes a batch of these rows. Returns the verdicts, sorted by row.
     pub fn process(&mut self, rows: &[TestRow]) -> Vec<Verdict> {
-        self.instance.process(&columns(rows, P::COLUMNS))
+        self.instance.process(&batch_of(rows, P::COLUMNS))
     }
 
     /// Closes a request.
@@ -144,96 +142,10 @@ impl<P: Plugin> Harness<P> {
     }
 }
 
-/// A row for [`Harness::process`].
-#[derive(Clone, Debug)]
-pub struct TestRow {
-    request: RequestId,
-    ids: Vec<TokenId>,
-    completion_tokens: u64,
-    finish: FinishKind,
-    text: String,
-    waiting: u32,
-}
-
-impl TestRow {
-    /// A row of this request, without tokens and not its last.
-    #[must_use]
-    pub fn new(request: RequestId) -> Self {
-        let (ids, text) = (Vec::new(), String::new());
-        Self { request, ids, completion_tokens: 0, finish: FinishKind::Running, text, waiting: 0 }
-    }
-
-    /// Sets the row's new ids.
-    #[must_use]
-    pub fn ids(mut self, ids: impl Into<Vec<TokenId>>) -> Self {
-        self.ids = ids.into();
-        self
-    }
-
-    /// Sets the scheduler's count of the request's tokens, including this row.
-    #[must_use]
-    pub fn completion_tokens(mut self, tokens: u64) -> Self {
-        self.completion_tokens = tokens;
-        self
-    }
-
-    /// Makes the row the request's last, for this reason.
-    #[must_use]
-    pub fn finish(mut self, kind: FinishKind) -> Self {
-        self.finish = kind;
-        self
-    }
-
-    /// Sets the row's new text.
-    #[must_use]
-    pub fn text(mut self, text: impl Into<String>) -> Self {
-        self.text = text.into();
-        self
-    }
-
-    /// Sets the number of earlier rows of the request that the plugin holds.
-    #[must_use]
-    pub fn waiting(mut self, rows: u32) -> Self {
-        self.waiting = rows;
-        self
-    }
-}
-
-pub(crate) fn columns(rows: &[TestRow], wanted: Columns) -> abi::Batch {
-    let mut batch = abi::Batch {
-        requests: rows.iter().map(|row| row.request).collect(),
-        output_ids: Vec::new(),
-        output_ends: Vec::new(),
-        completion_tokens: Vec::new(),
-        finished: Vec::new(),
-        texts: Vec::new(),
-        waiting: Vec::new(),
-    };
-    for row in rows {
-        if wanted.contains(Columns::OUTPUT_IDS) {
-            batch.output_ids.extend_from_slice(&row.ids);
-            batch.output_ends.push(batch.output_ids.len() as u32);
-        }
-        if wanted.contains(Columns::COMPLETION_TOKENS) {
-            batch.completion_tokens.push(row.completion_tokens);
-        }
-        if wanted.contains(Columns::FINISHED) {
-            batch.finished.push(row.finish);
-        }
-        if wanted.contains(Columns::TEXTS) {
-            batch.texts.push(row.text.clone());
-        }
-        if wanted.contains(Columns::WAITING) {
-            batch.waiting.push(row.waiting);
-        }
-    }
-    batch
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Batch, Level, NoSettings, Requests, Verdicts};
+    use crate::{Batch, Columns, Level, NoSettings, Requests, Verdicts};
 
     /// Drops a request's rows after its third token and logs it.
     struct DropAfterThree {

@@ -160,11 +160,11 @@ fn replacement(ids: impl Into<Vec<TokenId>>, text: Option<String>) -> Replacemen
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{TestRow, columns};
+    use crate::columns::{TestRow, batch_of};
     use crate::{Batch, Columns, abi};
 
     fn batch(rows: u64) -> abi::Batch {
-        columns(&(0..rows).map(TestRow::new).collect::<Vec<_>>(), Columns::empty())
+        batch_of(&(0..rows).map(TestRow::new).collect::<Vec<_>>(), Columns::empty())
     }
 
     #[test]

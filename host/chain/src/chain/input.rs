@@ -7,7 +7,9 @@ use afterbay_batch::{
 use afterbay_hold::HeldRows;
 use afterbay_journal as journal;
 use afterbay_journal::StoredReplacement;
-use afterbay_runtime::{Action, ColumnSet, Ending, FinishKind, IdShape, Replacement, Verdict};
+use afterbay_runtime::{
+    Action, ColumnSet, Columns, Ending, FinishKind, IdShape, PlainColumns, Replacement, Verdict,
+};
 use afterbay_wire::{FinishReason, Ids};
 
 /// The columns that the chain is shown, as the plugins before have left them.
@@ -18,9 +20,8 @@ pub(super) struct ChainInput {
     pub(super) requests: Vec<u64>,
     /// Tokens of each row, whether or not a plugin asked for the ids. Empty until a plugin says something.
     pub(super) tokens: Vec<u32>,
-    pub(super) ids: Ids,
-    pub(super) completion_tokens: Vec<u64>,
-    pub(super) finished: Vec<FinishKind>,
+    ids: Ids,
+    plain: PlainColumns,
 }
 
 impl ChainInput {
@@ -37,13 +38,15 @@ impl ChainInput {
         }
         // Column by column: of what is known to be so long room is made once, and not asked for by each row.
         fill(&mut self.requests, rows, &self.rows, |row| row.number);
-        if wants.completion_tokens {
-            fill(&mut self.completion_tokens, rows, &self.rows, |row| row.completion_tokens.unwrap_or(0));
+        if wants.contains(ColumnSet::COMPLETION_TOKENS) {
+            fill(&mut self.plain.completion_tokens, rows, &self.rows, |row| {
+                row.completion_tokens.unwrap_or(0)
+            });
         }
-        if wants.finished {
-            fill(&mut self.finished, rows, &self.rows, |row| row.finish);
+        if wants.contains(ColumnSet::FINISHED) {
+            fill(&mut self.plain.finished, rows, &self.rows, |row| row.finish);
         }
-        if !wants.output_ids {
+        if !wants.contains(ColumnSet::OUTPUT_IDS) {
             return;
         }
         if !any.unseen {
@@ -71,8 +74,17 @@ impl ChainInput {
         self.tokens.clear();
         self.ids.values.clear();
         self.ids.ends.clear();
-        self.completion_tokens.clear();
-        self.finished.clear();
+        self.plain.clear();
+    }
+
+    /// The columns. The chain adds texts and held rows for each plugin.
+    pub(super) fn columns(&self) -> Columns<'_> {
+        Columns {
+            requests: &self.requests,
+            output_ids: &self.ids.values,
+            output_ends: &self.ids.ends,
+            ..self.plain.columns()
+        }
     }
 
     /// Each row's text as the plugins before have left it; none where rows have no text.
@@ -209,13 +221,13 @@ impl ChainInput {
             let Some(decision) = output.decisions.get(*row as usize) else { continue };
             self.rows.push(*row);
             self.requests.push(before.requests[shown]);
-            // Empty where no plugin asked for it.
-            self.completion_tokens.extend(before.completion_tokens.get(shown));
-            self.finished.extend(before.finished.get(shown).map(|finished| match &decision.finish {
-                Some(FinishReason::Stop(_)) => FinishKind::Stop,
-                Some(FinishReason::Abort { .. }) => FinishKind::Abort,
-                None => *finished,
-            }));
+            self.plain.push_row_of(&before.plain, shown);
+            if let (Some(finish), Some(finished)) = (&decision.finish, self.plain.finished.last_mut()) {
+                *finished = match finish {
+                    FinishReason::Stop(_) => FinishKind::Stop,
+                    FinishReason::Abort { .. } => FinishKind::Abort,
+                };
+            }
             let start = self.ids.values.len();
             match (&decision.written, output.instead_of(*row)) {
                 (RowContent::Unchanged, Some(instead)) => instead.held.batch.row_ids(0, &mut self.ids.values),

@@ -16,7 +16,7 @@ use crate::status::LastReload;
 use afterbay_batch::Timestamp;
 use afterbay_events::event::{PluginReloadFailed, PluginReloaded, PluginReplayed, PluginStateLost};
 use afterbay_events::{Name, ReloadResult};
-use afterbay_runtime::{ColumnSet, Columns, Digest, Opened, Plugin, ReloadError};
+use afterbay_runtime::{CallSet, ColumnSet, Columns, Digest, Opened, Plugin, ReloadError};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -272,7 +272,7 @@ impl PluginSlot {
     /// The state that the instance exports, where both versions have the calls. A fault is one like any other between two
     /// batches: a fresh instance of the old version goes on.
     fn hand_over(&mut self, next: &Plugin, context: ChainContext<'_>) -> Option<Handed> {
-        if !next.component().description().wants.state {
+        if !next.component().description().wants.contains(CallSet::STATE) {
             return None;
         }
         let state = self.tell(context, Plugin::export_state)??;

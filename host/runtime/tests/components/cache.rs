@@ -30,9 +30,7 @@ fn the_file(cache: &Path) -> PathBuf {
     files[0].clone()
 }
 
-const IDS: ColumnSet =
-    ColumnSet { output_ids: true, completion_tokens: false, finished: false, texts: false, waiting: false };
-const NONE: ColumnSet = ColumnSet { output_ids: false, ..IDS };
+const IDS: ColumnSet = ColumnSet::OUTPUT_IDS;
 
 #[test]
 fn only_its_user_can_write_compiled_code() {
@@ -55,16 +53,16 @@ fn a_component_is_compiled_once_for_all_processes() {
     );
     // Another plugin's code under this plugin's name. If it runs, it came from the file.
     let other = directory.path().join("other");
-    assert_eq!(wants(&host_with(&other), "amplifies"), NONE);
+    assert_eq!(wants(&host_with(&other), "amplifies"), ColumnSet::empty());
     fs::copy(the_file(&other), &kept).unwrap();
-    assert_eq!(wants(&host_with(&cache), "nothing"), NONE);
+    assert_eq!(wants(&host_with(&cache), "nothing"), ColumnSet::empty());
 }
 
 #[test]
 fn damaged_code_is_compiled_again() {
     let directory = tempfile::tempdir().unwrap();
     let cache = directory.path().join("cache");
-    assert_eq!(wants(&host_with(&cache), "amplifies"), NONE);
+    assert_eq!(wants(&host_with(&cache), "amplifies"), ColumnSet::empty());
     let kept = the_file(&cache);
     let whole = fs::read(&kept).unwrap();
     let mut flipped = whole.clone();
@@ -77,7 +75,7 @@ fn damaged_code_is_compiled_again() {
     well_signed.extend_from_slice(nonsense);
     for damaged in [flipped, other_format, well_signed, whole[..whole.len() / 2].to_vec(), vec![]] {
         fs::write(&kept, &damaged).unwrap();
-        assert_eq!(wants(&host_with(&cache), "amplifies"), NONE);
+        assert_eq!(wants(&host_with(&cache), "amplifies"), ColumnSet::empty());
         let healed = fs::read(&kept).unwrap();
         assert!(healed != damaged && healed.len() == whole.len(), "the file was not written anew");
     }

@@ -50,8 +50,7 @@ impl Batch {
             output_ends: &self.output_ends,
             completion_tokens: &self.completion_tokens,
             finished: &self.finished,
-            texts: &[],
-            waiting: &[],
+            ..Columns::default()
         }
     }
 }

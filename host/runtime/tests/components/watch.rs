@@ -80,7 +80,7 @@ fn another() -> Vec<u8> {
 const PROCESS: &str = r#"{"in": "process"}"#;
 
 fn is_another(plugin: Plugin) -> bool {
-    plugin.wants() == ColumnSet::default() && plugin.component().digest() == Digest::of(&another())
+    plugin.wants() == ColumnSet::empty() && plugin.component().digest() == Digest::of(&another())
 }
 
 #[test]

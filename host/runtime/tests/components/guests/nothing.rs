@@ -23,7 +23,7 @@ fn a_component_says_what_it_is() {
     let description = component.description();
     assert_eq!((description.name.as_str(), description.version.as_str()), ("guests", "0.1.0"));
     assert_eq!(description.writes, IdShape::Delta);
-    assert_eq!(description.columns, ColumnSet { output_ids: true, ..ColumnSet::default() });
+    assert_eq!(description.columns, ColumnSet::OUTPUT_IDS);
     assert_eq!(component.digest(), Digest::of(&guest("nothing")));
 }
 

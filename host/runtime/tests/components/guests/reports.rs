@@ -52,7 +52,7 @@ fn every_column_arrives_row_by_row() {
         completion_tokens: &[2, u64::MAX],
         finished: &[FinishKind::Running, FinishKind::Length],
         texts: &["héé", ""],
-        waiting: &[],
+        ..Columns::default()
     };
     let verdicts = plugin.process(&columns).unwrap();
     let said: Vec<&str> = verdicts
