@@ -8,28 +8,42 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 use crate::bounds;
-use crate::checked::{Coalesce, Config, Journal, Layout, Log, Memory, Retain, Stream};
+use crate::checked::{
+    Admin, Coalesce, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Retain, Stream,
+};
 use crate::location::{Located, Location, line_and_column};
-use crate::plugins::Plugin;
 use crate::reader::{Reader, Source};
 use crate::units::{Size, Time};
 use crate::written::Table as _;
-use crate::{Admin, Endpoint, Env, LogFormat, Name, Problem, Problems, disk, keys, written};
+use crate::{Endpoint, Env, Name, Problem, Problems, disk, keys, written};
 
-pub(crate) fn load(path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
-    parse(&text(path)?, path, env)
-}
+impl Config {
+    /// Reads and checks the file at `path`. This creates nothing on disk and binds no socket.
+    pub fn load(path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
+        Self::parse(&text(path)?, path, env)
+    }
 
-/// [`Config::load_admin`].
-pub(crate) fn load_admin(path: &Path, env: &Env<'_>) -> Result<Admin, Problems> {
-    let (checked, problems) = check(&text(path)?, path, env)?;
-    let is_admin = |problem: &Problem| problem.key.starts_with("admin") || problem.key == "journal.dir";
-    let of_admin: Vec<Problem> = problems.iter().filter(|problem| is_admin(problem)).cloned().collect();
-    match checked.admin {
-        Some(admin) if of_admin.is_empty() => Ok(admin),
-        // Without a journal, no admin address can be derived.
-        _ if of_admin.is_empty() => Err(Problems::new(problems)),
-        _ => Err(Problems::new(of_admin)),
+    /// Reads the admin addresses from the file at `path`, for a command that calls a running Afterbay. Only errors in these
+    /// addresses count: the rest of the file may be in the middle of an edit, or name files that only the service can read.
+    pub fn load_admin(path: &Path, env: &Env<'_>) -> Result<Admin, Problems> {
+        let (checked, problems) = check(&text(path)?, path, env)?;
+        let is_admin = |problem: &Problem| problem.key.starts_with("admin") || problem.key == "journal.dir";
+        let of_admin: Vec<Problem> = problems.iter().filter(|problem| is_admin(problem)).cloned().collect();
+        match checked.admin {
+            Some(admin) if of_admin.is_empty() => Ok(admin),
+            // Without a journal, no admin address can be derived.
+            _ if of_admin.is_empty() => Err(Problems::new(problems)),
+            _ => Err(Problems::new(of_admin)),
+        }
+    }
+
+    /// Checks `text` as the content of the file at `path`. Relative paths in the text start at the directory of `path`.
+    pub fn parse(text: &str, path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
+        let (checked, problems) = check(text, path, env)?;
+        match checked.config() {
+            Some(config) if problems.is_empty() => Ok(config),
+            _ => Err(Problems::new(problems)),
+        }
     }
 }
 
@@ -45,14 +59,6 @@ fn text(path: &Path) -> Result<String, Problems> {
         return Err(unreadable(format!("config file has {bytes}, the limit is {most}")));
     }
     std::fs::read_to_string(path).map_err(|error| unreadable(format!("cannot be read: {error}")))
-}
-
-pub(crate) fn parse(text: &str, path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
-    let (checked, problems) = check(text, path, env)?;
-    match checked.config() {
-        Some(config) if problems.is_empty() => Ok(config),
-        _ => Err(Problems::new(problems)),
-    }
 }
 
 /// Returns every part of the file that could be made, and every problem. The error: the text is not TOML.

@@ -2,10 +2,18 @@
 //! variables.
 //! Code can make one too: [`Stream::new`] and [`Config::new`] give the defaults of the file's keys.
 
-use std::path::{Path, PathBuf};
+mod admin;
+mod attributes;
+mod plugin;
+
+use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Admin, AttributeRule, Endpoint, Env, Name, Plugin, Problems};
+use crate::{Endpoint, Name};
+
+pub use admin::{Admin, AdminAddress};
+pub use attributes::{AttributeRule, Pattern, Rids};
+pub use plugin::{Component, Grant, Limits, Mode, OnFault, Plugin, Quarantine};
 
 /// Everything that one process runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,22 +41,6 @@ impl Config {
             journal,
             log: Log::default(),
         }
-    }
-
-    /// Reads and checks the file at `path`. This creates nothing on disk and binds no socket.
-    pub fn load(path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
-        crate::check::load(path, env)
-    }
-
-    /// Reads the admin addresses from the file at `path`, for a command that calls a running Afterbay. Only errors in these
-    /// addresses count: the rest of the file may be in the middle of an edit, or name files that only the service can read.
-    pub fn load_admin(path: &Path, env: &Env<'_>) -> Result<Admin, Problems> {
-        crate::check::load_admin(path, env)
-    }
-
-    /// Checks `text` as the content of the file at `path`. Relative paths in the text start at the directory of `path`.
-    pub fn parse(text: &str, path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
-        crate::check::parse(text, path, env)
     }
 }
 

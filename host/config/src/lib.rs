@@ -35,16 +35,15 @@ mod problem;
 
 pub use afterbay_types::{Endpoint, EndpointError, Name, NameError};
 
-pub use admin::{Admin, AdminAddress};
-pub use attributes::{AttributeRule, Pattern, Rids};
 pub use checked::{
-    Abort, ApiKeyFrom, Coalesce, CoalesceWhen, Config, Journal, Layout, LoadSnapshot, Log, LogFormat, Memory,
-    OnError, Queue, Reads, Retain, Route, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf,
+    Abort, Admin, AdminAddress, ApiKeyFrom, AttributeRule, Coalesce, CoalesceWhen, Component, Config, Grant,
+    Journal, Layout, Limits, LoadSnapshot, Log, LogFormat, Memory, Mode, OnError, OnFault, Pattern, Plugin,
+    Quarantine, Queue, Reads, Retain, Rids, Route, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf,
     TapSocket, TapSocketType,
 };
 pub use env::{Env, Names};
 pub use keys::{Key, Need, SECTIONS, Section, Table, reference};
-pub use plugins::{Component, Grant, Limits, Mode, OnFault, Plugin, Quarantine, read_files};
+pub use plugins::read_files;
 pub use problem::{Problem, Problems};
 pub use reader::nearest_of;
 pub use units::{duration_argument, parse_duration, parse_size, size_argument};

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use wasmtime::Engine;
 use wasmtime::component;
 
-use crate::component::Digest;
+use crate::digest::Digest;
 use crate::limits::CACHE_FILES_MAX;
 
 const MAGIC: &[u8; 8] = b"ABCODE01";

@@ -1,9 +1,10 @@
 //! Files that change, whatever they contain. All files that changed at once are reported at once. The caller acts on it.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::component::Digest;
-use crate::host;
+use crate::digest::Digest;
+use crate::limits::COMPONENT_BYTES_MAX;
 use crate::watching::{Look, Stamp, Watching, WithoutEvents};
 
 /// A thread that watches files. It ends when this is dropped.
@@ -78,5 +79,15 @@ impl File {
 }
 
 fn digest(path: &Path) -> Option<Digest> {
-    host::read_regular(path).ok().map(|bytes| Digest::of(&bytes))
+    read_regular(path).ok().map(|bytes| Digest::of(&bytes))
+}
+
+/// Reads a regular file, at most [`COMPONENT_BYTES_MAX`] + 1 bytes. A pipe would block, and a device has no end.
+pub(crate) fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
+    if !path.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(COMPONENT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }

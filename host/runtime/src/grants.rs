@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::columns::TokenId;
-use crate::component::Digest;
+use crate::digest::Digest;
 use crate::limits::Limits;
 
 pub use crate::bindings::afterbay::plugin::tokenizer::EncodeError;

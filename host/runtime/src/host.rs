@@ -1,20 +1,15 @@
-//! The engine of the process: its compiler settings, its pool of instances, and the loading of components. It knows no
-//! stream.
+//! The engine of the process: its compiler settings, its pool of instances, and its cache of compiled code.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::cache::{Cache, CacheError};
-use crate::component::{Component, LoadError};
 use crate::deadline::Ticker;
-use crate::grants::Terms;
 use crate::limits::{
-    COMPONENT_BYTES_MAX, CORE_INSTANCES_MAX, INSTANCES_MAX, MEMORIES_MAX, MEMORY_BYTES_MAX,
-    RESIDENT_BYTES_MAX, STACK_BYTES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX,
+    CORE_INSTANCES_MAX, INSTANCES_MAX, MEMORIES_MAX, MEMORY_BYTES_MAX, RESIDENT_BYTES_MAX, STACK_BYTES_MAX,
+    TABLE_ELEMENTS_MAX, TABLES_MAX,
 };
 
 /// The options of a [`Host`].
@@ -78,47 +73,6 @@ impl Host {
         let ticker = Ticker::start(engine.clone()).map_err(HostError::Thread)?;
         Ok(Self { shared: Arc::new(Shared { engine, ticker, cache }) })
     }
-
-    /// Compiles a component (or loads its code from the cache), checks its world and reads its description. `name` is the
-    /// operator's name of the plugin, for messages.
-    ///
-    /// # Errors
-    /// If the bytes are not a component of this host's world, or its description breaks the contract.
-    pub fn load(&self, name: &str, bytes: &[u8], terms: impl Into<Terms>) -> Result<Component, LoadError> {
-        Component::load(self, name, bytes, terms.into())
-    }
-
-    /// Loads a component from a file, as [`Host::load`].
-    ///
-    /// # Errors
-    /// As [`Host::load`], or if the file cannot be read.
-    pub fn load_file(
-        &self,
-        name: &str,
-        path: &Path,
-        terms: impl Into<Terms>,
-    ) -> Result<Component, LoadError> {
-        self.load(name, &read(name, path)?, terms)
-    }
-}
-
-/// Reads a component file, at most as many bytes as are allowed.
-pub(crate) fn read(name: &str, path: &Path) -> Result<Vec<u8>, LoadError> {
-    read_regular(path).map_err(|error| LoadError::Read {
-        name: name.to_owned(),
-        path: path.to_owned(),
-        error,
-    })
-}
-
-/// Reads a regular file, at most one byte more than a component may have. A pipe would block, and a device has no end.
-pub(crate) fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
-    if !path.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(COMPONENT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 fn config(options: &HostOptions) -> Config {

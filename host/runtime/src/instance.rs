@@ -71,8 +71,19 @@ pub struct Plugin {
     is_off_path: bool,
 }
 
+impl Component {
+    /// Makes an instance, which is described and configured. Its next call is `open`. `settings` is JSON text, `{}` if the
+    /// operator gave none.
+    ///
+    /// # Errors
+    /// If the plugin refuses the settings, faults on them, or the instance pool is full.
+    pub fn instantiate(&self, settings: &str) -> Result<Plugin, StartError> {
+        Plugin::start(self, settings)
+    }
+}
+
 impl Plugin {
-    pub(crate) fn start(component: &Component, settings: &str) -> Result<Self, StartError> {
+    fn start(component: &Component, settings: &str) -> Result<Self, StartError> {
         let inner = &component.inner;
         check_settings(settings)
             .map_err(|message| StartError::BadSettings { name: inner.name.clone(), message })?;

@@ -11,23 +11,29 @@
 
 pub mod limits;
 
-mod grants;
-mod host;
-
+// The contract.
 mod bindings;
-mod cache;
-mod component;
-mod world;
-
 mod columns;
-mod deadline;
-mod fault;
-mod guest;
-mod instance;
-mod log;
-mod meter;
 mod verdict;
 
+// One instance's limits and imports.
+mod deadline;
+mod digest;
+mod fault;
+mod grants;
+mod guest;
+mod log;
+mod meter;
+
+// The engine, the components and their instances.
+mod cache;
+mod component;
+mod host;
+mod instance;
+mod load;
+mod world;
+
+// The watch over files.
 mod files;
 mod watch;
 mod watching;
@@ -39,13 +45,15 @@ pub use columns::{
     COLUMN_NAMES, ColumnSet, Columns, FinishKind, Opened, OwnedColumns, PlainColumns, PlainValues, RequestId,
     TokenId,
 };
-pub use component::{CallSet, Component, Description, Digest, LoadError};
+pub use component::{CallSet, Component, Description};
+pub use digest::Digest;
 pub use fault::{Call, Fault, FaultCause};
 pub use files::{FileContents, FilesWatch};
 pub use grants::{EncodeError, Grants, Meter, MeterError, Terms, Tokens};
 pub use host::{Host, HostError, HostOptions};
 pub use instance::{Plugin, StartError};
 pub use limits::Limits;
+pub use load::LoadError;
 pub use log::{Level, LogLine};
 pub use verdict::{Action, Ending, IdShape, Replacement, Verdict};
 pub use watch::{ReloadError, Reloaded, Watch, Watched};

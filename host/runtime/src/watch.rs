@@ -3,10 +3,11 @@
 
 use std::path::PathBuf;
 
-use crate::component::{Digest, LoadError};
+use crate::digest::Digest;
 use crate::grants::Terms;
-use crate::host::{self, Host};
+use crate::host::Host;
 use crate::instance::{Plugin, StartError};
+use crate::load::{self, LoadError};
 use crate::watching::{Look, Stamp, Watching, WithoutEvents};
 
 /// A component file to watch, for one plugin of one stream. `K` is the caller's name for the two.
@@ -121,7 +122,7 @@ impl<K> File<K> {
     fn look(&mut self, host: &Host, settled: bool) -> Option<Result<Plugin, ReloadError>> {
         let stamp = self.other_stamp()?;
         self.stamp = settled.then_some(stamp);
-        let bytes = match host::read(&self.watched.name, &self.watched.path) {
+        let bytes = match load::read(&self.watched.name, &self.watched.path) {
             Ok(bytes) => bytes,
             Err(error) => return self.bad(Bad::Unreadable, error.into()),
         };
