@@ -1,4 +1,4 @@
-//! The admin addresses of a running Afterbay, over plain HTTP.
+//! An HTTP client of the admin addresses, and the values of `/metrics`.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -7,28 +7,28 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use crate::PATIENCE;
-use crate::stage::{SINK, STREAM};
+use crate::sandbox::{SINK, STREAM};
 
-/// The header of a request that has a body.
+/// The header that a request with a body needs.
 pub const JSON: &str = "Content-Type: application/json";
 
-/// An answer: its status and its body.
+/// An HTTP answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// What it says.
+    /// The body.
     pub body: String,
 }
 
-/// The figures of `/metrics` at one time.
+/// A page of `/metrics`.
 #[derive(Clone, Debug)]
 pub struct Metrics(String);
 
-/// An admin address. `Display` writes it as `--admin` takes it.
+/// An admin address. `Display` writes it in the form of `--admin`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Of TCP.
+    /// A TCP address.
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
@@ -43,12 +43,12 @@ impl fmt::Display for Address {
     }
 }
 
-/// Asks for a path.
+/// Sends a GET.
 pub fn get(address: &Address, path: &str) -> Answer {
     ask(address, &format!("GET {path}"), &[], "")
 }
 
-/// Sends any request: a method and a path, headers line by line, a body.
+/// Sends a request: `line` is a method and a path, and each header is one line.
 pub fn ask(address: &Address, line: &str, headers: &[&str], body: &str) -> Answer {
     let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
     let host = match headers.contains("Host: ") {
@@ -79,8 +79,8 @@ fn exchange(mut socket: impl Read + Write, head: &str, body: &str) -> String {
     text
 }
 
-/// The address that a line of the log names.
-pub(crate) fn told(line: &str) -> Option<Address> {
+/// The admin address that a line of the log names.
+pub(crate) fn logged_address(line: &str) -> Option<Address> {
     let address = line.strip_prefix("admin: ")?;
     match address.strip_prefix("unix:") {
         Some(path) => Some(Address::Unix(Path::new(path).to_owned())),
@@ -99,68 +99,68 @@ impl Metrics {
         Metrics(text)
     }
 
-    /// A figure of the stream: its name without `afterbay_` and with `_total` where it is a counter.
+    /// A value of the stream. `name` lacks `afterbay_` and has the `_total` of a counter.
     #[track_caller]
     pub fn stream(&self, name: &str) -> u64 {
         self.find(&format!("afterbay_{name}{{stream={STREAM:?}}}"))
     }
 
-    /// A figure of the process, which has no labels.
+    /// A value of the process, which has no labels.
     #[track_caller]
     pub fn process(&self, name: &str) -> u64 {
         self.find(&format!("afterbay_{name}"))
     }
 
-    /// A figure of another stream.
+    /// A value of another stream.
     #[track_caller]
     pub fn stream_named(&self, stream: &str, name: &str) -> u64 {
         self.find(&format!("afterbay_{name}{{stream={stream:?}}}"))
     }
 
-    /// A figure of the stream with one more label.
+    /// A value of the stream with one more label.
     #[track_caller]
     pub fn stream_by(&self, name: &str, label: &str, value: &str) -> u64 {
         self.find(&format!("afterbay_{name}{{stream={STREAM:?},{label}={value:?}}}"))
     }
 
-    /// A figure of the stream's sink, its name without `afterbay_sink_`.
+    /// A value of the stream's first sink. `name` lacks `afterbay_sink_`.
     #[track_caller]
     pub fn sink(&self, name: &str) -> u64 {
         self.find(&format!("afterbay_sink_{name}{{stream={STREAM:?},sink={SINK:?}}}"))
     }
 
-    /// A figure of another sink of the stream.
+    /// A value of another sink of the stream.
     #[track_caller]
     pub fn sink_named(&self, sink: &str, name: &str) -> u64 {
         self.find(&format!("afterbay_sink_{name}{{stream={STREAM:?},sink={sink:?}}}"))
     }
 
-    /// A figure of a tap of the stream.
+    /// A value of a tap of the stream.
     #[track_caller]
     pub fn tap(&self, tap: &str, name: &str) -> u64 {
         self.find(&format!("afterbay_tap_{name}{{stream={STREAM:?},tap={tap:?}}}"))
     }
 
-    /// A figure of a plugin, its name without `afterbay_plugin_`.
+    /// A value of a plugin. `name` lacks `afterbay_plugin_`.
     #[track_caller]
     pub fn plugin(&self, plugin: &str, name: &str) -> u64 {
         self.find(&format!("afterbay_plugin_{name}{{stream={STREAM:?},plugin={plugin:?}}}"))
     }
 
-    /// A figure of a plugin with one more label.
+    /// A value of a plugin with one more label.
     #[track_caller]
     pub fn plugin_by(&self, plugin: &str, name: &str, label: &str, value: &str) -> u64 {
         let labels = format!("stream={STREAM:?},plugin={plugin:?},{label}={value:?}");
         self.find(&format!("afterbay_plugin_{name}{{{labels}}}"))
     }
 
-    /// Frames that passed in their place, by kind.
+    /// The number of barriers of a kind.
     #[track_caller]
     pub fn barriers(&self, kind: &str) -> u64 {
         self.find(&format!("afterbay_barriers_total{{stream={STREAM:?},kind={kind:?}}}"))
     }
 
-    /// How often an event was published.
+    /// The number of times that an event was published.
     #[track_caller]
     pub fn events(&self, event: &str) -> u64 {
         self.find(&format!("afterbay_events_total{{event={event:?}}}"))

@@ -1,83 +1,73 @@
-//! The binary: built where it is older than its sources, run as a user runs it, watched through its log and its admin address.
+//! A running `afterbay run`, observed through its log and its admin addresses.
 
-use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::Value;
 
 use crate::admin::{self, Address, Answer, Metrics};
-use crate::stage::{Config, Stage};
+use crate::binary::{binary, environment};
+use crate::commands::{CommandOutput, afterbay_command, code, run_afterbay};
+use crate::sandbox::{Config, Sandbox};
 use crate::sync_gate::SyncGate;
-use crate::{PATIENCE, repository, until, wait_for};
+use crate::{until, wait_for};
 
-/// A running `afterbay run`. Killed when it is dropped; its log is printed where the test fails.
+/// A running `afterbay run`. Dropping it kills the process, and prints the log if the test has failed.
 pub struct Afterbay {
     child: Child,
     log: Log,
-    /// The Unix socket, where there is one.
+    /// The Unix socket, or the TCP address if there is no socket.
     admin: Address,
 }
 
-/// The lines of a process's standard error: JSON, or text as it is.
+/// The lines of standard error: JSON values, or strings for other lines.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<Value>>>);
 
-/// A command that has ended.
-#[derive(Clone, Debug)]
-pub struct Done {
-    /// Its exit code; that of a shell where a signal ended it.
-    pub code: i32,
-    /// Standard output.
-    pub stdout: String,
-    /// Standard error.
-    pub stderr: String,
-}
-
 impl Afterbay {
-    /// Starts it and waits until its streams receive.
+    /// Starts Afterbay and waits until a stream has started and the admin addresses are logged.
     #[track_caller]
-    pub fn run(stage: &Stage, config: &Config) -> Afterbay {
-        Afterbay::run_with(stage, config, &[])
+    pub fn run(sandbox: &Sandbox, config: &Config) -> Afterbay {
+        Afterbay::run_with(sandbox, config, &[])
     }
 
-    /// The same with further arguments.
+    /// [`Afterbay::run`] with more arguments.
     #[track_caller]
-    pub fn run_with(stage: &Stage, config: &Config, args: &[&str]) -> Afterbay {
-        Afterbay::start(afterbay(&["run"]), stage, config, args)
+    pub fn run_with(sandbox: &Sandbox, config: &Config, args: &[&str]) -> Afterbay {
+        Afterbay::start(afterbay_command(&["run"]), sandbox, config, args)
     }
 
-    /// The same with panics on purpose (`AFTERBAY_PANIC`, `host/stream/src/fault.rs`).
+    /// [`Afterbay::run`] with injected panics: `when` is the value of `AFTERBAY_PANIC`.
     #[track_caller]
-    pub fn run_panicking(stage: &Stage, config: &Config, when: &str) -> Afterbay {
-        let mut command = afterbay(&["run"]);
+    pub fn run_panicking(sandbox: &Sandbox, config: &Config, when: &str) -> Afterbay {
+        let mut command = afterbay_command(&["run"]);
         command.env("AFTERBAY_PANIC", when);
-        Afterbay::start(command, stage, config, &[])
+        Afterbay::start(command, sandbox, config, &[])
     }
 
-    /// The same as the author of a plugin runs it, with this in place of cargo.
+    /// [`Afterbay::run`] with `--dev`, and with `cargo` in place of cargo.
     #[track_caller]
-    pub fn run_dev(stage: &Stage, config: &Config, cargo: &Path) -> Afterbay {
-        let mut command = afterbay(&["run", "--dev"]);
+    pub fn run_dev(sandbox: &Sandbox, config: &Config, cargo: &Path) -> Afterbay {
+        let mut command = afterbay_command(&["run", "--dev"]);
         command.env("CARGO", cargo);
-        Afterbay::start(command, stage, config, &[])
+        Afterbay::start(command, sandbox, config, &[])
     }
 
-    /// The same with a configuration as text.
+    /// [`Afterbay::run`] with a configuration in TOML.
     #[track_caller]
-    pub fn run_toml(stage: &Stage, config: &str, args: &[&str]) -> Afterbay {
-        Afterbay::start_toml(afterbay(&["run"]), stage, config, args)
+    pub fn run_toml(sandbox: &Sandbox, config: &str, args: &[&str]) -> Afterbay {
+        Afterbay::start_toml(afterbay_command(&["run"]), sandbox, config, args)
     }
 
-    /// Starts it, to die at a place on the path (`AFTERBAY_PANIC=abort:SEED:ONE_IN`), or by kill -9 if it does not in time.
-    pub fn run_to_die(stage: &Stage, config: &Config, seed: u64, one_in: u64, within: Duration) {
-        let mut command = afterbay(&["run"]);
+    /// Starts Afterbay so that it aborts at a random place of the pipeline (`AFTERBAY_PANIC=abort:SEED:ONE_IN`). Kills it after `within`.
+    pub fn run_to_die(sandbox: &Sandbox, config: &Config, seed: u64, one_in: u64, within: Duration) {
+        let mut command = afterbay_command(&["run"]);
         command.env("AFTERBAY_PANIC", format!("abort:{seed}:{one_in}"));
-        command.arg("--config").arg(stage.write(config)).stderr(Stdio::null()).stdin(Stdio::null());
+        command.arg("--config").arg(sandbox.write(config)).stderr(Stdio::null()).stdin(Stdio::null());
         let mut child = command.spawn().unwrap();
         let begun = Instant::now();
         while begun.elapsed() < within && child.try_wait().unwrap().is_none() {
@@ -87,41 +77,41 @@ impl Afterbay {
         child.wait().unwrap();
     }
 
-    /// The same as a process that is told of a file that grows past its limit, not killed: see [`Afterbay::limit_files`].
+    /// [`Afterbay::run`] for [`Afterbay::limit_files`]: a write past the limit is an error instead of a fatal signal.
     #[track_caller]
-    pub fn run_limitable(stage: &Stage, config: &Config) -> Afterbay {
+    pub fn run_limitable(sandbox: &Sandbox, config: &Config) -> Afterbay {
         let mut shell = Command::new("sh");
         shell.args(["-c", "trap '' XFSZ; exec \"$0\" run \"$@\""]).arg(binary());
         environment(&mut shell);
-        Afterbay::start(shell, stage, config, &[])
+        Afterbay::start(shell, sandbox, config, &[])
     }
 
-    /// The same with at most so many file descriptors, and a umask that takes nothing away.
+    /// [`Afterbay::run`] with a limit of `descriptors` open files and with umask 0.
     #[track_caller]
-    pub fn run_confined(stage: &Stage, config: &Config, descriptors: u64) -> Afterbay {
+    pub fn run_confined(sandbox: &Sandbox, config: &Config, descriptors: u64) -> Afterbay {
         let mut shell = Command::new("sh");
         let script = format!("umask 0; ulimit -n {descriptors}; exec \"$0\" run \"$@\"");
         shell.args(["-c", &script]).arg(binary());
         environment(&mut shell);
-        Afterbay::start(shell, stage, config, &[])
+        Afterbay::start(shell, sandbox, config, &[])
     }
 
-    /// The same with its syncs behind a gate.
+    /// [`Afterbay::run`] with its syncs behind a gate.
     #[track_caller]
-    pub fn run_gated(stage: &Stage, config: &Config, gate: &SyncGate) -> Afterbay {
-        let mut command = afterbay(&["run"]);
+    pub fn run_gated(sandbox: &Sandbox, config: &Config, gate: &SyncGate) -> Afterbay {
+        let mut command = afterbay_command(&["run"]);
         gate.put_before(&mut command);
-        Afterbay::start(command, stage, config, &[])
+        Afterbay::start(command, sandbox, config, &[])
     }
 
     #[track_caller]
-    fn start(command: Command, stage: &Stage, config: &Config, args: &[&str]) -> Afterbay {
-        Afterbay::start_toml(command, stage, &config.to_toml(), args)
+    fn start(command: Command, sandbox: &Sandbox, config: &Config, args: &[&str]) -> Afterbay {
+        Afterbay::start_toml(command, sandbox, &config.to_toml(), args)
     }
 
     #[track_caller]
-    fn start_toml(mut command: Command, stage: &Stage, config: &str, args: &[&str]) -> Afterbay {
-        let file = stage.replace("afterbay.toml", config);
+    fn start_toml(mut command: Command, sandbox: &Sandbox, config: &str, args: &[&str]) -> Afterbay {
+        let file = sandbox.replace("afterbay.toml", config);
         command.arg("--config").arg(file).args(["--log-format", "json"]).args(args);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Log::follow(child.stderr.take().unwrap());
@@ -136,60 +126,61 @@ impl Afterbay {
         this
     }
 
-    /// Its process.
+    /// The id of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// GET of its admin address.
+    /// Sends a GET to the admin address.
     #[track_caller]
     pub fn get(&self, path: &str) -> Answer {
         admin::get(&self.admin, path)
     }
 
-    /// POST to its admin address, with these headers.
+    /// Sends a POST to the admin address.
     #[track_caller]
     pub fn post(&self, path: &str, headers: &[&str], body: &str) -> Answer {
         admin::ask(&self.admin, &format!("POST {path}"), headers, body)
     }
 
-    /// Any request to its admin address: `METHOD PATH`.
+    /// Sends any request to the admin address: `line` is `METHOD PATH`.
     #[track_caller]
     pub fn ask(&self, line: &str, headers: &[&str], body: &str) -> Answer {
         admin::ask(&self.admin, line, headers, body)
     }
 
-    /// Its Unix socket for admin calls, as `--admin` takes it.
+    /// The admin address for `--admin`.
     pub fn admin(&self) -> &Address {
         &self.admin
     }
 
-    /// Every admin address that it has told of, in the order of its log: the Unix socket is the last at a start.
+    /// The admin addresses in the order of the log. At a start, the Unix socket is the last.
     pub fn addresses(&self) -> Vec<Address> {
         let lines = self.log.lines();
-        lines.iter().filter_map(|line| admin::told(line["message"].as_str()?)).collect()
+        lines.iter().filter_map(|line| admin::logged_address(line["message"].as_str()?)).collect()
     }
 
-    /// Its first TCP address for admin calls.
+    /// The first TCP admin address.
     #[track_caller]
     pub fn tcp(&self) -> Address {
         self.addresses().into_iter().find(|address| matches!(address, Address::Tcp(_))).unwrap()
     }
 
-    /// `afterbay abort` of a request of it.
+    /// Runs `afterbay abort`.
     #[track_caller]
-    pub fn abort(&self, rid: &str, args: &[&str]) -> Done {
-        done(&[&["abort", rid, "--admin", &self.admin.to_string()], args].concat())
+    pub fn abort(&self, rid: &str, args: &[&str]) -> CommandOutput {
+        run_afterbay(&[&["abort", rid, "--admin", &self.admin.to_string()], args].concat())
     }
 
-    /// The same, once it has seen that the scheduler is connected: who connects is told so a moment before.
+    /// Runs `afterbay abort` until the scheduler is connected. A scheduler's handshake ends a moment before Afterbay sees the connection.
     #[track_caller]
     pub fn abort_connected(&self, rid: &str, args: &[&str]) -> String {
-        let is_told = |done: &Done| !done.stderr.contains("no scheduler is connected");
-        wait_for("the scheduler is told", || Some(self.abort(rid, args)).filter(is_told)).good()
+        let is_sent = |done: &CommandOutput| !done.stderr.contains("no scheduler is connected");
+        wait_for("the abort is sent to the scheduler", || Some(self.abort(rid, args)).filter(is_sent))
+            .success()
     }
 
-    /// `/v1/plugins`.
+    /// The answer of `/v1/plugins`.
     #[track_caller]
     pub fn plugins(&self) -> Value {
         let answer = self.get("/v1/plugins");
@@ -197,7 +188,7 @@ impl Afterbay {
         serde_json::from_str(&answer.body).unwrap()
     }
 
-    /// `/metrics`.
+    /// The page `/metrics`.
     #[track_caller]
     pub fn metrics(&self) -> Metrics {
         let answer = self.get("/metrics");
@@ -205,15 +196,15 @@ impl Afterbay {
         Metrics::new(answer.body)
     }
 
-    /// Waits until its metrics say so. The figures of a page are not of one instant: these are of a page after that, if it
-    /// says so, too.
+    /// Waits until `is_so` holds for the metrics. The values of one page are not of one instant, so the returned page is the next one
+    /// if `is_so` holds for it too.
     #[track_caller]
     pub fn until_metrics(&self, what: &str, is_so: impl Fn(&Metrics) -> bool) -> Metrics {
-        let said = wait_for(what, || Some(self.metrics()).filter(&is_so));
-        Some(self.metrics()).filter(is_so).unwrap_or(said)
+        let first = wait_for(what, || Some(self.metrics()).filter(&is_so));
+        Some(self.metrics()).filter(is_so).unwrap_or(first)
     }
 
-    /// Waits for `/readyz` to answer with this status; what it says.
+    /// Waits until `/readyz` answers with this status and returns its body.
     #[track_caller]
     pub fn until_ready(&self, status: u16) -> String {
         wait_for(&format!("/readyz answers {status}"), || {
@@ -221,7 +212,7 @@ impl Afterbay {
         })
     }
 
-    /// Waits for `/readyz` to answer 200 and to list a degraded condition with this key; the condition's line.
+    /// Waits until `/readyz` answers 200 with a degraded condition of this key and returns the condition's line.
     #[track_caller]
     pub fn until_degraded(&self, key: &str) -> String {
         wait_for(&format!("/readyz lists {key} as degraded"), || {
@@ -231,81 +222,82 @@ impl Afterbay {
         })
     }
 
-    /// Waits for `/readyz` to answer 200 without any condition; most tests leave open who reads, which is none of theirs.
+    /// Waits until [`Afterbay::is_healthy`].
     #[track_caller]
-    pub fn until_well(&self) {
-        until("/readyz lists nothing", || self.is_well());
+    pub fn until_healthy(&self) {
+        until("/readyz lists no condition", || self.is_healthy());
     }
 
-    /// `/readyz` answers 200 without any condition, but for who reads.
-    pub fn is_well(&self) -> bool {
+    /// Whether `/readyz` answers 200 without a condition. Most configurations of tests do not name the kind of reader, so that condition
+    /// does not count.
+    pub fn is_healthy(&self) -> bool {
         let Answer { status, body } = self.get("/readyz");
         let mut lines = body.lines().filter(|line| !line.starts_with("degraded: joins:"));
         status == 200 && lines.next() == Some("ready") && lines.next().is_none()
     }
 
-    /// The events of a kind so far, as far as the log's rate limit let them through.
+    /// The events of a kind that are in the log so far. The log's rate limit may have left out some.
     pub fn events(&self, event: &str) -> Vec<Value> {
         self.log.events(event)
     }
 
-    /// Waits for an event; the first of them.
+    /// Waits for an event of a kind and returns the first.
     #[track_caller]
     pub fn event(&self, event: &str) -> Value {
         self.event_where(event, |_| true)
     }
 
-    /// Waits for an event of which this is so; the first of them.
+    /// Waits for an event of a kind for which `is_so` holds and returns the first.
     #[track_caller]
     pub fn event_where(&self, event: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         wait_for(&format!("event {event}"), || self.log.events(event).into_iter().find(|event| is_so(event)))
     }
 
-    /// Its log so far.
+    /// The log so far.
     pub fn log(&self) -> String {
         self.log.text()
     }
 
-    /// Memory that it has in use.
+    /// The resident memory of the process.
     pub fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
-    /// No file of it can grow past so many bytes from now on: a write that would is cut short or fails, as on a full
-    /// disk. `None`: any may, again.
+    /// Limits the size of the files that Afterbay writes: a write past the limit is cut short or fails, like on a full disk. `None` removes
+    /// the limit.
     pub fn limit_files(&self, bytes: Option<u64>) {
         let pid = Pid::from_raw(self.pid() as i32);
         let maximum = getrlimit(Resource::Fsize).maximum;
         prlimit(pid, Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).unwrap();
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         kill_process(Pid::from_raw(self.pid() as i32).unwrap(), Signal::TERM).unwrap();
     }
 
-    /// SIGHUP.
+    /// Sends SIGHUP.
     pub fn hang_up(&self) {
         kill_process(Pid::from_raw(self.pid() as i32).unwrap(), Signal::HUP).unwrap();
     }
 
-    /// SIGTERM, and waits for its end; the exit code.
+    /// Sends SIGTERM, waits for the end and returns the exit code.
     #[track_caller]
     pub fn stop(mut self) -> i32 {
         self.terminate();
         self.wait()
     }
 
-    /// Waits for its end; the exit code.
+    /// Waits for the end and returns the exit code.
     #[track_caller]
     pub fn wait(&mut self) -> i32 {
         let status = wait_for("afterbay run ends", || self.child.try_wait().unwrap());
         code(status)
     }
 
-    /// kill -9.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -315,9 +307,9 @@ impl Afterbay {
 impl Drop for Afterbay {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("afterbay run said:\n{}", self.log.text());
+            eprintln!("the log of afterbay run:\n{}", self.log.text());
         }
-        // It may have ended.
+        // The process may have ended.
         let _ended = self.child.kill();
         let _status = self.child.wait();
     }
@@ -349,176 +341,4 @@ impl Log {
     fn text(&self) -> String {
         self.lines().iter().map(|line| format!("{line}\n")).collect()
     }
-}
-
-impl Done {
-    /// Its standard output, of a command that must have worked.
-    #[track_caller]
-    pub fn good(self) -> String {
-        assert_eq!(self.code, 0, "exit {}\n{}{}", self.code, self.stdout, self.stderr);
-        self.stdout
-    }
-
-    /// Standard output as JSON lines, of a command that must have worked.
-    #[track_caller]
-    pub fn json_lines(self) -> Vec<Value> {
-        json_lines(&self.good())
-    }
-
-    /// The same of one that must have ended with this exit code; so many lines.
-    #[track_caller]
-    pub fn json_lines_of<const N: usize>(self, code: i32) -> [Value; N] {
-        assert_eq!(self.code, code, "{}{}", self.stdout, self.stderr);
-        let lines = json_lines(&self.stdout);
-        lines.try_into().unwrap_or_else(|lines| panic!("not {N} lines: {lines:?}"))
-    }
-}
-
-/// JSON lines.
-#[track_caller]
-pub fn json_lines(text: &str) -> Vec<Value> {
-    let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
-    text.lines().map(parse).collect()
-}
-
-/// A command of the binary, to be started. Nothing of the user's own settings reaches it.
-pub fn afterbay(args: &[&str]) -> Command {
-    let mut command = Command::new(binary());
-    environment(&mut command);
-    command.args(args);
-    command
-}
-
-/// Runs a command of the binary to its end.
-#[track_caller]
-pub fn done(args: &[&str]) -> Done {
-    ended(&mut afterbay(args))
-}
-
-/// Runs any command to its end.
-#[track_caller]
-pub fn ended(command: &mut Command) -> Done {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let read = |mut stream: Box<dyn Read + Send>| {
-        std::thread::spawn(move || {
-            let mut text = String::new();
-            stream.read_to_string(&mut text).unwrap();
-            text
-        })
-    };
-    let stdout = read(Box::new(child.stdout.take().unwrap()));
-    let stderr = read(Box::new(child.stderr.take().unwrap()));
-    let end = Instant::now() + PATIENCE;
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        if Instant::now() >= end {
-            child.kill().unwrap();
-            panic!("{command:?} did not end in {PATIENCE:?}\n{}", stderr.join().unwrap());
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    };
-    Done { code: code(status), stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
-}
-
-/// `afterbay journal COMMAND --dir` of a stage's journal.
-#[track_caller]
-pub fn journal(stage: &Stage, args: &[&str]) -> Done {
-    let (command, rest) = args.split_first().unwrap();
-    done(&[&["journal", command, "--dir", &stage.text("journal")], rest].concat())
-}
-
-/// What `afterbay journal show --json` says of a request.
-#[track_caller]
-pub fn show(stage: &Stage, rid: &str) -> Value {
-    let [shown] = journal(stage, &["show", rid, "--json"]).json_lines_of(0);
-    shown
-}
-
-/// The texts of what was done with a request's rows, in order: reasons, and notes.
-#[track_caller]
-pub fn notes(stage: &Stage, rid: &str) -> Vec<String> {
-    let seen = show(stage, rid)["rows_seen"].take();
-    let actions = seen.as_array().unwrap().iter().flat_map(|row| row["actions"].as_array().unwrap());
-    actions.map(|action| action["text"].as_str().unwrap().to_owned()).collect()
-}
-
-/// `afterbay journal verify --json` of a stage's journal: its exit code and what it says of the stream.
-#[track_caller]
-pub fn verify(stage: &Stage) -> (i32, Value) {
-    let verified = journal(stage, &["verify", "--json"]);
-    let [report] = json_lines(&verified.stdout).try_into().unwrap_or_else(|_| panic!("{verified:?}"));
-    (verified.code, report)
-}
-
-fn code(status: ExitStatus) -> i32 {
-    use std::os::unix::process::ExitStatusExt;
-    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap()
-}
-
-fn environment(command: &mut Command) {
-    let tmp = target_dir().join("tmp");
-    // Compiled plugins are shared by all tests, and by the next run of them.
-    command.env("XDG_CACHE_HOME", tmp.join("cache")).env("XDG_STATE_HOME", tmp.join("state"));
-    command.env_remove("AFTERBAY_CONFIG").env_remove("AFTERBAY_LOG").env("NO_COLOR", "1");
-}
-
-/// Where cargo puts what it builds.
-pub fn target_dir() -> PathBuf {
-    profile_dir().parent().unwrap().to_owned()
-}
-
-/// `target/debug` for tests, `target/release` for benches.
-fn profile_dir() -> PathBuf {
-    let mut dir = std::env::current_exe().unwrap();
-    dir.pop();
-    if dir.ends_with("deps") {
-        dir.pop();
-    }
-    dir
-}
-
-/// The binary of the same profile. `cargo test --workspace` has built it; where a single test is run it may be old.
-fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        let binary = profile_dir().join("afterbay");
-        if !is_fresh(&binary) {
-            build();
-        }
-        binary
-    })
-}
-
-fn build() {
-    let profile = profile_dir();
-    let profile = match profile.file_name().and_then(OsStr::to_str) {
-        Some("debug") => "dev",
-        name => name.unwrap(),
-    };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--package", "afterbay", "--profile", profile, "--target-dir"]);
-    let built = build.arg(target_dir()).current_dir(repository()).status().unwrap();
-    assert!(built.success(), "{build:?}");
-}
-
-/// Whether it is younger than everything it could be made of. (Cargo lists its sources only beside a binary that it was
-/// asked for, and `cargo test` asks for tests.)
-fn is_fresh(binary: &Path) -> bool {
-    fn is_older(path: &Path, built: SystemTime) -> bool {
-        if path.is_dir() {
-            let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
-            // Neither tests nor what builds leave.
-            let left_out = ["tests", "target", "__pycache__"].map(OsStr::new);
-            let mut entries = entries.filter(|path| !left_out.contains(&path.file_name().unwrap()));
-            return entries.all(|path| is_older(&path, built));
-        }
-        std::fs::metadata(path).and_then(|file| file.modified()).is_ok_and(|changed| changed <= built)
-    }
-    let Ok(built) = std::fs::metadata(binary).and_then(|file| file.modified()) else { return false };
-    let sources = ["Cargo.toml", "Cargo.lock", "host", "plugins", "wit"];
-    sources.iter().all(|source| is_older(&repository().join(source), built))
 }

@@ -1,12 +1,12 @@
-//! Components: the guests of `tests/guests` and of `examples`, built once a process (and not at all where nothing changed).
+//! The components of `tests/guests` and of `examples`, built once per process if their sources have changed.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::afterbay::target_dir;
+use crate::binary::target_dir;
 use crate::repository;
 
-/// The component of a guest of `tests/guests`.
+/// The component of a guest in `tests/guests`.
 pub fn guest(name: &str) -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| build("tests/guests")).join("examples").join(file_name(name))
@@ -18,8 +18,8 @@ pub fn example(name: &str) -> PathBuf {
     BUILT.get_or_init(|| build("examples")).join(file_name(name))
 }
 
-/// Writes a component to where another may be, whole at once, as `cargo build` does. `version` makes it another
-/// file that does the same: it is a custom section at its end, which nobody reads.
+/// Writes or replaces a component atomically, like `cargo build`. `version` adds a custom section that nothing reads, so that each
+/// version has the same behaviour and another digest.
 pub fn install(component: &Path, version: u8, to: &Path) {
     let mut bytes = std::fs::read(component).unwrap();
     if version > 0 {
@@ -33,7 +33,7 @@ pub fn install(component: &Path, version: u8, to: &Path) {
 }
 
 fn build(workspace: &str) -> PathBuf {
-    // The same directory as the runtime's own tests: built once for both.
+    // The runtime's own tests use the same directory, so one build serves both.
     let built = target_dir().join("tmp").join("guests");
     afterbay_plugin_build::build(&repository().join(workspace), &built).unwrap()
 }

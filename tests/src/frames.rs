@@ -1,4 +1,4 @@
-//! Frames to send: those that the real SGLang wrote, those of a load, and batches row by row.
+//! Frames to send: frames of the real SGLang, frames of a simulated load, and batches that a test builds row by row.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,10 @@ use bytes::Bytes;
 
 use crate::repository;
 
-/// Both encodings.
+/// The two encodings.
 pub const WIRES: [SynthWire; 2] = [SynthWire::Msgpack, SynthWire::Pickle];
 
-/// Every frame of `tests/fixtures`, by name, in order of names.
+/// Every frame of `tests/fixtures` with its name, sorted by name.
 pub fn fixtures() -> Vec<(String, Vec<u8>)> {
     fn collect(dir: &Path, root: &Path, found: &mut Vec<(String, Vec<u8>)>) {
         for entry in std::fs::read_dir(dir).unwrap() {
@@ -35,31 +35,31 @@ pub fn fixtures() -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// The frames of a load of so many requests of so many tokens, as the simulated scheduler sends them.
+/// The frames of a simulated scheduler for `requests` requests of `tokens` tokens.
 pub fn load(requests: u64, tokens: u32, wire: SynthWire) -> Vec<Frame> {
     frames_of(&Load::new(requests, tokens), wire)
 }
 
-/// The frames of a load; with arrivals by rate, a step takes 20 ms.
+/// The frames of a load. If the load has an arrival rate, a step takes 20 ms.
 pub fn frames_of(load: &Load, wire: SynthWire) -> Vec<Frame> {
     let encoding = Encoding { kind: BatchKind::TokenId, wire };
     afterbay_sim::frames::frames(load, encoding, Duration::from_millis(20)).unwrap()
 }
 
-/// A request whose rows a test makes one by one.
+/// A request whose rows a test builds one by one.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct SynthRequest {
     rid: String,
     tokens: u64,
 }
 
-impl Request {
-    /// Without a token yet.
-    pub fn new(rid: &str) -> Request {
-        Request { rid: rid.to_owned(), tokens: 0 }
+impl SynthRequest {
+    /// A request without tokens.
+    pub fn new(rid: &str) -> SynthRequest {
+        SynthRequest { rid: rid.to_owned(), tokens: 0 }
     }
 
-    /// Its next row.
+    /// Builds the next row with these ids.
     pub fn row(&mut self, ids: &[i64]) -> SynthRow {
         self.tokens += ids.len() as u64;
         SynthRow {
@@ -71,13 +71,13 @@ impl Request {
         }
     }
 
-    /// Its last row, at its length.
+    /// Builds the last row, with the finish reason `length`.
     pub fn last(&mut self, ids: &[i64]) -> SynthRow {
         let row = self.row(ids);
         SynthRow { finish: Some(SynthFinish::Length(self.tokens)), ..row }
     }
 
-    /// Tokens that the scheduler counts and that never come.
+    /// Adds tokens to the scheduler's count without a row for them.
     pub fn lose(&mut self, tokens: u64) {
         self.tokens += tokens;
     }
@@ -88,36 +88,36 @@ pub fn batch(wire: SynthWire, rows: Vec<SynthRow>) -> Bytes {
     SynthBatch { rows }.encode(BatchKind::TokenId, wire).unwrap()
 }
 
-/// A row as a reader sees it.
+/// A row that a reader received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// The request.
+pub struct ReaderRow {
+    /// The request's id.
     pub rid: String,
-    /// Its new ids.
+    /// The ids of the row.
     pub ids: Vec<i64>,
-    /// The scheduler's count.
+    /// The scheduler's token count.
     pub completion_tokens: u64,
-    /// How it ends: `length`, `stop`, `stop:TEXT`, `stop:TOKEN`, `abort`, `other`.
+    /// The finish reason: `length`, `stop`, `stop:TEXT`, `stop:TOKEN`, `abort` or `other`.
     pub finish: Option<String>,
 }
 
-/// A row as a test expects it.
-pub fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>) -> Row {
-    Row { rid: rid.to_owned(), ids: ids.to_vec(), completion_tokens, finish: finish.map(str::to_owned) }
+/// An expected row.
+pub fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>) -> ReaderRow {
+    ReaderRow { rid: rid.to_owned(), ids: ids.to_vec(), completion_tokens, finish: finish.map(str::to_owned) }
 }
 
-/// The rows of a frame; none where it is no batch.
-pub fn rows(frame: &[u8]) -> Vec<Row> {
+/// The rows of a frame. A frame that is no batch has none.
+pub fn rows(frame: &[u8]) -> Vec<ReaderRow> {
     match afterbay_wire::decode(Bytes::copy_from_slice(frame), &Layouts::builtin()) {
         DecodedFrame::Batch(batch) => (0..batch.rows()).map(|row| read(&batch, row)).collect(),
         DecodedFrame::Barrier(_) => Vec::new(),
     }
 }
 
-/// Each request's ids, in order.
+/// The ids of each request, in order.
 pub type Ids = BTreeMap<String, Vec<i64>>;
 
-/// The ids in some frames.
+/// The ids of all rows in these frames.
 pub fn ids(frames: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Ids {
     let mut ids = Ids::new();
     for row in frames.into_iter().flat_map(|frame| rows(frame.as_ref())) {
@@ -126,7 +126,7 @@ pub fn ids(frames: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Ids {
     ids
 }
 
-fn read(batch: &Batch, row: u32) -> Row {
+fn read(batch: &Batch, row: u32) -> ReaderRow {
     let mut ids = Vec::new();
     batch.row_ids(row, &mut ids);
     let finish = match batch.finish(row) {
@@ -139,5 +139,5 @@ fn read(batch: &Batch, row: u32) -> Row {
         Finish::Other => Some("other".to_owned()),
     };
     let completion_tokens = batch.completion_tokens(row).unwrap_or(0);
-    Row { rid: batch.rid(row).to_owned(), ids, completion_tokens, finish }
+    ReaderRow { rid: batch.rid(row).to_owned(), ids, completion_tokens, finish }
 }

@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets of `tests/fuzz`: any bytes in, and what must hold whatever they are. `tests/tests/fuzz.rs`
-//! runs the same for a bounded number of seeded inputs. (That of ZMTP is in its own crate, with its own seeded test.)
+//! The bodies of the fuzz targets in `tests/fuzz`: each takes any bytes and asserts what must hold. `tests/tests/fuzz.rs` runs them on a
+//! bounded number of seeded inputs. The body of the ZMTP target is in `host/zmtp`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,25 +10,25 @@ use afterbay_pickle::Tree;
 use afterbay_wire::{Batch, BatchPart, DecodedFrame, Edit, Ids, Layouts, TokenEdit, Wrapped};
 use bytes::Bytes;
 
-/// What one input may take, on a machine that is busy: far more than any takes, far less than one that never ends.
+/// The longest time of one input. It only catches an input that never ends.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A pickle: an error, or a tree; what is written of it is read and written again. (Whether it means the same is held to
-/// CPython in the crate itself; its bytes may differ in what is remembered and never asked for.)
+/// Parses a pickle. A tree that can be written can be parsed and written again. The tests of `host/pickle` compare the meaning with
+/// CPython; the bytes may differ in unused memo entries.
 pub fn pickle(bytes: &[u8]) {
     let began = Instant::now();
     if let Ok(tree) = Tree::parse(Bytes::copy_from_slice(bytes)) {
-        // One that is too deep to be written is refused with words.
+        // A tree that is too deep cannot be written.
         if let Ok(written) = tree.write() {
-            let again = Tree::parse(written).expect("what was written is read");
-            again.write().expect("and written again");
+            let again = Tree::parse(written).expect("a written pickle can be parsed");
+            again.write().expect("a parsed pickle can be written again");
         }
     }
     assert!(began.elapsed() < INPUT_TIME_MAX, "{:?}", began.elapsed());
 }
 
-/// A frame: what is not understood keeps its bytes, what is answers every question, and its rows can be taken, joined
-/// and edited, or say why not.
+/// Decodes a frame. A barrier keeps its bytes. A batch answers every question; taking, joining and editing rows gives a readable batch
+/// or an error.
 pub fn wire_decode(bytes: &[u8]) {
     let began = Instant::now();
     let frame = Bytes::copy_from_slice(bytes);
@@ -83,8 +83,7 @@ fn look_at(batch: &Batch) {
     batch.to_json(Wrapped::Open);
 }
 
-/// A segment's file: every question is answered or refused with words; and a start recovers it to a journal that
-/// takes a frame, which is read back.
+/// Reads a segment file. Every query gives an answer or an error. A start recovers a journal that takes a frame, which can be read.
 pub fn journal_reader(bytes: &[u8]) {
     let began = Instant::now();
     let place = tempfile::Builder::new().prefix("ab-fuzz-").tempdir_in("/dev/shm").expect("a directory");
@@ -95,14 +94,14 @@ pub fn journal_reader(bytes: &[u8]) {
     assert!(began.elapsed() < INPUT_TIME_MAX, "{:?}", began.elapsed());
 }
 
-/// A journal of a few frames, as one segment's bytes: what inputs are made of.
+/// The bytes of a segment with a few frames, from which inputs are made.
 pub fn a_segment() -> Vec<u8> {
     let place = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let dir = place.path().join("journal");
     let directory = JournalDirectory::open(&dir, options()).expect("a journal");
     let (mut writer, _) = directory.stream("s").expect("a stream");
     for number in 0..6_u8 {
-        let frame = writer.append(&[number; 50], 1 + u64::from(number)).expect("a frame is kept").frame;
+        let frame = writer.append(&[number; 50], 1 + u64::from(number)).expect("a frame is stored").frame;
         let request = writer.request(&format!("rid-{}", number / 2)).expect("a request");
         writer.outcome(&afterbay_journal::Outcome {
             frame,
@@ -125,14 +124,14 @@ pub fn a_segment() -> Vec<u8> {
 }
 
 fn segment(dir: &Path, bytes: &[u8]) {
-    // Named as the first segment of a new journal is.
+    // The name of a new journal's first segment.
     static NAME: std::sync::OnceLock<std::ffi::OsString> = std::sync::OnceLock::new();
     let name = NAME.get_or_init(|| {
         let place = tempfile::tempdir_in("/dev/shm").expect("a directory");
         let dir = place.path().join("journal");
         let directory = JournalDirectory::open(&dir, options()).expect("a journal");
         let (mut writer, _) = directory.stream("s").expect("a stream");
-        writer.append(b"x", 1).expect("a frame is kept");
+        writer.append(b"x", 1).expect("a frame is stored");
         first_file(&dir.join("s")).file_name().expect("a name").to_owned()
     });
     std::fs::create_dir_all(dir.join("s")).expect("a directory");
@@ -147,14 +146,14 @@ fn first_file(dir: &Path) -> std::path::PathBuf {
 }
 
 fn options() -> JournalOptions {
-    // Room is set aside for a whole segment, which on tmpfs is memory.
+    // The journal preallocates a whole segment, which on tmpfs is memory.
     JournalOptions { sync: SyncPolicy::None, segment_bytes: 64 << 10, ..JournalOptions::default() }
 }
 
 fn read_all(dir: &Path) {
     let stream =
         JournalReader::open(dir).and_then(|journal| journal.stream("s")).expect("the directory is there");
-    // Whatever cannot be read is an error with words, here and below.
+    // Damage gives an error, here and below.
     let _checked = stream.verify();
     let mut rids = Vec::new();
     if let Ok(requests) = stream.requests(RequestFilter::default()) {
@@ -174,9 +173,9 @@ fn read_all(dir: &Path) {
 }
 
 fn recover(dir: &Path) {
-    let directory = JournalDirectory::open(dir, options()).expect("nobody else has it");
+    let directory = JournalDirectory::open(dir, options()).expect("no other process has the journal");
     let Ok((mut writer, _)) = directory.stream("s") else { return };
-    // A number that is at its end is refused, else the frame is there.
+    // The append fails only when the frame number overflows.
     let Ok(position) = writer.append(b"after", 7) else { return };
     writer.finish().expect("it ends");
     drop(directory);

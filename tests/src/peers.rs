@@ -1,4 +1,4 @@
-//! A scheduler's and a reader's socket, in a few lines of ZMTP of their own: blocking, and to the byte what the test says.
+//! Blocking sockets of a scheduler and of a reader, with an own small ZMTP implementation. The test controls each byte.
 
 use std::collections::VecDeque;
 use std::io::{self, BufReader, Read, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::{PATIENCE, wait_for};
 
-/// What a PUSH says first: greeting of ZMTP 3.1 with NULL, then READY. Given whole, for those who speak otherwise.
+/// The first bytes of a socket of this type: the ZMTP 3.1 greeting with NULL, then READY.
 pub fn hello(socket_type: &str) -> Vec<u8> {
     let mut bytes = vec![0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1];
     bytes.extend_from_slice(b"NULL");
@@ -22,7 +22,7 @@ pub fn hello(socket_type: &str) -> Vec<u8> {
     bytes
 }
 
-/// A frame as it goes over the wire.
+/// A frame as the bytes on the wire.
 pub fn framed(frame: &[u8]) -> Vec<u8> {
     let mut bytes = match u8::try_from(frame.len()) {
         Ok(length) => vec![0, length],
@@ -32,7 +32,7 @@ pub fn framed(frame: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Either transport.
+/// A connection over either transport.
 enum Socket {
     Ipc(UnixStream),
     Tcp(TcpStream),
@@ -87,7 +87,7 @@ impl Write for Socket {
     }
 }
 
-/// A scheduler's PULL, which connects: where it takes requests, and aborts of Afterbay.
+/// A scheduler's PULL socket, which connects. Afterbay sends aborts to it.
 pub struct Input(Connection);
 
 impl Input {
@@ -105,18 +105,18 @@ impl Input {
         Input(Connection(BufReader::new(socket)))
     }
 
-    /// The next message.
+    /// Receives the next message.
     #[track_caller]
     pub fn message(&mut self) -> Vec<u8> {
         self.next_within(PATIENCE).expect("no message")
     }
 
-    /// The next message, if one begins within a time.
+    /// Receives the next message if it begins within `time`.
     pub fn next_within(&mut self, time: Duration) -> Option<Vec<u8>> {
         self.0.next(Instant::now() + time).unwrap()
     }
 
-    /// The next message, which is to end one request: its rid.
+    /// Receives an abort of one request and returns its rid.
     #[track_caller]
     pub fn abort(&mut self) -> String {
         let (rid, all) = afterbay_wire::read_abort(&self.message().into()).unwrap();
@@ -125,7 +125,7 @@ impl Input {
     }
 }
 
-/// A scheduler's PUSH, which connects. Dropping it closes the connection.
+/// A scheduler's PUSH socket, which connects. Dropping it closes the connection.
 pub struct Sender(Socket);
 
 impl Sender {
@@ -135,10 +135,10 @@ impl Sender {
         Sender::shake_hands(endpoint).unwrap()
     }
 
-    /// The same with a listener that may die meanwhile, again and again.
+    /// Connects to a listener that may die and restart during the handshake.
     #[track_caller]
     pub fn connect_to_mortal(endpoint: &str) -> Sender {
-        wait_for(&format!("somebody on {endpoint} lives long enough"), || Sender::shake_hands(endpoint).ok())
+        wait_for(&format!("a listener on {endpoint} answers"), || Sender::shake_hands(endpoint).ok())
     }
 
     #[track_caller]
@@ -152,7 +152,7 @@ impl Sender {
         Ok(sender)
     }
 
-    /// Connects and says nothing.
+    /// Connects without a handshake.
     #[track_caller]
     pub fn silent(endpoint: &str) -> Sender {
         let socket = wait_for(&format!("somebody listens on {endpoint}"), || Socket::connect(endpoint).ok());
@@ -160,25 +160,25 @@ impl Sender {
         Sender(socket)
     }
 
-    /// Sends a frame; waits where the kernel's buffer is full.
+    /// Sends a frame and waits while the kernel's buffer is full.
     #[track_caller]
     pub fn send(&mut self, frame: &[u8]) {
         self.raw(&framed(frame));
     }
 
-    /// Sends a frame, if it is taken whole within a time; otherwise the connection is of no further use.
+    /// Sends a frame and returns whether the kernel took all of it within the time. After `false` the connection is unusable.
     pub fn try_send(&mut self, frame: &[u8], within: Duration) -> bool {
         self.0.write_timeout(within);
         self.0.write_all(&framed(frame)).is_ok()
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes without framing.
     #[track_caller]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).unwrap();
     }
 
-    /// Waits until the other side has closed the connection.
+    /// Waits until Afterbay has closed the connection.
     #[track_caller]
     pub fn wait_closed(mut self) {
         self.0.read_timeout(PATIENCE);
@@ -191,11 +191,11 @@ impl Sender {
     }
 }
 
-/// A reader's PULL, which listens. It reads only when it is asked to.
+/// A reader's PULL socket, which listens. It reads only when the test calls it.
 pub struct Reader {
     listener: Listener,
     connections: VecDeque<Connection>,
-    /// Connections that were accepted.
+    /// The number of accepted connections.
     pub accepted: usize,
 }
 
@@ -207,13 +207,13 @@ enum Listener {
 struct Connection(BufReader<Socket>);
 
 impl Reader {
-    /// Listens on the name; one that is left of a reader before gives way.
+    /// Listens on an endpoint and replaces the socket file of an earlier reader.
     #[track_caller]
     pub fn bind(endpoint: &str) -> Reader {
         let listener = match endpoint.split_once("://") {
             Some(("ipc", path)) => {
-                // Nothing may be there.
-                let _gone = std::fs::remove_file(path);
+                // The file may not exist.
+                let _removed = std::fs::remove_file(path);
                 let listener = UnixListener::bind(path).unwrap();
                 listener.set_nonblocking(true).unwrap();
                 Listener::Ipc(listener, Path::new(path).to_owned())
@@ -228,26 +228,26 @@ impl Reader {
         Reader { listener, connections: VecDeque::new(), accepted: 0 }
     }
 
-    /// The next frame.
+    /// Receives the next frame.
     #[track_caller]
     pub fn frame(&mut self) -> Vec<u8> {
         self.next_within(PATIENCE).expect("a frame in time")
     }
 
-    /// So many frames.
+    /// Receives `count` frames.
     #[track_caller]
     pub fn take(&mut self, count: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::with_capacity(count);
         while frames.len() < count {
             let Some(frame) = self.next_within(PATIENCE) else {
-                panic!("{} of {count} frames came in time", frames.len());
+                panic!("{} of {count} frames were received in time", frames.len());
             };
             frames.push(frame);
         }
         frames
     }
 
-    /// The next frame, if one comes within a time.
+    /// Receives the next frame if it begins within `time`.
     pub fn next_within(&mut self, time: Duration) -> Option<Vec<u8>> {
         let end = Instant::now() + time;
         loop {
@@ -257,7 +257,7 @@ impl Reader {
                 Some(connection) => match connection.next(end) {
                     Ok(Some(frame)) => return Some(frame),
                     Ok(None) => {}
-                    // It ended, between two frames or in one: what came of that one is gone with it.
+                    // The connection ended. A part of a frame is lost.
                     Err(_) => drop(self.connections.pop_front()),
                 },
             }
@@ -267,7 +267,7 @@ impl Reader {
         }
     }
 
-    /// All that is still to be read, where the other side has ended.
+    /// Receives all frames that are left. Afterbay must have ended.
     #[track_caller]
     pub fn rest(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
@@ -282,7 +282,7 @@ impl Reader {
         frames
     }
 
-    /// All that comes until the other side has closed the connections there are.
+    /// Receives frames until Afterbay has closed the present connections.
     #[track_caller]
     pub fn until_closed(&mut self) -> Vec<Vec<u8>> {
         let (mut frames, end) = (Vec::new(), Instant::now() + PATIENCE);
@@ -296,11 +296,11 @@ impl Reader {
         frames
     }
 
-    /// Waits for a connection and shakes hands; nothing is read of it.
+    /// Waits for a connection and its handshake without reading a frame.
     #[track_caller]
     pub fn wait_connected(&mut self) {
         let before = self.accepted;
-        crate::until("somebody connects to the reader", || {
+        crate::until("Afterbay connects to the reader", || {
             self.accept();
             self.accepted > before
         });
@@ -320,7 +320,7 @@ impl Reader {
         let Ok(mut socket) = accepted else { return };
         socket.read_timeout(PATIENCE);
         let mut theirs = vec![0; hello("PUSH").len()];
-        // One that goes away at once is no connection.
+        // A connection that is closed during the handshake does not count.
         if socket.write_all(&hello("PULL")).is_err() || socket.read_exact(&mut theirs).is_err() {
             return;
         }
@@ -333,14 +333,14 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         if let Listener::Ipc(_, path) = &self.listener {
-            // Its directory may be gone.
-            let _gone = std::fs::remove_file(path);
+            // The directory may be removed already.
+            let _removed = std::fs::remove_file(path);
         }
     }
 }
 
 impl Connection {
-    /// A frame, or `None` where none has begun when the time is over. `Err`: the connection has ended.
+    /// A frame, or `None` if no frame begins before `end`. An error means that the connection has ended.
     fn next(&mut self, end: Instant) -> io::Result<Option<Vec<u8>>> {
         let mut flags = [0];
         self.0
@@ -352,7 +352,7 @@ impl Connection {
             }
             read => read?,
         }
-        // The rest of it is on its way, or the connection ends.
+        // The rest of the frame follows, or the connection ends.
         self.0.get_ref().read_timeout(PATIENCE);
         let length = match flags[0] {
             0 => {

@@ -1,19 +1,19 @@
-/* Before libc's own: a sync waits while the file $AFTERBAY_TEST_HOLD_SYNC is there, and fails while $AFTERBAY_TEST_FAIL_SYNC is. */
+/* Replaces libc's syncs: a sync waits while the file $AFTERBAY_TEST_HOLD_SYNC exists, and fails while $AFTERBAY_TEST_FAIL_SYNC exists. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int there(const char *name) {
+static int exists(const char *name) {
     const char *path = getenv(name);
     return path != NULL && access(path, F_OK) == 0;
 }
 
 static int gate(long call, int fd) {
-    while (there("AFTERBAY_TEST_HOLD_SYNC"))
+    while (exists("AFTERBAY_TEST_HOLD_SYNC"))
         usleep(1000);
-    if (there("AFTERBAY_TEST_FAIL_SYNC")) {
+    if (exists("AFTERBAY_TEST_FAIL_SYNC")) {
         errno = EIO;
         return -1;
     }

@@ -1,36 +1,36 @@
-//! A disk whose syncs a test holds back or lets fail: a library that stands before libc's `fsync` and `fdatasync`.
+//! A disk whose syncs hang or fail when a test says so: a preloaded library replaces libc's `fsync` and `fdatasync`.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::afterbay::target_dir;
+use crate::binary::target_dir;
 use crate::repository;
-use crate::stage::Stage;
+use crate::sandbox::Sandbox;
 
-/// The gate of one process.
+/// The gate in front of one process's syncs.
 pub struct SyncGate {
     hold: PathBuf,
     fail: PathBuf,
 }
 
 impl SyncGate {
-    /// Open: syncs work.
-    pub fn new(stage: &Stage) -> SyncGate {
-        SyncGate { hold: stage.path("hold-sync"), fail: stage.path("fail-sync") }
+    /// An open gate: syncs work.
+    pub fn new(sandbox: &Sandbox) -> SyncGate {
+        SyncGate { hold: sandbox.path("hold-sync"), fail: sandbox.path("fail-sync") }
     }
 
-    /// From now on a sync does not come back.
+    /// Makes syncs hang from now on.
     pub fn hold(&self) {
         std::fs::write(&self.hold, "").unwrap();
     }
 
-    /// From now on a sync fails.
+    /// Makes syncs fail from now on.
     pub fn fail(&self) {
         std::fs::write(&self.fail, "").unwrap();
     }
 
-    /// Syncs work again.
+    /// Lets syncs work again.
     pub fn open(&self) {
         for file in [&self.hold, &self.fail] {
             if file.exists() {
@@ -50,7 +50,7 @@ fn library() -> &'static PathBuf {
     BUILT.get_or_init(|| {
         let tmp = target_dir().join("tmp");
         std::fs::create_dir_all(&tmp).unwrap();
-        // Of this process only: another may be using its own.
+        // One library per process: another process may be using its own.
         let library = tmp.join(format!("sync-gate-{}.so", std::process::id()));
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o"])

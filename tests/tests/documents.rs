@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use afterbay_tests::frames::{Request, batch};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, afterbay};
+use afterbay_tests::commands::{afterbay_command, run_command};
+use afterbay_tests::frames::{SynthRequest, batch};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with those of the second line.
@@ -128,7 +129,7 @@ fn none(what: &str, wrong: &[String]) {
 }
 
 #[test]
-fn every_link_leads_to_a_file_and_a_heading() {
+fn every_link_names_an_existing_file_and_heading() {
     let documents = documents();
     let by_path: BTreeMap<PathBuf, &Document> =
         documents.iter().map(|document| (document.path.clone(), document)).collect();
@@ -163,7 +164,7 @@ fn every_link_leads_to_a_file_and_a_heading() {
 }
 
 #[test]
-fn every_include_is_there_and_brings_no_link_that_the_book_breaks() {
+fn every_include_exists_and_has_no_relative_link() {
     let mut wrong = Vec::new();
     for document in documents() {
         for path in includes(&document) {
@@ -295,7 +296,7 @@ fn refused(arguments: &[String]) -> Option<String> {
     let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
     let mut asked: Vec<&str> = arguments[..end].iter().map(String::as_str).collect();
     asked.push("--help");
-    let done = afterbay::ended(&mut afterbay::afterbay(&asked));
+    let done = run_command(&mut afterbay_command(&asked));
     if done.code != 0 {
         return Some(done.stderr.trim().replace('\n', " "));
     }
@@ -383,7 +384,7 @@ fn every_command_of_a_document_can_be_run() {
     none("commands", &wrong);
 }
 
-/// The arguments for the stage's own journal and Afterbay, if the command only looks at these.
+/// The arguments for the sandbox's own journal and Afterbay, if the command only looks at these.
 fn harmless(arguments: &[String]) -> Option<Vec<&str>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let is_harmless = match words[..] {
@@ -393,7 +394,7 @@ fn harmless(arguments: &[String]) -> Option<Vec<&str>> {
         ["plugin", "check", plugin, ..] => plugin.starts_with("builtin:"),
         _ => false,
     };
-    // The stage's configuration stands for the user's own.
+    // The sandbox's configuration stands for the user's own.
     let mut kept = Vec::new();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
@@ -408,18 +409,18 @@ fn harmless(arguments: &[String]) -> Option<Vec<&str>> {
 
 #[test]
 fn the_commands_that_only_look_do_so_and_the_addresses_answer() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config();
-    let running = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config();
+    let running = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for rid in ["5b0c1f0a9e3779b97f4a7c15", "chatcmpl-7"] {
-        let mut request = Request::new(rid);
+        let mut request = SynthRequest::new(rid);
         sender.send(&batch(Msgpack, vec![request.row(&[1, 2])]));
         sender.send(&batch(Msgpack, vec![request.last(&[3])]));
         reader.take(2);
     }
-    let toml = stage.write(&config);
+    let toml = sandbox.write(&config);
     let (mut wrong, mut ran) = (Vec::new(), BTreeSet::new());
     for document in documents() {
         for (line, text) in commands(&document.text) {
@@ -429,9 +430,9 @@ fn the_commands_that_only_look_do_so_and_the_addresses_answer() {
                 if let Some(arguments) = harmless(arguments).filter(|_| is_afterbay)
                     && ran.insert(arguments.join(" "))
                 {
-                    let mut command = afterbay::afterbay(&arguments);
-                    command.env("AFTERBAY_CONFIG", &toml).current_dir(stage.path(""));
-                    let done = afterbay::ended(&mut command);
+                    let mut command = afterbay_command(&arguments);
+                    command.env("AFTERBAY_CONFIG", &toml).current_dir(sandbox.path(""));
+                    let done = run_command(&mut command);
                     if done.code != 0 {
                         let why = format!("exit code {}: {}{}", done.code, done.stdout, done.stderr);
                         wrong.push(format!("{}:{line}: {text:?}: {why}", document.name));

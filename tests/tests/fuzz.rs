@@ -75,7 +75,7 @@ fn frames(extensions: &[&str]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn any_frame_is_decoded_or_carried() {
+fn any_frame_is_decoded_or_a_barrier() {
     run(fuzz::wire_decode, &frames(&[".msgpack", ".pickle", ".bin"]), 1);
 }
 
@@ -85,6 +85,6 @@ fn any_pickle_is_a_tree_or_an_error() {
 }
 
 #[test]
-fn any_segment_is_read_or_refused_and_recovered() {
+fn any_segment_is_readable_or_an_error_and_recovers() {
     run(fuzz::journal_reader, &[fuzz::a_segment()], 10);
 }

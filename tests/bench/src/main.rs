@@ -1,6 +1,6 @@
 //! Every cost of forwarding beside its baseline, in one run: `make bench`.
 //!
-//! Afterbay's own sockets send and read. ProxyCase them is Afterbay (the release binary with a journal), a libzmq forwarder (pyzmq's
+//! Afterbay's own sockets send and read. Between them is Afterbay (the release binary with a journal), a libzmq forwarder (pyzmq's
 //! `zmq.proxy`, written in C), or nothing. CPU is the time of the proxy's process. The machine's speed drifts, so trust the ratios.
 
 mod fault_storm;

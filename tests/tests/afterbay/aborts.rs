@@ -6,10 +6,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use afterbay_tests::admin::{Answer, JSON};
-use afterbay_tests::afterbay::{afterbay, done, journal, json_lines, show, verify};
+use afterbay_tests::commands::{afterbay_command, journal, json_lines, run_afterbay, show, verify};
 use afterbay_tests::components::{example, guest};
-use afterbay_tests::frames::{Request, WIRES, batch, row, rows};
-use afterbay_tests::{Afterbay, Input, Reader, Sender, Stage};
+use afterbay_tests::frames::{SynthRequest, WIRES, batch, row, rows};
+use afterbay_tests::{Afterbay, Input, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 use afterbay_wire::synth::{SynthFinish, SynthRow, SynthWire};
 use serde_json::{Value, json};
@@ -17,19 +17,19 @@ use serde_json::{Value, json};
 const STOPPED: &str = "stop:afterbay: aborted by operator";
 
 /// The scheduler's own last row of a request that it has aborted.
-fn aborted(request: &mut Request) -> SynthRow {
+fn aborted(request: &mut SynthRequest) -> SynthRow {
     SynthRow { finish: Some(SynthFinish::Abort("Aborted".to_owned())), ..request.row(&[]) }
 }
 
 #[test]
-fn an_aborted_request_is_told_to_the_scheduler_then_ends_for_its_reader_and_the_rest_is_swallowed() {
+fn an_abort_goes_to_the_scheduler_then_ends_the_request_for_its_reader_and_later_rows_are_swallowed() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut input = Input::connect(&stage.abort_side());
-        let (mut a, mut b) = (Request::new("a/1 ?"), Request::new("b"));
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let afterbay = Afterbay::run(&sandbox, &sandbox.config().abort_by_push(&sandbox));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let mut input = Input::connect(&sandbox.abort_side());
+        let (mut a, mut b) = (SynthRequest::new("a/1 ?"), SynthRequest::new("b"));
         let mut step = |rows| {
             sender.send(&batch(wire, rows));
             afterbay_tests::frames::rows(&reader.frame())
@@ -37,7 +37,7 @@ fn an_aborted_request_is_told_to_the_scheduler_then_ends_for_its_reader_and_the_
         assert_eq!(step(vec![a.row(&[1]), b.row(&[1])]).len(), 2);
         let said = afterbay.abort_connected("a/1 ?", &["--json"]);
         let said: Value = serde_json::from_str(&said).unwrap();
-        assert_eq!((&said["stream"], &said["to"]), (&"test".into(), &stage.abort_side().into()), "{said}");
+        assert_eq!((&said["stream"], &said["to"]), (&"test".into(), &sandbox.abort_side().into()), "{said}");
         assert_eq!(said["matched"], "afterbay: aborted by operator");
         // It is told before any row of it leaves as its last.
         assert_eq!(input.abort(), "a/1 ?", "{wire:?}");
@@ -55,8 +55,8 @@ fn an_aborted_request_is_told_to_the_scheduler_then_ends_for_its_reader_and_the_
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.event("AbortSent")["rid"], "a/1 ?");
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
-        let shown = show(&stage, "a/1 ?");
+        assert_eq!(verify(&sandbox).0, 0);
+        let shown = show(&sandbox, "a/1 ?");
         let seen = shown["rows_seen"].as_array().unwrap();
         let did = |at: usize| (&seen[at]["actions"][0]["plugin"], &seen[at]["actions"][0]["verdict"]);
         assert_eq!(did(1), (&"(operator)".into(), &"finish".into()), "{shown}");
@@ -66,19 +66,19 @@ fn an_aborted_request_is_told_to_the_scheduler_then_ends_for_its_reader_and_the_
             (&4.into(), &2.into()),
             "{shown}"
         );
-        let table = journal(&stage, &["show", "a/1 ?"]).good();
+        let table = journal(&sandbox, &["show", "a/1 ?"]).success();
         assert!(table.contains("(operator): finished, \"afterbay: aborted by operator\""), "{table}");
     }
 }
 
 #[test]
-fn the_schedulers_own_row_for_the_abort_says_stop_or_passes_as_asked_and_another_end_stays() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut input = Input::connect(&stage.abort_side());
-    let mut requests = ["stop", "abort", "length", "other"].map(Request::new);
+fn the_schedulers_abort_row_becomes_a_stop_or_passes_as_requested_and_another_end_is_unchanged() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().abort_by_push(&sandbox));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut input = Input::connect(&sandbox.abort_side());
+    let mut requests = ["stop", "abort", "length", "other"].map(SynthRequest::new);
     sender.send(&batch(Pickle, requests.iter_mut().map(|request| request.row(&[1])).collect()));
     assert_eq!(rows(&reader.frame()).len(), 4);
     afterbay.abort_connected("stop", &[]);
@@ -94,15 +94,15 @@ fn the_schedulers_own_row_for_the_abort_says_stop_or_passes_as_asked_and_another
     assert_eq!(finishes, [STOPPED, "abort", "length", "length"]);
     afterbay.until_metrics("all have ended", |metrics| metrics.stream("requests_finished_total") == 4);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn an_abort_that_would_end_more_or_nothing_is_refused_with_words() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn an_abort_of_several_requests_or_of_none_is_refused_with_a_reason() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().abort_by_push(&sandbox));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let refused = |rid: &str, status: u16, code: &str, words: &str| {
         let Answer { status: answered, body } =
             afterbay.post(&format!("/v1/requests/{rid}/abort"), &[JSON], "");
@@ -116,10 +116,10 @@ fn an_abort_that_would_end_more_or_nothing_is_refused_with_words() {
     };
     refused("a", 404, "not_live", "request \"a\" is not live");
     let names = ["a", "ab", "HEALTH_CHECK_1763649000.1", "alone"];
-    sender.send(&batch(Msgpack, names.map(|name| Request::new(name).row(&[1])).to_vec()));
+    sender.send(&batch(Msgpack, names.map(|name| SynthRequest::new(name).row(&[1])).to_vec()));
     assert_eq!(rows(&reader.frame()).len(), 4);
-    refused("alone", 503, "failed", &format!("no scheduler is connected to {}", stage.abort_side()));
-    let mut input = Input::connect(&stage.abort_side());
+    refused("alone", 503, "failed", &format!("no scheduler is connected to {}", sandbox.abort_side()));
+    let mut input = Input::connect(&sandbox.abort_side());
     refused("", 400, "empty", "means every request");
     refused("HEALTH_CHECK_1763649000.1", 400, "health_check", "is never aborted");
     refused("a", 409, "prefix", "begins with \"a\": SGLang would abort both");
@@ -137,8 +137,8 @@ fn an_abort_that_would_end_more_or_nothing_is_refused_with_words() {
 
 #[test]
 fn a_page_in_a_browser_cannot_end_a_request() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().abort_by_push(&sandbox));
     let path = "/v1/requests/a/abort";
     let status = |headers: &[&str], body: &str| afterbay.post(path, headers, body).status;
     assert_eq!(status(&[JSON, "Origin: http://evil.example"], ""), 403);
@@ -154,12 +154,12 @@ fn a_page_in_a_browser_cannot_end_a_request() {
 }
 
 #[test]
-fn without_a_way_to_the_scheduler_an_abort_says_what_is_missing() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    sender.send(&batch(Msgpack, vec![Request::new("a").row(&[1])]));
+fn an_abort_without_a_channel_to_the_scheduler_names_the_missing_setting() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    sender.send(&batch(Msgpack, vec![SynthRequest::new("a").row(&[1])]));
     reader.frame();
     let told = afterbay.abort("a", &["--json"]);
     assert_eq!(told.code, 1);
@@ -167,24 +167,25 @@ fn without_a_way_to_the_scheduler_an_abort_says_what_is_missing() {
     assert_eq!(said["code"], "no_way", "{said}");
     assert!(said["error"].as_str().unwrap().contains("has no [stream.abort]"), "{said}");
     assert_eq!(afterbay.stop(), 0);
-    let nobody = done(&["abort", "a", "--admin", "127.0.0.1:1"]);
+    let nobody = run_afterbay(&["abort", "a", "--admin", "127.0.0.1:1"]);
     assert_eq!(nobody.code, 1);
     assert!(nobody.stderr.contains("127.0.0.1:1: cannot be connected to"), "{nobody:?}");
 }
 
 #[test]
-fn the_scheduler_is_told_of_what_a_plugin_finishes_unless_another_request_would_end_too() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().abort_by_push(&stage).plugin("loops", &example("stop-on-loop"), "window = 8");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn a_request_that_a_plugin_finishes_is_aborted_in_the_scheduler_unless_another_request_would_end_too() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config =
+        sandbox.config().abort_by_push(&sandbox).plugin("loops", &example("stop-on-loop"), "window = 8");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     // Nobody is there to be told, and the request ends for its reader all the same.
-    sender.send(&batch(Msgpack, vec![Request::new("early").row(&[7; 8])]));
+    sender.send(&batch(Msgpack, vec![SynthRequest::new("early").row(&[7; 8])]));
     assert_eq!(rows(&reader.frame()), [row("early", &[7; 8], 8, Some("stop:stop-on-loop"))]);
     let failed = afterbay.event("AbortFailed");
     assert_eq!((&failed["rid"], &failed["by"]), (&"early".into(), &"plugin loops".into()));
-    let mut input = Input::connect(&stage.abort_side());
+    let mut input = Input::connect(&sandbox.abort_side());
     // Until Afterbay has seen it: the scheduler may still be told of one that has ended for its reader.
     let said = afterbay.abort_connected("early", &[]);
     assert!(said.contains("loops had already ended it for its reader"), "{said}");
@@ -194,8 +195,8 @@ fn the_scheduler_is_told_of_what_a_plugin_finishes_unless_another_request_would_
         sender.send(&batch(Msgpack, rows));
         afterbay_tests::frames::rows(&reader.frame())
     };
-    let (mut longer, mut ends) = (Request::new("looped-2"), Request::new("ends"));
-    let out = next(vec![Request::new("looped").row(&[7; 8]), longer.row(&[1]), ends.row(&[1])]);
+    let (mut longer, mut ends) = (SynthRequest::new("looped-2"), SynthRequest::new("ends"));
+    let out = next(vec![SynthRequest::new("looped").row(&[7; 8]), longer.row(&[1]), ends.row(&[1])]);
     assert_eq!(out[0].finish.as_deref(), Some("stop:stop-on-loop"));
     let withheld = afterbay.event_where("AbortFailed", |event| event["rid"] == "looped");
     assert!(withheld["why"].as_str().unwrap().contains("live request \"looped-2\""), "{withheld}");
@@ -209,21 +210,21 @@ fn the_scheduler_is_told_of_what_a_plugin_finishes_unless_another_request_would_
     assert_eq!(metrics.stream_by("aborts_failed_total", "by", "plugin"), 1);
     assert_eq!(metrics.stream("aborts_withheld_total"), 1);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn an_abort_ends_a_request_whose_rows_wait_and_tells_plugins_that_it_is_over() {
-    let stage = Stage::new();
-    let config = stage
+fn an_abort_ends_a_request_whose_rows_wait_and_plugins_get_its_close() {
+    let sandbox = Sandbox::new();
+    let config = sandbox
         .config()
-        .abort_by_push(&stage)
+        .abort_by_push(&sandbox)
         .plugin("reports", &guest("reports"), "")
         .sink("queue = { frames = 1 }");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut input = Input::connect(&stage.abort_side());
-    let mut a = Request::new("a");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut input = Input::connect(&sandbox.abort_side());
+    let mut a = SynthRequest::new("a");
     let received = |frames| {
         afterbay.until_metrics("it is received", |metrics| metrics.stream("frames_received_total") == frames)
     };
@@ -239,7 +240,7 @@ fn an_abort_ends_a_request_whose_rows_wait_and_tells_plugins_that_it_is_over() {
     let closed = afterbay.event_where("PluginLog", |event| event["line"] == "closed");
     assert_eq!(closed["rid"], "a", "{closed}");
     // The plugin drops every token; the reader learns of both ends.
-    let mut reader = Reader::bind(&stage.reader_side());
+    let mut reader = Reader::bind(&sandbox.reader_side());
     assert_eq!(rows(&reader.frame()), [row("a", &[], 0, None)]);
     assert_eq!(rows(&reader.frame()), [row("a", &[], 0, Some(STOPPED))]);
     assert_eq!(afterbay.stop(), 0);
@@ -247,34 +248,34 @@ fn an_abort_ends_a_request_whose_rows_wait_and_tells_plugins_that_it_is_over() {
 }
 
 /// Two requests with a row each; the operator has aborted the first, and the scheduler was told.
-fn told(wire: SynthWire) -> (Stage, Afterbay, (Reader, Sender, Input), [Request; 2]) {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut input = Input::connect(&stage.abort_side());
-    let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+fn told(wire: SynthWire) -> (Sandbox, Afterbay, (Reader, Sender, Input), [SynthRequest; 2]) {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().abort_by_push(&sandbox));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut input = Input::connect(&sandbox.abort_side());
+    let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
     sender.send(&batch(wire, vec![a.row(&[1]), b.row(&[1])]));
     reader.frame();
     afterbay.abort_connected("a", &[]);
     assert_eq!(input.abort(), "a");
-    (stage, afterbay, (reader, sender, input), [a, b])
+    (sandbox, afterbay, (reader, sender, input), [a, b])
 }
 
 #[test]
-fn a_request_that_was_aborted_stays_ended_over_a_restart() {
-    let (stage, afterbay, (mut reader, mut sender, _input), [mut a, mut b]) = told(Msgpack);
+fn an_aborted_request_stays_ended_after_a_restart() {
+    let (sandbox, afterbay, (mut reader, mut sender, _input), [mut a, mut b]) = told(Msgpack);
     sender.send(&batch(Msgpack, vec![a.row(&[2]), b.row(&[2])]));
     assert_eq!(rows(&reader.frame())[0].finish.as_deref(), Some(STOPPED));
     afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 2);
     assert_eq!(afterbay.stop(), 0);
 
-    let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().abort_by_push(&sandbox));
     // By its batches is known how the scheduler reads, and none has come.
     let unknown = afterbay.abort("b", &[]);
     assert!(unknown.stderr.contains("no batch has been received since the start"), "{unknown:?}");
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut input = Input::connect(&stage.abort_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut input = Input::connect(&sandbox.abort_side());
     sender.send(&batch(Msgpack, vec![a.row(&[3]), b.row(&[3])]));
     assert_eq!(rows(&reader.frame()), [row("b", &[3], 3, None)]);
     afterbay.abort_connected("b", &[]);
@@ -282,18 +283,18 @@ fn a_request_that_was_aborted_stays_ended_over_a_restart() {
     sender.send(&batch(Msgpack, vec![aborted(&mut a), aborted(&mut b)]));
     assert_eq!(rows(&reader.frame()), [row("b", &[], 3, Some(STOPPED))]);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn an_end_that_the_operator_has_asked_for_outlives_kill_9() {
+fn an_operators_abort_survives_kill_9() {
     for wire in WIRES {
-        let (stage, afterbay, (mut reader, _sender, _input), [mut a, mut b]) = told(wire);
+        let (sandbox, afterbay, (mut reader, _sender, _input), [mut a, mut b]) = told(wire);
         afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 1);
         afterbay.kill();
 
-        let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let afterbay = Afterbay::run(&sandbox, &sandbox.config().abort_by_push(&sandbox));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         let mut step = |rows| {
             sender.send(&batch(wire, rows));
             afterbay_tests::frames::rows(&reader.frame())
@@ -303,32 +304,32 @@ fn an_end_that_the_operator_has_asked_for_outlives_kill_9() {
         assert_eq!(step(vec![a.row(&[3]), b.row(&[3])]), [row("b", &[3], 3, None)], "{wire:?}");
         assert_eq!(step(vec![aborted(&mut a), b.last(&[4])]), [row("b", &[4], 4, Some("length"))]);
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn where_it_was_killed_as_it_told_the_scheduler_only_its_own_row_for_that_is_the_last() {
-    let stage = Stage::new();
+fn after_a_kill_during_an_abort_only_the_schedulers_own_abort_row_ends_the_request() {
+    let sandbox = Sandbox::new();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let config = stage.config().abort(&format!("http = \"http://{}\"", server.local_addr().unwrap()));
-    let mut reader = Reader::bind(&stage.reader_side());
-    let running = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+    let config = sandbox.config().abort(&format!("http = \"http://{}\"", server.local_addr().unwrap()));
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let running = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
     sender.send(&batch(Pickle, vec![a.row(&[1]), b.row(&[1])]));
     reader.frame();
     running.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 1);
     let admin = running.admin().to_string();
-    let asks = afterbay(&["abort", "a", "--admin", &admin]).stderr(Stdio::piped()).spawn().unwrap();
+    let asks = afterbay_command(&["abort", "a", "--admin", &admin]).stderr(Stdio::piped()).spawn().unwrap();
     // The scheduler is being told, and Afterbay never learns whether it was.
     let (mut told, _) = server.accept().unwrap();
     told.read_exact(&mut [0]).unwrap();
     running.kill();
     assert!(!asks.wait_with_output().unwrap().status.success());
 
-    let running = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let running = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut step = |rows| {
         sender.send(&batch(Pickle, rows));
         afterbay_tests::frames::rows(&reader.frame())
@@ -338,14 +339,14 @@ fn where_it_was_killed_as_it_told_the_scheduler_only_its_own_row_for_that_is_the
     let out = step(vec![aborted(&mut a), aborted(&mut b)]);
     assert_eq!(out, [row("a", &[], 2, Some(STOPPED)), row("b", &[], 2, Some("abort"))]);
     assert_eq!(running.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn of_two_ranks_the_one_that_has_the_request_is_told_and_the_other_is_not() {
+fn an_abort_goes_only_to_the_rank_that_has_the_request() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let end = |end: &str, rank: usize| stage.ipc(&format!("{end}-{rank}"));
+        let sandbox = Sandbox::new();
+        let end = |end: &str, rank: usize| sandbox.ipc(&format!("{end}-{rank}"));
         let streams = (0..2).map(|rank| {
             format!(
                 "[[stream]]\nname = \"rank-{rank}\"\nlisten = {:?}\n[[stream.sink]]\nname = \"reader\"\nconnect = {:?}\n\
@@ -356,13 +357,14 @@ fn of_two_ranks_the_one_that_has_the_request_is_told_and_the_other_is_not() {
             )
         });
         let rest = "[admin]\nlisten = \"127.0.0.1:0\"\n";
-        let config = format!("{}[journal]\ndir = {:?}\n{rest}", streams.collect::<String>(), stage.journal());
+        let config =
+            format!("{}[journal]\ndir = {:?}\n{rest}", streams.collect::<String>(), sandbox.journal());
         let ranks = [0, 1];
         let mut readers = ranks.map(|rank| Reader::bind(&end("out", rank)));
-        let afterbay = Afterbay::run_toml(&stage, &config, &[]);
+        let afterbay = Afterbay::run_toml(&sandbox, &config, &[]);
         let mut senders = ranks.map(|rank| Sender::connect(&end("in", rank)));
         let mut inputs = ranks.map(|rank| Input::connect(&end("abort", rank)));
-        let mut requests = [["a", "b"], ["c", "d"]].map(|names| names.map(Request::new));
+        let mut requests = [["a", "b"], ["c", "d"]].map(|names| names.map(SynthRequest::new));
         let mut step = |ids: &[i64]| {
             ranks.map(|rank| {
                 let next = requests[rank].iter_mut().map(|request| request.row(ids)).collect();
@@ -385,13 +387,13 @@ fn of_two_ranks_the_one_that_has_the_request_is_told_and_the_other_is_not() {
         assert_eq!(step(&[2]), [of_rank_0, of_rank_1], "{wire:?}");
         assert_eq!(step(&[3]), [[row("b", &[3], 3, None)], [row("c", &[3], 3, None)]], "{wire:?}");
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(journal(&stage, &["verify"]).code, 0);
+        assert_eq!(journal(&sandbox, &["verify"]).code, 0);
     }
 }
 
 #[test]
-fn sglangs_http_server_is_asked_where_the_configuration_names_it_and_the_key_is_in_no_log() {
-    let stage = Stage::new();
+fn a_configured_http_server_of_sglang_gets_the_abort_and_its_key_is_never_logged() {
+    let sandbox = Sandbox::new();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", server.local_addr().unwrap());
     let asked = std::thread::spawn(move || {
@@ -407,15 +409,15 @@ fn sglangs_http_server_is_asked_where_the_configuration_names_it_and_the_key_is_
             String::from_utf8(asked).unwrap()
         })
     });
-    std::fs::write(stage.path("key"), "s3cret\n").unwrap();
-    let config = stage.config().abort(&format!("http = {url:?}")).abort("api_key_file = \"key\"");
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+    std::fs::write(sandbox.path("key"), "s3cret\n").unwrap();
+    let config = sandbox.config().abort(&format!("http = {url:?}")).abort("api_key_file = \"key\"");
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
     sender.send(&batch(Pickle, vec![a.row(&[1]), b.row(&[1])]));
     reader.frame();
-    assert!(afterbay.abort("a", &[]).good().contains(&format!("{url}/abort_request")));
+    assert!(afterbay.abort("a", &[]).success().contains(&format!("{url}/abort_request")));
     let refused = afterbay.abort("b", &[]);
     assert!(refused.stderr.contains("SGLang answers 500: busy"), "{refused:?}");
     sender.send(&batch(Pickle, vec![a.row(&[2]), b.row(&[2])]));
@@ -433,11 +435,12 @@ fn sglangs_http_server_is_asked_where_the_configuration_names_it_and_the_key_is_
 
 #[test]
 fn the_simulated_scheduler_takes_aborts_as_sglang_does() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay_run = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
-    let (into, push) = (stage.scheduler_side(), stage.abort_side());
-    let mut sim = afterbay(&["sim", "scheduler", "--connect", &into, "--aborts", &push, "--requests", "3"]);
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay_run = Afterbay::run(&sandbox, &sandbox.config().abort_by_push(&sandbox));
+    let (into, push) = (sandbox.scheduler_side(), sandbox.abort_side());
+    let mut sim =
+        afterbay_command(&["sim", "scheduler", "--connect", &into, "--aborts", &push, "--requests", "3"]);
     let load = ["--tokens", "100", "--steps-per-second", "200", "--wire", "msgpack", "--json"];
     let sim = sim.args(load).stdout(Stdio::piped()).spawn().unwrap();
     let rid = rows(&reader.frame())[0].rid.clone();
@@ -457,5 +460,5 @@ fn the_simulated_scheduler_takes_aborts_as_sglang_does() {
     let [all, others] = [sent["tokens"].as_u64().unwrap(), 200];
     assert!((others + tokens as u64..300).contains(&all), "{all} tokens, of which the reader has {tokens}");
     assert_eq!((&sent["requests"], afterbay_run.stop()), (&json!(3), 0));
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }

@@ -1,10 +1,10 @@
 //! The admin addresses against a hostile client on the same machine, and how the commands find them.
 
 use afterbay_tests::admin::{self, Address, JSON};
-use afterbay_tests::afterbay::{Done, afterbay, done, ended};
+use afterbay_tests::commands::{CommandOutput, afterbay_command, run_afterbay, run_command};
 use afterbay_tests::components::guest;
-use afterbay_tests::frames::{Request, batch};
-use afterbay_tests::{Afterbay, PATIENCE, Reader, Sender, Stage, until};
+use afterbay_tests::frames::{SynthRequest, batch};
+use afterbay_tests::{Afterbay, PATIENCE, Reader, Sandbox, Sender, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -31,9 +31,9 @@ fn socket(address: &Address) -> UnixStream {
 }
 
 #[test]
-fn a_tcp_address_without_a_token_is_read_only_and_says_what_to_do() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config());
+fn a_tcp_address_without_a_token_is_read_only_and_names_the_remedy() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     let address = afterbay.tcp();
     assert_eq!(admin::get(&address, "/healthz").status, 200);
     assert_eq!(admin::get(&address, "/v1/plugins").status, 200);
@@ -53,16 +53,19 @@ fn a_tcp_address_without_a_token_is_read_only_and_says_what_to_do() {
     let set = afterbay.ask("PUT /v1/requests/a/attributes", &[JSON], "{}");
     assert_eq!(set.status, 200, "{}", set.body);
     // The command says the same, and is done over the socket.
-    let refused = done(&["reload", "--admin", &address.to_string()]);
+    let refused = run_afterbay(&["reload", "--admin", &address.to_string()]);
     assert!(refused.code == 1 && refused.stderr.contains("token_file"), "{refused:?}");
-    assert_eq!(done(&["reload", "--admin", &afterbay.admin().to_string()]).good(), "nothing has changed\n");
+    assert_eq!(
+        run_afterbay(&["reload", "--admin", &afterbay.admin().to_string()]).success(),
+        "nothing has changed\n"
+    );
     assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]
-fn another_sites_name_for_this_host_is_not_answered() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config());
+fn a_request_with_another_host_name_is_refused() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     for (host, status) in [("evil.test", 403), ("127.0.0.1", 200), ("localhost:9464", 200)] {
         let answer = admin::ask(&afterbay.tcp(), "GET /v1/plugins", &[&format!("Host: {host}")], "");
         assert_eq!(answer.status, status, "{host}: {}", answer.body);
@@ -71,11 +74,11 @@ fn another_sites_name_for_this_host_is_not_answered() {
 }
 
 #[test]
-fn with_a_token_every_change_needs_it_and_the_commands_find_it() {
-    let stage = Stage::new();
-    std::fs::write(stage.path("token"), "s3cret\n").unwrap();
-    let config = stage.config().admin("token_file = \"token\"");
-    let running = Afterbay::run(&stage, &config);
+fn with_a_token_every_change_needs_the_token_and_the_commands_find_it() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("token"), "s3cret\n").unwrap();
+    let config = sandbox.config().admin("token_file = \"token\"");
+    let running = Afterbay::run(&sandbox, &config);
     for address in [running.tcp(), running.admin().clone()] {
         let ask =
             |headers: &[&str]| admin::ask(&address, "POST /v1/reload", &[&[JSON], headers].concat(), "{}");
@@ -85,36 +88,39 @@ fn with_a_token_every_change_needs_it_and_the_commands_find_it() {
         assert!(wrong.status == 401 && !wrong.body.contains("s3cret"), "{}", wrong.body);
         assert_eq!(ask(&["Authorization: Bearer s3cret"]).status, 200);
         let address = address.to_string();
-        assert_eq!(done(&["reload", "--admin", &address]).code, 1);
-        let file = stage.text("token");
-        assert_eq!(done(&["reload", "--admin", &address, "--token-file", &file]).code, 0);
+        assert_eq!(run_afterbay(&["reload", "--admin", &address]).code, 1);
+        let file = sandbox.text("token");
+        assert_eq!(run_afterbay(&["reload", "--admin", &address, "--token-file", &file]).code, 0);
     }
-    assert_eq!(done(&["reload", "--config", &stage.text("afterbay.toml")]).code, 0);
+    assert_eq!(run_afterbay(&["reload", "--config", &sandbox.text("afterbay.toml")]).code, 0);
 
     // Another token file, by a reload that needs the one before.
-    std::fs::write(stage.path("other"), "0ther").unwrap();
-    stage.write(&stage.config().admin("token_file = \"other\""));
+    std::fs::write(sandbox.path("other"), "0ther").unwrap();
+    sandbox.write(&sandbox.config().admin("token_file = \"other\""));
     running.event_where("ConfigReloaded", |told| told["changed"] == "admin changed");
-    let file = stage.text("token");
-    assert_eq!(done(&["reload", "--admin", &running.admin().to_string(), "--token-file", &file]).code, 1);
-    assert_eq!(done(&["reload", "--config", &stage.text("afterbay.toml")]).code, 0);
+    let file = sandbox.text("token");
+    assert_eq!(
+        run_afterbay(&["reload", "--admin", &running.admin().to_string(), "--token-file", &file]).code,
+        1
+    );
+    assert_eq!(run_afterbay(&["reload", "--config", &sandbox.text("afterbay.toml")]).code, 0);
     assert!(!running.log().contains("s3cret") && !running.log().contains("0ther"));
     assert_eq!(running.stop(), 0);
 }
 
 #[test]
-fn the_socket_is_its_users_alone_and_a_stale_one_is_replaced_and_a_living_one_is_not() {
-    let stage = Stage::new();
-    let path = stage.path("journal").join("ADMIN.sock");
-    let first = Afterbay::run_confined(&stage, &stage.config(), 1024);
+fn the_admin_socket_is_private_and_replaces_only_a_stale_socket() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("journal").join("ADMIN.sock");
+    let first = Afterbay::run_confined(&sandbox, &sandbox.config(), 1024);
     assert!(path.metadata().unwrap().file_type().is_socket());
     assert_eq!((mode(&path), first.admin().to_string()), (0o600, format!("unix:{}", path.display())));
 
     // Another Afterbay is to take the same.
-    let other = Stage::new();
+    let other = Sandbox::new();
     let listen = format!("listen = \"{}\"", first.admin());
     let file = other.write(&other.config().admin(&listen));
-    let refused = done(&["run", "--config", &file]);
+    let refused = run_afterbay(&["run", "--config", &file]);
     assert!(refused.code == 1 && refused.stderr.contains("another process listens there"), "{refused:?}");
     first.kill();
     assert!(path.exists());
@@ -125,26 +131,26 @@ fn the_socket_is_its_users_alone_and_a_stale_one_is_replaced_and_a_living_one_is
 
     // What is no socket stays.
     std::fs::write(&path, "a file of somebody's").unwrap();
-    let refused = done(&["run", "--config", &file]);
+    let refused = run_afterbay(&["run", "--config", &file]);
     assert!(refused.code == 1 && refused.stderr.contains("is a file"), "{refused:?}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "a file of somebody's");
 }
 
 #[test]
-fn connections_that_say_nothing_take_no_descriptor_that_a_stream_needs() {
+fn silent_connections_leave_enough_descriptors_for_the_streams() {
     const DESCRIPTORS: u64 = 100;
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run_confined(&stage, &stage.config(), DESCRIPTORS);
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run_confined(&sandbox, &sandbox.config(), DESCRIPTORS);
     let address = afterbay.tcp();
     let silent: Vec<TcpStream> = (0..DESCRIPTORS + 20).map(|_| tcp(&address)).collect();
     // The limit bounds what is accepted, and the Unix socket has places of its own.
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", afterbay.pid())).unwrap().count() as u64;
     assert_eq!(afterbay.get("/healthz").status, 200);
     assert!(descriptors() < DESCRIPTORS / 2, "{}", descriptors());
-    let mut senders: Vec<Sender> = (0..8).map(|_| Sender::connect(&stage.scheduler_side())).collect();
+    let mut senders: Vec<Sender> = (0..8).map(|_| Sender::connect(&sandbox.scheduler_side())).collect();
     for (number, sender) in senders.iter_mut().enumerate() {
-        let frame = batch(Msgpack, vec![Request::new(&format!("r{number}")).last(&[1])]);
+        let frame = batch(Msgpack, vec![SynthRequest::new(&format!("r{number}")).last(&[1])]);
         sender.send(&frame);
         assert_eq!(reader.frame(), frame);
     }
@@ -156,9 +162,9 @@ fn connections_that_say_nothing_take_no_descriptor_that_a_stream_needs() {
 }
 
 #[test]
-fn a_head_or_a_body_that_does_not_come_is_given_up() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config());
+fn a_request_whose_head_or_body_does_not_arrive_times_out() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     let mut head = tcp(&afterbay.tcp());
     head.write_all(b"GET /metrics HTTP/1.1\r\nHost: local").unwrap();
     let mut body = socket(afterbay.admin());
@@ -176,9 +182,9 @@ fn a_head_or_a_body_that_does_not_come_is_given_up() {
 }
 
 #[test]
-fn the_limit_of_descriptors_is_raised_at_the_start() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config());
+fn the_start_raises_the_limit_of_descriptors() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", afterbay.pid())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let figures: Vec<&str> = line.split_whitespace().filter(|word| word.parse::<u64>().is_ok()).collect();
@@ -187,17 +193,17 @@ fn the_limit_of_descriptors_is_raised_at_the_start() {
 }
 
 #[test]
-fn every_command_that_asks_finds_the_socket_by_the_configuration_or_by_the_default_journal() {
-    let stage = Stage::new();
-    let config = stage.config().plugin("notes", &guest("judges"), "action = \"annotate\"");
-    let running = Afterbay::run(&stage, &config);
-    let file = stage.text("afterbay.toml");
-    let ask = |args: &[&str], file: Option<&str>| -> Done {
-        let mut command = afterbay(args);
+fn every_admin_command_finds_the_socket_by_the_configuration_or_the_default_journal() {
+    let sandbox = Sandbox::new();
+    let config = sandbox.config().plugin("notes", &guest("judges"), "action = \"annotate\"");
+    let running = Afterbay::run(&sandbox, &config);
+    let file = sandbox.text("afterbay.toml");
+    let ask = |args: &[&str], file: Option<&str>| -> CommandOutput {
+        let mut command = afterbay_command(args);
         if let Some(file) = file {
             command.env("AFTERBAY_CONFIG", file);
         }
-        ended(&mut command)
+        run_command(&mut command)
     };
     for command in [&["plugins"][..], &["reload"], &["plugins", "reinstate", "notes"], &["abort", "a"]] {
         for done in [ask(&[command, &["--config", &file]].concat(), None), ask(command, Some(&file))] {
@@ -211,27 +217,27 @@ fn every_command_that_asks_finds_the_socket_by_the_configuration_or_by_the_defau
         );
     }
     // A configuration that is about to be refused still says where its Afterbay is.
-    stage.write(&config.clone().stream("lissten = 4"));
+    sandbox.write(&config.clone().stream("lissten = 4"));
     running.event("ConfigReloadFailed");
     let refused = ask(&["reload", "--config", &file], None);
     assert!(refused.code == 1 && refused.stderr.contains("lissten: unknown key"), "{refused:?}");
     assert_eq!(running.stop(), 0);
 
     // As `afterbay sglang` keeps its journal.
-    let dir = stage.path("state/afterbay");
+    let dir = sandbox.path("state/afterbay");
     std::fs::create_dir_all(&dir).unwrap();
-    std::fs::rename(stage.journal(), dir.join("journal")).unwrap();
-    let moved = config.to_toml().replace(&stage.text("journal"), &stage.text("state/afterbay/journal"));
-    let running = Afterbay::run_toml(&stage, &moved, &[]);
-    let shown = ended(afterbay(&["plugins"]).env("XDG_STATE_HOME", stage.path("state")));
-    assert!(shown.good().contains("notes"));
+    std::fs::rename(sandbox.journal(), dir.join("journal")).unwrap();
+    let moved = config.to_toml().replace(&sandbox.text("journal"), &sandbox.text("state/afterbay/journal"));
+    let running = Afterbay::run_toml(&sandbox, &moved, &[]);
+    let shown = run_command(afterbay_command(&["plugins"]).env("XDG_STATE_HOME", sandbox.path("state")));
+    assert!(shown.success().contains("notes"));
     assert_eq!(running.stop(), 0);
 }
 
 #[test]
-fn metrics_come_in_the_format_that_is_asked_for() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config());
+fn metrics_have_the_requested_format() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     let text = afterbay.get("/metrics").body;
     assert!(
         text.contains("# TYPE afterbay_frames_received_total counter\n") && !text.contains("# EOF"),
@@ -247,21 +253,21 @@ fn metrics_come_in_the_format_that_is_asked_for() {
 }
 
 #[test]
-fn a_password_in_a_url_of_the_configuration_is_not_shown() {
-    let stage = Stage::new();
+fn a_password_in_a_configured_url_is_never_shown() {
+    let sandbox = Sandbox::new();
     let url = "http://user:hunter2@127.0.0.1:30000";
     let configs = [
-        stage.config().abort(&format!("http = {url:?}")),
-        stage.config().stream(&format!("signals = {{ metrics = \"{url}/metrics\" }}")),
-        stage.config().stream(&format!("signals = {{ load_stat = {url:?} }}")),
-        stage.config().connect(url),
-        stage.config().plugin_with("guard", "oci://user:hunter2@ghcr.io/acme/guard", "", ""),
-        stage.config().admin(&format!("listen = {url:?}")),
+        sandbox.config().abort(&format!("http = {url:?}")),
+        sandbox.config().stream(&format!("signals = {{ metrics = \"{url}/metrics\" }}")),
+        sandbox.config().stream(&format!("signals = {{ load_stat = {url:?} }}")),
+        sandbox.config().connect(url),
+        sandbox.config().plugin_with("guard", "oci://user:hunter2@ghcr.io/acme/guard", "", ""),
+        sandbox.config().admin(&format!("listen = {url:?}")),
     ];
     for config in configs {
-        let file = stage.write(&config);
+        let file = sandbox.write(&config);
         for command in ["check", "run"] {
-            let refused = done(&[command, "--config", &file]);
+            let refused = run_afterbay(&[command, "--config", &file]);
             assert_eq!(refused.code, 64, "{refused:?}");
             assert!(!refused.stderr.contains("hunter2"), "{}", refused.stderr);
         }

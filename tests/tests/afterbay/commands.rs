@@ -5,15 +5,15 @@ use std::io::BufRead;
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
-use afterbay_tests::afterbay::{Done, afterbay, done, ended, verify};
-use afterbay_tests::{Afterbay, Stage};
+use afterbay_tests::commands::{CommandOutput, afterbay_command, run_afterbay, run_command, verify};
+use afterbay_tests::{Afterbay, Sandbox};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 #[test]
-fn check_tells_every_error_at_once_with_file_line_and_key_and_exits_64() {
-    let stage = Stage::new();
-    let file = stage.text("bad.toml");
+fn check_reports_every_error_at_once_with_file_line_and_key_and_exits_64() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.text("bad.toml");
     let text = "\
 [[stream]]
 name = \"decode 0\"
@@ -35,7 +35,7 @@ dir = \"/dev/null/at/all\"
 sync = \"sometimes\"
 ";
     std::fs::write(&file, text).unwrap();
-    let refused = done(&["check", "--config", &file]);
+    let refused = run_afterbay(&["check", "--config", &file]);
     assert_eq!((refused.code, refused.stdout.as_str()), (64, ""), "{refused:?}");
     let name = &file;
     let lines: Vec<&str> = refused.stderr.lines().collect();
@@ -58,31 +58,31 @@ sync = \"sometimes\"
         assert!(found, "{begins} {key} is not in\n{}", refused.stderr);
     }
     assert_eq!(problems.len(), 9, "{}", refused.stderr);
-    let run = done(&["run", "--config", &file]);
+    let run = run_afterbay(&["run", "--config", &file]);
     assert_eq!((run.code, run.stderr.lines().count()), (64, 9), "{run:?}");
 }
 
 #[test]
-fn check_of_a_good_configuration_binds_nothing_and_makes_nothing() {
-    let stage = Stage::new();
-    let config = stage.config().plugin_with("c", "builtin:delta-to-cumulative", "", "deadline = \"1s\"");
-    let file = stage.write(&config);
-    let checked = done(&["check", "--config", &file]).good();
+fn check_of_a_valid_configuration_opens_no_socket_and_writes_no_file() {
+    let sandbox = Sandbox::new();
+    let config = sandbox.config().plugin_with("c", "builtin:delta-to-cumulative", "", "deadline = \"1s\"");
+    let file = sandbox.write(&config);
+    let checked = run_afterbay(&["check", "--config", &file]).success();
     assert!(checked.contains("delta-to-cumulative 0.1.0, sha256 "), "{checked}");
     assert!(checked.ends_with("ok\n"), "{checked}");
-    let files: Vec<_> = std::fs::read_dir(stage.path("")).unwrap().map(|it| it.unwrap().path()).collect();
-    assert_eq!(files, [stage.path("afterbay.toml")]);
+    let files: Vec<_> = std::fs::read_dir(sandbox.path("")).unwrap().map(|it| it.unwrap().path()).collect();
+    assert_eq!(files, [sandbox.path("afterbay.toml")]);
 }
 
 #[test]
-fn what_check_has_compiled_is_in_the_cache_for_run() {
-    let stage = Stage::new();
-    let cache = stage.path("cache/afterbay/compiled");
-    let config = stage.config().plugin_with("c", "builtin:floor", "", "deadline = \"1s\"");
-    let file = stage.write(&config);
+fn check_leaves_compiled_plugins_in_the_cache() {
+    let sandbox = Sandbox::new();
+    let cache = sandbox.path("cache/afterbay/compiled");
+    let config = sandbox.config().plugin_with("c", "builtin:floor", "", "deadline = \"1s\"");
+    let file = sandbox.write(&config);
     let compiled = || {
-        let mut check = afterbay(&["check", "--config", &file]);
-        ended(check.env("XDG_CACHE_HOME", stage.path("cache"))).good();
+        let mut check = afterbay_command(&["check", "--config", &file]);
+        run_command(check.env("XDG_CACHE_HOME", sandbox.path("cache"))).success();
         let [entry] = <[_; 1]>::try_from(std::fs::read_dir(&cache).unwrap().collect::<Vec<_>>()).unwrap();
         entry.unwrap().metadata().unwrap().ino()
     };
@@ -91,62 +91,65 @@ fn what_check_has_compiled_is_in_the_cache_for_run() {
 
 #[test]
 fn check_and_run_refuse_a_tokenizer_that_cannot_be_read() {
-    let stage = Stage::new();
-    std::fs::write(stage.path("tokenizer.json"), "{}").unwrap();
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("tokenizer.json"), "{}").unwrap();
     for (path, why) in [
         ("absent", "stream[0].sink[0].tokenizer: "),
         ("tokenizer.json", "stream test: sink reader: tokenizer: "),
     ] {
-        let config = stage.config().sink(&format!("tokenizer = {:?}", stage.text(path)));
-        let file = stage.write(&config);
+        let config = sandbox.config().sink(&format!("tokenizer = {:?}", sandbox.text(path)));
+        let file = sandbox.write(&config);
         for command in ["check", "run"] {
-            let refused = done(&[command, "--config", &file]);
+            let refused = run_afterbay(&[command, "--config", &file]);
             assert_eq!(refused.code, 64, "{refused:?}");
-            assert!(refused.stderr.contains(why) && refused.stderr.contains(&stage.text(path)));
+            assert!(refused.stderr.contains(why) && refused.stderr.contains(&sandbox.text(path)));
         }
     }
 }
 
 #[test]
-fn what_went_wrong_is_said_once() {
-    let refused = done(&["journal", "ls", "--dir", "/nowhere/at/all"]);
+fn an_error_is_printed_once() {
+    let refused = run_afterbay(&["journal", "ls", "--dir", "/nowhere/at/all"]);
     let expected = "afterbay: journal /nowhere/at/all: list: No such file or directory (os error 2)\n";
     assert_eq!((refused.code, refused.stderr.as_str()), (1, expected));
 }
 
 #[test]
-fn a_command_whose_output_nobody_reads_ends_without_a_word() {
-    let stage = Stage::new();
-    std::fs::create_dir(stage.journal()).unwrap();
-    std::fs::write(stage.journal().join("LOCK"), "").unwrap();
-    for args in [&["check", "--reference"][..], &["journal", "ls", "--dir", &stage.text("journal")]] {
+fn a_command_with_a_closed_output_exits_141_and_prints_no_error() {
+    let sandbox = Sandbox::new();
+    std::fs::create_dir(sandbox.journal()).unwrap();
+    std::fs::write(sandbox.journal().join("LOCK"), "").unwrap();
+    for args in [&["check", "--reference"][..], &["journal", "ls", "--dir", &sandbox.text("journal")]] {
         // Closed before it starts: it may be done before this process has its next turn.
         let (read, write) = std::io::pipe().unwrap();
         drop(read);
-        let ended = afterbay(args).stdout(write).stderr(Stdio::piped()).output().unwrap();
+        let ended = afterbay_command(args).stdout(write).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(ended.status.code(), Some(141), "{args:?}");
         assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
     }
-    let project = stage.text("project");
-    done(&["plugin", "new", "a", "--lang", "c", "--dir", &project]).good();
+    let project = sandbox.text("project");
+    run_afterbay(&["plugin", "new", "a", "--lang", "c", "--dir", &project]).success();
     let (read, write) = std::io::pipe().unwrap();
     drop(read);
     // What it says while it builds goes to standard error.
-    let built =
-        afterbay(&["plugin", "build", &project]).stdout(Stdio::null()).stderr(write).status().unwrap();
+    let built = afterbay_command(&["plugin", "build", &project])
+        .stdout(Stdio::null())
+        .stderr(write)
+        .status()
+        .unwrap();
     assert_eq!(built.code(), Some(141));
 }
 
 #[test]
 fn the_reference_configuration_is_complete() {
-    let reference = done(&["check", "--reference"]).good();
+    let reference = run_afterbay(&["check", "--reference"]).success();
     for key in ["listen", "connect", "credit", "component", "on_error", "retain", "sync"] {
         assert!(reference.contains(key), "{key}");
     }
 }
 
 #[test]
-fn a_command_line_that_is_wrong_exits_64_and_says_how_it_is_right() {
+fn a_wrong_command_line_exits_64_and_names_the_help() {
     for args in [
         &["rnu"][..],
         &["run"],
@@ -161,7 +164,7 @@ fn a_command_line_that_is_wrong_exits_64_and_says_how_it_is_right() {
         &["sim", "scheduler", "--connect", "nowhere"],
         &["sim", "reader", "--bind", "tcp://127.0.0.1"],
     ] {
-        let refused = done(args);
+        let refused = run_afterbay(args);
         assert_eq!(refused.code, 64, "{args:?}: {refused:?}");
         assert!(refused.stderr.contains("--help"), "{args:?}: {}", refused.stderr);
     }
@@ -170,7 +173,8 @@ fn a_command_line_that_is_wrong_exits_64_and_says_how_it_is_right() {
 /// `--help` of every command, by its words.
 fn help() -> BTreeMap<Vec<String>, String> {
     fn visit(command: Vec<String>, found: &mut BTreeMap<Vec<String>, String>) {
-        let help = done(&command.iter().map(String::as_str).chain(["--help"]).collect::<Vec<_>>()).good();
+        let help =
+            run_afterbay(&command.iter().map(String::as_str).chain(["--help"]).collect::<Vec<_>>()).success();
         let commands = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
         for line in commands.lines().take_while(|line| line.starts_with("  ")) {
             // Deeper lines go on with a description.
@@ -203,28 +207,29 @@ fn every_command_has_help_with_an_example() {
 }
 
 #[test]
-fn both_sides_of_the_simulator_work_as_commands_and_find_what_is_lost() {
-    let stage = Stage::new();
-    let running = Afterbay::run(&stage, &stage.config().credit(&stage));
-    let (scheduler_side, reader_side) = (stage.scheduler_side(), stage.reader_side());
-    let reader = afterbay(&["sim", "reader", "--json", "--requests", "30", "--bind", &reader_side])
-        .args(["--cost-per-chunk", "20us", "--credit", &stage.text("credit")])
+fn both_commands_of_the_simulator_work_and_find_lost_tokens() {
+    let sandbox = Sandbox::new();
+    let running = Afterbay::run(&sandbox, &sandbox.config().credit(&sandbox));
+    let (scheduler_side, reader_side) = (sandbox.scheduler_side(), sandbox.reader_side());
+    let reader = afterbay_command(&["sim", "reader", "--json", "--requests", "30", "--bind", &reader_side])
+        .args(["--cost-per-chunk", "20us", "--credit", &sandbox.text("credit")])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let load = ["--requests", "30", "--tokens", "10-40", "--steps-per-second", "0", "--health-every", "5"];
     let how = ["--wire", "msgpack", "--endings", "length=2,stop-token=1,abort=1"];
-    let sent =
-        done(&[&["sim", "scheduler", "--json", "--connect", &scheduler_side], &load[..], &how].concat());
-    let sent: Value = serde_json::from_str(&sent.good()).unwrap();
+    let sent = run_afterbay(
+        &[&["sim", "scheduler", "--json", "--connect", &scheduler_side], &load[..], &how].concat(),
+    );
+    let sent: Value = serde_json::from_str(&sent.success()).unwrap();
     let read = reader.wait_with_output().unwrap();
-    let read = Done {
+    let read = CommandOutput {
         code: read.status.code().unwrap(),
         stdout: String::from_utf8(read.stdout).unwrap(),
         stderr: String::from_utf8(read.stderr).unwrap(),
     };
-    let read: Value = serde_json::from_str(&read.good()).unwrap();
+    let read: Value = serde_json::from_str(&read.success()).unwrap();
     for (name, expected) in [("good", Value::from(true)), ("requests", 30.into())] {
         assert_eq!((&sent[name], &read[name]), (&expected, &expected), "{name}: {sent} {read}");
     }
@@ -232,15 +237,16 @@ fn both_sides_of_the_simulator_work_as_commands_and_find_what_is_lost() {
         assert_eq!(sent[name], read[name], "{name}");
     }
     assert_eq!(running.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 
     // A reader that is sent half of a stream says so.
-    let half = Stage::new();
-    let mut reader = afterbay(&["sim", "reader", "--json", "--idle", "300ms", "--bind", &half.reader_side()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let half = Sandbox::new();
+    let mut reader =
+        afterbay_command(&["sim", "reader", "--json", "--idle", "300ms", "--bind", &half.reader_side()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
     let frames = afterbay_tests::load(3, 10, afterbay_wire::synth::SynthWire::Pickle);
     let mut sender = afterbay_tests::Sender::connect(&half.reader_side());
     frames.iter().skip(1).step_by(2).for_each(|frame| sender.send(&frame.bytes));
@@ -251,14 +257,14 @@ fn both_sides_of_the_simulator_work_as_commands_and_find_what_is_lost() {
 }
 
 #[test]
-fn the_launcher_becomes_the_command_and_keeps_a_journal_where_there_was_no_directory() {
-    let stage = Stage::new();
-    let state = stage.path("no/such/state");
+fn the_launcher_becomes_the_command_and_creates_the_journals_directory() {
+    let sandbox = Sandbox::new();
+    let state = sandbox.path("no/such/state");
     let socket = "$XDG_STATE_HOME/afterbay/journal/ADMIN.sock";
     let script = format!(
         "test -n \"$AFTERBAY_INGRESS\" && test -n \"$AFTERBAY_CREDIT\" && test -S \"{socket}\" && echo $$ && exit 7"
     );
-    let mut launcher = afterbay(&["sglang", "--admin", "none", "--", "sh", "-c", &script]);
+    let mut launcher = afterbay_command(&["sglang", "--admin", "none", "--", "sh", "-c", &script]);
     launcher.env("XDG_STATE_HOME", &state).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = launcher.spawn().unwrap();
     let pid = child.id();
@@ -269,20 +275,21 @@ fn the_launcher_becomes_the_command_and_keeps_a_journal_where_there_was_no_direc
 }
 
 /// The demo's result, for so many requests.
-fn demo(stage: &Stage, wire: &str, requests: &str) -> Value {
-    let tmp = stage.path("t");
+fn demo(sandbox: &Sandbox, wire: &str, requests: &str) -> Value {
+    let tmp = sandbox.path("t");
     std::fs::create_dir(&tmp).unwrap();
-    let mut demo = afterbay(&["demo", "--seconds", "1", "--requests", requests, "--wire", wire, "--json"]);
-    let text = ended(demo.env("TMPDIR", &tmp)).good();
+    let mut demo =
+        afterbay_command(&["demo", "--seconds", "1", "--requests", requests, "--wire", wire, "--json"]);
+    let text = run_command(demo.env("TMPDIR", &tmp)).success();
     let left: Vec<_> = std::fs::read_dir(&tmp).unwrap().collect();
     assert!(left.is_empty(), "it left {left:?}");
     serde_json::from_str(&text).unwrap()
 }
 
 #[test]
-fn the_demo_loses_nothing_and_leaves_no_trace() {
+fn the_demo_loses_no_token_and_leaves_no_file() {
     for wire in ["pickle", "msgpack"] {
-        let result = demo(&Stage::new(), wire, "40");
+        let result = demo(&Sandbox::new(), wire, "40");
         assert_eq!((&result["good"], &result["drained"]), (&true.into(), &true.into()), "{result}");
         for side in ["direct", "afterbay"] {
             let side = &result["every_chunk"][side];
@@ -294,8 +301,8 @@ fn the_demo_loses_nothing_and_leaves_no_trace() {
 }
 
 #[test]
-fn a_reader_of_last_chunks_loses_tokens_direct_and_none_through_afterbay() {
-    let result = demo(&Stage::new(), "msgpack", "80");
+fn a_reader_of_last_chunks_loses_tokens_directly_and_none_through_afterbay() {
+    let result = demo(&Sandbox::new(), "msgpack", "80");
     let lost = |side: &str| result["last_chunk"][side]["out"]["faults"]["lost_tokens"].as_u64().unwrap();
     assert!(lost("direct") > 0, "{result}");
     assert_eq!(lost("afterbay"), 0, "{result}");
@@ -304,11 +311,11 @@ fn a_reader_of_last_chunks_loses_tokens_direct_and_none_through_afterbay() {
 }
 
 #[test]
-fn ctrl_c_ends_the_demo_without_a_result_and_without_a_trace() {
-    let stage = Stage::new();
-    let tmp = stage.path("t");
+fn ctrl_c_ends_the_demo_without_a_result_and_without_a_file() {
+    let sandbox = Sandbox::new();
+    let tmp = sandbox.path("t");
     std::fs::create_dir(&tmp).unwrap();
-    let mut demo = afterbay(&["demo", "--seconds", "3600"]);
+    let mut demo = afterbay_command(&["demo", "--seconds", "3600"]);
     // A configuration of the user's is not the demo's.
     demo.env("TMPDIR", &tmp).env("AFTERBAY_CONFIG", "/nowhere.toml");
     let mut demo = demo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -326,11 +333,11 @@ fn ctrl_c_ends_the_demo_without_a_result_and_without_a_trace() {
 }
 
 #[test]
-fn the_demo_shows_what_was_kept_and_keeps_it_where_it_is_asked_to() {
-    let stage = Stage::new();
-    let kept = stage.text("kept");
-    let mut demo = afterbay(&["demo", "--seconds", "1", "--requests", "20", "--keep", &kept]);
-    let demo = ended(demo.env("AFTERBAY_CONFIG", "/nowhere.toml")).good();
+fn the_demo_shows_its_journal_and_keeps_the_files_in_the_named_directory() {
+    let sandbox = Sandbox::new();
+    let kept = sandbox.text("kept");
+    let mut demo = afterbay_command(&["demo", "--seconds", "1", "--requests", "20", "--keep", &kept]);
+    let demo = run_command(demo.env("AFTERBAY_CONFIG", "/nowhere.toml")).success();
     for said in [
         "\tdirect\tthrough Afterbay\tratio",
         "\tin\tkept\tout",
@@ -341,7 +348,7 @@ fn the_demo_shows_what_was_kept_and_keeps_it_where_it_is_asked_to() {
     ] {
         assert!(demo.contains(said), "{said} is not in\n{demo}");
     }
-    let verified = done(&["journal", "verify", "--dir", &stage.text("kept/journal")]);
-    assert!(verified.good().contains("clean"));
-    assert!(stage.path("kept/afterbay.toml").exists() && stage.path("kept/afterbay.log").exists());
+    let verified = run_afterbay(&["journal", "verify", "--dir", &sandbox.text("kept/journal")]);
+    assert!(verified.success().contains("clean"));
+    assert!(sandbox.path("kept/afterbay.toml").exists() && sandbox.path("kept/afterbay.log").exists());
 }

@@ -1,17 +1,17 @@
 //! Plugins that fault: what becomes of their batches, and when they are taken out of the chain.
 
 use afterbay_tests::admin::JSON;
-use afterbay_tests::afterbay::{done, journal, notes, verify};
+use afterbay_tests::commands::{journal, notes, run_afterbay, verify};
 use afterbay_tests::components::{guest, install};
-use afterbay_tests::frames::{Request, WIRES, batch, row, rows};
-use afterbay_tests::{Afterbay, Config, Input, Reader, Sender, Stage, load, wait_for};
+use afterbay_tests::frames::{SynthRequest, WIRES, batch, row, rows};
+use afterbay_tests::{Afterbay, Config, Input, Reader, Sandbox, Sender, load, wait_for};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 
 /// What leaves of a load through the plugins of a configuration, and the two who are still there.
-fn leaving(stage: &Stage, config: &Config) -> (Vec<Vec<u8>>, Afterbay, Reader) {
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(stage, config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn leaving(sandbox: &Sandbox, config: &Config) -> (Vec<Vec<u8>>, Afterbay, Reader) {
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(sandbox, config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(40, 12, Msgpack);
     let mut left = Vec::new();
     for frame in &frames {
@@ -22,17 +22,18 @@ fn leaving(stage: &Stage, config: &Config) -> (Vec<Vec<u8>>, Afterbay, Reader) {
 }
 
 #[test]
-fn during_a_storm_of_faults_the_frames_are_what_they_would_be_without_it() {
+fn a_storm_of_faults_changes_no_frame() {
     // It changes rows: one that did nothing could hide a neighbour's harm.
-    let healthy = |stage: &Stage| stage.config().plugin("healthy", &guest("judges"), "action = \"rewrite\"");
-    let stage = Stage::new();
-    let (expected, afterbay, _) = leaving(&stage, &healthy(&stage));
+    let healthy =
+        |sandbox: &Sandbox| sandbox.config().plugin("healthy", &guest("judges"), "action = \"rewrite\"");
+    let sandbox = Sandbox::new();
+    let (expected, afterbay, _) = leaving(&sandbox, &healthy(&sandbox));
     assert_eq!(afterbay.stop(), 0);
     assert!(expected.iter().flat_map(|frame| rows(frame)).any(|row| row.ids == [7]));
     let batches = expected.len() as u64;
     for (policy, tries) in [("bypass", 1), ("retry", 2)] {
-        let stage = Stage::new();
-        let mut config = stage.config();
+        let sandbox = Sandbox::new();
+        let mut config = sandbox.config();
         let storm = [
             ("loops", "in = \"process\"", "deadline = \"2ms\"", "deadline"),
             ("hog", "in = \"process\"", "memory = \"4MiB\", deadline = \"10s\"", "memory"),
@@ -41,10 +42,10 @@ fn during_a_storm_of_faults_the_frames_are_what_they_would_be_without_it() {
         ];
         for (name, settings, limits, _) in storm {
             config = config.plugin_with(name, guest(name).to_str().unwrap(), settings, limits);
-            config = config.of_plugin(&format!("on_fault = {policy:?}\nquarantine = {{ faults = 0 }}"));
+            config = config.plugin_line(&format!("on_fault = {policy:?}\nquarantine = {{ faults = 0 }}"));
         }
         let config = config.plugin("healthy", &guest("judges"), "action = \"rewrite\"");
-        let (left, afterbay, _reader) = leaving(&stage, &config);
+        let (left, afterbay, _reader) = leaving(&sandbox, &config);
         assert!(left == expected, "{policy}: a frame is another");
         let metrics = afterbay.metrics();
         for (name, _, _, kind) in storm {
@@ -63,19 +64,19 @@ fn during_a_storm_of_faults_the_frames_are_what_they_would_be_without_it() {
         assert_eq!(metrics.plugin("healthy", "bypassed_batches_total"), 0);
         assert_eq!(afterbay.get("/readyz").status, 200, "faults are not a quarantine");
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0, "{policy}");
+        assert_eq!(verify(&sandbox).0, 0, "{policy}");
     }
 }
 
 #[test]
-fn a_batch_that_is_retried_is_judged_by_a_fresh_instance_that_knows_what_was_before_it() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().plugin("tires", &guest("tires"), "");
+fn a_retried_batch_runs_on_a_new_instance_that_knows_the_earlier_rows() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().plugin("tires", &guest("tires"), "");
     let afterbay =
-        Afterbay::run(&stage, &config.of_plugin("on_fault = \"retry\"\nquarantine = { faults = 0 }"));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let (mut early, mut late) = (Request::new("early"), Request::new("late"));
+        Afterbay::run(&sandbox, &config.plugin_line("on_fault = \"retry\"\nquarantine = { faults = 0 }"));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let (mut early, mut late) = (SynthRequest::new("early"), SynthRequest::new("late"));
     let mut step = |rows| {
         let frame = batch(Msgpack, rows);
         sender.send(&frame);
@@ -92,26 +93,26 @@ fn a_batch_that_is_retried_is_judged_by_a_fresh_instance_that_knows_what_was_bef
     assert_eq!(fault["then"], "the batch is tried once more on a fresh instance", "{fault}");
     assert_eq!(afterbay.stop(), 0);
     // Each instance after the first was told of what came before the batch in hand, and not of the batch itself.
-    assert_eq!(notes(&stage, "early"), ["all false", "all true", "all true"]);
-    assert_eq!(notes(&stage, "late"), ["all false", "all true"]);
+    assert_eq!(notes(&sandbox, "early"), ["all false", "all true", "all true"]);
+    assert_eq!(notes(&sandbox, "late"), ["all false", "all true"]);
 }
 
 #[test]
-fn where_nothing_may_pass_unjudged_a_fault_ends_its_requests_and_the_scheduler_is_told() {
+fn with_on_fault_terminate_a_fault_ends_its_requests_also_in_the_scheduler() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let config = stage.config().abort_by_push(&stage);
-        let config = config.plugin("guard", &guest("tires"), "").of_plugin("on_fault = \"terminate\"");
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut input = Input::connect(&stage.abort_side());
-        let (mut a, mut b, mut c) = (Request::new("a"), Request::new("b"), Request::new("c"));
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let config = sandbox.config().abort_by_push(&sandbox);
+        let config = config.plugin("guard", &guest("tires"), "").plugin_line("on_fault = \"terminate\"");
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let mut input = Input::connect(&sandbox.abort_side());
+        let (mut a, mut b, mut c) = (SynthRequest::new("a"), SynthRequest::new("b"), SynthRequest::new("c"));
         let mut step = |frame: Vec<_>| {
             sender.send(&batch(wire, frame));
             rows(&reader.frame())
         };
-        let mut warm = Request::new("warm");
+        let mut warm = SynthRequest::new("warm");
         assert_eq!(step(vec![a.row(&[1]), c.row(&[1]), warm.row(&[1])]).len(), 3);
         afterbay.abort_connected("warm", &[]);
         assert_eq!(input.abort(), "warm");
@@ -127,7 +128,7 @@ fn where_nothing_may_pass_unjudged_a_fault_ends_its_requests_and_the_scheduler_i
         told.sort();
         assert_eq!(told, ["a", "b"], "what the scheduler has ended itself it is not told");
         // What still comes of them is swallowed. A request that is not of that batch goes on, and is judged.
-        let mut d = Request::new("d");
+        let mut d = SynthRequest::new("d");
         assert_eq!(step(vec![a.row(&[4]), d.row(&[9])]), [row("d", &[9], 1, None)], "{wire:?}");
         let fault = afterbay.event("PluginFault");
         assert_eq!(fault["then"], "the batch's requests are ended", "{fault}");
@@ -146,22 +147,23 @@ fn where_nothing_may_pass_unjudged_a_fault_ends_its_requests_and_the_scheduler_i
         );
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
-        let table = journal(&stage, &["show", "a"]).good();
+        assert_eq!(verify(&sandbox).0, 0);
+        let table = journal(&sandbox, &["show", "a"]).success();
         assert!(table.contains("guard"), "{table}");
     }
 }
 
 #[test]
-fn a_plugin_that_faults_too_often_is_quarantined_until_it_is_reinstated_or_changed() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let component = stage.path("plugin.wasm");
+fn a_plugin_with_too_many_faults_is_quarantined_until_it_is_reinstated_or_reloaded() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let component = sandbox.path("plugin.wasm");
     install(&guest("panics"), 0, &component);
-    let config = stage.config().plugin("bad", &component, "in = \"process\"");
-    let afterbay = Afterbay::run(&stage, &config.of_plugin("quarantine = { faults = 3, within = \"1h\" }"));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut request = Request::new("r");
+    let config = sandbox.config().plugin("bad", &component, "in = \"process\"");
+    let afterbay =
+        Afterbay::run(&sandbox, &config.plugin_line("quarantine = { faults = 3, within = \"1h\" }"));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut request = SynthRequest::new("r");
     let mut step = || {
         let frame = batch(Pickle, vec![request.row(&[1])]);
         sender.send(&frame);
@@ -196,36 +198,36 @@ fn a_plugin_that_faults_too_often_is_quarantined_until_it_is_reinstated_or_chang
         reinstate("bad", ""),
         (409, r#"{"code":"not_quarantined","error":"plugin \"bad\" is not quarantined"}"#.into())
     );
-    afterbay.until_well();
+    afterbay.until_healthy();
     assert_eq!(afterbay.event("PluginReinstated")["by"], "operator");
     (0..5).for_each(|_| step());
     assert_eq!(faults(), 6, "faults are counted anew after the plugin is reinstated");
     afterbay.until_degraded("plugin:test:bad");
 
     install(&guest("panics"), 1, &component);
-    afterbay.until_well();
+    afterbay.until_healthy();
     afterbay.event_where("PluginReinstated", |event| event["by"] == "reload");
     step();
     assert_eq!(faults(), 7);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_plugin_that_is_too_slow_in_each_instance_s_first_call_is_quarantined_one_fault_later() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+fn a_first_call_past_the_deadline_counts_towards_quarantine_from_the_second_instance_on() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let component = guest("loops");
-    let config = stage.config().plugin_with(
+    let config = sandbox.config().plugin_with(
         "slow",
         component.to_str().unwrap(),
         "in = \"process\"",
         "deadline = \"2ms\"",
     );
-    let config = config.of_plugin("quarantine = { faults = 2, within = \"1h\" }");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut request = Request::new("r");
+    let config = config.plugin_line("quarantine = { faults = 2, within = \"1h\" }");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut request = SynthRequest::new("r");
     let mut step = || {
         let frame = batch(Msgpack, vec![request.row(&[1])]);
         sender.send(&frame);
@@ -241,13 +243,13 @@ fn a_plugin_that_is_too_slow_in_each_instance_s_first_call_is_quarantined_one_fa
 }
 
 #[test]
-fn what_a_plugin_prints_is_in_its_log_and_in_the_fault_that_follows() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().plugin("bad", &guest("forbidden"), "do = \"print and abort\"");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let frame = batch(Msgpack, vec![Request::new("r").row(&[1])]);
+fn a_plugins_printed_text_is_in_its_log_and_in_the_next_fault() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().plugin("bad", &guest("forbidden"), "do = \"print and abort\"");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let frame = batch(Msgpack, vec![SynthRequest::new("r").row(&[1])]);
     sender.send(&frame);
     assert_eq!(reader.frame(), frame);
     let printed = "the shore is wet\nTraceback:\n  the lake is dry";
@@ -258,16 +260,16 @@ fn what_a_plugin_prints_is_in_its_log_and_in_the_fault_that_follows() {
 }
 
 #[test]
-fn a_quarantine_does_not_open_what_may_not_pass_unjudged() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().plugin("guard", &guest("panics"), "in = \"process\"");
-    let config = config.of_plugin("on_fault = \"terminate\"\nquarantine = { faults = 1 }");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn with_on_fault_terminate_a_quarantined_plugin_lets_no_row_pass() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().plugin("guard", &guest("panics"), "in = \"process\"");
+    let config = config.plugin_line("on_fault = \"terminate\"\nquarantine = { faults = 1 }");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for number in 0..3 {
         let rid = format!("r-{number}");
-        sender.send(&batch(Msgpack, vec![Request::new(&rid).row(&[1, 2])]));
+        sender.send(&batch(Msgpack, vec![SynthRequest::new(&rid).row(&[1, 2])]));
         assert_eq!(rows(&reader.frame()), [row(&rid, &[], 0, Some("abort"))]);
     }
     assert!(afterbay.until_ready(503).contains("requests are aborted"));
@@ -275,26 +277,26 @@ fn a_quarantine_does_not_open_what_may_not_pass_unjudged() {
     afterbay.event_where("RequestFinishedEarly", |event| event["rid"] == "r-2" && event["reason"] == reason);
     assert_eq!(afterbay.metrics().plugin_by("guard", "faults_total", "kind", "trap"), 1);
     // SGLang's own requests are shown to no plugin, so none has to judge them.
-    let health = batch(Msgpack, vec![Request::new("HEALTH_CHECK_1763649000.1").last(&[5])]);
+    let health = batch(Msgpack, vec![SynthRequest::new("HEALTH_CHECK_1763649000.1").last(&[5])]);
     sender.send(&health);
     assert_eq!(reader.frame(), health);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_plugin_that_cannot_be_started_again_is_tried_again_and_lets_nothing_pass_meanwhile_where_it_may_not() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().plugin("guard", &guest("panics"), "in = \"open\"");
-    let config = config.of_plugin("on_fault = \"terminate\"\nquarantine = { faults = 0 }");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn with_on_fault_terminate_a_plugin_that_fails_to_restart_is_retried_and_lets_no_row_pass() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().plugin("guard", &guest("panics"), "in = \"open\"");
+    let config = config.plugin_line("on_fault = \"terminate\"\nquarantine = { faults = 0 }");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut number = 0;
     let mut is_aborted = || {
         number += 1;
         let rid = format!("r-{number}");
-        sender.send(&batch(Msgpack, vec![Request::new(&rid).row(&[1])]));
+        sender.send(&batch(Msgpack, vec![SynthRequest::new(&rid).row(&[1])]));
         assert_eq!(rows(&reader.frame()), [row(&rid, &[], 0, Some("abort"))]);
     };
     // Its fresh instance faults over the requests that are alive, too; where all have ended it starts.
@@ -304,27 +306,28 @@ fn a_plugin_that_cannot_be_started_again_is_tried_again_and_lets_nothing_pass_me
     });
     assert!(unready.body.contains("plugin:test:guard: down, requests are aborted"), "{}", unready.body);
     is_aborted();
-    afterbay.until_well();
+    afterbay.until_healthy();
     assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]
-fn a_shadow_that_faults_too_often_is_out_and_nobody_misses_it_and_one_that_is_promoted_ends_a_quarantine() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().plugin("bad", &guest("panics"), "in = \"process\"");
-    let config = config.of_plugin("quarantine = { faults = 2 }").plugin(
+fn a_quarantined_shadow_degrades_nothing_and_a_promoted_shadow_replaces_a_quarantined_plugin() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().plugin("bad", &guest("panics"), "in = \"process\"");
+    let config = config.plugin_line("quarantine = { faults = 2 }").plugin(
         "next",
         &guest("judges"),
         "action = \"rewrite\"",
     );
-    let config = config.of_plugin("mode = \"shadow\"\nshadow_of = \"bad\"");
+    let config = config.plugin_line("mode = \"shadow\"\nshadow_of = \"bad\"");
     let config = config.plugin("worse", &guest("panics"), "in = \"process\"");
     // What it says of nothing is not done either.
-    let config = config.of_plugin("mode = \"shadow\"\non_fault = \"terminate\"\nquarantine = { faults = 1 }");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut request = Request::new("r");
+    let config =
+        config.plugin_line("mode = \"shadow\"\non_fault = \"terminate\"\nquarantine = { faults = 1 }");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut request = SynthRequest::new("r");
     let mut step = || {
         let frame = batch(Msgpack, vec![request.row(&[1])]);
         sender.send(&frame);
@@ -334,16 +337,16 @@ fn a_shadow_that_faults_too_often_is_out_and_nobody_misses_it_and_one_that_is_pr
     assert!(step().0);
     let quarantined = afterbay.event_where("PluginQuarantined", |event| event["plugin"] == "worse");
     assert_eq!(quarantined["then"], "batches go on unchanged", "{quarantined}");
-    assert!(afterbay.is_well(), "a shadow is missed by nobody");
+    assert!(afterbay.is_healthy(), "a shadow is missed by nobody");
     assert!(step().0);
     assert!(afterbay.until_degraded("plugin:test:bad").contains("quarantined"));
-    let promoted = done(&["plugins", "promote", "next", "--admin", &afterbay.admin().to_string()]);
-    let said = promoted.good();
+    let promoted = run_afterbay(&["plugins", "promote", "next", "--admin", &afterbay.admin().to_string()]);
+    let said = promoted.success();
     assert!(said.starts_with("next: promoted, stream test\n"), "{said}");
     assert!(said.contains("the next start makes it a shadow again"), "{said}");
-    afterbay.until_well();
+    afterbay.until_healthy();
     let (is_same, ids) = step();
     assert!(!is_same && ids == [7], "{ids:?}");
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }

@@ -1,18 +1,18 @@
 //! What goes in comes out: every frame, byte for byte, in order, kept and counted.
 
 use afterbay_sim::load::{Endings, Load};
-use afterbay_tests::afterbay::{journal, verify};
-use afterbay_tests::frames::{Request, WIRES, batch, frames_of};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures};
+use afterbay_tests::commands::{journal, verify};
+use afterbay_tests::frames::{SynthRequest, WIRES, batch, frames_of};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, fixtures};
 
 #[test]
-fn every_frame_of_the_real_sglang_comes_out_byte_for_byte_in_order_and_out_of_the_journal_again() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
+fn every_frame_of_the_real_sglang_is_forwarded_and_exported_byte_for_byte_in_order() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     let fixtures = fixtures();
     assert!(fixtures.len() > 380, "only {} fixtures", fixtures.len());
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for (_, frame) in &fixtures {
         sender.send(frame);
     }
@@ -31,8 +31,8 @@ fn every_frame_of_the_real_sglang_comes_out_byte_for_byte_in_order_and_out_of_th
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(reader.rest().len(), 0, "a frame more than was sent");
 
-    let raw = stage.path("raw");
-    journal(&stage, &["export", "--raw", raw.to_str().unwrap()]).good();
+    let raw = sandbox.path("raw");
+    journal(&sandbox, &["export", "--raw", raw.to_str().unwrap()]).success();
     let mut kept: Vec<_> = std::fs::read_dir(&raw).unwrap().map(|entry| entry.unwrap().path()).collect();
     kept.sort();
     assert_eq!(kept.len(), fixtures.len());
@@ -42,16 +42,16 @@ fn every_frame_of_the_real_sglang_comes_out_byte_for_byte_in_order_and_out_of_th
 }
 
 #[test]
-fn the_figures_of_metrics_equal_what_was_sent() {
+fn the_metrics_equal_the_sent_load() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &stage.config());
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let afterbay = Afterbay::run(&sandbox, &sandbox.config());
         let mut load = Load::new(40, 25);
         load.endings = Endings::MIXED;
         (load.idle_every, load.control_every, load.health_every) = (Some(5), Some(7), Some(6));
         let frames = frames_of(&load, wire);
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         frames.iter().for_each(|frame| sender.send(&frame.bytes));
         for frame in &frames {
             assert_eq!(reader.frame(), frame.bytes, "{wire:?}");
@@ -103,7 +103,7 @@ fn the_figures_of_metrics_equal_what_was_sent() {
         assert_eq!(afterbay.get("/healthz").status, 200);
         assert_eq!(afterbay.get("/readyz").status, 200);
         assert_eq!(afterbay.stop(), 0);
-        let (code, report) = verify(&stage);
+        let (code, report) = verify(&sandbox);
         assert_eq!((code, &report["clean"]), (0, &true.into()), "{report}");
         let figures = ["frames", "requests", "rows", "tokens"].map(|name| report[name].as_u64().unwrap());
         assert_eq!(figures, [count, 40 + health, rows, tokens], "{wire:?}");
@@ -111,11 +111,11 @@ fn the_figures_of_metrics_equal_what_was_sent() {
 }
 
 #[test]
-fn what_is_not_understood_passes_in_its_place_is_counted_and_is_in_the_journal() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
-    let mut request = Request::new("r");
+fn unknown_frames_pass_in_their_place_and_are_counted_and_journaled() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mut request = SynthRequest::new("r");
     let [msgpack, pickle] = WIRES;
     let whole = batch(msgpack, vec![request.row(&[1, 2])]);
     let frames: Vec<Vec<u8>> = vec![
@@ -131,7 +131,7 @@ fn what_is_not_understood_passes_in_its_place_is_counted_and_is_in_the_journal()
         [&[0xdd, 0xff, 0xff, 0xff, 0xff][..], &[0; 40]].concat(),
         batch(msgpack, vec![request.last(&[4])]).to_vec(),
     ];
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(frame));
     for (index, frame) in frames.iter().enumerate() {
         assert_eq!(reader.frame(), *frame, "frame {index}");
@@ -144,21 +144,21 @@ fn what_is_not_understood_passes_in_its_place_is_counted_and_is_in_the_journal()
     assert_eq!(metrics.stream("tokens_received_total"), 4);
     assert_eq!(afterbay.stop(), 0);
 
-    let exported = journal(&stage, &["export"]).json_lines();
+    let exported = journal(&sandbox, &["export"]).json_lines();
     let passages: Vec<_> = exported.iter().map(|line| line["passage"].as_str().unwrap()).collect();
     let (rows, unknown, control) = ("as it came", "not understood", "barrier");
     assert_eq!(passages, [rows, unknown, unknown, unknown, rows, control, control, unknown, rows]);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn it_forwards_over_tcp_what_comes_over_tcp() {
-    let stage = Stage::new();
+fn frames_are_forwarded_over_tcp() {
+    let sandbox = Sandbox::new();
     let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (scheduler_side, reader_side) = (format!("tcp://{}", free()), format!("tcp://{}", free()));
     let mut reader = Reader::bind(&reader_side);
-    let config = stage.config().listen(&scheduler_side).connect(&reader_side);
-    let afterbay = Afterbay::run(&stage, &config);
+    let config = sandbox.config().listen(&scheduler_side).connect(&reader_side);
+    let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&scheduler_side);
     for size in [0, 1, 255, 256, 65_536, 3 << 20] {
         let frame: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use afterbay_sockets::credit::CreditWriter;
-use afterbay_tests::afterbay::verify;
-use afterbay_tests::frames::{Ids, Request, batch, ids, rows};
-use afterbay_tests::{Afterbay, Config, Reader, Sender, Stage, until};
+use afterbay_tests::commands::verify;
+use afterbay_tests::frames::{Ids, SynthRequest, batch, ids, rows};
+use afterbay_tests::{Afterbay, Config, Reader, Sandbox, Sender, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 const ROWS: usize = 256;
@@ -21,8 +21,8 @@ const MIB: usize = 1 << 20;
 struct Small(PathBuf);
 
 impl Small {
-    fn mount(stage: &Stage) -> Option<Small> {
-        let dir = stage.journal();
+    fn mount(sandbox: &Sandbox) -> Option<Small> {
+        let dir = sandbox.journal();
         std::fs::create_dir(&dir).unwrap();
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"]).arg(&dir).output();
@@ -56,7 +56,8 @@ impl Drop for Small {
 
 /// Frames of as many rows each; an id is never the same twice in a request.
 fn frames(count: i64) -> Vec<Vec<u8>> {
-    let mut requests: Vec<Request> = (0..ROWS).map(|at| Request::new(&format!("request-{at}"))).collect();
+    let mut requests: Vec<SynthRequest> =
+        (0..ROWS).map(|at| SynthRequest::new(&format!("request-{at}"))).collect();
     let ids = |frame: i64| -> Vec<i64> { (frame * TOKENS..(frame + 1) * TOKENS).collect() };
     let frame = |frame| {
         let rows = requests.iter_mut().map(|request| request.row(&ids(frame)));
@@ -75,9 +76,9 @@ struct Told {
 }
 
 /// Reads, and counts where it has a page, until it is told that nothing more comes.
-fn read_all(stage: &Stage, counts: bool, told: &Told) -> JoinHandle<Vec<Vec<u8>>> {
-    let mut reader = Reader::bind(&stage.reader_side());
-    let mut credit = counts.then(|| CreditWriter::open(&stage.credit()).unwrap());
+fn read_all(sandbox: &Sandbox, counts: bool, told: &Told) -> JoinHandle<Vec<Vec<u8>>> {
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let mut credit = counts.then(|| CreditWriter::open(&sandbox.credit()).unwrap());
     let told = told.clone();
     std::thread::spawn(move || {
         let mut had = Vec::new();
@@ -108,22 +109,22 @@ fn until_drained(afterbay: &Afterbay) {
     });
 }
 
-fn config(stage: &Stage, on_error: &str, counts: bool) -> Config {
-    let config = stage.config().sink("reader = \"tokenizer\"").journal("segment = \"1MiB\"");
+fn config(sandbox: &Sandbox, on_error: &str, counts: bool) -> Config {
+    let config = sandbox.config().sink("reader = \"tokenizer\"").journal("segment = \"1MiB\"");
     let config = config.journal(&format!("on_error = {on_error:?}"));
-    if counts { config.credit(stage) } else { config }
+    if counts { config.credit(sandbox) } else { config }
 }
 
 /// What the reader had in both lives, and what the second has said.
 fn fill_stop_free_and_start(on_error: &str, counts: bool, is_killed: bool, more: i64) -> Option<(Ids, Ids)> {
-    let stage = Stage::new();
-    let small = Small::mount(&stage)?;
-    let config = config(&stage, on_error, counts);
+    let sandbox = Sandbox::new();
+    let small = Small::mount(&sandbox)?;
+    let config = config(&sandbox, on_error, counts);
     let told = Told::default();
-    let reads = read_all(&stage, counts, &told);
-    let afterbay = Afterbay::run_with(&stage, &config, &["--drain-timeout", "500ms"]);
+    let reads = read_all(&sandbox, counts, &told);
+    let afterbay = Afterbay::run_with(&sandbox, &config, &["--drain-timeout", "500ms"]);
     let frames = frames(20 + more);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames[..20].iter().for_each(|frame| sender.send(frame));
     afterbay.until_metrics("the first are taken", |metrics| metrics.sink("taken_frame") == 20);
     small.fill(7 * MIB);
@@ -149,13 +150,13 @@ fn fill_stop_free_and_start(on_error: &str, counts: bool, is_killed: bool, more:
     }
     drop(sender);
     small.free();
-    let afterbay = Afterbay::run(&stage, &config);
-    afterbay.until_well();
+    let afterbay = Afterbay::run(&sandbox, &config);
+    afterbay.until_healthy();
     until_drained(&afterbay);
     assert_eq!(afterbay.stop(), 0);
     told.over.store(true, Ordering::SeqCst);
     let had = reads.join().unwrap();
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!(code, 0, "{report}");
     let sent = ids(&frames[..sent]);
     for row in had.iter().flat_map(|frame| rows(frame)) {
@@ -169,7 +170,7 @@ fn repeats(had: &Ids) -> usize {
 }
 
 #[test]
-fn a_restart_after_a_full_disk_repeats_nothing_that_left() {
+fn a_restart_after_a_full_disk_repeats_no_sent_token() {
     for (counts, is_killed) in [(true, true), (false, true), (true, false), (false, false)] {
         let Some((had, sent)) = fill_stop_free_and_start("stop", counts, is_killed, 80) else { return };
         assert_eq!(repeats(&had), 0, "counts: {counts}, killed: {is_killed}");
@@ -180,7 +181,7 @@ fn a_restart_after_a_full_disk_repeats_nothing_that_left() {
 }
 
 #[test]
-fn a_restart_after_frames_were_forwarded_unkept_repeats_nothing_that_left() {
+fn a_restart_after_unpersisted_frames_repeats_no_sent_token() {
     // The last are more than the room for their records lasts.
     for (counts, is_killed, more) in
         [(true, true, 80), (false, false, 80), (true, true, 400), (false, true, 400)]
@@ -192,41 +193,41 @@ fn a_restart_after_frames_were_forwarded_unkept_repeats_nothing_that_left() {
 }
 
 #[test]
-fn on_error_forward_starts_on_a_full_disk_says_that_nothing_is_kept_and_keeps_again_when_it_is_freed() {
+fn on_error_forward_starts_on_a_full_disk_and_persists_again_when_the_disk_has_room() {
     for is_new in [true, false] {
-        let stage = Stage::new();
-        let Some(small) = Small::mount(&stage) else { return };
-        let config = config(&stage, "forward", false);
-        let mut reader = Reader::bind(&stage.reader_side());
+        let sandbox = Sandbox::new();
+        let Some(small) = Small::mount(&sandbox) else { return };
+        let config = config(&sandbox, "forward", false);
+        let mut reader = Reader::bind(&sandbox.reader_side());
         let frames = frames(30);
         let begin = if is_new { 0 } else { 10 };
         if !is_new {
-            let afterbay = Afterbay::run(&stage, &config);
-            let mut sender = Sender::connect(&stage.scheduler_side());
+            let afterbay = Afterbay::run(&sandbox, &config);
+            let mut sender = Sender::connect(&sandbox.scheduler_side());
             frames[..10].iter().for_each(|frame| sender.send(frame));
             assert_eq!(until_all(&mut reader, &frames[..10]), ids(&frames[..10]));
             // A journal that was killed has room set aside, which a start would find.
             assert_eq!(afterbay.stop(), 0);
         }
         small.fill(12 * MIB);
-        let afterbay = Afterbay::run(&stage, &config);
+        let afterbay = Afterbay::run(&sandbox, &config);
         let said = afterbay.until_degraded("journal:test");
         assert!(
             said.contains("frames are forwarded and not kept") && said.contains("No space left"),
             "{said}"
         );
         assert_eq!(afterbay.event("JournalWriteFailed")["on_error"], "forward");
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         let (unkept, kept) = (&frames[begin..20], &frames[20..]);
         unkept.iter().for_each(|frame| sender.send(frame));
         assert_eq!(until_all(&mut reader, unkept), ids(unkept));
         small.free();
         // With no frame to find it out.
-        afterbay.until_well();
+        afterbay.until_healthy();
         kept.iter().for_each(|frame| sender.send(frame));
         assert_eq!(until_all(&mut reader, kept), ids(kept));
         assert_eq!(afterbay.stop(), 0);
-        let (code, report) = verify(&stage);
+        let (code, report) = verify(&sandbox);
         assert_eq!(report["frames"], if is_new { 10 } else { 20 }, "{report}");
         assert_eq!(code, 0, "{report}");
     }

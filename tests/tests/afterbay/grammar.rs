@@ -1,9 +1,9 @@
 //! grammar-check in the stream: outputs are held against a grammar over the model's own tokens.
 
 use afterbay_tests::admin::JSON;
-use afterbay_tests::afterbay::{done, journal, notes, verify};
-use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
-use afterbay_tests::{Afterbay, Config, Input, Reader, Sender, Stage, repository};
+use afterbay_tests::commands::{journal, notes, run_afterbay, verify};
+use afterbay_tests::frames::{ReaderRow, SynthRequest, WIRES, batch, rows};
+use afterbay_tests::{Afterbay, Config, Input, Reader, Sandbox, Sender, repository};
 use afterbay_wire::synth::SynthRow;
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::json;
@@ -40,7 +40,7 @@ fn with_limits(config: Config, settings: &str, limits: &str) -> Config {
 
 /// A request's rows, one token each, the last at its length.
 fn one_by_one(rid: &str, text: &str) -> Vec<SynthRow> {
-    let (mut request, ids) = (Request::new(rid), ids(text));
+    let (mut request, ids) = (SynthRequest::new(rid), ids(text));
     let (last, before) = ids.split_last().unwrap();
     let mut rows: Vec<SynthRow> = before.iter().map(|id| request.row(&[*id])).collect();
     rows.push(request.last(&[*last]));
@@ -48,15 +48,15 @@ fn one_by_one(rid: &str, text: &str) -> Vec<SynthRow> {
 }
 
 #[test]
-fn an_output_that_breaks_its_schema_ends_with_a_stop_and_one_that_keeps_it_is_the_bytes_that_came() {
+fn an_output_that_breaks_its_schema_ends_with_a_stop_and_a_valid_output_is_unchanged() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let config = stage.config().abort_by_push(&stage);
-        let afterbay = Afterbay::run(&stage, &checked(config, "on_violation = \"finish\""));
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut input = Input::connect(&stage.abort_side());
-        sender.send(&batch(wire, vec![Request::new("warm").row(&ids("{"))]));
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let config = sandbox.config().abort_by_push(&sandbox);
+        let afterbay = Afterbay::run(&sandbox, &checked(config, "on_violation = \"finish\""));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let mut input = Input::connect(&sandbox.abort_side());
+        sender.send(&batch(wire, vec![SynthRequest::new("warm").row(&ids("{"))]));
         reader.frame();
         afterbay.abort_connected("warm", &[]);
         assert_eq!(input.abort(), "warm");
@@ -69,7 +69,7 @@ fn an_output_that_breaks_its_schema_ends_with_a_stop_and_one_that_keeps_it_is_th
         let broken = one_by_one("bad", BAD);
         broken.iter().for_each(|row| sender.send(&batch(wire, vec![row.clone()])));
         // Up to the token that is not allowed, which is in no row.
-        let mut read: Vec<Row> = Vec::new();
+        let mut read: Vec<ReaderRow> = Vec::new();
         while read.last().is_none_or(|row| row.finish.is_none()) {
             read.extend(rows(&reader.frame()));
         }
@@ -91,19 +91,19 @@ fn an_output_that_breaks_its_schema_ends_with_a_stop_and_one_that_keeps_it_is_th
         let line = afterbay.event("PluginLog");
         assert_eq!((&line["rid"], &line["plugin"]), (&"bad".into(), &"grammar".into()), "{line}");
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
-        let shown = journal(&stage, &["show", "bad"]).good();
+        assert_eq!(verify(&sandbox).0, 0);
+        let shown = journal(&sandbox, &["show", "bad"]).success();
         assert!(shown.contains("grammar: replaced by no ids; grammar: finished, "), "{shown}");
     }
 }
 
 #[test]
-fn what_is_only_reported_is_noted_beside_its_row_and_changes_no_byte() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+fn a_reported_violation_is_a_note_and_changes_no_byte() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let rules = "rules = [{ rid_prefix = \"free-\" }], whitespace_max = 8";
-    let afterbay = Afterbay::run(&stage, &checked(stage.config(), rules));
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let afterbay = Afterbay::run(&sandbox, &checked(sandbox.config(), rules));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let cut = &GOOD[..GOOD.len() - 1];
     let spaces = format!("{{{}", " ".repeat(30));
     for (rid, text) in [("bad", BAD), ("cut", cut), ("spaces", &spaces), ("free-1", BAD), ("good", GOOD)] {
@@ -119,22 +119,22 @@ fn what_is_only_reported_is_noted_beside_its_row_and_changes_no_byte() {
     assert_eq!(metrics.stream("frames_rewritten_total"), 0);
     assert_eq!(afterbay.stop(), 0);
     let only = |rid: &str| -> String {
-        let [note] = notes(&stage, rid).try_into().unwrap();
+        let [note] = notes(&sandbox, rid).try_into().unwrap();
         note
     };
     assert!(only("bad").ends_with("not allowed by the grammar"), "{}", only("bad"));
     assert!(only("cut").ends_with("before the grammar is complete"), "{}", only("cut"));
     assert!(only("spaces").ends_with("over 8 bytes of whitespace in a row"), "{}", only("spaces"));
-    assert_eq!(["free-1", "good"].map(|rid| notes(&stage, rid).len()), [0, 0]);
+    assert_eq!(["free-1", "good"].map(|rid| notes(&sandbox, rid).len()), [0, 0]);
 }
 
 #[test]
-fn a_request_that_brings_a_grammar_is_checked_against_it() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+fn a_request_with_its_own_grammar_is_checked_against_that_grammar() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let settings = "grammar_attribute = \"grammar\", on_violation = \"finish\"";
-    let afterbay = Afterbay::run(&stage, &with_settings(stage.config(), settings));
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let afterbay = Afterbay::run(&sandbox, &with_settings(sandbox.config(), settings));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for (rid, grammar) in [
         ("bad", json!({"json_schema": SCHEMA})),
         ("good", json!({"json_schema": SCHEMA})),
@@ -146,7 +146,7 @@ fn a_request_that_brings_a_grammar_is_checked_against_it() {
     }
     // A row that has the whole text goes as far as it may.
     let mut rows_of = |rid: &str, text: &str| {
-        sender.send(&batch(Msgpack, vec![Request::new(rid).last(&ids(text))]));
+        sender.send(&batch(Msgpack, vec![SynthRequest::new(rid).last(&ids(text))]));
         rows(&reader.frame())
     };
     let at = ids(&BAD[..=BAD.find('[').unwrap()]).len();
@@ -158,26 +158,26 @@ fn a_request_that_brings_a_grammar_is_checked_against_it() {
     assert_eq!(metrics.plugin("grammar", "own_violations_total"), 1);
     assert_eq!(metrics.plugin("grammar", "own_not_checked_total"), 1);
     assert_eq!(afterbay.stop(), 0);
-    let [note] = notes(&stage, "none").try_into().unwrap();
+    let [note] = notes(&sandbox, "none").try_into().unwrap();
     assert!(note.starts_with("not checked: its grammar cannot be compiled: "), "{note}");
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_grammar_that_is_none_and_a_model_without_a_tokenizer_are_refused_with_words() {
-    let stage = Stage::new();
+fn an_invalid_grammar_and_a_model_without_a_tokenizer_are_refused_with_a_reason() {
+    let sandbox = Sandbox::new();
     let refused = |config: Config| {
         // As `check` does, but with the compiled code of the other tests.
-        let refused = done(&["run", "--config", &stage.write(&config)]);
+        let refused = run_afterbay(&["run", "--config", &sandbox.write(&config)]);
         assert_eq!(refused.code, 64, "{refused:?}");
         refused.stderr
     };
     let no_schema = "rules = [{ rid_prefix = \"a\", grammar = { json_schema = '{\"type\": \"strin\"}' } }]";
-    let said = refused(with_settings(stage.config(), no_schema));
+    let said = refused(with_settings(sandbox.config(), no_schema));
     assert!(said.contains("/rules/0/grammar/json_schema: ") && said.contains("strin"), "{said}");
-    let said = refused(with_settings(stage.config(), ""));
+    let said = refused(with_settings(sandbox.config(), ""));
     assert!(said.contains("/grammar: is missing"), "{said}");
-    let bare = stage.config().plugin_with("grammar", "builtin:grammar-check", "", "");
+    let bare = sandbox.config().plugin_with("grammar", "builtin:grammar-check", "", "");
     assert!(refused(bare).contains("wants request, tokenizer, which it is not granted"));
 }
 
@@ -194,23 +194,24 @@ fn cost_of_1024_requests_that_begin_at_once_and_end_at_once() {
     for (name, deadline, more) in
         [("as it is", "2ms", ""), ("all at once", "10s", ", work_per_call = 100000, tokens_max = 1000000")]
     {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
         let settings = format!("grammar = {{ json_schema = '{}' }}{more}", schema.replace('\n', ""));
         let limits = format!("deadline = {deadline:?}, memory = \"256MiB\"");
-        let afterbay = Afterbay::run(&stage, &with_limits(stage.config(), &settings, &limits));
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let afterbay = Afterbay::run(&sandbox, &with_limits(sandbox.config(), &settings, &limits));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         let seconds = || {
             let series = "afterbay_plugin_seconds_total{";
             let body = afterbay.get("/metrics").body;
             let line = body.lines().find(|line| line.starts_with(series)).unwrap().to_owned();
             line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
         };
-        let mut requests: Vec<Request> = (0..1024).map(|it| Request::new(&format!("r{it:04}"))).collect();
+        let mut requests: Vec<SynthRequest> =
+            (0..1024).map(|it| SynthRequest::new(&format!("r{it:04}"))).collect();
         let mut took = Vec::new();
         let last = ids.len() - 1;
         for (step, id) in ids.iter().enumerate() {
-            let row = |request: &mut Request| match step == last {
+            let row = |request: &mut SynthRequest| match step == last {
                 true => request.last(&[*id]),
                 false => request.row(&[*id]),
             };

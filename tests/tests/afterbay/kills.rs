@@ -8,15 +8,15 @@ use std::time::Duration;
 use afterbay_journal::reader::{JournalReader, JournalRecord, ReadFrom};
 use afterbay_sim::load::Load;
 use afterbay_sockets::credit::CreditWriter;
-use afterbay_tests::afterbay::{journal, json_lines, verify};
+use afterbay_tests::commands::{journal, json_lines, verify};
 use afterbay_tests::frames::{Ids, frames_of, ids, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, trials, until};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, trials, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Reads and counts until it is told that nothing more comes: each request's ids in the order in which they came.
-fn read_all(stage: &Stage, until_told: &Arc<AtomicBool>) -> std::thread::JoinHandle<Ids> {
-    let mut reader = Reader::bind(&stage.reader_side());
-    let mut credit = CreditWriter::open(&stage.credit()).unwrap();
+fn read_all(sandbox: &Sandbox, until_told: &Arc<AtomicBool>) -> std::thread::JoinHandle<Ids> {
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let mut credit = CreditWriter::open(&sandbox.credit()).unwrap();
     let told = until_told.clone();
     std::thread::spawn(move || {
         let mut had = Ids::new();
@@ -40,18 +40,18 @@ fn read_all(stage: &Stage, until_told: &Arc<AtomicBool>) -> std::thread::JoinHan
 
 /// Lives by `AFTERBAY_TEST_TRIALS`; a release build has the second kind of death only.
 #[test]
-fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_who_lost_unread_bytes() {
+fn kill_9_under_load_repeats_nothing_and_loses_no_journaled_token() {
     let lives = trials(6);
-    let stage = Stage::new();
-    let config = stage.config().credit(&stage).sink("reader = \"tokenizer\"");
+    let sandbox = Sandbox::new();
+    let config = sandbox.config().credit(&sandbox).sink("reader = \"tokenizer\"");
     let drained = Arc::new(AtomicBool::new(false));
-    let reads = read_all(&stage, &drained);
+    let reads = read_all(&sandbox, &drained);
 
     // Requests come and go for as long as there are lives.
     let load = Load { max_running: 100, ..Load::new(80 * lives, 60) };
     let frames = frames_of(&load, Msgpack);
     let sent = ids(frames.iter().map(|frame| &frame.bytes));
-    let (endpoint, over) = (stage.scheduler_side(), Arc::new(AtomicBool::new(false)));
+    let (endpoint, over) = (sandbox.scheduler_side(), Arc::new(AtomicBool::new(false)));
     let is_over = over.clone();
     let sends = std::thread::spawn(move || {
         let mut sender: Option<Sender> = None;
@@ -70,16 +70,16 @@ fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_
     for life in 0..lives {
         if life.is_multiple_of(2) {
             // Somewhere on the path,
-            Afterbay::run_to_die(&stage, &config, life, 60, Duration::from_secs(4));
+            Afterbay::run_to_die(&sandbox, &config, life, 60, Duration::from_secs(4));
         } else {
             // or at any time.
-            let afterbay = Afterbay::run(&stage, &config);
+            let afterbay = Afterbay::run(&sandbox, &config);
             std::thread::sleep(Duration::from_millis(20 + life * 37 % 150));
             afterbay.kill();
         }
     }
     over.store(true, Ordering::SeqCst);
-    let afterbay = Afterbay::run(&stage, &config);
+    let afterbay = Afterbay::run(&sandbox, &config);
     sends.join().unwrap();
     until("all is with the reader", || {
         let metrics = afterbay.metrics();
@@ -90,7 +90,7 @@ fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_
     drained.store(true, Ordering::SeqCst);
     let had = reads.join().unwrap();
 
-    let kept = kept(&stage);
+    let kept = kept(&sandbox);
     assert_eq!(had.len(), kept.len());
     for (rid, ids) in &kept {
         assert_eq!(
@@ -101,7 +101,7 @@ fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_
     }
     let lost: BTreeSet<&String> =
         sent.iter().filter(|(rid, ids)| kept.get(*rid) != Some(ids)).map(|it| it.0).collect();
-    let listed = json_lines(&journal(&stage, &["ls", "--json"]).stdout);
+    let listed = json_lines(&journal(&sandbox, &["ls", "--json"]).stdout);
     let rid = |request: &serde_json::Value| request["rid"].as_str().unwrap().to_owned();
     let named: BTreeSet<String> = listed.iter().filter(|it| it["gaps"] != 0).map(rid).collect();
     let open: BTreeSet<String> = listed.iter().filter(|it| it["state"] == "live").map(rid).collect();
@@ -112,12 +112,12 @@ fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_
         assert!(is_known, "{rid} lost tokens and nobody says so");
     }
     assert!(named.iter().all(|rid| lost.contains(rid)), "a gap where nothing was lost");
-    assert_eq!(verify(&stage).0, i32::from(!named.is_empty()));
+    assert_eq!(verify(&sandbox).0, i32::from(!named.is_empty()));
 }
 
 /// What the journal has.
-fn kept(stage: &Stage) -> Ids {
-    let stream = JournalReader::open(&stage.journal()).unwrap().stream("test").unwrap();
+fn kept(sandbox: &Sandbox) -> Ids {
+    let stream = JournalReader::open(&sandbox.journal()).unwrap().stream("test").unwrap();
     let mut tail = stream.tail(ReadFrom::Start).unwrap();
     let mut frames = Vec::new();
     while let Some(record) = tail.next().unwrap() {

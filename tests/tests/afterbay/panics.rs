@@ -7,17 +7,17 @@ use afterbay_sim::load::Load;
 use afterbay_sim::reader::{self, Until};
 use afterbay_sim::work::{Cost, Spent};
 use afterbay_tests::admin::Metrics;
-use afterbay_tests::afterbay::verify;
+use afterbay_tests::commands::verify;
 use afterbay_tests::components::guest;
 use afterbay_tests::frames::{WIRES, frames_of};
-use afterbay_tests::stage::Config;
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, load, trials};
+use afterbay_tests::sandbox::Config;
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load, trials};
 use afterbay_wire::synth::SynthWire;
 
 /// A load past a reader that takes its time, through an Afterbay that panics at one in so many of the places marked on
 /// its path: its metrics then.
 fn whole_in_spite_of_panics(
-    stage: &Stage,
+    sandbox: &Sandbox,
     config: &Config,
     wire: SynthWire,
     seed: u64,
@@ -25,16 +25,16 @@ fn whole_in_spite_of_panics(
 ) -> Metrics {
     const REQUESTS: u64 = 100;
     let frames = frames_of(&Load::new(REQUESTS, 60), wire);
-    let mut options = reader::Options::new(stage.reader_side());
-    options.credit = counts.then(|| stage.credit());
+    let mut options = reader::Options::new(sandbox.reader_side());
+    options.credit = counts.then(|| sandbox.credit());
     // Slow enough that rows are joined.
     options.cost =
         Cost { per_row: Duration::from_micros(20), per_token: Duration::ZERO, spent: Spent::Asleep };
     options.until =
         Until { requests: Some(REQUESTS), linger: Duration::from_millis(100), ..Until::default() };
     let reads = std::thread::spawn(move || reader::run(options, &Stop::new(), &mut |_| {}).unwrap());
-    let afterbay = Afterbay::run_panicking(stage, config, &format!("{seed}:30"));
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let afterbay = Afterbay::run_panicking(sandbox, config, &format!("{seed}:30"));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for (index, frame) in frames.iter().enumerate() {
         sender.send(&frame.bytes);
         if index.is_multiple_of(8) {
@@ -49,24 +49,24 @@ fn whole_in_spite_of_panics(
     assert_eq!(metrics.sink("connects_total"), 1, "the connection was let go");
     assert_eq!(metrics.stream("senders"), 1);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(stage).0, 0);
+    assert_eq!(verify(sandbox).0, 0);
     metrics
 }
 
 /// More by `AFTERBAY_TEST_TRIALS`.
 #[test]
-fn after_a_panic_a_stream_goes_on_on_the_same_connections_with_nothing_lost_or_repeated() {
+fn after_a_panic_a_stream_continues_on_the_same_connections_without_loss_or_repetition() {
     let trials = trials(1);
     let mut panics = 0;
     for seed in 1..=trials {
         for wire in WIRES {
             // Frames wait in memory, and in the journal; the reader counts, and does not.
             for (counts, queue) in [(true, 16384), (true, 4), (false, 16384)] {
-                let stage = Stage::new();
+                let sandbox = Sandbox::new();
                 let queue = format!("queue = {{ frames = {queue} }}");
-                let config = stage.config().sink("reader = \"tokenizer\"").sink(&queue);
-                let config = if counts { config.credit(&stage) } else { config };
-                let metrics = whole_in_spite_of_panics(&stage, &config, wire, seed, counts);
+                let config = sandbox.config().sink("reader = \"tokenizer\"").sink(&queue);
+                let config = if counts { config.credit(&sandbox) } else { config };
+                let metrics = whole_in_spite_of_panics(&sandbox, &config, wire, seed, counts);
                 panics += metrics.stream("panics_total");
             }
         }
@@ -76,12 +76,12 @@ fn after_a_panic_a_stream_goes_on_on_the_same_connections_with_nothing_lost_or_r
 }
 
 #[test]
-fn with_panics_all_along_the_path_what_is_held_and_released_reaches_its_request_once_and_in_order() {
+fn panics_lose_and_repeat_no_held_row() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let config = stage.config().sink("reader = \"tokenizer\"").credit(&stage);
+        let sandbox = Sandbox::new();
+        let config = sandbox.config().sink("reader = \"tokenizer\"").credit(&sandbox);
         let config = config.plugin("holds", &guest("holds"), "millis = 15, by_remainder = true");
-        let metrics = whole_in_spite_of_panics(&stage, &config, wire, 3, true);
+        let metrics = whole_in_spite_of_panics(&sandbox, &config, wire, 3, true);
         let panics = metrics.stream("panics_total");
         assert!(panics > 5, "{panics} panics");
         let said = ["hold", "release"].map(|it| metrics.plugin_by("holds", "verdicts_total", "action", it));
@@ -91,12 +91,12 @@ fn with_panics_all_along_the_path_what_is_held_and_released_reaches_its_request_
 }
 
 #[test]
-fn a_frame_that_nobody_can_look_at_without_a_panic_goes_on_as_it_came_and_is_told() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run_panicking(&stage, &stage.config(), "frame:7");
+fn a_poison_frame_is_forwarded_unchanged_and_reported() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run_panicking(&sandbox, &sandbox.config(), "frame:7");
     let frames = load(20, 30, SynthWire::Msgpack);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for frame in &frames {
         sender.send(&frame.bytes);
         assert_eq!(reader.frame(), frame.bytes);
@@ -106,6 +106,6 @@ fn a_frame_that_nobody_can_look_at_without_a_panic_goes_on_as_it_came_and_is_tol
     let panics = afterbay.events("StreamPanicked");
     assert!(panics.iter().all(|panic| panic["frame"] == 7), "{panics:?}");
     assert_eq!(afterbay.metrics().stream("panics_total"), 3);
-    afterbay.until_well();
+    afterbay.until_healthy();
     assert_eq!(afterbay.stop(), 0);
 }

@@ -4,23 +4,23 @@ use std::time::Instant;
 
 use afterbay_sim::check::{Checker, Expect, Reading};
 use afterbay_sim::load::{Endings, Load};
-use afterbay_tests::afterbay::{done, journal, notes, show, verify};
+use afterbay_tests::commands::{journal, notes, run_afterbay, show, verify};
 use afterbay_tests::components::{example, guest};
-use afterbay_tests::frames::{Request, Row, WIRES, batch, frames_of, row, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, load, repository, until};
+use afterbay_tests::frames::{ReaderRow, SynthRequest, WIRES, batch, frames_of, row, rows};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, fixtures, load, repository, until};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 use afterbay_wire::synth::{SynthBatch, SynthRow};
 use afterbay_wire::{BatchKind, DecodedFrame, Layouts};
 
 #[test]
-fn stop_on_loop_finishes_a_looping_request_and_swallows_what_still_comes_of_it() {
+fn stop_on_loop_finishes_a_looping_request_and_its_later_rows_are_swallowed() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let config = stage.config().plugin("loops", &example("stop-on-loop"), "window = 8, repeats = 4");
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let (mut text, mut looped) = (Request::new("text"), Request::new("looped"));
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let config = sandbox.config().plugin("loops", &example("stop-on-loop"), "window = 8, repeats = 4");
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let (mut text, mut looped) = (SynthRequest::new("text"), SynthRequest::new("looped"));
         for step in 0..12 {
             let last = step == 11;
             // 7 8 7 8 …: at the eighth id it is a loop, in the fourth row.
@@ -57,28 +57,28 @@ fn stop_on_loop_finishes_a_looping_request_and_swallows_what_still_comes_of_it()
         assert_eq!((metrics.plugin("loops", "calls_total"), metrics.plugin("loops", "rows_total")), (12, 16));
         assert_eq!(afterbay.stop(), 0);
 
-        assert_eq!(verify(&stage).0, 0);
-        let shown = show(&stage, "looped");
+        assert_eq!(verify(&sandbox).0, 0);
+        let shown = show(&sandbox, "looped");
         let rows = shown["rows_seen"].as_array().unwrap();
         assert_eq!(rows.len(), 12);
         assert_eq!(rows[3]["actions"][0]["plugin"], "loops");
         assert_eq!(rows[3]["actions"][0]["verdict"], "finish");
         assert_eq!((&rows[4]["tokens"], &rows[4]["tokens_forwarded"]), (&2.into(), &0.into()));
         assert_eq!((&shown["tokens_received"], &shown["completion_tokens"]), (&24.into(), &24.into()));
-        let table = journal(&stage, &["show", "looped"]).good();
+        let table = journal(&sandbox, &["show", "looped"]).success();
         assert!(table.contains("loops: finished") && table.contains("swallowed"), "{table}");
     }
 }
 
 #[test]
-fn a_request_that_a_plugin_has_finished_stays_finished_over_a_restart() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().plugin("loops", &example("stop-on-loop"), "window = 8");
-    let (mut looped, mut other) = (Request::new("looped"), Request::new("other"));
+fn a_request_that_a_plugin_finished_stays_finished_after_a_restart() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().plugin("loops", &example("stop-on-loop"), "window = 8");
+    let (mut looped, mut other) = (SynthRequest::new("looped"), SynthRequest::new("other"));
     for run in 0..3 {
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         let last = run == 2;
         let row = if last { looped.last(&[7; 8]) } else { looped.row(&[7; 8]) };
         sender.send(&batch(Msgpack, vec![row, if last { other.last(&[run]) } else { other.row(&[run]) }]));
@@ -93,36 +93,36 @@ fn a_request_that_a_plugin_has_finished_stays_finished_over_a_restart() {
             metrics.stream("tokens_swallowed_total") == swallowed
         });
         // What was said of the frame is in the journal by then.
-        until("the journal has its outcome", || verify(&stage).1["notes"] == serde_json::json!([]));
+        until("the journal has its outcome", || verify(&sandbox).1["notes"] == serde_json::json!([]));
         if run == 0 { afterbay.kill() } else { assert_eq!(afterbay.stop(), 0) }
     }
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!((code, &report["requests"], &report["tokens"]), (0, &2.into(), &27.into()), "{report}");
-    let shown = show(&stage, "looped");
+    let shown = show(&sandbox, "looped");
     assert_eq!((&shown["tokens_received"], &shown["tokens_forwarded"]), (&24.into(), &8.into()), "{shown}");
 }
 
-fn row_of_loop() -> Row {
+fn row_of_loop() -> ReaderRow {
     row("looped", &[7; 8], 8, Some("stop:stop-on-loop"))
 }
 
 #[test]
-fn a_plugin_that_traps_loops_or_eats_memory_costs_nobody_a_byte_and_is_told() {
+fn a_plugin_that_traps_loops_or_exhausts_memory_changes_no_byte_and_is_reported() {
     for (name, kind, limits) in [
         ("panics", "trap", "deadline = \"10s\""),
         ("loops", "deadline", "deadline = \"2ms\""),
         ("hog", "memory", "memory = \"8MiB\", deadline = \"10s\""),
     ] {
         for call in ["open", "process", "close"] {
-            let stage = Stage::new();
-            let mut reader = Reader::bind(&stage.reader_side());
+            let sandbox = Sandbox::new();
+            let mut reader = Reader::bind(&sandbox.reader_side());
             let component = guest(name);
             let settings = format!("in = {call:?}");
-            let config = stage.config().plugin_with("bad", component.to_str().unwrap(), &settings, limits);
-            let config = config.of_plugin("quarantine = { faults = 0 }");
-            let afterbay = Afterbay::run(&stage, &config);
+            let config = sandbox.config().plugin_with("bad", component.to_str().unwrap(), &settings, limits);
+            let config = config.plugin_line("quarantine = { faults = 0 }");
+            let afterbay = Afterbay::run(&sandbox, &config);
             let frames = load(4, 6, Msgpack);
-            let mut sender = Sender::connect(&stage.scheduler_side());
+            let mut sender = Sender::connect(&sandbox.scheduler_side());
             frames.iter().for_each(|frame| sender.send(&frame.bytes));
             for (index, frame) in frames.iter().enumerate() {
                 assert_eq!(reader.frame(), frame.bytes, "{name} in {call}: frame {index}");
@@ -144,18 +144,19 @@ fn a_plugin_that_traps_loops_or_eats_memory_costs_nobody_a_byte_and_is_told() {
             }
             assert_eq!(metrics.stream("frames_rewritten_total"), 0, "{name} in {call}");
             assert_eq!(afterbay.stop(), 0, "{name} in {call}");
-            assert_eq!(verify(&stage).0, 0, "{name} in {call}");
+            assert_eq!(verify(&sandbox).0, 0, "{name} in {call}");
         }
     }
 }
 
 #[test]
-fn a_fault_in_closing_a_request_is_told_and_counted() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config().plugin("bad", &guest("panics"), "in = \"close\""));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let frame = batch(Msgpack, vec![Request::new("r").last(&[1])]);
+fn a_fault_in_a_close_call_is_reported_and_counted() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay =
+        Afterbay::run(&sandbox, &sandbox.config().plugin("bad", &guest("panics"), "in = \"close\""));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let frame = batch(Msgpack, vec![SynthRequest::new("r").last(&[1])]);
     sender.send(&frame);
     assert_eq!(reader.frame(), frame);
     let fault = afterbay.event("PluginFault");
@@ -166,18 +167,18 @@ fn a_fault_in_closing_a_request_is_told_and_counted() {
 }
 
 #[test]
-fn an_answer_that_the_contract_does_not_allow_is_a_fault_and_changes_nothing() {
+fn an_answer_against_the_contract_is_a_fault_and_changes_nothing() {
     for (name, settings, kind) in [
         ("malformed", "answer = \"two for a row\"", "malformed"),
         ("amplifies", "", "trap"),
         ("forbidden", "do = \"date\"", "trap"),
         ("forbidden", "do = \"exit\"", "trap"),
     ] {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &stage.config().plugin("bad", &guest(name), settings));
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let afterbay = Afterbay::run(&sandbox, &sandbox.config().plugin("bad", &guest(name), settings));
         let frames = load(40, 3, Pickle);
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         for frame in &frames {
             sender.send(&frame.bytes);
             assert_eq!(reader.frame(), frame.bytes, "{name}");
@@ -186,24 +187,24 @@ fn an_answer_that_the_contract_does_not_allow_is_a_fault_and_changes_nothing() {
         assert_eq!(fault["kind"], kind, "{name}: {fault}");
         assert_eq!(afterbay.metrics().stream("frames_rewritten_total"), 0);
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0, "{name}");
+        assert_eq!(verify(&sandbox).0, 0, "{name}");
     }
 }
 
 #[test]
-fn a_health_check_is_never_changed_by_a_plugin_that_drops_everything() {
+fn a_plugin_that_drops_everything_never_changes_a_health_check() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let config = stage.config().plugin("drops", &guest("judges"), "action = \"drop\"");
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut health = Request::new("HEALTH_CHECK_1763649000.5");
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let config = sandbox.config().plugin("drops", &guest("judges"), "action = \"drop\"");
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let mut health = SynthRequest::new("HEALTH_CHECK_1763649000.5");
         let alone = batch(wire, vec![health.last(&[5])]);
         sender.send(&alone);
         assert_eq!(reader.frame(), alone, "{wire:?}");
 
-        let (mut a, mut health) = (Request::new("a"), Request::new("HEALTH_CHECK_1763649000.2"));
+        let (mut a, mut health) = (SynthRequest::new("a"), SynthRequest::new("HEALTH_CHECK_1763649000.2"));
         sender.send(&batch(wire, vec![a.row(&[1, 2])]));
         // A request's first row stays, without its tokens, so that the reader knows of it.
         assert_eq!(rows(&reader.frame()), [row("a", &[], 0, None)], "{wire:?}");
@@ -232,8 +233,8 @@ fn a_health_check_is_never_changed_by_a_plugin_that_drops_everything() {
         let dropped = afterbay.event("RowsDropped");
         assert_eq!(dropped["reason"], "dropped by judges", "{dropped}");
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
-        let shown = show(&stage, "a");
+        assert_eq!(verify(&sandbox).0, 0);
+        let shown = show(&sandbox, "a");
         let counts =
             ["tokens_received", "tokens_forwarded", "tokens_dropped"].map(|name| shown[name].as_u64());
         assert_eq!(counts, [Some(5), Some(0), Some(5)], "{shown}");
@@ -241,18 +242,18 @@ fn a_health_check_is_never_changed_by_a_plugin_that_drops_everything() {
 }
 
 #[test]
-fn delta_to_cumulative_gives_a_reader_that_keeps_only_the_last_row_every_id() {
+fn delta_to_cumulative_gives_every_id_to_a_reader_of_last_rows() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
         let component = "builtin:delta-to-cumulative";
-        let config = stage.config().plugin_with("cumulative", component, "", "deadline = \"10s\"");
-        let afterbay = Afterbay::run(&stage, &config);
+        let config = sandbox.config().plugin_with("cumulative", component, "", "deadline = \"10s\"");
+        let afterbay = Afterbay::run(&sandbox, &config);
         let mut wanted = Load::new(60, 50);
         wanted.endings = Endings { length: 1, stop_token: 1, stop_text: 0, abort: 0 };
         (wanted.control_every, wanted.health_every, wanted.tokens_per_step) = (Some(9), Some(11), 3);
         let frames = frames_of(&wanted, wire);
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         frames.iter().for_each(|frame| sender.send(&frame.bytes));
         let mut checker = Checker::new(Reading::LastOnly, Expect::Simulated);
         for frame in reader.take(frames.len()) {
@@ -268,37 +269,37 @@ fn delta_to_cumulative_gives_a_reader_that_keeps_only_the_last_row_every_id() {
         assert!(metrics.stream("rows_replaced_total") > 500);
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
-        let (code, report) = verify(&stage);
+        let (code, report) = verify(&sandbox);
         assert_eq!(code, 0, "{report}");
         assert!(report["tokens"].as_u64().unwrap() >= sent);
     }
 }
 
 #[test]
-fn of_cumulative_rows_that_wait_the_last_one_leaves_alone_also_when_they_come_back_from_the_journal() {
+fn only_the_last_of_waiting_cumulative_rows_is_sent_also_from_the_journal() {
     const ROWS: i64 = 200;
     for spills in [false, true] {
-        let stage = Stage::new();
-        let (mut reader, mut credit, config) = stage.counting_tokenizer();
+        let sandbox = Sandbox::new();
+        let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
         let component = "builtin:delta-to-cumulative";
         let mut config = config.plugin_with("cumulative", component, "", "deadline = \"10s\"");
         if spills {
             config = config.sink("queue = { frames = 4 }");
         }
-        let afterbay = Afterbay::run(&stage, &config);
+        let afterbay = Afterbay::run(&sandbox, &config);
         afterbay.event("CreditSeen");
         reader.wait_connected();
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut request = Request::new("a");
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let mut request = SynthRequest::new("a");
         for id in 0..ROWS {
             let row = if id == ROWS - 1 { request.last(&[id]) } else { request.row(&[id]) };
             sender.send(&batch(Msgpack, vec![row]));
         }
         afterbay
             .until_metrics("all have come", |metrics| metrics.stream("frames_received_total") == ROWS as u64);
-        let (mut frames, mut last) = (0, None::<Row>);
+        let (mut frames, mut last) = (0, None::<ReaderRow>);
         while last.as_ref().is_none_or(|last| last.finish.is_none()) {
-            let [row]: [Row; 1] = rows(&reader.frame()).try_into().unwrap();
+            let [row]: [ReaderRow; 1] = rows(&reader.frame()).try_into().unwrap();
             assert_eq!(row.ids, (0..row.completion_tokens as i64).collect::<Vec<_>>(), "spills: {spills}");
             credit.finished().unwrap();
             (frames, last) = (frames + 1, Some(row));
@@ -306,22 +307,22 @@ fn of_cumulative_rows_that_wait_the_last_one_leaves_alone_also_when_they_come_ba
         assert_eq!(last.unwrap().completion_tokens, ROWS as u64);
         assert!(frames < ROWS / 2, "{frames} frames, spills: {spills}");
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn what_one_plugin_leaves_the_next_one_sees_and_both_are_in_the_journal() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().plugin("first", &guest("judges"), "action = \"finish\"").plugin(
+fn each_plugin_sees_the_result_of_the_plugin_before_it_and_the_journal_has_both_verdicts() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().plugin("first", &guest("judges"), "action = \"finish\"").plugin(
         "second",
         &guest("reports"),
         "",
     );
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut request = Request::new("r");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut request = SynthRequest::new("r");
     sender.send(&batch(Msgpack, vec![request.row(&[1, 2])]));
     // Finished by the first, dropped by the second: the end is seen, the tokens are not.
     assert_eq!(rows(&reader.frame()), [row("r", &[], 0, Some("stop:finished by judges"))]);
@@ -333,22 +334,22 @@ fn what_one_plugin_leaves_the_next_one_sees_and_both_are_in_the_journal() {
     sender.send(&batch(Msgpack, vec![request.last(&[3])]));
     afterbay.until_metrics("the rest is swallowed", |metrics| metrics.stream("tokens_swallowed_total") == 1);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
-    let shown = show(&stage, "r");
+    assert_eq!(verify(&sandbox).0, 0);
+    let shown = show(&sandbox, "r");
     let actions = shown["rows_seen"][0]["actions"].as_array().unwrap();
     let said: Vec<_> = actions.iter().map(|action| (&action["plugin"], &action["verdict"])).collect();
     assert_eq!(said, [(&"first".into(), &"finish".into()), (&"second".into(), &"drop".into())]);
 }
 
 #[test]
-fn a_plugin_s_abort_is_the_end_of_a_request_for_its_reader_and_the_rest_is_swallowed() {
+fn a_plugins_abort_ends_the_request_for_its_reader_and_later_rows_are_swallowed() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let config = stage.config().plugin("aborts", &guest("judges"), "action = \"abort\"");
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut request = Request::new("r");
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let config = sandbox.config().plugin("aborts", &guest("judges"), "action = \"abort\"");
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let mut request = SynthRequest::new("r");
         sender.send(&batch(wire, vec![request.row(&[1, 2])]));
         assert_eq!(rows(&reader.frame()), [row("r", &[1, 2], 2, Some("abort"))], "{wire:?}");
         sender.send(&batch(wire, vec![request.last(&[3])]));
@@ -358,43 +359,43 @@ fn a_plugin_s_abort_is_the_end_of_a_request_for_its_reader_and_the_rest_is_swall
         });
         assert_eq!(afterbay.event("RequestFinishedEarly")["reason"], "aborted by judges");
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
-        let shown = journal(&stage, &["show", "r"]).stdout;
+        assert_eq!(verify(&sandbox).0, 0);
+        let shown = journal(&sandbox, &["show", "r"]).stdout;
         assert!(shown.contains("aborts: abort \"aborted by judges\""), "{shown}");
     }
 }
 
 #[test]
-fn a_note_is_kept_beside_the_row_and_changes_not_a_byte() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().plugin("notes", &guest("judges"), "action = \"annotate\"");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn a_note_is_in_the_journal_and_changes_no_byte() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().plugin("notes", &guest("judges"), "action = \"annotate\"");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for frame in load(3, 4, Msgpack) {
         sender.send(&frame.bytes);
         assert_eq!(reader.frame(), frame.bytes);
     }
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
-    let shown = show(&stage, "sim-1-0000000000");
+    assert_eq!(verify(&sandbox).0, 0);
+    let shown = show(&sandbox, "sim-1-0000000000");
     let [action] = &shown["rows_seen"][1]["actions"].as_array().unwrap()[..] else { panic!("{shown}") };
     assert_eq!((&action["verdict"], &action["text"]), (&"annotate".into(), &"seen by judges".into()));
 }
 
 #[test]
-fn a_row_s_text_is_replaced_behind_the_detokenizer_and_the_next_plugin_sees_it() {
+fn a_replaced_text_after_the_detokenizer_reaches_the_next_plugin_and_the_reader() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let config = stage.config().plugin("rewrites", &guest("judges"), "action = \"rewrite\"").plugin(
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let config = sandbox.config().plugin("rewrites", &guest("judges"), "action = \"rewrite\"").plugin(
             "reports",
             &guest("reports"),
             "",
         );
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut request = Request::new("r");
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let mut request = SynthRequest::new("r");
         let row = SynthRow { text: "eins zwei".into(), ..request.row(&[1, 2]) };
         sender.send(&SynthBatch { rows: vec![row] }.encode(BatchKind::Str, wire).unwrap());
         // Its first row goes on without tokens, and without the text that the plugin before gave it.
@@ -412,13 +413,13 @@ fn a_row_s_text_is_replaced_behind_the_detokenizer_and_the_next_plugin_sees_it()
 }
 
 #[test]
-fn figures_of_a_plugin_are_on_metrics_under_its_own_names() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+fn a_plugins_own_metrics_are_on_the_metrics_page() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let settings = "counter = \"rows\", gauge = \"last_rows\", histogram = \"cost_seconds\"";
-    let config = stage.config().plugin("meters", &guest("meters"), settings);
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let config = sandbox.config().plugin("meters", &guest("meters"), settings);
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for frame in load(3, 4, Msgpack) {
         sender.send(&frame.bytes);
         reader.frame();
@@ -431,16 +432,16 @@ fn figures_of_a_plugin_are_on_metrics_under_its_own_names() {
 }
 
 #[test]
-fn a_plugin_that_wants_what_it_is_not_granted_is_refused_at_the_start_by_name() {
-    let stage = Stage::new();
+fn a_plugin_that_needs_an_ungranted_interface_is_refused_at_the_start() {
+    let sandbox = Sandbox::new();
     let settings = "counter = \"a\", gauge = \"b\", histogram = \"c\"";
-    let config = stage.config().plugin("meters", &guest("meters"), settings).granted("[\"log\"]");
-    let refused = done(&["check", "--config", &stage.write(&config)]);
+    let config = sandbox.config().plugin("meters", &guest("meters"), settings).granted("[\"log\"]");
+    let refused = run_afterbay(&["check", "--config", &sandbox.write(&config)]);
     assert_eq!(refused.code, 64);
     assert!(refused.stderr.contains("wants metrics, which it is not granted"), "{}", refused.stderr);
     let config =
-        stage.config().plugin("meters", &guest("meters"), settings).granted("[\"metrics\", \"files\"]");
-    let refused = done(&["check", "--config", &stage.write(&config)]);
+        sandbox.config().plugin("meters", &guest("meters"), settings).granted("[\"metrics\", \"files\"]");
+    let refused = run_afterbay(&["check", "--config", &sandbox.write(&config)]);
     assert_eq!(refused.code, 64);
     assert!(
         refused
@@ -452,38 +453,38 @@ fn a_plugin_that_wants_what_it_is_not_granted_is_refused_at_the_start_by_name() 
 }
 
 #[test]
-fn a_plugin_that_is_granted_the_tokenizer_reads_the_model_that_a_sink_names() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+fn a_plugin_with_the_tokenizer_grant_reads_the_model_of_the_sink() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let model = repository().join("host/text/tests/fixtures/byte-level/tokenizer.json");
     let ids = afterbay_text::Encoder::load(&model).unwrap().encode("hello").unwrap();
-    let config = stage.config().sink(&format!("tokenizer = {model:?}"));
+    let config = sandbox.config().sink(&format!("tokenizer = {model:?}"));
     let settings = "text = \"grüße, 世界\"";
     let config = config.plugin("tokens", &guest("tokens"), settings).granted("[\"log\", \"tokenizer\"]");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    sender.send(&batch(Msgpack, vec![Request::new("r").row(&ids)]));
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    sender.send(&batch(Msgpack, vec![SynthRequest::new("r").row(&ids)]));
     reader.frame();
     assert_eq!(afterbay.stop(), 0);
-    let [note] = notes(&stage, "r").try_into().unwrap();
+    let [note] = notes(&sandbox, "r").try_into().unwrap();
     assert!(note.starts_with("\"hello\" Ok(true) 3 "), "{note}");
 
     let config =
-        stage.config().plugin("tokens", &guest("tokens"), settings).granted("[\"log\", \"tokenizer\"]");
-    let refused = done(&["check", "--config", &stage.write(&config)]);
+        sandbox.config().plugin("tokens", &guest("tokens"), settings).granted("[\"log\", \"tokenizer\"]");
+    let refused = run_afterbay(&["check", "--config", &sandbox.write(&config)]);
     assert_eq!(refused.code, 64);
     let why = "is granted the tokenizer, and no sink of its stream names one: sink.tokenizer";
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
 }
 
 #[test]
-fn a_plugin_that_does_nothing_leaves_every_byte_as_it_was() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+fn a_plugin_that_does_nothing_changes_no_byte() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let nothing = guest("nothing");
-    let config = stage.config().plugin("nothing", &nothing, "").plugin("logs", &guest("logs"), "lines = 3");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let config = sandbox.config().plugin("nothing", &nothing, "").plugin("logs", &guest("logs"), "lines = 3");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for (name, frame) in fixtures() {
         sender.send(&frame);
         assert_eq!(reader.frame(), frame, "{name}");
@@ -498,14 +499,14 @@ fn a_plugin_that_does_nothing_leaves_every_byte_as_it_was() {
 }
 
 #[test]
-fn ids_replaced_by_the_same_ids_are_the_same_rows_to_the_reader() {
+fn a_replacement_by_the_same_ids_gives_the_reader_the_same_rows() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let config = stage.config().plugin("echo", &guest("judges"), "action = \"echo\"");
-        let afterbay = Afterbay::run(&stage, &config);
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let config = sandbox.config().plugin("echo", &guest("judges"), "action = \"echo\"");
+        let afterbay = Afterbay::run(&sandbox, &config);
         let frames = load(10, 20, wire);
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         for frame in &frames {
             sender.send(&frame.bytes);
             assert_eq!(rows(&reader.frame()), rows(&frame.bytes), "{wire:?}");
@@ -514,26 +515,26 @@ fn ids_replaced_by_the_same_ids_are_the_same_rows_to_the_reader() {
         assert_eq!(metrics.plugin_by("echo", "verdicts_total", "action", "replace"), 200);
         assert_eq!(metrics.stream("rows_replaced_total"), 200);
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn components_that_cannot_run_are_all_named_by_check_and_keep_run_from_starting() {
-    let stage = Stage::new();
-    std::fs::write(stage.path("text.wasm"), "no component").unwrap();
-    let config = stage
+fn check_names_every_component_that_cannot_run_and_run_does_not_start() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("text.wasm"), "no component").unwrap();
+    let config = sandbox
         .config()
         .plugin("p-bad-name", &guest("bad-name"), "")
         .plugin("p-other-world", &guest("other-world"), "")
         .plugin("p-panics", &guest("panics-in-describe"), "")
-        .plugin("p-text", &stage.path("text.wasm"), "")
+        .plugin("p-text", &sandbox.path("text.wasm"), "")
         .plugin("p-refuses", &guest("reports"), "refuse = \"it is Sunday\"")
         .plugin("p-settings", &example("stop-on-loop"), "windw = 8")
         .plugin("p-good", &guest("nothing"), "");
-    let file = stage.write(&config);
+    let file = sandbox.write(&config);
     for command in ["check", "run"] {
-        let refused = done(&[command, "--config", &file]);
+        let refused = run_afterbay(&[command, "--config", &file]);
         assert_eq!(refused.code, 64, "{command}: {refused:?}");
         for name in ["bad-name", "other-world", "panics", "text", "refuses", "settings"] {
             let named = format!("plugin \"p-{name}\"");
@@ -544,5 +545,5 @@ fn components_that_cannot_run_are_all_named_by_check_and_keep_run_from_starting(
             assert!(refused.stderr.contains(said), "{command}: {said} is not in\n{}", refused.stderr);
         }
     }
-    assert!(!stage.path("in").exists() && !stage.journal().exists());
+    assert!(!sandbox.path("in").exists() && !sandbox.journal().exists());
 }

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use afterbay_tests::Stage;
-use afterbay_tests::afterbay::{Done, afterbay, done, ended, target_dir};
+use afterbay_tests::Sandbox;
+use afterbay_tests::binary::target_dir;
+use afterbay_tests::commands::{CommandOutput, afterbay_command, run_afterbay, run_command};
 use afterbay_tests::repository;
 
-fn new(dir: &Path, name: &str, lang: &str) -> Done {
-    done(&["plugin", "new", name, "--lang", lang, "--dir", dir.to_str().unwrap()])
+fn new(dir: &Path, name: &str, lang: &str) -> CommandOutput {
+    run_afterbay(&["plugin", "new", name, "--lang", lang, "--dir", dir.to_str().unwrap()])
 }
 
 /// Runs a tool that an author would run, to its end.
@@ -58,7 +59,7 @@ fn builds_and_passes(dir: &Path) {
     let project = dir.to_str().unwrap();
     for command in ["build", "test"] {
         // A user's own directory for what cargo builds, not that of this test's cargo.
-        let mut command = afterbay(&["plugin", command, project]);
+        let mut command = afterbay_command(&["plugin", command, project]);
         let ended = command.env_remove("CARGO_TARGET_DIR").env_remove("CARGO").output().unwrap();
         let said = [ended.stdout, ended.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
         assert!(ended.status.success(), "{command:?}: {said:?}");
@@ -69,7 +70,7 @@ fn builds_and_passes(dir: &Path) {
 fn a_new_project_builds_and_its_test_passes(lang: &str) {
     let dir = workshop(lang).join("new");
     let _before = std::fs::remove_dir_all(&dir);
-    new(&dir, "my-own", lang).good();
+    new(&dir, "my-own", lang).success();
     builds_and_passes(&dir);
 }
 
@@ -98,16 +99,16 @@ fn a_new_project_in_python_builds_and_its_test_passes() {
 }
 
 #[test]
-fn a_new_project_has_what_its_language_needs_and_is_written_over_nothing() {
-    let stage = Stage::new();
+fn a_new_project_has_the_files_of_its_language_and_overwrites_nothing() {
+    let sandbox = Sandbox::new();
     for (lang, files) in [
         ("rust", &["Cargo.toml", "src/lib.rs", "vendor/afterbay-plugin/src/lib.rs", "wit/transform.wit"][..]),
         ("c", &["afterbay-plugin.toml", "src/plugin.c", "bindings/transform.h", "bindings/transform.c"]),
         ("js", &["package.json", "src/plugin.js", "wit/deps/afterbay-plugin/transform.wit"]),
         ("python", &["pyproject.toml", "plugin.py", "wit/deps/afterbay-plugin/transform.wit"]),
     ] {
-        let dir = stage.path(lang);
-        let said = new(&dir, "my-own", lang).good();
+        let dir = sandbox.path(lang);
+        let said = new(&dir, "my-own", lang).success();
         assert!(said.contains("afterbay plugin build && afterbay plugin test"), "{said}");
         for file in files.iter().chain(&["README.md", ".gitignore", "afterbay.toml", "scenarios/stop.toml"]) {
             assert!(dir.join(file).is_file(), "{lang}: {file}");
@@ -120,29 +121,30 @@ fn a_new_project_has_what_its_language_needs_and_is_written_over_nothing() {
         ("My_Own", "c", "a plugin's name has 1 to 64 bytes of a-z, 0-9 and -"),
         ("my-own", "cobol", "must be one of rust, c, js, python"),
     ] {
-        let refused = new(&stage.path("refused"), name, lang);
+        let refused = new(&sandbox.path("refused"), name, lang);
         assert!(refused.code == 64 && refused.stderr.contains(why), "{refused:?}");
-        assert!(!stage.path("refused").exists());
+        assert!(!sandbox.path("refused").exists());
     }
 }
 
 #[test]
-fn a_build_says_which_tool_is_missing_and_how_to_get_it() {
-    let stage = Stage::new();
+fn a_build_names_the_missing_tool_and_how_to_install_it() {
+    let sandbox = Sandbox::new();
     for (lang, how) in [
         ("c", ".venv/bin/pip install ziglang"),
         ("js", "componentize-qjs is not there: here: npm install"),
         ("python", ".venv/bin/pip install componentize-py"),
         ("rust", "it comes with https://rustup.rs"),
     ] {
-        let dir = stage.path(lang);
-        new(&dir, "my-own", lang).good();
-        let mut build = afterbay(&["plugin", "build", dir.to_str().unwrap()]);
-        let built = ended(build.env("PATH", "/nowhere").env_remove("CARGO").env_remove("WASI_SDK_PATH"));
+        let dir = sandbox.path(lang);
+        new(&dir, "my-own", lang).success();
+        let mut build = afterbay_command(&["plugin", "build", dir.to_str().unwrap()]);
+        let built =
+            run_command(build.env("PATH", "/nowhere").env_remove("CARGO").env_remove("WASI_SDK_PATH"));
         assert_eq!(built.code, 1, "{lang}: {built:?}");
         assert!(built.stderr.contains(how), "{lang}: {built:?}");
     }
-    let nothing = done(&["plugin", "build", &stage.text("")]);
+    let nothing = run_afterbay(&["plugin", "build", &sandbox.text("")]);
     assert_eq!(nothing.code, 64, "{nothing:?}");
     assert!(
         nothing.stderr.contains("it has none of Cargo.toml, afterbay-plugin.toml, package.json"),
@@ -155,7 +157,7 @@ const EXAMPLES: [(&str, &str); 3] =
     [("stop-on-pattern", "c"), ("token-audit", "js"), ("pii-masker", "python")];
 
 #[test]
-fn every_example_in_another_language_tells_a_user_what_to_run() {
+fn every_example_names_its_commands() {
     EXAMPLES.into_iter().for_each(|(name, lang)| drop(commands(name, lang)));
 }
 
@@ -180,7 +182,7 @@ fn every_example_in_another_language_builds_and_passes_by_what_its_readme_tells_
         let _before = std::fs::remove_dir_all(checkout.join(name));
         let _before = std::fs::remove_file(checkout.join("examples"));
         std::os::unix::fs::symlink(&examples, checkout.join("examples")).unwrap();
-        let afterbay = afterbay(&[]);
+        let afterbay = afterbay_command(&[]);
         let binary = Path::new(afterbay.get_program()).parent().unwrap().to_owned();
         let path = std::env::var_os("PATH").unwrap();
         let path = std::env::join_paths([binary].into_iter().chain(std::env::split_paths(&path))).unwrap();

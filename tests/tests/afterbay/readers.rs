@@ -10,9 +10,9 @@ use afterbay_sim::load::Load;
 use afterbay_sim::reader::{self, Restarts, Until};
 use afterbay_sim::record::Record;
 use afterbay_sim::work::{Cost, Spent};
-use afterbay_tests::afterbay::verify;
+use afterbay_tests::commands::verify;
 use afterbay_tests::frames::{WIRES, frames_of, ids, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, load, until};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::Value;
 
@@ -27,40 +27,40 @@ fn number(frame: &[u8]) -> u32 {
 }
 
 #[test]
-fn a_reader_that_is_absent_at_the_start_gets_everything() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config());
+fn a_reader_that_is_absent_at_the_start_gets_every_frame() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     let said = afterbay.until_degraded("sink:test/reader");
-    assert!(said.contains("no reader") && said.contains(&stage.reader_side()), "{said}");
+    assert!(said.contains("no reader") && said.contains(&sandbox.reader_side()), "{said}");
     let frames = load(20, 30, Msgpack);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
     drop(sender);
     afterbay.until_metrics("all are received", |metrics| {
         metrics.stream("frames_received_total") == frames.len() as u64
     });
-    let mut reader = Reader::bind(&stage.reader_side());
+    let mut reader = Reader::bind(&sandbox.reader_side());
     for frame in &frames {
         assert_eq!(reader.frame(), frame.bytes);
     }
-    afterbay.until_well();
+    afterbay.until_healthy();
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_reader_that_counts_and_dies_ten_times_loses_nothing_and_gets_nothing_twice() {
+fn a_reader_with_credit_that_dies_ten_times_gets_every_token_once() {
     for wire in WIRES {
-        let stage = Stage::new();
+        let sandbox = Sandbox::new();
         // Each frame as it came: joined ones would be too few for ten lives.
-        let config = stage.config().credit(&stage).stream("coalesce = { when = \"never\" }");
-        let afterbay = Afterbay::run(&stage, &config);
+        let config = sandbox.config().credit(&sandbox).stream("coalesce = { when = \"never\" }");
+        let afterbay = Afterbay::run(&sandbox, &config);
         let frames = frames_of(&Load::new(200, 60), wire);
         let mut sent = Record::new();
         frames.iter().for_each(|frame| sent.frame(&frame.bytes));
 
-        let mut options = reader::Options::new(stage.reader_side());
-        options.credit = Some(stage.credit());
+        let mut options = reader::Options::new(sandbox.reader_side());
+        options.credit = Some(sandbox.credit());
         // It dies between two frames, with what its kernel and its ZeroMQ have buffered behind them.
         options.restarts =
             Some(Restarts { every_frames: 5, pause: Duration::from_millis(30), times: Some(10) });
@@ -71,7 +71,7 @@ fn a_reader_that_counts_and_dies_ten_times_loses_nothing_and_gets_nothing_twice(
         let stop = Stop::new();
         let stopped = stop.clone();
         let reads = std::thread::spawn(move || reader::run(options, &stopped, &mut |_| {}).unwrap());
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         frames.iter().for_each(|frame| sender.send(&frame.bytes));
         // It ends by itself; where something was lost it would wait for it for ever.
         let patience = std::thread::spawn({
@@ -99,18 +99,18 @@ fn a_reader_that_counts_and_dies_ten_times_loses_nothing_and_gets_nothing_twice(
         assert!(metrics.sink("frames_resent_total") > 0, "no frame was ever in a dead reader's buffer");
         assert_eq!(metrics.sink("frames_unconfirmed_total"), 0);
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn a_reader_that_dies_having_read_everything_and_comes_back_goes_on_where_it_was() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config());
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn a_reader_that_finished_every_frame_and_restarts_gets_only_new_frames() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut next = 0;
     for _ in 0..5 {
-        let mut reader = Reader::bind(&stage.reader_side());
+        let mut reader = Reader::bind(&sandbox.reader_side());
         for _ in 0..10 {
             sender.send(&numbered(next, 100));
             assert_eq!(number(&reader.frame()), next);
@@ -127,12 +127,12 @@ fn a_reader_that_dies_having_read_everything_and_comes_back_goes_on_where_it_was
 }
 
 #[test]
-fn frames_that_die_unread_with_a_reader_that_does_not_count_are_told_as_unconfirmed() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
+fn frames_that_a_dead_reader_without_credit_may_lack_are_reported_as_unconfirmed() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     reader.wait_connected();
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     const SENT: u32 = 100;
     (0..SENT).for_each(|number| sender.send(&numbered(number, 20_000)));
     let mut had: Vec<u32> = (0..3).map(|_| number(&reader.frame())).collect();
@@ -141,7 +141,7 @@ fn frames_that_die_unread_with_a_reader_that_does_not_count_are_told_as_unconfir
         metrics.stream("frames_received_total") == u64::from(SENT) && metrics.stream("outbox_frames") > 3
     });
     drop(reader);
-    let mut reader = Reader::bind(&stage.reader_side());
+    let mut reader = Reader::bind(&sandbox.reader_side());
     while had.last() != Some(&(SENT - 1)) {
         had.push(number(&reader.frame()));
     }
@@ -154,18 +154,18 @@ fn frames_that_die_unread_with_a_reader_that_does_not_count_are_told_as_unconfir
     assert!(missing > 0 && missing <= unconfirmed, "{missing} are missing, {unconfirmed} are told");
     assert_eq!(afterbay.stop(), 0);
     // Whatever became of them on the way out: they are kept.
-    assert_eq!(verify(&stage).1["frames"], SENT);
+    assert_eq!(verify(&sandbox).1["frames"], SENT);
 }
 
 #[test]
-fn after_kill_9_a_reader_that_counts_gets_every_token_that_was_kept_once() {
+fn after_kill_9_a_reader_with_credit_gets_every_persisted_token_once() {
     const LIVES: usize = 4;
     for wire in WIRES {
-        let stage = Stage::new();
-        let config = stage.config().credit(&stage).sink("reader = \"tokenizer\"");
+        let sandbox = Sandbox::new();
+        let config = sandbox.config().credit(&sandbox).sink("reader = \"tokenizer\"");
         let frames = frames_of(&Load::new(200, 60), wire);
-        let mut options = reader::Options::new(stage.reader_side());
-        options.credit = Some(stage.credit());
+        let mut options = reader::Options::new(sandbox.reader_side());
+        options.credit = Some(sandbox.credit());
         options.cost =
             Cost { per_row: Duration::from_micros(50), per_token: Duration::ZERO, spent: Spent::Asleep };
         options.until = Until { requests: Some(200), linger: Duration::from_millis(200), ..Until::default() };
@@ -174,8 +174,8 @@ fn after_kill_9_a_reader_that_counts_gets_every_token_that_was_kept_once() {
         let reads = std::thread::spawn(move || reader::run(options, &stopped, &mut |_| {}).unwrap());
         let mut composed = 0;
         for (life, part) in frames.chunks(frames.len().div_ceil(LIVES)).enumerate() {
-            let afterbay = Afterbay::run(&stage, &config);
-            let mut sender = Sender::connect(&stage.scheduler_side());
+            let afterbay = Afterbay::run(&sandbox, &config);
+            let mut sender = Sender::connect(&sandbox.scheduler_side());
             part.iter().for_each(|frame| sender.send(&frame.bytes));
             let metrics = afterbay.until_metrics("all are kept", |metrics| {
                 metrics.stream("frames_received_total") == part.len() as u64
@@ -192,18 +192,18 @@ fn after_kill_9_a_reader_that_counts_gets_every_token_that_was_kept_once() {
             break;
         }
         assert!(composed > 0, "nothing was joined before a kill");
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn a_reader_that_stands_still_for_long_around_a_kill_gets_nothing_twice() {
-    let stage = Stage::new();
-    let (mut reader, mut credit, config) = stage.counting_tokenizer();
-    let afterbay = Afterbay::run(&stage, &config);
+fn a_reader_that_pauses_around_a_kill_gets_no_token_twice() {
+    let sandbox = Sandbox::new();
+    let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
+    let afterbay = Afterbay::run(&sandbox, &config);
     afterbay.event("CreditSeen");
     reader.wait_connected();
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(4, 8, Msgpack);
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
     afterbay.until_metrics("the reader has something", |metrics| {
@@ -220,7 +220,7 @@ fn a_reader_that_stands_still_for_long_around_a_kill_gets_nothing_twice() {
         }
         had
     });
-    let afterbay = Afterbay::run(&stage, &config);
+    let afterbay = Afterbay::run(&sandbox, &config);
     let had = reads.join().unwrap();
     let had = ids(&had);
     assert_eq!(had, ids(frames.iter().map(|frame| &frame.bytes)), "{}", afterbay.log());
@@ -229,9 +229,9 @@ fn a_reader_that_stands_still_for_long_around_a_kill_gets_nothing_twice() {
 }
 
 #[test]
-fn what_came_back_from_the_journal_after_a_kill_is_not_sent_again_after_the_next() {
-    let stage = Stage::new();
-    let (mut reader, mut credit, config) = stage.counting_tokenizer();
+fn frames_resent_after_a_kill_are_not_sent_again_after_the_next_kill() {
+    let sandbox = Sandbox::new();
+    let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
     let config = config.stream("coalesce = { max_rows = 16 }");
     let frames = frames_of(&Load { max_running: 20, ..Load::new(200, 8) }, Msgpack);
     let mut had = Vec::new();
@@ -243,8 +243,8 @@ fn what_came_back_from_the_journal_after_a_kill_is_not_sent_again_after_the_next
             had.push(frame);
         }
     };
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
     afterbay.until_metrics("all are kept", |metrics| {
         metrics.stream("frames_received_total") == frames.len() as u64
@@ -253,7 +253,7 @@ fn what_came_back_from_the_journal_after_a_kill_is_not_sent_again_after_the_next
     take(&mut reader);
     // The rest comes out of the journal, and no frame of the scheduler's after it.
     for _ in 0..3 {
-        let afterbay = Afterbay::run(&stage, &config);
+        let afterbay = Afterbay::run(&sandbox, &config);
         take(&mut reader);
         afterbay.until_metrics("all is taken", |metrics| metrics.sink("taken_frame") == frames.len() as u64);
         // The journal is told of it when the stream is idle.
@@ -264,9 +264,9 @@ fn what_came_back_from_the_journal_after_a_kill_is_not_sent_again_after_the_next
 }
 
 /// Sends so many frames of 500 kB on a thread of its own, and counts those that were handed over.
-fn send_many(stage: &Stage, frames: u32) -> (Arc<AtomicU32>, std::thread::JoinHandle<()>) {
+fn send_many(sandbox: &Sandbox, frames: u32) -> (Arc<AtomicU32>, std::thread::JoinHandle<()>) {
     let sent = Arc::new(AtomicU32::new(0));
-    let mut socket = Sender::connect(&stage.scheduler_side());
+    let mut socket = Sender::connect(&sandbox.scheduler_side());
     let counter = sent.clone();
     let sends = std::thread::spawn(move || {
         for number in 0..frames {
@@ -279,8 +279,8 @@ fn send_many(stage: &Stage, frames: u32) -> (Arc<AtomicU32>, std::thread::JoinHa
 
 const MANY_BYTES: usize = 500_000;
 
-fn take_many(stage: &Stage, frames: u32) {
-    let mut reader = Reader::bind(&stage.reader_side());
+fn take_many(sandbox: &Sandbox, frames: u32) {
+    let mut reader = Reader::bind(&sandbox.reader_side());
     for expected in 0..frames {
         let frame = reader.frame();
         assert_eq!((number(&frame), frame.len()), (expected, MANY_BYTES));
@@ -288,12 +288,13 @@ fn take_many(stage: &Stage, frames: u32) {
 }
 
 #[test]
-fn what_has_no_room_in_memory_waits_in_the_journal_and_comes_back_in_order() {
+fn frames_past_the_memory_bound_wait_in_the_journal_and_are_sent_in_order() {
     const FRAMES: u32 = 400;
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config().sink("queue = { frames = 1000, bytes = \"4MiB\" }"));
+    let sandbox = Sandbox::new();
+    let afterbay =
+        Afterbay::run(&sandbox, &sandbox.config().sink("queue = { frames = 1000, bytes = \"4MiB\" }"));
     let before = afterbay.resident_bytes();
-    let (_, sends) = send_many(&stage, FRAMES);
+    let (_, sends) = send_many(&sandbox, FRAMES);
     // No reader is there, and the scheduler does not wait for one.
     sends.join().unwrap();
     let metrics = afterbay.until_metrics("all are received", |metrics| {
@@ -312,7 +313,7 @@ fn what_has_no_room_in_memory_waits_in_the_journal_and_comes_back_in_order() {
         more >> 20,
         (FRAMES as usize * MANY_BYTES) >> 20
     );
-    take_many(&stage, FRAMES);
+    take_many(&sandbox, FRAMES);
     afterbay.until_metrics("nothing waits", |metrics| {
         metrics.sink("taken_frame") == u64::from(FRAMES) && metrics.stream("spilled_frames") == 0
     });
@@ -321,18 +322,18 @@ fn what_has_no_room_in_memory_waits_in_the_journal_and_comes_back_in_order() {
         metrics.stream("frames_forwarded_total") == u64::from(FRAMES)
     });
     assert_eq!(afterbay.stop(), 0);
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!((code, &report["frames"]), (0, &FRAMES.into()));
 }
 
 #[test]
-fn when_the_journal_may_hold_no_more_receiving_stops_so_that_the_schedulers_queue_holds() {
+fn a_journal_at_its_bound_stops_receiving_and_blocks_the_scheduler() {
     const FRAMES: u32 = 200;
-    let stage = Stage::new();
-    let config = stage.config().sink("queue = { frames = 1000, bytes = \"4MiB\" }");
+    let sandbox = Sandbox::new();
+    let config = sandbox.config().sink("queue = { frames = 1000, bytes = \"4MiB\" }");
     let config = config.journal("segment = \"1MiB\"").journal("retain = { bytes = \"8MiB\" }");
-    let afterbay = Afterbay::run(&stage, &config);
-    let (sent, sends) = send_many(&stage, FRAMES);
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let (sent, sends) = send_many(&sandbox, FRAMES);
     let paused = afterbay.event("ReceivePaused");
     assert!(paused["why"].as_str().unwrap().contains("as it may retain"), "{paused}");
     afterbay.until_metrics("receiving stops", |metrics| metrics.stream("receiving") == 0);
@@ -341,7 +342,7 @@ fn when_the_journal_may_hold_no_more_receiving_stops_so_that_the_schedulers_queu
     assert!((24..40).contains(&held), "{held} frames were taken");
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(sent.load(Ordering::SeqCst), held, "the scheduler's queue does not hold");
-    take_many(&stage, FRAMES);
+    take_many(&sandbox, FRAMES);
     sends.join().unwrap();
     afterbay.event("ReceiveResumed");
     afterbay.until_metrics("it receives", |metrics| metrics.stream("receiving") == 1);
@@ -349,14 +350,14 @@ fn when_the_journal_may_hold_no_more_receiving_stops_so_that_the_schedulers_queu
 }
 
 #[test]
-fn without_a_count_rows_wait_and_are_joined_as_soon_as_a_part_of_the_kernels_buffer_is_unread() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config().sink("reader = \"tokenizer\""));
+fn without_credit_rows_are_joined_once_a_quarter_of_the_kernels_buffer_is_unread() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().sink("reader = \"tokenizer\""));
     reader.wait_connected();
     afterbay.until_metrics("it is connected", |metrics| metrics.sink("connected") == 1);
     let frames = load(200, 40, Msgpack);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for (frame, number) in frames.iter().zip(1..) {
         // One at a time: each finds the buffer as the one before has left it.
         sender.send(&frame.bytes);
@@ -383,15 +384,15 @@ fn without_a_count_rows_wait_and_are_joined_as_soon_as_a_part_of_the_kernels_buf
 }
 
 #[test]
-fn a_reader_that_counts_slowly_is_given_two_frames_ahead_and_the_rest_joined() {
+fn a_slow_reader_with_credit_gets_two_frames_ahead_and_the_rest_joined() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let (mut reader, mut credit, config) = stage.counting_tokenizer();
-        let afterbay = Afterbay::run(&stage, &config);
+        let sandbox = Sandbox::new();
+        let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
+        let afterbay = Afterbay::run(&sandbox, &config);
         let frames = load(10, 10, wire);
         let count = frames.len() as u64;
         afterbay.event("CreditSeen");
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         // One at a time: what waits for the handshake would be joined.
         let given = [0, 1].map(|frame| {
             sender.send(&frames[frame].bytes);
@@ -425,18 +426,18 @@ fn a_reader_that_counts_slowly_is_given_two_frames_ahead_and_the_rest_joined() {
         assert_eq!(joined, (1, 10 * (count - 2) - 10));
         assert_eq!((metrics.sink("lag_bytes"), metrics.sink("frames_finished_total")), (0, 3));
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn how_a_reader_does_is_told_when_it_changes() {
-    let stage = Stage::new();
-    let (mut reader, mut credit, config) = stage.counting_tokenizer();
-    let afterbay = Afterbay::run(&stage, &config);
+fn a_change_of_a_readers_state_is_reported() {
+    let sandbox = Sandbox::new();
+    let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
+    let afterbay = Afterbay::run(&sandbox, &config);
     afterbay.event("CreditSeen");
     let frames = load(10, 10, Msgpack);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for frame in &frames[..2] {
         sender.send(&frame.bytes);
         reader.frame();
@@ -466,15 +467,15 @@ fn how_a_reader_does_is_told_when_it_changes() {
 }
 
 #[test]
-fn a_reader_that_leaves_with_the_scheduler_and_nothing_left_undone_is_no_warning() {
+fn a_reader_that_leaves_with_the_scheduler_and_without_pending_frames_is_no_warning() {
     let level = |event: &Value| event["level"].as_str().unwrap().to_owned();
     let away = |event: &Value| event["state"] == "away";
     // In whichever order they go.
     for reader_first in [false, true] {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &stage.config());
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         sender.send(b"all there is");
         reader.frame();
         if reader_first {
@@ -488,7 +489,7 @@ fn a_reader_that_leaves_with_the_scheduler_and_nothing_left_undone_is_no_warning
         assert_eq!(level(&afterbay.event("SinkLost")), "INFO");
         assert_eq!(level(&afterbay.event_where("SinkState", away)), "INFO");
         // What comes then, and finds no reader, makes it one.
-        Sender::connect(&stage.scheduler_side()).send(b"more");
+        Sender::connect(&sandbox.scheduler_side()).send(b"more");
         afterbay.event_where("SinkState", |event| away(event) && level(event) == "WARN");
         assert_eq!(afterbay.events("SinkLost").len(), 1);
         afterbay.kill();
@@ -498,12 +499,12 @@ fn a_reader_that_leaves_with_the_scheduler_and_nothing_left_undone_is_no_warning
 #[test]
 fn a_reader_that_leaves_a_scheduler_or_frames_behind_is_a_warning() {
     for leaves_frames in [false, true] {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let mut credit = afterbay_sockets::credit::CreditWriter::open(&stage.credit()).unwrap();
-        let afterbay = Afterbay::run(&stage, &stage.config().credit(&stage));
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let mut credit = afterbay_sockets::credit::CreditWriter::open(&sandbox.credit()).unwrap();
+        let afterbay = Afterbay::run(&sandbox, &sandbox.config().credit(&sandbox));
         afterbay.event("CreditSeen");
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         sender.send(&load(1, 2, Msgpack)[0].bytes);
         reader.frame();
         afterbay.until_metrics("it is looked at while it is there", |metrics| {

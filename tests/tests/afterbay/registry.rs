@@ -1,9 +1,9 @@
 //! Components out of a registry: files as a registry serves them, since what is pinned is only read.
 
 use crate::python;
-use afterbay_tests::afterbay::done;
+use afterbay_tests::commands::run_afterbay;
 use afterbay_tests::components::guest;
-use afterbay_tests::{Afterbay, Reader, Request, Sender, Stage, batch};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, SynthRequest, batch};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -61,18 +61,18 @@ fn push(files: &Path, component: &Path) -> String {
 }
 
 #[test]
-fn a_plugin_out_of_a_registry_runs_and_runs_again_when_the_registry_is_away() {
-    let stage = Stage::new();
-    let digest = push(&stage.path("files"), &guest("nothing"));
-    let registry = Registry::start(&stage.path("files"));
+fn a_plugin_from_a_registry_runs_and_starts_again_without_the_registry() {
+    let sandbox = Sandbox::new();
+    let digest = push(&sandbox.path("files"), &guest("nothing"));
+    let registry = Registry::start(&sandbox.path("files"));
     let component = format!("oci://{}/acme/guard@{digest}", registry.host);
-    let config = || stage.config().plugin_with("guard", &component, "", "deadline = \"10s\"");
-    let mut reader = Reader::bind(&stage.reader_side());
+    let config = || sandbox.config().plugin_with("guard", &component, "", "deadline = \"10s\"");
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let mut registry = Some(registry);
     for rid in ["a", "b"] {
-        let afterbay = Afterbay::run(&stage, &config());
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let frame = batch(Msgpack, vec![Request::new(rid).last(&[1])]);
+        let afterbay = Afterbay::run(&sandbox, &config());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let frame = batch(Msgpack, vec![SynthRequest::new(rid).last(&[1])]);
         sender.send(&frame);
         assert_eq!(reader.frame(), frame);
         assert_eq!(afterbay.plugins()["plugins"][0]["source"], component);
@@ -83,16 +83,16 @@ fn a_plugin_out_of_a_registry_runs_and_runs_again_when_the_registry_is_away() {
 }
 
 #[test]
-fn a_stop_is_heard_while_a_reload_waits_for_a_registry_that_says_nothing() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
+fn a_stop_works_while_a_reload_waits_for_a_silent_registry() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let component = format!("oci://{}/acme/guard@sha256:{}", silent.local_addr().unwrap(), "0".repeat(64));
-    stage.write(&stage.config().plugin_with("guard", &component, "", "deadline = \"10s\""));
+    sandbox.write(&sandbox.config().plugin_with("guard", &component, "", "deadline = \"10s\""));
     let asked = silent.accept().unwrap();
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let frame = batch(Msgpack, vec![Request::new("a").last(&[1])]);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let frame = batch(Msgpack, vec![SynthRequest::new("a").last(&[1])]);
     sender.send(&frame);
     assert_eq!(reader.frame(), frame);
     assert_eq!(afterbay.stop(), 0);
@@ -100,16 +100,16 @@ fn a_stop_is_heard_while_a_reload_waits_for_a_registry_that_says_nothing() {
 }
 
 #[test]
-fn what_a_registry_has_instead_of_the_pinned_is_refused_and_so_is_what_is_not_pinned() {
-    let stage = Stage::new();
-    let digest = push(&stage.path("files"), &guest("nothing"));
-    let registry = Registry::start(&stage.path("files"));
-    let manifests = stage.path("files").join("v2/acme/guard/manifests");
+fn a_component_with_another_digest_or_without_a_pin_is_refused() {
+    let sandbox = Sandbox::new();
+    let digest = push(&sandbox.path("files"), &guest("nothing"));
+    let registry = Registry::start(&sandbox.path("files"));
+    let manifests = sandbox.path("files").join("v2/acme/guard/manifests");
     let other = format!("sha256:{}", "0".repeat(64));
     fs::copy(manifests.join(&digest), manifests.join(&other)).unwrap();
     let check = |component: &str| {
-        let config = stage.config().plugin_with("guard", component, "", "deadline = \"10s\"");
-        let checked = done(&["check", "--config", &stage.write(&config)]);
+        let config = sandbox.config().plugin_with("guard", component, "", "deadline = \"10s\"");
+        let checked = run_afterbay(&["check", "--config", &sandbox.write(&config)]);
         assert_eq!(checked.code, 64, "{checked:?}");
         checked.stderr
     };

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use afterbay_sim::check::{Checker, Expect, Reading};
 use afterbay_sim::load::Load;
-use afterbay_tests::afterbay::verify;
-use afterbay_tests::frames::{Request, batch, frames_of};
+use afterbay_tests::commands::verify;
+use afterbay_tests::frames::{SynthRequest, batch, frames_of};
 use afterbay_tests::peers::{framed, hello};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, until};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// A frame that says who sent it and which it is.
@@ -22,14 +22,14 @@ fn marked(sender: u8, number: u32, bytes: usize) -> Vec<u8> {
 #[test]
 fn two_senders_at_once_are_served_in_turn_and_each_keeps_its_order() {
     const EACH: u32 = 1000;
-    let stage = Stage::new();
+    let sandbox = Sandbox::new();
     // No reader yet, and a journal that may hold no more: both senders stand at full buffers of the kernel when it begins.
-    let config = stage.config().sink("queue = { frames = 1 }");
+    let config = sandbox.config().sink("queue = { frames = 1 }");
     let config = config.journal("segment = \"1MiB\"").journal("retain = { bytes = \"2MiB\" }");
-    let afterbay = Afterbay::run(&stage, &config);
+    let afterbay = Afterbay::run(&sandbox, &config);
     let sent = [0, 1].map(|_| Arc::new(AtomicU32::new(0)));
     let senders = [0, 1].map(|sender| {
-        let (mut socket, sent) = (Sender::connect(&stage.scheduler_side()), sent[sender].clone());
+        let (mut socket, sent) = (Sender::connect(&sandbox.scheduler_side()), sent[sender].clone());
         std::thread::spawn(move || {
             for number in 0..EACH {
                 socket.send(&marked(sender as u8, number, 15_000));
@@ -49,7 +49,7 @@ fn two_senders_at_once_are_served_in_turn_and_each_keeps_its_order() {
     assert!(held.iter().all(|sent| *sent < EACH), "nothing holds the senders: {held:?}");
     let received = afterbay.metrics().stream("frames_received_total") as usize;
 
-    let frames = Reader::bind(&stage.reader_side()).take(2 * EACH as usize);
+    let frames = Reader::bind(&sandbox.reader_side()).take(2 * EACH as usize);
     for sender in [0, 1] {
         let numbers = frames.iter().filter(|frame| frame[0] == sender);
         let numbers: Vec<_> =
@@ -77,12 +77,12 @@ fn two_senders_at_once_are_served_in_turn_and_each_keeps_its_order() {
 }
 
 #[test]
-fn a_sender_that_dies_after_its_last_batch_loses_none_of_it() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
+fn a_sender_that_dies_after_its_last_batch_loses_no_token() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     for round in 0..20 {
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         let frames: Vec<_> = (0..3).map(|number| marked(round, number, 30_000)).collect();
         let bytes: Vec<u8> = frames.iter().flat_map(|frame| framed(frame)).collect();
         sender.raw(&bytes);
@@ -95,15 +95,15 @@ fn a_sender_that_dies_after_its_last_batch_loses_none_of_it() {
     let closed = afterbay.event("SenderClosed");
     assert_eq!((&closed["reason"], &closed["frames"]), (&"clean".into(), &3.into()), "{closed}");
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).1["frames"], 60);
+    assert_eq!(verify(&sandbox).1["frames"], 60);
 }
 
 #[test]
-fn a_sender_of_garbage_is_closed_and_told_and_the_others_go_on() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config().stream("max_message = \"1MiB\""));
-    let mut good = Sender::connect(&stage.scheduler_side());
+fn a_sender_of_garbage_is_closed_and_reported_and_the_others_continue() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().stream("max_message = \"1MiB\""));
+    let mut good = Sender::connect(&sandbox.scheduler_side());
     let mut number = 0;
     let mut next = |reader: &mut Reader, good: &mut Sender| {
         number += 1;
@@ -113,28 +113,28 @@ fn a_sender_of_garbage_is_closed_and_told_and_the_others_go_on() {
     };
     next(&mut reader, &mut good);
 
-    let mut http = Sender::silent(&stage.scheduler_side());
+    let mut http = Sender::silent(&sandbox.scheduler_side());
     http.raw(b"GET / HTTP/1.1\r\nHost: example\r\nAccept: */*\r\nUser-Agent: somebody who is lost\r\n\r\n");
     http.wait_closed();
     next(&mut reader, &mut good);
 
-    let mut other_type = Sender::silent(&stage.scheduler_side());
+    let mut other_type = Sender::silent(&sandbox.scheduler_side());
     other_type.raw(&hello("REQ"));
     other_type.wait_closed();
     next(&mut reader, &mut good);
 
-    let mut too_large = Sender::connect(&stage.scheduler_side());
+    let mut too_large = Sender::connect(&sandbox.scheduler_side());
     too_large.raw(&[&[2][..], &(1_u64 << 62).to_be_bytes()].concat());
     too_large.wait_closed();
     next(&mut reader, &mut good);
 
-    let mut multipart = Sender::connect(&stage.scheduler_side());
+    let mut multipart = Sender::connect(&sandbox.scheduler_side());
     multipart.raw(&[1, 1, b'a', 0, 1, b'b']);
     multipart.wait_closed();
     next(&mut reader, &mut good);
 
     // After a batch that came whole, a frame that is cut: the batch is kept, of the cut one nothing goes on.
-    let mut cut = Sender::connect(&stage.scheduler_side());
+    let mut cut = Sender::connect(&sandbox.scheduler_side());
     let whole = marked(8, 1, 300);
     cut.send(&whole);
     let half = framed(&marked(8, 2, 5000));
@@ -167,33 +167,33 @@ fn a_sender_of_garbage_is_closed_and_told_and_the_others_go_on() {
 }
 
 #[test]
-fn a_scheduler_that_starts_again_is_served_as_the_one_before() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
+fn a_restarted_scheduler_is_served_like_the_first() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     for round in 0..3 {
-        let mut request = Request::new("the same rid each time");
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut request = SynthRequest::new("the same rid each time");
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         for frame in [batch(Msgpack, vec![request.row(&[1])]), batch(Msgpack, vec![request.last(&[2])])] {
             sender.send(&frame);
             assert_eq!(reader.frame(), frame, "round {round}");
         }
     }
     assert_eq!(afterbay.stop(), 0);
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!((code, &report["requests"], &report["tokens"]), (0, &3.into(), &6.into()), "{report}");
 }
 
 #[test]
-fn sixteen_senders_of_whole_loads_lose_nothing_between_them() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
+fn sixteen_senders_lose_no_token() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     let loads = (0..16).map(|seed| frames_of(&Load { seed, ..Load::new(5, 40) }, Msgpack));
     let loads: Vec<_> = loads.collect();
     let sent = loads.iter().map(Vec::len).sum();
     let senders = loads.into_iter().map(|frames| {
-        let mut socket = Sender::connect(&stage.scheduler_side());
+        let mut socket = Sender::connect(&sandbox.scheduler_side());
         std::thread::spawn(move || frames.iter().for_each(|frame| socket.send(&frame.bytes)))
     });
     let senders: Vec<_> = senders.collect();
@@ -207,5 +207,5 @@ fn sixteen_senders_of_whole_loads_lose_nothing_between_them() {
     assert!(faults.is_none(), "{faults:?}");
     assert_eq!((record.requests, record.tokens), (80, 80 * 40));
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }

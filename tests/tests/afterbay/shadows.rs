@@ -1,23 +1,23 @@
 //! Plugins in the shadow: they see live traffic, what they say is counted and compared, and nothing of it is done.
 
 use afterbay_tests::admin::JSON;
-use afterbay_tests::afterbay::done;
+use afterbay_tests::commands::run_afterbay;
 use afterbay_tests::components::guest;
-use afterbay_tests::frames::{Request, batch, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
+use afterbay_tests::frames::{SynthRequest, batch, rows};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 #[test]
-fn what_a_shadow_says_is_counted_and_not_a_byte_is_changed_even_where_it_faults() {
+fn a_shadows_verdicts_are_counted_and_change_no_byte_even_if_it_faults() {
     for (guest_name, settings, faults) in
         [("judges", "action = \"drop\"", false), ("panics", "in = \"process\"", true)]
     {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let config = stage.config().plugin("candidate", &guest(guest_name), settings);
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let config = sandbox.config().plugin("candidate", &guest(guest_name), settings);
         let afterbay =
-            Afterbay::run(&stage, &config.of_plugin("mode = \"shadow\"\nquarantine = { faults = 0 }"));
-        let mut sender = Sender::connect(&stage.scheduler_side());
+            Afterbay::run(&sandbox, &config.plugin_line("mode = \"shadow\"\nquarantine = { faults = 0 }"));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         let frames = load(3, 4, Msgpack);
         let mut shown = 0;
         for frame in &frames {
@@ -41,22 +41,22 @@ fn what_a_shadow_says_is_counted_and_not_a_byte_is_changed_even_where_it_faults(
 }
 
 #[test]
-fn a_shadow_of_a_live_plugin_is_compared_with_it_row_by_row_and_takes_its_place_when_promoted() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+fn a_shadow_is_compared_with_its_plugin_row_by_row_and_replaces_it_when_promoted() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let judges = guest("judges");
-    let config = stage
+    let config = sandbox
         .config()
         .plugin("live", &judges, "action = \"annotate\"")
         .plugin("alike", &judges, "action = \"annotate\"")
-        .of_plugin("mode = \"shadow\"\nshadow_of = \"live\"")
+        .plugin_line("mode = \"shadow\"\nshadow_of = \"live\"")
         .plugin("other", &judges, "action = \"drop\"")
-        .of_plugin("mode = \"shadow\"\nshadow_of = \"live\"")
+        .plugin_line("mode = \"shadow\"\nshadow_of = \"live\"")
         .plugin("echoes", &judges, "action = \"echo\"")
-        .of_plugin("mode = \"shadow\"\nshadow_of = \"live\"");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut request = Request::new("a");
+        .plugin_line("mode = \"shadow\"\nshadow_of = \"live\"");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut request = SynthRequest::new("a");
     for _ in 0..3 {
         let frame = batch(Msgpack, vec![request.row(&[1])]);
         sender.send(&frame);
@@ -70,7 +70,7 @@ fn a_shadow_of_a_live_plugin_is_compared_with_it_row_by_row_and_takes_its_place_
     let listed = afterbay.plugins();
     let states = [0, 1, 2].map(|at| listed["plugins"][at]["state"].as_str());
     assert_eq!(states, ["live", "shadow", "shadow"].map(Some), "{listed}");
-    let shown = done(&["plugins", "--admin", &afterbay.admin().to_string()]);
+    let shown = run_afterbay(&["plugins", "--admin", &afterbay.admin().to_string()]);
     assert_eq!(shown.code, 0, "nothing is wrong with a shadow: {shown:?}");
 
     let promote = |plugin: &str| afterbay.post(&format!("/v1/plugins/{plugin}/promote"), &[JSON], "{}");

@@ -5,8 +5,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use afterbay_tests::afterbay::done;
-use afterbay_tests::{Afterbay, Config, Reader, Sender, Stage, repository, wait_for};
+use afterbay_tests::commands::run_afterbay;
+use afterbay_tests::{Afterbay, Config, Reader, Sandbox, Sender, repository, wait_for};
 use serde_json::{Value, json};
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -59,12 +59,12 @@ fn until_fresh(afterbay: &Afterbay, path: &Path) -> Value {
 }
 
 #[test]
-fn the_schedulers_load_is_on_metrics_and_on_v1_signals_and_goes_stale_and_says_so() {
-    let stage = Stage::new();
-    let path = stage.path("loads.shm");
+fn the_schedulers_load_is_on_metrics_and_v1_signals_and_is_marked_when_stale() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("loads.shm");
     write_load(&path);
     let lines = format!("load_snapshot = {path:?}, stale_after = \"3s\"");
-    let afterbay = Afterbay::run(&stage, &signals(stage.config(), &lines));
+    let afterbay = Afterbay::run(&sandbox, &signals(sandbox.config(), &lines));
     let fresh = until_fresh(&afterbay, &path);
     let load = &fresh["load"];
     assert_eq!((&load["num_running_reqs"], &load["num_waiting_reqs"]), (&100.into(), &7.into()), "{fresh}");
@@ -101,12 +101,12 @@ fn the_schedulers_load_is_on_metrics_and_on_v1_signals_and_goes_stale_and_says_s
 }
 
 #[test]
-fn a_load_file_that_is_missing_is_told_and_read_when_it_comes() {
-    let stage = Stage::new();
-    let path = stage.path("loads.shm");
+fn a_missing_load_file_is_reported_and_read_when_it_appears() {
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("loads.shm");
     // Relative to the configuration, and of the second rank.
     let lines = "load_snapshot = \"./loads.shm\", dp_rank = 1, stale_after = \"1h\"";
-    let afterbay = Afterbay::run(&stage, &signals(stage.config(), lines));
+    let afterbay = Afterbay::run(&sandbox, &signals(sandbox.config(), lines));
     let lost = afterbay.event("SignalLost");
     assert_eq!((&lost["stream"], &lost["source"]), (&"test".into(), &"load_snapshot".into()), "{lost}");
     assert!(lost["message"].as_str().unwrap().contains("does not exist"), "{lost}");
@@ -114,11 +114,11 @@ fn a_load_file_that_is_missing_is_told_and_read_when_it_comes() {
     assert_eq!((&told["load"]["freshness"], &told["load"]["age_ns"]), (&"never".into(), &Value::Null));
     assert_eq!(told["load"]["num_running_reqs"], Value::Null);
     assert_eq!(afterbay.metrics().stream("scheduler_load_fresh"), 0);
-    let mut reader = Reader::bind(&stage.reader_side());
-    Sender::connect(&stage.scheduler_side()).send(b"a frame");
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    Sender::connect(&sandbox.scheduler_side()).send(b"a frame");
     assert_eq!(reader.frame(), b"a frame");
     // An unknown load is no condition.
-    afterbay.until_well();
+    afterbay.until_healthy();
 
     write_load(&path);
     let metrics = afterbay.until_metrics("it is read", |metrics| metrics.stream("scheduler_load_fresh") == 1);
@@ -128,11 +128,11 @@ fn a_load_file_that_is_missing_is_told_and_read_when_it_comes() {
 }
 
 #[test]
-fn without_a_source_nothing_is_said_of_the_scheduler_and_our_own_figures_stand() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn without_a_source_signals_have_only_afterbays_own_figures() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for _ in 0..3 {
         sender.send(b"a frame");
         assert_eq!(reader.frame(), b"a frame");
@@ -162,23 +162,23 @@ impl Drop for Shared {
 }
 
 #[test]
-fn the_load_file_of_the_rendezvous_s_instance_is_found_and_followed_to_the_next() {
-    let stage = Stage::new();
-    let file = stage.path("rendezvous.json");
+fn the_load_file_follows_the_instance_of_the_rendezvous() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("rendezvous.json");
     let meet = |instance: &str, written: u64| {
         let met = json!({
             "format": 1, "pid": std::process::id(), "written_unix_ns": written, "sglang": "0.5.23",
-            "mode": "normal", "ipc_format": "msgpack", "ingress": stage.scheduler_side(),
-            "down": stage.reader_side(), "down_kind": "detokenizer", "instance_id": instance, "dp_rank": 1,
+            "mode": "normal", "ipc_format": "msgpack", "ingress": sandbox.scheduler_side(),
+            "down": sandbox.reader_side(), "down_kind": "detokenizer", "instance_id": instance, "dp_rank": 1,
         });
-        let new = stage.path("rendezvous.new");
+        let new = sandbox.path("rendezvous.new");
         std::fs::write(&new, met.to_string()).unwrap();
         std::fs::rename(new, &file).unwrap();
     };
     let ids = ["a", "b"].map(|id| format!("{:08x}{id}", std::process::id()));
     meet(&ids[0], 1);
-    let config = signals(stage.config(), "stale_after = \"1h\"");
-    let afterbay = Afterbay::run_with(&stage, &config, &["--rendezvous", file.to_str().unwrap()]);
+    let config = signals(sandbox.config(), "stale_after = \"1h\"");
+    let afterbay = Afterbay::run_with(&sandbox, &config, &["--rendezvous", file.to_str().unwrap()]);
     for (id, written) in ids.iter().zip(1..) {
         if written > 1 {
             meet(id, written);
@@ -201,8 +201,8 @@ fn the_load_file_of_the_rendezvous_s_instance_is_found_and_followed_to_the_next(
 }
 
 #[test]
-fn a_scrape_gives_what_it_has_and_a_publisher_that_is_not_there_is_told() {
-    let stage = Stage::new();
+fn a_scrape_gives_its_values_and_an_absent_publisher_is_reported() {
+    let sandbox = Sandbox::new();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/metrics", server.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -214,9 +214,9 @@ fn a_scrape_gives_what_it_has_and_a_publisher_that_is_not_there_is_told() {
             let _answered = socket.write_all(head.as_bytes()).and_then(|()| socket.write_all(&body));
         }
     });
-    let publisher = stage.ipc("load-stat");
+    let publisher = sandbox.ipc("load-stat");
     let lines = format!("metrics = {url:?}, load_stat = {publisher:?}, stale_after = \"1h\"");
-    let afterbay = Afterbay::run(&stage, &signals(stage.config(), &lines));
+    let afterbay = Afterbay::run(&sandbox, &signals(sandbox.config(), &lines));
     let metrics =
         afterbay.until_metrics("it is scraped", |metrics| metrics.stream("scheduler_load_fresh") == 1);
     assert_eq!(metrics.stream("scheduler_num_retracted_requests_total"), 11);
@@ -234,8 +234,8 @@ fn a_scrape_gives_what_it_has_and_a_publisher_that_is_not_there_is_told() {
 }
 
 #[test]
-fn a_source_that_cannot_be_one_is_an_error_with_line_and_key() {
-    let stage = Stage::new();
+fn an_invalid_source_is_an_error_with_line_and_key() {
+    let sandbox = Sandbox::new();
     let lines = [
         "signals.load_snapshot = \"two words\"",
         "signals.load_stat = \"127.0.0.1:5557\"",
@@ -243,11 +243,11 @@ fn a_source_that_cannot_be_one_is_an_error_with_line_and_key() {
         "signals.dp_rank = 70000",
         "signals.stale_after = \"1ms\"",
     ];
-    let config = lines.iter().fold(stage.config(), |config, line| config.stream(line));
-    let file = stage.write(&config);
+    let config = lines.iter().fold(sandbox.config(), |config, line| config.stream(line));
+    let file = sandbox.write(&config);
     let text = std::fs::read_to_string(&file).unwrap();
     for command in ["check", "run"] {
-        let refused = done(&[command, "--config", &file]);
+        let refused = run_afterbay(&[command, "--config", &file]);
         assert_eq!(refused.code, 64, "{refused:?}");
         for line in lines {
             let at = text.lines().position(|found| found == line).unwrap() + 1;

@@ -7,27 +7,27 @@ use afterbay_sim::Stop;
 use afterbay_sim::load::Load;
 use afterbay_sim::reader::{self, Until};
 use afterbay_sim::work::{Cost, Spent};
-use afterbay_tests::afterbay::{journal, verify};
-use afterbay_tests::frames::{Request, WIRES, batch, fixtures, frames_of, ids, rows};
-use afterbay_tests::stage::{Config, SINK};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, load, until};
+use afterbay_tests::commands::{journal, verify};
+use afterbay_tests::frames::{SynthRequest, WIRES, batch, fixtures, frames_of, ids, rows};
+use afterbay_tests::sandbox::{Config, SINK};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Their names, in the order of the configuration.
 const SINKS: [&str; 3] = [SINK, "second", "third"];
 
-fn endpoint(stage: &Stage, sink: usize) -> String {
-    stage.ipc(&format!("out-{sink}"))
+fn endpoint(sandbox: &Sandbox, sink: usize) -> String {
+    sandbox.ipc(&format!("out-{sink}"))
 }
 
-fn config(stage: &Stage, lines: impl Fn(usize) -> String) -> Config {
-    let config = stage.config().stream("route = \"crc32\"").connect(&endpoint(stage, 0)).sink(&lines(0));
+fn config(sandbox: &Sandbox, lines: impl Fn(usize) -> String) -> Config {
+    let config = sandbox.config().stream("route = \"crc32\"").connect(&endpoint(sandbox, 0)).sink(&lines(0));
     (1..SINKS.len())
-        .fold(config, |config, sink| config.more_sink(SINKS[sink], &endpoint(stage, sink), &lines(sink)))
+        .fold(config, |config, sink| config.another_sink(SINKS[sink], &endpoint(sandbox, sink), &lines(sink)))
 }
 
-fn bind(stage: &Stage) -> Vec<Reader> {
-    (0..SINKS.len()).map(|sink| Reader::bind(&endpoint(stage, sink))).collect()
+fn bind(sandbox: &Sandbox) -> Vec<Reader> {
+    (0..SINKS.len()).map(|sink| Reader::bind(&endpoint(sandbox, sink))).collect()
 }
 
 /// As Python's `zlib.crc32(rid.encode()) % 3` has it for these.
@@ -42,13 +42,13 @@ fn sink_of(rid: &str) -> usize {
 }
 
 #[test]
-fn each_request_goes_to_the_sink_that_its_crc32_says_and_messages_without_rows_go_to_all() {
+fn crc32_routing_sends_each_request_to_one_sink_and_barriers_to_all() {
     PYTHON.iter().for_each(|(rid, sink)| assert_eq!(sink_of(rid), *sink, "{rid}"));
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut readers = bind(&stage);
-        let afterbay = Afterbay::run(&stage, &config(&stage, |_| String::new()));
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let sandbox = Sandbox::new();
+        let mut readers = bind(&sandbox);
+        let afterbay = Afterbay::run(&sandbox, &config(&sandbox, |_| String::new()));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         let frames = load(30, 20, wire);
         let (_, control) = fixtures().into_iter().find(|(name, _)| name.contains("freeze")).unwrap();
         for (index, frame) in frames.iter().enumerate() {
@@ -76,22 +76,22 @@ fn each_request_goes_to_the_sink_that_its_crc32_says_and_messages_without_rows_g
             assert_eq!(reader.next_within(Duration::from_millis(50)), None);
         }
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn of_several_readers_only_the_one_that_is_named_is_given_all_ids() {
+fn a_rule_of_delta_to_cumulative_applies_only_to_the_named_sink() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut readers = bind(&stage);
+        let sandbox = Sandbox::new();
+        let mut readers = bind(&sandbox);
         let settings = format!("rules = [{{ sink = {:?} }}]", SINKS[1]);
         let component = "builtin:delta-to-cumulative";
         let config =
-            config(&stage, |_| String::new()).plugin_with("sum", component, &settings, "deadline = \"1s\"");
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut requests = ["r1", "r11", "r0"].map(Request::new);
+            config(&sandbox, |_| String::new()).plugin_with("sum", component, &settings, "deadline = \"1s\"");
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let mut requests = ["r1", "r11", "r0"].map(SynthRequest::new);
         for id in 1..=3 {
             let step = requests.iter_mut().map(|request| request.row(&[id]));
             sender.send(&batch(wire, step.collect()));
@@ -105,18 +105,18 @@ fn of_several_readers_only_the_one_that_is_named_is_given_all_ids() {
             assert_eq!(given, expected, "{wire:?}, {}", SINKS[sink]);
         }
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn a_sink_that_is_away_holds_up_no_other_and_gets_its_own_when_it_comes() {
-    let stage = Stage::new();
+fn an_absent_sink_delays_no_other_and_gets_its_rows_when_it_connects() {
+    let sandbox = Sandbox::new();
     // The second is away, and its memory is soon full.
-    let mut readers: Vec<Reader> = [0, 2].map(|sink| Reader::bind(&endpoint(&stage, sink))).into();
-    let config = config(&stage, |_| "reader = \"tokenizer\"\nqueue = { frames = 4 }".to_owned());
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut readers: Vec<Reader> = [0, 2].map(|sink| Reader::bind(&endpoint(&sandbox, sink))).into();
+    let config = config(&sandbox, |_| "reader = \"tokenizer\"\nqueue = { frames = 4 }".to_owned());
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(60, 40, Msgpack);
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
     let sent: Vec<_> = frames.iter().flat_map(|frame| rows(&frame.bytes)).collect();
@@ -143,18 +143,18 @@ fn a_sink_that_is_away_holds_up_no_other_and_gets_its_own_when_it_comes() {
     });
     assert_eq!(metrics.sink_named("second", "spilled_frames"), frames.len() as u64 - 4);
     assert_eq!((metrics.sink("spilled_frames"), metrics.sink_named("third", "spilled_frames")), (0, 0));
-    take(&mut Reader::bind(&endpoint(&stage, 1)), 1);
+    take(&mut Reader::bind(&endpoint(&sandbox, 1)), 1);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn memory_is_bounded_for_all_sinks_together_and_none_stops_another() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&endpoint(&stage, 2));
-    let config = config(&stage, |_| "reader = \"tokenizer\"".to_owned()).memory("1MiB");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn memory_is_bounded_for_all_sinks_together_and_no_sink_stops_another() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&endpoint(&sandbox, 2));
+    let config = config(&sandbox, |_| "reader = \"tokenizer\"".to_owned()).memory("1MiB");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     // Each has its own part of every frame; two are away, and fill the memory.
     let frames = load(2000, 30, Msgpack);
     let bytes: usize = frames.iter().map(|frame| frame.bytes.len()).sum();
@@ -179,23 +179,23 @@ fn memory_is_bounded_for_all_sinks_together_and_none_stops_another() {
     assert!(metrics.stream("outbox_bytes") <= (1 << 20) + 3 * frame, "{}", metrics.stream("outbox_bytes"));
     assert!(metrics.sink("spilled_frames") > 0 && metrics.sink_named("second", "spilled_frames") > 0);
     for sink in 0..2 {
-        take(&mut Reader::bind(&endpoint(&stage, sink)), sink);
+        take(&mut Reader::bind(&endpoint(&sandbox, sink)), sink);
     }
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn after_kill_9_each_of_several_sinks_gets_what_it_has_not_taken_once() {
+fn after_kill_9_each_sink_gets_its_untaken_rows_once() {
     const LIVES: usize = 3;
-    let stage = Stage::new();
-    let credit = |sink: usize| stage.text(&format!("credit-{sink}"));
-    let config = config(&stage, |sink| format!("reader = \"tokenizer\"\ncredit = {:?}", credit(sink)));
+    let sandbox = Sandbox::new();
+    let credit = |sink: usize| sandbox.text(&format!("credit-{sink}"));
+    let config = config(&sandbox, |sink| format!("reader = \"tokenizer\"\ncredit = {:?}", credit(sink)));
     let frames = frames_of(&Load::new(200, 60), Msgpack);
     let stop = Stop::new();
     let reads: Vec<_> = (0..SINKS.len())
         .map(|sink| {
-            let mut options = reader::Options::new(endpoint(&stage, sink));
+            let mut options = reader::Options::new(endpoint(&sandbox, sink));
             options.credit = Some(credit(sink).into());
             // One is slow, so that what waits for it is joined.
             let per_row = Duration::from_micros(if sink == 0 { 200 } else { 5 });
@@ -213,8 +213,8 @@ fn after_kill_9_each_of_several_sinks_gets_what_it_has_not_taken_once() {
         })
         .collect();
     for (life, part) in frames.chunks(frames.len().div_ceil(LIVES)).enumerate() {
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         part.iter().for_each(|frame| sender.send(&frame.bytes));
         afterbay.until_metrics("all are kept", |metrics| {
             metrics.stream("frames_received_total") == part.len() as u64
@@ -233,26 +233,26 @@ fn after_kill_9_each_of_several_sinks_gets_what_it_has_not_taken_once() {
         assert_eq!(afterbay.stop(), 0);
         break;
     }
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn show_names_the_sink_that_was_given_a_row_and_took_it_also_when_the_sinks_are_others_since() {
-    let stage = Stage::new();
-    let mut readers: Vec<Reader> = [0, 2].map(|sink| Reader::bind(&endpoint(&stage, sink))).into();
-    let config = config(&stage, |_| "reader = \"tokenizer\"".to_owned());
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn show_names_the_sink_that_took_a_row_also_after_the_sinks_changed() {
+    let sandbox = Sandbox::new();
+    let mut readers: Vec<Reader> = [0, 2].map(|sink| Reader::bind(&endpoint(&sandbox, sink))).into();
+    let config = config(&sandbox, |_| "reader = \"tokenizer\"".to_owned());
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let rids = ["r1", "r11", "r0"];
     assert_eq!(rids.map(sink_of), [0, 1, 2]);
-    let mut requests = rids.map(Request::new);
+    let mut requests = rids.map(SynthRequest::new);
     // Two leave as they came but for what others get. For the second they wait, and leave joined.
     for ids in 1..=2 {
         sender.send(&batch(Msgpack, requests.iter_mut().map(|request| request.row(&[ids])).collect()));
         readers.iter_mut().for_each(|reader| drop(reader.frame()));
     }
     let taken_by = |rid: &str| -> Vec<Vec<String>> {
-        let shown = journal(&stage, &["show", rid, "--json"]).json_lines();
+        let shown = journal(&sandbox, &["show", rid, "--json"]).json_lines();
         let rows = shown[0]["rows_seen"].as_array().unwrap().iter();
         rows.map(|row| serde_json::from_value(row["taken_by"].clone()).unwrap()).collect()
     };
@@ -261,32 +261,32 @@ fn show_names_the_sink_that_was_given_a_row_and_took_it_also_when_the_sinks_are_
         rids.iter().zip(expected).all(|(rid, sinks)| taken_by(rid) == [sinks, sinks])
     };
     until("the journal says who has taken them", || say(&[]));
-    let mut second = Reader::bind(&endpoint(&stage, 1));
+    let mut second = Reader::bind(&endpoint(&sandbox, 1));
     second.frame();
     until("the journal says that the second has taken its own", || say(&["second"]));
     assert_eq!(afterbay.stop(), 0);
 
     // With two sinks, of which one is new, each rid's hash gives another.
-    let other = stage.config().stream("route = \"crc32\"").connect(&endpoint(&stage, 0));
-    let other = other.more_sink("new", &endpoint(&stage, 2), "");
-    let afterbay = Afterbay::run(&stage, &other);
-    sender = Sender::connect(&stage.scheduler_side());
-    sender.send(&batch(Msgpack, vec![Request::new("later").last(&[1])]));
+    let other = sandbox.config().stream("route = \"crc32\"").connect(&endpoint(&sandbox, 0));
+    let other = other.another_sink("new", &endpoint(&sandbox, 2), "");
+    let afterbay = Afterbay::run(&sandbox, &other);
+    sender = Sender::connect(&sandbox.scheduler_side());
+    sender.send(&batch(Msgpack, vec![SynthRequest::new("later").last(&[1])]));
     assert_eq!(rows(&readers[1].frame())[0].rid, "later");
-    until("the later one is kept", || journal(&stage, &["show", "later"]).code == 0);
+    until("the later one is kept", || journal(&sandbox, &["show", "later"]).code == 0);
     assert_eq!(afterbay.stop(), 0);
     assert!(say(&["second"]), "{:?}", rids.map(taken_by));
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!(code, 0, "{report}");
 }
 
 #[test]
-fn a_sink_s_queue_changes_while_it_runs() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config());
-    stage.write(&stage.config().sink("queue = { frames = 4 }"));
+fn a_reload_changes_the_queue_of_a_sink() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    sandbox.write(&sandbox.config().sink("queue = { frames = 4 }"));
     afterbay.event_where("ConfigReloaded", |told| told["changed"] == "queue of \"test\" changed");
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(5, 20, Msgpack);
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
     afterbay.until_metrics("past the new bound they wait in the journal", |metrics| {
@@ -295,19 +295,18 @@ fn a_sink_s_queue_changes_while_it_runs() {
 }
 
 #[test]
-fn a_start_without_a_sink_says_which_frames_its_reader_may_lack_and_shares_out_the_rest_by_the_configuration()
-{
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &config(&stage, |_| String::new()));
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn a_start_without_a_former_sink_reports_its_unsent_frames() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &config(&sandbox, |_| String::new()));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(5, 20, Msgpack);
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
     afterbay
         .until_metrics("all wait", |metrics| metrics.stream("frames_received_total") == frames.len() as u64);
     afterbay.kill();
     // A file of an earlier version, whose sinks changed while it ran.
-    std::fs::write(stage.path("journal/test/SHARES"), "{}").unwrap();
-    let afterbay = Afterbay::run(&stage, &stage.config().connect(&endpoint(&stage, 0)));
+    std::fs::write(sandbox.path("journal/test/SHARES"), "{}").unwrap();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().connect(&endpoint(&sandbox, 0)));
     for sink in &SINKS[1..] {
         let removed = afterbay.event_where("SinkRemoved", |removed| removed["sink"] == *sink);
         assert_eq!(removed["frames"], frames.len(), "{removed}");
@@ -315,12 +314,12 @@ fn a_start_without_a_sink_says_which_frames_its_reader_may_lack_and_shares_out_t
     afterbay.event_where("JournalNotice", |told| {
         told["what"].as_str().unwrap().starts_with("an earlier version")
     });
-    let mut reader = Reader::bind(&endpoint(&stage, 0));
+    let mut reader = Reader::bind(&endpoint(&sandbox, 0));
     let sent = ids(frames.iter().map(|frame| &frame.bytes));
     let mut had = Vec::new();
     while ids(&had) != sent {
         had.push(reader.frame());
     }
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }

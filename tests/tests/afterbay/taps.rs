@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use afterbay_tests::afterbay::verify;
+use afterbay_tests::commands::verify;
 use afterbay_tests::frames::{WIRES, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 #[test]
-fn a_tap_gets_a_copy_of_what_came_or_of_what_was_sent() {
+fn a_tap_gets_copies_of_received_or_of_sent_frames() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let (mut reader, mut credit, config) = stage.counting_tokenizer();
-        let (mut came, mut sent) = (Reader::bind(&stage.ipc("came")), Reader::bind(&stage.ipc("sent")));
-        let config = config.more_sink("came", &stage.ipc("came"), "kind = \"tap\"");
-        let config = config.more_sink("sent", &stage.ipc("sent"), "kind = \"tap\"\nof = \"sent\"");
-        let afterbay = Afterbay::run(&stage, &config);
+        let sandbox = Sandbox::new();
+        let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
+        let (mut came, mut sent) = (Reader::bind(&sandbox.ipc("came")), Reader::bind(&sandbox.ipc("sent")));
+        let config = config.another_sink("came", &sandbox.ipc("came"), "kind = \"tap\"");
+        let config = config.another_sink("sent", &sandbox.ipc("sent"), "kind = \"tap\"\nof = \"sent\"");
+        let afterbay = Afterbay::run(&sandbox, &config);
         let frames = load(10, 10, wire);
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         // The reader has two ahead, and does not count: what waits is joined.
         for frame in &frames[..2] {
             sender.send(&frame.bytes);
@@ -35,22 +35,22 @@ fn a_tap_gets_a_copy_of_what_came_or_of_what_was_sent() {
         assert_eq!(came.next_within(Duration::from_millis(20)), None);
         credit.finished().unwrap();
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn a_tap_that_does_not_read_or_is_away_holds_nothing_back_and_what_it_missed_is_named() {
+fn a_stuck_or_absent_tap_delays_nothing_and_its_missed_frames_are_reported() {
     const FRAMES: u64 = 300;
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let mut stuck = Reader::bind(&stage.ipc("stuck"));
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let mut stuck = Reader::bind(&sandbox.ipc("stuck"));
     let queue = "kind = \"tap\"\nqueue = { frames = 10, bytes = \"1MiB\" }";
-    let config = stage.config().more_sink("stuck", &stage.ipc("stuck"), queue);
-    let config = config.more_sink("away", &stage.ipc("away"), queue);
-    let afterbay = Afterbay::run(&stage, &config);
+    let config = sandbox.config().another_sink("stuck", &sandbox.ipc("stuck"), queue);
+    let config = config.another_sink("away", &sandbox.ipc("away"), queue);
+    let afterbay = Afterbay::run(&sandbox, &config);
     stuck.wait_connected();
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frame = |number: u64| {
         let mut frame = vec![0; 20_000];
         frame[..8].copy_from_slice(&number.to_le_bytes());
@@ -86,20 +86,20 @@ fn a_tap_that_does_not_read_or_is_away_holds_nothing_back_and_what_it_missed_is_
     // What its queue and its socket hold is kept for it.
     let kept = number - metrics.tap("away", "frames_dropped_total");
     assert!((10..=80).contains(&kept), "{kept} kept");
-    afterbay.until_well();
+    afterbay.until_healthy();
     assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]
-fn a_tap_may_come_and_go_and_the_stream_stops_without_it() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().more_sink("tap", &stage.ipc("tap"), "kind = \"tap\"");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn a_tap_may_disconnect_and_the_stream_stops_without_it() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().another_sink("tap", &sandbox.ipc("tap"), "kind = \"tap\"");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(5, 20, Msgpack);
     for life in frames.chunks(7) {
-        let mut tap = Reader::bind(&stage.ipc("tap"));
+        let mut tap = Reader::bind(&sandbox.ipc("tap"));
         tap.wait_connected();
         for frame in life {
             sender.send(&frame.bytes);

@@ -248,7 +248,7 @@ fn dependencies_point_one_way() {
 }
 
 #[test]
-fn what_belongs_to_one_crate_is_used_by_no_other() {
+fn a_confined_dependency_is_used_only_by_its_crates() {
     let crates = crates();
     let mut wrong = Vec::new();
     for (dependency, only_in) in ONLY_IN {
@@ -271,7 +271,7 @@ fn what_belongs_to_one_crate_is_used_by_no_other() {
 }
 
 #[test]
-fn every_shared_dependency_is_used_and_every_crate_is_held_to_the_lints() {
+fn every_shared_dependency_is_used_and_every_crate_has_the_workspace_lints() {
     let crates = crates();
     let workspace = parse(&repository().join("Cargo.toml"));
     let used: BTreeSet<String> =
@@ -289,7 +289,7 @@ fn every_shared_dependency_is_used_and_every_crate_is_held_to_the_lints() {
 }
 
 #[test]
-fn only_the_watch_names_notify_and_only_the_runtime_wasmtime() {
+fn notify_wasmtime_and_zeromq_are_named_only_in_their_files() {
     let mut wrong = Vec::new();
     for (name, path) in files("rs") {
         let code: Vec<String> = read(&path)
@@ -334,7 +334,7 @@ fn a_file_past_600_lines_has_a_reason() {
 }
 
 #[test]
-fn every_file_opens_with_what_it_owns() {
+fn every_file_opens_with_a_doc_comment() {
     let mut wrong = Vec::new();
     for (name, path) in files("rs") {
         if !read(&path).starts_with("//! ") {
@@ -352,7 +352,7 @@ fn every_file_opens_with_what_it_owns() {
 }
 
 #[test]
-fn no_module_is_named_after_nothing() {
+fn no_module_is_named_utils_or_helpers() {
     let names = ["util", "utils", "common", "helper", "helpers", "manager", "misc"];
     let mut wrong = Vec::new();
     for (name, path) in files("rs") {
@@ -372,7 +372,7 @@ fn no_module_is_named_after_nothing() {
 }
 
 #[test]
-fn nothing_is_left_to_be_done() {
+fn no_code_is_marked_as_unfinished() {
     let words =
         [concat!("to", "do!("), concat!("unimpl", "emented!("), concat!("FIX", "ME"), concat!("XX", "X")];
     let mut wrong = Vec::new();

@@ -1,24 +1,24 @@
 //! What an operator sees of the plugins: `/v1/plugins` and `afterbay plugins`.
 
-use afterbay_tests::afterbay::done;
+use afterbay_tests::commands::run_afterbay;
 use afterbay_tests::components::{example, guest, install};
-use afterbay_tests::frames::{Request, batch, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_tests::frames::{SynthRequest, batch, rows};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::{Value, json};
 
 #[test]
-fn the_plugins_of_a_stream_are_shown_with_what_they_are_cost_and_say() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let component = stage.path("plugin.wasm");
+fn plugins_are_shown_with_component_state_cost_and_verdicts() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let component = sandbox.path("plugin.wasm");
     install(&example("stop-on-loop"), 0, &component);
-    let config = stage.config().plugin("loops", &component, "window = 8");
+    let config = sandbox.config().plugin("loops", &component, "window = 8");
     let config = config.plugin("bad", &guest("panics"), "in = \"process\"");
-    let afterbay = Afterbay::run(&stage, &config.of_plugin("quarantine = { faults = 2 }"));
+    let afterbay = Afterbay::run(&sandbox, &config.plugin_line("quarantine = { faults = 2 }"));
     let admin = afterbay.admin().to_string();
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let (mut looped, mut other) = (Request::new("looped"), Request::new("other"));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let (mut looped, mut other) = (SynthRequest::new("looped"), SynthRequest::new("other"));
     for step in 0..3 {
         sender.send(&batch(Msgpack, vec![looped.row(&[7; 4]), other.row(&[step])]));
         reader.frame();
@@ -40,7 +40,7 @@ fn the_plugins_of_a_stream_are_shown_with_what_they_are_cost_and_say() {
     assert!(bad["why"].as_str().unwrap().contains("quarantined after 2 faults"), "{bad}");
 
     // On a pipe: a line each, divided by tabs, without colour.
-    let shown = done(&["plugins", "--admin", &admin]);
+    let shown = run_afterbay(&["plugins", "--admin", &admin]);
     assert_eq!(shown.code, 1, "one of them is not live: {shown:?}");
     let lines: Vec<Vec<&str>> = shown.stdout.lines().map(|line| line.split('\t').collect()).collect();
     assert_eq!(lines[0][..5], ["STREAM", "PLUGIN", "COMPONENT", "DIGEST", "STATE"], "{}", shown.stdout);
@@ -50,7 +50,7 @@ fn the_plugins_of_a_stream_are_shown_with_what_they_are_cost_and_say() {
     assert!(!shown.stdout.contains('\u{1b}'), "{}", shown.stdout);
 
     // A component that cannot be used, then one that can.
-    stage.replace("plugin.wasm", "half a comp");
+    sandbox.replace("plugin.wasm", "half a comp");
     afterbay.event("PluginReloadFailed");
     let refused = &asked()[0]["last_reload"]["refused"];
     assert!(refused.as_str().unwrap().contains("do not begin as webassembly does"), "{refused}");
@@ -61,10 +61,10 @@ fn the_plugins_of_a_stream_are_shown_with_what_they_are_cost_and_say() {
     assert_ne!(plugins[0]["digest"], loops["digest"]);
 
     let reinstate = |name: &str, args: &[&str]| {
-        done(&[&["plugins", "reinstate", name, "--admin", &admin], args].concat())
+        run_afterbay(&[&["plugins", "reinstate", name, "--admin", &admin], args].concat())
     };
-    assert_eq!(reinstate("bad", &[]).good(), "bad: reinstated, stream test\n");
-    let shown = done(&["plugins", "--json", "--admin", &admin]).good();
+    assert_eq!(reinstate("bad", &[]).success(), "bad: reinstated, stream test\n");
+    let shown = run_afterbay(&["plugins", "--json", "--admin", &admin]).success();
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(shown["plugins"][1]["state"], "live", "{shown}");
     for (name, args, why) in [

@@ -3,30 +3,30 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use afterbay_tests::afterbay::{afterbay, done, ended, journal, json_lines, verify};
-use afterbay_tests::frames::{Request, batch, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, until};
+use afterbay_tests::commands::{afterbay_command, journal, json_lines, run_afterbay, run_command, verify};
+use afterbay_tests::frames::{SynthRequest, batch, rows};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, until};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 use serde_json::Value;
 
 /// A running Afterbay with three requests: `chat-done` has ended, `chat-live` and `other-live` go on.
 struct Scene {
-    stage: Stage,
+    sandbox: Sandbox,
     reader: Reader,
     sender: Sender,
     afterbay: Afterbay,
-    requests: [Request; 3],
+    requests: [SynthRequest; 3],
     frames: Vec<Vec<u8>>,
 }
 
 impl Scene {
     fn set() -> Scene {
-        let stage = Stage::new();
-        let reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &stage.config());
-        let sender = Sender::connect(&stage.scheduler_side());
-        let requests = ["chat-done", "chat-live", "other-live"].map(Request::new);
-        let mut scene = Scene { stage, reader, sender, afterbay, requests, frames: Vec::new() };
+        let sandbox = Sandbox::new();
+        let reader = Reader::bind(&sandbox.reader_side());
+        let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+        let sender = Sender::connect(&sandbox.scheduler_side());
+        let requests = ["chat-done", "chat-live", "other-live"].map(SynthRequest::new);
+        let mut scene = Scene { sandbox, reader, sender, afterbay, requests, frames: Vec::new() };
         scene.step(|[done, live, other]| vec![done.row(&[1, 2]), live.row(&[10]), other.row(&[20])]);
         scene.step(|[done, live, _]| vec![done.row(&[3]), live.row(&[11, 12])]);
         scene.step(|[done, _, other]| vec![other.row(&[21]), done.last(&[4])]);
@@ -34,7 +34,7 @@ impl Scene {
     }
 
     /// A batch that goes all the way, and is told in the journal.
-    fn step(&mut self, rows: impl FnOnce(&mut [Request; 3]) -> Vec<afterbay_wire::synth::SynthRow>) {
+    fn step(&mut self, rows: impl FnOnce(&mut [SynthRequest; 3]) -> Vec<afterbay_wire::synth::SynthRow>) {
         let wire = if self.frames.len().is_multiple_of(2) { Msgpack } else { Pickle };
         let frame = batch(wire, rows(&mut self.requests)).to_vec();
         self.sender.send(&frame);
@@ -42,7 +42,7 @@ impl Scene {
         self.frames.push(frame);
         let count = self.frames.len();
         until("the journal has its outcome", || {
-            journal(&self.stage, &["tail", "-n", "1", "--json"])
+            journal(&self.sandbox, &["tail", "-n", "1", "--json"])
                 .json_lines()
                 .iter()
                 .any(|row| row["frame"] == count)
@@ -50,7 +50,7 @@ impl Scene {
     }
 
     fn ask(&self, args: &[&str]) -> String {
-        journal(&self.stage, args).good()
+        journal(&self.sandbox, args).success()
     }
 }
 
@@ -59,7 +59,7 @@ fn rids(lines: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn ls_lists_requests_with_their_figures_and_filters_them_while_they_are_written() {
+fn ls_lists_and_filters_requests_of_a_running_stream() {
     let scene = Scene::set();
     let all = json_lines(&scene.ask(&["ls", "--json"]));
     assert_eq!(rids(&all), ["chat-done", "chat-live", "other-live"]);
@@ -92,14 +92,14 @@ fn ls_lists_requests_with_their_figures_and_filters_them_while_they_are_written(
     let heads = table.lines().next().unwrap();
     assert!(heads.starts_with("RID") && heads.contains("TOKENS"), "{table}");
     assert_eq!(table.lines().count(), 4, "{table}");
-    let unknown = journal(&scene.stage, &["ls", "--stream", "tset"]);
+    let unknown = journal(&scene.sandbox, &["ls", "--stream", "tset"]);
     assert_eq!(unknown.code, 1);
     assert!(unknown.stderr.contains("\"tset\"") && unknown.stderr.contains("\"test\""), "{}", unknown.stderr);
     assert_eq!(scene.afterbay.stop(), 0);
 }
 
 #[test]
-fn show_tells_a_requests_life_row_by_row() {
+fn show_prints_a_request_row_by_row() {
     let scene = Scene::set();
     let [life] = json_lines(&scene.ask(&["show", "chat-done", "--json"])).try_into().unwrap();
     let rows = life["rows_seen"].as_array().unwrap();
@@ -115,21 +115,21 @@ fn show_tells_a_requests_life_row_by_row() {
     }
     // The beginning of a rid is enough where it tells it from others.
     assert!(scene.ask(&["show", "oth"]).contains("other-live"));
-    let several = journal(&scene.stage, &["show", "chat-"]);
+    let several = journal(&scene.sandbox, &["show", "chat-"]);
     assert_eq!(several.code, 1);
     assert!(
         several.stderr.contains("chat-done") && several.stderr.contains("chat-live"),
         "{}",
         several.stderr
     );
-    let none = journal(&scene.stage, &["show", "nobody"]);
+    let none = journal(&scene.sandbox, &["show", "nobody"]);
     assert_eq!(none.code, 1);
     assert!(none.stderr.contains("\"nobody\""), "{}", none.stderr);
     assert_eq!(scene.afterbay.stop(), 0);
 }
 
 #[test]
-fn tail_follows_what_is_written_and_ends_where_it_is_asked_to() {
+fn tail_prints_the_last_rows_and_follows_new_ones() {
     let mut scene = Scene::set();
     let last = json_lines(&scene.ask(&["tail", "-n", "2", "--json"]));
     assert_eq!(rids(&last), ["chat-done", "chat-live", "other-live", "chat-done"]);
@@ -137,8 +137,8 @@ fn tail_follows_what_is_written_and_ends_where_it_is_asked_to() {
     assert_eq!(rids(&only), ["chat-live", "chat-live"]);
     assert!(scene.ask(&["tail"]).lines().last().unwrap().contains("finish: length"));
 
-    let dir = scene.stage.journal();
-    let mut follows = afterbay(&["journal", "tail", "-f", "-n", "0", "--json", "--dir"])
+    let dir = scene.sandbox.journal();
+    let mut follows = afterbay_command(&["journal", "tail", "-f", "-n", "0", "--json", "--dir"])
         .arg(&dir)
         .stdout(Stdio::piped())
         .spawn()
@@ -161,7 +161,7 @@ fn tail_follows_what_is_written_and_ends_where_it_is_asked_to() {
 }
 
 #[test]
-fn export_gives_decoded_fields_or_the_bytes_that_came() {
+fn export_writes_decoded_fields_or_the_received_bytes() {
     let scene = Scene::set();
     let all = json_lines(&scene.ask(&["export"]));
     assert_eq!(all.len(), 3);
@@ -174,7 +174,7 @@ fn export_gives_decoded_fields_or_the_bytes_that_came() {
     assert_eq!(one[1]["message"]["output_ids"][0]["v"], serde_json::json!([11, 12]), "{}", one[1]);
     assert_eq!(scene.ask(&["export", "--until", "1h"]), "");
 
-    let raw = scene.stage.path("raw");
+    let raw = scene.sandbox.path("raw");
     scene.ask(&["export", "--raw", raw.to_str().unwrap(), "--rid", "chat-done"]);
     let mut files: Vec<_> = std::fs::read_dir(&raw).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -184,16 +184,17 @@ fn export_gives_decoded_fields_or_the_bytes_that_came() {
 }
 
 #[test]
-fn verify_is_clean_while_it_is_written_and_finds_a_flipped_bit_afterwards() {
+fn verify_accepts_a_journal_under_write_and_finds_a_flipped_bit() {
     let mut scene = Scene::set();
-    let (code, report) = verify(&scene.stage);
+    let (code, report) = verify(&scene.sandbox);
     assert_eq!((code, &report["clean"], &report["frames"]), (0, &true.into(), &3.into()), "{report}");
     assert!(scene.ask(&["verify"]).contains("test: clean: "));
     scene.step(|[_, live, other]| vec![live.last(&[13]), other.last(&[22])]);
-    let Scene { stage, afterbay, frames, .. } = scene;
+    let Scene { sandbox, afterbay, frames, .. } = scene;
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
-    let segment = std::fs::read_dir(stage.journal().join("test")).unwrap().map(|entry| entry.unwrap().path());
+    assert_eq!(verify(&sandbox).0, 0);
+    let segment =
+        std::fs::read_dir(sandbox.journal().join("test")).unwrap().map(|entry| entry.unwrap().path());
     let flipped = segment.filter(|path| path.is_file()).find(|path| {
         let mut bytes = std::fs::read(path).unwrap();
         let found = bytes.windows(frames[1].len()).position(|window| window == frames[1]);
@@ -204,21 +205,21 @@ fn verify_is_clean_while_it_is_written_and_finds_a_flipped_bit_afterwards() {
         found.is_some()
     });
     assert!(flipped.is_some());
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!((code, &report["clean"]), (1, &false.into()));
     let problems = report["problems"].to_string();
     assert!(problems.contains("corrupt") && problems.contains("2"), "{problems}");
-    let plain = journal(&stage, &["verify"]);
+    let plain = journal(&sandbox, &["verify"]);
     assert_eq!(plain.code, 1);
     assert!(plain.stdout.contains("corrupt") && plain.stdout.contains("problem"), "{}", plain.stdout);
     // The rest can still be read.
-    assert_eq!(rids(&journal(&stage, &["ls", "--json"]).json_lines()).len(), 3);
+    assert_eq!(rids(&journal(&sandbox, &["ls", "--json"]).json_lines()).len(), 3);
 }
 
 #[test]
 fn replay_sends_one_request_or_every_frame_to_a_reader() {
     let scene = Scene::set();
-    let to = scene.stage.ipc("replay");
+    let to = scene.sandbox.ipc("replay");
     let mut reader = Reader::bind(&to);
     let reads = std::thread::spawn(move || (reader.take(3), reader.take(2)));
     let said = scene.ask(&["replay", "--all", "--to", &to, "--speed", "max"]);
@@ -230,22 +231,23 @@ fn replay_sends_one_request_or_every_frame_to_a_reader() {
     let ids: Vec<_> = replayed.iter().map(|row| (row.rid.as_str(), row.ids.clone())).collect();
     assert_eq!(ids, [("chat-live", vec![10]), ("chat-live", vec![11, 12])]);
     // Its reader is gone.
-    let none = journal(&scene.stage, &["replay", "--all", "--to", &to, "--timeout", "100ms"]);
+    let none = journal(&scene.sandbox, &["replay", "--all", "--to", &to, "--timeout", "100ms"]);
     assert_eq!(none.code, 1);
     assert!(none.stderr.contains(&to), "{}", none.stderr);
     assert_eq!(scene.afterbay.stop(), 0);
 }
 
 #[test]
-fn replay_says_of_a_long_pause_how_long_it_is() {
+fn replay_prints_the_length_of_a_long_pause() {
     let scene = Scene::set();
-    let to = scene.stage.ipc("replay");
+    let to = scene.sandbox.ipc("replay");
     let _reader = Reader::bind(&to);
-    let mut replays = afterbay(&["journal", "replay", "--all", "--speed", "0.000001", "--to", &to, "--dir"])
-        .arg(scene.stage.journal())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut replays =
+        afterbay_command(&["journal", "replay", "--all", "--speed", "0.000001", "--to", &to, "--dir"])
+            .arg(scene.sandbox.journal())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
     let said = BufReader::new(replays.stderr.take().unwrap()).lines().next().unwrap().unwrap();
     assert!(said.starts_with("frames sent: 1; the next is due in "), "{said}");
     replays.kill().unwrap();
@@ -254,14 +256,14 @@ fn replay_says_of_a_long_pause_how_long_it_is() {
 }
 
 #[test]
-fn a_journal_is_found_by_its_configuration_and_one_that_is_not_there_is_said() {
+fn a_journal_is_found_by_its_configuration_and_a_missing_journal_is_an_error() {
     let scene = Scene::set();
-    let by_config = done(&["journal", "ls", "--config", &scene.stage.text("afterbay.toml")]);
-    assert_eq!(by_config.good().lines().count(), 4);
-    let journal = scene.stage.text("journal");
-    let mut beside = afterbay(&["journal", "ls", "--dir", &journal]);
-    ended(beside.env("AFTERBAY_CONFIG", "/nowhere.toml")).good();
-    let none = done(&["journal", "ls", "--dir", &scene.stage.text("nowhere")]);
+    let by_config = run_afterbay(&["journal", "ls", "--config", &scene.sandbox.text("afterbay.toml")]);
+    assert_eq!(by_config.success().lines().count(), 4);
+    let journal = scene.sandbox.text("journal");
+    let mut beside = afterbay_command(&["journal", "ls", "--dir", &journal]);
+    run_command(beside.env("AFTERBAY_CONFIG", "/nowhere.toml")).success();
+    let none = run_afterbay(&["journal", "ls", "--dir", &scene.sandbox.text("nowhere")]);
     assert_eq!(none.code, 1);
     assert!(none.stderr.contains("nowhere"), "{}", none.stderr);
     assert_eq!(scene.afterbay.stop(), 0);
@@ -270,30 +272,31 @@ fn a_journal_is_found_by_its_configuration_and_one_that_is_not_there_is_said() {
 const EVERY_COMMAND: [&[&str]; 5] = [&["verify"], &["ls"], &["tail"], &["export"], &["show", "chat-done"]];
 
 #[test]
-fn a_directory_that_is_no_journal_is_said_to_be_none_by_every_command() {
-    let stage = Stage::new();
+fn every_journal_command_refuses_a_directory_that_is_no_journal() {
+    let sandbox = Sandbox::new();
     for folder in ["photos/2026", "music"] {
-        std::fs::create_dir_all(stage.path("any").join(folder)).unwrap();
+        std::fs::create_dir_all(sandbox.path("any").join(folder)).unwrap();
     }
-    std::fs::write(stage.path("any").join("music/a.flac"), b"a song").unwrap();
-    std::fs::create_dir(stage.path("empty")).unwrap();
+    std::fs::write(sandbox.path("any").join("music/a.flac"), b"a song").unwrap();
+    std::fs::create_dir(sandbox.path("empty")).unwrap();
     for (dir, says) in
         [("any", "none of its folders holds a stream: \"music\", \"photos\""), ("empty", "it has no folders")]
     {
         for command in EVERY_COMMAND {
-            let ended = done(&[&["journal"], command, &["--dir", &stage.text(dir)]].concat());
+            let ended = run_afterbay(&[&["journal"], command, &["--dir", &sandbox.text(dir)]].concat());
             assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{command:?}: {ended:?}");
-            let place = format!("{}: no journal: ", stage.text(dir));
+            let place = format!("{}: no journal: ", sandbox.text(dir));
             assert!(ended.stderr.contains(&place) && ended.stderr.contains(says), "{}", ended.stderr);
         }
     }
 }
 
 #[test]
-fn a_stream_s_own_folder_is_not_the_journal_and_a_folder_beside_the_streams_is_no_stream() {
+fn a_streams_folder_is_no_journal_and_a_foreign_folder_is_no_stream() {
     let scene = Scene::set();
     for command in EVERY_COMMAND {
-        let inside = done(&[&["journal"], command, &["--dir", &scene.stage.text("journal/test")]].concat());
+        let inside =
+            run_afterbay(&[&["journal"], command, &["--dir", &scene.sandbox.text("journal/test")]].concat());
         assert_eq!(inside.code, 1, "{inside:?}");
         assert!(
             inside.stderr.contains("a stream's folder, the journal is the directory above"),
@@ -301,40 +304,40 @@ fn a_stream_s_own_folder_is_not_the_journal_and_a_folder_beside_the_streams_is_n
             inside.stderr
         );
     }
-    std::fs::create_dir(scene.stage.journal().join("lost+found")).unwrap();
-    std::fs::write(scene.stage.journal().join("lost+found/x"), b"x").unwrap();
-    let verified = journal(&scene.stage, &["verify"]);
+    std::fs::create_dir(scene.sandbox.journal().join("lost+found")).unwrap();
+    std::fs::write(scene.sandbox.journal().join("lost+found/x"), b"x").unwrap();
+    let verified = journal(&scene.sandbox, &["verify"]);
     assert_eq!((verified.code, verified.stdout.lines().count()), (0, 1), "{verified:?}");
     assert!(verified.stdout.starts_with("test: clean: "), "{verified:?}");
     assert!(verified.stderr.contains("lost+found: ignored, it is no directory of a stream"), "{verified:?}");
     assert_eq!(scene.ask(&["ls"]).lines().count(), 4);
-    let asked = journal(&scene.stage, &["ls", "--stream", "lost+found"]);
+    let asked = journal(&scene.sandbox, &["ls", "--stream", "lost+found"]);
     assert_eq!(asked.code, 1, "{asked:?}");
     assert_eq!(scene.afterbay.stop(), 0);
 }
 
 #[test]
-fn a_stream_that_has_kept_nothing_yet_is_in_the_journal() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config());
-    let (code, report) = verify(&stage);
+fn an_empty_stream_is_in_the_journal() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let (code, report) = verify(&sandbox);
     assert_eq!((code, &report["stream"], &report["segments"]), (0, &"test".into(), &0.into()), "{report}");
     for command in [&["ls"][..], &["tail"], &["export"]] {
-        journal(&stage, command).good();
+        journal(&sandbox, command).success();
     }
     assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]
-fn a_rid_that_no_request_has_is_said_with_the_nearest_that_one_has() {
+fn an_unknown_rid_is_an_error_with_the_most_similar_rid() {
     let scene = Scene::set();
-    let to = scene.stage.ipc("replay");
+    let to = scene.sandbox.ipc("replay");
     for command in [&["show"][..], &["export", "--rid"], &["replay", "--to", &to]] {
-        let slip = journal(&scene.stage, &[command, &["chat-doen"]].concat());
+        let slip = journal(&scene.sandbox, &[command, &["chat-doen"]].concat());
         assert_eq!((slip.code, slip.stdout.as_str()), (1, ""), "{command:?}: {slip:?}");
         let says = "rid \"chat-doen\": not in the journal, did you mean \"chat-done\"?";
         assert!(slip.stderr.contains(says), "{command:?}: {}", slip.stderr);
-        let none = journal(&scene.stage, &[command, &["nosuch"]].concat());
+        let none = journal(&scene.sandbox, &[command, &["nosuch"]].concat());
         assert_eq!(none.code, 1, "{command:?}: {none:?}");
         assert!(none.stderr.contains("rid \"nosuch\": not in the journal\n"), "{}", none.stderr);
     }
@@ -344,18 +347,20 @@ fn a_rid_that_no_request_has_is_said_with_the_nearest_that_one_has() {
 }
 
 #[test]
-fn segments_are_removed_by_age_of_bytes_but_never_one_that_a_live_request_needs() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config =
-        stage.config().journal("segment = \"1MiB\"").journal("retain = { bytes = \"2MiB\", age = \"24h\" }");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn retention_never_removes_a_segment_that_a_live_request_needs() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox
+        .config()
+        .journal("segment = \"1MiB\"")
+        .journal("retain = { bytes = \"2MiB\", age = \"24h\" }");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut send = |frame: &[u8]| {
         sender.send(frame);
         assert!(reader.frame() == frame);
     };
-    let mut long = Request::new("long");
+    let mut long = SynthRequest::new("long");
     let filler = vec![b'x'; 200_000];
     (0..30).for_each(|_| send(&filler));
     afterbay.until_metrics("old segments are removed", |metrics| metrics.events("SegmentRemoved") >= 3);
@@ -363,14 +368,14 @@ fn segments_are_removed_by_age_of_bytes_but_never_one_that_a_live_request_needs(
     let first = afterbay.metrics().stream("journal_frame");
     (0..30).for_each(|_| send(&filler));
     std::thread::sleep(std::time::Duration::from_millis(2500));
-    let shown = journal(&stage, &["show", "long", "--json"]).json_lines();
+    let shown = journal(&sandbox, &["show", "long", "--json"]).json_lines();
     assert_eq!(shown[0]["rows_seen"][0]["ids"], serde_json::json!([1]), "frame {first} is gone");
     send(&batch(Msgpack, vec![long.last(&[2])]));
     (0..6).for_each(|_| send(&filler));
     until("what the request held is removed", || {
-        let shown = journal(&stage, &["show", "long", "--json"]);
+        let shown = journal(&sandbox, &["show", "long", "--json"]);
         shown.code != 0 || shown.json_lines()[0]["rows_seen"][0]["ids"].is_null()
     });
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }

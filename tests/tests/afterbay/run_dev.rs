@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use afterbay_tests::afterbay::{Done, afterbay, ended};
+use afterbay_tests::commands::{CommandOutput, afterbay_command, run_command};
 use afterbay_tests::components::{guest, install};
-use afterbay_tests::frames::{Request, WIRES, batch, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_tests::frames::{SynthRequest, WIRES, batch, rows};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use serde_json::json;
 
 /// A project whose one source names the component that is to come out, and what stands in for cargo: it builds in no time.
 /// A source that names none does not build. The file `saved-meanwhile` becomes the source in the middle of a build.
-fn project(stage: &Stage) -> (PathBuf, PathBuf) {
-    let (dir, cargo) = (stage.path("own"), stage.path("cargo"));
+fn project(sandbox: &Sandbox) -> (PathBuf, PathBuf) {
+    let (dir, cargo) = (sandbox.path("own"), sandbox.path("cargo"));
     let made = dir.join("target/wasm32-wasip2/release");
     std::fs::create_dir_all(&made).unwrap();
     std::fs::create_dir(dir.join("src")).unwrap();
@@ -39,18 +39,18 @@ fn project(stage: &Stage) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn run_dev_builds_a_project_when_a_source_is_saved_and_keeps_what_runs_where_it_does_not_build() {
-    let stage = Stage::new();
-    let (dir, cargo) = project(&stage);
-    let components: Vec<String> = (0..3).map(|version| stage.text(&format!("v{version}.wasm"))).collect();
+fn run_dev_builds_a_saved_project_and_keeps_the_running_version_if_the_build_fails() {
+    let sandbox = Sandbox::new();
+    let (dir, cargo) = project(&sandbox);
+    let components: Vec<String> = (0..3).map(|version| sandbox.text(&format!("v{version}.wasm"))).collect();
     (0..3).zip(&components).for_each(|(version, to)| install(&guest("judges"), version, Path::new(to)));
     let save = |text: &str| std::fs::write(dir.join("src/lib.rs"), text).unwrap();
     save(&components[0]);
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().plugin("own", &dir, "action = \"drop\"");
-    let afterbay = Afterbay::run_dev(&stage, &config, &cargo);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut request = Request::new("r");
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().plugin("own", &dir, "action = \"drop\"");
+    let afterbay = Afterbay::run_dev(&sandbox, &config, &cargo);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut request = SynthRequest::new("r");
     let mut pass = || {
         sender.send(&batch(WIRES[0], vec![request.row(&[1])]));
         let [row] = rows(&reader.frame()).try_into().unwrap();
@@ -76,28 +76,28 @@ fn run_dev_builds_a_project_when_a_source_is_saved_and_keeps_what_runs_where_it_
 
 #[test]
 fn run_dev_builds_an_edit_that_is_saved_during_the_first_build() {
-    let stage = Stage::new();
-    let (dir, cargo) = project(&stage);
-    let components: Vec<String> = (0..2).map(|version| stage.text(&format!("v{version}.wasm"))).collect();
+    let sandbox = Sandbox::new();
+    let (dir, cargo) = project(&sandbox);
+    let components: Vec<String> = (0..2).map(|version| sandbox.text(&format!("v{version}.wasm"))).collect();
     (0..2).zip(&components).for_each(|(version, to)| install(&guest("judges"), version, Path::new(to)));
     std::fs::write(dir.join("src/lib.rs"), &components[0]).unwrap();
     std::fs::write(dir.join("saved-meanwhile"), &components[1]).unwrap();
-    let _reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().plugin("own", &dir, "action = \"drop\"");
-    let afterbay = Afterbay::run_dev(&stage, &config, &cargo);
+    let _reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().plugin("own", &dir, "action = \"drop\"");
+    let afterbay = Afterbay::run_dev(&sandbox, &config, &cargo);
     let (first, then) = (afterbay.event("PluginLoaded"), afterbay.event("PluginReloaded"));
     assert_ne!(first["digest"], then["digest"]);
     assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]
-fn a_component_may_be_named_by_its_project_and_one_that_was_never_built_is_told() {
-    let stage = Stage::new();
-    let (dir, cargo) = project(&stage);
-    let file = stage.write(&stage.config().plugin("own", &dir, "action = \"drop\""));
+fn a_component_may_be_a_project_and_an_unbuilt_project_is_an_error() {
+    let sandbox = Sandbox::new();
+    let (dir, cargo) = project(&sandbox);
+    let file = sandbox.write(&sandbox.config().plugin("own", &dir, "action = \"drop\""));
     let check = || {
-        let Done { code, stdout, stderr } =
-            ended(afterbay(&["check", "--config", &file]).env("CARGO", &cargo));
+        let CommandOutput { code, stdout, stderr } =
+            run_command(afterbay_command(&["check", "--config", &file]).env("CARGO", &cargo));
         (code, stdout + &stderr)
     };
     let (code, said) = check();

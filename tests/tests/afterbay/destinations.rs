@@ -2,23 +2,23 @@
 
 use std::path::Path;
 
-use afterbay_tests::afterbay::{show, verify};
+use afterbay_tests::commands::{show, verify};
 use afterbay_tests::components::guest;
-use afterbay_tests::frames::{Request, Row, WIRES, batch, row, rows};
-use afterbay_tests::stage::Config;
-use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_tests::frames::{ReaderRow, SynthRequest, WIRES, batch, row, rows};
+use afterbay_tests::sandbox::Config;
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use afterbay_wire::{BatchKind, DecodedFrame, Layouts};
 
-/// The stage's reader is the detokenizer; behind it, the tokenizer.
-fn past_detokenizer(stage: &Stage) -> (Reader, Reader, Config) {
-    let tokenizer = stage.ipc("tokenizer");
-    let config = stage.config().more_sink("tokenizer", &tokenizer, "kind = \"skipped\"");
-    (Reader::bind(&stage.reader_side()), Reader::bind(&tokenizer), config)
+/// The sandbox's reader is the detokenizer; behind it, the tokenizer.
+fn past_detokenizer(sandbox: &Sandbox) -> (Reader, Reader, Config) {
+    let tokenizer = sandbox.ipc("tokenizer");
+    let config = sandbox.config().another_sink("tokenizer", &tokenizer, "kind = \"skipped\"");
+    (Reader::bind(&sandbox.reader_side()), Reader::bind(&tokenizer), config)
 }
 
 /// The rows of a frame, which must be a BatchStrOutput without text.
-fn textless(frame: &[u8]) -> Vec<Row> {
+fn textless(frame: &[u8]) -> Vec<ReaderRow> {
     let DecodedFrame::Batch(batch) = afterbay_wire::decode(frame.to_vec().into(), &Layouts::builtin()) else {
         panic!("no batch: {frame:?}")
     };
@@ -28,27 +28,27 @@ fn textless(frame: &[u8]) -> Vec<Row> {
 }
 
 /// A request's rows up to its last, as one: some may have been joined.
-fn until_last(reader: &mut Reader) -> Row {
+fn until_last(reader: &mut Reader) -> ReaderRow {
     let [mut all] = textless(&reader.frame()).try_into().unwrap();
     while all.finish.is_none() {
-        let [next]: [Row; 1] = textless(&reader.frame()).try_into().unwrap();
+        let [next]: [ReaderRow; 1] = textless(&reader.frame()).try_into().unwrap();
         all.ids.extend(next.ids);
-        all = Row { ids: all.ids, ..next };
+        all = ReaderRow { ids: all.ids, ..next };
     }
     all
 }
 
 #[test]
-fn a_request_that_skips_the_detokenizer_goes_to_the_tokenizer_from_its_first_row_to_its_last() {
+fn a_request_that_skips_the_detokenizer_sends_every_row_to_the_tokenizer() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let (mut detokenizer, mut tokenizer, config) = past_detokenizer(&stage);
+        let sandbox = Sandbox::new();
+        let (mut detokenizer, mut tokenizer, config) = past_detokenizer(&sandbox);
         let config = config
             .plugin("skip", Path::new("builtin:skip-detokenization"), "rules = [{ rid_prefix = \"ids-\" }]")
             .granted(r#"["log", "request"]"#);
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let (mut ids, mut text) = (Request::new("ids-1"), Request::new("text"));
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let (mut ids, mut text) = (SynthRequest::new("ids-1"), SynthRequest::new("text"));
         sender.send(&batch(wire, vec![ids.row(&[1, 2]), text.row(&[3])]));
         sender.send(&batch(wire, vec![ids.row(&[4])]));
         let plain = batch(wire, vec![text.row(&[5])]);
@@ -65,8 +65,8 @@ fn a_request_that_skips_the_detokenizer_goes_to_the_tokenizer_from_its_first_row
             (7, 0)
         );
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
-        let shown = show(&stage, "ids-1");
+        assert_eq!(verify(&sandbox).0, 0);
+        let shown = show(&sandbox, "ids-1");
         for seen in shown["rows_seen"].as_array().unwrap() {
             assert_eq!(seen["actions"][0]["verdict"], "skip-detokenizing", "{shown}");
         }
@@ -74,67 +74,67 @@ fn a_request_that_skips_the_detokenizer_goes_to_the_tokenizer_from_its_first_row
 }
 
 #[test]
-fn what_skips_the_detokenizer_still_does_after_a_kill_and_what_waits_for_the_tokenizer_comes_once() {
-    let stage = Stage::new();
-    let (mut detokenizer, tokenizer, config) = past_detokenizer(&stage);
+fn a_request_still_skips_the_detokenizer_after_a_kill_and_waiting_rows_are_sent_once() {
+    let sandbox = Sandbox::new();
+    let (mut detokenizer, tokenizer, config) = past_detokenizer(&sandbox);
     let config = config.plugin("routes", &guest("routes"), "");
     drop(tokenizer);
-    let (mut ids, mut text) = (Request::new("a-skip"), Request::new("text"));
+    let (mut ids, mut text) = (SynthRequest::new("a-skip"), SynthRequest::new("text"));
     for run in 0..2 {
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         sender.send(&batch(Msgpack, vec![ids.row(&[run]), text.row(&[run])]));
         assert_eq!(rows(&detokenizer.frame()), [row("text", &[run], run as u64 + 1, None)]);
         afterbay.kill();
     }
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut tokenizer = Reader::bind(&stage.ipc("tokenizer"));
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut tokenizer = Reader::bind(&sandbox.ipc("tokenizer"));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     sender.send(&batch(Msgpack, vec![ids.last(&[2]), text.last(&[2])]));
     assert_eq!(until_last(&mut tokenizer), row("a-skip", &[0, 1, 2], 3, Some("length")));
     assert_eq!(rows(&detokenizer.frame()), [row("text", &[2], 3, Some("length"))]);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn what_skips_the_detokenizer_by_a_later_row_since_the_first_was_held_still_does_after_a_kill() {
-    let stage = Stage::new();
-    let (mut detokenizer, mut tokenizer, config) = past_detokenizer(&stage);
+fn a_request_whose_first_row_was_held_still_skips_the_detokenizer_after_a_kill() {
+    let sandbox = Sandbox::new();
+    let (mut detokenizer, mut tokenizer, config) = past_detokenizer(&sandbox);
     let config = config.sink("reader = \"tokenizer\"");
     let limits = "deadline = \"10s\", hold = \"60s\"";
     let config = config.plugin_with("holds", guest("holds").to_str().unwrap(), "millis = 60000", limits);
     let config = config.plugin("routes", &guest("routes"), "");
-    let (mut ids, hold, release) = (Request::new("a-skip"), 101, 102);
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (mut ids, hold, release) = (SynthRequest::new("a-skip"), 101, 102);
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     sender.send(&batch(Msgpack, vec![ids.row(&[hold])]));
     sender.send(&batch(Msgpack, vec![ids.row(&[release])]));
     let [both] = textless(&tokenizer.frame()).try_into().unwrap();
     assert_eq!(both, row("a-skip", &[hold, release], 2, None));
     afterbay.kill();
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     sender.send(&batch(Msgpack, vec![ids.last(&[2])]));
     assert_eq!(until_last(&mut tokenizer), row("a-skip", &[2], 3, Some("length")));
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(detokenizer.rest().len(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_row_goes_to_the_sink_that_a_plugin_names_and_a_name_that_is_none_changes_nothing() {
+fn a_row_goes_to_the_sink_that_a_plugin_names_and_an_unknown_name_changes_nothing() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let audit = stage.ipc("audit");
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let audit = sandbox.ipc("audit");
         let mut other = Reader::bind(&audit);
-        let config = stage.config().more_sink("audit", &audit, "kind = \"routed\"");
+        let config = sandbox.config().another_sink("audit", &audit, "kind = \"routed\"");
         let config = config.plugin("routes", &guest("routes"), "");
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let (mut plain, mut routed) = (Request::new("plain"), Request::new("r-TO-audit"));
-        let (mut wrong, mut itself) = (Request::new("w-TO-nowhere"), Request::new("i-TO-reader"));
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let (mut plain, mut routed) = (SynthRequest::new("plain"), SynthRequest::new("r-TO-audit"));
+        let (mut wrong, mut itself) = (SynthRequest::new("w-TO-nowhere"), SynthRequest::new("i-TO-reader"));
         sender.send(&batch(
             wire,
             vec![plain.last(&[1]), routed.last(&[2]), wrong.last(&[3]), itself.last(&[4])],
@@ -145,21 +145,21 @@ fn a_row_goes_to_the_sink_that_a_plugin_names_and_a_name_that_is_none_changes_no
         let failed = afterbay.event("VerdictFailed");
         assert_eq!(failed["why"], "the stream has no sink \"nowhere\" of kind \"routed\"", "{failed}");
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
-        let shown = show(&stage, "r-TO-audit");
+        assert_eq!(verify(&sandbox).0, 0);
+        let shown = show(&sandbox, "r-TO-audit");
         assert_eq!(shown["rows_seen"][0]["actions"][0]["text"], "audit", "{shown}");
-        let shown = show(&stage, "w-TO-nowhere");
+        let shown = show(&sandbox, "w-TO-nowhere");
         assert_eq!(shown["rows_seen"][0]["actions"], serde_json::json!([]), "{shown}");
     }
 }
 
 #[test]
-fn a_request_cannot_begin_to_skip_the_detokenizer_in_the_middle_nor_where_no_sink_is_past_it() {
-    let stage = Stage::new();
-    let (mut detokenizer, mut tokenizer, config) = past_detokenizer(&stage);
-    let afterbay = Afterbay::run(&stage, &config.plugin("routes", &guest("routes"), ""));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut late = Request::new("a-late");
+fn skipping_the_detokenizer_needs_the_first_row_and_a_sink_for_it() {
+    let sandbox = Sandbox::new();
+    let (mut detokenizer, mut tokenizer, config) = past_detokenizer(&sandbox);
+    let afterbay = Afterbay::run(&sandbox, &config.plugin("routes", &guest("routes"), ""));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut late = SynthRequest::new("a-late");
     for _ in 0..3 {
         let frame = batch(Msgpack, vec![late.row(&[1])]);
         sender.send(&frame);
@@ -172,11 +172,11 @@ fn a_request_cannot_begin_to_skip_the_detokenizer_in_the_middle_nor_where_no_sin
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(tokenizer.rest().len(), 0);
 
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config().plugin("routes", &guest("routes"), ""));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let frame = batch(Msgpack, vec![Request::new("a-skip").last(&[1])]);
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().plugin("routes", &guest("routes"), ""));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let frame = batch(Msgpack, vec![SynthRequest::new("a-skip").last(&[1])]);
     sender.send(&frame);
     assert_eq!(reader.frame(), frame);
     let failed = afterbay.event("VerdictFailed");

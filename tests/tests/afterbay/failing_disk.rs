@@ -2,32 +2,32 @@
 
 use std::time::Duration;
 
-use afterbay_tests::afterbay::{journal, verify};
-use afterbay_tests::stage::STREAM;
+use afterbay_tests::commands::{journal, verify};
+use afterbay_tests::sandbox::STREAM;
 use afterbay_tests::sync_gate::SyncGate;
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 
 /// The size of the segment that is being written.
-fn segment_bytes(stage: &Stage) -> u64 {
-    let files = std::fs::read_dir(stage.journal().join(STREAM)).unwrap();
+fn segment_bytes(sandbox: &Sandbox) -> u64 {
+    let files = std::fs::read_dir(sandbox.journal().join(STREAM)).unwrap();
     let sizes = files.map(|entry| entry.unwrap().metadata().unwrap().len());
     sizes.max().unwrap()
 }
 
 #[test]
-fn on_error_stop_receives_nothing_while_the_disk_fails_says_why_and_heals() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run_limitable(&stage, &stage.config().journal("on_error = \"stop\""));
+fn on_error_stop_receives_nothing_while_the_disk_fails_and_recovers_afterwards() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run_limitable(&sandbox, &sandbox.config().journal("on_error = \"stop\""));
     let frames = load(20, 50, Msgpack);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for (index, frame) in frames.iter().enumerate() {
         if index == 10 || index == 30 {
             afterbay
                 .until_metrics("all before are taken", |metrics| metrics.sink("taken_frame") == index as u64);
             // Even a whole number of bytes of the next write may go, so that it is cut in the middle.
-            let partly = if index == 10 { 0 } else { segment_bytes(&stage) + 100 };
+            let partly = if index == 10 { 0 } else { segment_bytes(&sandbox) + 100 };
             afterbay.limit_files(Some(partly));
             sender.send(&frame.bytes);
             let said = afterbay.until_ready(503);
@@ -42,7 +42,7 @@ fn on_error_stop_receives_nothing_while_the_disk_fails_says_why_and_heals() {
         }
         assert_eq!(reader.frame(), frame.bytes, "frame {index}");
         if index == 10 || index == 30 {
-            afterbay.until_well();
+            afterbay.until_healthy();
         }
     }
     let failed = afterbay.event("JournalWriteFailed");
@@ -52,38 +52,38 @@ fn on_error_stop_receives_nothing_while_the_disk_fails_says_why_and_heals() {
     assert_eq!(metrics.stream("journal_frames_skipped_total"), 0);
     assert_eq!((metrics.stream("journal_failing"), metrics.stream("receiving")), (0, 1));
     assert_eq!(afterbay.stop(), 0);
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!((code, &report["frames"]), (0, &frames.len().into()), "{report}");
     assert_eq!(report["tokens"], 20 * 50);
 }
 
 #[test]
-fn on_error_stop_lets_nothing_leave_whose_record_cannot_be_written() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run_limitable(&stage, &stage.config().journal("on_error = \"stop\""));
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn on_error_stop_sends_no_frame_whose_record_cannot_be_written() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run_limitable(&sandbox, &sandbox.config().journal("on_error = \"stop\""));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames: Vec<Vec<u8>> = (0..10_u8).map(|number| vec![number; 1000]).collect();
     frames.iter().for_each(|frame| sender.send(frame));
     afterbay.until_metrics("all are kept", |metrics| metrics.stream("journal_frame") == 10);
     afterbay.limit_files(Some(0));
-    let mut reader = Reader::bind(&stage.reader_side());
+    let mut reader = Reader::bind(&sandbox.reader_side());
     reader.wait_connected();
     let said = afterbay.until_ready(503);
     assert!(said.contains("nothing is received or sent that cannot be recorded"), "{said}");
     assert_eq!(reader.next_within(Duration::from_millis(150)), None, "a frame left without its record");
     afterbay.limit_files(None);
     assert_eq!(reader.take(10), frames);
-    afterbay.until_well();
+    afterbay.until_healthy();
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_failing_disk_holds_the_schedulers_queue_and_everything_is_delivered_after_it() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run_limitable(&stage, &stage.config());
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn a_failing_disk_stops_the_scheduler_and_every_frame_is_delivered_afterwards() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run_limitable(&sandbox, &sandbox.config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     afterbay.limit_files(Some(0));
     let frames: Vec<Vec<u8>> = (0..60_u8).map(|number| vec![number; 100_000]).collect();
     let sends = std::thread::spawn({
@@ -103,17 +103,17 @@ fn a_failing_disk_holds_the_schedulers_queue_and_everything_is_delivered_after_i
     }
     sends.join().unwrap();
     assert_eq!(afterbay.stop(), 0);
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!((code, &report["frames"]), (0, &60.into()), "{report}");
 }
 
 #[test]
-fn on_error_forward_lets_frames_pass_unkept_and_verify_tells_which() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run_limitable(&stage, &stage.config().journal("on_error = \"forward\""));
+fn on_error_forward_passes_unpersisted_frames_and_verify_names_them() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run_limitable(&sandbox, &sandbox.config().journal("on_error = \"forward\""));
     let frames = load(20, 50, Pickle);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for (index, frame) in frames.iter().enumerate() {
         match index {
             10 => afterbay.limit_files(Some(0)),
@@ -127,28 +127,28 @@ fn on_error_forward_lets_frames_pass_unkept_and_verify_tells_which() {
         sender.send(&frame.bytes);
         assert_eq!(reader.frame(), frame.bytes, "frame {index}");
     }
-    afterbay.until_well();
+    afterbay.until_healthy();
     let healed = afterbay.event("JournalHealed");
     assert_eq!(healed["skipped_frames"], 15, "{healed}");
     let metrics = afterbay.metrics();
     assert_eq!(metrics.stream("journal_frames_skipped_total"), 15);
     assert_eq!((metrics.stream("tokens_received_total"), metrics.stream("request_gaps_total")), (1000, 0));
     assert_eq!(afterbay.stop(), 0);
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!((code, &report["frames"]), (0, &(frames.len() - 15).into()), "{report}");
     let notes = report["notes"].to_string();
     assert!(notes.contains("15 frames from 11 on"), "{notes}");
-    let listed = journal(&stage, &["ls", "--json"]).json_lines();
+    let listed = journal(&sandbox, &["ls", "--json"]).json_lines();
     assert!(listed.iter().all(|request| request["tokens_received"] == 50), "{listed:?}");
 }
 
 #[test]
 fn sync_always_forwards_only_what_is_durable() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let gate = SyncGate::new(&stage);
-    let afterbay = Afterbay::run_gated(&stage, &stage.config().journal("sync = \"always\""), &gate);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let gate = SyncGate::new(&sandbox);
+    let afterbay = Afterbay::run_gated(&sandbox, &sandbox.config().journal("sync = \"always\""), &gate);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(10, 12, Msgpack);
     for (index, frame) in (1..).zip(&frames) {
         if index % 3 == 0 {
@@ -166,19 +166,19 @@ fn sync_always_forwards_only_what_is_durable() {
     let last = frames.len() as u64;
     afterbay.until_metrics("all is durable", |metrics| metrics.stream("journal_durable_frame") == last);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn under_the_other_policies_a_sync_that_hangs_holds_nothing() {
+fn a_hanging_sync_delays_nothing_unless_sync_is_always() {
     for policy in ["none", "interval"] {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let gate = SyncGate::new(&stage);
-        let config = stage.config().journal(&format!("sync = {policy:?}"));
-        let afterbay = Afterbay::run_gated(&stage, &config, &gate);
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let gate = SyncGate::new(&sandbox);
+        let config = sandbox.config().journal(&format!("sync = {policy:?}"));
+        let afterbay = Afterbay::run_gated(&sandbox, &config, &gate);
         gate.hold();
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         for frame in load(10, 30, Msgpack) {
             sender.send(&frame.bytes);
             assert_eq!(reader.frame(), frame.bytes);
@@ -187,17 +187,17 @@ fn under_the_other_policies_a_sync_that_hangs_holds_nothing() {
         }
         gate.open();
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn a_sync_that_fails_is_told_is_on_readyz_and_heals_with_every_frame_kept() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let gate = SyncGate::new(&stage);
-    let afterbay = Afterbay::run_gated(&stage, &stage.config().journal("sync = \"always\""), &gate);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn a_failing_sync_is_reported_and_recovers_with_every_frame_persisted() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let gate = SyncGate::new(&sandbox);
+    let afterbay = Afterbay::run_gated(&sandbox, &sandbox.config().journal("sync = \"always\""), &gate);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(10, 10, Msgpack);
     for (index, frame) in (1..).zip(&frames) {
         if index == 4 {
@@ -214,23 +214,23 @@ fn a_sync_that_fails_is_told_is_on_readyz_and_heals_with_every_frame_kept() {
         }
         assert_eq!(reader.frame(), frame.bytes, "frame {index}");
     }
-    afterbay.until_well();
+    afterbay.until_healthy();
     assert_eq!(afterbay.stop(), 0);
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!((code, &report["frames"]), (0, &frames.len().into()), "{report}");
 }
 
 #[test]
 fn a_burst_under_sync_always_comes_out_whole_and_in_order() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config().journal("sync = \"always\""));
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().journal("sync = \"always\""));
     let frames = load(100, 100, Msgpack);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
     for frame in &frames {
         assert_eq!(reader.frame(), frame.bytes);
     }
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).1["frames"], frames.len());
+    assert_eq!(verify(&sandbox).1["frames"], frames.len());
 }

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use afterbay_tests::afterbay::verify;
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
+use afterbay_tests::commands::verify;
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 use crate::python::PythonPeer;
@@ -28,18 +28,18 @@ fn numbered(number: u64, size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn every_subscriber_of_a_tap_gets_the_bytes_that_came_or_were_sent_in_order() {
-    let stage = Stage::new();
-    let (mut reader, mut credit, config) = stage.counting_tokenizer();
-    let config = config.publisher("came", "tcp://127.0.0.1:0", "");
-    let config = config.publisher("sent", &stage.ipc("sent"), "of = \"sent\"");
-    let afterbay = Afterbay::run(&stage, &config);
+fn every_subscriber_of_a_tap_gets_the_received_or_sent_frames_in_order() {
+    let sandbox = Sandbox::new();
+    let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
+    let config = config.publishing_tap("came", "tcp://127.0.0.1:0", "");
+    let config = config.publishing_tap("sent", &sandbox.ipc("sent"), "of = \"sent\"");
+    let afterbay = Afterbay::run(&sandbox, &config);
     let listening = afterbay.event_where("TapListening", |event| event["tap"] == "came");
     let endpoint = listening["endpoint"].as_str().unwrap().to_owned();
     let mut came = [(); 2].map(|()| subscriber(&afterbay, "came", &endpoint, ""));
-    let mut sent = subscriber(&afterbay, "sent", &stage.ipc("sent"), "");
+    let mut sent = subscriber(&afterbay, "sent", &sandbox.ipc("sent"), "");
     let frames = load(10, 10, Msgpack);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     // The reader has two ahead, and does not count: what waits is joined.
     for frame in &frames[..2] {
         sender.send(&frame.bytes);
@@ -57,20 +57,20 @@ fn every_subscriber_of_a_tap_gets_the_bytes_that_came_or_were_sent_in_order() {
     assert_eq!(sent.received_bytes(), [frames[0].bytes.to_vec(), frames[1].bytes.to_vec(), joined]);
     credit.finished().unwrap();
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_subscriber_that_stalls_misses_what_is_named_and_hurts_neither_the_others_nor_the_stream() {
+fn a_stalled_subscriber_misses_only_reported_frames_and_delays_nobody_else() {
     const FRAMES: u64 = 100;
     const SIZE: usize = 20_000;
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().publisher("tap", &stage.ipc("tap"), "queue = { frames = 10 }");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut stalled = subscriber(&afterbay, "tap", &stage.ipc("tap"), "RCVHWM=1");
-    let mut other = subscriber(&afterbay, "tap", &stage.ipc("tap"), "");
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().publishing_tap("tap", &sandbox.ipc("tap"), "queue = { frames = 10 }");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut stalled = subscriber(&afterbay, "tap", &sandbox.ipc("tap"), "RCVHWM=1");
+    let mut other = subscriber(&afterbay, "tap", &sandbox.ipc("tap"), "");
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut number = 0;
     let mut send = |reader: &mut Reader, other: &mut PythonPeer| {
         number += 1;
@@ -99,68 +99,69 @@ fn a_subscriber_that_stalls_misses_what_is_named_and_hurts_neither_the_others_no
     let metrics = afterbay.metrics();
     assert_eq!(metrics.tap("tap", "subscriber_frames_dropped_total"), figure("frames"));
     assert_eq!(metrics.tap("tap", "frames_dropped_total"), 0);
-    afterbay.until_well();
+    afterbay.until_healthy();
     // One that goes gives its place back, and gets what comes once it is there again.
     other.kill();
     afterbay.until_metrics("it is gone", |metrics| metrics.tap("tap", "subscribers") == 1);
-    let mut other = subscriber(&afterbay, "tap", &stage.ipc("tap"), "");
+    let mut other = subscriber(&afterbay, "tap", &sandbox.ipc("tap"), "");
     send(&mut reader, &mut other);
     assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]
-fn a_subscriber_past_the_bound_and_one_of_garbage_are_told_and_one_frame_always_fits() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+fn an_extra_or_invalid_subscriber_is_reported_and_one_frame_always_fits() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let lines = "max_subscribers = 2\nlisten_mode = \"0644\"\nqueue = { bytes = \"64KiB\" }";
-    let config = stage.config().publisher("tap", &stage.ipc("tap"), lines);
-    let afterbay = Afterbay::run(&stage, &config);
-    let mode =
-        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(stage.path("tap")).unwrap().permissions());
+    let config = sandbox.config().publishing_tap("tap", &sandbox.ipc("tap"), lines);
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(sandbox.path("tap")).unwrap().permissions(),
+    );
     assert_eq!(mode & 0o777, 0o644);
-    let mut peer = subscriber(&afterbay, "tap", &stage.ipc("tap"), "");
-    let mut garbage = UnixStream::connect(stage.path("tap")).unwrap();
+    let mut peer = subscriber(&afterbay, "tap", &sandbox.ipc("tap"), "");
+    let mut garbage = UnixStream::connect(sandbox.path("tap")).unwrap();
     garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let closed = afterbay.event("SubscriberClosed");
     assert_eq!(closed["reason"], "garbage");
     assert!(closed["why"].as_str().unwrap().contains("not with a ZMTP signature"), "{closed}");
-    let _second = UnixStream::connect(stage.path("tap")).unwrap();
-    let mut third = UnixStream::connect(stage.path("tap")).unwrap();
+    let _second = UnixStream::connect(sandbox.path("tap")).unwrap();
+    let mut third = UnixStream::connect(sandbox.path("tap")).unwrap();
     assert_eq!(third.read(&mut [0]).unwrap(), 0, "it is closed");
     let refused = afterbay.event("SubscriberRefused");
     assert!(refused["why"].as_str().unwrap().starts_with("2 peers are connected, the limit"), "{refused}");
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frame = numbered(1, 1 << 20);
     sender.send(&frame);
     assert_eq!(reader.frame(), frame);
     peer.send_command("recv a 1 30000");
     assert_eq!(peer.received(), [(7, 1, 1 << 20)]);
     assert_eq!(afterbay.stop(), 0);
-    assert!(!stage.path("tap").exists(), "its name is given back");
+    assert!(!sandbox.path("tap").exists(), "its name is given back");
 }
 
 #[test]
-fn when_sglang_is_started_anew_a_tap_publishes_on_under_its_name_and_its_subscribers_come_again() {
-    let stage = Stage::new();
-    let file = stage.path("rendezvous.json");
+fn after_a_restart_of_sglang_a_tap_keeps_its_address_and_its_subscribers_reconnect() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("rendezvous.json");
     let meet = |instance: &str, written: u64| {
         let met = serde_json::json!({
             "format": 1, "pid": std::process::id(), "written_unix_ns": written, "sglang": "0.5.23",
-            "mode": "normal", "ipc_format": "msgpack", "ingress": stage.scheduler_side(),
-            "down": stage.reader_side(), "down_kind": "detokenizer", "instance_id": instance, "dp_rank": 0,
+            "mode": "normal", "ipc_format": "msgpack", "ingress": sandbox.scheduler_side(),
+            "down": sandbox.reader_side(), "down_kind": "detokenizer", "instance_id": instance, "dp_rank": 0,
         });
-        let new = stage.path("rendezvous.new");
+        let new = sandbox.path("rendezvous.new");
         std::fs::write(&new, met.to_string()).unwrap();
         std::fs::rename(new, &file).unwrap();
     };
     meet("a", 1);
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().publisher("tap", &stage.ipc("tap"), "");
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().publishing_tap("tap", &sandbox.ipc("tap"), "");
     // One that is away has more than its socket holds.
-    let config = config.more_sink("away", &stage.ipc("away"), "kind = \"tap\"");
-    let afterbay = Afterbay::run_with(&stage, &config, &["--rendezvous", file.to_str().unwrap()]);
-    let mut peer = subscriber(&afterbay, "tap", &stage.ipc("tap"), "");
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let config = config.another_sink("away", &sandbox.ipc("away"), "kind = \"tap\"");
+    let afterbay = Afterbay::run_with(&sandbox, &config, &["--rendezvous", file.to_str().unwrap()]);
+    let mut peer = subscriber(&afterbay, "tap", &sandbox.ipc("tap"), "");
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for number in 0..100 {
         sender.send(&numbered(number, 100));
         assert_eq!(reader.frame(), numbered(number, 100));
@@ -172,7 +173,7 @@ fn when_sglang_is_started_anew_a_tap_publishes_on_under_its_name_and_its_subscri
     // libzmq subscribes again by itself, while it is in a call.
     peer.send_command("recv a 1 30000");
     afterbay.until_metrics("it has come again", |metrics| metrics.tap("tap", "subscribers") == 1);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     sender.send(&numbered(100, 100));
     assert_eq!((reader.frame(), peer.received()), (numbered(100, 100), vec![(7, 100, 100)]));
     assert_eq!(afterbay.stop(), 0);

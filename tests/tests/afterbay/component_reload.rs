@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use afterbay_sim::frames::Frame;
 use afterbay_sim::load::Load;
-use afterbay_tests::afterbay::{done, verify};
+use afterbay_tests::commands::{run_afterbay, verify};
 use afterbay_tests::components::{example, guest, install};
-use afterbay_tests::frames::{Request, batch, frames_of, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, trials};
+use afterbay_tests::frames::{SynthRequest, batch, frames_of, rows};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, trials};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 #[test]
-fn a_component_is_swapped_between_two_batches_with_no_token_lost_or_repeated() {
+fn a_component_is_swapped_between_two_batches_without_loss_or_repetition() {
     // stop-on-loop hands over its state. The rows of live requests are replayed to the other.
     swapped(&example("stop-on-loop"));
     swapped(&guest("nothing"));
@@ -22,9 +22,9 @@ fn a_component_is_swapped_between_two_batches_with_no_token_lost_or_repeated() {
 
 /// Plays a load again and again (each of its requests ends in it), some thousand frames a second, while something is done, which
 /// sees how many have been sent: how many came out, each as it went in.
-fn while_played(stage: &Stage, mut reader: Reader, act: impl FnOnce(&AtomicU64) + Send) -> u64 {
+fn while_played(sandbox: &Sandbox, mut reader: Reader, act: impl FnOnce(&AtomicU64) + Send) -> u64 {
     let frames = frames_of(&Load { max_running: 8, ..Load::new(400, 100) }, Msgpack);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let sent = AtomicU64::new(0);
     let (tell, told) = channel::<&Frame>();
     std::thread::scope(|scope| {
@@ -58,13 +58,13 @@ fn until_swapped(afterbay: &Afterbay, times: u64) {
 
 fn swapped(source: &Path) {
     const SWAPS: u8 = 3;
-    let stage = Stage::new();
-    let reader = Reader::bind(&stage.reader_side());
-    let component = stage.path("plugin.wasm");
+    let sandbox = Sandbox::new();
+    let reader = Reader::bind(&sandbox.reader_side());
+    let component = sandbox.path("plugin.wasm");
     install(source, 0, &component);
-    let afterbay = Afterbay::run(&stage, &stage.config().plugin("p", &component, ""));
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().plugin("p", &component, ""));
     let mut at = Vec::new();
-    let read = while_played(&stage, reader, |sent| {
+    let read = while_played(&sandbox, reader, |sent| {
         for version in 1..=SWAPS {
             install(source, version, &component);
             until_swapped(&afterbay, version.into());
@@ -79,33 +79,34 @@ fn swapped(source: &Path) {
     assert_eq!(metrics.plugin("p", "calls_total"), read);
     assert_eq!((metrics.plugin("p", "bypassed_batches_total"), metrics.stream("request_gaps_total")), (0, 0));
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_component_that_has_not_the_pinned_digest_is_refused_at_the_start_and_at_a_reload() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let component = stage.path("plugin.wasm");
+fn a_component_without_the_pinned_digest_is_refused_at_the_start_and_at_a_reload() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let component = sandbox.path("plugin.wasm");
     install(&guest("nothing"), 0, &component);
-    let loads = Afterbay::run(&stage, &stage.config().plugin("p", &component, ""));
+    let loads = Afterbay::run(&sandbox, &sandbox.config().plugin("p", &component, ""));
     let is = loads.event("PluginLoaded")["digest"].as_str().unwrap().to_owned();
     assert_eq!(loads.stop(), 0);
-    let pinned =
-        |sha256: &str| stage.config().plugin("p", &component, "").of_plugin(&format!("sha256 = {sha256:?}"));
+    let pinned = |sha256: &str| {
+        sandbox.config().plugin("p", &component, "").plugin_line(&format!("sha256 = {sha256:?}"))
+    };
     let other = "0".repeat(64);
-    let config = stage.write(&pinned(&other));
-    let refused = done(&["check", "--config", &config]);
+    let config = sandbox.write(&pinned(&other));
+    let refused = run_afterbay(&["check", "--config", &config]);
     let why = format!("its sha256 is {is}, and must be {other}");
     assert!(refused.stderr.contains(&why), "{}", refused.stderr);
     assert_eq!(refused.code, 64);
 
-    let afterbay = Afterbay::run(&stage, &pinned(&is));
+    let afterbay = Afterbay::run(&sandbox, &pinned(&is));
     install(&guest("nothing"), 1, &component);
     let failed = afterbay.event("PluginReloadFailed");
     assert!(failed["why"].as_str().unwrap().contains(&format!("must be {is}")), "{failed}");
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let frame = batch(Msgpack, vec![Request::new("a").last(&[1])]);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let frame = batch(Msgpack, vec![SynthRequest::new("a").last(&[1])]);
     sender.send(&frame);
     assert_eq!(reader.frame(), frame);
     assert_eq!(afterbay.metrics().plugin("p", "calls_total"), 1);
@@ -114,24 +115,24 @@ fn a_component_that_has_not_the_pinned_digest_is_refused_at_the_start_and_at_a_r
 
 /// Longer by `AFTERBAY_TEST_TRIALS` (a trial is ten swaps, two seconds).
 #[test]
-fn components_and_settings_are_swapped_every_200_ms_under_load_with_no_token_lost_or_repeated() {
+fn components_and_settings_are_swapped_every_200_ms_under_load_without_loss_or_repetition() {
     let swaps = 10 * trials(1);
-    let stage = Stage::new();
-    let reader = Reader::bind(&stage.reader_side());
-    let component = stage.path("plugin.wasm");
+    let sandbox = Sandbox::new();
+    let reader = Reader::bind(&sandbox.reader_side());
+    let component = sandbox.path("plugin.wasm");
     install(&example("stop-on-loop"), 0, &component);
     let config = |window: u64| {
-        let config = stage.config().plugin("stays", &guest("nothing"), "");
+        let config = sandbox.config().plugin("stays", &guest("nothing"), "");
         config.plugin("p", &component, &format!("window = {window}"))
     };
-    let afterbay = Afterbay::run(&stage, &config(16));
-    let sent = while_played(&stage, reader, |_| {
+    let afterbay = Afterbay::run(&sandbox, &config(16));
+    let sent = while_played(&sandbox, reader, |_| {
         for swap in 1..=swaps {
             std::thread::sleep(Duration::from_millis(200));
             match swap % 2 {
                 // One of two, by turns: both are compiled soon.
                 0 => install(&example("stop-on-loop"), (swap / 2 % 2) as u8 + 1, &component),
-                _ => drop(stage.write(&config(16 + swap % 100))),
+                _ => drop(sandbox.write(&config(16 + swap % 100))),
             }
             until_swapped(&afterbay, swap);
         }
@@ -142,18 +143,18 @@ fn components_and_settings_are_swapped_every_200_ms_under_load_with_no_token_los
     assert_eq!(metrics.plugin_by("stays", "reloads_total", "result", "ok"), 0);
     assert_eq!((metrics.plugin("p", "bypassed_batches_total"), metrics.stream("request_gaps_total")), (0, 0));
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_bad_component_keeps_the_one_before_and_says_why_and_a_good_one_after_it_takes_over() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let component = stage.path("plugin.wasm");
+fn a_bad_component_keeps_the_old_version_with_a_reason_and_a_good_one_takes_over() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let component = sandbox.path("plugin.wasm");
     install(&guest("nothing"), 0, &component);
-    let afterbay = Afterbay::run(&stage, &stage.config().plugin("p", &component, ""));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut looped = Request::new("looped");
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().plugin("p", &component, ""));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut looped = SynthRequest::new("looped");
     let mut step = || {
         let frame = batch(Msgpack, vec![looped.row(&[9; 16])]);
         sender.send(&frame);
@@ -163,7 +164,7 @@ fn a_bad_component_keeps_the_one_before_and_says_why_and_a_good_one_after_it_tak
         let (sent, came) = step();
         assert_eq!(sent, came);
     }
-    stage.replace("plugin.wasm", "half a comp");
+    sandbox.replace("plugin.wasm", "half a comp");
     let failed = afterbay.event("PluginReloadFailed");
     assert!(failed["why"].as_str().unwrap().contains("plugin \"p\""), "{failed}");
     let metrics = afterbay.metrics();
@@ -184,46 +185,46 @@ fn a_bad_component_keeps_the_one_before_and_says_why_and_a_good_one_after_it_tak
     let ends = (0..8).find_map(|_| step().1[0].finish.clone());
     assert_eq!(ends.as_deref(), Some("stop:stop-on-loop"));
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_component_that_refuses_the_settings_keeps_the_one_before() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let component = stage.path("plugin.wasm");
+fn a_component_that_refuses_the_settings_keeps_the_old_version() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let component = sandbox.path("plugin.wasm");
     install(&example("stop-on-loop"), 0, &component);
-    let config = stage.config().plugin("p", &component, "window = 8");
-    let afterbay = Afterbay::run(&stage, &config);
+    let config = sandbox.config().plugin("p", &component, "window = 8");
+    let afterbay = Afterbay::run(&sandbox, &config);
     install(&guest("judges"), 0, &component);
     let failed = afterbay.event("PluginReloadFailed");
     assert!(failed["why"].as_str().unwrap().contains("action"), "{failed}");
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    sender.send(&batch(Msgpack, vec![Request::new("r").row(&[1; 8])]));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    sender.send(&batch(Msgpack, vec![SynthRequest::new("r").row(&[1; 8])]));
     assert_eq!(rows(&reader.frame())[0].finish.as_deref(), Some("stop:stop-on-loop"));
     assert_eq!(afterbay.stop(), 0);
 }
 
 /// As a deployment does, in whichever order: neither would do with the other's of before.
 #[test]
-fn a_component_and_a_configuration_that_change_at_once_are_one_reload() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let component = stage.path("plugin.wasm");
+fn a_component_and_a_configuration_that_change_together_are_one_reload() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let component = sandbox.path("plugin.wasm");
     let old = || {
         install(&example("stop-on-loop"), 0, &component);
-        stage.config().plugin("p", &component, "window = 8")
+        sandbox.config().plugin("p", &component, "window = 8")
     };
     let new = || {
         install(&guest("judges"), 0, &component);
-        stage.config().plugin("p", &component, "action = \"finish\"")
+        sandbox.config().plugin("p", &component, "action = \"finish\"")
     };
-    let afterbay = Afterbay::run(&stage, &old());
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let afterbay = Afterbay::run(&sandbox, &old());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for (turn, is_new) in (1..=4).zip([true, false].into_iter().cycle()) {
-        stage.write(&if is_new { new() } else { old() });
+        sandbox.write(&if is_new { new() } else { old() });
         until_swapped(&afterbay, turn);
-        sender.send(&batch(Msgpack, vec![Request::new("r").last(&[1; 8])]));
+        sender.send(&batch(Msgpack, vec![SynthRequest::new("r").last(&[1; 8])]));
         let finish = if is_new { "stop:finished by judges" } else { "stop:stop-on-loop" };
         assert_eq!(rows(&reader.frame())[0].finish.as_deref(), Some(finish), "turn {turn}");
     }
@@ -235,22 +236,22 @@ fn a_component_and_a_configuration_that_change_at_once_are_one_reload() {
 }
 
 #[test]
-fn a_version_that_waits_to_take_over_is_not_loaded_again() {
+fn a_version_that_waits_to_take_over_is_loaded_once() {
     let migrates = ["window = 8", "window = 9", "window = 10"];
     let is_replayed = ["annotate", "echo", "annotate"].map(|action| format!("action = {action:?}"));
     for (source, settings) in
         [(example("stop-on-loop"), migrates.map(str::to_owned)), (guest("judges"), is_replayed)]
     {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let component = stage.path("plugin.wasm");
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let component = sandbox.path("plugin.wasm");
         let version = |number: u8| {
             install(&source, number, &component);
-            stage.config().plugin("p", &component, &settings[usize::from(number)])
+            sandbox.config().plugin("p", &component, &settings[usize::from(number)])
         };
-        let afterbay = Afterbay::run(&stage, &version(0));
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut request = Request::new("r");
+        let afterbay = Afterbay::run(&sandbox, &version(0));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let mut request = SynthRequest::new("r");
         let mut step = |id| {
             sender.send(&batch(Msgpack, vec![request.row(&[id])]));
             reader.frame();
@@ -258,7 +259,7 @@ fn a_version_that_waits_to_take_over_is_not_loaded_again() {
         // So many are not shown again at once.
         (0..500).for_each(&mut step);
         for number in 1..=2_u8 {
-            stage.write(&version(number));
+            sandbox.write(&version(number));
             until_swapped(&afterbay, number.into());
             // For what should not come.
             std::thread::sleep(Duration::from_millis(300));

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use afterbay_sockets::credit::CreditWriter;
-use afterbay_tests::afterbay::{done, journal, json_lines};
-use afterbay_tests::frames::{Request, WIRES, batch, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_tests::commands::{journal, json_lines, run_afterbay};
+use afterbay_tests::frames::{SynthRequest, WIRES, batch, rows};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, DecodedFrame, Layouts};
@@ -55,9 +55,9 @@ struct Legs {
 }
 
 impl Legs {
-    fn connect(stage: &Stage, detokenizer_in: Reader, wire: SynthWire) -> Legs {
-        let scheduler = Sender::connect(&stage.scheduler_side());
-        let detokenizer_out = Sender::connect(&stage.ipc("text-in"));
+    fn connect(sandbox: &Sandbox, detokenizer_in: Reader, wire: SynthWire) -> Legs {
+        let scheduler = Sender::connect(&sandbox.scheduler_side());
+        let detokenizer_out = Sender::connect(&sandbox.ipc("text-in"));
         Legs { scheduler, detokenizer_in, detokenizer_out, wire }
     }
 
@@ -75,23 +75,24 @@ impl Legs {
 }
 
 #[test]
-fn a_slow_tokenizer_gets_the_text_joined_exactly_behind_a_detokenizer_and_a_request_is_one_entry() {
+fn a_slow_tokenizer_after_a_detokenizer_gets_the_exact_text_joined_and_show_joins_both_legs() {
     const REQUESTS: i64 = 12;
     const STEPS: i64 = 10;
     for wire in WIRES {
-        let stage = Stage::new();
-        let detokenizer_in = Reader::bind(&stage.ipc("detok"));
-        let mut reader = Reader::bind(&stage.reader_side());
-        let mut credit = CreditWriter::open(&stage.credit()).unwrap();
-        let page = format!("credit = {:?}", stage.credit());
-        let config = stage.config().connect(&stage.ipc("detok"));
-        let config = config.next_leg(TEXT, &stage.ipc("text-in"), Some(&stage.reader_side()), &page);
-        let mut afterbay = Afterbay::run(&stage, &config);
+        let sandbox = Sandbox::new();
+        let detokenizer_in = Reader::bind(&sandbox.ipc("detok"));
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let mut credit = CreditWriter::open(&sandbox.credit()).unwrap();
+        let page = format!("credit = {:?}", sandbox.credit());
+        let config = sandbox.config().connect(&sandbox.ipc("detok"));
+        let config = config.next_leg(TEXT, &sandbox.ipc("text-in"), Some(&sandbox.reader_side()), &page);
+        let mut afterbay = Afterbay::run(&sandbox, &config);
         afterbay.event_where("StreamStarted", |started| started["stream"] == TEXT);
         afterbay.event("CreditSeen");
-        let mut legs = Legs::connect(&stage, detokenizer_in, wire);
+        let mut legs = Legs::connect(&sandbox, detokenizer_in, wire);
 
-        let mut requests: Vec<Request> = (0..REQUESTS).map(|at| Request::new(&format!("r-{at}"))).collect();
+        let mut requests: Vec<SynthRequest> =
+            (0..REQUESTS).map(|at| SynthRequest::new(&format!("r-{at}"))).collect();
         let mut step = |ids: i64| {
             let id = |at: i64| [ids * 7 + at];
             let rows = requests.iter_mut().zip(0..).map(|(request, at)| match ids + 1 == STEPS {
@@ -116,7 +117,7 @@ fn a_slow_tokenizer_gets_the_text_joined_exactly_behind_a_detokenizer_and_a_requ
             metrics.stream_named(TEXT, "outbox_frames") == STEPS as u64 - 2 + 1
         });
         // A health check waits for nobody.
-        legs.step(&batch(wire, vec![Request::new("HEALTH_CHECK_1763649000.1").last(&[1])]), |made| made);
+        legs.step(&batch(wire, vec![SynthRequest::new("HEALTH_CHECK_1763649000.1").last(&[1])]), |made| made);
         assert_eq!(texts(&reader.frame()), [("HEALTH_CHECK_1763649000.1".to_owned(), text_of(1))]);
         (0..3).for_each(|_| credit.finished().unwrap());
 
@@ -164,7 +165,7 @@ fn a_slow_tokenizer_gets_the_text_joined_exactly_behind_a_detokenizer_and_a_requ
         };
         assert!(place("StreamStopped", "test") < place("DrainBegun", TEXT), "{}", afterbay.log());
 
-        let listed = journal(&stage, &["ls", "--json"]).json_lines();
+        let listed = journal(&sandbox, &["ls", "--json"]).json_lines();
         assert_eq!(listed.len() as i64, REQUESTS + 1, "{listed:?}");
         for request in listed.iter().filter(|request| request["rid"] != "HEALTH_CHECK_1763649000.1") {
             let legs: Vec<&Value> = request["legs"].as_array().unwrap().iter().collect();
@@ -174,11 +175,11 @@ fn a_slow_tokenizer_gets_the_text_joined_exactly_behind_a_detokenizer_and_a_requ
             }
             assert_eq!(request["state"], "finished");
         }
-        let only = journal(&stage, &["ls", "--json", "--stream", TEXT]).json_lines();
+        let only = journal(&sandbox, &["ls", "--json", "--stream", TEXT]).json_lines();
         assert!(only.len() == listed.len() && only.iter().all(|request| request["legs"] == Value::Null));
-        assert_eq!(journal(&stage, &["ls", "--json", "--state", "live"]).json_lines(), Vec::<Value>::new());
+        assert_eq!(journal(&sandbox, &["ls", "--json", "--state", "live"]).json_lines(), Vec::<Value>::new());
 
-        let shown = journal(&stage, &["show", "r-3", "--json"]).json_lines();
+        let shown = journal(&sandbox, &["show", "r-3", "--json"]).json_lines();
         let [shown] = &shown[..] else { panic!("{shown:?}") };
         // As `ls` has it, and each row of both legs once.
         let of_ls = listed.iter().find(|request| request["rid"] == "r-3").unwrap().as_object().unwrap();
@@ -195,12 +196,12 @@ fn a_slow_tokenizer_gets_the_text_joined_exactly_behind_a_detokenizer_and_a_requ
             (0..STEPS).map(|step| json!(text_of(step * 7 + 3))).collect::<Vec<_>>()
         );
         assert!(seen("test", "text").iter().all(Value::is_null));
-        let shown = journal(&stage, &["show", "r-3"]).good();
+        let shown = journal(&sandbox, &["show", "r-3"]).success();
         for part in ["r-3  finished, 2 legs: on text", "of stream test,", "of stream text,", &text_of(3)] {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }
 
-        let verified = journal(&stage, &["verify", "--json"]);
+        let verified = journal(&sandbox, &["verify", "--json"]);
         let reports = json_lines(&verified.stdout);
         assert_eq!((verified.code, reports.len()), (0, 2), "{verified:?}");
         let text = reports.iter().find(|report| report["stream"] == TEXT).unwrap();
@@ -209,22 +210,22 @@ fn a_slow_tokenizer_gets_the_text_joined_exactly_behind_a_detokenizer_and_a_requ
 }
 
 #[test]
-fn tokens_that_a_detokenizer_swallows_are_named_by_verify() {
-    let stage = Stage::new();
-    let detokenizer_in = Reader::bind(&stage.ipc("detok"));
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().connect(&stage.ipc("detok"));
-    let config = config.next_leg(TEXT, &stage.ipc("text-in"), Some(&stage.reader_side()), "");
-    let afterbay = Afterbay::run(&stage, &config);
+fn verify_names_tokens_that_a_detokenizer_lost() {
+    let sandbox = Sandbox::new();
+    let detokenizer_in = Reader::bind(&sandbox.ipc("detok"));
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().connect(&sandbox.ipc("detok"));
+    let config = config.next_leg(TEXT, &sandbox.ipc("text-in"), Some(&sandbox.reader_side()), "");
+    let afterbay = Afterbay::run(&sandbox, &config);
     afterbay.event_where("StreamStarted", |started| started["stream"] == TEXT);
-    let mut legs = Legs::connect(&stage, detokenizer_in, Msgpack);
-    let (mut whole, mut lacks) = (Request::new("whole"), Request::new("lacks"));
+    let mut legs = Legs::connect(&sandbox, detokenizer_in, Msgpack);
+    let (mut whole, mut lacks) = (SynthRequest::new("whole"), SynthRequest::new("lacks"));
     legs.step(&batch(Msgpack, vec![whole.row(&[1, 2]), lacks.row(&[1, 2])]), |made| made);
     reader.frame();
     // The last row has one id of two and counts one, so that by itself the second leg is in order.
     legs.step(&batch(Msgpack, vec![whole.last(&[3, 4]), lacks.last(&[3, 4])]), |_| {
         let rows = [("whole", &[3, 4][..]), ("lacks", &[3])].map(|(rid, ids)| {
-            let mut request = Request::new(rid);
+            let mut request = SynthRequest::new(rid);
             request.row(&[1, 2]);
             request.last(ids)
         });
@@ -232,7 +233,7 @@ fn tokens_that_a_detokenizer_swallows_are_named_by_verify() {
     });
     reader.frame();
     assert_eq!(afterbay.stop(), 0);
-    let verified = journal(&stage, &["verify", "--json"]);
+    let verified = journal(&sandbox, &["verify", "--json"]);
     assert_eq!(verified.code, 1);
     let reports = json_lines(&verified.stdout);
     let problems = |stream: &str| {
@@ -244,50 +245,50 @@ fn tokens_that_a_detokenizer_swallows_are_named_by_verify() {
 }
 
 /// What a connector writes: the scheduler's file, or with `.text` behind its name the detokenizers'.
-fn meet(stage: &Stage, name: &str, fields: Value) {
+fn meet(sandbox: &Sandbox, name: &str, fields: Value) {
     let mut met = json!({
         "format": 1, "pid": std::process::id(), "written_unix_ns": 1, "sglang": "0.5.23", "mode": "normal",
-        "ipc_format": "msgpack", "ingress": stage.scheduler_side(), "down": stage.ipc("detok"),
+        "ipc_format": "msgpack", "ingress": sandbox.scheduler_side(), "down": sandbox.ipc("detok"),
         "down_kind": "detokenizer", "instance_id": "an-instance", "leg": "tokens",
     });
     met.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    let new = stage.path("rendezvous.new");
+    let new = sandbox.path("rendezvous.new");
     std::fs::write(&new, met.to_string()).unwrap();
-    std::fs::rename(new, stage.path(name)).unwrap();
+    std::fs::rename(new, sandbox.path(name)).unwrap();
 }
 
 /// Both legs, with every name from the rendezvous.
-fn both(stage: &Stage) -> String {
-    let config = stage.config().next_leg(TEXT, &stage.ipc("text-in"), None, "").to_toml();
-    let connect = format!("connect = {:?}\n", stage.reader_side());
+fn both(sandbox: &Sandbox) -> String {
+    let config = sandbox.config().next_leg(TEXT, &sandbox.ipc("text-in"), None, "").to_toml();
+    let connect = format!("connect = {:?}\n", sandbox.reader_side());
     config.replace(&connect, "")
 }
 
 #[test]
-fn a_text_leg_starts_when_its_file_comes_and_the_scheduler_s_does_not_wait_for_it() {
-    let stage = Stage::new();
-    let text_ingress = stage.ipc("text-in");
-    meet(&stage, "r.json", json!({"text_ingress": text_ingress}));
+fn a_text_leg_starts_when_its_file_appears_and_the_first_leg_does_not_wait() {
+    let sandbox = Sandbox::new();
+    let text_ingress = sandbox.ipc("text-in");
+    meet(&sandbox, "r.json", json!({"text_ingress": text_ingress}));
     // As a server that is gone has left it: of another instance.
     let text = |instance: &str, written: u64, down: &str| {
-        let down = stage.ipc(down);
+        let down = sandbox.ipc(down);
         meet(
-            &stage,
+            &sandbox,
             "r.json.text",
             json!({"leg": "text", "down": down, "down_kind": "tokenizer", "instance_id": instance, "written_unix_ns": written}),
         );
     };
     text("before", 1, "gone");
-    let mut detokenizer = Reader::bind(&stage.ipc("detok"));
-    let mut tokenizer = Reader::bind(&stage.ipc("tok"));
-    let afterbay = Afterbay::run_toml(&stage, &both(&stage), &["--rendezvous", &stage.text("r.json")]);
-    let mut scheduler = Sender::connect(&stage.scheduler_side());
-    let frame = batch(Msgpack, vec![Request::new("r").last(&[1])]);
+    let mut detokenizer = Reader::bind(&sandbox.ipc("detok"));
+    let mut tokenizer = Reader::bind(&sandbox.ipc("tok"));
+    let afterbay = Afterbay::run_toml(&sandbox, &both(&sandbox), &["--rendezvous", &sandbox.text("r.json")]);
+    let mut scheduler = Sender::connect(&sandbox.scheduler_side());
+    let frame = batch(Msgpack, vec![SynthRequest::new("r").last(&[1])]);
     scheduler.send(&frame);
     assert_eq!(detokenizer.frame(), frame);
     let waits = afterbay.until_ready(503);
     assert!(waits.contains("waits for the detokenizer to write") && waits.contains("r.json.text"), "{waits}");
-    assert!(!stage.path("text-in").exists());
+    assert!(!sandbox.path("text-in").exists());
 
     text("an-instance", 2, "tok");
     afterbay.event_where("StreamStarted", |started| started["stream"] == TEXT);
@@ -304,7 +305,7 @@ fn a_text_leg_starts_when_its_file_comes_and_the_scheduler_s_does_not_wait_for_i
     // The files are looked at ten times a second.
     std::thread::sleep(Duration::from_millis(250));
     assert_eq!(afterbay.events("DrainBegun"), Vec::<Value>::new());
-    let mut other = Reader::bind(&stage.ipc("other"));
+    let mut other = Reader::bind(&sandbox.ipc("other"));
     text("an-instance", 4, "other");
     afterbay.event_where("StreamStopped", |stopped| stopped["stream"] == TEXT);
     afterbay_tests::until("both run again", || {
@@ -316,30 +317,31 @@ fn a_text_leg_starts_when_its_file_comes_and_the_scheduler_s_does_not_wait_for_i
 }
 
 #[test]
-fn of_several_tokenizers_that_the_connector_names_each_gets_its_text_and_both_legs_agree() {
+fn each_tokenizer_of_the_rendezvous_gets_its_own_text_and_both_legs_agree() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let text_ingress = stage.ipc("text-in");
-        let workers: Vec<String> = (0..2).map(|at| stage.ipc(&format!("worker-{at}"))).collect();
+        let sandbox = Sandbox::new();
+        let text_ingress = sandbox.ipc("text-in");
+        let workers: Vec<String> = (0..2).map(|at| sandbox.ipc(&format!("worker-{at}"))).collect();
         let named: Vec<Value> = workers.iter().map(|ipc| json!({"ipc": ipc, "credit": null})).collect();
-        meet(&stage, "r.json", json!({"text_ingress": text_ingress}));
+        meet(&sandbox, "r.json", json!({"text_ingress": text_ingress}));
         let fields =
-            json!({"leg": "text", "down": stage.ipc("tok"), "down_kind": "tokenizer", "workers": named});
-        meet(&stage, "r.json.text", fields);
-        let mut detokenizer = Reader::bind(&stage.ipc("detok"));
-        let mut router = Reader::bind(&stage.ipc("tok"));
+            json!({"leg": "text", "down": sandbox.ipc("tok"), "down_kind": "tokenizer", "workers": named});
+        meet(&sandbox, "r.json.text", fields);
+        let mut detokenizer = Reader::bind(&sandbox.ipc("detok"));
+        let mut router = Reader::bind(&sandbox.ipc("tok"));
         let mut readers: Vec<Reader> = workers.iter().map(|ipc| Reader::bind(ipc)).collect();
-        let afterbay = Afterbay::run_toml(&stage, &both(&stage), &["--rendezvous", &stage.text("r.json")]);
+        let afterbay =
+            Afterbay::run_toml(&sandbox, &both(&sandbox), &["--rendezvous", &sandbox.text("r.json")]);
         afterbay.event_where("StreamStarted", |started| started["stream"] == TEXT);
-        let mut scheduler = Sender::connect(&stage.scheduler_side());
+        let mut scheduler = Sender::connect(&sandbox.scheduler_side());
         let mut detokenizer_out = Sender::connect(&text_ingress);
-        let mut requests = ["a", "b", "c"].map(Request::new);
+        let mut requests = ["a", "b", "c"].map(SynthRequest::new);
         for id in 0..4 {
             if id == 2 {
                 // They stand in no configuration, and stay when that changes.
                 let tap = "[[stream.sink]]\nname = \"tap\"\nkind = \"tap\"";
-                let tap = format!("{tap}\nconnect = {:?}\n", stage.ipc("tap"));
-                stage.replace("afterbay.toml", both(&stage) + &tap);
+                let tap = format!("{tap}\nconnect = {:?}\n", sandbox.ipc("tap"));
+                sandbox.replace("afterbay.toml", both(&sandbox) + &tap);
                 afterbay.event("ConfigReloaded");
             }
             let rows: Vec<SynthRow> = requests
@@ -364,7 +366,7 @@ fn of_several_tokenizers_that_the_connector_names_each_gets_its_text_and_both_le
         let names: Vec<&Value> = sinks.map(|sink| &sink["sink"]).collect();
         assert_eq!(names, ["reader", "reader-0", "reader-1"], "{signals}");
         assert_eq!(afterbay.stop(), 0);
-        let verified = journal(&stage, &["verify", "--json"]);
+        let verified = journal(&sandbox, &["verify", "--json"]);
         let reports = json_lines(&verified.stdout);
         let compared: Vec<&Value> = reports.iter().map(|report| &report["requests_compared"]).collect();
         assert_eq!((verified.code, &compared[..]), (0, &[&Value::Null, &json!(3)][..]), "{verified:?}");
@@ -372,7 +374,7 @@ fn of_several_tokenizers_that_the_connector_names_each_gets_its_text_and_both_le
 }
 
 #[test]
-fn a_text_leg_that_is_not_to_be_had_is_told_and_not_waited_for() {
+fn an_impossible_text_leg_is_reported_and_delays_nothing() {
     for (fields, why) in [
         (
             json!({"text_ingress": null, "text_none": "with --skip-tokenizer-init there is none"}),
@@ -380,27 +382,28 @@ fn a_text_leg_that_is_not_to_be_had_is_told_and_not_waited_for() {
         ),
         (json!({}), "this connector knows of no text leg"),
     ] {
-        let stage = Stage::new();
-        meet(&stage, "r.json", fields);
-        let mut detokenizer = Reader::bind(&stage.ipc("detok"));
-        let afterbay = Afterbay::run_toml(&stage, &both(&stage), &["--rendezvous", &stage.text("r.json")]);
+        let sandbox = Sandbox::new();
+        meet(&sandbox, "r.json", fields);
+        let mut detokenizer = Reader::bind(&sandbox.ipc("detok"));
+        let afterbay =
+            Afterbay::run_toml(&sandbox, &both(&sandbox), &["--rendezvous", &sandbox.text("r.json")]);
         let absent = afterbay.event("StreamAbsent");
         assert_eq!(absent["stream"], TEXT, "{absent}");
         assert!(absent["why"].as_str().unwrap().contains(why), "{absent}");
         afterbay.until_ready(200);
-        Sender::connect(&stage.scheduler_side()).send(b"a frame");
+        Sender::connect(&sandbox.scheduler_side()).send(b"a frame");
         assert_eq!(detokenizer.frame(), b"a frame");
         assert_eq!(afterbay.stop(), 0);
     }
 }
 
 #[test]
-fn a_plugin_that_writes_cumulative_ids_is_refused_where_a_leg_follows() {
-    let stage = Stage::new();
-    let config = stage.config().plugin_with("sum", "builtin:delta-to-cumulative", "", "");
-    let config = config.next_leg(TEXT, &stage.ipc("text-in"), Some(&stage.ipc("tok")), "");
-    let file = stage.write(&config);
-    let refused = done(&["check", "--config", &file]);
+fn a_plugin_with_cumulative_ids_is_refused_before_a_second_leg() {
+    let sandbox = Sandbox::new();
+    let config = sandbox.config().plugin_with("sum", "builtin:delta-to-cumulative", "", "");
+    let config = config.next_leg(TEXT, &sandbox.ipc("text-in"), Some(&sandbox.ipc("tok")), "");
+    let file = sandbox.write(&config);
+    let refused = run_afterbay(&["check", "--config", &file]);
     assert_eq!(refused.code, 64, "{refused:?}");
     let why =
         "stream test: plugin sum: writes cumulative ids, and stream text after it counts each token once";

@@ -6,22 +6,22 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use afterbay_sim::load::Load;
-use afterbay_tests::afterbay::{afterbay, done, journal, verify};
-use afterbay_tests::frames::{Request, batch, frames_of, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
+use afterbay_tests::commands::{afterbay_command, journal, run_afterbay, verify};
+use afterbay_tests::frames::{SynthRequest, batch, frames_of, rows};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
-fn sigterm_sends_what_was_received_then_ends_with_0_and_a_clean_journal() {
-    let stage = Stage::new();
-    let mut afterbay = Afterbay::run(&stage, &stage.config());
+fn sigterm_sends_every_received_frame_and_exits_0_with_a_clean_journal() {
+    let sandbox = Sandbox::new();
+    let mut afterbay = Afterbay::run(&sandbox, &sandbox.config());
     let frames = load(50, 40, Msgpack);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
     // At once: most of it is still in the kernel, and no reader is there.
     afterbay.terminate();
-    let mut reader = Reader::bind(&stage.reader_side());
+    let mut reader = Reader::bind(&sandbox.reader_side());
     for frame in &frames {
         assert_eq!(reader.frame(), frame.bytes);
     }
@@ -29,36 +29,36 @@ fn sigterm_sends_what_was_received_then_ends_with_0_and_a_clean_journal() {
     assert_eq!(reader.next_within(Duration::from_millis(20)), None);
     afterbay.event("DrainFinished");
     assert_eq!(afterbay.event("StreamStopped")["frames"], frames.len());
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!((code, &report["frames"]), (0, &frames.len().into()), "{report}");
     assert_eq!(report["notes"], serde_json::json!([]));
 }
 
 #[test]
-fn sigterm_with_a_reader_that_does_not_come_ends_in_time_with_1_and_says_what_remains() {
-    let stage = Stage::new();
-    let mut afterbay = Afterbay::run_with(&stage, &stage.config(), &["--drain-timeout", "300ms"]);
+fn sigterm_without_a_reader_exits_1_in_time_and_reports_the_unsent_frames() {
+    let sandbox = Sandbox::new();
+    let mut afterbay = Afterbay::run_with(&sandbox, &sandbox.config(), &["--drain-timeout", "300ms"]);
     let frames = load(5, 5, Msgpack);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
     let count = frames.len() as u64;
     afterbay.until_metrics("all are received", |metrics| metrics.stream("frames_received_total") == count);
     afterbay.terminate();
     assert_eq!(afterbay.wait(), 1);
     assert_eq!(afterbay.event("DrainDeadline")["remaining_frames"], count);
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!((code, &report["frames"]), (0, &count.into()), "{report}");
 }
 
 #[test]
-fn requests_under_way_go_on_after_a_restart_without_a_false_gap() {
+fn live_requests_continue_after_a_restart_without_a_false_gap() {
     for end in [Afterbay::stop as fn(Afterbay) -> i32, |afterbay| {
         afterbay.kill();
         0
     }] {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let mut requests = ["a", "b", "c"].map(Request::new);
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let mut requests = ["a", "b", "c"].map(SynthRequest::new);
         let mut step = |ids: i64, last: bool| {
             let rows = requests.iter_mut().zip(0..);
             let rows = rows.map(|(request, at)| match last {
@@ -68,8 +68,8 @@ fn requests_under_way_go_on_after_a_restart_without_a_false_gap() {
             batch(Msgpack, rows.collect())
         };
         for run in 0..3 {
-            let afterbay = Afterbay::run(&stage, &stage.config());
-            let mut sender = Sender::connect(&stage.scheduler_side());
+            let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+            let mut sender = Sender::connect(&sandbox.scheduler_side());
             for ids in 0..4 {
                 let frame = step(10 * run + ids, run == 2 && ids == 3);
                 sender.send(&frame);
@@ -88,9 +88,9 @@ fn requests_under_way_go_on_after_a_restart_without_a_false_gap() {
             // The last outcomes are written by a stop; what a kill cuts off is accounted at the next start.
             assert_eq!(if run == 2 { afterbay.stop() } else { end(afterbay) }, 0);
         }
-        let (code, report) = verify(&stage);
+        let (code, report) = verify(&sandbox);
         assert_eq!((code, &report["requests"], &report["tokens"]), (0, &3.into(), &69.into()), "{report}");
-        let listed = journal(&stage, &["ls", "--json"]).json_lines();
+        let listed = journal(&sandbox, &["ls", "--json"]).json_lines();
         let figures = |request: &serde_json::Value| {
             ["rows", "tokens_received", "tokens_forwarded", "gaps"]
                 .map(|name| request[name].as_u64().unwrap())
@@ -101,13 +101,13 @@ fn requests_under_way_go_on_after_a_restart_without_a_false_gap() {
 
 #[test]
 fn a_request_number_is_never_used_twice() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     for run in 0..3 {
-        let afterbay = Afterbay::run(&stage, &stage.config());
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         for _ in 0..5 {
-            sender.send(&batch(Pickle, vec![Request::new("again").last(&[1, 2, 3])]));
+            sender.send(&batch(Pickle, vec![SynthRequest::new("again").last(&[1, 2, 3])]));
             reader.frame();
         }
         afterbay.until_metrics("all are closed", |metrics| {
@@ -116,28 +116,28 @@ fn a_request_number_is_never_used_twice() {
         });
         if run == 1 { afterbay.kill() } else { assert_eq!(afterbay.stop(), 0) }
     }
-    let listed = journal(&stage, &["ls", "--json"]).json_lines();
+    let listed = journal(&sandbox, &["ls", "--json"]).json_lines();
     let mut numbers: Vec<u64> = listed.iter().map(|request| request["request"].as_u64().unwrap()).collect();
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!((listed.len(), numbers.len()), (15, 15));
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 /// Kills Afterbay in the middle of a load, several times over. What it had read is kept; what was in the kernel's buffer
 /// for it is lost to ZeroMQ. Whatever does not add up is named, request by request: not one token more, not one less.
 #[test]
-fn kill_9_in_the_middle_leaves_a_journal_that_opens_and_names_what_is_missing() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+fn after_kill_9_the_journal_opens_and_verify_names_the_missing_tokens() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let frames = frames_of(&Load::new(100, 120), Msgpack);
     let mut next = 0;
     for round in 0..4 {
-        let afterbay = Afterbay::run(&stage, &stage.config());
+        let afterbay = Afterbay::run(&sandbox, &sandbox.config());
         if round > 0 {
             afterbay.event("JournalRecovered");
         }
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         let stop_at = if round == 3 { frames.len() } else { next + 10 + 7 * round };
         while next < stop_at {
             sender.send(&frames[next].bytes);
@@ -149,7 +149,7 @@ fn kill_9_in_the_middle_leaves_a_journal_that_opens_and_names_what_is_missing() 
         }
         if round < 3 {
             afterbay.kill();
-            let (_, report) = verify(&stage);
+            let (_, report) = verify(&sandbox);
             assert_only_counts(&report);
         } else {
             while reader.next_within(Duration::from_millis(200)).is_some() {}
@@ -157,7 +157,7 @@ fn kill_9_in_the_middle_leaves_a_journal_that_opens_and_names_what_is_missing() 
         }
     }
     let sent = frames.iter().map(|frame| frame.tokens).sum::<u64>();
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     let kept = report["tokens"].as_u64().unwrap();
     assert!(kept <= sent, "{report}");
     assert_eq!(code, i32::from(kept < sent), "{kept} tokens of {sent} are kept: {report}");
@@ -165,7 +165,7 @@ fn kill_9_in_the_middle_leaves_a_journal_that_opens_and_names_what_is_missing() 
 
     // Each request that lacks something is named.
     let mut lacks: BTreeMap<String, u64> = BTreeMap::new();
-    for request in journal(&stage, &["ls", "--json"]).json_lines() {
+    for request in journal(&sandbox, &["ls", "--json"]).json_lines() {
         let [counted, received] =
             ["completion_tokens", "tokens_received"].map(|name| request[name].as_u64().unwrap());
         if counted != received {
@@ -190,41 +190,41 @@ fn assert_only_counts(report: &serde_json::Value) {
 }
 
 #[test]
-fn a_torn_tail_is_cut_told_and_leaves_the_frames_before_it() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn a_torn_tail_is_cut_and_reported_and_earlier_frames_remain() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for number in 0..5_u8 {
         sender.send(&[number; 1000]);
         reader.frame();
     }
     afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 5);
     afterbay.kill();
-    let segment = youngest_segment(&stage);
+    let segment = youngest_segment(&sandbox);
     let whole = std::fs::metadata(&segment).unwrap().len();
     // As a power cut leaves it: the end of the last frame and all that was written after it are not there.
     let frame = std::fs::read(&segment).unwrap().windows(1000).position(|bytes| bytes == [4; 1000]).unwrap();
     OpenOptions::new().write(true).open(&segment).unwrap().set_len(frame as u64 + 500).unwrap();
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!(code, 0, "{report}");
     assert!(report["notes"][0].as_str().unwrap().contains("torn"), "{report}");
     assert!(whole > frame as u64 + 1000);
 
-    let afterbay = Afterbay::run(&stage, &stage.config());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     let cut = afterbay.event("JournalCut");
     assert!((500..600).contains(&cut["cut_bytes"].as_u64().unwrap()), "{cut}");
     assert_eq!(afterbay.event("JournalRecovered")["last_frame"], 4);
-    sender = Sender::connect(&stage.scheduler_side());
+    sender = Sender::connect(&sandbox.scheduler_side());
     sender.send(b"after");
     assert_eq!(reader.frame(), b"after");
     assert_eq!(afterbay.stop(), 0);
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!((code, &report["frames"]), (0, &5.into()), "{report}");
 }
 
-fn youngest_segment(stage: &Stage) -> std::path::PathBuf {
-    let files = std::fs::read_dir(stage.journal().join(afterbay_tests::stage::STREAM)).unwrap();
+fn youngest_segment(sandbox: &Sandbox) -> std::path::PathBuf {
+    let files = std::fs::read_dir(sandbox.journal().join(afterbay_tests::sandbox::STREAM)).unwrap();
     let is_segment = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "seg");
     let mut files: Vec<_> = files.map(|entry| entry.unwrap().path()).filter(is_segment).collect();
     files.sort();
@@ -232,47 +232,48 @@ fn youngest_segment(stage: &Stage) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_second_process_on_the_same_journal_is_refused_and_told_who_holds_it() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config());
-    let other = stage.text("other.toml");
-    let config = stage.config().listen(&stage.ipc("in2")).to_toml();
+fn a_second_process_on_the_same_journal_is_refused_with_the_id_of_the_first() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let other = sandbox.text("other.toml");
+    let config = sandbox.config().listen(&sandbox.ipc("in2")).to_toml();
     std::fs::write(&other, config).unwrap();
-    let refused = done(&["run", "--config", &other]);
+    let refused = run_afterbay(&["run", "--config", &other]);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains(&format!("locked by process {}", afterbay.pid())), "{}", refused.stderr);
-    assert!(!stage.path("in2").exists(), "it had bound before it looked");
+    assert!(!sandbox.path("in2").exists(), "it had bound before it looked");
     assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]
-fn the_name_of_a_living_listener_is_not_taken_that_of_a_dead_one_is() {
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config());
-    let other = Stage::new();
-    let config = other.write(&other.config().listen(&stage.scheduler_side()));
-    let refused = done(&["run", "--config", &config]);
+fn a_socket_file_is_replaced_only_if_nobody_listens() {
+    let sandbox = Sandbox::new();
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let other = Sandbox::new();
+    let config = other.write(&other.config().listen(&sandbox.scheduler_side()));
+    let refused = run_afterbay(&["run", "--config", &config]);
     assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.stderr.contains(&stage.scheduler_side()), "{}", refused.stderr);
+    assert!(refused.stderr.contains(&sandbox.scheduler_side()), "{}", refused.stderr);
     afterbay.kill();
-    assert!(stage.path("in").exists());
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
-    let mode =
-        std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(stage.path("in")).unwrap().permissions());
+    assert!(sandbox.path("in").exists());
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(sandbox.path("in")).unwrap().permissions(),
+    );
     assert_eq!(mode & 0o777, 0o600);
-    Sender::connect(&stage.scheduler_side()).send(b"hello");
+    Sender::connect(&sandbox.scheduler_side()).send(b"hello");
     assert_eq!(reader.frame(), b"hello");
     assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]
-fn a_gap_of_the_scheduler_is_told_counted_and_named_by_verify() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let (mut whole, mut lacks) = (Request::new("whole"), Request::new("lacks"));
+fn a_gap_of_the_scheduler_is_reported_counted_and_found_by_verify() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let (mut whole, mut lacks) = (SynthRequest::new("whole"), SynthRequest::new("lacks"));
     let mut send = |rows| {
         let frame = batch(Msgpack, rows);
         sender.send(&frame);
@@ -290,28 +291,28 @@ fn a_gap_of_the_scheduler_is_told_counted_and_named_by_verify() {
     let metrics = afterbay.metrics();
     assert_eq!((metrics.stream("request_gaps_total"), metrics.stream("request_imbalances_total")), (1, 1));
     assert_eq!(afterbay.stop(), 0);
-    let (code, report) = verify(&stage);
+    let (code, report) = verify(&sandbox);
     assert_eq!(code, 1);
     assert_only_counts(&report);
     let problems = report["problems"].to_string();
     assert!(problems.contains("lacks") && !problems.contains("whole"), "{problems}");
-    let shown = journal(&stage, &["show", "lacks"]).good();
+    let shown = journal(&sandbox, &["show", "lacks"]).success();
     assert!(shown.contains("gap"), "{shown}");
 }
 
 #[test]
-fn a_stream_goes_on_when_nobody_reads_its_log_any_more() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+fn a_stream_continues_after_its_log_is_closed() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let (log, write) = std::io::pipe().unwrap();
-    let mut run = afterbay(&["run", "--config", &stage.write(&stage.config())]);
+    let mut run = afterbay_command(&["run", "--config", &sandbox.write(&sandbox.config())]);
     let mut running = run.stdin(Stdio::null()).stderr(write).spawn().unwrap();
     drop(run);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     drop(log);
     // What is told of each is a line of the log.
     for number in 0..3 {
-        let mut lacks = Request::new(&format!("lacks-{number}"));
+        let mut lacks = SynthRequest::new(&format!("lacks-{number}"));
         lacks.lose(3);
         let frame = batch(Msgpack, vec![lacks.last(&[1])]);
         sender.send(&frame);
@@ -319,5 +320,5 @@ fn a_stream_goes_on_when_nobody_reads_its_log_any_more() {
     }
     kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
     assert_eq!(running.wait().unwrap().code(), Some(0));
-    assert_eq!(verify(&stage).0, 1, "the gaps");
+    assert_eq!(verify(&sandbox).0, 1, "the gaps");
 }

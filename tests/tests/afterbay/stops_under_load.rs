@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use afterbay_tests::admin::Metrics;
-use afterbay_tests::afterbay::{journal, verify};
-use afterbay_tests::frames::{Request, batch};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_tests::commands::{journal, verify};
+use afterbay_tests::frames::{SynthRequest, batch};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::Value;
 
@@ -27,9 +27,9 @@ enum Pace {
 }
 
 /// Two stops while libzmq sends, and a third at the end: the numbers of the frames that the reader got, in order.
-fn stops_under_load(listen: &str, stage: &Stage, pace: Pace) -> Vec<u64> {
-    let config = stage.config().listen(listen);
-    let mut reader = Reader::bind(&stage.reader_side());
+fn stops_under_load(listen: &str, sandbox: &Sandbox, pace: Pace) -> Vec<u64> {
+    let config = sandbox.config().listen(listen);
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let reads = Arc::new(AtomicBool::new(pace != Pace::Stalled));
     let ends = Arc::new(AtomicBool::new(false));
     let reading = std::thread::spawn({
@@ -52,7 +52,7 @@ fn stops_under_load(listen: &str, stage: &Stage, pace: Pace) -> Vec<u64> {
         }
     });
     let mut peer = PythonPeer::start();
-    let run = || Afterbay::run_with(stage, &config, &["--drain-timeout", "500ms"]);
+    let run = || Afterbay::run_with(sandbox, &config, &["--drain-timeout", "500ms"]);
     let mut afterbay = run();
     peer.ask(&format!("push a connect {listen}"));
     for (half, first) in [0, FRAMES / 2].into_iter().enumerate() {
@@ -77,20 +77,20 @@ fn stops_under_load(listen: &str, stage: &Stage, pace: Pace) -> Vec<u64> {
 }
 
 #[test]
-fn a_stop_under_load_loses_nothing_that_libzmq_has_not_taken_out_of_its_queue() {
+fn a_stop_under_load_loses_only_frames_that_libzmq_had_taken_out_of_its_queue() {
     for pace in [Pace::Fast, Pace::Slow, Pace::Stalled] {
         for is_tcp in [false, true] {
-            let stage = Stage::new();
+            let sandbox = Sandbox::new();
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let listen = if is_tcp { format!("tcp://127.0.0.1:{port}") } else { stage.scheduler_side() };
-            let numbers = stops_under_load(&listen, &stage, pace);
+            let listen = if is_tcp { format!("tcp://127.0.0.1:{port}") } else { sandbox.scheduler_side() };
+            let numbers = stops_under_load(&listen, &sandbox, pace);
             let what = format!("{pace:?} reader, {listen}");
             assert!(numbers.is_sorted_by(|one, next| one < next), "{what}: repeated or out of order");
             let missing = FRAMES - numbers.len() as u64;
             assert!(missing <= 2 * LOST_MAX, "{what}: {missing} of {FRAMES} frames are missing");
             let absent: Vec<u64> = (0..FRAMES).filter(|number| !numbers.contains(number)).collect();
             assert_eq!(
-                verify(&stage).1["frames"],
+                verify(&sandbox).1["frames"],
                 numbers.len(),
                 "{what}: the reader has not got {absent:?}"
             );
@@ -99,11 +99,12 @@ fn a_stop_under_load_loses_nothing_that_libzmq_has_not_taken_out_of_its_queue() 
 }
 
 #[test]
-fn frames_that_a_stop_loses_are_one_event_and_are_found_once() {
+fn frames_lost_at_a_stop_are_reported_in_one_event() {
     const REQUESTS: u64 = 40;
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let mut requests: Vec<Request> = (0..REQUESTS).map(|at| Request::new(&format!("r-{at}"))).collect();
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let mut requests: Vec<SynthRequest> =
+        (0..REQUESTS).map(|at| SynthRequest::new(&format!("r-{at}"))).collect();
     let mut step = |sender: &mut Sender, last: bool| {
         let rows =
             requests.iter_mut().map(|request| if last { request.last(&[1]) } else { request.row(&[1]) });
@@ -115,13 +116,13 @@ fn frames_that_a_stop_loses_are_one_event_and_are_found_once() {
             request.lose(2);
         }
     };
-    let mut afterbay = Afterbay::run(&stage, &stage.config());
-    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     step(&mut sender, false);
     assert_eq!(afterbay.stop(), 0);
 
-    afterbay = Afterbay::run(&stage, &stage.config());
-    sender = Sender::connect(&stage.scheduler_side());
+    afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    sender = Sender::connect(&sandbox.scheduler_side());
     step(&mut sender, false);
     let missing = afterbay.event("FramesMissing");
     let figures = ["frames", "requests", "tokens", "row_tokens", "silent"].map(|name| missing[name].as_u64());
@@ -130,8 +131,8 @@ fn frames_that_a_stop_loses_are_one_event_and_are_found_once() {
     assert_eq!(afterbay.metrics().stream("request_gaps_total"), REQUESTS);
     assert_eq!(afterbay.stop(), 0);
 
-    afterbay = Afterbay::run(&stage, &stage.config());
-    sender = Sender::connect(&stage.scheduler_side());
+    afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    sender = Sender::connect(&sandbox.scheduler_side());
     step(&mut sender, true);
     afterbay.until_metrics("all have ended", |metrics| metrics.stream("requests_finished_total") == REQUESTS);
     // Of the second start's two frames it is known that they are missing, and of the first's that they were.
@@ -140,7 +141,7 @@ fn frames_that_a_stop_loses_are_one_event_and_are_found_once() {
     assert!(afterbay.events("RequestImbalance").is_empty());
     assert_eq!(afterbay.metrics().stream("request_imbalances_total"), REQUESTS);
     assert_eq!(afterbay.stop(), 0);
-    let listed = journal(&stage, &["ls", "--json"]).json_lines();
+    let listed = journal(&sandbox, &["ls", "--json"]).json_lines();
     let figures =
         |request: &Value| ["gaps", "tokens_received", "completion_tokens"].map(|it| request[it].as_u64());
     assert!(listed.iter().all(|request| figures(request) == [2, 3, 7].map(Some)), "{listed:?}");

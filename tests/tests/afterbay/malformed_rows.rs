@@ -1,9 +1,9 @@
 //! Rows and frames that mean harm: what plugins must judge does not pass unjudged, and the other rows of a batch are judged as ever.
 
-use afterbay_tests::afterbay::{journal, verify};
+use afterbay_tests::commands::{journal, verify};
 use afterbay_tests::components::guest;
-use afterbay_tests::frames::{Request, WIRES, batch, row, rows};
-use afterbay_tests::{Afterbay, Config, Reader, Sender, Stage};
+use afterbay_tests::frames::{SynthRequest, WIRES, batch, row, rows};
+use afterbay_tests::{Afterbay, Config, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 use afterbay_wire::synth::{SynthRow, SynthWire};
 use bytes::Bytes;
@@ -14,9 +14,9 @@ use crate::value_len::value_len;
 const LAYOUT: &str = include_str!("../../../host/wire/layouts/0.5.23.json");
 
 /// A guard that drops every row it is shown.
-fn guarded(stage: &Stage, on_fault: &str) -> Config {
-    let config = stage.config().plugin("guard", &guest("judges"), "action = \"drop\"");
-    config.of_plugin(&format!("on_fault = {on_fault:?}"))
+fn guarded(sandbox: &Sandbox, on_fault: &str) -> Config {
+    let config = sandbox.config().plugin("guard", &guest("judges"), "action = \"drop\"");
+    config.plugin_line(&format!("on_fault = {on_fault:?}"))
 }
 
 /// A msgpack frame with another cell in the middle of three rows.
@@ -55,13 +55,13 @@ fn pickled(field: &str, cell: &[u8]) -> Bytes {
 
 /// The last row of a request that had one of one token.
 fn end_of(rid: &str) -> SynthRow {
-    let mut request = Request::new(rid);
+    let mut request = SynthRequest::new(rid);
     request.row(&[1]);
     request.last(&[2])
 }
 
 fn three(odd: &str) -> Vec<SynthRow> {
-    vec![Request::new("a").row(&[1]), Request::new(odd).row(&[2]), Request::new("b").row(&[3])]
+    vec![SynthRequest::new("a").row(&[1]), SynthRequest::new(odd).row(&[2]), SynthRequest::new("b").row(&[3])]
 }
 
 /// A field's middle cell is another, in either encoding.
@@ -73,7 +73,7 @@ fn odd(wire: SynthWire, field: &str, msgpack: &[u8], pickle: &[u8]) -> Bytes {
 }
 
 #[test]
-fn one_row_of_whatever_form_leaves_a_guard_armed_for_its_whole_batch() {
+fn a_malformed_row_does_not_disable_a_guard_for_its_batch() {
     let long = "r".repeat(5_000);
     let deep = |depth: usize| [&vec![0x91; depth][..], &[0xc0]].concat();
     let deep_pickle = |depth: usize| [&b"]".repeat(depth)[..], &b"a".repeat(depth - 1)].concat();
@@ -82,10 +82,10 @@ fn one_row_of_whatever_form_leaves_a_guard_armed_for_its_whole_batch() {
     let narrow_pickle = b"carray\n_array_reconstructor\n(carray\narray\n\x8c\x01iK\x08C\x04\x02\0\0\0tR";
     for wire in WIRES {
         for on_fault in ["terminate", "retry"] {
-            let stage = Stage::new();
-            let mut reader = Reader::bind(&stage.reader_side());
-            let afterbay = Afterbay::run(&stage, &guarded(&stage, on_fault));
-            let mut sender = Sender::connect(&stage.scheduler_side());
+            let sandbox = Sandbox::new();
+            let mut reader = Reader::bind(&sandbox.reader_side());
+            let afterbay = Afterbay::run(&sandbox, &guarded(&sandbox, on_fault));
+            let mut sender = Sender::connect(&sandbox.scheduler_side());
             // Each frame, and the rid of its middle row.
             for (what, frame, middle) in [
                 ("a rid over the bound", batch(wire, three(&long)), long.as_str()),
@@ -99,7 +99,7 @@ fn one_row_of_whatever_form_leaves_a_guard_armed_for_its_whole_batch() {
                 assert_eq!(left[1].rid, middle, "{what}, {wire:?}");
                 let are_dropped = left.iter().all(|row| row.ids.is_empty() && row.finish.is_none());
                 assert!(are_dropped, "{what}, {wire:?}: {left:?}");
-                let ends = [Request::new("a"), Request::new("b"), Request::new(middle)];
+                let ends = [SynthRequest::new("a"), SynthRequest::new("b"), SynthRequest::new(middle)];
                 sender.send(&batch(wire, ends.map(|mut request| request.last(&[])).into()));
                 reader.frame();
             }
@@ -108,18 +108,18 @@ fn one_row_of_whatever_form_leaves_a_guard_armed_for_its_whole_batch() {
             assert_eq!(metrics.plugin("guard", "terminated_rows_total"), 0);
             assert_eq!((metrics.barriers("not_understood"), metrics.barriers("refused")), (0, 0));
             assert_eq!(afterbay.stop(), 0);
-            let shown = journal(&stage, &["show", &long, "--json"]).json_lines();
+            let shown = journal(&sandbox, &["show", &long, "--json"]).json_lines();
             assert!(shown[0].to_string().contains("#sha256:"), "{shown:?}");
         }
     }
 }
 
 #[test]
-fn a_row_that_cannot_be_read_ends_where_a_guard_must_judge_it_and_is_nobody_elses_matter() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &guarded(&stage, "terminate"));
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn with_on_fault_terminate_an_unreadable_row_ends_only_its_own_request() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &guarded(&sandbox, "terminate"));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     for wire in WIRES {
         sender.send(&odd(wire, "output_ids", b"\xa1x", b"\x8c\x01x"));
         let left = rows(&reader.frame());
@@ -127,7 +127,7 @@ fn a_row_that_cannot_be_read_ends_where_a_guard_must_judge_it_and_is_nobody_else
         assert_eq!((left[1].rid.as_str(), &left[1].ids[..]), ("odd", &[][..]), "{wire:?}");
         assert_eq!(left[1].finish.as_deref(), Some("abort"), "{wire:?}");
         // What the scheduler still says of it goes to nobody.
-        let ends = ["a", "odd", "b"].map(|rid| Request::new(rid).last(&[9]));
+        let ends = ["a", "odd", "b"].map(|rid| SynthRequest::new(rid).last(&[9]));
         sender.send(&batch(wire, ends.into()));
         let left = rows(&reader.frame());
         assert_eq!(left.iter().map(|row| row.rid.as_str()).collect::<Vec<_>>(), ["a", "b"], "{wire:?}");
@@ -142,12 +142,12 @@ fn a_row_that_cannot_be_read_ends_where_a_guard_must_judge_it_and_is_nobody_else
 }
 
 #[test]
-fn a_frame_whose_rows_cannot_be_read_passes_where_every_plugin_lets_it_and_else_ends_whom_it_names() {
+fn an_unreadable_frame_passes_if_every_plugin_bypasses_and_else_ends_the_requests_it_names() {
     for on_fault in ["bypass", "terminate", "retry"] {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &guarded(&stage, on_fault));
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let afterbay = Afterbay::run(&sandbox, &guarded(&sandbox, on_fault));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         let whole = batch(Msgpack, three("odd"));
         // None of its ids is an array, so that the layout may be another; and the end of a frame is missing.
         let named = strings_for_ids(&whole);
@@ -178,7 +178,7 @@ fn a_frame_whose_rows_cannot_be_read_passes_where_every_plugin_lets_it_and_else_
         let told = afterbay.event("FrameNotUnderstood");
         assert_eq!(told["then"].as_str().unwrap().starts_with("passed on"), on_fault == "bypass", "{told}");
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0, "{on_fault}");
+        assert_eq!(verify(&sandbox).0, 0, "{on_fault}");
     }
 }
 
@@ -202,11 +202,11 @@ fn strings_for_ids(frame: &[u8]) -> Bytes {
 }
 
 #[test]
-fn what_a_guard_says_of_a_batch_that_cannot_be_written_ends_all_of_its_requests() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &guarded(&stage, "terminate"));
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn with_on_fault_terminate_a_verdict_on_a_batch_that_cannot_be_written_ends_all_its_requests() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &guarded(&sandbox, "terminate"));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     // Deeper than a pickle is written.
     let deep = [&b"]".repeat(1_000)[..], &b"a".repeat(999)].concat();
     sender.send(&pickled("prompt_tokens", &deep));
@@ -217,29 +217,29 @@ fn what_a_guard_says_of_a_batch_that_cannot_be_written_ends_all_of_its_requests(
     assert_eq!(left.len(), 3);
     afterbay.event("VerdictFailed");
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_rid_that_only_begins_like_a_health_checks_is_a_clients() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &guarded(&stage, "terminate"));
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn only_the_exact_form_of_a_health_check_is_exempt_from_plugins() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &guarded(&sandbox, "terminate"));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let real = ["HEALTH_CHECK_5b0c1f0a5b0c1f0a5b0c1f0a5b0c1f0a", "HEALTH_CHECK_1763649000.1234567"];
     let like =
         ["HEALTH_CHECK", "HEALTH_CHECK_1", "HEALTH_CHECK_5B0C1F0A5B0C1F0A5B0C1F0A5B0C1F0A", "HEALTH_CHECK_x"];
     for wire in WIRES {
         for rid in real {
-            let frame = batch(wire, vec![Request::new(rid).last(&[5])]);
+            let frame = batch(wire, vec![SynthRequest::new(rid).last(&[5])]);
             sender.send(&frame);
             assert_eq!(reader.frame(), frame, "{rid}");
             // SGLang's own have one token.
-            sender.send(&batch(wire, vec![Request::new(rid).last(&[5, 6])]));
+            sender.send(&batch(wire, vec![SynthRequest::new(rid).last(&[5, 6])]));
             assert!(rows(&reader.frame())[0].ids.is_empty(), "{rid}");
         }
         for rid in like {
-            sender.send(&batch(wire, vec![Request::new(rid).last(&[5])]));
+            sender.send(&batch(wire, vec![SynthRequest::new(rid).last(&[5])]));
             assert!(rows(&reader.frame())[0].ids.is_empty(), "{rid}");
         }
     }
@@ -247,14 +247,14 @@ fn a_rid_that_only_begins_like_a_health_checks_is_a_clients() {
 }
 
 #[test]
-fn requests_that_end_in_their_first_frame_need_no_room_and_past_the_bound_rows_are_ended() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &guarded(&stage, "terminate"));
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn requests_of_one_frame_take_no_ledger_entry_and_requests_past_the_bound_are_ended() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &guarded(&sandbox, "terminate"));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let (count, most) = (263_000, 1 << 18);
-    let all = |row: fn(&mut Request) -> SynthRow| {
-        batch(Msgpack, (0..count).map(|number| row(&mut Request::new(&format!("r-{number}")))).collect())
+    let all = |row: fn(&mut SynthRequest) -> SynthRow| {
+        batch(Msgpack, (0..count).map(|number| row(&mut SynthRequest::new(&format!("r-{number}")))).collect())
     };
     sender.send(&all(|request| request.last(&[1])));
     assert_eq!(rows(&reader.frame()).len(), count);
@@ -272,24 +272,24 @@ fn requests_that_end_in_their_first_frame_need_no_room_and_past_the_bound_rows_a
         afterbay.until_metrics("the bound is reached", |it| it.stream("requests_live") == most as u64);
     assert_eq!(metrics.stream("rows_unread_total"), (count - most) as u64);
     // One more is judged as little.
-    sender.send(&batch(Msgpack, vec![Request::new("more").row(&[1])]));
+    sender.send(&batch(Msgpack, vec![SynthRequest::new("more").row(&[1])]));
     assert_eq!(rows(&reader.frame()), [row("more", &[], 0, Some("abort"))]);
     // Those that live are judged, and their end makes room.
     sender.send(&batch(Msgpack, (0..20_000).map(|at| end_of(&format!("r-{at}"))).collect()));
     assert_eq!(rows(&reader.frame()).len(), 20_000);
-    sender.send(&batch(Msgpack, vec![Request::new("later").row(&[1])]));
+    sender.send(&batch(Msgpack, vec![SynthRequest::new("later").row(&[1])]));
     assert_eq!(rows(&reader.frame()), [row("later", &[], 0, None)]);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_frame_that_was_refused_stays_so_where_its_reader_gets_the_rest_after_a_kill() {
-    let stage = Stage::new();
-    let config = guarded(&stage, "terminate").credit(&stage);
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
+fn a_refused_frame_stays_refused_after_a_kill() {
+    let sandbox = Sandbox::new();
+    let config = guarded(&sandbox, "terminate").credit(&sandbox);
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
     let whole = batch(Msgpack, three("odd"));
     sender.send(&whole.slice(..whole.len() - 3));
     sender.send(&strings_for_ids(&whole));
@@ -299,12 +299,12 @@ fn a_frame_that_was_refused_stays_so_where_its_reader_gets_the_rest_after_a_kill
     // No page says that the reader has finished anything.
     drop((reader, sender));
     afterbay.kill();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    sender.send(&batch(Msgpack, vec![Request::new("later").row(&[1])]));
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    sender.send(&batch(Msgpack, vec![SynthRequest::new("later").row(&[1])]));
     let mut left = Vec::new();
-    while left.last().is_none_or(|row: &afterbay_tests::frames::Row| row.rid != "later") {
+    while left.last().is_none_or(|row: &afterbay_tests::frames::ReaderRow| row.rid != "later") {
         left.extend(rows(&reader.frame()));
     }
     assert!(left.iter().all(|row| row.ids.is_empty()), "{left:?}");

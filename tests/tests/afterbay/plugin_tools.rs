@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use afterbay_tests::afterbay::{afterbay, done, ended, json_lines, show};
+use afterbay_tests::commands::{afterbay_command, json_lines, run_afterbay, run_command, show};
 use afterbay_tests::components::{example, guest};
-use afterbay_tests::frames::{Request, WIRES, batch};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, repository};
+use afterbay_tests::frames::{SynthRequest, WIRES, batch};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, fixtures, repository};
 use afterbay_wire::{DecodedFrame, Layouts};
 use serde_json::{Value, json};
 
@@ -16,15 +16,15 @@ fn path(component: std::path::PathBuf) -> String {
 }
 
 #[test]
-fn plugin_check_shows_what_a_component_is_and_asks_for() {
+fn plugin_check_shows_a_components_description_and_imports() {
     let component = path(example("stop-on-loop"));
-    let shown = done(&["plugin", "check", &component]).good();
+    let shown = run_afterbay(&["plugin", "check", &component]).success();
     for part in
         ["stop-on-loop 0.1.0\n", "columns    output-ids\n", "writes     delta ids\n", "grants     log\n"]
     {
         assert!(shown.contains(part), "{part:?} is not in\n{shown}");
     }
-    let [told] = done(&["plugin", "check", &component, "--json"]).json_lines().try_into().unwrap();
+    let [told] = run_afterbay(&["plugin", "check", &component, "--json"]).json_lines().try_into().unwrap();
     assert_eq!(
         (&told["ok"], &told["problems"], &told["grants"]),
         (&true.into(), &json!([]), &json!(["log"]))
@@ -36,15 +36,21 @@ fn plugin_check_shows_what_a_component_is_and_asks_for() {
     assert!(!traps.iter().any(|name| name.starts_with("wasi:cli/stderr@")), "it goes to the log: {traps:?}");
     assert!(!traps.iter().any(|name| name.starts_with("wasi:cli/environment@")), "it is answered: {traps:?}");
     let clocks = path(guest("forbidden"));
-    let [told] =
-        done(&["plugin", "check", &clocks, "--settings", r#"{"do": "clock"}"#, "--json"]).json_lines_of(0);
+    let [told] = run_afterbay(&["plugin", "check", &clocks, "--settings", r#"{"do": "clock"}"#, "--json"])
+        .json_lines_of(0);
     let traps = told["traps"].to_string();
     assert!(!traps.contains("wasi:clocks/monotonic-clock@"), "it is answered, and stands still: {traps}");
     assert!(traps.contains("wasi:clocks/wall-clock@"), "{traps}");
 
-    let [told] =
-        done(&["plugin", "check", &path(guest("tokens")), "--settings", r#"{"text": "a"}"#, "--json"])
-            .json_lines_of(1);
+    let [told] = run_afterbay(&[
+        "plugin",
+        "check",
+        &path(guest("tokens")),
+        "--settings",
+        r#"{"text": "a"}"#,
+        "--json",
+    ])
+    .json_lines_of(1);
     assert!(told["grants"].as_array().unwrap().contains(&"tokenizer".into()), "{told}");
     let why = told["problems"][0].as_str().unwrap();
     assert!(why.ends_with(
@@ -53,9 +59,9 @@ fn plugin_check_shows_what_a_component_is_and_asks_for() {
 }
 
 #[test]
-fn plugin_check_exits_1_where_settings_are_refused_and_64_where_they_are_no_json() {
+fn plugin_check_exits_1_for_refused_settings_and_64_for_invalid_json() {
     let component = path(example("stop-on-loop"));
-    let refused = done(&["plugin", "check", &component, "--settings", r#"{"repeats": 1}"#]);
+    let refused = run_afterbay(&["plugin", "check", &component, "--settings", r#"{"repeats": 1}"#]);
     assert_eq!(refused.code, 1);
     assert!(
         refused.stdout.contains("refuses its settings: /repeats: is 1, must be 2 or more"),
@@ -64,7 +70,7 @@ fn plugin_check_exits_1_where_settings_are_refused_and_64_where_they_are_no_json
     let wanting = path(guest("forbidden"));
     let wants: [&[&str]; 2] = [&["check", &wanting, "--json"], &["bench", &wanting]];
     for args in wants {
-        let refused = done(&[&["plugin"], args].concat());
+        let refused = run_afterbay(&[&["plugin"], args].concat());
         assert_eq!(refused.code, 1);
         let said = format!("{}{}", refused.stdout, refused.stderr);
         assert!(said.contains("missing field `do`"), "{said}");
@@ -82,13 +88,13 @@ fn plugin_check_exits_1_where_settings_are_refused_and_64_where_they_are_no_json
         (&["builtin:delta-to-cumulative", "--deadline", "1h"], "1h is not from 100µs to 10s"),
         (&["builtin:delta-to-cumulative", "--memory", "1"], "1 is not from 1MiB to 4GiB"),
     ] {
-        let wrong = done(&[&["plugin", "check"], args].concat());
+        let wrong = run_afterbay(&[&["plugin", "check"], args].concat());
         assert_eq!((wrong.code, wrong.stdout.as_str()), (64, ""), "{wrong:?}");
         assert!(wrong.stderr.contains(why), "{why:?} is not in {}", wrong.stderr);
     }
     for (settings, start) in [("{ repeats = 3 }", "start      ok"), ("{ repeats = 1 }", "must be 2 or more")]
     {
-        let checked = done(&["plugin", "check", &component, "--settings", settings]);
+        let checked = run_afterbay(&["plugin", "check", &component, "--settings", settings]);
         assert!(checked.stdout.contains(start), "{checked:?}");
     }
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -99,23 +105,28 @@ fn plugin_check_exits_1_where_settings_are_refused_and_64_where_they_are_no_json
         (format!(r#"{{"refuse": {{"file": {:?}}}}}"#, file.path()), "it is Sunday"),
         ("{ refuse = { file = \"/nowhere.txt\" } }".to_owned(), "file \"/nowhere.txt\" cannot be read"),
     ] {
-        let checked = done(&["plugin", "check", &reports, "--settings", &settings]);
+        let checked = run_afterbay(&["plugin", "check", &reports, "--settings", &settings]);
         let said = checked.stdout.clone() + &checked.stderr;
         assert!(checked.code != 0 && said.contains(why), "{checked:?}");
     }
     std::fs::write(file.path(), r#"{"repeats": 3}"#).unwrap();
     let settings = format!("@{}", file.path().display());
-    assert!(done(&["plugin", "check", &component, "--settings", &settings]).good().contains("start      ok"));
+    assert!(
+        run_afterbay(&["plugin", "check", &component, "--settings", &settings])
+            .success()
+            .contains("start      ok")
+    );
 }
 
 #[test]
-fn plugin_check_measures_a_call_and_warns_where_it_does_not_come_back() {
+fn plugin_check_measures_a_call_and_warns_if_the_call_does_not_return() {
     let component = path(example("stop-on-loop"));
-    let [told] = done(&["plugin", "check", &component, "--deadline", "10s", "--json"]).json_lines_of(0);
+    let [told] =
+        run_afterbay(&["plugin", "check", &component, "--deadline", "10s", "--json"]).json_lines_of(0);
     assert_eq!((&told["deadline_us"], &told["warnings"]), (&10_000_000.into(), &json!([])), "{told}");
     assert!(told["longest_call_us"].is_u64(), "{told}");
     let loops = ["plugin", "check", &path(guest("loops")), "--settings", "{ in = \"process\" }", "--json"];
-    let [told] = done(&loops).json_lines_of(0);
+    let [told] = run_afterbay(&loops).json_lines_of(0);
     let warning = told["warnings"][0].as_str().unwrap();
     assert!(
         warning.starts_with("batches of 256 synthetic rows: ") && warning.ends_with("exceeded 1s"),
@@ -124,9 +135,9 @@ fn plugin_check_measures_a_call_and_warns_where_it_does_not_come_back() {
 }
 
 #[test]
-fn plugin_check_says_in_words_what_keeps_a_component_of_another_version_out() {
+fn plugin_check_explains_why_a_component_of_another_version_is_refused() {
     let other = path(guest("other-world"));
-    let refused = done(&["plugin", "check", &other]);
+    let refused = run_afterbay(&["plugin", "check", &other]);
     assert_eq!((refused.code, refused.stdout.as_str()), (1, ""));
     assert_eq!(
         refused.stderr,
@@ -135,34 +146,34 @@ fn plugin_check_says_in_words_what_keeps_a_component_of_another_version_out() {
              plugin {other:?}: built for another world: imports afterbay:plugin/signals@0.2.0, this host has 0.1.0\n"
         )
     );
-    let [told] = done(&["plugin", "check", &other, "--json"]).json_lines_of(1);
+    let [told] = run_afterbay(&["plugin", "check", &other, "--json"]).json_lines_of(1);
     assert_eq!(told["ok"], Value::Bool(false));
     assert!(told["problems"].to_string().contains("this host has 0.1.0"), "{told}");
 }
 
 #[test]
-fn plugin_run_on_a_journal_gives_the_verdicts_that_the_stream_was_given_and_only_reads_it() {
+fn plugin_run_on_a_journal_repeats_the_streams_verdicts_and_writes_nothing() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let config = stage.config().plugin("loops", &example("stop-on-loop"), "window = 8, repeats = 4");
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let (mut text, mut looped) = (Request::new("text"), Request::new("looped"));
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let config = sandbox.config().plugin("loops", &example("stop-on-loop"), "window = 8, repeats = 4");
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let (mut text, mut looped) = (SynthRequest::new("text"), SynthRequest::new("looped"));
         for step in 0..6 {
             sender.send(&batch(wire, vec![text.row(&[step]), looped.row(&[7, 8])]));
             reader.frame();
         }
         assert_eq!(afterbay.stop(), 0);
-        let shown = show(&stage, "looped");
+        let shown = show(&sandbox, "looped");
         assert_eq!(shown["rows_seen"][3]["actions"][0]["verdict"], "finish");
 
-        let before = contents(&stage.journal());
+        let before = contents(&sandbox.journal());
         let component = path(example("stop-on-loop"));
-        let from = stage.text("journal");
+        let from = sandbox.text("journal");
         let run =
             ["plugin", "run", &component, "--from", &from, "--settings", r#"{"window": 8, "repeats": 4}"#];
-        let lines = done(&[&run[..], &["--json", "--all"]].concat()).json_lines();
+        let lines = run_afterbay(&[&run[..], &["--json", "--all"]].concat()).json_lines();
         let of_rows: Vec<&Value> =
             lines.iter().filter(|line| line["rid"] == "looped" && line["row"] == 1).collect();
         let verdicts: Vec<&Value> = of_rows.iter().map(|line| &line["verdict"]).collect();
@@ -175,12 +186,12 @@ fn plugin_run_on_a_journal_gives_the_verdicts_that_the_stream_was_given_and_only
         assert_eq!((&summary["rows"], &summary["requests"]), (&12.into(), &2.into()), "{summary}");
         assert_eq!(summary["verdicts"], json!({"finish": 1}));
 
-        let plain = done(&[&run[..], &["--rid", "loop"]].concat()).good();
+        let plain = run_afterbay(&[&run[..], &["--rid", "loop"]].concat()).success();
         let [first, log, rows, _] = plain.lines().collect::<Vec<_>>().try_into().unwrap();
         assert!(first.ends_with(r#" looped: finish "stop-on-loop": 7 8, last (stop)"#), "{plain}");
         assert!(log.ends_with(" looped: log: info: stopped: its last 8 ids repeat 2"), "{plain}");
         assert_eq!(rows, "6 rows of 1 requests in 6 batches: 3 as they came, 1 finish, 2 swallowed");
-        assert_eq!(contents(&stage.journal()), before, "the journal was changed");
+        assert_eq!(contents(&sandbox.journal()), before, "the journal was changed");
     }
 }
 
@@ -198,13 +209,13 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn plugin_run_takes_frames_of_the_real_sglang_shows_health_checks_to_nobody_and_counts_what_has_no_rows() {
+fn plugin_run_takes_sglangs_frames_hides_health_checks_and_counts_frames_without_rows() {
     let component = path(guest("judges"));
     let frames = repository().join("tests/fixtures/frames");
     let settings = r#"{"action": "drop"}"#;
     // 1,024 requests begin at once, on a machine with much else to do.
     let run = ["plugin", "run", &component, "--settings", settings, "--deadline", "10s", "--json", "--from"];
-    let lines = done(&[&run[..], &[frames.to_str().unwrap()]].concat()).json_lines();
+    let lines = run_afterbay(&[&run[..], &[frames.to_str().unwrap()]].concat()).json_lines();
     let (mut wanted, mut without_rows) = (Vec::new(), 0);
     for (name, bytes) in
         fixtures().iter().filter_map(|(name, bytes)| Some((name.strip_prefix("frames/")?, bytes)))
@@ -226,7 +237,7 @@ fn plugin_run_takes_frames_of_the_real_sglang_shows_health_checks_to_nobody_and_
     let counted = summary["summary"]["frames_without_rows"].as_object().unwrap().values();
     assert_eq!(counted.map(|count| count.as_u64().unwrap()).sum::<u64>(), without_rows);
 
-    let rewritten = done(&[
+    let rewritten = run_afterbay(&[
         "plugin",
         "run",
         &component,
@@ -235,28 +246,28 @@ fn plugin_run_takes_frames_of_the_real_sglang_shows_health_checks_to_nobody_and_
         "--from",
         frames.join("str_n1.msgpack").to_str().unwrap(),
     ]);
-    assert!(rewritten.good().contains(" -> \"seven\""));
+    assert!(rewritten.success().contains(" -> \"seven\""));
 }
 
 #[test]
-fn plugin_run_shows_rows_that_wait_and_what_goes_on_of_them_and_no_frame_of_afterbay_s_own() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+fn plugin_run_shows_held_and_released_rows_and_skips_afterbays_own_frames() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let config =
-        stage.config().sink("reader = \"tokenizer\"").plugin("holds", &guest("holds"), "millis = 10");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut request = Request::new("a");
+        sandbox.config().sink("reader = \"tokenizer\"").plugin("holds", &guest("holds"), "millis = 10");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut request = SynthRequest::new("a");
     // 101 is held; when its time is over, it goes on in a frame of Afterbay's own.
     for row in [request.row(&[101, 1]), request.row(&[2]), request.last(&[3])] {
         sender.send(&batch(WIRES[0], vec![row]));
         reader.frame();
     }
     assert_eq!(afterbay.stop(), 0);
-    let (component, from) = (path(guest("holds")), stage.text("journal"));
+    let (component, from) = (path(guest("holds")), sandbox.text("journal"));
     let run = ["plugin", "run", &component, "--from", &from, "--settings", r#"{"millis": 10}"#];
     // No time passes there: what waits goes on with the last row.
-    let shown = done(&run).good();
+    let shown = run_afterbay(&run).success();
     let lines: Vec<&str> = shown.lines().collect();
     for (line, end) in lines.iter().zip([
         " a: hold 10 ms, waits: 101 1",
@@ -270,40 +281,40 @@ fn plugin_run_shows_rows_that_wait_and_what_goes_on_of_them_and_no_frame_of_afte
 }
 
 #[test]
-fn plugin_run_tells_of_the_sink_that_it_is_given_since_frames_do_not_say() {
+fn plugin_run_gives_the_sink_of_its_option_to_the_plugin() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("frame.bin");
-    std::fs::write(&file, batch(WIRES[0], vec![Request::new("a").last(&[1])])).unwrap();
+    std::fs::write(&file, batch(WIRES[0], vec![SynthRequest::new("a").last(&[1])])).unwrap();
     let component = path(guest("reports"));
     let run = ["plugin", "run", &component, "--json", "--from", file.to_str().unwrap()];
     for (args, opened) in
         [(&[][..], r#"opened a "" "" 7 0 false"#), (&["--sink", "tok"], r#"opened a "" "tok" 7 0 false"#)]
     {
-        let lines = done(&[&run[..], args].concat()).json_lines();
+        let lines = run_afterbay(&[&run[..], args].concat()).json_lines();
         assert!(lines.iter().any(|line| line["message"] == opened), "{lines:?} has no {opened:?}");
     }
 }
 
 #[test]
-fn plugin_run_of_a_file_that_is_no_frame_exits_64_and_says_what_it_begins_with() {
+fn plugin_run_of_a_file_that_is_no_frame_exits_64_and_shows_its_first_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("notes.md");
     std::fs::write(&file, "# Notes").unwrap();
     let run = ["plugin", "run", "builtin:delta-to-cumulative", "--json", "--from", file.to_str().unwrap()];
-    let wrong = done(&run);
+    let wrong = run_afterbay(&run);
     let why =
         "afterbay: notes.md: frame begins with [23, 20, 4e, 6f], neither a pickle nor a msgpack struct\n";
     assert_eq!((wrong.code, wrong.stdout.as_str(), wrong.stderr.as_str()), (64, "", why));
     // In a directory of frames it is one that is passed on.
     std::fs::rename(&file, dir.path().join("notes.bin")).unwrap();
-    let passed = done(&[&run[..5], &[dir.path().to_str().unwrap()]].concat());
+    let passed = run_afterbay(&[&run[..5], &[dir.path().to_str().unwrap()]].concat());
     assert_eq!(passed.json_lines().last().unwrap()["summary"]["rows"], 0);
 }
 
 #[test]
-fn plugin_run_knows_a_request_by_its_count_whether_or_not_its_rows_have_all_ids_so_far() {
-    let stage = Stage::new();
-    let (scenario, component) = (stage.path("s.toml"), path(guest("judges")));
+fn plugin_run_tells_requests_apart_by_their_token_counts() {
+    let sandbox = Sandbox::new();
+    let (scenario, component) = (sandbox.path("s.toml"), path(guest("judges")));
     for (rows, requests) in [
         (&["ids = [1], completion_tokens = 1", "ids = [2], completion_tokens = 2"][..], 1),
         (&["ids = [1], completion_tokens = 1", "ids = [1, 2], completion_tokens = 2"], 1),
@@ -313,15 +324,15 @@ fn plugin_run_knows_a_request_by_its_count_whether_or_not_its_rows_have_all_ids_
         std::fs::write(&scenario, format!("plugin = \"x\"\n{}", batches.collect::<String>())).unwrap();
         let run =
             ["plugin", "run", &component, "--settings", r#"{"action": "annotate"}"#, "--json", "--from"];
-        let lines = done(&[&run[..], &[scenario.to_str().unwrap()]].concat()).json_lines();
+        let lines = run_afterbay(&[&run[..], &[scenario.to_str().unwrap()]].concat()).json_lines();
         assert_eq!(lines.last().unwrap()["summary"]["requests"], requests, "{rows:?}");
     }
 }
 
 #[test]
-fn plugin_run_goes_on_after_a_fault_with_a_fresh_instance_and_exits_1() {
-    let stage = Stage::new();
-    let scenario = stage.path("s.toml");
+fn plugin_run_continues_after_a_fault_with_a_new_instance_and_exits_1() {
+    let sandbox = Sandbox::new();
+    let scenario = sandbox.path("s.toml");
     std::fs::write(&scenario, "plugin = \"x\"\n[[batch]]\ntimes = 2\nrows = [{ rid = \"a\", ids = [1] }]\n")
         .unwrap();
     let scenario = scenario.to_str().unwrap();
@@ -332,7 +343,7 @@ fn plugin_run_goes_on_after_a_fault_with_a_fresh_instance_and_exits_1() {
     ] {
         let component = path(guest(name));
         let run = ["plugin", "run", &component, "--settings", r#"{"in": "process"}"#, "--from", scenario];
-        let ended = done(&[&run[..], limits, &["--json"]].concat());
+        let ended = run_afterbay(&[&run[..], limits, &["--json"]].concat());
         assert_eq!(ended.code, 1, "{name}: {ended:?}");
         let mut lines = json_lines(&ended.stdout);
         // What a panic says.
@@ -345,7 +356,7 @@ fn plugin_run_goes_on_after_a_fault_with_a_fresh_instance_and_exits_1() {
 }
 
 #[test]
-fn the_scenarios_of_the_examples_pass_with_the_components_that_their_projects_build() {
+fn the_scenarios_of_the_examples_pass() {
     for (name, component, scenarios) in [
         ("stop-on-loop", example("stop-on-loop"), &["a-loop-is-finished.toml", "what-it-says.toml"][..]),
         ("load-shedder", example("load-shedder"), &["a-reader-is-behind.toml", "pressure.toml"]),
@@ -353,8 +364,8 @@ fn the_scenarios_of_the_examples_pass_with_the_components_that_their_projects_bu
         // As `component` builds it: nothing is left to be built.
         let target = component.ancestors().nth(3).unwrap();
         let project = repository().join("examples").join(name);
-        let mut command = afterbay(&["plugin", "test", "--json", project.to_str().unwrap()]);
-        let names: Vec<String> = ended(command.env("CARGO_TARGET_DIR", target))
+        let mut command = afterbay_command(&["plugin", "test", "--json", project.to_str().unwrap()]);
+        let names: Vec<String> = run_command(command.env("CARGO_TARGET_DIR", target))
             .json_lines()
             .into_iter()
             .map(|line| {
@@ -368,16 +379,16 @@ fn the_scenarios_of_the_examples_pass_with_the_components_that_their_projects_bu
 }
 
 #[test]
-fn plugin_test_shows_what_is_not_as_expected_and_exits_1() {
-    let stage = Stage::new();
-    let (component, scenario) = (path(guest("judges")), stage.path("s.toml"));
+fn plugin_test_shows_the_differences_and_exits_1() {
+    let sandbox = Sandbox::new();
+    let (component, scenario) = (path(guest("judges")), sandbox.path("s.toml"));
     let write = |settings: &str, rows: &str| {
         let text = format!("plugin = {component:?}\nsettings = {settings}\n[[batch]]\nrows = [{rows}]\n");
         std::fs::write(&scenario, text).unwrap();
     };
-    let test = || done(&["plugin", "test", scenario.to_str().unwrap()]);
+    let test = || run_afterbay(&["plugin", "test", scenario.to_str().unwrap()]);
     write("{ action = \"drop\" }", "{ rid = \"a\", ids = [1], expect = { drop = \"dropped by judges\" } }");
-    assert!(test().good().ends_with("1 scenario, 0 failed\n"));
+    assert!(test().success().ends_with("1 scenario, 0 failed\n"));
 
     write("{ action = \"annotate\" }", "{ rid = \"a\", expect = \"swallowed\" }, { rid = \"b\" }");
     let failed = test();
@@ -392,9 +403,9 @@ fn plugin_test_shows_what_is_not_as_expected_and_exits_1() {
     // Without any expectation the golden file says what is expected.
     write("{ action = \"echo\" }", "{ rid = \"a\", ids = [1, 2] }");
     assert!(test().stdout.contains("s.expected: --bless writes it"));
-    done(&["plugin", "test", scenario.to_str().unwrap(), "--bless"]).good();
-    assert_eq!(std::fs::read_to_string(stage.path("s.expected")).unwrap(), "batch 1 a: replace: 1 2\n");
-    test().good();
+    run_afterbay(&["plugin", "test", scenario.to_str().unwrap(), "--bless"]).success();
+    assert_eq!(std::fs::read_to_string(sandbox.path("s.expected")).unwrap(), "batch 1 a: replace: 1 2\n");
+    test().success();
     write("{ action = \"drop\" }", "{ rid = \"a\", ids = [1, 2] }");
     let failed = test();
     let lines = "\n  - batch 1 a: replace: 1 2\n  + batch 1 a: drop \"dropped by judges\": 1 2 -> no ids\n";
@@ -407,34 +418,35 @@ fn plugin_test_shows_what_is_not_as_expected_and_exits_1() {
         "plugin = \"x\"\nsettings = { in = \"process\" }\n[[batch]]\nfault = \"trap\"\nrows = [{ rid = \"a\" }]\n",
     )
     .unwrap();
-    let with = |plugin: &str| done(&["plugin", "test", scenario.to_str().unwrap(), "--plugin", plugin]);
-    with(&panics).good();
+    let with =
+        |plugin: &str| run_afterbay(&["plugin", "test", scenario.to_str().unwrap(), "--plugin", plugin]);
+    with(&panics).success();
     std::fs::write(&scenario, "plugin = \"x\"\n[[batch]]\nfault = \"trap\"\nrows = [{ rid = \"a\" }]\n")
         .unwrap();
     assert!(with(&calm).stdout.contains("batch 1\n  - trap\n  + no fault\n"));
 }
 
 #[test]
-fn a_scenario_that_cannot_be_read_exits_64_with_its_place() {
-    let stage = Stage::new();
-    let scenario = stage.path("s.toml");
+fn a_scenario_with_an_error_exits_64_with_file_and_line() {
+    let sandbox = Sandbox::new();
+    let scenario = sandbox.path("s.toml");
     std::fs::write(&scenario, "plugin = \"p.wasm\"\n[[batch]]\nrow = []\n").unwrap();
     let file = scenario.to_str().unwrap();
-    let wrong = done(&["plugin", "test", file]);
+    let wrong = run_afterbay(&["plugin", "test", file]);
     assert_eq!(wrong.code, 64);
     assert!(wrong.stderr.starts_with(&format!("afterbay: {file}: TOML parse error at line 3")), "{wrong:?}");
-    let none = done(&["plugin", "test", &stage.text("journal")]);
+    let none = run_afterbay(&["plugin", "test", &sandbox.text("journal")]);
     assert_eq!((none.code, none.stdout.as_str()), (64, ""));
     std::fs::write(&scenario, "plugin = \"p.wasm\"\n[[batch]]\nrows = []\n").unwrap();
-    let absent = done(&["plugin", "test", file]);
+    let absent = run_afterbay(&["plugin", "test", file]);
     assert_eq!(absent.code, 64);
     assert!(absent.stderr.contains("p.wasm: No such file"), "{absent:?}");
 }
 
 #[test]
-fn a_scenario_tells_a_plugin_of_attributes_and_of_how_the_stream_stands() {
-    let stage = Stage::new();
-    let scenario = stage.path("s.toml");
+fn a_scenario_gives_attributes_and_pressure_to_a_plugin() {
+    let sandbox = Sandbox::new();
+    let scenario = sandbox.path("s.toml");
     let text = r#"
 plugin = "x"
 [[batch]]
@@ -448,8 +460,9 @@ rows = [{ rid = "a", finish = "stop" }, { rid = "b" }]
 "#;
     std::fs::write(&scenario, text).unwrap();
     let remembers = path(guest("remembers"));
-    done(&["plugin", "test", scenario.to_str().unwrap(), "--plugin", &remembers, "--bless"]).good();
-    let golden = std::fs::read_to_string(stage.path("s.expected")).unwrap();
+    run_afterbay(&["plugin", "test", scenario.to_str().unwrap(), "--plugin", &remembers, "--bless"])
+        .success();
+    let golden = std::fs::read_to_string(sandbox.path("s.expected")).unwrap();
     let expected = r#"batch 1 a: annotate "row 1": no ids
 batch 1: log: info: live 2, sinks [reader SinkState::Behind 9], running None
 batch 1 a: log: info: opened with 0 rows, worker "ipc:///w", attributes {"tenant":"red"}
@@ -463,15 +476,15 @@ batch 2 b: log: info: opened with 0 rows, worker "", attributes none
 }
 
 #[test]
-fn plugin_bench_counts_the_same_fuel_each_time_and_keeps_its_code_apart_from_the_code_that_serves() {
-    let stage = Stage::new();
-    let cache = stage.path("cache");
+fn plugin_bench_counts_the_same_fuel_each_time_and_compiles_its_own_code() {
+    let sandbox = Sandbox::new();
+    let cache = sandbox.path("cache");
     let files = || std::fs::read_dir(cache.join("afterbay/compiled")).map_or(0, Iterator::count);
     for (args, left) in
         [(&["check", "builtin:floor"][..], 1), (&["bench", "builtin:floor", "--rows", "1"], 2)]
     {
-        let mut command = afterbay(&[&["plugin"], args].concat());
-        ended(command.env("XDG_CACHE_HOME", &cache)).good();
+        let mut command = afterbay_command(&[&["plugin"], args].concat());
+        run_command(command.env("XDG_CACHE_HOME", &cache)).success();
         // The code of the check is used again, the code that counts is another.
         assert_eq!(files(), left, "{args:?}");
     }
@@ -479,13 +492,13 @@ fn plugin_bench_counts_the_same_fuel_each_time_and_keeps_its_code_apart_from_the
     let component = path(example("stop-on-loop"));
     let bench = ["plugin", "bench", &component, "--rows", "20", "--deadline", "10s", "--json"];
     let fuel = || {
-        let [told] = done(&bench).json_lines_of(0);
+        let [told] = run_afterbay(&bench).json_lines_of(0);
         let sizes = told["sizes"].as_array().unwrap().iter();
         let fuel =
             |size: &Value| ["rows", "fuel_a_row", "floor_fuel_a_row"].map(|key| size[key].as_u64().unwrap());
         sizes.map(fuel).collect::<Vec<_>>()
     };
-    let [told] = done(&bench).json_lines_of(0);
+    let [told] = run_afterbay(&bench).json_lines_of(0);
     assert!(told["longest_call_us"].is_u64() && told["proposed_deadline"].is_string(), "{told}");
     let first = fuel();
     assert_eq!(first.iter().map(|[rows, ..]| *rows).collect::<Vec<_>>(), [1, 16, 20]);
@@ -493,19 +506,20 @@ fn plugin_bench_counts_the_same_fuel_each_time_and_keeps_its_code_apart_from_the
     assert_eq!(fuel(), first);
 
     let [_, fuel, _] = first[2];
-    done(&[&bench[..], &["--max-fuel", &fuel.to_string()]].concat()).good();
-    let over = done(&[&bench[..7], &["--max-fuel", &(fuel - 1).to_string()]].concat());
+    run_afterbay(&[&bench[..], &["--max-fuel", &fuel.to_string()]].concat()).success();
+    let over = run_afterbay(&[&bench[..7], &["--max-fuel", &(fuel - 1).to_string()]].concat());
     assert_eq!(over.code, 1);
     let told = format!("a row of 20 costs {fuel} fuel, at most {} are allowed\n", fuel - 1);
     assert!(over.stdout.ends_with(&told), "{over:?}");
-    let [told] = done(&[&bench[..], &["--max-ns", "0"]].concat()).json_lines_of(1);
+    let [told] = run_afterbay(&[&bench[..], &["--max-ns", "0"]].concat()).json_lines_of(1);
     assert_eq!(told["ok"], Value::Bool(false));
 
-    let faulty = done(&["plugin", "bench", &path(guest("panics")), "--settings", r#"{"in": "process"}"#]);
+    let faulty =
+        run_afterbay(&["plugin", "bench", &path(guest("panics")), "--settings", r#"{"in": "process"}"#]);
     assert_eq!(faulty.code, 1);
     assert!(faulty.stderr.starts_with("afterbay: batches of 1 rows: plugin "), "{faulty:?}");
 
-    let large = done(&["plugin", "bench", &component, "--rows", "65536", "--ids", "1024"]);
+    let large = run_afterbay(&["plugin", "bench", &component, "--rows", "65536", "--ids", "1024"]);
     let why = "afterbay: --rows and --ids make batches of 67108864 ids, at most 131072 are allowed\n";
     assert_eq!((large.code, large.stderr.as_str()), (64, why));
 }

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use afterbay_tests::afterbay::{journal, show, verify};
+use afterbay_tests::commands::{journal, show, verify};
 use afterbay_tests::components::{guest, install};
-use afterbay_tests::frames::{Request, Row, WIRES, batch, ids, row, rows};
-use afterbay_tests::stage::Config;
-use afterbay_tests::{Afterbay, Input, Reader, Sender, Stage, repository};
+use afterbay_tests::frames::{ReaderRow, SynthRequest, WIRES, batch, ids, row, rows};
+use afterbay_tests::sandbox::Config;
+use afterbay_tests::{Afterbay, Input, Reader, Sandbox, Sender, repository};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use afterbay_wire::{DecodedFrame, Edit, Layouts, TokenEdit, Wrapped};
 use serde_json::json;
@@ -23,8 +23,8 @@ const RELEASE_AND_HOLD: i64 = 107;
 const LONG: &str = "millis = 60000";
 
 /// A tokenizer, and a plugin that holds.
-fn holding(stage: &Stage, settings: &str) -> Config {
-    holds(stage.config().sink("reader = \"tokenizer\""), "holds", settings)
+fn holding(sandbox: &Sandbox, settings: &str) -> Config {
+    holds(sandbox.config().sink("reader = \"tokenizer\""), "holds", settings)
 }
 
 fn holds(config: Config, name: &str, settings: &str) -> Config {
@@ -36,31 +36,31 @@ fn holds_by(component: &Path, config: Config, name: &str, settings: &str) -> Con
 }
 
 /// A tokenizer, and a component that holds and can be installed anew.
-fn installed(stage: &Stage) -> (PathBuf, Config) {
-    let component = stage.path("plugin.wasm");
+fn installed(sandbox: &Sandbox) -> (PathBuf, Config) {
+    let component = sandbox.path("plugin.wasm");
     install(&guest("holds"), 0, &component);
-    let config = holds_by(&component, stage.config().sink("reader = \"tokenizer\""), "holds", LONG);
+    let config = holds_by(&component, sandbox.config().sink("reader = \"tokenizer\""), "holds", LONG);
     (component, config)
 }
 
 /// What each of the rows of a request went through, by `journal show`: verdicts, and tokens that went on.
-fn shown(stage: &Stage, rid: &str) -> Vec<(Vec<String>, u64)> {
+fn shown(sandbox: &Sandbox, rid: &str) -> Vec<(Vec<String>, u64)> {
     let of_row = |row: &serde_json::Value| {
         let actions = row["actions"].as_array().unwrap().iter();
         let verdicts = actions.map(|action| action["verdict"].as_str().unwrap().to_owned()).collect();
         (verdicts, row["tokens_forwarded"].as_u64().unwrap())
     };
-    show(stage, rid)["rows_seen"].as_array().unwrap().iter().map(of_row).collect()
+    show(sandbox, rid)["rows_seen"].as_array().unwrap().iter().map(of_row).collect()
 }
 
 #[test]
-fn what_a_plugin_holds_waits_and_goes_on_as_one_row_with_the_row_that_releases_it() {
+fn held_rows_continue_as_one_row_with_the_row_that_releases_them() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &holding(&stage, LONG));
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let afterbay = Afterbay::run(&sandbox, &holding(&sandbox, LONG));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
         sender.send(&batch(wire, vec![a.row(&[1]), b.row(&[1])]));
         assert_eq!(rows(&reader.frame()), [row("a", &[1], 1, None), row("b", &[1], 1, None)], "{wire:?}");
         sender.send(&batch(wire, vec![a.row(&[HOLD]), b.row(&[2])]));
@@ -94,7 +94,7 @@ fn what_a_plugin_holds_waits_and_goes_on_as_one_row_with_the_row_that_releases_i
         assert_eq!((said("hold"), said("release"), said("release_as")), (2, 1, 1));
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
         let expected: [(&[&str], u64); 8] = [
             (&[], 1),
             (&["hold"], 0),
@@ -106,24 +106,24 @@ fn what_a_plugin_holds_waits_and_goes_on_as_one_row_with_the_row_that_releases_i
             (&[], 1),
         ];
         let owned = |verdicts: &[&str]| verdicts.iter().map(|&verdict| verdict.to_owned()).collect();
-        assert_eq!(shown(&stage, "a"), expected.map(|(verdicts, tokens)| (owned(verdicts), tokens)));
-        let shown = show(&stage, "a");
+        assert_eq!(shown(&sandbox, "a"), expected.map(|(verdicts, tokens)| (owned(verdicts), tokens)));
+        let shown = show(&sandbox, "a");
         let counts = ["tokens_received", "tokens_forwarded", "tokens_replaced", "tokens_dropped"];
         assert_eq!(counts.map(|name| shown[name].as_u64()), [10, 6, 3, 2].map(Some), "{shown}");
-        let table = journal(&stage, &["show", "a"]).good();
+        let table = journal(&sandbox, &["show", "a"]).success();
         assert!(table.contains("holds: waits, for at most 60000 ms"), "{table}");
         assert!(table.contains("holds: released with 3 rows that waited"), "{table}");
     }
 }
 
 #[test]
-fn when_its_time_is_over_what_waits_goes_on_as_it_came_though_the_scheduler_is_silent() {
+fn held_rows_continue_unchanged_when_their_time_is_over_without_a_further_frame() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &holding(&stage, "millis = 30"));
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let afterbay = Afterbay::run(&sandbox, &holding(&sandbox, "millis = 30"));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
         sender.send(&batch(wire, vec![a.row(&[HOLD, 1]), b.row(&[HOLD, 2])]));
         // In a frame of Afterbay's own.
         assert_eq!(
@@ -146,36 +146,36 @@ fn when_its_time_is_over_what_waits_goes_on_as_it_came_though_the_scheduler_is_s
         assert_eq!(afterbay.events("FrameNotUnderstood").len(), 0);
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
-        let told = shown(&stage, "a");
+        assert_eq!(verify(&sandbox).0, 0);
+        let told = shown(&sandbox, "a");
         assert_eq!(told.len(), 3);
         assert_eq!(told[1], (vec!["release".to_owned()], 2));
 
         // The journal's own frame is no reader's, and its rows are not rows of the scheduler's.
-        let to = stage.ipc("replayed");
+        let to = sandbox.ipc("replayed");
         let mut again = Reader::bind(&to);
         let replayed = std::thread::scope(|scope| {
-            let replays = scope.spawn(|| journal(&stage, &["replay", "--all", "--to", &to]).good());
+            let replays = scope.spawn(|| journal(&sandbox, &["replay", "--all", "--to", &to]).success());
             let frames = again.take(2);
             drop(replays.join().unwrap());
             frames
         });
         assert!(replayed.iter().all(|frame| rows(frame).len() == 2), "{wire:?}");
         assert_eq!(again.rest().len(), 0);
-        let exported = journal(&stage, &["export"]).json_lines();
+        let exported = journal(&sandbox, &["export"]).json_lines();
         assert_eq!(exported.len(), 3);
         assert!(exported.iter().all(|frame| frame["message"].is_object()), "{exported:?}");
     }
 }
 
 #[test]
-fn with_the_last_row_or_one_that_finishes_what_waits_goes_on_as_it_came() {
+fn the_last_row_or_a_finish_releases_held_rows_unchanged() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &holding(&stage, LONG));
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let afterbay = Afterbay::run(&sandbox, &holding(&sandbox, LONG));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
         sender.send(&batch(wire, vec![a.row(&[HOLD]), b.row(&[HOLD])]));
         // A last row is not held.
         sender.send(&batch(wire, vec![a.last(&[HOLD, 1]), b.row(&[FINISH])]));
@@ -191,18 +191,18 @@ fn with_the_last_row_or_one_that_finishes_what_waits_goes_on_as_it_came() {
         assert_eq!(metrics.plugin_by("holds", "holds_ended_total", "why", "last"), 2);
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn what_waits_is_let_go_by_itself_where_the_plugin_holds_the_row_behind_it() {
+fn release_and_hold_releases_the_held_rows_and_holds_the_new_row() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &holding(&stage, LONG));
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let afterbay = Afterbay::run(&sandbox, &holding(&sandbox, LONG));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
         // Where nothing waits it is a hold.
         sender.send(&batch(wire, vec![a.row(&[RELEASE_AND_HOLD, 1]), b.row(&[1])]));
         assert_eq!(rows(&reader.frame()), [row("b", &[1], 1, None)], "{wire:?}");
@@ -231,19 +231,22 @@ fn what_waits_is_let_go_by_itself_where_the_plugin_holds_the_row_behind_it() {
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.events("HoldEnded").iter().filter(|ended| ended["plugin"] == "holds").count(), 1);
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn plugins_behind_the_one_that_holds_see_what_waited_as_one_row() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config =
-        holds(holding(&stage, "millis = 60000, tells = true"), "second", "millis = 30, at = 5, tells = true");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut a = Request::new("a");
+fn later_plugins_see_released_rows_as_one_row() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = holds(
+        holding(&sandbox, "millis = 60000, tells = true"),
+        "second",
+        "millis = 30, at = 5, tells = true",
+    );
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut a = SynthRequest::new("a");
     sender.send(&batch(Msgpack, vec![a.row(&[HOLD])]));
     sender.send(&batch(Msgpack, vec![a.row(&[5])]));
     sender.send(&batch(Msgpack, vec![a.row(&[RELEASE])]));
@@ -265,19 +268,19 @@ fn plugins_behind_the_one_that_holds_see_what_waited_as_one_row() {
     assert_eq!(said("second"), ["shown [101, 5, 102], 0 wait", "shown [6], 0 wait"].map(str::to_owned));
     assert_eq!(afterbay.metrics().stream("request_imbalances_total"), 0);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
-    let told = shown(&stage, "a");
+    assert_eq!(verify(&sandbox).0, 0);
+    let told = shown(&sandbox, "a");
     assert_eq!(told[2], (vec!["release".to_owned(), "hold".to_owned()], 0));
     assert_eq!(told[3], (vec!["release".to_owned()], 3));
 }
 
 #[test]
-fn what_a_plugin_holds_as_it_faults_goes_on_as_it_came() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &holding(&stage, LONG));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+fn a_fault_releases_the_plugins_held_rows_unchanged() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &holding(&sandbox, LONG));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
     sender.send(&batch(Msgpack, vec![a.row(&[HOLD]), b.row(&[HOLD])]));
     sender.send(&batch(Msgpack, vec![a.row(&[PANIC])]));
     let mut out = rows(&reader.frame());
@@ -288,33 +291,33 @@ fn what_a_plugin_holds_as_it_faults_goes_on_as_it_came() {
     let told = afterbay.event("HoldEnded");
     assert_eq!(told["why"], "the plugin's instance is another", "{told}");
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn a_stop_sends_what_waits() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &holding(&stage, LONG));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+fn a_stop_sends_held_rows() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &holding(&sandbox, LONG));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
     sender.send(&batch(Msgpack, vec![a.row(&[HOLD]), b.row(&[1])]));
     assert_eq!(rows(&reader.frame()), [row("b", &[1], 1, None)]);
     afterbay.until_metrics("it waits", |metrics| metrics.plugin("holds", "held_rows") == 1);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(rows(&reader.frame()), [row("a", &[HOLD], 1, None)]);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn after_kill_9_what_was_held_goes_on_once_and_what_had_gone_on_does_not_come_again() {
+fn after_kill_9_held_rows_are_sent_once_and_released_rows_are_not_repeated() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let (mut reader, mut credit, config) = stage.counting_tokenizer();
+        let sandbox = Sandbox::new();
+        let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
         let config = holds(holds(config, "holds", LONG), "second", "millis = 60000, at = 5");
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let (mut a, mut b, mut c) = (Request::new("a"), Request::new("b"), Request::new("c"));
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let (mut a, mut b, mut c) = (SynthRequest::new("a"), SynthRequest::new("b"), SynthRequest::new("c"));
         let mut read = |reader: &mut Reader| {
             let frame = reader.frame();
             credit.finished().unwrap();
@@ -330,7 +333,7 @@ fn after_kill_9_what_was_held_goes_on_once_and_what_had_gone_on_does_not_come_ag
         afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 4);
         afterbay.kill();
 
-        let afterbay = Afterbay::run(&stage, &config);
+        let afterbay = Afterbay::run(&sandbox, &config);
         // What the first held the second sees, then what the second held goes on.
         let mut out = read(&mut reader);
         while out.len() < 2 {
@@ -344,7 +347,7 @@ fn after_kill_9_what_was_held_goes_on_once_and_what_had_gone_on_does_not_come_ag
         );
         let told = afterbay.event("HoldEnded");
         assert_eq!(told["why"], "held before the last start or panic", "{told}");
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         sender.send(&batch(wire, vec![a.last(&[4]), b.last(&[6]), c.last(&[7])]));
         let ended = [
             row("a", &[4], 4, Some("length")),
@@ -355,23 +358,23 @@ fn after_kill_9_what_was_held_goes_on_once_and_what_had_gone_on_does_not_come_ag
         let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 7);
         assert_eq!(metrics.stream("request_imbalances_total"), 0, "{}", afterbay.log());
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
         // Nothing is held, so nothing is looked for.
-        assert!(journal(&stage, &["ls"]).good().contains("finished"));
+        assert!(journal(&sandbox, &["ls"]).success().contains("finished"));
     }
 }
 
 #[test]
-fn rows_wait_with_their_plugin_while_frames_wait_in_the_journal_and_all_come_back_in_order() {
+fn held_rows_and_spilled_frames_are_sent_in_order() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let (mut reader, mut credit, config) = stage.counting_tokenizer();
+        let sandbox = Sandbox::new();
+        let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
         let config = holds(config.sink("queue = { frames = 4 }"), "holds", LONG);
-        let afterbay = Afterbay::run(&stage, &holds(config, "second", "millis = 30, at = 5"));
+        let afterbay = Afterbay::run(&sandbox, &holds(config, "second", "millis = 30, at = 5"));
         afterbay.event("CreditSeen");
         reader.wait_connected();
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let [mut a, mut b, mut c, mut d] = ["a", "b", "c", "d"].map(Request::new);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let [mut a, mut b, mut c, mut d] = ["a", "b", "c", "d"].map(SynthRequest::new);
         sender.send(&batch(wire, vec![a.row(&[HOLD]), b.row(&[HOLD]), c.row(&[5]), d.row(&[1])]));
         for id in 1000..1020 {
             sender.send(&batch(wire, vec![a.row(&[id]), d.row(&[id])]));
@@ -403,19 +406,19 @@ fn rows_wait_with_their_plugin_while_frames_wait_in_the_journal_and_all_come_bac
         let metrics = afterbay.until_metrics("nothing waits", |metrics| metrics.stream("requests_live") == 0);
         assert_eq!((metrics.stream("spilled_frames"), metrics.stream("request_imbalances_total")), (0, 0));
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 /// The rows that leave with a request's next two rows, where its first row was held when another version took over. The last
 /// of the three would release it. `policy`: lines of the plugin's configuration.
-fn held_over_a_reload(policy: &str) -> [Vec<Row>; 2] {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let (component, config) = installed(&stage);
-    let afterbay = Afterbay::run(&stage, &config.of_plugin(policy));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+fn held_over_a_reload(policy: &str) -> [Vec<ReaderRow>; 2] {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let (component, config) = installed(&sandbox);
+    let afterbay = Afterbay::run(&sandbox, &config.plugin_line(policy));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
     sender.send(&batch(Msgpack, vec![a.row(&[HOLD]), b.row(&[1])]));
     assert_eq!(rows(&reader.frame()), [row("b", &[1], 1, None)]);
     install(&guest("holds"), 1, &component);
@@ -432,12 +435,12 @@ fn held_over_a_reload(policy: &str) -> [Vec<Row>; 2] {
     });
     assert_eq!(afterbay.metrics().stream("request_imbalances_total"), 0);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
     left
 }
 
 #[test]
-fn what_is_held_goes_on_as_it_came_where_another_version_takes_over_its_request() {
+fn a_reload_releases_held_rows_unchanged() {
     let [first, second] = held_over_a_reload("");
     let ids: Vec<i64> = first.iter().flat_map(|row| row.ids.clone()).collect();
     assert_eq!((ids, first.last().unwrap().completion_tokens), (vec![HOLD, 2], 2));
@@ -445,13 +448,13 @@ fn what_is_held_goes_on_as_it_came_where_another_version_takes_over_its_request(
 }
 
 #[test]
-fn where_nothing_may_pass_unjudged_a_request_of_which_rows_are_held_ends_as_another_version_takes_over() {
+fn with_on_fault_terminate_a_reload_ends_the_requests_of_held_rows() {
     let [first, second] = held_over_a_reload("on_fault = \"terminate\"");
     assert_eq!((first, second), (vec![row("a", &[], 0, Some("abort"))], vec![]));
 }
 
 #[test]
-fn tokens_that_stay_when_others_are_put_in_the_place_of_what_waited_keep_their_logprobs() {
+fn tokens_that_remain_in_a_replacement_of_held_rows_keep_their_logprobs() {
     for (wire, name) in [("msgpack", "tokid_logprobs.msgpack"), ("pickle", "tokid_logprobs.pickle")] {
         let decoded = |frame: Vec<u8>| match afterbay_wire::decode(frame.into(), &Layouts::builtin()) {
             DecodedFrame::Batch(batch) => batch,
@@ -463,11 +466,11 @@ fn tokens_that_stay_when_others_are_put_in_the_place_of_what_waited_keep_their_l
             let edit = Edit { tokens, completion_tokens: Some(completion_tokens), ..Edit::new(0) };
             came.edit(&[edit]).unwrap().unwrap().bytes().clone()
         };
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
         let settings = "millis = 60000, at = 910, instead = [910, 7]";
-        let afterbay = Afterbay::run(&stage, &holding(&stage, settings));
-        let mut sender = Sender::connect(&stage.scheduler_side());
+        let afterbay = Afterbay::run(&sandbox, &holding(&sandbox, settings));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
         sender.send(&with(1, TokenEdit::Keep));
         sender.send(&with(2, TokenEdit::Delta(vec![RELEASE_AS])));
         let left = reader.frame();
@@ -486,20 +489,20 @@ fn tokens_that_stay_when_others_are_put_in_the_place_of_what_waited_keep_their_l
         }
         assert_eq!(afterbay.metrics().stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn where_nothing_may_pass_unjudged_what_a_plugin_holds_as_it_faults_goes_no_further_and_its_requests_end() {
+fn with_on_fault_terminate_a_fault_drops_held_rows_and_ends_their_requests() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let config = holding(&stage, LONG).of_plugin("on_fault = \"terminate\"").abort_by_push(&stage);
-        let afterbay = Afterbay::run(&stage, &config);
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut input = Input::connect(&stage.abort_side());
-        let [mut a, mut b, mut c, mut warm] = ["a", "b", "c", "warm"].map(Request::new);
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let config = holding(&sandbox, LONG).plugin_line("on_fault = \"terminate\"").abort_by_push(&sandbox);
+        let afterbay = Afterbay::run(&sandbox, &config);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let mut input = Input::connect(&sandbox.abort_side());
+        let [mut a, mut b, mut c, mut warm] = ["a", "b", "c", "warm"].map(SynthRequest::new);
         sender.send(&batch(wire, vec![a.row(&[1]), b.row(&[HOLD]), c.row(&[1]), warm.row(&[1])]));
         assert_eq!(rows(&reader.frame()).len(), 3, "{wire:?}");
         afterbay.abort_connected("warm", &[]);
@@ -523,6 +526,6 @@ fn where_nothing_may_pass_unjudged_what_a_plugin_holds_as_it_faults_goes_no_furt
         assert_eq!(tokens, [10, 5, 3, 2], "{wire:?}");
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }

@@ -1,9 +1,9 @@
 //! A configuration that changes while it runs: taken whole, between two batches, or not at all.
 
-use afterbay_tests::afterbay::{done, verify};
+use afterbay_tests::commands::{run_afterbay, verify};
 use afterbay_tests::components::guest;
-use afterbay_tests::frames::{Request, WIRES, batch, rows};
-use afterbay_tests::{Afterbay, Config, Reader, Sender, Stage, until, wait_for};
+use afterbay_tests::frames::{SynthRequest, WIRES, batch, rows};
+use afterbay_tests::{Afterbay, Config, Reader, Sandbox, Sender, until, wait_for};
 use afterbay_wire::synth::SynthRow;
 use afterbay_wire::synth::SynthWire::Msgpack;
 
@@ -12,18 +12,18 @@ fn judges(config: Config, name: &str, action: &str) -> Config {
 }
 
 fn reload(afterbay: &Afterbay) -> (i32, String) {
-    let done = done(&["reload", "--admin", &afterbay.admin().to_string()]);
+    let done = run_afterbay(&["reload", "--admin", &afterbay.admin().to_string()]);
     (done.code, if done.code == 0 { done.stdout } else { done.stderr })
 }
 
 #[test]
-fn plugins_are_added_changed_and_removed_as_the_file_says_and_those_that_are_as_before_go_on() {
+fn a_reload_adds_changes_and_removes_plugins_and_unchanged_plugins_continue() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &judges(stage.config(), "notes", "annotate"));
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let afterbay = Afterbay::run(&sandbox, &judges(sandbox.config(), "notes", "annotate"));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
         let mut step = |rows_of: Vec<SynthRow>| {
             let frame = batch(wire, rows_of);
             sender.send(&frame);
@@ -33,7 +33,7 @@ fn plugins_are_added_changed_and_removed_as_the_file_says_and_those_that_are_as_
         assert!(step(vec![a.row(&[1])]).0);
 
         // One more before it. As an editor does: another file is renamed over it.
-        stage.write(&judges(judges(stage.config(), "finishes", "finish"), "notes", "annotate"));
+        sandbox.write(&judges(judges(sandbox.config(), "finishes", "finish"), "notes", "annotate"));
         let told = afterbay.event("ConfigReloaded");
         assert_eq!(told["changed"], "plugin \"finishes\" of \"test\" added", "{told}");
         assert_eq!(step(vec![b.row(&[1, 2])]).1[0].finish.as_deref(), Some("stop:finished by judges"));
@@ -46,7 +46,7 @@ fn plugins_are_added_changed_and_removed_as_the_file_says_and_those_that_are_as_
 
         // It goes, and the other has another setting: it takes over from itself, with the request that is alive. In place:
         // a half of it may be seen, and refused.
-        std::fs::write(stage.path("afterbay.toml"), judges(stage.config(), "notes", "drop").to_toml())
+        std::fs::write(sandbox.path("afterbay.toml"), judges(sandbox.config(), "notes", "drop").to_toml())
             .unwrap();
         let told = afterbay
             .event_where("ConfigReloaded", |told| told["changed"].as_str().unwrap().contains("removed"));
@@ -57,24 +57,24 @@ fn plugins_are_added_changed_and_removed_as_the_file_says_and_those_that_are_as_
         let metrics = afterbay.get("/metrics").body;
         assert!(!metrics.contains("plugin=\"finishes\""), "what is removed has no figures");
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
+        assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
 #[test]
-fn a_configuration_that_is_wrong_or_needs_a_restart_is_refused_whole_and_the_one_before_goes_on() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = || judges(stage.config(), "notes", "annotate");
-    let afterbay = Afterbay::run(&stage, &config());
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut request = Request::new("r");
+fn a_reload_refuses_a_wrong_configuration_as_a_whole_and_keeps_the_old_one() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = || judges(sandbox.config(), "notes", "annotate");
+    let afterbay = Afterbay::run(&sandbox, &config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut request = SynthRequest::new("r");
     // The look that a start takes once it watches the file: it would be counted, too.
     assert_eq!(reload(&afterbay), (0, "nothing has changed\n".to_owned()));
     let mut failures = 0;
     let mut refuse = |config: Config, why: &str| {
         // The plugin that all of them would change, too.
-        stage.write(&judges(config, "drops", "drop"));
+        sandbox.write(&judges(config, "drops", "drop"));
         let told =
             afterbay.event_where("ConfigReloadFailed", |told| told["why"].as_str().unwrap().contains(why));
         failures += 1;
@@ -94,36 +94,36 @@ fn a_configuration_that_is_wrong_or_needs_a_restart_is_refused_whole_and_the_one
     };
     refuse(config().stream("lissten = 4"), "stream[0].lissten: unknown key, did you mean \"listen\"?");
     refuse(judges(config(), "wrong", "dance"), "unknown variant `dance`");
-    refuse(config().plugin("gone", &stage.path("nowhere.wasm"), ""), "nowhere.wasm\" cannot be read");
+    refuse(config().plugin("gone", &sandbox.path("nowhere.wasm"), ""), "nowhere.wasm\" cannot be read");
     refuse(config().journal("sync = \"always\""), "journal.sync: a change needs a restart");
     refuse(config().memory("1GiB"), "memory.waiting: a change needs a restart");
     refuse(config().stream("max_peers = 7"), "stream \"test\": max_peers: a change needs a restart");
-    let elsewhere = config().connect(&stage.ipc("elsewhere"));
+    let elsewhere = config().connect(&sandbox.ipc("elsewhere"));
     refuse(elsewhere, "stream \"test\": sink \"reader\": connect: a change needs a restart");
-    let audit = config().more_sink("audit", &stage.ipc("audit"), "kind = \"routed\"");
+    let audit = config().another_sink("audit", &sandbox.ipc("audit"), "kind = \"routed\"");
     refuse(audit, "stream \"test\": sink \"audit\": adding it needs a restart");
     refuse(config().stream("route = \"crc32\""), "stream \"test\": route: a change needs a restart");
 
     // SIGHUP does as the command.
     afterbay.hang_up();
     until("it is tried again", || afterbay.metrics().events("ConfigReloadFailed") == failures + 1);
-    stage.write(&config());
+    sandbox.write(&config());
     until("nothing is wrong with it", || reload(&afterbay) == (0, "nothing has changed\n".to_owned()));
-    afterbay.until_well();
+    afterbay.until_healthy();
     assert_eq!(afterbay.metrics().process("config_last_reload_successful"), 1);
     assert_eq!(afterbay.metrics().events("ConfigReloaded"), 0);
     assert_eq!(afterbay.post("/v1/reload", &["Origin: http://evil.test"], "").status, 403);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]
-fn streams_and_taps_come_and_go_while_another_stream_runs_and_one_that_cannot_be_bound_changes_nothing() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config());
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut request = Request::new("r");
+fn a_reload_adds_and_removes_streams_and_taps_and_a_failed_bind_changes_nothing() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut request = SynthRequest::new("r");
     let mut step = || {
         let frame = batch(Msgpack, vec![request.row(&[1])]);
         sender.send(&frame);
@@ -132,64 +132,64 @@ fn streams_and_taps_come_and_go_while_another_stream_runs_and_one_that_cannot_be
     };
     step();
     let with = |name: &str, listen: &str| {
-        let (listen, connect) = (stage.ipc(listen), stage.ipc("out-2"));
+        let (listen, connect) = (sandbox.ipc(listen), sandbox.ipc("out-2"));
         let stream = format!("[[stream]]\nname = {name:?}\nlisten = {listen:?}\n");
         let sink = format!("[[stream.sink]]\nname = \"reader\"\nconnect = {connect:?}\n");
-        let tap = stage.config().publisher("tap", &stage.ipc("tap"), "");
-        stage.replace("afterbay.toml", format!("{}{stream}{sink}", tap.to_toml()));
+        let tap = sandbox.config().publishing_tap("tap", &sandbox.ipc("tap"), "");
+        sandbox.replace("afterbay.toml", format!("{}{stream}{sink}", tap.to_toml()));
     };
     with("second", "in-2");
     let told = afterbay.event("ConfigReloaded");
     assert_eq!(told["changed"], "stream \"second\" added; taps of \"test\" changed", "{told}");
-    assert!(stage.path("tap").exists());
-    let mut second = Reader::bind(&stage.ipc("out-2"));
-    let mut sender_2 = Sender::connect(&stage.ipc("in-2"));
-    let frame = batch(Msgpack, vec![Request::new("q").last(&[1, 2])]);
+    assert!(sandbox.path("tap").exists());
+    let mut second = Reader::bind(&sandbox.ipc("out-2"));
+    let mut sender_2 = Sender::connect(&sandbox.ipc("in-2"));
+    let frame = batch(Msgpack, vec![SynthRequest::new("q").last(&[1, 2])]);
     sender_2.send(&frame);
     assert_eq!(second.frame(), frame);
     step();
     assert_eq!(afterbay.metrics().stream_named("second", "tokens_received_total"), 2);
 
     // Its name is in use by another: nothing of the file is taken.
-    let taken = std::os::unix::net::UnixListener::bind(stage.path("in-3")).unwrap();
+    let taken = std::os::unix::net::UnixListener::bind(sandbox.path("in-3")).unwrap();
     with("third", "in-3");
     let told = afterbay.event("ConfigReloadFailed");
     assert!(told["why"].as_str().unwrap().contains("in-3"), "{told}");
     drop(taken);
-    let frame = batch(Msgpack, vec![Request::new("p").last(&[1])]);
+    let frame = batch(Msgpack, vec![SynthRequest::new("p").last(&[1])]);
     sender_2.send(&frame);
     assert_eq!(second.frame(), frame, "the stream that the refused file leaves out goes on");
 
-    stage.write(&stage.config());
+    sandbox.write(&sandbox.config());
     afterbay.event_where("ConfigReloaded", |told| {
         told["changed"] == "taps of \"test\" changed; stream \"second\" removed"
     });
     afterbay.event_where("StreamStopped", |stopped| stopped["stream"] == "second");
     wait_for("its sockets are gone", || {
-        (!stage.path("in-2").exists() && !stage.path("tap").exists()).then_some(())
+        (!sandbox.path("in-2").exists() && !sandbox.path("tap").exists()).then_some(())
     });
     assert!(!afterbay.get("/metrics").body.contains("stream=\"second\""));
     step();
-    afterbay.until_well();
+    afterbay.until_healthy();
     assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]
-fn legs_that_are_removed_end_as_at_a_stop_one_after_the_other_and_nothing_of_them_is_left() {
-    let stage = Stage::new();
-    let _reader = Reader::bind(&stage.reader_side());
+fn removed_legs_drain_in_order_and_their_metrics_disappear() {
+    let sandbox = Sandbox::new();
+    let _reader = Reader::bind(&sandbox.reader_side());
     let leg = |name: &str, after: &str| {
-        let (listen, connect) = (stage.ipc(&format!("in-{name}")), stage.ipc(&format!("out-{name}")));
+        let (listen, connect) = (sandbox.ipc(&format!("in-{name}")), sandbox.ipc(&format!("out-{name}")));
         let stream = format!("[[stream]]\nname = {name:?}\nlisten = {listen:?}\n{after}");
         format!("{stream}[[stream.sink]]\nname = \"reader\"\nconnect = {connect:?}\n")
     };
     let legs = leg("next", "after = \"first\"\n") + &leg("first", "");
-    let afterbay = Afterbay::run_toml(&stage, &(stage.config().to_toml() + &legs), &[]);
+    let afterbay = Afterbay::run_toml(&sandbox, &(sandbox.config().to_toml() + &legs), &[]);
     until("their readers are missed", || {
         let missed = afterbay.get("/readyz").body;
         ["sink:first/reader", "sink:next/reader"].iter().all(|key| missed.contains(key))
     });
-    stage.write(&stage.config());
+    sandbox.write(&sandbox.config());
     afterbay.event_where("StreamStopped", |stopped| stopped["stream"] == "next");
     let log = afterbay.log();
     let place = |event: &str, stream: &str| {
@@ -198,28 +198,28 @@ fn legs_that_are_removed_end_as_at_a_stop_one_after_the_other_and_nothing_of_the
         log.lines().position(is).unwrap_or_else(|| panic!("{event} {stream}\n{log}"))
     };
     assert!(place("StreamStopped", "first") < place("DrainBegun", "next"), "{log}");
-    afterbay.until_well();
+    afterbay.until_healthy();
     assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]
-fn a_setting_that_names_a_file_has_its_text_and_changes_with_it() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    stage.replace("action.txt", "annotate");
-    let config = stage.config().plugin("p", &guest("judges"), "action = { file = \"action.txt\" }");
-    let afterbay = Afterbay::run(&stage, &config);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut request = Request::new("r");
+fn a_setting_that_names_a_file_has_the_files_text_and_follows_its_changes() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    sandbox.replace("action.txt", "annotate");
+    let config = sandbox.config().plugin("p", &guest("judges"), "action = { file = \"action.txt\" }");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut request = SynthRequest::new("r");
     let mut step = || {
         sender.send(&batch(Msgpack, vec![request.row(&[1])]));
         rows(&reader.frame())[0].ids.clone()
     };
     assert_eq!(step(), [1]);
-    stage.replace("action.txt", "drop");
+    sandbox.replace("action.txt", "drop");
     let told = afterbay.event("ConfigReloaded");
     assert_eq!(told["changed"], "plugin \"p\" of \"test\" changed", "{told}");
-    stage.replace("action.txt", " ".repeat(1025 << 10));
+    sandbox.replace("action.txt", " ".repeat(1025 << 10));
     let told = afterbay.event("ConfigReloadFailed");
     let why = "action.txt\" has 1025KiB, must have at most 1MiB";
     assert!(told["why"].as_str().unwrap().contains(why), "{told}");
@@ -227,30 +227,30 @@ fn a_setting_that_names_a_file_has_its_text_and_changes_with_it() {
 }
 
 #[test]
-fn the_pace_of_a_stream_and_what_becomes_of_faults_change_in_place() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
+fn a_reload_changes_coalescing_and_on_fault_without_a_new_instance() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
     let config = || {
-        stage
+        sandbox
             .config()
             .plugin("bad", &guest("panics"), "in = \"process\"")
-            .of_plugin("quarantine = { faults = 0 }")
+            .plugin_line("quarantine = { faults = 0 }")
     };
-    let afterbay = Afterbay::run(&stage, &config());
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let frame = batch(Msgpack, vec![Request::new("a").last(&[1])]);
+    let afterbay = Afterbay::run(&sandbox, &config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let frame = batch(Msgpack, vec![SynthRequest::new("a").last(&[1])]);
     sender.send(&frame);
     assert_eq!(reader.frame(), frame);
     let strict = config()
         .stream("coalesce = { when = \"window\", window = \"2ms\" }")
-        .of_plugin("on_fault = \"terminate\"");
-    stage.write(&strict);
+        .plugin_line("on_fault = \"terminate\"");
+    sandbox.write(&strict);
     let told = afterbay.event("ConfigReloaded");
     assert_eq!(
         told["changed"], "plugin \"bad\" of \"test\" options changed; coalesce of \"test\" changed",
         "{told}"
     );
-    let mut request = Request::new("b");
+    let mut request = SynthRequest::new("b");
     sender.send(&batch(Msgpack, vec![request.row(&[1])]));
     let out = rows(&reader.frame());
     assert_eq!((out[0].ids.len(), out[0].finish.as_deref()), (0, Some("abort")), "{out:?}");

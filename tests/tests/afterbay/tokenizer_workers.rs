@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use afterbay_sockets::credit::CreditWriter;
-use afterbay_tests::afterbay::{show, verify};
-use afterbay_tests::frames::{Request, WIRES, batch, fixtures, row, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_tests::commands::{show, verify};
+use afterbay_tests::frames::{SynthRequest, WIRES, batch, fixtures, row, rows};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthRow;
 
 const STEPS: i64 = 10;
@@ -16,24 +16,24 @@ fn by(worker: &str, row: SynthRow) -> SynthRow {
 }
 
 #[test]
-fn each_tokenizer_gets_its_own_rows_by_its_own_credit_and_what_names_none_goes_to_the_reader() {
+fn each_tokenizer_gets_its_own_rows_by_its_own_credit_and_other_rows_go_to_the_reader() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let ipcs = ["w-0", "w-1"].map(|name| stage.ipc(name));
-        let pages = ["page-0", "page-1"].map(|name| stage.path(name));
-        let config = (0..2).fold(stage.config().sink("reader = \"tokenizer\""), |config, at| {
+        let sandbox = Sandbox::new();
+        let ipcs = ["w-0", "w-1"].map(|name| sandbox.ipc(name));
+        let pages = ["page-0", "page-1"].map(|name| sandbox.path(name));
+        let config = (0..2).fold(sandbox.config().sink("reader = \"tokenizer\""), |config, at| {
             let lines = format!("kind = \"worker\"\ncredit = {:?}", pages[at]);
-            config.more_sink(["w-0", "w-1"][at], &ipcs[at], &lines)
+            config.another_sink(["w-0", "w-1"][at], &ipcs[at], &lines)
         });
-        let mut router = Reader::bind(&stage.reader_side());
+        let mut router = Reader::bind(&sandbox.reader_side());
         let mut workers = ipcs.each_ref().map(|ipc| Reader::bind(ipc));
         let mut credits = pages.each_ref().map(|page| CreditWriter::open(page).unwrap());
-        let afterbay = Afterbay::run(&stage, &config);
+        let afterbay = Afterbay::run(&sandbox, &config);
         for sink in ["w-0", "w-1"] {
             afterbay.event_where("CreditSeen", |seen| seen["sink"] == sink);
         }
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut requests = ["slow", "keeps-up", "another", "nobody"].map(Request::new);
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        let mut requests = ["slow", "keeps-up", "another", "nobody"].map(SynthRequest::new);
         let [slow, keeps_up, another, nobody] = &mut requests;
         for step in 1..=STEPS {
             sender.send(&batch(
@@ -76,8 +76,8 @@ fn each_tokenizer_gets_its_own_rows_by_its_own_credit_and_what_names_none_goes_t
         }
         afterbay.until_metrics("all are taken", |metrics| metrics.sink_named("w-0", "taken_frame") == 12);
         assert_eq!(afterbay.stop(), 0);
-        assert_eq!(verify(&stage).0, 0);
-        let shown = show(&stage, "slow");
+        assert_eq!(verify(&sandbox).0, 0);
+        let shown = show(&sandbox, "slow");
         assert_eq!(shown["rows_seen"][4]["taken_by"], serde_json::json!(["w-0"]), "{shown}");
     }
 }
