@@ -1,77 +1,124 @@
-//! A batch whose rows are accounted.
+//! A batch whose rows the ledger has matched with live requests.
 
+use crate::decoded::DecodedBatch;
 use crate::persisted::Persisted;
 use crate::tokens::ReceivedTokens;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::Batch;
 
-/// A row that was accounted.
+/// Index of a live request in the ledger. A later request may reuse the index of a request that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestSlot(pub u32);
+
+/// One request's part of a batch, as the ledger accounts it.
 #[derive(Clone, Copy)]
 pub struct Row {
+    /// The request in the ledger.
     pub slot: RequestSlot,
-    /// The request's number, as plugins and the journal know it.
+    /// The request's number, for plugins and the journal.
     pub number: u64,
+    /// Tokens received with the row.
     pub tokens: u32,
+    /// The scheduler's own count of the request's tokens, if the row has one.
     pub completion_tokens: Option<u64>,
+    /// Whether, and how, the scheduler ends the request with this row.
     pub finish: FinishKind,
-    /// The request began with this row.
+    /// Whether the request begins with this row.
     pub first: bool,
-    /// It belongs to a request that a plugin has finished.
+    /// Whether a plugin finished the request before this row: the row is dropped and counted as swallowed.
     pub swallowed: bool,
-    /// Its request is to be looked at when the batch is settled: this is its last row, or the one before was.
-    pub ends: bool,
-    /// No plugin can be shown it: it cannot be read, or its request has no place among those that live.
+    /// Whether the request closes with this batch unless rows of the request are held.
+    pub may_close: bool,
+    /// Whether no plugin can see the row: a column cannot be read, or the request is beyond the bound of live requests.
     pub unread: bool,
-    /// Not shown to plugins: swallowed, unread, a health check's, or one that waited and whose request has ended.
-    pub unseen: bool,
+    /// Whether plugins are not called with the row: a swallowed or unread row, a row of a health check, or a released row of
+    /// a request that has ended.
+    pub hidden: bool,
 }
 
 impl Row {
-    /// What came, if it goes on as it is.
-    pub fn came(&self) -> ReceivedTokens {
-        ReceivedTokens::row(self.tokens)
+    /// The row's tokens, as counted if no plugin changes the row.
+    pub fn received_tokens(&self) -> ReceivedTokens {
+        ReceivedTokens::of_row(self.tokens)
     }
 }
 
-/// What some row of a batch is: where none is, rows are not looked through for it.
+/// Whether any row of a batch has a property. Stages skip a search through the rows where none has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AnyRow {
-    /// [`Row::first`].
+    /// Any [`Row::first`].
     pub first: bool,
-    /// [`Row::ends`].
-    pub ends: bool,
-    /// [`Row::unseen`].
-    pub unseen: bool,
-    /// [`Row::unread`].
+    /// Any [`Row::may_close`].
+    pub may_close: bool,
+    /// Any [`Row::hidden`].
+    pub hidden: bool,
+    /// Any [`Row::unread`].
     pub unread: bool,
-    /// It needs an edit whatever the plugins say: its request's count is shifted, or it is swallowed.
+    /// Whether a row must be edited without any verdict: the row is swallowed, or the count of the row's request is shifted.
     pub needs_edit: bool,
-    /// Its request skips the detokenizer.
+    /// Whether the request of a row skips the detokenizer.
     pub skips: bool,
 }
 
 impl AnyRow {
-    /// One more row.
+    /// Adds a row.
     #[inline]
-    pub fn count(&mut self, row: &Row, is_shifted: bool, skips: bool) {
+    pub fn add(&mut self, row: &Row, is_shifted: bool, skips: bool) {
         self.first |= row.first;
-        self.ends |= row.ends;
-        self.unseen |= row.unseen;
+        self.may_close |= row.may_close;
+        self.hidden |= row.hidden;
         self.needs_edit |= row.swallowed || is_shifted;
         self.skips |= skips;
     }
 }
 
-/// A batch whose rows are accounted.
+/// A batch whose rows are matched with live requests.
 pub struct Accounted {
-    pub persisted: Persisted,
-    pub batch: Batch,
-    pub rows: Vec<Row>,
-    pub any: AnyRow,
-    /// It is a frame of Afterbay's own: rows that had waited and go on by themselves.
-    pub is_released: bool,
+    persisted: Persisted,
+    batch: Batch,
+    rows: Vec<Row>,
+    any: AnyRow,
+    is_released: bool,
 }
 
-/// Where a live request stands in the table. Used again after the request has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RequestSlot(pub u32);
+impl Accounted {
+    /// Accounts a decoded batch. `rows` has one entry per row of the batch.
+    pub fn new(decoded: DecodedBatch, rows: Vec<Row>, any: AnyRow) -> Accounted {
+        let DecodedBatch { persisted, batch } = decoded;
+        Accounted { persisted, batch, rows, any, is_released: false }
+    }
+
+    /// Accounts the held rows that leave in the frame of this release marker.
+    pub fn released(marker: Persisted, batch: Batch, rows: Vec<Row>, any: AnyRow) -> Accounted {
+        Accounted { persisted: marker, batch, rows, any, is_released: true }
+    }
+
+    /// The frame.
+    pub fn persisted(&self) -> &Persisted {
+        &self.persisted
+    }
+
+    /// The decoded rows.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// The rows as the ledger accounts them, in the order of the batch.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Which properties at least one row has.
+    pub fn any(&self) -> AnyRow {
+        self.any
+    }
+
+    /// Whether the batch consists of held rows that leave in a frame of Afterbay's own.
+    pub fn is_released(&self) -> bool {
+        self.is_released
+    }
+
+    pub(crate) fn into_parts(self) -> (Persisted, Batch, Vec<Row>) {
+        (self.persisted, self.batch, self.rows)
+    }
+}

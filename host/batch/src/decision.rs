@@ -1,72 +1,55 @@
-//! What the plugin chain decided for a row.
+//! The plugin chain's decision for a row.
 
-use crate::recorded::{RecordedVerdict, RecordedVerdicts};
-use afterbay_journal as journal;
 use afterbay_runtime::TokenId;
 use afterbay_wire::FinishReason;
 
-/// What the chain has made of a row.
+/// The chain's decision for a row: the sum of the verdicts of all plugins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    pub written: RowContent,
-    /// The row's text is another.
+    /// The tokens that are sent.
+    pub content: RowContent,
+    /// The text that replaces the row's text.
     pub text: Option<String>,
-    /// The request ends with this row.
+    /// The finish reason, if the request ends with this row.
     pub finish: Option<FinishReason>,
-    /// It does not go to its reader.
-    pub way: Option<Destination>,
+    /// The destination, if the row is not sent to its reader.
+    pub destination: Option<Destination>,
 }
 
 impl Decision {
-    pub const KEEP: Decision =
-        Decision { written: RowContent::Unchanged, text: None, finish: None, way: None };
+    /// Sends the row unchanged.
+    pub const UNCHANGED: Decision =
+        Decision { content: RowContent::Unchanged, text: None, finish: None, destination: None };
 }
 
-/// What is written in place of a row's tokens.
+/// The tokens that are sent for a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowContent {
+    /// The tokens received.
     Unchanged,
+    /// These tokens, in place of the row's new tokens.
     Delta(Vec<TokenId>),
+    /// These tokens, in place of all tokens of the request so far.
     Cumulative(Vec<TokenId>),
+    /// No token.
     Dropped,
 }
 
-/// Where a row goes that does not go to its reader.
+/// The destination of a row that is not sent to its reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// To the sink of this name.
+    /// The sink of this name.
     To(String),
-    /// To the tokenizer, with all later rows of its request.
+    /// The tokenizer, for this row and all later rows of the request.
     SkipDetokenizer,
 }
 
-/// Why a request is ended of which a plugin has not judged a row.
+/// The abort message of a request with a row that this plugin had to judge and did not.
 pub fn not_judged(plugin: &str) -> String {
     format!("afterbay: plugin {plugin:?} did not judge this row")
 }
 
-/// Ends the request of a row: nothing of it goes on that `plugin` has not judged.
-pub fn terminate(
-    row: u32,
-    message: &str,
-    plugin: &str,
-    decision: &mut Decision,
-    actions: &mut RecordedVerdicts,
-) {
-    let mut say = |verdict| {
-        let (plugin, text) = (plugin.to_owned(), message.to_owned());
-        actions.0.push(RecordedVerdict { row, plugin, verdict, text, ids: Vec::new(), forwarded: 0 });
-    };
-    say(journal::Verdict::Drop);
-    (decision.written, decision.text) = (RowContent::Dropped, None);
-    // A plugin before may have ended it.
-    if decision.finish.is_none() {
-        say(journal::Verdict::Abort);
-        decision.finish = Some(aborted(message));
-    }
-}
-
-/// How a request ends that a plugin aborts.
+/// The finish reason of a request that a plugin aborts.
 pub fn aborted(message: &str) -> FinishReason {
     FinishReason::Abort { message: message.to_owned(), status_code: None, err_type: None }
 }

@@ -1,25 +1,83 @@
-//! From bytes to rows and columns. What is not understood goes on as it came, in its place.
+//! Decoding: from a frame's bytes to rows and columns, or to a barrier.
 //!
-//! Owns the layouts. A [`Persisted`] comes in; rows go on to the ledger, a barrier straight to the outbox.
+//! A barrier is a frame without rows that can be read. It is forwarded unchanged and in order. Batches go to the ledger.
 
 use crate::persisted::Persisted;
+use crate::settled::{Settled, SettledContent};
 use afterbay_wire as wire;
 use bytes::Bytes;
 
-/// A frame that was looked at.
-#[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
+/// A decoded frame. Only [`FrameDecoder::decode`] makes the contents.
+#[expect(clippy::large_enum_variant, reason = "one per frame: a box costs more than the move")]
 pub enum Decoded {
-    /// Rows.
-    Batch(Persisted, wire::Batch),
-    /// What goes on as it is.
-    Barrier(Persisted, wire::Barrier),
+    /// A batch.
+    Batch(DecodedBatch),
+    /// A barrier.
+    Barrier(DecodedBarrier),
+}
+
+/// A frame and its rows.
+pub struct DecodedBatch {
+    pub(crate) persisted: Persisted,
+    pub(crate) batch: wire::Batch,
+}
+
+/// A frame without rows that can be read.
+pub struct DecodedBarrier {
+    persisted: Persisted,
+    barrier: wire::Barrier,
 }
 
 impl Decoded {
+    /// The frame.
     pub fn persisted(&self) -> &Persisted {
         match self {
-            Decoded::Batch(persisted, _) | Decoded::Barrier(persisted, _) => persisted,
+            Decoded::Batch(decoded) => &decoded.persisted,
+            Decoded::Barrier(decoded) => &decoded.persisted,
         }
+    }
+}
+
+impl DecodedBatch {
+    /// The frame.
+    pub fn persisted(&self) -> &Persisted {
+        &self.persisted
+    }
+
+    /// The rows.
+    pub fn batch(&self) -> &wire::Batch {
+        &self.batch
+    }
+
+    /// Sends the batch unchanged and without request numbers, because the ledger cannot account its rows.
+    pub fn settle_unaccounted(self) -> Settled {
+        let requests = vec![0; self.batch.rows() as usize].into();
+        let content =
+            SettledContent::Rows { batch: self.batch, requests, alone: true, redirected: Vec::new() };
+        Settled::undecoded(self.persisted, content)
+    }
+}
+
+impl DecodedBarrier {
+    /// The frame.
+    pub fn persisted(&self) -> &Persisted {
+        &self.persisted
+    }
+
+    /// The kind of barrier, and the rows that are only known by name.
+    pub fn barrier(&self) -> &wire::Barrier {
+        &self.barrier
+    }
+
+    /// Sends the barrier unchanged.
+    pub fn settle(self) -> Settled {
+        let content = SettledContent::from_barrier(&self.barrier);
+        Settled::undecoded(self.persisted, content)
+    }
+
+    /// Sends `content` in place of the barrier.
+    pub fn settle_with(self, content: SettledContent) -> Settled {
+        Settled::undecoded(self.persisted, content)
     }
 }
 
@@ -27,19 +85,21 @@ impl Decoded {
 pub struct FrameDecoder(wire::Decoder);
 
 impl FrameDecoder {
+    /// A decoder that knows these layouts.
     pub fn new(layouts: wire::Layouts) -> FrameDecoder {
         FrameDecoder(wire::Decoder::new(layouts))
     }
 
-    /// What a frame is, without its place in the path.
-    pub fn look(&mut self, bytes: Bytes) -> wire::DecodedFrame {
+    /// Decodes the bytes of a frame that is read back from the journal.
+    pub fn decode_bytes(&mut self, bytes: Bytes) -> wire::DecodedFrame {
         self.0.decode(bytes)
     }
 
+    /// Decodes a frame.
     pub fn decode(&mut self, persisted: Persisted) -> Decoded {
-        match self.0.decode(persisted.bytes.clone()) {
-            wire::DecodedFrame::Batch(batch) => Decoded::Batch(persisted, batch),
-            wire::DecodedFrame::Barrier(barrier) => Decoded::Barrier(persisted, barrier),
+        match self.0.decode(persisted.bytes().clone()) {
+            wire::DecodedFrame::Batch(batch) => Decoded::Batch(DecodedBatch { persisted, batch }),
+            wire::DecodedFrame::Barrier(barrier) => Decoded::Barrier(DecodedBarrier { persisted, barrier }),
         }
     }
 }

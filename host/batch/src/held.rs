@@ -1,63 +1,81 @@
-//! A row that a plugin holds, and a row with which held rows go on.
+//! A row that a plugin holds, and a row with which held rows are released.
 
 use crate::tokens::ReceivedTokens;
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;
 use afterbay_wire::{Batch, BatchPart, Edit};
 
-/// A row that waits, or several as one.
+/// A held row, or several held rows of one request joined into one row.
 #[derive(Debug)]
 pub struct HeldRow {
-    /// Of one row. Its count is the scheduler's, whatever plugins have made of its tokens.
+    /// A batch of one row. The row's token count is the scheduler's, also where plugins have changed the tokens.
     pub batch: Batch,
-    /// The frame it came in; of several the first.
+    /// The frame that brought the row. For joined rows, the first frame.
     pub frame: FrameNo,
-    /// Tokens that it has.
+    /// Tokens in the row now.
     pub tokens: u32,
-    pub came: ReceivedTokens,
-    /// It is made of several: before a detokenizer it must end where the text is whole.
-    pub is_made: bool,
-    /// The text is whole after it.
+    /// Tokens received for the row.
+    pub received: ReceivedTokens,
+    /// Whether the row was joined of several: in front of a detokenizer such a row must end where the text is whole.
+    pub is_joined: bool,
+    /// Whether the request's text is whole after the row.
     pub is_whole: bool,
 }
 
 impl HeldRow {
-    pub fn new(batch: Batch, frame: FrameNo, came: ReceivedTokens) -> HeldRow {
+    /// Holds the only row of `batch`.
+    pub fn new(batch: Batch, frame: FrameNo, received: ReceivedTokens) -> HeldRow {
         let tokens = batch.tokens(0);
-        HeldRow { batch, frame, tokens, came, is_made: false, is_whole: true }
+        HeldRow { batch, frame, tokens, received, is_joined: false, is_whole: true }
     }
 
-    /// Does this to it; where it fails nothing is done. The error is for people.
-    pub fn edit(&mut self, edit: Edit, came: ReceivedTokens) -> Result<(), String> {
+    /// Edits the row. An error leaves the row as it was; its text is for the operator.
+    pub fn edit(&mut self, edit: Edit, received: ReceivedTokens) -> Result<(), String> {
         if edit == Edit::new(0) {
             return Ok(());
         }
         let edited = self.batch.edit(&[edit]).map_err(|error| error.to_string())?;
-        self.batch = edited.ok_or("nothing is left of it")?;
-        (self.tokens, self.came) = (self.batch.tokens(0), came);
+        self.batch = edited.ok_or("no row is left after the edit")?;
+        (self.tokens, self.received) = (self.batch.tokens(0), received);
         Ok(())
     }
 
-    /// Several as one, in order; there is at least one. The error is for people.
+    /// Joins at least one row, in order. The error's text is for the operator.
     pub fn join<'a>(rows: impl IntoIterator<Item = &'a HeldRow>) -> Result<HeldRow, String> {
         let rows: Vec<&HeldRow> = rows.into_iter().collect();
         let parts: Vec<BatchPart<'_>> = rows.iter().map(|row| BatchPart::from(&row.batch)).collect();
         let batch = Batch::join(&parts).map_err(|error| error.to_string())?;
-        let came = rows.iter().fold(ReceivedTokens::default(), |sum, row| sum.and(row.came));
+        let received = rows.iter().fold(ReceivedTokens::default(), |sum, row| sum.plus(row.received));
         let frame = rows.first().map_or(FrameNo(0), |row| row.frame);
-        let is_made = rows.len() > 1 || rows.iter().any(|row| row.is_made);
-        Ok(HeldRow { is_made, ..HeldRow::new(batch, frame, came) })
+        let is_joined = rows.len() > 1 || rows.iter().any(|row| row.is_joined);
+        Ok(HeldRow { is_joined, ..HeldRow::new(batch, frame, received) })
     }
 }
 
-/// What stands in the place of a row.
+/// A row of a batch that is sent with the held rows of its request joined to it.
 pub struct ReleasedRow {
+    /// Index of the row in the batch.
     pub row: u32,
+    /// The held rows and the row itself, joined.
     pub held: HeldRow,
-    /// The frame has it there already: it is one of Afterbay's own.
+    /// Whether the batch contains the joined row already, because the batch consists of released rows only.
     pub in_place: bool,
-    /// The last that held some of it.
+    /// The last plugin that held a part of the row.
     pub plugin: Name,
-    /// Why it goes on.
+    /// Why the held rows are released.
     pub why: HoldEnd,
+}
+
+/// Why held rows are released, as the journal records it.
+pub fn hold_end_words(why: HoldEnd) -> &'static str {
+    match why {
+        HoldEnd::Verdict => "",
+        HoldEnd::Time => "time limit reached",
+        HoldEnd::Last => "last row of the request",
+        HoldEnd::Instance => "plugin instance replaced",
+        HoldEnd::Room => "bound of held rows reached",
+        HoldEnd::Columns => "the rows cannot be joined",
+        HoldEnd::Start => "held before the last start or panic",
+        HoldEnd::Stop => "the stream stops",
+    }
 }

@@ -1,32 +1,47 @@
-//! The passive types of a batch: one type per stage, each made out of the one before.
+//! The passive types of a batch: one type per stage, in the order in which a batch meets them.
 //!
-//! Owns no thread, no socket, no file and no clock. The modules stand in the order a batch meets them; the stages that make
-//! these types are in the crates above: persist, ledger, chain, delivery.
+//! Owns no thread, no socket and no file. The stages are in the crates above: persist, ledger, chain, delivery.
+//!
+//! Each stage consumes the value of the stage before, and the compiler holds the following:
+//!
+//! - [`Persisted`] is made by consuming a [`Received`]. Its number, bytes and time are read-only. Any crate above could call
+//!   [`Persisted::new`]; only the persister does. A `Persisted` may be in no journal: see [`Location::Nowhere`].
+//! - [`Decoded`] holds a [`DecodedBatch`] or a [`DecodedBarrier`], and only [`FrameDecoder::decode`] makes these.
+//! - [`Accounted`] is made by consuming a `DecodedBatch`, or the `Persisted` of a release marker. It is read-only.
+//! - [`ChainOutput`] is made by consuming an `Accounted`, which stays read-only in it. The chain and the ledger write the
+//!   decisions, the verdicts, and the held and released rows.
+//! - [`Settled`] is made by consuming a `ChainOutput`, a `DecodedBatch` or a `DecodedBarrier`.
+//!
+//! The compiler does not hold two things. [`Settled::undecoded`] lets a `Persisted` skip decoding, accounting and the chain:
+//! the ledger uses it for release markers, and for frames whose decoding panics again and again. The types do not say that a
+//! stage did its work: a `ChainOutput` without decisions is valid, because a stream may have no plugins.
+//!
+//! Delivery begins where `Settled` is taken apart: a sink's share of a frame is `Content` of the outbox crate, and frames that
+//! are read back from the journal for a sink are delivered from [`SettledContent`] alone.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
-#![expect(missing_docs, reason = "written with the words of this crate")]
 
-pub mod fault;
+pub mod failpoint;
 
-mod accounted;
 mod arrival;
-mod decision;
-mod decoded;
-mod held;
-mod output;
 mod persisted;
-mod recorded;
+mod decoded;
+mod tokens;
+mod accounted;
+mod decision;
+mod held;
+mod verdicts;
+mod output;
 mod routing;
 mod settled;
-mod tokens;
 
 pub use accounted::{Accounted, AnyRow, RequestSlot, Row};
 pub use arrival::{Received, Timestamp};
-pub use decision::{Decision, Destination, RowContent, aborted, not_judged, terminate};
-pub use decoded::{Decoded, FrameDecoder};
-pub use held::{HeldRow, ReleasedRow};
+pub use decision::{Decision, Destination, RowContent, aborted, not_judged};
+pub use decoded::{Decoded, DecodedBarrier, DecodedBatch, FrameDecoder};
+pub use held::{HeldRow, ReleasedRow, hold_end_words};
 pub use output::ChainOutput;
 pub use persisted::{Location, Persisted};
-pub use recorded::{RecordedVerdict, RecordedVerdicts, hold_end_words};
-pub use routing::{RoutingTable, SinkTarget};
-pub use settled::{ReaderKey, Settled, SettledContent, reader_key};
+pub use routing::{ReaderKey, RoutingTable, SinkTarget, reader_key};
+pub use settled::{BatchChange, Settled, SettledContent};
 pub use tokens::ReceivedTokens;
+pub use verdicts::RecordedVerdicts;

@@ -1,105 +1,155 @@
-//! A batch that the whole plugin chain has seen.
+//! A batch after the plugin chain, with a decision per row.
 
-use crate::accounted::Accounted;
-use crate::decision::{Decision, RowContent};
+use crate::accounted::{Accounted, Row};
+use crate::decision::{Decision, Destination, RowContent, aborted};
 use crate::held::{HeldRow, ReleasedRow};
-use crate::recorded::RecordedVerdicts;
+use crate::settled::{BatchChange, Settled, SettledContent};
 use crate::tokens::ReceivedTokens;
+use crate::verdicts::RecordedVerdicts;
 use afterbay_events::Name;
 use afterbay_journal::StoredReplacement;
 use afterbay_wire::{Edit, TokenEdit};
 
-/// A batch that the whole chain has seen.
+/// An accounted batch with the decisions of the plugin chain.
 pub struct ChainOutput {
-    pub accounted: Accounted,
-    /// By row; empty where no plugin said anything.
+    accounted: Accounted,
+    /// The decision for each row. Empty if no plugin returned a verdict.
     pub decisions: Vec<Decision>,
-    pub actions: RecordedVerdicts,
-    /// The rows that wait, ascending.
-    pub held: Vec<u32>,
-    /// What stands in the place of rows with which others go on, ascending by row. Fates are of that.
-    pub instead: Vec<ReleasedRow>,
-    /// A plugin that said something of the batch and lets nothing pass that it has not judged.
+    /// The verdicts behind the decisions.
+    pub verdicts: RecordedVerdicts,
+    /// A plugin with a verdict on the batch and `on_fault = "terminate"`.
     pub guard: Option<Name>,
+    /// The held rows, ascending.
+    held: Vec<u32>,
+    /// The rows that are sent with held rows joined to them, ascending by row. Decisions apply to the joined rows.
+    released: Vec<ReleasedRow>,
 }
 
 impl ChainOutput {
-    /// No plugin was asked yet.
+    /// The output of a chain without plugins.
     pub fn new(accounted: Accounted) -> ChainOutput {
         ChainOutput {
             accounted,
             decisions: Vec::new(),
-            actions: RecordedVerdicts::default(),
-            held: Vec::new(),
-            instead: Vec::new(),
+            verdicts: RecordedVerdicts::default(),
             guard: None,
+            held: Vec::new(),
+            released: Vec::new(),
         }
     }
-}
 
-impl ChainOutput {
-    /// What stands in the place of this row.
-    pub fn instead_of(&self, row: u32) -> Option<&ReleasedRow> {
-        let at = self.instead.binary_search_by_key(&row, |instead| instead.row).ok()?;
-        self.instead.get(at)
+    /// The accounted batch.
+    pub fn accounted(&self) -> &Accounted {
+        &self.accounted
     }
 
-    /// This row waits.
+    /// The decisions, one per row.
+    pub fn decide(&mut self) -> &mut [Decision] {
+        self.decisions.resize(self.accounted.rows().len(), Decision::UNCHANGED);
+        &mut self.decisions
+    }
+
+    /// The rows that are sent with held rows, ascending.
+    pub fn released(&self) -> &[ReleasedRow] {
+        &self.released
+    }
+
+    /// The row with which held rows are sent at this index.
+    pub fn released_at(&self, row: u32) -> Option<&ReleasedRow> {
+        let at = self.released.binary_search_by_key(&row, |released| released.row).ok()?;
+        self.released.get(at)
+    }
+
+    /// Sends this row with held rows joined to it.
+    pub fn put_released(&mut self, row: ReleasedRow) {
+        match self.released.binary_search_by_key(&row.row, |known| known.row) {
+            Ok(at) => self.released[at] = row,
+            Err(at) => self.released.insert(at, row),
+        }
+    }
+
+    /// Removes the released rows that the batch does not contain yet.
+    pub fn take_released(&mut self) -> Vec<ReleasedRow> {
+        self.released.extract_if(.., |released| !released.in_place).collect()
+    }
+
+    /// Whether the row is held.
     pub fn is_held(&self, row: u32) -> bool {
         self.held.binary_search(&row).is_ok()
     }
 
-    pub fn stand(&mut self, instead: ReleasedRow) {
-        match self.instead.binary_search_by_key(&instead.row, |known| known.row) {
-            Ok(at) => self.instead[at] = instead,
-            Err(at) => self.instead.insert(at, instead),
-        }
-    }
-
-    /// This row waits from now on.
-    pub fn wait(&mut self, row: u32) {
+    /// Marks the row as held: the row does not leave with this batch.
+    pub fn hold_row(&mut self, row: u32) {
         if let Err(at) = self.held.binary_search(&row) {
             self.held.insert(at, row);
         }
-        if let Ok(at) = self.instead.binary_search_by_key(&row, |known| known.row) {
-            self.instead.remove(at);
-        }
+        self.released.retain(|released| released.row != row);
     }
 
-    /// The row by itself, as the chain has made it so far, without its finish. It stays where it is.
-    pub fn by_itself(&self, row: u32) -> Result<HeldRow, String> {
+    /// Drops the row's tokens and aborts its request, because `plugin` had to judge the row and did not.
+    pub fn terminate(&mut self, row: u32, plugin: &str, message: &str) {
+        let decision = &mut self.decide()[row as usize];
+        (decision.content, decision.text) = (RowContent::Dropped, None);
+        // An earlier plugin may have finished the request.
+        let aborts = decision.finish.is_none();
+        decision.finish.get_or_insert_with(|| aborted(message));
+        self.verdicts.push_terminate(row, plugin, message, aborts);
+    }
+
+    /// Copies the row with the chain's changes so far, but without a finish reason. The error's text is for the operator.
+    pub fn to_held_row(&self, row: u32) -> Result<HeldRow, String> {
         let decision = &self.decisions[row as usize];
-        // It is made again out of the journal, where it must.
+        // After a restart the held row is rebuilt from the journal.
         if decision.text.as_deref().is_some_and(|text| StoredReplacement::with_text(text).is_none()) {
-            return Err("the text that a plugin gave it is longer than the journal keeps".to_owned());
+            return Err("the text that a plugin gave the row is longer than the journal stores".to_owned());
         }
         let mut edit = Edit { text: decision.text.clone(), ..Edit::new(0) };
-        let (batch, mut came, frame, is_made) = match self.instead_of(row) {
-            Some(ReleasedRow { held, .. }) => (held.batch.take(&[0]), held.came, held.frame, held.is_made),
-            None => (
-                self.accounted.batch.take(&[row]),
-                ReceivedTokens::row(self.tokens_of(row)),
-                self.accounted.persisted.frame,
-                false,
-            ),
+        let (batch, mut received, frame, is_joined) = match self.released_at(row) {
+            Some(ReleasedRow { held, .. }) => {
+                (held.batch.take(&[0]), held.received, held.frame, held.is_joined)
+            }
+            None => {
+                let tokens = self.accounted.rows().get(row as usize).map_or(0, |row| row.tokens);
+                let frame = self.accounted.persisted().frame();
+                (self.accounted.batch().take(&[row]), ReceivedTokens::of_row(tokens), frame, false)
+            }
         };
-        match &decision.written {
+        match &decision.content {
             RowContent::Unchanged => {}
             RowContent::Delta(ids) => {
-                (edit.tokens, came) = (TokenEdit::Delta(ids.clone()), came.to_replaced())
+                (edit.tokens, received) = (TokenEdit::Delta(ids.clone()), received.to_replaced())
             }
-            RowContent::Dropped => (edit.tokens, came) = (TokenEdit::Empty, came.to_dropped()),
+            RowContent::Dropped => (edit.tokens, received) = (TokenEdit::Empty, received.to_dropped()),
             RowContent::Cumulative(_) => {
-                return Err("all ids so far stand in it: it cannot be joined".to_owned());
+                return Err("the row has all ids so far, so it cannot be joined".to_owned());
             }
         }
         let batch = batch.map_err(|error| error.to_string())?;
-        let mut held = HeldRow { is_made, ..HeldRow::new(batch, frame, came) };
-        held.edit(edit, came)?;
+        let mut held = HeldRow { is_joined, ..HeldRow::new(batch, frame, received) };
+        held.edit(edit, received)?;
         Ok(held)
     }
 
-    pub fn tokens_of(&self, row: u32) -> u32 {
-        self.accounted.rows.get(row as usize).map_or(0, |row| row.tokens)
+    /// Consumes the output once the outcome is recorded. `requests` and `redirected` are of the rows that are sent. Returns the
+    /// rows, too, so that the ledger uses their memory again.
+    pub fn settle(
+        self,
+        change: BatchChange,
+        requests: Box<[u64]>,
+        redirected: Vec<(u32, Destination)>,
+    ) -> (Settled, Vec<Row>) {
+        let (persisted, batch, rows) = self.accounted.into_parts();
+        let batch = match change {
+            BatchChange::Unchanged => Some(batch),
+            BatchChange::Changed(batch) => Some(batch),
+            BatchChange::Dropped => None,
+        };
+        let content = batch.map_or(SettledContent::Nothing, |batch| SettledContent::Rows {
+            alone: !batch.has_text_rids(),
+            batch,
+            requests,
+            redirected,
+        });
+        (Settled::undecoded(persisted, content), rows)
     }
 }

@@ -1,14 +1,16 @@
-//! A frame that is in the journal.
+//! A frame that the journal has.
 
 use crate::arrival::{Received, Timestamp};
 use afterbay_journal::{FrameNo, Position};
 use bytes::Bytes;
 
-/// A frame that is in the journal, or that `on_error = "forward"` lets pass without.
+/// A frame with its number in the journal.
+///
+/// With `on_error = "forward"`, a frame that the disk refuses passes with a number and [`Location::Nowhere`].
 pub struct Persisted {
-    pub frame: FrameNo,
-    pub bytes: Bytes,
-    pub at: Timestamp,
+    frame: FrameNo,
+    bytes: Bytes,
+    at: Timestamp,
     location: Location,
 }
 
@@ -19,15 +21,30 @@ pub enum Location {
     At(Position),
     /// The frame was read back: its number finds it.
     ByNumber,
-    /// Not in the journal (`on_error = "forward"`).
+    /// Not in the journal: the disk refused the frame, and `on_error = "forward"` lets it pass.
     Nowhere,
 }
 
 impl Persisted {
-    /// Made of a received frame once the journal has answered.
+    /// Consumes a received frame once the journal has answered. Only the persister calls this.
     pub fn new(received: Received, frame: FrameNo, location: Location) -> Persisted {
         let Received { bytes, at } = received;
         Persisted { frame, bytes, at, location }
+    }
+
+    /// The number of the frame.
+    pub fn frame(&self) -> FrameNo {
+        self.frame
+    }
+
+    /// The bytes received.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The time at which the frame was received.
+    pub fn at(&self) -> Timestamp {
+        self.at
     }
 
     /// Where the journal has the frame.
@@ -35,7 +52,7 @@ impl Persisted {
         self.location
     }
 
-    /// Whether the journal has the frame, so that the frame may wait there alone.
+    /// Whether the journal has the frame, so that a sink may drop its own copy and read the frame back later.
     pub fn is_in_journal(&self) -> bool {
         self.location != Location::Nowhere
     }

@@ -1,11 +1,34 @@
 //! The sinks of a stream by the rows they take: which sink reads a request, and which sink a plugin names.
 //!
-//! With several readers the table does what SGLang's MultiDetokenizerRouter does, so that Afterbay can stand in its place.
+//! With several readers the table does what SGLang's MultiDetokenizerRouter does, so that Afterbay can replace that router.
 //! The table stays the same from the start of a stream to its end.
 
-use crate::settled::ReaderKey;
 use afterbay_config::Takes;
 use afterbay_events::Name;
+use afterbay_wire::Batch;
+
+/// The properties of a request that decide which sink reads the request.
+#[derive(Debug, Default)]
+pub struct ReaderKey {
+    /// The [`reader_key`] of the request's first row. `None` for a request of an earlier run, if the first row cannot be read.
+    pub key: Option<u32>,
+    /// The request's `http_worker_ipc`. Empty if there is none, or if it is not known.
+    pub worker: Box<str>,
+}
+
+impl ReaderKey {
+    /// Reads the properties from the request's first row.
+    pub fn of(batch: &Batch, row: u32) -> ReaderKey {
+        let worker = batch.http_worker_ipc(row).unwrap_or_default().into();
+        ReaderKey { key: Some(reader_key(batch, row)), worker }
+    }
+}
+
+/// The hash by which requests are shared out among readers: of the row's `http_worker_ipc`, or else of its rid.
+pub fn reader_key(batch: &Batch, row: u32) -> u32 {
+    let worker = batch.http_worker_ipc(row).map(str::as_bytes);
+    crc32fast::hash(worker.or_else(|| batch.rid_of(row)).unwrap_or_default())
+}
 
 /// A sink, as rows are routed to it.
 pub struct SinkTarget {
@@ -35,15 +58,15 @@ pub struct RoutingTable {
 }
 
 impl RoutingTable {
-    /// `sinks` in the order of the configuration.
+    /// Builds the table of these sinks, given in the order of the configuration.
     pub fn new(sinks: Vec<SinkTarget>) -> RoutingTable {
         let mut table = RoutingTable::default();
-        for (place, sink) in (0..).zip(&sinks) {
+        for (index, sink) in (0..).zip(&sinks) {
             match sink.takes {
-                Takes::Share => table.readers.push(place),
-                Takes::Worker => table.workers.extend(sink.worker.clone().map(|worker| (worker, place))),
-                Takes::Skipped => table.skipped = Some(place),
-                Takes::Routed => table.routed.push((sink.name.to_string(), place)),
+                Takes::Share => table.readers.push(index),
+                Takes::Worker => table.workers.extend(sink.worker.clone().map(|worker| (worker, index))),
+                Takes::Skipped => table.skipped = Some(index),
+                Takes::Routed => table.routed.push((sink.name.to_string(), index)),
             }
         }
         table.sinks = sinks;
@@ -84,7 +107,7 @@ impl RoutingTable {
 
     /// The name of the sink that reads a request; `None` where that depends on the request's key and the key is not known.
     pub fn reader_name(&self, reader: &ReaderKey) -> Option<&Name> {
-        let place = self.reader_if_known(reader)?;
-        Some(&self.sinks.get(place as usize)?.name)
+        let index = self.reader_if_known(reader)?;
+        Some(&self.sinks.get(index as usize)?.name)
     }
 }

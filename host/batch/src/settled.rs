@@ -1,67 +1,83 @@
-//! What is to leave of a frame once the ledger has settled it.
+//! A frame once the ledger has recorded its outcome: only the router and the sinks are left.
 
 use crate::decision::Destination;
 use crate::persisted::Persisted;
 use afterbay_wire::{Barrier, BarrierKind, Batch};
 use bytes::Bytes;
 
-/// What goes on to the sinks.
+/// A frame with the content that is sent for it.
 pub struct Settled {
-    pub persisted: Persisted,
-    pub content: SettledContent,
+    persisted: Persisted,
+    content: SettledContent,
 }
 
-/// What is to leave of a frame.
-#[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
+impl Settled {
+    /// Settles a frame that was not decoded: a release marker, or a frame whose decoding panics again and again.
+    pub fn undecoded(persisted: Persisted, content: SettledContent) -> Settled {
+        Settled { persisted, content }
+    }
+
+    /// The same frame with nothing to send, because every sink has the frame.
+    pub fn without_content(self) -> Settled {
+        Settled { content: SettledContent::Nothing, ..self }
+    }
+
+    /// The frame, and the content to send.
+    pub fn into_parts(self) -> (Persisted, SettledContent) {
+        (self.persisted, self.content)
+    }
+}
+
+/// The content that is sent for a frame.
+#[expect(clippy::large_enum_variant, reason = "one per frame: a box costs more than the move")]
 pub enum SettledContent {
-    /// Nothing.
+    /// No bytes.
     Nothing,
-    /// Bytes in their place.
+    /// A message without rows that can be read.
     Whole {
+        /// The message.
         bytes: Bytes,
-        /// Readers count it.
+        /// Whether readers count the message as one frame with rows.
         counted: bool,
-        /// Every sink gets it; else the first.
+        /// Whether every reader gets the message. Otherwise only the first reader does.
         to_all: bool,
     },
-    /// Rows, each with the number of its request.
+    /// Rows.
     Rows {
+        /// The rows.
         batch: Batch,
+        /// The request's number for each row; 0 if the number is not known.
         requests: Box<[u64]>,
-        /// Not to be joined with others: all ids so far stand in each row, or the requests' numbers are not known.
+        /// Whether the batch is not joined with others: each row has all ids so far, or the requests are not known.
         alone: bool,
-        /// Rows that do not go to their reader, ascending.
-        aside: Vec<(u32, Destination)>,
+        /// The rows that are not sent to their reader, ascending.
+        redirected: Vec<(u32, Destination)>,
     },
 }
 
 impl SettledContent {
-    pub fn of_barrier(barrier: &Barrier) -> SettledContent {
-        // What is not understood may hold rows, and must not come twice.
+    /// Sends the barrier unchanged.
+    pub fn from_barrier(barrier: &Barrier) -> SettledContent {
+        // A message that cannot be read may contain rows: a second reader would send these rows twice.
         let to_all = !matches!(barrier.kind, BarrierKind::NotUnderstood { .. });
         SettledContent::Whole { bytes: barrier.bytes().clone(), counted: barrier.counted(), to_all }
     }
 }
 
-/// What says which reader a request has.
-#[derive(Debug, Default)]
-pub struct ReaderKey {
-    /// [`reader_key`] of its first row; `None`: it is not known, of a request of an earlier run.
-    pub key: Option<u32>,
-    /// Its `http_worker_ipc`; empty where there is none, or it is not known.
-    pub worker: Box<str>,
+/// A batch compared with the frame received.
+#[expect(clippy::large_enum_variant, reason = "one per frame: a box costs more than the move")]
+pub enum BatchChange {
+    /// The frame is sent unchanged.
+    Unchanged,
+    /// This batch is sent in place of the frame.
+    Changed(Batch),
+    /// No row is left to send.
+    Dropped,
 }
 
-impl ReaderKey {
-    /// As its first row says.
-    pub fn of(batch: &Batch, row: u32) -> ReaderKey {
-        let worker = batch.http_worker_ipc(row).unwrap_or_default().into();
-        ReaderKey { key: Some(reader_key(batch, row)), worker }
+impl From<Option<Batch>> for BatchChange {
+    /// An edit returns `None` if no row is left.
+    fn from(edited: Option<Batch>) -> BatchChange {
+        edited.map_or(BatchChange::Dropped, BatchChange::Changed)
     }
-}
-
-/// What shares out the requests: that of a row's.
-pub fn reader_key(batch: &Batch, row: u32) -> u32 {
-    let worker = batch.http_worker_ipc(row).map(str::as_bytes);
-    crc32fast::hash(worker.or_else(|| batch.rid_of(row)).unwrap_or_default())
 }

@@ -37,7 +37,7 @@ impl RequestAttributes {
     /// Those of the requests that live of which nothing is known.
     fn meet_live(&mut self, ledger: &Ledger) {
         let mut before = std::mem::take(&mut self.known);
-        for (rid, request) in ledger.requests().filter(|(_, request)| !request.is_unseen()) {
+        for (rid, request) in ledger.requests().filter(|(_, request)| !request.is_hidden()) {
             let number = request.handle.number().0;
             match before.remove(&number) {
                 Some(about) => _ = self.known.insert(number, about),

@@ -13,7 +13,7 @@ use crate::replay::Replayed;
 use crate::resumed;
 use crate::slot::{Answer, PluginSlot, Wanted};
 use crate::status::PluginStatus;
-use afterbay_batch::{Accounted, ChainOutput, Decision, Row, Timestamp, not_judged, terminate};
+use afterbay_batch::{Accounted, ChainOutput, Row, Timestamp, not_judged};
 use afterbay_events::Name;
 use afterbay_hold::HeldRows;
 use afterbay_ledger::Ledger;
@@ -63,7 +63,7 @@ impl Chain {
 
     /// Reads the attributes of a live request again and reports the change to the plugins.
     pub fn refresh_attributes(&mut self, rid: &str, ledger: &Ledger, now: Timestamp) {
-        let Some(number) = ledger.look(rid).live.map(|live| live.number) else { return };
+        let Some(number) = ledger.request_status(rid).live.map(|live| live.number) else { return };
         if !self.attributes.refresh(number, rid) {
             return;
         }
@@ -194,13 +194,13 @@ impl Chain {
         let mut output = ChainOutput::new(accounted);
         if !self.slots.is_empty() {
             self.ask(&mut output, 0, held_rows, ledger, now);
-            if output.accounted.any.unread {
+            if output.accounted().any().unread {
                 self.refuse_unread(&mut output);
             }
-            output.guard = output.actions.iter().find_map(|said| self.guard(&said.plugin));
+            output.guard = output.verdicts.iter().find_map(|said| self.guard(&said.plugin));
         }
-        if ledger.has_endings() {
-            ledger.end_aborted(&mut output);
+        if ledger.has_operator_aborts() {
+            ledger.apply_operator_aborts(&mut output);
         }
         if !self.slots.is_empty() {
             self.close(&output, ledger, now);
@@ -226,19 +226,17 @@ impl Chain {
     /// Ends the requests of rows that cannot be read, where some plugin must judge them.
     #[cold]
     fn refuse_unread(&mut self, output: &mut ChainOutput) {
-        let rows = (0..).zip(&output.accounted.rows);
+        let rows = (0..).zip(output.accounted().rows());
         let unread: Vec<u32> =
             rows.filter(|(_, row)| row.unread && !row.swallowed).map(|(index, _)| index).collect();
         if unread.is_empty() {
             return;
         }
         let Some(plugin) = self.refuse_unreadable(unread.len() as u64) else { return };
-        output.decisions.resize(output.accounted.rows.len(), Decision::KEEP);
         for row in unread {
-            let decision = &mut output.decisions[row as usize];
-            terminate(row, &not_judged(&plugin), &plugin, decision, &mut output.actions);
+            output.terminate(row, &plugin, &not_judged(&plugin));
         }
-        output.actions.0.sort_by_key(|said| said.row);
+        output.verdicts.sort();
     }
 
     /// Calls those behind the plugin with which rows had waited that go on by themselves.
@@ -252,10 +250,10 @@ impl Chain {
     ) {
         // One that is no more had nobody known behind it.
         if let Some(slot) = self.place(plugin) {
-            for (row, released) in output.accounted.rows.iter().zip(&output.instead) {
+            for (row, released) in output.accounted().rows().iter().zip(output.released()) {
                 let rid = ledger.request(row.slot).map_or("", |(rid, _)| rid);
                 let (why, held) = (released.why, &released.held);
-                self.slots[slot].tell_hold_ended(why, rid, held.came.rows, held.tokens.into());
+                self.slots[slot].tell_hold_ended(why, rid, held.received.rows, held.tokens.into());
             }
             if self.slots[slot].terminates() {
                 holding::terminate_lost(output, plugin);
@@ -286,13 +284,13 @@ impl Chain {
         now: Timestamp,
     ) {
         let wants = self.slots.iter().map(PluginSlot::wants).fold(ColumnSet::empty(), ColumnSet::bitor);
-        self.input.show(&output.accounted, wants);
+        self.input.show(output.accounted(), wants);
         if self.input.rows.is_empty() {
             return;
         }
-        let received_at = output.accounted.persisted.at.instant;
-        let begun = self.input.begun(&output.accounted);
-        meet(&output.accounted, ledger, &begun, &mut self.attributes);
+        let received_at = output.accounted().persisted().at().instant;
+        let begun = self.input.begun(output.accounted());
+        meet(output.accounted(), ledger, &begun, &mut self.attributes);
         for index in first..self.slots.len() {
             if self.slots[index].shadow_of().is_some() {
                 // It looks from the place of the one it is a shadow of.
@@ -308,11 +306,9 @@ impl Chain {
             if says_nothing && held_rows.is_empty() {
                 continue;
             }
-            if output.decisions.is_empty() {
-                output.decisions.resize(output.accounted.rows.len(), Decision::KEEP);
-            }
+            output.decide();
             if self.input.tokens.is_empty() {
-                self.input.count(&output.accounted);
+                self.input.count(output.accounted());
             }
             let (slot, shown) = (&mut self.slots[index], &mut self.input);
             let turn = Turn { output, input: shown, held_rows, slot, ledger, now: received_at };
@@ -326,7 +322,7 @@ impl Chain {
             }
         }
         // The journal wants rows in order; the chain's order within a row stays.
-        output.actions.0.sort_by_key(|said| said.row);
+        output.verdicts.sort();
     }
 
     /// Calls one plugin, and its shadows in its place. `None`: nothing is to be done.
@@ -340,7 +336,7 @@ impl Chain {
         now: Timestamp,
     ) -> Option<Answer> {
         let context = ChainContext { ledger, attributes: &self.attributes, now };
-        let accounted = &output.accounted;
+        let accounted = output.accounted();
         let opened: Vec<Opened<'_>> = opened(accounted, ledger, begun);
         if self.input.rows.is_empty() && opened.is_empty() {
             return None;
@@ -355,7 +351,7 @@ impl Chain {
         let answer = self.slots[index].run(&opened, &columns, accounted, context);
         let rid = |row: u32| {
             let row = *self.input.rows.get(row as usize)?;
-            Some(ledger.request(accounted.rows[row as usize].slot)?.0)
+            Some(ledger.request(accounted.rows()[row as usize].slot)?.0)
         };
         if self.slots[index].is_shadow() {
             self.slots[index].compare(&answer, &[], rid);
@@ -384,15 +380,15 @@ impl Chain {
 
     /// Tells each plugin of the requests that have ended with this batch.
     fn close(&mut self, output: &ChainOutput, ledger: &Ledger, now: Timestamp) {
-        let ChainOutput { accounted: Accounted { rows, any, is_released, .. }, decisions, .. } = output;
-        if !any.ends && decisions.is_empty() {
+        let (accounted, decisions) = (output.accounted(), &output.decisions);
+        if !accounted.any().may_close && decisions.is_empty() {
             return;
         }
         let ended = |(index, row): &(usize, &Row)| {
-            let by_scheduler = row.finish != FinishKind::Running && !is_released;
+            let by_scheduler = row.finish != FinishKind::Running && !accounted.is_released();
             by_scheduler || decisions.get(*index).is_some_and(|decision| decision.finish.is_some())
         };
-        let ended = rows.iter().enumerate().filter(ended).filter(|(_, row)| !row.unseen);
+        let ended = accounted.rows().iter().enumerate().filter(ended).filter(|(_, row)| !row.hidden);
         let closed: Vec<u64> = ended.map(|(_, row)| row.number).collect();
         self.close_requests(&closed, ledger, now);
     }
@@ -417,14 +413,14 @@ impl Chain {
 /// What is known of the requests that begin in this batch.
 fn meet(accounted: &Accounted, ledger: &Ledger, begun: &[u32], attributes: &mut RequestAttributes) {
     for row in begun {
-        let Some((rid, request)) = ledger.request(accounted.rows[*row as usize].slot) else { continue };
+        let Some((rid, request)) = ledger.request(accounted.rows()[*row as usize].slot) else { continue };
         attributes.meet(rid, request);
     }
 }
 
 /// The requests that begin with these rows.
 fn opened<'l>(accounted: &'l Accounted, ledger: &'l Ledger, begun: &[u32]) -> Vec<Opened<'l>> {
-    let slots = begun.iter().map(|row| accounted.rows[*row as usize].slot);
+    let slots = begun.iter().map(|row| accounted.rows()[*row as usize].slot);
     let begun = |slot| ledger.request(slot).map(|(rid, request)| resumed::begun(rid, request, ledger));
     slots.filter_map(begun).collect()
 }

@@ -13,7 +13,7 @@ pub fn now(ledger: &Ledger) -> Vec<Opened<'_>> {
 
 /// The live requests as they were before the batch in hand, which the instance is called with again.
 pub fn before<'l>(accounted: &Accounted, ledger: &'l Ledger) -> Vec<Opened<'l>> {
-    let in_hand: HashMap<u64, &Row> = accounted.rows.iter().map(|row| (row.number, row)).collect();
+    let in_hand: HashMap<u64, &Row> = accounted.rows().iter().map(|row| (row.number, row)).collect();
     let resumed = alive(ledger).filter_map(|(rid, request)| {
         let opened = resumed(rid, request, ledger);
         match in_hand.get(&opened.request) {
@@ -30,7 +30,7 @@ pub fn before<'l>(accounted: &Accounted, ledger: &'l Ledger) -> Vec<Opened<'l>> 
 
 /// The requests that plugins may see rows of.
 fn alive(ledger: &Ledger) -> impl Iterator<Item = (&str, &Request)> {
-    ledger.requests().filter(|(_, request)| !request.is_unseen())
+    ledger.requests().filter(|(_, request)| !request.is_hidden())
 }
 
 fn resumed<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> Opened<'l> {

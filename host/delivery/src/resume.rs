@@ -192,7 +192,7 @@ fn is_behind_its_record(
 fn is_counted(sent: &SinkContent<'_>, writer: &JournalWriter, decode: &mut FrameDecoder) -> bool {
     let SinkContent::Whole(frame) = *sent else { return true };
     match writer.backlog(frame).next() {
-        Ok(Some(BacklogItem::Frame(frame))) => decode.look(frame.bytes).counted(),
+        Ok(Some(BacklogItem::Frame(frame))) => decode.decode_bytes(frame.bytes).counted(),
         _ => true,
     }
 }

@@ -64,8 +64,8 @@ impl Router {
             return shares.push(whole(content));
         }
         match content {
-            SettledContent::Rows { batch, requests, alone, aside } => {
-                self.aim(&batch, &requests, &aside);
+            SettledContent::Rows { batch, requests, alone, redirected } => {
+                self.aim(&batch, &requests, &redirected);
                 self.split(frame, batch, &requests, alone, shares);
             }
             SettledContent::Whole { bytes, counted, to_all } => {
@@ -103,12 +103,12 @@ impl Router {
     }
 
     /// Finds the sink of each row.
-    fn aim(&mut self, batch: &Batch, requests: &[u64], aside: &[(u32, Destination)]) {
+    fn aim(&mut self, batch: &Batch, requests: &[u64], redirected: &[(u32, Destination)]) {
         self.requests.clear();
         self.requests.extend_from_slice(requests);
         let mut targets = std::mem::take(&mut self.targets);
         targets.extend((0..batch.rows()).map(|row| self.reader_of(batch, row)));
-        for (row, way) in aside {
+        for (row, way) in redirected {
             let sink = match way {
                 Destination::To(name) => self.table.routed(name),
                 Destination::SkipDetokenizer => self.table.skipped,

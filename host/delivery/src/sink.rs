@@ -9,7 +9,7 @@ use crate::router::Router;
 use crate::sender::SinkSender;
 use crate::spill::{Back, Spill, again};
 use crate::tap::Tap;
-use afterbay_batch::fault;
+use afterbay_batch::failpoint;
 use afterbay_batch::{FrameDecoder, Persisted, Timestamp};
 use afterbay_config::TapOf;
 use afterbay_journal::{BacklogFrame, Credit, FrameNo, HandedOver};
@@ -91,19 +91,19 @@ impl Sink {
 
     /// Its share of a frame comes to wait: in memory, or where too much does, in the journal, where its place is.
     pub fn put(&mut self, persisted: &Persisted, share: Content, persister: &Persister) {
-        self.settled = persisted.frame.max(self.settled);
+        self.settled = persisted.frame().max(self.settled);
         if self.spill.is_none() {
-            if self.has_taken(persisted.frame) {
+            if self.has_taken(persisted.frame()) {
                 return;
             }
-            drop(self.resume.take_if(|resume| persisted.frame > resume.through()));
+            drop(self.resume.take_if(|resume| persisted.frame() > resume.through()));
         }
         if self.spill.is_none() && self.has_room() {
-            self.outbox.push(frame(persisted.frame, persisted.at, share));
+            self.outbox.push(frame(persisted.frame(), persisted.at(), share));
             return self.memory.set(self.outbox.bytes());
         }
         let spill = self.spill.get_or_insert_with(|| Spill::new(persister.backlog(persisted)));
-        spill.push(persisted, || frame(persisted.frame, persisted.at, share));
+        spill.push(persisted, || frame(persisted.frame(), persisted.at(), share));
     }
 
     /// Takes back what waits in the journal, while there is room for it.
@@ -204,9 +204,9 @@ impl Sink {
         let mut sent = false;
         while !is_held_up && self.send.has_room() {
             let Some(leaving) = self.outbox.next(self.send.keeps_up(), now) else { break };
-            fault::point("compose");
+            failpoint::at("compose");
             persister.record_sent(&self.name, &leaving);
-            fault::point("told");
+            failpoint::at("told");
             self.send.stage(leaving);
             sent = true;
         }
@@ -219,9 +219,9 @@ impl Sink {
                 }
             });
         }
-        fault::point("flush");
+        failpoint::at("flush");
         self.send.flush(now, took);
-        fault::point("flushed");
+        failpoint::at("flushed");
         self.tell_handed(persister);
         self.outbox.taken(self.send.socket().taken());
         self.tell_taken(persister);

@@ -51,12 +51,12 @@ impl Spill {
 
     /// A further frame waits.
     pub fn push(&mut self, persisted: &Persisted, frame: impl FnOnce() -> Frame) {
-        if persisted.frame > self.through {
-            self.through = persisted.frame;
+        if persisted.frame() > self.through {
+            self.through = persisted.frame();
             self.frames += 1;
         }
         match persisted.is_in_journal() {
-            true => self.bytes += persisted.bytes.len() as u64,
+            true => self.bytes += persisted.bytes().len() as u64,
             false => self.unpersisted.push_back(frame()),
         }
     }
@@ -114,27 +114,27 @@ pub fn again(frame: &BacklogFrame, decode: &mut FrameDecoder) -> SettledContent 
     if frame.outcome.as_deref().is_some_and(|outcome| outcome.passage == Passage::Dropped) {
         return SettledContent::Nothing;
     }
-    let came = match decode.look(frame.bytes.clone()) {
+    let came = match decode.decode_bytes(frame.bytes.clone()) {
         wire::DecodedFrame::Batch(batch) => batch,
         wire::DecodedFrame::Barrier(barrier) => return replaced(frame, &barrier, decode),
     };
     let Some(outcome) = frame.outcome.as_deref().filter(|outcome| !outcome.requests.is_empty()) else {
         // It had no numbers, or the journal lost what was done with it: it goes on as it came.
         let requests = vec![0; came.rows() as usize].into();
-        return SettledContent::Rows { batch: came, requests, alone: true, aside: Vec::new() };
+        return SettledContent::Rows { batch: came, requests, alone: true, redirected: Vec::new() };
     };
     let numbers = outcome.requests.iter().map(|request| request.0);
-    match outcome.changed.clone().map(|bytes| decode.look(bytes)) {
+    match outcome.changed.clone().map(|bytes| decode.decode_bytes(bytes)) {
         Some(wire::DecodedFrame::Batch(changed)) => {
             let by_rid: HashMap<&[u8], (u32, u64)> = came.rid_bytes().zip((0..).zip(numbers)).collect();
             let requests =
                 changed.rid_bytes().map(|rid| by_rid.get(rid).map_or(0, |known| known.1)).collect();
-            let aside = ways(outcome);
+            let redirected = ways(outcome);
             let left = |(row, rid)| {
                 let came = by_rid.get(rid)?.0;
-                Some((row, aside.iter().find(|(aside, _)| *aside == came)?.1.clone()))
+                Some((row, redirected.iter().find(|(redirected, _)| *redirected == came)?.1.clone()))
             };
-            let aside = match aside.is_empty() {
+            let redirected = match redirected.is_empty() {
                 true => Vec::new(),
                 false => (0..).zip(changed.rid_bytes()).filter_map(left).collect(),
             };
@@ -148,14 +148,14 @@ pub fn again(frame: &BacklogFrame, decode: &mut FrameDecoder) -> SettledContent 
                 }
             };
             let alone = !changed.has_text_rids();
-            SettledContent::Rows { requests, batch: changed.with_cumulative(rows), alone, aside }
+            SettledContent::Rows { requests, batch: changed.with_cumulative(rows), alone, redirected }
         }
         Some(wire::DecodedFrame::Barrier(changed)) => written(changed.bytes()),
         None => SettledContent::Rows {
             alone: !came.has_text_rids(),
             batch: came,
             requests: numbers.collect(),
-            aside: ways(outcome),
+            redirected: ways(outcome),
         },
     }
 }
@@ -163,17 +163,19 @@ pub fn again(frame: &BacklogFrame, decode: &mut FrameDecoder) -> SettledContent 
 /// What left in the place of a frame without rows that can be read: itself, or where a plugin must judge them, the end of their
 /// requests.
 fn replaced(frame: &BacklogFrame, barrier: &wire::Barrier, decode: &mut FrameDecoder) -> SettledContent {
-    let ended =
-        frame.outcome.as_deref().and_then(|outcome| Some((outcome, decode.look(outcome.changed.clone()?))));
+    let ended = frame
+        .outcome
+        .as_deref()
+        .and_then(|outcome| Some((outcome, decode.decode_bytes(outcome.changed.clone()?))));
     match ended {
         Some((outcome, wire::DecodedFrame::Batch(batch))) => SettledContent::Rows {
             alone: !batch.has_text_rids(),
             batch,
             requests: outcome.requests.iter().map(|request| request.0).collect(),
-            aside: Vec::new(),
+            redirected: Vec::new(),
         },
         Some((_, wire::DecodedFrame::Barrier(changed))) => written(changed.bytes()),
-        None => SettledContent::of_barrier(barrier),
+        None => SettledContent::from_barrier(barrier),
     }
 }
 
@@ -205,7 +207,8 @@ fn is_passed_on(frame: &BacklogFrame) -> bool {
 /// What went on with a frame of Afterbay's own: nothing where nothing of it is written.
 fn released(frame: &BacklogFrame, decode: &mut FrameDecoder) -> SettledContent {
     let Some(outcome) = frame.outcome.as_deref() else { return SettledContent::Nothing };
-    let Some(wire::DecodedFrame::Batch(batch)) = outcome.changed.clone().map(|bytes| decode.look(bytes))
+    let Some(wire::DecodedFrame::Batch(batch)) =
+        outcome.changed.clone().map(|bytes| decode.decode_bytes(bytes))
     else {
         return SettledContent::Nothing;
     };
@@ -217,10 +220,10 @@ fn released(frame: &BacklogFrame, decode: &mut FrameDecoder) -> SettledContent {
     let left: Vec<_> = (0..).zip(outcome.requests.iter()).filter(|(row, _)| !waits(*row)).collect();
     let requests: Box<[u64]> = left.iter().map(|(_, request)| request.0).collect();
     let place = |row: u32| left.iter().position(|(left, _)| *left == row);
-    let aside = ways(outcome).into_iter().filter_map(|(row, way)| Some((place(row)? as u32, way)));
+    let redirected = ways(outcome).into_iter().filter_map(|(row, way)| Some((place(row)? as u32, way)));
     let cumulative = cumulative(outcome).into_iter().filter_map(|row| Some(place(row)? as u32)).collect();
     SettledContent::Rows {
-        aside: aside.collect(),
+        redirected: redirected.collect(),
         requests,
         batch: batch.with_cumulative(cumulative),
         alone: false,

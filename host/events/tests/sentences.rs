@@ -193,7 +193,7 @@ fn one_of_each() -> Vec<Event> {
             bytes: 3,
             kind: "msgpack".into(),
             why: "why it is".into(),
-            then: "passed on as it came".into(),
+            then: "forwarded unchanged".into(),
         }
         .into(),
         RowsUnread { stream: name("decode-0"), frame: 2, rows: 3, why: "why it is".into() }.into(),
@@ -333,7 +333,7 @@ fn one_of_each() -> Vec<Event> {
             rows: 3,
             tokens: 4,
             end: HoldEnd::Time,
-            why: "its time was over",
+            why: "time limit reached",
         }
         .into(),
         HoldRefused { stream: name("decode-0"), plugin: name("upper"), frame: 2, why: "why it is".into() }

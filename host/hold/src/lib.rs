@@ -132,10 +132,10 @@ impl HeldRows {
         }
     }
 
-    /// How many received rows of the request the plugin holds.
+    /// How many received rows of the request the plugin holds, without released ones.
     pub fn rows_held(&self, number: u64, plugin: &str) -> u32 {
         let Some(hold) = self.of(number, plugin) else { return 0 };
-        let rows: u64 = hold.rows[hold.released..].iter().map(|row| row.came.rows).sum();
+        let rows: u64 = hold.rows[hold.released..].iter().map(|row| row.received.rows).sum();
         u32::try_from(rows).unwrap_or(u32::MAX)
     }
 
@@ -152,14 +152,14 @@ impl HeldRows {
     /// Received rows that the plugin holds, and the tokens in them.
     pub fn size_of(&self, plugin: &str) -> (u64, u64) {
         let of_plugin = self.by_request.values().flatten().filter(|hold| *hold.plugin == *plugin);
-        let sum = |(rows, tokens), row: &HeldRow| (rows + row.came.rows, tokens + u64::from(row.tokens));
+        let sum = |(rows, tokens), row: &HeldRow| (rows + row.received.rows, tokens + u64::from(row.tokens));
         of_plugin.flat_map(|hold| &hold.rows).fold((0, 0), sum)
     }
 
     /// Tokens that were received for this request and are held.
     pub fn received_tokens(&self, number: u64) -> u64 {
         let rows = self.by_request.get(&number).into_iter().flatten().flat_map(|hold| &hold.rows);
-        rows.map(|row| row.came.tokens()).sum()
+        rows.map(|row| row.received.total()).sum()
     }
 
     /// Checks that the row can be held at all. The error is a sentence for the operator.
@@ -410,7 +410,7 @@ impl PluginHold {
         match self.rows[..rows].iter().rposition(|row| row.is_whole) {
             Some(last) => Some((last + 1, why)),
             // A row that was not joined may leave by itself, whole text or not.
-            None => (!self.rows[0].is_made).then_some((1, why)),
+            None => (!self.rows[0].is_joined).then_some((1, why)),
         }
     }
 }

@@ -21,7 +21,7 @@ impl HeldRows {
     ) -> Result<(), String> {
         let Some(outcome) = frame.outcome.as_deref() else { return Ok(()) };
         let mut decoded = None;
-        let mut wrong = Ok(());
+        let mut result = Ok(());
         for actions in outcome.actions.chunk_by(|one, next| one.row == next.row) {
             let row = actions[0].row;
             if !actions.iter().any(|action| matches!(action.verdict, Verdict::Hold | Verdict::Release)) {
@@ -31,7 +31,7 @@ impl HeldRows {
             let Some(slot) = live(number) else { continue };
             let batch = decoded.get_or_insert_with(|| match is_release_marker(&frame.bytes) {
                 true => None,
-                false => match decode.look(frame.bytes.clone()) {
+                false => match decode.decode_bytes(frame.bytes.clone()) {
                     DecodedFrame::Batch(batch) => Some(batch),
                     DecodedFrame::Barrier(_) => None,
                 },
@@ -39,10 +39,10 @@ impl HeldRows {
             let tokens = outcome.tokens.get(row as usize).copied().unwrap_or(0);
             let own = batch.as_ref().map(|batch| received(batch, row, tokens, frame.frame)).transpose();
             if let Err(error) = own.and_then(|own| self.repeat(actions, own, number, slot, now)) {
-                wrong = Err(format!("frame {} row {row}: {error}", frame.frame));
+                result = Err(format!("frame {} row {row}: {error}", frame.frame));
             }
         }
-        wrong
+        result
     }
 
     /// Repeats what the chain did with a row.
@@ -78,26 +78,27 @@ impl HeldRows {
 /// The row as it was received.
 fn received(batch: &Batch, row: u32, tokens: u32, frame: FrameNo) -> Result<HeldRow, String> {
     let batch = batch.take(&[row]).map_err(|error| error.to_string())?;
-    Ok(HeldRow::new(batch, frame, ReceivedTokens::row(tokens)))
+    Ok(HeldRow::new(batch, frame, ReceivedTokens::of_row(tokens)))
 }
 
+/// Applies one recorded action to the row.
 fn apply(mut row: HeldRow, action: &PluginAction<'_>) -> Result<HeldRow, String> {
     let mut edit = Edit::new(0);
-    let mut came = row.came;
+    let mut received = row.received;
     match (action.verdict, action.replaced()) {
         (_, Some(StoredReplacement::Row { ids, text })) => {
             edit.tokens = TokenEdit::Delta(ids.to_vec());
             edit.text = text.map(str::to_owned);
-            came = came.to_replaced();
+            received = received.to_replaced();
         }
         (Verdict::Drop, _) => {
             edit.tokens = TokenEdit::Empty;
-            came = came.to_dropped();
+            received = received.to_dropped();
         }
         (Verdict::Finish, _) => edit.finish = Some(FinishReason::Stop(action.text.to_string())),
         (Verdict::Abort, _) => edit.finish = Some(aborted(&action.text)),
         _ => return Ok(row),
     }
-    row.edit(edit, came)?;
+    row.edit(edit, received)?;
     Ok(row)
 }

@@ -1,4 +1,4 @@
-//! What waits: when it is due, up to where it goes on, and its bounds.
+//! Held rows: when they are due, where joined rows may end, and the bounds.
 
 use super::*;
 use afterbay_batch::ReceivedTokens;
@@ -14,8 +14,7 @@ fn held(rid: &str, ids: &[i64], frame: u64) -> HeldRow {
     let DecodedFrame::Batch(batch) = afterbay_wire::decode(bytes, &Layouts::builtin()) else {
         panic!("no batch")
     };
-    let came = ReceivedTokens { rows: 1, forwarded: ids.len() as u64, ..ReceivedTokens::default() };
-    HeldRow::new(batch, FrameNo(frame), came)
+    HeldRow::new(batch, FrameNo(frame), ReceivedTokens::of_row(ids.len() as u32))
 }
 
 fn slot() -> RequestSlot {
@@ -26,12 +25,12 @@ fn push(held_rows: &mut HeldRows, number: u64, row: HeldRow, until: Instant) {
     held_rows.hold(number, slot(), &PLUGIN.into(), row, until);
 }
 
-/// Tokens that are bytes: id N is the byte N.
+/// A vocabulary whose token N is the byte N.
 fn bytes() -> Joins {
     let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
     let (mut vocabulary, mut other) = (Vec::new(), 256_u32);
     for byte in 0..256_u32 {
-        // As GPT-2 writes bytes as characters.
+        // The mapping of bytes to characters of GPT-2.
         let shown = matches!(byte, 33..=126 | 161..=172 | 174..=255);
         let code = if shown { byte } else { other };
         other += u32::from(!shown);
@@ -53,7 +52,7 @@ fn ids(row: &HeldRow) -> Vec<i64> {
 }
 
 #[test]
-fn what_waits_is_due_when_the_time_of_the_first_is_over_and_goes_on_as_one() {
+fn held_rows_are_due_at_the_deadline_of_the_first_and_leave_as_one() {
     let mut held_rows = HeldRows::new(Joins::Anywhere);
     let now = Instant::now();
     let later = now + Duration::from_secs(1);
@@ -72,12 +71,12 @@ fn what_waits_is_due_when_the_time_of_the_first_is_over_and_goes_on_as_one() {
     assert_eq!((due.rows.len(), due.batch.rows()), (1, 1));
     let row = &due.rows[0];
     assert_eq!((row.number, ids(&row.held), row.rows, row.why), (3, vec![1, 2, 3], 2, HoldEnd::Time));
-    assert_eq!(row.held.came, ReceivedTokens { rows: 2, forwarded: 3, ..ReceivedTokens::default() });
+    assert_eq!(row.held.received, ReceivedTokens { rows: 2, forwarded: 3, ..ReceivedTokens::default() });
     assert!(!held_rows.has(3) && held_rows.has(4));
 }
 
 #[test]
-fn what_a_plugin_has_let_go_goes_on_by_itself_and_what_it_holds_behind_that_waits() {
+fn released_rows_leave_and_rows_held_after_them_stay() {
     let mut held_rows = HeldRows::new(Joins::Anywhere);
     let now = Instant::now();
     let later = now + Duration::from_secs(1);
@@ -94,7 +93,7 @@ fn what_a_plugin_has_let_go_goes_on_by_itself_and_what_it_holds_behind_that_wait
 }
 
 #[test]
-fn requests_that_wait_with_one_plugin_go_on_side_by_side_in_order_of_their_numbers() {
+fn held_rows_of_several_requests_leave_side_by_side_in_order_of_request_numbers() {
     let mut held_rows = HeldRows::new(Joins::Anywhere);
     let now = Instant::now();
     for number in [7, 2, 5] {
@@ -109,7 +108,7 @@ fn requests_that_wait_with_one_plugin_go_on_side_by_side_in_order_of_their_numbe
 }
 
 #[test]
-fn rows_and_bytes_that_wait_are_bounded() {
+fn held_rows_and_bytes_are_bounded() {
     let mut held_rows = HeldRows::new(Joins::Anywhere);
     let later = Instant::now() + Duration::from_secs(60);
     for frame in 0..ROWS_MAX as u64 {
@@ -127,7 +126,7 @@ fn rows_and_bytes_that_wait_are_bounded() {
 }
 
 #[test]
-fn before_a_detokenizer_what_waits_goes_on_up_to_where_the_text_is_whole() {
+fn before_a_detokenizer_held_rows_leave_up_to_where_the_text_is_whole() {
     let mut held_rows = HeldRows::new(bytes());
     let now = Instant::now();
     // "a", then "é" in two rows, then the first half of another.
@@ -136,17 +135,17 @@ fn before_a_detokenizer_what_waits_goes_on_up_to_where_the_text_is_whole() {
     }
     let due = held_rows.take_due(now).unwrap();
     assert_eq!((ids(&due.rows[0].held), due.rows[0].rows), (vec![97, 0xc3, 0xa9], 3));
-    // What came so goes by itself.
+    // A row that was not joined may leave by itself.
     let due = held_rows.take_due(now).unwrap();
     assert_eq!((ids(&due.rows[0].held), due.rows[0].rows), (vec![0xc3], 1));
     assert!(held_rows.is_empty());
 }
 
 #[test]
-fn before_a_detokenizer_what_was_made_of_several_waits_until_the_text_is_whole_or_nothing_more_comes() {
+fn before_a_detokenizer_a_joined_row_stays_until_the_text_is_whole_or_the_stream_stops() {
     let mut held_rows = HeldRows::new(bytes());
     let now = Instant::now();
-    push(&mut held_rows, 1, HeldRow { is_made: true, ..held("a", &[97, 0xc3], 1) }, now);
+    push(&mut held_rows, 1, HeldRow { is_joined: true, ..held("a", &[97, 0xc3], 1) }, now);
     held_rows.release(1, PLUGIN);
     assert_eq!(held_rows.rows_held(1, PLUGIN), 0);
     assert!(!held_rows.is_due(now) && held_rows.deadline().is_none());
@@ -156,7 +155,7 @@ fn before_a_detokenizer_what_was_made_of_several_waits_until_the_text_is_whole_o
 }
 
 #[test]
-fn where_no_tokenizer_is_known_rows_before_a_detokenizer_are_not_held() {
+fn before_a_detokenizer_rows_are_not_held_without_a_tokenizer() {
     let held_rows = HeldRows::new(Joins::Nowhere);
     let why = held_rows.check(&held("a", &[1], 1)).unwrap_err();
     assert!(why.contains("sink.tokenizer"), "{why}");
@@ -164,7 +163,7 @@ fn where_no_tokenizer_is_known_rows_before_a_detokenizer_are_not_held() {
 }
 
 #[test]
-fn what_waits_with_a_plugin_that_is_gone_goes_on() {
+fn held_rows_of_a_removed_plugin_leave() {
     let mut held_rows = HeldRows::new(Joins::Anywhere);
     let now = Instant::now();
     push(&mut held_rows, 1, held("a", &[1], 1), now + Duration::from_secs(60));

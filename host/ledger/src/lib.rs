@@ -1,8 +1,10 @@
-//! The live requests of a stream, and where every token of them went.
+//! The live requests of a stream, and where every token of each request goes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
-#![expect(missing_docs, reason = "written with the words of this crate")]
 
-mod ledger;
 mod requests;
+mod ledger;
 
-pub use ledger::*;
+pub use ledger::{
+    ABORTED, AbortSender, FinishedEarly, Ledger, LiveStatus, OPERATOR, Request, RequestStatus, RestartGap,
+    UpstreamAborts,
+};

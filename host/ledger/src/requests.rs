@@ -1,9 +1,7 @@
-//! The live requests of a stream, found by `rid`.
+//! A table of the live requests of a stream, found by `rid`. Does not know what the ledger stores per request.
 //!
-//! Owns the table and how a row finds its request; knows nothing of what is counted there (`ledger.rs`).
-//!
-//! A scheduler's step names nearly the same requests as the step before, in nearly the same order. So a row is first
-//! compared with the request that followed last time, and only where that fails is its `rid` hashed.
+//! A scheduler's step has nearly the same requests as the step before, in nearly the same order. So the table first compares a
+//! row's `rid` with the request that followed in the last batch, and hashes the `rid` only if they differ.
 
 use afterbay_batch::RequestSlot;
 use foldhash::fast::FixedState;
@@ -12,26 +10,27 @@ use std::hash::BuildHasher;
 
 struct Entry<T> {
     rid: Box<str>,
-    /// Its row in the last batch that had one.
+    /// The index of the request's row in the last batch with a row of the request.
     row: usize,
     request: T,
 }
 
-/// Requests by slot, with a guess at which comes next.
+/// Requests by slot and by `rid`.
 pub struct Requests<T> {
     slots: Vec<Option<Entry<T>>>,
     free: Vec<RequestSlot>,
     by_rid: HashTable<RequestSlot>,
     hasher: FixedState,
-    /// The slots of the rows of the last batch, in order.
+    /// The slots of the last batch's rows, in order.
     last: Vec<RequestSlot>,
-    /// The slots of this batch so far.
+    /// The slots of this batch's rows so far.
     now: Vec<RequestSlot>,
-    /// The place in `last` that is expected next.
+    /// Index in `last` of the request expected next.
     cursor: usize,
 }
 
 impl<T> Requests<T> {
+    /// An empty table.
     pub fn new() -> Self {
         Requests {
             slots: Vec::new(),
@@ -44,21 +43,22 @@ impl<T> Requests<T> {
         }
     }
 
+    /// How many requests are live.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// A new batch begins: its first row is expected to be that of the last batch's first.
+    /// Begins a new batch. The first row is expected to have the same request as the first row of the last batch.
     pub fn begin_batch(&mut self) {
         std::mem::swap(&mut self.last, &mut self.now);
         self.now.clear();
         self.cursor = 0;
     }
 
-    /// The request of the batch's next row, or none where there is no live one of that name.
+    /// The live request of the batch's next row, if there is one with this `rid`.
     #[inline]
     pub fn find_next(&mut self, rid: &[u8]) -> Option<RequestSlot> {
-        // One request may have ended since: look one further before hashing.
+        // The expected request may have ended: the one after it is compared, too.
         for skip in 0..2 {
             let Some(&guess) = self.last.get(self.cursor + skip) else { break };
             if let Some(entry) = &mut self.slots[guess.0 as usize]
@@ -70,10 +70,10 @@ impl<T> Requests<T> {
                 return Some(guess);
             }
         }
-        self.find_anew(rid)
+        self.find_unexpected(rid)
     }
 
-    fn find_anew(&mut self, rid: &[u8]) -> Option<RequestSlot> {
+    fn find_unexpected(&mut self, rid: &[u8]) -> Option<RequestSlot> {
         let found = self.find(rid)?;
         let entry = self.slots[found.0 as usize].as_mut()?;
         if self.last.get(entry.row) == Some(&found) {
@@ -84,13 +84,13 @@ impl<T> Requests<T> {
         Some(found)
     }
 
-    /// The live request of that name.
+    /// The live request with this `rid`.
     pub fn find(&self, rid: &[u8]) -> Option<RequestSlot> {
         let hash = self.hasher.hash_one(rid);
         self.by_rid.find(hash, |slot| self.rid(*slot).is_some_and(|known| known.as_bytes() == rid)).copied()
     }
 
-    /// A new live request. The caller has looked: there is none of that name.
+    /// Adds a request. No live request may have this `rid`.
     pub fn insert(&mut self, rid: &str, request: T) -> RequestSlot {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -105,7 +105,7 @@ impl<T> Requests<T> {
         slot
     }
 
-    /// Takes a request out.
+    /// Removes a request.
     pub fn remove(&mut self, slot: RequestSlot) -> Option<T> {
         let entry = self.slots.get_mut(slot.0 as usize)?.take()?;
         let hash = self.hasher.hash_one(entry.rid.as_bytes());
@@ -116,18 +116,22 @@ impl<T> Requests<T> {
         Some(entry.request)
     }
 
+    /// The `rid` of the request in this slot.
     pub fn rid(&self, slot: RequestSlot) -> Option<&str> {
         self.slots.get(slot.0 as usize)?.as_ref().map(|entry| &*entry.rid)
     }
 
+    /// The request in this slot.
     pub fn get(&self, slot: RequestSlot) -> Option<&T> {
         self.slots.get(slot.0 as usize)?.as_ref().map(|entry| &entry.request)
     }
 
+    /// The request in this slot.
     pub fn get_mut(&mut self, slot: RequestSlot) -> Option<&mut T> {
         self.slots.get_mut(slot.0 as usize)?.as_mut().map(|entry| &mut entry.request)
     }
 
+    /// All live requests.
     pub fn iter(&self) -> impl Iterator<Item = (RequestSlot, &str, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, entry)| {
             let entry = entry.as_ref()?;
@@ -156,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_taken_out_is_not_found_and_its_slot_serves_another() {
+    fn a_removed_request_is_not_found_and_its_slot_is_used_again() {
         let mut requests = Requests::new();
         requests.begin_batch();
         let a = requests.insert("a", 1);

@@ -5,7 +5,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![expect(missing_docs, reason = "written with the words of this crate")]
 
-use afterbay_batch::fault;
+use afterbay_batch::failpoint;
 use afterbay_batch::{Location, Persisted, Received, Timestamp};
 use afterbay_config::OnError;
 use afterbay_events::StreamTelemetry;
@@ -128,11 +128,11 @@ impl Persister {
 
     /// Writes a frame. Where the disk refuses it, it waits here (`stop`) or goes on unkept (`forward`).
     pub fn persist(&mut self, received: Received) {
-        fault::point("keep");
+        failpoint::at("keep");
         let begun = Instant::now();
         let appended = self.writer.append(&received.bytes, received.at.unix_ns);
         self.telemetry.counters.journal_append_seconds.add(begun.elapsed());
-        fault::point("kept");
+        failpoint::at("kept");
         match appended {
             Ok(position) => {
                 // What waited went out with the frame.
@@ -204,7 +204,7 @@ impl Persister {
             return self.read_at.is_none();
         }
         self.waiting.front().is_some_and(|next| {
-            !self.durable_first || !next.is_in_journal() || next.frame <= self.writer.durable()
+            !self.durable_first || !next.is_in_journal() || next.frame() <= self.writer.durable()
         })
     }
 
@@ -213,7 +213,7 @@ impl Persister {
         while self.has_next() {
             let Some(unaccounted) = &mut self.unaccounted else {
                 let persisted = self.waiting.pop_front()?;
-                self.waiting_bytes -= persisted.bytes.len();
+                self.waiting_bytes -= persisted.bytes().len();
                 return Some(persisted);
             };
             match unaccounted.next() {
@@ -240,7 +240,7 @@ impl Persister {
     pub fn backlog(&self, from: &Persisted) -> BacklogReader {
         match from.location() {
             Location::At(position) => self.writer.backlog_at(position),
-            Location::ByNumber | Location::Nowhere => self.writer.backlog(from.frame),
+            Location::ByNumber | Location::Nowhere => self.writer.backlog(from.frame()),
         }
         .with_outcomes()
     }
@@ -297,7 +297,7 @@ impl Persister {
 
     /// When the oldest of the frames came that wait for the disk.
     pub fn oldest_received_at(&self) -> Option<Instant> {
-        self.waiting.front().map(|persisted| persisted.at.instant)
+        self.waiting.front().map(|persisted| persisted.at().instant)
     }
 
     /// Frames that have not gone on, and their bytes.

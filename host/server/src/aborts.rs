@@ -10,7 +10,7 @@ use afterbay_config as config;
 use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
 use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
 use afterbay_journal::reader::OperatorAbort;
-use afterbay_stream::{ABORTED, FinishedEarly, RequestStatus, StreamHandle, TellScheduler};
+use afterbay_stream::{ABORTED, AbortSender, FinishedEarly, RequestStatus, StreamHandle};
 use afterbay_upstream::{ApiKey, HttpUpstream, PushUpstream, Upstream, UpstreamError};
 use afterbay_wire::{AbortForm, AbortShape, is_health_check};
 use anyhow::Context;
@@ -154,7 +154,7 @@ impl OpenChannel {
     }
 
     /// The function by which the stream passes on requests that plugins finish. `None` if there is no channel.
-    pub(crate) fn tell_scheduler(&mut self) -> Option<TellScheduler> {
+    pub(crate) fn tell_scheduler(&mut self) -> Option<AbortSender> {
         self.upstream.as_ref().ok()?;
         let (sender, finished) = mpsc::channel(FINISHED_MAX);
         self.finished = Some(finished);
@@ -246,7 +246,7 @@ impl Aborts {
         let ready =
             channel.ready(shape).map_err(|why| Refused::NoChannel { stream: channel.stream.clone(), why });
         let (upstream, form) = ready.inspect_err(|_| channel.counters.refused.add(1))?;
-        let matched = (reason == Reason::Stop && live.ended_by.is_none()).then_some(ABORTED);
+        let matched = (reason == Reason::Stop && live.finished_by.is_none()).then_some(ABORTED);
         let end = async |ending| matched.is_none() || channel.end(rid, live.number, ending).await;
         // The scheduler's own row for the abort may arrive before the send returns.
         if !end(OperatorAbort::Expected).await {
@@ -260,7 +260,7 @@ impl Aborts {
         }
         end(OperatorAbort::Due).await;
         let (stream, to) = (channel.stream.clone(), upstream.to_string());
-        Ok(Aborted { rid: rid.to_owned(), stream, to, reason, matched, ended_by: live.ended_by })
+        Ok(Aborted { rid: rid.to_owned(), stream, to, reason, matched, ended_by: live.finished_by })
     }
 
     /// Asks every stream for the status of a rid. A stream that has ended is left out.

@@ -23,7 +23,7 @@ use afterbay_events::event::{HoldLost, JournalNotice, SinkRemoved, SinkResuming,
 use afterbay_events::{Health, Metrics};
 use afterbay_hold::HeldRows;
 use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, is_release_marker};
-use afterbay_ledger::{Aborts, Ledger, RestartGap};
+use afterbay_ledger::{Ledger, RestartGap, UpstreamAborts};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
 use afterbay_persist::Persister;
 use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
@@ -60,7 +60,7 @@ pub(crate) struct Rescued {
     pub(crate) pressure: Pressure,
     pub(crate) route: Router,
     pub(crate) taps: Vec<Tap>,
-    pub(crate) aborts: Aborts,
+    pub(crate) aborts: UpstreamAborts,
     /// As in [`Pipeline`].
     pub(crate) arrived: Option<(Received, FrameNo)>,
     /// As in [`Pipeline`]; with what the journal had refused.
@@ -126,7 +126,7 @@ pub(crate) fn start(
         ends.push((SinkSender::new(push, sink.joins_under_pressure(config), now), resume));
     }
     let restart = RestartGap::new(base.recovered.last_frame, &base.recovered.live);
-    let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), restart, now);
+    let ledger = plan.ledger(&mut base, UpstreamAborts::new(setup.upstream), restart, now);
     let attributes = RequestAttributes::of_live(setup.attributes, &ledger);
     let context = ChainContext { ledger: &ledger, attributes: &attributes, now: time };
     let slots = plugins.into_iter().map(|setup| {
@@ -207,14 +207,14 @@ impl Plan {
     }
 
     /// The requests that the last run has left.
-    fn ledger(&self, base: &mut Base, aborts: Aborts, restart: RestartGap, now: Instant) -> Ledger {
+    fn ledger(&self, base: &mut Base, aborts: UpstreamAborts, restart: RestartGap, now: Instant) -> Ledger {
         let Base { writer, recovered, decode } = base;
         let (routing, telemetry) = (self.routing.clone(), self.telemetry.clone());
         let mut ledger = Ledger::new(&recovered.live, aborts, restart, routing, telemetry, now);
-        ledger.read_counts(&recovered.live, writer, decode);
+        ledger.restore_counts(&recovered.live, writer, decode);
         // With one sink and no plugin nobody asks.
         if self.sinks.len() > 1 || !self.config.plugins.is_empty() {
-            ledger.read_beginnings(&recovered.live, writer, decode);
+            ledger.restore_first_rows(&recovered.live, writer, decode);
         }
         ledger
     }
@@ -316,7 +316,7 @@ impl Plan {
         });
         let sinks: Vec<Sink> = sinks.collect();
         let held_rows = self.held(&persister, &mut decode, &ledger, recovered.last_frame);
-        ledger.take_up_held(&held_rows);
+        ledger.restore_held(&held_rows);
         Pipeline {
             held_rows,
             is_marker_pending: false,

@@ -11,7 +11,7 @@ use afterbay_delivery::{StartError, Tap, TapSetup, end_taps};
 use afterbay_events::StreamTelemetry;
 use afterbay_events::event::PluginRemoved;
 use afterbay_events::{Events, Metrics};
-use afterbay_ledger::TellScheduler;
+use afterbay_ledger::AbortSender;
 use afterbay_outbox::Joins;
 
 /// What is to be otherwise in a running stream; where it listens, and its sinks and their order, stay.
@@ -23,7 +23,7 @@ pub struct Change {
     /// Its taps, in the order of the config.
     pub taps: Vec<TapChange>,
     /// Who tells the scheduler of requests that plugins finish, where that is another.
-    pub upstream: Option<Option<TellScheduler>>,
+    pub upstream: Option<Option<AbortSender>>,
     /// What attributes requests have, for those that begin from now on.
     pub attributes: AttributesOf,
 }

@@ -17,7 +17,7 @@ mod stream;
 
 pub use afterbay_chain::{AttributesOf, LastReload, PluginSetup, PluginState, PluginStatus};
 pub use afterbay_delivery::{Budget, SINK_STATES, StartError, TapSetup};
-pub use afterbay_ledger::{ABORTED, FinishedEarly, LiveStatus, RequestStatus, TellScheduler};
+pub use afterbay_ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
 pub use change::{Change, PluginChange, RunningTap, TapChange};
 pub use handle::StreamHandle;
 pub use pressure::SchedulerLoad;

@@ -6,10 +6,8 @@
 
 use crate::pressure::Pressure;
 use crate::receive::Receive;
-use afterbay_batch::fault;
-use afterbay_batch::{
-    ChainOutput, Decoded, FrameDecoder, Persisted, Received, Settled, SettledContent, Timestamp,
-};
+use afterbay_batch::failpoint;
+use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Received, Settled, Timestamp};
 use afterbay_chain::{Behind, Chain, Job, Replayed, Shown, Wanted};
 use afterbay_config::TapOf;
 use afterbay_delivery::{Router, Sink, Tap};
@@ -135,12 +133,12 @@ impl Pipeline {
     fn carry(&mut self, most: usize, now: Timestamp) {
         for _ in 0..most {
             let Some(persisted) = self.persister.next() else { break };
-            self.settling = Some(persisted.frame);
-            let Settled { persisted, content } = self.settle(persisted, now);
+            self.settling = Some(persisted.frame());
+            let (persisted, content) = self.settle(persisted, now).into_parts();
             self.settling = None;
-            fault::point("route");
-            self.route.shares(persisted.frame, content, &mut self.shares);
-            self.route.tell(persisted.frame, &mut self.persister);
+            failpoint::at("route");
+            self.route.shares(persisted.frame(), content, &mut self.shares);
+            self.route.tell(persisted.frame(), &mut self.persister);
             for (sink, share) in self.sinks.iter_mut().zip(self.shares.drain(..)) {
                 sink.put(&persisted, share, &self.persister);
             }
@@ -149,45 +147,44 @@ impl Pipeline {
 
     /// Makes of a frame what is to leave of it.
     fn settle(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
-        if is_release_marker(&persisted.bytes)
-            && (self.is_marker_pending || persisted.frame <= self.began_after)
+        if is_release_marker(persisted.bytes())
+            && (self.is_marker_pending || persisted.frame() <= self.began_after)
         {
             return self.release(persisted, now);
         }
-        drop(self.poison.take_if(|poison| poison.frame < persisted.frame));
+        drop(self.poison.take_if(|poison| poison.frame < persisted.frame()));
         if let Some(poison) = self.poison.take_if(|poison| poison.times >= POISON_PANICS_MAX) {
             return match self.chain.refuse_unreadable(1) {
                 Some(plugin) => {
-                    self.ledger.refuse_unread(persisted, poison.why, &plugin, &mut self.persister)
+                    self.ledger.refuse_poison(persisted, poison.why, &plugin, &mut self.persister)
                 }
-                None => self.ledger.carry_unread(persisted, poison.why, &mut self.persister),
+                None => self.ledger.forward_poison(persisted, poison.why, &mut self.persister),
             };
         }
         let decoded = self.decode.decode(persisted);
         // Of an earlier run, which had no time to account it.
-        if self.sinks.iter().all(|sink| sink.has_taken(decoded.persisted().frame)) {
-            let persisted = self.ledger.recover(decoded, &mut self.held_rows, &mut self.persister);
-            return Settled { persisted, content: SettledContent::Nothing };
+        if self.sinks.iter().all(|sink| sink.has_taken(decoded.persisted().frame())) {
+            return self.ledger.recover(decoded, &mut self.held_rows, &mut self.persister);
         }
         self.run(decoded, now)
     }
 
     fn run(&mut self, decoded: Decoded, now: Timestamp) -> Settled {
-        fault::point("account");
-        fault::frame(decoded.persisted().frame.0);
+        failpoint::at("account");
+        failpoint::at_frame(decoded.persisted().frame().0);
         let decoded = match decoded {
-            Decoded::Barrier(persisted, barrier) if barrier.hides_rows() => {
-                let rows = barrier.named_rows().map_or(1, |named| named.rows().into());
+            Decoded::Barrier(decoded) if decoded.barrier().hides_rows() => {
+                let rows = decoded.barrier().named_rows().map_or(1, |named| named.rows().into());
                 if let Some(plugin) = self.chain.refuse_unreadable(rows) {
-                    return self.ledger.refuse(persisted, &barrier, &plugin, &mut self.persister);
+                    return self.ledger.refuse_barrier(decoded, &plugin, &mut self.persister);
                 }
-                Decoded::Barrier(persisted, barrier)
+                Decoded::Barrier(decoded)
             }
-            Decoded::Batch(persisted, batch) if self.ledger.lacks_room(&batch) => {
-                let at = persisted.at.instant;
-                let gone = self.ledger.make_room(&batch, at, &mut self.held_rows, &mut self.persister);
-                self.chain.close_requests(&gone, &self.ledger, now);
-                Decoded::Batch(persisted, batch)
+            Decoded::Batch(decoded) if self.ledger.lacks_room(decoded.batch()) => {
+                let (batch, at) = (decoded.batch(), decoded.persisted().at().instant);
+                let closed = self.ledger.make_room(batch, at, &mut self.held_rows, &mut self.persister);
+                self.chain.close_requests(&closed, &self.ledger, now);
+                Decoded::Batch(decoded)
             }
             decoded => decoded,
         };
@@ -196,30 +193,29 @@ impl Pipeline {
                 let output = self.chain.run(accounted, &mut self.held_rows, &self.ledger, now);
                 self.book(output, now)
             }
-            Err(barrier) => barrier,
+            Err(settled) => settled,
         }
     }
 
     /// Makes of a frame of Afterbay's own what is to go on with it.
     fn release(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
-        fault::point("release");
+        failpoint::at("release");
         // What an earlier run had marked is marked anew.
-        if persisted.frame <= self.began_after {
-            self.ledger.nothing_released(&persisted, &mut self.persister);
-            return Settled { persisted, content: SettledContent::Nothing };
+        if persisted.frame() <= self.began_after {
+            return self.ledger.settle_unused_marker(persisted, &mut self.persister);
         }
         self.is_marker_pending = false;
-        match self.ledger.release(persisted, &mut self.held_rows, &mut self.persister) {
+        match self.ledger.release(persisted, &mut self.held_rows, &mut self.persister, now.instant) {
             Ok((mut output, plugin)) => {
                 self.chain.run_released(&mut output, &plugin, &mut self.held_rows, &self.ledger, now);
                 self.book(output, now)
             }
-            Err(persisted) => Settled { persisted, content: SettledContent::Nothing },
+            Err(settled) => settled,
         }
     }
 
     fn book(&mut self, output: ChainOutput, now: Timestamp) -> Settled {
-        fault::point("settle");
+        failpoint::at("settle");
         let settled = self.ledger.settle(output, &mut self.held_rows, &mut self.persister);
         self.chain.restart_after_close(&self.ledger, now);
         settled

@@ -168,7 +168,7 @@ impl Runner {
                 chain.close_requests(&gone, ledger, now);
                 chain.restart_after_close(ledger, now);
             }
-            self.path.ledger.settle_restart(now.instant);
+            self.path.ledger.report_restart_gap(now.instant);
             self.report.tell(&mut self.path, now.instant);
             if let Some(deadline) = self.stop {
                 self.path.receive.close(now.instant);
@@ -229,9 +229,11 @@ impl Runner {
                 Ok(StreamCommand::Joins { sink, joins }) => {
                     self.change(|it| change::set_joins(&sink, joins, &mut it.plan, &mut it.path));
                 }
-                Ok(StreamCommand::RequestStatus { rid, reply }) => reply(self.path.ledger.look(&rid)),
+                Ok(StreamCommand::RequestStatus { rid, reply }) => {
+                    reply(self.path.ledger.request_status(&rid))
+                }
                 Ok(StreamCommand::End { rid, number, ending, reply }) => {
-                    self.path.ledger.end(&rid, number, ending, &mut self.path.persister);
+                    self.path.ledger.set_operator_abort(&rid, number, ending, &mut self.path.persister);
                     reply();
                 }
                 Ok(StreamCommand::Stop { deadline }) => stop = Some(deadline),
@@ -267,7 +269,7 @@ impl Runner {
         self.path.tell_taken();
         let Pipeline { sinks, persister, .. } = &mut self.path;
         sinks.iter().for_each(|sink| sink.tell_never_written(persister));
-        self.path.ledger.end_restart();
+        self.path.ledger.close_restart_gap();
         self.report.end(&mut self.path, now);
         end_taps(self.path.taps);
         let journal = self.path.persister.finish().err().map(|error| error.to_string());
@@ -302,8 +304,8 @@ fn rescue(path: Pipeline, why: String) -> Rescued {
     let refused = catch_unwind(AssertUnwindSafe(|| persister.into_refused())).ok().flatten();
     refused.into_iter().for_each(|received| returned.push_front(received));
     // A ledger that is made anew does not know what the start has seen.
-    ledger.end_restart();
-    let aborts = ledger.into_aborts();
+    ledger.close_restart_gap();
+    let aborts = ledger.into_upstream_aborts();
     Rescued { receive, sends, aborts, chain, pressure, route, taps, arrived, returned, poison }
 }
 

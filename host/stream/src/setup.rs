@@ -6,7 +6,7 @@ use afterbay_config as config;
 use afterbay_delivery::{Budget, TapSetup};
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{JournalWriter, OpenError, RecoveredStream};
-use afterbay_ledger::TellScheduler;
+use afterbay_ledger::AbortSender;
 use afterbay_outbox::Joins;
 use afterbay_sockets::Endpoint;
 use afterbay_wire::Layouts;
@@ -45,7 +45,7 @@ pub struct Setup {
     /// How the scheduler does, for plugins.
     pub scheduler: SchedulerLoad,
     /// Who tells the scheduler of requests that plugins finish, where somebody can.
-    pub upstream: Option<TellScheduler>,
+    pub upstream: Option<AbortSender>,
     /// Where its events go.
     pub events: Events,
     /// Where its counters are.

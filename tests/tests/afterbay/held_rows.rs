@@ -132,7 +132,7 @@ fn held_rows_continue_unchanged_when_their_time_is_over_without_a_further_frame(
             "{wire:?}"
         );
         let told = afterbay.event("HoldEnded");
-        assert_eq!((&told["rid"], &told["why"]), (&"a".into(), &"its time was over".into()), "{told}");
+        assert_eq!((&told["rid"], &told["why"]), (&"a".into(), &"time limit reached".into()), "{told}");
         sender.send(&batch(wire, vec![a.last(&[3]), b.last(&[4])]));
         let ended = [row("a", &[3], 3, Some("length")), row("b", &[4], 3, Some("length"))];
         assert_eq!(rows(&reader.frame()), ended, "{wire:?}");
@@ -289,7 +289,7 @@ fn a_fault_releases_the_plugins_held_rows_unchanged() {
     }
     assert_eq!(out, [row("a", &[HOLD, PANIC], 2, None), row("b", &[HOLD], 1, None)]);
     let told = afterbay.event("HoldEnded");
-    assert_eq!(told["why"], "the plugin's instance is another", "{told}");
+    assert_eq!(told["why"], "plugin instance replaced", "{told}");
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
 }

@@ -6,12 +6,11 @@
 use super::ChainInput;
 use crate::slot::PluginSlot;
 use afterbay_batch::{
-    ChainOutput, Decision, Destination, HeldRow, RecordedVerdict, ReleasedRow, RequestSlot, RowContent,
-    aborted, hold_end_words, terminate,
+    ChainOutput, Destination, HeldRow, ReleasedRow, RequestSlot, RowContent, aborted, hold_end_words,
 };
 use afterbay_events::HoldEnd;
 use afterbay_hold::{HeldRows, HoldState};
-use afterbay_journal::{self as journal, StoredReplacement};
+use afterbay_journal::{self as journal, PluginAction, StoredReplacement};
 use afterbay_ledger::{ABORTED, Ledger};
 use afterbay_runtime::{Action, FinishKind, IdShape, Replacement, Verdict};
 use afterbay_wire::{Edit, FinishReason, TokenEdit};
@@ -29,11 +28,10 @@ enum Wish {
 
 /// What an instance held that is gone goes no further, and its requests end: the plugin has not judged it.
 pub(super) fn terminate_lost(output: &mut ChainOutput, plugin: &str) {
-    let ChainOutput { accounted, decisions, actions, instead, .. } = output;
-    decisions.resize(accounted.rows.len(), Decision::KEEP);
-    let lost = |instead: &&ReleasedRow| matches!(instead.why, HoldEnd::Instance | HoldEnd::Start);
-    for ReleasedRow { row, .. } in instead.iter().filter(lost) {
-        terminate(*row, &not_released(plugin), plugin, &mut decisions[*row as usize], actions);
+    let is_lost = |row: &&ReleasedRow| matches!(row.why, HoldEnd::Instance | HoldEnd::Start);
+    let lost: Vec<u32> = output.released().iter().filter(is_lost).map(|released| released.row).collect();
+    for row in lost {
+        output.terminate(row, plugin, &not_released(plugin));
     }
 }
 
@@ -80,8 +78,8 @@ impl Turn<'_> {
     /// Enters a verdict that is of this row only.
     fn apply(&mut self, at: usize, action: Action, shape: IdShape) {
         let verdict = Verdict { row: at as u32, action };
-        let ChainOutput { decisions, actions, .. } = &mut *self.output;
-        self.input.apply(verdict, shape, self.slot.name(), decisions, actions);
+        let ChainOutput { decisions, verdicts, .. } = &mut *self.output;
+        self.input.apply(verdict, shape, self.slot.name(), decisions, verdicts);
     }
 
     /// The seat has not judged the batch, and nothing is to go on that it has not: neither what waits with it.
@@ -100,12 +98,11 @@ impl Turn<'_> {
             self.go_on(at, row, number, HoldEnd::Instance);
             self.output.decisions[row as usize].finish = finish;
         }
-        let decision = &mut self.output.decisions[row as usize];
-        terminate(row, message, self.slot.name(), decision, &mut self.output.actions);
+        self.output.terminate(row, self.slot.name(), message);
     }
 
     fn slot(&self, row: u32) -> Option<RequestSlot> {
-        self.output.accounted.rows.get(row as usize).map(|row| row.slot)
+        self.output.accounted().rows().get(row as usize).map(|row| row.slot)
     }
 
     fn row(&mut self, at: usize, wish: Wish, shape: IdShape) {
@@ -116,7 +113,7 @@ impl Turn<'_> {
         {
             return self.end_row(at, &not_released(self.slot.name()));
         }
-        if matches!(self.output.decisions[row as usize].way, Some(Destination::To(_))) {
+        if matches!(self.output.decisions[row as usize].destination, Some(Destination::To(_))) {
             return self.elsewhere(row, number, wish, waits);
         }
         match (wish, waits) {
@@ -147,7 +144,7 @@ impl Turn<'_> {
     /// The row goes to another sink than those that wait: not behind them, and not with them.
     fn elsewhere(&mut self, row: u32, number: u64, wish: Wish, waits: HoldState) {
         if let Wish::Hold(_) | Wish::ReleaseAndHold(_) = wish {
-            let frame = self.output.accounted.persisted.frame.0;
+            let frame = self.output.accounted().persisted().frame().0;
             self.slot.tell_not_held(frame, "it goes to another sink".to_owned());
         }
         match wish {
@@ -162,10 +159,10 @@ impl Turn<'_> {
 
     /// No row of the request comes after it that could release it.
     fn is_last(&self, row: u32) -> bool {
-        let Some(accounted) = self.output.accounted.rows.get(row as usize) else { return true };
+        let Some(accounted) = self.output.accounted().rows().get(row as usize) else { return true };
         accounted.finish != FinishKind::Running
             || self.output.decisions[row as usize].finish.is_some()
-            || self.ledger.ends(accounted.slot, accounted.finish)
+            || self.ledger.is_aborted_row(accounted)
     }
 
     /// How long the plugin may hold a row that it wants to for so long.
@@ -182,7 +179,7 @@ impl Turn<'_> {
         let time = self.time(millis);
         let held = match self.is_last(row) {
             true => Err("it is the request's last row".to_owned()),
-            false => self.output.by_itself(row),
+            false => self.output.to_held_row(row),
         };
         let checked = held.and_then(|held| {
             self.held_rows.check(&held)?;
@@ -191,14 +188,14 @@ impl Turn<'_> {
         });
         match checked {
             Ok(held) => self.wait(row, number, held, time, format!("for at most {} ms", time.as_millis())),
-            Err(why) => self.slot.tell_not_held(self.output.accounted.persisted.frame.0, why),
+            Err(why) => self.slot.tell_not_held(self.output.accounted().persisted().frame().0, why),
         }
     }
 
     /// The row waits behind those that the seat holds.
     fn behind(&mut self, at: usize, row: u32, number: u64, millis: Option<u32>) {
         let time = millis.map_or(Duration::ZERO, |millis| self.time(millis));
-        let held = self.output.by_itself(row).and_then(|held| {
+        let held = self.output.to_held_row(row).and_then(|held| {
             // What could not go on as one row is not to wait as several.
             self.held_rows.check_join(number, self.slot.name(), &held)?;
             Ok(held)
@@ -213,7 +210,7 @@ impl Turn<'_> {
                 self.wait(row, number, held, time, text);
             }
             Err(why) => {
-                self.slot.tell_not_held(self.output.accounted.persisted.frame.0, why);
+                self.slot.tell_not_held(self.output.accounted().persisted().frame().0, why);
                 self.go_on(at, row, number, HoldEnd::Room);
             }
         }
@@ -224,18 +221,18 @@ impl Turn<'_> {
         self.held_rows.hold(number, slot, &self.slot.plugin_name(), held, self.now + time);
         self.said(row, journal::Verdict::Hold, text, Vec::new(), 0);
         self.as_it_came(row);
-        self.output.wait(row);
+        self.output.hold_row(row);
     }
 
     /// What the chain has made of the row's contents is in what stands for it now.
     fn as_it_came(&mut self, row: u32) {
         let decision = &mut self.output.decisions[row as usize];
-        (decision.written, decision.text) = (RowContent::Unchanged, None);
+        (decision.content, decision.text) = (RowContent::Unchanged, None);
     }
 
     /// What waits goes on as it came, with this row last; or they wait together until the text is whole.
     fn go_on(&mut self, at: usize, row: u32, number: u64, why: HoldEnd) {
-        let own = match self.output.by_itself(row) {
+        let own = match self.output.to_held_row(row) {
             Ok(own) => own,
             Err(error) => return self.break_up(row, number, error),
         };
@@ -277,7 +274,7 @@ impl Turn<'_> {
 
     /// Other tokens instead of what waits and of the row's.
     fn release_as(&mut self, at: usize, row: u32, number: u64, replacement: Replacement, shape: IdShape) {
-        let own = match self.output.by_itself(row) {
+        let own = match self.output.to_held_row(row) {
             Ok(own) => own,
             Err(error) => return self.break_up(row, number, error),
         };
@@ -314,7 +311,7 @@ impl Turn<'_> {
         self.as_it_came(row);
         self.input.tokens[at] = held.tokens;
         let plugin = self.slot.plugin_name();
-        self.output.stand(ReleasedRow { row, held, in_place: false, plugin, why });
+        self.output.put_released(ReleasedRow { row, held, in_place: false, plugin, why });
     }
 
     /// What was taken waits again, as it did.
@@ -326,14 +323,14 @@ impl Turn<'_> {
 
     /// The row cannot become one with what waits: that goes first, in a frame of its own, and the row in one behind it.
     fn break_up(&mut self, row: u32, number: u64, why: String) {
-        self.slot.tell_not_held(self.output.accounted.persisted.frame.0, why);
-        if let Ok(mut own) = self.output.by_itself(row) {
+        self.slot.tell_not_held(self.output.accounted().persisted().frame().0, why);
+        if let Ok(mut own) = self.output.to_held_row(row) {
             // It may be the last, by a plugin's word or the operator's.
             let decision = self.output.decisions[row as usize].finish.clone();
-            let accounted = self.output.accounted.rows.get(row as usize);
-            let ends = accounted.is_some_and(|row| self.ledger.ends(row.slot, row.finish));
+            let accounted = self.output.accounted().rows().get(row as usize);
+            let ends = accounted.is_some_and(|row| self.ledger.is_aborted_row(row));
             if let Some(finish) = decision.or(ends.then(|| FinishReason::Stop(ABORTED.to_owned()))) {
-                let came = own.came;
+                let came = own.received;
                 let _stays = own.edit(Edit { finish: Some(finish), ..Edit::new(0) }, came);
             }
             self.wait(row, number, own, Duration::ZERO, hold_end_words(HoldEnd::Columns).to_owned());
@@ -343,12 +340,13 @@ impl Turn<'_> {
 
     fn tell_end(&self, why: HoldEnd, row: u32, held: &HeldRow) {
         let rid = self.slot(row).and_then(|slot| self.ledger.request(slot)).map_or("", |(rid, _)| rid);
-        self.slot.tell_hold_ended(why, rid, held.came.rows, held.tokens.into());
+        self.slot.tell_hold_ended(why, rid, held.received.rows, held.tokens.into());
     }
 
     fn said(&mut self, row: u32, verdict: journal::Verdict, text: String, ids: Vec<i64>, forwarded: u32) {
-        let plugin = self.slot.name().to_owned();
-        self.output.actions.0.push(RecordedVerdict { row, plugin, verdict, text, ids, forwarded });
+        let plugin = self.slot.name().to_owned().into();
+        let (text, ids) = (text.into(), ids.into());
+        self.output.verdicts.push(PluginAction { row, plugin, verdict, text, ids, forwarded });
     }
 }
 
@@ -365,7 +363,7 @@ fn replace(
         return Ok((joined, HeldRow::join(all)?, Vec::new()));
     }
     let mut made = HeldRow::join(&all[free..])?;
-    let came = made.came.to_replaced();
+    let came = made.received.to_replaced();
     let tokens = TokenEdit::Delta(replacement.ids.clone());
     made.edit(Edit { tokens, text: replacement.text.clone(), ..Edit::new(0) }, came)?;
     let made = match free {
@@ -374,5 +372,5 @@ fn replace(
     };
     let mut ids = Vec::new();
     made.batch.row_ids(0, &mut ids);
-    Ok((joined, HeldRow { is_made: true, ..made }, ids))
+    Ok((joined, HeldRow { is_joined: true, ..made }, ids))
 }

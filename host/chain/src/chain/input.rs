@@ -1,12 +1,11 @@
 //! The columns that the chain is shown, and what a verdict of one row does to it.
 
 use afterbay_batch::{
-    Accounted, ChainOutput, Decision, Destination, RecordedVerdict, RecordedVerdicts, Row, RowContent,
-    aborted,
+    Accounted, ChainOutput, Decision, Destination, RecordedVerdicts, Row, RowContent, aborted,
 };
 use afterbay_hold::HeldRows;
 use afterbay_journal as journal;
-use afterbay_journal::StoredReplacement;
+use afterbay_journal::{PluginAction, StoredReplacement};
 use afterbay_runtime::{
     Action, ColumnSet, Columns, Ending, FinishKind, IdShape, PlainColumns, Replacement, Verdict,
 };
@@ -27,11 +26,11 @@ pub(super) struct ChainInput {
 impl ChainInput {
     /// Fills the columns that are wanted from the batch as it came.
     pub(super) fn show(&mut self, accounted: &Accounted, wants: ColumnSet) {
-        let Accounted { batch, rows, any, .. } = accounted;
+        let (batch, rows, any) = (accounted.batch(), accounted.rows(), accounted.any());
         self.clear();
-        match any.unseen {
+        match any.hidden {
             true => {
-                let seen = (0..).zip(rows).filter(|(_, row)| !row.unseen);
+                let seen = (0..).zip(rows).filter(|(_, row)| !row.hidden);
                 self.rows.extend(seen.map(|(index, _)| index));
             }
             false => self.rows.extend(0..rows.len() as u32),
@@ -49,7 +48,7 @@ impl ChainInput {
         if !wants.contains(ColumnSet::OUTPUT_IDS) {
             return;
         }
-        if !any.unseen {
+        if !any.hidden {
             batch.output_ids(&mut self.ids);
             return;
         }
@@ -61,8 +60,8 @@ impl ChainInput {
 
     /// Counts each row's tokens, as the batch came.
     pub(super) fn count(&mut self, accounted: &Accounted) {
-        let Accounted { batch, rows, is_released, .. } = accounted;
-        match is_released {
+        let (batch, rows) = (accounted.batch(), accounted.rows());
+        match accounted.is_released() {
             true => self.tokens.extend(self.rows.iter().map(|row| batch.tokens(*row))),
             false => fill(&mut self.tokens, rows, &self.rows, |row| row.tokens),
         }
@@ -92,11 +91,11 @@ impl ChainInput {
         let text = |row: &u32| {
             let decision = output.decisions.get(*row as usize);
             let written = decision.and_then(|decision| decision.text.as_deref());
-            let came = match output.instead_of(*row) {
+            let came = match output.released_at(*row) {
                 Some(instead) => instead.held.batch.text(0),
-                None => output.accounted.batch.text(*row),
+                None => output.accounted().batch().text(*row),
             };
-            came.map(|came| match decision.map(|decision| &decision.written) {
+            came.map(|came| match decision.map(|decision| &decision.content) {
                 Some(RowContent::Dropped) => "",
                 _ => written.unwrap_or(came),
             })
@@ -106,10 +105,10 @@ impl ChainInput {
 
     /// The rows with which requests begin.
     pub(super) fn begun(&self, accounted: &Accounted) -> Vec<u32> {
-        if !accounted.any.first {
+        if !accounted.any().first {
             return Vec::new();
         }
-        self.rows.iter().copied().filter(|row| accounted.rows[*row as usize].first).collect()
+        self.rows.iter().copied().filter(|row| accounted.rows()[*row as usize].first).collect()
     }
 
     /// How many rows of each row's request the plugin holds.
@@ -124,15 +123,15 @@ impl ChainInput {
         shape: IdShape,
         plugin: &str,
         decisions: &mut [Decision],
-        actions: &mut RecordedVerdicts,
+        verdicts: &mut RecordedVerdicts,
     ) {
         if let Action::FinishAs(Ending { matched, instead }) = verdict.action {
             // One after the other: so it stands in the journal.
             let forwarded = instead.ids.len() as u32;
             for action in [Action::Replace(instead), Action::Finish(matched)] {
-                self.apply(Verdict { action, ..verdict }, shape, plugin, decisions, actions);
+                self.apply(Verdict { action, ..verdict }, shape, plugin, decisions, verdicts);
             }
-            if let (IdShape::Delta, Some(finish)) = (shape, actions.0.last_mut()) {
+            if let (IdShape::Delta, Some(finish)) = (shape, verdicts.last_mut()) {
                 finish.forwarded = forwarded;
             }
             return;
@@ -140,61 +139,61 @@ impl ChainInput {
         let Some(row) = self.rows.get(verdict.row as usize).copied() else { return };
         let Some(decision) = decisions.get_mut(row as usize) else { return };
         let tokens = self.tokens.get(verdict.row as usize).copied().unwrap_or(0);
-        let mut said = RecordedVerdict {
+        let mut said = PluginAction {
             row,
-            plugin: plugin.to_owned(),
+            plugin: plugin.to_owned().into(),
             verdict: journal::Verdict::Replace,
-            text: String::new(),
-            ids: Vec::new(),
+            text: "".into(),
+            ids: Vec::new().into(),
             forwarded: tokens,
         };
         match verdict.action {
             Action::Replace(Replacement { ids, text }) => {
-                said.text = text.as_deref().and_then(StoredReplacement::with_text).unwrap_or_default();
+                said.text = text.as_deref().and_then(StoredReplacement::with_text).unwrap_or_default().into();
                 // Without one it stays as the plugins before have left it.
                 decision.text = text.or(decision.text.take());
                 said.forwarded = ids.len() as u32;
-                decision.written = match shape {
+                decision.content = match shape {
                     IdShape::Delta => {
-                        said.ids.clone_from(&ids);
+                        said.ids = ids.clone().into();
                         RowContent::Delta(ids)
                     }
                     IdShape::Cumulative => {
                         // All ids so far stand in the journal already, in the request's rows.
                         said.forwarded = tokens;
-                        said.text = StoredReplacement::cumulative(ids.len());
+                        said.text = StoredReplacement::cumulative(ids.len()).into();
                         RowContent::Cumulative(ids)
                     }
                 };
             }
             Action::Drop(reason) => {
                 said.verdict = journal::Verdict::Drop;
-                said.text = reason;
+                said.text = reason.into();
                 said.forwarded = 0;
-                (decision.written, decision.text) = (RowContent::Dropped, None);
+                (decision.content, decision.text) = (RowContent::Dropped, None);
             }
             Action::Finish(matched) => {
                 said.verdict = journal::Verdict::Finish;
-                said.text.clone_from(&matched);
+                said.text = matched.clone().into();
                 decision.finish = Some(FinishReason::Stop(matched));
             }
             Action::Abort(message) => {
                 said.verdict = journal::Verdict::Abort;
                 decision.finish = Some(aborted(&message));
-                said.text = message;
+                said.text = message.into();
             }
             Action::Route(sink) => {
                 said.verdict = journal::Verdict::Route;
-                said.text.clone_from(&sink);
-                decision.way = Some(Destination::To(sink));
+                said.text = sink.clone().into();
+                decision.destination = Some(Destination::To(sink));
             }
             Action::SkipDetokenization => {
                 said.verdict = journal::Verdict::SkipDetokenizing;
-                decision.way = Some(Destination::SkipDetokenizer);
+                decision.destination = Some(Destination::SkipDetokenizer);
             }
             Action::Annotate(note) => {
                 said.verdict = journal::Verdict::Annotate;
-                said.text = note;
+                said.text = note.into();
             }
             // Those are not of one row only: `holding` carries them out. The last is two.
             Action::Hold(_)
@@ -203,7 +202,7 @@ impl ChainInput {
             | Action::ReleaseAndHold(_)
             | Action::FinishAs(_) => return,
         }
-        actions.0.push(said);
+        verdicts.push(said);
     }
 
     /// Makes the columns anew as the next plugin is to see them.
@@ -229,7 +228,7 @@ impl ChainInput {
                 };
             }
             let start = self.ids.values.len();
-            match (&decision.written, output.instead_of(*row)) {
+            match (&decision.content, output.released_at(*row)) {
                 (RowContent::Unchanged, Some(instead)) => instead.held.batch.row_ids(0, &mut self.ids.values),
                 (RowContent::Unchanged, None) => self.ids.values.extend_from_slice(came),
                 (RowContent::Delta(ids) | RowContent::Cumulative(ids), _) => {
@@ -237,7 +236,7 @@ impl ChainInput {
                 }
                 (RowContent::Dropped, _) => {}
             }
-            self.tokens.push(match &decision.written {
+            self.tokens.push(match &decision.content {
                 RowContent::Unchanged => before.tokens[shown],
                 _ => (self.ids.values.len() - start) as u32,
             });

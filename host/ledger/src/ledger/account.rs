@@ -1,6 +1,6 @@
-//! Accounting the rows of a frame: each finds its request, or begins one.
+//! Accounting the rows of a frame: each row is matched with a live request, or begins a request.
 //!
-//! A row is accounted by itself. What cannot be read of it is not known of it, and of no other row.
+//! Each row is accounted by itself: a row that cannot be read does not affect the other rows.
 
 use super::{Ledger, Request, finish_kind};
 use afterbay_batch::{Accounted, AnyRow, Decoded, Persisted, RequestSlot, Row, Settled};
@@ -12,23 +12,18 @@ use afterbay_wire::{Batch, is_health_check};
 use std::borrow::Cow;
 
 impl Ledger {
-    /// Accounts each row of a batch to its request. What has no rows that can be read goes on whole.
-    #[expect(clippy::result_large_err, reason = "one a frame: a box would cost more than the move")]
+    /// Accounts each row of a batch to its request. Settles barriers, and batches with more requests than the journal has
+    /// numbers.
+    #[expect(clippy::result_large_err, reason = "one per frame: a box costs more than the move")]
     pub fn account(&mut self, decoded: Decoded, persister: &mut Persister) -> Result<Accounted, Settled> {
-        let (persisted, batch) = match decoded {
-            Decoded::Batch(persisted, batch) => (persisted, batch),
-            Decoded::Barrier(persisted, barrier) => {
-                return Err(self.settle_barrier(persisted, &barrier, persister));
-            }
+        let decoded = match decoded {
+            Decoded::Batch(decoded) => decoded,
+            Decoded::Barrier(decoded) => return Err(self.settle_barrier(decoded, persister)),
         };
+        let (persisted, batch) = (decoded.persisted(), decoded.batch());
         self.abort_shape = Some(batch.abort_shape());
-        let mut rows = std::mem::take(&mut self.rows);
-        rows.clear();
-        self.handles.clear();
-        self.tokens.clear();
-        self.gaps.clear();
+        let mut rows = self.begin_frame();
         self.requests.begin_batch();
-        self.begun_and_ended = 0;
         let mut any = AnyRow::default();
         let mut received = 0;
         let mut refused = None;
@@ -38,8 +33,8 @@ impl Ledger {
             let finish = finish_kind(&finish);
             let (slot, first) = match self.requests.find_next(rid) {
                 Some(slot) => (slot, false),
-                None => match self.meet(&persisted, &batch, index, (tokens, finish), persister) {
-                    Ok(met) => met,
+                None => match self.find_or_open(persisted, batch, index, (tokens, finish), persister) {
+                    Ok(found) => found,
                     Err(error) => {
                         refused = Some(error);
                         break;
@@ -47,53 +42,62 @@ impl Ledger {
                 },
             };
             let Some(request) = self.requests.get(slot) else { continue };
-            let expected = request.counted + u64::from(tokens);
+            let expected = request.scheduler_count + u64::from(tokens);
             if let Some(got) = completion_tokens.filter(|got| *got != expected) {
-                tokens = self.reconcile(&persisted, index, slot, tokens, got, batch.is_unread(index));
+                tokens = self.reconcile(persisted, index, slot, tokens, got, batch.is_unread(index));
             }
             let Some(request) = self.requests.get_mut(slot) else { continue };
             request.received += u64::from(tokens);
-            request.counted = completion_tokens.unwrap_or(request.counted + u64::from(tokens));
-            request.last_row = persisted.at.instant;
-            let swallowed = request.ended_early();
+            request.scheduler_count =
+                completion_tokens.unwrap_or(request.scheduler_count + u64::from(tokens));
+            request.last_row_at = persisted.at().instant;
+            let swallowed = request.is_finished_early();
             received += u64::from(tokens);
             self.handles.push(request.handle);
             self.tokens.push(tokens);
             let row = Row {
                 slot,
-                number: request.handle.number().0,
+                number: request.number(),
                 tokens,
                 completion_tokens,
                 finish,
                 first,
-                ends: finish != FinishKind::Running || request.lingers,
+                may_close: finish != FinishKind::Running || request.is_finishing,
                 swallowed,
                 unread: false,
-                unseen: swallowed || request.is_health_check,
+                hidden: swallowed || request.is_health_check,
             };
-            any.count(&row, request.shift != 0, request.skips_by.is_some());
+            any.add(&row, request.count_shift != 0, request.skip_plugin.is_some());
             rows.push(row);
         }
         if let Some(error) = refused {
             self.rows = rows;
-            self.end_brief(persister);
-            return Err(self.carry_whole(persisted, batch, error.to_string(), persister));
+            self.close_single_frame(persister);
+            return Err(self.settle_unaccounted(decoded, error.to_string(), persister));
         }
-        if !batch.unread().is_empty() || !self.brief.is_empty() {
-            self.note_unread(&persisted, &batch, &mut rows, &mut any);
+        if !batch.unread().is_empty() || !self.single_frame.is_empty() {
+            self.mark_unread(persisted, batch, &mut rows, &mut any);
         }
-        self.restart.batch(
-            persisted.frame,
-            persisted.at.instant,
-            rows.iter().map(|row| (row.number, row.tokens)),
-        );
+        let counts = rows.iter().map(|row| (row.number, row.tokens));
+        self.restart.batch(persisted.frame(), persisted.at().instant, counts);
         self.telemetry.counters.rows_received.add(rows.len() as u64);
         self.telemetry.counters.tokens_received.add(received);
-        Ok(Accounted { persisted, batch, rows, any, is_released: false })
+        Ok(Accounted::new(decoded, rows, any))
     }
 
-    /// The request of a row that is not the one expected: one that lives, and is then not new, or one that begins.
-    pub fn meet(
+    /// Clears the state of the frame before. Returns an empty vector for the rows.
+    pub(super) fn begin_frame(&mut self) -> Vec<Row> {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        self.handles.clear();
+        self.tokens.clear();
+        self.gaps.clear();
+        self.begun_and_ended = 0;
+        rows
+    }
+
+    /// Returns the live request of a row if there is one, with false. Otherwise opens a request and returns it with true.
+    pub(super) fn find_or_open(
         &mut self,
         persisted: &Persisted,
         batch: &Batch,
@@ -104,33 +108,33 @@ impl Ledger {
         let rid = batch.rid_of(row);
         let name = match rid {
             Some(rid) => stored_rid(rid),
-            None => Cow::Owned(format!("(row {row} of frame {} has no rid)", persisted.frame)),
+            None => Cow::Owned(format!("(row {row} of frame {} has no rid)", persisted.frame())),
         };
         let is_hashed = rid.is_some() && matches!(name, Cow::Owned(_));
         if is_hashed && let Some(slot) = self.requests.find_next(name.as_bytes()) {
             return Ok((slot, false));
         }
         let ends = finish != FinishKind::Running;
-        let is_over = !ends && self.requests.len() >= self.bound.most() + self.begun_and_ended;
+        let is_over = !ends && self.requests.len() >= self.bound.max + self.begun_and_ended;
         self.bound.is_full |= is_over;
         let mut request = Request {
-            // SGLang's own have one token. A client's rid may look like one of theirs.
+            // SGLang's health checks have at most one token. A client's rid may look like the rid of a health check.
             is_health_check: ends && tokens <= 1 && is_health_check(name.as_bytes()),
             is_rid_hashed: is_hashed,
-            is_uncounted: self.bound.is_full,
-            ..Request::new(persister.open_request(&name)?, persisted.at.instant)
+            takes_next_count: self.bound.is_full,
+            ..Request::new(persister.open_request(&name)?, persisted.at().instant)
         };
-        request.first_row(batch, row);
+        request.read_first_row(batch, row);
         self.telemetry.counters.requests_opened.add(1);
         let slot = self.requests.insert(&name, request);
         self.begun_and_ended += usize::from(ends);
         if !ends && (is_over || rid.is_none()) {
-            self.brief.push(slot);
+            self.single_frame.push(slot);
         }
         Ok((slot, true))
     }
 
-    /// The scheduler has counted otherwise than came. How many tokens the row has.
+    /// Handles a row after which the scheduler's count is not the expected count. Returns how many tokens the row has.
     #[cold]
     fn reconcile(
         &mut self,
@@ -142,36 +146,36 @@ impl Ledger {
         is_unread: bool,
     ) -> u32 {
         let Some(request) = self.requests.get_mut(slot) else { return tokens };
-        let expected = request.counted + u64::from(tokens);
-        if is_unread || request.is_uncounted {
-            // Of a row that cannot be read the scheduler's word is all there is.
-            let said = u32::try_from(got.saturating_sub(request.counted)).unwrap_or(0);
-            let tokens = if is_unread && !request.is_uncounted { said } else { tokens };
-            let expected = request.counted + u64::from(tokens);
+        let expected = request.scheduler_count + u64::from(tokens);
+        if is_unread || request.takes_next_count {
+            // The scheduler's count is the only source for a row that cannot be read.
+            let counted = u32::try_from(got.saturating_sub(request.scheduler_count)).unwrap_or(0);
+            let tokens = if is_unread && !request.takes_next_count { counted } else { tokens };
+            let expected = request.scheduler_count + u64::from(tokens);
             request.unaccounted = request.unaccounted.wrapping_add(got.wrapping_sub(expected) as i64);
-            request.is_uncounted = false;
+            request.takes_next_count = false;
             return tokens;
         }
         self.gaps.push(journal::TokenGap { row, expected, got });
         self.telemetry.counters.request_gaps.add(1);
-        let (is_first, lacks) = (request.received == 0, got.saturating_sub(expected));
-        if self.restart.lacks(persisted.frame, request.handle.number().0, is_first, lacks) {
-            request.missing += lacks;
+        let (is_first, missing) = (request.received == 0, got.saturating_sub(expected));
+        if self.restart.add_gap(persisted.frame(), request.number(), is_first, missing) {
+            request.missing += missing;
             return tokens;
         }
         let rid = self.requests.rid(slot).unwrap_or_default().to_owned();
-        let (stream, frame) = (self.telemetry.stream.clone(), persisted.frame.0);
-        // The scheduler's count is what was to be expected; what came is what this row brings it to.
+        let (stream, frame) = (self.telemetry.stream.clone(), persisted.frame().0);
+        // In the event, the scheduler's count is the expected count, and the count received is what the event calls `got`.
         self.telemetry.publish(RequestGap { stream, rid, frame, expected: got, got: expected });
         tokens
     }
 
-    /// Marks the rows that no plugin can be shown.
+    /// Marks the rows that plugins cannot see.
     #[cold]
-    fn note_unread(&mut self, persisted: &Persisted, batch: &Batch, rows: &mut [Row], any: &mut AnyRow) {
+    fn mark_unread(&mut self, persisted: &Persisted, batch: &Batch, rows: &mut [Row], any: &mut AnyRow) {
         let mut mark = |row: &mut Row| {
-            (row.unread, row.unseen) = (true, true);
-            (any.unread, any.unseen) = (true, true);
+            (row.unread, row.hidden) = (true, true);
+            (any.unread, any.hidden) = (true, true);
         };
         for unread in batch.unread() {
             let Some(row) = rows.get_mut(unread.row as usize) else { continue };
@@ -179,27 +183,26 @@ impl Ledger {
             if row.completion_tokens.is_none()
                 && let Some(request) = self.requests.get_mut(row.slot)
             {
-                request.is_uncounted = true;
+                request.takes_next_count = true;
             }
         }
         if let Some(first) = batch.unread().first() {
             let why = format!("column {:?} cannot be read, first in row {}", first.column, first.row);
-            self.tell_unread(persisted, batch.unread().len(), why);
+            self.report_unread(persisted, batch.unread().len(), why);
         }
-        self.brief.sort_unstable();
-        let is_brief = |slot| self.brief.binary_search(&slot).is_ok();
-        let over = rows.iter_mut().filter(|row| !row.unread && is_brief(row.slot));
-        let over = over.map(mark).count();
+        self.single_frame.sort_unstable();
+        let is_over = |row: &&mut Row| !row.unread && self.single_frame.binary_search(&row.slot).is_ok();
+        let over = rows.iter_mut().filter(is_over).map(mark).count();
         if over > 0 {
-            let why = format!("live requests: {}, the limit", self.bound.most());
-            self.tell_unread(persisted, over, why);
+            let why = format!("live requests: {}, the limit", self.bound.max);
+            self.report_unread(persisted, over, why);
         }
     }
 
-    fn tell_unread(&self, persisted: &Persisted, rows: usize, why: String) {
+    fn report_unread(&self, persisted: &Persisted, rows: usize, why: String) {
         let rows = rows as u64;
         self.telemetry.counters.rows_unread.add(rows);
         let stream = self.telemetry.stream.clone();
-        self.telemetry.publish(RowsUnread { stream, frame: persisted.frame.0, rows, why });
+        self.telemetry.publish(RowsUnread { stream, frame: persisted.frame().0, rows, why });
     }
 }

@@ -1,7 +1,7 @@
-//! How many requests live at once, and who goes where there is no room: those that have had no row for the longest time.
+//! The bound of live requests, and which requests are given up when it is reached: those without a row for the longest time.
 //!
-//! A scheduler runs some thousands of requests. More live here only where it has died or has lost some, or where somebody means
-//! harm. Requests that end in the frame that they begin in need no room.
+//! A scheduler runs some thousands of requests at once. The bound is reached only if a scheduler died or lost requests, or under
+//! an attack. A request that begins and ends in one frame does not count.
 
 use super::{Ledger, Request};
 use afterbay_batch::RequestSlot;
@@ -14,46 +14,46 @@ use afterbay_runtime::FinishKind;
 use afterbay_wire::Batch;
 use std::time::{Duration, Instant};
 
-/// A request without a row for this long may be given up where there is no room for another. A scheduler that is short of KV
-/// cache retracts requests, and these may be silent for tens of seconds.
+/// A request without a row for this long may be given up at the bound. A scheduler that runs out of KV cache retracts requests,
+/// and a retracted request may have no row for tens of seconds.
 const IDLE_MIN: Duration = Duration::from_secs(60);
-/// How often it is looked for such requests while there is no room.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// With one part in so many of all places free, there is room again. So many are freed at once.
+/// Time between two searches for such requests while the bound is reached.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
+/// The bound counts as reached until 1/16 of the bound is free. A search gives up so many requests beyond those needed.
 const FREE_SHARE: usize = 16;
 
-/// What the ledger knows of its bound.
-#[derive(Default)]
-pub struct LiveBound {
-    /// There is or was no room, and since then it was not told that there is.
-    pub is_full: bool,
-    look_at: Option<Instant>,
+/// The state of the bound.
+pub(super) struct LiveBound {
+    /// Live requests allowed.
+    pub(super) max: usize,
+    /// Set when the bound is reached, and cleared by [`Ledger::full`].
+    pub(super) is_full: bool,
+    search_at: Option<Instant>,
 }
 
-impl LiveBound {
-    /// Requests that live at once.
-    pub fn most(&self) -> usize {
-        LIVE_REQUESTS_MAX
+impl Default for LiveBound {
+    fn default() -> LiveBound {
+        LiveBound { max: LIVE_REQUESTS_MAX, is_full: false, search_at: None }
     }
 }
 
 impl Ledger {
-    /// Whether there is no room for all requests that may begin with a batch.
+    /// Whether the requests that begin with this batch exceed the bound.
     pub fn lacks_room(&self, batch: &Batch) -> bool {
-        self.live() + batch.rows() as usize > self.bound.most() && self.needed(batch) > 0
+        self.live() + batch.rows() as usize > self.bound.max && self.excess(batch) > 0
     }
 
-    /// How many places are missing for the requests that begin with a batch and go on.
+    /// How many live requests exceed the bound once the requests of this batch have begun.
     #[cold]
-    fn needed(&self, batch: &Batch) -> usize {
+    fn excess(&self, batch: &Batch) -> usize {
         let rows = batch.rid_bytes().zip(batch.finishes());
         let begins = rows.filter(|(rid, finish)| {
             super::finish_kind(finish) == FinishKind::Running && self.requests.find(rid).is_none()
         });
-        (self.live() + begins.count()).saturating_sub(self.bound.most())
+        (self.live() + begins.count()).saturating_sub(self.bound.max)
     }
 
-    /// Makes room: gives up the requests that had no row for the longest time, and for some time at least. Their numbers.
+    /// Gives up the requests that had no row for the longest time, and for 60 seconds at least. Returns their numbers.
     #[cold]
     pub fn make_room(
         &mut self,
@@ -63,32 +63,28 @@ impl Ledger {
         persister: &mut Persister,
     ) -> Vec<u64> {
         self.bound.is_full = true;
-        if self.bound.look_at.is_some_and(|at| now < at) {
+        if self.bound.search_at.is_some_and(|at| now < at) {
             return Vec::new();
         }
-        self.bound.look_at = Some(now + LOOK_EVERY);
-        let idle = |request: &Request| now.saturating_duration_since(request.last_row) >= IDLE_MIN;
-        let old = self.requests.iter().filter(|(_, _, request)| idle(request));
-        let mut old: Vec<(Instant, RequestSlot)> =
-            old.map(|(slot, _, request)| (request.last_row, slot)).collect();
-        old.sort_unstable();
-        old.truncate(self.needed(batch) + self.bound.most() / FREE_SHARE);
-        let slots = old.into_iter().map(|(_, slot)| slot).collect();
-        let gone = self.give_up(slots, held_rows, persister, |_, _| {});
-        let (stream, given_up) = (self.telemetry.stream.clone(), gone.len() as u64);
+        self.bound.search_at = Some(now + SEARCH_EVERY);
+        let mut idle = self.idle_for(IDLE_MIN, now);
+        idle.sort_unstable();
+        idle.truncate(self.excess(batch) + self.bound.max / FREE_SHARE);
+        let closed = self.give_up(idle, held_rows, persister, |_, _| {});
+        let (stream, given_up) = (self.telemetry.stream.clone(), closed.len() as u64);
         self.telemetry.counters.requests_given_up.add(given_up);
-        self.telemetry.publish(LiveRequestsFull { stream, limit: self.bound.most() as u64, given_up });
-        gone
+        self.telemetry.publish(LiveRequestsFull { stream, limit: self.bound.max as u64, given_up });
+        closed
     }
 
-    /// Why not all requests are judged and accounted, as long as it is so.
+    /// Why new requests are not shown to plugins, while the bound is reached.
     pub fn full(&mut self) -> Option<String> {
-        let most = self.bound.most();
-        self.bound.is_full &= self.live() > most - most / FREE_SHARE;
-        self.bound.is_full.then(|| format!("{} live requests, the limit is {most}", self.live()))
+        let max = self.bound.max;
+        self.bound.is_full &= self.live() > max - max / FREE_SHARE;
+        self.bound.is_full.then(|| format!("{} live requests, the limit is {max}", self.live()))
     }
 
-    /// Forgets requests without a row for that long: their scheduler died, or lost them. Their numbers.
+    /// Closes requests without a row for `idle`: their scheduler died or lost them. Returns their numbers.
     pub fn abandon(
         &mut self,
         idle: Duration,
@@ -96,52 +92,56 @@ impl Ledger {
         held_rows: &mut HeldRows,
         persister: &mut Persister,
     ) -> Vec<u64> {
-        let old = |request: &Request| now.saturating_duration_since(request.last_row) >= idle;
-        let slots: Vec<RequestSlot> =
-            self.requests.iter().filter(|(_, _, request)| old(request)).map(|(slot, ..)| slot).collect();
-        self.give_up(slots, held_rows, persister, |ledger, rid| {
+        let idle = self.idle_for(idle, now);
+        self.give_up(idle, held_rows, persister, |ledger, rid| {
             ledger.telemetry.publish(RequestAbandoned { stream: ledger.telemetry.stream.clone(), rid });
         })
     }
 
+    fn idle_for(&self, idle: Duration, now: Instant) -> Vec<(Instant, RequestSlot)> {
+        let is_idle = |request: &Request| now.saturating_duration_since(request.last_row_at) >= idle;
+        let requests = self.requests.iter().filter(|(_, _, request)| is_idle(request));
+        requests.map(|(slot, _, request)| (request.last_row_at, slot)).collect()
+    }
+
     fn give_up(
         &mut self,
-        slots: Vec<RequestSlot>,
+        requests: Vec<(Instant, RequestSlot)>,
         held_rows: &mut HeldRows,
         persister: &mut Persister,
-        tell: impl Fn(&Ledger, String),
+        report: impl Fn(&Ledger, String),
     ) -> Vec<u64> {
-        let mut gone = Vec::new();
-        for slot in slots {
-            let Some(rid) = self.requests.rid(slot).map(str::to_owned) else { continue };
-            // What waits of it goes first, and it the next time.
-            if let Some(number) = self.requests.get(slot).map(|request| request.handle.number().0)
-                && held_rows.has(number)
-            {
-                held_rows.end_all(HoldEnd::Stop, Some(number));
+        let mut closed = Vec::new();
+        for (_, slot) in requests {
+            let Some((rid, request)) = self.request(slot) else { continue };
+            // Held rows leave first. The next search gives up the request.
+            if held_rows.has(request.number()) {
+                held_rows.end_all(HoldEnd::Stop, Some(request.number()));
                 continue;
             }
-            gone.extend(self.close(slot, persister));
-            tell(self, rid);
+            let rid = rid.to_owned();
+            closed.extend(self.close(slot, persister));
+            report(self, rid);
         }
-        gone
+        closed
     }
 
-    /// Takes out the requests that live no longer than the frame in hand.
-    pub fn end_brief(&mut self, persister: &mut Persister) {
-        let mut brief = std::mem::take(&mut self.brief);
-        for slot in brief.drain(..) {
+    /// Closes the requests that live for one frame only.
+    pub(super) fn close_single_frame(&mut self, persister: &mut Persister) {
+        let mut requests = std::mem::take(&mut self.single_frame);
+        for slot in requests.drain(..) {
             self.close(slot, persister);
         }
-        self.brief = brief;
+        self.single_frame = requests;
     }
 
-    /// Takes out a request that the scheduler has not ended. Its number.
+    /// Closes a request that the scheduler has not ended. Returns its number.
     fn close(&mut self, slot: RequestSlot, persister: &mut Persister) -> Option<u64> {
-        let request = self.requests.remove(slot)?;
-        self.forget_ending(slot);
-        self.restart.forget(request.handle.number().0);
-        persister.record_close(request.handle);
-        Some(request.handle.number().0)
+        let request = self.remove(slot, persister)?;
+        self.restart.forget(request.number());
+        Some(request.number())
     }
 }
+
+#[cfg(test)]
+mod tests;

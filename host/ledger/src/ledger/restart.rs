@@ -1,59 +1,64 @@
-//! Frames that did not arrive between the end of the last run and this start.
+//! Frames that were lost between the end of the last run and this start.
 //!
-//! Owns which requests of the last run have had no row yet, and the sum of what their first rows lack. That is one event for
-//! the start, instead of one for each request. ZeroMQ loses what a sender's library had taken out of its queue when a
-//! connection ends.
+//! Owns which requests of the last run have had no row since, and the tokens that are missing before the first rows of the others.
+//! One event reports the start, instead of one event per request. ZeroMQ loses frames that the sender's library has taken out of
+//! its queue when a connection ends.
 
 use super::Ledger;
-use super::destinations::read_batch;
-use afterbay_batch::FrameDecoder;
 use afterbay_events::Name;
 use afterbay_events::event::FramesMissing;
-use afterbay_journal::{FrameNo, JournalWriter, LiveRequest};
+use afterbay_journal::{FrameNo, LiveRequest};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// From the first batch on, requests of the last run have so long for their first rows. Then the event says what is known.
-const SETTLE_MAX: Duration = Duration::from_secs(5);
+/// Time after the first batch in which the requests of the last run are expected to have a row. Then the event is published.
+const COLLECT_MAX: Duration = Duration::from_secs(5);
 
-/// The sum over a start. It is settled, and the event published if anything is missing, when every request that was live at
-/// the end of the last run has had a row or is no more; at the latest [`SETTLE_MAX`] after the first batch. Gaps after that
-/// are events of their own.
+/// The tokens that were lost around a start. The count is complete when every request of the last run has had a row or has
+/// closed, and 5 seconds after the first batch at the latest. Then one event is published if tokens are missing. Later gaps have
+/// events of their own.
 #[derive(Default)]
 pub struct RestartGap {
-    /// `None`: settled.
-    open: Option<Open>,
+    /// `None` once the count is complete.
+    open: Option<Collecting>,
 }
 
-struct Open {
+struct Collecting {
     /// The last frame of the last run.
     last_frame: FrameNo,
-    /// Requests of the last run without a row since, by their numbers in the journal.
+    /// Numbers of the requests of the last run without a row since.
     silent: HashSet<u64>,
-    /// When the first batch since the start came.
+    /// When the first batch since the start was received.
     since: Option<Instant>,
-    /// Requests whose first rows lack tokens.
+    /// Requests with missing tokens.
     requests: u64,
-    /// Tokens that they lack.
+    /// Missing tokens of all requests.
     tokens: u64,
-    /// The most that one of them lacks.
+    /// The largest number of missing tokens of one request.
     tokens_max: u64,
-    /// The most tokens in a row of the batches since.
+    /// The largest number of tokens in a row since the start.
     row_tokens: u64,
 }
 
 impl RestartGap {
-    /// A start with what the last run has left. A journal without frames has no last run.
+    /// A start after a run that ended with this frame and these requests. With frame 0 there was no earlier run.
     pub fn new(last_frame: FrameNo, live: &[LiveRequest]) -> RestartGap {
         let silent = live.iter().map(|request| request.request.number().0).collect();
-        let open =
-            Open { last_frame, silent, since: None, requests: 0, tokens: 0, tokens_max: 0, row_tokens: 0 };
+        let open = Collecting {
+            last_frame,
+            silent,
+            since: None,
+            requests: 0,
+            tokens: 0,
+            tokens_max: 0,
+            row_tokens: 0,
+        };
         RestartGap { open: (last_frame > FrameNo(0)).then_some(open) }
     }
 
-    /// Takes in that the row of a request in this frame lacks tokens. False where that is no matter of the start: the request
-    /// has had a row since, or lacks none.
-    pub fn lacks(&mut self, frame: FrameNo, number: u64, is_first: bool, tokens: u64) -> bool {
+    /// Adds the tokens that are missing before a row of a request. Returns false, and adds nothing, if the gap is not one of the
+    /// start: the request has had a row since, or no token is missing.
+    pub(super) fn add_gap(&mut self, frame: FrameNo, number: u64, is_first: bool, tokens: u64) -> bool {
         let Some(open) = self.open.as_mut().filter(|open| frame > open.last_frame) else { return false };
         if tokens == 0 || !(is_first || open.silent.contains(&number)) {
             return false;
@@ -64,8 +69,8 @@ impl RestartGap {
         true
     }
 
-    /// A batch is accounted: these rows, as the number of their request and their tokens.
-    pub fn batch(&mut self, frame: FrameNo, now: Instant, rows: impl Iterator<Item = (u64, u32)>) {
+    /// Notes the rows of an accounted batch, as request number and tokens.
+    pub(super) fn batch(&mut self, frame: FrameNo, now: Instant, rows: impl Iterator<Item = (u64, u32)>) {
         let Some(open) = self.open.as_mut().filter(|open| frame > open.last_frame) else { return };
         open.since.get_or_insert(now);
         for (number, tokens) in rows {
@@ -74,26 +79,25 @@ impl RestartGap {
         }
     }
 
-    /// The request is no more.
-    pub fn forget(&mut self, number: u64) {
+    /// Does not wait for a row of this request.
+    pub(super) fn forget(&mut self, number: u64) {
         if let Some(open) = &mut self.open {
             open.silent.remove(&number);
         }
     }
 
-    /// It is known what is missing, or the time for it is over.
-    fn is_settled(&self, now: Instant) -> bool {
-        let is_over = |since: Instant| now.saturating_duration_since(since) >= SETTLE_MAX;
-        let is_settled =
-            |open: &Open| open.since.is_some_and(|since| open.silent.is_empty() || is_over(since));
-        self.open.as_ref().is_some_and(is_settled)
+    fn is_complete(&self, now: Instant) -> bool {
+        let is_over = |since: Instant| now.saturating_duration_since(since) >= COLLECT_MAX;
+        let is_complete =
+            |open: &Collecting| open.since.is_some_and(|since| open.silent.is_empty() || is_over(since));
+        self.open.as_ref().is_some_and(is_complete)
     }
 
-    /// Settles it with what is known. `None`: nothing is missing.
-    fn settle(&mut self, stream: &Name) -> Option<FramesMissing> {
+    /// Ends the count. Returns the event if tokens are missing.
+    fn close(&mut self, stream: &Name) -> Option<FramesMissing> {
         let open = self.open.take().filter(|open| open.requests > 0)?;
-        let Open { silent, requests, tokens, tokens_max, row_tokens, .. } = open;
-        // A frame has one row of a request, so the tokens of one request say how many frames are missing at least.
+        let Collecting { silent, requests, tokens, tokens_max, row_tokens, .. } = open;
+        // A frame has one row per request, so one request's missing tokens give the least number of missing frames.
         let frames = tokens_max.div_ceil(row_tokens.max(1));
         let (stream, silent) = (stream.clone(), silent.len() as u64);
         Some(FramesMissing { stream, frames, requests, tokens, row_tokens, silent })
@@ -101,39 +105,16 @@ impl RestartGap {
 }
 
 impl Ledger {
-    /// Reads where the scheduler's count stood at the last rows of requests with gaps, so that a gap of an earlier run is not
-    /// found again. Where it cannot be read, the count is what was received.
-    pub fn read_counts(&mut self, live: &[LiveRequest], writer: &JournalWriter, decode: &mut FrameDecoder) {
-        let mut live: Vec<&LiveRequest> = live.iter().filter(|request| request.info.gaps > 0).collect();
-        live.sort_by_key(|request| request.info.last_frame);
-        let mut backlog = writer.backlog(FrameNo(0)).with_outcomes();
-        for of_frame in live.chunk_by(|one, next| one.info.last_frame == next.info.last_frame) {
-            let Some((batch, outcome)) = read_batch(&mut backlog, of_frame[0].info.last_frame, decode) else {
-                continue;
-            };
-            let counts: Vec<_> = outcome.requests.iter().zip(batch.completion_counts()).collect();
-            for LiveRequest { request, info, .. } in of_frame {
-                let count = counts.iter().find(|(number, _)| **number == request.number());
-                let slot = self.requests.find(info.rid.as_bytes());
-                let (Some((_, Some(count))), Some(slot)) = (count, slot) else { continue };
-                if let Some(known) = self.requests.get_mut(slot) {
-                    known.counted = *count;
-                    known.missing = count.saturating_sub(known.received);
-                }
-            }
+    /// Publishes the tokens that were lost around the start once their count is complete.
+    pub fn report_restart_gap(&mut self, now: Instant) {
+        if self.restart.is_complete(now) {
+            self.close_restart_gap();
         }
     }
 
-    /// Publishes what is missing since the last run once that is known.
-    pub fn settle_restart(&mut self, now: Instant) {
-        if self.restart.is_settled(now) {
-            self.end_restart();
-        }
-    }
-
-    /// The stream ends, or goes on after a panic: publishes what is known to be missing since the last run.
-    pub fn end_restart(&mut self) {
-        if let Some(missing) = self.restart.settle(&self.telemetry.stream) {
+    /// Publishes the tokens that are known to be lost around the start, because the stream ends or is rebuilt after a panic.
+    pub fn close_restart_gap(&mut self) {
+        if let Some(missing) = self.restart.close(&self.telemetry.stream) {
             self.telemetry.publish(missing);
         }
     }
@@ -150,43 +131,46 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_is_settled_when_each_request_of_the_last_run_has_had_a_row_or_is_no_more() {
+    fn a_restart_gap_is_complete_when_each_request_of_the_last_run_has_had_a_row_or_has_closed() {
         let (mut restart, now) = (open(&[1, 2, 3]), Instant::now());
-        // A frame of the last run is no word on this one.
-        assert!(!restart.lacks(FrameNo(7), 1, false, 5));
+        // Frames of the last run do not count.
+        assert!(!restart.add_gap(FrameNo(7), 1, false, 5));
         restart.batch(FrameNo(7), now, [(1, 1), (2, 1), (3, 1)].into_iter());
-        assert!(restart.lacks(FrameNo(8), 1, false, 2));
-        assert!(restart.lacks(FrameNo(8), 9, true, 1), "a request whose first rows are missing");
+        assert!(restart.add_gap(FrameNo(8), 1, false, 2));
+        assert!(restart.add_gap(FrameNo(8), 9, true, 1), "the first rows of a request are missing");
         restart.batch(FrameNo(8), now, [(1, 1), (9, 1)].into_iter());
-        assert!(!restart.lacks(FrameNo(9), 1, false, 2), "a gap of its second row is none of the restart");
+        assert!(
+            !restart.add_gap(FrameNo(9), 1, false, 2),
+            "a gap before the second row is not one of the restart"
+        );
         restart.forget(2);
-        assert!(!restart.is_settled(now));
+        assert!(!restart.is_complete(now));
         restart.batch(FrameNo(9), now, [(3, 1)].into_iter());
-        assert!(restart.is_settled(now));
-        let missing = restart.settle(&"s".into()).unwrap();
+        assert!(restart.is_complete(now));
+        let missing = restart.close(&"s".into()).unwrap();
         let FramesMissing { frames, requests, tokens, row_tokens, silent, .. } = missing;
         assert_eq!((frames, requests, tokens, row_tokens, silent), (2, 2, 3, 1, 0));
-        assert!(!restart.lacks(FrameNo(10), 1, true, 2), "it is settled once");
+        assert!(!restart.add_gap(FrameNo(10), 1, true, 2), "the count is closed once");
     }
 
     #[test]
-    fn a_restart_is_settled_after_a_time_and_says_who_had_no_row() {
+    fn a_restart_gap_is_complete_after_five_seconds_and_counts_requests_without_a_row() {
         let (mut restart, now) = (open(&[1, 2]), Instant::now());
-        assert!(!restart.is_settled(now + SETTLE_MAX), "no batch has come");
-        assert!(restart.lacks(FrameNo(8), 1, false, 5));
+        assert!(!restart.is_complete(now + COLLECT_MAX), "no batch was received");
+        assert!(restart.add_gap(FrameNo(8), 1, false, 5));
         restart.batch(FrameNo(8), now, [(1, 3)].into_iter());
-        assert!(!restart.is_settled(now));
-        assert!(restart.is_settled(now + SETTLE_MAX));
-        let FramesMissing { frames, silent, .. } = restart.settle(&"s".into()).unwrap();
-        assert_eq!((frames, silent), (2, 1), "of rows with three tokens, five are two frames at least");
+        assert!(!restart.is_complete(now));
+        assert!(restart.is_complete(now + COLLECT_MAX));
+        let FramesMissing { frames, silent, .. } = restart.close(&"s".into()).unwrap();
+        assert_eq!((frames, silent), (2, 1), "five tokens are at least two frames of three tokens");
     }
 
     #[test]
-    fn a_restart_that_lacks_nothing_says_nothing() {
+    fn a_restart_without_missing_tokens_has_no_event() {
         let (mut restart, now) = (open(&[1]), Instant::now());
         restart.batch(FrameNo(8), now, [(1, 1)].into_iter());
-        assert!(restart.is_settled(now) && restart.settle(&"s".into()).is_none());
+        assert!(restart.is_complete(now) && restart.close(&"s".into()).is_none());
         let mut first = RestartGap::new(FrameNo(0), &[]);
-        assert!(!first.lacks(FrameNo(1), 1, true, 3), "there was no run before");
+        assert!(!first.add_gap(FrameNo(1), 1, true, 3), "there was no earlier run");
     }
 }

@@ -1,0 +1,98 @@
+//! The bound of live requests, on a journal in a temporary directory and without a clock.
+
+use crate::{Ledger, RestartGap, UpstreamAborts};
+use afterbay_batch::{FrameDecoder, Received, RoutingTable, Timestamp};
+use afterbay_config::OnError;
+use afterbay_events::event::LiveRequestsFull;
+use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
+use afterbay_hold::HeldRows;
+use afterbay_journal::{JournalDirectory, JournalOptions};
+use afterbay_outbox::Joins;
+use afterbay_persist::Persister;
+use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
+use afterbay_wire::{BatchKind, Layouts};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const MAX: usize = 4;
+
+struct Stream {
+    ledger: Ledger,
+    persister: Persister,
+    held_rows: HeldRows,
+    decode: FrameDecoder,
+    began: Instant,
+    _dir: tempfile::TempDir,
+    _journal: JournalDirectory,
+}
+
+impl Stream {
+    fn new(events: Events) -> Stream {
+        let (dir, began) = (tempfile::tempdir().unwrap(), Instant::now());
+        let journal = JournalDirectory::open(dir.path(), JournalOptions::default()).unwrap();
+        let (writer, recovered) = journal.stream("s").unwrap();
+        let health = Health::default();
+        let counters = Metrics::new(events.clone(), health.clone()).stream("s");
+        let telemetry = StreamTelemetry { stream: "s".into(), events, counters };
+        let persister = Persister::new(writer, OnError::Stop, false, &recovered, telemetry.clone(), health);
+        let (aborts, routing) = (UpstreamAborts::default(), Arc::new(RoutingTable::default()));
+        let mut ledger = Ledger::new(&[], aborts, RestartGap::default(), routing, telemetry, began);
+        ledger.bound.max = MAX;
+        let (held_rows, decode) = (HeldRows::new(Joins::Anywhere), FrameDecoder::new(Layouts::builtin()));
+        Stream { ledger, persister, held_rows, decode, began, _dir: dir, _journal: journal }
+    }
+
+    /// Accounts a frame with one row for each of these requests, received this long after the start. Returns the numbers of the
+    /// requests that are given up for it, and whether plugins see each row.
+    fn frame(&mut self, seconds: u64, rids: &[&str]) -> (usize, Vec<bool>) {
+        let rows =
+            rids.iter().map(|rid| SynthRow { rid: (*rid).to_owned(), ids: vec![1], ..SynthRow::default() });
+        let batch = SynthBatch { rows: rows.collect() };
+        let bytes = batch.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap();
+        let now = self.began + Duration::from_secs(seconds);
+        self.persister.persist(Received { bytes, at: Timestamp { instant: now, unix_ns: seconds } });
+        let decoded = self.decode.decode(self.persister.next().unwrap());
+        let afterbay_batch::Decoded::Batch(batch) = &decoded else { panic!("no batch") };
+        let Stream { ledger, persister, held_rows, .. } = self;
+        let given_up = match ledger.lacks_room(batch.batch()) {
+            true => ledger.make_room(batch.batch(), now, held_rows, persister).len(),
+            false => 0,
+        };
+        let Ok(accounted) = ledger.account(decoded, persister) else { panic!("a barrier") };
+        let seen = accounted.rows().iter().map(|row| !row.hidden).collect();
+        ledger.settle(afterbay_batch::ChainOutput::new(accounted), held_rows, persister);
+        (given_up, seen)
+    }
+
+    fn rids(&self) -> Vec<&str> {
+        let mut rids: Vec<&str> = self.ledger.requests().map(|(rid, _)| rid).collect();
+        rids.sort_unstable();
+        rids
+    }
+}
+
+#[test]
+fn a_request_without_a_row_for_60_seconds_is_given_up_at_the_bound() {
+    let (events, recorder) = Events::recorded();
+    let mut stream = Stream::new(events);
+    assert_eq!(stream.frame(0, &["a", "b"]), (0, vec![true, true]));
+    assert_eq!(stream.frame(30, &["b", "c", "d"]), (0, vec![true; 3]));
+    // "a" is idle for 59 seconds: the new request has no place, and plugins do not see it.
+    assert_eq!(stream.frame(59, &["e"]), (0, vec![false]));
+    assert_eq!(stream.rids(), ["a", "b", "c", "d"]);
+    assert_eq!(stream.frame(60, &["e"]), (1, vec![true]));
+    assert_eq!(stream.rids(), ["b", "c", "d", "e"]);
+    let given_up: Vec<u64> = recorder.of::<LiveRequestsFull>().iter().map(|event| event.given_up).collect();
+    assert_eq!(given_up, [0, 1]);
+}
+
+#[test]
+fn at_the_bound_idle_requests_are_searched_for_once_a_second() {
+    let mut stream = Stream::new(Events::new());
+    stream.frame(0, &["a", "b", "c", "d"]);
+    assert_eq!(stream.frame(59, &["e"]).0, 0);
+    assert_eq!(stream.frame(60, &["e", "f"]), (2, vec![true, true]));
+    // The next search is due at 61 seconds, although "c" and "d" are idle, too.
+    assert_eq!(stream.frame(60, &["g"]), (0, vec![false]));
+    assert_eq!(stream.frame(61, &["g"]), (1, vec![true]));
+}
