@@ -53,6 +53,8 @@ fn a_reload_adds_changes_and_removes_plugins_and_unchanged_plugins_continue() {
         let changed = "plugin \"notes\" of \"test\" changed; plugin \"finishes\" of \"test\" removed";
         assert_eq!(told["changed"], changed, "{told}");
         assert_eq!(afterbay.event("PluginRemoved")["plugin"], "finishes");
+        // The new version takes over when it has seen the rows of the live request.
+        assert_eq!(afterbay.event("PluginReloaded")["plugin"], "notes");
         assert!(step(vec![a.last(&[2])]).1[0].ids.is_empty());
         let metrics = afterbay.get("/metrics").body;
         assert!(!metrics.contains("plugin=\"finishes\""), "what is removed has no figures");

@@ -118,7 +118,7 @@ fn a_new_project_has_the_files_of_its_language_and_overwrites_nothing() {
         assert!(again.stderr.contains("exists and is not empty"), "{again:?}");
     }
     for (name, lang, why) in [
-        ("My_Own", "c", "a plugin's name has 1 to 64 bytes of a-z, 0-9 and -"),
+        ("My_Own", "c", "use 1 to 64 bytes of a-z, 0-9 and -"),
         ("my-own", "cobol", "must be one of rust, c, js, python"),
     ] {
         let refused = new(&sandbox.path("refused"), name, lang);
