@@ -7,8 +7,8 @@
 
 mod attributes;
 mod chain;
-mod columns;
 mod context;
+mod opened;
 mod quarantine;
 mod replay;
 mod resumed;
@@ -16,7 +16,6 @@ mod setup;
 mod shadow;
 mod slot;
 mod status;
-mod verdicts;
 
 pub use attributes::{AttributesOf, RequestAttributes};
 pub use chain::Chain;

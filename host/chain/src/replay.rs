@@ -4,7 +4,7 @@
 //!
 //! Owns the reading and its bounds. When the instance takes over is the seat's.
 
-use crate::columns::Begun;
+use crate::opened::OpenedRequest;
 use afterbay_journal::Outcome;
 use afterbay_journal::{BacklogItem, BacklogReader, FrameNo, StoredReplacement, Verdict, is_release_marker};
 use afterbay_runtime::{
@@ -25,7 +25,7 @@ const MISSED_BATCHES_AT_ONCE: usize = 2;
 /// What is to be shown to whom.
 pub struct Job {
     pub instance: Plugin,
-    pub requests: Vec<Begun>,
+    pub requests: Vec<OpenedRequest>,
     /// With outcomes, from the first frame that has a row of theirs.
     pub backlog: BacklogReader,
     /// The last frame that the plugins have seen.
@@ -58,7 +58,7 @@ impl Job {
 
     fn show(&mut self) -> Result<u64, String> {
         let until = Instant::now() + TIME_MAX;
-        Begun::open(&self.requests, &mut self.instance).map_err(|fault| fault.to_string())?;
+        OpenedRequest::open(&self.requests, &mut self.instance).map_err(|fault| fault.to_string())?;
         let live: HashSet<u64> = self.requests.iter().map(|request| request.request).collect();
         let mut waiting = Waiting::new();
         let mut decoder = wire::Decoder::new(self.layouts.clone());
@@ -100,9 +100,9 @@ pub struct Handed {
 
 impl Handed {
     /// Gives it to the instance, and tells it of the requests that were live then.
-    pub fn run(self, mut instance: Plugin, requests: &[Begun]) -> Replayed {
+    pub fn run(self, mut instance: Plugin, requests: &[OpenedRequest]) -> Replayed {
         let shown = self.give(&mut instance);
-        let opened = |()| Begun::open(requests, &mut instance).map_err(|fault| fault.to_string());
+        let opened = |()| OpenedRequest::open(requests, &mut instance).map_err(|fault| fault.to_string());
         let shown = shown.and_then(opened).map(|()| 0);
         Replayed { instance, shown }
     }
@@ -197,7 +197,7 @@ pub struct Missed {
 }
 
 enum Came {
-    Opened(Vec<Begun>),
+    Opened(Vec<OpenedRequest>),
     Rows(OwnedColumns),
     Changed(u64, Option<Arc<str>>),
     Closed(Vec<u64>),
@@ -205,7 +205,7 @@ enum Came {
 
 impl Missed {
     /// Requests began. False: it is too much by now.
-    pub fn opened(&mut self, requests: Vec<Begun>) -> bool {
+    pub fn opened(&mut self, requests: Vec<OpenedRequest>) -> bool {
         self.add(requests.len() * 128, Came::Opened(requests))
     }
 
@@ -251,7 +251,7 @@ impl Missed {
         let mut shown = 0;
         for came in &self.what {
             let told = match came {
-                Came::Opened(requests) => Begun::open(requests, instance),
+                Came::Opened(requests) => OpenedRequest::open(requests, instance),
                 Came::Rows(rows) => {
                     shown += rows.rows() as u64;
                     rows.show(|columns| instance.process(columns)).map(drop)

@@ -12,7 +12,6 @@ use crate::resumed;
 use crate::setup::PluginSetup;
 use crate::shadow;
 use crate::status::{LastReload, PluginState, PluginStatus};
-use crate::verdicts::label;
 use afterbay_batch::{Accounted, Timestamp};
 use afterbay_config::{self as config, Mode, OnFault};
 use afterbay_events as events;
@@ -200,7 +199,7 @@ impl PluginSlot {
             return Answer::Ended(format!("afterbay: plugin {:?} {why}", &*self.name));
         };
         for verdict in &verdicts {
-            self.counters.verdicts.add(label(&verdict.action), 1);
+            self.counters.verdicts.add(verdict.action.kind(), 1);
         }
         Answer::Verdicts(verdicts)
     }

@@ -8,7 +8,7 @@ use afterbay_runtime::{
 };
 use serde_json::{Value, json};
 
-/// The names of the verdicts in a scenario.
+/// The names of the verdicts in a scenario, in the order of `VerdictKind`.
 pub(crate) const VERDICTS: [&str; 12] = [
     "replace",
     "drop",
@@ -64,20 +64,7 @@ pub(crate) fn level(level: Level) -> &'static str {
 
 /// A verdict's name, and its reason, note or message.
 pub(crate) fn name(action: &Action) -> (&'static str, Option<&str>) {
-    match action {
-        Action::Replace(_) => ("replace", None),
-        Action::Drop(reason) => ("drop", Some(reason)),
-        Action::Finish(matched) => ("finish", Some(matched)),
-        Action::FinishAs(Ending { matched, .. }) => ("finish-as", Some(matched)),
-        Action::Abort(message) => ("abort", Some(message)),
-        Action::Annotate(note) => ("annotate", Some(note)),
-        Action::Route(sink) => ("route", Some(sink)),
-        Action::SkipDetokenization => ("skip-detokenization", None),
-        Action::Hold(_) => ("hold", None),
-        Action::Release => ("release", None),
-        Action::ReleaseAs(_) => ("release-as", None),
-        Action::ReleaseAndHold(_) => ("release-and-hold", None),
-    }
+    (VERDICTS[action.kind() as usize], action.text())
 }
 
 /// A verdict as a scenario writes it: `{"drop": "why"}`, `{"replace": [1, 2], "text": "…"}`.

@@ -3,10 +3,50 @@
 use crate::bindings::afterbay::plugin::types;
 use crate::limits::REASON_BYTES_MAX;
 
+use afterbay_types::VerdictKind;
+
 pub use types::{Action, Ending, IdShape, Replacement, Verdict};
 
-/// Sorts an answer by row and checks it against the contract: existing rows, one verdict per row, short texts. The error
-/// says what is wrong.
+impl Action {
+    /// The kind of the verdict.
+    pub fn kind(&self) -> VerdictKind {
+        match self {
+            Action::Replace(_) => VerdictKind::Replace,
+            Action::Drop(_) => VerdictKind::Drop,
+            Action::Finish(_) => VerdictKind::Finish,
+            Action::FinishAs(_) => VerdictKind::FinishAs,
+            Action::Abort(_) => VerdictKind::Abort,
+            Action::Annotate(_) => VerdictKind::Annotate,
+            Action::Route(_) => VerdictKind::Route,
+            Action::SkipDetokenization => VerdictKind::SkipDetokenization,
+            Action::Hold(_) => VerdictKind::Hold,
+            Action::Release => VerdictKind::Release,
+            Action::ReleaseAs(_) => VerdictKind::ReleaseAs,
+            Action::ReleaseAndHold(_) => VerdictKind::ReleaseAndHold,
+        }
+    }
+
+    /// The text of the verdict: a reason, a note, a message or a sink's name.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Action::FinishAs(Ending { matched, .. }) => Some(matched),
+            Action::Drop(text)
+            | Action::Finish(text)
+            | Action::Abort(text)
+            | Action::Annotate(text)
+            | Action::Route(text) => Some(text),
+            Action::Replace(_)
+            | Action::SkipDetokenization
+            | Action::Hold(_)
+            | Action::Release
+            | Action::ReleaseAs(_)
+            | Action::ReleaseAndHold(_) => None,
+        }
+    }
+}
+
+/// Sorts an answer by row and checks it against the contract: existing rows, one verdict per row, and texts of at most
+/// [`REASON_BYTES_MAX`] bytes. The error names the first violation.
 pub(crate) fn check_verdicts(mut verdicts: Vec<Verdict>, rows: usize) -> Result<Vec<Verdict>, String> {
     if !verdicts.is_sorted_by_key(|verdict| verdict.row) {
         verdicts.sort_unstable_by_key(|verdict| verdict.row);
@@ -21,31 +61,13 @@ pub(crate) fn check_verdicts(mut verdicts: Vec<Verdict>, rows: usize) -> Result<
     }
     for verdict in &verdicts {
         let row = verdict.row;
-        if let Some(length) = text(&verdict.action).map(str::len)
+        if let Some(length) = verdict.action.text().map(str::len)
             && length > REASON_BYTES_MAX
         {
             return Err(format!("a text of {length} bytes for row {row}, at most {REASON_BYTES_MAX}"));
         }
     }
     Ok(verdicts)
-}
-
-/// The text of a verdict. A verdict has at most one.
-fn text(action: &Action) -> Option<&str> {
-    match action {
-        Action::FinishAs(Ending { matched, .. }) => Some(matched),
-        Action::Drop(text)
-        | Action::Finish(text)
-        | Action::Abort(text)
-        | Action::Annotate(text)
-        | Action::Route(text) => Some(text),
-        Action::Replace(_)
-        | Action::SkipDetokenization
-        | Action::Hold(_)
-        | Action::Release
-        | Action::ReleaseAs(_)
-        | Action::ReleaseAndHold(_) => None,
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The columns that the chain is shown, and what a verdict of one row does to it.
+//! The columns that each plugin of the chain sees, and the effect of one verdict on its row.
 
 use afterbay_batch::{
     Accounted, ChainOutput, Decision, Destination, RecordedVerdicts, Row, RowContent, aborted,
@@ -11,20 +11,20 @@ use afterbay_runtime::{
 };
 use afterbay_wire::{FinishReason, Ids};
 
-/// The columns that the chain is shown, as the plugins before have left them.
+/// The columns of a batch after the plugins that were already called.
 #[derive(Default)]
 pub(super) struct ChainInput {
-    /// The batch's row of each row shown; health checks and swallowed rows are left out.
+    /// The index in the batch of each row that plugins see. Health checks and swallowed rows are left out.
     pub(super) rows: Vec<u32>,
     pub(super) requests: Vec<u64>,
-    /// Tokens of each row, whether or not a plugin asked for the ids. Empty until a plugin says something.
+    /// The number of tokens of each row. Empty until a plugin gives a verdict.
     pub(super) tokens: Vec<u32>,
     ids: Ids,
     plain: PlainColumns,
 }
 
 impl ChainInput {
-    /// Fills the columns that are wanted from the batch as it came.
+    /// Fills the wanted columns from the batch as it was received.
     pub(super) fn show(&mut self, accounted: &Accounted, wants: ColumnSet) {
         let (batch, rows, any) = (accounted.batch(), accounted.rows(), accounted.any());
         self.clear();
@@ -35,7 +35,7 @@ impl ChainInput {
             }
             false => self.rows.extend(0..rows.len() as u32),
         }
-        // Column by column: of what is known to be so long room is made once, and not asked for by each row.
+        // Column by column: each column allocates once.
         fill(&mut self.requests, rows, &self.rows, |row| row.number);
         if wants.contains(ColumnSet::COMPLETION_TOKENS) {
             fill(&mut self.plain.completion_tokens, rows, &self.rows, |row| {
@@ -58,7 +58,7 @@ impl ChainInput {
         }
     }
 
-    /// Counts each row's tokens, as the batch came.
+    /// Fills `tokens` with the tokens of each row as it was received.
     pub(super) fn count(&mut self, accounted: &Accounted) {
         let (batch, rows) = (accounted.batch(), accounted.rows());
         match accounted.is_released() {
@@ -86,24 +86,24 @@ impl ChainInput {
         }
     }
 
-    /// Each row's text as the plugins before have left it; none where rows have no text.
+    /// The text of each row after the plugins that were already called. Empty if the rows have no text.
     pub(super) fn texts<'b>(&self, output: &'b ChainOutput) -> Vec<&'b str> {
         let text = |row: &u32| {
             let decision = output.decisions.get(*row as usize);
-            let written = decision.and_then(|decision| decision.text.as_deref());
-            let came = match output.released_at(*row) {
+            let replaced = decision.and_then(|decision| decision.text.as_deref());
+            let received = match output.released_at(*row) {
                 Some(instead) => instead.held.batch.text(0),
                 None => output.accounted().batch().text(*row),
             };
-            came.map(|came| match decision.map(|decision| &decision.content) {
+            received.map(|received| match decision.map(|decision| &decision.content) {
                 Some(RowContent::Dropped) => "",
-                _ => written.unwrap_or(came),
+                _ => replaced.unwrap_or(received),
             })
         };
         self.rows.iter().map_while(text).collect()
     }
 
-    /// The rows with which requests begin.
+    /// The first rows of requests.
     pub(super) fn begun(&self, accounted: &Accounted) -> Vec<u32> {
         if !accounted.any().first {
             return Vec::new();
@@ -111,12 +111,12 @@ impl ChainInput {
         self.rows.iter().copied().filter(|row| accounted.rows()[*row as usize].first).collect()
     }
 
-    /// How many rows of each row's request the plugin holds.
+    /// The number of rows that the plugin holds of each row's request.
     pub(super) fn waiting(&self, held_rows: &HeldRows, plugin: &str) -> Vec<u32> {
         self.requests.iter().map(|request| held_rows.rows_held(*request, plugin)).collect()
     }
 
-    /// Enters one verdict into its row's fate.
+    /// Applies one verdict to the decision for its row, and records it.
     pub(super) fn apply(
         &mut self,
         verdict: Verdict,
@@ -126,7 +126,7 @@ impl ChainInput {
         verdicts: &mut RecordedVerdicts,
     ) {
         if let Action::FinishAs(Ending { matched, instead }) = verdict.action {
-            // One after the other: so it stands in the journal.
+            // The journal records two verdicts.
             let forwarded = instead.ids.len() as u32;
             for action in [Action::Replace(instead), Action::Finish(matched)] {
                 self.apply(Verdict { action, ..verdict }, shape, plugin, decisions, verdicts);
@@ -139,7 +139,7 @@ impl ChainInput {
         let Some(row) = self.rows.get(verdict.row as usize).copied() else { return };
         let Some(decision) = decisions.get_mut(row as usize) else { return };
         let tokens = self.tokens.get(verdict.row as usize).copied().unwrap_or(0);
-        let mut said = PluginAction {
+        let mut recorded = PluginAction {
             row,
             plugin: plugin.to_owned().into(),
             verdict: journal::Verdict::Replace,
@@ -149,78 +149,79 @@ impl ChainInput {
         };
         match verdict.action {
             Action::Replace(Replacement { ids, text }) => {
-                said.text = text.as_deref().and_then(StoredReplacement::with_text).unwrap_or_default().into();
-                // Without one it stays as the plugins before have left it.
+                recorded.text =
+                    text.as_deref().and_then(StoredReplacement::with_text).unwrap_or_default().into();
+                // Without a text, the text of the plugins before stays.
                 decision.text = text.or(decision.text.take());
-                said.forwarded = ids.len() as u32;
+                recorded.forwarded = ids.len() as u32;
                 decision.content = match shape {
                     IdShape::Delta => {
-                        said.ids = ids.clone().into();
+                        recorded.ids = ids.clone().into();
                         RowContent::Delta(ids)
                     }
                     IdShape::Cumulative => {
-                        // All ids so far stand in the journal already, in the request's rows.
-                        said.forwarded = tokens;
-                        said.text = StoredReplacement::cumulative(ids.len()).into();
+                        // The journal has all ids already, in the request's rows.
+                        recorded.forwarded = tokens;
+                        recorded.text = StoredReplacement::cumulative(ids.len()).into();
                         RowContent::Cumulative(ids)
                     }
                 };
             }
             Action::Drop(reason) => {
-                said.verdict = journal::Verdict::Drop;
-                said.text = reason.into();
-                said.forwarded = 0;
+                recorded.verdict = journal::Verdict::Drop;
+                recorded.text = reason.into();
+                recorded.forwarded = 0;
                 (decision.content, decision.text) = (RowContent::Dropped, None);
             }
             Action::Finish(matched) => {
-                said.verdict = journal::Verdict::Finish;
-                said.text = matched.clone().into();
+                recorded.verdict = journal::Verdict::Finish;
+                recorded.text = matched.clone().into();
                 decision.finish = Some(FinishReason::Stop(matched));
             }
             Action::Abort(message) => {
-                said.verdict = journal::Verdict::Abort;
+                recorded.verdict = journal::Verdict::Abort;
                 decision.finish = Some(aborted(&message));
-                said.text = message.into();
+                recorded.text = message.into();
             }
             Action::Route(sink) => {
-                said.verdict = journal::Verdict::Route;
-                said.text = sink.clone().into();
+                recorded.verdict = journal::Verdict::Route;
+                recorded.text = sink.clone().into();
                 decision.destination = Some(Destination::To(sink));
             }
             Action::SkipDetokenization => {
-                said.verdict = journal::Verdict::SkipDetokenizing;
+                recorded.verdict = journal::Verdict::SkipDetokenizing;
                 decision.destination = Some(Destination::SkipDetokenizer);
             }
             Action::Annotate(note) => {
-                said.verdict = journal::Verdict::Annotate;
-                said.text = note.into();
+                recorded.verdict = journal::Verdict::Annotate;
+                recorded.text = note.into();
             }
-            // Those are not of one row only: `holding` carries them out. The last is two.
+            // `holding` applies the verdicts that concern several rows. `FinishAs` was split above.
             Action::Hold(_)
             | Action::Release
             | Action::ReleaseAs(_)
             | Action::ReleaseAndHold(_)
             | Action::FinishAs(_) => return,
         }
-        verdicts.push(said);
+        verdicts.push(recorded);
     }
 
-    /// Makes the columns anew as the next plugin is to see them.
+    /// Makes the columns that the next plugin sees.
     pub(super) fn rebuild(&mut self, output: &ChainOutput) {
         let before = std::mem::take(self);
         let mut begin = 0;
-        for (shown, row) in before.rows.iter().enumerate() {
-            // Empty where no plugin asked for ids.
-            let end = before.ids.ends.get(shown).copied().unwrap_or(0) as usize;
-            let came = before.ids.values.get(begin..end).unwrap_or_default();
+        for (index, row) in before.rows.iter().enumerate() {
+            // Empty if no plugin asked for ids.
+            let end = before.ids.ends.get(index).copied().unwrap_or(0) as usize;
+            let received = before.ids.values.get(begin..end).unwrap_or_default();
             begin = end;
             if output.is_held(*row) {
                 continue;
             }
             let Some(decision) = output.decisions.get(*row as usize) else { continue };
             self.rows.push(*row);
-            self.requests.push(before.requests[shown]);
-            self.plain.push_row_of(&before.plain, shown);
+            self.requests.push(before.requests[index]);
+            self.plain.push_row_of(&before.plain, index);
             if let (Some(finish), Some(finished)) = (&decision.finish, self.plain.finished.last_mut()) {
                 *finished = match finish {
                     FinishReason::Stop(_) => FinishKind::Stop,
@@ -230,14 +231,14 @@ impl ChainInput {
             let start = self.ids.values.len();
             match (&decision.content, output.released_at(*row)) {
                 (RowContent::Unchanged, Some(instead)) => instead.held.batch.row_ids(0, &mut self.ids.values),
-                (RowContent::Unchanged, None) => self.ids.values.extend_from_slice(came),
+                (RowContent::Unchanged, None) => self.ids.values.extend_from_slice(received),
                 (RowContent::Delta(ids) | RowContent::Cumulative(ids), _) => {
                     self.ids.values.extend_from_slice(ids)
                 }
                 (RowContent::Dropped, _) => {}
             }
             self.tokens.push(match &decision.content {
-                RowContent::Unchanged => before.tokens[shown],
+                RowContent::Unchanged => before.tokens[index],
                 _ => (self.ids.values.len() - start) as u32,
             });
             self.ids.ends.push(self.ids.values.len() as u32);
@@ -245,10 +246,10 @@ impl ChainInput {
     }
 }
 
-/// Fills a column with what each row that is shown has.
-fn fill<T>(column: &mut Vec<T>, rows: &[Row], shown: &[u32], of: impl Fn(&Row) -> T) {
-    match shown.len() == rows.len() {
-        true => column.extend(rows.iter().map(of)),
-        false => column.extend(shown.iter().map(|row| of(&rows[*row as usize]))),
+/// Fills a column with one value for each row that plugins see.
+fn fill<T>(column: &mut Vec<T>, rows: &[Row], seen: &[u32], value: impl Fn(&Row) -> T) {
+    match seen.len() == rows.len() {
+        true => column.extend(rows.iter().map(value)),
+        false => column.extend(seen.iter().map(|row| value(&rows[*row as usize]))),
     }
 }

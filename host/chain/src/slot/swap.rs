@@ -7,8 +7,8 @@
 //! in the chain; the old one goes on until the new one is ready.
 
 use super::PluginSlot;
-use crate::columns::Begun;
 use crate::context::ChainContext;
+use crate::opened::OpenedRequest;
 use crate::replay::{Handed, Missed, Replayed};
 use crate::resumed;
 use crate::setup::PluginSetup;
@@ -38,9 +38,9 @@ pub struct Wanted {
 /// What an instance is yet to be shown.
 pub enum Behind {
     /// All rows of these requests.
-    All(Vec<Begun>),
+    All(Vec<OpenedRequest>),
     /// What the one before it knows, and then of these requests.
-    Handed(Handed, Vec<Begun>),
+    Handed(Handed, Vec<OpenedRequest>),
     /// What came since it was shown so many rows.
     Since(Missed, u64),
 }
@@ -158,12 +158,15 @@ impl PluginSlot {
         context: ChainContext<'_>,
     ) {
         self.successors += 1;
-        let requests =
-            resumed::now(context.ledger).into_iter().map(|opened| Begun::new(&opened, context.attributes));
+        let requests = resumed::now(context.ledger)
+            .into_iter()
+            .map(|opened| OpenedRequest::new(&opened, context.attributes));
         let handed_bytes = handed.as_ref().map(|handed| handed.state.len() as u64);
         let behind = match handed {
             Some(handed) => Behind::Handed(handed, requests.collect()),
-            None => Behind::All(requests.map(|begun| Begun { received_tokens: 0, ..begun }).collect()),
+            None => {
+                Behind::All(requests.map(|begun| OpenedRequest { received_tokens: 0, ..begun }).collect())
+            }
         };
         let wanted = Wanted {
             plugin: self.name.clone(),
@@ -199,7 +202,7 @@ impl PluginSlot {
     pub(super) fn miss(&mut self, opened: &[Opened<'_>], columns: &Columns<'_>, context: ChainContext<'_>) {
         let Some(successor) = &mut self.successor else { return };
         if !opened.is_empty() {
-            let begun = opened.iter().map(|opened| Begun::new(opened, context.attributes)).collect();
+            let begun = opened.iter().map(|opened| OpenedRequest::new(opened, context.attributes)).collect();
             successor.record(|missed| missed.opened(begun));
         }
         let wants = successor.wants;

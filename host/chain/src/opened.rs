@@ -4,22 +4,31 @@ use crate::attributes::RequestAttributes;
 use afterbay_runtime::{Fault, Opened, Plugin};
 use std::sync::Arc;
 
-/// A request, as a plugin is told of it, kept.
+/// The facts that open a request, with its attributes.
 #[derive(Clone, Debug)]
-pub struct Begun {
+pub struct OpenedRequest {
+    /// The request's number in its stream.
     pub request: u64,
+    /// The scheduler's name for the request.
     pub rid: Box<str>,
+    /// `http_worker_ipc`; empty if there is one tokenizer worker.
     pub worker: Box<str>,
+    /// The sink of the request's rows.
     pub sink: Box<str>,
+    /// The length of the prompt in tokens.
     pub prompt_tokens: u64,
+    /// Tokens that were received for the request and that the instance does not see.
     pub received_tokens: u64,
+    /// Whether the request began before the instance.
     pub resumed: bool,
+    /// The request's attributes, as JSON.
     pub attributes: Option<Arc<str>>,
 }
 
-impl Begun {
-    pub fn new(opened: &Opened<'_>, attributes: &RequestAttributes) -> Begun {
-        Begun {
+impl OpenedRequest {
+    /// Copies the facts of `opened` and the attributes of its request.
+    pub fn new(opened: &Opened<'_>, attributes: &RequestAttributes) -> OpenedRequest {
+        OpenedRequest {
             request: opened.request,
             rid: opened.rid.into(),
             worker: opened.http_worker_ipc.into(),
@@ -31,10 +40,15 @@ impl Begun {
         }
     }
 
-    /// Tells an instance of some.
-    pub fn open(begun: &[Begun], plugin: &mut Plugin) -> Result<(), Fault> {
-        begun.iter().for_each(|of| plugin.set_attributes(of.request, of.attributes.clone()));
-        let opened: Vec<Opened<'_>> = begun.iter().map(Begun::opened).collect();
+    /// Opens these requests in an instance.
+    ///
+    /// # Errors
+    /// A fault. The instance is dead.
+    pub fn open(requests: &[OpenedRequest], plugin: &mut Plugin) -> Result<(), Fault> {
+        for opened in requests {
+            plugin.set_attributes(opened.request, opened.attributes.clone());
+        }
+        let opened: Vec<Opened<'_>> = requests.iter().map(OpenedRequest::opened).collect();
         plugin.open(&opened)
     }
 
