@@ -1,6 +1,5 @@
 //! A component file that changes while it runs.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -15,9 +14,29 @@ use afterbay_wire::synth::SynthWire::Msgpack;
 
 #[test]
 fn a_component_is_swapped_between_two_batches_without_loss_or_repetition() {
-    // stop-on-loop hands over its state. The rows of live requests are replayed to the other.
-    swapped(&example("stop-on-loop"));
-    swapped(&guest("nothing"));
+    const SWAPS: u8 = 3;
+    let sandbox = Sandbox::new();
+    let reader = Reader::bind(&sandbox.reader_side());
+    let component = sandbox.path("plugin.wasm");
+    install(&guest("nothing"), 0, &component);
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().plugin("p", &component, ""));
+    let mut at = Vec::new();
+    let read = while_played(&sandbox, reader, |sent| {
+        for version in 1..=SWAPS {
+            install(&guest("nothing"), version, &component);
+            until_swapped(&afterbay, version.into());
+            at.push(sent.load(Ordering::SeqCst));
+        }
+    });
+    assert!(at.is_sorted_by(|one, next| one < next), "no frame between two swaps: {at:?}");
+    let digests: Vec<String> =
+        afterbay.events("PluginReloaded").iter().map(|event| event["digest"].to_string()).collect();
+    assert_eq!(digests.len(), usize::from(SWAPS), "{digests:?}");
+    let metrics = afterbay.metrics();
+    assert_eq!(metrics.plugin("p", "calls_total"), read);
+    assert_eq!((metrics.plugin("p", "bypassed_batches_total"), metrics.stream("request_gaps_total")), (0, 0));
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 /// Plays a load again and again (each of its requests ends in it), some thousand frames a second, while something is done, which
@@ -54,32 +73,6 @@ fn until_swapped(afterbay: &Afterbay, times: u64) {
     afterbay.until_metrics("it is swapped", |metrics| {
         metrics.plugin_by("p", "reloads_total", "result", "ok") >= times
     });
-}
-
-fn swapped(source: &Path) {
-    const SWAPS: u8 = 3;
-    let sandbox = Sandbox::new();
-    let reader = Reader::bind(&sandbox.reader_side());
-    let component = sandbox.path("plugin.wasm");
-    install(source, 0, &component);
-    let afterbay = Afterbay::run(&sandbox, &sandbox.config().plugin("p", &component, ""));
-    let mut at = Vec::new();
-    let read = while_played(&sandbox, reader, |sent| {
-        for version in 1..=SWAPS {
-            install(source, version, &component);
-            until_swapped(&afterbay, version.into());
-            at.push(sent.load(Ordering::SeqCst));
-        }
-    });
-    assert!(at.is_sorted_by(|one, next| one < next), "no frame between two swaps: {at:?}");
-    let digests: Vec<String> =
-        afterbay.events("PluginReloaded").iter().map(|event| event["digest"].to_string()).collect();
-    assert_eq!(digests.len(), usize::from(SWAPS), "{digests:?}");
-    let metrics = afterbay.metrics();
-    assert_eq!(metrics.plugin("p", "calls_total"), read);
-    assert_eq!((metrics.plugin("p", "bypassed_batches_total"), metrics.stream("request_gaps_total")), (0, 0));
-    assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]

@@ -345,37 +345,3 @@ fn an_unknown_rid_is_an_error_with_the_most_similar_rid() {
     assert_eq!(scene.ask(&["export", "--rid", "chat-done", "--until", "1h"]), "");
     assert_eq!(scene.afterbay.stop(), 0);
 }
-
-#[test]
-fn retention_never_removes_a_segment_that_a_live_request_needs() {
-    let sandbox = Sandbox::new();
-    let mut reader = Reader::bind(&sandbox.reader_side());
-    let config = sandbox
-        .config()
-        .journal("segment = \"1MiB\"")
-        .journal("retain = { bytes = \"2MiB\", age = \"24h\" }");
-    let afterbay = Afterbay::run(&sandbox, &config);
-    let mut sender = Sender::connect(&sandbox.scheduler_side());
-    let mut send = |frame: &[u8]| {
-        sender.send(frame);
-        assert!(reader.frame() == frame);
-    };
-    let mut long = SynthRequest::new("long");
-    let filler = vec![b'x'; 200_000];
-    (0..30).for_each(|_| send(&filler));
-    afterbay.until_metrics("old segments are removed", |metrics| metrics.events("SegmentRemoved") >= 3);
-    send(&batch(Msgpack, vec![long.row(&[1])]));
-    let first = afterbay.metrics().stream("journal_frame");
-    (0..30).for_each(|_| send(&filler));
-    std::thread::sleep(std::time::Duration::from_millis(2500));
-    let shown = journal(&sandbox, &["show", "long", "--json"]).json_lines();
-    assert_eq!(shown[0]["rows_seen"][0]["ids"], serde_json::json!([1]), "frame {first} is gone");
-    send(&batch(Msgpack, vec![long.last(&[2])]));
-    (0..6).for_each(|_| send(&filler));
-    until("what the request held is removed", || {
-        let shown = journal(&sandbox, &["show", "long", "--json"]);
-        shown.code != 0 || shown.json_lines()[0]["rows_seen"][0]["ids"].is_null()
-    });
-    assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&sandbox).0, 0);
-}

@@ -1,8 +1,6 @@
 //! Schedulers: several at once, those that die, those that speak nonsense.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use afterbay_sim::check::{Checker, Expect, Reading};
 use afterbay_sim::load::Load;
@@ -17,85 +15,6 @@ fn marked(sender: u8, number: u32, bytes: usize) -> Vec<u8> {
     let mut frame = vec![sender; bytes];
     frame[1..5].copy_from_slice(&number.to_le_bytes());
     frame
-}
-
-#[test]
-fn two_senders_at_once_are_served_in_turn_and_each_keeps_its_order() {
-    const EACH: u32 = 1000;
-    let sandbox = Sandbox::new();
-    // No reader yet, and a journal that may hold no more: both senders stand at full buffers of the kernel when it begins.
-    let config = sandbox.config().sink("queue = { frames = 1 }");
-    let config = config.journal("segment = \"1MiB\"").journal("retain = { bytes = \"2MiB\" }");
-    let afterbay = Afterbay::run(&sandbox, &config);
-    let sent = [0, 1].map(|_| Arc::new(AtomicU32::new(0)));
-    let senders = [0, 1].map(|sender| {
-        let (mut socket, sent) = (Sender::connect(&sandbox.scheduler_side()), sent[sender].clone());
-        std::thread::spawn(move || {
-            for number in 0..EACH {
-                socket.send(&marked(sender as u8, number, 15_000));
-                sent.fetch_add(1, Ordering::SeqCst);
-            }
-            socket
-        })
-    });
-    let counts = || [0, 1].map(|sender| sent[sender].load(Ordering::SeqCst));
-    let mut before = counts();
-    until("both senders are held", || {
-        std::thread::sleep(Duration::from_millis(100));
-        let now = counts();
-        std::mem::replace(&mut before, now) == now && now.iter().all(|sent| *sent > 0)
-    });
-    let held = before;
-    assert!(held.iter().all(|sent| *sent < EACH), "nothing holds the senders: {held:?}");
-    let received = afterbay.metrics().stream("frames_received_total") as usize;
-
-    let frames = Reader::bind(&sandbox.reader_side()).take(2 * EACH as usize);
-    for sender in [0, 1] {
-        let numbers = frames.iter().filter(|frame| frame[0] == sender);
-        let numbers: Vec<_> =
-            numbers.map(|frame| u32::from_le_bytes(frame[1..5].try_into().unwrap())).collect();
-        assert_eq!(numbers, (0..EACH).collect::<Vec<_>>(), "sender {sender}");
-    }
-    // So many of each were waiting then: while these last, the senders' own pace is of no account. (A blocked sender is
-    // woken when a quarter of its buffer is left.)
-    let came =
-        |sender: usize| frames[..received].iter().filter(|frame| usize::from(frame[0]) == sender).count();
-    let waited = [0, 1].map(|sender| held[sender] as usize - came(sender));
-    let both = *waited.iter().min().unwrap();
-    assert!(both >= 5, "only {both} frames of each waited: {waited:?}");
-    let mut ahead = 0_i32;
-    let ahead = frames[received..received + 2 * both].iter().map(|frame| {
-        ahead += if frame[0] == 0 { 1 } else { -1 };
-        ahead.abs()
-    });
-    let most = ahead.max().unwrap();
-    assert!(most <= 8, "one sender was {most} frames ahead of the other, of {both} that each had");
-    let open: Vec<Sender> = senders.into_iter().map(|sender| sender.join().unwrap()).collect();
-    assert_eq!(afterbay.metrics().stream("senders"), 2);
-    drop(open);
-    assert_eq!(afterbay.stop(), 0);
-}
-
-#[test]
-fn a_sender_that_dies_after_its_last_batch_loses_no_token() {
-    let sandbox = Sandbox::new();
-    let mut reader = Reader::bind(&sandbox.reader_side());
-    let afterbay = Afterbay::run(&sandbox, &sandbox.config());
-    for round in 0..20 {
-        let mut sender = Sender::connect(&sandbox.scheduler_side());
-        let frames: Vec<_> = (0..3).map(|number| marked(round, number, 30_000)).collect();
-        let bytes: Vec<u8> = frames.iter().flat_map(|frame| framed(frame)).collect();
-        sender.raw(&bytes);
-        // At once: nothing of it may have been read yet.
-        drop(sender);
-        for frame in frames {
-            assert!(reader.frame() == frame, "round {round}");
-        }
-    }
-    let closed = afterbay.event("SenderClosed");
-    assert_eq!((&closed["reason"], &closed["frames"]), (&"clean".into(), &3.into()), "{closed}");
-    assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&sandbox).1["frames"], 60);
 }
 
 #[test]
