@@ -1,17 +1,16 @@
-//! The plugins of a stream: each is called once per batch, and what they say of a row composes in order.
+//! The plugin chain: each plugin is called once per batch, and the verdicts on a row compose in the order of the chain.
 //!
-//! Owns the chain, its instances and the columns they are shown. A batch comes in accounted and goes on to be settled by
-//! the ledger with each row's fate. A plugin that faults is replaced by a fresh instance; what becomes of the batch it was
-//! given, `on_fault` says.
+//! This module owns the slots and the columns that the plugins see. A batch comes from the ledger and returns to the ledger
+//! with a decision per row.
 
 mod holding;
 mod input;
 
 use crate::attributes::{AttributesOf, RequestAttributes};
+use crate::catch_up::{CatchUp, CatchUpResult};
 use crate::context::ChainContext;
-use crate::replay::Replayed;
-use crate::resumed;
-use crate::slot::{Answer, PluginSlot, Wanted};
+use crate::open_requests;
+use crate::slot::{Answer, PluginSlot};
 use crate::status::PluginStatus;
 use afterbay_batch::{Accounted, ChainOutput, Row, Timestamp, not_judged};
 use afterbay_events::Name;
@@ -25,7 +24,7 @@ use std::collections::HashSet;
 use std::ops::BitOr;
 use std::time::Instant;
 
-/// The plugins of a stream, in the order of the config.
+/// The plugins of a stream, in the order of the configuration.
 pub struct Chain {
     slots: Vec<PluginSlot>,
     attributes: RequestAttributes,
@@ -33,45 +32,83 @@ pub struct Chain {
 }
 
 impl Chain {
+    /// A chain of these slots.
     pub fn new(slots: Vec<PluginSlot>, attributes: RequestAttributes) -> Chain {
         Chain { slots, attributes, input: ChainInput::default() }
+    }
+
+    /// Calls `each` with every slot.
+    fn for_each_slot(
+        &mut self,
+        ledger: &Ledger,
+        now: Timestamp,
+        mut each: impl FnMut(&mut PluginSlot, ChainContext<'_>),
+    ) {
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        self.slots.iter_mut().for_each(|slot| each(slot, context));
+    }
+
+    /// Calls `call` with the slot of this plugin. `None` if the chain has no such plugin.
+    fn with_slot<T>(
+        &mut self,
+        plugin: &str,
+        ledger: &Ledger,
+        now: Timestamp,
+        call: impl FnOnce(&mut PluginSlot, ChainContext<'_>) -> T,
+    ) -> Option<T> {
+        let index = self.index_of(plugin)?;
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        Some(call(&mut self.slots[index], context))
+    }
+
+    fn index_of(&self, plugin: &str) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.name() == plugin)
     }
 
     /// Starts a fresh instance of every plugin, after a panic of the stream's thread.
     pub fn restart_after_panic(&mut self, ledger: &Ledger, now: Timestamp) {
         self.input = ChainInput::default();
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
-        self.slots.iter_mut().for_each(|slot| slot.after_panic(context));
+        self.for_each_slot(ledger, now, PluginSlot::restart_after_panic);
     }
 
+    /// The slots, in order.
     pub fn slots(&self) -> &[PluginSlot] {
         &self.slots
     }
 
-    /// Whether any plugin is to be told how the stream stands.
+    /// The status of each plugin.
+    pub fn statuses(&self) -> Vec<PluginStatus> {
+        self.slots.iter().map(PluginSlot::status).collect()
+    }
+
+    /// Whether any plugin reads the signals.
     pub fn wants_signals(&self) -> bool {
         self.slots.iter().any(PluginSlot::wants_signals)
     }
 
-    /// Gives the plugins that read signals a new snapshot. `has_changed`: the plugins are called, too.
+    /// Gives the plugins that read signals a new snapshot. If `has_changed`, the plugins that asked for it are called.
     pub fn set_signals(&mut self, snapshot: &Snapshot, has_changed: bool, ledger: &Ledger, now: Timestamp) {
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
-        for slot in self.slots.iter_mut().filter(|slot| slot.wants_signals()) {
-            slot.set_signals(snapshot, has_changed, context);
-        }
+        self.for_each_slot(ledger, now, |slot, context| {
+            if slot.wants_signals() {
+                slot.set_signals(snapshot, has_changed, context);
+            }
+        });
     }
 
     /// Reads the attributes of a live request again and reports the change to the plugins.
     pub fn refresh_attributes(&mut self, rid: &str, ledger: &Ledger, now: Timestamp) {
         let Some(number) = ledger.request_status(rid).live.map(|live| live.number) else { return };
-        if !self.attributes.refresh(number, rid) {
-            return;
+        if self.attributes.refresh(number, rid) {
+            self.for_each_slot(ledger, now, |slot, context| slot.attributes_changed(number, context));
         }
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
-        self.slots.iter_mut().for_each(|slot| slot.attributes_changed(number, context));
     }
 
-    /// A changed component takes over, or could not.
+    /// Sets the source of the attributes of requests that begin from now on.
+    pub fn set_attributes_source(&mut self, source: AttributesOf, ledger: &Ledger) {
+        self.attributes.set_source(source, ledger);
+    }
+
+    /// Replaces the instance of a plugin whose component has changed, or reports why that failed.
     pub fn reload(
         &mut self,
         plugin: &str,
@@ -79,43 +116,30 @@ impl Chain {
         ledger: &Ledger,
         now: Timestamp,
     ) {
-        if let Some(at) = self.place(plugin) {
-            let context = ChainContext { ledger, attributes: &self.attributes, now };
-            self.slots[at].reload(result, context);
-        }
+        self.with_slot(plugin, ledger, now, |slot, context| slot.reload(result, context));
     }
 
-    /// Where the plugin of that name is.
-    fn place(&self, plugin: &str) -> Option<usize> {
-        self.slots.iter().position(|slot| slot.name() == plugin)
-    }
-
-    /// A shadow becomes live: in the place of the plugin it is a shadow of, which leaves the chain, else in its own.
-    /// `None`: there is no plugin of that name; false: it is live already.
+    /// Makes a shadow live. The plugin that it is a shadow of leaves the chain, and the shadow takes its place. `None` if the
+    /// chain has no such plugin, false if the plugin is live already.
     pub fn promote(&mut self, plugin: &str, now: Timestamp) -> Option<bool> {
-        let at = self.place(plugin)?;
-        if !self.slots[at].is_shadow() {
+        let shadow = self.index_of(plugin)?;
+        if !self.slots[shadow].is_shadow() {
             return Some(false);
         }
-        let Some(live) = self.slots[at].shadow_of().and_then(|of| self.place(of)) else {
-            self.slots[at].promote("no other leaves the chain".to_owned(), now);
+        let Some(live) = self.slots[shadow].shadow_of().and_then(|of| self.index_of(of)) else {
+            self.slots[shadow].promote("no other leaves the chain".to_owned(), now);
             return Some(true);
         };
         let left = format!("plugin {:?} has left the chain", self.slots[live].name());
-        self.slots[at].promote(left, now);
-        self.slots.swap(at, live);
-        self.slots.remove(at).leave();
+        self.slots[shadow].promote(left, now);
+        self.slots.swap(shadow, live);
+        self.slots.remove(shadow).remove();
         Some(true)
     }
 
-    /// How each plugin stands.
-    pub fn statuses(&self) -> Vec<PluginStatus> {
-        self.slots.iter().map(PluginSlot::status).collect()
-    }
-
-    /// What attributes requests have that begin from now on.
-    pub fn set_attributes_source(&mut self, of: AttributesOf, ledger: &Ledger) {
-        self.attributes.set_of(of, ledger);
+    /// Takes a plugin out of quarantine. `None` if the chain has no such plugin, false if it was not in quarantine.
+    pub fn reinstate(&mut self, plugin: &str, ledger: &Ledger, now: Timestamp) -> Option<bool> {
+        self.with_slot(plugin, ledger, now, PluginSlot::reinstate)
     }
 
     /// Replaces the slots. `replace` takes the slots that stay out of the list and returns the new slots. Returns the slots
@@ -132,58 +156,42 @@ impl Chain {
         before
     }
 
-    /// Whether [`Chain::wanted`] has any.
-    pub fn has_wanted(&self) -> bool {
-        self.slots.iter().any(PluginSlot::has_wanted)
+    /// Whether [`Chain::take_catch_ups`] returns any.
+    pub fn has_catch_ups(&self) -> bool {
+        self.slots.iter().any(PluginSlot::has_catch_up)
     }
 
-    /// Instances that are to see what has come before they take over, each once.
-    pub fn wanted(&mut self) -> Vec<Wanted> {
-        let mut before = HashSet::new();
+    /// Takes the catch-up rounds that successors wait for.
+    pub fn take_catch_ups(&mut self) -> Vec<CatchUp> {
+        let mut plugins_before = HashSet::new();
         let mut all = Vec::new();
         for slot in &mut self.slots {
-            all.extend(slot.wanted().map(|wanted| Wanted { before: before.clone(), ..wanted }));
+            let catch_up = slot.take_catch_up();
+            all.extend(catch_up.map(|it| CatchUp { plugins_before: plugins_before.clone(), ..it }));
             if !slot.is_shadow() {
-                before.insert(slot.name().to_owned());
+                plugins_before.insert(slot.name().to_owned());
             }
         }
         all
     }
 
-    /// One of those has.
-    pub fn replayed(
-        &mut self,
-        plugin: &str,
-        number: u64,
-        replayed: Replayed,
-        ledger: &Ledger,
-        now: Timestamp,
-    ) {
-        if let Some(at) = self.place(plugin) {
-            let context = ChainContext { ledger, attributes: &self.attributes, now };
-            self.slots[at].replayed(number, replayed, context);
-        }
+    /// Ends a catch-up round: the successor takes over, begins another round, or fails.
+    pub fn finish_catch_up(&mut self, result: CatchUpResult, ledger: &Ledger, now: Timestamp) {
+        let plugin = result.plugin.clone();
+        self.with_slot(&plugin, ledger, now, |slot, context| slot.finish_catch_up(result, context));
     }
 
-    /// A plugin comes out of quarantine. `None`: there is none of that name; false: it was not in quarantine.
-    pub fn reinstate(&mut self, plugin: &str, ledger: &Ledger, now: Timestamp) -> Option<bool> {
-        let at = self.place(plugin)?;
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
-        Some(self.slots[at].reinstate(context))
-    }
-
-    /// Does what is due. Between two batches only.
+    /// Starts plugins again that could not be started. Called between two batches.
     pub fn tick(&mut self, ledger: &Ledger, now: Timestamp) {
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
-        self.slots.iter_mut().for_each(|slot| slot.tick(context));
+        self.for_each_slot(ledger, now, PluginSlot::tick);
     }
 
-    /// When [`Chain::tick`] is due.
+    /// The time at which [`Chain::tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.slots.iter().filter_map(PluginSlot::deadline).min()
     }
 
-    /// Calls each plugin once, and composes what they say.
+    /// Calls each plugin with the batch, and composes the verdicts.
     pub fn run(
         &mut self,
         accounted: Accounted,
@@ -193,39 +201,42 @@ impl Chain {
     ) -> ChainOutput {
         let mut output = ChainOutput::new(accounted);
         if !self.slots.is_empty() {
-            self.ask(&mut output, 0, held_rows, ledger, now);
+            self.call_plugins(&mut output, 0, held_rows, ledger, now);
             if output.accounted().any().unread {
-                self.refuse_unread(&mut output);
+                self.refuse_unread_rows(&mut output);
             }
-            output.guard = output.verdicts.iter().find_map(|said| self.guard(&said.plugin));
+            output.guard = output.verdicts.iter().find_map(|verdict| self.guard(&verdict.plugin));
         }
         if ledger.has_operator_aborts() {
             ledger.apply_operator_aborts(&mut output);
         }
         if !self.slots.is_empty() {
-            self.close(&output, ledger, now);
+            self.close_ended(&output, ledger, now);
         }
         output
     }
 
-    /// The plugin of that name, if it lets nothing pass that it has not judged.
+    /// The plugin of this name, if it is a guard ([`PluginSlot::is_guard`]).
     fn guard(&self, plugin: &str) -> Option<Name> {
-        let slot = self.slots.iter().find(|slot| slot.name() == plugin)?;
+        let slot = &self.slots[self.index_of(plugin)?];
         slot.is_guard().then(|| slot.plugin_name())
     }
 
-    /// Rows that cannot be read are a fault of each plugin, as `on_fault` has it: the first one that lets nothing pass that it has
-    /// not judged. `None`: they pass.
+    /// Counts rows that no plugin can be shown as a fault of each plugin. Returns the first guard: the rows must not pass.
+    /// `None` if the rows pass.
     pub fn refuse_unreadable(&mut self, rows: u64) -> Option<Name> {
-        let guards =
-            self.slots.iter_mut().filter_map(|slot| slot.cannot_see(rows).then(|| slot.plugin_name()));
-        // Each of them counts it.
-        guards.collect::<Vec<_>>().into_iter().next()
+        let mut first_guard = None;
+        for slot in &mut self.slots {
+            if slot.refuses_unreadable(rows) {
+                first_guard.get_or_insert_with(|| slot.plugin_name());
+            }
+        }
+        first_guard
     }
 
-    /// Ends the requests of rows that cannot be read, where some plugin must judge them.
+    /// Aborts the requests of rows that cannot be read, if a plugin must judge them.
     #[cold]
-    fn refuse_unread(&mut self, output: &mut ChainOutput) {
+    fn refuse_unread_rows(&mut self, output: &mut ChainOutput) {
         let rows = (0..).zip(output.accounted().rows());
         let unread: Vec<u32> =
             rows.filter(|(_, row)| row.unread && !row.swallowed).map(|(index, _)| index).collect();
@@ -239,7 +250,7 @@ impl Chain {
         output.verdicts.sort();
     }
 
-    /// Calls those behind the plugin with which rows had waited that go on by themselves.
+    /// Runs the plugins after `plugin` on rows that were released without a verdict of `plugin`, which held them.
     pub fn run_released(
         &mut self,
         output: &mut ChainOutput,
@@ -248,34 +259,34 @@ impl Chain {
         ledger: &Ledger,
         now: Timestamp,
     ) {
-        // One that is no more had nobody known behind it.
-        if let Some(slot) = self.place(plugin) {
-            for (row, released) in output.accounted().rows().iter().zip(output.released()) {
-                let rid = ledger.request(row.slot).map_or("", |(rid, _)| rid);
-                let (why, held) = (released.why, &released.held);
-                self.slots[slot].tell_hold_ended(why, rid, held.received.rows, held.tokens.into());
-            }
-            if self.slots[slot].terminates() {
-                holding::terminate_lost(output, plugin);
-            }
-            self.ask(output, slot + 1, held_rows, ledger, now);
-            self.close(output, ledger, now);
+        // If the plugin has left the chain, its place in the order is not known: no plugin sees the rows.
+        let Some(index) = self.index_of(plugin) else { return };
+        let slot = &self.slots[index];
+        for (row, released) in output.accounted().rows().iter().zip(output.released()) {
+            let rid = ledger.request(row.slot).map_or("", |(rid, _)| rid);
+            let (why, held) = (released.why, &released.held);
+            slot.report_hold_ended(why, rid, held.received.rows, held.tokens.into());
         }
+        if slot.terminates() {
+            holding::terminate_lost(output, plugin);
+        }
+        self.call_plugins(output, index + 1, held_rows, ledger, now);
+        self.close_ended(output, ledger, now);
     }
 
-    /// What waits with an instance that is gone, or with a plugin that is, is to go on.
+    /// Ends the holds of instances and plugins that no longer exist.
     pub fn end_lost_holds(&mut self, held_rows: &mut HeldRows) {
         if held_rows.is_empty() {
             return;
         }
         for slot in &mut self.slots {
-            slot.end_lost(held_rows);
+            slot.end_lost_holds(held_rows);
         }
         held_rows.end_missing(self.slots.iter().map(PluginSlot::name));
     }
 
-    /// Calls each plugin, from this one on.
-    fn ask(
+    /// Calls the plugins from index `first` on, and applies each answer to what the next plugin sees.
+    fn call_plugins(
         &mut self,
         output: &mut ChainOutput,
         first: usize,
@@ -289,138 +300,126 @@ impl Chain {
             return;
         }
         let received_at = output.accounted().persisted().at().instant;
-        let begun = self.input.begun(output.accounted());
-        meet(output.accounted(), ledger, &begun, &mut self.attributes);
+        let first_rows = self.input.begun(output.accounted());
+        for row in &first_rows {
+            let slot = output.accounted().rows()[*row as usize].slot;
+            if let Some((rid, request)) = ledger.request(slot) {
+                self.attributes.add(rid, request);
+            }
+        }
         for index in first..self.slots.len() {
             if self.slots[index].shadow_of().is_some() {
-                // It looks from the place of the one it is a shadow of.
+                // The shadow is called in the place of its live plugin.
                 continue;
             }
-            let Some(answer) = self.hear(index, &begun, output, held_rows, ledger, now) else { continue };
-            self.slots[index].end_lost(held_rows);
-            let says_nothing = match &answer {
-                Answer::Unjudged => true,
+            let context = ChainContext { ledger, attributes: &self.attributes, now };
+            let answer =
+                call_plugin(&mut self.slots, index, &self.input, &first_rows, output, held_rows, context);
+            let Some(answer) = answer else { continue };
+            self.slots[index].end_lost_holds(held_rows);
+            let changes_nothing = match &answer {
+                Answer::Bypassed => true,
                 Answer::Verdicts(verdicts) => verdicts.is_empty(),
-                Answer::Ended(_) => false,
+                Answer::Terminated(_) => false,
             };
-            if says_nothing && held_rows.is_empty() {
+            if changes_nothing && held_rows.is_empty() {
                 continue;
             }
             output.decide();
             if self.input.tokens.is_empty() {
                 self.input.count(output.accounted());
             }
-            let (slot, shown) = (&mut self.slots[index], &mut self.input);
-            let turn = Turn { output, input: shown, held_rows, slot, ledger, now: received_at };
+            let (slot, input) = (&mut self.slots[index], &mut self.input);
+            let turn = Turn { output, input, held_rows, slot, ledger, now: received_at };
             match answer {
-                Answer::Unjudged => turn.take(Vec::new()),
-                Answer::Verdicts(verdicts) => turn.take(verdicts),
-                Answer::Ended(message) => turn.end(&message),
+                Answer::Bypassed => turn.apply_verdicts(Vec::new()),
+                Answer::Verdicts(verdicts) => turn.apply_verdicts(verdicts),
+                Answer::Terminated(message) => turn.terminate(&message),
             }
             if index + 1 < self.slots.len() {
                 self.input.rebuild(output);
             }
         }
-        // The journal wants rows in order; the chain's order within a row stays.
+        // The journal records verdicts in the order of rows. The verdicts on one row stay in the order of the chain.
         output.verdicts.sort();
     }
 
-    /// Calls one plugin, and its shadows in its place. `None`: nothing is to be done.
-    fn hear(
-        &mut self,
-        index: usize,
-        begun: &[u32],
-        output: &ChainOutput,
-        held_rows: &HeldRows,
-        ledger: &Ledger,
-        now: Timestamp,
-    ) -> Option<Answer> {
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
-        let accounted = output.accounted();
-        let opened: Vec<Opened<'_>> = opened(accounted, ledger, begun);
-        if self.input.rows.is_empty() && opened.is_empty() {
-            return None;
-        }
-        let wants = self.wants_at(index);
-        let texts = if wants.contains(ColumnSet::TEXTS) { self.input.texts(output) } else { Vec::new() };
-        let waiting = match wants.contains(ColumnSet::WAITING) {
-            true => self.input.waiting(held_rows, self.slots[index].name()),
-            false => Vec::new(),
-        };
-        let columns = Columns { texts: &texts, waiting: &waiting, ..self.input.columns() };
-        let answer = self.slots[index].run(&opened, &columns, accounted, context);
-        let rid = |row: u32| {
-            let row = *self.input.rows.get(row as usize)?;
-            Some(ledger.request(accounted.rows()[row as usize].slot)?.0)
-        };
-        if self.slots[index].is_shadow() {
-            self.slots[index].compare(&answer, &[], rid);
-            return None;
-        }
-        let said = match &answer {
-            Answer::Verdicts(verdicts) => &verdicts[..],
-            Answer::Unjudged | Answer::Ended(_) => &[],
-        };
-        for shadow in 0..self.slots.len() {
-            if self.slots[shadow].shadow_of() == Some(self.slots[index].name()) {
-                let slot = &mut self.slots[shadow];
-                let answer = slot.run(&opened, &columns, accounted, context);
-                slot.compare(&answer, said, rid);
-            }
-        }
-        Some(answer)
-    }
-
-    /// What a plugin and its shadows want to see.
-    fn wants_at(&self, index: usize) -> ColumnSet {
-        let slot = &self.slots[index];
-        let shadows = self.slots.iter().filter(|shadow| shadow.shadow_of() == Some(slot.name()));
-        shadows.map(PluginSlot::wants).fold(slot.wants(), ColumnSet::bitor)
-    }
-
-    /// Tells each plugin of the requests that have ended with this batch.
-    fn close(&mut self, output: &ChainOutput, ledger: &Ledger, now: Timestamp) {
+    /// Reports the requests that end with this batch to each plugin.
+    fn close_ended(&mut self, output: &ChainOutput, ledger: &Ledger, now: Timestamp) {
         let (accounted, decisions) = (output.accounted(), &output.decisions);
         if !accounted.any().may_close && decisions.is_empty() {
             return;
         }
-        let ended = |(index, row): &(usize, &Row)| {
+        let is_ended = |(index, row): &(usize, &Row)| {
             let by_scheduler = row.finish != FinishKind::Running && !accounted.is_released();
             by_scheduler || decisions.get(*index).is_some_and(|decision| decision.finish.is_some())
         };
-        let ended = accounted.rows().iter().enumerate().filter(ended).filter(|(_, row)| !row.hidden);
-        let closed: Vec<u64> = ended.map(|(_, row)| row.number).collect();
-        self.close_requests(&closed, ledger, now);
+        let ended = accounted.rows().iter().enumerate().filter(is_ended).filter(|(_, row)| !row.hidden);
+        let ended: Vec<u64> = ended.map(|(_, row)| row.number).collect();
+        self.close_requests(&ended, ledger, now);
     }
 
-    /// Tells each plugin of requests that will have no more rows.
-    pub fn close_requests(&mut self, closed: &[u64], ledger: &Ledger, now: Timestamp) {
-        if !closed.is_empty() {
-            let context = ChainContext { ledger, attributes: &self.attributes, now };
-            self.slots.iter_mut().for_each(|slot| slot.close(closed, context));
-            self.attributes.forget(closed);
+    /// Reports requests that have no more rows to each plugin.
+    pub fn close_requests(&mut self, ended: &[u64], ledger: &Ledger, now: Timestamp) {
+        if !ended.is_empty() {
+            self.for_each_slot(ledger, now, |slot, context| slot.close(ended, context));
+            self.attributes.remove(ended);
         }
     }
 
-    /// Starts a fresh instance of each plugin that faulted when requests were closed. Called when the ledger no longer has
-    /// these requests, so that the fresh instance is not told of them.
+    /// Starts a fresh instance of each plugin that faulted when requests were closed. Called once the ledger has removed these
+    /// requests, so that the fresh instance is not told of them.
     pub fn restart_after_close(&mut self, ledger: &Ledger, now: Timestamp) {
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
-        self.slots.iter_mut().for_each(|slot| slot.restart_after_close(context));
+        self.for_each_slot(ledger, now, PluginSlot::restart_after_close);
     }
 }
 
-/// What is known of the requests that begin in this batch.
-fn meet(accounted: &Accounted, ledger: &Ledger, begun: &[u32], attributes: &mut RequestAttributes) {
-    for row in begun {
-        let Some((rid, request)) = ledger.request(accounted.rows()[*row as usize].slot) else { continue };
-        attributes.meet(rid, request);
+/// Calls the plugin at `index`, and its shadows with the same columns. `None` if there is nothing to apply: the plugin was not
+/// called, or is a shadow itself.
+fn call_plugin(
+    slots: &mut [PluginSlot],
+    index: usize,
+    input: &ChainInput,
+    first_rows: &[u32],
+    output: &ChainOutput,
+    held_rows: &HeldRows,
+    context: ChainContext<'_>,
+) -> Option<Answer> {
+    let (accounted, ledger) = (output.accounted(), context.ledger);
+    let opened: Vec<Opened<'_>> = first_rows
+        .iter()
+        .filter_map(|row| ledger.request(accounted.rows()[*row as usize].slot))
+        .map(|(rid, request)| open_requests::beginning(rid, request, ledger))
+        .collect();
+    if input.rows.is_empty() && opened.is_empty() {
+        return None;
     }
-}
-
-/// The requests that begin with these rows.
-fn opened<'l>(accounted: &'l Accounted, ledger: &'l Ledger, begun: &[u32]) -> Vec<Opened<'l>> {
-    let slots = begun.iter().map(|row| accounted.rows()[*row as usize].slot);
-    let begun = |slot| ledger.request(slot).map(|(rid, request)| resumed::begun(rid, request, ledger));
-    slots.filter_map(begun).collect()
+    let name = slots[index].plugin_name();
+    let shadows: Vec<usize> =
+        (0..slots.len()).filter(|shadow| slots[*shadow].shadow_of() == Some(&*name)).collect();
+    let wants = shadows.iter().fold(slots[index].wants(), |wants, shadow| wants | slots[*shadow].wants());
+    let texts = if wants.contains(ColumnSet::TEXTS) { input.texts(output) } else { Vec::new() };
+    let waiting = match wants.contains(ColumnSet::WAITING) {
+        true => input.waiting(held_rows, &name),
+        false => Vec::new(),
+    };
+    let columns = Columns { texts: &texts, waiting: &waiting, ..input.columns() };
+    let rid = |row: u32| {
+        let row = *input.rows.get(row as usize)?;
+        Some(ledger.request(accounted.rows()[row as usize].slot)?.0)
+    };
+    let answer = slots[index].run(&opened, &columns, accounted, context);
+    if slots[index].is_shadow() {
+        slots[index].compare(&answer, &[], rid);
+        return None;
+    }
+    let verdicts = match &answer {
+        Answer::Verdicts(verdicts) => &verdicts[..],
+        Answer::Bypassed | Answer::Terminated(_) => &[],
+    };
+    for shadow in shadows {
+        let of_shadow = slots[shadow].run(&opened, &columns, accounted, context);
+        slots[shadow].compare(&of_shadow, verdicts, rid);
+    }
+    Some(answer)
 }

@@ -1,26 +1,28 @@
-//! The plugins of a stream: each runs once per batch, and their verdicts compose in the order of the configuration.
+//! The plugin chain of a stream: each plugin runs once per batch, in the order of the configuration, and sees the rows as the
+//! plugins before left them.
 //!
-//! Owns the plugin instances and the events and counters of their faults, reloads and quarantines. Knows no socket and no
-//! sink. A batch comes in accounted by the ledger, and goes back to the ledger with a decision per row.
+//! This crate owns the instances, their faults, quarantines and reloads, and the events and counters of these. It knows no
+//! socket and no sink. A batch comes from the ledger, and returns to the ledger with one decision per row.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
-#![expect(missing_docs, reason = "written with the words of this crate")]
 
 mod attributes;
+mod catch_up;
 mod chain;
 mod context;
+mod open_requests;
 mod opened;
 mod quarantine;
 mod replay;
-mod resumed;
 mod setup;
 mod shadow;
 mod slot;
 mod status;
 
 pub use attributes::{AttributesOf, RequestAttributes};
+pub use catch_up::{CatchUp, CatchUpResult};
 pub use chain::Chain;
 pub use context::ChainContext;
-pub use replay::{Job, Replayed, Shown};
+pub use replay::JournalSource;
 pub use setup::PluginSetup;
-pub use slot::{Behind, Parts as SlotParts, PluginSlot, Wanted};
+pub use slot::{PluginSlot, SlotParts};
 pub use status::{LastReload, PluginState, PluginStatus};

@@ -36,7 +36,7 @@ impl OpenedRequest {
             prompt_tokens: opened.prompt_tokens,
             received_tokens: opened.received_tokens,
             resumed: opened.resumed,
-            attributes: attributes.attributes(opened.request),
+            attributes: attributes.of(opened.request),
         }
     }
 

@@ -1,47 +1,49 @@
-//! When a plugin has faulted too often: the times of its last faults, and the bound on them.
+//! The number of faults after which a plugin is quarantined.
 //!
-//! An instance warms up in its first batches: its code is paged in, its interpreter fills its caches. So a deadline that passes
-//! before an instance has judged a batch is forgiven once. The next one counts, until an instance has judged a batch: a plugin
-//! that is too slow in each instance's first call ends in quarantine one fault later.
+//! An instance warms up in its first batches: its code is paged in, and its interpreter fills its caches. So the first missed
+//! deadline of an instance that has not judged a batch is forgiven. Further ones count until an instance has judged a batch:
+//! a plugin that is too slow in the first call of each instance is quarantined one fault later.
 //!
-//! Knows no plugin and no clock: who asks says what time it is.
+//! This module knows no plugin and no clock. The caller gives the time.
 
 use afterbay_config::Quarantine;
 use afterbay_runtime::FaultCause;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// The faults of one plugin that still count.
+/// The faults of one plugin that count towards its quarantine.
 pub struct Faults {
     policy: Quarantine,
-    /// At most as many as the policy allows, oldest first.
+    /// The times of the faults, oldest first. At most `policy.faults` are stored.
     times: VecDeque<Instant>,
-    /// The instance has judged a batch.
+    /// Whether the instance has judged a batch.
     is_warm: bool,
-    /// A cold instance's deadline was forgiven, and no instance has judged a batch since.
+    /// Whether a cold instance's deadline was forgiven since an instance last judged a batch.
     has_forgiven: bool,
 }
 
 impl Faults {
+    /// No fault yet.
     pub fn new(policy: Quarantine) -> Faults {
         Faults { policy, times: VecDeque::new(), is_warm: false, has_forgiven: false }
     }
 
+    /// The number of faults, and the time within which they count.
     pub fn policy(&self) -> Quarantine {
         self.policy
     }
 
-    /// A fresh instance takes over.
-    pub fn started(&mut self) {
+    /// Records that a fresh instance starts.
+    pub fn instance_started(&mut self) {
         self.is_warm = false;
     }
 
-    /// The instance has judged a batch.
-    pub fn output(&mut self) {
+    /// Records that the instance has judged a batch.
+    pub fn batch_judged(&mut self) {
         (self.is_warm, self.has_forgiven) = (true, false);
     }
 
-    /// Counts one more fault. True where it is one too many.
+    /// Counts a fault. Returns whether the plugin is to be quarantined.
     pub fn add(&mut self, now: Instant, kind: &FaultCause) -> bool {
         let is_cold = !self.is_warm && matches!(kind, FaultCause::Deadline { .. });
         if is_cold && !std::mem::replace(&mut self.has_forgiven, true) || self.policy.faults == 0 {
@@ -55,7 +57,7 @@ impl Faults {
         self.times.len() >= self.policy.faults
     }
 
-    /// None of them counts any more.
+    /// Forgets all faults.
     pub fn forget(&mut self) {
         self.times.clear();
         self.has_forgiven = false;
@@ -77,7 +79,7 @@ mod tests {
     const DEADLINE: FaultCause = FaultCause::Deadline { limit: SECOND };
 
     #[test]
-    fn as_many_as_are_allowed_in_the_time_are_too_many() {
+    fn the_configured_number_of_faults_within_the_time_is_too_many() {
         let (mut faults, start) = faults(3);
         assert!(!faults.add(start, &TRAP));
         assert!(!faults.add(start + 5 * SECOND, &TRAP));
@@ -88,21 +90,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_time_does_not_count() {
+    fn a_fault_older_than_the_time_does_not_count() {
         let (mut faults, start) = faults(3);
         assert!((0..100).all(|at| !faults.add(start + at * 6 * SECOND, &TRAP)), "never three in ten seconds");
-        assert!(faults.times.len() < 3, "what does not count is not kept");
+        assert!(faults.times.len() < 3, "old faults are not stored");
     }
 
     #[test]
-    fn where_none_are_allowed_there_is_no_bound_and_nothing_is_kept() {
+    fn with_a_bound_of_zero_no_fault_counts_or_is_stored() {
         let (mut faults, start) = faults(0);
         assert!((0..100).all(|_| !faults.add(start, &TRAP)));
         assert!(faults.times.is_empty());
     }
 
     #[test]
-    fn faults_are_counted_anew_after_the_plugin_is_reinstated() {
+    fn a_reinstated_plugin_starts_with_no_faults() {
         let (mut faults, start) = faults(2);
         assert!(!faults.add(start, &TRAP) && faults.add(start, &TRAP));
         faults.forget();
@@ -110,19 +112,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_instance_s_deadline_is_forgiven_once_and_a_warm_one_s_never() {
+    fn only_a_cold_instance_s_deadline_is_forgiven() {
         let (mut faults, start) = faults(1);
         assert!(!faults.add(start, &DEADLINE), "the first instance was cold");
-        faults.started();
-        faults.output();
+        faults.instance_started();
+        faults.batch_judged();
         assert!(faults.add(start, &DEADLINE), "the second instance was warm");
     }
 
     #[test]
-    fn deadlines_of_instances_that_never_judge_a_batch_count_but_for_the_first() {
+    fn all_but_the_first_deadline_of_cold_instances_count() {
         let (mut faults, start) = faults(5);
         let mut deadline_of_a_fresh_instance = || {
-            faults.started();
+            faults.instance_started();
             faults.add(start, &DEADLINE)
         };
         assert!((0..5).all(|_| !deadline_of_a_fresh_instance()));
@@ -130,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_judged_lets_the_next_cold_deadline_be_forgiven() {
+    fn after_a_judged_batch_the_next_cold_deadline_is_forgiven() {
         let (mut faults, start) = faults(2);
         for _ in 0..2 {
-            faults.started();
+            faults.instance_started();
             assert!(!faults.add(start, &DEADLINE), "cold");
-            faults.started();
-            faults.output();
+            faults.instance_started();
+            faults.batch_judged();
         }
         assert!(!faults.add(start, &DEADLINE) && faults.add(start, &DEADLINE), "warm");
     }

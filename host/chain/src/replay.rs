@@ -1,274 +1,137 @@
-//! State by replay: an instance that is to take over is shown the rows of the live requests again, out of the journal and off
-//! the path; what it says of them is not done. Meanwhile the one before it goes on, and what comes is kept for the new one,
-//! which is shown that off the path, too, and so on until little is left.
+//! Replay: an instance is shown the rows of the live requests again, from the journal.
 //!
-//! Owns the reading and its bounds. When the instance takes over is the seat's.
+//! The rows are shown as the plugins before left them, from the verdicts that the journal has recorded.
 
 use crate::opened::OpenedRequest;
 use afterbay_journal::Outcome;
 use afterbay_journal::{BacklogItem, BacklogReader, FrameNo, StoredReplacement, Verdict, is_release_marker};
-use afterbay_runtime::{
-    ColumnSet, Columns, FinishKind, OwnedColumns, PlainValues, Plugin, StateError, TokenId,
-};
+use afterbay_runtime::{FinishKind, OwnedColumns, PlainValues, Plugin, TokenId};
 use afterbay_wire as wire;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a replay may take. What takes longer is given up, and the requests are told of as after a fault.
-const TIME_MAX: Duration = Duration::from_secs(30);
-/// Bytes of what comes meanwhile that are kept; past it, likewise.
-const MISSED_BYTES_MAX: usize = 64 << 20;
-/// Batches that are shown on the path, since the one in hand waits for it.
-const MISSED_BATCHES_AT_ONCE: usize = 2;
+/// The longest time of a replay. After it, the instance starts as after a fault.
+pub const REPLAY_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// What is to be shown to whom.
-pub struct Job {
-    pub instance: Plugin,
-    pub requests: Vec<OpenedRequest>,
-    /// With outcomes, from the first frame that has a row of theirs.
+/// The part of the journal that has the rows of the live requests.
+pub struct JournalSource {
+    /// A reader that returns frames with their outcomes, from the first frame with a row of a live request.
     pub backlog: BacklogReader,
     /// The last frame that the plugins have seen.
     pub through: FrameNo,
+    /// The layouts of the frames.
     pub layouts: wire::Layouts,
-    /// The plugins that are asked before it: it sees rows as they left them.
-    pub before: HashSet<String>,
 }
 
-/// An instance that knows what it was shown, or why it does not.
-pub struct Replayed {
-    pub instance: Plugin,
-    /// Rows that it was shown. The error is for people.
-    pub shown: Result<u64, String>,
-}
-
-/// An instance that was shown what has come before, or could not be.
-pub struct Shown {
-    pub plugin: String,
-    pub number: u64,
-    pub replayed: Replayed,
-}
-
-impl Job {
-    /// Shows it everything.
-    pub fn run(mut self) -> Replayed {
-        let shown = self.show();
-        Replayed { instance: self.instance, shown }
-    }
-
-    fn show(&mut self) -> Result<u64, String> {
-        let until = Instant::now() + TIME_MAX;
-        OpenedRequest::open(&self.requests, &mut self.instance).map_err(|fault| fault.to_string())?;
-        let live: HashSet<u64> = self.requests.iter().map(|request| request.request).collect();
-        let mut waiting = Waiting::new();
-        let mut decoder = wire::Decoder::new(self.layouts.clone());
-        let mut rows = 0;
-        while !live.is_empty() && self.backlog.position() <= self.through {
-            if Instant::now() > until {
-                return Err(format!("the journal was not read in {} s", TIME_MAX.as_secs()));
-            }
-            let frame = match self.backlog.next().map_err(|error| error.to_string())? {
-                None => break,
-                Some(BacklogItem::Skipped(..)) => return Err("frames went on without being kept".to_owned()),
-                Some(BacklogItem::Frame(frame)) => frame,
-            };
-            let Some(outcome) = frame.outcome else { continue };
-            let batch = match is_release_marker(&frame.bytes) {
-                true => None,
-                false => match decoder.decode(frame.bytes) {
-                    wire::DecodedFrame::Batch(batch) => Some(batch),
-                    wire::DecodedFrame::Barrier(_) => continue,
-                },
-            };
-            let shown = left(&outcome, batch.as_ref(), &live, &self.before, &mut waiting);
-            if shown.rows() > 0 {
-                rows += shown.rows() as u64;
-                let said = shown.show(|columns| self.instance.process(columns));
-                drop(said.map_err(|fault| fault.to_string())?);
-            }
+/// Opens requests in an instance and shows it their rows. Returns the number of rows. The error is a sentence for the
+/// operator.
+pub(crate) fn replay(
+    instance: &mut Plugin,
+    requests: &[OpenedRequest],
+    plugins_before: &HashSet<String>,
+    journal: JournalSource,
+) -> Result<u64, String> {
+    let started = Instant::now();
+    let JournalSource { mut backlog, through, layouts } = journal;
+    OpenedRequest::open(requests, instance).map_err(|fault| fault.to_string())?;
+    let live: HashSet<u64> = requests.iter().map(|request| request.request).collect();
+    let mut held = HeldContents::new();
+    let mut decoder = wire::Decoder::new(layouts);
+    let mut shown = 0;
+    while !live.is_empty() && backlog.position() <= through {
+        if started.elapsed() > REPLAY_TIME_MAX {
+            return Err(format!("the journal was not read in {} s", REPLAY_TIME_MAX.as_secs()));
         }
-        Ok(rows)
+        let frame = match backlog.next().map_err(|error| error.to_string())? {
+            None => break,
+            Some(BacklogItem::Skipped(..)) => return Err("frames went on without being kept".to_owned()),
+            Some(BacklogItem::Frame(frame)) => frame,
+        };
+        let Some(outcome) = frame.outcome else { continue };
+        let batch = match is_release_marker(&frame.bytes) {
+            true => None,
+            false => match decoder.decode(frame.bytes) {
+                wire::DecodedFrame::Batch(batch) => Some(batch),
+                wire::DecodedFrame::Barrier(_) => continue,
+            },
+        };
+        let rows = rows_before(&outcome, batch.as_ref(), &live, plugins_before, &mut held);
+        if rows.rows() > 0 {
+            shown += rows.rows() as u64;
+            rows.show(|columns| instance.process(columns)).map_err(|fault| fault.to_string())?;
+        }
     }
+    Ok(shown)
 }
 
-/// What an instance knows of its requests, for the one that takes over.
-pub struct Handed {
-    /// Its component's.
-    pub version: String,
-    pub state: Vec<u8>,
-}
-
-impl Handed {
-    /// Gives it to the instance, and tells it of the requests that were live then.
-    pub fn run(self, mut instance: Plugin, requests: &[OpenedRequest]) -> Replayed {
-        let shown = self.give(&mut instance);
-        let opened = |()| OpenedRequest::open(requests, &mut instance).map_err(|fault| fault.to_string());
-        let shown = shown.and_then(opened).map(|()| 0);
-        Replayed { instance, shown }
-    }
-
-    fn give(&self, instance: &mut Plugin) -> Result<(), String> {
-        let Handed { version, state } = self;
-        let imported = instance.import_state(version, state).map_err(|fault| fault.to_string())?;
-        imported.unwrap_or(Ok(())).map_err(|error| match error {
-            StateError::UnknownVersion => format!("it does not know the state of version {version}"),
-            StateError::Corrupt => format!("it cannot read the state of version {version}"),
-        })
-    }
-}
-
-/// A row as the plugins before have left it.
+/// The contents of a row, as the plugins before left them.
 #[derive(Clone, Default)]
-struct Left {
+struct Contents {
     ids: Vec<TokenId>,
     text: Option<String>,
     completion_tokens: u64,
 }
 
-/// Rows of each request that wait with each plugin before.
-type Waiting = HashMap<(u64, String), Vec<Left>>;
+/// The rows of each request that each plugin before holds.
+type HeldContents = HashMap<(u64, String), Vec<Contents>>;
 
-impl Left {
-    fn came(batch: &wire::Batch, row: u32) -> Left {
+impl Contents {
+    fn received(batch: &wire::Batch, row: u32) -> Contents {
         let mut ids = Vec::new();
         batch.row_ids(row, &mut ids);
         let text = batch.text(row).map(str::to_owned);
-        Left { ids, text, completion_tokens: batch.completion_tokens(row).unwrap_or(0) }
+        Contents { ids, text, completion_tokens: batch.completion_tokens(row).unwrap_or(0) }
     }
 
-    /// Both as one.
-    fn and(mut self, next: Left) -> Left {
+    fn join(mut self, next: Contents) -> Contents {
         self.ids.extend(next.ids);
         let text = self.text.unwrap_or_default() + next.text.as_deref().unwrap_or_default();
-        Left { ids: self.ids, text: next.text.map(|_| text), completion_tokens: next.completion_tokens }
+        Contents { ids: self.ids, text: next.text.map(|_| text), completion_tokens: next.completion_tokens }
     }
 }
 
-/// The live requests' rows of a frame (none: one of Afterbay's own), as the plugins before have left them.
-fn left(
+/// The live requests' rows of a frame, as the plugins before left them. A release marker has no batch.
+fn rows_before(
     outcome: &Outcome<'_>,
     batch: Option<&wire::Batch>,
     live: &HashSet<u64>,
-    before: &HashSet<String>,
-    waiting: &mut Waiting,
+    plugins_before: &HashSet<String>,
+    held: &mut HeldContents,
 ) -> OwnedColumns {
     let mut rows = OwnedColumns::default();
     for (row, request) in (0..).zip(outcome.requests.iter()).filter(|(_, request)| live.contains(&request.0))
     {
-        let mut own = batch.map(|batch| Left::came(batch, row));
+        let mut contents = batch.map(|batch| Contents::received(batch, row));
         let first = outcome.actions.partition_point(|action| action.row < row);
         let of_row = outcome.actions[first..].iter().take_while(|action| action.row == row);
-        for action in of_row.filter(|action| before.contains(&*action.plugin)) {
-            match (action.verdict, action.replaced(), &mut own) {
+        for action in of_row.filter(|action| plugins_before.contains(&*action.plugin)) {
+            match (action.verdict, action.replaced(), &mut contents) {
                 (Verdict::Hold, ..) => {
-                    waiting.entry((request.0, action.plugin.to_string())).or_default().extend(own.take());
+                    held.entry((request.0, action.plugin.to_string())).or_default().extend(contents.take());
                 }
                 (Verdict::Release, ..) => {
-                    let of_plugin = waiting.entry((request.0, action.plugin.to_string())).or_default();
+                    let of_plugin = held.entry((request.0, action.plugin.to_string())).or_default();
                     let count = action.released().unwrap_or(usize::MAX).min(of_plugin.len());
-                    let released = of_plugin.drain(..count);
-                    own = released.chain(own).reduce(Left::and);
+                    contents = of_plugin.drain(..count).chain(contents).reduce(Contents::join);
                 }
-                (Verdict::Drop, _, Some(own)) => {
-                    own.ids.clear();
-                    own.text.iter_mut().for_each(String::clear);
+                (Verdict::Drop, _, Some(contents)) => {
+                    contents.ids.clear();
+                    contents.text.iter_mut().for_each(String::clear);
                 }
-                (_, Some(StoredReplacement::Row { ids, text }), Some(own)) => {
-                    own.ids = ids.to_vec();
-                    own.text = text.map(str::to_owned).or(own.text.take());
+                (_, Some(StoredReplacement::Row { ids, text }), Some(contents)) => {
+                    contents.ids = ids.to_vec();
+                    contents.text = text.map(str::to_owned).or(contents.text.take());
                 }
                 _ => {}
             }
         }
-        if let Some(Left { ids, text, completion_tokens }) = own {
-            // The plugin's instance of that time held the rows; this instance holds none.
+        if let Some(Contents { ids, text, completion_tokens }) = contents {
+            // This instance holds no row, whatever the plugin's earlier instance held.
             let values = PlainValues { completion_tokens, finished: FinishKind::Running, waiting: 0 };
             rows.push(request.0, &ids, text.as_deref(), values);
         }
     }
     rows
-}
-
-/// What came while an instance was shown what had come before.
-#[derive(Default)]
-pub struct Missed {
-    what: Vec<Came>,
-    bytes: usize,
-}
-
-enum Came {
-    Opened(Vec<OpenedRequest>),
-    Rows(OwnedColumns),
-    Changed(u64, Option<Arc<str>>),
-    Closed(Vec<u64>),
-}
-
-impl Missed {
-    /// Requests began. False: it is too much by now.
-    pub fn opened(&mut self, requests: Vec<OpenedRequest>) -> bool {
-        self.add(requests.len() * 128, Came::Opened(requests))
-    }
-
-    /// A batch came.
-    pub fn rows(&mut self, columns: &Columns<'_>, wants: ColumnSet) -> bool {
-        let rows = OwnedColumns::copy(columns, wants);
-        self.add(rows.bytes(), Came::Rows(rows))
-    }
-
-    /// A request's attributes are others.
-    pub fn changed(&mut self, request: u64, attributes: Option<Arc<str>>) -> bool {
-        self.add(
-            attributes.as_ref().map_or(8, |attributes| attributes.len()),
-            Came::Changed(request, attributes),
-        )
-    }
-
-    /// Requests ended.
-    pub fn closed(&mut self, requests: &[u64]) -> bool {
-        self.add(requests.len() * 8, Came::Closed(requests.to_vec()))
-    }
-
-    fn add(&mut self, bytes: usize, came: Came) -> bool {
-        self.bytes += bytes;
-        self.what.push(came);
-        self.bytes <= MISSED_BYTES_MAX
-    }
-
-    /// Whether a batch would wait for long if it were shown on the path.
-    pub fn is_much(&self) -> bool {
-        let batches = self.what.iter().filter(|came| matches!(came, Came::Rows(_)));
-        batches.count() > MISSED_BATCHES_AT_ONCE
-    }
-
-    /// Shows it off the path to an instance that has seen so many rows.
-    pub fn run(self, mut instance: Plugin, rows: u64) -> Replayed {
-        let shown = self.show(&mut instance).map(|more| rows + more);
-        Replayed { instance, shown }
-    }
-
-    /// Shows all of it to the instance that takes over; how many rows. The error is for people.
-    pub fn show(&self, instance: &mut Plugin) -> Result<u64, String> {
-        let mut shown = 0;
-        for came in &self.what {
-            let told = match came {
-                Came::Opened(requests) => OpenedRequest::open(requests, instance),
-                Came::Rows(rows) => {
-                    shown += rows.rows() as u64;
-                    rows.show(|columns| instance.process(columns)).map(drop)
-                }
-                Came::Changed(request, attributes) => {
-                    instance.set_attributes(*request, attributes.clone());
-                    instance.changed(&[*request])
-                }
-                Came::Closed(requests) => {
-                    requests.iter().for_each(|request| instance.set_attributes(*request, None));
-                    instance.close(requests)
-                }
-            };
-            told.map_err(|fault| fault.to_string())?;
-        }
-        Ok(shown)
-    }
 }
 
 #[cfg(test)]
@@ -292,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Of as many rows, the first of request 1.
+    /// The outcome of a frame with this many rows, of the requests 1, 2, …
     fn outcome(rows: u64, actions: Vec<PluginAction<'static>>) -> Outcome<'static> {
         Outcome {
             requests: (1..=rows).map(RequestNo).collect(),
@@ -308,57 +171,58 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_shown_again_as_the_plugins_before_have_left_them() {
+    fn rows_are_shown_again_as_the_plugins_before_left_them() {
         let rows = [("a", "one"), ("b", "two"), ("c", "three"), ("d", "four"), ("e", "five")];
         let rows = rows.map(|(rid, text)| (rid, &[1][..], text));
         let actions = vec![
             action(0, "first", Verdict::Replace, &StoredReplacement::with_text("other").unwrap(), &[]),
             action(0, "first", Verdict::Replace, "", &[7, 8]),
-            action(1, "behind", Verdict::Drop, "", &[]),
+            action(1, "after", Verdict::Drop, "", &[]),
             action(2, "first", Verdict::Drop, "", &[]),
             action(4, "first", Verdict::Replace, &StoredReplacement::cumulative(9), &[]),
         ];
         let before = HashSet::from(["first".to_owned()]);
         let batch = batch(wire::BatchKind::Str, &rows);
         let live = [1, 2, 3, 5].into();
-        let shown = left(&outcome(5, actions), Some(&batch), &live, &before, &mut Waiting::new());
+        let shown = rows_before(&outcome(5, actions), Some(&batch), &live, &before, &mut HeldContents::new());
         shown.show(|shown| {
-            assert_eq!(shown.requests, [1, 2, 3, 5], "of the fourth nothing is wanted");
+            assert_eq!(shown.requests, [1, 2, 3, 5], "request 4 is not live");
             assert_eq!(shown.texts, ["other", "two", "", "five"]);
             assert_eq!((shown.output_ids, shown.output_ends), (&[7, 8, 1, 1][..], &[2, 3, 3, 4][..]));
         });
     }
 
     #[test]
-    fn a_row_that_was_left_without_ids_is_shown_without() {
+    fn a_row_whose_ids_a_plugin_before_removed_is_shown_without_ids() {
         let actions = vec![action(0, "first", Verdict::Replace, "", &[])];
         let batch = batch(wire::BatchKind::TokenId, &[("a", &[1, 2], "")]);
         let before = HashSet::from(["first".to_owned()]);
-        let shown = left(&outcome(1, actions), Some(&batch), &[1].into(), &before, &mut Waiting::new());
+        let shown =
+            rows_before(&outcome(1, actions), Some(&batch), &[1].into(), &before, &mut HeldContents::new());
         shown.show(|shown| assert_eq!((shown.output_ids, shown.output_ends), (&[][..], &[0][..])));
     }
 
     #[test]
-    fn what_a_plugin_before_held_is_shown_where_it_went_on() {
+    fn rows_that_a_plugin_before_held_are_shown_at_their_release() {
         let (live, before) = ([1].into(), HashSet::from(["first".to_owned()]));
-        let mut waiting = Waiting::new();
-        let mut shown = |came: Option<(&[i64], &str)>, actions: Vec<PluginAction<'static>>| {
-            let batch = came.map(|(ids, text)| batch(wire::BatchKind::Str, &[("a", ids, text)]));
-            let shown = left(&outcome(1, actions), batch.as_ref(), &live, &before, &mut waiting);
+        let mut held = HeldContents::new();
+        let mut shown = |received: Option<(&[i64], &str)>, actions: Vec<PluginAction<'static>>| {
+            let batch = received.map(|(ids, text)| batch(wire::BatchKind::Str, &[("a", ids, text)]));
+            let shown = rows_before(&outcome(1, actions), batch.as_ref(), &live, &before, &mut held);
             shown.show(|shown| (shown.output_ids.to_vec(), shown.texts.concat()))
         };
         let held_rows = || vec![action(0, "first", Verdict::Hold, "", &[])];
         let nothing = (vec![], String::new());
         assert_eq!(shown(Some((&[1], "a")), held_rows()), nothing);
-        // One that is behind holds it, too: the instance saw it.
-        let of_both = [held_rows(), vec![action(0, "behind", Verdict::Hold, "", &[])]].concat();
+        // The hold of a plugin after this one does not matter.
+        let of_both = [held_rows(), vec![action(0, "after", Verdict::Hold, "", &[])]].concat();
         assert_eq!(shown(Some((&[2], "b")), of_both), nothing);
-        // In a frame of Afterbay's own, then with a row.
+        // A release in a release marker, then a release with a row.
         let releases = |rows: i64| vec![action(0, "first", Verdict::Release, "", &[rows])];
         assert_eq!(shown(None, releases(1)), (vec![1], "a".to_owned()));
         assert_eq!(shown(Some((&[3], "c")), releases(1)), (vec![2, 3], "bc".to_owned()));
         assert_eq!(shown(Some((&[4], "d")), Vec::new()), (vec![4], "d".to_owned()));
-        // Other ids for all of it, which wait in their turn.
+        // The released rows are replaced, and the replacement is held again.
         assert_eq!(shown(Some((&[5], "e")), held_rows()), nothing);
         let other = action(0, "first", Verdict::Replace, &StoredReplacement::with_text("x").unwrap(), &[7]);
         assert_eq!(shown(Some((&[6], "f")), [releases(1), vec![other], held_rows()].concat()), nothing);

@@ -7,8 +7,8 @@ use afterbay_runtime::Plugin;
 pub struct PluginSetup {
     /// The checked configuration of the plugin.
     pub config: config::Plugin,
-    /// Its settings, JSON text: given to the instances that follow this one.
+    /// The settings of this instance and of later instances, as JSON.
     pub settings: String,
-    /// Configured; its next call is `open`.
+    /// A configured instance. Its next call is `open`.
     pub instance: Plugin,
 }

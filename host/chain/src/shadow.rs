@@ -1,35 +1,35 @@
-//! Plugins in the shadow: they see what the live one sees, and what they say is compared and counted, not done.
+//! Shadows: plugins that see the columns of a live plugin, and whose verdicts are compared and counted, but not applied.
 //!
-//! Owns the comparison. Where a shadow looks from, and when it becomes live, is the chain's.
+//! This module compares. The chain decides when it calls a shadow, and when a shadow becomes live.
 
 use afterbay_events::StreamTelemetry;
 use afterbay_events::event::ShadowDiffers;
 use afterbay_events::{Compared, Name, PluginCounters};
 use afterbay_runtime::{Action, Ending, Replacement, TokenId, Verdict};
 
-/// Ids of a verdict that are logged where two differ, at the level debug.
+/// Ids of a verdict in the debug log.
 const IDS_SHOWN: usize = 8;
 
-/// Compares what a shadow says of some rows with what the live plugin says; both sorted by row, one a row. `rid` names the
-/// request of a row.
+/// Compares the verdicts of a shadow with those of the live plugin. Both are sorted by row and have one verdict per row.
+/// `rid` names the request of a row.
 pub fn compare<'r>(
     shadow: &Name,
-    said: &[Verdict],
-    live: &[Verdict],
+    of_shadow: &[Verdict],
+    of_live: &[Verdict],
     counters: &PluginCounters,
     telemetry: &StreamTelemetry,
     rid: impl Fn(u32) -> Option<&'r str>,
 ) {
-    let (mut said, mut live) = (said.iter().peekable(), live.iter().peekable());
+    let (mut of_shadow, mut of_live) = (of_shadow.iter().peekable(), of_live.iter().peekable());
     loop {
-        let row = match (said.peek(), live.peek()) {
+        let row = match (of_shadow.peek(), of_live.peek()) {
             (None, None) => return,
             (Some(one), None) | (None, Some(one)) => one.row,
             (Some(shadow), Some(live)) => shadow.row.min(live.row),
         };
-        let of_shadow = said.next_if(|verdict| verdict.row == row).map(|verdict| &verdict.action);
-        let of_live = live.next_if(|verdict| verdict.row == row).map(|verdict| &verdict.action);
-        let compared = match (of_shadow, of_live) {
+        let shadow_action = of_shadow.next_if(|verdict| verdict.row == row).map(|verdict| &verdict.action);
+        let live_action = of_live.next_if(|verdict| verdict.row == row).map(|verdict| &verdict.action);
+        let compared = match (shadow_action, live_action) {
             (Some(shadow), Some(live)) if shadow == live => Compared::Same,
             (Some(_), Some(_)) => Compared::Other,
             (Some(_), None) => Compared::OnlyShadow,
@@ -37,26 +37,26 @@ pub fn compare<'r>(
         };
         counters.compared.add(compared, 1);
         if compared != Compared::Same {
-            // What somebody's model said is for nobody to read but who asks for it.
+            // Ids are a user's text: they are only logged at the level debug.
             tracing::debug!(
                 target: "afterbay",
                 "plugin {shadow:?}: request {:?}: in the shadow says {}, live says {}",
                 rid(row).unwrap_or_default(),
-                ids(of_shadow),
-                ids(of_live),
+                ids(shadow_action),
+                ids(live_action),
             );
             telemetry.publish(ShadowDiffers {
                 stream: telemetry.stream.clone(),
                 plugin: shadow.clone(),
                 rid: rid(row).unwrap_or_default().to_owned(),
-                live: in_words(of_live),
-                shadow: in_words(of_shadow),
+                live: in_words(live_action),
+                shadow: in_words(shadow_action),
             });
         }
     }
 }
 
-/// A verdict without its ids: events are logged at the level info.
+/// A verdict without its ids, for an event, which is logged at the level info.
 fn in_words(action: Option<&Action>) -> String {
     match action {
         None => "nothing".to_owned(),
@@ -77,7 +77,7 @@ fn in_words(action: Option<&Action>) -> String {
     }
 }
 
-/// The ids of a verdict, its first [`IDS_SHOWN`].
+/// The first [`IDS_SHOWN`] ids of a verdict.
 fn ids(action: Option<&Action>) -> String {
     let ids: &[TokenId] = match action {
         Some(Action::Replace(replacement) | Action::ReleaseAs(replacement)) => &replacement.ids,

@@ -1,51 +1,51 @@
-//! How a plugin of a stream stands, as an operator sees it.
+//! The status of a plugin, for the operator.
 
 use afterbay_runtime::Digest;
 use std::time::SystemTime;
 
-/// How a plugin stands.
+/// The status of a plugin of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginStatus {
-    /// Its name in the config.
+    /// The plugin's name in the configuration.
     pub plugin: String,
-    /// Its own name.
+    /// The name that the component gives itself.
     pub component: String,
-    /// Its version, as its author counts.
+    /// The version that the component gives itself.
     pub version: String,
-    /// The sha256 of the component that runs, or ran last.
+    /// The SHA-256 of the component of the current or last instance.
     pub digest: Digest,
-    /// That of the component which takes over once it knows what that one knows.
+    /// The SHA-256 of the successor's component, during a reload.
     pub next: Option<Digest>,
-    /// Whether it is in the chain.
+    /// Whether the plugin is in the chain.
     pub state: PluginState,
-    /// Why it is not, for people.
+    /// The reason why the plugin has no instance.
     pub why: Option<String>,
-    /// Requests that it was told of and that have not ended.
+    /// Requests that the instance was told of and that have not ended.
     pub requests_open: u64,
-    /// Bytes of linear memory of its instance.
+    /// Linear memory of the instance, in bytes.
     pub memory_bytes: u64,
-    /// When it was changed last, or should have been.
+    /// The last reload, if there was one.
     pub last_reload: Option<LastReload>,
 }
 
 /// Whether a plugin is in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PluginState {
-    /// It is.
+    /// The plugin's verdicts are applied.
     Live,
-    /// It sees what the chain sees, and what it says is not done.
+    /// The plugin sees every batch, and its verdicts are only compared.
     Shadow,
-    /// No instance could be started; it is tried again every second.
+    /// No instance could be started. Afterbay tries again every second.
     Down,
-    /// It has faulted too often.
+    /// The plugin faulted too often and stays without an instance until it is reinstated or reloaded.
     Quarantined,
 }
 
-/// A change of a plugin.
+/// A reload of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastReload {
-    /// When.
+    /// The time of the reload.
     pub at: SystemTime,
-    /// Why the one before has stayed; `None`: the new one took over.
+    /// The reason why the reload failed. `None` if the new instance took over.
     pub refused: Option<String>,
 }

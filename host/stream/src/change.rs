@@ -107,7 +107,7 @@ fn change_plugins(plugins: Vec<PluginChange>, plan: &Plan, path: &mut Pipeline, 
         let slots = plugins.into_iter().filter_map(|change| match change {
             // There is none where a shadow was promoted into its place.
             PluginChange::Stays(config) => take(config.name.as_str()).map(|mut slot| {
-                slot.treat(&config, now);
+                slot.configure(&config, now);
                 slot
             }),
             PluginChange::New(setup) => Some(match take(setup.config.name.as_str()) {
@@ -127,7 +127,7 @@ fn change_plugins(plugins: Vec<PluginChange>, plan: &Plan, path: &mut Pipeline, 
     });
     for slot in removed {
         let (stream, plugin) = (plan.telemetry.stream.clone(), slot.name().into());
-        slot.leave();
+        slot.remove();
         plan.telemetry.publish(PluginRemoved { stream, plugin });
     }
 }

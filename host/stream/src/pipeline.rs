@@ -8,7 +8,7 @@ use crate::pressure::Pressure;
 use crate::receive::Receive;
 use afterbay_batch::failpoint;
 use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Received, Settled, Timestamp};
-use afterbay_chain::{Behind, Chain, Job, Replayed, Shown, Wanted};
+use afterbay_chain::{CatchUpResult, Chain, JournalSource};
 use afterbay_config::TapOf;
 use afterbay_delivery::{Router, Sink, Tap};
 use afterbay_hold::HeldRows;
@@ -244,30 +244,21 @@ impl Pipeline {
         }
     }
 
-    /// Shows the instances that are to take over what has come before, off the path.
-    pub(crate) fn replay(&mut self, layouts: &Layouts, done: impl Fn(Shown) + Clone + Send + 'static) {
-        for Wanted { plugin, number, mut instance, behind, before } in self.chain.wanted() {
-            instance.set_off_path(true);
-            let shows: Box<dyn FnOnce() -> Replayed + Send> = match behind {
-                Behind::Since(missed, rows) => Box::new(move || missed.run(instance, rows)),
-                Behind::Handed(handed, requests) => Box::new(move || handed.run(instance, &requests)),
-                Behind::All(requests) => match self.persister.backlog_of_open() {
-                    Some(backlog) => {
-                        let through = self.sinks.iter().map(Sink::settled).max().unwrap_or_default();
-                        let layouts = layouts.clone();
-                        let job = Job { instance, requests, backlog, through, layouts, before };
-                        Box::new(move || job.run())
-                    }
-                    None => {
-                        let shown = Err("the journal cannot be read".to_owned());
-                        Box::new(move || Replayed { instance, shown })
-                    }
-                },
-            };
+    /// Starts a thread for each catch-up round of a successor. `done` receives the results.
+    pub(crate) fn catch_up(
+        &mut self,
+        layouts: &Layouts,
+        done: impl Fn(CatchUpResult) + Clone + Send + 'static,
+    ) {
+        for round in self.chain.take_catch_ups() {
+            let backlog = if round.reads_journal() { self.persister.backlog_of_open() } else { None };
+            let through = self.sinks.iter().map(Sink::settled).max().unwrap_or_default();
+            let layouts = layouts.clone();
+            let journal = backlog.map(|backlog| JournalSource { backlog, through, layouts });
             let done = done.clone();
-            let run = move || done(Shown { plugin: plugin.to_string(), number, replayed: shows() });
-            // Where there can be no thread the new one does not take over, as where its component cannot be read.
-            let _started = std::thread::Builder::new().name("replay".into()).spawn(run);
+            // Without a thread the successor never takes over, as if its component could not be read.
+            let _started =
+                std::thread::Builder::new().name("catch-up".into()).spawn(move || done(round.run(journal)));
         }
     }
 

@@ -9,7 +9,7 @@ use crate::handle::StreamCommand;
 use crate::pipeline::{Pipeline, PoisonFrame};
 use crate::report::Report;
 use afterbay_batch::Timestamp;
-use afterbay_chain::Shown;
+use afterbay_chain::CatchUpResult;
 use afterbay_delivery::{Sink, end_taps};
 use afterbay_events::HoldEnd;
 use std::any::Any;
@@ -56,7 +56,7 @@ pub(crate) struct Runner {
     path: Pipeline,
     control: Receiver<StreamCommand>,
     /// Instances that were shown what has come before.
-    shown: (Sender<Shown>, Receiver<Shown>),
+    shown: (Sender<CatchUpResult>, Receiver<CatchUpResult>),
     report: Report,
     abandon_after: Duration,
     stop: Option<Instant>,
@@ -191,14 +191,14 @@ impl Runner {
 
     /// Instances that are to see what has come before are shown it, and those that have take over.
     fn replays(&mut self, now: Timestamp) {
-        while let Ok(Shown { plugin, number, replayed }) = self.shown.1.try_recv() {
-            self.change(|it| it.path.chain.replayed(&plugin, number, replayed, &it.path.ledger, now));
+        while let Ok(result) = self.shown.1.try_recv() {
+            self.change(|it| it.path.chain.finish_catch_up(result, &it.path.ledger, now));
         }
-        if !self.path.chain.has_wanted() {
+        if !self.path.chain.has_catch_ups() {
             return;
         }
         let (shown, waker) = (self.shown.0.clone(), self.plan.waker.clone());
-        self.path.replay(&self.plan.layouts, move |replayed| {
+        self.path.catch_up(&self.plan.layouts, move |replayed| {
             // Both fail only where the stream has ended.
             let _shown = shown.send(replayed);
             let _woken = waker.wake();

@@ -1,7 +1,7 @@
-//! Rows that a plugin holds, and what goes on of them with a row of their request.
+//! Holds and releases: a plugin's verdicts about rows that it holds or is to hold.
 //!
-//! One seat's turn: what it says of each row that it holds or is to hold. A row that waits leaves the batch; one with which
-//! something goes on stands in the batch for all of that, and the seats behind see it so.
+//! One [`Turn`] per plugin and batch. A held row leaves the batch. A row with which held rows are released represents all of
+//! them in the batch, and the plugins after this one see it so.
 
 use super::ChainInput;
 use crate::slot::PluginSlot;
@@ -16,17 +16,16 @@ use afterbay_runtime::{Action, FinishKind, IdShape, Replacement, Verdict};
 use afterbay_wire::{Edit, FinishReason, TokenEdit};
 use std::time::{Duration, Instant};
 
-/// What a plugin says of a row that has to do with waiting.
-enum Wish {
-    /// Nothing of that kind.
-    Nothing,
+/// The part of a verdict that is about held rows.
+enum HoldVerdict {
+    None,
     Hold(u32),
     Release,
     ReleaseAs(Replacement),
     ReleaseAndHold(u32),
 }
 
-/// What an instance held that is gone goes no further, and its requests end: the plugin has not judged it.
+/// Aborts the requests of rows that an instance held before it was lost: the plugin has not judged them.
 pub(super) fn terminate_lost(output: &mut ChainOutput, plugin: &str) {
     let is_lost = |row: &&ReleasedRow| matches!(row.why, HoldEnd::Instance | HoldEnd::Start);
     let lost: Vec<u32> = output.released().iter().filter(is_lost).map(|released| released.row).collect();
@@ -39,7 +38,7 @@ fn not_released(plugin: &str) -> String {
     format!("afterbay: plugin {plugin:?} did not release what it held")
 }
 
-/// One seat's turn with rows that wait.
+/// The application of one plugin's answer to a batch.
 pub(super) struct Turn<'a> {
     pub(super) output: &'a mut ChainOutput,
     pub(super) input: &'a mut ChainInput,
@@ -49,115 +48,127 @@ pub(super) struct Turn<'a> {
     pub(super) now: Instant,
 }
 
+/// A row of the batch that the plugin saw.
+#[derive(Clone, Copy)]
+struct SeenRow {
+    /// The index among the rows that the plugin saw.
+    seen: usize,
+    /// The index in the batch.
+    row: u32,
+    /// The number of the request.
+    request: u64,
+}
+
 impl Turn<'_> {
-    /// Carries out what the seat says, and what becomes of rows behind those that wait with it.
-    pub(super) fn take(mut self, verdicts: Vec<Verdict>) {
+    fn seen_row(&self, seen: usize) -> SeenRow {
+        SeenRow { seen, row: self.input.rows[seen], request: self.input.requests[seen] }
+    }
+
+    /// Applies the verdicts, and decides for each other row whether it joins the held rows of its request.
+    pub(super) fn apply_verdicts(mut self, verdicts: Vec<Verdict>) {
         let shape = self.slot.writes();
-        let waits = !self.held_rows.is_empty() && self.held_rows.has_any_of(self.slot.name());
+        let holds_rows = !self.held_rows.is_empty() && self.held_rows.has_any_of(self.slot.name());
         let mut verdicts = verdicts.into_iter().peekable();
-        for at in 0..self.input.rows.len() {
-            if verdicts.peek().is_none() && !waits {
+        for seen in 0..self.input.rows.len() {
+            if verdicts.peek().is_none() && !holds_rows {
                 return;
             }
-            let verdict = verdicts.next_if(|verdict| verdict.row as usize == at);
-            let wish = match verdict.map(|verdict| verdict.action) {
-                None => Wish::Nothing,
-                Some(Action::Hold(millis)) => Wish::Hold(millis),
-                Some(Action::Release) => Wish::Release,
-                Some(Action::ReleaseAs(replacement)) => Wish::ReleaseAs(replacement),
-                Some(Action::ReleaseAndHold(millis)) => Wish::ReleaseAndHold(millis),
+            let verdict = verdicts.next_if(|verdict| verdict.row as usize == seen);
+            let hold_verdict = match verdict.map(|verdict| verdict.action) {
+                None => HoldVerdict::None,
+                Some(Action::Hold(millis)) => HoldVerdict::Hold(millis),
+                Some(Action::Release) => HoldVerdict::Release,
+                Some(Action::ReleaseAs(replacement)) => HoldVerdict::ReleaseAs(replacement),
+                Some(Action::ReleaseAndHold(millis)) => HoldVerdict::ReleaseAndHold(millis),
                 Some(action) => {
-                    self.apply(at, action, shape);
-                    Wish::Nothing
+                    self.apply(seen, action, shape);
+                    HoldVerdict::None
                 }
             };
-            self.row(at, wish, shape);
+            self.apply_hold_verdict(self.seen_row(seen), hold_verdict, shape);
         }
     }
 
-    /// Enters a verdict that is of this row only.
-    fn apply(&mut self, at: usize, action: Action, shape: IdShape) {
-        let verdict = Verdict { row: at as u32, action };
+    /// Applies a verdict that concerns only this row.
+    fn apply(&mut self, seen: usize, action: Action, shape: IdShape) {
+        let verdict = Verdict { row: seen as u32, action };
         let ChainOutput { decisions, verdicts, .. } = &mut *self.output;
         self.input.apply(verdict, shape, self.slot.name(), decisions, verdicts);
     }
 
-    /// The seat has not judged the batch, and nothing is to go on that it has not: neither what waits with it.
-    pub(super) fn end(mut self, message: &str) {
-        for at in 0..self.input.rows.len() {
-            self.end_row(at, message);
+    /// Aborts all requests of the batch, and drops their held rows: the plugin did not judge the batch.
+    pub(super) fn terminate(mut self, message: &str) {
+        for seen in 0..self.input.rows.len() {
+            self.terminate_row(self.seen_row(seen), message);
         }
     }
 
-    fn end_row(&mut self, at: usize, message: &str) {
-        let (row, number) = (self.input.rows[at], self.input.requests[at]);
-        if self.held_rows.state(number, self.slot.name(), self.now) != HoldState::None {
-            // With a last row what waits goes on whatever the text.
-            let finish = self.output.decisions[row as usize].finish.clone();
-            self.output.decisions[row as usize].finish.get_or_insert_with(|| aborted(message));
-            self.go_on(at, row, number, HoldEnd::Instance);
-            self.output.decisions[row as usize].finish = finish;
+    fn terminate_row(&mut self, at: SeenRow, message: &str) {
+        if self.held_rows.state(at.request, self.slot.name(), self.now) != HoldState::None {
+            // With a last row, held rows are released whether the text is whole or not.
+            let finish = self.output.decisions[at.row as usize].finish.clone();
+            self.output.decisions[at.row as usize].finish.get_or_insert_with(|| aborted(message));
+            self.release(at, HoldEnd::Instance);
+            self.output.decisions[at.row as usize].finish = finish;
         }
-        self.output.terminate(row, self.slot.name(), message);
+        self.output.terminate(at.row, self.slot.name(), message);
     }
 
-    fn slot(&self, row: u32) -> Option<RequestSlot> {
+    fn request_slot(&self, row: u32) -> Option<RequestSlot> {
         self.output.accounted().rows().get(row as usize).map(|row| row.slot)
     }
 
-    fn row(&mut self, at: usize, wish: Wish, shape: IdShape) {
-        let row = self.input.rows[at];
-        let number = self.input.requests[at];
-        let waits = self.held_rows.state(number, self.slot.name(), self.now);
-        if let (HoldState::Ended(HoldEnd::Instance | HoldEnd::Start), true) = (waits, self.slot.terminates())
-        {
-            return self.end_row(at, &not_released(self.slot.name()));
+    fn apply_hold_verdict(&mut self, at: SeenRow, verdict: HoldVerdict, shape: IdShape) {
+        let state = self.held_rows.state(at.request, self.slot.name(), self.now);
+        if matches!(state, HoldState::Ended(HoldEnd::Instance | HoldEnd::Start)) && self.slot.terminates() {
+            return self.terminate_row(at, &not_released(self.slot.name()));
         }
-        if matches!(self.output.decisions[row as usize].destination, Some(Destination::To(_))) {
-            return self.elsewhere(row, number, wish, waits);
+        if matches!(self.output.decisions[at.row as usize].destination, Some(Destination::To(_))) {
+            return self.apply_to_routed_row(at, verdict, state);
         }
-        match (wish, waits) {
-            (Wish::Nothing | Wish::Release, HoldState::None) => {}
-            (Wish::ReleaseAs(replacement), HoldState::None) => {
-                self.apply(at, Action::Replace(replacement), shape);
+        match (verdict, state) {
+            (HoldVerdict::None | HoldVerdict::Release, HoldState::None) => {}
+            (HoldVerdict::ReleaseAs(replacement), HoldState::None) => {
+                self.apply(at.seen, Action::Replace(replacement), shape);
             }
-            (Wish::Hold(millis) | Wish::ReleaseAndHold(millis), HoldState::None) => {
-                self.begin(row, number, millis);
+            (HoldVerdict::Hold(millis) | HoldVerdict::ReleaseAndHold(millis), HoldState::None) => {
+                self.hold_first(at, millis);
             }
-            (Wish::ReleaseAs(replacement), _) => self.release_as(at, row, number, replacement, shape),
-            (Wish::Release, _) => self.go_on(at, row, number, HoldEnd::Verdict),
-            (_, _) if self.is_last(row) => self.go_on(at, row, number, HoldEnd::Last),
+            (HoldVerdict::ReleaseAs(replacement), _) => self.release_as(at, replacement, shape),
+            (HoldVerdict::Release, _) => self.release(at, HoldEnd::Verdict),
+            (_, _) if self.is_last(at.row) => self.release(at, HoldEnd::Last),
             (
-                Wish::ReleaseAndHold(millis),
+                HoldVerdict::ReleaseAndHold(millis),
                 HoldState::Held | HoldState::Released | HoldState::Ended(HoldEnd::Time),
             ) => {
-                self.held_rows.release_now(number, self.slot.name(), self.now);
-                self.behind(at, row, number, Some(millis));
+                self.held_rows.release_now(at.request, self.slot.name(), self.now);
+                self.hold_next(at, Some(millis));
             }
-            (_, HoldState::Ended(why)) => self.go_on(at, row, number, why),
-            (Wish::Nothing, HoldState::Released) => self.go_on(at, row, number, HoldEnd::Verdict),
-            (Wish::Hold(millis), _) => self.behind(at, row, number, Some(millis)),
-            (Wish::Nothing, _) => self.behind(at, row, number, None),
+            (_, HoldState::Ended(why)) => self.release(at, why),
+            (HoldVerdict::None, HoldState::Released) => self.release(at, HoldEnd::Verdict),
+            (HoldVerdict::Hold(millis), _) => self.hold_next(at, Some(millis)),
+            (HoldVerdict::None, _) => self.hold_next(at, None),
         }
     }
 
-    /// The row goes to another sink than those that wait: not behind them, and not with them.
-    fn elsewhere(&mut self, row: u32, number: u64, wish: Wish, waits: HoldState) {
-        if let Wish::Hold(_) | Wish::ReleaseAndHold(_) = wish {
-            let frame = self.output.accounted().persisted().frame().0;
-            self.slot.tell_not_held(frame, "it goes to another sink".to_owned());
+    /// Applies a verdict to a row that goes to another sink than the held rows of its request: the row neither waits for them
+    /// nor joins them.
+    fn apply_to_routed_row(&mut self, at: SeenRow, verdict: HoldVerdict, state: HoldState) {
+        if let HoldVerdict::Hold(_) | HoldVerdict::ReleaseAndHold(_) = verdict {
+            self.report_hold_refused("it goes to another sink".to_owned());
         }
-        match wish {
-            _ if waits == HoldState::None => {}
-            Wish::Release | Wish::ReleaseAs(_) | Wish::ReleaseAndHold(_) => {
-                self.held_rows.end_request(number, self.slot.name(), HoldEnd::Verdict);
+        let end = match verdict {
+            _ if state == HoldState::None => return,
+            HoldVerdict::Release | HoldVerdict::ReleaseAs(_) | HoldVerdict::ReleaseAndHold(_) => {
+                HoldEnd::Verdict
             }
-            _ if self.is_last(row) => self.held_rows.end_request(number, self.slot.name(), HoldEnd::Last),
-            _ => {}
-        }
+            _ if self.is_last(at.row) => HoldEnd::Last,
+            _ => return,
+        };
+        self.held_rows.end_request(at.request, self.slot.name(), end);
     }
 
-    /// No row of the request comes after it that could release it.
+    /// Whether no later row of the request can release this row.
     fn is_last(&self, row: u32) -> bool {
         let Some(accounted) = self.output.accounted().rows().get(row as usize) else { return true };
         accounted.finish != FinishKind::Running
@@ -165,212 +176,206 @@ impl Turn<'_> {
             || self.ledger.is_aborted_row(accounted)
     }
 
-    /// How long the plugin may hold a row that it wants to for so long.
-    fn time(&mut self, millis: u32) -> Duration {
-        let (wanted, limit) = (Duration::from_millis(millis.into()), self.slot.hold_limit());
+    /// The time for which the plugin may hold a row.
+    fn capped_hold_time(&mut self, wanted_ms: u32) -> Duration {
+        let (wanted, limit) = (Duration::from_millis(wanted_ms.into()), self.slot.hold_limit());
         if wanted > limit {
-            self.slot.tell_cut(millis);
+            self.slot.report_hold_capped(wanted_ms);
         }
         wanted.min(limit)
     }
 
-    /// Nothing of the request waits with the seat, and this row is to.
-    fn begin(&mut self, row: u32, number: u64, millis: u32) {
-        let time = self.time(millis);
-        let held = match self.is_last(row) {
+    /// Holds a row of a request of which the plugin holds no row.
+    fn hold_first(&mut self, at: SeenRow, millis: u32) {
+        let time = self.capped_hold_time(millis);
+        let held = match self.is_last(at.row) {
             true => Err("it is the request's last row".to_owned()),
-            false => self.output.to_held_row(row),
+            false => self.output.to_held_row(at.row),
         };
         let checked = held.and_then(|held| {
             self.held_rows.check(&held)?;
-            self.held_rows.check_room(number, self.slot.name(), &held)?;
+            self.held_rows.check_room(at.request, self.slot.name(), &held)?;
             Ok(held)
         });
         match checked {
-            Ok(held) => self.wait(row, number, held, time, format!("for at most {} ms", time.as_millis())),
-            Err(why) => self.slot.tell_not_held(self.output.accounted().persisted().frame().0, why),
+            Ok(held) => self.hold(at, held, time, format!("for at most {} ms", time.as_millis())),
+            Err(why) => self.report_hold_refused(why),
         }
     }
 
-    /// The row waits behind those that the seat holds.
-    fn behind(&mut self, at: usize, row: u32, number: u64, millis: Option<u32>) {
-        let time = millis.map_or(Duration::ZERO, |millis| self.time(millis));
-        let held = self.output.to_held_row(row).and_then(|held| {
-            // What could not go on as one row is not to wait as several.
-            self.held_rows.check_join(number, self.slot.name(), &held)?;
+    /// Holds a row behind held rows of its request, or releases all of them if it cannot be held.
+    fn hold_next(&mut self, at: SeenRow, millis: Option<u32>) {
+        let time = millis.map_or(Duration::ZERO, |millis| self.capped_hold_time(millis));
+        let held = self.output.to_held_row(at.row).and_then(|held| {
+            // Held rows must be able to leave as one row.
+            self.held_rows.check_join(at.request, self.slot.name(), &held)?;
             Ok(held)
         });
         let held = match held {
             Ok(held) => held,
-            Err(why) => return self.break_up(row, number, why),
+            Err(why) => return self.release_apart(at, why),
         };
-        match self.held_rows.check_room(number, self.slot.name(), &held) {
-            Ok(()) => {
-                let text = "behind what waits".to_owned();
-                self.wait(row, number, held, time, text);
-            }
+        match self.held_rows.check_room(at.request, self.slot.name(), &held) {
+            Ok(()) => self.hold(at, held, time, "behind held rows".to_owned()),
             Err(why) => {
-                self.slot.tell_not_held(self.output.accounted().persisted().frame().0, why);
-                self.go_on(at, row, number, HoldEnd::Room);
+                self.report_hold_refused(why);
+                self.release(at, HoldEnd::Room);
             }
         }
     }
 
-    fn wait(&mut self, row: u32, number: u64, held: HeldRow, time: Duration, text: String) {
-        let Some(slot) = self.slot(row) else { return };
-        self.held_rows.hold(number, slot, &self.slot.plugin_name(), held, self.now + time);
-        self.said(row, journal::Verdict::Hold, text, Vec::new(), 0);
-        self.as_it_came(row);
-        self.output.hold_row(row);
+    fn hold(&mut self, at: SeenRow, held: HeldRow, time: Duration, why: String) {
+        let Some(slot) = self.request_slot(at.row) else { return };
+        self.held_rows.hold(at.request, slot, &self.slot.plugin_name(), held, self.now + time);
+        self.record(at.row, journal::Verdict::Hold, why, Vec::new(), 0);
+        self.reset_content(at.row);
+        self.output.hold_row(at.row);
     }
 
-    /// What the chain has made of the row's contents is in what stands for it now.
-    fn as_it_came(&mut self, row: u32) {
+    /// Marks the row's content as unchanged: the chain's changes are in the held or released row.
+    fn reset_content(&mut self, row: u32) {
         let decision = &mut self.output.decisions[row as usize];
         (decision.content, decision.text) = (RowContent::Unchanged, None);
     }
 
-    /// What waits goes on as it came, with this row last; or they wait together until the text is whole.
-    fn go_on(&mut self, at: usize, row: u32, number: u64, why: HoldEnd) {
-        let own = match self.output.to_held_row(row) {
+    /// Releases the held rows of the request together with this row. In front of a detokenizer, all of them stay held until the
+    /// text is whole, unless this row is the last.
+    fn release(&mut self, at: SeenRow, why: HoldEnd) {
+        let own = match self.output.to_held_row(at.row) {
             Ok(own) => own,
-            Err(error) => return self.break_up(row, number, error),
+            Err(error) => return self.release_apart(at, error),
         };
-        let may_end = self.is_last(row) || self.held_rows.is_whole_with(number, self.slot.name(), &own.batch);
-        if !may_end {
-            // With room or without: the next row, or the time, takes it along.
+        let may_leave =
+            self.is_last(at.row) || self.held_rows.is_whole_with(at.request, self.slot.name(), &own.batch);
+        if !may_leave {
+            // The bounds do not matter: the next row or the deadline releases this row.
             let text = match why {
                 HoldEnd::Verdict => "released, until the text is whole".to_owned(),
                 why => format!("until the text is whole, {}", hold_end_words(why)),
             };
-            self.wait(row, number, own, Duration::ZERO, text);
+            self.hold(at, own, Duration::ZERO, text);
             return match why {
-                HoldEnd::Verdict => self.held_rows.release(number, self.slot.name()),
-                why => self.held_rows.end_request(number, self.slot.name(), why),
+                HoldEnd::Verdict => self.held_rows.release(at.request, self.slot.name()),
+                why => self.held_rows.end_request(at.request, self.slot.name(), why),
             };
         }
-        let entries = self.held_rows.entries(number, self.slot.name());
-        let mut all = self.held_rows.take(number, self.slot.name(), usize::MAX);
+        let entries = self.held_rows.entries(at.request, self.slot.name());
+        let mut all = self.held_rows.take(at.request, self.slot.name(), usize::MAX);
         all.push(own);
         match HeldRow::join(&all) {
             Ok(held) => {
-                self.tell_end(why, row, &held);
-                self.said(
-                    row,
-                    journal::Verdict::Release,
-                    hold_end_words(why).to_owned(),
-                    vec![entries as i64],
-                    held.tokens,
-                );
-                self.stand(at, row, held, why);
+                self.report_hold_ended(why, at.row, &held);
+                let (text, ids) = (hold_end_words(why).to_owned(), vec![entries as i64]);
+                self.record(at.row, journal::Verdict::Release, text, ids, held.tokens);
+                self.put_released(at, held, why);
             }
-            Err(error) => {
-                all.pop();
-                self.push_all(row, number, all);
-                self.break_up(row, number, error);
-            }
+            Err(error) => self.return_and_release_apart(at, all, error),
         }
     }
 
-    /// Other tokens instead of what waits and of the row's.
-    fn release_as(&mut self, at: usize, row: u32, number: u64, replacement: Replacement, shape: IdShape) {
-        let own = match self.output.to_held_row(row) {
+    /// Releases the held rows of the request and this row with other tokens.
+    fn release_as(&mut self, at: SeenRow, replacement: Replacement, shape: IdShape) {
+        let own = match self.output.to_held_row(at.row) {
             Ok(own) => own,
-            Err(error) => return self.break_up(row, number, error),
+            Err(error) => return self.release_apart(at, error),
         };
-        let entries = self.held_rows.entries(number, self.slot.name());
-        let free = self.held_rows.released_entries(number, self.slot.name());
-        let mut all = self.held_rows.take(number, self.slot.name(), usize::MAX);
+        let entries = self.held_rows.entries(at.request, self.slot.name());
+        let released = self.held_rows.released_entries(at.request, self.slot.name());
+        let mut all = self.held_rows.take(at.request, self.slot.name(), usize::MAX);
         all.push(own);
-        let made = match replace(&all, free, &replacement, shape) {
-            Ok(made) => made,
-            Err(error) => {
-                all.pop();
-                self.push_all(row, number, all);
-                return self.break_up(row, number, error);
-            }
+        let (tokens_before, held, ids) = match join_with_replacement(&all, released, &replacement, shape) {
+            Ok(joined) => joined,
+            Err(error) => return self.return_and_release_apart(at, all, error),
         };
-        let (joined, held, ids) = made;
-        self.said(row, journal::Verdict::Release, String::new(), vec![entries as i64], joined);
-        self.tell_end(HoldEnd::Verdict, row, &held);
+        self.record(at.row, journal::Verdict::Release, String::new(), vec![entries as i64], tokens_before);
+        self.report_hold_ended(HoldEnd::Verdict, at.row, &held);
         if shape == IdShape::Cumulative {
-            self.stand(at, row, held, HoldEnd::Verdict);
-            return self.apply(at, Action::Replace(replacement), shape);
+            self.put_released(at, held, HoldEnd::Verdict);
+            return self.apply(at.seen, Action::Replace(replacement), shape);
         }
         let text = held.batch.text(0).filter(|_| replacement.text.is_some());
         let text = text.and_then(StoredReplacement::with_text).unwrap_or_default();
-        self.said(row, journal::Verdict::Replace, text, ids, held.tokens);
-        if self.is_last(row) || self.held_rows.is_whole_alone(&held.batch) {
-            return self.stand(at, row, held, HoldEnd::Verdict);
+        self.record(at.row, journal::Verdict::Replace, text, ids, held.tokens);
+        if self.is_last(at.row) || self.held_rows.is_whole_alone(&held.batch) {
+            return self.put_released(at, held, HoldEnd::Verdict);
         }
-        self.wait(row, number, held, self.slot.hold_limit(), "until the text is whole".to_owned());
-        self.held_rows.release(number, self.slot.name());
+        self.hold(at, held, self.slot.hold_limit(), "until the text is whole".to_owned());
+        self.held_rows.release(at.request, self.slot.name());
     }
 
-    fn stand(&mut self, at: usize, row: u32, held: HeldRow, why: HoldEnd) {
-        self.as_it_came(row);
-        self.input.tokens[at] = held.tokens;
+    /// Puts the joined rows in the place of this row.
+    fn put_released(&mut self, at: SeenRow, held: HeldRow, why: HoldEnd) {
+        self.reset_content(at.row);
+        self.input.tokens[at.seen] = held.tokens;
         let plugin = self.slot.plugin_name();
-        self.output.put_released(ReleasedRow { row, held, in_place: false, plugin, why });
+        self.output.put_released(ReleasedRow { row: at.row, held, in_place: false, plugin, why });
     }
 
-    /// What was taken waits again, as it did.
-    fn push_all(&mut self, row: u32, number: u64, rows: Vec<HeldRow>) {
-        let Some(slot) = self.slot(row) else { return };
-        let plugin = self.slot.plugin_name();
-        rows.into_iter().for_each(|held| self.held_rows.hold(number, slot, &plugin, held, self.now));
+    /// Holds the rows again that were taken, but for the last, which is this row.
+    fn return_and_release_apart(&mut self, at: SeenRow, mut taken: Vec<HeldRow>, why: String) {
+        taken.pop();
+        if let Some(slot) = self.request_slot(at.row) {
+            let plugin = self.slot.plugin_name();
+            taken.into_iter().for_each(|held| self.held_rows.hold(at.request, slot, &plugin, held, self.now));
+        }
+        self.release_apart(at, why);
     }
 
-    /// The row cannot become one with what waits: that goes first, in a frame of its own, and the row in one behind it.
-    fn break_up(&mut self, row: u32, number: u64, why: String) {
-        self.slot.tell_not_held(self.output.accounted().persisted().frame().0, why);
-        if let Ok(mut own) = self.output.to_held_row(row) {
-            // It may be the last, by a plugin's word or the operator's.
-            let decision = self.output.decisions[row as usize].finish.clone();
-            let accounted = self.output.accounted().rows().get(row as usize);
-            let ends = accounted.is_some_and(|row| self.ledger.is_aborted_row(row));
-            if let Some(finish) = decision.or(ends.then(|| FinishReason::Stop(ABORTED.to_owned()))) {
-                let came = own.received;
-                let _stays = own.edit(Edit { finish: Some(finish), ..Edit::new(0) }, came);
+    /// Releases the held rows in a frame of their own, and this row in a later frame, because they cannot be joined.
+    fn release_apart(&mut self, at: SeenRow, why: String) {
+        self.report_hold_refused(why);
+        if let Ok(mut own) = self.output.to_held_row(at.row) {
+            // A plugin or the operator may have ended the request with this row.
+            let decided = self.output.decisions[at.row as usize].finish.clone();
+            let accounted = self.output.accounted().rows().get(at.row as usize);
+            let is_aborted = accounted.is_some_and(|row| self.ledger.is_aborted_row(row));
+            if let Some(finish) = decided.or(is_aborted.then(|| FinishReason::Stop(ABORTED.to_owned()))) {
+                let received = own.received;
+                let _unchanged_on_error = own.edit(Edit { finish: Some(finish), ..Edit::new(0) }, received);
             }
-            self.wait(row, number, own, Duration::ZERO, hold_end_words(HoldEnd::Columns).to_owned());
+            self.hold(at, own, Duration::ZERO, hold_end_words(HoldEnd::Columns).to_owned());
         }
-        self.held_rows.end_request(number, self.slot.name(), HoldEnd::Columns);
+        self.held_rows.end_request(at.request, self.slot.name(), HoldEnd::Columns);
     }
 
-    fn tell_end(&self, why: HoldEnd, row: u32, held: &HeldRow) {
-        let rid = self.slot(row).and_then(|slot| self.ledger.request(slot)).map_or("", |(rid, _)| rid);
-        self.slot.tell_hold_ended(why, rid, held.received.rows, held.tokens.into());
+    fn report_hold_refused(&self, why: String) {
+        self.slot.report_hold_refused(self.output.accounted().persisted().frame().0, why);
     }
 
-    fn said(&mut self, row: u32, verdict: journal::Verdict, text: String, ids: Vec<i64>, forwarded: u32) {
+    fn report_hold_ended(&self, why: HoldEnd, row: u32, held: &HeldRow) {
+        let request = self.request_slot(row).and_then(|slot| self.ledger.request(slot));
+        let rid = request.map_or("", |(rid, _)| rid);
+        self.slot.report_hold_ended(why, rid, held.received.rows, held.tokens.into());
+    }
+
+    /// Records a verdict for the journal.
+    fn record(&mut self, row: u32, verdict: journal::Verdict, text: String, ids: Vec<i64>, forwarded: u32) {
         let plugin = self.slot.name().to_owned().into();
         let (text, ids) = (text.into(), ids.into());
         self.output.verdicts.push(PluginAction { row, plugin, verdict, text, ids, forwarded });
     }
 }
 
-/// All of these as one, with other tokens instead of those from entry `free` on; and how many tokens they had, and the ids
-/// that they have now.
-fn replace(
+/// Joins rows, and replaces the tokens of the rows from index `released` on. Returns the tokens before, the joined row and the
+/// ids after. The error is a sentence for the operator.
+fn join_with_replacement(
     all: &[HeldRow],
-    free: usize,
+    released: usize,
     replacement: &Replacement,
     shape: IdShape,
 ) -> Result<(u32, HeldRow, Vec<i64>), String> {
-    let joined: u32 = all.iter().map(|row| row.tokens).sum();
+    let tokens_before: u32 = all.iter().map(|row| row.tokens).sum();
     if shape == IdShape::Cumulative {
-        return Ok((joined, HeldRow::join(all)?, Vec::new()));
+        return Ok((tokens_before, HeldRow::join(all)?, Vec::new()));
     }
-    let mut made = HeldRow::join(&all[free..])?;
-    let came = made.received.to_replaced();
+    let mut joined = HeldRow::join(&all[released..])?;
+    let received = joined.received.to_replaced();
     let tokens = TokenEdit::Delta(replacement.ids.clone());
-    made.edit(Edit { tokens, text: replacement.text.clone(), ..Edit::new(0) }, came)?;
-    let made = match free {
-        0 => made,
-        _ => HeldRow::join(all[..free].iter().chain([&made]))?,
-    };
+    joined.edit(Edit { tokens, text: replacement.text.clone(), ..Edit::new(0) }, received)?;
+    if released > 0 {
+        joined = HeldRow::join(all[..released].iter().chain([&joined]))?;
+    }
     let mut ids = Vec::new();
-    made.batch.row_ids(0, &mut ids);
-    Ok((joined, HeldRow { is_joined: true, ..made }, ids))
+    joined.batch.row_ids(0, &mut ids);
+    Ok((tokens_before, HeldRow { is_joined: true, ..joined }, ids))
 }

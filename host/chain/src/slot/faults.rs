@@ -1,6 +1,7 @@
-//! What a seat does about faults: they are told and counted, and where there are too many the plugin is out of the chain.
+//! Faults of a plugin: each is counted and published, and too many put the plugin in quarantine.
 
 use super::PluginSlot;
+use super::state::SlotState;
 use crate::context::ChainContext;
 use afterbay_batch::Timestamp;
 use afterbay_config::{OnFault, Quarantine};
@@ -8,55 +9,57 @@ use afterbay_events::event::{PluginFault, PluginQuarantined, PluginReinstated};
 use afterbay_runtime::Fault;
 
 impl PluginSlot {
-    /// The instance is dead: told, counted, and where it is one fault too many, the plugin is out of the chain.
+    /// Drops the dead instance and counts the fault. The slot is then restarting, or in quarantine. `then` is the
+    /// consequence, for the event.
     pub(super) fn fault(&mut self, fault: &Fault, then: &'static str, now: Timestamp) {
-        (self.plugin, self.requests_open, self.is_lost) = (None, 0, true);
         let kind = fault.cause.kind();
-        self.counters.faults.add(kind, 1);
+        self.telemetry.counters.faults.add(kind, 1);
         let is_too_many = self.faults.add(now.instant, &fault.cause);
-        let then = if is_too_many { self.then() } else { then };
-        let (stream, plugin) = self.names();
-        self.telemetry.publish(PluginFault { stream, plugin, kind, why: fault.to_string(), then });
+        let then = if is_too_many { self.unjudged_consequence() } else { then };
+        let (stream, plugin) = self.telemetry.names();
+        self.telemetry.events.publish(PluginFault { stream, plugin, kind, why: fault.to_string(), then });
         if is_too_many {
             self.quarantine(fault, now);
+        } else {
+            self.enter(SlotState::Restarting, now);
         }
     }
 
     fn quarantine(&mut self, last: &Fault, now: Timestamp) {
-        (self.is_quarantined, self.died_closing, self.retry_at) = (true, false, None);
-        self.counters.quarantines.add(1);
-        self.counters.quarantined.set(1);
+        self.telemetry.counters.quarantines.add(1);
+        self.telemetry.counters.quarantined.set(1);
         let Quarantine { faults, within } = self.faults.policy();
-        let then = match self.policy() {
+        let then = match self.on_fault() {
             OnFault::Bypass | OnFault::Retry => "batches go on unchanged",
             OnFault::Terminate => "requests are aborted",
         };
-        let why = last.to_string();
-        let text = format!("quarantined after {faults} faults in {within:?}, {then}; the last: {why}");
-        self.absent = Some(text);
-        self.publish_absence(now);
-        let (stream, plugin) = self.names();
+        let last = last.to_string();
+        let why = format!("quarantined after {faults} faults in {within:?}, {then}; the last: {last}");
+        self.enter(SlotState::Quarantined { why }, now);
+        let (stream, plugin) = self.telemetry.names();
         let (faults, within_ms) = (faults as u64, u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
-        self.telemetry.publish(PluginQuarantined { stream, plugin, faults, within_ms, then, why });
+        let event = PluginQuarantined { stream, plugin, faults, within_ms, then, why: last };
+        self.telemetry.events.publish(event);
     }
 
-    /// Takes the plugin out of quarantine, with a fresh instance. False where it is not quarantined.
+    /// Takes the plugin out of quarantine and starts a fresh instance. False if the plugin is not in quarantine.
     pub fn reinstate(&mut self, context: ChainContext<'_>) -> bool {
         let was_quarantined = self.leave_quarantine("operator");
         if was_quarantined {
-            self.resume(context);
+            self.restart(context);
         }
         was_quarantined
     }
 
     pub(super) fn leave_quarantine(&mut self, by: &'static str) -> bool {
         self.faults.forget();
-        let was_quarantined = std::mem::take(&mut self.is_quarantined);
+        let was_quarantined = self.state.is_quarantined();
         if was_quarantined {
-            self.counters.quarantined.set(0);
-            self.health.clear(&self.key());
-            let (stream, plugin) = self.names();
-            self.telemetry.publish(PluginReinstated { stream, plugin, by });
+            self.state = SlotState::Restarting;
+            self.telemetry.counters.quarantined.set(0);
+            self.telemetry.clear_condition();
+            let (stream, plugin) = self.telemetry.names();
+            self.telemetry.events.publish(PluginReinstated { stream, plugin, by });
         }
         was_quarantined
     }

@@ -1,4 +1,4 @@
-//! The live requests, as `open` reports them to a fresh instance of a plugin.
+//! The live requests, as `open` reports them to an instance of a plugin.
 
 use crate::attributes::RequestAttributes;
 use afterbay_batch::{Accounted, Row};
@@ -6,17 +6,17 @@ use afterbay_ledger::{Ledger, Request};
 use afterbay_runtime::{Fault, Opened, Plugin};
 use std::collections::HashMap;
 
-/// The live requests as the ledger has them, the batch in hand included.
-pub fn now(ledger: &Ledger) -> Vec<Opened<'_>> {
-    alive(ledger).map(|(rid, request)| resumed(rid, request, ledger)).collect()
+/// The live requests, including those of the current batch.
+pub fn live(ledger: &Ledger) -> Vec<Opened<'_>> {
+    visible(ledger).map(|(rid, request)| resumed(rid, request, ledger)).collect()
 }
 
-/// The live requests as they were before the batch in hand, which the instance is called with again.
-pub fn before<'l>(accounted: &Accounted, ledger: &'l Ledger) -> Vec<Opened<'l>> {
-    let in_hand: HashMap<u64, &Row> = accounted.rows().iter().map(|row| (row.number, row)).collect();
-    let resumed = alive(ledger).filter_map(|(rid, request)| {
+/// The live requests as they were before this batch, with which the instance is called again.
+pub fn live_before<'l>(accounted: &Accounted, ledger: &'l Ledger) -> Vec<Opened<'l>> {
+    let rows: HashMap<u64, &Row> = accounted.rows().iter().map(|row| (row.number, row)).collect();
+    let requests = visible(ledger).filter_map(|(rid, request)| {
         let opened = resumed(rid, request, ledger);
-        match in_hand.get(&opened.request) {
+        match rows.get(&opened.request) {
             Some(row) if row.first => None,
             Some(row) => {
                 let received_tokens = opened.received_tokens.saturating_sub(u64::from(row.tokens));
@@ -25,20 +25,20 @@ pub fn before<'l>(accounted: &Accounted, ledger: &'l Ledger) -> Vec<Opened<'l>> 
             None => Some(opened),
         }
     });
-    resumed.collect()
+    requests.collect()
 }
 
-/// The requests that plugins may see rows of.
-fn alive(ledger: &Ledger) -> impl Iterator<Item = (&str, &Request)> {
+/// The requests whose rows plugins see.
+fn visible(ledger: &Ledger) -> impl Iterator<Item = (&str, &Request)> {
     ledger.requests().filter(|(_, request)| !request.is_hidden())
 }
 
 fn resumed<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> Opened<'l> {
-    Opened { received_tokens: request.received, resumed: true, ..begun(rid, request, ledger) }
+    Opened { received_tokens: request.received, resumed: true, ..beginning(rid, request, ledger) }
 }
 
-/// A request that begins.
-pub fn begun<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> Opened<'l> {
+/// A request that begins with the current batch.
+pub fn beginning<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> Opened<'l> {
     Opened {
         request: request.handle.number().0,
         rid,
@@ -50,7 +50,7 @@ pub fn begun<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> Open
     }
 }
 
-/// Tells an instance of requests, whose attributes it may ask for then.
+/// Opens requests in an instance, with their attributes.
 pub fn open(
     plugin: &mut Plugin,
     requests: &[Opened<'_>],
@@ -58,7 +58,7 @@ pub fn open(
 ) -> Result<(), Fault> {
     if plugin.component().grants().request {
         for opened in requests {
-            plugin.set_attributes(opened.request, attributes.attributes(opened.request));
+            plugin.set_attributes(opened.request, attributes.of(opened.request));
         }
     }
     plugin.open(requests)

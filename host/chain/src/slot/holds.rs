@@ -1,0 +1,65 @@
+//! The rows that a plugin holds: events, counters and the limit of the time.
+
+use super::PluginSlot;
+use afterbay_config::OnFault;
+use afterbay_events::event::{HoldCut, HoldEnded, HoldRefused};
+use afterbay_events::{HoldEnd, Name};
+use afterbay_hold::HeldRows;
+use std::time::Duration;
+
+impl PluginSlot {
+    /// The plugin's name, to keep.
+    pub fn plugin_name(&self) -> Name {
+        self.telemetry.plugin.clone()
+    }
+
+    /// Ends the holds of a previous instance.
+    pub fn end_lost_holds(&mut self, held_rows: &mut HeldRows) {
+        if std::mem::take(&mut self.has_lost_holds) {
+            held_rows.end_instance(&self.telemetry.plugin);
+        }
+    }
+
+    /// The longest time that the plugin may hold a row.
+    pub fn hold_limit(&self) -> Duration {
+        self.component.limits().hold
+    }
+
+    /// Reports, once per slot, that the plugin asked to hold a row for longer than [`PluginSlot::hold_limit`].
+    pub fn report_hold_capped(&mut self, wanted_ms: u32) {
+        if !std::mem::replace(&mut self.warned_hold_capped, true) {
+            let (stream, plugin) = self.telemetry.names();
+            let limit_ms = u64::try_from(self.hold_limit().as_millis()).unwrap_or(u64::MAX);
+            let event = HoldCut { stream, plugin, wanted_ms: wanted_ms.into(), limit_ms };
+            self.telemetry.events.publish(event);
+        }
+    }
+
+    /// Reports that a row of this frame cannot be held, or cannot join the held rows of its request.
+    pub fn report_hold_refused(&self, frame: u64, why: String) {
+        self.telemetry.counters.holds_refused.add(1);
+        let (stream, plugin) = self.telemetry.names();
+        self.telemetry.events.publish(HoldRefused { stream, plugin, frame, why });
+    }
+
+    /// Counts held rows that were released, and publishes the reason if it is not a verdict.
+    pub fn report_hold_ended(&self, end: HoldEnd, rid: &str, rows: u64, tokens: u64) {
+        self.telemetry.counters.holds_ended.add(end, 1);
+        if end != HoldEnd::Verdict {
+            let (stream, plugin) = self.telemetry.names();
+            let (rid, why) = (rid.to_owned(), afterbay_batch::hold_end_words(end));
+            self.telemetry.events.publish(HoldEnded { stream, plugin, rid, rows, tokens, end, why });
+        }
+    }
+
+    /// Whether the requests of rows that the plugin did not judge are aborted.
+    pub fn terminates(&self) -> bool {
+        self.policy.on_fault == OnFault::Terminate
+    }
+
+    /// Publishes the number of rows that the plugin holds, and of their tokens.
+    pub fn publish_held(&self, (rows, tokens): (u64, u64)) {
+        self.telemetry.counters.held_rows.set(rows);
+        self.telemetry.counters.held_tokens.set(tokens);
+    }
+}

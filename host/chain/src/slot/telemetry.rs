@@ -1,0 +1,67 @@
+//! The events, counters and health conditions of one plugin.
+
+use afterbay_events::event::PluginLog;
+use afterbay_events::{Health, Name, PluginCounters, Severity, StreamTelemetry};
+use afterbay_ledger::Ledger;
+use afterbay_runtime::{Level, Plugin};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The outputs for the operator, with the plugin's name.
+pub(super) struct PluginTelemetry {
+    pub(super) plugin: Name,
+    pub(super) events: StreamTelemetry,
+    pub(super) counters: Arc<PluginCounters>,
+    pub(super) health: Health,
+}
+
+impl PluginTelemetry {
+    /// The names of the stream and of the plugin, for an event.
+    pub(super) fn names(&self) -> (Name, Name) {
+        (self.events.stream.clone(), self.plugin.clone())
+    }
+
+    /// Publishes the lines that the instance has logged since the last call.
+    pub(super) fn publish_log(&self, plugin: &mut Plugin, ledger: &Ledger) {
+        if !plugin.has_log() {
+            return;
+        }
+        for line in plugin.drain_log() {
+            let (stream, plugin) = self.names();
+            let rid = line.request.and_then(|number| ledger.rid_of(number)).map(str::to_owned);
+            let severity = match line.level {
+                Level::Debug => tracing::Level::DEBUG,
+                Level::Info => tracing::Level::INFO,
+                Level::Warn => tracing::Level::WARN,
+                Level::Error => tracing::Level::ERROR,
+            };
+            self.events.publish(PluginLog { stream, plugin, severity, rid, line: line.message });
+        }
+    }
+
+    /// Sets the condition of a plugin that is out of the chain.
+    pub(super) fn set_condition(&self, severity: Severity, text: String, now: SystemTime) {
+        self.health.set(&self.condition_key(), severity, text, now);
+    }
+
+    pub(super) fn clear_condition(&self) {
+        self.health.clear(&self.condition_key());
+    }
+
+    /// Sets the condition of a plugin whose last reload failed.
+    pub(super) fn set_reload_condition(&self, text: String, now: SystemTime) {
+        self.health.degraded(&self.reload_condition_key(), text, now);
+    }
+
+    pub(super) fn clear_reload_condition(&self) {
+        self.health.clear(&self.reload_condition_key());
+    }
+
+    fn condition_key(&self) -> String {
+        format!("plugin:{}:{}", self.events.stream, self.plugin)
+    }
+
+    fn reload_condition_key(&self) -> String {
+        format!("plugin-reload:{}:{}", self.events.stream, self.plugin)
+    }
+}
