@@ -2,7 +2,6 @@
 
 use crate::decoded::DecodedBatch;
 use crate::persisted::Persisted;
-use crate::tokens::ReceivedTokens;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::Batch;
 
@@ -34,13 +33,6 @@ pub struct Row {
     /// Whether plugins are not called with the row: a swallowed or unread row, a row of a health check, or a released row of
     /// a request that has ended.
     pub hidden: bool,
-}
-
-impl Row {
-    /// The row's tokens, as counted if no plugin changes the row.
-    pub fn received_tokens(&self) -> ReceivedTokens {
-        ReceivedTokens::of_row(self.tokens)
-    }
 }
 
 /// Whether any row of a batch has a property. Stages skip a search through the rows where none has.

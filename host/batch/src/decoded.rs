@@ -54,7 +54,7 @@ impl DecodedBatch {
         let requests = vec![0; self.batch.rows() as usize].into();
         let content =
             SettledContent::Rows { batch: self.batch, requests, alone: true, redirected: Vec::new() };
-        Settled::undecoded(self.persisted, content)
+        Settled { persisted: self.persisted, content }
     }
 }
 
@@ -69,15 +69,9 @@ impl DecodedBarrier {
         &self.barrier
     }
 
-    /// Sends the barrier unchanged.
-    pub fn settle(self) -> Settled {
-        let content = SettledContent::from_barrier(&self.barrier);
-        Settled::undecoded(self.persisted, content)
-    }
-
-    /// Sends `content` in place of the barrier.
-    pub fn settle_with(self, content: SettledContent) -> Settled {
-        Settled::undecoded(self.persisted, content)
+    /// Sends this content for the barrier.
+    pub fn settle(self, content: SettledContent) -> Settled {
+        Settled { persisted: self.persisted, content }
     }
 }
 

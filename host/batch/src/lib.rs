@@ -16,13 +16,14 @@
 //! the ledger uses it for release markers, and for frames whose decoding panics again and again. The types do not say that a
 //! stage did its work: a `ChainOutput` without decisions is valid, because a stream may have no plugins.
 //!
-//! Delivery begins where `Settled` is taken apart: a sink's share of a frame is `Content` of the outbox crate, and frames that
-//! are read back from the journal for a sink are delivered from [`SettledContent`] alone.
+//! Routing and delivery are not stages in this sense. The router takes a `Settled` apart, and each sink gets its share as the
+//! outbox's `Content`. For a frame that is read back from the journal, a sink makes the [`SettledContent`] from the recorded
+//! outcome.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod failpoint;
 
-mod arrival;
+mod received;
 mod persisted;
 mod decoded;
 mod tokens;
@@ -35,7 +36,7 @@ mod routing;
 mod settled;
 
 pub use accounted::{Accounted, AnyRow, RequestSlot, Row};
-pub use arrival::{Received, Timestamp};
+pub use received::{Received, Timestamp};
 pub use decision::{Decision, Destination, RowContent, aborted, not_judged};
 pub use decoded::{Decoded, DecodedBarrier, DecodedBatch, FrameDecoder};
 pub use held::{HeldRow, ReleasedRow, hold_end_words};

@@ -150,6 +150,6 @@ impl ChainOutput {
             requests,
             redirected,
         });
-        (Settled::undecoded(persisted, content), rows)
+        (Settled { persisted, content }, rows)
     }
 }

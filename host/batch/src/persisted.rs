@@ -1,12 +1,12 @@
 //! A frame that the journal has.
 
-use crate::arrival::{Received, Timestamp};
+use crate::received::{Received, Timestamp};
 use afterbay_journal::{FrameNo, Position};
 use bytes::Bytes;
 
 /// A frame with its number in the journal.
 ///
-/// With `on_error = "forward"`, a frame that the disk refuses passes with a number and [`Location::Nowhere`].
+/// A frame that the disk refuses passes with a number and [`Location::Nowhere`] if `on_error = "forward"` is set.
 pub struct Persisted {
     frame: FrameNo,
     bytes: Bytes,
@@ -14,7 +14,7 @@ pub struct Persisted {
     location: Location,
 }
 
-/// Where the journal has a frame.
+/// The location of a frame in the journal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Location {
     /// At this position.
@@ -47,7 +47,7 @@ impl Persisted {
         self.at
     }
 
-    /// Where the journal has the frame.
+    /// The location of the frame in the journal.
     pub fn location(&self) -> Location {
         self.location
     }

@@ -1,6 +1,6 @@
 //! The sinks of a stream by the rows they take: which sink reads a request, and which sink a plugin names.
 //!
-//! With several readers the table does what SGLang's MultiDetokenizerRouter does, so that Afterbay can replace that router.
+//! For several readers the table follows the rule of SGLang's MultiDetokenizerRouter, so that Afterbay can replace that router.
 //! The table stays the same from the start of a stream to its end.
 
 use afterbay_config::Takes;
@@ -36,13 +36,13 @@ pub struct SinkTarget {
     pub name: Name,
     /// The name in the journal, which contains the id of the reader.
     pub journal_name: String,
-    /// Which rows the sink takes.
+    /// The rows that the sink takes.
     pub takes: Takes,
     /// For the sink of one tokenizer: the tokenizer's `http_worker_ipc`.
     pub worker: Option<String>,
 }
 
-/// Which sink takes which rows. Sinks are given by their index in the order of the configuration.
+/// Maps rows to sinks. A sink is given by its index in the order of the configuration.
 #[derive(Default)]
 pub struct RoutingTable {
     /// All sinks.
@@ -82,7 +82,7 @@ impl RoutingTable {
         }
     }
 
-    /// The reader of a request; `None` where it depends on the request's key and the key is not known.
+    /// The reader of a request; `None` if it depends on the request's key and the key is not known.
     pub fn reader_if_known(&self, of: &ReaderKey) -> Option<u32> {
         match (&self.readers[..], of.key) {
             (_, Some(key)) => Some(self.worker(|| Some(&of.worker)).unwrap_or_else(|| self.reader(|| key))),
@@ -91,7 +91,7 @@ impl RoutingTable {
         }
     }
 
-    /// The sink of the tokenizer with this `http_worker_ipc`. Does not call `name` where no tokenizer has a sink.
+    /// The sink of the tokenizer with this `http_worker_ipc`. Does not call `name` if no tokenizer has a sink.
     pub fn worker<'n>(&self, name: impl FnOnce() -> Option<&'n str>) -> Option<u32> {
         if self.workers.is_empty() {
             return None;
@@ -105,7 +105,7 @@ impl RoutingTable {
         Some(self.routed.iter().find(|(known, _)| known == name)?.1)
     }
 
-    /// The name of the sink that reads a request; `None` where that depends on the request's key and the key is not known.
+    /// The name of the sink that reads a request; `None` as in [`RoutingTable::reader_if_known`].
     pub fn reader_name(&self, reader: &ReaderKey) -> Option<&Name> {
         let index = self.reader_if_known(reader)?;
         Some(&self.sinks.get(index as usize)?.name)

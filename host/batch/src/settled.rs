@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 /// A frame with the content that is sent for it.
 pub struct Settled {
-    persisted: Persisted,
-    content: SettledContent,
+    pub(crate) persisted: Persisted,
+    pub(crate) content: SettledContent,
 }
 
 impl Settled {

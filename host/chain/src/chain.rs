@@ -207,9 +207,7 @@ impl Chain {
             }
             output.guard = output.verdicts.iter().find_map(|verdict| self.guard(&verdict.plugin));
         }
-        if ledger.has_operator_aborts() {
-            ledger.apply_operator_aborts(&mut output);
-        }
+        ledger.apply_operator_aborts(&mut output);
         if !self.slots.is_empty() {
             self.close_ended(&output, ledger, now);
         }

@@ -33,7 +33,7 @@ pub struct FinishedEarly {
     pub shape: Option<AbortShape>,
 }
 
-/// What a stream knows about a rid.
+/// The stream's answer to a question about a rid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestStatus {
     /// The live request with this rid.
@@ -117,11 +117,6 @@ impl Ledger {
         }
     }
 
-    /// Whether an operator aborts any live request.
-    pub fn has_operator_aborts(&self) -> bool {
-        !self.aborts.is_empty()
-    }
-
     /// Whether the operator's abort makes this row the request's last. A request that the scheduler ends for another reason ends
     /// by itself.
     pub fn is_aborted_row(&self, row: &Row) -> bool {
@@ -134,6 +129,9 @@ impl Ledger {
     /// Ends each request that an operator aborted: its current row becomes its last. A request that a plugin ends with the
     /// same row, or that the scheduler ends for another reason, keeps that finish reason.
     pub fn apply_operator_aborts(&self, output: &mut ChainOutput) {
+        if self.aborts.is_empty() {
+            return;
+        }
         for index in 0..output.accounted().rows().len() {
             let row = output.accounted().rows()[index];
             if row.swallowed || !self.is_aborted_row(&row) {

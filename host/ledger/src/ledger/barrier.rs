@@ -26,7 +26,8 @@ impl Ledger {
         };
         self.telemetry.counters.barriers.add(label, 1);
         persister.record_outcome(&without_rows(persisted, passage));
-        decoded.settle()
+        let content = SettledContent::from_barrier(barrier);
+        decoded.settle(content)
     }
 
     /// Forwards a frame whose handling panics again and again.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const IDLE_MIN: Duration = Duration::from_secs(60);
 /// Time between two searches for such requests while the bound is reached.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
-/// The bound counts as reached until 1/16 of the bound is free. A search gives up so many requests beyond those needed.
+/// The bound counts as reached until 1/16 of it is free. A search gives up 1/16 of the bound beyond the requests needed.
 const FREE_SHARE: usize = 16;
 
 /// The state of the bound.

@@ -77,7 +77,7 @@ impl Ledger {
                 continue;
             }
             let released = output.released_at(index).map(|released| &released.held);
-            let mut received = released.map_or_else(|| row.received_tokens(), |held| held.received);
+            let mut received = released.map_or(ReceivedTokens::of_row(row.tokens), |held| held.received);
             let mut sent = released.map_or(row.tokens, |held| held.tokens);
             // The row's own tokens were never counted as held.
             request.held -= (received.total() - u64::from(row.tokens)).min(request.held);

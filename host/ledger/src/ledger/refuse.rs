@@ -33,10 +33,10 @@ impl Ledger {
         self.report_refused(persisted, kind, why, plugin, requests);
         let Some((named, ended)) = aborted else {
             persister.record_outcome(&without_rows(persisted, Passage::Dropped));
-            return decoded.settle_with(SettledContent::Nothing);
+            return decoded.settle(SettledContent::Nothing);
         };
         let content = self.abort_named(persisted, named, ended, plugin, persister);
-        decoded.settle_with(content)
+        decoded.settle(content)
     }
 
     /// Drops a frame whose handling panics again and again.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 impl Ledger {
     /// Restores the scheduler's count at the last row of each request with gaps, so that a gap of an earlier run is not reported
-    /// again. Where the row cannot be read, the count stays at the tokens received.
+    /// again. If the row cannot be read, the count stays at the tokens received.
     pub fn restore_counts(
         &mut self,
         live: &[LiveRequest],
@@ -35,7 +35,7 @@ impl Ledger {
     }
 
     /// Restores from the first row of each request which sink reads the request, and whether the request skips the detokenizer.
-    /// Where the row cannot be read, the request does not skip the detokenizer.
+    /// A request whose row cannot be read does not skip the detokenizer.
     pub fn restore_first_rows(
         &mut self,
         live: &[LiveRequest],
