@@ -36,12 +36,12 @@ mod routing;
 mod settled;
 
 pub use accounted::{Accounted, AnyRow, RequestSlot, Row};
-pub use received::{Received, Timestamp};
 pub use decision::{Decision, Destination, RowContent, aborted, not_judged};
 pub use decoded::{Decoded, DecodedBarrier, DecodedBatch, FrameDecoder};
 pub use held::{HeldRow, ReleasedRow, hold_end_words};
 pub use output::ChainOutput;
 pub use persisted::{Location, Persisted};
+pub use received::{Received, Timestamp};
 pub use routing::{ReaderKey, RoutingTable, SinkTarget, reader_key};
 pub use settled::{BatchChange, Settled, SettledContent};
 pub use tokens::ReceivedTokens;
