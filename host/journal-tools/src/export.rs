@@ -1,8 +1,9 @@
 //! `afterbay journal export`: writes frames out of the journal, decoded or raw.
 
 use crate::LoadConfig;
+use crate::not_found::not_found;
 use crate::place::{Place, json_time, parse_time};
-use crate::show::{passage, unknown, whole_rid};
+use crate::show::passage;
 use afterbay_journal::Outcome;
 use afterbay_journal::reader::{ReadFrom, StoredFrame, StreamReader};
 use afterbay_journal::stored_rid;
@@ -44,12 +45,12 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut written = 0_u64;
-    let streams = args.place.streams(load)?;
+    let selected = args.place.select(load)?;
     let mut known = args.rid.is_none();
-    for stream in &streams {
+    for stream in &selected.streams {
         let rid = match &args.rid {
             None => None,
-            Some(rid) => match whole_rid(stream, rid)? {
+            Some(rid) => match stream.whole_rid(rid)? {
                 Some(rid) => Some(rid),
                 None => continue,
             },
@@ -87,7 +88,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     }
     out.flush()?;
     if let Some(rid) = args.rid.as_ref().filter(|_| !known) {
-        return Err(unknown(&streams, rid));
+        return Err(not_found(&selected, rid));
     }
     if args.raw.is_some() {
         eprintln!("{written} frames");

@@ -1,16 +1,20 @@
 //! The `afterbay journal` commands: list, show, follow, export, verify and replay. They can read while `afterbay run` writes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod content;
+mod ending;
 mod export;
 mod legs;
 mod ls;
+mod not_found;
 mod place;
 mod replay;
 mod show;
 mod tail;
 mod verify;
 
-pub use show::whole_rid;
+#[cfg(test)]
+mod tests;
 
 use afterbay_config::Config;
 use std::path::Path;

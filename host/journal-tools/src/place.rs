@@ -1,7 +1,7 @@
 //! The options that select a journal, and the times that commands read and print.
 
 use crate::LoadConfig;
-use afterbay_config::user_dirs;
+use afterbay_config::{Config, user_dirs};
 use afterbay_journal::reader::{JournalReader, StreamReader};
 use anyhow::{Context, bail, ensure};
 use chrono::{DateTime, Local, NaiveDateTime, SecondsFormat, TimeZone, Utc};
@@ -21,40 +21,45 @@ pub(crate) struct Place {
     stream: Option<String>,
 }
 
+/// A journal, its selected streams, and the configuration if --config named the journal.
+pub(crate) struct Selected {
+    pub(crate) journal: JournalReader,
+    /// In order of name.
+    pub(crate) streams: Vec<StreamReader>,
+    pub(crate) config: Option<Config>,
+}
+
 impl Place {
     /// Opens the selected streams, in order of name.
     pub(crate) fn streams(&self, load: LoadConfig) -> anyhow::Result<Vec<StreamReader>> {
-        self.streams_of(&self.journal(load)?)
+        Ok(self.select(load)?.streams)
     }
 
-    /// Opens the selected journal.
-    pub(crate) fn journal(&self, load: LoadConfig) -> anyhow::Result<JournalReader> {
-        Ok(JournalReader::open(&self.dir(load)?)?)
-    }
-
-    /// Opens the selected streams of this journal, in order of name.
-    pub(crate) fn streams_of(&self, journal: &JournalReader) -> anyhow::Result<Vec<StreamReader>> {
-        let names = journal.streams()?;
+    /// Opens the selected journal and streams.
+    pub(crate) fn select(&self, load: LoadConfig) -> anyhow::Result<Selected> {
+        let (dir, config) = self.dir(load)?;
+        let journal = JournalReader::open(&dir)?;
+        let mut names = journal.streams()?;
         if let Some(name) = &self.stream {
-            let dir = journal.dir().display();
-            ensure!(names.contains(name), "stream {name:?}: not in {dir}, which has {names:?}");
-            return Ok(vec![journal.stream(name)?]);
+            ensure!(names.contains(name), "stream {name:?}: not in {}, which has {names:?}", dir.display());
+            names = vec![name.clone()];
         }
-        Ok(names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?)
+        let streams = names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?;
+        Ok(Selected { journal, streams, config })
     }
 
-    fn dir(&self, load: LoadConfig) -> anyhow::Result<PathBuf> {
+    fn dir(&self, load: LoadConfig) -> anyhow::Result<(PathBuf, Option<Config>)> {
         if let Some(dir) = &self.dir {
-            return Ok(dir.clone());
+            return Ok((dir.clone(), None));
         }
         let Some(file) = &self.config else {
             let dir =
                 user_dirs::journal().context("neither --dir nor --config is given, and HOME is not set")?;
             ensure!(dir.exists(), "{}: no journal there, give --dir or --config", dir.display());
-            return Ok(dir);
+            return Ok((dir, None));
         };
         match load(file) {
-            Ok(config) => Ok(config.journal.dir),
+            Ok(config) => Ok((config.journal.dir.clone(), Some(config))),
             Err(problems) => bail!("{}", problems.join("\n")),
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::LoadConfig;
 use crate::legs;
+use crate::not_found::not_found;
 use crate::place::{Place, parse_time};
-use crate::show::{unknown, whole_rid};
 use afterbay_journal::reader::ReadFrom;
 use afterbay_sockets::{Endpoint, OutgoingFrame, Push, PushNotice, PushOptions, TokenRange};
 use afterbay_terminal::seconds;
@@ -72,11 +72,12 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         let after = Duration::from_nanos(at.saturating_sub(first)).div_f64(args.speed);
         reader.send_at(start + after, bytes)
     };
-    let streams = args.place.streams(load)?;
+    let selected = args.place.select(load)?;
+    let streams = &selected.streams;
     let mut known = false;
-    for stream in &streams {
+    for stream in streams {
         // The second leg carries the same tokens, for another kind of reader.
-        if !legs::after(stream, &streams)?.is_empty() {
+        if !legs::after(stream, streams)?.is_empty() {
             continue;
         }
         let Some(rid) = &args.rid else {
@@ -90,7 +91,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             }
             continue;
         };
-        let Some(rid) = whole_rid(stream, rid)? else { continue };
+        let Some(rid) = stream.whole_rid(rid)? else { continue };
         known = true;
         for row in stream.lives(&rid)?.iter().flat_map(|life| &life.rows) {
             let Some(position) = &row.position else { continue };
@@ -103,7 +104,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         }
     }
     if let Some(rid) = args.rid.as_ref().filter(|_| !known) {
-        return Err(unknown(&streams, rid));
+        return Err(not_found(&selected, rid));
     }
     ensure!(reader.frames > 0, "nothing to replay: no such frame in the journal");
     reader.drain()?;

@@ -1,15 +1,20 @@
 //! `afterbay journal show RID`: prints a request, row by row.
 
 use crate::LoadConfig;
+use crate::content::{Absent, Content, ContentReader};
+use crate::ending::RequestEnd;
 use crate::legs::{self, Known, Leg, Request};
 use crate::ls;
+use crate::not_found::not_found;
 use crate::place::{Place, json_time, local_time};
-use afterbay_journal::reader::{JournalRow, RequestFilter, RequestHistory, RequestInfo, StreamReader};
-use afterbay_journal::{Passage, PluginAction};
-use afterbay_journal::{StoredReplacement, Verdict, stored_rid};
+use afterbay_config::Config;
+use afterbay_journal::reader::{JournalRow, RequestHistory, RequestInfo};
+use afterbay_journal::{Passage, PluginAction, StoredReplacement, Verdict};
 use afterbay_terminal::{self as screen, Table};
-use afterbay_wire::{DecodedFrame, Layouts};
-use anyhow::{anyhow, ensure};
+use afterbay_text::TokenBytes;
+use afterbay_wire::Layouts;
+use anyhow::Context as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Most ids of a row in a table; JSON has all.
@@ -19,14 +24,15 @@ const CHARS_SHOWN: usize = 32;
 /// The index of the text's column.
 const TEXT_AT: usize = 5;
 
-/// Show each row of a request: its time, its ids, and what was done with it
+/// Show each row of a request, and who ended the request
 ///
-/// If several requests used the rid, each is shown. The beginning of a rid is enough if no other rid begins with it. If the
-/// request is on two streams (the scheduler's output and the detokenizer's), both are shown, with times since the first row of
-/// the first stream; --stream selects one.
+/// For each row: the time, the ids, the verdicts of plugins, and the readers that took the row. Below the rows: who ended the
+/// request, what the reader got, and what the scheduler sent afterwards. If several requests used the rid, each is shown. The
+/// beginning of a rid is enough if no other rid begins with it. If the request is on two streams (the scheduler's output and
+/// the detokenizer's), both are shown, with times since the first row of the first stream; --stream selects one.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay journal show 5b0c1f0a --config afterbay.toml\n  afterbay journal show 5b0c1f0a --json | jq .rows_seen[].ids"
+    after_help = "Example:\n  afterbay journal show 5b0c1f0a --config afterbay.toml\n  afterbay journal show 5b0c1f0a --json | jq .ended"
 )]
 pub(crate) struct Args {
     /// The rid of the request, or the beginning of it
@@ -36,52 +42,114 @@ pub(crate) struct Args {
     /// The msgpack layout of the frames: `auto`, a version, or a file
     #[arg(long, value_name = "LAYOUT", default_value = "auto")]
     layout: String,
-    /// Print one JSON object for each request: the fields of `ls --json`, and each row in `rows_seen`, first stream first
+    /// The model's tokenizer.json or its directory, for the text of rows that the reader did not get; by default the one that
+    /// the configuration names for a sink of the stream
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+    /// Print one JSON object for each request: the fields of `ls --json`, each row in `rows_seen`, first stream first, and the
+    /// end in `ended`
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let layouts = Layouts::load(&args.layout)?;
-    let streams = args.place.streams(load)?;
+    let selected = args.place.select(load)?;
     let mut known: Known<RequestHistory> = Vec::new();
-    for stream in &streams {
-        let Some(rid) = whole_rid(stream, &args.rid)? else { continue };
-        known.push((stream.name().to_owned(), legs::after(stream, &streams)?, stream.lives(&rid)?));
+    for stream in &selected.streams {
+        let Some(rid) = stream.whole_rid(&args.rid)? else { continue };
+        let after = legs::after(stream, &selected.streams)?;
+        known.push((stream.name().to_owned(), after, stream.lives(&rid)?));
     }
+    let followers: Vec<String> =
+        known.iter().filter(|(_, after, _)| !after.is_empty()).map(|(name, ..)| name.clone()).collect();
     let requests = legs::join(known);
     if requests.is_empty() {
-        return Err(unknown(&streams, &args.rid));
+        return Err(not_found(&selected, &args.rid));
     }
-    let seen = |name: &str, life: &RequestHistory| {
-        let stream = streams.iter().find(|stream| stream.name() == name);
-        stream.map_or_else(Vec::new, |stream| seen(stream, life, &layouts))
-    };
+    let readers: Vec<ContentReader<'_>> =
+        selected.streams.iter().map(|stream| ContentReader::new(stream, &layouts)).collect();
+    let mut tokenizers =
+        Tokenizers { flag: args.tokenizer, config: selected.config.as_ref(), loaded: Vec::new() };
     for request in &requests {
-        if args.json {
-            let rows =
-                request.0.iter().flat_map(|leg| rows(&leg.stream, &leg.of, &seen(&leg.stream, &leg.of)));
-            let mut whole = ls::whole(request);
-            whole["rows_seen"] = rows.collect();
-            println!("{whole}");
-            continue;
-        }
-        // Times of all legs are since the first row of the first leg.
-        let begun = request.first().of.rows.first().map_or(0, |row| row.received_unix_ns);
-        headline(request);
+        let mut shown = Vec::new();
         for Leg { stream, of } in &request.0 {
-            print(stream, of, &seen(stream, of), begun)?;
+            let Some(reader) = readers.iter().find(|reader| reader.name() == stream) else { continue };
+            let contents = reader.contents(of);
+            let tokens = if of.request.ended_early { tokenizers.of(stream)? } else { None };
+            let sender = if followers.contains(stream) { "detokenizer" } else { "scheduler" };
+            let end =
+                RequestEnd::new(stream, sender, of, &contents, tokens.as_ref(), || reader.rows_absent(of));
+            shown.push(ShownLeg { stream, life: of, contents, end });
+        }
+        match args.json {
+            true => println!("{}", json(request, &shown)),
+            false => print(request, &shown)?,
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A request on one stream, with what is shown of it.
+struct ShownLeg<'a> {
+    stream: &'a str,
+    life: &'a RequestHistory,
+    contents: Vec<Result<Content, Absent>>,
+    end: RequestEnd<'a>,
+}
+
+/// The tokenizer of each stream: --tokenizer, or the one that the configuration names for a sink of the stream.
+struct Tokenizers<'a> {
+    flag: Option<PathBuf>,
+    config: Option<&'a Config>,
+    loaded: Vec<(PathBuf, TokenBytes)>,
+}
+
+impl Tokenizers<'_> {
+    fn of(&mut self, stream: &str) -> anyhow::Result<Option<TokenBytes>> {
+        let streams = self.config.into_iter().flat_map(|config| &config.streams);
+        let mut sinks = streams.filter(|it| *it.name == *stream).flat_map(|it| &it.sinks);
+        let Some(path) = self.flag.clone().or_else(|| sinks.find_map(|sink| sink.tokenizer.clone())) else {
+            return Ok(None);
+        };
+        if let Some((_, tokens)) = self.loaded.iter().find(|(known, _)| *known == path) {
+            return Ok(Some(tokens.clone()));
+        }
+        let tokens = TokenBytes::load(&path).with_context(|| "tokenizer".to_owned())?;
+        self.loaded.push((path, tokens.clone()));
+        Ok(Some(tokens))
+    }
+}
+
+/// The fields of `ls --json`, each row, and the end of the request.
+fn json(request: &Request<RequestHistory>, shown: &[ShownLeg<'_>]) -> serde_json::Value {
+    let mut whole = ls::whole(request);
+    whole["rows_seen"] = shown.iter().flat_map(rows).collect();
+    let early = shown.iter().find(|leg| leg.end.is_early());
+    whole["ended"] = early.or(shown.first()).map(|leg| leg.end.json()).into();
+    whole
+}
+
+fn print(request: &Request<RequestHistory>, shown: &[ShownLeg<'_>]) -> std::io::Result<()> {
+    // Times of all legs are since the first row of the first leg.
+    let begun = request.first().of.rows.first().map_or(0, |row| row.received_unix_ns);
+    headline(request);
+    for leg in shown {
+        print_leg(leg, begun)?;
+        for sentence in leg.end.sentences() {
+            println!("{}", screen::wrapped(&sentence, 2));
+        }
+        println!();
+    }
+    Ok(())
 }
 
 /// Prints the state of a request with two legs as a whole.
 fn headline(request: &Request<RequestHistory>) {
     let (first, Some(next)) = (&request.first().of.request, request.next()) else { return };
     let later = |of: fn(&RequestInfo) -> u64| of(&next.of.request).saturating_sub(of(first)) as f64 / 1e9;
-    let told = format!(
-        "{}  {}, 2 legs: on {} its first row came {:.3} s after that on {}, its last {:.3} s after",
+    let line = format!(
+        "{}  {}, 2 legs: the first row on {} was received {:.3} s after the first row on {}, the last row {:.3} s after the last",
         first.rid,
         screen::state(ls::state(request.state())),
         next.stream,
@@ -89,82 +157,20 @@ fn headline(request: &Request<RequestHistory>) {
         request.first().stream,
         later(|info| info.last_unix_ns),
     );
-    println!("{}", screen::wrapped(&told, 2));
+    println!("{}", screen::wrapped(&line, 2));
 }
 
-/// The whole rid of the request that `rid` is the beginning of; `None` if the stream has none.
-///
-/// # Errors
-/// The journal cannot be read, or several requests begin with `rid`.
-pub fn whole_rid(stream: &StreamReader, rid: &str) -> anyhow::Result<Option<String>> {
-    let rid = &*stored_rid(rid.as_bytes());
-    let filter = RequestFilter { rid_prefix: Some(rid.to_owned()), ..Default::default() };
-    let mut found: Vec<String> = Vec::new();
-    for request in stream.requests(filter)? {
-        let request = request?;
-        if request.rid == rid {
-            return Ok(Some(request.rid));
-        }
-        if !found.contains(&request.rid) {
-            found.push(request.rid);
-        }
-    }
-    ensure!(
-        found.len() < 2,
-        "rid {rid:?}: {} requests begin with it, among them {:?} and {:?}",
-        found.len(),
-        found[0],
-        found[1]
-    );
-    Ok(found.pop())
-}
-
-/// The error for a rid that no request has or begins with.
-pub(crate) fn unknown(streams: &[StreamReader], rid: &str) -> anyhow::Error {
-    // Streams that cannot be read are left out.
-    let found = streams.iter().filter_map(|stream| stream.requests(RequestFilter::default()).ok());
-    let known: Vec<String> = found.flatten().flatten().map(|request| request.rid).collect();
-    let nearest = afterbay_config::nearest_of(rid, known.iter().map(String::as_str));
-    let nearest = nearest.map_or_else(String::new, |nearest| format!(", did you mean {nearest:?}?"));
-    anyhow!("rid {rid:?}: not in the journal{nearest}")
-}
-
-/// The content of a row, from its frame.
-struct Seen {
-    ids: Vec<i64>,
-    /// Only rows behind a detokenizer have a text.
-    text: Option<String>,
-}
-
-/// The received content of each row; `None` if the frame was removed or cannot be read.
-fn seen(stream: &StreamReader, life: &RequestHistory, layouts: &Layouts) -> Vec<Option<Seen>> {
-    let read = |row: &JournalRow| {
-        let frame = stream.frame(row.position.as_ref()?).ok()?;
-        if frame.is_release_marker() {
-            // The marker itself has no content; the held rows that it releases have.
-            return Some(Seen { ids: Vec::new(), text: None });
-        }
-        let DecodedFrame::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), layouts) else {
-            return None;
-        };
-        let mut ids = Vec::new();
-        batch.row_ids(row.row, &mut ids);
-        let text = batch.text(row.row).map(str::to_owned);
-        Some(Seen { ids, text })
-    };
-    life.rows.iter().map(read).collect()
-}
-
-fn print(stream: &str, life: &RequestHistory, seen: &[Option<Seen>], begun: u64) -> std::io::Result<()> {
+fn print_leg(leg: &ShownLeg<'_>, begun: u64) -> std::io::Result<()> {
+    let ShownLeg { stream, life, contents, .. } = leg;
     let request = &life.request;
-    let told = format!(
+    let line = format!(
         "{}  request {} of stream {stream}, {}{}",
         request.rid,
         request.number.0,
         screen::state(ls::state(request.state)),
         if request.finish.is_empty() { String::new() } else { format!(" ({})", request.finish) },
     );
-    println!("{}", screen::wrapped(&told, 2));
+    println!("{}", screen::wrapped(&line, 2));
     let counted = match request.completion_tokens {
         Some(counted) if counted == request.received => {
             screen::good(format!(", the scheduler counted {counted}"))
@@ -172,20 +178,21 @@ fn print(stream: &str, life: &RequestHistory, seen: &[Option<Seen>], begun: u64)
         Some(counted) => screen::bad(format!(", the scheduler counted {counted}")),
         None => String::new(),
     };
-    let told = format!(
+    let line = format!(
         "{} rows, {} tokens received{counted}, {} sent, {} replaced, {} dropped",
         request.rows, request.received, request.forwarded, request.replaced, request.dropped
     );
-    println!("{}", screen::wrapped(&told, 2));
-    let has_text = seen.iter().flatten().any(|seen| seen.text.is_some());
-    let mut heads = vec!["WHEN", "FRAME", "ROW", "TOKENS", "IDS", "WHAT WAS DONE", "TAKEN BY"];
+    println!("{}", screen::wrapped(&line, 2));
+    let has_text = contents.iter().flatten().any(|content| content.text.is_some());
+    let mut heads = vec!["WHEN", "FRAME", "ROW", "TOKENS", "IDS", "OUTCOME", "TAKEN BY"];
     if has_text {
         heads.insert(TEXT_AT, "TEXT");
     }
     let mut table = Table::new(&heads);
-    for (row, seen) in life.rows.iter().zip(seen) {
+    for (row, content) in life.rows.iter().zip(contents) {
         if let Some(gap) = &row.gap {
-            let text = format!("gap: the scheduler counts {}, with this row came {}", gap.got, gap.expected);
+            let text =
+                format!("gap: the scheduler counted {} tokens, {} were received", gap.got, gap.expected);
             let mut line = vec![String::new(); heads.len() - 2];
             line.push(screen::bad(text));
             table.row(line);
@@ -195,19 +202,20 @@ fn print(stream: &str, life: &RequestHistory, seen: &[Option<Seen>], begun: u64)
             row.frame.to_string(),
             row.row.to_string(),
             row.tokens.to_string(),
-            seen.as_ref().map_or_else(|| screen::faint("not kept".to_owned()), |seen| short(&seen.ids)),
-            done(row),
+            match content {
+                Ok(content) => short(&content.ids),
+                Err(why) => screen::faint(why.words().to_owned()),
+            },
+            outcome(row),
             row.taken_by.join(", "),
         ];
         if has_text {
-            let text = seen.as_ref().and_then(|seen| seen.text.as_deref());
+            let text = content.as_ref().ok().and_then(|content| content.text.as_deref());
             line.insert(TEXT_AT, text.map_or_else(String::new, short_text));
         }
         table.row(line);
     }
-    table.print()?;
-    println!();
-    Ok(())
+    table.print()
 }
 
 /// The time of the first row, and for later rows the seconds since.
@@ -234,30 +242,30 @@ pub(crate) fn short(ids: &[i64]) -> String {
     format!("{}{more}", shown.join(" "))
 }
 
-fn done(row: &JournalRow) -> String {
-    let mut done: Vec<String> = row.actions.iter().map(action).collect();
-    if done.is_empty() {
-        done.push(match &row.passage {
-            Passage::Unchanged => "sent as it came".to_owned(),
+fn outcome(row: &JournalRow) -> String {
+    let mut parts: Vec<String> = row.actions.iter().map(action).collect();
+    if parts.is_empty() {
+        parts.push(match &row.passage {
+            Passage::Unchanged => "sent unchanged".to_owned(),
             Passage::Changed => "sent".to_owned(),
             Passage::Dropped => "dropped".to_owned(),
-            Passage::Barrier(kind) | Passage::NotUnderstood(kind) => format!("passed on: {kind}"),
+            Passage::Barrier(kind) | Passage::NotUnderstood(kind) => format!("sent unchanged: {kind}"),
         });
     }
     if let Some(finish) = &row.finish {
-        done.push(format!("finish: {}", finish.reason));
+        parts.push(format!("finish: {}", finish.reason));
     }
-    done.join("; ")
+    parts.join("; ")
 }
 
 fn action(action: &PluginAction<'_>) -> String {
     let PluginAction { plugin, text, .. } = action;
     match action.verdict {
-        Verdict::Hold => format!("{plugin}: waits, {text}"),
+        Verdict::Hold => format!("{plugin}: held, {text}"),
         Verdict::Release => {
             let rows = action.released().unwrap_or(0);
-            let why = if text.is_empty() { String::new() } else { format!(" as they came, {text}") };
-            format!("{plugin}: released with {rows} rows that waited{why}")
+            let why = if text.is_empty() { String::new() } else { format!(" unchanged, {text}") };
+            format!("{plugin}: released with {rows} held rows{why}")
         }
         Verdict::Replace => match action.replaced() {
             Some(StoredReplacement::Row { ids, text }) => {
@@ -267,6 +275,7 @@ fn action(action: &PluginAction<'_>) -> String {
             }
             Some(StoredReplacement::Cumulative) | None => format!("{plugin}: replaced, {text}"),
         },
+        Verdict::Drop if action.is_swallowed() => format!("{plugin}: dropped, the request had ended"),
         Verdict::Drop => format!("{plugin}: dropped, {text:?}"),
         Verdict::Finish => format!("{plugin}: finished, {text:?}"),
         other => format!("{plugin}: {} {text:?}", verdict(other)),
@@ -290,8 +299,8 @@ fn verdict(verdict: Verdict) -> &'static str {
 }
 
 /// The rows of a leg, as JSON.
-fn rows(stream: &str, life: &RequestHistory, seen: &[Option<Seen>]) -> Vec<serde_json::Value> {
-    let rows = life.rows.iter().zip(seen).map(|(row, seen)| {
+fn rows(leg: &ShownLeg<'_>) -> Vec<serde_json::Value> {
+    let rows = leg.life.rows.iter().zip(&leg.contents).map(|(row, content)| {
         let actions = row.actions.iter().map(|action| {
             serde_json::json!({
                 "plugin": action.plugin,
@@ -303,14 +312,15 @@ fn rows(stream: &str, life: &RequestHistory, seen: &[Option<Seen>]) -> Vec<serde
             })
         });
         serde_json::json!({
-            "stream": stream,
+            "stream": leg.stream,
             "time": json_time(row.received_unix_ns),
             "frame": row.frame.0,
             "row": row.row,
             "tokens": row.tokens,
             "tokens_forwarded": row.forwarded,
-            "ids": seen.as_ref().map(|seen| &seen.ids),
-            "text": seen.as_ref().and_then(|seen| seen.text.as_ref()),
+            "ids": content.as_ref().ok().map(|content| &content.ids),
+            "text": content.as_ref().ok().and_then(|content| content.text.as_ref()),
+            "missing": content.as_ref().err().map(|why| why.words()),
             "passage": passage(&row.passage),
             "actions": actions.collect::<Vec<_>>(),
             "finish_reason": row.finish.as_ref().map(|finish| &finish.reason),
@@ -323,7 +333,7 @@ fn rows(stream: &str, life: &RequestHistory, seen: &[Option<Seen>]) -> Vec<serde
 
 pub(crate) fn passage(passage: &Passage) -> &'static str {
     match passage {
-        Passage::Unchanged => "as it came",
+        Passage::Unchanged => "unchanged",
         Passage::Changed => "changed",
         Passage::Dropped => "dropped",
         Passage::Barrier(_) => "barrier",

@@ -2,7 +2,7 @@
 
 use crate::LoadConfig;
 use crate::legs::{self, Request};
-use crate::place::Place;
+use crate::place::{Place, Selected};
 use afterbay_journal::reader::{RequestFilter, RequestInfo, RequestState, StreamReader};
 use afterbay_journal::{VerifyNote, VerifyReport};
 use afterbay_terminal as screen;
@@ -30,8 +30,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let mut clean = true;
-    let journal = args.place.journal(load)?;
-    let streams = args.place.streams_of(&journal)?;
+    let Selected { journal, streams, .. } = args.place.select(load)?;
     for other in journal.others()? {
         eprintln!("{other}: ignored, it is no directory of a stream that can be read");
     }

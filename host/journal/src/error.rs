@@ -165,6 +165,18 @@ pub enum ReadError {
         /// Name of the stream.
         stream: String,
     },
+    /// Several rids begin with the given text, and none equals it.
+    #[error("rid {rid:?}: {count} requests begin with it, among them {first:?} and {second:?}")]
+    AmbiguousRid {
+        /// Text given.
+        rid: String,
+        /// Number of rids that begin with the text.
+        count: usize,
+        /// First of these rids in alphabetical order.
+        first: String,
+        /// Second of these rids.
+        second: String,
+    },
     /// The frame is not in the journal, or no longer.
     #[error("journal frame {frame}: not in the journal (removed by retention, or never stored)")]
     NoFrame {

@@ -107,6 +107,24 @@ pub struct PluginAction<'a> {
     pub forwarded: u32,
 }
 
+/// Plugin name in the actions of an operator. No plugin can have this name.
+pub const OPERATOR: &str = "(operator)";
+
+/// Text of the drop of a row that was received after a plugin or an operator had ended its request.
+pub const SWALLOWED: &str = "swallowed: the request had ended";
+
+impl PluginAction<'_> {
+    /// Whether the action makes its row the last row that the reader gets of the request.
+    pub fn ends_request(&self) -> bool {
+        matches!(self.verdict, Verdict::Finish | Verdict::Abort)
+    }
+
+    /// Whether the row was received after its request had ended for the reader.
+    pub fn is_swallowed(&self) -> bool {
+        self.verdict == Verdict::Drop && self.text == SWALLOWED
+    }
+}
+
 /// Kind of a plugin's verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -176,7 +194,7 @@ pub(crate) fn row_effects(actions: &[PluginAction<'_>]) -> impl Iterator<Item = 
             released: released.map(|action| action.forwarded),
             dropped,
             replaced: has(Verdict::Replace) && !dropped,
-            finished: has(Verdict::Finish) || has(Verdict::Abort),
+            finished: of_row.iter().any(PluginAction::ends_request),
         })
     })
 }

@@ -226,7 +226,9 @@ pub(crate) fn verify(segments: &SegmentFiles) -> Result<VerifyReport, ReadError>
 }
 
 /// Reads the segments and the manifest in one consistent state.
-fn segments_and_manifest(segments: &SegmentFiles) -> Result<(Manifest, Vec<SegmentFile>), ReadError> {
+pub(crate) fn segments_and_manifest(
+    segments: &SegmentFiles,
+) -> Result<(Manifest, Vec<SegmentFile>), ReadError> {
     let read = || manifest::read(&*segments.storage, &segments.dir).unwrap_or_default();
     let mut manifest = read();
     for _ in 0..CONSISTENT_READ_TRIES {
@@ -239,6 +241,23 @@ fn segments_and_manifest(segments: &SegmentFiles) -> Result<(Manifest, Vec<Segme
     }
     // The manifest changes all the time: compare with nothing.
     Ok((Manifest::default(), segments.list()?))
+}
+
+/// Problems that the manifest shows: segments that are missing, or have lost their header.
+pub(crate) fn manifest_problems(
+    manifest: &Manifest,
+    listed: &[SegmentFile],
+) -> impl Iterator<Item = JournalProblem> {
+    let missing = manifest.missing(listed).map(|missing| JournalProblem {
+        segment: missing.newest,
+        offset: 0,
+        what: ProblemKind::MissingSegments(missing),
+    });
+    missing.into_iter().chain(manifest.emptied(listed).map(|emptied| JournalProblem {
+        segment: emptied.id,
+        offset: 0,
+        what: ProblemKind::Emptied { bytes: emptied.bytes },
+    }))
 }
 
 struct Verifier {
@@ -257,12 +276,7 @@ struct Verifier {
 impl Verifier {
     /// Compares the segments with the manifest.
     fn segments_and_manifest(&mut self, manifest: &Manifest, listed: &[SegmentFile]) {
-        if let Some(missing) = manifest.missing(listed) {
-            self.problem(missing.newest, 0, ProblemKind::MissingSegments(missing));
-        }
-        for emptied in manifest.emptied(listed) {
-            self.problem(emptied.id, 0, ProblemKind::Emptied { bytes: emptied.bytes });
-        }
+        self.report.problems.extend(manifest_problems(manifest, listed));
         if manifest.lost > 0 {
             self.report.notes.push(VerifyNote::SegmentsLost { count: manifest.lost });
         }

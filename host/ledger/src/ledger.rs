@@ -16,7 +16,7 @@ mod destinations;
 mod edits;
 mod settle;
 
-pub use aborts::{ABORTED, AbortSender, FinishedEarly, LiveStatus, OPERATOR, RequestStatus, UpstreamAborts};
+pub use aborts::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus, UpstreamAborts};
 pub use restart::RestartGap;
 
 use crate::requests::Requests;

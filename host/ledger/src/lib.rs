@@ -5,6 +5,6 @@ mod requests;
 mod ledger;
 
 pub use ledger::{
-    ABORTED, AbortSender, FinishedEarly, Ledger, LiveStatus, OPERATOR, Request, RequestStatus, RestartGap,
+    ABORTED, AbortSender, FinishedEarly, Ledger, LiveStatus, Request, RequestStatus, RestartGap,
     UpstreamAborts,
 };

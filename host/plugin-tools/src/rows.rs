@@ -5,7 +5,6 @@ use crate::row::{Batch, Row};
 use crate::scenario::Scenario;
 use crate::updates::Updates;
 use afterbay_journal::reader::{JournalReader, ReadFrom, StoredFrame, StreamReader};
-use afterbay_journal_tools::whole_rid;
 use afterbay_runtime::{FinishKind, PlainValues};
 use afterbay_wire::{Barrier, BarrierKind, DecodedFrame, Decoder, Finish, Layouts};
 use anyhow::{Context, bail};
@@ -120,7 +119,7 @@ impl<'t> Frames<'t> {
         let journal = JournalReader::open(&args.from)?;
         let stream = stream(&journal, args.stream.as_deref())?;
         if let Some(rid) = &args.rid {
-            let Some(whole) = whole_rid(&stream, rid)? else { return Ok(()) };
+            let Some(whole) = stream.whole_rid(rid)? else { return Ok(()) };
             let lives = stream.lives(&whole)?;
             self.rid = Some(whole);
             let rows = lives.iter().flat_map(|life| &life.rows);

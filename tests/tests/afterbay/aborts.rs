@@ -68,6 +68,12 @@ fn an_abort_goes_to_the_scheduler_then_ends_the_request_for_its_reader_and_later
         );
         let table = journal(&sandbox, &["show", "a/1 ?"]).success();
         assert!(table.contains("(operator): finished, \"afterbay: aborted by operator\""), "{table}");
+        let ended = "An operator ended the request with row 0 of frame 2 (`afterbay abort`)";
+        assert!(table.contains(ended), "{table}");
+        assert_eq!(
+            (&shown["ended"]["by"], &shown["ended"]["scheduler_said"]),
+            (&"operator".into(), &"abort".into())
+        );
     }
 }
 

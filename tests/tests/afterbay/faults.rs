@@ -149,7 +149,7 @@ fn with_on_fault_terminate_a_fault_ends_its_requests_also_in_the_scheduler() {
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0);
         let table = journal(&sandbox, &["show", "a"]).success();
-        assert!(table.contains("guard"), "{table}");
+        assert!(table.contains("because plugin \"guard\" failed"), "{table}");
     }
 }
 

@@ -146,7 +146,7 @@ fn unknown_frames_pass_in_their_place_and_are_counted_and_journaled() {
 
     let exported = journal(&sandbox, &["export"]).json_lines();
     let passages: Vec<_> = exported.iter().map(|line| line["passage"].as_str().unwrap()).collect();
-    let (rows, unknown, control) = ("as it came", "not understood", "barrier");
+    let (rows, unknown, control) = ("unchanged", "not understood", "barrier");
     assert_eq!(passages, [rows, unknown, unknown, unknown, rows, control, control, unknown, rows]);
     assert_eq!(verify(&sandbox).0, 0);
 }

@@ -106,11 +106,11 @@ fn show_prints_a_request_row_by_row() {
     let seen: Vec<_> =
         rows.iter().map(|row| (row["frame"].as_u64().unwrap(), row["ids"].to_string())).collect();
     assert_eq!(seen, [(1, "[1,2]".to_owned()), (2, "[3]".to_owned()), (3, "[4]".to_owned())]);
-    assert!(rows.iter().all(|row| row["passage"] == "as it came" && row["gap"].is_null()), "{life}");
+    assert!(rows.iter().all(|row| row["passage"] == "unchanged" && row["gap"].is_null()), "{life}");
     assert_eq!(rows[2]["finish_reason"], "length");
     assert_eq!(rows[0]["taken_by"][0], "reader", "{life}");
     let table = scene.ask(&["show", "chat-done"]);
-    for said in ["chat-done", "finished", "the scheduler counted 4", "sent as it came", "finish: length"] {
+    for said in ["chat-done", "finished", "the scheduler counted 4", "sent unchanged", "finish: length"] {
         assert!(table.contains(said), "{said} is not in\n{table}");
     }
     // The beginning of a rid is enough where it tells it from others.
@@ -339,7 +339,9 @@ fn an_unknown_rid_is_an_error_with_the_most_similar_rid() {
         assert!(slip.stderr.contains(says), "{command:?}: {}", slip.stderr);
         let none = journal(&scene.sandbox, &[command, &["nosuch"]].concat());
         assert_eq!(none.code, 1, "{command:?}: {none:?}");
-        assert!(none.stderr.contains("rid \"nosuch\": not in the journal\n"), "{}", none.stderr);
+        let reach = format!("{}: stream \"test\" reaches back to ", scene.sandbox.text("journal"));
+        let says = format!("rid \"nosuch\": not in the journal\n  {reach}");
+        assert!(none.stderr.contains(&says), "{}", none.stderr);
     }
     // It is there, and nothing of it is of that time.
     assert_eq!(scene.ask(&["export", "--rid", "chat-done", "--until", "1h"]), "");

@@ -66,7 +66,9 @@ fn stop_on_loop_finishes_a_looping_request_and_its_later_rows_are_swallowed() {
         assert_eq!((&rows[4]["tokens"], &rows[4]["tokens_forwarded"]), (&2.into(), &0.into()));
         assert_eq!((&shown["tokens_received"], &shown["completion_tokens"]), (&24.into(), &24.into()));
         let table = journal(&sandbox, &["show", "looped"]).success();
-        assert!(table.contains("loops: finished") && table.contains("swallowed"), "{table}");
+        assert!(table.contains("loops: finished") && table.contains("Plugin \"loops\" ended"), "{table}");
+        let swallowed = &shown["ended"]["swallowed"];
+        assert_eq!((&swallowed["rows"], &swallowed["tokens"]), (&8.into(), &16.into()), "{shown}");
     }
 }
 

@@ -197,7 +197,12 @@ fn a_slow_tokenizer_after_a_detokenizer_gets_the_exact_text_joined_and_show_join
         );
         assert!(seen("test", "text").iter().all(Value::is_null));
         let shown = journal(&sandbox, &["show", "r-3"]).success();
-        for part in ["r-3  finished, 2 legs: on text", "of stream test,", "of stream text,", &text_of(3)] {
+        for part in [
+            "r-3  finished, 2 legs: the first row on text",
+            "of stream test,",
+            "of stream text,",
+            &text_of(3),
+        ] {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }
 

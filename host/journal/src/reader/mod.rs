@@ -1,6 +1,7 @@
 //! Reads a journal, also while another process writes it. Takes no lock. A torn end means that more is to
 //! come, and a removed segment is no error.
 
+mod coverage;
 mod deliveries;
 mod frames;
 mod histories;
@@ -26,6 +27,7 @@ use crate::text_file;
 use crate::verify::{self, VerifyReport};
 
 pub use crate::request::{OperatorAbort, RequestInfo, RequestState};
+pub use coverage::StreamCoverage;
 pub use frames::FramesWithOutcomes;
 pub use request_list::RequestList;
 pub use tail::Tail;
@@ -147,6 +149,19 @@ impl StreamReader {
     /// not frames.
     pub fn requests(&self, filter: RequestFilter) -> Result<RequestList, ReadError> {
         RequestList::new(self.segments.clone(), filter)
+    }
+
+    /// Completes a rid of which the beginning is given. Returns `None` if no request has such a rid.
+    ///
+    /// # Errors
+    /// [`ReadError::AmbiguousRid`] if several rids begin with `rid` and none equals it.
+    pub fn whole_rid(&self, rid: &str) -> Result<Option<String>, ReadError> {
+        request_list::whole_rid(self, rid)
+    }
+
+    /// Returns how far back the segments reach, and which frames they lack.
+    pub fn coverage(&self) -> Result<StreamCoverage, ReadError> {
+        coverage::coverage(&self.segments)
     }
 
     /// Histories of all requests with this rid, oldest first.

@@ -1,10 +1,11 @@
 //! Lists requests from summaries. Scans a segment without a summary, skipping the bytes of frames.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use super::{RequestFilter, RequestInfo, SegmentFiles, SegmentFold};
+use super::{RequestFilter, RequestInfo, SegmentFiles, SegmentFold, StreamReader};
 use crate::error::ReadError;
 use crate::record::RequestEntry;
+use crate::rid::stored_rid;
 
 /// Requests in order of the segment they ended in, then by number; open requests come last. Reads each
 /// segment when it is reached.
@@ -58,6 +59,26 @@ impl Iterator for RequestList {
                 }
             }
         }
+    }
+}
+
+pub(super) fn whole_rid(stream: &StreamReader, rid: &str) -> Result<Option<String>, ReadError> {
+    let rid = &*stored_rid(rid.as_bytes());
+    let filter = RequestFilter { rid_prefix: Some(rid.to_owned()), ..RequestFilter::default() };
+    let mut found: BTreeSet<String> = BTreeSet::new();
+    for request in stream.requests(filter)? {
+        let request = request?;
+        if request.rid == rid {
+            return Ok(Some(request.rid));
+        }
+        found.insert(request.rid);
+    }
+    let (count, mut found) = (found.len(), found.into_iter());
+    match (found.next(), found.next()) {
+        (Some(first), Some(second)) => {
+            Err(ReadError::AmbiguousRid { rid: rid.to_owned(), count, first, second })
+        }
+        (only, _) => Ok(only),
     }
 }
 

@@ -7,7 +7,7 @@ use super::{Ledger, Request};
 use afterbay_batch::{ChainOutput, RecordedVerdicts, RequestSlot, Row, RowContent};
 use afterbay_events::event::AbortFailed;
 use afterbay_journal::reader::OperatorAbort;
-use afterbay_journal::{PluginAction, Verdict};
+use afterbay_journal::{OPERATOR, PluginAction, Verdict};
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{AbortShape, FinishReason};
@@ -15,9 +15,6 @@ use std::collections::HashSet;
 
 /// `matched` in the last row of a request that an operator aborted.
 pub const ABORTED: &str = "afterbay: aborted by operator";
-
-/// Stands for the plugin's name in the journal if an operator ended the request. No plugin can have this name.
-pub const OPERATOR: &str = "(operator)";
 
 /// Queues an abort for the scheduler. Must not block. Returns false if the queue is full.
 pub type AbortSender = Box<dyn Fn(FinishedEarly) -> bool + Send>;

@@ -1,18 +1,15 @@
 //! Settling a batch: the chain's decisions are applied, counted and recorded.
 
-use super::{Ledger, OPERATOR, Request};
+use super::{Ledger, Request};
 use afterbay_batch::{
     BatchChange, ChainOutput, Decoded, Destination, RecordedVerdicts, RequestSlot, Row, Settled,
 };
 use afterbay_events::event::{RequestFinishedEarly, RequestImbalance, RowsDropped, VerdictFailed};
 use afterbay_hold::HeldRows;
-use afterbay_journal::{FrameNo, Outcome, Passage, PluginAction, RowFinish, Verdict};
+use afterbay_journal::{FrameNo, OPERATOR, Outcome, Passage, PluginAction, RowFinish, SWALLOWED, Verdict};
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{Batch, Edit, Finish, TokenEdit};
-
-/// The journal's reason for dropping a row whose request a plugin had finished before.
-const SWALLOWED: &str = "swallowed: the request had ended";
 
 impl Ledger {
     /// Settles a frame that an earlier run persisted and did not account, and that every sink has. Nothing is sent again.

@@ -1,0 +1,349 @@
+//! The end of a request: who ended it, what the reader got, and what the scheduler sent afterwards.
+
+use crate::content::{Absent, Content};
+use crate::place::{json_time, local_time};
+use crate::show::short;
+use afterbay_journal::reader::{JournalRow, OperatorAbort, RequestHistory, RequestInfo, RequestState};
+use afterbay_journal::{OPERATOR, PluginAction, Verdict};
+use afterbay_text::TokenBytes;
+
+/// The most characters of a text in a sentence; JSON has all.
+const TEXT_SHOWN: usize = 400;
+
+/// Who ended a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EndedBy {
+    /// The process that sends the stream's rows: the scheduler, or the detokenizer for a second leg.
+    Sender,
+    Plugin(String),
+    /// Afterbay, because this plugin failed and has `on_fault = "terminate"`.
+    Fault(String),
+    Operator,
+    /// A plugin or an operator: the record of the row is no longer in the journal.
+    Unknown,
+    /// Nobody: Afterbay stopped waiting for rows.
+    GivenUp,
+    /// Nobody: the request is live.
+    Nobody,
+}
+
+impl EndedBy {
+    fn word(&self) -> Option<&'static str> {
+        Some(match self {
+            EndedBy::Sender => "scheduler",
+            EndedBy::Plugin(_) => "plugin",
+            EndedBy::Fault(_) => "fault",
+            EndedBy::Operator => "operator",
+            EndedBy::Unknown => "unknown",
+            EndedBy::GivenUp => "given up",
+            EndedBy::Nobody => return None,
+        })
+    }
+
+    fn plugin(&self) -> Option<&str> {
+        match self {
+            EndedBy::Plugin(plugin) | EndedBy::Fault(plugin) => Some(plugin),
+            _ => None,
+        }
+    }
+}
+
+/// The rows that were received after a request had ended for its reader.
+#[derive(Debug, Default)]
+struct Swallowed {
+    rows: usize,
+    tokens: u64,
+    ids: Vec<i64>,
+    /// `None` without a tokenizer and without a text in the rows.
+    text: Option<String>,
+    /// Rows without content, and the reason for the first.
+    absent: Option<(usize, Absent)>,
+}
+
+/// The end of a request on one stream.
+pub(crate) struct RequestEnd<'a> {
+    stream: &'a str,
+    /// The process that sends the stream's rows.
+    sender: &'static str,
+    life: &'a RequestHistory,
+    by: EndedBy,
+    /// The row and the action that ended the request for its reader before the sender did.
+    early: Option<(&'a JournalRow, &'a PluginAction<'static>)>,
+    swallowed: Swallowed,
+    /// Rows that the journal counted and has no record of, and the reason.
+    absent: Option<(u64, Absent)>,
+}
+
+impl<'a> RequestEnd<'a> {
+    /// `tokens` gives the text of swallowed ids; `rows_absent` gives the reason if rows are in no record.
+    pub(crate) fn new(
+        stream: &'a str,
+        sender: &'static str,
+        life: &'a RequestHistory,
+        contents: &[Result<Content, Absent>],
+        tokens: Option<&TokenBytes>,
+        rows_absent: impl FnOnce() -> Absent,
+    ) -> RequestEnd<'a> {
+        let rows = life.rows.iter();
+        let early =
+            rows.filter_map(|row| Some((row, row.actions.iter().rfind(|it| it.ends_request())?))).next();
+        let by = ended_by(life, early.map(|(_, action)| action));
+        let swallowed = swallowed(life, contents, tokens);
+        let absent = life.request.rows.saturating_sub(life.rows.len() as u64);
+        let absent = (absent > 0).then(|| (absent, rows_absent()));
+        RequestEnd { stream, sender, life, by, early, swallowed, absent }
+    }
+
+    /// Whether the request ended for its reader before the sender ended it.
+    pub(crate) fn is_early(&self) -> bool {
+        self.info().ended_early
+    }
+
+    fn info(&self) -> &RequestInfo {
+        &self.life.request
+    }
+
+    /// The finish reason that the sender gave; `None` if none was received.
+    fn said(&self) -> Option<&str> {
+        Some(self.info().finish.as_str()).filter(|finish| !finish.is_empty())
+    }
+
+    /// The finish reason that the reader got, and the text beside it.
+    fn got(&self) -> Option<(&str, Option<&str>)> {
+        match self.early {
+            Some((_, action)) if action.verdict == Verdict::Abort => Some(("abort", Some(&action.text))),
+            Some((_, action)) => Some(("stop", Some(&action.text))),
+            None if self.is_early() => None,
+            None => self.said().map(|said| (said, None)),
+        }
+    }
+
+    /// The last row that the reader gets.
+    fn last_row(&self) -> Option<&JournalRow> {
+        match self.early {
+            Some((row, _)) => Some(row),
+            None if self.is_early() => None,
+            None => self.life.rows.iter().rfind(|row| row.finish.is_some()),
+        }
+    }
+
+    /// The end in plain sentences, the most important first.
+    pub(crate) fn sentences(&self) -> Vec<String> {
+        let mut out = vec![self.who()];
+        out.extend(self.abort_progress().map(str::to_owned));
+        if self.is_early() {
+            out.push(self.afterwards());
+        }
+        if self.swallowed.rows > 0 {
+            out.extend(self.swallowed_content());
+        }
+        if let Some(row) = self.last_row() {
+            out.push(match row.taken_by.as_slice() {
+                [] => "No reader has acknowledged the last row.".to_owned(),
+                readers => format!("The last row was taken by {}.", readers.join(", ")),
+            });
+        }
+        if self.by == EndedBy::Nobody {
+            out.extend(self.held());
+        }
+        if let Some((rows, why)) = self.absent {
+            out.push(format!("{rows} of {} rows are not shown: {}.", self.info().rows, why.reason()));
+        }
+        out
+    }
+
+    fn who(&self) -> String {
+        let sender = self.sender;
+        let row = self.last_row();
+        let row = row.map_or_else(String::new, |row| format!(" with row {} of frame {}", row.row, row.frame));
+        let got = match self.got() {
+            Some((reason, Some(text))) => format!("finish reason {reason}, {text:?}"),
+            Some((reason, None)) => format!("finish reason {reason}"),
+            None => "a finish reason that is no longer in the journal".to_owned(),
+        };
+        match &self.by {
+            EndedBy::Sender if self.said() == Some("abort") => format!(
+                "The scheduler aborted the request{row}. No plugin had ended the request, and no operator: \
+                 the client disconnected, or an abort was sent to the engine. \
+                 If Afterbay sent the abort (`afterbay abort --reason abort`), its log has the event AbortSent."
+            ),
+            EndedBy::Sender => format!("The {sender} ended the request{row}: {got}."),
+            EndedBy::Plugin(plugin) => {
+                format!("Plugin {plugin:?} ended the request{row}: the reader got {got}.")
+            }
+            EndedBy::Fault(plugin) => format!(
+                "Afterbay ended the request{row}, because plugin {plugin:?} failed (on_fault = \"terminate\"): \
+                 the reader got {got}."
+            ),
+            EndedBy::Operator => {
+                format!("An operator ended the request{row} (`afterbay abort`): the reader got {got}.")
+            }
+            EndedBy::Unknown => {
+                format!("A plugin or an operator ended the request: the reader got {got}.")
+            }
+            EndedBy::GivenUp => format!(
+                "Nobody ended the request. The last row was received at {}, and Afterbay stopped waiting for \
+                 another one (abandon_after, or the limit of live requests).",
+                local_time(self.info().last_unix_ns)
+            ),
+            EndedBy::Nobody => format!(
+                "The request has not ended. The last row was received at {}.",
+                local_time(self.info().last_unix_ns)
+            ),
+        }
+    }
+
+    /// The progress of an operator's abort that did not end the request.
+    fn abort_progress(&self) -> Option<&'static str> {
+        let ends = self.info().state == RequestState::Live;
+        match (self.info().ending, self.is_early()) {
+            (OperatorAbort::No, _) | (_, true) => None,
+            (OperatorAbort::Expected, _) if ends => Some(
+                "An operator is aborting it: the scheduler's own row for the abort will be the last row.",
+            ),
+            (OperatorAbort::Due, _) if ends => {
+                Some("An operator aborted it, and the scheduler was told: the next row will be the last row.")
+            }
+            (OperatorAbort::Expected | OperatorAbort::Due, _) => {
+                Some("An operator had asked for its abort, which came too late to change anything.")
+            }
+        }
+    }
+
+    /// What the sender did once the request had ended for its reader.
+    fn afterwards(&self) -> String {
+        let (sender, Swallowed { rows, tokens, .. }) = (self.sender, &self.swallowed);
+        let unread = format!(
+            "{} in {}, which the reader did not get",
+            counted(*tokens, "token"),
+            counted(*rows as u64, "row")
+        );
+        let went_on = match tokens {
+            0 => format!("The {sender} sent no more tokens"),
+            _ => format!("The {sender} went on for {unread}"),
+        };
+        let same_row = self.early.is_some_and(|(row, _)| row.finish.is_some());
+        match (self.said(), self.info().state) {
+            (Some(said), _) if same_row => {
+                format!("In the same row, the {sender} ended the request: {said}.")
+            }
+            (Some("abort"), _) => format!("{went_on}, and then aborted the request."),
+            (Some(said), _) => format!("{went_on}, and then ended the request: {said}."),
+            (None, RequestState::Abandoned) => {
+                format!("{went_on}. It gave no finish reason, and Afterbay stopped waiting for one.")
+            }
+            (None, _) if *rows == 0 => {
+                format!("The {sender} has not ended the request, and has sent no more rows.")
+            }
+            (None, _) => format!("The {sender} has not ended the request. It has sent {unread}."),
+        }
+    }
+
+    fn swallowed_content(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        let Swallowed { ids, text, absent, .. } = &self.swallowed;
+        match text {
+            Some(text) => {
+                let cut: String = text.chars().take(TEXT_SHOWN).collect();
+                let more = if cut.len() < text.len() { " …" } else { "" };
+                out.push(format!("The text that the reader did not get: {cut:?}{more}"));
+            }
+            None if !ids.is_empty() => out.push(format!(
+                "The ids that the reader did not get: {} (--tokenizer FILE shows their text)",
+                short(ids)
+            )),
+            None => {}
+        }
+        if let Some((rows, why)) = absent {
+            let of = self.swallowed.rows;
+            out.push(format!("{rows} of these {of} rows have no content here: {}.", why.reason()));
+        }
+        out
+    }
+
+    /// The plugin that holds the last rows of a live request.
+    fn held(&self) -> Option<String> {
+        let held = |row: &&JournalRow| row.actions.last().is_some_and(|last| last.verdict == Verdict::Hold);
+        let rows = self.life.rows.iter().rev().take_while(held).count();
+        let plugin = &self.life.rows.last()?.actions.last()?.plugin;
+        (rows > 0).then(|| format!("Plugin {plugin:?} holds the last {}.", counted(rows as u64, "row")))
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let Swallowed { rows, tokens, ids, text, .. } = &self.swallowed;
+        let row = self.last_row();
+        serde_json::json!({
+            "stream": self.stream,
+            "by": self.by.word(),
+            "plugin": self.by.plugin(),
+            "frame": row.map(|row| row.frame.0),
+            "row": row.map(|row| row.row),
+            "time": row.and_then(|row| json_time(row.received_unix_ns)),
+            "reader_got": self.got().map(|(reason, text)| serde_json::json!({"finish_reason": reason, "text": text})),
+            "scheduler_said": self.said(),
+            "operator_abort": match self.info().ending {
+                OperatorAbort::No => None,
+                OperatorAbort::Expected => Some("expected"),
+                OperatorAbort::Due => Some("due"),
+            },
+            "swallowed": {"rows": rows, "tokens": tokens, "ids": ids, "text": text},
+            "taken_by": row.map(|row| &row.taken_by),
+            "rows_missing": self.absent.map(|(rows, why)| serde_json::json!({"rows": rows, "why": why.words()})),
+            "sentences": self.sentences(),
+        })
+    }
+}
+
+fn ended_by(life: &RequestHistory, early: Option<&PluginAction<'_>>) -> EndedBy {
+    let by_name = |plugin: &str| match plugin {
+        OPERATOR => EndedBy::Operator,
+        // Afterbay writes such a name for a plugin of an earlier run.
+        plugin if plugin.starts_with('(') => EndedBy::Unknown,
+        plugin => EndedBy::Plugin(plugin.to_owned()),
+    };
+    match (early, life.request.state) {
+        (Some(action), _)
+            if action.verdict == Verdict::Abort && action.text.starts_with("afterbay: plugin ") =>
+        {
+            EndedBy::Fault(action.plugin.to_string())
+        }
+        (Some(action), _) => by_name(&action.plugin),
+        (None, _) if life.request.ended_early => {
+            let swallowed = life.rows.iter().flat_map(|row| &row.actions).find(|it| it.is_swallowed());
+            swallowed.map_or(EndedBy::Unknown, |action| by_name(&action.plugin))
+        }
+        (None, RequestState::Finished) => EndedBy::Sender,
+        (None, RequestState::Abandoned) => EndedBy::GivenUp,
+        (None, RequestState::Live) => EndedBy::Nobody,
+    }
+}
+
+fn swallowed(
+    life: &RequestHistory,
+    contents: &[Result<Content, Absent>],
+    tokens: Option<&TokenBytes>,
+) -> Swallowed {
+    let mut out = Swallowed::default();
+    let mut texts = Some(String::new());
+    let rows = life.rows.iter().zip(contents);
+    for (row, content) in rows.filter(|(row, _)| row.actions.iter().any(PluginAction::is_swallowed)) {
+        out.rows += 1;
+        out.tokens += u64::from(row.tokens);
+        match content {
+            Ok(content) => {
+                out.ids.extend(&content.ids);
+                texts = texts.zip(content.text.as_ref()).map(|(texts, text)| texts + text);
+            }
+            Err(why) => out.absent = Some((out.absent.map_or(1, |(rows, _)| rows + 1), *why)),
+        }
+    }
+    let decoded = || Some(String::from_utf8_lossy(&tokens?.decode(&out.ids)).into_owned());
+    out.text = texts.filter(|text| !text.is_empty()).or_else(decoded);
+    out
+}
+
+/// A number with its noun, which gets an `s` unless the number is 1.
+fn counted(count: u64, noun: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{s}")
+}
