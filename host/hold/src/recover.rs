@@ -4,8 +4,7 @@
 use super::HeldRows;
 use afterbay_batch::{FrameDecoder, HeldRow, ReceivedTokens, RequestSlot, aborted};
 use afterbay_events::{HoldEnd, Name};
-use afterbay_journal::PluginAction;
-use afterbay_journal::{BacklogFrame, FrameNo, StoredReplacement, Verdict, is_release_marker};
+use afterbay_journal::{BacklogFrame, FrameNo, PluginAction, StoredReplacement, Verdict, is_release_marker};
 use afterbay_wire::{Batch, DecodedFrame, Edit, FinishReason, TokenEdit};
 use std::time::Instant;
 

@@ -119,8 +119,9 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-bench", &["outbox", "plugin-build", "runtime", "signals", "sockets", "wire"]),
 ];
 
-/// What only tests of a crate may use on top.
-const FOR_TESTS: [(&str, &[&str]); 3] = [
+/// Crates that a crate uses for its tests only.
+const FOR_TESTS: [(&str, &[&str]); 4] = [
+    ("afterbay-ledger", &["config", "outbox"]),
     ("afterbay-runtime", &["plugin-build"]),
     ("afterbay-bundled", &["runtime"]),
     ("afterbay-stream", &["plugin-build"]),

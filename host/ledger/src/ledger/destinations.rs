@@ -4,7 +4,6 @@
 
 use super::{Ledger, Request};
 use afterbay_batch::{ChainOutput, Destination, Row};
-use afterbay_events::event::VerdictFailed;
 use afterbay_wire::{Batch, BatchKind};
 
 impl Ledger {
@@ -23,7 +22,10 @@ impl Ledger {
             let refusal =
                 wanted.as_ref().and_then(|wanted| self.refusal(wanted, &row, output.accounted().batch()));
             if let Some(why) = &refusal {
-                self.report_refusal(output, index, why);
+                let frame = output.accounted().persisted().frame();
+                for plugin in output.verdicts.take_destinations(index) {
+                    self.report_failed_verdict(&plugin, frame, why);
+                }
             }
             match (wanted.filter(|_| refusal.is_none()), skip_plugin) {
                 (Some(Destination::To(sink)), _) => redirected.push((index, Destination::To(sink))),
@@ -45,17 +47,6 @@ impl Ledger {
             }
         }
         redirected
-    }
-
-    fn report_refusal(&self, output: &mut ChainOutput, row: u32, why: &str) {
-        for plugin in output.verdicts.take_destinations(row) {
-            self.telemetry.publish(VerdictFailed {
-                stream: self.telemetry.stream.clone(),
-                plugin: plugin.as_str().into(),
-                frame: output.accounted().persisted().frame().0,
-                why: why.to_owned(),
-            });
-        }
     }
 
     /// Why a row cannot go to this destination, as a sentence for the operator.

@@ -82,7 +82,7 @@ impl Ledger {
         settled
     }
 
-    /// Applies the edits and the released rows. Without them the batch is sent as the fallback of [`Ledger::fall_back`].
+    /// Edits the batch, and puts the released rows in place. Falls back to [`Ledger::fall_back`] if the batch cannot be written.
     fn change(
         &self,
         output: &mut ChainOutput,
@@ -103,8 +103,8 @@ impl Ledger {
         }
     }
 
-    /// The batch could not be written with the chain's decisions: released rows are held again, and no decision is applied. If a
-    /// plugin with `on_fault = "terminate"` has a verdict on the batch, all its requests end.
+    /// Holds the released rows again and applies no decision. Ends all requests of the batch if a plugin with
+    /// `on_fault = "terminate"` has a verdict on the batch.
     fn fall_back(
         &self,
         output: &mut ChainOutput,
@@ -123,13 +123,13 @@ impl Ledger {
         let mut plugins: Vec<&str> = output.verdicts.iter().map(|action| &*action.plugin).collect();
         plugins.dedup();
         for plugin in plugins {
-            self.telemetry.publish(VerdictFailed {
-                stream: self.telemetry.stream.clone(),
-                plugin: plugin.into(),
-                frame: output.accounted().persisted().frame().0,
-                why: why.to_owned(),
-            });
+            self.report_failed_verdict(plugin, output.accounted().persisted().frame(), why);
         }
+    }
+
+    pub(super) fn report_failed_verdict(&self, plugin: &str, frame: FrameNo, why: &str) {
+        let (stream, plugin, why) = (self.telemetry.stream.clone(), plugin.into(), why.to_owned());
+        self.telemetry.publish(VerdictFailed { stream, plugin, frame: frame.0, why });
     }
 
     /// Marks the requests that plugins finish, and publishes an event for each. Publishes one event per plugin and reason for
