@@ -1,4 +1,4 @@
-//! The documents: links lead somewhere, the book is whole, and every command, path and address in them exists.
+//! Checks of the documents: links, the book's summary, and every command, path and admin address that a document names.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,7 +9,7 @@ use afterbay_tests::frames::{SynthRequest, batch};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
-/// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with those of the second line.
+/// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with the programs after the comment mark.
 const PROGRAMS: [&str; 19] = [
     "cd",
     "cp",
@@ -31,7 +31,7 @@ const PROGRAMS: [&str; 19] = [
     "npm",
     ".venv/bin/pip",
 ];
-/// Directories of the repository that a document names paths in.
+/// Directories of the repository whose paths a document may name.
 const DIRECTORIES: [&str; 7] = ["host/", "plugins/", "examples/", "tests/", "docs/", "wit/", ".ci/"];
 
 fn root() -> PathBuf {
@@ -45,7 +45,7 @@ struct Document {
     text: String,
 }
 
-/// The Markdown files of the repository. A link to a directory is not followed, so that each file is there once.
+/// The Markdown files of the repository. Symbolic links are not followed, so that each file is listed once.
 fn documents() -> Vec<Document> {
     fn collect(dir: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(dir).unwrap() {
@@ -70,7 +70,7 @@ fn documents() -> Vec<Document> {
         text: std::fs::read_to_string(&path).unwrap(),
         path,
     };
-    // Templates stand for files that `afterbay plugin new` writes.
+    // Templates are files that `afterbay plugin new` writes.
     found.into_iter().map(document).filter(|document| !document.name.contains("/templates/")).collect()
 }
 
@@ -85,7 +85,7 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     (1..).zip(text.lines()).filter(outside).collect()
 }
 
-/// Where the links of a line lead.
+/// The targets of the links in a line.
 fn links(line: &str) -> Vec<&str> {
     // Inline code is no link.
     let code: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
@@ -93,7 +93,7 @@ fn links(line: &str) -> Vec<&str> {
     targets.filter(|target| !code.iter().any(|code| code.contains(target) && code.contains("]("))).collect()
 }
 
-/// The files that a document includes, from its own directory.
+/// The files that a document includes, relative to its directory.
 fn includes(document: &Document) -> Vec<PathBuf> {
     let dir = document.path.parent().unwrap();
     let files = document.text.split("{{#include ").skip(1).filter_map(|rest| Some(rest.split_once("}}")?.0));
@@ -106,7 +106,7 @@ fn anchor(heading: &str) -> String {
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-/// The anchors of a Markdown file, those of the Markdown files that it includes too.
+/// The anchors of a Markdown file and of the Markdown files that it includes.
 fn anchors(document: &Document) -> BTreeSet<String> {
     let included =
         includes(document).into_iter().filter(|path| path.extension().is_some_and(|it| it == "md"));
@@ -178,7 +178,10 @@ fn every_include_exists_and_has_no_relative_link() {
             let relative = prose(&text).into_iter().flat_map(|(_, line)| links(line));
             let relative = relative.filter(|target| !target.contains("://") && !target.starts_with('#'));
             wrong.extend(relative.map(|target| {
-                format!("{}: a page of the book includes it, so it may not link to {target}", path.display())
+                format!(
+                    "{}: a page of the book includes this file, so a relative link to {target} breaks",
+                    path.display()
+                )
             }));
         }
     }
@@ -197,7 +200,7 @@ fn the_summary_of_the_book_names_every_page_once() {
     let mut pages: Vec<PathBuf> = pages.map(|document| document.path).collect();
     named.sort();
     pages.sort();
-    // The pages of decisions are listed by their index.
+    // The index of the decisions lists the pages of decisions.
     let decisions = root().join("docs/decisions");
     let index = std::fs::read_to_string(decisions.join("index.md")).unwrap();
     let mut wrong: Vec<String> = Vec::new();
@@ -207,13 +210,13 @@ fn the_summary_of_the_book_names_every_page_once() {
         match named.iter().filter(|named| **named == page).count() {
             1 if is_listed => {}
             1 => wrong.push(format!("docs/decisions/index.md does not link to {file}")),
-            times => wrong.push(format!("{} is {times} times in the summary", page.display())),
+            times => wrong.push(format!("{} occurs {times} times in the summary", page.display())),
         }
     }
     none("docs/src/SUMMARY.md", &wrong);
 }
 
-/// The commands of a document's `sh` blocks, with the line of each: comments are gone and continued lines are one.
+/// The commands of a document's `sh` blocks, each with its line number. Continued lines are joined.
 fn commands(text: &str) -> Vec<(usize, String)> {
     let (mut found, mut in_shell, mut continued) = (Vec::new(), false, None::<(usize, String)>);
     for (number, line) in (1..).zip(text.lines()) {
@@ -240,8 +243,7 @@ fn commands(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The words of each simple command of a line, as a shell reads them: quotes are gone, and so are comments, assignments,
-/// and redirections. A substitution is one word.
+/// The words of each simple command of a line, without quotes, comments, assignments and redirections. A substitution is one word.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let (mut commands, mut words, mut word) = (Vec::new(), Vec::new(), None::<String>);
     let mut letters = line.chars().peekable();
@@ -272,7 +274,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
             }
             (None, '>') => {
                 words.extend(word.take());
-                // The file that follows is no argument.
+                // The file of a redirection is no argument.
                 while letters.next_if(|letter| *letter == ' ').is_some() {}
                 while letters.next_if(|letter| *letter != ' ').is_some() {}
             }
@@ -291,7 +293,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
     commands.into_iter().map(command).filter(|words| !words.is_empty()).collect()
 }
 
-/// Why `afterbay` does not take these arguments. It is asked for its help with them, so it does nothing.
+/// The reason why `afterbay` refuses these arguments. Adding `--help` parses them without running the command.
 fn refused(arguments: &[String]) -> Option<String> {
     let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
     let mut asked: Vec<&str> = arguments[..end].iter().map(String::as_str).collect();
@@ -300,7 +302,7 @@ fn refused(arguments: &[String]) -> Option<String> {
     if done.code != 0 {
         return Some(done.stderr.trim().replace('\n', " "));
     }
-    // Help does not ask for what is required: the line that shows the usage does.
+    // `--help` does not check required options, so they are read from the usage line.
     let usage = done.stdout.lines().find_map(|line| line.strip_prefix("Usage: "))?;
     let required = usage.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2);
     let missing = required.filter(|flag| !arguments.iter().any(|word| word.split('=').next() == Some(flag)));
@@ -331,7 +333,7 @@ fn code(extension: &str) -> Vec<String> {
     found
 }
 
-/// Why cargo does not do this: it is asked for a package or a test that does not exist.
+/// The reason why cargo refuses these arguments: a package or a test that does not exist.
 fn unknown_to_cargo(arguments: &[String], manifests: &[String], sources: &[String]) -> Option<String> {
     let package = arguments.iter().skip_while(|word| *word != "-p").nth(1);
     let has_package = |name: &String| manifests.iter().any(|it| it.contains(&format!("name = {name:?}")));
@@ -394,7 +396,7 @@ fn harmless(arguments: &[String]) -> Option<Vec<&str>> {
         ["plugin", "check", plugin, ..] => plugin.starts_with("builtin:"),
         _ => false,
     };
-    // The sandbox's configuration stands for the user's own.
+    // The sandbox's configuration stands in for the user's.
     let mut kept = Vec::new();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
@@ -457,7 +459,7 @@ fn the_commands_that_only_look_do_so_and_the_addresses_answer() {
 fn every_path_of_the_repository_that_a_document_names_exists() {
     let mut wrong = Vec::new();
     for document in documents() {
-        // The changelog tells of files that are gone.
+        // The changelog names removed files.
         if document.name == "CHANGELOG.md" {
             continue;
         }

@@ -1,5 +1,5 @@
-//! The fuzz targets' bodies on seeded inputs: good ones, mutated. `AFTERBAY_FUZZ_ITERATIONS` says how many, `AFTERBAY_FUZZ_SEED`
-//! runs one alone; `tests/fuzz` runs them without end.
+//! Runs the bodies of the fuzz targets on seeded mutations of valid inputs. `AFTERBAY_FUZZ_ITERATIONS` sets their number and
+//! `AFTERBAY_FUZZ_SEED` selects one. The targets in `tests/fuzz` run without end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use afterbay_tests::{fixtures, fuzz};
@@ -22,16 +22,17 @@ impl Random {
     }
 }
 
-/// One to eight changes to a good input: bits, bytes that mean much, cuts, pieces of another put in or taken out.
-fn mutate(random: &mut Random, good: &[Vec<u8>]) -> Vec<u8> {
-    const TELLING: [u8; 12] = [0, 1, 0x7f, 0x80, 0xff, 0xfe, 0xc0, 0xdd, 0xdf, b'(', b'.', b'R'];
-    let mut bytes = good[random.below(good.len())].clone();
+/// Applies one to eight changes to a valid input: flipped bits, special bytes, cuts, and pieces that are removed, repeated or taken from
+/// another input.
+fn mutate(random: &mut Random, valid: &[Vec<u8>]) -> Vec<u8> {
+    const SPECIAL: [u8; 12] = [0, 1, 0x7f, 0x80, 0xff, 0xfe, 0xc0, 0xdd, 0xdf, b'(', b'.', b'R'];
+    let mut bytes = valid[random.below(valid.len())].clone();
     for _ in 0..=random.below(8) {
         let at = random.below(bytes.len());
         let length = random.below(64).min(bytes.len().saturating_sub(at));
         match random.below(7) {
             0 if !bytes.is_empty() => bytes[at] ^= 1 << random.below(8),
-            1 if !bytes.is_empty() => bytes[at] = TELLING[random.below(TELLING.len())],
+            1 if !bytes.is_empty() => bytes[at] = SPECIAL[random.below(SPECIAL.len())],
             2 => drop(bytes.drain(at..at + length)),
             3 => bytes.truncate(at),
             4 => {
@@ -39,7 +40,7 @@ fn mutate(random: &mut Random, good: &[Vec<u8>]) -> Vec<u8> {
                 bytes.splice(at..at, piece);
             }
             5 => {
-                let other = &good[random.below(good.len())];
+                let other = &valid[random.below(valid.len())];
                 let from = random.below(other.len());
                 let piece = other[from..other.len().min(from + length)].to_vec();
                 bytes.splice(at..at, piece);
@@ -53,19 +54,19 @@ fn mutate(random: &mut Random, good: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-fn run(body: fn(&[u8]), good: &[Vec<u8>], share: u64) {
+fn run(body: fn(&[u8]), valid: &[Vec<u8>], share: u64) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let iterations = number("AFTERBAY_FUZZ_ITERATIONS").unwrap_or(ITERATIONS) / share;
     let seeds = number("AFTERBAY_FUZZ_SEED").map_or(0..iterations, |seed| seed..seed + 1);
-    good.iter().for_each(|bytes| body(bytes));
+    valid.iter().for_each(|bytes| body(bytes));
     for seed in seeds {
-        let bytes = mutate(&mut Random(seed), good);
+        let bytes = mutate(&mut Random(seed), valid);
         let survived = std::panic::catch_unwind(|| body(&bytes));
         assert!(survived.is_ok(), "AFTERBAY_FUZZ_SEED={seed}: {} bytes", bytes.len());
     }
 }
 
-/// Frames of up to 8 KB: larger ones are not other ones.
+/// Frames of up to 8 KB. Larger frames only repeat the same fields.
 fn frames(extensions: &[&str]) -> Vec<Vec<u8>> {
     let frames = fixtures().into_iter();
     let frames = frames.filter(|(name, bytes)| {

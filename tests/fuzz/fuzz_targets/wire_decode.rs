@@ -1,4 +1,4 @@
-//! A frame off the scheduler's socket.
+//! Decodes a frame of the scheduler.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| afterbay_tests::fuzz::wire_decode(bytes));

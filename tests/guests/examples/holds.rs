@@ -22,13 +22,13 @@ struct Holds {
     at: i64,
     /// The ids of the released row.
     #[serde(default = "seven")]
-    instead: Vec<i64>,
-    /// Uses the remainder of a row's last id by 7 instead: 3 holds, 5 releases.
+    replacement: Vec<i64>,
+    /// Uses the remainder of a row's last id by 7: 3 holds, 5 releases.
     #[serde(default)]
     by_remainder: bool,
     /// Logs each row that it sees.
     #[serde(default)]
-    tells: bool,
+    logs: bool,
 }
 
 fn hold() -> i64 {
@@ -49,7 +49,7 @@ impl Plugin for Holds {
 
     fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
         for row in batch {
-            if self.tells {
+            if self.logs {
                 let waiting = row.waiting().unwrap_or(u32::MAX);
                 info!(request: row.request(), "shown {:?}, {waiting} wait", row.ids());
             }
@@ -62,7 +62,7 @@ impl Plugin for Holds {
                 continue;
             }
             let has = |id: i64| row.ids().contains(&id);
-            assert!(!has(PANIC), "told to");
+            assert!(!has(PANIC), "as requested");
             if has(self.at) {
                 verdicts.hold(row, Duration::from_millis(self.millis));
             } else if has(RELEASE_AND_HOLD) {
@@ -71,13 +71,13 @@ impl Plugin for Holds {
                 verdicts.release(row);
             } else if has(RELEASE_AS) {
                 match row.text() {
-                    Some(_) => verdicts.release_as_with_text(row, &self.instead[..], "seven"),
-                    None => verdicts.release_as(row, &self.instead[..]),
+                    Some(_) => verdicts.release_as_with_text(row, &self.replacement[..], "seven"),
+                    None => verdicts.release_as(row, &self.replacement[..]),
                 }
             } else if has(DROP) {
-                verdicts.drop(row, "told to");
+                verdicts.drop(row, "as requested");
             } else if has(FINISH) {
-                verdicts.finish(row, "told to");
+                verdicts.finish(row, "as requested");
             }
         }
     }

@@ -59,7 +59,7 @@ impl Plugin for Remembers {
         for row in batch.rows() {
             let rows = self.rows.entry(row.request()).or_default();
             *rows += 1;
-            assert_ne!(*rows, self.settings.traps_at, "traps as told");
+            assert_ne!(*rows, self.settings.traps_at, "trap on request");
             let mut note = format!("row {rows}");
             if self.settings.slow > 0 {
                 note += &format!(", {}", afterbay_plugin::attributes(row.request()).unwrap_or_default());
@@ -89,7 +89,7 @@ impl Plugin for Remembers {
     }
 
     fn export_state(&mut self) -> Vec<u8> {
-        assert!(!self.settings.traps_in_export, "traps as told");
+        assert!(!self.settings.traps_in_export, "trap on request");
         let rows = self.rows.iter();
         rows.flat_map(|(request, rows)| [request.to_le_bytes(), rows.to_le_bytes()]).flatten().collect()
     }

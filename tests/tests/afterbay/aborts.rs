@@ -1,4 +1,4 @@
-//! Ending a request in the scheduler: by `afterbay abort`, over the admin address, and where a plugin has finished one.
+//! Ending a request in the scheduler: by `afterbay abort`, over the admin address, or because a plugin finished the request.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -39,14 +39,15 @@ fn an_abort_goes_to_the_scheduler_then_ends_the_request_for_its_reader_and_later
         let said: Value = serde_json::from_str(&said).unwrap();
         assert_eq!((&said["stream"], &said["to"]), (&"test".into(), &sandbox.abort_side().into()), "{said}");
         assert_eq!(said["matched"], "afterbay: aborted by operator");
-        // It is told before any row of it leaves as its last.
+        // The scheduler gets the abort before the reader gets a last row.
         assert_eq!(input.abort(), "a/1 ?", "{wire:?}");
         let out = step(vec![a.row(&[2]), b.row(&[2])]);
         assert_eq!(out, [row("a/1 ?", &[2], 2, Some(STOPPED)), row("b", &[2], 2, None)], "{wire:?}");
         assert_eq!(step(vec![a.row(&[3, 4]), b.row(&[3])]), [row("b", &[3], 3, None)], "{wire:?}");
         assert_eq!(step(vec![aborted(&mut a), b.row(&[4])]), [row("b", &[4], 4, None)], "{wire:?}");
         assert_eq!(step(vec![b.last(&[5])]), [row("b", &[5], 5, Some("length"))], "{wire:?}");
-        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 5);
+        let metrics =
+            afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 5);
         assert_eq!(metrics.stream_by("aborts_sent_total", "by", "operator"), 1);
         assert_eq!(
             (metrics.stream("rows_swallowed_total"), metrics.stream("tokens_swallowed_total")),
@@ -98,7 +99,8 @@ fn the_schedulers_abort_row_becomes_a_stop_or_passes_as_requested_and_another_en
     let out = rows(&reader.frame());
     let finishes: Vec<_> = out.iter().map(|row| row.finish.as_deref().unwrap()).collect();
     assert_eq!(finishes, [STOPPED, "abort", "length", "length"]);
-    afterbay.until_metrics("all have ended", |metrics| metrics.stream("requests_finished_total") == 4);
+    afterbay
+        .until_metrics("every request has ended", |metrics| metrics.stream("requests_finished_total") == 4);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
 }
@@ -115,10 +117,10 @@ fn an_abort_of_several_requests_or_of_none_is_refused_with_a_reason() {
         let body: Value = serde_json::from_str(&body).unwrap();
         assert_eq!((answered, &body["code"]), (status, &code.into()), "{rid:?}: {body}");
         assert!(body["error"].as_str().unwrap().contains(words), "{body}");
-        let told = afterbay.abort(rid, &[]);
-        // An empty one is wrong whatever runs, so nobody is asked.
-        assert_eq!(told.code, if rid.is_empty() { 64 } else { 1 }, "{told:?}");
-        assert!(told.stderr.contains(words), "{told:?}");
+        let output = afterbay.abort(rid, &[]);
+        // The command refuses an empty rid itself.
+        assert_eq!(output.code, if rid.is_empty() { 64 } else { 1 }, "{output:?}");
+        assert!(output.stderr.contains(words), "{output:?}");
     };
     refused("a", 404, "not_live", "request \"a\" is not live");
     let names = ["a", "ab", "HEALTH_CHECK_1763649000.1", "alone"];
@@ -130,7 +132,7 @@ fn an_abort_of_several_requests_or_of_none_is_refused_with_a_reason() {
     refused("HEALTH_CHECK_1763649000.1", 400, "health_check", "is never aborted");
     refused("a", 409, "prefix", "begins with \"a\": SGLang would abort both");
     refused("al", 404, "not_live", "is not live");
-    // None of these went out: the next that does is the first.
+    // None of these was sent: the next abort is the first that the scheduler receives.
     afterbay.abort_connected("ab", &[]);
     assert_eq!(input.abort(), "ab");
     let metrics = afterbay.metrics();
@@ -149,7 +151,7 @@ fn a_page_in_a_browser_cannot_end_a_request() {
     let status = |headers: &[&str], body: &str| afterbay.post(path, headers, body).status;
     assert_eq!(status(&[JSON, "Origin: http://evil.example"], ""), 403);
     assert_eq!(status(&[JSON, "Origin: null"], ""), 403);
-    // As a form or a script without leave to ask sends it.
+    // The content type of a form, or of a script without permission.
     assert_eq!(status(&["Content-Type: text/plain"], "{}"), 415);
     assert_eq!(status(&[], ""), 415);
     assert_eq!(afterbay.get(path).status, 405);
@@ -167,9 +169,9 @@ fn an_abort_without_a_channel_to_the_scheduler_names_the_missing_setting() {
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     sender.send(&batch(Msgpack, vec![SynthRequest::new("a").row(&[1])]));
     reader.frame();
-    let told = afterbay.abort("a", &["--json"]);
-    assert_eq!(told.code, 1);
-    let [said] = json_lines(&told.stdout).try_into().unwrap();
+    let output = afterbay.abort("a", &["--json"]);
+    assert_eq!(output.code, 1);
+    let [said] = json_lines(&output.stdout).try_into().unwrap();
     assert_eq!(said["code"], "no_way", "{said}");
     assert!(said["error"].as_str().unwrap().contains("has no [stream.abort]"), "{said}");
     assert_eq!(afterbay.stop(), 0);
@@ -186,13 +188,13 @@ fn a_request_that_a_plugin_finishes_is_aborted_in_the_scheduler_unless_another_r
         sandbox.config().abort_by_push(&sandbox).plugin("loops", &example("stop-on-loop"), "window = 8");
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
-    // Nobody is there to be told, and the request ends for its reader all the same.
+    // No scheduler is connected. The request still ends for its reader.
     sender.send(&batch(Msgpack, vec![SynthRequest::new("early").row(&[7; 8])]));
     assert_eq!(rows(&reader.frame()), [row("early", &[7; 8], 8, Some("stop:stop-on-loop"))]);
     let failed = afterbay.event("AbortFailed");
     assert_eq!((&failed["rid"], &failed["by"]), (&"early".into(), &"plugin loops".into()));
     let mut input = Input::connect(&sandbox.abort_side());
-    // Until Afterbay has seen it: the scheduler may still be told of one that has ended for its reader.
+    // Waits until Afterbay has seen the connection. A request that has ended for its reader can still be aborted.
     let said = afterbay.abort_connected("early", &[]);
     assert!(said.contains("loops had already ended it for its reader"), "{said}");
     assert_eq!(input.abort(), "early");
@@ -206,11 +208,11 @@ fn a_request_that_a_plugin_finishes_is_aborted_in_the_scheduler_unless_another_r
     assert_eq!(out[0].finish.as_deref(), Some("stop:stop-on-loop"));
     let withheld = afterbay.event_where("AbortFailed", |event| event["rid"] == "looped");
     assert!(withheld["why"].as_str().unwrap().contains("live request \"looped-2\""), "{withheld}");
-    // One that the scheduler ends in the same row needs no abort.
+    // A request that the scheduler ends in the same row needs no abort.
     next(vec![longer.row(&[7; 8]), ends.last(&[7; 8])]);
     assert_eq!(input.abort(), "looped-2");
     assert_eq!(input.next_within(Duration::from_millis(50)), None);
-    let metrics = afterbay.until_metrics("it is counted", |metrics| {
+    let metrics = afterbay.until_metrics("the abort is counted", |metrics| {
         metrics.stream_by("aborts_sent_total", "by", "plugin") == 1
     });
     assert_eq!(metrics.stream_by("aborts_failed_total", "by", "plugin"), 1);
@@ -232,7 +234,9 @@ fn an_abort_ends_a_request_whose_rows_wait_and_plugins_get_its_close() {
     let mut input = Input::connect(&sandbox.abort_side());
     let mut a = SynthRequest::new("a");
     let received = |frames| {
-        afterbay.until_metrics("it is received", |metrics| metrics.stream("frames_received_total") == frames)
+        afterbay.until_metrics("the frame is received", |metrics| {
+            metrics.stream("frames_received_total") == frames
+        })
     };
     for _ in 0..5 {
         sender.send(&batch(Msgpack, vec![a.row(&[1])]));
@@ -245,7 +249,7 @@ fn an_abort_ends_a_request_whose_rows_wait_and_plugins_get_its_close() {
     received(7);
     let closed = afterbay.event_where("PluginLog", |event| event["line"] == "closed");
     assert_eq!(closed["rid"], "a", "{closed}");
-    // The plugin drops every token; the reader learns of both ends.
+    // The plugin drops every token, but the reader gets the first and the last row.
     let mut reader = Reader::bind(&sandbox.reader_side());
     assert_eq!(rows(&reader.frame()), [row("a", &[], 0, None)]);
     assert_eq!(rows(&reader.frame()), [row("a", &[], 0, Some(STOPPED))]);
@@ -253,8 +257,8 @@ fn an_abort_ends_a_request_whose_rows_wait_and_plugins_get_its_close() {
     assert_eq!(reader.rest().len(), 0);
 }
 
-/// Two requests with a row each; the operator has aborted the first, and the scheduler was told.
-fn told(wire: SynthWire) -> (Sandbox, Afterbay, (Reader, Sender, Input), [SynthRequest; 2]) {
+/// Two requests with a row each. The operator has aborted the first, and the scheduler has received the abort.
+fn with_aborted_request(wire: SynthWire) -> (Sandbox, Afterbay, (Reader, Sender, Input), [SynthRequest; 2]) {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
     let afterbay = Afterbay::run(&sandbox, &sandbox.config().abort_by_push(&sandbox));
@@ -270,14 +274,14 @@ fn told(wire: SynthWire) -> (Sandbox, Afterbay, (Reader, Sender, Input), [SynthR
 
 #[test]
 fn an_aborted_request_stays_ended_after_a_restart() {
-    let (sandbox, afterbay, (mut reader, mut sender, _input), [mut a, mut b]) = told(Msgpack);
+    let (sandbox, afterbay, (mut reader, mut sender, _input), [mut a, mut b]) = with_aborted_request(Msgpack);
     sender.send(&batch(Msgpack, vec![a.row(&[2]), b.row(&[2])]));
     assert_eq!(rows(&reader.frame())[0].finish.as_deref(), Some(STOPPED));
-    afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 2);
+    afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 2);
     assert_eq!(afterbay.stop(), 0);
 
     let afterbay = Afterbay::run(&sandbox, &sandbox.config().abort_by_push(&sandbox));
-    // By its batches is known how the scheduler reads, and none has come.
+    // The scheduler's encoding is known from its batches, and it has sent none.
     let unknown = afterbay.abort("b", &[]);
     assert!(unknown.stderr.contains("no batch has been received since the start"), "{unknown:?}");
     let mut sender = Sender::connect(&sandbox.scheduler_side());
@@ -295,8 +299,8 @@ fn an_aborted_request_stays_ended_after_a_restart() {
 #[test]
 fn an_operators_abort_survives_kill_9() {
     for wire in WIRES {
-        let (sandbox, afterbay, (mut reader, _sender, _input), [mut a, mut b]) = told(wire);
-        afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 1);
+        let (sandbox, afterbay, (mut reader, _sender, _input), [mut a, mut b]) = with_aborted_request(wire);
+        afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 1);
         afterbay.kill();
 
         let afterbay = Afterbay::run(&sandbox, &sandbox.config().abort_by_push(&sandbox));
@@ -325,12 +329,12 @@ fn after_a_kill_during_an_abort_only_the_schedulers_own_abort_row_ends_the_reque
     let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
     sender.send(&batch(Pickle, vec![a.row(&[1]), b.row(&[1])]));
     reader.frame();
-    running.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 1);
+    running.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 1);
     let admin = running.admin().to_string();
     let asks = afterbay_command(&["abort", "a", "--admin", &admin]).stderr(Stdio::piped()).spawn().unwrap();
-    // The scheduler is being told, and Afterbay never learns whether it was.
-    let (mut told, _) = server.accept().unwrap();
-    told.read_exact(&mut [0]).unwrap();
+    // The kill comes before Afterbay records that the abort was sent.
+    let (mut connection, _) = server.accept().unwrap();
+    connection.read_exact(&mut [0]).unwrap();
     running.kill();
     assert!(!asks.wait_with_output().unwrap().status.success());
 
@@ -427,7 +431,7 @@ fn a_configured_http_server_of_sglang_gets_the_abort_and_its_key_is_never_logged
     let refused = afterbay.abort("b", &[]);
     assert!(refused.stderr.contains("SGLang answers 500: busy"), "{refused:?}");
     sender.send(&batch(Pickle, vec![a.row(&[2]), b.row(&[2])]));
-    // The one that failed goes on.
+    // The request whose abort failed continues.
     assert_eq!(rows(&reader.frame()), [row("a", &[2], 2, Some(STOPPED)), row("b", &[2], 2, None)]);
     let [first, _] = asked.join().unwrap();
     assert!(

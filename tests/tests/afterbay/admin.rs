@@ -52,7 +52,7 @@ fn a_tcp_address_without_a_token_is_read_only_and_names_the_remedy() {
     }
     let set = afterbay.ask("PUT /v1/requests/a/attributes", &[JSON], "{}");
     assert_eq!(set.status, 200, "{}", set.body);
-    // The command says the same, and is done over the socket.
+    // The command names the same remedy, and works over the socket.
     let refused = run_afterbay(&["reload", "--admin", &address.to_string()]);
     assert!(refused.code == 1 && refused.stderr.contains("token_file"), "{refused:?}");
     assert_eq!(
@@ -94,10 +94,10 @@ fn with_a_token_every_change_needs_the_token_and_the_commands_find_it() {
     }
     assert_eq!(run_afterbay(&["reload", "--config", &sandbox.text("afterbay.toml")]).code, 0);
 
-    // Another token file, by a reload that needs the one before.
+    // A reload that needs the old token names another token file.
     std::fs::write(sandbox.path("other"), "0ther").unwrap();
     sandbox.write(&sandbox.config().admin("token_file = \"other\""));
-    running.event_where("ConfigReloaded", |told| told["changed"] == "admin changed");
+    running.event_where("ConfigReloaded", |event| event["changed"] == "admin changed");
     let file = sandbox.text("token");
     assert_eq!(
         run_afterbay(&["reload", "--admin", &running.admin().to_string(), "--token-file", &file]).code,
@@ -116,7 +116,7 @@ fn the_admin_socket_is_private_and_replaces_only_a_stale_socket() {
     assert!(path.metadata().unwrap().file_type().is_socket());
     assert_eq!((mode(&path), first.admin().to_string()), (0o600, format!("unix:{}", path.display())));
 
-    // Another Afterbay is to take the same.
+    // A second Afterbay uses the same socket path.
     let other = Sandbox::new();
     let listen = format!("listen = \"{}\"", first.admin());
     let file = other.write(&other.config().admin(&listen));
@@ -127,9 +127,9 @@ fn the_admin_socket_is_private_and_replaces_only_a_stale_socket() {
     let second = Afterbay::run(&other, &other.config().admin(&listen));
     assert_eq!(second.get("/healthz").status, 200);
     assert_eq!(second.stop(), 0);
-    assert!(!path.exists(), "its name is given back");
+    assert!(!path.exists(), "the socket file is removed");
 
-    // What is no socket stays.
+    // A regular file stays.
     std::fs::write(&path, "a file of somebody's").unwrap();
     let refused = run_afterbay(&["run", "--config", &file]);
     assert!(refused.code == 1 && refused.stderr.contains("is a file"), "{refused:?}");
@@ -144,7 +144,7 @@ fn silent_connections_leave_enough_descriptors_for_the_streams() {
     let afterbay = Afterbay::run_confined(&sandbox, &sandbox.config(), DESCRIPTORS);
     let address = afterbay.tcp();
     let silent: Vec<TcpStream> = (0..DESCRIPTORS + 20).map(|_| tcp(&address)).collect();
-    // The limit bounds what is accepted, and the Unix socket has places of its own.
+    // The limit bounds the accepted connections, and the Unix socket has its own limit.
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", afterbay.pid())).unwrap().count() as u64;
     assert_eq!(afterbay.get("/healthz").status, 200);
     assert!(descriptors() < DESCRIPTORS / 2, "{}", descriptors());
@@ -171,7 +171,7 @@ fn a_request_whose_head_or_body_does_not_arrive_times_out() {
     let half =
         "POST /v1/reload HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{";
     body.write_all(half.as_bytes()).unwrap();
-    // Both end, or the read times out and the test fails.
+    // Both connections end. Otherwise a read times out and the test fails.
     let mut said = String::new();
     head.read_to_string(&mut said).unwrap();
     assert!(!said.contains("200"), "{said}");
@@ -216,14 +216,14 @@ fn every_admin_command_finds_the_socket_by_the_configuration_or_the_default_jour
             "{nobody:?}"
         );
     }
-    // A configuration that is about to be refused still says where its Afterbay is.
+    // A configuration with an error still names the address of its Afterbay.
     sandbox.write(&config.clone().stream("lissten = 4"));
     running.event("ConfigReloadFailed");
     let refused = ask(&["reload", "--config", &file], None);
     assert!(refused.code == 1 && refused.stderr.contains("lissten: unknown key"), "{refused:?}");
     assert_eq!(running.stop(), 0);
 
-    // As `afterbay sglang` keeps its journal.
+    // The default journal of `afterbay sglang`.
     let dir = sandbox.path("state/afterbay");
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::rename(sandbox.journal(), dir.join("journal")).unwrap();

@@ -78,7 +78,7 @@ fn a_finished_request_gets_no_attribute_change() {
     let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
     sender.send(&batch(Msgpack, vec![a.row(&[1])]));
     reader.frame();
-    // The scheduler does not know yet, so it lives.
+    // The scheduler has not ended the request, so the request is live.
     assert_eq!(set_attributes(&afterbay, "a", r#"{"n": 1}"#).0, 200);
     assert_eq!(set_attributes(&afterbay, "b", r#"{"n": 2}"#).0, 200);
     sender.send(&batch(Msgpack, vec![a.row(&[2]), b.row(&[1])]));
@@ -136,7 +136,7 @@ fn a_restart_knows_the_sink_of_live_requests() {
             let begins = format!("opened {rid} ");
             let is_it = |log: &Value| log["line"].as_str().is_some_and(|line| line.starts_with(&begins));
             let log = afterbay.event_where("PluginLog", is_it);
-            // Rid, tokenizer, sink and prompt's length.
+            // Rid, worker, sink and prompt tokens.
             log["line"].as_str().unwrap().split(' ').skip(1).take(4).collect::<Vec<_>>().join(" ")
         };
         rids.iter().map(line).collect()

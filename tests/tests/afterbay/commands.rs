@@ -1,4 +1,4 @@
-//! The other commands: check, help, sim, demo; and that the README says what is so.
+//! The commands check, sim, sglang and demo, and the help of every command.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -53,8 +53,9 @@ sync = \"sometimes\"
         (18, "journal.sync"),
     ] {
         let begins = format!("{name}:{line}:");
-        let found =
-            problems.iter().any(|told| told.starts_with(&begins) && told.contains(&format!(" {key}: ")));
+        let found = problems
+            .iter()
+            .any(|problem| problem.starts_with(&begins) && problem.contains(&format!(" {key}: ")));
         assert!(found, "{begins} {key} is not in\n{}", refused.stderr);
     }
     assert_eq!(problems.len(), 9, "{}", refused.stderr);
@@ -86,7 +87,7 @@ fn check_leaves_compiled_plugins_in_the_cache() {
         let [entry] = <[_; 1]>::try_from(std::fs::read_dir(&cache).unwrap().collect::<Vec<_>>()).unwrap();
         entry.unwrap().metadata().unwrap().ino()
     };
-    assert_eq!(compiled(), compiled(), "the second check compiled it again");
+    assert_eq!(compiled(), compiled(), "the second check compiled the plugin again");
 }
 
 #[test]
@@ -120,7 +121,7 @@ fn a_command_with_a_closed_output_exits_141_and_prints_no_error() {
     std::fs::create_dir(sandbox.journal()).unwrap();
     std::fs::write(sandbox.journal().join("LOCK"), "").unwrap();
     for args in [&["check", "--reference"][..], &["journal", "ls", "--dir", &sandbox.text("journal")]] {
-        // Closed before it starts: it may be done before this process has its next turn.
+        // Closed before the start, because the command may end at once.
         let (read, write) = std::io::pipe().unwrap();
         drop(read);
         let ended = afterbay_command(args).stdout(write).stderr(Stdio::piped()).output().unwrap();
@@ -131,7 +132,7 @@ fn a_command_with_a_closed_output_exits_141_and_prints_no_error() {
     run_afterbay(&["plugin", "new", "a", "--lang", "c", "--dir", &project]).success();
     let (read, write) = std::io::pipe().unwrap();
     drop(read);
-    // What it says while it builds goes to standard error.
+    // A build prints its progress to standard error.
     let built = afterbay_command(&["plugin", "build", &project])
         .stdout(Stdio::null())
         .stderr(write)
@@ -170,14 +171,14 @@ fn a_wrong_command_line_exits_64_and_names_the_help() {
     }
 }
 
-/// `--help` of every command, by its words.
+/// The output of `--help` for every command, by the words of the command.
 fn help() -> BTreeMap<Vec<String>, String> {
     fn visit(command: Vec<String>, found: &mut BTreeMap<Vec<String>, String>) {
         let help =
             run_afterbay(&command.iter().map(String::as_str).chain(["--help"]).collect::<Vec<_>>()).success();
         let commands = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
         for line in commands.lines().take_while(|line| line.starts_with("  ")) {
-            // Deeper lines go on with a description.
+            // More indented lines continue a description.
             let Some(name) = line.strip_prefix("  ").filter(|line| !line.starts_with(' ')) else { continue };
             let name = name.split(' ').next().unwrap();
             if name != "help" {
@@ -239,7 +240,7 @@ fn both_commands_of_the_simulator_work_and_find_lost_tokens() {
     assert_eq!(running.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
 
-    // A reader that is sent half of a stream says so.
+    // A reader that receives only half of the frames reports the loss.
     let half = Sandbox::new();
     let mut reader =
         afterbay_command(&["sim", "reader", "--json", "--idle", "300ms", "--bind", &half.reader_side()])
@@ -305,11 +306,11 @@ fn ctrl_c_ends_the_demo_without_a_result_and_without_a_file() {
     let tmp = sandbox.path("t");
     std::fs::create_dir(&tmp).unwrap();
     let mut demo = afterbay_command(&["demo", "--seconds", "3600"]);
-    // A configuration of the user's is not the demo's.
+    // The demo ignores the user's configuration.
     demo.env("TMPDIR", &tmp).env("AFTERBAY_CONFIG", "/nowhere.toml");
     let mut demo = demo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufReader::new(demo.stdout.take().unwrap()).lines();
-    // Its load is under way.
+    // The load runs.
     assert!(lines.any(|line| line.unwrap().contains("through Afterbay:")));
     kill_process(Pid::from_raw(demo.id() as i32).unwrap(), Signal::INT).unwrap();
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
@@ -318,7 +319,7 @@ fn ctrl_c_ends_the_demo_without_a_result_and_without_a_file() {
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "afterbay: stopped by a signal\n");
     let left: Vec<_> = std::fs::read_dir(&tmp).unwrap().collect();
-    assert!(left.is_empty(), "it left {left:?}");
+    assert!(left.is_empty(), "the demo left {left:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A component file that changes while it runs.
+//! A component file that changes while its plugin runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -39,38 +39,38 @@ fn a_component_is_swapped_between_two_batches_without_loss_or_repetition() {
     assert_eq!(verify(&sandbox).0, 0);
 }
 
-/// Plays a load again and again (each of its requests ends in it), some thousand frames a second, while something is done, which
-/// sees how many have been sent: how many came out, each as it went in.
+/// Sends the frames of a load in a cycle, a few thousand per second, while `act` runs on another thread. `act` sees the number of sent
+/// frames. Checks that each frame is received unchanged and returns the number of received frames.
 fn while_played(sandbox: &Sandbox, mut reader: Reader, act: impl FnOnce(&AtomicU64) + Send) -> u64 {
     let frames = frames_of(&Load { max_running: 8, ..Load::new(400, 100) }, Msgpack);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let sent = AtomicU64::new(0);
-    let (tell, told) = channel::<&Frame>();
+    let (send_expected, expected) = channel::<&Frame>();
     std::thread::scope(|scope| {
         let acts = scope.spawn(|| act(&sent));
         let reads = scope.spawn(move || {
             let is_same = |(at, frame): (u64, &Frame)| assert!(reader.frame() == frame.bytes, "frame {at}");
-            (0..).zip(told).map(is_same).count() as u64
+            (0..).zip(expected).map(is_same).count() as u64
         });
         for frame in frames.iter().cycle() {
             sender.send(&frame.bytes);
             sent.fetch_add(1, Ordering::SeqCst);
-            if tell.send(frame).is_err() || acts.is_finished() {
+            if send_expected.send(frame).is_err() || acts.is_finished() {
                 break;
             }
             std::thread::sleep(Duration::from_micros(200));
         }
-        drop(tell);
+        drop(send_expected);
         let read = reads.join().unwrap();
         acts.join().unwrap();
         read
     })
 }
 
-/// Waits until plugin `p` is another so many times.
+/// Waits until plugin `p` was reloaded `times` times.
 #[track_caller]
 fn until_swapped(afterbay: &Afterbay, times: u64) {
-    afterbay.until_metrics("it is swapped", |metrics| {
+    afterbay.until_metrics("the plugin is swapped", |metrics| {
         metrics.plugin_by("p", "reloads_total", "result", "ok") >= times
     });
 }
@@ -106,7 +106,7 @@ fn a_component_without_the_pinned_digest_is_refused_at_the_start_and_at_a_reload
     assert_eq!(afterbay.stop(), 0);
 }
 
-/// Longer by `AFTERBAY_TEST_TRIALS` (a trial is ten swaps, two seconds).
+/// `AFTERBAY_TEST_TRIALS` sets the number of trials. A trial is ten swaps in two seconds.
 #[test]
 fn components_and_settings_are_swapped_every_200_ms_under_load_without_loss_or_repetition() {
     let swaps = 10 * trials(1);
@@ -123,7 +123,7 @@ fn components_and_settings_are_swapped_every_200_ms_under_load_without_loss_or_r
         for swap in 1..=swaps {
             std::thread::sleep(Duration::from_millis(200));
             match swap % 2 {
-                // One of two, by turns: both are compiled soon.
+                // Two components alternate, so that both are soon in the cache.
                 0 => install(&example("stop-on-loop"), (swap / 2 % 2) as u8 + 1, &component),
                 _ => drop(sandbox.write(&config(16 + swap % 100))),
             }
@@ -154,20 +154,20 @@ fn a_bad_component_keeps_the_old_version_with_a_reason_and_a_good_one_takes_over
         (rows(&frame), rows(&reader.frame()))
     };
     for _ in 0..5 {
-        let (sent, came) = step();
-        assert_eq!(sent, came);
+        let (sent, received) = step();
+        assert_eq!(sent, received);
     }
     sandbox.replace("plugin.wasm", "half a comp");
     let failed = afterbay.event("PluginReloadFailed");
     assert!(failed["why"].as_str().unwrap().contains("plugin \"p\""), "{failed}");
     let metrics = afterbay.metrics();
     assert_eq!(metrics.plugin_by("p", "reloads_total", "result", "failed"), 1);
-    let (sent, came) = step();
-    assert_eq!(sent, came);
-    assert_eq!(afterbay.metrics().plugin("p", "calls_total"), 6, "the one before no longer runs");
+    let (sent, received) = step();
+    assert_eq!(sent, received);
+    assert_eq!(afterbay.metrics().plugin("p", "calls_total"), 6, "the old version no longer runs");
     afterbay.until_degraded("plugin-reload:test:p");
 
-    // Another plugin altogether: it is told of the request that is under way, and finishes it.
+    // Another plugin: it learns of the live request and finishes it.
     install(&example("stop-on-loop"), 0, &component);
     let reloaded = afterbay.event("PluginReloaded");
     assert_eq!(
@@ -198,7 +198,7 @@ fn a_component_that_refuses_the_settings_keeps_the_old_version() {
     assert_eq!(afterbay.stop(), 0);
 }
 
-/// As a deployment does, in whichever order: neither would do with the other's of before.
+/// A deployment replaces both files in any order. Each new file works only with the other new file.
 #[test]
 fn a_component_and_a_configuration_that_change_together_are_one_reload() {
     let sandbox = Sandbox::new();
@@ -249,12 +249,12 @@ fn a_version_that_waits_to_take_over_is_loaded_once() {
             sender.send(&batch(Msgpack, vec![request.row(&[id])]));
             reader.frame();
         };
-        // So many are not shown again at once.
+        // A replay of this many rows takes several steps.
         (0..500).for_each(&mut step);
         for number in 1..=2_u8 {
             sandbox.write(&version(number));
             until_swapped(&afterbay, number.into());
-            // For what should not come.
+            // A second load would appear in this time.
             std::thread::sleep(Duration::from_millis(300));
             step(i64::from(number));
             let metrics = afterbay.metrics();

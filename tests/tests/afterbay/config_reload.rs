@@ -1,4 +1,4 @@
-//! A configuration that changes while it runs: taken whole, between two batches, or not at all.
+//! A configuration that changes at run time takes effect as a whole between two batches, or not at all.
 
 use afterbay_tests::commands::{run_afterbay, verify};
 use afterbay_tests::components::guest;
@@ -32,26 +32,26 @@ fn a_reload_adds_changes_and_removes_plugins_and_unchanged_plugins_continue() {
         };
         assert!(step(vec![a.row(&[1])]).0);
 
-        // One more before it. As an editor does: another file is renamed over it.
+        // Another plugin before the first. Like an editor, the test renames a new file over the old one.
         sandbox.write(&judges(judges(sandbox.config(), "finishes", "finish"), "notes", "annotate"));
-        let told = afterbay.event("ConfigReloaded");
-        assert_eq!(told["changed"], "plugin \"finishes\" of \"test\" added", "{told}");
+        let event = afterbay.event("ConfigReloaded");
+        assert_eq!(event["changed"], "plugin \"finishes\" of \"test\" added", "{event}");
         assert_eq!(step(vec![b.row(&[1, 2])]).1[0].finish.as_deref(), Some("stop:finished by judges"));
         let metrics = afterbay.metrics();
         assert_eq!(
             (metrics.plugin("notes", "calls_total"), metrics.plugin("finishes", "calls_total")),
             (2, 1)
         );
-        assert_eq!(metrics.plugin_by("notes", "reloads_total", "result", "ok"), 0, "its instance goes on");
+        assert_eq!(metrics.plugin_by("notes", "reloads_total", "result", "ok"), 0, "the instance continues");
 
-        // It goes, and the other has another setting: it takes over from itself, with the request that is alive. In place:
-        // a half of it may be seen, and refused.
+        // The new plugin is removed and the old one gets another setting: a new instance takes over with the live request. The file is
+        // written in place, so Afterbay may see and refuse half of it.
         std::fs::write(sandbox.path("afterbay.toml"), judges(sandbox.config(), "notes", "drop").to_toml())
             .unwrap();
-        let told = afterbay
-            .event_where("ConfigReloaded", |told| told["changed"].as_str().unwrap().contains("removed"));
+        let event = afterbay
+            .event_where("ConfigReloaded", |event| event["changed"].as_str().unwrap().contains("removed"));
         let changed = "plugin \"notes\" of \"test\" changed; plugin \"finishes\" of \"test\" removed";
-        assert_eq!(told["changed"], changed, "{told}");
+        assert_eq!(event["changed"], changed, "{event}");
         assert_eq!(afterbay.event("PluginRemoved")["plugin"], "finishes");
         // The new version takes over when it has seen the rows of the live request.
         assert_eq!(afterbay.event("PluginReloaded")["plugin"], "notes");
@@ -71,20 +71,20 @@ fn a_reload_refuses_a_wrong_configuration_as_a_whole_and_keeps_the_old_one() {
     let afterbay = Afterbay::run(&sandbox, &config());
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut request = SynthRequest::new("r");
-    // The look that a start takes once it watches the file: it would be counted, too.
+    // A start reads the file once more after it watches the file, which counts as a reload.
     assert_eq!(reload(&afterbay), (0, "nothing has changed\n".to_owned()));
     let mut failures = 0;
     let mut refuse = |config: Config, why: &str| {
-        // The plugin that all of them would change, too.
+        // Each of these configurations also changes the plugin.
         sandbox.write(&judges(config, "drops", "drop"));
-        let told =
-            afterbay.event_where("ConfigReloadFailed", |told| told["why"].as_str().unwrap().contains(why));
+        let event =
+            afterbay.event_where("ConfigReloadFailed", |event| event["why"].as_str().unwrap().contains(why));
         failures += 1;
-        // By hand: every reason, and it is counted once more.
+        // The command prints every reason, and the refusal is counted again.
         let (code, said) = reload(&afterbay);
         assert!(code == 1 && said.contains(why), "{said}");
         failures += 1;
-        assert_eq!(afterbay.metrics().events("ConfigReloadFailed"), failures, "{told}");
+        assert_eq!(afterbay.metrics().events("ConfigReloadFailed"), failures, "{event}");
         let last = afterbay.plugins()["last_reload"].take();
         assert!(last["refused"].to_string().contains(&why.replace('"', "\\\"")), "{last}");
         let degraded = afterbay.until_degraded("config");
@@ -106,11 +106,11 @@ fn a_reload_refuses_a_wrong_configuration_as_a_whole_and_keeps_the_old_one() {
     refuse(audit, "stream \"test\": sink \"audit\": adding it needs a restart");
     refuse(config().stream("route = \"crc32\""), "stream \"test\": route: a change needs a restart");
 
-    // SIGHUP does as the command.
+    // SIGHUP has the effect of the command.
     afterbay.hang_up();
-    until("it is tried again", || afterbay.metrics().events("ConfigReloadFailed") == failures + 1);
+    until("the reload is tried again", || afterbay.metrics().events("ConfigReloadFailed") == failures + 1);
     sandbox.write(&config());
-    until("nothing is wrong with it", || reload(&afterbay) == (0, "nothing has changed\n".to_owned()));
+    until("the configuration is accepted", || reload(&afterbay) == (0, "nothing has changed\n".to_owned()));
     afterbay.until_healthy();
     assert_eq!(afterbay.metrics().process("config_last_reload_successful"), 1);
     assert_eq!(afterbay.metrics().events("ConfigReloaded"), 0);
@@ -141,8 +141,8 @@ fn a_reload_adds_and_removes_streams_and_taps_and_a_failed_bind_changes_nothing(
         sandbox.replace("afterbay.toml", format!("{}{stream}{sink}", tap.to_toml()));
     };
     with("second", "in-2");
-    let told = afterbay.event("ConfigReloaded");
-    assert_eq!(told["changed"], "stream \"second\" added; taps of \"test\" changed", "{told}");
+    let event = afterbay.event("ConfigReloaded");
+    assert_eq!(event["changed"], "stream \"second\" added; taps of \"test\" changed", "{event}");
     assert!(sandbox.path("tap").exists());
     let mut second = Reader::bind(&sandbox.ipc("out-2"));
     let mut sender_2 = Sender::connect(&sandbox.ipc("in-2"));
@@ -152,22 +152,22 @@ fn a_reload_adds_and_removes_streams_and_taps_and_a_failed_bind_changes_nothing(
     step();
     assert_eq!(afterbay.metrics().stream_named("second", "tokens_received_total"), 2);
 
-    // Its name is in use by another: nothing of the file is taken.
+    // The endpoint is in use, so no part of the file takes effect.
     let taken = std::os::unix::net::UnixListener::bind(sandbox.path("in-3")).unwrap();
     with("third", "in-3");
-    let told = afterbay.event("ConfigReloadFailed");
-    assert!(told["why"].as_str().unwrap().contains("in-3"), "{told}");
+    let event = afterbay.event("ConfigReloadFailed");
+    assert!(event["why"].as_str().unwrap().contains("in-3"), "{event}");
     drop(taken);
     let frame = batch(Msgpack, vec![SynthRequest::new("p").last(&[1])]);
     sender_2.send(&frame);
-    assert_eq!(second.frame(), frame, "the stream that the refused file leaves out goes on");
+    assert_eq!(second.frame(), frame, "the stream that the refused file lacks continues");
 
     sandbox.write(&sandbox.config());
-    afterbay.event_where("ConfigReloaded", |told| {
-        told["changed"] == "taps of \"test\" changed; stream \"second\" removed"
+    afterbay.event_where("ConfigReloaded", |event| {
+        event["changed"] == "taps of \"test\" changed; stream \"second\" removed"
     });
     afterbay.event_where("StreamStopped", |stopped| stopped["stream"] == "second");
-    wait_for("its sockets are gone", || {
+    wait_for("the sockets are removed", || {
         (!sandbox.path("in-2").exists() && !sandbox.path("tap").exists()).then_some(())
     });
     assert!(!afterbay.get("/metrics").body.contains("stream=\"second\""));
@@ -187,7 +187,7 @@ fn removed_legs_drain_in_order_and_their_metrics_disappear() {
     };
     let legs = leg("next", "after = \"first\"\n") + &leg("first", "");
     let afterbay = Afterbay::run_toml(&sandbox, &(sandbox.config().to_toml() + &legs), &[]);
-    until("their readers are missed", || {
+    until("the absent readers are reported", || {
         let missed = afterbay.get("/readyz").body;
         ["sink:first/reader", "sink:next/reader"].iter().all(|key| missed.contains(key))
     });
@@ -219,12 +219,12 @@ fn a_setting_that_names_a_file_has_the_files_text_and_follows_its_changes() {
     };
     assert_eq!(step(), [1]);
     sandbox.replace("action.txt", "drop");
-    let told = afterbay.event("ConfigReloaded");
-    assert_eq!(told["changed"], "plugin \"p\" of \"test\" changed", "{told}");
+    let event = afterbay.event("ConfigReloaded");
+    assert_eq!(event["changed"], "plugin \"p\" of \"test\" changed", "{event}");
     sandbox.replace("action.txt", " ".repeat(1025 << 10));
-    let told = afterbay.event("ConfigReloadFailed");
+    let event = afterbay.event("ConfigReloadFailed");
     let why = "action.txt\" has 1025KiB, must have at most 1MiB";
-    assert!(told["why"].as_str().unwrap().contains(why), "{told}");
+    assert!(event["why"].as_str().unwrap().contains(why), "{event}");
     assert_eq!(afterbay.stop(), 0);
 }
 
@@ -247,10 +247,10 @@ fn a_reload_changes_coalescing_and_on_fault_without_a_new_instance() {
         .stream("coalesce = { when = \"window\", window = \"2ms\" }")
         .plugin_line("on_fault = \"terminate\"");
     sandbox.write(&strict);
-    let told = afterbay.event("ConfigReloaded");
+    let event = afterbay.event("ConfigReloaded");
     assert_eq!(
-        told["changed"], "plugin \"bad\" of \"test\" options changed; coalesce of \"test\" changed",
-        "{told}"
+        event["changed"], "plugin \"bad\" of \"test\" options changed; coalesce of \"test\" changed",
+        "{event}"
     );
     let mut request = SynthRequest::new("b");
     sender.send(&batch(Msgpack, vec![request.row(&[1])]));

@@ -1,4 +1,4 @@
-//! Rows that plugins send elsewhere than to their reader: to another sink, or past the detokenizer.
+//! Rows that plugins send to another sink, or past the detokenizer.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use afterbay_wire::{BatchKind, DecodedFrame, Layouts};
 
-/// The sandbox's reader is the detokenizer; behind it, the tokenizer.
+/// A detokenizer as the reader, a tokenizer for rows that skip the detokenizer, and the configuration.
 fn past_detokenizer(sandbox: &Sandbox) -> (Reader, Reader, Config) {
     let tokenizer = sandbox.ipc("tokenizer");
     let config = sandbox.config().another_sink("tokenizer", &tokenizer, "kind = \"skipped\"");
     (Reader::bind(&sandbox.reader_side()), Reader::bind(&tokenizer), config)
 }
 
-/// The rows of a frame, which must be a BatchStrOutput without text.
+/// The rows of a frame that must be a BatchStrOutput without text.
 fn textless(frame: &[u8]) -> Vec<ReaderRow> {
     let DecodedFrame::Batch(batch) = afterbay_wire::decode(frame.to_vec().into(), &Layouts::builtin()) else {
         panic!("no batch: {frame:?}")
@@ -27,7 +27,7 @@ fn textless(frame: &[u8]) -> Vec<ReaderRow> {
     rows(frame)
 }
 
-/// A request's rows up to its last, as one: some may have been joined.
+/// Receives a request's rows up to the last one and joins them.
 fn until_last(reader: &mut Reader) -> ReaderRow {
     let [mut all] = textless(&reader.frame()).try_into().unwrap();
     while all.finish.is_none() {
@@ -55,10 +55,11 @@ fn a_request_that_skips_the_detokenizer_sends_every_row_to_the_tokenizer() {
         sender.send(&plain);
         sender.send(&batch(wire, vec![text.last(&[6]), ids.last(&[7])]));
         assert_eq!(rows(&detokenizer.frame()), [row("text", &[3], 1, None)]);
-        assert_eq!(detokenizer.frame(), plain, "{wire:?}: a frame that nobody skips with leaves as it came");
+        assert_eq!(detokenizer.frame(), plain, "{wire:?}: a frame without skipped rows is unchanged");
         assert_eq!(rows(&detokenizer.frame()), [row("text", &[6], 3, Some("length"))]);
         assert_eq!(until_last(&mut tokenizer), row("ids-1", &[1, 2, 4, 7], 4, Some("length")), "{wire:?}");
-        let metrics = afterbay.until_metrics("all is taken", |metrics| metrics.stream("requests_live") == 0);
+        let metrics =
+            afterbay.until_metrics("every frame is taken", |metrics| metrics.stream("requests_live") == 0);
         assert_eq!(metrics.plugin_by("skip", "verdicts_total", "action", "skip_detokenization"), 1);
         assert_eq!(
             (metrics.stream("tokens_forwarded_total"), metrics.stream("request_imbalances_total")),

@@ -1,4 +1,4 @@
-//! A disk that takes no more: what `on_error` says happens, is told, and heals. The disk is a file size limit on the process.
+//! A failing disk: each `on_error` policy acts, reports and recovers. A limit on the file size of the process stands in for the disk.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use afterbay_tests::sync_gate::SyncGate;
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 
-/// The size of the segment that is being written.
+/// The size of the current segment.
 fn segment_bytes(sandbox: &Sandbox) -> u64 {
     let files = std::fs::read_dir(sandbox.journal().join(STREAM)).unwrap();
     let sizes = files.map(|entry| entry.unwrap().metadata().unwrap().len());
@@ -24,17 +24,23 @@ fn on_error_stop_receives_nothing_while_the_disk_fails_and_recovers_afterwards()
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     for (index, frame) in frames.iter().enumerate() {
         if index == 10 || index == 30 {
-            afterbay
-                .until_metrics("all before are taken", |metrics| metrics.sink("taken_frame") == index as u64);
-            // Even a whole number of bytes of the next write may go, so that it is cut in the middle.
+            afterbay.until_metrics("the earlier frames are taken", |metrics| {
+                metrics.sink("taken_frame") == index as u64
+            });
+            // The limit lies within the next write, so that the write is cut.
             let partly = if index == 10 { 0 } else { segment_bytes(&sandbox) + 100 };
             afterbay.limit_files(Some(partly));
             sender.send(&frame.bytes);
             let said = afterbay.until_ready(503);
             assert!(said.contains("journal") && said.contains("File too large"), "{said}");
-            let metrics = afterbay.until_metrics("it stops", |metrics| metrics.stream("receiving") == 0);
+            let metrics = afterbay
+                .until_metrics("the stream stops receiving", |metrics| metrics.stream("receiving") == 0);
             assert_eq!(metrics.stream("journal_failing"), 1);
-            assert_eq!(reader.next_within(Duration::from_millis(150)), None, "an unkept frame was forwarded");
+            assert_eq!(
+                reader.next_within(Duration::from_millis(150)),
+                None,
+                "an unpersisted frame was forwarded"
+            );
             assert_eq!(afterbay.get("/healthz").status, 200);
             afterbay.limit_files(None);
         } else {
@@ -64,13 +70,13 @@ fn on_error_stop_sends_no_frame_whose_record_cannot_be_written() {
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames: Vec<Vec<u8>> = (0..10_u8).map(|number| vec![number; 1000]).collect();
     frames.iter().for_each(|frame| sender.send(frame));
-    afterbay.until_metrics("all are kept", |metrics| metrics.stream("journal_frame") == 10);
+    afterbay.until_metrics("every frame is persisted", |metrics| metrics.stream("journal_frame") == 10);
     afterbay.limit_files(Some(0));
     let mut reader = Reader::bind(&sandbox.reader_side());
     reader.wait_connected();
     let said = afterbay.until_ready(503);
     assert!(said.contains("nothing is received or sent that cannot be recorded"), "{said}");
-    assert_eq!(reader.next_within(Duration::from_millis(150)), None, "a frame left without its record");
+    assert_eq!(reader.next_within(Duration::from_millis(150)), None, "a frame was sent without its record");
     afterbay.limit_files(None);
     assert_eq!(reader.take(10), frames);
     afterbay.until_healthy();
@@ -94,7 +100,7 @@ fn a_failing_disk_stops_the_scheduler_and_every_frame_is_delivered_afterwards() 
         }
     });
     afterbay.event("ReceivePaused");
-    // The kernel's buffer and one frame in hand: the rest is with the scheduler.
+    // The kernel's buffer and Afterbay hold some frames; the scheduler holds the rest.
     assert!(!sends.is_finished());
     assert_eq!(afterbay.metrics().stream("frames_received_total"), 1);
     afterbay.limit_files(None);
@@ -156,7 +162,8 @@ fn sync_always_forwards_only_what_is_durable() {
         }
         sender.send(&frame.bytes);
         if index % 3 == 0 {
-            afterbay.until_metrics("it is kept", |metrics| metrics.stream("journal_frame") == index);
+            afterbay
+                .until_metrics("the frame is persisted", |metrics| metrics.stream("journal_frame") == index);
             let early = reader.next_within(Duration::from_millis(50));
             assert_eq!(early, None, "frame {index} was forwarded and is not durable");
             gate.open();
@@ -164,7 +171,8 @@ fn sync_always_forwards_only_what_is_durable() {
         assert_eq!(reader.frame(), frame.bytes, "frame {index}");
     }
     let last = frames.len() as u64;
-    afterbay.until_metrics("all is durable", |metrics| metrics.stream("journal_durable_frame") == last);
+    afterbay
+        .until_metrics("every frame is durable", |metrics| metrics.stream("journal_durable_frame") == last);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
 }
@@ -182,7 +190,7 @@ fn a_hanging_sync_delays_nothing_unless_sync_is_always() {
         for frame in load(10, 30, Msgpack) {
             sender.send(&frame.bytes);
             assert_eq!(reader.frame(), frame.bytes);
-            // Longer than the interval, so that a sync has begun and hangs.
+            // Longer than the sync interval, so that a sync has begun and hangs.
             std::thread::sleep(Duration::from_millis(3));
         }
         gate.open();
@@ -209,7 +217,7 @@ fn a_failing_sync_is_reported_and_recovers_with_every_frame_persisted() {
             assert_eq!(failed["durable_frame"], 3, "{failed}");
             let said = afterbay.until_ready(503);
             assert!(said.contains("journal"), "{said}");
-            assert_eq!(reader.next_within(Duration::from_millis(50)), None, "it is not durable");
+            assert_eq!(reader.next_within(Duration::from_millis(50)), None, "the frame is not durable");
             gate.open();
         }
         assert_eq!(reader.frame(), frame.bytes, "frame {index}");

@@ -1,4 +1,4 @@
-//! Plugins that fault: what becomes of their batches, and when they are taken out of the chain.
+//! Plugins that fault: the treatment of their batches, and quarantine.
 
 use afterbay_tests::admin::JSON;
 use afterbay_tests::commands::{journal, notes, run_afterbay, verify};
@@ -7,7 +7,7 @@ use afterbay_tests::frames::{SynthRequest, WIRES, batch, row, rows};
 use afterbay_tests::{Afterbay, Config, Input, Reader, Sandbox, Sender, load, wait_for};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 
-/// What leaves of a load through the plugins of a configuration, and the two who are still there.
+/// Sends a load through the plugins of a configuration. Returns the received frames and the running processes.
 fn leaving(sandbox: &Sandbox, config: &Config) -> (Vec<Vec<u8>>, Afterbay, Reader) {
     let mut reader = Reader::bind(&sandbox.reader_side());
     let afterbay = Afterbay::run(sandbox, config);
@@ -23,7 +23,7 @@ fn leaving(sandbox: &Sandbox, config: &Config) -> (Vec<Vec<u8>>, Afterbay, Reade
 
 #[test]
 fn a_storm_of_faults_changes_no_frame() {
-    // It changes rows: one that did nothing could hide a neighbour's harm.
+    // This plugin changes rows: a plugin without effect would hide damage.
     let healthy =
         |sandbox: &Sandbox| sandbox.config().plugin("healthy", &guest("judges"), "action = \"rewrite\"");
     let sandbox = Sandbox::new();
@@ -85,14 +85,14 @@ fn a_retried_batch_runs_on_a_new_instance_that_knows_the_earlier_rows() {
     step(vec![early.row(&[1, 2])]);
     step(vec![early.row(&[3]), late.row(&[1])]);
     step(vec![late.row(&[2, 3, 4]), early.last(&[4])]);
-    let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 3);
+    let metrics = afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 3);
     assert_eq!(metrics.plugin_by("tires", "faults_total", "kind", "trap"), 2);
     assert_eq!(metrics.plugin("tires", "retried_batches_total"), 2);
     assert_eq!(metrics.plugin("tires", "bypassed_batches_total"), 0);
     let fault = afterbay.event("PluginFault");
     assert_eq!(fault["then"], "the batch is tried once more on a fresh instance", "{fault}");
     assert_eq!(afterbay.stop(), 0);
-    // Each instance after the first was told of what came before the batch in hand, and not of the batch itself.
+    // Each later instance was told of the rows before the current batch, and not of that batch.
     assert_eq!(notes(&sandbox, "early"), ["all false", "all true", "all true"]);
     assert_eq!(notes(&sandbox, "late"), ["all false", "all true"]);
 }
@@ -116,7 +116,7 @@ fn with_on_fault_terminate_a_fault_ends_its_requests_also_in_the_scheduler() {
         assert_eq!(step(vec![a.row(&[1]), c.row(&[1]), warm.row(&[1])]).len(), 3);
         afterbay.abort_connected("warm", &[]);
         assert_eq!(input.abort(), "warm");
-        // The second batch of an instance is not judged: not a token of it passes, and its requests end.
+        // The second batch of an instance faults: none of its tokens passes, and its requests end.
         let out = step(vec![a.row(&[2, 3]), b.row(&[1]), c.last(&[2])]);
         let ended = [
             row("a", &[], 1, Some("abort")),
@@ -124,10 +124,10 @@ fn with_on_fault_terminate_a_fault_ends_its_requests_also_in_the_scheduler() {
             row("c", &[], 1, Some("abort")),
         ];
         assert_eq!(out, ended, "{wire:?}");
-        let mut told = [(); 2].map(|()| input.abort());
-        told.sort();
-        assert_eq!(told, ["a", "b"], "what the scheduler has ended itself it is not told");
-        // What still comes of them is swallowed. A request that is not of that batch goes on, and is judged.
+        let mut aborted = [(); 2].map(|()| input.abort());
+        aborted.sort();
+        assert_eq!(aborted, ["a", "b"], "no abort for a request that the scheduler ended itself");
+        // Their later rows are swallowed. A request that was not in that batch continues through the plugin.
         let mut d = SynthRequest::new("d");
         assert_eq!(step(vec![a.row(&[4]), d.row(&[9])]), [row("d", &[9], 1, None)], "{wire:?}");
         let fault = afterbay.event("PluginFault");
@@ -138,7 +138,8 @@ fn with_on_fault_terminate_a_fault_ends_its_requests_also_in_the_scheduler() {
             (&"guard".into(), &"afterbay: plugin \"guard\" did not judge this row".into()),
             "{ended}"
         );
-        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 3);
+        let metrics =
+            afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 3);
         assert_eq!(metrics.plugin("guard", "terminated_rows_total"), 3);
         assert_eq!(metrics.plugin("guard", "bypassed_batches_total"), 0);
         assert_eq!(
@@ -234,10 +235,10 @@ fn a_first_call_past_the_deadline_counts_towards_quarantine_from_the_second_inst
         assert_eq!(reader.frame(), frame);
     };
     (0..2).for_each(|_| step());
-    assert!(afterbay.events("PluginQuarantined").is_empty(), "one of the two is forgiven");
+    assert!(afterbay.events("PluginQuarantined").is_empty(), "the first of the two faults does not count");
     (0..3).for_each(|_| step());
     let faults = afterbay.metrics().plugin_by("slow", "faults_total", "kind", "deadline");
-    assert_eq!(faults, 3, "the first is forgiven, two count, and then it is called no more");
+    assert_eq!(faults, 3, "the first fault does not count, the next two quarantine the plugin");
     afterbay.event("PluginQuarantined");
     assert_eq!(afterbay.stop(), 0);
 }
@@ -276,7 +277,7 @@ fn with_on_fault_terminate_a_quarantined_plugin_lets_no_row_pass() {
     let reason = "afterbay: plugin \"guard\" is quarantined";
     afterbay.event_where("RequestFinishedEarly", |event| event["rid"] == "r-2" && event["reason"] == reason);
     assert_eq!(afterbay.metrics().plugin_by("guard", "faults_total", "kind", "trap"), 1);
-    // SGLang's own requests are shown to no plugin, so none has to judge them.
+    // Health checks bypass plugins, so they pass.
     let health = batch(Msgpack, vec![SynthRequest::new("HEALTH_CHECK_1763649000.1").last(&[5])]);
     sender.send(&health);
     assert_eq!(reader.frame(), health);
@@ -299,8 +300,8 @@ fn with_on_fault_terminate_a_plugin_that_fails_to_restart_is_retried_and_lets_no
         sender.send(&batch(Msgpack, vec![SynthRequest::new(&rid).row(&[1])]));
         assert_eq!(rows(&reader.frame()), [row(&rid, &[], 0, Some("abort"))]);
     };
-    // Its fresh instance faults over the requests that are alive, too; where all have ended it starts.
-    let unready = wait_for("it is down", || {
+    // A new instance faults over the live requests too; once these have ended it starts.
+    let unready = wait_for("the plugin is down", || {
         is_aborted();
         Some(afterbay.get("/readyz")).filter(|answer| answer.status == 503)
     });
@@ -322,7 +323,7 @@ fn a_quarantined_shadow_degrades_nothing_and_a_promoted_shadow_replaces_a_quaran
     );
     let config = config.plugin_line("mode = \"shadow\"\nshadow_of = \"bad\"");
     let config = config.plugin("worse", &guest("panics"), "in = \"process\"");
-    // What it says of nothing is not done either.
+    // A fault of a shadow ends no request either.
     let config =
         config.plugin_line("mode = \"shadow\"\non_fault = \"terminate\"\nquarantine = { faults = 1 }");
     let afterbay = Afterbay::run(&sandbox, &config);
@@ -337,7 +338,7 @@ fn a_quarantined_shadow_degrades_nothing_and_a_promoted_shadow_replaces_a_quaran
     assert!(step().0);
     let quarantined = afterbay.event_where("PluginQuarantined", |event| event["plugin"] == "worse");
     assert_eq!(quarantined["then"], "batches go on unchanged", "{quarantined}");
-    assert!(afterbay.is_healthy(), "a shadow is missed by nobody");
+    assert!(afterbay.is_healthy(), "a quarantined shadow degrades nothing");
     assert!(step().0);
     assert!(afterbay.until_degraded("plugin:test:bad").contains("quarantined"));
     let promoted = run_afterbay(&["plugins", "promote", "next", "--admin", &afterbay.admin().to_string()]);

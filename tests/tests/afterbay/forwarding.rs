@@ -1,4 +1,4 @@
-//! What goes in comes out: every frame, byte for byte, in order, kept and counted.
+//! Every frame is forwarded byte for byte, in order, and is journaled and counted.
 
 use afterbay_sim::load::{Endings, Load};
 use afterbay_tests::commands::{journal, verify};
@@ -19,7 +19,7 @@ fn every_frame_of_the_real_sglang_is_forwarded_and_exported_byte_for_byte_in_ord
     for (name, frame) in &fixtures {
         assert_eq!(reader.frame(), *frame, "{name}");
     }
-    let metrics = afterbay.until_metrics("all are counted", |metrics| {
+    let metrics = afterbay.until_metrics("every frame is counted", |metrics| {
         metrics.stream("frames_forwarded_total") == fixtures.len() as u64
     });
     let bytes = fixtures.iter().map(|(_, frame)| frame.len() as u64).sum::<u64>();
@@ -29,7 +29,7 @@ fn every_frame_of_the_real_sglang_is_forwarded_and_exported_byte_for_byte_in_ord
     assert_eq!(metrics.barriers("not_understood"), 0);
     assert!(metrics.barriers("control") > 40 && metrics.barriers("idle") > 20);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(reader.rest().len(), 0, "a frame more than was sent");
+    assert_eq!(reader.rest().len(), 0, "a frame was repeated");
 
     let raw = sandbox.path("raw");
     journal(&sandbox, &["export", "--raw", raw.to_str().unwrap()]).success();
@@ -57,13 +57,14 @@ fn the_metrics_equal_the_sent_load() {
             assert_eq!(reader.frame(), frame.bytes, "{wire:?}");
         }
         let count = frames.len() as u64;
-        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == count);
+        let metrics =
+            afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == count);
         let health = |frame: &afterbay_sim::frames::Frame| match frame.kind {
             afterbay_sim::frames::FrameKind::Batch { health_checks } => u64::from(health_checks),
             _ => 0,
         };
         let health = frames.iter().map(health).sum::<u64>();
-        // A health check is a request of one token and one row.
+        // A health check is a request with one row of one token.
         let rows = frames.iter().map(|frame| u64::from(frame.rows)).sum::<u64>() + health;
         let tokens = frames.iter().map(|frame| frame.tokens).sum::<u64>() + health;
         for (name, expected) in [
@@ -124,7 +125,7 @@ fn unknown_frames_pass_in_their_place_and_are_counted_and_journaled() {
         b"no message of SGLang's".to_vec(),
         Vec::new(),
         batch(pickle, vec![request.row(&[3])]).to_vec(),
-        // A message type that nobody knows, in both encodings.
+        // An unknown message type in both encodings.
         [&[0x91, 0xb3][..], b"OutputOfTheYear3000"].concat(),
         b"\x80\x05\x95\x1e\0\0\0\0\0\0\0\x8c\x04mill\x94\x8c\x0eOutputOfMillet\x94\x93\x94)\x81\x94."
             .to_vec(),
@@ -136,9 +137,10 @@ fn unknown_frames_pass_in_their_place_and_are_counted_and_journaled() {
     for (index, frame) in frames.iter().enumerate() {
         assert_eq!(reader.frame(), *frame, "frame {index}");
     }
-    let told = afterbay.event("FrameNotUnderstood");
-    assert_eq!(told["frame"], 2, "{told}");
-    let metrics = afterbay.until_metrics("all are counted", |metrics| metrics.sink("taken_frame") == 9);
+    let event = afterbay.event("FrameNotUnderstood");
+    assert_eq!(event["frame"], 2, "{event}");
+    let metrics =
+        afterbay.until_metrics("every frame is counted", |metrics| metrics.sink("taken_frame") == 9);
     assert_eq!((metrics.barriers("not_understood"), metrics.barriers("control")), (4, 2));
     assert_eq!(metrics.events("FrameNotUnderstood"), 4);
     assert_eq!(metrics.stream("tokens_received_total"), 4);

@@ -1,4 +1,4 @@
-//! A disk that fills up, on a file system of 12 MiB: after it is freed, a restart repeats nothing that the reader has had.
+//! A file system of 12 MiB that fills up. After it has room again, a restart repeats no token that the reader received.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +17,7 @@ const ROWS: usize = 256;
 const TOKENS: i64 = 20;
 const MIB: usize = 1 << 20;
 
-/// The journal's directory as a file system of its own, where this machine lets a test mount one.
+/// The journal's directory as a small file system, if this machine lets a test mount one.
 struct Small(PathBuf);
 
 impl Small {
@@ -37,7 +37,7 @@ impl Small {
         self.0.join("ballast")
     }
 
-    /// Takes up room; where there is less than that, all there is.
+    /// Takes up this many bytes, or all free bytes if there are fewer.
     fn fill(&self, bytes: usize) {
         let _full = std::fs::write(self.ballast(), vec![0; bytes]);
     }
@@ -49,12 +49,12 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // Busy only while a process that a failed test has left still runs.
+        // The mount is busy only while a process of a failed test still runs.
         let _ = Command::new("umount").args(["-l".as_ref(), self.0.as_os_str()]).status();
     }
 }
 
-/// Frames of as many rows each; an id is never the same twice in a request.
+/// Frames of [`ROWS`] rows. No id repeats within a request.
 fn frames(count: i64) -> Vec<Vec<u8>> {
     let mut requests: Vec<SynthRequest> =
         (0..ROWS).map(|at| SynthRequest::new(&format!("request-{at}"))).collect();
@@ -66,35 +66,35 @@ fn frames(count: i64) -> Vec<Vec<u8>> {
     (0..count).map(frame).collect()
 }
 
-/// What a reader's thread is told.
+/// Flags for a reader's thread.
 #[derive(Clone, Default)]
-struct Told {
-    /// To read nothing for now.
+struct ReaderFlags {
+    /// Whether the reader pauses.
     paused: Arc<AtomicBool>,
-    /// That nothing more comes.
+    /// Whether no more frames follow.
     over: Arc<AtomicBool>,
 }
 
-/// Reads, and counts where it has a page, until it is told that nothing more comes.
-fn read_all(sandbox: &Sandbox, counts: bool, told: &Told) -> JoinHandle<Vec<Vec<u8>>> {
+/// Receives frames on a thread until `over` is set, and counts them if `counts`.
+fn read_all(sandbox: &Sandbox, counts: bool, flags: &ReaderFlags) -> JoinHandle<Vec<Vec<u8>>> {
     let mut reader = Reader::bind(&sandbox.reader_side());
     let mut credit = counts.then(|| CreditWriter::open(&sandbox.credit()).unwrap());
-    let told = told.clone();
+    let flags = flags.clone();
     std::thread::spawn(move || {
-        let mut had = Vec::new();
+        let mut received = Vec::new();
         loop {
-            if told.paused.load(Ordering::SeqCst) {
+            if flags.paused.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
             match reader.next_within(Duration::from_millis(20)) {
                 Some(frame) => {
-                    had.push(frame);
+                    received.push(frame);
                     if let Some(credit) = &mut credit {
                         credit.finished().unwrap();
                     }
                 }
-                None if told.over.load(Ordering::SeqCst) => return had,
+                None if flags.over.load(Ordering::SeqCst) => return received,
                 None => {}
             }
         }
@@ -102,7 +102,7 @@ fn read_all(sandbox: &Sandbox, counts: bool, told: &Told) -> JoinHandle<Vec<Vec<
 }
 
 fn until_drained(afterbay: &Afterbay) {
-    until("all is with the reader", || {
+    until("the reader has every frame", || {
         let metrics = afterbay.metrics();
         let waits = metrics.stream("outbox_frames") + metrics.stream("spilled_frames");
         waits + metrics.sink("lag_frames") + metrics.sink("queue_frames") == 0
@@ -115,21 +115,22 @@ fn config(sandbox: &Sandbox, on_error: &str, counts: bool) -> Config {
     if counts { config.credit(sandbox) } else { config }
 }
 
-/// What the reader had in both lives, and what the second has said.
+/// Fills the disk under load, stops or kills Afterbay, frees the disk and starts Afterbay again. Returns the ids that the reader
+/// received and the ids that were sent; `None` without a mount.
 fn fill_stop_free_and_start(on_error: &str, counts: bool, is_killed: bool, more: i64) -> Option<(Ids, Ids)> {
     let sandbox = Sandbox::new();
     let small = Small::mount(&sandbox)?;
     let config = config(&sandbox, on_error, counts);
-    let told = Told::default();
-    let reads = read_all(&sandbox, counts, &told);
+    let flags = ReaderFlags::default();
+    let reads = read_all(&sandbox, counts, &flags);
     let afterbay = Afterbay::run_with(&sandbox, &config, &["--drain-timeout", "500ms"]);
     let frames = frames(20 + more);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames[..20].iter().for_each(|frame| sender.send(frame));
     afterbay.until_metrics("the first are taken", |metrics| metrics.sink("taken_frame") == 20);
     small.fill(7 * MIB);
-    // What is in the journal leaves when the disk is full.
-    told.paused.store(true, Ordering::SeqCst);
+    // Journaled frames must be sent while the disk is full.
+    flags.paused.store(true, Ordering::SeqCst);
     let sent = frames[20..].iter().take_while(|frame| sender.try_send(frame, Duration::from_millis(500)));
     let sent = 20 + sent.count();
     if on_error == "forward" {
@@ -140,13 +141,13 @@ fn fill_stop_free_and_start(on_error: &str, counts: bool, is_killed: bool, more:
         let said = afterbay.until_ready(503);
         assert!(said.contains("nothing is received or sent that cannot be recorded"), "{said}");
     }
-    told.paused.store(false, Ordering::SeqCst);
+    flags.paused.store(false, Ordering::SeqCst);
     until_drained(&afterbay);
     if is_killed {
         afterbay.kill();
     } else {
         let code = afterbay.stop();
-        assert!(on_error == "forward" || code == 1, "a frame could not be kept, and the exit code is {code}");
+        assert!(on_error == "forward" || code == 1, "a frame was not persisted, but the exit code is {code}");
     }
     drop(sender);
     small.free();
@@ -154,39 +155,41 @@ fn fill_stop_free_and_start(on_error: &str, counts: bool, is_killed: bool, more:
     afterbay.until_healthy();
     until_drained(&afterbay);
     assert_eq!(afterbay.stop(), 0);
-    told.over.store(true, Ordering::SeqCst);
-    let had = reads.join().unwrap();
+    flags.over.store(true, Ordering::SeqCst);
+    let received = reads.join().unwrap();
     let (code, report) = verify(&sandbox);
     assert_eq!(code, 0, "{report}");
     let sent = ids(&frames[..sent]);
-    for row in had.iter().flat_map(|frame| rows(frame)) {
+    for row in received.iter().flat_map(|frame| rows(frame)) {
         assert!(!row.ids.is_empty(), "{row:?}");
     }
-    Some((ids(&had), sent))
+    Some((ids(&received), sent))
 }
 
-fn repeats(had: &Ids) -> usize {
-    had.values().flat_map(|ids| ids.windows(2)).filter(|pair| pair[1] <= pair[0]).count()
+fn repeats(received: &Ids) -> usize {
+    received.values().flat_map(|ids| ids.windows(2)).filter(|pair| pair[1] <= pair[0]).count()
 }
 
 #[test]
 fn a_restart_after_a_full_disk_repeats_no_sent_token() {
     for (counts, is_killed) in [(true, true), (false, false)] {
-        let Some((had, sent)) = fill_stop_free_and_start("stop", counts, is_killed, 80) else { return };
-        assert_eq!(repeats(&had), 0, "counts: {counts}, killed: {is_killed}");
-        for (rid, ids) in &had {
-            assert!(sent[rid].starts_with(ids), "{rid}: something is missing in between");
+        let Some((received, sent)) = fill_stop_free_and_start("stop", counts, is_killed, 80) else { return };
+        assert_eq!(repeats(&received), 0, "counts: {counts}, killed: {is_killed}");
+        for (rid, ids) in &received {
+            assert!(sent[rid].starts_with(ids), "{rid}: an id is missing in between");
         }
     }
 }
 
 #[test]
 fn a_restart_after_unpersisted_frames_repeats_no_sent_token() {
-    // The last are more than the room for their records lasts.
+    // The larger load exceeds the room for records of unpersisted frames.
     for (counts, is_killed, more) in [(false, false, 80), (true, true, 400)] {
-        let Some((had, sent)) = fill_stop_free_and_start("forward", counts, is_killed, more) else { return };
-        assert_eq!(repeats(&had), 0, "counts: {counts}, killed: {is_killed}");
-        assert_eq!(had, sent, "counts: {counts}, killed: {is_killed}");
+        let Some((received, sent)) = fill_stop_free_and_start("forward", counts, is_killed, more) else {
+            return;
+        };
+        assert_eq!(repeats(&received), 0, "counts: {counts}, killed: {is_killed}");
+        assert_eq!(received, sent, "counts: {counts}, killed: {is_killed}");
     }
 }
 
@@ -204,7 +207,7 @@ fn on_error_forward_starts_on_a_full_disk_and_persists_again_when_the_disk_has_r
             let mut sender = Sender::connect(&sandbox.scheduler_side());
             frames[..10].iter().for_each(|frame| sender.send(frame));
             assert_eq!(until_all(&mut reader, &frames[..10]), ids(&frames[..10]));
-            // A journal that was killed has room set aside, which a start would find.
+            // A stop, because a killed journal leaves preallocated room that a start would use.
             assert_eq!(afterbay.stop(), 0);
         }
         small.fill(12 * MIB);
@@ -220,7 +223,7 @@ fn on_error_forward_starts_on_a_full_disk_and_persists_again_when_the_disk_has_r
         unkept.iter().for_each(|frame| sender.send(frame));
         assert_eq!(until_all(&mut reader, unkept), ids(unkept));
         small.free();
-        // With no frame to find it out.
+        // Without a further frame.
         afterbay.until_healthy();
         kept.iter().for_each(|frame| sender.send(frame));
         assert_eq!(until_all(&mut reader, kept), ids(kept));
@@ -231,12 +234,12 @@ fn on_error_forward_starts_on_a_full_disk_and_persists_again_when_the_disk_has_r
     }
 }
 
-/// Reads until as many tokens have come as are in these frames. Their rows may come joined.
+/// Receives frames until they have as many tokens as `frames`. Rows may be joined.
 fn until_all(reader: &mut Reader, frames: &[Vec<u8>]) -> Ids {
     let tokens = |ids: &Ids| ids.values().map(Vec::len).sum::<usize>();
-    let (mut had, sent) = (Vec::new(), tokens(&ids(frames)));
-    while tokens(&ids(&had)) < sent {
-        had.push(reader.frame());
+    let (mut received, sent) = (Vec::new(), tokens(&ids(frames)));
+    while tokens(&ids(&received)) < sent {
+        received.push(reader.frame());
     }
-    ids(&had)
+    ids(&received)
 }

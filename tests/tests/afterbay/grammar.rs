@@ -1,4 +1,4 @@
-//! grammar-check in the stream: outputs are held against a grammar over the model's own tokens.
+//! grammar-check in a stream: it checks outputs against a grammar over the model's tokens.
 
 use afterbay_tests::admin::JSON;
 use afterbay_tests::commands::{journal, notes, run_afterbay, verify};
@@ -21,7 +21,7 @@ fn ids(text: &str) -> Vec<i64> {
     afterbay_text::Encoder::load(model().as_ref()).unwrap().encode(text).unwrap()
 }
 
-/// The plugin with the schema and these settings more.
+/// Adds the plugin with the schema and with these other settings.
 fn checked(config: Config, more: &str) -> Config {
     let schema = SCHEMA.replace('\n', "");
     let settings = format!("grammar = {{ json_schema = '{schema}' }}, {more}");
@@ -38,7 +38,7 @@ fn with_limits(config: Config, settings: &str, limits: &str) -> Config {
     config.granted(r#"["log", "metrics", "tokenizer", "request"]"#)
 }
 
-/// A request's rows, one token each, the last at its length.
+/// A request's rows with one token each. The last has the finish reason `length`.
 fn one_by_one(rid: &str, text: &str) -> Vec<SynthRow> {
     let (mut request, ids) = (SynthRequest::new(rid), ids(text));
     let (last, before) = ids.split_last().unwrap();
@@ -68,7 +68,7 @@ fn an_output_that_breaks_its_schema_ends_with_a_stop_and_a_valid_output_is_uncha
         }
         let broken = one_by_one("bad", BAD);
         broken.iter().for_each(|row| sender.send(&batch(wire, vec![row.clone()])));
-        // Up to the token that is not allowed, which is in no row.
+        // The rows end before the forbidden token.
         let mut read: Vec<ReaderRow> = Vec::new();
         while read.last().is_none_or(|row| row.finish.is_none()) {
             read.extend(rows(&reader.frame()));
@@ -81,9 +81,9 @@ fn an_output_that_breaks_its_schema_ends_with_a_stop_and_a_valid_output_is_uncha
         assert_eq!(last.completion_tokens, at as u64 - 1, "the count is that of the ids");
         assert!(finish.starts_with(&format!("stop:token {at} ")), "{finish}");
         assert!(finish.ends_with("not allowed by the grammar"), "{finish}");
-        assert_eq!(input.abort(), "bad", "the scheduler is told");
+        assert_eq!(input.abort(), "bad", "the scheduler gets the abort");
         let swallowed = (ids(BAD).len() - at) as u64;
-        let metrics = afterbay.until_metrics("the rest is swallowed", |metrics| {
+        let metrics = afterbay.until_metrics("later rows are swallowed", |metrics| {
             metrics.stream("tokens_swallowed_total") == swallowed
         });
         assert_eq!(metrics.plugin("grammar", "own_violations_total"), 1);
@@ -144,7 +144,7 @@ fn a_request_with_its_own_grammar_is_checked_against_that_grammar() {
         let body = json!({"grammar": grammar}).to_string();
         assert_eq!(afterbay.ask(&call, &[JSON], &body).status, 200);
     }
-    // A row that has the whole text goes as far as it may.
+    // A row with the whole text is cut before the forbidden token.
     let mut rows_of = |rid: &str, text: &str| {
         sender.send(&batch(Msgpack, vec![SynthRequest::new(rid).last(&ids(text))]));
         rows(&reader.frame())
@@ -181,7 +181,7 @@ fn an_invalid_grammar_and_a_model_without_a_tokenizer_are_refused_with_a_reason(
     assert!(refused(bare).contains("wants request, tokenizer, which it is not granted"));
 }
 
-/// Prints what the plugin's README says of a call; `--release --ignored --nocapture grammar::cost`.
+/// Prints the call times of the plugin's README: `--release --ignored --nocapture grammar::cost`.
 #[test]
 #[ignore = "a measurement, to be run alone and in release"]
 fn cost_of_1024_requests_that_begin_at_once_and_end_at_once() {

@@ -1,4 +1,4 @@
-//! Rows that a plugin holds: they wait, go on as one, and none is lost or comes twice, whatever happens meanwhile.
+//! Held rows: they wait, continue as one row, and are sent exactly once through faults, reloads, stops and kills.
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,10 @@ const FINISH: i64 = 105;
 const PANIC: i64 = 106;
 const RELEASE_AND_HOLD: i64 = 107;
 
-/// Long enough that no test waits for it.
+/// A hold time that no test reaches.
 const LONG: &str = "millis = 60000";
 
-/// A tokenizer, and a plugin that holds.
+/// A tokenizer and the guest `holds`.
 fn holding(sandbox: &Sandbox, settings: &str) -> Config {
     holds(sandbox.config().sink("reader = \"tokenizer\""), "holds", settings)
 }
@@ -35,7 +35,7 @@ fn holds_by(component: &Path, config: Config, name: &str, settings: &str) -> Con
     config.plugin_with(name, component.to_str().unwrap(), settings, "deadline = \"10s\", hold = \"60s\"")
 }
 
-/// A tokenizer, and a component that holds and can be installed anew.
+/// A tokenizer and the guest `holds` as a component that can be replaced.
 fn installed(sandbox: &Sandbox) -> (PathBuf, Config) {
     let component = sandbox.path("plugin.wasm");
     install(&guest("holds"), 0, &component);
@@ -43,7 +43,7 @@ fn installed(sandbox: &Sandbox) -> (PathBuf, Config) {
     (component, config)
 }
 
-/// What each of the rows of a request went through, by `journal show`: verdicts, and tokens that went on.
+/// The verdicts and the forwarded tokens of each row of a request, from `journal show`.
 fn shown(sandbox: &Sandbox, rid: &str) -> Vec<(Vec<String>, u64)> {
     let of_row = |row: &serde_json::Value| {
         let actions = row["actions"].as_array().unwrap().iter();
@@ -65,28 +65,29 @@ fn held_rows_continue_as_one_row_with_the_row_that_releases_them() {
         assert_eq!(rows(&reader.frame()), [row("a", &[1], 1, None), row("b", &[1], 1, None)], "{wire:?}");
         sender.send(&batch(wire, vec![a.row(&[HOLD]), b.row(&[2])]));
         assert_eq!(rows(&reader.frame()), [row("b", &[2], 2, None)], "{wire:?}");
-        // Behind it, whatever its verdict.
+        // Later rows wait too, whatever their verdict.
         sender.send(&batch(wire, vec![a.row(&[5]), b.row(&[3])]));
         assert_eq!(rows(&reader.frame()), [row("b", &[3], 3, None)], "{wire:?}");
         sender.send(&batch(wire, vec![a.row(&[DROP, 6]), b.row(&[4])]));
         assert_eq!(rows(&reader.frame()), [row("b", &[4], 4, None)], "{wire:?}");
         let metrics =
-            afterbay.until_metrics("they wait", |metrics| metrics.plugin("holds", "held_rows") == 3);
+            afterbay.until_metrics("the rows wait", |metrics| metrics.plugin("holds", "held_rows") == 3);
         assert_eq!(metrics.plugin("holds", "held_tokens"), 2);
         sender.send(&batch(wire, vec![a.row(&[RELEASE]), b.row(&[5])]));
         let out = rows(&reader.frame());
         assert_eq!(out, [row("a", &[HOLD, 5, RELEASE], 4, None), row("b", &[5], 5, None)], "{wire:?}");
-        // A frame of which nothing leaves, then other ids instead of all.
+        // A frame of which nothing is sent, then a replacement for all held rows.
         sender.send(&batch(wire, vec![a.row(&[HOLD, 9])]));
         sender.send(&batch(wire, vec![a.row(&[RELEASE_AS])]));
         assert_eq!(rows(&reader.frame()), [row("a", &[7], 5, None)], "{wire:?}");
         sender.send(&batch(wire, vec![a.last(&[8])]));
         assert_eq!(rows(&reader.frame()), [row("a", &[8], 6, Some("length"))], "{wire:?}");
 
-        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 8);
+        let metrics =
+            afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 8);
         let of_tokens = ["received", "forwarded", "dropped"];
         let tokens = of_tokens.map(|name| metrics.stream(&format!("tokens_{name}_total")));
-        // Other ids stand for three of them.
+        // The replacement stands for three tokens.
         assert_eq!(tokens, [15, 10, 2], "{wire:?}");
         let by = |why| metrics.plugin_by("holds", "holds_ended_total", "why", why);
         assert_eq!((by("verdict"), by("time"), by("last")), (2, 0, 0));
@@ -125,18 +126,19 @@ fn held_rows_continue_unchanged_when_their_time_is_over_without_a_further_frame(
         let mut sender = Sender::connect(&sandbox.scheduler_side());
         let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
         sender.send(&batch(wire, vec![a.row(&[HOLD, 1]), b.row(&[HOLD, 2])]));
-        // In a frame of Afterbay's own.
+        // The rows arrive in a frame of Afterbay's own.
         assert_eq!(
             rows(&reader.frame()),
             [row("a", &[HOLD, 1], 2, None), row("b", &[HOLD, 2], 2, None)],
             "{wire:?}"
         );
-        let told = afterbay.event("HoldEnded");
-        assert_eq!((&told["rid"], &told["why"]), (&"a".into(), &"time limit reached".into()), "{told}");
+        let event = afterbay.event("HoldEnded");
+        assert_eq!((&event["rid"], &event["why"]), (&"a".into(), &"time limit reached".into()), "{event}");
         sender.send(&batch(wire, vec![a.last(&[3]), b.last(&[4])]));
         let ended = [row("a", &[3], 3, Some("length")), row("b", &[4], 3, Some("length"))];
         assert_eq!(rows(&reader.frame()), ended, "{wire:?}");
-        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 3);
+        let metrics =
+            afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 3);
         assert_eq!(metrics.plugin_by("holds", "holds_ended_total", "why", "time"), 2);
         assert_eq!(
             (metrics.stream("tokens_received_total"), metrics.stream("tokens_forwarded_total")),
@@ -147,11 +149,11 @@ fn held_rows_continue_unchanged_when_their_time_is_over_without_a_further_frame(
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0);
-        let told = shown(&sandbox, "a");
-        assert_eq!(told.len(), 3);
-        assert_eq!(told[1], (vec!["release".to_owned()], 2));
+        let actions = shown(&sandbox, "a");
+        assert_eq!(actions.len(), 3);
+        assert_eq!(actions[1], (vec!["release".to_owned()], 2));
 
-        // The journal's own frame is no reader's, and its rows are not rows of the scheduler's.
+        // Replay does not send Afterbay's own frame, and export shows it.
         let to = sandbox.ipc("replayed");
         let mut again = Reader::bind(&to);
         let replayed = std::thread::scope(|scope| {
@@ -182,12 +184,13 @@ fn the_last_row_or_a_finish_releases_held_rows_unchanged() {
         let out = rows(&reader.frame());
         let ended = [
             row("a", &[HOLD, HOLD, 1], 3, Some("length")),
-            row("b", &[HOLD, FINISH], 2, Some("stop:told to")),
+            row("b", &[HOLD, FINISH], 2, Some("stop:as requested")),
         ];
         assert_eq!(out, ended, "{wire:?}");
         sender.send(&batch(wire, vec![b.last(&[5])]));
-        let metrics = afterbay
-            .until_metrics("the rest is swallowed", |metrics| metrics.stream("tokens_swallowed_total") == 1);
+        let metrics = afterbay.until_metrics("later rows are swallowed", |metrics| {
+            metrics.stream("tokens_swallowed_total") == 1
+        });
         assert_eq!(metrics.plugin_by("holds", "holds_ended_total", "why", "last"), 2);
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
@@ -203,7 +206,7 @@ fn release_and_hold_releases_the_held_rows_and_holds_the_new_row() {
         let afterbay = Afterbay::run(&sandbox, &holding(&sandbox, LONG));
         let mut sender = Sender::connect(&sandbox.scheduler_side());
         let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
-        // Where nothing waits it is a hold.
+        // Without held rows the verdict is a hold.
         sender.send(&batch(wire, vec![a.row(&[RELEASE_AND_HOLD, 1]), b.row(&[1])]));
         assert_eq!(rows(&reader.frame()), [row("b", &[1], 1, None)], "{wire:?}");
         sender.send(&batch(wire, vec![a.row(&[2]), b.row(&[2])]));
@@ -224,7 +227,8 @@ fn release_and_hold_releases_the_held_rows_and_holds_the_new_row() {
         sender.send(&batch(wire, vec![a.last(&[RELEASE_AND_HOLD, 4])]));
         let last = row("a", &[RELEASE_AND_HOLD, RELEASE_AND_HOLD, 4], 11, Some("length"));
         assert_eq!(rows(&reader.frame()), [last], "{wire:?}");
-        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 9);
+        let metrics =
+            afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 9);
         let by = |why| metrics.plugin_by("holds", "holds_ended_total", "why", why);
         assert_eq!((by("verdict"), by("time"), by("last")), (3, 0, 1), "{wire:?}");
         assert_eq!(metrics.plugin_by("holds", "verdicts_total", "action", "release_and_hold"), 5);
@@ -239,18 +243,15 @@ fn release_and_hold_releases_the_held_rows_and_holds_the_new_row() {
 fn later_plugins_see_released_rows_as_one_row() {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
-    let config = holds(
-        holding(&sandbox, "millis = 60000, tells = true"),
-        "second",
-        "millis = 30, at = 5, tells = true",
-    );
+    let config =
+        holds(holding(&sandbox, "millis = 60000, logs = true"), "second", "millis = 30, at = 5, logs = true");
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut a = SynthRequest::new("a");
     sender.send(&batch(Msgpack, vec![a.row(&[HOLD])]));
     sender.send(&batch(Msgpack, vec![a.row(&[5])]));
     sender.send(&batch(Msgpack, vec![a.row(&[RELEASE])]));
-    // What the first has let go the second holds, until its time is over.
+    // The second plugin holds the row that the first has released, until its time is over.
     assert_eq!(rows(&reader.frame()), [row("a", &[HOLD, 5, RELEASE], 3, None)]);
     sender.send(&batch(Msgpack, vec![a.last(&[6])]));
     assert_eq!(rows(&reader.frame()), [row("a", &[6], 4, Some("length"))]);
@@ -269,9 +270,9 @@ fn later_plugins_see_released_rows_as_one_row() {
     assert_eq!(afterbay.metrics().stream("request_imbalances_total"), 0);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
-    let told = shown(&sandbox, "a");
-    assert_eq!(told[2], (vec!["release".to_owned(), "hold".to_owned()], 0));
-    assert_eq!(told[3], (vec!["release".to_owned()], 3));
+    let actions = shown(&sandbox, "a");
+    assert_eq!(actions[2], (vec!["release".to_owned(), "hold".to_owned()], 0));
+    assert_eq!(actions[3], (vec!["release".to_owned()], 3));
 }
 
 #[test]
@@ -288,8 +289,8 @@ fn a_fault_releases_the_plugins_held_rows_unchanged() {
         out.extend(rows(&reader.frame()));
     }
     assert_eq!(out, [row("a", &[HOLD, PANIC], 2, None), row("b", &[HOLD], 1, None)]);
-    let told = afterbay.event("HoldEnded");
-    assert_eq!(told["why"], "plugin instance replaced", "{told}");
+    let event = afterbay.event("HoldEnded");
+    assert_eq!(event["why"], "plugin instance replaced", "{event}");
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
 }
@@ -303,7 +304,7 @@ fn a_stop_sends_held_rows() {
     let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
     sender.send(&batch(Msgpack, vec![a.row(&[HOLD]), b.row(&[1])]));
     assert_eq!(rows(&reader.frame()), [row("b", &[1], 1, None)]);
-    afterbay.until_metrics("it waits", |metrics| metrics.plugin("holds", "held_rows") == 1);
+    afterbay.until_metrics("the row waits", |metrics| metrics.plugin("holds", "held_rows") == 1);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(rows(&reader.frame()), [row("a", &[HOLD], 1, None)]);
     assert_eq!(verify(&sandbox).0, 0);
@@ -326,15 +327,15 @@ fn after_kill_9_held_rows_are_sent_once_and_released_rows_are_not_repeated() {
         sender.send(&batch(wire, vec![a.row(&[HOLD, 1]), b.row(&[HOLD]), c.row(&[HOLD])]));
         sender.send(&batch(wire, vec![a.row(&[2]), b.row(&[RELEASE]), c.row(&[5])]));
         assert_eq!(read(&mut reader), [row("b", &[HOLD, RELEASE], 2, None)], "{wire:?}");
-        // Now with the second.
+        // The second plugin holds `c` now.
         sender.send(&batch(wire, vec![c.row(&[RELEASE]), b.row(&[DROP])]));
         sender.send(&batch(wire, vec![b.row(&[3])]));
         assert_eq!(read(&mut reader), [row("b", &[3], 3, None)], "{wire:?}");
-        afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 4);
+        afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 4);
         afterbay.kill();
 
         let afterbay = Afterbay::run(&sandbox, &config);
-        // What the first held the second sees, then what the second held goes on.
+        // The second plugin sees the rows that the first held, then its own held rows continue.
         let mut out = read(&mut reader);
         while out.len() < 2 {
             out.extend(read(&mut reader));
@@ -345,8 +346,8 @@ fn after_kill_9_held_rows_are_sent_once_and_released_rows_are_not_repeated() {
             [row("a", &[HOLD, 1, 2], 3, None), row("c", &[HOLD, 5, RELEASE], 3, None)],
             "{wire:?}"
         );
-        let told = afterbay.event("HoldEnded");
-        assert_eq!(told["why"], "held before the last start or panic", "{told}");
+        let event = afterbay.event("HoldEnded");
+        assert_eq!(event["why"], "held before the last start or panic", "{event}");
         let mut sender = Sender::connect(&sandbox.scheduler_side());
         sender.send(&batch(wire, vec![a.last(&[4]), b.last(&[6]), c.last(&[7])]));
         let ended = [
@@ -355,11 +356,12 @@ fn after_kill_9_held_rows_are_sent_once_and_released_rows_are_not_repeated() {
             row("c", &[7], 4, Some("length")),
         ];
         assert_eq!(read(&mut reader), ended, "{wire:?}");
-        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 7);
+        let metrics =
+            afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 7);
         assert_eq!(metrics.stream("request_imbalances_total"), 0, "{}", afterbay.log());
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0);
-        // Nothing is held, so nothing is looked for.
+        // No row is held any more.
         assert!(journal(&sandbox, &["ls"]).success().contains("finished"));
     }
 }
@@ -379,11 +381,11 @@ fn held_rows_and_spilled_frames_are_sent_in_order() {
         for id in 1000..1020 {
             sender.send(&batch(wire, vec![a.row(&[id]), d.row(&[id])]));
         }
-        // In a frame of Afterbay's own, for which there is no room either.
+        // The released row is in a frame of Afterbay's own, which spills too.
         afterbay.event_where("HoldEnded", |ended| ended["rid"] == "c");
         sender.send(&batch(wire, vec![a.row(&[RELEASE]), b.row(&[RELEASE_AS])]));
         sender.send(&batch(wire, vec![a.row(&[HOLD]), b.row(&[8])]));
-        let metrics = afterbay.until_metrics("they wait", |metrics| {
+        let metrics = afterbay.until_metrics("the rows wait", |metrics| {
             metrics.stream("frames_received_total") == 23 && metrics.plugin("holds", "held_rows") == 1
         });
         assert!(metrics.stream("spilled_frames") > 10, "{} frames", metrics.stream("spilled_frames"));
@@ -395,23 +397,23 @@ fn held_rows_and_spilled_frames_are_sent_in_order() {
             frames.push(reader.frame());
             credit.finished().unwrap();
         }
-        let came: Vec<i64> = (1000..1020).collect();
+        let received: Vec<i64> = (1000..1020).collect();
         let expected = [
-            ("a", [&[HOLD], &came[..], &[RELEASE, HOLD, 2]].concat()),
+            ("a", [&[HOLD], &received[..], &[RELEASE, HOLD, 2]].concat()),
             ("b", vec![7, 8, 9]),
             ("c", vec![5, 6]),
-            ("d", [&[1], &came[..], &[3]].concat()),
+            ("d", [&[1], &received[..], &[3]].concat()),
         ];
         assert_eq!(ids(&frames), expected.map(|(rid, ids)| (rid.to_owned(), ids)).into(), "{wire:?}");
-        let metrics = afterbay.until_metrics("nothing waits", |metrics| metrics.stream("requests_live") == 0);
+        let metrics = afterbay.until_metrics("no row waits", |metrics| metrics.stream("requests_live") == 0);
         assert_eq!((metrics.stream("spilled_frames"), metrics.stream("request_imbalances_total")), (0, 0));
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0);
     }
 }
 
-/// The rows that leave with a request's next two rows, where its first row was held when another version took over. The last
-/// of the three would release it. `policy`: lines of the plugin's configuration.
+/// Sends a row that is held, reloads the plugin, and sends two more rows. Returns the rows of the request that the reader receives with
+/// each of the two. `policy` is a line of the plugin's configuration.
 fn held_over_a_reload(policy: &str) -> [Vec<ReaderRow>; 2] {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
@@ -426,7 +428,7 @@ fn held_over_a_reload(policy: &str) -> [Vec<ReaderRow>; 2] {
     let left = [2, RELEASE].map(|id| {
         sender.send(&batch(Msgpack, vec![a.row(&[id]), b.row(&[id])]));
         let mut of_a = rows(&reader.frame());
-        // What was held may go on in a frame before it.
+        // The held row may arrive in an earlier frame.
         while of_a.last().is_none_or(|row| row.rid == "a") {
             of_a.extend(rows(&reader.frame()));
         }
@@ -461,23 +463,23 @@ fn tokens_that_remain_in_a_replacement_of_held_rows_keep_their_logprobs() {
             DecodedFrame::Barrier(_) => panic!("{wire}: no batch"),
         };
         let fixture = std::fs::read(repository().join("tests/fixtures/versions/0.5.23").join(name)).unwrap();
-        let came = decoded(fixture).take(&[0]).unwrap();
+        let received = decoded(fixture).take(&[0]).unwrap();
         let with = |completion_tokens: u64, tokens: TokenEdit| {
             let edit = Edit { tokens, completion_tokens: Some(completion_tokens), ..Edit::new(0) };
-            came.edit(&[edit]).unwrap().unwrap().bytes().clone()
+            received.edit(&[edit]).unwrap().unwrap().bytes().clone()
         };
         let sandbox = Sandbox::new();
         let mut reader = Reader::bind(&sandbox.reader_side());
-        let settings = "millis = 60000, at = 910, instead = [910, 7]";
+        let settings = "millis = 60000, at = 910, replacement = [910, 7]";
         let afterbay = Afterbay::run(&sandbox, &holding(&sandbox, settings));
         let mut sender = Sender::connect(&sandbox.scheduler_side());
         sender.send(&with(1, TokenEdit::Keep));
         sender.send(&with(2, TokenEdit::Delta(vec![RELEASE_AS])));
         let left = reader.frame();
-        assert_eq!(rows(&left), [row(came.rid(0), &[910, 7], 2, None)], "{wire}");
-        let (came, left) = (came.to_json(Wrapped::Open), decoded(left).to_json(Wrapped::Open));
+        assert_eq!(rows(&left), [row(received.rid(0), &[910, 7], 2, None)], "{wire}");
+        let (received, left) = (received.to_json(Wrapped::Open), decoded(left).to_json(Wrapped::Open));
         assert_eq!(left["decode_ids"], left["output_ids"], "{wire}");
-        // Another token gets a neutral one.
+        // A new token gets a neutral logprob.
         for (column, neutral) in [
             ("output_token_logprobs_val", json!(0.0)),
             ("output_token_logprobs_idx", json!(7)),
@@ -485,7 +487,7 @@ fn tokens_that_remain_in_a_replacement_of_held_rows_keep_their_logprobs() {
             ("output_top_logprobs_idx", json!(null)),
             ("output_token_ids_logprobs_val", json!(null)),
         ] {
-            assert_eq!(left[column], json!([[came[column][0][0], neutral]]), "{wire}: {column}");
+            assert_eq!(left[column], json!([[received[column][0][0], neutral]]), "{wire}: {column}");
         }
         assert_eq!(afterbay.metrics().stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
@@ -516,11 +518,12 @@ fn with_on_fault_terminate_a_fault_drops_held_rows_and_ends_their_requests() {
         }
         assert_eq!(out, [row("a", &[], 1, Some("abort")), row("b", &[], 0, Some("abort"))], "{wire:?}");
         assert_eq!([input.abort(), input.abort()], ["a", "b"]);
-        // Nothing of another request is touched, and what still comes of these is swallowed.
+        // Other requests are unchanged, and later rows of the ended ones are swallowed.
         sender.send(&batch(wire, vec![a.row(&[3]), b.row(&[3]), c.last(&[3])]));
         assert_eq!(rows(&reader.frame()), [row("c", &[3], 3, Some("length"))], "{wire:?}");
-        let metrics = afterbay
-            .until_metrics("the rest is swallowed", |metrics| metrics.stream("tokens_swallowed_total") == 2);
+        let metrics = afterbay.until_metrics("later rows are swallowed", |metrics| {
+            metrics.stream("tokens_swallowed_total") == 2
+        });
         let tokens = ["received", "forwarded", "dropped", "swallowed"];
         let tokens = tokens.map(|what| metrics.stream(&format!("tokens_{what}_total")));
         assert_eq!(tokens, [10, 5, 3, 2], "{wire:?}");

@@ -1,4 +1,4 @@
-//! `afterbay journal …` as a user calls it, beside a running Afterbay and after it.
+//! The commands `afterbay journal …` beside a running Afterbay and after its end.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, until};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 use serde_json::Value;
 
-/// A running Afterbay with three requests: `chat-done` has ended, `chat-live` and `other-live` go on.
+/// A running Afterbay with three requests: `chat-done` has ended, `chat-live` and `other-live` are live.
 struct Scene {
     sandbox: Sandbox,
     reader: Reader,
@@ -33,7 +33,7 @@ impl Scene {
         scene
     }
 
-    /// A batch that goes all the way, and is told in the journal.
+    /// Sends a batch, receives it, and waits for its outcome in the journal.
     fn step(&mut self, rows: impl FnOnce(&mut [SynthRequest; 3]) -> Vec<afterbay_wire::synth::SynthRow>) {
         let wire = if self.frames.len().is_multiple_of(2) { Msgpack } else { Pickle };
         let frame = batch(wire, rows(&mut self.requests)).to_vec();
@@ -113,7 +113,7 @@ fn show_prints_a_request_row_by_row() {
     for said in ["chat-done", "finished", "the scheduler counted 4", "sent unchanged", "finish: length"] {
         assert!(table.contains(said), "{said} is not in\n{table}");
     }
-    // The beginning of a rid is enough where it tells it from others.
+    // A prefix of a rid is enough if it is unique.
     assert!(scene.ask(&["show", "oth"]).contains("other-live"));
     let several = journal(&scene.sandbox, &["show", "chat-"]);
     assert_eq!(several.code, 1);
@@ -144,7 +144,7 @@ fn tail_prints_the_last_rows_and_follows_new_ones() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(follows.stdout.take().unwrap()).lines();
-    // It begins at the end of what is there when it starts.
+    // The command follows from the journal's end at its start.
     std::thread::sleep(std::time::Duration::from_millis(300));
     for ids in 30..33 {
         scene.step(|[_, live, _]| vec![live.row(&[ids])]);
@@ -212,7 +212,7 @@ fn verify_accepts_a_journal_under_write_and_finds_a_flipped_bit() {
     let plain = journal(&sandbox, &["verify"]);
     assert_eq!(plain.code, 1);
     assert!(plain.stdout.contains("corrupt") && plain.stdout.contains("problem"), "{}", plain.stdout);
-    // The rest can still be read.
+    // The undamaged rest can be read.
     assert_eq!(rids(&journal(&sandbox, &["ls", "--json"]).json_lines()).len(), 3);
 }
 
@@ -230,7 +230,7 @@ fn replay_sends_one_request_or_every_frame_to_a_reader() {
     let replayed: Vec<_> = one.iter().flat_map(|frame| rows(frame)).collect();
     let ids: Vec<_> = replayed.iter().map(|row| (row.rid.as_str(), row.ids.clone())).collect();
     assert_eq!(ids, [("chat-live", vec![10]), ("chat-live", vec![11, 12])]);
-    // Its reader is gone.
+    // The reader has gone.
     let none = journal(&scene.sandbox, &["replay", "--all", "--to", &to, "--timeout", "100ms"]);
     assert_eq!(none.code, 1);
     assert!(none.stderr.contains(&to), "{}", none.stderr);
@@ -343,7 +343,7 @@ fn an_unknown_rid_is_an_error_with_the_most_similar_rid() {
         let says = format!("rid \"nosuch\": not in the journal\n  {reach}");
         assert!(none.stderr.contains(&says), "{}", none.stderr);
     }
-    // It is there, and nothing of it is of that time.
+    // The request exists, but has no row in that time.
     assert_eq!(scene.ask(&["export", "--rid", "chat-done", "--until", "1h"]), "");
     assert_eq!(scene.afterbay.stop(), 0);
 }

@@ -1,4 +1,4 @@
-//! kill -9 under load, again and again: what was unread in the kernel is lost to ZeroMQ, and nothing else is.
+//! Repeated kill -9 under load loses only frames that were unread in the kernel's buffer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use afterbay_tests::frames::{Ids, frames_of, ids, rows};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, trials, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
-/// Reads and counts until it is told that nothing more comes: each request's ids in the order in which they came.
-fn read_all(sandbox: &Sandbox, until_told: &Arc<AtomicBool>) -> std::thread::JoinHandle<Ids> {
+/// Receives and counts frames on a thread until `is_over` is set. Returns each request's ids in order.
+fn read_all(sandbox: &Sandbox, is_over: &Arc<AtomicBool>) -> std::thread::JoinHandle<Ids> {
     let mut reader = Reader::bind(&sandbox.reader_side());
     let mut credit = CreditWriter::open(&sandbox.credit()).unwrap();
-    let told = until_told.clone();
+    let is_over = is_over.clone();
     std::thread::spawn(move || {
-        let mut had = Ids::new();
+        let mut received = Ids::new();
         loop {
             let Some(frame) = reader.next_within(Duration::from_millis(20)) else {
-                if told.load(Ordering::SeqCst) {
-                    return had;
+                if is_over.load(Ordering::SeqCst) {
+                    return received;
                 }
                 continue;
             };
@@ -31,14 +31,14 @@ fn read_all(sandbox: &Sandbox, until_told: &Arc<AtomicBool>) -> std::thread::Joi
             // Slow enough that rows are joined.
             std::thread::sleep(Duration::from_micros(10) * rows.len() as u32);
             for row in rows {
-                had.entry(row.rid).or_default().extend(row.ids);
+                received.entry(row.rid).or_default().extend(row.ids);
             }
             credit.finished().unwrap();
         }
     })
 }
 
-/// Lives by `AFTERBAY_TEST_TRIALS`; a release build has the second kind of death only.
+/// `AFTERBAY_TEST_TRIALS` sets the number of lives. A release build has no injected aborts.
 #[test]
 fn kill_9_under_load_repeats_nothing_and_loses_no_journaled_token() {
     let lives = trials(6);
@@ -47,7 +47,7 @@ fn kill_9_under_load_repeats_nothing_and_loses_no_journaled_token() {
     let drained = Arc::new(AtomicBool::new(false));
     let reads = read_all(&sandbox, &drained);
 
-    // Requests come and go for as long as there are lives.
+    // Requests begin and end during all lives.
     let load = Load { max_running: 100, ..Load::new(80 * lives, 60) };
     let frames = frames_of(&load, Msgpack);
     let sent = ids(frames.iter().map(|frame| &frame.bytes));
@@ -56,12 +56,12 @@ fn kill_9_under_load_repeats_nothing_and_loses_no_journaled_token() {
     let sends = std::thread::spawn(move || {
         let mut sender: Option<Sender> = None;
         for frame in &frames {
-            // What a connection did not take whole is gone with it, as libzmq has it.
+            // A frame that a connection did not take whole is lost, like with libzmq.
             let took = sender.get_or_insert_with(|| Sender::connect_to_mortal(&endpoint));
             if !took.try_send(&frame.bytes, Duration::from_secs(10)) {
                 sender = None;
             }
-            // Once nobody is killed any more it is done soon.
+            // Without pauses after the last kill.
             if !is_over.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -69,10 +69,10 @@ fn kill_9_under_load_repeats_nothing_and_loses_no_journaled_token() {
     });
     for life in 0..lives {
         if life.is_multiple_of(2) {
-            // Somewhere on the path,
+            // Dies at a random place of the pipeline,
             Afterbay::run_to_die(&sandbox, &config, life, 60, Duration::from_secs(4));
         } else {
-            // or at any time.
+            // or at a random time.
             let afterbay = Afterbay::run(&sandbox, &config);
             std::thread::sleep(Duration::from_millis(20 + life * 37 % 150));
             afterbay.kill();
@@ -81,42 +81,42 @@ fn kill_9_under_load_repeats_nothing_and_loses_no_journaled_token() {
     over.store(true, Ordering::SeqCst);
     let afterbay = Afterbay::run(&sandbox, &config);
     sends.join().unwrap();
-    until("all is with the reader", || {
+    until("the reader has every frame", || {
         let metrics = afterbay.metrics();
         let waits = metrics.stream("outbox_frames") + metrics.stream("spilled_frames");
         waits + metrics.sink("lag_frames") + metrics.sink("queue_frames") == 0
     });
     assert_eq!(afterbay.stop(), 0);
     drained.store(true, Ordering::SeqCst);
-    let had = reads.join().unwrap();
+    let received = reads.join().unwrap();
 
-    let kept = kept(&sandbox);
-    assert_eq!(had.len(), kept.len());
-    for (rid, ids) in &kept {
+    let journaled = journaled(&sandbox);
+    assert_eq!(received.len(), journaled.len());
+    for (rid, ids) in &journaled {
         assert_eq!(
-            had.get(rid),
+            received.get(rid),
             Some(ids),
-            "{rid}: what was journaled is not what the reader had, once and in order"
+            "{rid}: the reader does not have the journaled ids once and in order"
         );
     }
     let lost: BTreeSet<&String> =
-        sent.iter().filter(|(rid, ids)| kept.get(*rid) != Some(ids)).map(|it| it.0).collect();
+        sent.iter().filter(|(rid, ids)| journaled.get(*rid) != Some(ids)).map(|it| it.0).collect();
     let listed = json_lines(&journal(&sandbox, &["ls", "--json"]).stdout);
     let rid = |request: &serde_json::Value| request["rid"].as_str().unwrap().to_owned();
     let named: BTreeSet<String> = listed.iter().filter(|it| it["gaps"] != 0).map(rid).collect();
     let open: BTreeSet<String> = listed.iter().filter(|it| it["state"] == "live").map(rid).collect();
     eprintln!("{lives} kills: {} of {} requests lost unread bytes", lost.len(), sent.len());
     for rid in &lost {
-        // A row that came after the loss shows it; where none came, the request has not ended.
-        let is_known = named.contains(*rid) || open.contains(*rid) || !kept.contains_key(*rid);
-        assert!(is_known, "{rid} lost tokens and nobody says so");
+        // A later row shows the loss. Without a later row the request is still live.
+        let is_known = named.contains(*rid) || open.contains(*rid) || !journaled.contains_key(*rid);
+        assert!(is_known, "{rid} lost tokens without a report");
     }
-    assert!(named.iter().all(|rid| lost.contains(rid)), "a gap where nothing was lost");
+    assert!(named.iter().all(|rid| lost.contains(rid)), "a gap without a loss");
     assert_eq!(verify(&sandbox).0, i32::from(!named.is_empty()));
 }
 
-/// What the journal has.
-fn kept(sandbox: &Sandbox) -> Ids {
+/// The ids in the journal.
+fn journaled(sandbox: &Sandbox) -> Ids {
     let stream = JournalReader::open(&sandbox.journal()).unwrap().stream("test").unwrap();
     let mut tail = stream.tail(ReadFrom::Start).unwrap();
     let mut frames = Vec::new();

@@ -1,4 +1,4 @@
-//! Rows and frames that mean harm: what plugins must judge does not pass unjudged, and the other rows of a batch are judged as ever.
+//! Malformed rows and frames: no row passes a guard unseen, and the other rows of the batch get their verdicts.
 
 use afterbay_tests::commands::{journal, verify};
 use afterbay_tests::components::guest;
@@ -10,16 +10,16 @@ use bytes::Bytes;
 
 use crate::value_len::value_len;
 
-/// The fields of the frames that `batch` writes as msgpack.
+/// The layout of the frames that `batch` writes as msgpack.
 const LAYOUT: &str = include_str!("../../../host/wire/layouts/0.5.23.json");
 
-/// A guard that drops every row it is shown.
+/// A guard that drops every row that it sees.
 fn guarded(sandbox: &Sandbox, on_fault: &str) -> Config {
     let config = sandbox.config().plugin("guard", &guest("judges"), "action = \"drop\"");
     config.plugin_line(&format!("on_fault = {on_fault:?}"))
 }
 
-/// A msgpack frame with another cell in the middle of three rows.
+/// A msgpack frame of three rows with another cell in the middle row.
 fn with_cell(frame: &[u8], field: &str, cell: &[u8]) -> Bytes {
     let layouts: serde_json::Value = serde_json::from_str(LAYOUT).unwrap();
     let fields = layouts["BatchTokenIDOutput"].as_array().unwrap();
@@ -31,7 +31,7 @@ fn with_cell(frame: &[u8], field: &str, cell: &[u8]) -> Bytes {
     [&frame[..at], cell, &frame[at + value_len(&frame[at..])..]].concat().into()
 }
 
-/// A pickle of 0.5.14's shape of the rows `a`, `odd` and `b`, with another value in the middle of a field.
+/// A pickle in the shape of SGLang 0.5.14 with the rows `a`, `odd` and `b`, and another cell in the row `odd`.
 fn pickled(field: &str, cell: &[u8]) -> Bytes {
     let mut out = b"\x80\x04csglang.srt.managers.io_struct\nBatchTokenIDOutput\n)\x81}(".to_vec();
     for (name, cells) in [
@@ -53,7 +53,7 @@ fn pickled(field: &str, cell: &[u8]) -> Bytes {
     out.into()
 }
 
-/// The last row of a request that had one of one token.
+/// The second and last row of a request.
 fn end_of(rid: &str) -> SynthRow {
     let mut request = SynthRequest::new(rid);
     request.row(&[1]);
@@ -64,7 +64,7 @@ fn three(odd: &str) -> Vec<SynthRow> {
     vec![SynthRequest::new("a").row(&[1]), SynthRequest::new(odd).row(&[2]), SynthRequest::new("b").row(&[3])]
 }
 
-/// A field's middle cell is another, in either encoding.
+/// A batch in either encoding with another cell in the middle row.
 fn odd(wire: SynthWire, field: &str, msgpack: &[u8], pickle: &[u8]) -> Bytes {
     match wire {
         Msgpack => with_cell(&batch(wire, three("odd")), field, msgpack),
@@ -77,7 +77,7 @@ fn a_malformed_row_does_not_disable_a_guard_for_its_batch() {
     let long = "r".repeat(5_000);
     let deep = |depth: usize| [&vec![0x91; depth][..], &[0xc0]].concat();
     let deep_pickle = |depth: usize| [&b"]".repeat(depth)[..], &b"a".repeat(depth - 1)].concat();
-    // array.array("i", [2]), each way.
+    // array.array("i", [2]) in both encodings.
     let narrow = b"\xc7\x0a\x01\0\0\0\x02\xa1i\x02\0\0\0";
     let narrow_pickle = b"carray\n_array_reconstructor\n(carray\narray\n\x8c\x01iK\x08C\x04\x02\0\0\0tR";
     for wire in WIRES {
@@ -103,7 +103,8 @@ fn a_malformed_row_does_not_disable_a_guard_for_its_batch() {
                 sender.send(&batch(wire, ends.map(|mut request| request.last(&[])).into()));
                 reader.frame();
             }
-            let metrics = afterbay.until_metrics("all have ended", |it| it.stream("requests_live") == 0);
+            let metrics =
+                afterbay.until_metrics("every request has ended", |it| it.stream("requests_live") == 0);
             assert_eq!(metrics.plugin_by("guard", "verdicts_total", "action", "drop"), 24, "{wire:?}");
             assert_eq!(metrics.plugin("guard", "terminated_rows_total"), 0);
             assert_eq!((metrics.barriers("not_understood"), metrics.barriers("refused")), (0, 0));
@@ -126,7 +127,7 @@ fn with_on_fault_terminate_an_unreadable_row_ends_only_its_own_request() {
         assert_eq!([&left[0], &left[2]], [&row("a", &[], 0, None), &row("b", &[], 0, None)], "{wire:?}");
         assert_eq!((left[1].rid.as_str(), &left[1].ids[..]), ("odd", &[][..]), "{wire:?}");
         assert_eq!(left[1].finish.as_deref(), Some("abort"), "{wire:?}");
-        // What the scheduler still says of it goes to nobody.
+        // Later rows of the ended request are swallowed.
         let ends = ["a", "odd", "b"].map(|rid| SynthRequest::new(rid).last(&[9]));
         sender.send(&batch(wire, ends.into()));
         let left = rows(&reader.frame());
@@ -137,7 +138,7 @@ fn with_on_fault_terminate_an_unreadable_row_ends_only_its_own_request() {
     assert_eq!(metrics.plugin("guard", "terminated_rows_total"), 2);
     assert_eq!(metrics.plugin_by("guard", "faults_total", "kind", "unread"), 2);
     assert_eq!((metrics.stream("rows_unread_total"), metrics.stream("requests_live")), (2, 0));
-    assert_eq!(afterbay.get("/readyz").status, 200, "no sender of such rows turns a guard off");
+    assert_eq!(afterbay.get("/readyz").status, 200, "such rows do not disable a guard");
     assert_eq!(afterbay.stop(), 0);
 }
 
@@ -149,7 +150,7 @@ fn an_unreadable_frame_passes_if_every_plugin_bypasses_and_else_ends_the_request
         let afterbay = Afterbay::run(&sandbox, &guarded(&sandbox, on_fault));
         let mut sender = Sender::connect(&sandbox.scheduler_side());
         let whole = batch(Msgpack, three("odd"));
-        // None of its ids is an array, so that the layout may be another; and the end of a frame is missing.
+        // Two unreadable frames: one whose ids are no arrays, and one whose end is missing.
         let named = strings_for_ids(&whole);
         let cut = whole.slice(..whole.len() - 3);
         let control = [&[0x91, 0xb3][..], b"OutputOfTheYear3000"].concat();
@@ -159,7 +160,8 @@ fn an_unreadable_frame_passes_if_every_plugin_bypasses_and_else_ends_the_request
         let metrics = match on_fault {
             "bypass" => {
                 assert_eq!([reader.frame(), reader.frame(), reader.frame()], [&named[..], &cut, &control]);
-                let metrics = afterbay.until_metrics("all have passed", |it| it.barriers("control") == 1);
+                let metrics =
+                    afterbay.until_metrics("every frame has passed", |it| it.barriers("control") == 1);
                 assert_eq!((metrics.barriers("not_understood"), metrics.barriers("refused")), (2, 0));
                 assert_eq!(metrics.plugin("guard", "bypassed_batches_total"), 2);
                 metrics
@@ -168,21 +170,21 @@ fn an_unreadable_frame_passes_if_every_plugin_bypasses_and_else_ends_the_request
                 let ended = rows(&reader.frame());
                 let is_end = |rid: &str| row(rid, &[], ended[0].completion_tokens, Some("abort"));
                 assert_eq!(ended, ["a", "odd", "b"].map(is_end), "{on_fault}");
-                assert_eq!(reader.frame(), control, "nothing of the other frame leaves");
-                let metrics = afterbay.until_metrics("all are seen", |it| it.barriers("control") == 1);
+                assert_eq!(reader.frame(), control, "no part of the other frame is sent");
+                let metrics = afterbay.until_metrics("every frame is seen", |it| it.barriers("control") == 1);
                 assert_eq!((metrics.barriers("not_understood"), metrics.barriers("refused")), (0, 2));
                 metrics
             }
         };
         assert_eq!(metrics.plugin_by("guard", "faults_total", "kind", "unread"), 2, "{on_fault}");
-        let told = afterbay.event("FrameNotUnderstood");
-        assert_eq!(told["then"].as_str().unwrap().starts_with("forwarded"), on_fault == "bypass", "{told}");
+        let event = afterbay.event("FrameNotUnderstood");
+        assert_eq!(event["then"].as_str().unwrap().starts_with("forwarded"), on_fault == "bypass", "{event}");
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0, "{on_fault}");
     }
 }
 
-/// A msgpack frame with a str in the place of each of its arrays of ids.
+/// A msgpack frame with a str in place of each array of ids.
 fn strings_for_ids(frame: &[u8]) -> Bytes {
     let mut out = Vec::new();
     let mut at = 0;
@@ -207,7 +209,7 @@ fn with_on_fault_terminate_a_verdict_on_a_batch_that_cannot_be_written_ends_all_
     let mut reader = Reader::bind(&sandbox.reader_side());
     let afterbay = Afterbay::run(&sandbox, &guarded(&sandbox, "terminate"));
     let mut sender = Sender::connect(&sandbox.scheduler_side());
-    // Deeper than a pickle is written.
+    // Deeper than the limit for writing a pickle.
     let deep = [&b"]".repeat(1_000)[..], &b"a".repeat(999)].concat();
     sender.send(&pickled("prompt_tokens", &deep));
     let left = rows(&reader.frame());
@@ -234,7 +236,7 @@ fn only_the_exact_form_of_a_health_check_is_exempt_from_plugins() {
             let frame = batch(wire, vec![SynthRequest::new(rid).last(&[5])]);
             sender.send(&frame);
             assert_eq!(reader.frame(), frame, "{rid}");
-            // SGLang's own have one token.
+            // A health check has one token.
             sender.send(&batch(wire, vec![SynthRequest::new(rid).last(&[5, 6])]));
             assert!(rows(&reader.frame())[0].ids.is_empty(), "{rid}");
         }
@@ -258,8 +260,8 @@ fn requests_of_one_frame_take_no_ledger_entry_and_requests_past_the_bound_are_en
     };
     sender.send(&all(|request| request.last(&[1])));
     assert_eq!(rows(&reader.frame()).len(), count);
-    let metrics =
-        afterbay.until_metrics("all have ended", |it| it.stream("requests_finished_total") == count as u64);
+    let metrics = afterbay
+        .until_metrics("every request has ended", |it| it.stream("requests_finished_total") == count as u64);
     assert_eq!((metrics.stream("requests_live"), metrics.stream("rows_unread_total")), (0, 0));
     assert!(!afterbay.get("/readyz?verbose").body.contains("live requests"));
 
@@ -271,10 +273,10 @@ fn requests_of_one_frame_take_no_ledger_entry_and_requests_past_the_bound_are_en
     let metrics =
         afterbay.until_metrics("the bound is reached", |it| it.stream("requests_live") == most as u64);
     assert_eq!(metrics.stream("rows_unread_total"), (count - most) as u64);
-    // One more is judged as little.
+    // A further request is ended too.
     sender.send(&batch(Msgpack, vec![SynthRequest::new("more").row(&[1])]));
     assert_eq!(rows(&reader.frame()), [row("more", &[], 0, Some("abort"))]);
-    // Those that live are judged, and their end makes room.
+    // Live requests still pass the guard, and their end makes room.
     sender.send(&batch(Msgpack, (0..20_000).map(|at| end_of(&format!("r-{at}"))).collect()));
     assert_eq!(rows(&reader.frame()).len(), 20_000);
     sender.send(&batch(Msgpack, vec![SynthRequest::new("later").row(&[1])]));
@@ -295,8 +297,8 @@ fn a_refused_frame_stays_refused_after_a_kill() {
     sender.send(&strings_for_ids(&whole));
     let is_end = |rid: &str| row(rid, &[], 1, Some("abort"));
     assert_eq!(rows(&reader.frame()), ["a", "odd", "b"].map(is_end));
-    afterbay.until_metrics("both are refused", |metrics| metrics.barriers("refused") == 2);
-    // No page says that the reader has finished anything.
+    afterbay.until_metrics("both frames are refused", |metrics| metrics.barriers("refused") == 2);
+    // The credit page counts no finished frame.
     drop((reader, sender));
     afterbay.kill();
     let mut reader = Reader::bind(&sandbox.reader_side());

@@ -1,4 +1,4 @@
-//! A machine on which Afterbay never ran: what a user has who follows the first lines of the README.
+//! A machine on which Afterbay never ran, and a user who follows the first lines of the README.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use afterbay_tests::commands::{afterbay_command, run_command};
 use afterbay_tests::{Sandbox, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// `afterbay` of a user with an empty home, and with these variables besides.
+/// A command of a user with an empty home and with these environment variables.
 fn of_fresh_user(sandbox: &Sandbox, args: &[&str], variables: &[(&str, String)]) -> Command {
     let mut command = afterbay_command(args);
     command.env("HOME", sandbox.path("home"));
@@ -24,12 +24,12 @@ fn the_reference_configuration_runs_in_a_new_home_directory() {
     ] {
         let sandbox = Sandbox::new();
         std::fs::create_dir(sandbox.path("home")).unwrap();
-        // A session makes this one, and nobody the other.
+        // A session creates this directory; nothing creates the other.
         std::fs::create_dir(sandbox.path("XDG_RUNTIME_DIR")).unwrap();
         let variables: Vec<_> = variables.iter().map(|name| (*name, sandbox.text(name))).collect();
         let run = |args: &[&str]| of_fresh_user(&sandbox, args, &variables);
         let reference = run_command(&mut run(&["check", "--reference"])).success();
-        // Another Afterbay of this machine may have the address of the reference.
+        // Another Afterbay may use the reference's admin address.
         let file = sandbox.replace("afterbay.toml", reference + "[admin]\nlisten = \"none\"\n");
         let checked = run_command(&mut run(&["check", "--config", &file])).success();
         assert!(checked.contains(&sandbox.text(sockets)), "{checked}");
@@ -43,7 +43,7 @@ fn the_reference_configuration_runs_in_a_new_home_directory() {
         for dir in [sandbox.path(sockets), sandbox.path(state).join("journal")] {
             assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700, "{dir:?}");
         }
-        // The journal of the reference is the one that is looked at where none is named.
+        // Without --dir the commands use the journal of the reference.
         run_command(&mut run(&["journal", "verify"])).success();
     }
 }

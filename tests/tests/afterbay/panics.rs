@@ -1,4 +1,4 @@
-//! Panics in a stream's thread, on purpose and all along the path.
+//! Injected panics in a stream's thread, at every stage of the pipeline.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use afterbay_tests::sandbox::Config;
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load, trials};
 use afterbay_wire::synth::SynthWire;
 
-/// A load past a reader that takes its time, through an Afterbay that panics at one in so many of the places marked on
-/// its path: its metrics then.
+/// Sends a load through an Afterbay that panics at one in 30 of its marked places, to a slow reader. Checks that nothing is lost or
+/// repeated and returns the metrics.
 fn whole_in_spite_of_panics(
     sandbox: &Sandbox,
     config: &Config,
@@ -46,21 +46,21 @@ fn whole_in_spite_of_panics(
     assert_eq!(received.record.tokens, REQUESTS * 60);
     let metrics = afterbay.metrics();
     assert_eq!((metrics.stream("request_gaps_total"), metrics.stream("request_imbalances_total")), (0, 0));
-    assert_eq!(metrics.sink("connects_total"), 1, "the connection was let go");
+    assert_eq!(metrics.sink("connects_total"), 1, "the connection was closed");
     assert_eq!(metrics.stream("senders"), 1);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(sandbox).0, 0);
     metrics
 }
 
-/// More by `AFTERBAY_TEST_TRIALS`.
+/// `AFTERBAY_TEST_TRIALS` sets the number of trials.
 #[test]
 fn after_a_panic_a_stream_continues_on_the_same_connections_without_loss_or_repetition() {
     let trials = trials(1);
     let mut panics = 0;
     for seed in 1..=trials {
         for wire in WIRES {
-            // Frames wait in memory, and in the journal; the reader counts, and does not.
+            // Frames wait in memory or in the journal, with and without credit.
             for (counts, queue) in [(true, 16384), (true, 4), (false, 16384)] {
                 let sandbox = Sandbox::new();
                 let queue = format!("queue = {{ frames = {queue} }}");
@@ -101,8 +101,8 @@ fn a_poison_frame_is_forwarded_unchanged_and_reported() {
         sender.send(&frame.bytes);
         assert_eq!(reader.frame(), frame.bytes);
     }
-    let told = afterbay.event("FrameNotUnderstood");
-    assert_eq!((&told["frame"], &told["kind"]), (&7.into(), &"panic".into()), "{told}");
+    let event = afterbay.event("FrameNotUnderstood");
+    assert_eq!((&event["frame"], &event["kind"]), (&7.into(), &"panic".into()), "{event}");
     let panics = afterbay.events("StreamPanicked");
     assert!(panics.iter().all(|panic| panic["frame"] == 7), "{panics:?}");
     assert_eq!(afterbay.metrics().stream("panics_total"), 3);

@@ -1,4 +1,4 @@
-//! What an operator sees of the plugins: `/v1/plugins` and `afterbay plugins`.
+//! The plugins' status in `/v1/plugins` and `afterbay plugins`.
 
 use afterbay_tests::commands::run_afterbay;
 use afterbay_tests::components::{example, guest, install};
@@ -31,7 +31,7 @@ fn plugins_are_shown_with_component_state_cost_and_verdicts() {
     assert_eq!(loops["source"], component.to_str().unwrap());
     assert_eq!((&loops["component"], &loops["version"]), (&"stop-on-loop".into(), &"0.1.0".into()));
     assert_eq!(loops["digest"].as_str().unwrap().len(), 64);
-    // The looped request has ended for its reader, and its third row is shown to nobody.
+    // The looped request has ended for its reader, so no plugin sees its third row.
     assert_eq!((&loops["rows"], &loops["verdicts"]), (&5.into(), &json!({"finish": 1})), "{loops}");
     assert_eq!((&loops["requests_open"], &loops["faults"]), (&1.into(), &json!({})), "{loops}");
     assert!(loops["ns_per_row"].as_f64().unwrap() > 0.0 && loops["memory_bytes"].as_u64().unwrap() > 0);
@@ -39,9 +39,9 @@ fn plugins_are_shown_with_component_state_cost_and_verdicts() {
     assert_eq!((&bad["state"], &bad["faults"]), (&"quarantined".into(), &json!({"trap": 2})), "{bad}");
     assert!(bad["why"].as_str().unwrap().contains("quarantined after 2 faults"), "{bad}");
 
-    // On a pipe: a line each, divided by tabs, without colour.
+    // On a pipe the table has tabs and no colour.
     let shown = run_afterbay(&["plugins", "--admin", &admin]);
-    assert_eq!(shown.code, 1, "one of them is not live: {shown:?}");
+    assert_eq!(shown.code, 1, "a plugin that is not live exits 1: {shown:?}");
     let lines: Vec<Vec<&str>> = shown.stdout.lines().map(|line| line.split('\t').collect()).collect();
     assert_eq!(lines[0][..5], ["STREAM", "PLUGIN", "COMPONENT", "DIGEST", "STATE"], "{}", shown.stdout);
     assert_eq!(lines[1][..3], ["test", "loops", "stop-on-loop 0.1.0"]);
@@ -49,7 +49,7 @@ fn plugins_are_shown_with_component_state_cost_and_verdicts() {
     assert_eq!((lines[2][4], lines[2][10]), ("quarantined", "trap 2"), "{}", shown.stdout);
     assert!(!shown.stdout.contains('\u{1b}'), "{}", shown.stdout);
 
-    // A component that cannot be used, then one that can.
+    // An invalid component, then a valid one.
     sandbox.replace("plugin.wasm", "half a comp");
     afterbay.event("PluginReloadFailed");
     let refused = &asked()[0]["last_reload"]["refused"];

@@ -1,4 +1,4 @@
-//! The commands that the author of a plugin works with, on real components in the real runtime.
+//! The commands of a plugin's author (`plugin check`, `run`, `test` and `bench`) on real components.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, fixtures, repository};
 use afterbay_wire::{DecodedFrame, Layouts};
 use serde_json::{Value, json};
 
-/// A component as a command line has it.
+/// A component's path as text.
 fn path(component: std::path::PathBuf) -> String {
     component.to_str().unwrap().to_owned()
 }
@@ -24,25 +24,26 @@ fn plugin_check_shows_a_components_description_and_imports() {
     {
         assert!(shown.contains(part), "{part:?} is not in\n{shown}");
     }
-    let [told] = run_afterbay(&["plugin", "check", &component, "--json"]).json_lines().try_into().unwrap();
+    let [output] = run_afterbay(&["plugin", "check", &component, "--json"]).json_lines().try_into().unwrap();
     assert_eq!(
-        (&told["ok"], &told["problems"], &told["grants"]),
+        (&output["ok"], &output["problems"], &output["grants"]),
         (&true.into(), &json!([]), &json!(["log"]))
     );
-    assert_eq!(told["bytes"], std::fs::metadata(&component).unwrap().len());
-    assert_eq!(told["settings_schema"]["properties"]["repeats"]["default"], 4, "{told}");
-    let traps: Vec<&str> = told["traps"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    assert_eq!(output["bytes"], std::fs::metadata(&component).unwrap().len());
+    assert_eq!(output["settings_schema"]["properties"]["repeats"]["default"], 4, "{output}");
+    let traps: Vec<&str> =
+        output["traps"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     assert!(traps.iter().any(|name| name.starts_with("wasi:cli/exit@")), "{traps:?}");
     assert!(!traps.iter().any(|name| name.starts_with("wasi:cli/stderr@")), "it goes to the log: {traps:?}");
     assert!(!traps.iter().any(|name| name.starts_with("wasi:cli/environment@")), "it is answered: {traps:?}");
     let clocks = path(guest("forbidden"));
-    let [told] = run_afterbay(&["plugin", "check", &clocks, "--settings", r#"{"do": "clock"}"#, "--json"])
+    let [output] = run_afterbay(&["plugin", "check", &clocks, "--settings", r#"{"do": "clock"}"#, "--json"])
         .json_lines_of(0);
-    let traps = told["traps"].to_string();
+    let traps = output["traps"].to_string();
     assert!(!traps.contains("wasi:clocks/monotonic-clock@"), "it is answered, and stands still: {traps}");
     assert!(traps.contains("wasi:clocks/wall-clock@"), "{traps}");
 
-    let [told] = run_afterbay(&[
+    let [output] = run_afterbay(&[
         "plugin",
         "check",
         &path(guest("tokens")),
@@ -51,8 +52,8 @@ fn plugin_check_shows_a_components_description_and_imports() {
         "--json",
     ])
     .json_lines_of(1);
-    assert!(told["grants"].as_array().unwrap().contains(&"tokenizer".into()), "{told}");
-    let why = told["problems"][0].as_str().unwrap();
+    assert!(output["grants"].as_array().unwrap().contains(&"tokenizer".into()), "{output}");
+    let why = output["problems"][0].as_str().unwrap();
     assert!(why.ends_with(
         ": the tokenizer is empty; the plugin uses the model's tokenizer, and none was given: --tokenizer"
     ));
@@ -121,16 +122,16 @@ fn plugin_check_exits_1_for_refused_settings_and_64_for_invalid_json() {
 #[test]
 fn plugin_check_measures_a_call_and_warns_if_the_call_does_not_return() {
     let component = path(example("stop-on-loop"));
-    let [told] =
+    let [output] =
         run_afterbay(&["plugin", "check", &component, "--deadline", "10s", "--json"]).json_lines_of(0);
-    assert_eq!((&told["deadline_us"], &told["warnings"]), (&10_000_000.into(), &json!([])), "{told}");
-    assert!(told["longest_call_us"].is_u64(), "{told}");
+    assert_eq!((&output["deadline_us"], &output["warnings"]), (&10_000_000.into(), &json!([])), "{output}");
+    assert!(output["longest_call_us"].is_u64(), "{output}");
     let loops = ["plugin", "check", &path(guest("loops")), "--settings", "{ in = \"process\" }", "--json"];
-    let [told] = run_afterbay(&loops).json_lines_of(0);
-    let warning = told["warnings"][0].as_str().unwrap();
+    let [output] = run_afterbay(&loops).json_lines_of(0);
+    let warning = output["warnings"][0].as_str().unwrap();
     assert!(
         warning.starts_with("batches of 256 synthetic rows: ") && warning.ends_with("exceeded 1s"),
-        "{told}"
+        "{output}"
     );
 }
 
@@ -146,9 +147,9 @@ fn plugin_check_explains_why_a_component_of_another_version_is_refused() {
              plugin {other:?}: built for another world: imports afterbay:plugin/signals@0.2.0, this host has 0.1.0\n"
         )
     );
-    let [told] = run_afterbay(&["plugin", "check", &other, "--json"]).json_lines_of(1);
-    assert_eq!(told["ok"], Value::Bool(false));
-    assert!(told["problems"].to_string().contains("this host has 0.1.0"), "{told}");
+    let [output] = run_afterbay(&["plugin", "check", &other, "--json"]).json_lines_of(1);
+    assert_eq!(output["ok"], Value::Bool(false));
+    assert!(output["problems"].to_string().contains("this host has 0.1.0"), "{output}");
 }
 
 #[test]
@@ -213,7 +214,7 @@ fn plugin_run_takes_sglangs_frames_hides_health_checks_and_counts_frames_without
     let component = path(guest("judges"));
     let frames = repository().join("tests/fixtures/frames");
     let settings = r#"{"action": "drop"}"#;
-    // 1,024 requests begin at once, on a machine with much else to do.
+    // 1,024 requests begin at once, on a busy machine.
     let run = ["plugin", "run", &component, "--settings", settings, "--deadline", "10s", "--json", "--from"];
     let lines = run_afterbay(&[&run[..], &[frames.to_str().unwrap()]].concat()).json_lines();
     let (mut wanted, mut without_rows) = (Vec::new(), 0);
@@ -258,7 +259,7 @@ fn plugin_run_shows_held_and_released_rows_and_skips_afterbays_own_frames() {
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut request = SynthRequest::new("a");
-    // 101 is held; when its time is over, it goes on in a frame of Afterbay's own.
+    // The row with 101 is held. When its time is over, it continues in a frame of Afterbay's own.
     for row in [request.row(&[101, 1]), request.row(&[2]), request.last(&[3])] {
         sender.send(&batch(WIRES[0], vec![row]));
         reader.frame();
@@ -266,7 +267,7 @@ fn plugin_run_shows_held_and_released_rows_and_skips_afterbays_own_frames() {
     assert_eq!(afterbay.stop(), 0);
     let (component, from) = (path(guest("holds")), sandbox.text("journal"));
     let run = ["plugin", "run", &component, "--from", &from, "--settings", r#"{"millis": 10}"#];
-    // No time passes there: what waits goes on with the last row.
+    // No time passes in the command, so held rows continue with the last row.
     let shown = run_afterbay(&run).success();
     let lines: Vec<&str> = shown.lines().collect();
     for (line, end) in lines.iter().zip([
@@ -305,7 +306,7 @@ fn plugin_run_of_a_file_that_is_no_frame_exits_64_and_shows_its_first_bytes() {
     let why =
         "afterbay: notes.md: frame begins with [23, 20, 4e, 6f], neither a pickle nor a msgpack struct\n";
     assert_eq!((wrong.code, wrong.stdout.as_str(), wrong.stderr.as_str()), (64, "", why));
-    // In a directory of frames it is one that is passed on.
+    // In a directory of frames the file is a frame without rows.
     std::fs::rename(&file, dir.path().join("notes.bin")).unwrap();
     let passed = run_afterbay(&[&run[..5], &[dir.path().to_str().unwrap()]].concat());
     assert_eq!(passed.json_lines().last().unwrap()["summary"]["rows"], 0);
@@ -346,7 +347,7 @@ fn plugin_run_continues_after_a_fault_with_a_new_instance_and_exits_1() {
         let ended = run_afterbay(&[&run[..], limits, &["--json"]].concat());
         assert_eq!(ended.code, 1, "{name}: {ended:?}");
         let mut lines = json_lines(&ended.stdout);
-        // What a panic says.
+        // Drop the panic's own lines.
         lines.retain(|line| line.get("log").is_none());
         for (line, from) in lines.iter().zip(["batch 1", "batch 2"]) {
             assert_eq!((&line["from"], &line["fault"]), (&from.into(), &kind.into()), "{name}: {line}");
@@ -361,7 +362,7 @@ fn the_scenarios_of_the_examples_pass() {
         ("stop-on-loop", example("stop-on-loop"), &["a-loop-is-finished.toml", "what-it-says.toml"][..]),
         ("load-shedder", example("load-shedder"), &["a-reader-is-behind.toml", "pressure.toml"]),
     ] {
-        // As `component` builds it: nothing is left to be built.
+        // The directory in which `example` has built the component, so that nothing is built again.
         let target = component.ancestors().nth(3).unwrap();
         let project = repository().join("examples").join(name);
         let mut command = afterbay_command(&["plugin", "test", "--json", project.to_str().unwrap()]);
@@ -393,14 +394,14 @@ fn plugin_test_shows_the_differences_and_exits_1() {
     write("{ action = \"annotate\" }", "{ rid = \"a\", expect = \"swallowed\" }, { rid = \"b\" }");
     let failed = test();
     assert_eq!(failed.code, 1);
-    let told = format!(
+    let expected = format!(
         "FAIL {}\n  batch 1 a\n  - swallowed\n  + {{\"annotate\":\"seen by judges\"}}\n  batch 1 b\n  - as it came\n  \
          + {{\"annotate\":\"seen by judges\"}}\n1 scenario, 1 failed\n",
         scenario.display()
     );
-    assert_eq!(failed.stdout, told);
+    assert_eq!(failed.stdout, expected);
 
-    // Without any expectation the golden file says what is expected.
+    // Without expectations in the scenario, the golden file has them.
     write("{ action = \"echo\" }", "{ rid = \"a\", ids = [1, 2] }");
     assert!(test().stdout.contains("s.expected: --bless writes it"));
     run_afterbay(&["plugin", "test", scenario.to_str().unwrap(), "--bless"]).success();
@@ -411,7 +412,7 @@ fn plugin_test_shows_the_differences_and_exits_1() {
     let lines = "\n  - batch 1 a: replace: 1 2\n  + batch 1 a: drop \"dropped by judges\": 1 2 -> no ids\n";
     assert!(failed.code == 1 && failed.stdout.contains(lines), "{failed:?}");
 
-    // A fault is a failure unless it is expected, and so is one that does not come.
+    // An unexpected fault and a missing expected fault are failures.
     let (panics, calm) = (path(guest("panics")), path(guest("nothing")));
     std::fs::write(
         &scenario,
@@ -485,21 +486,21 @@ fn plugin_bench_counts_the_same_fuel_each_time_and_compiles_its_own_code() {
     {
         let mut command = afterbay_command(&[&["plugin"], args].concat());
         run_command(command.env("XDG_CACHE_HOME", &cache)).success();
-        // The code of the check is used again, the code that counts is another.
+        // `bench` reuses the code of `check` and compiles its own code that counts fuel.
         assert_eq!(files(), left, "{args:?}");
     }
 
     let component = path(example("stop-on-loop"));
     let bench = ["plugin", "bench", &component, "--rows", "20", "--deadline", "10s", "--json"];
     let fuel = || {
-        let [told] = run_afterbay(&bench).json_lines_of(0);
-        let sizes = told["sizes"].as_array().unwrap().iter();
+        let [output] = run_afterbay(&bench).json_lines_of(0);
+        let sizes = output["sizes"].as_array().unwrap().iter();
         let fuel =
             |size: &Value| ["rows", "fuel_a_row", "floor_fuel_a_row"].map(|key| size[key].as_u64().unwrap());
         sizes.map(fuel).collect::<Vec<_>>()
     };
-    let [told] = run_afterbay(&bench).json_lines_of(0);
-    assert!(told["longest_call_us"].is_u64() && told["proposed_deadline"].is_string(), "{told}");
+    let [output] = run_afterbay(&bench).json_lines_of(0);
+    assert!(output["longest_call_us"].is_u64() && output["proposed_deadline"].is_string(), "{output}");
     let first = fuel();
     assert_eq!(first.iter().map(|[rows, ..]| *rows).collect::<Vec<_>>(), [1, 16, 20]);
     assert!(first.iter().all(|[_, fuel, floor]| fuel > floor && *floor > 0), "{first:?}");
@@ -509,10 +510,10 @@ fn plugin_bench_counts_the_same_fuel_each_time_and_compiles_its_own_code() {
     run_afterbay(&[&bench[..], &["--max-fuel", &fuel.to_string()]].concat()).success();
     let over = run_afterbay(&[&bench[..7], &["--max-fuel", &(fuel - 1).to_string()]].concat());
     assert_eq!(over.code, 1);
-    let told = format!("a row of 20 costs {fuel} fuel, at most {} are allowed\n", fuel - 1);
-    assert!(over.stdout.ends_with(&told), "{over:?}");
-    let [told] = run_afterbay(&[&bench[..], &["--max-ns", "0"]].concat()).json_lines_of(1);
-    assert_eq!(told["ok"], Value::Bool(false));
+    let expected = format!("a row of 20 costs {fuel} fuel, at most {} are allowed\n", fuel - 1);
+    assert!(over.stdout.ends_with(&expected), "{over:?}");
+    let [output] = run_afterbay(&[&bench[..], &["--max-ns", "0"]].concat()).json_lines_of(1);
+    assert_eq!(output["ok"], Value::Bool(false));
 
     let faulty =
         run_afterbay(&["plugin", "bench", &path(guest("panics")), "--settings", r#"{"in": "process"}"#]);

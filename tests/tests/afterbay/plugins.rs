@@ -1,4 +1,4 @@
-//! Plugins in the stream: what they say reaches the reader and the ledger; what they break costs nobody a token.
+//! Plugins in a stream: verdicts reach the reader, the ledger and the journal, and faults lose no token.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ fn stop_on_loop_finishes_a_looping_request_and_its_later_rows_are_swallowed() {
         let (mut text, mut looped) = (SynthRequest::new("text"), SynthRequest::new("looped"));
         for step in 0..12 {
             let last = step == 11;
-            // 7 8 7 8 …: at the eighth id it is a loop, in the fourth row.
+            // The ids 7 8 7 8 … are a loop at the eighth id, in the fourth row.
             let rows = match last {
                 false => vec![text.row(&[step]), looped.row(&[7, 8])],
                 true => vec![text.last(&[step]), looped.last(&[7, 8])],
@@ -44,7 +44,8 @@ fn stop_on_loop_finishes_a_looping_request_and_its_later_rows_are_swallowed() {
         assert_eq!((&finished["rid"], &finished["plugin"]), (&"looped".into(), &"loops".into()));
         let said = afterbay.event("PluginLog");
         assert_eq!(said["rid"], "looped", "{said}");
-        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 12);
+        let metrics =
+            afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 12);
         assert_eq!(metrics.stream("tokens_received_total"), 12 + 24);
         assert_eq!(metrics.stream("tokens_forwarded_total"), 12 + 8);
         assert_eq!(
@@ -91,10 +92,10 @@ fn a_request_that_a_plugin_finished_stays_finished_after_a_restart() {
         assert_eq!(out.last().unwrap().rid, "other");
         assert_eq!(out.len(), if run == 0 { 2 } else { 1 }, "after restart {run}: {out:?}");
         let swallowed = if run == 0 { 0 } else { 8 };
-        afterbay.until_metrics("it is swallowed", |metrics| {
+        afterbay.until_metrics("the row is swallowed", |metrics| {
             metrics.stream("tokens_swallowed_total") == swallowed
         });
-        // What was said of the frame is in the journal by then.
+        // The journal then has the outcome of the frame.
         until("the journal has its outcome", || verify(&sandbox).1["notes"] == serde_json::json!([]));
         if run == 0 { afterbay.kill() } else { assert_eq!(afterbay.stop(), 0) }
     }
@@ -129,8 +130,9 @@ fn a_plugin_that_traps_loops_or_exhausts_memory_changes_no_byte_and_is_reported(
         for (index, frame) in frames.iter().enumerate() {
             assert_eq!(reader.frame(), frame.bytes, "{name} in {call}: frame {index}");
         }
-        let metrics = afterbay
-            .until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == frames.len() as u64);
+        let metrics = afterbay.until_metrics("every frame is taken", |metrics| {
+            metrics.sink("taken_frame") == frames.len() as u64
+        });
         if call == "process" {
             let faults = metrics.plugin_by("bad", "faults_total", "kind", kind);
             assert_eq!(faults, frames.len() as u64, "{name}: {}", afterbay.log());
@@ -197,7 +199,7 @@ fn a_plugin_that_drops_everything_never_changes_a_health_check() {
 
         let (mut a, mut health) = (SynthRequest::new("a"), SynthRequest::new("HEALTH_CHECK_1763649000.2"));
         sender.send(&batch(wire, vec![a.row(&[1, 2])]));
-        // A request's first row stays, without its tokens, so that the reader knows of it.
+        // The first row of a request is sent without its tokens, so that the reader knows the request.
         assert_eq!(rows(&reader.frame()), [row("a", &[], 0, None)], "{wire:?}");
         sender.send(&batch(wire, vec![a.row(&[3]), health.last(&[6])]));
         assert_eq!(
@@ -205,21 +207,22 @@ fn a_plugin_that_drops_everything_never_changes_a_health_check() {
             [row("HEALTH_CHECK_1763649000.2", &[6], 1, Some("length"))],
             "{wire:?}"
         );
-        // Nothing is left of this one.
+        // Every row of this frame is dropped.
         sender.send(&batch(wire, vec![a.row(&[4])]));
         sender.send(&batch(wire, vec![a.last(&[5])]));
         let last = rows(&reader.frame());
         assert_eq!((last[0].rid.as_str(), &last[0].ids[..]), ("a", &[][..]), "{wire:?}");
         assert_eq!(last[0].finish.as_deref(), Some("length"));
-        assert_eq!(last[0].completion_tokens, 0, "the reader was sent no token of it");
+        assert_eq!(last[0].completion_tokens, 0, "the reader got no token of the request");
 
-        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 5);
+        let metrics =
+            afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 5);
         assert_eq!((metrics.stream("rows_dropped_total"), metrics.stream("tokens_dropped_total")), (4, 5));
         assert_eq!(
             (metrics.stream("tokens_received_total"), metrics.stream("tokens_forwarded_total")),
             (7, 2)
         );
-        assert_eq!(metrics.plugin("drops", "rows_total"), 4, "it was shown a health check");
+        assert_eq!(metrics.plugin("drops", "rows_total"), 4, "the plugin saw a health check");
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         let dropped = afterbay.event("RowsDropped");
         assert_eq!(dropped["reason"], "dropped by judges", "{dropped}");
@@ -255,8 +258,9 @@ fn delta_to_cumulative_gives_every_id_to_a_reader_of_last_rows() {
         assert!(faults.is_none(), "{wire:?}: {faults:?}");
         let sent = frames.iter().map(|frame| frame.tokens).sum::<u64>();
         assert_eq!(record.requests, 60);
-        let metrics = afterbay
-            .until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == frames.len() as u64);
+        let metrics = afterbay.until_metrics("every frame is taken", |metrics| {
+            metrics.sink("taken_frame") == frames.len() as u64
+        });
         assert!(metrics.stream("rows_replaced_total") > 500);
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
@@ -286,8 +290,9 @@ fn only_the_last_of_waiting_cumulative_rows_is_sent_also_from_the_journal() {
             let row = if id == ROWS - 1 { request.last(&[id]) } else { request.row(&[id]) };
             sender.send(&batch(Msgpack, vec![row]));
         }
-        afterbay
-            .until_metrics("all have come", |metrics| metrics.stream("frames_received_total") == ROWS as u64);
+        afterbay.until_metrics("every frame is received", |metrics| {
+            metrics.stream("frames_received_total") == ROWS as u64
+        });
         let (mut frames, mut last) = (0, None::<ReaderRow>);
         while last.as_ref().is_none_or(|last| last.finish.is_none()) {
             let [row]: [ReaderRow; 1] = rows(&reader.frame()).try_into().unwrap();
@@ -315,7 +320,7 @@ fn each_plugin_sees_the_result_of_the_plugin_before_it_and_the_journal_has_both_
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut request = SynthRequest::new("r");
     sender.send(&batch(Msgpack, vec![request.row(&[1, 2])]));
-    // Finished by the first, dropped by the second: the end is seen, the tokens are not.
+    // The first plugin finishes, the second drops: the reader gets the end without tokens.
     assert_eq!(rows(&reader.frame()), [row("r", &[], 0, Some("stop:finished by judges"))]);
     let dropped = afterbay.event("RowsDropped");
     let reason = dropped["reason"].as_str().unwrap();
@@ -323,7 +328,8 @@ fn each_plugin_sees_the_result_of_the_plugin_before_it_and_the_journal_has_both_
     let opened = afterbay.event_where("PluginLog", |log| log["plugin"] == "second");
     assert!(opened["line"].as_str().unwrap().starts_with("opened r \"\" \"reader\" 7 0 false"), "{opened}");
     sender.send(&batch(Msgpack, vec![request.last(&[3])]));
-    afterbay.until_metrics("the rest is swallowed", |metrics| metrics.stream("tokens_swallowed_total") == 1);
+    afterbay
+        .until_metrics("later rows are swallowed", |metrics| metrics.stream("tokens_swallowed_total") == 1);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
     let shown = show(&sandbox, "r");
@@ -344,7 +350,7 @@ fn a_plugins_abort_ends_the_request_for_its_reader_and_later_rows_are_swallowed(
         sender.send(&batch(wire, vec![request.row(&[1, 2])]));
         assert_eq!(rows(&reader.frame()), [row("r", &[1, 2], 2, Some("abort"))], "{wire:?}");
         sender.send(&batch(wire, vec![request.last(&[3])]));
-        afterbay.until_metrics("the rest is swallowed", |metrics| {
+        afterbay.until_metrics("later rows are swallowed", |metrics| {
             metrics.stream("tokens_swallowed_total") == 1
                 && metrics.plugin_by("aborts", "verdicts_total", "action", "abort") == 1
         });
@@ -389,13 +395,13 @@ fn a_replaced_text_after_the_detokenizer_reaches_the_next_plugin_and_the_reader(
         let mut request = SynthRequest::new("r");
         let row = SynthRow { text: "eins zwei".into(), ..request.row(&[1, 2]) };
         sender.send(&SynthBatch { rows: vec![row] }.encode(BatchKind::Str, wire).unwrap());
-        // Its first row goes on without tokens, and without the text that the plugin before gave it.
+        // The first row continues without tokens and without the text of the earlier plugin.
         let frame = reader.frame();
         let DecodedFrame::Batch(left) = afterbay_wire::decode(frame.into(), &Layouts::builtin()) else {
             panic!()
         };
         assert_eq!((left.text(0), left.tokens(0)), (Some(""), 0), "{wire:?}");
-        // It drops what it sees, and says what that was.
+        // The plugin drops each row and reports its content.
         let dropped = afterbay.event("RowsDropped");
         let reason = dropped["reason"].as_str().unwrap();
         assert!(reason.contains("seven") && !reason.contains("zwei"), "{wire:?}: {reason}");
@@ -416,7 +422,7 @@ fn a_plugins_own_metrics_are_on_the_metrics_page() {
         reader.frame();
     }
     let metrics = afterbay
-        .until_metrics("all rows are counted", |metrics| metrics.plugin("meters", "own_rows_total") == 12);
+        .until_metrics("every row is counted", |metrics| metrics.plugin("meters", "own_rows_total") == 12);
     assert_eq!(metrics.plugin("meters", "own_last_rows"), 3);
     assert_eq!(metrics.plugin("meters", "own_cost_seconds_count"), 4);
     assert_eq!(afterbay.stop(), 0);

@@ -1,6 +1,6 @@
-//! Projects of plugins, as their authors begin and build them: `afterbay plugin new`, `build` and `test`.
+//! Plugin projects: `afterbay plugin new`, `build` and `test`.
 //!
-//! What needs a language's tools, and minutes, runs only under `make test-languages`.
+//! Tests that need a language's tools take minutes and run only under `make test-languages`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ fn new(dir: &Path, name: &str, lang: &str) -> CommandOutput {
     run_afterbay(&["plugin", "new", name, "--lang", lang, "--dir", dir.to_str().unwrap()])
 }
 
-/// Runs a tool that an author would run, to its end.
+/// Runs an author's tool to its end.
 #[track_caller]
 fn tool(dir: &Path, program: &str, args: &[&str]) {
     let ran = Command::new(program).args(args).current_dir(dir).output().unwrap();
@@ -23,10 +23,10 @@ fn tool(dir: &Path, program: &str, args: &[&str]) {
     assert!(ran.status.success(), "{program} {args:?}: {said}");
 }
 
-/// A directory whose projects have the language's tools at hand, got once for all tests.
+/// A directory whose projects find the language's tools, installed once for all tests.
 fn workshop(lang: &str) -> PathBuf {
     static GETTING: Mutex<()> = Mutex::new(());
-    // One that failed has said so.
+    // A failed installation has already failed its own test.
     let _alone = GETTING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let dir = target_dir().join("tmp/workshop").join(lang);
     std::fs::create_dir_all(&dir).unwrap();
@@ -53,12 +53,12 @@ fn workshop(lang: &str) -> PathBuf {
     dir
 }
 
-/// Builds a project and plays its scenarios to it.
+/// Builds a project and runs its scenarios.
 #[track_caller]
 fn builds_and_passes(dir: &Path) {
     let project = dir.to_str().unwrap();
     for command in ["build", "test"] {
-        // A user's own directory for what cargo builds, not that of this test's cargo.
+        // The project's own target directory, like a user's, instead of that of this test's cargo.
         let mut command = afterbay_command(&["plugin", command, project]);
         let ended = command.env_remove("CARGO_TARGET_DIR").env_remove("CARGO").output().unwrap();
         let said = [ended.stdout, ended.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
@@ -152,7 +152,7 @@ fn a_build_names_the_missing_tool_and_how_to_install_it() {
     );
 }
 
-/// The examples in other languages than Rust, and their language.
+/// The examples in languages other than Rust, each with its language.
 const EXAMPLES: [(&str, &str); 3] =
     [("stop-on-pattern", "c"), ("token-audit", "js"), ("pii-masker", "python")];
 
@@ -161,7 +161,7 @@ fn every_example_names_its_commands() {
     EXAMPLES.into_iter().for_each(|(name, lang)| drop(commands(name, lang)));
 }
 
-/// What the README of an example tells a user to run.
+/// The commands in the README of an example.
 #[track_caller]
 fn commands(name: &str, lang: &str) -> String {
     let readme = std::fs::read_to_string(repository().join("examples").join(name).join("README.md")).unwrap();
@@ -174,10 +174,10 @@ fn commands(name: &str, lang: &str) -> String {
 
 #[test]
 #[ignore = "needs the language's tools: make test-languages"]
-fn every_example_in_another_language_builds_and_passes_by_what_its_readme_tells_a_user_to_run() {
+fn every_example_in_another_language_builds_and_passes_with_the_commands_of_its_readme() {
     for (name, lang) in EXAMPLES {
         let examples = repository().join("examples");
-        // As a checkout, where the tools are; what is built is in nobody's way.
+        // A copy of the checkout with the tools, so that the build changes no source directory.
         let checkout = workshop(lang);
         let _before = std::fs::remove_dir_all(checkout.join(name));
         let _before = std::fs::remove_file(checkout.join("examples"));

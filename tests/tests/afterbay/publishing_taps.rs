@@ -1,4 +1,4 @@
-//! Taps that publish, to subscribers of libzmq (pyzmq).
+//! Taps that publish to libzmq subscribers (pyzmq).
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,18 +9,20 @@ use afterbay_wire::synth::SynthWire::Msgpack;
 
 use crate::python::PythonPeer;
 
-/// Has subscribed to everything; it counts with `before` that have.
+/// Starts a subscriber of all frames and waits until the tap counts it.
 #[track_caller]
 fn subscriber(afterbay: &Afterbay, tap: &str, endpoint: &str, options: &str) -> PythonPeer {
     let before = afterbay.metrics().tap(tap, "subscribers");
     let mut peer = PythonPeer::start();
     peer.ask(&format!("sub a connect {endpoint} {options}"));
     peer.ask("subscribe a");
-    afterbay.until_metrics("it has subscribed", |metrics| metrics.tap(tap, "subscribers") == before + 1);
+    afterbay.until_metrics("the subscriber has subscribed", |metrics| {
+        metrics.tap(tap, "subscribers") == before + 1
+    });
     peer
 }
 
-/// As `payload` of `peer.py`.
+/// The same bytes as `payload` in `peer.py`.
 fn numbered(number: u64, size: usize) -> Vec<u8> {
     let mut bytes = [7, number].map(u64::to_le_bytes).concat();
     bytes.extend((number % 251..).take(size - 16).map(|n| (n % 251) as u8));
@@ -31,22 +33,22 @@ fn numbered(number: u64, size: usize) -> Vec<u8> {
 fn every_subscriber_of_a_tap_gets_the_received_or_sent_frames_in_order() {
     let sandbox = Sandbox::new();
     let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
-    let config = config.publishing_tap("came", "tcp://127.0.0.1:0", "");
+    let config = config.publishing_tap("received", "tcp://127.0.0.1:0", "");
     let config = config.publishing_tap("sent", &sandbox.ipc("sent"), "of = \"sent\"");
     let afterbay = Afterbay::run(&sandbox, &config);
-    let listening = afterbay.event_where("TapListening", |event| event["tap"] == "came");
+    let listening = afterbay.event_where("TapListening", |event| event["tap"] == "received");
     let endpoint = listening["endpoint"].as_str().unwrap().to_owned();
-    let mut came = [(); 2].map(|()| subscriber(&afterbay, "came", &endpoint, ""));
+    let mut received = [(); 2].map(|()| subscriber(&afterbay, "received", &endpoint, ""));
     let mut sent = subscriber(&afterbay, "sent", &sandbox.ipc("sent"), "");
     let frames = load(10, 10, Msgpack);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
-    // The reader has two ahead, and does not count: what waits is joined.
+    // The reader has two unfinished frames, so later rows wait and are joined.
     for frame in &frames[..2] {
         sender.send(&frame.bytes);
         reader.frame();
     }
     frames[2..].iter().for_each(|frame| sender.send(&frame.bytes));
-    for peer in &mut came {
+    for peer in &mut received {
         peer.send_command(&format!("bytes a {} 30000", frames.len()));
         let got = peer.received_bytes();
         assert!(frames.iter().map(|frame| &frame.bytes[..]).eq(got.iter().map(|got| &got[..])));
@@ -85,7 +87,7 @@ fn a_stalled_subscriber_misses_only_reported_frames_and_delays_nobody_else() {
     }
     let dropping = afterbay.event("SubscriberDropping");
     let first = dropping["first"].as_u64().unwrap();
-    // It has those before, in order, and takes copies again once it reads.
+    // The stalled subscriber has all earlier frames in order, and gets new ones once it reads.
     stalled.send_command(&format!("recv a {} 30000", first - 1));
     let got: Vec<u64> = stalled.received().iter().map(|got| got.1).collect();
     assert_eq!(got, (1..first).collect::<Vec<_>>());
@@ -100,9 +102,9 @@ fn a_stalled_subscriber_misses_only_reported_frames_and_delays_nobody_else() {
     assert_eq!(metrics.tap("tap", "subscriber_frames_dropped_total"), figure("frames"));
     assert_eq!(metrics.tap("tap", "frames_dropped_total"), 0);
     afterbay.until_healthy();
-    // One that goes gives its place back, and gets what comes once it is there again.
+    // A subscriber that disconnects frees its place, and gets new frames after it reconnects.
     other.kill();
-    afterbay.until_metrics("it is gone", |metrics| metrics.tap("tap", "subscribers") == 1);
+    afterbay.until_metrics("the subscriber is gone", |metrics| metrics.tap("tap", "subscribers") == 1);
     let mut other = subscriber(&afterbay, "tap", &sandbox.ipc("tap"), "");
     send(&mut reader, &mut other);
     assert_eq!(afterbay.stop(), 0);
@@ -127,7 +129,7 @@ fn an_extra_or_invalid_subscriber_is_reported_and_one_frame_always_fits() {
     assert!(closed["why"].as_str().unwrap().contains("not with a ZMTP signature"), "{closed}");
     let _second = UnixStream::connect(sandbox.path("tap")).unwrap();
     let mut third = UnixStream::connect(sandbox.path("tap")).unwrap();
-    assert_eq!(third.read(&mut [0]).unwrap(), 0, "it is closed");
+    assert_eq!(third.read(&mut [0]).unwrap(), 0, "the connection is closed");
     let refused = afterbay.event("SubscriberRefused");
     assert!(refused["why"].as_str().unwrap().starts_with("2 peers are connected, the limit"), "{refused}");
     let mut sender = Sender::connect(&sandbox.scheduler_side());
@@ -137,7 +139,7 @@ fn an_extra_or_invalid_subscriber_is_reported_and_one_frame_always_fits() {
     peer.send_command("recv a 1 30000");
     assert_eq!(peer.received(), [(7, 1, 1 << 20)]);
     assert_eq!(afterbay.stop(), 0);
-    assert!(!sandbox.path("tap").exists(), "its name is given back");
+    assert!(!sandbox.path("tap").exists(), "the socket file is removed");
 }
 
 #[test]
@@ -157,7 +159,7 @@ fn after_a_restart_of_sglang_a_tap_keeps_its_address_and_its_subscribers_reconne
     meet("a", 1);
     let mut reader = Reader::bind(&sandbox.reader_side());
     let config = sandbox.config().publishing_tap("tap", &sandbox.ipc("tap"), "");
-    // One that is away has more than its socket holds.
+    // The absent tap has more copies than its socket holds.
     let config = config.another_sink("away", &sandbox.ipc("away"), "kind = \"tap\"");
     let afterbay = Afterbay::run_with(&sandbox, &config, &["--rendezvous", file.to_str().unwrap()]);
     let mut peer = subscriber(&afterbay, "tap", &sandbox.ipc("tap"), "");
@@ -169,10 +171,11 @@ fn after_a_restart_of_sglang_a_tap_keeps_its_address_and_its_subscribers_reconne
     peer.send_command("recv a 100 30000");
     assert_eq!(peer.received().len(), 100);
     meet("b", 2);
-    afterbay_tests::until("it publishes again", || afterbay.events("TapListening").len() == 2);
-    // libzmq subscribes again by itself, while it is in a call.
+    afterbay_tests::until("the tap publishes again", || afterbay.events("TapListening").len() == 2);
+    // libzmq resubscribes by itself during a call.
     peer.send_command("recv a 1 30000");
-    afterbay.until_metrics("it has come again", |metrics| metrics.tap("tap", "subscribers") == 1);
+    afterbay
+        .until_metrics("the subscriber has reconnected", |metrics| metrics.tap("tap", "subscribers") == 1);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     sender.send(&numbered(100, 100));
     assert_eq!((reader.frame(), peer.received()), (numbered(100, 100), vec![(7, 100, 100)]));

@@ -1,4 +1,4 @@
-//! Who reads, where the configuration does not say: the reader's credit page does.
+//! The kind of reader from its credit page, if the configuration does not name it.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,19 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load, repository, until}
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::Value;
 
-/// Where `/v1/signals` says that rows are joined for the sink.
+/// The `joins` of the sink in `/v1/signals`.
 fn joins(afterbay: &Afterbay) -> String {
     let signals: Value = serde_json::from_str(&afterbay.get("/v1/signals").body).unwrap();
     signals["streams"][0]["sinks"][0]["joins"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Neither `reader` nor `tokenizer`.
+/// A configuration without the keys `reader` and `tokenizer`.
 fn config(sandbox: &Sandbox) -> Config {
     sandbox.config().credit(sandbox)
 }
 
-/// Ten requests of ten rows each, of which all frames but two wait for the reader. How many frames it gets.
+/// Sends ten requests of ten rows while the reader finishes no frame, so that rows wait. Returns the number of frames that the reader
+/// receives.
 fn frames_under_pressure(
     sandbox: &Sandbox,
     reader: &mut Reader,
@@ -32,20 +33,20 @@ fn frames_under_pressure(
     let frames = load(10, 10, Msgpack);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
-    // The reader counts none of them before all have come.
-    afterbay.until_metrics("all have come", |metrics| {
+    // The reader finishes no frame before Afterbay has received all.
+    afterbay.until_metrics("every frame is received", |metrics| {
         metrics.stream("frames_received_total") == frames.len() as u64
     });
-    let mut had: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    let mut received: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     let mut got = 0;
-    while had.values().map(Vec::len).sum::<usize>() < 100 {
+    while received.values().map(Vec::len).sum::<usize>() < 100 {
         got += 1;
         for row in rows(&reader.frame()) {
-            had.entry(row.rid).or_default().extend(row.ids);
+            received.entry(row.rid).or_default().extend(row.ids);
         }
         credit.finished().unwrap();
     }
-    assert_eq!(had, ids(frames.iter().map(|frame| &frame.bytes)));
+    assert_eq!(received, ids(frames.iter().map(|frame| &frame.bytes)));
     got
 }
 
@@ -63,7 +64,7 @@ fn a_credit_page_that_names_a_tokenizer_enables_joins_without_configuration() {
         }
         let mut credit = before.unwrap_or_else(open);
         afterbay.event("CreditSeen");
-        until("it is known who reads", || joins(&afterbay) == "anywhere");
+        until("the kind of reader is known", || joins(&afterbay) == "anywhere");
         assert!(!afterbay.get("/readyz").body.contains("joins:"));
         let got = frames_under_pressure(&sandbox, &mut reader, &mut credit, &afterbay);
         assert!(got < 10, "{got} frames");
@@ -88,7 +89,7 @@ fn a_credit_page_without_the_readers_kind_leaves_rows_unjoined_with_a_warning() 
     afterbay.event("CreditSeen");
     let frames = load(10, 10, Msgpack).len();
     let got = frames_under_pressure(&sandbox, &mut reader, &mut credit, &afterbay);
-    assert_eq!(got, frames, "each as it came");
+    assert_eq!(got, frames, "each frame unchanged");
     assert_eq!(afterbay.stop(), 0);
 }
 
@@ -98,20 +99,20 @@ fn the_file_beside_a_detokenizers_credit_page_names_its_tokenizer() {
     let model = repository().join("host/text/tests/fixtures/byte-level");
     let beside =
         sandbox.credit().with_file_name(format!("{}.json", sandbox.credit().file_name().unwrap().display()));
-    let tell = |pid: u32| {
-        let told = serde_json::json!({ "format": 1, "pid": pid, "tokenizer_path": model });
-        std::fs::write(&beside, told.to_string()).unwrap();
+    let write_file = |pid: u32| {
+        let text = serde_json::json!({ "format": 1, "pid": pid, "tokenizer_path": model });
+        std::fs::write(&beside, text.to_string()).unwrap();
     };
     let _credit = CreditWriter::open_as(&sandbox.credit(), ReaderKind::Detokenizer).unwrap();
-    // Left of an earlier reader.
-    tell(1);
+    // The file of an earlier reader.
+    write_file(1);
     let afterbay = Afterbay::run(&sandbox, &config(&sandbox));
     let said = afterbay.until_degraded("joins:test/reader");
     assert!(
         said.contains("nothing says which tokenizer it has: add tokenizer = \"DIR\" to the sink"),
         "{said}"
     );
-    tell(std::process::id());
+    write_file(std::process::id());
     until("the tokenizer is known", || joins(&afterbay).starts_with("where the text is whole, by "));
     assert!(!afterbay.get("/readyz").body.contains("joins:"));
     assert!(afterbay.event("SinkVocabulary")["tokens"].as_u64().unwrap() > 0);

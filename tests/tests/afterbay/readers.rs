@@ -1,4 +1,4 @@
-//! The reader: absent, slow, dying, back again.
+//! A reader that is absent, slow, killed or restarted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn a_reader_that_is_absent_at_the_start_gets_every_frame() {
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
     drop(sender);
-    afterbay.until_metrics("all are received", |metrics| {
+    afterbay.until_metrics("every frame is received", |metrics| {
         metrics.stream("frames_received_total") == frames.len() as u64
     });
     let mut reader = Reader::bind(&sandbox.reader_side());
@@ -51,7 +51,7 @@ fn a_reader_that_is_absent_at_the_start_gets_every_frame() {
 #[test]
 fn a_reader_with_credit_that_dies_ten_times_gets_every_token_once() {
     let sandbox = Sandbox::new();
-    // Each frame as it came: joined ones would be too few for ten lives.
+    // Without joins, because joined frames would be too few for ten lives.
     let config = sandbox.config().credit(&sandbox).stream("coalesce = { when = \"never\" }");
     let afterbay = Afterbay::run(&sandbox, &config);
     let frames = frames_of(&Load::new(200, 60), Msgpack);
@@ -60,7 +60,7 @@ fn a_reader_with_credit_that_dies_ten_times_gets_every_token_once() {
 
     let mut options = reader::Options::new(sandbox.reader_side());
     options.credit = Some(sandbox.credit());
-    // It dies between two frames, with what its kernel and its ZeroMQ have buffered behind them.
+    // The reader dies between two frames and loses its buffered frames.
     options.restarts = Some(Restarts { every_frames: 5, pause: Duration::from_millis(30), times: Some(10) });
     options.cost =
         Cost { per_row: Duration::from_micros(10), per_token: Duration::ZERO, spent: Spent::Asleep };
@@ -71,7 +71,7 @@ fn a_reader_with_credit_that_dies_ten_times_gets_every_token_once() {
     let reads = std::thread::spawn(move || reader::run(options, &stopped, &mut |_| {}).unwrap());
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
-    // It ends by itself; where something was lost it would wait for it for ever.
+    // The reader ends by itself. If a token is lost it waits until this thread stops it.
     let patience = std::thread::spawn({
         let stop = stop.clone();
         move || {
@@ -91,7 +91,7 @@ fn a_reader_with_credit_that_dies_ten_times_gets_every_token_once() {
     assert!(received.is_whole(), "{:?}", received.faults);
     assert_eq!((received.record.frames, received.record.frames_digest), (sent.frames, sent.frames_digest));
     let metrics = afterbay.metrics();
-    assert!(metrics.sink("frames_resent_total") > 0, "no frame was ever in a dead reader's buffer");
+    assert!(metrics.sink("frames_resent_total") > 0, "no frame was in a killed reader's buffer");
     assert_eq!(metrics.sink("frames_unconfirmed_total"), 0);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
@@ -111,7 +111,7 @@ fn a_reader_that_finished_every_frame_and_restarts_gets_only_new_frames() {
             next += 1;
         }
         drop(reader);
-        // These wait.
+        // The next frames wait.
         until("the loss is seen", || afterbay.metrics().sink("connected") == 0);
     }
     let metrics = afterbay.metrics();
@@ -129,25 +129,25 @@ fn frames_that_a_dead_reader_without_credit_may_lack_are_reported_as_unconfirmed
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     const SENT: u32 = 100;
     (0..SENT).for_each(|number| sender.send(&numbered(number, 20_000)));
-    let mut had: Vec<u32> = (0..3).map(|_| number(&reader.frame())).collect();
-    // The kernel's buffer is full of what nobody will read.
-    afterbay.until_metrics("the rest waits", |metrics| {
+    let mut received: Vec<u32> = (0..3).map(|_| number(&reader.frame())).collect();
+    // The kernel's buffer is full of frames that the reader will not read.
+    afterbay.until_metrics("the other frames wait", |metrics| {
         metrics.stream("frames_received_total") == u64::from(SENT) && metrics.stream("outbox_frames") > 3
     });
     drop(reader);
     let mut reader = Reader::bind(&sandbox.reader_side());
-    while had.last() != Some(&(SENT - 1)) {
-        had.push(number(&reader.frame()));
+    while received.last() != Some(&(SENT - 1)) {
+        received.push(number(&reader.frame()));
     }
     let lost = afterbay.event("SinkLost");
     let settled = afterbay.event("SinkSettled");
     let unconfirmed = afterbay.metrics().sink("frames_unconfirmed_total");
     assert_eq!(settled["unconfirmed_frames"], unconfirmed, "{lost} {settled}");
-    assert!(had.is_sorted_by(|one, next| one < next), "repeated or out of order: {had:?}");
-    let missing = u64::from(SENT) - had.len() as u64;
-    assert!(missing > 0 && missing <= unconfirmed, "{missing} are missing, {unconfirmed} are told");
+    assert!(received.is_sorted_by(|one, next| one < next), "repeated or out of order: {received:?}");
+    let missing = u64::from(SENT) - received.len() as u64;
+    assert!(missing > 0 && missing <= unconfirmed, "{missing} are missing, {unconfirmed} are reported");
     assert_eq!(afterbay.stop(), 0);
-    // Whatever became of them on the way out: they are kept.
+    // The journal has every frame.
     assert_eq!(verify(&sandbox).1["frames"], SENT);
 }
 
@@ -171,7 +171,7 @@ fn after_kill_9_a_reader_with_credit_gets_every_persisted_token_once() {
             let afterbay = Afterbay::run(&sandbox, &config);
             let mut sender = Sender::connect(&sandbox.scheduler_side());
             part.iter().for_each(|frame| sender.send(&frame.bytes));
-            let metrics = afterbay.until_metrics("all are kept", |metrics| {
+            let metrics = afterbay.until_metrics("every frame is persisted", |metrics| {
                 metrics.stream("frames_received_total") == part.len() as u64
             });
             composed += metrics.sink("frames_composed_total");
@@ -200,24 +200,24 @@ fn a_reader_that_pauses_around_a_kill_gets_no_token_twice() {
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(4, 8, Msgpack);
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
-    afterbay.until_metrics("the reader has something", |metrics| {
+    afterbay.until_metrics("the reader has frames", |metrics| {
         metrics.sink("lag_frames") > 0 && metrics.stream("frames_received_total") == frames.len() as u64
     });
     afterbay.kill();
-    // Longer than a start waits for a count that stands still.
+    // Longer than a start waits for the reader's count to move (5 s).
     let reads = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_secs(7));
-        let mut had = Vec::new();
+        let mut received = Vec::new();
         while let Some(frame) = reader.next_within(Duration::from_secs(1)) {
             credit.finished().unwrap();
-            had.push(frame);
+            received.push(frame);
         }
-        had
+        received
     });
     let afterbay = Afterbay::run(&sandbox, &config);
-    let had = reads.join().unwrap();
-    let had = ids(&had);
-    assert_eq!(had, ids(frames.iter().map(|frame| &frame.bytes)), "{}", afterbay.log());
+    let received = reads.join().unwrap();
+    let received = ids(&received);
+    assert_eq!(received, ids(frames.iter().map(|frame| &frame.bytes)), "{}", afterbay.log());
     assert_eq!(afterbay.metrics().sink("frames_unconfirmed_total"), 0);
     assert_eq!(afterbay.stop(), 0);
 }
@@ -228,36 +228,38 @@ fn frames_resent_after_a_kill_are_not_sent_again_after_the_next_kill() {
     let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
     let config = config.stream("coalesce = { max_rows = 16 }");
     let frames = frames_of(&Load { max_running: 20, ..Load::new(200, 8) }, Msgpack);
-    let mut had = Vec::new();
+    let mut received = Vec::new();
     let mut take = |reader: &mut Reader| {
         while let Some(frame) = reader.next_within(Duration::from_millis(300)) {
-            // Slow enough that the journal is told of each.
+            // Slow enough that the journal records each count.
             std::thread::sleep(Duration::from_millis(10));
             credit.finished().unwrap();
-            had.push(frame);
+            received.push(frame);
         }
     };
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
-    afterbay.until_metrics("all are kept", |metrics| {
+    afterbay.until_metrics("every frame is persisted", |metrics| {
         metrics.stream("frames_received_total") == frames.len() as u64
     });
     afterbay.kill();
     take(&mut reader);
-    // The rest comes out of the journal, and no frame of the scheduler's after it.
+    // The rest is sent from the journal, without new frames of the scheduler.
     for _ in 0..2 {
         let afterbay = Afterbay::run(&sandbox, &config);
         take(&mut reader);
-        afterbay.until_metrics("all is taken", |metrics| metrics.sink("taken_frame") == frames.len() as u64);
-        // The journal is told of it when the stream is idle.
+        afterbay.until_metrics("every frame is taken", |metrics| {
+            metrics.sink("taken_frame") == frames.len() as u64
+        });
+        // The journal records the count when the stream is idle.
         std::thread::sleep(Duration::from_millis(200));
         afterbay.kill();
     }
-    assert_eq!(ids(&had), ids(frames.iter().map(|frame| &frame.bytes)));
+    assert_eq!(ids(&received), ids(frames.iter().map(|frame| &frame.bytes)));
 }
 
-/// Sends so many frames of 500 kB on a thread of its own, and counts those that were handed over.
+/// Sends frames of 500 kB on a thread. Returns the counter of sent frames and the thread.
 fn send_many(sandbox: &Sandbox, frames: u32) -> (Arc<AtomicU32>, std::thread::JoinHandle<()>) {
     let sent = Arc::new(AtomicU32::new(0));
     let mut socket = Sender::connect(&sandbox.scheduler_side());
@@ -289,12 +291,12 @@ fn frames_past_the_memory_bound_wait_in_the_journal_and_are_sent_in_order() {
         Afterbay::run(&sandbox, &sandbox.config().sink("queue = { frames = 1000, bytes = \"4MiB\" }"));
     let before = afterbay.resident_bytes();
     let (_, sends) = send_many(&sandbox, FRAMES);
-    // No reader is there, and the scheduler does not wait for one.
+    // Without a reader the scheduler is not blocked.
     sends.join().unwrap();
-    let metrics = afterbay.until_metrics("all are received", |metrics| {
+    let metrics = afterbay.until_metrics("every frame is received", |metrics| {
         metrics.stream("frames_received_total") == u64::from(FRAMES)
     });
-    // 4 MiB in the outbox and 16 MiB before it.
+    // 4 MiB in the outbox and 16 MiB before the outbox.
     let spilled = metrics.stream("spilled_frames");
     assert!(spilled >= u64::from(FRAMES) - 45, "{spilled} frames wait in the journal");
     assert_eq!(metrics.stream("spilled_bytes"), spilled * MANY_BYTES as u64);
@@ -308,11 +310,11 @@ fn frames_past_the_memory_bound_wait_in_the_journal_and_are_sent_in_order() {
         (FRAMES as usize * MANY_BYTES) >> 20
     );
     take_many(&sandbox, FRAMES);
-    afterbay.until_metrics("nothing waits", |metrics| {
+    afterbay.until_metrics("no row waits", |metrics| {
         metrics.sink("taken_frame") == u64::from(FRAMES) && metrics.stream("spilled_frames") == 0
     });
-    // Published behind what is taken.
-    afterbay.until_metrics("all are counted", |metrics| {
+    // The gauge follows the count.
+    afterbay.until_metrics("every frame is counted", |metrics| {
         metrics.stream("frames_forwarded_total") == u64::from(FRAMES)
     });
     assert_eq!(afterbay.stop(), 0);
@@ -330,16 +332,16 @@ fn a_journal_at_its_bound_stops_receiving_and_blocks_the_scheduler() {
     let (sent, sends) = send_many(&sandbox, FRAMES);
     let paused = afterbay.event("ReceivePaused");
     assert!(paused["why"].as_str().unwrap().contains("as it may retain"), "{paused}");
-    afterbay.until_metrics("receiving stops", |metrics| metrics.stream("receiving") == 0);
+    afterbay.until_metrics("the stream stops receiving", |metrics| metrics.stream("receiving") == 0);
     let held = sent.load(Ordering::SeqCst);
-    // 4 MiB in the outbox, 8 MiB in the journal, and less than a frame in the kernel.
+    // 4 MiB in the outbox, 8 MiB in the journal, and less than one frame in the kernel.
     assert!((24..40).contains(&held), "{held} frames were taken");
     std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(sent.load(Ordering::SeqCst), held, "the scheduler's queue does not hold");
+    assert_eq!(sent.load(Ordering::SeqCst), held, "the scheduler is not blocked");
     take_many(&sandbox, FRAMES);
     sends.join().unwrap();
     afterbay.event("ReceiveResumed");
-    afterbay.until_metrics("it receives", |metrics| metrics.stream("receiving") == 1);
+    afterbay.until_metrics("the stream receives", |metrics| metrics.stream("receiving") == 1);
     assert_eq!(afterbay.stop(), 0);
 }
 
@@ -349,31 +351,33 @@ fn without_credit_rows_are_joined_once_a_quarter_of_the_kernels_buffer_is_unread
     let mut reader = Reader::bind(&sandbox.reader_side());
     let afterbay = Afterbay::run(&sandbox, &sandbox.config().sink("reader = \"tokenizer\""));
     reader.wait_connected();
-    afterbay.until_metrics("it is connected", |metrics| metrics.sink("connected") == 1);
+    afterbay.until_metrics("the reader is connected", |metrics| metrics.sink("connected") == 1);
     let frames = load(200, 40, Msgpack);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     for (frame, number) in frames.iter().zip(1..) {
-        // One at a time: each finds the buffer as the one before has left it.
+        // One frame at a time, so that each finds the buffer as the earlier ones left it.
         sender.send(&frame.bytes);
-        afterbay.until_metrics("it is received", |metrics| metrics.stream("frames_received_total") == number);
+        afterbay.until_metrics("the frame is received", |metrics| {
+            metrics.stream("frames_received_total") == number
+        });
     }
     let metrics = afterbay.metrics();
-    // Each has 15 KB. The kernel would take 180 KB; once a quarter of its buffer, 52 KB, is unread, the rest waits.
+    // Each frame has 15 KB. The kernel would take 180 KB. Once a quarter of its buffer (52 KB) is unread, the rest waits.
     let (given, bytes) = (metrics.sink("frames_written_total"), metrics.sink("bytes_written_total"));
     assert!(bytes > 0 && bytes < 100_000, "{bytes} bytes of {given} frames were given");
     assert!(metrics.stream("outbox_frames") > 0);
-    let mut had: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    let mut received: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     let mut got = 0;
-    while had.values().map(Vec::len).sum::<usize>() < 200 * 40 {
+    while received.values().map(Vec::len).sum::<usize>() < 200 * 40 {
         got += 1;
         for row in rows(&reader.frame()) {
-            let ids = had.entry(row.rid).or_default();
+            let ids = received.entry(row.rid).or_default();
             ids.extend(row.ids);
             assert_eq!(ids.len() as u64, row.completion_tokens);
         }
     }
-    assert_eq!(got, given + 1, "what waited came in one");
-    assert_eq!(had, ids(frames.iter().map(|frame| &frame.bytes)));
+    assert_eq!(got, given + 1, "the waiting rows are in one frame");
+    assert_eq!(received, ids(frames.iter().map(|frame| &frame.bytes)));
     assert_eq!(afterbay.stop(), 0);
 }
 
@@ -387,35 +391,39 @@ fn a_slow_reader_with_credit_gets_two_frames_ahead_and_the_rest_joined() {
         let count = frames.len() as u64;
         afterbay.event("CreditSeen");
         let mut sender = Sender::connect(&sandbox.scheduler_side());
-        // One at a time: what waits for the handshake would be joined.
+        // One frame at a time, because rows that wait for the handshake would be joined.
         let given = [0, 1].map(|frame| {
             sender.send(&frames[frame].bytes);
             reader.frame()
         });
         frames[2..].iter().for_each(|frame| sender.send(&frame.bytes));
-        let metrics = afterbay.until_metrics("two are given, the others wait", |metrics| {
+        let metrics = afterbay.until_metrics("the reader has two frames and the others wait", |metrics| {
             metrics.sink("lag_frames") == 2 && metrics.stream("outbox_frames") == count - 2
         });
         assert_eq!((metrics.sink("credit_usable"), metrics.sink("taken_frame")), (1, 0));
 
-        let mut had: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-        assert_eq!(given, [&frames[0].bytes[..], &frames[1].bytes[..]], "what has not waited is as it came");
+        let mut received: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+        assert_eq!(
+            given,
+            [&frames[0].bytes[..], &frames[1].bytes[..]],
+            "frames that did not wait are unchanged"
+        );
         let mut given = given.into_iter();
         let mut got = 0;
-        while had.values().map(Vec::len).sum::<usize>() < 100 {
+        while received.values().map(Vec::len).sum::<usize>() < 100 {
             let frame = given.next().unwrap_or_else(|| reader.frame());
             got += 1;
             for row in rows(&frame) {
-                let ids = had.entry(row.rid).or_default();
+                let ids = received.entry(row.rid).or_default();
                 ids.extend(row.ids);
                 assert_eq!(ids.len() as u64, row.completion_tokens);
             }
             credit.finished().unwrap();
         }
-        assert_eq!(had, ids(frames.iter().map(|frame| &frame.bytes)));
-        assert_eq!(got, 3, "two as they came, and all that waited in one");
+        assert_eq!(received, ids(frames.iter().map(|frame| &frame.bytes)));
+        assert_eq!(got, 3, "two unchanged frames and one with all waiting rows");
         let metrics =
-            afterbay.until_metrics("all are finished", |metrics| metrics.sink("taken_frame") == count);
+            afterbay.until_metrics("every frame is finished", |metrics| metrics.sink("taken_frame") == count);
         let joined = (metrics.sink("frames_composed_total"), metrics.sink("rows_joined_total"));
         assert_eq!(joined, (1, 10 * (count - 2) - 10));
         assert_eq!((metrics.sink("lag_bytes"), metrics.sink("frames_finished_total")), (0, 3));
@@ -440,8 +448,8 @@ fn a_change_of_a_readers_state_is_reported() {
     let is = |state: &'static str| move |event: &Value| event["state"] == state;
     let behind = afterbay.event_where("SinkState", is("behind"));
     assert_eq!(behind["rows"], 10 * (frames.len() - 2), "{behind}");
-    let told: Value = serde_json::from_str(&afterbay.get("/v1/signals").body).unwrap();
-    let sink = &told["streams"][0]["sinks"][0];
+    let signals: Value = serde_json::from_str(&afterbay.get("/v1/signals").body).unwrap();
+    let sink = &signals["streams"][0]["sinks"][0];
     let tokens =
         frames[2..].iter().flat_map(|frame| rows(&frame.bytes)).map(|row| row.ids.len()).sum::<usize>();
     assert_eq!((&sink["waiting_rows"], &sink["waiting_tokens"]), (&behind["rows"], &tokens.into()), "{sink}");
@@ -451,7 +459,7 @@ fn a_change_of_a_readers_state_is_reported() {
     reader.frame();
     credit.finished().unwrap();
     afterbay.event_where("SinkState", is("keeping up"));
-    afterbay.until_metrics("it keeps up", |metrics| {
+    afterbay.until_metrics("the reader keeps up", |metrics| {
         (metrics.sink("state"), metrics.sink("waiting_rows"), metrics.sink("waiting_oldest_seconds"))
             == (0, 0, 0)
     });
@@ -464,7 +472,7 @@ fn a_change_of_a_readers_state_is_reported() {
 fn a_reader_that_leaves_with_the_scheduler_and_without_pending_frames_is_no_warning() {
     let level = |event: &Value| event["level"].as_str().unwrap().to_owned();
     let away = |event: &Value| event["state"] == "away";
-    // In whichever order they go.
+    // Reader and scheduler leave in either order.
     for reader_first in [false, true] {
         let sandbox = Sandbox::new();
         let mut reader = Reader::bind(&sandbox.reader_side());
@@ -482,7 +490,7 @@ fn a_reader_that_leaves_with_the_scheduler_and_without_pending_frames_is_no_warn
         }
         assert_eq!(level(&afterbay.event("SinkLost")), "INFO");
         assert_eq!(level(&afterbay.event_where("SinkState", away)), "INFO");
-        // What comes then, and finds no reader, makes it one.
+        // A frame that arrives without a reader makes the state a warning.
         Sender::connect(&sandbox.scheduler_side()).send(b"more");
         afterbay.event_where("SinkState", |event| away(event) && level(event) == "WARN");
         assert_eq!(afterbay.events("SinkLost").len(), 1);
@@ -501,16 +509,16 @@ fn a_reader_that_leaves_a_scheduler_or_frames_behind_is_a_warning() {
         let mut sender = Sender::connect(&sandbox.scheduler_side());
         sender.send(&load(1, 2, Msgpack)[0].bytes);
         reader.frame();
-        afterbay.until_metrics("it is looked at while it is there", |metrics| {
+        afterbay.until_metrics("the state of the connected reader is measured", |metrics| {
             (metrics.sink("connected"), metrics.sink("state")) == (1, 0)
         });
         if leaves_frames {
-            // Read, and not finished.
+            // The frame is read but not finished.
             drop(sender);
             afterbay.event("SenderClosed");
         } else {
             credit.finished().unwrap();
-            afterbay.until_metrics("it is finished", |metrics| metrics.sink("lag_frames") == 0);
+            afterbay.until_metrics("the frame is finished", |metrics| metrics.sink("lag_frames") == 0);
         }
         drop(reader);
         assert_eq!(afterbay.event("SinkLost")["level"], "WARN");

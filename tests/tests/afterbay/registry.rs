@@ -1,4 +1,4 @@
-//! Components out of a registry: files as a registry serves them, since what is pinned is only read.
+//! Components from a registry. A static file server stands in for the registry, because a pinned component is only read.
 
 use crate::python;
 use afterbay_tests::commands::run_afterbay;
@@ -40,7 +40,7 @@ fn sha256(bytes: &[u8]) -> String {
     format!("sha256:{digits}")
 }
 
-/// Puts a component into a registry's files, with a manifest like no other; the manifest's digest.
+/// Adds a component to a registry's files with a unique manifest and returns the manifest's digest.
 fn push(files: &Path, component: &Path) -> String {
     let component = fs::read(component).unwrap();
     let of = sha256(&component);

@@ -1,4 +1,4 @@
-//! Projects as the author of a plugin runs them: `run --dev` builds them, and a configuration may name one.
+//! `run --dev` with plugin projects, and configurations that name a project.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,8 @@ use afterbay_tests::frames::{SynthRequest, WIRES, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use serde_json::json;
 
-/// A project whose one source names the component that is to come out, and what stands in for cargo: it builds in no time.
-/// A source that names none does not build. The file `saved-meanwhile` becomes the source in the middle of a build.
+/// A project whose source is the path of the component to build, and a script in place of cargo that copies it. A source without a path
+/// fails to build. During a build the file `saved-meanwhile` becomes the source.
 fn project(sandbox: &Sandbox) -> (PathBuf, PathBuf) {
     let (dir, cargo) = (sandbox.path("own"), sandbox.path("cargo"));
     let made = dir.join("target/wasm32-wasip2/release");
@@ -56,7 +56,7 @@ fn run_dev_builds_a_saved_project_and_keeps_the_running_version_if_the_build_fai
         let [row] = rows(&reader.frame()).try_into().unwrap();
         row.ids
     };
-    // A first row is never dropped whole.
+    // The first row of a request is always sent.
     assert_eq!(pass(), [0_i64; 0], "it was built before it was loaded");
 
     save(&components[1]);

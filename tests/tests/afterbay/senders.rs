@@ -1,4 +1,4 @@
-//! Schedulers: several at once, those that die, those that speak nonsense.
+//! Several schedulers, restarted schedulers, and senders of garbage.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use afterbay_tests::peers::{framed, hello};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
-/// A frame that says who sent it and which it is.
+/// A frame that begins with its sender and its number.
 fn marked(sender: u8, number: u32, bytes: usize) -> Vec<u8> {
     let mut frame = vec![sender; bytes];
     frame[1..5].copy_from_slice(&number.to_le_bytes());
@@ -52,7 +52,7 @@ fn a_sender_of_garbage_is_closed_and_reported_and_the_others_continue() {
     multipart.wait_closed();
     next(&mut reader, &mut good);
 
-    // After a batch that came whole, a frame that is cut: the batch is kept, of the cut one nothing goes on.
+    // A whole batch and a cut frame: the batch is forwarded, the cut frame is not.
     let mut cut = Sender::connect(&sandbox.scheduler_side());
     let whole = marked(8, 1, 300);
     cut.send(&whole);
@@ -62,11 +62,11 @@ fn a_sender_of_garbage_is_closed_and_reported_and_the_others_continue() {
     assert_eq!(reader.frame(), whole);
     next(&mut reader, &mut good);
 
-    let metrics = afterbay.until_metrics("all are told", |metrics| {
+    let metrics = afterbay.until_metrics("every event is published", |metrics| {
         metrics.events("SenderClosed") >= 5 && metrics.stream("frames_received_total") >= 7
     });
     assert_eq!(metrics.events("SenderClosed"), 5);
-    until("all are logged", || afterbay.events("SenderClosed").len() == 5);
+    until("every event is logged", || afterbay.events("SenderClosed").len() == 5);
     assert_eq!((metrics.stream("senders"), metrics.stream("frames_received_total")), (1, 7));
     let reasons: Vec<_> = afterbay
         .events("SenderClosed")

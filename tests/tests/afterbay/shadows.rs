@@ -1,4 +1,4 @@
-//! Plugins in the shadow: they see live traffic, what they say is counted and compared, and nothing of it is done.
+//! Shadow plugins: they see live traffic, and their verdicts are counted and compared but not applied.
 
 use afterbay_tests::admin::JSON;
 use afterbay_tests::commands::run_afterbay;
@@ -26,7 +26,8 @@ fn a_shadows_verdicts_are_counted_and_change_no_byte_even_if_it_faults() {
             shown += rows(&frame.bytes).len() as u64;
         }
         let all = frames.len() as u64;
-        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == all);
+        let metrics =
+            afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == all);
         let compared = metrics.plugin_by("candidate", "compared_total", "result", "only_shadow");
         let trapped = metrics.plugin_by("candidate", "faults_total", "kind", "trap");
         assert_eq!((compared, trapped), if faults { (0, all) } else { (shown, 0) }, "{guest_name}");
@@ -64,7 +65,7 @@ fn a_shadow_is_compared_with_its_plugin_row_by_row_and_replaces_it_when_promoted
     }
     let differs = afterbay.event_where("ShadowDiffers", |event| event["plugin"] == "echoes");
     assert_eq!(differs["shadow"], "replace by 1 ids", "ids are for the level debug: {differs}");
-    let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 3);
+    let metrics = afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 3);
     assert_eq!(metrics.plugin_by("alike", "compared_total", "result", "same"), 3);
     assert_eq!(metrics.plugin_by("other", "compared_total", "result", "other"), 3);
     let listed = afterbay.plugins();
@@ -77,15 +78,15 @@ fn a_shadow_is_compared_with_its_plugin_row_by_row_and_replaces_it_when_promoted
     let promoted = promote("other");
     assert_eq!(promoted.status, 200, "{}", promoted.body);
     assert_eq!(afterbay.event("PluginPromoted")["of"], "plugin \"live\" has left the chain");
-    // A request's last row still goes out, without tokens.
+    // The last row of the request is still sent, without tokens.
     sender.send(&batch(Msgpack, vec![request.row(&[2])]));
     sender.send(&batch(Msgpack, vec![request.last(&[3])]));
     let last = rows(&reader.frame());
     assert_eq!((last[0].ids.len(), last[0].finish.as_deref()), (0, Some("length")), "{last:?}");
-    let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 5);
+    let metrics = afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 5);
     assert_eq!(metrics.plugin("live", "calls_total"), 3);
 
     assert_eq!(promote("other").status, 409, "it is live");
-    assert_eq!(promote("live").status, 404, "it is gone");
+    assert_eq!(promote("live").status, 404, "the subscriber is gone");
     assert_eq!(afterbay.stop(), 0);
 }

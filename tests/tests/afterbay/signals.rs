@@ -1,4 +1,4 @@
-//! The scheduler's own load: read, shown with its age, gone stale, gone away, come back; and Afterbay's own figures beside it.
+//! The scheduler's load: read, published with its age, stale, absent and back; and Afterbay's own figures beside it.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -17,14 +17,14 @@ fn unix_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// The load file that SGLang's own classes wrote, of two ranks, as if it had been measured just now.
+/// The load file of two ranks that SGLang's own classes wrote, with the present time.
 fn write_load(path: &Path) {
     let mut file = fixture("load-snapshot-two-ranks.shm");
     let (then, now) = (1_700_000_000.25_f64.to_be_bytes(), unix_now().to_be_bytes());
     let at: Vec<usize> = (0..file.len() - 8).filter(|at| file[*at..at + 8] == then).collect();
     assert_eq!(at.len(), 2, "a timestamp for each rank");
     at.into_iter().for_each(|at| file[at..at + 8].copy_from_slice(&now));
-    // In place, as its writer does; what reads it may have it mapped or open.
+    // Written in place like SGLang does, because a reader may have the file mapped or open.
     let mut open = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap();
     open.write_all(&file).unwrap();
 }
@@ -33,28 +33,28 @@ fn signals(config: Config, lines: &str) -> Config {
     config.stream(&format!("signals = {{ {lines} }}"))
 }
 
-/// The one stream of `/v1/signals`.
+/// The only stream of `/v1/signals`.
 #[track_caller]
-fn told(afterbay: &Afterbay) -> Value {
+fn stream_signals(afterbay: &Afterbay) -> Value {
     let answer = afterbay.get("/v1/signals");
     assert_eq!(answer.status, 200, "{}", answer.body);
-    let mut told: Value = serde_json::from_str(&answer.body).unwrap();
-    let streams = told["streams"].as_array_mut().unwrap();
+    let mut signals: Value = serde_json::from_str(&answer.body).unwrap();
+    let streams = signals["streams"].as_array_mut().unwrap();
     assert_eq!(streams.len(), 1, "{streams:?}");
     streams.remove(0)
 }
 
 #[track_caller]
-fn until_told(afterbay: &Afterbay, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-    wait_for(what, || Some(told(afterbay)).filter(&is_so))
+fn until_stream(afterbay: &Afterbay, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    wait_for(what, || Some(stream_signals(afterbay)).filter(&is_so))
 }
 
-/// Writes the load again and again until it is fresh, as a scheduler does.
+/// Writes the load repeatedly, like a scheduler, until Afterbay shows it as fresh.
 #[track_caller]
 fn until_fresh(afterbay: &Afterbay, path: &Path) -> Value {
-    until_told(afterbay, "the load is fresh", |told| {
+    until_stream(afterbay, "the load is fresh", |stream| {
         write_load(path);
-        told["load"]["freshness"] == "fresh"
+        stream["load"]["freshness"] == "fresh"
     })
 }
 
@@ -82,8 +82,8 @@ fn the_schedulers_load_is_on_metrics_and_v1_signals_and_is_marked_when_stale() {
     assert_eq!(metrics.stream("scheduler_gen_throughput"), 1234);
     assert_eq!(afterbay.event("SignalFound")["place"], path.to_str().unwrap());
 
-    // The scheduler measures no more.
-    let stale = until_told(&afterbay, "the load is stale", |told| told["load"]["freshness"] == "stale");
+    // The scheduler stops measuring.
+    let stale = until_stream(&afterbay, "the load is stale", |stream| stream["load"]["freshness"] == "stale");
     assert!(stale["load"]["age_ns"].as_u64().unwrap() > 3_000_000_000, "{stale}");
     assert_eq!(stale["load"]["num_running_reqs"], 100, "the last known, and said to be stale");
     let event = afterbay.event("SignalStale");
@@ -104,24 +104,26 @@ fn the_schedulers_load_is_on_metrics_and_v1_signals_and_is_marked_when_stale() {
 fn a_missing_load_file_is_reported_and_read_when_it_appears() {
     let sandbox = Sandbox::new();
     let path = sandbox.path("loads.shm");
-    // Relative to the configuration, and of the second rank.
+    // The path is relative to the configuration, and the rank is the second.
     let lines = "load_snapshot = \"./loads.shm\", dp_rank = 1, stale_after = \"1h\"";
     let afterbay = Afterbay::run(&sandbox, &signals(sandbox.config(), lines));
     let lost = afterbay.event("SignalLost");
     assert_eq!((&lost["stream"], &lost["source"]), (&"test".into(), &"load_snapshot".into()), "{lost}");
     assert!(lost["message"].as_str().unwrap().contains("does not exist"), "{lost}");
-    let told = until_told(&afterbay, "it is lost", |told| told["load_sources"][0]["state"] == "lost");
-    assert_eq!((&told["load"]["freshness"], &told["load"]["age_ns"]), (&"never".into(), &Value::Null));
-    assert_eq!(told["load"]["num_running_reqs"], Value::Null);
+    let stream =
+        until_stream(&afterbay, "the source is lost", |stream| stream["load_sources"][0]["state"] == "lost");
+    assert_eq!((&stream["load"]["freshness"], &stream["load"]["age_ns"]), (&"never".into(), &Value::Null));
+    assert_eq!(stream["load"]["num_running_reqs"], Value::Null);
     assert_eq!(afterbay.metrics().stream("scheduler_load_fresh"), 0);
     let mut reader = Reader::bind(&sandbox.reader_side());
     Sender::connect(&sandbox.scheduler_side()).send(b"a frame");
     assert_eq!(reader.frame(), b"a frame");
-    // An unknown load is no condition.
+    // An unknown load is no degraded condition.
     afterbay.until_healthy();
 
     write_load(&path);
-    let metrics = afterbay.until_metrics("it is read", |metrics| metrics.stream("scheduler_load_fresh") == 1);
+    let metrics =
+        afterbay.until_metrics("the load is read", |metrics| metrics.stream("scheduler_load_fresh") == 1);
     assert_eq!(metrics.stream("scheduler_num_running_reqs"), 101);
     afterbay.event("SignalFound");
     assert_eq!(afterbay.stop(), 0);
@@ -137,13 +139,13 @@ fn without_a_source_signals_have_only_afterbays_own_figures() {
         sender.send(b"a frame");
         assert_eq!(reader.frame(), b"a frame");
     }
-    let told = until_told(&afterbay, "all are received", |told| {
-        told["frames_received"] == 3 && told["outbox_frames"] == 0 && told["senders"] == 1
+    let stream = until_stream(&afterbay, "every frame is received", |stream| {
+        stream["frames_received"] == 3 && stream["outbox_frames"] == 0 && stream["senders"] == 1
     });
-    assert_eq!((&told["load"], &told["load_sources"]), (&Value::Null, &json!([])));
-    assert_eq!((&told["stream"], &told["bytes_received"]), (&"test".into(), &21.into()));
-    assert_eq!((&told["receiving"], &told["requests_live"]), (&true.into(), &0.into()));
-    let sink = &told["sinks"][0];
+    assert_eq!((&stream["load"], &stream["load_sources"]), (&Value::Null, &json!([])));
+    assert_eq!((&stream["stream"], &stream["bytes_received"]), (&"test".into(), &21.into()));
+    assert_eq!((&stream["receiving"], &stream["requests_live"]), (&true.into(), &0.into()));
+    let sink = &stream["sinks"][0];
     assert_eq!((&sink["sink"], &sink["connected"]), (&"reader".into(), &true.into()));
     assert_eq!((&sink["queue_frames"], &sink["frames_resent"]), (&0.into(), &0.into()));
     assert_eq!(sink["lag_frames"], Value::Null, "a reader that does not count has no known lag");
@@ -152,7 +154,7 @@ fn without_a_source_signals_have_only_afterbays_own_figures() {
     assert_eq!(afterbay.stop(), 0);
 }
 
-/// A file in shared memory that is the test's own.
+/// The test's own file in shared memory.
 struct Shared(PathBuf);
 
 impl Drop for Shared {
@@ -188,15 +190,15 @@ fn the_load_file_follows_the_instance_of_the_rendezvous() {
         let place = Shared(lost["place"].as_str().unwrap().into());
         assert!(place.0.starts_with("/dev/shm"), "{lost}");
         write_load(&place.0);
-        let told = until_told(&afterbay, "it is read", |told| {
-            told["load_sources"][0]["name"] == lost["place"] && told["load"]["freshness"] == "fresh"
+        let stream = until_stream(&afterbay, "the load is read", |stream| {
+            stream["load_sources"][0]["name"] == lost["place"] && stream["load"]["freshness"] == "fresh"
         });
-        // The rank is the rendezvous's, too.
-        assert_eq!(told["load"]["num_running_reqs"], 101, "{told}");
+        // The rank also comes from the rendezvous.
+        assert_eq!(stream["load"]["num_running_reqs"], 101, "{stream}");
     }
-    // A scheduler of before 0.5.13 has no load file.
+    // A scheduler before 0.5.13 has no load file.
     meet("", 3);
-    until_told(&afterbay, "it is let go", |told| told["load"] == Value::Null);
+    until_stream(&afterbay, "it is let go", |stream| stream["load"] == Value::Null);
     assert_eq!(afterbay.stop(), 0);
 }
 
@@ -217,18 +219,19 @@ fn a_scrape_gives_its_values_and_an_absent_publisher_is_reported() {
     let publisher = sandbox.ipc("load-stat");
     let lines = format!("metrics = {url:?}, load_stat = {publisher:?}, stale_after = \"1h\"");
     let afterbay = Afterbay::run(&sandbox, &signals(sandbox.config(), &lines));
-    let metrics =
-        afterbay.until_metrics("it is scraped", |metrics| metrics.stream("scheduler_load_fresh") == 1);
+    let metrics = afterbay
+        .until_metrics("the source is scraped", |metrics| metrics.stream("scheduler_load_fresh") == 1);
     assert_eq!(metrics.stream("scheduler_num_retracted_requests_total"), 11);
     let lost = afterbay.event_where("SignalLost", |lost| lost["source"] == "load_stat");
     assert_eq!(lost["place"], publisher.as_str(), "{lost}");
-    let told = told(&afterbay);
-    assert_eq!(told["load"]["source"], "metrics", "{told}");
-    let states = [0, 1].map(|at| (&told["load_sources"][at]["source"], &told["load_sources"][at]["state"]));
+    let stream = stream_signals(&afterbay);
+    assert_eq!(stream["load"]["source"], "metrics", "{stream}");
+    let states =
+        [0, 1].map(|at| (&stream["load_sources"][at]["source"], &stream["load_sources"][at]["state"]));
     assert_eq!(
         states,
         [(&"load_stat".into(), &"lost".into()), (&"metrics".into(), &"fresh".into())],
-        "{told}"
+        "{stream}"
     );
     assert_eq!(afterbay.stop(), 0);
 }
@@ -252,8 +255,9 @@ fn an_invalid_source_is_an_error_with_line_and_key() {
         for line in lines {
             let at = text.lines().position(|found| found == line).unwrap() + 1;
             let key = line.split(' ').next().unwrap();
-            let found = refused.stderr.lines().any(|told| {
-                told.starts_with(&format!("{file}:{at}:")) && told.contains(&format!(" stream[0].{key}: "))
+            let found = refused.stderr.lines().any(|stream| {
+                stream.starts_with(&format!("{file}:{at}:"))
+                    && stream.contains(&format!(" stream[0].{key}: "))
             });
             assert!(found, "{command}: line {at}, {key} is not in\n{}", refused.stderr);
         }

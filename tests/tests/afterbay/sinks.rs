@@ -1,4 +1,4 @@
-//! Several sinks of one stream: each request has its own.
+//! Several sinks of one stream: each request goes to one of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use afterbay_tests::sandbox::{Config, SINK};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
-/// Their names, in the order of the configuration.
+/// The sinks' names in the order of the configuration.
 const SINKS: [&str; 3] = [SINK, "second", "third"];
 
 fn endpoint(sandbox: &Sandbox, sink: usize) -> String {
@@ -30,12 +30,12 @@ fn bind(sandbox: &Sandbox) -> Vec<Reader> {
     (0..SINKS.len()).map(|sink| Reader::bind(&endpoint(sandbox, sink))).collect()
 }
 
-/// As Python's `zlib.crc32(rid.encode()) % 3` has it for these.
+/// Rids with Python's `zlib.crc32(rid.encode()) % 3`.
 const PYTHON: [(&str, usize); 4] = [("r0", 2), ("r1", 0), ("r2", 2), ("r11", 1)];
 
-/// Which of the sinks a request is to have.
+/// The index of a request's sink.
 fn sink_of(rid: &str) -> usize {
-    // Bit by bit, so that it is not the library's word against itself.
+    // Computed bit by bit, independently of the library.
     let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     let crc = rid.bytes().fold(!0u32, |crc, byte| (0..8).fold(crc ^ u32::from(byte), step));
     (!crc % 3) as usize
@@ -62,12 +62,12 @@ fn crc32_routing_sends_each_request_to_one_sink_and_barriers_to_all() {
             expected[sink_of(&row.rid)].entry(row.rid).or_default().extend(row.ids);
         }
         for (reader, expected) in readers.iter_mut().zip(&expected) {
-            let (mut had, mut controls) = (BTreeMap::<String, Vec<i64>>::new(), 0);
-            while had != *expected || controls == 0 {
+            let (mut received, mut controls) = (BTreeMap::<String, Vec<i64>>::new(), 0);
+            while received != *expected || controls == 0 {
                 let frame = reader.frame();
                 controls += u32::from(frame == control);
                 for row in rows(&frame) {
-                    let ids = had.entry(row.rid).or_default();
+                    let ids = received.entry(row.rid).or_default();
                     ids.extend(row.ids);
                     assert_eq!(ids.len() as u64, row.completion_tokens);
                 }
@@ -112,7 +112,7 @@ fn a_rule_of_delta_to_cumulative_applies_only_to_the_named_sink() {
 #[test]
 fn an_absent_sink_delays_no_other_and_gets_its_rows_when_it_connects() {
     let sandbox = Sandbox::new();
-    // The second is away, and its memory is soon full.
+    // The second sink is absent and soon fills its queue.
     let mut readers: Vec<Reader> = [0, 2].map(|sink| Reader::bind(&endpoint(&sandbox, sink))).into();
     let config = config(&sandbox, |_| "reader = \"tokenizer\"\nqueue = { frames = 4 }".to_owned());
     let afterbay = Afterbay::run(&sandbox, &config);
@@ -124,21 +124,21 @@ fn an_absent_sink_delays_no_other_and_gets_its_rows_when_it_connects() {
         sent.iter().filter(|row| sink_of(&row.rid) == sink).map(|row| row.ids.len()).sum::<usize>()
     };
     let take = |reader: &mut Reader, sink: usize| {
-        let (mut had, mut requests) = (0, BTreeMap::<String, u64>::new());
-        while had < tokens(sink) {
+        let (mut received, mut requests) = (0, BTreeMap::<String, u64>::new());
+        while received < tokens(sink) {
             for row in rows(&reader.frame()) {
                 assert_eq!(sink_of(&row.rid), sink);
-                had += row.ids.len();
+                received += row.ids.len();
                 let ids = requests.entry(row.rid).or_default();
                 *ids += row.ids.len() as u64;
                 assert_eq!(*ids, row.completion_tokens);
             }
         }
-        assert_eq!(had, tokens(sink));
+        assert_eq!(received, tokens(sink));
     };
     take(&mut readers[0], 0);
     take(&mut readers[1], 2);
-    let metrics = afterbay.until_metrics("all is received", |metrics| {
+    let metrics = afterbay.until_metrics("every frame is received", |metrics| {
         metrics.stream("frames_received_total") == frames.len() as u64
     });
     assert_eq!(metrics.sink_named("second", "spilled_frames"), frames.len() as u64 - 4);
@@ -155,7 +155,7 @@ fn memory_is_bounded_for_all_sinks_together_and_no_sink_stops_another() {
     let config = config(&sandbox, |_| "reader = \"tokenizer\"".to_owned()).memory("1MiB");
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
-    // Each has its own part of every frame; two are away, and fill the memory.
+    // Each sink has its own part of every frame. Two are absent and fill the memory.
     let frames = load(2000, 30, Msgpack);
     let bytes: usize = frames.iter().map(|frame| frame.bytes.len()).sum();
     assert!(bytes > 3 << 20, "{bytes} bytes");
@@ -165,14 +165,14 @@ fn memory_is_bounded_for_all_sinks_together_and_no_sink_stops_another() {
         of_sink[sink_of(&row.rid)] += row.ids.len();
     }
     let take = |reader: &mut Reader, sink: usize| {
-        let mut had = 0;
-        while had < of_sink[sink] {
-            had += rows(&reader.frame()).iter().map(|row| row.ids.len()).sum::<usize>();
+        let mut received = 0;
+        while received < of_sink[sink] {
+            received += rows(&reader.frame()).iter().map(|row| row.ids.len()).sum::<usize>();
         }
-        assert_eq!(had, of_sink[sink]);
+        assert_eq!(received, of_sink[sink]);
     };
     take(&mut reader, 2);
-    let metrics = afterbay.until_metrics("all is received", |metrics| {
+    let metrics = afterbay.until_metrics("every frame is received", |metrics| {
         metrics.stream("frames_received_total") == frames.len() as u64
     });
     let frame = bytes as u64 / frames.len() as u64;
@@ -197,7 +197,7 @@ fn after_kill_9_each_sink_gets_its_untaken_rows_once() {
         .map(|sink| {
             let mut options = reader::Options::new(endpoint(&sandbox, sink));
             options.credit = Some(credit(sink).into());
-            // One is slow, so that what waits for it is joined.
+            // One reader is slow, so that rows are joined for it.
             let per_row = Duration::from_micros(if sink == 0 { 200 } else { 5 });
             options.cost = Cost { per_row, per_token: Duration::ZERO, spent: Spent::Asleep };
             let requests = frames.iter().flat_map(|frame| rows(&frame.bytes));
@@ -216,7 +216,7 @@ fn after_kill_9_each_sink_gets_its_untaken_rows_once() {
         let afterbay = Afterbay::run(&sandbox, &config);
         let mut sender = Sender::connect(&sandbox.scheduler_side());
         part.iter().for_each(|frame| sender.send(&frame.bytes));
-        afterbay.until_metrics("all are kept", |metrics| {
+        afterbay.until_metrics("every frame is persisted", |metrics| {
             metrics.stream("frames_received_total") == part.len() as u64
         });
         if life + 1 < LIVES {
@@ -246,7 +246,7 @@ fn show_names_the_sink_that_took_a_row_also_after_the_sinks_changed() {
     let rids = ["r1", "r11", "r0"];
     assert_eq!(rids.map(sink_of), [0, 1, 2]);
     let mut requests = rids.map(SynthRequest::new);
-    // Two leave as they came but for what others get. For the second they wait, and leave joined.
+    // Two sinks get their rows at once. The rows for the second wait and are joined.
     for ids in 1..=2 {
         sender.send(&batch(Msgpack, requests.iter_mut().map(|request| request.row(&[ids])).collect()));
         readers.iter_mut().for_each(|reader| drop(reader.frame()));
@@ -260,20 +260,20 @@ fn show_names_the_sink_that_took_a_row_also_after_the_sinks_changed() {
         let expected = [&[SINKS[0]][..], second, &[SINKS[2]]];
         rids.iter().zip(expected).all(|(rid, sinks)| taken_by(rid) == [sinks, sinks])
     };
-    until("the journal says who has taken them", || say(&[]));
+    until("the journal records which sinks took the rows", || say(&[]));
     let mut second = Reader::bind(&endpoint(&sandbox, 1));
     second.frame();
-    until("the journal says that the second has taken its own", || say(&["second"]));
+    until("the journal records that the second sink took its rows", || say(&["second"]));
     assert_eq!(afterbay.stop(), 0);
 
-    // With two sinks, of which one is new, each rid's hash gives another.
+    // With two sinks, one of them new, the hash selects another sink for each rid.
     let other = sandbox.config().stream("route = \"crc32\"").connect(&endpoint(&sandbox, 0));
     let other = other.another_sink("new", &endpoint(&sandbox, 2), "");
     let afterbay = Afterbay::run(&sandbox, &other);
     sender = Sender::connect(&sandbox.scheduler_side());
     sender.send(&batch(Msgpack, vec![SynthRequest::new("later").last(&[1])]));
     assert_eq!(rows(&readers[1].frame())[0].rid, "later");
-    until("the later one is kept", || journal(&sandbox, &["show", "later"]).code == 0);
+    until("the later request is persisted", || journal(&sandbox, &["show", "later"]).code == 0);
     assert_eq!(afterbay.stop(), 0);
     assert!(say(&["second"]), "{:?}", rids.map(taken_by));
     let (code, report) = verify(&sandbox);
@@ -285,11 +285,11 @@ fn a_reload_changes_the_queue_of_a_sink() {
     let sandbox = Sandbox::new();
     let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     sandbox.write(&sandbox.config().sink("queue = { frames = 4 }"));
-    afterbay.event_where("ConfigReloaded", |told| told["changed"] == "queue of \"test\" changed");
+    afterbay.event_where("ConfigReloaded", |event| event["changed"] == "queue of \"test\" changed");
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(5, 20, Msgpack);
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
-    afterbay.until_metrics("past the new bound they wait in the journal", |metrics| {
+    afterbay.until_metrics("frames past the new bound wait in the journal", |metrics| {
         metrics.sink("spilled_frames") == frames.len() as u64 - 4
     });
 }
@@ -301,24 +301,25 @@ fn a_start_without_a_former_sink_reports_its_unsent_frames() {
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(5, 20, Msgpack);
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
-    afterbay
-        .until_metrics("all wait", |metrics| metrics.stream("frames_received_total") == frames.len() as u64);
+    afterbay.until_metrics("every frame waits", |metrics| {
+        metrics.stream("frames_received_total") == frames.len() as u64
+    });
     afterbay.kill();
-    // A file of an earlier version, whose sinks changed while it ran.
+    // A file of an earlier version of Afterbay, in which sinks could change at run time.
     std::fs::write(sandbox.path("journal/test/SHARES"), "{}").unwrap();
     let afterbay = Afterbay::run(&sandbox, &sandbox.config().connect(&endpoint(&sandbox, 0)));
     for sink in &SINKS[1..] {
         let removed = afterbay.event_where("SinkRemoved", |removed| removed["sink"] == *sink);
         assert_eq!(removed["frames"], frames.len(), "{removed}");
     }
-    afterbay.event_where("JournalNotice", |told| {
-        told["what"].as_str().unwrap().starts_with("an earlier version")
+    afterbay.event_where("JournalNotice", |event| {
+        event["what"].as_str().unwrap().starts_with("an earlier version")
     });
     let mut reader = Reader::bind(&endpoint(&sandbox, 0));
     let sent = ids(frames.iter().map(|frame| &frame.bytes));
-    let mut had = Vec::new();
-    while ids(&had) != sent {
-        had.push(reader.frame());
+    let mut received = Vec::new();
+    while ids(&received) != sent {
+        received.push(reader.frame());
     }
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);

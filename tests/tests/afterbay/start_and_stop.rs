@@ -1,4 +1,4 @@
-//! Start, stop, crash, start again: one journal over many processes.
+//! Starts, stops and kills of several processes on one journal.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -19,7 +19,7 @@ fn sigterm_sends_every_received_frame_and_exits_0_with_a_clean_journal() {
     let frames = load(50, 40, Msgpack);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
-    // At once: most of it is still in the kernel, and no reader is there.
+    // A stop at once: most frames are still in the kernel, and no reader is connected.
     afterbay.terminate();
     let mut reader = Reader::bind(&sandbox.reader_side());
     for frame in &frames {
@@ -42,7 +42,8 @@ fn sigterm_without_a_reader_exits_1_in_time_and_reports_the_unsent_frames() {
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
     let count = frames.len() as u64;
-    afterbay.until_metrics("all are received", |metrics| metrics.stream("frames_received_total") == count);
+    afterbay
+        .until_metrics("every frame is received", |metrics| metrics.stream("frames_received_total") == count);
     afterbay.terminate();
     assert_eq!(afterbay.wait(), 1);
     assert_eq!(afterbay.event("DrainDeadline")["remaining_frames"], count);
@@ -75,7 +76,7 @@ fn live_requests_continue_after_a_restart_without_a_false_gap() {
                 sender.send(&frame);
                 assert_eq!(reader.frame(), frame);
             }
-            let metrics = afterbay.until_metrics("all are taken", |metrics| {
+            let metrics = afterbay.until_metrics("every frame is taken", |metrics| {
                 metrics.sink("taken_frame") == 4 * (run as u64 + 1)
             });
             assert_eq!(metrics.stream("request_gaps_total"), 0);
@@ -85,7 +86,7 @@ fn live_requests_continue_after_a_restart_without_a_false_gap() {
                 assert_eq!(recovered["live_requests"], 3, "{recovered}");
                 assert_eq!(recovered["last_frame"], 4 * run, "{recovered}");
             }
-            // The last outcomes are written by a stop; what a kill cuts off is accounted at the next start.
+            // A stop writes the last outcomes; after a kill the next start accounts the rest.
             assert_eq!(if run == 2 { afterbay.stop() } else { end(afterbay) }, 0);
         }
         let (code, report) = verify(&sandbox);
@@ -110,8 +111,8 @@ fn a_request_number_is_never_used_twice() {
             sender.send(&batch(Pickle, vec![SynthRequest::new("again").last(&[1, 2, 3])]));
             reader.frame();
         }
-        afterbay.until_metrics("all are closed", |metrics| {
-            // One more where the run before was killed before it could account its last.
+        afterbay.until_metrics("every request is closed", |metrics| {
+            // One more if the earlier run was killed before it accounted its last frame.
             metrics.stream("requests_finished_total") >= 5 && metrics.sink("taken_frame") == 5 * (run + 1)
         });
         if run == 1 { afterbay.kill() } else { assert_eq!(afterbay.stop(), 0) }
@@ -124,8 +125,8 @@ fn a_request_number_is_never_used_twice() {
     assert_eq!(verify(&sandbox).0, 0);
 }
 
-/// Kills Afterbay in the middle of a load, several times over. What it had read is kept; what was in the kernel's buffer
-/// for it is lost to ZeroMQ. Whatever does not add up is named, request by request: not one token more, not one less.
+/// Kills Afterbay several times under load. Received frames are in the journal; frames in the kernel's buffer are lost, as with ZeroMQ.
+/// Verify names exactly the requests with missing tokens.
 #[test]
 fn after_kill_9_the_journal_opens_and_verify_names_the_missing_tokens() {
     let sandbox = Sandbox::new();
@@ -142,7 +143,7 @@ fn after_kill_9_the_journal_opens_and_verify_names_the_missing_tokens() {
         while next < stop_at {
             sender.send(&frames[next].bytes);
             next += 1;
-            // Some frames come out before it dies.
+            // Some frames are forwarded before the kill.
             if next % 5 == 0 {
                 assert!(reader.next_within(afterbay_tests::PATIENCE).is_some());
             }
@@ -163,7 +164,7 @@ fn after_kill_9_the_journal_opens_and_verify_names_the_missing_tokens() {
     assert_eq!(code, i32::from(kept < sent), "{kept} tokens of {sent} are kept: {report}");
     assert_only_counts(&report);
 
-    // Each request that lacks something is named.
+    // Each request with missing tokens is named.
     let mut lacks: BTreeMap<String, u64> = BTreeMap::new();
     for request in journal(&sandbox, &["ls", "--json"]).json_lines() {
         let [counted, received] =
@@ -180,7 +181,7 @@ fn after_kill_9_the_journal_opens_and_verify_names_the_missing_tokens() {
     }
 }
 
-/// Nothing is wrong but tokens that did not come: no checksum, no frame, no summary.
+/// Checks that verify reports only missing tokens.
 #[track_caller]
 fn assert_only_counts(report: &serde_json::Value) {
     let problems = report["problems"].as_array().unwrap().iter();
@@ -199,11 +200,11 @@ fn a_torn_tail_is_cut_and_reported_and_earlier_frames_remain() {
         sender.send(&[number; 1000]);
         reader.frame();
     }
-    afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 5);
+    afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 5);
     afterbay.kill();
     let segment = youngest_segment(&sandbox);
     let whole = std::fs::metadata(&segment).unwrap().len();
-    // As a power cut leaves it: the end of the last frame and all that was written after it are not there.
+    // Like after a power cut: the end of the last frame and everything after it is missing.
     let frame = std::fs::read(&segment).unwrap().windows(1000).position(|bytes| bytes == [4; 1000]).unwrap();
     OpenOptions::new().write(true).open(&segment).unwrap().set_len(frame as u64 + 500).unwrap();
     let (code, report) = verify(&sandbox);
@@ -241,7 +242,7 @@ fn a_second_process_on_the_same_journal_is_refused_with_the_id_of_the_first() {
     let refused = run_afterbay(&["run", "--config", &other]);
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains(&format!("locked by process {}", afterbay.pid())), "{}", refused.stderr);
-    assert!(!sandbox.path("in2").exists(), "it had bound before it looked");
+    assert!(!sandbox.path("in2").exists(), "the process bound its socket before it had the lock");
     assert_eq!(afterbay.stop(), 0);
 }
 
@@ -310,7 +311,7 @@ fn a_stream_continues_after_its_log_is_closed() {
     drop(run);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     drop(log);
-    // What is told of each is a line of the log.
+    // Each frame causes a line of the log.
     for number in 0..3 {
         let mut lacks = SynthRequest::new(&format!("lacks-{number}"));
         lacks.lose(3);

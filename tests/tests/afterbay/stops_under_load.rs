@@ -1,4 +1,4 @@
-//! Stops under load with libzmq's PUSH: what it has handed over is received, the rest comes after the next start.
+//! Stops under load with libzmq's PUSH: Afterbay receives the frames in the kernel, and the rest after the next start.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::python::PythonPeer;
 
 const FRAMES: u64 = 600;
 const FRAME_BYTES: usize = 3000;
-/// libzmq takes up to 8 KiB of messages out of its queue for one write, and loses what it could not write of them.
+/// libzmq takes up to 8 KiB of messages out of its queue for one write and loses those that it could not write.
 const LOST_MAX: u64 = 8192 / FRAME_BYTES as u64 + 1;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +26,7 @@ enum Pace {
     Stalled,
 }
 
-/// Two stops while libzmq sends, and a third at the end: the numbers of the frames that the reader got, in order.
+/// Stops Afterbay twice while libzmq sends, and once at the end. Returns the numbers of the received frames in order.
 fn stops_under_load(listen: &str, sandbox: &Sandbox, pace: Pace) -> Vec<u64> {
     let config = sandbox.config().listen(listen);
     let mut reader = Reader::bind(&sandbox.reader_side());
@@ -43,7 +43,7 @@ fn stops_under_load(listen: &str, sandbox: &Sandbox, pace: Pace) -> Vec<u64> {
                 }
                 match reader.next_within(Duration::from_millis(100)) {
                     Some(frame) => numbers.push(u64::from_le_bytes(frame[8..16].try_into().unwrap())),
-                    // Everything that was sent to it has come.
+                    // Every frame has been received.
                     None if ends.load(Ordering::SeqCst) => break,
                     None => {}
                 }
@@ -64,13 +64,13 @@ fn stops_under_load(listen: &str, sandbox: &Sandbox, pace: Pace) -> Vec<u64> {
         afterbay.terminate();
         let code = afterbay.wait();
         assert!(code == 0 || pace != Pace::Fast, "stop {half} of a {pace:?} reader exits {code}");
-        // Each command has its answer: all is in libzmq's hands before the next half.
+        // Wait for all answers, so that libzmq has every frame before the next half.
         (0..FRAMES / 20).for_each(|_| drop(peer.answer()));
         afterbay = run();
     }
     reads.store(true, Ordering::SeqCst);
     let is_sent = |metrics: &Metrics| metrics.sink("taken_frame") + 2 * LOST_MAX >= FRAMES;
-    afterbay.until_metrics("all but what may be lost is sent", is_sent);
+    afterbay.until_metrics("every frame is sent except those that may be lost", is_sent);
     assert_eq!(afterbay.stop(), 0);
     ends.store(true, Ordering::SeqCst);
     reading.join().unwrap()
@@ -106,7 +106,7 @@ fn frames_lost_at_a_stop_are_reported_in_one_event() {
         sender.send(&frame);
         assert_eq!(reader.frame(), frame);
         for request in &mut requests {
-            // Two frames of one token a row, of which nobody hears before the next start.
+            // Two frames of one token per row are lost before the next start.
             request.lose(2);
         }
     };
@@ -128,8 +128,10 @@ fn frames_lost_at_a_stop_are_reported_in_one_event() {
     afterbay = Afterbay::run(&sandbox, &sandbox.config());
     sender = Sender::connect(&sandbox.scheduler_side());
     step(&mut sender, true);
-    afterbay.until_metrics("all have ended", |metrics| metrics.stream("requests_finished_total") == REQUESTS);
-    // Of the second start's two frames it is known that they are missing, and of the first's that they were.
+    afterbay.until_metrics("every request has ended", |metrics| {
+        metrics.stream("requests_finished_total") == REQUESTS
+    });
+    // The event of this start counts only the frames that were lost at the last stop.
     let missing = afterbay.event("FramesMissing");
     assert_eq!((&missing["frames"], &missing["tokens"]), (&2.into(), &(2 * REQUESTS).into()), "{missing}");
     assert!(afterbay.events("RequestImbalance").is_empty());

@@ -20,7 +20,7 @@ fn a_new_version_replays_the_rows_of_live_requests_before_it_takes_over() {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
     let component = sandbox.path("plugin.wasm");
-    // It has no state to hand over.
+    // This guest exports no state.
     install(&guest("nothing"), 0, &component);
     let config = sandbox.config().plugin("p", &component, "").granted(GRANT);
     let afterbay = Afterbay::run(&sandbox, &config);
@@ -52,14 +52,14 @@ fn a_replay_shows_rows_that_an_earlier_plugin_held_as_they_continued() {
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let (mut a, hold, release, release_and_hold) = (SynthRequest::new("a"), 101, 102, 107);
-    // Held and released; held and let go by itself; what waits still is not shown yet.
+    // Held and released; held and released alone; then held rows that wait during the replay.
     for (ids, frames) in
         [([1], 1), ([hold], 0), ([release], 1), ([hold], 0), ([release_and_hold], 1), ([2], 0)]
     {
         sender.send(&batch(Msgpack, vec![a.row(&ids)]));
         reader.take(frames);
     }
-    afterbay.until_metrics("they wait", |metrics| metrics.plugin("holds", "held_rows") == 2);
+    afterbay.until_metrics("the rows wait", |metrics| metrics.plugin("holds", "held_rows") == 2);
     install(&guest("remembers"), 0, &component);
     assert_eq!(afterbay.event("PluginReplayed")["rows"], 3, "{}", afterbay.log());
     afterbay.event("PluginReloaded");
@@ -119,12 +119,12 @@ fn rows_received_during_a_migration_reach_the_new_version() {
     assert_eq!(set_attributes(&afterbay, "live", r#"{"n":1}"#).0, 200);
     plugin_log(&afterbay, r#"changed to {"n":1}"#);
     send(2);
-    // A second or so, in which the one before it goes on.
+    // The import takes about a second, in which the old version continues.
     start_migration(&afterbay, &sandbox, &config(2000));
     assert_eq!(set_attributes(&afterbay, "live", r#"{"n":2}"#).0, 200);
     plugin_log(&afterbay, r#"changed to {"n":2}"#);
     send(3);
-    assert!(afterbay.events("PluginReloaded").is_empty(), "it has taken over already");
+    assert!(afterbay.events("PluginReloaded").is_empty(), "the new version has taken over already");
     afterbay.event("PluginReloaded");
     send(4);
     assert_eq!(afterbay.stop(), 0);
@@ -149,12 +149,12 @@ fn rows_received_during_a_quarantine_reach_a_waiting_new_version() {
     };
     send(1);
     send(2);
-    // A second or so, in which the one before it goes on.
+    // The import takes about a second, in which the old version continues.
     start_migration(&afterbay, &sandbox, &config("slow = 2000"));
     send(3);
     afterbay.event("PluginQuarantined");
     send(4);
-    assert!(afterbay.events("PluginReloaded").is_empty(), "it has taken over already");
+    assert!(afterbay.events("PluginReloaded").is_empty(), "the new version has taken over already");
     afterbay.event("PluginReloaded");
     send(5);
     assert_eq!(afterbay.stop(), 0);
@@ -210,7 +210,7 @@ fn a_reload_migrates_state_unless_the_new_version_imports_none() {
     assert_eq!((&reloaded["resumed_requests"], &reloaded["state_bytes"]), (&1.into(), &16.into()));
     plugin_log(&afterbay, r#"opened with 3 rows, worker "", attributes none"#);
 
-    // A component without the calls: the live request is replayed to it.
+    // A component that imports no state: the live request is replayed to it.
     install(&guest("nothing"), 0, &component);
     let reloaded = afterbay.event_where("PluginReloaded", |event| event["state_bytes"] == 0);
     assert_eq!(reloaded["resumed_requests"], 1);

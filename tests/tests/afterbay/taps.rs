@@ -1,4 +1,4 @@
-//! Taps: copies for whoever looks on.
+//! Taps: copies of frames for observers.
 
 use std::time::Duration;
 
@@ -12,8 +12,9 @@ fn a_tap_gets_copies_of_received_or_of_sent_frames() {
     for wire in WIRES {
         let sandbox = Sandbox::new();
         let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
-        let (mut came, mut sent) = (Reader::bind(&sandbox.ipc("came")), Reader::bind(&sandbox.ipc("sent")));
-        let config = config.another_sink("came", &sandbox.ipc("came"), "kind = \"tap\"");
+        let (mut received, mut sent) =
+            (Reader::bind(&sandbox.ipc("received")), Reader::bind(&sandbox.ipc("sent")));
+        let config = config.another_sink("received", &sandbox.ipc("received"), "kind = \"tap\"");
         let config = config.another_sink("sent", &sandbox.ipc("sent"), "kind = \"tap\"\nof = \"sent\"");
         let afterbay = Afterbay::run(&sandbox, &config);
         let frames = load(10, 10, wire);
@@ -25,14 +26,14 @@ fn a_tap_gets_copies_of_received_or_of_sent_frames() {
         }
         frames[2..].iter().for_each(|frame| sender.send(&frame.bytes));
         for frame in &frames {
-            assert_eq!(came.frame(), frame.bytes);
+            assert_eq!(received.frame(), frame.bytes);
         }
         (0..2).for_each(|_| credit.finished().unwrap());
         let joined = reader.frame();
         assert_eq!([sent.frame(), sent.frame()], [&frames[0].bytes[..], &frames[1].bytes[..]]);
         assert_eq!(sent.frame(), joined);
         assert_eq!(rows(&joined).len(), 10);
-        assert_eq!(came.next_within(Duration::from_millis(20)), None);
+        assert_eq!(received.next_within(Duration::from_millis(20)), None);
         credit.finished().unwrap();
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0);
@@ -62,7 +63,7 @@ fn a_stuck_or_absent_tap_delays_nothing_and_its_missed_frames_are_reported() {
     }
     let dropping = afterbay.event_where("TapDropping", |event| event["tap"] == "stuck");
     let first = dropping["first"].as_u64().unwrap();
-    // It has had those before, and takes copies again once it reads.
+    // The stuck tap has all earlier frames, and gets new copies once it reads.
     for number in 0..first - 1 {
         assert_eq!(stuck.frame(), frame(number));
     }
@@ -83,7 +84,7 @@ fn a_stuck_or_absent_tap_delays_nothing_and_its_missed_frames_are_reported() {
     assert!(metrics.tap("stuck", "frames_dropped_total") >= figure("frames"));
     let away = (metrics.tap("away", "connected"), metrics.tap("away", "frames_written_total"));
     assert_eq!(away, (0, 0));
-    // What its queue and its socket hold is kept for it.
+    // The queue and the socket of the absent tap hold copies for it.
     let kept = number - metrics.tap("away", "frames_dropped_total");
     assert!((10..=80).contains(&kept), "{kept} kept");
     afterbay.until_healthy();

@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 
 const TEXT: &str = "text";
 
-/// The text of an id: of one, two, three or four bytes, so that a cut in the wrong place is seen.
+/// The text of an id, with one to four bytes of UTF-8, so that a wrong cut is visible.
 fn text_of(id: i64) -> String {
     let first = [0x61, 0xe0, 0x4e00, 0x1f600][id as usize % 4];
     char::from_u32(first + id as u32 / 4).unwrap().to_string()
 }
 
-/// A batch as a detokenizer makes it of one of token ids.
+/// The batch that a detokenizer makes of a batch of token ids.
 fn detokenized(frame: &[u8], wire: SynthWire) -> Bytes {
     let rows = rows(frame).into_iter().map(|row| SynthRow {
         text: row.ids.iter().copied().map(text_of).collect(),
@@ -35,7 +35,7 @@ fn detokenized(frame: &[u8], wire: SynthWire) -> Bytes {
     SynthBatch { rows: rows.collect() }.encode(BatchKind::Str, wire).unwrap()
 }
 
-/// Each row's rid and text; none of an idle batch.
+/// The rid and text of each row.
 fn texts(frame: &[u8]) -> Vec<(String, String)> {
     let DecodedFrame::Batch(batch) =
         afterbay_wire::decode(Bytes::copy_from_slice(frame), &Layouts::builtin())
@@ -46,7 +46,7 @@ fn texts(frame: &[u8]) -> Vec<(String, String)> {
     (0..batch.rows()).map(|row| (batch.rid(row).to_owned(), batch.text(row).unwrap().to_owned())).collect()
 }
 
-/// A scheduler, the detokenizer's two sockets, and Afterbay on both sides of it.
+/// A scheduler and the two sockets of a detokenizer between the two legs.
 struct Legs {
     scheduler: Sender,
     detokenizer_in: Reader,
@@ -61,14 +61,14 @@ impl Legs {
         Legs { scheduler, detokenizer_in, detokenizer_out, wire }
     }
 
-    /// A batch goes all the way, but for the reader; `change` is what the detokenizer does wrong.
+    /// Sends a batch through the first leg and the detokenizer into the second leg. `change` is the detokenizer's error.
     fn step(&mut self, frame: &[u8], change: impl Fn(Bytes) -> Bytes) {
         self.scheduler.send(frame);
-        let came = self.detokenizer_in.frame();
-        assert_eq!(came, frame);
+        let received = self.detokenizer_in.frame();
+        assert_eq!(received, frame);
         let made = match rows(frame).is_empty() {
             true => SynthBatch::default().encode(BatchKind::Str, self.wire).unwrap(),
-            false => change(detokenized(&came, self.wire)),
+            false => change(detokenized(&received, self.wire)),
         };
         self.detokenizer_out.send(&made);
     }
@@ -112,11 +112,11 @@ fn a_slow_tokenizer_after_a_detokenizer_gets_the_exact_text_joined_and_show_join
                 legs.step(&idle, |made| made);
             }
         }
-        // The reader has two frames and has finished none; the others wait for it, in the lanes on both sides of the idle one.
-        afterbay.until_metrics("the rest waits", |metrics| {
+        // The reader has two unfinished frames. The others wait in the lanes before and after the idle batch.
+        afterbay.until_metrics("the other frames wait", |metrics| {
             metrics.stream_named(TEXT, "outbox_frames") == STEPS as u64 - 2 + 1
         });
-        // A health check waits for nobody.
+        // A health check does not wait for other requests.
         legs.step(&batch(wire, vec![SynthRequest::new("HEALTH_CHECK_1763649000.1").last(&[1])]), |made| made);
         assert_eq!(texts(&reader.frame()), [("HEALTH_CHECK_1763649000.1".to_owned(), text_of(1))]);
         (0..3).for_each(|_| credit.finished().unwrap());
@@ -133,7 +133,7 @@ fn a_slow_tokenizer_after_a_detokenizer_gets_the_exact_text_joined_and_show_join
             });
             frames += 1;
             if texts(&frame).is_empty() {
-                // Of every request six steps came before the idle batch, and nothing of what came after it.
+                // The frame before the idle batch has six steps of every request.
                 let six = |texts: &Vec<String>| texts.concat().chars().count() == 6;
                 assert!(had.len() == REQUESTS as usize && had.values().all(six), "{had:?}");
             }
@@ -152,7 +152,7 @@ fn a_slow_tokenizer_after_a_detokenizer_gets_the_exact_text_joined_and_show_join
 
         afterbay.terminate();
         assert_eq!(afterbay.wait(), 0);
-        // What comes behind the detokenizer can come until the stream before it has ended.
+        // The second leg receives until the first leg has ended.
         let place = |event: &str, stream: &str| {
             let is = |line: &str| {
                 line.contains(&format!("\"{event}\"")) && line.contains(&format!("\"{stream}\""))
@@ -181,7 +181,7 @@ fn a_slow_tokenizer_after_a_detokenizer_gets_the_exact_text_joined_and_show_join
 
         let shown = journal(&sandbox, &["show", "r-3", "--json"]).json_lines();
         let [shown] = &shown[..] else { panic!("{shown:?}") };
-        // As `ls` has it, and each row of both legs once.
+        // Like in `ls`, and with each row of both legs once.
         let of_ls = listed.iter().find(|request| request["rid"] == "r-3").unwrap().as_object().unwrap();
         assert!(of_ls.iter().all(|(name, value)| shown[name] == *value), "{shown}");
         let rows = shown["rows_seen"].as_array().unwrap();
@@ -227,7 +227,7 @@ fn verify_names_tokens_that_a_detokenizer_lost() {
     let (mut whole, mut lacks) = (SynthRequest::new("whole"), SynthRequest::new("lacks"));
     legs.step(&batch(Msgpack, vec![whole.row(&[1, 2]), lacks.row(&[1, 2])]), |made| made);
     reader.frame();
-    // The last row has one id of two and counts one, so that by itself the second leg is in order.
+    // The last row has one of two ids and counts one token, so that the second leg alone is consistent.
     legs.step(&batch(Msgpack, vec![whole.last(&[3, 4]), lacks.last(&[3, 4])]), |_| {
         let rows = [("whole", &[3, 4][..]), ("lacks", &[3])].map(|(rid, ids)| {
             let mut request = SynthRequest::new(rid);
@@ -249,7 +249,7 @@ fn verify_names_tokens_that_a_detokenizer_lost() {
     assert_eq!(problems(TEXT), ["request \"lacks\": received 3 tokens, 4 left test"]);
 }
 
-/// What a connector writes: the scheduler's file, or with `.text` behind its name the detokenizers'.
+/// Writes the file of a connector: the scheduler's, or with the suffix `.text` the detokenizers'.
 fn meet(sandbox: &Sandbox, name: &str, fields: Value) {
     let mut met = json!({
         "format": 1, "pid": std::process::id(), "written_unix_ns": 1, "sglang": "0.5.23", "mode": "normal",
@@ -262,7 +262,7 @@ fn meet(sandbox: &Sandbox, name: &str, fields: Value) {
     std::fs::rename(new, sandbox.path(name)).unwrap();
 }
 
-/// Both legs, with every name from the rendezvous.
+/// Starts both legs with all endpoints from the rendezvous.
 fn both(sandbox: &Sandbox) -> String {
     let config = sandbox.config().next_leg(TEXT, &sandbox.ipc("text-in"), None, "").to_toml();
     let connect = format!("connect = {:?}\n", sandbox.reader_side());
@@ -274,7 +274,7 @@ fn a_text_leg_starts_when_its_file_appears_and_the_first_leg_does_not_wait() {
     let sandbox = Sandbox::new();
     let text_ingress = sandbox.ipc("text-in");
     meet(&sandbox, "r.json", json!({"text_ingress": text_ingress}));
-    // As a server that is gone has left it: of another instance.
+    // The stale file of an earlier server's instance.
     let text = |instance: &str, written: u64, down: &str| {
         let down = sandbox.ipc(down);
         meet(
@@ -303,17 +303,17 @@ fn a_text_leg_starts_when_its_file_appears_and_the_first_leg_does_not_wait() {
     detokenizer_out.send(&made);
     assert_eq!(tokenizer.frame(), made);
 
-    // A second detokenizer writes the same. Then SGLang's first process is another.
+    // A second detokenizer writes the same file. Then SGLang restarts.
     text("an-instance", 3, "tok");
     detokenizer_out.send(&made);
     assert_eq!(tokenizer.frame(), made);
-    // The files are looked at ten times a second.
+    // Afterbay reads the files ten times a second.
     std::thread::sleep(Duration::from_millis(250));
     assert_eq!(afterbay.events("DrainBegun"), Vec::<Value>::new());
     let mut other = Reader::bind(&sandbox.ipc("other"));
     text("an-instance", 4, "other");
     afterbay.event_where("StreamStopped", |stopped| stopped["stream"] == TEXT);
-    afterbay_tests::until("both run again", || {
+    afterbay_tests::until("both streams run again", || {
         afterbay.events("StreamStarted").iter().filter(|started| started["stream"] == TEXT).count() == 2
     });
     Sender::connect(&text_ingress).send(&made);
@@ -343,7 +343,7 @@ fn each_tokenizer_of_the_rendezvous_gets_its_own_text_and_both_legs_agree() {
         let mut requests = ["a", "b", "c"].map(SynthRequest::new);
         for id in 0..4 {
             if id == 2 {
-                // They stand in no configuration, and stay when that changes.
+                // These sinks are not in the configuration, and a reload keeps them.
                 let tap = "[[stream.sink]]\nname = \"tap\"\nkind = \"tap\"";
                 let tap = format!("{tap}\nconnect = {:?}\n", sandbox.ipc("tap"));
                 sandbox.replace("afterbay.toml", both(&sandbox) + &tap);
@@ -354,7 +354,7 @@ fn each_tokenizer_of_the_rendezvous_gets_its_own_text_and_both_legs_agree() {
                 .enumerate()
                 .map(|(at, request)| {
                     let row = if id == 3 { request.last(&[id]) } else { request.row(&[id]) };
-                    // The third came by an engine that was attached later.
+                    // The third request belongs to a tokenizer that was attached later.
                     let ipc = workers.get(at).cloned().unwrap_or_else(|| "ipc:///attached".to_owned());
                     SynthRow { text: text_of(id), http_worker_ipc: Some(ipc), ..row }
                 })

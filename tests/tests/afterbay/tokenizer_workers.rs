@@ -1,4 +1,4 @@
-//! Several tokenizers, each with a sink: rows go to the one that waits for them, at its own pace.
+//! Several tokenizers, each with its own sink and pace.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use afterbay_wire::synth::SynthRow;
 
 const STEPS: i64 = 10;
 
-/// A row of a request that came by a tokenizer.
+/// A row of a request of this tokenizer.
 fn by(worker: &str, row: SynthRow) -> SynthRow {
     SynthRow { http_worker_ipc: Some(worker.to_owned()), ..row }
 }
@@ -47,16 +47,16 @@ fn each_tokenizer_gets_its_own_rows_by_its_own_credit_and_other_rows_go_to_the_r
             ));
             let count = step as u64;
             if step == 1 {
-                // It reads this one and finishes none.
+                // The slow tokenizer reads this frame and finishes none.
                 assert_eq!(rows(&workers[0].frame()), [row("slow", &[1], 1, None)], "{wire:?}");
             }
-            // This one has all of its own at once, whatever the other does.
+            // The fast tokenizer gets all of its rows at once.
             assert_eq!(rows(&workers[1].frame()), [row("keeps-up", &[step], count, None)], "{wire:?}");
             credits[1].finished().unwrap();
             let rest = [row("another", &[step], count, None), row("nobody", &[step], count, None)];
             assert_eq!(rows(&router.frame()), rest, "{wire:?}");
         }
-        // The slow one has finished none of two; the rest waits for it, and comes as one row.
+        // The slow tokenizer has two unfinished frames. The rest waits and arrives as one row.
         assert_eq!(rows(&workers[0].frame()), [row("slow", &[2], 2, None)], "{wire:?}");
         assert_eq!(workers[0].next_within(Duration::from_millis(50)), None);
         (0..2).for_each(|_| credits[0].finished().unwrap());
@@ -64,7 +64,7 @@ fn each_tokenizer_gets_its_own_rows_by_its_own_credit_and_other_rows_go_to_the_r
         assert_eq!(rows(&workers[0].frame()), [row("slow", &joined, STEPS as u64, None)], "{wire:?}");
         credits[0].finished().unwrap();
 
-        // A message without rows is for whom it names, which the router knows.
+        // A message without rows goes to the reader.
         let (_, control) = fixtures().into_iter().find(|(name, _)| name.contains("freeze")).unwrap();
         sender.send(&control);
         assert_eq!(router.frame(), control);
@@ -74,7 +74,8 @@ fn each_tokenizer_gets_its_own_rows_by_its_own_credit_and_other_rows_go_to_the_r
         for worker in &mut workers {
             assert_eq!(worker.next_within(Duration::from_millis(20)), None);
         }
-        afterbay.until_metrics("all are taken", |metrics| metrics.sink_named("w-0", "taken_frame") == 12);
+        afterbay
+            .until_metrics("every frame is taken", |metrics| metrics.sink_named("w-0", "taken_frame") == 12);
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0);
         let shown = show(&sandbox, "slow");

@@ -8,16 +8,16 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A longer file stands in [`LONG_FILES`].
+/// The most lines of a file that is not in [`LONG_FILES`].
 const LINES_MAX: usize = 600;
 
-/// Longer files, each with the reason why it is not split.
+/// Files past [`LINES_MAX`], each with the reason why it is not split.
 const LONG_FILES: &[(&str, &str)] = &[
     ("host/config/src/keys.rs", "one declaration per configuration key"),
     ("host/events/src/event.rs", "one declaration per event"),
 ];
 
-/// Which of our crates each may use. A crate that is not here fails the test.
+/// The crates of this workspace that each crate may use. Every crate must be listed.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-types", &[]),
     ("afterbay-zmtp", &[]),
@@ -52,9 +52,9 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-http", &[]),
     ("afterbay-oci", &["http"]),
     ("afterbay-signals", &["http", "types"]),
-    // Of sockets how a name is bound, not its PULL and PUSH, which are on mio.
+    // Uses only the binding of endpoints from sockets, whose PULL and PUSH need mio.
     ("afterbay-upstream", &["http", "sockets", "wire", "zmtp"]),
-    // Of sockets only the credit page: its own are of another implementation.
+    // Uses only the credit page from sockets; the simulator's sockets are the zeromq crate's.
     ("afterbay-sim", &["sockets", "types", "wire"]),
     ("afterbay-terminal", &[]),
     ("afterbay-plugin-loader", &["bundled", "config", "kit", "oci", "runtime", "text"]),
@@ -119,7 +119,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-bench", &["outbox", "plugin-build", "runtime", "signals", "sockets", "wire"]),
 ];
 
-/// Crates that a crate uses for its tests only.
+/// Further crates that only the tests of a crate may use.
 const FOR_TESTS: [(&str, &[&str]); 4] = [
     ("afterbay-ledger", &["config", "outbox"]),
     ("afterbay-runtime", &["plugin-build"]),
@@ -127,11 +127,11 @@ const FOR_TESTS: [(&str, &[&str]); 4] = [
     ("afterbay-stream", &["plugin-build"]),
 ];
 
-/// Crates of others that belong to one place.
+/// External crates that only the listed crates may use.
 const ONLY_IN: [(&str, &[&str]); 15] = [
     ("wasmtime", &["afterbay-runtime"]),
     ("notify", &["afterbay-runtime"]),
-    // The sockets' own tests talk to it; signals subscribe with it, off the path.
+    // The tests of sockets use it as a peer; signals subscribe with it outside the pipeline.
     ("zeromq", &["afterbay-sim", "afterbay-sockets", "afterbay-signals"]),
     (
         "mio",
@@ -144,7 +144,7 @@ const ONLY_IN: [(&str, &[&str]); 15] = [
         ],
     ),
     ("nix", &["afterbay-sockets"]),
-    // For the ids of a text, and its tests: a vocabulary is read without it.
+    // Encodes texts into ids. Vocabularies are read without it.
     ("tokenizers", &["afterbay-text"]),
     ("axum", &["afterbay-server"]),
     ("hyper", &["afterbay-http"]),
@@ -152,9 +152,9 @@ const ONLY_IN: [(&str, &[&str]); 15] = [
     ("reqwest", &["afterbay-oci"]),
     ("rustls", &["afterbay-oci"]),
     ("docker_credential", &["afterbay-oci"]),
-    // The tools are commands: each has its options beside its work.
+    // Each tool declares its own options.
     ("clap", &["afterbay", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench"]),
-    // The server and the tools pass errors on to the binary, which prints them; nobody else reads them.
+    // The server and the tools return errors to the binary, which prints them.
     (
         "anyhow",
         &["afterbay", "afterbay-server", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench"],
@@ -166,7 +166,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// Files below the directories of code, with their path in the repository.
+/// The files with this extension in the directories of code, each with its path in the repository.
 fn files(extension: &str) -> Vec<(String, PathBuf)> {
     fn collect(dir: &Path, extension: &str, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(dir).unwrap() {
@@ -208,7 +208,7 @@ fn crates_with_paths() -> BTreeMap<String, PathBuf> {
     let root = repository();
     let workspace = parse(&root.join("Cargo.toml"));
     let members = workspace["workspace"]["members"].as_array().unwrap().iter();
-    // A path dependency is a member by itself.
+    // Cargo adds a path dependency as a member.
     let members = members.map(|member| member.as_str().unwrap()).chain(["plugins/build"]);
     let paths = members.map(|member| root.join(member));
     let name = |path: &Path| parse(&path.join("Cargo.toml"))["package"]["name"].as_str().unwrap().to_owned();
@@ -245,7 +245,7 @@ fn dependencies_point_one_way() {
             wrong.extend(not_allowed.map(|used| format!("{name} uses afterbay-{used}")));
         }
     }
-    none("dependencies against the table of tidy.rs", wrong);
+    none("dependencies against the table DIRECTIONS", wrong);
 }
 
 #[test]
@@ -265,10 +265,10 @@ fn a_confined_dependency_is_used_only_by_its_crates() {
                 .is_some_and(|manifest| dependencies(manifest, &KINDS).iter().any(|used| used == dependency))
         });
         if !used {
-            wrong.push(format!("nobody uses {dependency}"));
+            wrong.push(format!("no crate uses {dependency}"));
         }
     }
-    none("dependencies that belong to one place", wrong);
+    none("dependencies against the table ONLY_IN", wrong);
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn every_shared_dependency_is_used_and_every_crate_has_the_workspace_lints() {
         crates.values().flat_map(|manifest| dependencies(manifest, &KINDS)).collect();
     let shared = workspace["workspace"]["dependencies"].as_table().unwrap().keys();
     let mut wrong: Vec<String> =
-        shared.filter(|name| !used.contains(*name)).map(|name| format!("{name} is used by nobody")).collect();
+        shared.filter(|name| !used.contains(*name)).map(|name| format!("no crate uses {name}")).collect();
     for (name, manifest) in &crates {
         let lints = manifest.get("lints").and_then(|lints| lints.get("workspace"));
         if lints.and_then(toml::Value::as_bool) != Some(true) {
@@ -313,7 +313,7 @@ fn notify_wasmtime_and_zeromq_are_named_only_in_their_files() {
             wrong.push(format!("{name} names zeromq"));
         }
     }
-    none("names out of their place", wrong);
+    none("names outside their files", wrong);
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn a_file_past_600_lines_has_a_reason() {
         .collect();
     for (name, _) in LONG_FILES {
         if !long.iter().any(|(long, lines)| long == name && *lines > LINES_MAX) {
-            wrong.push(format!("{name} stands in LONG_FILES and is not longer than {LINES_MAX} lines"));
+            wrong.push(format!("{name} is in LONG_FILES but has at most {LINES_MAX} lines"));
         }
     }
     none("long files", wrong);
@@ -384,10 +384,10 @@ fn no_code_is_marked_as_unfinished() {
             }
         }
     }
-    none("left to be done", wrong);
+    none("code that is marked as unfinished", wrong);
 }
 
-/// All that a test could name something in.
+/// The code of all tests.
 fn test_code() -> String {
     let is_test =
         |name: &str| name.contains("/tests/") || name.starts_with("tests/") || name.ends_with("tests.rs");
@@ -474,7 +474,7 @@ fn every_invariant_names_a_test_that_exists() {
         })
         .collect();
     let text = read(&repository().join("ARCHITECTURE.md"));
-    // One may go over several lines of the text.
+    // An invariant may span several lines.
     let invariants: Vec<&str> = text.split("Invariant:").skip(1).collect();
     assert!(invariants.len() >= 10, "ARCHITECTURE.md has {} invariants", invariants.len());
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! The import arrows among the modules of a crate form no ring. A module and its submodules count as one.
+//! Checks that no modules of a crate import each other in a ring. A module and its submodules count as one.
 
 use super::{crates_with_paths, none, read};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,7 @@ fn sources(src: &Path) -> Vec<(String, String)> {
 fn arrows(sources: &[(String, String)]) -> Arrows {
     let modules: BTreeSet<&str> = sources.iter().map(|(module, _)| module.as_str()).collect();
     let is_root = |module: &str| matches!(module, "lib" | "main");
-    // Where the root exports an item from.
+    // The module of each item that the root exports.
     let mut exports: BTreeMap<String, String> = BTreeMap::new();
     for (_, text) in sources.iter().filter(|(module, _)| is_root(module)) {
         for statement in code(text).split(';') {
@@ -122,7 +122,7 @@ fn first_names(path: &str) -> Vec<&str> {
     names
 }
 
-/// Modules that reach each other, each ring once and in order of names.
+/// The rings: sets of modules that reach each other, each sorted by name.
 fn rings(arrows: &Arrows) -> Vec<Vec<String>> {
     let reached = |from: &str| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from.to_owned()]);

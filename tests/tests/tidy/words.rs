@@ -1,8 +1,8 @@
-//! How comments open: a doc comment names its subject first.
+//! Checks that a doc comment opens with its subject.
 
 use super::{files, none, read};
 
-/// Openings that stand in for a subject.
+/// Words that stand in for a subject at the opening of a sentence.
 const OPENINGS: [&str; 7] = ["What", "That", "Who", "Whom", "Of", "Where", "With"];
 
 #[test]

@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn holds_and_releases_arrive_as_given_and_held_rows_are_shown() {
-    let mut plugin = start("holds", r#"{"millis": 250, "tells": true}"#);
+    let mut plugin = start("holds", r#"{"millis": 250, "logs": true}"#);
     plugin.open(&[opened(1), opened(2), opened(3), opened(4)]).unwrap();
     let columns = Columns {
         requests: &[1, 2, 3, 4],
