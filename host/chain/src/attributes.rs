@@ -15,14 +15,9 @@ pub struct RequestAttributes {
 }
 
 impl RequestAttributes {
-    /// No request yet.
-    pub fn new(source: AttributesOf) -> RequestAttributes {
-        RequestAttributes { source, by_number: HashMap::default() }
-    }
-
     /// The attributes of the live requests that an earlier run has left.
-    pub fn of_live(source: AttributesOf, ledger: &Ledger) -> RequestAttributes {
-        let mut attributes = RequestAttributes::new(source);
+    pub fn new(source: AttributesOf, ledger: &Ledger) -> RequestAttributes {
+        let mut attributes = RequestAttributes { source, by_number: HashMap::default() };
         attributes.add_missing(ledger);
         attributes
     }

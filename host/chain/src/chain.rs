@@ -10,10 +10,12 @@ use crate::attributes::{AttributesOf, RequestAttributes};
 use crate::catch_up::{CatchUp, CatchUpResult};
 use crate::context::ChainContext;
 use crate::open_requests;
+use crate::setup::{ChainTelemetry, PluginChange, PluginSetup};
 use crate::slot::{Answer, PluginSlot};
 use crate::status::PluginStatus;
 use afterbay_batch::{Accounted, ChainOutput, Row, Timestamp, not_judged};
 use afterbay_events::Name;
+use afterbay_events::event::PluginRemoved;
 use afterbay_hold::HeldRows;
 use afterbay_ledger::Ledger;
 use afterbay_runtime::signals::Snapshot;
@@ -29,12 +31,60 @@ pub struct Chain {
     slots: Vec<PluginSlot>,
     attributes: RequestAttributes,
     input: ChainInput,
+    telemetry: ChainTelemetry,
 }
 
 impl Chain {
-    /// A chain of these slots.
-    pub fn new(slots: Vec<PluginSlot>, attributes: RequestAttributes) -> Chain {
-        Chain { slots, attributes, input: ChainInput::default() }
+    /// Starts the plugins. Each is told of the live requests.
+    pub fn start(
+        plugins: Vec<PluginSetup>,
+        attributes: AttributesOf,
+        telemetry: ChainTelemetry,
+        ledger: &Ledger,
+        now: Timestamp,
+    ) -> Chain {
+        let attributes = RequestAttributes::new(attributes, ledger);
+        let context = ChainContext { ledger, attributes: &attributes, now };
+        let slots = plugins.into_iter().map(|setup| PluginSlot::new(setup, &telemetry, context));
+        Chain { slots: slots.collect(), attributes, input: ChainInput::default(), telemetry }
+    }
+
+    /// Changes the plugins between two batches. A plugin that is not in the list leaves the chain. `attributes` is the source
+    /// for requests that begin from now on.
+    pub fn change(
+        &mut self,
+        plugins: Vec<PluginChange>,
+        attributes: AttributesOf,
+        ledger: &Ledger,
+        now: Timestamp,
+    ) {
+        self.attributes.set_source(attributes, ledger);
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        let mut before = std::mem::take(&mut self.slots);
+        let mut take = |name: &Name| {
+            let index = before.iter().position(|slot| slot.name() == name)?;
+            Some(before.remove(index))
+        };
+        let slots = plugins.into_iter().filter_map(|change| match change {
+            // A promoted shadow may have taken the plugin's place: then no slot has the name.
+            PluginChange::Stays(config) => take(&config.name).map(|mut slot| {
+                slot.configure(&config, now);
+                slot
+            }),
+            PluginChange::New(setup) => Some(match take(&setup.config.name) {
+                Some(mut slot) => {
+                    slot.replace(setup, context);
+                    slot
+                }
+                None => PluginSlot::new(setup, &self.telemetry, context),
+            }),
+        });
+        self.slots = slots.collect();
+        for slot in before {
+            let (stream, plugin) = (self.telemetry.stream.stream.clone(), slot.name().clone());
+            slot.remove();
+            self.telemetry.stream.publish(PluginRemoved { stream, plugin });
+        }
     }
 
     /// Calls `each` with every slot.
@@ -62,7 +112,7 @@ impl Chain {
     }
 
     fn index_of(&self, plugin: &str) -> Option<usize> {
-        self.slots.iter().position(|slot| slot.name() == plugin)
+        self.slots.iter().position(|slot| **slot.name() == *plugin)
     }
 
     /// Starts a fresh instance of every plugin, after a panic of the stream's thread.
@@ -71,9 +121,9 @@ impl Chain {
         self.for_each_slot(ledger, now, PluginSlot::restart_after_panic);
     }
 
-    /// The slots, in order.
-    pub fn slots(&self) -> &[PluginSlot] {
-        &self.slots
+    /// Publishes the gauges of each plugin.
+    pub fn publish_gauges(&self, held_rows: &HeldRows) {
+        self.slots.iter().for_each(|slot| slot.publish_gauges(held_rows.size_of(slot.name())));
     }
 
     /// The status of each plugin.
@@ -101,11 +151,6 @@ impl Chain {
         if self.attributes.refresh(number, rid) {
             self.for_each_slot(ledger, now, |slot, context| slot.attributes_changed(number, context));
         }
-    }
-
-    /// Sets the source of the attributes of requests that begin from now on.
-    pub fn set_attributes_source(&mut self, source: AttributesOf, ledger: &Ledger) {
-        self.attributes.set_source(source, ledger);
     }
 
     /// Replaces the instance of a plugin whose component has changed, or reports why that failed.
@@ -142,20 +187,6 @@ impl Chain {
         self.with_slot(plugin, ledger, now, PluginSlot::reinstate)
     }
 
-    /// Replaces the slots. `replace` takes the slots that stay out of the list and returns the new slots. Returns the slots
-    /// that remain in the list: they have left the chain.
-    pub fn replace_slots(
-        &mut self,
-        ledger: &Ledger,
-        now: Timestamp,
-        replace: impl FnOnce(&mut Vec<PluginSlot>, ChainContext<'_>) -> Vec<PluginSlot>,
-    ) -> Vec<PluginSlot> {
-        let mut before = std::mem::take(&mut self.slots);
-        let context = ChainContext { ledger, attributes: &self.attributes, now };
-        self.slots = replace(&mut before, context);
-        before
-    }
-
     /// Whether [`Chain::take_catch_ups`] returns any.
     pub fn has_catch_ups(&self) -> bool {
         self.slots.iter().any(PluginSlot::has_catch_up)
@@ -169,7 +200,7 @@ impl Chain {
             let catch_up = slot.take_catch_up();
             all.extend(catch_up.map(|it| CatchUp { plugins_before: plugins_before.clone(), ..it }));
             if !slot.is_shadow() {
-                plugins_before.insert(slot.name().to_owned());
+                plugins_before.insert(slot.name().to_string());
             }
         }
         all
@@ -217,7 +248,7 @@ impl Chain {
     /// The plugin of this name, if it is a guard ([`PluginSlot::is_guard`]).
     fn guard(&self, plugin: &str) -> Option<Name> {
         let slot = &self.slots[self.index_of(plugin)?];
-        slot.is_guard().then(|| slot.plugin_name())
+        slot.is_guard().then(|| slot.name().clone())
     }
 
     /// Counts rows that no plugin can be shown as a fault of each plugin. Returns the first guard: the rows must not pass.
@@ -226,7 +257,7 @@ impl Chain {
         let mut first_guard = None;
         for slot in &mut self.slots {
             if slot.refuses_unreadable(rows) {
-                first_guard.get_or_insert_with(|| slot.plugin_name());
+                first_guard.get_or_insert_with(|| slot.name().clone());
             }
         }
         first_guard
@@ -280,7 +311,7 @@ impl Chain {
         for slot in &mut self.slots {
             slot.end_lost_holds(held_rows);
         }
-        held_rows.end_missing(self.slots.iter().map(PluginSlot::name));
+        held_rows.end_missing(self.slots.iter().map(|slot| slot.name().as_str()));
     }
 
     /// Calls the plugins from index `first` on, and applies each answer to what the next plugin sees.
@@ -392,9 +423,9 @@ fn call_plugin(
     if input.rows.is_empty() && opened.is_empty() {
         return None;
     }
-    let name = slots[index].plugin_name();
+    let name = slots[index].name().clone();
     let shadows: Vec<usize> =
-        (0..slots.len()).filter(|shadow| slots[*shadow].shadow_of() == Some(&*name)).collect();
+        (0..slots.len()).filter(|shadow| slots[*shadow].shadow_of() == Some(&name)).collect();
     let wants = shadows.iter().fold(slots[index].wants(), |wants, shadow| wants | slots[*shadow].wants());
     let texts = if wants.contains(ColumnSet::TEXTS) { input.texts(output) } else { Vec::new() };
     let waiting = match wants.contains(ColumnSet::WAITING) {

@@ -18,11 +18,9 @@ mod shadow;
 mod slot;
 mod status;
 
-pub use attributes::{AttributesOf, RequestAttributes};
+pub use attributes::AttributesOf;
 pub use catch_up::{CatchUp, CatchUpResult};
 pub use chain::Chain;
-pub use context::ChainContext;
 pub use replay::JournalSource;
-pub use setup::PluginSetup;
-pub use slot::{PluginSlot, SlotParts};
+pub use setup::{ChainTelemetry, PluginChange, PluginSetup};
 pub use status::{LastReload, PluginState, PluginStatus};

@@ -1,6 +1,7 @@
-//! A plugin that is ready for its slot.
+//! The plugins of a stream as the chain receives them.
 
 use afterbay_config as config;
+use afterbay_events::{Health, Metrics, StreamTelemetry};
 use afterbay_runtime::Plugin;
 
 /// One plugin of a stream.
@@ -11,4 +12,23 @@ pub struct PluginSetup {
     pub settings: String,
     /// A configured instance. Its next call is `open`.
     pub instance: Plugin,
+}
+
+/// A plugin of a chain that changes.
+#[expect(clippy::large_enum_variant, reason = "a stream has few plugins")]
+pub enum PluginChange {
+    /// The plugin keeps its instance. The treatment of its faults and its mode may change.
+    Stays(config::Plugin),
+    /// The instance replaces the plugin of this name, or is a further plugin.
+    New(PluginSetup),
+}
+
+/// The events, metrics and health conditions of a stream's plugins.
+pub struct ChainTelemetry {
+    /// The events of the stream.
+    pub stream: StreamTelemetry,
+    /// The metrics of the process.
+    pub metrics: Metrics,
+    /// The health conditions of the process.
+    pub health: Health,
 }

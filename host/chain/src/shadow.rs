@@ -5,7 +5,7 @@
 use afterbay_events::StreamTelemetry;
 use afterbay_events::event::ShadowDiffers;
 use afterbay_events::{Compared, Name, PluginCounters};
-use afterbay_runtime::{Action, Ending, Replacement, TokenId, Verdict};
+use afterbay_runtime::{Action, TokenId, Verdict};
 
 /// Ids of a verdict in the debug log.
 const IDS_SHOWN: usize = 8;
@@ -58,32 +58,27 @@ pub fn compare<'r>(
 
 /// A verdict without its ids, for an event, which is logged at the level info.
 fn in_words(action: Option<&Action>) -> String {
+    let Some(action) = action else { return "nothing".to_owned() };
+    let text = action.text().map(|text| format!(" {text:?}")).unwrap_or_default();
+    let rest = match action {
+        Action::Hold(millis) | Action::ReleaseAndHold(millis) => format!(" for {millis} ms"),
+        action => ids_of(action).map(|ids| format!(" by {} ids", ids.len())).unwrap_or_default(),
+    };
+    format!("{}{text}{rest}", action.kind())
+}
+
+/// The ids of a verdict that replaces tokens.
+fn ids_of(action: &Action) -> Option<&[TokenId]> {
     match action {
-        None => "nothing".to_owned(),
-        Some(Action::Replace(Replacement { ids, .. })) => format!("replace by {} ids", ids.len()),
-        Some(Action::Drop(reason)) => format!("drop {reason:?}"),
-        Some(Action::Finish(matched)) => format!("finish {matched:?}"),
-        Some(Action::FinishAs(Ending { matched, instead })) => {
-            format!("finish {matched:?} as {} ids", instead.ids.len())
-        }
-        Some(Action::Abort(message)) => format!("abort {message:?}"),
-        Some(Action::Annotate(note)) => format!("annotate {note:?}"),
-        Some(Action::Route(sink)) => format!("route to {sink:?}"),
-        Some(Action::SkipDetokenization) => "skip-detokenization".to_owned(),
-        Some(Action::Hold(millis)) => format!("hold for {millis} ms"),
-        Some(Action::Release) => "release".to_owned(),
-        Some(Action::ReleaseAs(Replacement { ids, .. })) => format!("release as {} ids", ids.len()),
-        Some(Action::ReleaseAndHold(millis)) => format!("release, and hold for {millis} ms"),
+        Action::Replace(replacement) | Action::ReleaseAs(replacement) => Some(&replacement.ids),
+        Action::FinishAs(ending) => Some(&ending.instead.ids),
+        _ => None,
     }
 }
 
 /// The first [`IDS_SHOWN`] ids of a verdict.
 fn ids(action: Option<&Action>) -> String {
-    let ids: &[TokenId] = match action {
-        Some(Action::Replace(replacement) | Action::ReleaseAs(replacement)) => &replacement.ids,
-        Some(Action::FinishAs(ending)) => &ending.instead.ids,
-        _ => &[],
-    };
+    let ids = action.and_then(ids_of).unwrap_or_default();
     match ids.len() > IDS_SHOWN {
         true => format!("{} ids, {:?}…", ids.len(), &ids[..IDS_SHOWN]),
         false => format!("{ids:?}"),

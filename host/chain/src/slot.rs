@@ -11,20 +11,18 @@ mod telemetry;
 use crate::context::ChainContext;
 use crate::open_requests;
 use crate::quarantine::Faults;
-use crate::setup::PluginSetup;
+use crate::setup::{ChainTelemetry, PluginSetup};
 use crate::shadow;
 use crate::status::{PluginState, PluginStatus};
 use afterbay_batch::{Accounted, Timestamp};
 use afterbay_config::{self as config, Mode, OnFault};
 use afterbay_events as events;
-use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{PluginDown, PluginLoaded, PluginPromoted};
-use afterbay_events::{Health, PluginCounters, Severity};
+use afterbay_events::{Name, Severity};
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{ColumnSet, Columns, Component, Fault, IdShape, Opened, Plugin, Verdict};
 use reload::ReloadState;
 use state::SlotState;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telemetry::PluginTelemetry;
 
@@ -45,18 +43,6 @@ pub enum Answer {
     Bypassed,
     /// The plugin did not judge the batch, and the batch's requests are aborted with this message.
     Terminated(String),
-}
-
-/// The parts of a slot.
-pub struct SlotParts {
-    /// The plugin.
-    pub setup: PluginSetup,
-    /// The events of the stream.
-    pub telemetry: StreamTelemetry,
-    /// The counters of the plugin.
-    pub counters: Arc<PluginCounters>,
-    /// The health conditions of the process.
-    pub health: Health,
 }
 
 /// The configuration of a slot that changes without a new instance.
@@ -85,10 +71,8 @@ pub struct PluginSlot {
 
 impl PluginSlot {
     /// Starts the plugin: the instance is told of the live requests.
-    pub fn new(parts: SlotParts, context: ChainContext<'_>) -> PluginSlot {
-        let SlotParts { setup, telemetry: events, counters, health } = parts;
+    pub fn new(setup: PluginSetup, telemetry: &ChainTelemetry, context: ChainContext<'_>) -> PluginSlot {
         let PluginSetup { config, settings, instance } = setup;
-        let plugin = config.name.as_str().into();
         let mut slot = PluginSlot {
             component: instance.component().clone(),
             settings,
@@ -102,7 +86,7 @@ impl PluginSlot {
             reload: ReloadState::default(),
             has_lost_holds: false,
             warned_hold_capped: false,
-            telemetry: PluginTelemetry { plugin, events, counters, health },
+            telemetry: PluginTelemetry::new(config.name, telemetry),
         };
         slot.start(instance, &open_requests::live(context.ledger), context);
         let (stream, plugin) = slot.telemetry.names();
@@ -116,7 +100,7 @@ impl PluginSlot {
     }
 
     /// The plugin's name in the configuration.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &Name {
         &self.telemetry.plugin
     }
 
@@ -126,9 +110,9 @@ impl PluginSlot {
     }
 
     /// The live plugin that this shadow is compared with.
-    pub fn shadow_of(&self) -> Option<&str> {
+    pub fn shadow_of(&self) -> Option<&Name> {
         match &self.policy.mode {
-            Mode::Shadow { of } => of.as_ref().map(|of| of.as_str()),
+            Mode::Shadow { of } => of.as_ref(),
             Mode::Live => None,
         }
     }
@@ -448,7 +432,7 @@ impl PluginSlot {
     pub fn status(&self) -> PluginStatus {
         let description = self.component.description();
         PluginStatus {
-            plugin: self.name().to_owned(),
+            plugin: self.name().to_string(),
             component: description.name.clone(),
             version: description.version.clone(),
             digest: self.component.digest(),
@@ -466,9 +450,12 @@ impl PluginSlot {
         }
     }
 
-    /// Publishes the gauges. Called at the interval of the stream's report.
-    pub fn publish_gauges(&self) {
-        self.telemetry.counters.requests_open.set(self.state.requests_open());
-        self.telemetry.counters.memory_bytes.set(self.state.memory_bytes());
+    /// Publishes the gauges. `held` is the number of rows that the plugin holds, and of their tokens.
+    pub fn publish_gauges(&self, held: (u64, u64)) {
+        let counters = &self.telemetry.counters;
+        counters.requests_open.set(self.state.requests_open());
+        counters.memory_bytes.set(self.state.memory_bytes());
+        counters.held_rows.set(held.0);
+        counters.held_tokens.set(held.1);
     }
 }

@@ -13,14 +13,14 @@ use crate::receive::Receive;
 use crate::report::Report;
 use crate::setup::{Reopen, Setup};
 use afterbay_batch::{FrameDecoder, Received, RoutingTable, Timestamp};
-use afterbay_chain::{Chain, ChainContext, PluginSlot, RequestAttributes, SlotParts};
+use afterbay_chain::{Chain, ChainTelemetry};
 use afterbay_config as config;
 use afterbay_delivery::{
     Budget, Out, Resume, Router, Sink, SinkParts, SinkSender, StartError, Tap, counts, push_options,
 };
+use afterbay_events::Health;
 use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{HoldLost, JournalNotice, SinkRemoved, SinkResuming, SinkSettled};
-use afterbay_events::{Health, Metrics};
 use afterbay_hold::HeldRows;
 use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, is_release_marker};
 use afterbay_ledger::{Ledger, RestartGap, UpstreamAborts};
@@ -49,7 +49,6 @@ pub(crate) struct Plan {
     pub(crate) waker: Arc<mio::Waker>,
     pub(crate) telemetry: StreamTelemetry,
     pub(crate) health: Health,
-    pub(crate) metrics: Metrics,
 }
 
 /// What a panic leaves: the connections, what had come over them and was in no journal yet, and the plugins.
@@ -93,7 +92,6 @@ pub(crate) fn start(
         waker: waker.clone(),
         telemetry: telemetry.clone(),
         health: health.clone(),
-        metrics: metrics.clone(),
         config,
     };
     let mut base = plan.base(journal);
@@ -127,15 +125,9 @@ pub(crate) fn start(
     }
     let restart = RestartGap::new(base.recovered.last_frame, &base.recovered.live);
     let ledger = plan.ledger(&mut base, UpstreamAborts::new(setup.upstream), restart, now);
-    let attributes = RequestAttributes::of_live(setup.attributes, &ledger);
-    let context = ChainContext { ledger: &ledger, attributes: &attributes, now: time };
-    let slots = plugins.into_iter().map(|setup| {
-        let counters = metrics.plugin(&stream, setup.config.name.as_str());
-        let (telemetry, health) = (telemetry.clone(), plan.health.clone());
-        PluginSlot::new(SlotParts { setup, telemetry, counters, health }, context)
-    });
-    let slots = slots.collect();
-    let chain = Chain::new(slots, attributes);
+    let health = plan.health.clone();
+    let outputs = ChainTelemetry { stream: telemetry.clone(), metrics: metrics.clone(), health };
+    let chain = Chain::start(plugins, setup.attributes, outputs, &ledger, time);
     let pressure = Pressure::new(setup.scheduler, now);
     let mut path = plan.path(base, Receive::new(pull), ledger, (chain, pressure, route), ends);
     for tap in taps {

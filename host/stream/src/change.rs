@@ -5,11 +5,10 @@
 use crate::build::{Plan, PlannedSink, outbox_options};
 use crate::pipeline::Pipeline;
 use afterbay_batch::Timestamp;
-use afterbay_chain::{AttributesOf, PluginSetup, PluginSlot, SlotParts};
+use afterbay_chain::{AttributesOf, PluginChange};
 use afterbay_config as config;
 use afterbay_delivery::{StartError, Tap, TapSetup, end_taps};
 use afterbay_events::StreamTelemetry;
-use afterbay_events::event::PluginRemoved;
 use afterbay_events::{Events, Metrics};
 use afterbay_ledger::AbortSender;
 use afterbay_outbox::Joins;
@@ -26,15 +25,6 @@ pub struct Change {
     pub upstream: Option<Option<AbortSender>>,
     /// What attributes requests have, for those that begin from now on.
     pub attributes: AttributesOf,
-}
-
-/// A plugin of a stream that changes.
-#[expect(clippy::large_enum_variant, reason = "there are a few, at a reload")]
-pub enum PluginChange {
-    /// Its instance goes on; what becomes of its faults may be otherwise.
-    Stays(config::Plugin),
-    /// It takes over from the one of its name, or is one more.
-    New(PluginSetup),
 }
 
 /// A tap of a stream that changes.
@@ -80,8 +70,7 @@ impl Change {
         if let Some(upstream) = upstream {
             path.ledger.set_upstream(upstream);
         }
-        path.chain.set_attributes_source(attributes, &path.ledger);
-        change_plugins(plugins, plan, path, now);
+        path.chain.change(plugins, attributes, &path.ledger, now);
         change_taps(taps, path);
     }
 }
@@ -95,41 +84,6 @@ pub(crate) fn set_joins(name: &str, joins: Joins, plan: &mut Plan, path: &mut Pi
     sink.outbox.set_joins(joins);
     sink.send.set_joins(planned.joins_under_pressure(&plan.config));
     path.held_rows.set_joins(plan.held_rows());
-}
-
-fn change_plugins(plugins: Vec<PluginChange>, plan: &Plan, path: &mut Pipeline, now: Timestamp) {
-    let Pipeline { chain, ledger, .. } = path;
-    let removed = chain.replace_slots(ledger, now, |before, context| {
-        let mut take = |name: &str| {
-            let at = before.iter().position(|slot| slot.name() == name)?;
-            Some(before.remove(at))
-        };
-        let slots = plugins.into_iter().filter_map(|change| match change {
-            // There is none where a shadow was promoted into its place.
-            PluginChange::Stays(config) => take(config.name.as_str()).map(|mut slot| {
-                slot.configure(&config, now);
-                slot
-            }),
-            PluginChange::New(setup) => Some(match take(setup.config.name.as_str()) {
-                Some(mut slot) => {
-                    slot.replace(setup, context);
-                    slot
-                }
-                None => {
-                    let telemetry = plan.telemetry.clone();
-                    let counters = plan.metrics.plugin(&telemetry.stream, setup.config.name.as_str());
-                    let health = plan.health.clone();
-                    PluginSlot::new(SlotParts { setup, telemetry, counters, health }, context)
-                }
-            }),
-        });
-        slots.collect()
-    });
-    for slot in removed {
-        let (stream, plugin) = (plan.telemetry.stream.clone(), slot.name().into());
-        slot.remove();
-        plan.telemetry.publish(PluginRemoved { stream, plugin });
-    }
 }
 
 fn change_taps(taps: Vec<TapChange>, path: &mut Pipeline) {

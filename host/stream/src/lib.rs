@@ -15,10 +15,10 @@ mod runner;
 mod setup;
 mod stream;
 
-pub use afterbay_chain::{AttributesOf, LastReload, PluginSetup, PluginState, PluginStatus};
+pub use afterbay_chain::{AttributesOf, LastReload, PluginChange, PluginSetup, PluginState, PluginStatus};
 pub use afterbay_delivery::{Budget, SINK_STATES, StartError, TapSetup};
 pub use afterbay_ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
-pub use change::{Change, PluginChange, RunningTap, TapChange};
+pub use change::{Change, RunningTap, TapChange};
 pub use handle::StreamHandle;
 pub use pressure::SchedulerLoad;
 pub use runner::Ended;

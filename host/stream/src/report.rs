@@ -132,10 +132,7 @@ impl Report {
         self.pauses(path, now);
         if now >= self.gauges_at {
             self.gauges_at = now + GAUGES_EVERY;
-            path.chain.slots().iter().for_each(|slot| {
-                slot.publish_gauges();
-                slot.publish_held(path.held_rows.size_of(slot.name()));
-            });
+            path.chain.publish_gauges(&path.held_rows);
             self.doing(path, now);
         }
     }

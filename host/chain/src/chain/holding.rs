@@ -226,7 +226,7 @@ impl Turn<'_> {
 
     fn hold(&mut self, at: SeenRow, held: HeldRow, time: Duration, why: String) {
         let Some(slot) = self.request_slot(at.row) else { return };
-        self.held_rows.hold(at.request, slot, &self.slot.plugin_name(), held, self.now + time);
+        self.held_rows.hold(at.request, slot, self.slot.name(), held, self.now + time);
         self.record(at.row, journal::Verdict::Hold, why, Vec::new(), 0);
         self.reset_content(at.row);
         self.output.hold_row(at.row);
@@ -307,7 +307,7 @@ impl Turn<'_> {
     fn put_released(&mut self, at: SeenRow, held: HeldRow, why: HoldEnd) {
         self.reset_content(at.row);
         self.input.tokens[at.seen] = held.tokens;
-        let plugin = self.slot.plugin_name();
+        let plugin = self.slot.name().clone();
         self.output.put_released(ReleasedRow { row: at.row, held, in_place: false, plugin, why });
     }
 
@@ -315,7 +315,7 @@ impl Turn<'_> {
     fn return_and_release_apart(&mut self, at: SeenRow, mut taken: Vec<HeldRow>, why: String) {
         taken.pop();
         if let Some(slot) = self.request_slot(at.row) {
-            let plugin = self.slot.plugin_name();
+            let plugin = self.slot.name().clone();
             taken.into_iter().for_each(|held| self.held_rows.hold(at.request, slot, &plugin, held, self.now));
         }
         self.release_apart(at, why);
@@ -350,7 +350,7 @@ impl Turn<'_> {
 
     /// Records a verdict for the journal.
     fn record(&mut self, row: u32, verdict: journal::Verdict, text: String, ids: Vec<i64>, forwarded: u32) {
-        let plugin = self.slot.name().to_owned().into();
+        let plugin = self.slot.name().to_string().into();
         let (text, ids) = (text.into(), ids.into());
         self.output.verdicts.push(PluginAction { row, plugin, verdict, text, ids, forwarded });
     }

@@ -2,17 +2,12 @@
 
 use super::PluginSlot;
 use afterbay_config::OnFault;
+use afterbay_events::HoldEnd;
 use afterbay_events::event::{HoldCut, HoldEnded, HoldRefused};
-use afterbay_events::{HoldEnd, Name};
 use afterbay_hold::HeldRows;
 use std::time::Duration;
 
 impl PluginSlot {
-    /// The plugin's name, to keep.
-    pub fn plugin_name(&self) -> Name {
-        self.telemetry.plugin.clone()
-    }
-
     /// Ends the holds of a previous instance.
     pub fn end_lost_holds(&mut self, held_rows: &mut HeldRows) {
         if std::mem::take(&mut self.has_lost_holds) {
@@ -55,11 +50,5 @@ impl PluginSlot {
     /// Whether the requests of rows that the plugin did not judge are aborted.
     pub fn terminates(&self) -> bool {
         self.policy.on_fault == OnFault::Terminate
-    }
-
-    /// Publishes the number of rows that the plugin holds, and of their tokens.
-    pub fn publish_held(&self, (rows, tokens): (u64, u64)) {
-        self.telemetry.counters.held_rows.set(rows);
-        self.telemetry.counters.held_tokens.set(tokens);
     }
 }

@@ -178,7 +178,7 @@ impl PluginSlot {
     fn catch_up(&self, instance: Plugin, source: CatchUpSource) -> CatchUp {
         let plugins_before = HashSet::new();
         CatchUp {
-            plugin: self.plugin_name(),
+            plugin: self.name().clone(),
             number: self.reload.successors,
             instance,
             source,

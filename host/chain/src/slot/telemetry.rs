@@ -1,5 +1,6 @@
 //! The events, counters and health conditions of one plugin.
 
+use crate::setup::ChainTelemetry;
 use afterbay_events::event::PluginLog;
 use afterbay_events::{Health, Name, PluginCounters, Severity, StreamTelemetry};
 use afterbay_ledger::Ledger;
@@ -16,6 +17,12 @@ pub(super) struct PluginTelemetry {
 }
 
 impl PluginTelemetry {
+    pub(super) fn new(plugin: Name, telemetry: &ChainTelemetry) -> PluginTelemetry {
+        let ChainTelemetry { stream, metrics, health } = telemetry;
+        let counters = metrics.plugin(&stream.stream, &plugin);
+        PluginTelemetry { plugin, events: stream.clone(), counters, health: health.clone() }
+    }
+
     /// The names of the stream and of the plugin, for an event.
     pub(super) fn names(&self) -> (Name, Name) {
         (self.events.stream.clone(), self.plugin.clone())
