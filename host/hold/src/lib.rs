@@ -1,8 +1,8 @@
 //! The rows that plugins hold, and which of them are released together.
 //!
 //! Owns each held row, as a batch of one row with the changes of the plugins before, from its hold to its release. The held
-//! rows of a request stay in order and leave as one row. In front of a detokenizer they leave only where the text is whole;
-//! this crate knows where that is. The chain decides which rows are held, and the ledger counts them.
+//! rows of a request stay in order and leave as one row. In front of a detokenizer the row ends only where the text is
+//! whole; this crate tracks the text. The chain decides which rows are held, and the ledger counts them.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod recover;
@@ -132,19 +132,19 @@ impl HeldRows {
         }
     }
 
-    /// How many received rows of the request the plugin holds, without released ones.
+    /// Received rows of the request that the plugin holds. Released rows do not count.
     pub fn rows_held(&self, number: u64, plugin: &str) -> u32 {
         let Some(hold) = self.of(number, plugin) else { return 0 };
         let rows: u64 = hold.rows[hold.released..].iter().map(|row| row.received.rows).sum();
         u32::try_from(rows).unwrap_or(u32::MAX)
     }
 
-    /// How many held rows of the request the plugin has, released ones included, as the journal counts them.
+    /// Held rows of the request that the plugin has, as the journal counts them: released rows count until they leave.
     pub fn entries(&self, number: u64, plugin: &str) -> usize {
         self.of(number, plugin).map_or(0, |hold| hold.rows.len())
     }
 
-    /// How many of [`HeldRows::entries`] the plugin has released.
+    /// The part of [`HeldRows::entries`] that the plugin has released.
     pub fn released_entries(&self, number: u64, plugin: &str) -> usize {
         self.of(number, plugin).map_or(0, |hold| hold.released)
     }
@@ -169,21 +169,15 @@ impl HeldRows {
                 Err("before a detokenizer rows are held only where sink.tokenizer is known".to_owned())
             }
             (BatchKind::Embedding, _) => Err("an embedding has no tokens".to_owned()),
-            // A column that cannot be joined shows where two rows have it.
-            _ => Batch::join(&[BatchPart::from(&row.batch), BatchPart::from(&row.batch)])
-                .map(drop)
-                .map_err(|error| error.to_string()),
+            // Joining the row with itself shows whether each of its columns can be joined.
+            _ => HeldRow::join([row, row]).map(drop),
         }
     }
 
     /// Checks that the row can be joined with the last held row of its request. The error is a sentence for the operator.
     pub fn check_join(&self, number: u64, plugin: &str, row: &HeldRow) -> Result<(), String> {
-        let Some(last) = self.of(number, plugin).and_then(|hold| hold.rows.last()) else {
-            return Ok(());
-        };
-        Batch::join(&[BatchPart::from(&last.batch), BatchPart::from(&row.batch)])
-            .map(drop)
-            .map_err(|error| error.to_string())
+        let last = self.of(number, plugin).and_then(|hold| hold.rows.last());
+        last.map_or(Ok(()), |last| HeldRow::join([last, row]).map(drop))
     }
 
     /// Checks that the bounds allow one more row. The error is a sentence for the operator.
@@ -229,10 +223,10 @@ impl HeldRows {
         hold.rows.push(row);
     }
 
-    /// Whether the text is whole after the plugin's held rows and this row. True where no detokenizer reads.
+    /// Whether the text is whole after the plugin's held rows and this row. True if no detokenizer reads the row.
     pub fn is_whole_with(&self, number: u64, plugin: &str, row: &Batch) -> bool {
         let Some(vocabulary) = self.joins.vocabulary(row.kind()) else { return true };
-        let mut progress = self.of(number, plugin).map_or_else(TextProgress::default, |hold| hold.progress);
+        let mut progress = self.of(number, plugin).map_or(TextProgress::default(), |hold| hold.progress);
         advance(&mut progress, vocabulary, row)
     }
 
