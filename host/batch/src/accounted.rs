@@ -1,4 +1,4 @@
-//! A batch whose rows the ledger has matched with live requests.
+//! An accounted batch: each row is matched with a live request.
 
 use crate::decoded::DecodedBatch;
 use crate::persisted::Persisted;
@@ -64,7 +64,7 @@ impl AnyRow {
     }
 }
 
-/// A batch whose rows are matched with live requests.
+/// A batch with each row matched with a live request.
 pub struct Accounted {
     persisted: Persisted,
     batch: Batch,

@@ -5,16 +5,19 @@
 //! Each stage consumes the value of the stage before, and the compiler holds the following:
 //!
 //! - [`Persisted`] is made by consuming a [`Received`]. Its number, bytes and time are read-only. Any crate above could call
-//!   [`Persisted::new`]; only the persister does. A `Persisted` may be in no journal: see [`Location::Nowhere`].
+//!   [`Persisted::new`]; only the persister does. The journal may lack the frame: see [`Location::Nowhere`].
 //! - [`Decoded`] holds a [`DecodedBatch`] or a [`DecodedBarrier`], and only [`FrameDecoder::decode`] makes these.
 //! - [`Accounted`] is made by consuming a `DecodedBatch`, or the `Persisted` of a release marker. It is read-only.
 //! - [`ChainOutput`] is made by consuming an `Accounted`, which stays read-only in it. The chain and the ledger write the
 //!   decisions, the verdicts, and the held and released rows.
 //! - [`Settled`] is made by consuming a `ChainOutput`, a `DecodedBatch` or a `DecodedBarrier`.
 //!
-//! The compiler does not hold two things. [`Settled::undecoded`] lets a `Persisted` skip decoding, accounting and the chain:
-//! the ledger uses it for release markers, and for frames whose decoding panics again and again. The types do not say that a
-//! stage did its work: a `ChainOutput` without decisions is valid, because a stream may have no plugins.
+//! The compiler does not hold two things:
+//!
+//! - [`Settled::undecoded`] lets a `Persisted` skip decoding, accounting and the chain. The ledger calls it for release markers and
+//!   for poison frames (each try to handle such a frame panics).
+//! - The types do not say that a stage did its work. A `ChainOutput` without decisions is valid, because a stream may have no
+//!   plugins.
 //!
 //! Routing and delivery are not stages in this sense. The router takes a `Settled` apart, and each sink gets its share as the
 //! outbox's `Content`. For a frame that is read back from the journal, a sink makes the [`SettledContent`] from the recorded

@@ -12,7 +12,7 @@ pub struct Settled {
 }
 
 impl Settled {
-    /// Settles a frame that was not decoded: a release marker, or a frame whose decoding panics again and again.
+    /// Settles a frame that was not decoded: a release marker, or a poison frame (each try to handle it panics).
     pub fn undecoded(persisted: Persisted, content: SettledContent) -> Settled {
         Settled { persisted, content }
     }

@@ -30,7 +30,7 @@ impl Ledger {
         decoded.settle(content)
     }
 
-    /// Forwards a frame whose handling panics again and again.
+    /// Forwards a poison frame unchanged.
     pub fn forward_poison(&self, persisted: Persisted, why: String, persister: &mut Persister) -> Settled {
         self.telemetry.counters.barriers.add(BarrierLabel::NotUnderstood, 1);
         persister.record_outcome(&without_rows(&persisted, Passage::NotUnderstood((&why).into())));

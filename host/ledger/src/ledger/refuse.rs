@@ -39,7 +39,7 @@ impl Ledger {
         decoded.settle(content)
     }
 
-    /// Drops a frame whose handling panics again and again.
+    /// Drops a poison frame.
     pub fn refuse_poison(
         &self,
         persisted: Persisted,

@@ -1,4 +1,4 @@
-//! Held rows that leave in a frame of Afterbay's own, whose place in the stream a release marker takes.
+//! Held rows that leave in a frame of Afterbay's own. The journal has a release marker for this frame.
 
 use super::barrier::without_rows;
 use super::{FinishKind, Ledger, finish_kind};

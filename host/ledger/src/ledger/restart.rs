@@ -1,8 +1,8 @@
 //! Frames that were lost between the end of the last run and this start.
 //!
-//! Owns which requests of the last run have had no row since, and the tokens that are missing before the first rows of the others.
-//! One event reports the start, instead of one event per request. ZeroMQ loses frames that the sender's library has taken out of
-//! its queue when a connection ends.
+//! Owns the requests of the last run without a row since the start, and the count of the tokens that are missing before the first
+//! rows of the other requests. One event reports the missing tokens of all requests. When a connection ends, ZeroMQ loses the
+//! frames that the sender's library has taken out of its queue.
 
 use super::Ledger;
 use afterbay_events::Name;

@@ -1,4 +1,4 @@
-//! Restoring the live requests of an earlier run from the journal, beyond what the journal's list of live requests has.
+//! Restores the state of an earlier run's live requests that only the frames in the journal have.
 
 use super::{Ledger, Request};
 use afterbay_batch::{FrameDecoder, RequestSlot};
