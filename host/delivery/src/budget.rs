@@ -1,12 +1,12 @@
-//! Bytes that may wait in memory for all sinks of all streams together.
+//! The memory limit for the outboxes of all sinks of all streams together.
 //!
-//! A sink whose outbox is empty may always take one frame, so that no stream stops another; all further ones wait in the
-//! journal while the budget is spent.
+//! An empty outbox takes one frame even when the budget is spent, so that no stream stops another. Further frames then wait
+//! in the journal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Shared by the streams of a process.
+/// The memory limit that the streams of a process share.
 #[derive(Clone, Debug)]
 pub struct Budget {
     used: Arc<AtomicU64>,
@@ -14,18 +14,18 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// So many bytes.
+    /// A limit of `max` bytes.
     pub fn new(max: u64) -> Budget {
         Budget { used: Arc::default(), max }
     }
 
-    /// A sink's part of it; nothing at first.
+    /// The part of one sink: 0 bytes at first.
     pub fn portion(&self) -> Portion {
         Portion { budget: self.clone(), bytes: 0 }
     }
 }
 
-/// What one sink uses. Gives it back when it is dropped.
+/// The bytes that one sink uses. Dropping the portion returns them to the budget.
 #[derive(Debug)]
 pub struct Portion {
     budget: Budget,
@@ -33,15 +33,15 @@ pub struct Portion {
 }
 
 impl Portion {
-    /// Something is left of the budget. What streams take at the same time may pass it by a frame each.
+    /// Whether bytes of the budget are left. Streams that ask at the same time may each exceed the limit by one frame.
     pub fn has_room(&self) -> bool {
         self.budget.used.load(Ordering::Relaxed) < self.budget.max
     }
 
-    /// So many bytes wait now.
+    /// Sets the bytes that the sink uses now.
     pub fn set(&mut self, bytes: u64) {
         if bytes != self.bytes {
-            // Wraps where it is less, and so takes off.
+            // A smaller value wraps around, which subtracts.
             self.budget.used.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
             self.bytes = bytes;
         }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_sink_uses_the_others_have_not_until_it_gives_it_back() {
+    fn the_bytes_of_one_sink_are_missing_to_the_others_until_it_returns_them() {
         let budget = Budget::new(100);
         let (mut one, mut other) = (budget.portion(), budget.portion());
         one.set(60);

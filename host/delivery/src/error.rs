@@ -1,24 +1,24 @@
-//! Why the sockets of a stream could not be set up.
+//! The reasons why the sockets of a stream cannot be set up.
 
 use afterbay_sockets::{BindError, PushError};
 
-/// Why a stream did not start.
+/// The reason why a stream or a tap did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its listen name, or that of one of its taps, could not be bound.
+    /// The endpoint of the stream, or of one of its taps, cannot be bound.
     #[error("stream {stream:?}: {error}")]
     Bind {
         /// The stream.
         stream: String,
-        /// Why.
+        /// The cause.
         error: BindError,
     },
-    /// Its socket could not be registered.
+    /// A socket that connects cannot be registered.
     #[error("stream {stream:?}: {error}")]
     Connect {
         /// The stream.
         stream: String,
-        /// Why.
+        /// The cause.
         error: PushError,
     },
     /// The system refused a poll or a thread.
@@ -26,7 +26,7 @@ pub enum StartError {
     System {
         /// The stream.
         stream: String,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
 }

@@ -1,7 +1,7 @@
-//! What an earlier run left: which rows the reader has, and which are sent again out of the journal.
+//! The state of a sink after a restart or a panic: which rows the reader has, and which the journal has to send again.
 //!
-//! Owns nothing but what the journal says of the sink. Where the last run was killed, the reader's own count settles what
-//! became of the frames it was being sent; without a count they pass as taken, and are told as unconfirmed.
+//! If the last run was killed, the reader's own count shows which of the sent frames arrived. Without a count, these frames
+//! pass as taken, and an event reports them as unconfirmed.
 
 use crate::sender::SinkSender;
 use afterbay_batch::FrameDecoder;
@@ -15,47 +15,51 @@ use afterbay_wire::Batch;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The reader's count must stand still for so long before a frame that was cut off between the kernel's taking it and the
-/// journal's word of that never arrived. Seldom waited for, and so long enough for a reader that is only slow.
-const QUIET: Duration = Duration::from_secs(5);
+/// Time without a change of the reader's count after which a frame counts as never arrived, if the journal does not know
+/// whether the kernel had it. Long enough for a slow reader; rarely waited for.
+const QUIET_AFTER: Duration = Duration::from_secs(5);
 
-/// What a sink has of the frames of an earlier run.
+/// The frames of an earlier run that a sink has.
 pub struct Resume {
-    sink: SinkProgress,
+    progress: SinkProgress,
     /// The last frame of the earlier run.
     through: FrameNo,
-    /// Frames of which nobody can say whether the reader has them, and which pass as taken.
     unconfirmed: u64,
-    /// After a panic: what left up to this number is on its way still.
-    on_its_way: u64,
+    in_flight_through: u64,
 }
 
-/// What the reader's count says.
-pub enum Count {
-    /// So many counted frames were finished since the journal's word, and where it stands now.
-    Since(u64, Credit),
+/// The answer of a reader's count.
+pub enum ReaderCount {
+    /// The reader is past the recorded count.
+    Since {
+        /// The counted frames that the reader has finished since the recorded count.
+        finished: u64,
+        /// The count now.
+        now: Credit,
+    },
+    /// The reader has no count, or another reader has taken its place.
     Unknown,
 }
 
 impl Resume {
-    /// Settles what the reader has of what it was sent, by what it counts, and tells the journal.
-    pub fn new(
+    /// After a restart: settles by the reader's count which of the sent frames the reader has, and records the result.
+    pub fn after_restart(
         known: &SinkProgress,
         recovered: &RecoveredStream,
-        count: Count,
+        count: ReaderCount,
         writer: &mut JournalWriter,
-        decode: &mut FrameDecoder,
+        decoder: &mut FrameDecoder,
     ) -> Resume {
-        if recovered.unrecorded && !is_behind_its_record(known, &count, writer, decode) {
-            return Resume::unrecorded(known, recovered, writer);
+        if recovered.unrecorded && !is_behind_records(known, &count, writer, decoder) {
+            return Resume::with_missing_records(known, recovered, writer);
         }
         let (sequence, credit, unconfirmed) = match count {
-            Count::Unknown => (known.last_sent(), None, known.sent().len() as u64),
-            Count::Since(finished, now) => {
+            ReaderCount::Unknown => (known.last_sent(), None, known.sent().len() as u64),
+            ReaderCount::Since { finished, now } => {
                 let mut left = finished;
                 let mut sequence = known.sequence();
                 for (sent, content) in known.sent() {
-                    let counted = is_counted(content, writer, decode);
+                    let counted = is_counted(content, writer, decoder);
                     if counted && left == 0 {
                         break;
                     }
@@ -66,65 +70,69 @@ impl Resume {
             }
         };
         let name = known.name();
-        // In one record: what was counted now must not be counted again by a next start.
+        // One record takes both: the next start must not count the same frames again.
         writer.resume(name, sequence, credit);
-        // Where it cannot be written the disk is failing, which `append` tells.
+        // The next frame reports a failing disk.
         let _written = writer.flush();
-        let sink = writer.known_sink(name).unwrap_or(known).clone();
-        Resume { sink, through: recovered.last_frame, unconfirmed, on_its_way: 0 }
+        let progress = writer.known_sink(name).unwrap_or(known).clone();
+        Resume { progress, through: recovered.last_frame, unconfirmed, in_flight_through: 0 }
     }
 
-    /// Frames may have left of which no record says so: of none of them can be said whether the reader has it, and none is sent
-    /// again.
-    fn unrecorded(known: &SinkProgress, recovered: &RecoveredStream, writer: &mut JournalWriter) -> Resume {
+    /// Frames may have been sent without a record. None is sent again, for each may have arrived.
+    fn with_missing_records(
+        known: &SinkProgress,
+        recovered: &RecoveredStream,
+        writer: &mut JournalWriter,
+    ) -> Resume {
         let (name, through) = (known.name(), recovered.last_frame);
         let unconfirmed = known.open_frames(through);
         writer.resume(name, known.last_sent(), None);
         writer.taken_sent(name, known.last_sent(), through, None);
-        // Where it cannot be written, the next start knows no more than this one.
+        // If this write fails, the next start knows as much as this one.
         let _written = writer.flush();
-        let sink = writer.known_sink(name).unwrap_or(known).clone();
-        Resume { sink, through, unconfirmed, on_its_way: 0 }
+        let progress = writer.known_sink(name).unwrap_or(known).clone();
+        Resume { progress, through, unconfirmed, in_flight_through: 0 }
     }
 
-    /// After a panic: what was handed to the socket is on its way, and none of it is to be sent again.
-    pub fn living(
+    /// After a panic: the socket still has every frame that it was given, so none of these is sent again.
+    pub fn after_panic(
         name: &str,
         recovered: &RecoveredStream,
-        send: &SinkSender,
+        sender: &SinkSender,
         writer: &mut JournalWriter,
     ) -> Resume {
-        let (taken, last) = (send.socket().taken(), send.last());
+        let (taken, last) = (sender.socket().taken(), sender.last());
         let known = writer.known_sink(name).cloned().unwrap_or_default();
-        let credit = send.position();
+        let credit = sender.credit();
         writer.resume(name, taken, credit);
-        for (sequence, content) in known.sent().filter(|(sequence, _)| (taken + 1..=last).contains(sequence))
-        {
-            // Refused only where far more is ahead than could be when it left.
-            let _told = writer.sent(name, sequence, content.clone());
+        let with_socket = taken + 1..=last;
+        for (sequence, content) in known.sent().filter(|(sequence, _)| with_socket.contains(sequence)) {
+            // The writer took the same record before, so it takes it again.
+            let _recorded = writer.sent(name, sequence, content.clone());
         }
         let unconfirmed = if recovered.unrecorded { known.open_frames(recovered.last_frame) } else { 0 };
         if recovered.unrecorded {
             writer.taken_sent(name, last, recovered.last_frame, credit);
         }
-        let mut sink = writer.known_sink(name).cloned().unwrap_or(known);
-        sink.take(last);
-        Resume { sink, through: recovered.last_frame, unconfirmed, on_its_way: last }
+        let mut progress = writer.known_sink(name).cloned().unwrap_or(known);
+        progress.take(last);
+        Resume { progress, through: recovered.last_frame, unconfirmed, in_flight_through: last }
     }
 
-    /// For a reader that is another than the earlier run's: it gets nothing of that.
-    pub fn of_another(name: &str, through: FrameNo) -> Resume {
-        Resume { sink: SinkProgress::up_to(name, through), through, unconfirmed: 0, on_its_way: 0 }
+    /// For a new reader: it gets nothing of the earlier run.
+    pub fn for_new_reader(name: &str, through: FrameNo) -> Resume {
+        let progress = SinkProgress::up_to(name, through);
+        Resume { progress, through, unconfirmed: 0, in_flight_through: 0 }
     }
 
-    /// The last frame that left.
+    /// The sequence number of the last sent frame.
     pub fn last_sent(&self) -> u64 {
-        self.sink.last_sent()
+        self.progress.last_sent()
     }
 
-    /// Everything up to this frame is done with.
+    /// The frame up to which the reader has all.
     pub fn done(&self) -> FrameNo {
-        self.sink.through()
+        self.progress.through()
     }
 
     /// The last frame of the earlier run.
@@ -132,153 +140,141 @@ impl Resume {
         self.through
     }
 
-    /// A frame of the earlier run is done with only when what left up to this number is taken.
-    pub fn on_its_way(&self) -> u64 {
-        self.on_its_way
+    /// After a panic: the last sequence number that the socket was given. The earlier run's frames are taken only when the
+    /// reader has taken this one, too.
+    pub fn in_flight_through(&self) -> u64 {
+        self.in_flight_through
     }
 
-    /// Frames of which nobody can say whether the reader has them. They are not sent again.
+    /// Frames that pass as taken although nobody knows whether the reader has them. They are not sent again.
     pub fn unconfirmed(&self) -> u64 {
         self.unconfirmed
     }
 
-    /// Nothing of this frame is left for the sink.
+    /// Whether the sink needs nothing of this frame.
     pub fn has_taken(&self, frame: FrameNo) -> bool {
-        self.sink.has_taken(frame)
+        self.progress.has_taken(frame)
     }
 
-    /// What of its share of a frame the sink does not have.
-    pub fn left(&self, frame: FrameNo, share: Content) -> Content {
-        match share {
-            Content::Rows { batch, requests } => self.rows(frame, batch, requests),
-            _ if self.sink.has_taken(frame) => Content::Nothing,
-            share => share,
+    /// The part of a frame's content that the reader does not have.
+    pub fn remaining(&self, frame: FrameNo, content: Content) -> Content {
+        match content {
+            Content::Rows { batch, requests } => self.remaining_rows(frame, batch, requests),
+            _ if self.progress.has_taken(frame) => Content::Nothing,
+            content => content,
         }
     }
 
-    fn rows(&self, frame: FrameNo, batch: Batch, requests: Box<[u64]>) -> Content {
-        let is_left = |row: &u32| {
-            let request = requests.get(*row as usize).copied().unwrap_or(0);
-            !self.sink.has_taken_row(frame, RequestNo(request))
-        };
-        let left: Vec<u32> = (0..batch.rows()).filter(is_left).collect();
-        if left.is_empty() {
+    fn remaining_rows(&self, frame: FrameNo, batch: Batch, requests: Box<[u64]>) -> Content {
+        let request = |row: u32| requests.get(row as usize).copied().unwrap_or(0);
+        let is_missing = |row: &u32| !self.progress.has_taken_row(frame, RequestNo(request(*row)));
+        let missing: Vec<u32> = (0..batch.rows()).filter(is_missing).collect();
+        if missing.is_empty() {
             return Content::Nothing;
         }
-        if left.len() == batch.rows() as usize {
+        if missing.len() == batch.rows() as usize {
             return Content::Rows { batch, requests };
         }
-        let some = left.iter().map(|row| requests.get(*row as usize).copied().unwrap_or(0)).collect();
-        match batch.take(&left) {
-            Ok(batch) => Content::Rows { batch, requests: some },
-            // Some of its rows left, so it could be taken apart before.
+        let missing_requests = missing.iter().map(|row| request(*row)).collect();
+        match batch.take(&missing) {
+            Ok(batch) => Content::Rows { batch, requests: missing_requests },
+            // Cannot happen: the earlier run has split the same batch.
             Err(_) => Content::Whole { bytes: batch.bytes().clone(), counted: true, rows: batch.rows() },
         }
     }
 }
 
-/// Whether the reader has not even finished what is on record: then nothing behind that has reached it.
-fn is_behind_its_record(
+/// Whether the reader has not finished all recorded frames. Then no later frame has reached it.
+fn is_behind_records(
     known: &SinkProgress,
-    count: &Count,
+    count: &ReaderCount,
     writer: &JournalWriter,
-    decode: &mut FrameDecoder,
+    decoder: &mut FrameDecoder,
 ) -> bool {
-    let Count::Since(finished, _) = count else { return false };
-    let sent = known.sent().filter(|(_, content)| is_counted(content, writer, decode)).count();
+    let ReaderCount::Since { finished, .. } = count else { return false };
+    let sent = known.sent().filter(|(_, content)| is_counted(content, writer, decoder)).count();
     *finished < sent as u64
 }
 
-fn is_counted(sent: &SinkContent<'_>, writer: &JournalWriter, decode: &mut FrameDecoder) -> bool {
+fn is_counted(sent: &SinkContent<'_>, writer: &JournalWriter, decoder: &mut FrameDecoder) -> bool {
     let SinkContent::Whole(frame) = *sent else { return true };
     match writer.backlog(frame).next() {
-        Ok(Some(BacklogItem::Frame(frame))) => decode.decode_bytes(frame.bytes).counted(),
+        Ok(Some(BacklogItem::Frame(frame))) => decoder.decode_bytes(frame.bytes).counted(),
         _ => true,
     }
 }
 
-/// What a sink was sent and has not taken as far as the journal knows.
-pub struct Out<'a> {
-    known: &'a SinkProgress,
-    page: &'a Path,
-    /// The frames of these that readers count.
+/// The frames that an earlier run sent to a sink and that no record confirms, and the reader's count of them.
+pub struct UnconfirmedFrames {
+    page: PageReader,
+    /// The recorded count.
+    base: Option<Credit>,
+    /// Frames among them that readers count.
     sent: u64,
-    /// So many of them the kernel had: a reader that lives has them.
-    handed: u64,
+    /// Frames of `sent` that the kernel had. A reader that lives has them.
+    handed_over: u64,
+    /// The last count, and when it was first seen.
+    last: Option<(u64, Instant)>,
 }
 
-impl<'a> Out<'a> {
-    /// `None` where there is nothing to be asked, or nobody to ask.
+impl UnconfirmedFrames {
+    /// `page` is the path of the reader's credit page. `None` if no frame is in question, or there is no page.
     pub fn of(
-        known: &'a SinkProgress,
-        page: Option<&'a Path>,
+        known: &SinkProgress,
+        page: Option<&Path>,
         recovered: &RecoveredStream,
         writer: &JournalWriter,
-        decode: &mut FrameDecoder,
-    ) -> Option<Out<'a>> {
-        let page = page?;
+        decoder: &mut FrameDecoder,
+    ) -> Option<UnconfirmedFrames> {
+        let page = PageReader::new(page?);
         if known.sent().len() == 0 && known.through() >= recovered.last_frame {
             return None;
         }
-        let generation = known.credit().map(|credit| credit.generation);
+        let base = known.credit();
+        let generation = base.map(|credit| credit.generation);
         let handed = known.handed().filter(|handed| Some(handed.generation) == generation);
-        let mut out = Out { known, page, sent: 0, handed: 0 };
+        let mut frames = UnconfirmedFrames { page, base, sent: 0, handed_over: 0, last: None };
         for (sequence, content) in known.sent() {
-            if is_counted(content, writer, decode) {
-                out.sent += 1;
-                out.handed += u64::from(handed.is_some_and(|handed| sequence <= handed.sequence));
+            if is_counted(content, writer, decoder) {
+                frames.sent += 1;
+                frames.handed_over += u64::from(handed.is_some_and(|handed| sequence <= handed.sequence));
             }
         }
-        Some(out)
+        Some(frames)
     }
 
-    /// The frames that are waited for.
+    /// Frames that readers count.
     pub fn sent(&self) -> u64 {
         self.sent
     }
-}
 
-/// What the count of each sink's reader says, where it matters. Waits while they still count, for all together.
-pub fn counts(sinks: &[Option<Out<'_>>]) -> Vec<Count> {
-    std::thread::scope(|scope| {
-        let counting = sinks.iter().map(|out| out.as_ref().map(|out| scope.spawn(|| count(out))));
-        let counting: Vec<_> = counting.collect();
-        let counts = counting.into_iter().map(|counts| counts.and_then(|counts| counts.join().ok()));
-        counts.map(|count| count.unwrap_or(Count::Unknown)).collect()
-    })
-}
-
-/// How many frames the reader has finished since the journal's word of it, once it has finished all it was sent, or all
-/// that the kernel had for it and stood still for so long then that the rest never arrived.
-fn count(out: &Out<'_>) -> Count {
-    let Some(base) = out.known.credit() else { return Count::Unknown };
-    let at = |page: &Page| Credit { generation: page.generation, sent: page.count };
-    let mut reader = PageReader::new(out.page);
-    let mut last = (None, Instant::now());
-    loop {
-        let now = Instant::now();
-        match reader.look() {
+    /// Reads the reader's count. `None` while the reader may still finish frames; call again a few milliseconds later.
+    ///
+    /// The count is final once the reader has finished every frame, or every frame that the kernel had and then none for
+    /// [`QUIET_AFTER`]: the other frames never arrived.
+    pub fn count(&mut self, now: Instant) -> Option<ReaderCount> {
+        let Some(base) = self.base else { return Some(ReaderCount::Unknown) };
+        let credit = |page: &Page| Credit { generation: page.generation, sent: page.count };
+        match self.page.look() {
             PageStatus::Page(page) if page.generation == base.generation => {
-                if last.0 != Some(page.count) {
-                    last = (Some(page.count), now);
-                }
+                let last = self.last.filter(|(count, _)| *count == page.count).unwrap_or((page.count, now));
+                self.last = Some(last);
+                let since = last.1;
                 let finished = page.count.saturating_sub(base.sent);
-                let is_quiet = finished >= out.handed && now >= last.1 + QUIET;
-                if finished >= out.sent || is_quiet {
-                    return Count::Since(finished, at(&page));
+                let is_quiet = finished >= self.handed_over && now >= since + QUIET_AFTER;
+                if finished >= self.sent || is_quiet {
+                    return Some(ReaderCount::Since { finished, now: credit(&page) });
                 }
-                // It has frames that it does not finish, and may some time.
-                if now >= last.1 + CREDIT_STALL_MAX {
-                    return Count::Unknown;
-                }
+                // The reader has frames that it does not finish, and may finish later.
+                (now >= since + CREDIT_STALL_MAX).then_some(ReaderCount::Unknown)
             }
-            // That reader is gone: its last word is in the page.
+            // That reader has ended. The page has its last count.
             PageStatus::Page(page) if page.last_generation == base.generation => {
-                return Count::Since(page.last_count.saturating_sub(base.sent), at(&page));
+                let finished = page.last_count.saturating_sub(base.sent);
+                Some(ReaderCount::Since { finished, now: credit(&page) })
             }
-            PageStatus::Changing => {}
-            _ => return Count::Unknown,
+            PageStatus::Changing => None,
+            _ => Some(ReaderCount::Unknown),
         }
-        std::thread::sleep(Duration::from_millis(10));
     }
 }

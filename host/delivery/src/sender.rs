@@ -1,7 +1,7 @@
-//! The reader's end: frames onto its socket, and what it has taken.
+//! The socket of one sink: gives frames to the kernel and follows what the reader has taken.
 //!
-//! Owns the PUSH socket of one sink, how far it may run ahead of the reader's count, and how long each frame took from the
-//! scheduler's socket to the kernel.
+//! Owns the PUSH socket, the number of frames that the reader is given ahead of its count, and the time of receipt of each
+//! frame that the kernel does not have whole.
 
 use afterbay_journal::Credit;
 use afterbay_outbox::FrameToSend;
@@ -9,41 +9,42 @@ use afterbay_sockets::{OutgoingFrame, Pending, Push, PushNotice, PushOptions};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Frames that are handed to the kernel in one call.
+/// Frames that one system call gives to the kernel.
 const FRAMES_PER_CALL: usize = 16;
-
-/// Bytes likewise, where the kernel's unread bytes are all that shows of the reader: what it takes at once can no longer be joined.
+/// Bytes that one system call gives to the kernel, if the reader has no credit and rows may be joined. Bytes in the kernel can
+/// no longer be joined.
 const BYTES_PER_CALL: usize = 32 << 10;
 
-/// Frames ahead of the reader's count: one that it works on, and the next one.
+/// Least frames ahead of the reader's count: the one in work and the next one.
 const WINDOW_MIN: usize = 2;
-/// The most, for a reader that finishes many between two looks at its count.
+/// Most frames ahead of the reader's count, for a reader that finishes many between two looks at its count.
 const WINDOW_MAX: usize = 64;
-/// What a frame's being counted takes to be seen: the look at the page, and a turn.
-const SEEN_AFTER: Duration = Duration::from_millis(2);
+/// Time from the reader's count of a frame until the next look at the count.
+const COUNT_DELAY: Duration = Duration::from_millis(2);
 
-/// A frame that waits for so long is behind.
+/// A sink whose oldest frame has waited for this time is behind.
 const BEHIND_AFTER: Duration = Duration::from_millis(100);
-/// A reader that has frames and finishes none for so long has stalled.
+/// A reader that has frames and finishes none for this time has stalled.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
 
-/// How a sink's reader does.
+/// The state of a sink's reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
-    /// It takes what comes.
+pub enum ReaderState {
+    /// The reader takes frames as they are received.
     KeepsUp,
-    /// What comes waits for it, and is joined if it may be.
+    /// Frames wait for the reader, and are joined if the configuration allows it.
     Behind,
-    /// It has frames, and finishes none.
+    /// The reader has frames and finishes none.
     Stalled,
-    /// It is not connected.
+    /// The reader is not connected.
     Away,
 }
 
-/// In words, by number.
+/// The names of the states of [`ReaderState`], in its order.
 pub const SINK_STATES: [&str; 4] = ["keeping up", "behind", "stalled", "away"];
 
-impl Doing {
+impl ReaderState {
+    /// The state's name in events.
     pub fn name(self) -> &'static str {
         SINK_STATES[self as usize]
     }
@@ -52,94 +53,92 @@ impl Doing {
 /// The PUSH socket of a sink.
 pub struct SinkSender {
     push: Push,
-    /// Frames that are not all in the kernel: their number, and when they came.
-    timed: VecDeque<(u64, Instant)>,
-    pub frames: u64,
-    pub bytes: u64,
+    /// Frames that the kernel does not have whole: the sequence number and the time of receipt.
+    unwritten: VecDeque<(u64, Instant)>,
+    frames: u64,
     pace: Pace,
-    /// Rows that wait may be joined under backpressure.
+    /// Whether rows that wait are joined under backpressure.
     joins: bool,
-    /// The kernel has not taken all that it was given before this turn, or, without a count, the reader has not read it.
-    blocked: bool,
-    /// The last frame that the socket was given.
+    /// Whether the last look found frames that the kernel had not taken, or without credit, the reader had not read.
+    is_blocked: bool,
+    /// The sequence number of the last frame that the socket has.
     last: u64,
-    /// Composed, and given to the socket when the journal has it on record: see [`SinkSender::commit`].
+    /// Frames whose record is not written yet. The socket gets them with [`SinkSender::commit`].
     staged: VecDeque<FrameToSend>,
     staged_bytes: usize,
 }
 
-/// How fast the reader finishes frames while it has some, and so how many it is to have ahead.
+/// The speed at which the reader finishes frames, and the number of frames ahead that follows from it.
 struct Pace {
     finished: u64,
-    /// The last frame was finished, or the first one given, then.
+    /// When the reader last finished a frame, or got the first one after a time without any.
     since: Instant,
     per_frame: Duration,
     window: usize,
 }
 
 impl Pace {
-    fn look(&mut self, finished: u64, has_some: bool, now: Instant) {
+    fn observe(&mut self, finished: u64, has_frames: bool, now: Instant) {
         let frames = finished.saturating_sub(self.finished);
         if frames > 0 {
             let frames = u32::try_from(frames).unwrap_or(u32::MAX);
             let per_frame = now.saturating_duration_since(self.since) / frames;
             self.per_frame = (self.per_frame + per_frame) / 2;
-            let ahead = SEEN_AFTER.as_nanos().div_ceil(self.per_frame.as_nanos().max(1));
+            let ahead = COUNT_DELAY.as_nanos().div_ceil(self.per_frame.as_nanos().max(1));
             self.window = usize::try_from(ahead).unwrap_or(WINDOW_MAX).saturating_add(1);
             self.window = self.window.clamp(WINDOW_MIN, WINDOW_MAX);
         }
-        if frames > 0 || !has_some {
+        if frames > 0 || !has_frames {
             (self.finished, self.since) = (finished, now);
         }
     }
 }
 
 impl SinkSender {
-    /// Rows that wait may be joined under backpressure, or not, from now on.
-    pub fn set_joins(&mut self, joins: bool) {
-        self.joins = joins;
-    }
-
-    /// `joins`: rows that wait may be joined under backpressure.
+    /// `joins`: whether rows that wait are joined under backpressure.
     pub fn new(push: Push, joins: bool, now: Instant) -> SinkSender {
-        let pace = Pace { finished: 0, since: now, per_frame: SEEN_AFTER, window: WINDOW_MIN };
+        let pace = Pace { finished: 0, since: now, per_frame: COUNT_DELAY, window: WINDOW_MIN };
         let last = push.taken();
         SinkSender {
             push,
-            timed: VecDeque::new(),
+            unwritten: VecDeque::new(),
             frames: 0,
-            bytes: 0,
             pace,
             joins,
-            blocked: false,
+            is_blocked: false,
             last,
             staged: VecDeque::new(),
             staged_bytes: 0,
         }
     }
 
-    /// The socket takes a further frame, behind those that are staged.
+    /// Sets whether rows that wait are joined under backpressure.
+    pub fn set_joins(&mut self, joins: bool) {
+        self.joins = joins;
+    }
+
+    /// Whether the socket takes a further frame after the staged ones.
     pub fn has_room(&self) -> bool {
         self.push.room_after(self.staged())
     }
 
-    /// Notes how far the reader has counted, and whether the kernel has taken all it was given.
-    pub fn look(&mut self, now: Instant) {
-        // Without a count, what the kernel takes, and what the reader leaves there, is all that shows.
+    /// Reads the reader's count, and whether the kernel has taken all frames. Call once before a round of sends.
+    pub fn observe(&mut self, now: Instant) {
         let totals = self.push.totals();
-        let counts = self.push.finished().is_some();
-        let leaves_unread = self.joins && !counts && !self.push.has_little_unread();
-        self.blocked = self.push.pending().frames > 0 || leaves_unread;
-        let finished = if counts { totals.frames_finished } else { totals.frames_written };
-        self.pace.look(finished, self.ahead() > 0, now);
+        let has_credit = self.push.finished().is_some();
+        // Without credit, the unread bytes in the kernel are the only sign of a slow reader.
+        let has_unread = self.joins && !has_credit && !self.push.has_little_unread();
+        self.is_blocked = self.push.pending().frames > 0 || has_unread;
+        let finished = if has_credit { totals.frames_finished } else { totals.frames_written };
+        self.pace.observe(finished, self.ahead() > 0, now);
     }
 
-    /// Frames that the reader has or will have, and has not finished.
+    /// Frames that the reader has, or will have, and has not finished.
     fn ahead(&self) -> usize {
         self.staged.len() + self.push.pending().frames + self.push.unfinished().frames
     }
 
-    /// The reader can do with a further frame now. If not, what waits may be joined meanwhile.
+    /// Whether the reader can work on a further frame now. If not, rows that wait may be joined meanwhile.
     pub fn keeps_up(&self) -> bool {
         if !self.push.is_connected() {
             return false;
@@ -149,22 +148,22 @@ impl SinkSender {
             None => {
                 let (pending, staged) = (self.push.pending(), self.staged());
                 let is_little = !self.joins || pending.bytes + staged.bytes < BYTES_PER_CALL;
-                !self.blocked && pending.frames + staged.frames < FRAMES_PER_CALL && is_little
+                !self.is_blocked && pending.frames + staged.frames < FRAMES_PER_CALL && is_little
             }
         }
     }
 
-    /// How the reader does, if the oldest frame that waits for it came then.
-    pub fn doing(&self, oldest: Option<Instant>, now: Instant) -> Doing {
+    /// The state of the reader. `oldest` is the time of receipt of the oldest frame that waits for the reader.
+    pub fn state(&self, oldest: Option<Instant>, now: Instant) -> ReaderState {
         let since = |at: Instant| now.saturating_duration_since(at);
         if !self.push.is_connected() {
-            Doing::Away
+            ReaderState::Away
         } else if self.ahead() > 0 && since(self.pace.since) >= STALLED_AFTER {
-            Doing::Stalled
+            ReaderState::Stalled
         } else if oldest.is_some_and(|at| since(at) >= BEHIND_AFTER) {
-            Doing::Behind
+            ReaderState::Behind
         } else {
-            Doing::KeepsUp
+            ReaderState::KeepsUp
         }
     }
 
@@ -173,86 +172,86 @@ impl SinkSender {
         self.pace.window
     }
 
-    /// Takes a frame that the journal is told of; the caller has looked for room.
-    pub fn stage(&mut self, leaving: FrameToSend) {
-        self.staged_bytes += leaving.bytes.len();
-        self.staged.push_back(leaving);
+    /// Adds a frame whose record is not written yet. The caller has checked [`SinkSender::has_room`].
+    pub fn stage(&mut self, outgoing: FrameToSend) {
+        self.staged_bytes += outgoing.bytes.len();
+        self.staged.push_back(outgoing);
     }
 
-    /// Frames that the socket is not given yet.
+    /// Number and bytes of the staged frames.
     pub fn staged(&self) -> Pending {
         Pending { frames: self.staged.len(), bytes: self.staged_bytes }
     }
 
-    /// After a panic: what was staged is composed anew.
+    /// Drops the staged frames after a panic. The rebuilt outbox composes them again.
     pub fn drop_staged(&mut self) {
         self.staged.clear();
         self.staged_bytes = 0;
     }
 
-    /// What is staged may leave: the journal has it on record. Each frame is shown to `on_each`.
+    /// Gives the staged frames to the socket. The caller has written their records. Each frame is first passed to `on_each`.
     pub fn commit(&mut self, mut on_each: impl FnMut(&FrameToSend)) {
         self.staged_bytes = 0;
-        while let Some(leaving) = self.staged.pop_front() {
-            on_each(&leaving);
-            self.give(leaving);
+        while let Some(outgoing) = self.staged.pop_front() {
+            on_each(&outgoing);
+            let FrameToSend { sequence, bytes, counted, at, .. } = outgoing;
+            self.frames += 1;
+            self.unwritten.push_back((sequence, at));
+            self.last = sequence;
+            let queued = self.push.send(OutgoingFrame { sequence, bytes, counted });
+            debug_assert!(queued.is_ok(), "a frame is staged only if the socket has room");
         }
     }
 
-    fn give(&mut self, leaving: FrameToSend) {
-        let FrameToSend { sequence, bytes, counted, at, .. } = leaving;
-        self.frames += 1;
-        self.bytes += bytes.len() as u64;
-        self.timed.push_back((sequence, at));
-        self.last = sequence;
-        let queued = self.push.send(OutgoingFrame { sequence, bytes, counted });
-        debug_assert!(queued.is_ok(), "a frame is sent only where there is room");
-    }
-
-    /// Hands to the kernel what it takes; tells of each frame that is whole in it how long it took.
-    pub fn flush(&mut self, now: Instant, mut took: impl FnMut(Duration)) {
+    /// Gives the kernel what it takes. `on_written` gets the time of receipt of each frame that the kernel now has whole.
+    pub fn flush(&mut self, now: Instant, mut on_written: impl FnMut(Instant)) {
         self.push.flush(now);
         let written = self.push.written();
-        if self.timed.front().is_none_or(|(sequence, _)| *sequence > written) {
-            return;
-        }
-        let now = Instant::now();
-        while let Some((_, at)) = self.timed.pop_front_if(|(sequence, _)| *sequence <= written) {
-            took(now.saturating_duration_since(at));
+        while let Some((_, at)) = self.unwritten.pop_front_if(|(sequence, _)| *sequence <= written) {
+            on_written(at);
         }
     }
 
-    /// The last frame that the socket was given, by its number among those that left.
+    /// Frames that the socket has been given since the start.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// The sequence number of the last frame that the socket has been given.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    pub fn push(&mut self) -> &mut Push {
-        &mut self.push
-    }
-
+    /// The socket.
     pub fn socket(&self) -> &Push {
         &self.push
     }
 
-    /// Where the reader's count stands when it has finished what is taken, and nothing after it.
-    pub fn position(&self) -> Option<Credit> {
+    /// The socket, for events of the poll and for its deadline.
+    pub fn socket_mut(&mut self) -> &mut Push {
+        &mut self.push
+    }
+
+    /// The reader's count at which exactly the taken frames are finished. `None` without credit.
+    pub fn credit(&self) -> Option<Credit> {
         self.push.position().map(|at| Credit { generation: at.generation, sent: at.count })
     }
 
+    /// The next notice of the socket.
     pub fn next_notice(&mut self) -> Option<PushNotice> {
         self.push.next_notice()
     }
 }
 
-/// Frames that a socket itself may hold beside what waits before it: enough for one system call to take many.
+/// Frames that a socket may hold: enough for one system call to take many.
 const PUSH_QUEUE_FRAMES: usize = 64;
-/// Bytes likewise.
+/// Bytes that a socket may hold.
 const PUSH_QUEUE_BYTES: usize = 8 << 20;
-/// The longest wait before connecting to a reader again. Short: a try is two system calls, and first tokens wait for it.
+/// Longest pause between two attempts to connect. Short, because an attempt costs two system calls and first tokens wait for
+/// the connection.
 const RECONNECT_MAX: Duration = Duration::from_millis(100);
 
-/// Those of every PUSH of a stream.
+/// The options of every PUSH socket of a stream.
 pub fn push_options() -> PushOptions {
     PushOptions {
         max_queue_frames: PUSH_QUEUE_FRAMES,

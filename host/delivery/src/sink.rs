@@ -1,307 +1,321 @@
-//! One reader of the stream: what waits for it in memory and in the journal, and its socket.
+//! One sink: the frames that wait for its reader, in memory and in the journal, and its socket.
 //!
-//! Owns what it was given and has not taken. A stream's sinks know nothing of each other: while one is slow or away, its
-//! share waits, and the others go on.
+//! The sinks of a stream know nothing of each other. While the reader of one is slow or away, its frames wait, and the other
+//! sinks continue.
 
 use crate::budget::Portion;
 use crate::resume::Resume;
 use crate::router::Router;
 use crate::sender::SinkSender;
-use crate::spill::{Back, Spill, again};
+use crate::spill::{Spill, Spilled};
+use crate::stored_content::stored_content;
 use crate::tap::Tap;
-use afterbay_batch::failpoint;
-use afterbay_batch::{FrameDecoder, Persisted, Timestamp};
+use afterbay_batch::{FrameDecoder, Persisted, Timestamp, failpoint};
 use afterbay_config::TapOf;
 use afterbay_journal::{BacklogFrame, Credit, FrameNo, HandedOver};
-use afterbay_outbox::{Content, Frame, Outbox};
+use afterbay_outbox::{Content, Frame, Options, Outbox};
 use afterbay_persist::Persister;
 use std::time::{Duration, Instant};
 
-/// Frames that are read back in one turn.
-const FRAMES_PER_TURN: usize = 16;
-/// When the journal could not be read, before the next try.
-const RETRY: Duration = Duration::from_millis(100);
+/// Frames that one call of [`Sink::refill`] reads from the journal.
+const FRAMES_PER_REFILL: usize = 16;
+/// Time after a failed read of the journal before the next attempt.
+const RETRY_EVERY: Duration = Duration::from_millis(100);
 
-/// One reader of the stream.
+/// One sink of a stream.
 pub struct Sink {
-    /// In the journal.
     name: String,
-    /// Its place among the stream's sinks.
-    place: usize,
+    /// The frames that wait in memory.
     pub outbox: Outbox,
-    /// Of the memory that all streams have together.
     memory: Portion,
-    /// What came after that.
+    /// The frames that wait in the journal, behind those in memory.
     spill: Option<Spill>,
-    pub send: SinkSender,
-    /// While frames of an earlier run come back.
+    /// The socket.
+    pub sender: SinkSender,
+    /// What the reader has of an earlier run's frames, until all of them have been pushed.
     resume: Option<Resume>,
-    /// The last frame that has been through the plugins.
-    settled: FrameNo,
-    /// What the journal was told it has taken: of what left, and of the frames.
-    taken: (u64, FrameNo, Option<Credit>),
-    /// What it was told the kernel has.
-    handed: Option<HandedOver>,
-    /// When to read the journal again after it could not be read.
-    read_at: Option<Instant>,
+    last_pushed: FrameNo,
+    recorded: RecordedProgress,
 }
 
-/// What a sink is made of.
-pub struct Parts {
-    pub name: String,
-    pub place: usize,
-    pub outbox: Outbox,
-    pub memory: Portion,
-    pub send: SinkSender,
-    pub resume: Resume,
+/// The progress of the sink that the journal has on record.
+struct RecordedProgress {
+    /// The sent frame up to which the reader has taken all.
+    sequence: u64,
+    /// The received frame up to which the reader has taken all.
+    through: FrameNo,
+    credit: Option<Credit>,
+    handed_over: Option<HandedOver>,
 }
 
 impl Sink {
-    pub fn new(parts: Parts, persister: &Persister) -> Sink {
-        let Parts { name, place, outbox, memory, send, resume } = parts;
-        let settled = resume.done();
-        let spill = (settled < resume.through())
-            .then(|| Spill::of_earlier_run(persister.backlog_from(FrameNo(settled.0 + 1)), resume.through()));
-        let taken = (resume.last_sent(), settled, None);
-        let resume = Some(resume);
-        let (handed, read_at) = (None, None);
-        Sink { name, place, outbox, memory, spill, send, resume, settled, taken, handed, read_at }
+    /// `name` is the sink's name in the journal: for a reader that the SGLang connector found, the configured name and the
+    /// reader's id.
+    pub fn new(
+        name: String,
+        options: Options,
+        memory: Portion,
+        sender: SinkSender,
+        resume: Resume,
+        persister: &Persister,
+    ) -> Sink {
+        let outbox = Outbox::new(options, resume.last_sent(), resume.done().0);
+        let last_pushed = resume.done();
+        let spill = (last_pushed < resume.through()).then(|| {
+            Spill::of_earlier_run(persister.backlog_from(FrameNo(last_pushed.0 + 1)), resume.through())
+        });
+        let recorded = RecordedProgress {
+            sequence: resume.last_sent(),
+            through: last_pushed,
+            credit: None,
+            handed_over: None,
+        };
+        Sink { name, outbox, memory, spill, sender, resume: Some(resume), last_pushed, recorded }
     }
 
-    /// The last frame that has been through the plugins.
-    pub fn settled(&self) -> FrameNo {
-        self.settled
+    /// The last frame that was pushed.
+    pub fn last_pushed(&self) -> FrameNo {
+        self.last_pushed
     }
 
-    /// As the journal names it: a reader that the connector found has its own name behind the configured one.
+    /// The sink's name in the journal.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// It has all of this frame: of an earlier run, or another's.
+    /// Whether the sink needs nothing of this frame, because of an earlier run.
     pub fn has_taken(&self, frame: FrameNo) -> bool {
         self.resume.as_ref().is_some_and(|resume| resume.has_taken(frame))
     }
 
-    /// All that outlives a panic.
-    pub fn into_send(mut self) -> SinkSender {
-        self.send.drop_staged();
-        self.send
+    /// Ends the sink after a panic. The socket stays connected.
+    pub fn into_sender(mut self) -> SinkSender {
+        self.sender.drop_staged();
+        self.sender
     }
 
-    /// Its share of a frame comes to wait: in memory, or where too much does, in the journal, where its place is.
-    pub fn put(&mut self, persisted: &Persisted, share: Content, persister: &Persister) {
-        self.settled = persisted.frame().max(self.settled);
+    /// Queues the sink's content of a frame: in memory, or if that is full, by the frame's place in the journal.
+    pub fn push(&mut self, persisted: &Persisted, content: Content, persister: &Persister) {
+        self.last_pushed = persisted.frame().max(self.last_pushed);
         if self.spill.is_none() {
             if self.has_taken(persisted.frame()) {
                 return;
             }
             drop(self.resume.take_if(|resume| persisted.frame() > resume.through()));
         }
+        let frame = |content| frame(persisted.frame(), persisted.at(), content);
         if self.spill.is_none() && self.has_room() {
-            self.outbox.push(frame(persisted.frame(), persisted.at(), share));
+            self.outbox.push(frame(content));
             return self.memory.set(self.outbox.bytes());
         }
         let spill = self.spill.get_or_insert_with(|| Spill::new(persister.backlog(persisted)));
-        spill.push(persisted, || frame(persisted.frame(), persisted.at(), share));
+        spill.push(persisted, || frame(content));
     }
 
-    /// Takes back what waits in the journal, while there is room for it.
+    /// Reads frames back from the journal while memory has room. `index` is the sink's index in the stream.
     pub fn refill(
         &mut self,
+        index: usize,
         persister: &mut Persister,
-        decode: &mut FrameDecoder,
-        route: &mut Router,
-        now: Instant,
+        decoder: &mut FrameDecoder,
+        router: &mut Router,
+        now: Timestamp,
     ) {
-        for _ in 0..FRAMES_PER_TURN {
+        for _ in 0..FRAMES_PER_REFILL {
             if !self.can_refill(persister) {
                 return;
             }
-            // What was done with the next frame may not be written yet.
-            let next = if persister.flush() { self.spill.as_mut().map(Spill::next) } else { None };
+            let Some(spill) = &mut self.spill else { return };
+            // The outcome of the next frame may be among the records that are not written yet.
+            let next = if persister.flush() { spill.next() } else { Ok(None) };
+            let retry_at = Some(now.instant + RETRY_EVERY);
             match next {
-                Some(Ok(Some(Back::Unkept(frame)))) => self.outbox.push(frame),
-                Some(Ok(Some(Back::Read(read)))) => self.put_again(&read, persister, decode, route),
-                Some(Err(error)) if error.is_missing() => persister.report_read_error(&error),
-                Some(Err(error)) => {
-                    persister.report_read_error(&error);
-                    self.read_at = Some(now + RETRY);
+                Ok(Some(Spilled::InMemory(frame))) => self.outbox.push(frame),
+                Ok(Some(Spilled::Read(read))) => {
+                    self.push_read(index, &read, persister, decoder, router, now);
                 }
-                Some(Ok(None)) | None => self.read_at = Some(now + RETRY),
+                Ok(None) => spill.retry_at = retry_at,
+                Err(error) => {
+                    persister.report_read_error(&error);
+                    if !error.is_missing() {
+                        spill.retry_at = retry_at;
+                    }
+                }
             }
             self.memory.set(self.outbox.bytes());
-            if self.spill.as_ref().is_some_and(Spill::is_empty) {
-                self.spill = None;
-            }
+            drop(self.spill.take_if(|spill| spill.is_empty()));
         }
     }
 
-    fn put_again(
+    fn push_read(
         &mut self,
+        index: usize,
         read: &BacklogFrame,
         persister: &mut Persister,
-        decode: &mut FrameDecoder,
-        route: &mut Router,
+        decoder: &mut FrameDecoder,
+        router: &mut Router,
+        now: Timestamp,
     ) {
-        let mut share = Content::Nothing;
+        let mut content = Content::Nothing;
         if !self.has_taken(read.frame) {
-            share = route.share(read.frame, again(read, decode), self.place);
+            content = router.content_for(read.frame, stored_content(read, decoder), index);
             if self.resume.is_some() {
-                // The sinks may be others than in that run.
-                route.tell(read.frame, persister);
+                // The earlier run may have had other sinks.
+                router.record(read.frame, persister);
             }
         }
         drop(self.resume.take_if(|resume| read.frame > resume.through()));
-        let mut on_its_way = 0;
+        let mut in_flight_through = 0;
         if let Some(resume) = &self.resume {
-            share = resume.left(read.frame, share);
-            on_its_way = resume.on_its_way();
+            content = resume.remaining(read.frame, content);
+            in_flight_through = resume.in_flight_through();
         }
-        let rest = frame(read.frame, Timestamp::from_unix_ns(read.received_unix_ns, Timestamp::now()), share);
-        self.outbox.push_rest(rest, on_its_way);
+        let received_at = Timestamp::from_unix_ns(read.received_unix_ns, now);
+        self.outbox.push_rest(frame(read.frame, received_at, content), in_flight_through);
     }
 
-    /// Something may come back from the journal now. Not while an earlier run's frames are being accounted: those go in
-    /// between.
+    /// Whether [`Sink::refill`] may read a frame now. While frames of an earlier run are accounted, none is read, because
+    /// those come first.
     pub fn can_refill(&self, persister: &Persister) -> bool {
-        let waits = self.spill.is_some() && self.read_at.is_none();
-        waits && self.has_room() && !persister.has_unaccounted()
+        let can_read = self.spill.as_ref().is_some_and(|spill| spill.retry_at.is_none());
+        can_read && self.has_room() && !persister.has_unaccounted()
     }
 
-    /// A further frame may wait in memory.
     fn has_room(&self) -> bool {
         self.outbox.has_room() && (self.outbox.is_empty() || self.memory.has_room())
     }
 
-    /// Why nothing more may be received on its account.
-    pub fn full(&self, spill_max: u64) -> Option<&'static str> {
+    /// The reason why nothing more may be received because of this sink.
+    pub fn full(&self, spill_bytes_max: u64) -> Option<&'static str> {
         let spill = self.spill.as_ref()?;
-        if spill.has_unkept() {
+        if spill.has_unpersisted() {
             return Some(
-                "the sink's queue is full and the journal does not take frames, so the scheduler's queue holds",
+                "a sink's queue is full, and the disk refuses the frames that would wait in the journal",
             );
         }
         let (_, bytes) = spill.size();
-        (bytes >= spill_max).then_some(
-            "as many bytes wait in the journal for the sink as it may retain, so the scheduler's queue holds",
-        )
+        (bytes >= spill_bytes_max)
+            .then_some("the frames that wait in the journal for a sink have reached journal.retain.bytes")
     }
 
-    /// Gives the reader what it can do with now. True where it could do with more.
-    pub fn turn(
+    /// Sends what the reader takes now. `on_written` gets the time of receipt of each frame that the kernel now has whole.
+    /// Returns whether the reader would take more.
+    pub fn send(
         &mut self,
         persister: &mut Persister,
         taps: &mut [Tap],
-        now: Instant,
-        took: &mut impl FnMut(Duration),
+        now: Timestamp,
+        on_written: &mut impl FnMut(Instant),
     ) -> bool {
-        self.send.look(now);
-        self.outbox.taken(self.send.socket().taken());
-        // Before anything is sent: after a kill, the reader's count is read from where it stood.
-        self.tell_taken(persister);
-        let is_held_up = self.send.staged().frames > 0;
-        let mut sent = false;
-        while !is_held_up && self.send.has_room() {
-            let Some(leaving) = self.outbox.next(self.send.keeps_up(), now) else { break };
+        self.sender.observe(now.instant);
+        self.outbox.taken(self.sender.socket().taken());
+        // Before a frame is sent: after a kill, the reader's count is compared with this record.
+        self.record_taken(persister);
+        let was_refused = self.sender.staged().frames > 0;
+        let mut has_sent = false;
+        while !was_refused && self.sender.has_room() {
+            let Some(outgoing) = self.outbox.next(self.sender.keeps_up(), now.instant) else { break };
             failpoint::at("compose");
-            persister.record_sent(&self.name, &leaving);
+            persister.record_sent(&self.name, &outgoing);
             failpoint::at("told");
-            self.send.stage(leaving);
-            sent = true;
+            self.sender.stage(outgoing);
+            has_sent = true;
         }
-        // Before the kernel gets it: what has left is never unknown. With it goes what was done with the frames, which
-        // would have been written soon.
-        if (sent || is_held_up) && persister.may_send() {
-            self.send.commit(|leaving| {
+        // The record is written before the kernel gets the frame, so that no frame is sent of which the journal knows
+        // nothing. The same write takes the outcomes of the frames.
+        if (has_sent || was_refused) && persister.may_send(now) {
+            self.sender.commit(|outgoing| {
                 for tap in taps.iter_mut().filter(|tap| tap.of == TapOf::Sent) {
-                    tap.copy(leaving.sequence, &leaving.bytes);
+                    tap.copy(outgoing.sequence, &outgoing.bytes);
                 }
             });
         }
         failpoint::at("flush");
-        self.send.flush(now, took);
+        self.sender.flush(now.instant, on_written);
         failpoint::at("flushed");
-        self.tell_handed(persister);
-        self.outbox.taken(self.send.socket().taken());
-        self.tell_taken(persister);
+        self.record_handed_over(persister);
+        self.outbox.taken(self.sender.socket().taken());
+        self.record_taken(persister);
         self.memory.set(self.outbox.bytes());
-        sent && !self.outbox.is_empty() && self.send.keeps_up()
+        has_sent && !self.outbox.is_empty() && self.sender.keeps_up()
     }
 
-    /// Tells the journal at once what the kernel has: after a kill a reader that stands still has it all the same.
-    fn tell_handed(&mut self, persister: &mut Persister) {
-        let socket = self.send.socket();
-        let Some(Credit { generation, .. }) = self.send.position() else { return };
-        let handed = HandedOver { sequence: socket.written(), generation };
-        if handed.sequence > socket.taken() && self.handed != Some(handed) {
-            self.handed = Some(handed);
-            persister.record_handed_over(&self.name, handed);
+    /// Records at once which frames the kernel has. After a kill, a reader that had stopped reading still gets these.
+    fn record_handed_over(&mut self, persister: &mut Persister) {
+        let socket = self.sender.socket();
+        let Some(Credit { generation, .. }) = self.sender.credit() else { return };
+        let handed_over = HandedOver { sequence: socket.written(), generation };
+        if handed_over.sequence > socket.taken() && self.recorded.handed_over != Some(handed_over) {
+            self.recorded.handed_over = Some(handed_over);
+            persister.record_handed_over(&self.name, handed_over);
             persister.flush();
         }
     }
 
-    /// Tells the journal how far the reader has taken the stream.
-    pub fn tell_taken(&mut self, persister: &mut Persister) {
+    /// Records how far the reader has taken the stream.
+    pub fn record_taken(&mut self, persister: &mut Persister) {
         let done = FrameNo(self.outbox.done());
-        // What came back from the journal is past what has settled since.
-        let through = if self.is_drained() { self.settled.max(done) } else { done };
-        debug_assert!(through >= self.taken.1, "what is taken stays taken");
-        let sequence = self.send.socket().taken();
-        let credit = self.send.position();
-        // Also where the reader stood before it had taken anything: after a kill that is where its count begins.
-        if self.taken != (sequence, through, credit) {
-            self.taken = (sequence, through, credit);
+        // With nothing queued, frames without content for this sink are taken, too.
+        let through = if self.is_drained() { self.last_pushed.max(done) } else { done };
+        debug_assert!(through >= self.recorded.through, "a taken frame stays taken");
+        let (sequence, credit) = (self.sender.socket().taken(), self.sender.credit());
+        let recorded = &mut self.recorded;
+        // The credit is recorded even before the reader has taken a frame: it is where the reader's count begins.
+        if (recorded.sequence, recorded.through, recorded.credit) != (sequence, through, credit) {
+            (recorded.sequence, recorded.through, recorded.credit) = (sequence, through, credit);
             persister.record_taken(&self.name, sequence, through, credit);
         }
     }
 
-    /// The stream ends: tells the journal what the socket was given and the kernel has not taken.
-    pub fn tell_never_written(&self, persister: &mut Persister) {
-        let socket = self.send.socket();
-        persister.record_never_written(&self.name, socket.taken(), socket.written(), self.send.position());
+    /// Records at the end of the stream which of the socket's frames the kernel never had.
+    pub fn record_never_written(&self, persister: &mut Persister) {
+        let socket = self.sender.socket();
+        persister.record_never_written(&self.name, socket.taken(), socket.written(), self.sender.credit());
     }
 
     /// Does what is due.
     pub fn tick(&mut self, now: Instant) {
-        self.send.push().tick(now);
-        self.read_at.take_if(|at| *at <= now);
+        self.sender.socket_mut().tick(now);
+        if let Some(spill) = &mut self.spill {
+            spill.retry_at.take_if(|at| *at <= now);
+        }
     }
 
-    /// When [`Sink::tick`] is due, or [`Sink::turn`].
+    /// When [`Sink::tick`] or [`Sink::send`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        // Asked in vain while the reader has no room.
-        let outbox = self.outbox.deadline().filter(|_| self.send.keeps_up());
-        [self.send.socket().deadline(), self.read_at, outbox].into_iter().flatten().min()
+        // While the reader is behind, the outbox waits for the reader, not for a time.
+        let outbox = self.outbox.deadline().filter(|_| self.sender.keeps_up());
+        let spill = self.spill.as_ref().and_then(|spill| spill.retry_at);
+        [self.sender.socket().deadline(), spill, outbox].into_iter().flatten().min()
     }
 
-    /// Frames that wait in the journal alone, and their bytes.
+    /// Number and bytes of the frames that wait only in the journal.
     pub fn spilled(&self) -> (usize, u64) {
         self.spill.as_ref().map_or((0, 0), Spill::size)
     }
 
-    /// The first frame that the journal must not let go of on its account.
-    pub fn keeps(&self) -> Option<FrameNo> {
+    /// The first frame that retention must leave in the journal for this sink.
+    pub fn retained_from(&self) -> Option<FrameNo> {
         self.spill.as_ref().map(Spill::first)
     }
 
-    /// Frames that came and that the reader (or the kernel, for it) has not taken, and their bytes.
-    pub fn left(&self) -> (usize, u64) {
-        let (pending, unfinished) = (self.send.socket().pending(), self.send.socket().unfinished());
-        let staged = self.send.staged();
+    /// Number and bytes of the frames that the reader has not taken. Without credit, the kernel's word counts for the reader.
+    pub fn backlog_size(&self) -> (usize, u64) {
+        let (pending, unfinished) = (self.sender.socket().pending(), self.sender.socket().unfinished());
+        let staged = self.sender.staged();
         let (spilled, spilled_bytes) = self.spilled();
         let frames = spilled + self.outbox.frames() + staged.frames + pending.frames + unfinished.frames;
         let bytes = staged.bytes + pending.bytes + unfinished.bytes;
         (frames, spilled_bytes + self.outbox.bytes() + bytes as u64)
     }
 
-    /// Everything that came is with the reader, or as far as the kernel tells.
+    /// Whether the reader has taken every pushed frame. Without credit, the kernel's word counts for the reader.
     pub fn is_drained(&self) -> bool {
-        let nothing_waits = self.spill.is_none() && self.outbox.is_empty();
-        nothing_waits && self.send.staged().frames == 0 && self.send.socket().is_drained()
+        let is_empty = self.spill.is_none() && self.outbox.is_empty() && self.sender.staged().frames == 0;
+        is_empty && self.sender.socket().is_drained()
     }
 }
 
-fn frame(number: FrameNo, at: Timestamp, content: Content) -> Frame {
-    Frame { number: number.0, at: at.instant, content }
+fn frame(number: FrameNo, received_at: Timestamp, content: Content) -> Frame {
+    Frame { number: number.0, at: received_at.instant, content }
 }

@@ -1,7 +1,7 @@
-//! A copy for whoever looks on: of what came, or of what was sent. It never holds the stream back.
+//! A tap: a copy of the received or of the sent frames for an observer. A tap never slows the stream down.
 //!
-//! Owns the stream's end of each tap: the bounded queue to the tap's own thread, where its socket is (`tap/thread.rs`). What
-//! finds no room there is dropped, counted and told; nothing is kept for a tap that is away.
+//! Owns the stream's end: the bounded queue to the tap's own thread, which owns the socket (`tap/thread.rs`). When the queue
+//! is full, Afterbay drops the copy, counts it, and emits an event. The journal retains nothing for taps.
 
 mod publish;
 mod push;
@@ -11,55 +11,62 @@ use crate::error::StartError;
 use crate::sender::push_options;
 use afterbay_config as config;
 use afterbay_config::{TapOf, TapSocket};
-use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{TapDropped, TapDropping, TapListening};
-use afterbay_events::{Name, TapCounters};
+use afterbay_events::{Metrics, Name, StreamTelemetry, TapCounters};
 use afterbay_sockets::{Dropped, Endpoint, Pub, PubOptions, Push, TokenRange};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
-use thread::{Copied, End, Socket};
+use thread::{CopySocket, FrameCopy, Shared, TapThread};
 
 const WAKER: mio::Token = mio::Token(0);
 const SOCKET_FIRST: usize = 1;
 
-/// The stream's end of a tap.
+/// One tap of a stream, checked and ready to start.
+pub struct TapSetup {
+    /// The checked configuration of the tap.
+    pub config: config::Tap,
+    /// The endpoint that the tap connects to, or listens on.
+    pub endpoint: Endpoint,
+}
+
+/// The stream's end of a tap. Dropping it waits until the thread has ended, so that the endpoint is free again.
 pub struct Tap {
     name: Name,
+    /// The frames that the tap copies.
     pub of: TapOf,
-    /// Until it is told to end.
-    copies: Option<SyncSender<Copied>>,
+    /// `None` once the tap is closed.
+    copies: Option<SyncSender<FrameCopy>>,
+    bytes_max: u64,
+    shared: Arc<Shared>,
     waker: Arc<mio::Waker>,
+    /// Whether copies were queued since the thread was woken.
+    is_wake_due: bool,
     thread: Option<JoinHandle<()>>,
-    /// Copies wait that the thread was not woken for.
-    unseen: bool,
-    queued_bytes: Arc<AtomicU64>,
-    ends: Arc<AtomicBool>,
-    max_bytes: u64,
-    /// Since the queue was full.
+    /// The copies that were dropped since the queue was last not full.
     dropped: Option<Dropped>,
     telemetry: StreamTelemetry,
     counters: Arc<TapCounters>,
 }
 
 impl Tap {
-    /// Connects or binds, and starts its thread.
+    /// Connects or binds the socket, and starts the thread.
     pub fn start(
         setup: TapSetup,
         telemetry: StreamTelemetry,
-        counters: Arc<TapCounters>,
+        metrics: &Metrics,
+        now: Instant,
     ) -> Result<Tap, StartError> {
         let stream = telemetry.stream.to_string();
         let system = |error| StartError::System { stream: stream.clone(), error };
         let TapSetup { config, endpoint } = setup;
         let poll = mio::Poll::new().map_err(system)?;
         let waker = Arc::new(mio::Waker::new(poll.registry(), WAKER).map_err(system)?);
-        let name: Name = config.name.as_str().into();
-        let now = Instant::now();
-        let socket: Box<dyn Socket> = match config.socket {
+        let name = config.name.clone();
+        let socket: Box<dyn CopySocket> = match config.socket {
             TapSocket::Push(_) => {
                 let tokens = TokenRange { first: SOCKET_FIRST, count: 1 };
                 let push = Push::connect(poll.registry(), tokens, &endpoint, push_options(), now);
@@ -83,56 +90,53 @@ impl Tap {
             }
         };
         let (copies, receiver) = sync_channel(config.queue.frames);
-        let queued_bytes = Arc::new(AtomicU64::new(0));
-        let ends = Arc::new(AtomicBool::new(false));
-        let end = End {
+        let shared = Arc::new(Shared::default());
+        let counters = metrics.tap(&stream, name.as_str());
+        let thread = TapThread {
             name: name.clone(),
             poll,
             socket,
             copies: receiver,
-            queued_bytes: queued_bytes.clone(),
-            ends: ends.clone(),
+            shared: shared.clone(),
             telemetry: telemetry.clone(),
             counters: counters.clone(),
         };
-        let thread = std::thread::Builder::new().name(format!("tap {name}"));
-        let thread = Some(thread.spawn(move || end.run()).map_err(system)?);
-        let (max_bytes, of, copies) = (config.queue.bytes, config.of, Some(copies));
-        let (unseen, dropped) = (false, None);
+        let spawned = std::thread::Builder::new().name(format!("tap {name}")).spawn(move || thread.run());
         Ok(Tap {
             name,
-            of,
-            copies,
+            of: config.of,
+            copies: Some(copies),
+            bytes_max: config.queue.bytes,
+            shared,
             waker,
-            thread,
-            unseen,
-            queued_bytes,
-            ends,
-            max_bytes,
-            dropped,
+            is_wake_due: false,
+            thread: Some(spawned.map_err(system)?),
+            dropped: None,
             telemetry,
             counters,
         })
     }
 
+    /// The tap's name in the configuration.
     pub fn name(&self) -> &str {
-        &self.name
+        self.name.as_str()
     }
 
-    /// Gives it a copy, where there is room. `number`: of the frame in the journal, or of what left for the sink.
+    /// Queues a copy, or drops it if the queue is full. `number` is the frame's number in the journal, or for a sent frame its
+    /// sequence number.
     pub fn copy(&mut self, number: u64, bytes: &Bytes) {
         let size = bytes.len() as u64;
-        // Counted first: the thread takes off what it takes out.
-        let queued = self.queued_bytes.fetch_add(size, Ordering::Relaxed);
-        // One frame always fits.
-        let has_room = queued == 0 || queued + size <= self.max_bytes;
-        let copied = Copied { number, bytes: bytes.clone() };
-        if has_room && self.copies.as_ref().is_some_and(|copies| copies.try_send(copied).is_ok()) {
-            self.unseen = true;
-            self.told_dropped();
+        // Added before the copy is queued: the thread subtracts when it takes the copy.
+        let queued = self.shared.queued_bytes.fetch_add(size, Ordering::Relaxed);
+        // A single frame fits whatever its size.
+        let has_room = queued == 0 || queued + size <= self.bytes_max;
+        let copy = FrameCopy { number, bytes: bytes.clone() };
+        if has_room && self.copies.as_ref().is_some_and(|copies| copies.try_send(copy).is_ok()) {
+            self.is_wake_due = true;
+            self.report_dropped();
             return;
         }
-        self.queued_bytes.fetch_sub(size, Ordering::Relaxed);
+        self.shared.queued_bytes.fetch_sub(size, Ordering::Relaxed);
         self.counters.frames_dropped.add(1);
         self.counters.bytes_dropped.add(size);
         if Dropped::note(&mut self.dropped, number) {
@@ -141,50 +145,41 @@ impl Tap {
         }
     }
 
-    fn told_dropped(&mut self) {
+    fn report_dropped(&mut self) {
         let Some(Dropped { first, last, frames }) = self.dropped.take() else { return };
         let (stream, tap) = (self.telemetry.stream.clone(), self.name.clone());
         self.telemetry.publish(TapDropped { stream, tap, frames, first, last });
     }
 
-    /// After a turn: lets its thread know.
+    /// Wakes the thread if copies were queued. Call after each round of the stream.
     pub fn wake(&mut self) {
-        if std::mem::take(&mut self.unseen) {
-            // It fails only where the thread has ended; then copies are dropped and told.
+        if std::mem::take(&mut self.is_wake_due) {
+            // This fails only if the thread has ended. Further copies are then dropped and reported.
             let _woken = self.waker.wake();
         }
     }
 
-    /// Its thread ends when it has sent what is there, or soon after.
+    /// Makes the thread end when it has sent the queued copies, or after 200 ms.
     fn close(&mut self) {
-        self.told_dropped();
+        self.report_dropped();
         self.copies = None;
-        self.ends.store(true, Ordering::Relaxed);
-        self.unseen = true;
+        self.shared.is_closed.store(true, Ordering::Relaxed);
+        self.is_wake_due = true;
         self.wake();
     }
 }
 
 impl Drop for Tap {
-    /// Waits for its thread: when the stream has ended, the name that a tap was bound to is free.
     fn drop(&mut self) {
         self.close();
         if let Some(thread) = self.thread.take() {
-            // A panic there has told itself; copies were dropped since.
+            // The panic hook has reported a panic of the thread.
             let _ended = thread.join();
         }
     }
 }
 
-/// Ends taps: they send what they have beside each other.
-pub fn end(mut taps: Vec<Tap>) {
+/// Ends taps. All of them send their queued copies at the same time.
+pub fn close_taps(mut taps: Vec<Tap>) {
     taps.iter_mut().for_each(Tap::close);
-}
-
-/// One tap of a stream.
-pub struct TapSetup {
-    /// The checked configuration of the tap.
-    pub config: config::Tap,
-    /// Where it connects, or listens.
-    pub endpoint: Endpoint,
 }

@@ -251,7 +251,7 @@ impl Aborts {
         // The scheduler's own row for the abort may arrive before the send returns.
         if !end(OperatorAbort::Expected).await {
             // The stream may still process that call later.
-            channel.handle.end(rid, live.number, OperatorAbort::No, || {});
+            channel.handle.record_abort(rid, live.number, OperatorAbort::No, || {});
             return Err(Refused::NoAnswer { stream: channel.stream.clone() });
         }
         if let Err(error) = self.send(channel, upstream, &form, rid, OPERATOR, AbortBy::Operator).await {
@@ -353,7 +353,7 @@ impl Channel {
     async fn end(&self, rid: &str, number: u64, ending: OperatorAbort) -> bool {
         let (reply, done) = oneshot::channel();
         // The send fails if nobody waits any more.
-        self.handle.end(rid, number, ending, move || {
+        self.handle.record_abort(rid, number, ending, move || {
             let _sent = reply.send(());
         });
         matches!(tokio::time::timeout(ANSWER_MAX, done).await, Ok(Ok(())))

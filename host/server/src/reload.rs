@@ -15,11 +15,12 @@ use crate::rendezvous::{self, StreamSockets};
 use crate::shared::Shared;
 use crate::start::{self, Running};
 use afterbay_config as config;
+use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
 use afterbay_runtime::{FileContents, FilesWatch, Watched};
-use afterbay_stream::{Change, PluginChange, RunningTap, TapChange};
+use afterbay_stream::{Change, PluginChange, Tap, TapChange};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -290,12 +291,12 @@ impl Ready {
                 true => TapChange::Stays(tap.name.to_string()),
                 false => {
                     let setup = start::tap_setup(tap)?;
-                    TapChange::New(RunningTap::start(
-                        stream.name.as_str(),
-                        setup,
-                        &shared.events,
-                        &shared.metrics,
-                    )?)
+                    let telemetry = StreamTelemetry {
+                        stream: stream.name.clone(),
+                        events: shared.events.clone(),
+                        counters: shared.metrics.stream(stream.name.as_str()),
+                    };
+                    TapChange::New(Tap::start(setup, telemetry, &shared.metrics, Instant::now())?)
                 }
             });
         }

@@ -12,7 +12,7 @@ use afterbay_events::event::{
 };
 use afterbay_journal::{ProblemKind, RecoveredStream};
 use afterbay_runtime::{Watch, Watched};
-use afterbay_stream::{Setup, SinkSetup, Stream, StreamHandle, TapSetup};
+use afterbay_stream::{JournalPolicy, Setup, SinkSetup, Stream, StreamHandle, TapSetup};
 use afterbay_wire::Layouts;
 use anyhow::Context;
 use std::collections::HashMap;
@@ -172,8 +172,10 @@ fn setup(
             let (directory, name) = (shared.directory.clone(), name.clone());
             Box::new(move || directory.stream(&name))
         },
-        on_error: shared.config.journal.on_error,
-        durable_first: shared.config.journal.sync == config::Sync::Always,
+        journal_policy: JournalPolicy {
+            on_error: shared.config.journal.on_error,
+            durable_first: shared.config.journal.sync == config::Sync::Always,
+        },
         abandon_after: shared.config.journal.abandon_after,
         budget: shared.budget.clone(),
         spill_max: shared.config.journal.retain.bytes.unwrap_or(u64::MAX),

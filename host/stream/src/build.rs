@@ -1,48 +1,54 @@
-//! Puts the stages in their order: at the start, and again after a panic, on the same connections.
+//! Builds the pipeline: at the start, and after a panic from the journal and the parts that outlived the panic.
 //!
-//! Owns what stays the same over a stream's life. What a panic may have left half done, which is everything but the sockets,
-//! is made anew out of the journal.
+//! Owns the plan: the configuration of a stream, which stays while pipelines come and go.
 
 mod planned;
+mod rescue;
 
 pub(crate) use planned::PlannedSink;
+pub(crate) use rescue::{Rescued, rescue};
 
-use crate::pipeline::{Pipeline, PoisonFrame};
+use rescue::LastingStages;
+
+use crate::pipeline::{Pipeline, ReleaseMarkers};
+use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
 use crate::receive::Receive;
 use crate::report::Report;
 use crate::setup::{Reopen, Setup};
-use afterbay_batch::{FrameDecoder, Received, RoutingTable, Timestamp};
+use afterbay_batch::{FrameDecoder, RoutingTable, Timestamp};
 use afterbay_chain::{Chain, ChainTelemetry};
 use afterbay_config as config;
 use afterbay_delivery::{
-    Budget, Out, Resume, Router, Sink, SinkParts, SinkSender, StartError, Tap, counts, push_options,
+    Budget, Delivery, ReaderCount, Resume, Router, Sink, SinkSender, StartError, Tap, UnconfirmedFrames,
+    push_options,
 };
-use afterbay_events::Health;
-use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{HoldLost, JournalNotice, SinkRemoved, SinkResuming, SinkSettled};
+use afterbay_events::{Health, StreamTelemetry};
 use afterbay_hold::HeldRows;
-use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, is_release_marker};
+use afterbay_journal::{
+    BacklogItem, FrameNo, JournalWriter, RecoveredStream, SinkProgress, is_release_marker,
+};
 use afterbay_ledger::{Ledger, RestartGap, UpstreamAborts};
-use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
-use afterbay_persist::Persister;
+use afterbay_outbox::Joins;
+use afterbay_persist::{JournalPolicy, Persister};
 use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_wire::Layouts;
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// The token of the waker; the sockets' follow.
+/// The poll's token of the waker. The sockets' tokens follow.
 pub(crate) const WAKER: mio::Token = mio::Token(0);
+/// Time between two looks at the readers' counts at the start.
+const COUNT_EVERY: Duration = Duration::from_millis(10);
 
-/// What a stream's path is made of, and made anew.
+/// The configuration of a stream, from which its pipelines are built.
 pub(crate) struct Plan {
     pub(crate) config: config::Stream,
     pub(crate) sinks: Vec<PlannedSink>,
     routing: Arc<RoutingTable>,
     pub(crate) layouts: Layouts,
-    on_error: config::OnError,
-    durable_first: bool,
+    journal_policy: JournalPolicy,
     spill_max: u64,
     budget: Budget,
     reopen: Reopen,
@@ -51,41 +57,29 @@ pub(crate) struct Plan {
     pub(crate) health: Health,
 }
 
-/// What a panic leaves: the connections, what had come over them and was in no journal yet, and the plugins.
-pub(crate) struct Rescued {
-    pub(crate) receive: Receive,
-    pub(crate) sends: Vec<SinkSender>,
-    pub(crate) chain: Chain,
-    pub(crate) pressure: Pressure,
-    pub(crate) route: Router,
-    pub(crate) taps: Vec<Tap>,
-    pub(crate) aborts: UpstreamAborts,
-    /// As in [`Pipeline`].
-    pub(crate) arrived: Option<(Received, FrameNo)>,
-    /// As in [`Pipeline`]; with what the journal had refused.
-    pub(crate) returned: VecDeque<Received>,
-    pub(crate) poison: Option<PoisonFrame>,
+/// An open journal, and the decoder to read its frames.
+struct OpenJournal {
+    writer: JournalWriter,
+    recovered: RecoveredStream,
+    decoder: FrameDecoder,
 }
 
-/// Binds, connects, and puts the stages in their order.
+/// Binds, connects, and builds the first pipeline.
 pub(crate) fn start(
     setup: Setup,
     registry: &mio::Registry,
     waker: &Arc<mio::Waker>,
 ) -> Result<(Plan, Pipeline, Report), StartError> {
-    let time = Timestamp::now();
-    let now = time.instant;
     let Setup { config, listen, sinks, taps, layouts, journal, plugins, events, metrics, health, .. } = setup;
     let stream = config.name.to_string();
-    let telemetry =
-        StreamTelemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
+    let counters = metrics.stream(&stream);
+    let telemetry = StreamTelemetry { stream: stream.as_str().into(), events, counters };
     let sinks: Vec<PlannedSink> = sinks.into_iter().map(PlannedSink::new).collect();
     let plan = Plan {
         routing: Arc::new(RoutingTable::new(sinks.iter().map(PlannedSink::target).collect())),
         sinks,
         layouts,
-        on_error: setup.on_error,
-        durable_first: setup.durable_first,
+        journal_policy: setup.journal_policy,
         spill_max: setup.spill_max,
         budget: setup.budget,
         reopen: setup.reopen,
@@ -94,9 +88,9 @@ pub(crate) fn start(
         health: health.clone(),
         config,
     };
-    let mut base = plan.base(journal);
-    let resumed = plan.resume(&mut base);
-    let route = Router::new(plan.routing.clone(), telemetry.clone());
+    let mut journal = plan.open(journal);
+    let resumes = plan.resume(&mut journal);
+    let now = Timestamp::now();
 
     let config = &plan.config;
     let pull_tokens = TokenRange { first: WAKER.0 + 1, count: 1 + config.max_peers };
@@ -108,155 +102,143 @@ pub(crate) fn start(
     };
     let pull = Pull::bind(registry, pull_tokens, &listen, pull_options)
         .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
+    let mut readers = Vec::new();
+    let first_token = pull_tokens.first + pull_tokens.count;
+    for (token, (sink, resume)) in (first_token..).zip(plan.sinks.iter().zip(resumes)) {
+        let credit = sink.config.credit.clone().map(CreditOptions::new);
+        let options = PushOptions { taken: resume.last_sent(), credit, ..push_options() };
+        let tokens = TokenRange { first: token, count: 1 };
+        let push = Push::connect(registry, tokens, &sink.connect, options, now.instant)
+            .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
+        readers.push((SinkSender::new(push, sink.joins_under_pressure(config), now.instant), resume));
+    }
     let counters = plan.sinks.iter().map(|sink| {
         let name = sink.config.name.as_str();
         (name, metrics.sink(&stream, name))
     });
-    let report = Report::new(telemetry.clone(), health, counters, now);
-    let mut ends = Vec::new();
-    let first_token = pull_tokens.first + pull_tokens.count;
-    for (token, (sink, resume)) in (first_token..).zip(plan.sinks.iter().zip(resumed)) {
-        let credit = sink.config.credit.clone().map(CreditOptions::new);
-        let options = PushOptions { taken: resume.last_sent(), credit, ..push_options() };
-        let tokens = TokenRange { first: token, count: 1 };
-        let push = Push::connect(registry, tokens, &sink.connect, options, now)
-            .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
-        ends.push((SinkSender::new(push, sink.joins_under_pressure(config), now), resume));
-    }
-    let restart = RestartGap::new(base.recovered.last_frame, &base.recovered.live);
-    let ledger = plan.ledger(&mut base, UpstreamAborts::new(setup.upstream), restart, now);
-    let health = plan.health.clone();
-    let outputs = ChainTelemetry { stream: telemetry.clone(), metrics: metrics.clone(), health };
-    let chain = Chain::start(plugins, setup.attributes, outputs, &ledger, time);
-    let pressure = Pressure::new(setup.scheduler, now);
-    let mut path = plan.path(base, Receive::new(pull), ledger, (chain, pressure, route), ends);
-    for tap in taps {
-        let counters = metrics.tap(&stream, tap.config.name.as_str());
-        path.taps.push(Tap::start(tap, telemetry.clone(), counters)?);
-    }
-    Ok((plan, path, report))
-}
-
-/// What the path stands on: the journal, and the decoder to read it with.
-struct Base {
-    writer: JournalWriter,
-    recovered: RecoveredStream,
-    decode: FrameDecoder,
+    let report = Report::new(telemetry.clone(), health, counters, now.instant);
+    let gap = RestartGap::new(journal.recovered.last_frame, &journal.recovered.live);
+    let ledger = plan.ledger(&mut journal, UpstreamAborts::new(setup.upstream), gap, now.instant);
+    let outputs =
+        ChainTelemetry { stream: telemetry.clone(), metrics: metrics.clone(), health: plan.health.clone() };
+    let chain = Chain::start(plugins, setup.attributes, outputs, &ledger, now);
+    let taps = taps.into_iter().map(|tap| Tap::start(tap, telemetry.clone(), &metrics, now.instant));
+    let lasting = LastingStages {
+        receive: Receive::new(pull),
+        chain,
+        pressure: Pressure::new(setup.scheduler, now.instant),
+        taps: taps.collect::<Result<_, _>>()?,
+        poison: PoisonDetector::default(),
+    };
+    let pipeline = plan.pipeline(journal, ledger, readers, lasting, now);
+    Ok((plan, pipeline, report))
 }
 
 impl Plan {
-    /// After a panic: the path as it would be after a restart, but on the same connections. `Err`: the journal could not
-    /// be opened again, and everything is as it was.
-    pub(crate) fn rebuild(&self, rescued: Rescued) -> Result<Pipeline, (Box<Rescued>, String)> {
+    /// Builds the pipeline after a panic as a restart would, but on the same connections. If the journal cannot be opened,
+    /// `rescued` comes back unchanged, with the reason.
+    pub(crate) fn rebuild(
+        &self,
+        rescued: Rescued,
+        now: Timestamp,
+    ) -> Result<Pipeline, (Box<Rescued>, String)> {
         let journal = match (self.reopen)() {
             Ok(journal) => journal,
             Err(error) => return Err((Box::new(rescued), error.to_string())),
         };
-        let Rescued {
-            receive,
-            sends,
-            aborts,
-            mut chain,
-            pressure,
-            route,
-            taps,
-            arrived,
-            mut returned,
-            poison,
-        } = rescued;
-        let mut base = self.base(journal);
-        let last_frame = base.recovered.last_frame;
-        let ends = self.sinks.iter().zip(sends).map(|(sink, send)| {
-            let Base { writer, recovered, .. } = &mut base;
-            let resume = Resume::living(&sink.name, recovered, &send, writer);
-            self.tell_unconfirmed(sink, &resume);
-            (send, resume)
-        });
-        let ends = ends.collect();
-        self.tell_unrecorded(&mut base);
-        let now = Timestamp::now();
-        let ledger = self.ledger(&mut base, aborts, RestartGap::default(), now.instant);
-        chain.restart_after_panic(&ledger, now);
-        let mut path = self.path(base, receive, ledger, (chain, pressure, route), ends);
-        (path.poison, path.taps) = (poison, taps);
-        // It may be in the journal already.
-        let arrived = arrived.filter(|(_, before)| *before == last_frame).map(|(received, _)| received);
-        arrived.into_iter().for_each(|received| returned.push_front(received));
-        // What is to go on is marked anew.
-        returned.retain(|received| !is_release_marker(&received.bytes));
-        path.returned = returned;
-        Ok(path)
+        let Rescued { mut lasting, unwritten, aborts, senders } = rescued;
+        let mut journal = self.open(journal);
+        let mut readers = Vec::new();
+        for (sink, sender) in self.sinks.iter().zip(senders) {
+            let OpenJournal { writer, recovered, .. } = &mut journal;
+            let resume = Resume::after_panic(&sink.name, recovered, &sender, writer);
+            self.report_unconfirmed(sink, &resume);
+            readers.push((sender, resume));
+        }
+        self.settle_unrecorded(&mut journal);
+        // A frame after the last one that the journal knew is not lost: the journal has it. A release marker is made anew.
+        let unwritten = unwritten.filter(|frame| journal.recovered.last_frame <= frame.after);
+        if let Some(frame) = unwritten.filter(|frame| !is_release_marker(&frame.received.bytes)) {
+            lasting.receive.give_back(frame.received);
+        }
+        let ledger = self.ledger(&mut journal, aborts, RestartGap::default(), now.instant);
+        lasting.chain.restart_after_panic(&ledger, now);
+        Ok(self.pipeline(journal, ledger, readers, lasting, now))
     }
 
-    fn base(&self, journal: (JournalWriter, RecoveredStream)) -> Base {
-        let (mut writer, recovered) = journal;
-        writer.on_change(Box::new({
-            let waker = self.waker.clone();
-            // It fails only where the stream has ended.
-            move || drop(waker.wake())
-        }));
-        Base { writer, recovered, decode: FrameDecoder::new(self.layouts.clone()) }
+    fn open(&self, (mut writer, recovered): (JournalWriter, RecoveredStream)) -> OpenJournal {
+        let waker = self.waker.clone();
+        // The waker fails only if the stream has ended.
+        writer.on_change(Box::new(move || drop(waker.wake())));
+        OpenJournal { writer, recovered, decoder: FrameDecoder::new(self.layouts.clone()) }
     }
 
-    /// The requests that the last run has left.
-    fn ledger(&self, base: &mut Base, aborts: UpstreamAborts, restart: RestartGap, now: Instant) -> Ledger {
-        let Base { writer, recovered, decode } = base;
+    /// The ledger with the live requests of the last run.
+    fn ledger(
+        &self,
+        journal: &mut OpenJournal,
+        aborts: UpstreamAborts,
+        gap: RestartGap,
+        now: Instant,
+    ) -> Ledger {
+        let OpenJournal { writer, recovered, decoder } = journal;
         let (routing, telemetry) = (self.routing.clone(), self.telemetry.clone());
-        let mut ledger = Ledger::new(&recovered.live, aborts, restart, routing, telemetry, now);
-        ledger.restore_counts(&recovered.live, writer, decode);
-        // With one sink and no plugin nobody asks.
+        let mut ledger = Ledger::new(&recovered.live, aborts, gap, routing, telemetry, now);
+        ledger.restore_counts(&recovered.live, writer, decoder);
+        // With one sink and no plugin, nothing needs the requests' first rows.
         if self.sinks.len() > 1 || !self.config.plugins.is_empty() {
-            ledger.restore_first_rows(&recovered.live, writer, decode);
+            ledger.restore_first_rows(&recovered.live, writer, decoder);
         }
         ledger
     }
 
-    /// Where rows may be joined that plugins hold: as every reader of the stream has it.
-    pub(crate) fn held_rows(&self) -> Joins {
+    /// The rule for joining held rows: every reader of the stream must allow the join.
+    pub(crate) fn held_row_joins(&self) -> Joins {
         let joins = || self.sinks.iter().map(|sink| &sink.joins);
         let nowhere = joins().find(|joins| matches!(joins, Joins::Nowhere));
         let somewhere = || joins().find(|joins| matches!(joins, Joins::WhereTextIsWhole(_)));
         nowhere.or_else(somewhere).cloned().unwrap_or_default()
     }
 
-    /// What each sink has of an earlier run's frames.
-    fn resume(&self, base: &mut Base) -> Vec<Resume> {
-        let Base { writer, recovered, decode } = base;
-        let is_removed = |known: &&afterbay_journal::SinkProgress| {
+    /// Finds out which frames of an earlier run each reader has. Waits while readers may still finish frames.
+    fn resume(&self, journal: &mut OpenJournal) -> Vec<Resume> {
+        let OpenJournal { writer, recovered, decoder } = journal;
+        let is_removed = |known: &&SinkProgress| {
             known.is_reader() && !self.sinks.iter().any(|sink| sink.name == known.name())
         };
         for removed in recovered.sinks.iter().filter(is_removed) {
-            self.tell_removed(removed, recovered.last_frame);
+            self.report_removed(removed, recovered.last_frame);
             writer.forget(removed.name());
         }
         let known = |sink: &PlannedSink| recovered.sinks.iter().find(|known| known.name() == sink.name);
-        let out = self.sinks.iter().map(|sink| {
-            let out = Out::of(known(sink)?, sink.config.credit.as_deref(), recovered, writer, decode)?;
-            if out.sent() > 0 {
+        let unconfirmed = self.sinks.iter().map(|sink| {
+            let page = sink.config.credit.as_deref();
+            let frames = UnconfirmedFrames::of(known(sink)?, page, recovered, writer, decoder)?;
+            if frames.sent() > 0 {
                 let (stream, sink) = (self.telemetry.stream.clone(), sink.name.as_str().into());
-                self.telemetry.publish(SinkResuming { stream, sink, frames: out.sent() });
+                self.telemetry.publish(SinkResuming { stream, sink, frames: frames.sent() });
             }
-            Some(out)
+            Some(frames)
         });
-        let counts = counts(&out.collect::<Vec<_>>());
-        let resumed = self.sinks.iter().zip(counts).map(|(sink, count)| {
+        let counts = wait_for_counts(unconfirmed.collect());
+        let resumes = self.sinks.iter().zip(counts).map(|(sink, count)| {
             let resume = match known(sink) {
-                Some(known) => Resume::new(known, recovered, count, writer, decode),
+                Some(known) => Resume::after_restart(known, recovered, count, writer, decoder),
                 None => {
                     writer.taken_sent(&sink.name, 0, recovered.last_frame, None);
-                    Resume::of_another(&sink.name, recovered.last_frame)
+                    Resume::for_new_reader(&sink.name, recovered.last_frame)
                 }
             };
-            self.tell_unconfirmed(sink, &resume);
+            self.report_unconfirmed(sink, &resume);
             resume
         });
-        let resumed = resumed.collect();
-        self.tell_unrecorded(base);
-        resumed
+        let resumes = resumes.collect();
+        self.settle_unrecorded(journal);
+        resumes
     }
 
-    /// Publishes which frames a sink may lack that the configuration no longer has. A sink with another reader is still configured.
-    fn tell_removed(&self, removed: &afterbay_journal::SinkProgress, last: FrameNo) {
+    /// Publishes the frames that the reader of a removed sink may lack. A sink with a new reader is not removed.
+    fn report_removed(&self, removed: &SinkProgress, last: FrameNo) {
         let name = removed.name().split('@').next().unwrap_or_default();
         let frames = removed.open_frames(last);
         if frames > 0 && self.sinks.iter().all(|sink| sink.config.name.as_str() != name) {
@@ -265,100 +247,94 @@ impl Plan {
         }
     }
 
-    /// Says of how many frames nobody can say whether the reader has them.
-    fn tell_unconfirmed(&self, sink: &PlannedSink, resume: &Resume) {
-        if resume.unconfirmed() > 0 {
+    /// Publishes the number of frames that the reader may or may not have.
+    fn report_unconfirmed(&self, sink: &PlannedSink, resume: &Resume) {
+        let unconfirmed_frames = resume.unconfirmed();
+        if unconfirmed_frames > 0 {
             let (stream, sink) = (self.telemetry.stream.clone(), sink.name.as_str().into());
-            let unconfirmed_frames = resume.unconfirmed();
             self.telemetry.publish(SinkSettled { stream, sink, resent_frames: 0, unconfirmed_frames });
         }
     }
 
-    /// Says why that is, where frames left before this start of which no record says so; what they mean to each sink is settled.
-    fn tell_unrecorded(&self, base: &mut Base) {
-        if !base.recovered.unrecorded {
+    /// If an earlier run sent frames without a record: says so, and lets the journal forget it, now that each sink's state is
+    /// settled.
+    fn settle_unrecorded(&self, journal: &mut OpenJournal) {
+        if !journal.recovered.unrecorded {
             return;
         }
-        let stream = self.telemetry.stream.clone();
-        let what = "frames were forwarded while the disk took no record of it: those that no reader's count confirms are \
-                    not sent again"
+        let what = "frames were sent while the disk refused the records of them: frames that no reader's count confirms \
+                    are not sent again"
             .to_owned();
+        let stream = self.telemetry.stream.clone();
         self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
-        // Where it cannot be written, the next start knows no more than this one.
-        let _written = base.writer.settled();
+        // If this write fails, the next start settles the sinks again.
+        let _written = journal.writer.settled();
     }
 
-    fn path(
+    fn pipeline(
         &self,
-        base: Base,
-        receive: Receive,
+        journal: OpenJournal,
         mut ledger: Ledger,
-        (chain, pressure, route): (Chain, Pressure, Router),
-        ends: Vec<(SinkSender, Resume)>,
+        readers: Vec<(SinkSender, Resume)>,
+        lasting: LastingStages,
+        now: Timestamp,
     ) -> Pipeline {
-        let Base { writer, recovered, mut decode } = base;
+        let OpenJournal { writer, recovered, mut decoder } = journal;
+        let LastingStages { receive, chain, taps, pressure, poison } = lasting;
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
         let persister =
-            Persister::new(writer, self.on_error, self.durable_first, &recovered, telemetry, health);
-        let sinks = self.sinks.iter().zip(ends).enumerate().map(|(place, (sink, (send, resume)))| {
-            let options = outbox_options(&self.config, sink);
-            let outbox = Outbox::new(options, resume.last_sent(), resume.done().0);
-            let (name, memory) = (sink.name.clone(), self.budget.portion());
-            Sink::new(SinkParts { name, place, outbox, memory, send, resume }, &persister)
+            Persister::new(writer, self.journal_policy, &recovered, telemetry.clone(), health, now);
+        let sinks = self.sinks.iter().zip(readers).map(|(sink, (sender, resume))| {
+            let (options, memory) = (sink.outbox_options(&self.config), self.budget.portion());
+            Sink::new(sink.name.clone(), options, memory, sender, resume, &persister)
         });
-        let sinks: Vec<Sink> = sinks.collect();
-        let held_rows = self.held(&persister, &mut decode, &ledger, recovered.last_frame);
+        let router = Router::new(self.routing.clone(), telemetry);
+        let delivery = Delivery::new(router, sinks.collect(), taps, self.spill_max);
+        let held_rows = self.recover_held_rows(&persister, &mut decoder, &ledger, &recovered, now.instant);
         ledger.restore_held(&held_rows);
+        let markers = ReleaseMarkers { is_pending: false, earlier_through: recovered.last_frame };
         Pipeline {
-            held_rows,
-            is_marker_pending: false,
-            began_after: recovered.last_frame,
             receive,
-            decode,
+            persister,
+            decoder,
             ledger,
             chain,
+            held_rows,
+            markers,
+            delivery,
             pressure,
-            route,
-            sinks,
-            taps: Vec::new(),
-            persister,
-            spill_max: self.spill_max,
-            shares: Vec::new(),
-            keeps: None,
-            arrived: None,
-            returned: VecDeque::new(),
-            settling: None,
-            poison: None,
+            poison,
         }
     }
 
-    /// What was held and not released: it is to go on as it came, at the first turn.
-    fn held(
+    /// Reads the rows that an earlier run held and did not release. They are released unchanged in the first round.
+    fn recover_held_rows(
         &self,
         persister: &Persister,
-        decode: &mut FrameDecoder,
+        decoder: &mut FrameDecoder,
         ledger: &Ledger,
-        last: FrameNo,
+        recovered: &RecoveredStream,
+        now: Instant,
     ) -> HeldRows {
-        let mut held_rows = HeldRows::new(self.held_rows());
+        let mut held_rows = HeldRows::new(self.held_row_joins());
         let Some(after) = persister.held_after() else { return held_rows };
-        let (slots, now) = (ledger.slots(), Instant::now());
-        let lost = |why: String| {
+        let slots = ledger.slots();
+        let report_lost = |why: String| {
             self.telemetry.publish(HoldLost { stream: self.telemetry.stream.clone(), why });
         };
         let mut backlog = persister.backlog_from(FrameNo(after.0 + 1));
-        while backlog.position() <= last {
+        while backlog.position() <= recovered.last_frame {
             match backlog.next() {
                 Ok(Some(BacklogItem::Frame(frame))) => {
                     let live = |number| slots.get(&number).copied();
-                    if let Err(why) = held_rows.recover(&frame, decode, live, now) {
-                        lost(why);
+                    if let Err(why) = held_rows.recover(&frame, decoder, live, now) {
+                        report_lost(why);
                     }
                 }
                 Ok(Some(BacklogItem::Skipped(..))) => {}
                 Ok(None) => break,
                 Err(error) => {
-                    lost(error.to_string());
+                    report_lost(error.to_string());
                     if !error.is_missing() {
                         break;
                     }
@@ -369,16 +345,17 @@ impl Plan {
     }
 }
 
-pub(crate) fn outbox_options(config: &config::Stream, sink: &PlannedSink) -> OutboxOptions {
-    OutboxOptions {
-        when: match config.coalesce.when {
-            config::CoalesceWhen::Never => When::Never,
-            config::CoalesceWhen::Backpressure => When::Backpressure,
-            config::CoalesceWhen::Window => When::Window(config.coalesce.window),
-        },
-        joins: sink.joins.clone(),
-        max_rows: config.coalesce.max_rows,
-        max_frames: sink.config.queue.frames,
-        max_bytes: sink.config.queue.bytes,
+/// Waits until the count of every reader is final.
+fn wait_for_counts(mut unconfirmed: Vec<Option<UnconfirmedFrames>>) -> Vec<ReaderCount> {
+    let mut counts: Vec<Option<ReaderCount>> = unconfirmed.iter().map(|_| None).collect();
+    loop {
+        let now = Instant::now();
+        for (frames, count) in unconfirmed.iter_mut().zip(&mut counts).filter(|(_, count)| count.is_none()) {
+            *count = frames.as_mut().map_or(Some(ReaderCount::Unknown), |frames| frames.count(now));
+        }
+        if counts.iter().all(Option::is_some) {
+            return counts.into_iter().flatten().collect();
+        }
+        std::thread::sleep(COUNT_EVERY);
     }
 }

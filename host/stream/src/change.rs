@@ -1,105 +1,85 @@
-//! A running stream changes between two batches: its plugins, taps, attributes, pace, queues, and its way to the scheduler.
+//! Changes of a running stream between two batches: plugins, taps, attributes, coalescing, queues, and the way to the scheduler.
 //!
-//! All of it was checked and made ready off the path: nothing here can fail.
+//! The caller has checked and prepared every part, so no change can fail here.
 
-use crate::build::{Plan, PlannedSink, outbox_options};
+use crate::build::{Plan, PlannedSink};
 use crate::pipeline::Pipeline;
 use afterbay_batch::Timestamp;
 use afterbay_chain::{AttributesOf, PluginChange};
 use afterbay_config as config;
-use afterbay_delivery::{StartError, Tap, TapSetup, end_taps};
-use afterbay_events::StreamTelemetry;
-use afterbay_events::{Events, Metrics};
+use afterbay_delivery::{Tap, close_taps};
 use afterbay_ledger::AbortSender;
 use afterbay_outbox::Joins;
 
-/// What is to be otherwise in a running stream; where it listens, and its sinks and their order, stay.
+/// A new configuration for a running stream. The endpoint, and the sinks and their order, cannot change.
 pub struct Change {
     /// The checked configuration of the stream.
     pub config: config::Stream,
-    /// Its plugins, in the order of the config.
+    /// The plugins, in the order of the configuration.
     pub plugins: Vec<PluginChange>,
-    /// Its taps, in the order of the config.
+    /// The taps, in the order of the configuration.
     pub taps: Vec<TapChange>,
-    /// Who tells the scheduler of requests that plugins finish, where that is another.
+    /// The function that tells the scheduler about requests that plugins finish. `None` if it does not change.
     pub upstream: Option<Option<AbortSender>>,
-    /// What attributes requests have, for those that begin from now on.
+    /// The source of attributes for requests that begin from now on.
     pub attributes: AttributesOf,
 }
 
-/// A tap of a stream that changes.
+/// One tap of a changed stream.
 pub enum TapChange {
-    /// That of this name goes on.
+    /// The tap of this name stays.
     Stays(String),
-    /// One more.
-    New(RunningTap),
-}
-
-/// A tap that is bound, or connects, and is given nothing yet.
-pub struct RunningTap(Tap);
-
-impl RunningTap {
-    /// Binds or connects it.
-    pub fn start(
-        stream: &str,
-        setup: TapSetup,
-        events: &Events,
-        metrics: &Metrics,
-    ) -> Result<RunningTap, StartError> {
-        let counters = metrics.stream(stream);
-        let telemetry = StreamTelemetry { stream: stream.into(), events: events.clone(), counters };
-        let counters = metrics.tap(stream, setup.config.name.as_str());
-        Ok(RunningTap(Tap::start(setup, telemetry, counters)?))
-    }
+    /// The tap is added.
+    New(Tap),
 }
 
 impl Change {
-    /// Between two batches: from now on it is so.
-    pub(crate) fn apply(self, plan: &mut Plan, path: &mut Pipeline, now: Timestamp) {
+    pub(crate) fn apply(self, plan: &mut Plan, pipeline: &mut Pipeline, now: Timestamp) {
         let Change { config, plugins, taps, upstream, attributes } = self;
         for planned in &mut plan.sinks {
-            let config = config.sinks.iter().find(|config| config.name == planned.config.name);
-            // The tokenizers of a rendezvous are in no configuration.
-            planned.config.queue = config.map_or(planned.config.queue, |config| config.queue);
+            // The sinks of tokenizers that the rendezvous found are in no configuration.
+            if let Some(sink) = config.sinks.iter().find(|sink| sink.name == planned.config.name) {
+                planned.config.queue = sink.queue;
+            }
         }
         plan.config = config;
-        for (sink, planned) in path.sinks.iter_mut().zip(&plan.sinks) {
-            sink.outbox.reset(outbox_options(&plan.config, planned));
-            sink.send.set_joins(planned.joins_under_pressure(&plan.config));
+        for (sink, planned) in pipeline.delivery.sinks.iter_mut().zip(&plan.sinks) {
+            sink.outbox.reset(planned.outbox_options(&plan.config));
+            sink.sender.set_joins(planned.joins_under_pressure(&plan.config));
         }
         if let Some(upstream) = upstream {
-            path.ledger.set_upstream(upstream);
+            pipeline.ledger.set_upstream(upstream);
         }
-        path.chain.change(plugins, attributes, &path.ledger, now);
-        change_taps(taps, path);
+        pipeline.chain.change(plugins, attributes, &pipeline.ledger, now);
+        change_taps(taps, &mut pipeline.delivery.taps);
     }
 }
 
-/// Where joined rows may end for a sink of the configuration from now on.
-pub(crate) fn set_joins(name: &str, joins: Joins, plan: &mut Plan, path: &mut Pipeline) {
-    let is_it = |(planned, _): &(&mut PlannedSink, _)| planned.config.name.as_str() == name;
-    let mut sinks = plan.sinks.iter_mut().zip(&mut path.sinks);
-    let Some((planned, sink)) = sinks.find(is_it) else { return };
+/// Sets where joined rows may end for the sink of this name in the configuration.
+pub(crate) fn set_joins(name: &str, joins: Joins, plan: &mut Plan, pipeline: &mut Pipeline) {
+    let has_name = |(planned, _): &(&mut PlannedSink, _)| planned.config.name.as_str() == name;
+    let mut sinks = plan.sinks.iter_mut().zip(&mut pipeline.delivery.sinks);
+    let Some((planned, sink)) = sinks.find(has_name) else { return };
     planned.joins = joins.clone();
     sink.outbox.set_joins(joins);
-    sink.send.set_joins(planned.joins_under_pressure(&plan.config));
-    path.held_rows.set_joins(plan.held_rows());
+    sink.sender.set_joins(planned.joins_under_pressure(&plan.config));
+    pipeline.held_rows.set_joins(plan.held_row_joins());
 }
 
-fn change_taps(taps: Vec<TapChange>, path: &mut Pipeline) {
-    let mut before = std::mem::take(&mut path.taps);
-    for change in taps {
+fn change_taps(changes: Vec<TapChange>, taps: &mut Vec<Tap>) {
+    let mut before = std::mem::take(taps);
+    for change in changes {
         match change {
-            TapChange::New(RunningTap(tap)) => path.taps.push(tap),
+            TapChange::New(tap) => taps.push(tap),
             TapChange::Stays(name) => {
                 if let Some(at) = before.iter().position(|tap| tap.name() == name) {
-                    path.taps.push(before.remove(at));
+                    taps.push(before.remove(at));
                 }
             }
         }
     }
     if !before.is_empty() {
-        // They send what they have, which the stream does not wait for. Where there can be no thread, it does.
-        let _ended = std::thread::Builder::new().name("taps' end".into()).spawn(move || end_taps(before));
+        // Removed taps send their queued copies on a thread of their own. Without a thread, the stream waits for them.
+        let _started = std::thread::Builder::new().name("taps' end".into()).spawn(move || close_taps(before));
     }
 }

@@ -1,24 +1,36 @@
-//! One stream: the path of a batch from the scheduler's socket to its reader's.
+//! One stream: the path of a batch from the scheduler's socket to its readers' sockets.
 //!
-//! Owns a thread per stream and everything on the path; `pipeline.rs` shows the path on one screen. Knows nothing of the
-//! command line, of HTTP, or of other streams.
+//! Owns the stream's thread, its poll and its clock, and puts the stages in their order; `pipeline.rs` shows the path on one
+//! screen. Knows nothing of the command line, of HTTP, or of other streams.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod build;
-mod change;
-mod handle;
-mod pipeline;
-mod pressure;
-mod receive;
-mod report;
-mod runner;
+// The parts of a stream, ready to start.
 mod setup;
+// The first stage.
+mod receive;
+// Frames that make the stream panic.
+mod poison;
+// The pressure snapshot for plugins.
+mod pressure;
+// The stages in their order.
+mod pipeline;
+// Events and metrics of the sockets and the journal.
+mod report;
+// The pipeline, at a start and after a panic.
+mod build;
+// Changes of a running stream.
+mod change;
+// Commands from other threads.
+mod handle;
+// The loop.
+mod runner;
 mod stream;
 
 pub use afterbay_chain::{AttributesOf, LastReload, PluginChange, PluginSetup, PluginState, PluginStatus};
-pub use afterbay_delivery::{Budget, SINK_STATES, StartError, TapSetup};
+pub use afterbay_delivery::{Budget, SINK_STATES, StartError, Tap, TapSetup};
 pub use afterbay_ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
-pub use change::{Change, RunningTap, TapChange};
+pub use afterbay_persist::JournalPolicy;
+pub use change::{Change, TapChange};
 pub use handle::StreamHandle;
 pub use pressure::SchedulerLoad;
 pub use runner::Ended;

@@ -1,312 +1,264 @@
-//! The path of a batch, on one screen.
+//! The path of a batch, on one screen: [`Pipeline::run`], [`Pipeline::carry`] and [`Pipeline::settle`].
 //!
-//! scheduler ─PUSH▶ receive ▶ keep (journal) ▶ decode ▶ ledger ▶ judge (plugins) ▶ ledger ▶ route ▶ sink (outbox ▶ send) ─PUSH▶ reader
+//! scheduler ─PUSH▶ receive ▶ persist (journal) ▶ decode ▶ account (ledger) ▶ chain (plugins) ▶ settle (ledger) ▶ route ▶
+//! sinks (outbox ▶ socket) ─PUSH▶ readers
 //!
-//! Each stage takes what only the stage before can make, so none can be skipped. What a stage owns stands in its own file.
+//! Each stage takes the type that the stage before makes, so none can be skipped. The state of a stage is in the stage's crate.
 
+use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
 use crate::receive::Receive;
-use afterbay_batch::failpoint;
-use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Received, Settled, Timestamp};
+use afterbay_batch::{
+    ChainOutput, Decoded, FrameDecoder, Persisted, Received, Settled, Timestamp, failpoint,
+};
 use afterbay_chain::{CatchUpResult, Chain, JournalSource};
-use afterbay_config::TapOf;
-use afterbay_delivery::{Router, Sink, Tap};
+use afterbay_delivery::Delivery;
+use afterbay_events::Name;
 use afterbay_hold::HeldRows;
 use afterbay_journal::{FrameNo, RELEASE_MARKER, is_release_marker};
 use afterbay_ledger::Ledger;
-use afterbay_outbox::Content;
 use afterbay_persist::Persister;
 use afterbay_wire::Layouts;
 use bytes::Bytes;
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Frames that are carried before the kernel is asked to take them: more in one call, and no frame waits for long.
-const FRAMES_PER_FLUSH: usize = 16;
+/// Frames that pass before the readers' sockets get them: several share a system call, and none waits for long.
+const FRAMES_PER_ROUND: usize = 16;
 
 /// The stages of one stream.
 pub(crate) struct Pipeline {
     pub(crate) receive: Receive,
     pub(crate) persister: Persister,
-    pub(crate) decode: FrameDecoder,
+    pub(crate) decoder: FrameDecoder,
     pub(crate) ledger: Ledger,
     pub(crate) chain: Chain,
     pub(crate) held_rows: HeldRows,
-    /// A frame of Afterbay's own is on its way, with which rows that waited are to go on.
-    pub(crate) is_marker_pending: bool,
-    /// Frames up to this one are an earlier run's, or from before a panic.
-    pub(crate) began_after: FrameNo,
+    pub(crate) markers: ReleaseMarkers,
+    pub(crate) delivery: Delivery,
     pub(crate) pressure: Pressure,
-    pub(crate) route: Router,
-    pub(crate) sinks: Vec<Sink>,
-    pub(crate) taps: Vec<Tap>,
-    /// Bytes of frames that may wait in the journal for a sink; then nothing more is received.
-    pub(crate) spill_max: u64,
-    /// Each sink's share of the frame in hand.
-    pub(crate) shares: Vec<Content>,
-    /// What retention leaves for the sinks.
-    pub(crate) keeps: Option<FrameNo>,
-    /// Off the socket, and perhaps not in the journal yet; the last frame that was there before.
-    pub(crate) arrived: Option<(Received, FrameNo)>,
-    /// Came before a panic, and not into the journal.
-    pub(crate) returned: VecDeque<Received>,
-    /// The frame that is on its way through the plugins.
-    pub(crate) settling: Option<FrameNo>,
-    pub(crate) poison: Option<PoisonFrame>,
+    pub(crate) poison: PoisonDetector,
 }
 
-/// A frame that was in hand at a panic.
-#[derive(Clone)]
-pub(crate) struct PoisonFrame {
-    pub(crate) frame: FrameNo,
-    /// How often.
-    pub(crate) times: u32,
-    pub(crate) why: String,
+/// The release markers: frames of Afterbay's own that release held rows without a frame of the scheduler. A marker passes the
+/// journal like any frame, so that the release has its place in the order of the frames.
+pub(crate) struct ReleaseMarkers {
+    /// Whether a marker is on its way. The next one waits for it.
+    pub(crate) is_pending: bool,
+    /// The last frame of the earlier run. Markers up to it release nothing.
+    pub(crate) earlier_through: FrameNo,
 }
 
-/// A frame that was in hand at so many panics alike goes on as it came, with nobody looking at it.
-const POISON_PANICS_MAX: u32 = 3;
+impl ReleaseMarkers {
+    fn is_marker(&self, persisted: &Persisted) -> bool {
+        is_release_marker(persisted.bytes()) && (self.is_pending || persisted.frame() <= self.earlier_through)
+    }
+}
 
 impl Pipeline {
-    /// Carries what is there, up to a bound. True where more may be there.
-    pub(crate) fn turn(&mut self, now: Timestamp, mut took: impl FnMut(Duration)) -> bool {
-        self.mark(now);
-        for _ in 0..FRAMES_PER_FLUSH {
+    /// Carries up to [`FRAMES_PER_ROUND`] received frames to the sinks, and sends what the readers take. `on_written` gets the
+    /// time of receipt of each frame that the kernel now has whole. Returns whether there may be more to do at once.
+    pub(crate) fn run(&mut self, now: Timestamp, on_written: impl FnMut(Instant)) -> bool {
+        self.persist_release_marker(now);
+        for _ in 0..FRAMES_PER_ROUND {
             if self.full().is_some() {
                 break;
             }
-            let returned = self.returned.pop_front();
-            let Some(received) = returned.or_else(|| self.receive.next()) else { break };
-            self.arrived = Some((received.clone(), self.persister.last_frame()));
-            self.persister.persist(received);
-            self.copy();
-            self.arrived = None;
+            let Some(received) = self.receive.next() else { break };
+            let bytes = received.bytes.clone();
+            self.persister.persist(received, now);
+            self.delivery.copy_received(self.persister.last_frame(), &bytes);
             self.carry(1, now);
         }
-        // Frames that waited for the disk have no socket event of their own.
-        self.carry(FRAMES_PER_FLUSH, now);
-        let mut sends_more = false;
-        let Pipeline { persister, decode, route, sinks, taps, .. } = self;
-        for sink in sinks {
-            sink.refill(persister, decode, route, now.instant);
-            sends_more |= sink.turn(persister, taps, now.instant, &mut took) || sink.can_refill(persister);
-        }
-        taps.iter_mut().for_each(Tap::wake);
-        let keeps = self.sinks.iter().filter_map(Sink::keeps).min();
-        if self.keeps != keeps {
-            self.keeps = keeps;
-            self.persister.retain_from(keeps);
-        }
-        let receives_more = self.receive.has_more() || !self.returned.is_empty();
-        sends_more || self.persister.has_next() || (receives_more && self.full().is_none())
+        // Frames that waited for a sync of the disk.
+        self.carry(FRAMES_PER_ROUND, now);
+        let sends_more = self.delivery.send(&mut self.persister, &mut self.decoder, now, on_written);
+        let receives_more = self.receive.has_more() && self.full().is_none();
+        sends_more || self.persister.has_next() || receives_more
     }
 
-    /// What has just come goes to the taps, too.
-    fn copy(&mut self) {
-        let Some((received, _)) = self.arrived.as_ref().filter(|(it, _)| !is_release_marker(&it.bytes))
-        else {
-            return;
-        };
-        for tap in self.taps.iter_mut().filter(|tap| tap.of == TapOf::Received) {
-            tap.copy(self.persister.last_frame().0, &received.bytes);
-        }
-    }
-
-    /// Why nothing more is received. At a stop that is the journal's word alone: the senders' frames that are in the kernel
-    /// would be lost there, and the journal has room for them.
-    pub(crate) fn full(&self) -> Option<&'static str> {
-        let of_sinks = || self.sinks.iter().find_map(|sink| sink.full(self.spill_max));
-        self.persister.full().or_else(|| if self.receive.is_closing() { None } else { of_sinks() })
-    }
-
-    /// What waits and is to go on by itself gets a frame of Afterbay's own, which takes its turn behind those that came.
-    fn mark(&mut self, now: Timestamp) {
-        if self.is_marker_pending || self.full().is_some() || !self.held_rows.is_due(now.instant) {
-            return;
-        }
-        self.persister.persist(Received { bytes: Bytes::from_static(RELEASE_MARKER), at: now });
-        self.is_marker_pending = true;
-        self.carry(1, now);
-    }
-
-    /// Takes frames that the journal lets go on through the plugins, and to each sink its share.
-    fn carry(&mut self, most: usize, now: Timestamp) {
-        for _ in 0..most {
-            let Some(persisted) = self.persister.next() else { break };
-            self.settling = Some(persisted.frame());
-            let (persisted, content) = self.settle(persisted, now).into_parts();
-            self.settling = None;
-            failpoint::at("route");
-            self.route.shares(persisted.frame(), content, &mut self.shares);
-            self.route.tell(persisted.frame(), &mut self.persister);
-            for (sink, share) in self.sinks.iter_mut().zip(self.shares.drain(..)) {
-                sink.put(&persisted, share, &self.persister);
-            }
-        }
-    }
-
-    /// Makes of a frame what is to leave of it.
-    fn settle(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
-        if is_release_marker(persisted.bytes())
-            && (self.is_marker_pending || persisted.frame() <= self.began_after)
-        {
-            return self.release(persisted, now);
-        }
-        drop(self.poison.take_if(|poison| poison.frame < persisted.frame()));
-        if let Some(poison) = self.poison.take_if(|poison| poison.times >= POISON_PANICS_MAX) {
-            return match self.chain.refuse_unreadable(1) {
-                Some(plugin) => {
-                    self.ledger.refuse_poison(persisted, poison.why, &plugin, &mut self.persister)
-                }
-                None => self.ledger.forward_poison(persisted, poison.why, &mut self.persister),
+    /// Carries persisted frames through the plugins to the sinks' queues.
+    fn carry(&mut self, frames_max: usize, now: Timestamp) {
+        for _ in 0..frames_max {
+            let Some(persisted) = self.persister.next(now) else { break };
+            let poison = self.poison.enter(persisted.frame());
+            let settled = if self.markers.is_marker(&persisted) {
+                self.release(persisted, now)
+            } else if let Some(why) = poison {
+                self.pass_unread(persisted, why)
+            } else {
+                self.settle(persisted, now)
             };
+            self.poison.leave();
+            self.delivery.push(settled, &mut self.persister);
         }
-        let decoded = self.decode.decode(persisted);
-        // Of an earlier run, which had no time to account it.
-        if self.sinks.iter().all(|sink| sink.has_taken(decoded.persisted().frame())) {
+    }
+
+    /// Decodes a frame, runs the plugins on its rows, and settles what is to be sent of it.
+    fn settle(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
+        let decoded = self.decoder.decode(persisted);
+        if self.delivery.has_taken(decoded.persisted().frame()) {
+            // An earlier run sent the frame and was killed before it recorded the outcome.
             return self.ledger.recover(decoded, &mut self.held_rows, &mut self.persister);
         }
-        self.run(decoded, now)
-    }
-
-    fn run(&mut self, decoded: Decoded, now: Timestamp) -> Settled {
         failpoint::at("account");
         failpoint::at_frame(decoded.persisted().frame().0);
-        let decoded = match decoded {
-            Decoded::Barrier(decoded) if decoded.barrier().hides_rows() => {
-                let rows = decoded.barrier().named_rows().map_or(1, |named| named.rows().into());
-                if let Some(plugin) = self.chain.refuse_unreadable(rows) {
-                    return self.ledger.refuse_barrier(decoded, &plugin, &mut self.persister);
-                }
-                Decoded::Barrier(decoded)
+        let decoded = match (self.refusing_plugin(&decoded), decoded) {
+            (Some(plugin), Decoded::Barrier(decoded)) => {
+                return self.ledger.refuse_barrier(decoded, &plugin, &mut self.persister);
             }
-            Decoded::Batch(decoded) if self.ledger.lacks_room(decoded.batch()) => {
-                let (batch, at) = (decoded.batch(), decoded.persisted().at().instant);
-                let closed = self.ledger.make_room(batch, at, &mut self.held_rows, &mut self.persister);
-                self.chain.close_requests(&closed, &self.ledger, now);
-                Decoded::Batch(decoded)
-            }
-            decoded => decoded,
+            (_, decoded) => decoded,
         };
+        self.make_room(&decoded, now);
         match self.ledger.account(decoded, &mut self.persister) {
             Ok(accounted) => {
                 let output = self.chain.run(accounted, &mut self.held_rows, &self.ledger, now);
-                self.book(output, now)
+                self.settle_output(output, now)
             }
+            // A frame without rows for the plugins.
             Err(settled) => settled,
         }
     }
 
-    /// Makes of a frame of Afterbay's own what is to go on with it.
-    fn release(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
-        failpoint::at("release");
-        // What an earlier run had marked is marked anew.
-        if persisted.frame() <= self.began_after {
-            return self.ledger.settle_unused_marker(persisted, &mut self.persister);
-        }
-        self.is_marker_pending = false;
-        match self.ledger.release(persisted, &mut self.held_rows, &mut self.persister, now.instant) {
-            Ok((mut output, plugin)) => {
-                self.chain.run_released(&mut output, &plugin, &mut self.held_rows, &self.ledger, now);
-                self.book(output, now)
-            }
-            Err(settled) => settled,
-        }
-    }
-
-    fn book(&mut self, output: ChainOutput, now: Timestamp) -> Settled {
+    fn settle_output(&mut self, output: ChainOutput, now: Timestamp) -> Settled {
         failpoint::at("settle");
         let settled = self.ledger.settle(output, &mut self.held_rows, &mut self.persister);
         self.chain.restart_after_close(&self.ledger, now);
         settled
     }
 
-    /// Passes on what the poll says.
+    /// Releases held rows in the place of a release marker.
+    fn release(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
+        failpoint::at("release");
+        if persisted.frame() <= self.markers.earlier_through {
+            return self.ledger.settle_unused_marker(persisted, &mut self.persister);
+        }
+        self.markers.is_pending = false;
+        match self.ledger.release(persisted, &mut self.held_rows, &mut self.persister, now.instant) {
+            Ok((mut output, plugin)) => {
+                self.chain.run_released(&mut output, &plugin, &mut self.held_rows, &self.ledger, now);
+                self.settle_output(output, now)
+            }
+            Err(settled) => settled,
+        }
+    }
+
+    /// Passes a poison frame without decoding it, or refuses it where a plugin must see every row.
+    fn pass_unread(&mut self, persisted: Persisted, why: String) -> Settled {
+        match self.chain.refuse_unreadable(1) {
+            Some(plugin) => self.ledger.refuse_poison(persisted, why, &plugin, &mut self.persister),
+            None => self.ledger.forward_poison(persisted, why, &mut self.persister),
+        }
+    }
+
+    /// The plugin that refuses the frame, because it must see every row and the frame's rows cannot be decoded.
+    fn refusing_plugin(&mut self, decoded: &Decoded) -> Option<Name> {
+        let Decoded::Barrier(decoded) = decoded else { return None };
+        let barrier = decoded.barrier();
+        let rows = barrier.named_rows().map_or(1, |named| named.rows().into());
+        if barrier.hides_rows() { self.chain.refuse_unreadable(rows) } else { None }
+    }
+
+    /// Closes the oldest requests if the ledger has no room for the requests that the batch begins.
+    fn make_room(&mut self, decoded: &Decoded, now: Timestamp) {
+        let Decoded::Batch(decoded) = decoded else { return };
+        if self.ledger.lacks_room(decoded.batch()) {
+            let (batch, at) = (decoded.batch(), decoded.persisted().at().instant);
+            let closed = self.ledger.make_room(batch, at, &mut self.held_rows, &mut self.persister);
+            self.chain.close_requests(&closed, &self.ledger, now);
+        }
+    }
+
+    /// Persists a release marker if held rows are due to be released.
+    fn persist_release_marker(&mut self, now: Timestamp) {
+        if self.markers.is_pending || self.full().is_some() || !self.held_rows.is_due(now.instant) {
+            return;
+        }
+        self.persister.persist(Received { bytes: Bytes::from_static(RELEASE_MARKER), at: now }, now);
+        self.markers.is_pending = true;
+        self.carry(1, now);
+    }
+
+    /// The reason why nothing more is received. During the drain, full sinks are no reason: the journal has room for the
+    /// frames that the kernel still has, and a stop would lose these.
+    pub(crate) fn full(&self) -> Option<&'static str> {
+        let of_sinks = || if self.receive.is_closing() { None } else { self.delivery.full() };
+        self.persister.full().or_else(of_sinks)
+    }
+
+    /// Closes the requests that have had no row for this time.
+    pub(crate) fn close_abandoned(&mut self, abandon_after: Duration, now: Timestamp) {
+        let Pipeline { chain, ledger, held_rows, persister, .. } = self;
+        let closed = ledger.abandon(abandon_after, now.instant, held_rows, persister);
+        chain.close_requests(&closed, ledger, now);
+        chain.restart_after_close(ledger, now);
+    }
+
+    /// Handles an event of the poll.
     pub(crate) fn ready(&mut self, event: &mio::event::Event, now: Instant) {
-        if self.receive.pull().owns(event.token()) {
-            return self.receive.pull().ready(event, now);
+        if self.receive.socket().owns(event.token()) {
+            return self.receive.socket_mut().ready(event, now);
         }
-        if let Some(sink) = self.sinks.iter_mut().find(|sink| sink.send.socket().owns(event.token())) {
-            sink.send.push().ready(event, now);
-        }
+        self.delivery.ready(event, now);
     }
 
-    /// Does what is due: handshakes and connections that take too long, writes and starts that are tried again.
+    /// Does what is due: connections, retries of the disk, starts of plugins, held rows, the pressure snapshot.
     pub(crate) fn tick(&mut self, now: Timestamp) {
-        self.receive.pull().tick(now.instant);
-        self.sinks.iter_mut().for_each(|sink| sink.tick(now.instant));
-        self.persister.tick(now.instant);
-        let Pipeline { chain, ledger, held_rows, .. } = self;
-        chain.tick(ledger, now);
-        chain.end_lost_holds(held_rows);
+        self.receive.socket_mut().tick(now.instant);
+        self.delivery.tick(now.instant);
+        self.persister.tick(now);
+        self.chain.tick(&self.ledger, now);
+        self.chain.end_lost_holds(&mut self.held_rows);
         if self.chain.wants_signals() && self.pressure.deadline() <= now.instant {
-            self.look(now);
+            let Pipeline { pressure, persister, delivery, ledger, .. } = self;
+            let (snapshot, has_changed) = pressure.snapshot(persister, &delivery.sinks, ledger, now.instant);
+            self.chain.set_signals(&snapshot, has_changed, &self.ledger, now);
         }
     }
 
-    /// Starts a thread for each catch-up round of a successor. `done` receives the results.
-    pub(crate) fn catch_up(
+    /// When [`Pipeline::tick`] or [`Pipeline::run`] is due.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let pressure = self.chain.wants_signals().then(|| self.pressure.deadline());
+        // A pending marker releases the rows that are due.
+        let held_rows = self.held_rows.deadline().filter(|_| !self.markers.is_pending);
+        let deadlines = [
+            self.receive.socket().deadline(),
+            self.persister.deadline(),
+            self.delivery.deadline(),
+            self.chain.deadline(),
+            pressure,
+            held_rows,
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Starts the catch-up rounds that new plugin instances wait for, each on a thread of its own. `done` gets the results.
+    pub(crate) fn start_catch_ups(
         &mut self,
         layouts: &Layouts,
         done: impl Fn(CatchUpResult) + Clone + Send + 'static,
     ) {
         for round in self.chain.take_catch_ups() {
-            let backlog = if round.reads_journal() { self.persister.backlog_of_open() } else { None };
-            let through = self.sinks.iter().map(Sink::settled).max().unwrap_or_default();
-            let layouts = layouts.clone();
+            let persister = &mut self.persister;
+            let backlog = if round.reads_journal() { persister.backlog_of_live_requests() } else { None };
+            let (through, layouts) = (self.delivery.last_pushed(), layouts.clone());
             let journal = backlog.map(|backlog| JournalSource { backlog, through, layouts });
             let done = done.clone();
-            // Without a thread the successor never takes over, as if its component could not be read.
+            // Without a thread, the new instance never takes over, as if its component could not be read.
             let _started =
                 std::thread::Builder::new().name("catch-up".into()).spawn(move || done(round.run(journal)));
         }
     }
 
-    /// Tells the plugins that want to know how the stream stands.
-    fn look(&mut self, now: Timestamp) {
-        let (snapshot, is_news) = self.pressure.look(&self.persister, &self.sinks, &self.ledger, now.instant);
-        self.chain.set_signals(&snapshot, is_news, &self.ledger, now);
+    /// Number and bytes of the received frames that a reader has not taken. Without credit, the kernel's word counts for the
+    /// reader.
+    pub(crate) fn backlog_size(&self) -> (usize, u64) {
+        let (persister, delivery) = (self.persister.backlog_size(), self.delivery.backlog_size());
+        (persister.0 + delivery.0, persister.1 + delivery.1)
     }
 
-    /// When [`Pipeline::tick`] is due.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        let own = [self.receive.socket().deadline(), self.persister.deadline()];
-        let sinks = self.sinks.iter().filter_map(Sink::deadline);
-        let pressure = self.chain.wants_signals().then(|| self.pressure.deadline());
-        // One that is on its way is waited for.
-        let held_rows = self.held_rows.deadline().filter(|_| !self.is_marker_pending);
-        own.into_iter()
-            .flatten()
-            .chain(sinks)
-            .chain(self.chain.deadline())
-            .chain(pressure)
-            .chain(held_rows)
-            .min()
-    }
-
-    /// Sends what had to wait for its record, if that can be written now.
-    pub(crate) fn send_staged(&mut self, now: Instant) {
-        let Pipeline { persister, sinks, taps, .. } = self;
-        for sink in sinks.iter_mut().filter(|sink| sink.send.staged().frames > 0) {
-            sink.turn(persister, taps, now, &mut |_| ());
-        }
-    }
-
-    /// Tells the journal how far the readers have taken the stream.
-    pub(crate) fn tell_taken(&mut self) {
-        let Pipeline { persister, sinks, .. } = self;
-        sinks.iter_mut().for_each(|sink| sink.tell_taken(persister));
-    }
-
-    /// Frames that were received and that a reader (or the kernel, for it) has not taken, and their bytes.
-    pub(crate) fn left(&self) -> (usize, u64) {
-        let sum = |(frames, bytes): (usize, u64), more: (usize, u64)| (frames + more.0, bytes + more.1);
-        self.sinks.iter().map(Sink::left).fold(self.persister.backlog_size(), sum)
-    }
-
-    /// Everything that was received is with the readers, or as far as the kernel tells.
+    /// Whether the readers have taken everything that was received.
     pub(crate) fn is_drained(&self) -> bool {
-        let is_idle = self.returned.is_empty() && self.held_rows.is_empty();
-        is_idle && self.persister.backlog_size().0 == 0 && self.sinks.iter().all(Sink::is_drained)
+        let is_empty = self.receive.returned() == 0 && self.held_rows.is_empty();
+        is_empty && self.persister.backlog_size().0 == 0 && self.delivery.is_drained()
     }
 }

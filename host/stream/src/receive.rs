@@ -1,52 +1,70 @@
-//! The scheduler's end: whole messages off its socket, in turn from each sender.
+//! The receive stage: takes whole messages from the scheduler's connections, in turn from each.
 //!
-//! Owns the PULL socket. What it hands out is a [`Received`], and only the journal takes one.
+//! Owns the PULL socket. The persist stage takes what this stage returns.
 
 use afterbay_batch::{Received, Timestamp};
 use afterbay_sockets::{Pull, PullNotice};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 /// The PULL socket that the scheduler connects to.
 pub(crate) struct Receive {
     pull: Pull,
+    /// Frames that were received before a panic and that the journal does not have.
+    returned: VecDeque<Received>,
+    /// Frames received since the start.
     pub(crate) frames: u64,
+    /// Bytes received since the start.
     pub(crate) bytes: u64,
 }
 
 impl Receive {
     pub(crate) fn new(pull: Pull) -> Receive {
-        Receive { pull, frames: 0, bytes: 0 }
+        Receive { pull, returned: VecDeque::new(), frames: 0, bytes: 0 }
     }
 
-    /// The next frame, if one is there.
+    /// Takes the next frame, if there is one.
     pub(crate) fn next(&mut self) -> Option<Received> {
+        if let Some(returned) = self.returned.pop_front() {
+            return Some(returned);
+        }
         let message = self.pull.receive()?;
         self.frames += 1;
         self.bytes += message.bytes.len() as u64;
         Some(Received { bytes: message.bytes, at: Timestamp::now() })
     }
 
-    /// Something may be there without a further event of the poll.
-    pub(crate) fn has_more(&self) -> bool {
-        self.pull.has_more()
+    /// Gives back a frame that the journal does not have after a panic. It is received again, before all others.
+    pub(crate) fn give_back(&mut self, received: Received) {
+        self.returned.push_front(received);
     }
 
-    /// The stream stops: nobody connects any more, and each sender is read until it has seen our end and ended, too.
+    /// Frames that were given back and not taken again.
+    pub(crate) fn returned(&self) -> usize {
+        self.returned.len()
+    }
+
+    /// Whether there may be a frame without a further event of the poll.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.returned.is_empty() || self.pull.has_more()
+    }
+
+    /// Begins the drain: no sender may connect any more, and each sender is read to its end.
     pub(crate) fn close(&mut self, now: Instant) {
         self.pull.close(now);
     }
 
-    /// The stream stops, and frames may still come.
+    /// Whether the drain has begun.
     pub(crate) fn is_closing(&self) -> bool {
         self.pull.is_closing()
     }
 
-    /// The stream stops, and everything that senders had handed to the kernel was received.
+    /// Whether the drain has ended: every byte that a sender gave to the kernel was received.
     pub(crate) fn is_closed(&self) -> bool {
         self.pull.is_closed()
     }
 
-    /// Closes the senders that are left. Returns the bytes that came from them and are lost.
+    /// Closes the remaining connections. Returns the bytes of these senders that are lost.
     pub(crate) fn abandon(&mut self) -> u64 {
         self.pull.abandon()
     }
@@ -55,7 +73,7 @@ impl Receive {
         &self.pull
     }
 
-    pub(crate) fn pull(&mut self) -> &mut Pull {
+    pub(crate) fn socket_mut(&mut self) -> &mut Pull {
         &mut self.pull
     }
 

@@ -8,63 +8,62 @@ use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{JournalWriter, OpenError, RecoveredStream};
 use afterbay_ledger::AbortSender;
 use afterbay_outbox::Joins;
+use afterbay_persist::JournalPolicy;
 use afterbay_sockets::Endpoint;
 use afterbay_wire::Layouts;
 use std::time::Duration;
 
-/// What a stream is made of. Everything that could be refused has been: only binding is left.
+/// The parts of a stream.
 pub struct Setup {
     /// The checked configuration of the stream.
     pub config: config::Stream,
-    /// Where the scheduler connects to.
+    /// The endpoint that the scheduler connects to.
     pub listen: Endpoint,
-    /// Its readers, in the order of the config.
+    /// The sinks, in the order of the configuration.
     pub sinks: Vec<SinkSetup>,
-    /// Who gets copies.
+    /// The taps, in the order of the configuration.
     pub taps: Vec<TapSetup>,
-    /// The layouts of its msgpack frames.
+    /// The layouts of the stream's msgpack frames.
     pub layouts: Layouts,
-    /// Its journal, and what was found in it.
+    /// The open journal, and what the last run left in it.
     pub journal: (JournalWriter, RecoveredStream),
     /// Opens the journal again after a panic.
     pub reopen: Reopen,
-    /// What a failing journal means.
-    pub on_error: config::OnError,
-    /// A frame goes on only when it is on the disk (`sync = "always"`).
-    pub durable_first: bool,
-    /// Bytes of frames that may wait in the journal for a sink; then nothing more is received.
+    /// The stream's rules for its journal.
+    pub journal_policy: JournalPolicy,
+    /// Bytes of frames that may wait in the journal for one sink. The stream then stops receiving.
     pub spill_max: u64,
-    /// Bytes that may wait in memory, of all streams.
+    /// The memory limit that all streams share.
     pub budget: Budget,
-    /// A request without a row for so long is given up.
+    /// Time without a row after which a request is closed.
     pub abandon_after: Duration,
-    /// The plugins, in the order of the config.
+    /// The plugins, in the order of the configuration.
     pub plugins: Vec<PluginSetup>,
-    /// What attributes requests have, for plugins.
+    /// The source of request attributes for plugins.
     pub attributes: AttributesOf,
-    /// How the scheduler does, for plugins.
+    /// The source of the scheduler's load for plugins.
     pub scheduler: SchedulerLoad,
-    /// Who tells the scheduler of requests that plugins finish, where somebody can.
+    /// The function that tells the scheduler about requests that plugins finish, if there is a way to the scheduler.
     pub upstream: Option<AbortSender>,
-    /// Where its events go.
+    /// The receiver of events.
     pub events: Events,
-    /// Where its counters are.
+    /// The process's metrics.
     pub metrics: Metrics,
-    /// Where it says what is wrong.
+    /// The process's health conditions.
     pub health: Health,
 }
 
 /// Opens a stream's journal.
 pub type Reopen = Box<dyn Fn() -> Result<(JournalWriter, RecoveredStream), OpenError> + Send>;
 
-/// One reader of a stream.
+/// One sink of a stream.
 pub struct SinkSetup {
     /// The checked configuration of the sink.
     pub config: config::Sink,
-    /// Where the reader is.
+    /// The reader's endpoint.
     pub connect: Endpoint,
-    /// Which reader it is, where a new one must not get what an earlier one has left: SGLang that was started anew.
+    /// The id of the reader, if a new reader must not get frames of the earlier one, as after a restart of SGLang.
     pub reader_id: Option<String>,
-    /// Where joined rows may end, as the reader wants it.
+    /// Where joined rows may end, as the reader needs it.
     pub joins: Joins,
 }

@@ -29,34 +29,32 @@ impl Stream {
         let listen = pipeline.receive.socket().endpoint().clone();
         let (sender, commands) = channel();
         let runner = Runner::new(poll, plan, pipeline, commands, report, abandon_after);
-        let thread = std::thread::Builder::new()
-            .name(format!("stream {name}"))
-            .spawn(move || runner.run())
-            .map_err(|error| StartError::System { stream: name.clone(), error })?;
+        let thread = std::thread::Builder::new().name(format!("stream {name}"));
+        let thread = thread.spawn(move || runner.run()).map_err(system)?;
         Ok(Stream { name, listen, handle: StreamHandle { sender, waker }, thread })
     }
 
-    /// Its name in the config.
+    /// The stream's name in the configuration.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it listens; with the real port where the config said 0.
+    /// The endpoint that the scheduler connects to. If the configuration says port 0, the real port.
     pub fn listen(&self) -> &Endpoint {
         &self.listen
     }
 
-    /// To tell it things.
+    /// A handle that sends commands to the stream.
     pub fn handle(&self) -> StreamHandle {
         self.handle.clone()
     }
 
-    /// Whether its thread has ended, which it does only when told to, or after panic upon panic.
+    /// Whether the thread has ended: after a stop, or after repeated panics.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Waits for its end. `Err`: it could not go on after a panic, with this message.
+    /// Waits for the thread. `Err` has the message of the panic that ended the stream.
     pub fn join(self) -> Result<Ended, String> {
         self.thread.join().map_err(|panic| message(&*panic))
     }

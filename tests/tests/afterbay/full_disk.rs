@@ -136,7 +136,7 @@ fn fill_stop_free_and_start(on_error: &str, counts: bool, is_killed: bool, more:
     if on_error == "forward" {
         let said = afterbay.until_degraded("journal:test");
         assert_eq!(sent, frames.len());
-        assert!(said.contains("frames are forwarded and not kept"), "{said}");
+        assert!(said.contains("frames are forwarded and not persisted"), "{said}");
     } else {
         let said = afterbay.until_ready(503);
         assert!(said.contains("nothing is received or sent that cannot be recorded"), "{said}");
@@ -214,7 +214,7 @@ fn on_error_forward_starts_on_a_full_disk_and_persists_again_when_the_disk_has_r
         let afterbay = Afterbay::run(&sandbox, &config);
         let said = afterbay.until_degraded("journal:test");
         assert!(
-            said.contains("frames are forwarded and not kept") && said.contains("No space left"),
+            said.contains("frames are forwarded and not persisted") && said.contains("No space left"),
             "{said}"
         );
         assert_eq!(afterbay.event("JournalWriteFailed")["on_error"], "forward");

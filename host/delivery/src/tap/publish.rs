@@ -1,22 +1,21 @@
-//! A tap that listens for subscribers: each has a queue of its own, in the socket, so the one before it is always emptied.
+//! A tap that listens for subscribers. The socket has a queue for each of them, so it always takes a copy.
 
-use super::thread::{Copied, Socket};
-use afterbay_events::StreamTelemetry;
+use super::thread::{CopySocket, FrameCopy};
 use afterbay_events::event::{
     NoticesMissed, SubscriberClosed, SubscriberConnected, SubscriberDropped, SubscriberDropping,
     SubscriberRefused,
 };
-use afterbay_events::{Name, TapCounters};
+use afterbay_events::{Name, StreamTelemetry, TapCounters};
 use afterbay_sockets::{Pub, PubNotice};
 use mio::event::Event;
 use std::time::Instant;
 
-impl Socket for Pub {
+impl CopySocket for Pub {
     fn deadline(&self) -> Option<Instant> {
         self.deadline()
     }
 
-    fn woken(&mut self, event: &Event, now: Instant) {
+    fn ready(&mut self, event: &Event, now: Instant) {
         if self.owns(event.token()) {
             self.ready(event, now);
         }
@@ -30,8 +29,8 @@ impl Socket for Pub {
         true
     }
 
-    fn give(&mut self, copied: Copied) {
-        self.send(copied.number, &copied.bytes);
+    fn send(&mut self, copy: FrameCopy) {
+        self.send(copy.number, &copy.bytes);
     }
 
     fn flush(&mut self, now: Instant) {
@@ -42,7 +41,7 @@ impl Socket for Pub {
         self.queue_frames() == 0
     }
 
-    fn tell(&mut self, tap: &Name, telemetry: &StreamTelemetry, counters: &TapCounters) {
+    fn report(&mut self, tap: &Name, telemetry: &StreamTelemetry, counters: &TapCounters) {
         let (totals, subscribed) = (self.totals(), self.subscribed() as u64);
         counters.connected.set(u64::from(subscribed > 0));
         counters.subscribers.set(subscribed);

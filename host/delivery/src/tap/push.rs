@@ -1,19 +1,18 @@
-//! A tap that connects to one that listens: what its socket has no room for waits in the queue before it.
+//! A tap that connects to an observer. While the socket has no room, copies wait in the tap's queue.
 
-use super::thread::{Copied, Socket};
-use afterbay_events::StreamTelemetry;
+use super::thread::{CopySocket, FrameCopy};
 use afterbay_events::event::{SinkConnected, SinkLost, SinkWaiting};
-use afterbay_events::{Name, TapCounters};
+use afterbay_events::{Name, StreamTelemetry, TapCounters};
 use afterbay_sockets::{OutgoingFrame, Push, PushNotice};
 use mio::event::Event;
 use std::time::Instant;
 
-impl Socket for Push {
+impl CopySocket for Push {
     fn deadline(&self) -> Option<Instant> {
         self.deadline()
     }
 
-    fn woken(&mut self, event: &Event, now: Instant) {
+    fn ready(&mut self, event: &Event, now: Instant) {
         if self.owns(event.token()) {
             self.ready(event, now);
         }
@@ -27,11 +26,11 @@ impl Socket for Push {
         self.room()
     }
 
-    fn give(&mut self, copied: Copied) {
+    fn send(&mut self, copy: FrameCopy) {
         let totals = self.totals();
         let sequence = totals.frames_written + self.pending().frames as u64 + 1;
-        // There is room.
-        let _sent = self.send(OutgoingFrame { sequence, bytes: copied.bytes, counted: false });
+        let queued = self.send(OutgoingFrame { sequence, bytes: copy.bytes, counted: false });
+        debug_assert!(queued.is_ok(), "a copy is sent only if the socket has room");
     }
 
     fn flush(&mut self, now: Instant) {
@@ -42,7 +41,7 @@ impl Socket for Push {
         self.pending().frames == 0
     }
 
-    fn tell(&mut self, tap: &Name, telemetry: &StreamTelemetry, counters: &TapCounters) {
+    fn report(&mut self, tap: &Name, telemetry: &StreamTelemetry, counters: &TapCounters) {
         let totals = self.totals();
         counters.connected.set(u64::from(self.is_connected()));
         counters.frames_written.set(totals.frames_written);
@@ -58,7 +57,7 @@ impl Socket for Push {
                 PushNotice::Lost { why, .. } => {
                     telemetry.publish(SinkLost { stream, sink, why: why.to_string(), at_end: false });
                 }
-                // What a tap had and did not read is nobody's loss.
+                // A frame that a tap did not read is lost to nobody.
                 PushNotice::Settled { .. } | PushNotice::Credit { .. } | PushNotice::Missed { .. } => {}
             }
         }

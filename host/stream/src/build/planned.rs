@@ -1,14 +1,14 @@
-//! A sink of a stream as it is configured: it outlives the path, which is built anew after a panic.
+//! A sink as it is configured. It outlives the pipeline, which is rebuilt after a panic.
 
 use crate::setup::SinkSetup;
 use afterbay_batch::SinkTarget;
 use afterbay_config as config;
-use afterbay_outbox::Joins;
+use afterbay_outbox::{Joins, Options, When};
 use afterbay_sockets::Endpoint;
 
 /// A sink as it is configured.
 pub(crate) struct PlannedSink {
-    /// In the journal.
+    /// The sink's name in the journal. A new reader has a new name, so that it does not get the frames of another.
     pub(crate) name: String,
     pub(crate) config: config::Sink,
     pub(crate) connect: Endpoint,
@@ -18,7 +18,6 @@ pub(crate) struct PlannedSink {
 impl PlannedSink {
     pub(crate) fn new(setup: SinkSetup) -> PlannedSink {
         let SinkSetup { config, connect, reader_id, joins } = setup;
-        // A reader that is another has a name of its own.
         let name = match &reader_id {
             Some(id) => format!("{}@{id}", config.name),
             None => config.name.to_string(),
@@ -26,16 +25,30 @@ impl PlannedSink {
         PlannedSink { name, config, connect, joins }
     }
 
-    /// Rows that wait for it may be joined under backpressure.
+    /// Whether rows that wait for the sink are joined under backpressure.
     pub(crate) fn joins_under_pressure(&self, config: &config::Stream) -> bool {
         config.coalesce.when == config::CoalesceWhen::Backpressure && !matches!(self.joins, Joins::Nowhere)
+    }
+
+    pub(crate) fn outbox_options(&self, config: &config::Stream) -> Options {
+        Options {
+            when: match config.coalesce.when {
+                config::CoalesceWhen::Never => When::Never,
+                config::CoalesceWhen::Backpressure => When::Backpressure,
+                config::CoalesceWhen::Window => When::Window(config.coalesce.window),
+            },
+            joins: self.joins.clone(),
+            max_rows: config.coalesce.max_rows,
+            max_frames: self.config.queue.frames,
+            max_bytes: self.config.queue.bytes,
+        }
     }
 
     pub(crate) fn target(&self) -> SinkTarget {
         let takes = self.config.takes;
         let connect = self.config.connect.as_ref().filter(|_| takes == config::Takes::Worker);
         SinkTarget {
-            name: self.config.name.as_str().into(),
+            name: self.config.name.clone(),
             journal_name: self.name.clone(),
             takes,
             worker: connect.map(ToString::to_string),

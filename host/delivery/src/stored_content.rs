@@ -1,0 +1,160 @@
+//! The content of a frame that has been through the plugins, made again from the journal: from the frame, its outcome and the
+//! replaced bytes.
+
+use afterbay_batch::{Destination, FrameDecoder, SettledContent};
+use afterbay_journal::{BacklogFrame, Outcome, Passage, StoredReplacement, Verdict, is_release_marker};
+use afterbay_wire::{Barrier, Batch, DecodedFrame};
+use bytes::Bytes;
+use std::collections::HashMap;
+
+/// The content that the stream sends for a stored frame.
+pub(crate) fn stored_content(frame: &BacklogFrame, decoder: &mut FrameDecoder) -> SettledContent {
+    if is_release_marker(&frame.bytes) && !is_from_scheduler(frame) {
+        return released(frame, decoder);
+    }
+    if frame.outcome.as_deref().is_some_and(|outcome| outcome.passage == Passage::Dropped) {
+        return SettledContent::Nothing;
+    }
+    let received = match decoder.decode_bytes(frame.bytes.clone()) {
+        DecodedFrame::Batch(batch) => batch,
+        DecodedFrame::Barrier(barrier) => return barrier_content(frame, &barrier, decoder),
+    };
+    let Some(outcome) = frame.outcome.as_deref().filter(|outcome| !outcome.requests.is_empty()) else {
+        // The rows had no numbers, or the outcome is lost. The frame is sent as it was received.
+        let requests = vec![0; received.rows() as usize].into();
+        return SettledContent::Rows { batch: received, requests, alone: true, redirected: Vec::new() };
+    };
+    match outcome.changed.clone().map(|bytes| decoder.decode_bytes(bytes)) {
+        Some(DecodedFrame::Batch(changed)) => changed_rows(outcome, &received, changed),
+        Some(DecodedFrame::Barrier(changed)) => undecodable(changed.bytes()),
+        None => SettledContent::Rows {
+            alone: !received.has_text_rids(),
+            batch: received,
+            requests: outcome.requests.iter().map(|request| request.0).collect(),
+            redirected: destinations(outcome),
+        },
+    }
+}
+
+/// The content of a frame whose rows plugins changed. Rows of the two batches belong together by their rid.
+fn changed_rows(outcome: &Outcome<'_>, received: &Batch, changed: Batch) -> SettledContent {
+    let numbers = outcome.requests.iter().map(|request| request.0);
+    let by_rid: HashMap<&[u8], (u32, u64)> = received.rid_bytes().zip((0..).zip(numbers)).collect();
+    let (destinations, cumulative) = (destinations(outcome), cumulative(outcome));
+    let (mut requests, mut redirected, mut cumulative_rows) = (Vec::new(), Vec::new(), Vec::new());
+    for (row, rid) in (0..).zip(changed.rid_bytes()) {
+        let known = by_rid.get(rid);
+        requests.push(known.map_or(0, |(_, number)| *number));
+        let Some((received_row, _)) = known else { continue };
+        if let Some((_, destination)) = destinations.iter().find(|(row, _)| row == received_row) {
+            redirected.push((row, destination.clone()));
+        }
+        if cumulative.binary_search(received_row).is_ok() {
+            cumulative_rows.push(row);
+        }
+    }
+    let alone = !changed.has_text_rids();
+    let batch = changed.with_cumulative(cumulative_rows);
+    SettledContent::Rows { requests: requests.into(), batch, alone, redirected }
+}
+
+/// The content of a frame whose rows cannot be read: the frame itself, or where a plugin must see every row, the end of the
+/// frame's requests.
+fn barrier_content(frame: &BacklogFrame, barrier: &Barrier, decoder: &mut FrameDecoder) -> SettledContent {
+    let changed = frame
+        .outcome
+        .as_deref()
+        .and_then(|outcome| Some((outcome, decoder.decode_bytes(outcome.changed.clone()?))));
+    match changed {
+        Some((outcome, DecodedFrame::Batch(batch))) => SettledContent::Rows {
+            alone: !batch.has_text_rids(),
+            batch,
+            requests: outcome.requests.iter().map(|request| request.0).collect(),
+            redirected: Vec::new(),
+        },
+        Some((_, DecodedFrame::Barrier(changed))) => undecodable(changed.bytes()),
+        None => SettledContent::from_barrier(barrier),
+    }
+}
+
+/// The content of a changed frame that cannot be decoded, because all of its rows are of such a kind.
+fn undecodable(bytes: &Bytes) -> SettledContent {
+    SettledContent::Whole { bytes: bytes.clone(), counted: true, to_all: false }
+}
+
+/// Whether a frame that looks like a release marker was received from a scheduler.
+fn is_from_scheduler(frame: &BacklogFrame) -> bool {
+    frame.outcome.as_deref().is_some_and(|outcome| matches!(outcome.passage, Passage::NotUnderstood(_)))
+}
+
+/// The content of a release marker: the rows that were released with it and not held again.
+fn released(frame: &BacklogFrame, decoder: &mut FrameDecoder) -> SettledContent {
+    let Some(outcome) = frame.outcome.as_deref() else { return SettledContent::Nothing };
+    let Some(DecodedFrame::Batch(batch)) = outcome.changed.clone().map(|bytes| decoder.decode_bytes(bytes))
+    else {
+        return SettledContent::Nothing;
+    };
+    let is_held_again = |row: u32| {
+        let last = outcome.actions.iter().rfind(|action| action.row == row);
+        last.is_some_and(|action| action.verdict == Verdict::Hold)
+    };
+    let sent: Vec<_> = (0..).zip(outcome.requests.iter()).filter(|(row, _)| !is_held_again(*row)).collect();
+    let index = |row: u32| Some(sent.iter().position(|(sent, _)| *sent == row)? as u32);
+    let redirected = destinations(outcome).into_iter();
+    let cumulative = cumulative(outcome).into_iter().filter_map(index).collect();
+    SettledContent::Rows {
+        redirected: redirected.filter_map(|(row, destination)| Some((index(row)?, destination))).collect(),
+        requests: sent.iter().map(|(_, request)| request.0).collect(),
+        batch: batch.with_cumulative(cumulative),
+        alone: false,
+    }
+}
+
+/// The rows that do not go to their reader. The last verdict on a row counts.
+fn destinations(outcome: &Outcome<'_>) -> Vec<(u32, Destination)> {
+    let mut destinations: Vec<(u32, Destination)> = Vec::new();
+    for action in outcome.actions.iter() {
+        let destination = match action.verdict {
+            Verdict::Route => Destination::To(action.text.to_string()),
+            Verdict::SkipDetokenizing => Destination::SkipDetokenizer,
+            _ => continue,
+        };
+        destinations.pop_if(|(row, _)| *row == action.row);
+        destinations.push((action.row, destination));
+    }
+    destinations
+}
+
+/// The rows whose ids are all ids of the request so far, ascending. The last verdict on a row counts.
+fn cumulative(outcome: &Outcome<'_>) -> Vec<u32> {
+    let mut rows = Vec::new();
+    for action in outcome.actions.iter() {
+        let Some(replaced) = action.replaced() else { continue };
+        rows.pop_if(|row| *row == action.row);
+        if replaced == StoredReplacement::Cumulative {
+            rows.push(action.row);
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afterbay_journal::{FrameNo, PluginAction};
+
+    fn replaced(row: u32, text: String) -> PluginAction<'static> {
+        let (plugin, ids) = ("p".into(), vec![7].into());
+        PluginAction { row, plugin, verdict: Verdict::Replace, text: text.into(), ids, forwarded: 1 }
+    }
+
+    #[test]
+    fn a_row_is_cumulative_if_the_last_plugin_that_replaced_its_tokens_gave_all_ids_so_far() {
+        let all = |row| replaced(row, StoredReplacement::cumulative(3));
+        let new = |row| replaced(row, String::new());
+        let note = PluginAction { verdict: Verdict::Annotate, ..new(1) };
+        let actions = vec![all(0), new(0), all(1), note, new(2), all(2), new(3), all(4), all(4)];
+        let outcome = Outcome { actions: actions.into(), ..Outcome::new(FrameNo(1), 0, Passage::Changed) };
+        assert_eq!(cumulative(&outcome), [1, 2, 4]);
+    }
+}
