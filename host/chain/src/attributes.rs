@@ -57,7 +57,6 @@ impl RequestAttributes {
         known.map(|attributes| *attributes = (self.source)(rid)).is_some()
     }
 
-    /// Removes requests that have ended.
     pub fn remove(&mut self, numbers: &[u64]) {
         numbers.iter().for_each(|number| drop(self.by_number.remove(number)));
     }

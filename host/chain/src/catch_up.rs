@@ -4,14 +4,14 @@
 //! The calls that it misses meanwhile are recorded and shown in further rounds, until few are left. Verdicts on rows that are
 //! shown again are ignored. This module owns the rounds and their bounds; the slot decides when the successor takes over.
 
-use crate::opened::OpenedRequest;
+use crate::open_requests::OpenedRequest;
 use crate::replay::{JournalSource, replay};
 use afterbay_events::Name;
-use afterbay_runtime::{ColumnSet, Columns, OwnedColumns, Plugin, StateError};
+use afterbay_runtime::{OwnedColumns, Plugin, StateError};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The bound of the recorded calls, in bytes. Beyond it, the successor starts as after a fault.
+/// The bound of the recorded calls, in bytes. If the calls exceed it, the successor starts as after a fault.
 const MISSED_BYTES_MAX: usize = 64 << 20;
 /// Batches that are shown on the stream's thread at once. The current batch waits for them.
 const MISSED_BATCHES_AT_ONCE: usize = 2;
@@ -88,14 +88,15 @@ impl ExportedState {
     }
 }
 
-/// The calls that a successor misses while it catches up. Each method returns false once the bound is exceeded.
+/// The calls that a successor misses while it catches up.
 #[derive(Default)]
 pub(crate) struct MissedCalls {
     calls: Vec<MissedCall>,
     bytes: usize,
 }
 
-enum MissedCall {
+/// A call that the old instance had and its successor had not.
+pub(crate) enum MissedCall {
     Open(Vec<OpenedRequest>),
     Process(OwnedColumns),
     Changed(u64, Option<Arc<str>>),
@@ -103,26 +104,14 @@ enum MissedCall {
 }
 
 impl MissedCalls {
-    pub(crate) fn opened(&mut self, requests: Vec<OpenedRequest>) -> bool {
-        self.add(requests.len() * 128, MissedCall::Open(requests))
-    }
-
-    pub(crate) fn rows(&mut self, columns: &Columns<'_>, wants: ColumnSet) -> bool {
-        let rows = OwnedColumns::copy(columns, wants);
-        self.add(rows.bytes(), MissedCall::Process(rows))
-    }
-
-    pub(crate) fn attributes_changed(&mut self, request: u64, attributes: Option<Arc<str>>) -> bool {
-        let bytes = attributes.as_ref().map_or(8, |attributes| attributes.len());
-        self.add(bytes, MissedCall::Changed(request, attributes))
-    }
-
-    pub(crate) fn closed(&mut self, requests: &[u64]) -> bool {
-        self.add(requests.len() * 8, MissedCall::Close(requests.to_vec()))
-    }
-
-    fn add(&mut self, bytes: usize, call: MissedCall) -> bool {
-        self.bytes += bytes;
+    /// Records a call. False if the calls now exceed [`MISSED_BYTES_MAX`], about.
+    pub(crate) fn add(&mut self, call: MissedCall) -> bool {
+        self.bytes += match &call {
+            MissedCall::Open(requests) => requests.len() * 128,
+            MissedCall::Process(rows) => rows.bytes(),
+            MissedCall::Changed(_, attributes) => 8 + attributes.as_ref().map_or(0, |it| it.len()),
+            MissedCall::Close(requests) => requests.len() * 8,
+        };
         self.calls.push(call);
         self.bytes <= MISSED_BYTES_MAX
     }

@@ -172,7 +172,7 @@ impl Chain {
             return Some(false);
         }
         let Some(live) = self.slots[shadow].shadow_of().and_then(|of| self.index_of(of)) else {
-            self.slots[shadow].promote("no other leaves the chain".to_owned(), now);
+            self.slots[shadow].promote("no plugin has left the chain".to_owned(), now);
             return Some(true);
         };
         let left = format!("plugin {:?} has left the chain", self.slots[live].name());

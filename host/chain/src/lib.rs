@@ -10,7 +10,6 @@ mod catch_up;
 mod chain;
 mod context;
 mod open_requests;
-mod opened;
 mod quarantine;
 mod replay;
 mod setup;

@@ -5,6 +5,7 @@ use afterbay_batch::{Accounted, Row};
 use afterbay_ledger::{Ledger, Request};
 use afterbay_runtime::{Fault, Opened, Plugin};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The live requests, including those of the current batch.
 pub fn live(ledger: &Ledger) -> Vec<Opened<'_>> {
@@ -62,4 +63,65 @@ pub fn open(
         }
     }
     plugin.open(requests)
+}
+
+/// An owned copy of [`Opened`] with the request's attributes, for an instance that opens the request later.
+#[derive(Clone, Debug)]
+pub struct OpenedRequest {
+    /// The request's number in its stream.
+    pub request: u64,
+    /// The scheduler's name for the request.
+    pub rid: Box<str>,
+    /// `http_worker_ipc`; empty if there is one tokenizer worker.
+    pub worker: Box<str>,
+    /// The sink of the request's rows.
+    pub sink: Box<str>,
+    /// The length of the prompt in tokens.
+    pub prompt_tokens: u64,
+    /// Tokens that were received for the request and that the instance does not see.
+    pub received_tokens: u64,
+    /// Whether the request began before the instance.
+    pub resumed: bool,
+    /// The request's attributes, as JSON.
+    pub attributes: Option<Arc<str>>,
+}
+
+impl OpenedRequest {
+    /// Copies the facts of `opened` and the attributes of its request.
+    pub fn new(opened: &Opened<'_>, attributes: &RequestAttributes) -> OpenedRequest {
+        OpenedRequest {
+            request: opened.request,
+            rid: opened.rid.into(),
+            worker: opened.http_worker_ipc.into(),
+            sink: opened.sink.into(),
+            prompt_tokens: opened.prompt_tokens,
+            received_tokens: opened.received_tokens,
+            resumed: opened.resumed,
+            attributes: attributes.of(opened.request),
+        }
+    }
+
+    /// Opens these requests in an instance.
+    ///
+    /// # Errors
+    /// A fault. The instance is dead.
+    pub fn open(requests: &[OpenedRequest], plugin: &mut Plugin) -> Result<(), Fault> {
+        for opened in requests {
+            plugin.set_attributes(opened.request, opened.attributes.clone());
+        }
+        let opened: Vec<Opened<'_>> = requests.iter().map(OpenedRequest::opened).collect();
+        plugin.open(&opened)
+    }
+
+    fn opened(&self) -> Opened<'_> {
+        Opened {
+            request: self.request,
+            rid: &self.rid,
+            http_worker_ipc: &self.worker,
+            sink: &self.sink,
+            prompt_tokens: self.prompt_tokens,
+            received_tokens: self.received_tokens,
+            resumed: self.resumed,
+        }
+    }
 }

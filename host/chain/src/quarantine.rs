@@ -23,7 +23,6 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No fault yet.
     pub fn new(policy: Quarantine) -> Faults {
         Faults { policy, times: VecDeque::new(), is_warm: false, has_forgiven: false }
     }
@@ -57,7 +56,6 @@ impl Faults {
         self.times.len() >= self.policy.faults
     }
 
-    /// Forgets all faults.
     pub fn forget(&mut self) {
         self.times.clear();
         self.has_forgiven = false;

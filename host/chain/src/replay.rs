@@ -2,7 +2,7 @@
 //!
 //! The rows are shown as the plugins before left them, from the verdicts that the journal has recorded.
 
-use crate::opened::OpenedRequest;
+use crate::open_requests::OpenedRequest;
 use afterbay_journal::Outcome;
 use afterbay_journal::{BacklogItem, BacklogReader, FrameNo, StoredReplacement, Verdict, is_release_marker};
 use afterbay_runtime::{FinishKind, OwnedColumns, PlainValues, Plugin, TokenId};
@@ -44,7 +44,9 @@ pub(crate) fn replay(
         }
         let frame = match backlog.next().map_err(|error| error.to_string())? {
             None => break,
-            Some(BacklogItem::Skipped(..)) => return Err("frames went on without being kept".to_owned()),
+            Some(BacklogItem::Skipped(..)) => {
+                return Err("the journal lacks frames that were forwarded".to_owned());
+            }
             Some(BacklogItem::Frame(frame)) => frame,
         };
         let Some(outcome) = frame.outcome else { continue };

@@ -40,7 +40,7 @@ pub fn compare<'r>(
             // Ids are a user's text: they are only logged at the level debug.
             tracing::debug!(
                 target: "afterbay",
-                "plugin {shadow:?}: request {:?}: in the shadow says {}, live says {}",
+                "plugin {shadow:?}: request {:?}: the shadow's ids {}, the live ids {}",
                 rid(row).unwrap_or_default(),
                 ids(shadow_action),
                 ids(live_action),

@@ -8,6 +8,7 @@ mod reload;
 mod state;
 mod telemetry;
 
+use crate::catch_up::MissedCall;
 use crate::context::ChainContext;
 use crate::open_requests;
 use crate::quarantine::Faults;
@@ -31,9 +32,9 @@ const START_RETRY: Duration = Duration::from_secs(1);
 /// Calls for one batch if `on_fault` is `retry`. Later batches wait until the last call returns.
 const RETRY_TRIES: u32 = 2;
 /// The consequence of a fault in a batch that is retried.
-const BATCH_IS_RETRIED: &str = "the batch is tried once more on a fresh instance";
+const BATCH_IS_RETRIED: &str = "the batch is retried on a fresh instance";
 /// The consequence of a fault between two batches.
-const INSTANCE_IS_REPLACED: &str = "a fresh instance takes over";
+const INSTANCE_IS_REPLACED: &str = "a fresh instance starts";
 
 /// A plugin's answer to a batch.
 pub enum Answer {
@@ -62,7 +63,7 @@ pub struct PluginSlot {
     state: SlotState,
     faults: Faults,
     reload: ReloadState,
-    /// Set while rows that a previous instance held are still held.
+    /// Set from a change of the instance until the holds of the previous instance are ended.
     has_lost_holds: bool,
     /// Set once we have warned that this plugin asked to hold a row for longer than limits.hold.
     warned_hold_capped: bool,
@@ -89,9 +90,8 @@ impl PluginSlot {
             telemetry: PluginTelemetry::new(config.name, telemetry),
         };
         slot.start(instance, &open_requests::live(context.ledger), context);
-        let (stream, plugin) = slot.telemetry.names();
         let (version, digest) = slot.version();
-        slot.telemetry.events.publish(PluginLoaded { stream, plugin, version, digest });
+        slot.telemetry.publish(|stream, plugin| PluginLoaded { stream, plugin, version, digest });
         slot
     }
 
@@ -121,8 +121,7 @@ impl PluginSlot {
     pub fn promote(&mut self, of: String, now: Timestamp) {
         self.policy.mode = Mode::Live;
         self.publish_condition(now);
-        let (stream, plugin) = self.telemetry.names();
-        self.telemetry.events.publish(PluginPromoted { stream, plugin, of });
+        self.telemetry.publish(|stream, plugin| PluginPromoted { stream, plugin, of });
     }
 
     /// Compares the answer of this shadow with the verdicts of the live plugin. `rid` names the request of a row.
@@ -155,7 +154,7 @@ impl PluginSlot {
     ) -> Answer {
         let started = Instant::now();
         let rows = columns.requests.len() as u64;
-        let is_called = self.state.plugin().is_some() && rows > 0;
+        let is_called = self.state.running().is_some() && rows > 0;
         let verdicts = self.call_with_retries(opened, columns, accounted, context);
         let counters = &self.telemetry.counters;
         if is_called {
@@ -224,7 +223,7 @@ impl PluginSlot {
     /// Reports to the instance that the attributes of an open request have changed.
     pub fn attributes_changed(&mut self, request: u64, context: ChainContext<'_>) {
         if let Some(successor) = &mut self.reload.successor {
-            successor.attributes_changed(request, context.attributes.of(request));
+            successor.record(MissedCall::Changed(request, context.attributes.of(request)));
         }
         if self.component.grants().request {
             self.call(context, |plugin| {
@@ -249,7 +248,7 @@ impl PluginSlot {
         context: ChainContext<'_>,
         call: impl FnOnce(&mut Plugin) -> Result<T, Fault>,
     ) -> Option<T> {
-        let plugin = self.state.plugin_mut()?;
+        let SlotState::Running { plugin, .. } = &mut self.state else { return None };
         let answer = call(plugin);
         self.telemetry.publish_log(plugin, context.ledger);
         if let Err(fault) = &answer {
@@ -289,8 +288,8 @@ impl PluginSlot {
     /// The consequence for a batch that the plugin did not judge.
     fn unjudged_consequence(&self) -> &'static str {
         match self.on_fault() {
-            OnFault::Bypass | OnFault::Retry => "the batch goes on unchanged",
-            OnFault::Terminate => "the batch's requests are ended",
+            OnFault::Bypass | OnFault::Retry => "the batch passes unchanged",
+            OnFault::Terminate => "the batch's requests are aborted",
         }
     }
 
@@ -298,7 +297,7 @@ impl PluginSlot {
     /// instance until [`PluginSlot::restart_after_close`], because a fresh instance must not be told of these requests.
     pub fn close(&mut self, requests: &[u64], context: ChainContext<'_>) {
         if let Some(successor) = &mut self.reload.successor {
-            successor.closed(requests);
+            successor.record(MissedCall::Close(requests.to_vec()));
         }
         let SlotState::Running { plugin, requests_open } = &mut self.state else { return };
         *requests_open = requests_open.saturating_sub(requests.len() as u64);
@@ -337,9 +336,8 @@ impl PluginSlot {
         match self.component.instantiate(&self.settings) {
             Ok(plugin) => self.start(plugin, requests, context),
             Err(error) => {
-                let (stream, plugin) = self.telemetry.names();
                 let (why, then) = (error.to_string(), self.unjudged_consequence());
-                self.telemetry.events.publish(PluginDown { stream, plugin, why, then });
+                self.telemetry.publish(|stream, plugin| PluginDown { stream, plugin, why, then });
                 self.retry_later(error.to_string(), context.now);
             }
         }
@@ -356,7 +354,7 @@ impl PluginSlot {
                 self.enter(SlotState::Running { plugin, requests_open }, context.now);
             }
             Err(fault) => {
-                self.fault(&fault, "it is started again soon", context.now);
+                self.fault(&fault, "the next start is in 1 s", context.now);
                 // An immediate start would fault again without end.
                 if !self.state.is_quarantined() {
                     self.retry_later(fault.to_string(), context.now);
@@ -385,7 +383,7 @@ impl PluginSlot {
             SlotState::Quarantined { why } if !self.is_shadow() => why.clone(),
             SlotState::Down { why, .. } if !self.is_shadow() => match is_terminate {
                 true => format!("down, requests are aborted: {why}"),
-                false => format!("down, batches go on unchanged: {why}"),
+                false => format!("down, batches pass unchanged: {why}"),
             },
             _ => return self.telemetry.clear_condition(),
         };
@@ -431,21 +429,23 @@ impl PluginSlot {
     /// The status for the operator.
     pub fn status(&self) -> PluginStatus {
         let description = self.component.description();
+        let (state, why) = match &self.state {
+            SlotState::Running { .. } if self.is_shadow() => (PluginState::Shadow, None),
+            SlotState::Running { .. } => (PluginState::Live, None),
+            SlotState::Restarting => (PluginState::Down, None),
+            SlotState::Down { why, .. } => (PluginState::Down, Some(why.clone())),
+            SlotState::Quarantined { why } => (PluginState::Quarantined, Some(why.clone())),
+        };
         PluginStatus {
             plugin: self.name().to_string(),
             component: description.name.clone(),
             version: description.version.clone(),
             digest: self.component.digest(),
             next: self.reload.next_digest(),
-            state: match &self.state {
-                SlotState::Running { .. } if self.is_shadow() => PluginState::Shadow,
-                SlotState::Running { .. } => PluginState::Live,
-                SlotState::Restarting | SlotState::Down { .. } => PluginState::Down,
-                SlotState::Quarantined { .. } => PluginState::Quarantined,
-            },
-            why: self.state.why().cloned(),
-            requests_open: self.state.requests_open(),
-            memory_bytes: self.state.memory_bytes(),
+            state,
+            why,
+            requests_open: self.state.running().map_or(0, |(_, requests_open)| requests_open),
+            memory_bytes: self.state.running().map_or(0, |(plugin, _)| plugin.memory_bytes()),
             last_reload: self.reload.last.clone(),
         }
     }
@@ -453,8 +453,10 @@ impl PluginSlot {
     /// Publishes the gauges. `held` is the number of rows that the plugin holds, and of their tokens.
     pub fn publish_gauges(&self, held: (u64, u64)) {
         let counters = &self.telemetry.counters;
-        counters.requests_open.set(self.state.requests_open());
-        counters.memory_bytes.set(self.state.memory_bytes());
+        let running = self.state.running().map(|(plugin, open)| (open, plugin.memory_bytes()));
+        let (requests_open, memory_bytes) = running.unwrap_or_default();
+        counters.requests_open.set(requests_open);
+        counters.memory_bytes.set(memory_bytes);
         counters.held_rows.set(held.0);
         counters.held_tokens.set(held.1);
     }

@@ -90,7 +90,7 @@ fn a_retried_batch_runs_on_a_new_instance_that_knows_the_earlier_rows() {
     assert_eq!(metrics.plugin("tires", "retried_batches_total"), 2);
     assert_eq!(metrics.plugin("tires", "bypassed_batches_total"), 0);
     let fault = afterbay.event("PluginFault");
-    assert_eq!(fault["then"], "the batch is tried once more on a fresh instance", "{fault}");
+    assert_eq!(fault["then"], "the batch is retried on a fresh instance", "{fault}");
     assert_eq!(afterbay.stop(), 0);
     // Each later instance was told of the rows before the current batch, and not of that batch.
     assert_eq!(notes(&sandbox, "early"), ["all false", "all true", "all true"]);
@@ -131,7 +131,7 @@ fn with_on_fault_terminate_a_fault_ends_its_requests_also_in_the_scheduler() {
         let mut d = SynthRequest::new("d");
         assert_eq!(step(vec![a.row(&[4]), d.row(&[9])]), [row("d", &[9], 1, None)], "{wire:?}");
         let fault = afterbay.event("PluginFault");
-        assert_eq!(fault["then"], "the batch's requests are ended", "{fault}");
+        assert_eq!(fault["then"], "the batch's requests are aborted", "{fault}");
         let ended = afterbay.event_where("RequestFinishedEarly", |event| event["rid"] == "a");
         assert_eq!(
             (&ended["plugin"], &ended["reason"]),
@@ -337,7 +337,7 @@ fn a_quarantined_shadow_degrades_nothing_and_a_promoted_shadow_replaces_a_quaran
     };
     assert!(step().0);
     let quarantined = afterbay.event_where("PluginQuarantined", |event| event["plugin"] == "worse");
-    assert_eq!(quarantined["then"], "batches go on unchanged", "{quarantined}");
+    assert_eq!(quarantined["then"], "batches pass unchanged", "{quarantined}");
     assert!(afterbay.is_healthy(), "a quarantined shadow degrades nothing");
     assert!(step().0);
     assert!(afterbay.until_degraded("plugin:test:bad").contains("quarantined"));

@@ -16,8 +16,8 @@ impl PluginSlot {
         self.telemetry.counters.faults.add(kind, 1);
         let is_too_many = self.faults.add(now.instant, &fault.cause);
         let then = if is_too_many { self.unjudged_consequence() } else { then };
-        let (stream, plugin) = self.telemetry.names();
-        self.telemetry.events.publish(PluginFault { stream, plugin, kind, why: fault.to_string(), then });
+        let why = fault.to_string();
+        self.telemetry.publish(|stream, plugin| PluginFault { stream, plugin, kind, why, then });
         if is_too_many {
             self.quarantine(fault, now);
         } else {
@@ -30,16 +30,21 @@ impl PluginSlot {
         self.telemetry.counters.quarantined.set(1);
         let Quarantine { faults, within } = self.faults.policy();
         let then = match self.on_fault() {
-            OnFault::Bypass | OnFault::Retry => "batches go on unchanged",
+            OnFault::Bypass | OnFault::Retry => "batches pass unchanged",
             OnFault::Terminate => "requests are aborted",
         };
         let last = last.to_string();
         let why = format!("quarantined after {faults} faults in {within:?}, {then}; the last: {last}");
         self.enter(SlotState::Quarantined { why }, now);
-        let (stream, plugin) = self.telemetry.names();
         let (faults, within_ms) = (faults as u64, u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
-        let event = PluginQuarantined { stream, plugin, faults, within_ms, then, why: last };
-        self.telemetry.events.publish(event);
+        self.telemetry.publish(|stream, plugin| PluginQuarantined {
+            stream,
+            plugin,
+            faults,
+            within_ms,
+            then,
+            why: last,
+        });
     }
 
     /// Takes the plugin out of quarantine and starts a fresh instance. False if the plugin is not in quarantine.
@@ -58,8 +63,7 @@ impl PluginSlot {
             self.state = SlotState::Restarting;
             self.telemetry.counters.quarantined.set(0);
             self.telemetry.clear_condition();
-            let (stream, plugin) = self.telemetry.names();
-            self.telemetry.events.publish(PluginReinstated { stream, plugin, by });
+            self.telemetry.publish(|stream, plugin| PluginReinstated { stream, plugin, by });
         }
         was_quarantined
     }

@@ -23,27 +23,25 @@ impl PluginSlot {
     /// Reports, once per slot, that the plugin asked to hold a row for longer than [`PluginSlot::hold_limit`].
     pub fn report_hold_capped(&mut self, wanted_ms: u32) {
         if !std::mem::replace(&mut self.warned_hold_capped, true) {
-            let (stream, plugin) = self.telemetry.names();
             let limit_ms = u64::try_from(self.hold_limit().as_millis()).unwrap_or(u64::MAX);
-            let event = HoldCut { stream, plugin, wanted_ms: wanted_ms.into(), limit_ms };
-            self.telemetry.events.publish(event);
+            let wanted_ms = wanted_ms.into();
+            self.telemetry.publish(|stream, plugin| HoldCut { stream, plugin, wanted_ms, limit_ms });
         }
     }
 
     /// Reports that a row of this frame cannot be held, or cannot join the held rows of its request.
     pub fn report_hold_refused(&self, frame: u64, why: String) {
         self.telemetry.counters.holds_refused.add(1);
-        let (stream, plugin) = self.telemetry.names();
-        self.telemetry.events.publish(HoldRefused { stream, plugin, frame, why });
+        self.telemetry.publish(|stream, plugin| HoldRefused { stream, plugin, frame, why });
     }
 
     /// Counts held rows that were released, and publishes the reason if it is not a verdict.
     pub fn report_hold_ended(&self, end: HoldEnd, rid: &str, rows: u64, tokens: u64) {
         self.telemetry.counters.holds_ended.add(end, 1);
         if end != HoldEnd::Verdict {
-            let (stream, plugin) = self.telemetry.names();
             let (rid, why) = (rid.to_owned(), afterbay_batch::hold_end_words(end));
-            self.telemetry.events.publish(HoldEnded { stream, plugin, rid, rows, tokens, end, why });
+            let event = |stream, plugin| HoldEnded { stream, plugin, rid, rows, tokens, end, why };
+            self.telemetry.publish(event);
         }
     }
 

@@ -8,18 +8,16 @@
 
 use super::PluginSlot;
 use super::state::SlotState;
-use crate::catch_up::{CatchUp, CatchUpResult, CatchUpSource, ExportedState, MissedCalls};
+use crate::catch_up::{CatchUp, CatchUpResult, CatchUpSource, ExportedState, MissedCall, MissedCalls};
 use crate::context::ChainContext;
-use crate::open_requests;
-use crate::opened::OpenedRequest;
+use crate::open_requests::{self, OpenedRequest};
 use crate::setup::PluginSetup;
 use crate::status::LastReload;
 use afterbay_batch::Timestamp;
 use afterbay_events::ReloadResult;
 use afterbay_events::event::{PluginReloadFailed, PluginReloaded, PluginReplayed, PluginStateLost};
-use afterbay_runtime::{CallSet, ColumnSet, Columns, Digest, Opened, Plugin, ReloadError};
+use afterbay_runtime::{CallSet, ColumnSet, Columns, Digest, Opened, OwnedColumns, Plugin, ReloadError};
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// Rounds in which a successor is shown the calls that it missed during the round before, off the stream's thread. After
 /// the last round the remaining calls are shown on the stream's thread.
@@ -67,17 +65,9 @@ impl Successor {
         self.wants
     }
 
-    pub(super) fn closed(&mut self, requests: &[u64]) {
-        self.record(|missed| missed.closed(requests));
-    }
-
-    pub(super) fn attributes_changed(&mut self, request: u64, attributes: Option<Arc<str>>) {
-        self.record(|missed| missed.attributes_changed(request, attributes));
-    }
-
-    /// Records a missed call. `add` returns false if the bound is exceeded.
-    fn record(&mut self, add: impl FnOnce(&mut MissedCalls) -> bool) {
-        self.missed.take_if(|missed| !add(missed));
+    /// Records a call to the old instance.
+    pub(super) fn record(&mut self, call: MissedCall) {
+        self.missed.take_if(|missed| !missed.add(call));
     }
 }
 
@@ -120,7 +110,7 @@ impl PluginSlot {
 
     /// Whether there are requests to replay, and an instance that judges their rows during the replay.
     fn can_replay(&self, context: ChainContext<'_>) -> bool {
-        context.ledger.live() > 0 && self.state.plugin().is_some()
+        context.ledger.live() > 0 && self.state.running().is_some()
     }
 
     /// Starts the new instance at once. The live requests are reported to it as after a fault.
@@ -206,10 +196,9 @@ impl PluginSlot {
         let Some(successor) = &mut self.reload.successor else { return };
         if !opened.is_empty() {
             let opened = opened.iter().map(|opened| OpenedRequest::new(opened, context.attributes)).collect();
-            successor.record(|missed| missed.opened(opened));
+            successor.record(MissedCall::Open(opened));
         }
-        let wants = successor.wants;
-        successor.record(|missed| missed.rows(columns, wants));
+        successor.record(MissedCall::Process(OwnedColumns::copy(columns, successor.wants)));
     }
 
     /// Ends a round: the successor takes over, begins another round, or fails.
@@ -230,7 +219,7 @@ impl PluginSlot {
         let Successor { settings, source, missed, .. } = successor;
         instance.set_off_path(false);
         let rows = rows.and_then(|rows| match missed {
-            None => Err("more came meanwhile than is kept for it".to_owned()),
+            None => Err("it missed more calls than Afterbay records".to_owned()),
             Some(missed) => missed.replay(&mut instance).map(|more| rows + more),
         });
         match rows {
@@ -256,8 +245,7 @@ impl PluginSlot {
             StateSource::Import(bytes) => self.report_reloaded(requests_open, bytes),
             StateSource::Replay(why) => {
                 self.report_reloaded(requests_open, 0);
-                let (stream, plugin) = self.telemetry.names();
-                self.telemetry.events.publish(PluginReplayed { stream, plugin, rows, why });
+                self.telemetry.publish(|stream, plugin| PluginReplayed { stream, plugin, rows, why });
             }
         }
     }
@@ -276,12 +264,11 @@ impl PluginSlot {
                 self.prepare_successor(fresh, settings, None, Some(why), context);
             }
             (Ok(fresh), source) => {
-                let (stream, plugin) = self.telemetry.names();
                 let why = match source {
                     StateSource::Replay(Some(import_error)) => format!("{import_error}, and {why}"),
                     _ => why,
                 };
-                self.telemetry.events.publish(PluginStateLost { stream, plugin, why });
+                self.telemetry.publish(|stream, plugin| PluginStateLost { stream, plugin, why });
                 self.start_replacement(fresh, settings, context);
             }
             (Err(error), _) => self.report_reload_failed(error.to_string(), context.now),
@@ -290,18 +277,22 @@ impl PluginSlot {
 
     fn report_reloaded(&self, resumed_requests: u64, state_bytes: u64) {
         self.telemetry.counters.reloads.add(ReloadResult::Ok, 1);
-        let (stream, plugin) = self.telemetry.names();
         let (version, digest) = self.version();
-        let event = PluginReloaded { stream, plugin, version, digest, resumed_requests, state_bytes };
-        self.telemetry.events.publish(event);
+        self.telemetry.publish(|stream, plugin| PluginReloaded {
+            stream,
+            plugin,
+            version,
+            digest,
+            resumed_requests,
+            state_bytes,
+        });
     }
 
     fn report_reload_failed(&mut self, why: String, now: Timestamp) {
-        let (stream, plugin) = self.telemetry.names();
         self.reload.last = Some(LastReload { at: now.system_time(), refused: Some(why.clone()) });
-        let text = format!("the component before stays: {why}");
+        let text = format!("the previous component stays: {why}");
         self.telemetry.set_reload_condition(text, now.system_time());
         self.telemetry.counters.reloads.add(ReloadResult::Failed, 1);
-        self.telemetry.events.publish(PluginReloadFailed { stream, plugin, why });
+        self.telemetry.publish(|stream, plugin| PluginReloadFailed { stream, plugin, why });
     }
 }

@@ -31,40 +31,15 @@ pub(super) enum SlotState {
 }
 
 impl SlotState {
-    pub(super) fn plugin(&self) -> Option<&Plugin> {
+    /// The instance and the number of its open requests.
+    pub(super) fn running(&self) -> Option<(&Plugin, u64)> {
         match self {
-            SlotState::Running { plugin, .. } => Some(plugin),
-            _ => None,
-        }
-    }
-
-    pub(super) fn plugin_mut(&mut self) -> Option<&mut Plugin> {
-        match self {
-            SlotState::Running { plugin, .. } => Some(plugin),
+            SlotState::Running { plugin, requests_open } => Some((plugin, *requests_open)),
             _ => None,
         }
     }
 
     pub(super) fn is_quarantined(&self) -> bool {
         matches!(self, SlotState::Quarantined { .. })
-    }
-
-    pub(super) fn requests_open(&self) -> u64 {
-        match self {
-            SlotState::Running { requests_open, .. } => *requests_open,
-            _ => 0,
-        }
-    }
-
-    pub(super) fn memory_bytes(&self) -> u64 {
-        self.plugin().map_or(0, Plugin::memory_bytes)
-    }
-
-    /// The reason why there is no instance.
-    pub(super) fn why(&self) -> Option<&String> {
-        match self {
-            SlotState::Down { why, .. } | SlotState::Quarantined { why } => Some(why),
-            SlotState::Running { .. } | SlotState::Restarting => None,
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::setup::ChainTelemetry;
 use afterbay_events::event::PluginLog;
-use afterbay_events::{Health, Name, PluginCounters, Severity, StreamTelemetry};
+use afterbay_events::{Event, Health, Name, PluginCounters, Severity, StreamTelemetry};
 use afterbay_ledger::Ledger;
 use afterbay_runtime::{Level, Plugin};
 use std::sync::Arc;
@@ -23,9 +23,9 @@ impl PluginTelemetry {
         PluginTelemetry { plugin, events: stream.clone(), counters, health: health.clone() }
     }
 
-    /// The names of the stream and of the plugin, for an event.
-    pub(super) fn names(&self) -> (Name, Name) {
-        (self.events.stream.clone(), self.plugin.clone())
+    /// Publishes the event that `event` makes from the names of the stream and the plugin.
+    pub(super) fn publish<E: Into<Event>>(&self, event: impl FnOnce(Name, Name) -> E) {
+        self.events.publish(event(self.events.stream.clone(), self.plugin.clone()));
     }
 
     /// Publishes the lines that the instance has logged since the last call.
@@ -34,7 +34,6 @@ impl PluginTelemetry {
             return;
         }
         for line in plugin.drain_log() {
-            let (stream, plugin) = self.names();
             let rid = line.request.and_then(|number| ledger.rid_of(number)).map(str::to_owned);
             let severity = match line.level {
                 Level::Debug => tracing::Level::DEBUG,
@@ -42,7 +41,8 @@ impl PluginTelemetry {
                 Level::Warn => tracing::Level::WARN,
                 Level::Error => tracing::Level::ERROR,
             };
-            self.events.publish(PluginLog { stream, plugin, severity, rid, line: line.message });
+            let line = line.message;
+            self.publish(|stream, plugin| PluginLog { stream, plugin, severity, rid, line });
         }
     }
 
