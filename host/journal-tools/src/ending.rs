@@ -127,6 +127,16 @@ impl<'a> RequestEnd<'a> {
         }
     }
 
+    /// The finish reasons, for the request's first line; empty if there is none.
+    pub(crate) fn reasons(&self) -> String {
+        match (self.is_early(), self.got(), self.said()) {
+            (true, Some((got, _)), Some(said)) => format!(" (reader: {got}, {}: {said})", self.sender),
+            (true, Some((got, _)), None) => format!(" (reader: {got})"),
+            (_, _, Some(said)) => format!(" ({said})"),
+            (_, _, None) => String::new(),
+        }
+    }
+
     /// The end in plain sentences, the most important first.
     pub(crate) fn sentences(&self) -> Vec<String> {
         let mut out = vec![self.who()];
@@ -157,15 +167,16 @@ impl<'a> RequestEnd<'a> {
         let row = self.last_row();
         let row = row.map_or_else(String::new, |row| format!(" with row {} of frame {}", row.row, row.frame));
         let got = match self.got() {
-            Some((reason, Some(text))) => format!("finish reason {reason}, {text:?}"),
+            Some(("abort", Some(message))) => format!("finish reason abort (message: {message:?})"),
+            Some((reason, Some(matched))) => format!("finish reason {reason} (matched: {matched:?})"),
             Some((reason, None)) => format!("finish reason {reason}"),
             None => "a finish reason that is no longer in the journal".to_owned(),
         };
         match &self.by {
             EndedBy::Sender if self.said() == Some("abort") => format!(
-                "The scheduler aborted the request{row}. No plugin had ended the request, and no operator: \
-                 the client disconnected, or an abort was sent to the engine. \
-                 If Afterbay sent the abort (`afterbay abort --reason abort`), its log has the event AbortSent."
+                "The {sender} aborted the request{row}. Before that, no plugin and no operator had ended the request: \
+                 the client disconnected, or somebody sent an abort to the engine. If Afterbay sent the abort \
+                 (`afterbay abort --reason abort`), its log has the event AbortSent."
             ),
             EndedBy::Sender => format!("The {sender} ended the request{row}: {got}."),
             EndedBy::Plugin(plugin) => {
@@ -193,19 +204,22 @@ impl<'a> RequestEnd<'a> {
         }
     }
 
-    /// The progress of an operator's abort that did not end the request.
+    /// The progress of an operator's abort that has not ended the request.
     fn abort_progress(&self) -> Option<&'static str> {
-        let ends = self.info().state == RequestState::Live;
-        match (self.info().ending, self.is_early()) {
-            (OperatorAbort::No, _) | (_, true) => None,
-            (OperatorAbort::Expected, _) if ends => Some(
-                "An operator is aborting it: the scheduler's own row for the abort will be the last row.",
+        match (self.info().ending, self.info().state) {
+            _ if self.is_early() => None,
+            (OperatorAbort::No, _) => None,
+            (OperatorAbort::Expected, RequestState::Live) => Some(
+                "An operator asked for an abort: the scheduler's own row for the abort will be the last row.",
             ),
-            (OperatorAbort::Due, _) if ends => {
-                Some("An operator aborted it, and the scheduler was told: the next row will be the last row.")
+            (OperatorAbort::Due, RequestState::Live) => Some(
+                "An operator asked for an abort, and the scheduler was told: the next row will be the last row.",
+            ),
+            (_, RequestState::Abandoned) => {
+                Some("An operator had asked for an abort, and no last row was received.")
             }
-            (OperatorAbort::Expected | OperatorAbort::Due, _) => {
-                Some("An operator had asked for its abort, which came too late to change anything.")
+            (_, RequestState::Finished) => {
+                Some("An operator had asked for an abort, which came too late to change anything.")
             }
         }
     }
@@ -343,7 +357,7 @@ fn swallowed(
 }
 
 /// A number with its noun, which gets an `s` unless the number is 1.
-fn counted(count: u64, noun: &str) -> String {
+pub(crate) fn counted(count: u64, noun: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{s}")
 }

@@ -1,9 +1,10 @@
 //! The answers for a rid that no stored request has. "Not in the journal", "not stored" and "cannot be read" are three answers.
 
+use crate::ending::counted;
 use crate::place::{Selected, local_time};
 use afterbay_config::Config;
 use afterbay_journal::reader::{RequestFilter, StreamCoverage, StreamReader};
-use afterbay_terminal::{bytes, count};
+use afterbay_terminal::bytes;
 
 /// The most problems that the error names.
 const PROBLEMS_NAMED: usize = 3;
@@ -30,9 +31,9 @@ pub(crate) fn not_found(selected: &Selected, rid: &str) -> anyhow::Error {
     for (stream, coverage) in covered() {
         if !coverage.not_stored.is_empty() {
             lines.push(format!(
-                "stream {stream:?}: {} frames from {} on were forwarded without being stored (on_error = \"forward\"); \
-                 the request may be in these frames",
-                count(coverage.not_stored.len()),
+                "stream {stream:?}: not stored: {} from {} on, which were forwarded (on_error = \"forward\"); the request may \
+                 be there",
+                counted(coverage.not_stored.len(), "frame"),
                 coverage.not_stored.first().unwrap_or_default(),
             ));
         }

@@ -2,7 +2,7 @@
 
 use crate::LoadConfig;
 use crate::content::{Absent, Content, ContentReader};
-use crate::ending::RequestEnd;
+use crate::ending::{RequestEnd, counted};
 use crate::legs::{self, Known, Leg, Request};
 use crate::ls;
 use crate::not_found::not_found;
@@ -136,6 +136,7 @@ fn print(request: &Request<RequestHistory>, shown: &[ShownLeg<'_>]) -> std::io::
     headline(request);
     for leg in shown {
         print_leg(leg, begun)?;
+        println!();
         for sentence in leg.end.sentences() {
             println!("{}", screen::wrapped(&sentence, 2));
         }
@@ -161,17 +162,17 @@ fn headline(request: &Request<RequestHistory>) {
 }
 
 fn print_leg(leg: &ShownLeg<'_>, begun: u64) -> std::io::Result<()> {
-    let ShownLeg { stream, life, contents, .. } = leg;
+    let ShownLeg { stream, life, contents, end } = leg;
     let request = &life.request;
     let line = format!(
         "{}  request {} of stream {stream}, {}{}",
         request.rid,
         request.number.0,
         screen::state(ls::state(request.state)),
-        if request.finish.is_empty() { String::new() } else { format!(" ({})", request.finish) },
+        end.reasons(),
     );
     println!("{}", screen::wrapped(&line, 2));
-    let counted = match request.completion_tokens {
+    let scheduler = match request.completion_tokens {
         Some(counted) if counted == request.received => {
             screen::good(format!(", the scheduler counted {counted}"))
         }
@@ -179,8 +180,12 @@ fn print_leg(leg: &ShownLeg<'_>, begun: u64) -> std::io::Result<()> {
         None => String::new(),
     };
     let line = format!(
-        "{} rows, {} tokens received{counted}, {} sent, {} replaced, {} dropped",
-        request.rows, request.received, request.forwarded, request.replaced, request.dropped
+        "{}, {} received{scheduler}, {} sent, {} replaced, {} dropped",
+        counted(request.rows, "row"),
+        counted(request.received, "token"),
+        request.forwarded,
+        request.replaced,
+        request.dropped
     );
     println!("{}", screen::wrapped(&line, 2));
     let has_text = contents.iter().flatten().any(|content| content.text.is_some());
@@ -282,7 +287,7 @@ fn action(action: &PluginAction<'_>) -> String {
     }
 }
 
-fn verdict(verdict: Verdict) -> &'static str {
+pub(crate) fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Replace => "replace",
         Verdict::Drop => "drop",

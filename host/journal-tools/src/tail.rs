@@ -1,20 +1,18 @@
 //! `afterbay journal tail`: prints the last rows, and follows new ones.
 
 use crate::LoadConfig;
+use crate::ending::counted;
 use crate::place::{Place, json_time, local_time};
-use crate::show::passage;
+use crate::show::{passage, verdict};
 use afterbay_journal::reader::{JournalRecord, ReadFrom, StreamReader, Tail};
-use afterbay_journal::{Outcome, Passage};
+use afterbay_journal::{Outcome, Passage, PluginAction};
 use afterbay_terminal as screen;
-use std::collections::VecDeque;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// The interval of looking for new records with `-f`.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Most frames whose outcome has not been read yet.
-const FRAMES_PENDING: usize = 1024;
 
 /// Print the last rows, a line each, and follow new ones
 #[derive(clap::Args)]
@@ -42,8 +40,6 @@ pub(crate) struct Args {
 struct Followed {
     name: String,
     tail: Tail,
-    /// Numbers and times of frames whose outcome has not been read yet.
-    times: VecDeque<(u64, u64)>,
 }
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
@@ -73,35 +69,25 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
 fn follow(stream: &StreamReader, frames: u64) -> anyhow::Result<Followed> {
     let last = stream.last_frame()?;
     let from = ReadFrom::Frame(afterbay_journal::FrameNo((last.0 + 1).saturating_sub(frames)));
-    Ok(Followed { name: stream.name().to_owned(), tail: stream.tail(from)?, times: VecDeque::new() })
+    Ok(Followed { name: stream.name().to_owned(), tail: stream.tail(from)? })
 }
 
 fn take(stream: &mut Followed, record: JournalRecord, args: &Args) -> anyhow::Result<()> {
     match record {
-        JournalRecord::Frame(frame) => {
-            stream.times.push_back((frame.position.frame.0, frame.received_unix_ns));
-            if stream.times.len() > FRAMES_PENDING {
-                stream.times.pop_front();
-            }
-        }
-        JournalRecord::Outcome(outcome) => {
-            while stream.times.front().is_some_and(|(frame, _)| *frame < outcome.frame.0) {
-                stream.times.pop_front();
-            }
-            let at =
-                stream.times.front().filter(|(frame, _)| *frame == outcome.frame.0).map_or(0, |(_, at)| *at);
-            print(stream, &outcome, at, args)?;
-        }
+        JournalRecord::Outcome(outcome) => print(stream, &outcome, args)?,
         JournalRecord::Skipped(from, count) => {
-            note(stream, args, &format!("{count} frames from {from} on were not stored"))?
+            note(stream, args, &format!("not stored: {} from {from} on", counted(count, "frame")))?
         }
         JournalRecord::Lost(count) => {
-            note(stream, args, &format!("{count} outcomes were lost while the disk failed"))?
+            note(stream, args, &format!("lost while the disk failed: {}", counted(count, "outcome")))?
         }
         JournalRecord::Corrupt(segment, offset, bytes) => {
             note(stream, args, &format!("{segment}: {bytes} bytes from byte {offset} on are corrupt"))?;
         }
-        JournalRecord::Opened(..) | JournalRecord::Closed(..) | JournalRecord::Taken(..) => {}
+        JournalRecord::Frame(_)
+        | JournalRecord::Opened(..)
+        | JournalRecord::Closed(..)
+        | JournalRecord::Taken(..) => {}
     }
     Ok(())
 }
@@ -114,16 +100,17 @@ fn note(stream: &Followed, args: &Args, text: &str) -> std::io::Result<()> {
     }
 }
 
-fn print(stream: &Followed, outcome: &Outcome<'_>, at: u64, args: &Args) -> std::io::Result<()> {
+fn print(stream: &Followed, outcome: &Outcome<'_>, args: &Args) -> std::io::Result<()> {
+    let at = outcome.received_unix_ns;
     let mut out = std::io::stdout().lock();
     if outcome.requests.is_empty() && args.rid.is_none() {
-        let (Passage::Barrier(what) | Passage::NotUnderstood(what)) = &outcome.passage else { return Ok(()) };
+        let (Passage::Barrier(kind) | Passage::NotUnderstood(kind)) = &outcome.passage else { return Ok(()) };
         return match args.json {
             true => writeln!(
                 out,
                 "{}",
                 serde_json::json!({"stream": stream.name, "time": json_time(at), "frame": outcome.frame.0,
-                    "passage": passage(&outcome.passage), "what": what})
+                    "passage": passage(&outcome.passage), "what": kind})
             ),
             false => writeln!(
                 out,
@@ -131,7 +118,7 @@ fn print(stream: &Followed, outcome: &Outcome<'_>, at: u64, args: &Args) -> std:
                 local_time(at),
                 stream.name,
                 outcome.frame,
-                screen::faint(what.to_string())
+                screen::faint(kind.to_string())
             ),
         };
     }
@@ -142,12 +129,13 @@ fn print(stream: &Followed, outcome: &Outcome<'_>, at: u64, args: &Args) -> std:
         }
         let finish = outcome.finished.iter().find(|finish| finish.row as usize == row);
         let gap = outcome.gaps.iter().find(|gap| gap.row as usize == row);
-        let actions = outcome.actions.iter().filter(|action| action.row as usize == row);
-        let plugins: Vec<&str> = actions.map(|action| &*action.plugin).collect();
+        let actions: Vec<&PluginAction<'_>> =
+            outcome.actions.iter().filter(|action| action.row as usize == row).collect();
         if args.json {
             let line = serde_json::json!({
                 "stream": stream.name, "time": json_time(at), "frame": outcome.frame.0, "row": row, "rid": rid,
-                "tokens": tokens, "passage": passage(&outcome.passage), "plugins": plugins,
+                "tokens": tokens, "passage": passage(&outcome.passage),
+                "plugins": actions.iter().map(|action| &action.plugin).collect::<Vec<_>>(),
                 "finish_reason": finish.map(|finish| &finish.reason),
                 "gap": gap.map(|gap| serde_json::json!({"expected": gap.expected, "got": gap.got})),
             });
@@ -155,11 +143,16 @@ fn print(stream: &Followed, outcome: &Outcome<'_>, at: u64, args: &Args) -> std:
             continue;
         }
         let mut line = format!("{} {} frame {} {rid} +{tokens}", local_time(at), stream.name, outcome.frame);
-        if !plugins.is_empty() {
-            line += &screen::warn_if(format!(" ({})", plugins.join(", ")), true);
+        for by_plugin in actions.chunk_by(|one, next| one.plugin == next.plugin) {
+            let verdicts: Vec<&str> = by_plugin.iter().map(|action| verdict(action.verdict)).collect();
+            let text = format!(" {}: {};", by_plugin[0].plugin, verdicts.join(", "));
+            line += &screen::warn_if(text, true);
         }
         if let Some(gap) = gap {
-            line += &screen::bad(format!(" gap: counted {}, received {}", gap.got, gap.expected));
+            line += &screen::bad(format!(
+                " gap: the scheduler counted {}, {} were received;",
+                gap.got, gap.expected
+            ));
         }
         if let Some(finish) = finish {
             line += &format!(" finish: {}", finish.reason);

@@ -157,7 +157,7 @@ fn a_plugin_ends_a_request_and_the_scheduler_goes_on() {
     scene.row(request, &[75], "", &[("loops", Verdict::Finish, "stop-on-loop")]);
     scene.row(request, &[75, 108], "", &swallowed("loops"));
     let ended = "Plugin \"loops\" ended the request with row 0 of frame 1: \
-                 the reader got finish reason stop, \"stop-on-loop\".";
+                 the reader got finish reason stop (matched: \"stop-on-loop\").";
     let so_far = "The scheduler has not ended the request. \
                   It has sent 2 tokens in 1 row, which the reader did not get.";
     let ids = "The ids that the reader did not get: 75 108 (--tokenizer FILE shows their text)";
@@ -183,7 +183,7 @@ fn a_plugin_aborts_a_request_and_the_scheduler_aborts_it_too() {
     scene.row(request, &[1], "", &[("guard", Verdict::Abort, "forbidden")]);
     scene.row(request, &[], "abort", &swallowed("guard"));
     let ended = "Plugin \"guard\" ended the request with row 0 of frame 1: \
-                 the reader got finish reason abort, \"forbidden\".";
+                 the reader got finish reason abort (message: \"forbidden\").";
     let aborted = "The scheduler sent no more tokens, and then aborted the request.";
     assert_eq!(scene.sentences("a"), [ended, aborted, UNACKNOWLEDGED]);
 }
@@ -194,7 +194,10 @@ fn a_plugin_and_the_scheduler_end_a_request_with_the_same_row() {
     let request = scene.request("a");
     scene.row(request, &[1], "length", &[("grammar", Verdict::Finish, "not JSON")]);
     let sentences = scene.sentences("a");
-    assert!(sentences[0].contains("the reader got finish reason stop, \"not JSON\""), "{sentences:?}");
+    assert!(
+        sentences[0].contains("the reader got finish reason stop (matched: \"not JSON\")"),
+        "{sentences:?}"
+    );
     assert_eq!(sentences[1], "In the same row, the scheduler ended the request: length.");
 }
 
@@ -207,7 +210,7 @@ fn afterbay_ends_a_request_whose_guard_failed() {
     let (sentences, json) = scene.end("a", None);
     let ended = format!(
         "Afterbay ended the request with row 0 of frame 1, because plugin \"guard\" failed \
-         (on_fault = \"terminate\"): the reader got finish reason abort, {why:?}."
+         (on_fault = \"terminate\"): the reader got finish reason abort (message: {why:?})."
     );
     assert_eq!(sentences[0], ended);
     assert_eq!(sentences[1], "The scheduler has not ended the request, and has sent no more rows.");
@@ -223,11 +226,13 @@ fn an_operator_aborts_a_request() {
         scene.writer.ending(request, OperatorAbort::Expected);
     }
     let (sentences, json) = scene.end("waits", None);
-    let expected = "An operator is aborting it: the scheduler's own row for the abort will be the last row.";
+    let expected =
+        "An operator asked for an abort: the scheduler's own row for the abort will be the last row.";
     assert!(sentences[0].starts_with("The request has not ended. "), "{sentences:?}");
     assert_eq!((&*sentences[1], &json["operator_abort"]), (expected, &"expected".into()), "{json}");
     scene.writer.ending(waits, OperatorAbort::Due);
-    let due = "An operator aborted it, and the scheduler was told: the next row will be the last row.";
+    let due =
+        "An operator asked for an abort, and the scheduler was told: the next row will be the last row.";
     assert_eq!(scene.sentences("waits")[1], due);
 
     scene.writer.ending(done, OperatorAbort::Due);
@@ -235,7 +240,7 @@ fn an_operator_aborts_a_request() {
     scene.row(done, &[3], "abort", &swallowed(OPERATOR));
     let (sentences, json) = scene.end("done", None);
     let ended = "An operator ended the request with row 0 of frame 4 (`afterbay abort`): \
-                 the reader got finish reason stop, \"afterbay: aborted by operator\".";
+                 the reader got finish reason stop (matched: \"afterbay: aborted by operator\").";
     let aborted = "The scheduler went on for 1 token in 1 row, which the reader did not get, \
                    and then aborted the request.";
     assert_eq!((&*sentences[0], &*sentences[1], &json["by"]), (ended, aborted, &"operator".into()));
@@ -243,7 +248,7 @@ fn an_operator_aborts_a_request() {
     scene.row(late, &[2], "length", &[]);
     let sentences = scene.sentences("late");
     assert!(sentences[0].starts_with("The scheduler ended the request"), "{sentences:?}");
-    assert_eq!(sentences[1], "An operator had asked for its abort, which came too late to change anything.");
+    assert_eq!(sentences[1], "An operator had asked for an abort, which came too late to change anything.");
 }
 
 #[test]
@@ -359,7 +364,7 @@ fn a_rid_may_be_in_frames_that_were_not_stored() {
     let not_found = scene.not_found("b");
     assert!(not_found.starts_with("rid \"b\": not in the frames that were stored\n"), "{not_found}");
     assert!(
-        not_found.contains("3 frames from 2 on were forwarded without being stored (on_error = \"forward\")"),
+        not_found.contains("not stored: 3 frames from 2 on, which were forwarded (on_error = \"forward\")"),
         "{not_found}"
     );
 }

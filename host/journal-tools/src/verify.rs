@@ -133,7 +133,7 @@ fn print(stream: &str, report: &VerifyReport, compared: Option<&Compared>, verbo
         }
         count => screen::bad(format!("{count} problems (--verbose lists each)")),
     };
-    let told = format!(
+    let line = format!(
         "{stream}: {verdict}: {segments} segments, {bytes} bytes, {frames} frames, {requests} requests, {rows} rows, {tokens} tokens{}",
         compared.map_or_else(String::new, |compared| format!(
             "; {} requests compared with {}",
@@ -141,7 +141,7 @@ fn print(stream: &str, report: &VerifyReport, compared: Option<&Compared>, verbo
             compared.after.join(", ")
         )),
     );
-    println!("{}", wrapped(told));
+    println!("{}", wrapped(line));
 }
 
 fn note(note: &VerifyNote) -> String {
@@ -165,7 +165,8 @@ fn note(note: &VerifyNote) -> String {
 
 fn json(stream: &str, report: &VerifyReport, compared: Option<&Compared>) -> serde_json::Value {
     let legs = compared.map_or(&[][..], |compared| &compared.problems);
-    let legs = legs.iter().map(|what| serde_json::json!({"segment": null, "offset": null, "what": what}));
+    let legs =
+        legs.iter().map(|problem| serde_json::json!({"segment": null, "offset": null, "what": problem}));
     let problems = report.problems.iter().map(|problem| {
         serde_json::json!({
             "segment": problem.segment.to_string(),
