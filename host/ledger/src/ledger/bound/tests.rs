@@ -8,7 +8,7 @@ use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
 use afterbay_hold::HeldRows;
 use afterbay_journal::{JournalDirectory, JournalOptions};
 use afterbay_outbox::Joins;
-use afterbay_persist::Persister;
+use afterbay_persist::{JournalPolicy, Persister};
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, Layouts};
 use std::sync::Arc;
@@ -34,7 +34,9 @@ impl Stream {
         let health = Health::default();
         let counters = Metrics::new(events.clone(), health.clone()).stream("s");
         let telemetry = StreamTelemetry { stream: "s".into(), events, counters };
-        let persister = Persister::new(writer, OnError::Stop, false, &recovered, telemetry.clone(), health);
+        let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
+        let now = Timestamp { instant: began, unix_ns: 0 };
+        let persister = Persister::new(writer, policy, &recovered, telemetry.clone(), health, now);
         let (aborts, routing) = (UpstreamAborts::default(), Arc::new(RoutingTable::default()));
         let mut ledger = Ledger::new(&[], aborts, RestartGap::default(), routing, telemetry, began);
         ledger.bound.max = MAX;
@@ -49,13 +51,13 @@ impl Stream {
             rids.iter().map(|rid| SynthRow { rid: (*rid).to_owned(), ids: vec![1], ..SynthRow::default() });
         let batch = SynthBatch { rows: rows.collect() };
         let bytes = batch.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap();
-        let now = self.began + Duration::from_secs(seconds);
-        self.persister.persist(Received { bytes, at: Timestamp { instant: now, unix_ns: seconds } });
-        let decoded = self.decode.decode(self.persister.next().unwrap());
+        let at = Timestamp { instant: self.began + Duration::from_secs(seconds), unix_ns: seconds };
+        self.persister.persist(Received { bytes, at }, at);
+        let decoded = self.decode.decode(self.persister.next(at).unwrap());
         let afterbay_batch::Decoded::Batch(batch) = &decoded else { panic!("no batch") };
         let Stream { ledger, persister, held_rows, .. } = self;
         let given_up = match ledger.lacks_room(batch.batch()) {
-            true => ledger.make_room(batch.batch(), now, held_rows, persister).len(),
+            true => ledger.make_room(batch.batch(), at.instant, held_rows, persister).len(),
             false => 0,
         };
         let Ok(accounted) = ledger.account(decoded, persister) else { panic!("a barrier") };
