@@ -176,18 +176,9 @@ impl Turn<'_> {
             || self.ledger.is_aborted_row(accounted)
     }
 
-    /// The time for which the plugin may hold a row.
-    fn capped_hold_time(&mut self, wanted_ms: u32) -> Duration {
-        let (wanted, limit) = (Duration::from_millis(wanted_ms.into()), self.slot.hold_limit());
-        if wanted > limit {
-            self.slot.report_hold_capped(wanted_ms);
-        }
-        wanted.min(limit)
-    }
-
     /// Holds a row of a request of which the plugin holds no row.
     fn hold_first(&mut self, at: SeenRow, millis: u32) {
-        let time = self.capped_hold_time(millis);
+        let time = self.slot.capped_hold_time(millis);
         let held = match self.is_last(at.row) {
             true => Err("it is the request's last row".to_owned()),
             false => self.output.to_held_row(at.row),
@@ -205,7 +196,7 @@ impl Turn<'_> {
 
     /// Holds a row behind held rows of its request, or releases all of them if it cannot be held.
     fn hold_next(&mut self, at: SeenRow, millis: Option<u32>) {
-        let time = millis.map_or(Duration::ZERO, |millis| self.capped_hold_time(millis));
+        let time = millis.map_or(Duration::ZERO, |millis| self.slot.capped_hold_time(millis));
         let held = self.output.to_held_row(at.row).and_then(|held| {
             // Held rows must be able to leave as one row.
             self.held_rows.check_join(at.request, self.slot.name(), &held)?;

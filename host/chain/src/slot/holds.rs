@@ -20,13 +20,15 @@ impl PluginSlot {
         self.component.limits().hold
     }
 
-    /// Reports, once per slot, that the plugin asked to hold a row for longer than [`PluginSlot::hold_limit`].
-    pub fn report_hold_capped(&mut self, wanted_ms: u32) {
-        if !std::mem::replace(&mut self.warned_hold_capped, true) {
-            let limit_ms = u64::try_from(self.hold_limit().as_millis()).unwrap_or(u64::MAX);
+    /// The time for which the plugin may hold a row. If that is less than the plugin asked for, this is reported once.
+    pub fn capped_hold_time(&mut self, wanted_ms: u32) -> Duration {
+        let (wanted, limit) = (Duration::from_millis(wanted_ms.into()), self.hold_limit());
+        if wanted > limit && !std::mem::replace(&mut self.warned_hold_capped, true) {
+            let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
             let wanted_ms = wanted_ms.into();
             self.telemetry.publish(|stream, plugin| HoldCut { stream, plugin, wanted_ms, limit_ms });
         }
+        wanted.min(limit)
     }
 
     /// Reports that a row of this frame cannot be held, or cannot join the held rows of its request.
