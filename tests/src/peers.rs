@@ -94,8 +94,7 @@ impl Input {
     /// Connects and shakes hands.
     #[track_caller]
     pub fn connect(endpoint: &str) -> Input {
-        let mut socket =
-            wait_for(&format!("somebody listens on {endpoint}"), || Socket::connect(endpoint).ok());
+        let mut socket = wait_for(&format!("a listener is on {endpoint}"), || Socket::connect(endpoint).ok());
         socket.write_timeout(PATIENCE);
         socket.write_all(&hello("PULL")).unwrap();
         socket.read_timeout(PATIENCE);
@@ -155,7 +154,7 @@ impl Sender {
     /// Connects without a handshake.
     #[track_caller]
     pub fn silent(endpoint: &str) -> Sender {
-        let socket = wait_for(&format!("somebody listens on {endpoint}"), || Socket::connect(endpoint).ok());
+        let socket = wait_for(&format!("a listener is on {endpoint}"), || Socket::connect(endpoint).ok());
         socket.write_timeout(PATIENCE);
         Sender(socket)
     }

@@ -9,12 +9,12 @@ use rustix::fs::{Access, access};
 
 /// Checks that `path` is a readable file.
 pub(crate) fn readable_file(path: &Path) -> Result<(), String> {
-    let told = |error: std::io::Error| format!("cannot be read: {error}");
+    let message = |error: std::io::Error| format!("cannot be read: {error}");
     // The type is checked before the file is opened: opening a FIFO waits for its writer.
-    if !std::fs::metadata(path).map_err(told)?.is_file() {
+    if !std::fs::metadata(path).map_err(message)?.is_file() {
         return Err("is not a file".to_owned());
     }
-    File::open(path).map(drop).map_err(told)
+    File::open(path).map(drop).map_err(message)
 }
 
 /// Checks that files can be created in `dir`, which must exist.

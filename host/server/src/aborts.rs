@@ -95,7 +95,7 @@ pub(crate) enum Refused {
     NoChannel { stream: String, why: String },
     #[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
     NoAnswer { stream: String },
-    #[error("request {rid:?} of stream {stream:?} goes on: {error}")]
+    #[error("request {rid:?} of stream {stream:?} continues: {error}")]
     Failed { rid: String, stream: String, error: UpstreamError },
 }
 

@@ -20,7 +20,7 @@ use anyhow::bail;
 
 use self::act::{Act, STEPS_PER_SECOND};
 use self::outcome::Outcome;
-use self::setup::{Afterbay, EVERY_CHUNK, LAST_CHUNK, Stage, Stopped, afterbay, unless_stopped};
+use self::setup::{Afterbay, DemoDirs, EVERY_CHUNK, LAST_CHUNK, Stopped, afterbay, unless_stopped};
 use super::sim::{WireName, stop_on_signal};
 use afterbay_terminal as screen;
 use afterbay_terminal::{count, seconds};
@@ -87,39 +87,39 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
-    let stage = Stage::set(args.keep.as_deref())?;
+    let dirs = DemoDirs::create(args.keep.as_deref())?;
     let say = |text: &str| {
         if !args.json {
             println!("{text}");
         }
     };
-    let config = stage.write_config()?;
+    let config = dirs.write_config()?;
     say(&format!("The configuration:\n\n{}", indent(&config)));
-    let mut afterbay = Afterbay::start(&stage)?;
-    afterbay.wait_until_ready(&stage, stop)?;
+    let mut afterbay = Afterbay::start(&dirs)?;
+    afterbay.wait_until_ready(&dirs, stop)?;
 
     let every = every_chunk(&args);
     let sentence = |text: String| say(&screen::wrapped(&text, 0));
     sentence(format!(
-        "{} requests of {} to {} tokens come within {:.1} s. A chunk costs the reader {}: {OVERLOAD} times its time.\n",
+        "{} requests of {} to {} tokens arrive within {:.1} s. A chunk takes the reader {}, so the reader needs {OVERLOAD} times as long as the scheduler.\n",
         count(every.load.requests),
         every.load.lengths.low,
         every.load.lengths.high,
         f64::from(args.seconds) * ARRIVING,
         seconds(every.cost.per_row),
     ));
-    let every_sides = every.play(&stage, &mut afterbay, stop, args.json)?;
+    let every_sides = every.play(&dirs, &mut afterbay, stop, args.json)?;
     let last = last_chunk(&every);
     sentence(format!(
         "\nThe same with {} requests at once and readers that keep the last chunk of a request that they find, \
          as SGLang's did (sgl-project/sglang#19976); through Afterbay, with the plugin delta-to-cumulative.\n",
         count(last.load.requests),
     ));
-    let last_sides = last.play(&stage, &mut afterbay, stop, args.json)?;
+    let last_sides = last.play(&dirs, &mut afterbay, stop, args.json)?;
     // The readers go on while Afterbay drains.
     let drained = afterbay.end(stop)?;
 
-    let dir = stage.journal();
+    let dir = dirs.journal();
     let kept = unless_stopped(stop, move || {
         let journal = JournalReader::open(&dir)?;
         Ok([journal.stream(EVERY_CHUNK)?.verify()?, journal.stream(LAST_CHUNK)?.verify()?])
@@ -130,8 +130,8 @@ fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&outcome.json())?);
     } else {
         outcome.print()?;
-        let requests = JournalReader::open(&stage.journal())?.stream(EVERY_CHUNK)?;
-        show_life(&stage, requests.requests(RequestFilter::default())?.filter_map(Result::ok))?;
+        let requests = JournalReader::open(&dirs.journal())?.stream(EVERY_CHUNK)?;
+        show_request(&dirs, requests.requests(RequestFilter::default())?.filter_map(Result::ok))?;
         print_next(&args);
     }
     Ok(if outcome.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -193,10 +193,10 @@ fn last_chunk(every: &Act) -> Act {
 }
 
 /// Runs `afterbay journal show` for a short request.
-fn show_life(stage: &Stage, requests: impl Iterator<Item = RequestInfo>) -> anyhow::Result<()> {
+fn show_request(dirs: &DemoDirs, requests: impl Iterator<Item = RequestInfo>) -> anyhow::Result<()> {
     let ended = requests.filter(|it| !it.finish.is_empty() && it.rows <= LIFE_AT_MOST);
     let Some(request) = ended.min_by_key(|it| it.rows.abs_diff(LIFE_ABOUT)) else { return Ok(()) };
-    let dir = stage.journal();
+    let dir = dirs.journal();
     println!(
         "One request out of the journal:\n  afterbay journal show {} --dir {}\n",
         request.rid,

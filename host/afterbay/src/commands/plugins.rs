@@ -116,9 +116,8 @@ fn show(call: &AdminCall) -> anyhow::Result<ExitCode> {
                 println!("{name}: {}", screen::bad(screen::wrapped(why, name.len() + 2)));
             }
             if let Some(digest) = plugin["next_digest"].as_str() {
-                let next = format!(
-                    "{digest:.12} is being shown the earlier rows of live requests, and takes over then"
-                );
+                let next =
+                    format!("{digest:.12} replays the earlier rows of live requests and then takes over");
                 println!("{name}: {}", screen::wrapped(&next, name.len() + 2));
             }
             if let Some(why) = plugin["last_reload"]["refused"].as_str() {

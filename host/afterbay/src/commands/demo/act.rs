@@ -16,8 +16,8 @@ use afterbay_sim::work::Cost;
 use anyhow::bail;
 use serde::Serialize;
 
-use super::live::{Live, Shown};
-use super::setup::{Afterbay, Stage, end_where_stopped};
+use super::live::{Live, SharedProgress};
+use super::setup::{Afterbay, DemoDirs, end_where_stopped};
 
 /// The scheduler's steps in a second, like a real one under load.
 pub(super) const STEPS_PER_SECOND: f64 = 50.0;
@@ -48,8 +48,8 @@ pub(super) struct Both<T> {
 pub(super) struct Side {
     send: JoinHandle<Result<SchedulerReport, scheduler::SchedulerError>>,
     read: JoinHandle<Result<ReaderReport, reader::ReaderError>>,
-    sent: Shown,
-    received: Shown,
+    sent: SharedProgress,
+    received: SharedProgress,
     enough: Stop,
 }
 
@@ -67,18 +67,18 @@ impl Act {
     /// Runs until both readers have everything. They read on until [`Side::end`], because Afterbay may still send.
     pub(super) fn play(
         &self,
-        stage: &Stage,
+        dirs: &DemoDirs,
         afterbay: &mut Afterbay,
         stop: &Stop,
         quiet: bool,
     ) -> anyhow::Result<Both<Side>> {
-        let direct = stage.ipc(&format!("{}-direct", self.stream));
+        let direct = dirs.ipc(&format!("{}-direct", self.stream));
         let sides = Both {
             direct: self.side(direct.clone(), direct, None, stop)?,
             afterbay: self.side(
-                stage.scheduler(self.stream),
-                stage.reader(self.stream),
-                Some(stage.credit(self.stream)),
+                dirs.scheduler(self.stream),
+                dirs.reader(self.stream),
+                Some(dirs.credit(self.stream)),
                 stop,
             )?,
         };
@@ -116,12 +116,14 @@ impl Act {
         reader.cost = self.cost;
         reader.credit = credit;
 
-        let (sent, received, enough) = (Shown::default(), Shown::default(), Stop::new());
-        let (told, tell) = (enough.clone(), received.clone());
-        let read = spawn("reader", move || reader::run(reader, &told, &mut |progress| tell.set(progress)))?;
-        let (told, tell) = (stop.clone(), sent.clone());
-        let send =
-            spawn("scheduler", move || scheduler::run(scheduler, &told, &mut |progress| tell.set(progress)))?;
+        let (sent, received, enough) = (SharedProgress::default(), SharedProgress::default(), Stop::new());
+        let (stopped, reported) = (enough.clone(), received.clone());
+        let read =
+            spawn("reader", move || reader::run(reader, &stopped, &mut |progress| reported.set(progress)))?;
+        let (stopped, reported) = (stop.clone(), sent.clone());
+        let send = spawn("scheduler", move || {
+            scheduler::run(scheduler, &stopped, &mut |progress| reported.set(progress))
+        })?;
         Ok(Side { send, read, sent, received, enough })
     }
 }

@@ -13,9 +13,9 @@ use afterbay_terminal::count;
 
 /// The last progress of one end, shared between threads.
 #[derive(Clone, Default)]
-pub(super) struct Shown(Arc<Mutex<Progress>>);
+pub(super) struct SharedProgress(Arc<Mutex<Progress>>);
 
-impl Shown {
+impl SharedProgress {
     pub(super) fn set(&self, progress: &Progress) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = *progress;
     }

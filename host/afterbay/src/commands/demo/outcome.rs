@@ -38,7 +38,9 @@ impl Outcome {
 
     pub(super) fn print(&self) -> anyhow::Result<()> {
         self.print_sides()?;
-        println!("\nWhat went into Afterbay, what its journal has kept, what the reader was sent:\n");
+        println!(
+            "\nThe scheduler's frames (in), the frames in the journal (kept), and the frames sent to the reader (out):\n"
+        );
         self.print_kept()?;
         let Ends { received, comparison, .. } = &self.every.afterbay;
         let mut lines = fault_lines(&received.faults);
@@ -51,13 +53,13 @@ impl Outcome {
         let journal = match problems().next() {
             None => {
                 let frames = self.kept.iter().map(|kept| kept.frames).sum();
-                format!("clean: {} frames, checksums and token counts right", count(frames))
+                format!("clean: checksums and token counts of {} frames are correct", count(frames))
             }
             Some(first) => format!("{} problems, the first: {}", problems().count(), first.what),
         };
         lines.push(line("journal verify", journal));
         if !self.drained {
-            lines.push(line("afterbay run", "did not end well after SIGTERM"));
+            lines.push(line("afterbay run", "did not exit 0 in time after SIGTERM"));
         }
         let samples = [comparison, &self.last.afterbay.comparison].into_iter().flat_map(|it| &it.samples);
         lines.extend(samples.map(|sample| line("", sample)));
@@ -70,13 +72,13 @@ impl Outcome {
         let every = self.every.as_ref();
         let mut sides = screen::Table::new(&["", "direct", "through Afterbay", "ratio"]);
         let mut row = |name: &str, figures: Both<Option<f64>>, show: &dyn Fn(f64) -> String, better| {
-            let told = figures.map(|figure| figure.map_or("none".to_owned(), show));
+            let texts = figures.map(|figure| figure.map_or("none".to_owned(), show));
             let ratio = figures.direct.zip(figures.afterbay).map(|(direct, afterbay)| match better {
                 Better::Lower => direct / afterbay,
                 Better::Higher => afterbay / direct,
             });
             let ratio = ratio.filter(|ratio| ratio.is_finite()).map(times).unwrap_or_default();
-            sides.row(vec![name.to_owned(), told.direct, told.afterbay, ratio]);
+            sides.row(vec![name.to_owned(), texts.direct, texts.afterbay, ratio]);
         };
         let time = |figure: f64| seconds(Duration::from_secs_f64(figure / 1e9));
         let whole = |figure: f64| count(figure as u64);
@@ -103,13 +105,13 @@ impl Outcome {
         row("most rows in its inbox", every.map(rows), &whole, Better::Lower);
         let memory = |side: &Ends| Some(side.received.backlog.bytes as f64);
         row("most memory in its inbox", every.map(memory), &|figure| bytes(figure as u64), Better::Lower);
-        let told = |side: &Ends| match (missing(side), side.sent.record.tokens) {
+        let texts = |side: &Ends| match (missing(side), side.sent.record.tokens) {
             (0, _) => screen::good("0".to_owned()),
             (lost, sent) => screen::bad(format!("{} ({:.0} %)", count(lost), percent(lost, sent))),
         };
-        let everywhere = every.map(told);
+        let everywhere = every.map(texts);
         sides.row(vec!["tokens lost".to_owned(), everywhere.direct, everywhere.afterbay, String::new()]);
-        let last = self.last.as_ref().map(told);
+        let last = self.last.as_ref().map(texts);
         let name = "lost, last-chunk reader".to_owned();
         sides.row(vec![name, last.direct, last.afterbay, String::new()]);
         sides.print()
@@ -121,8 +123,8 @@ impl Outcome {
         // The journal counts a health check as a request with one row and one token.
         let with_health =
             |figure: fn(&Record) -> u64| [sent, received].map(|it| figure(it) + it.health_checks);
-        let row = |name: &str, [went_in, out]: [u64; 2], kept: u64, figure: fn(u64) -> String| {
-            [name.to_owned(), figure(went_in), figure(kept), figure(out)]
+        let row = |name: &str, [input, output]: [u64; 2], kept: u64, figure: fn(u64) -> String| {
+            [name.to_owned(), figure(input), figure(kept), figure(output)]
         };
         let rows = [
             row("frames", [sent.frames, received.frames], kept.frames, count),

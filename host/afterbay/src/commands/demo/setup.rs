@@ -24,7 +24,7 @@ const END_WITHIN: Duration = Duration::from_secs(15);
 const LAST_LINES: usize = 10;
 
 /// The directories of the demo. Dropping it removes the temporary one.
-pub(super) struct Stage {
+pub(super) struct DemoDirs {
     /// The sockets and the credit page.
     temporary: tempfile::TempDir,
     /// The configuration, the journal and the log; the same directory without --keep.
@@ -37,8 +37,8 @@ pub(super) struct Afterbay {
     log: PathBuf,
 }
 
-impl Stage {
-    pub(super) fn set(keep: Option<&Path>) -> anyhow::Result<Stage> {
+impl DemoDirs {
+    pub(super) fn create(keep: Option<&Path>) -> anyhow::Result<DemoDirs> {
         let temporary = tempfile::Builder::new().prefix("afterbay-demo-").tempdir()?;
         let dir = match keep {
             None => temporary.path().to_owned(),
@@ -51,7 +51,7 @@ impl Stage {
                 dir
             }
         };
-        Ok(Stage { temporary, dir })
+        Ok(DemoDirs { temporary, dir })
     }
 
     pub(super) fn ipc(&self, name: &str) -> String {
@@ -108,8 +108,8 @@ impl Stage {
 }
 
 impl Afterbay {
-    pub(super) fn start(stage: &Stage) -> anyhow::Result<Afterbay> {
-        let log = stage.dir.join("afterbay.log");
+    pub(super) fn start(dirs: &DemoDirs) -> anyhow::Result<Afterbay> {
+        let log = dirs.dir.join("afterbay.log");
         let out = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
         let child = afterbay()
             .args([
@@ -120,7 +120,7 @@ impl Afterbay {
                 &std::process::id().to_string(),
                 "--config",
             ])
-            .arg(stage.dir.join(CONFIG))
+            .arg(dirs.dir.join(CONFIG))
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
             .stderr(out)
@@ -131,10 +131,10 @@ impl Afterbay {
         Ok(Afterbay { child, log })
     }
 
-    pub(super) fn wait_until_ready(&mut self, stage: &Stage, stop: &Stop) -> anyhow::Result<()> {
+    pub(super) fn wait_until_ready(&mut self, dirs: &DemoDirs, stop: &Stop) -> anyhow::Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
         let is_bound = |stream: &str| {
-            let socket = stage.scheduler(stream);
+            let socket = dirs.scheduler(stream);
             std::fs::metadata(socket.trim_start_matches("ipc://")).is_ok_and(|it| it.file_type().is_socket())
         };
         while ![EVERY_CHUNK, LAST_CHUNK].iter().all(|stream| is_bound(stream)) {
