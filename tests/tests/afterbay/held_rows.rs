@@ -112,8 +112,8 @@ fn held_rows_continue_as_one_row_with_the_row_that_releases_them() {
         let counts = ["tokens_received", "tokens_forwarded", "tokens_replaced", "tokens_dropped"];
         assert_eq!(counts.map(|name| shown[name].as_u64()), [10, 6, 3, 2].map(Some), "{shown}");
         let table = journal(&sandbox, &["show", "a"]).success();
-        assert!(table.contains("holds: waits, for at most 60000 ms"), "{table}");
-        assert!(table.contains("holds: released with 3 rows that waited"), "{table}");
+        assert!(table.contains("holds: held, for at most 60000 ms"), "{table}");
+        assert!(table.contains("holds: released with 3 held rows"), "{table}");
     }
 }
 

@@ -331,7 +331,7 @@ fn a_journal_at_its_bound_stops_receiving_and_blocks_the_scheduler() {
     let afterbay = Afterbay::run(&sandbox, &config);
     let (sent, sends) = send_many(&sandbox, FRAMES);
     let paused = afterbay.event("ReceivePaused");
-    assert!(paused["why"].as_str().unwrap().contains("as it may retain"), "{paused}");
+    assert!(paused["why"].as_str().unwrap().contains("reached journal.retain.bytes"), "{paused}");
     afterbay.until_metrics("the stream stops receiving", |metrics| metrics.stream("receiving") == 0);
     let held = sent.load(Ordering::SeqCst);
     // 4 MiB in the outbox, 8 MiB in the journal, and less than one frame in the kernel.

@@ -67,7 +67,7 @@ fn run_dev_builds_a_saved_project_and_keeps_the_running_version_if_the_build_fai
     let failed = afterbay.event("PluginBuildFailed");
     assert!(failed["why"].as_str().unwrap().contains("error: expected one of"), "{failed}");
     sender.send(&batch(WIRES[0], vec![request.last(&[1])]));
-    assert_eq!(rows(&reader.frame())[0].ids, [0_i64; 0], "the one before goes on");
+    assert_eq!(rows(&reader.frame())[0].ids, [0_i64; 0], "the old version continues");
 
     save(&components[2]);
     afterbay.event_where("PluginReloaded", |reloaded| reloaded["digest"] != first["digest"]);

@@ -121,10 +121,11 @@ fn a_slow_tokenizer_after_a_detokenizer_gets_the_exact_text_joined_and_show_join
         assert_eq!(texts(&reader.frame()), [("HEALTH_CHECK_1763649000.1".to_owned(), text_of(1))]);
         (0..3).for_each(|_| credit.finished().unwrap());
 
-        let mut had: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut received: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut given = given.into_iter();
         let mut frames = 0;
-        while had.values().map(|texts| texts.concat().chars().count() as i64).sum::<i64>() < REQUESTS * STEPS
+        while received.values().map(|texts| texts.concat().chars().count() as i64).sum::<i64>()
+            < REQUESTS * STEPS
         {
             let frame = given.next().unwrap_or_else(|| {
                 let frame = reader.frame();
@@ -135,19 +136,19 @@ fn a_slow_tokenizer_after_a_detokenizer_gets_the_exact_text_joined_and_show_join
             if texts(&frame).is_empty() {
                 // The frame before the idle batch has six steps of every request.
                 let six = |texts: &Vec<String>| texts.concat().chars().count() == 6;
-                assert!(had.len() == REQUESTS as usize && had.values().all(six), "{had:?}");
+                assert!(received.len() == REQUESTS as usize && received.values().all(six), "{received:?}");
             }
             for (rid, text) in texts(&frame) {
-                had.entry(rid).or_default().push(text);
+                received.entry(rid).or_default().push(text);
             }
         }
         assert_eq!(
             frames, 5,
-            "two as they came, one of what waited, the idle one, and one of what came after it"
+            "two unchanged frames, one of waiting rows, the idle batch, and one of later rows"
         );
         for at in 0..REQUESTS {
             let whole: String = (0..STEPS).map(|step| text_of(step * 7 + at)).collect();
-            assert_eq!(had[&format!("r-{at}")].concat(), whole);
+            assert_eq!(received[&format!("r-{at}")].concat(), whole);
         }
 
         afterbay.terminate();
