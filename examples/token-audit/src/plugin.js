@@ -41,7 +41,7 @@ export const plugin = {
       name: "token-audit",
       version: "0.1.0",
       settingsSchema: JSON.stringify(SCHEMA),
-      columns: { outputIds: true, completionTokens: false, finished: true, texts: false, waiting: false },
+      columns: { outputIds: true, finished: true },
       writes: "delta",
       wants: { pressure: false, changed: false, state: false },
     };

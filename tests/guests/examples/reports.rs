@@ -25,11 +25,7 @@ impl Plugin for Reports {
 
     fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
         for row in batch {
-            let (ids, tokens) = (row.ids(), row.completion_tokens());
-            verdicts.drop(
-                row,
-                format!("{} {ids:?} {tokens:?} {:?} {:?}", row.request(), row.finish(), row.text()),
-            );
+            verdicts.drop(row, format!("{row:?}"));
         }
     }
 

@@ -52,7 +52,7 @@ fn every_column_arrives_row_by_row() {
         completion_tokens: &[2, u64::MAX],
         finished: &[FinishKind::Running, FinishKind::Length],
         texts: &["héé", ""],
-        ..Columns::default()
+        waiting: &[3, 0],
     };
     let verdicts = plugin.process(&columns).unwrap();
     let said: Vec<&str> = verdicts
@@ -65,8 +65,8 @@ fn every_column_arrives_row_by_row() {
     assert_eq!(
         said,
         [
-            r#"4 [1, -2] Some(2) Some(FinishKind::Running) Some("héé")"#,
-            r#"9 [3] Some(18446744073709551615) Some(FinishKind::Length) Some("")"#,
+            r#"Row { index: 0, request: 4, ids: [1, -2], text: Some("héé"), completion_tokens: Some(2), finish: Some(FinishKind::Running), waiting: Some(3) }"#,
+            r#"Row { index: 1, request: 9, ids: [3], text: Some(""), completion_tokens: Some(18446744073709551615), finish: Some(FinishKind::Length), waiting: Some(0) }"#,
         ]
     );
 }
@@ -76,7 +76,10 @@ fn a_missing_column_is_none() {
     let mut plugin = start("reports", "{}");
     let columns = Columns { requests: &[4], output_ends: &[0], ..Columns::default() };
     let verdicts = plugin.process(&columns).unwrap();
-    assert_eq!(verdicts[0].action, Action::Drop("4 [] None None None".into()));
+    assert_eq!(verdicts[0].action, Action::Drop(
+            "Row { index: 0, request: 4, ids: [], text: None, completion_tokens: None, finish: None, waiting: None }"
+                .into()
+        ));
 }
 
 #[test]

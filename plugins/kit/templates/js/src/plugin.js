@@ -18,7 +18,7 @@ export const plugin = {
       name: "{{name}}",
       version: "0.1.0",
       settingsSchema: JSON.stringify(SCHEMA),
-      columns: { outputIds: true, completionTokens: false, finished: false, texts: false, waiting: false },
+      columns: { outputIds: true },
       writes: "delta",
       wants: { pressure: false, changed: false, state: false },
     };
