@@ -148,11 +148,11 @@ mod tests {
         let mut book = LogBook::new(start);
         write(&mut book, start, LOG_LINES_PER_SECOND_MAX + 7);
         assert_eq!(book.drain(start).len(), LOG_LINES_PER_SECOND_MAX as usize);
-        assert!(!book.is_empty(), "the count of the lines left out is still to be told");
+        assert!(!book.is_empty(), "the count of the lines left out is still to be logged");
         let later = start + Duration::from_secs(1);
-        let told = book.drain(later);
-        assert_eq!(told.len(), 1);
-        assert_eq!(told[0].message, "7 lines left out: at most 100 a second");
+        let lines = book.drain(later);
+        assert_eq!(lines.len(), 1);
+        assert_eq!(lines[0].message, "7 lines left out: at most 100 a second");
         write(&mut book, later, 1);
         assert_eq!(book.drain(later).len(), 1);
         assert!(book.is_empty());
@@ -166,9 +166,9 @@ mod tests {
             write(&mut book, start + Duration::from_secs(second), LOG_LINES_PER_SECOND_MAX);
         }
         let end = start + Duration::from_secs(10);
-        let told = book.drain(end);
-        assert!(told.len() <= LOG_LINES_WAITING_MAX + 1, "{} lines", told.len());
-        assert!(told.last().unwrap().message.starts_with("800 lines left out"), "{:?}", told.last());
+        let lines = book.drain(end);
+        assert!(lines.len() <= LOG_LINES_WAITING_MAX + 1, "{} lines", lines.len());
+        assert!(lines.last().unwrap().message.starts_with("800 lines left out"), "{:?}", lines.last());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::grants::{Meter, MeterError};
 use crate::limits::METRIC_NAME_BYTES_MAX;
 
 /// The mistakes that are remembered, so that each is logged once. Further ones are not logged.
-const TOLD_MAX: usize = 64;
+const LOGGED_MAX: usize = 64;
 
 /// The mistakes of an instance so far.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Mistakes {
             Err(why) => why,
             Ok(()) => enter(meter, name).err()?.to_string(),
         };
-        (self.0.len() < TOLD_MAX && self.0.insert(name.to_owned()))
+        (self.0.len() < LOGGED_MAX && self.0.insert(name.to_owned()))
             .then(|| format!("metric {name:?} is not counted: {why}"))
     }
 }

@@ -99,7 +99,7 @@ struct File<K> {
     /// `None`: to be read at the next look, whatever its metadata.
     stamp: Option<Stamp>,
     /// The digest of the last bad content, which is reported once.
-    told: Option<Bad>,
+    reported: Option<Bad>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -110,7 +110,7 @@ enum Bad {
 
 impl<K> File<K> {
     fn new(watched: Watched<K>) -> Self {
-        Self { watched, stamp: None, told: None }
+        Self { watched, stamp: None, reported: None }
     }
 
     /// The file's stamp, if the file must be read.
@@ -128,13 +128,13 @@ impl<K> File<K> {
         };
         let digest = Digest::of(&bytes);
         if digest == self.watched.digest {
-            self.told = None;
+            self.reported = None;
             return None;
         }
         match self.start(host, &bytes) {
             Ok(plugin) => {
                 self.watched.digest = digest;
-                self.told = None;
+                self.reported = None;
                 Some(Ok(plugin))
             }
             Err(error) => self.bad(Bad::Content(digest), error),
@@ -147,8 +147,8 @@ impl<K> File<K> {
     }
 
     fn bad(&mut self, bad: Bad, error: ReloadError) -> Option<Result<Plugin, ReloadError>> {
-        let news = self.told.as_ref() != Some(&bad);
-        self.told = Some(bad);
+        let news = self.reported.as_ref() != Some(&bad);
+        self.reported = Some(bad);
         news.then_some(Err(error))
     }
 }
