@@ -57,7 +57,7 @@ pub enum HoldState {
 /// All held rows of a stream.
 #[derive(Debug)]
 pub struct HeldRows {
-    /// Where a joined row may end if a detokenizer reads it.
+    /// The rule for where a joined row may end in front of a detokenizer.
     joins: Joins,
     by_request: BTreeMap<u64, Vec<PluginHold>>,
     bytes: usize,

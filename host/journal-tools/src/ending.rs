@@ -2,7 +2,7 @@
 
 use crate::content::{Absent, Content};
 use crate::place::{json_time, local_time};
-use crate::show::short;
+use crate::wording::{counted, short};
 use afterbay_journal::reader::{JournalRow, OperatorAbort, RequestHistory, RequestInfo, RequestState};
 use afterbay_journal::{OPERATOR, PluginAction, Verdict};
 use afterbay_text::TokenBytes;
@@ -10,7 +10,7 @@ use afterbay_text::TokenBytes;
 /// The most characters of a text in a sentence; JSON has all.
 const TEXT_SHOWN: usize = 400;
 
-/// Who ended a request.
+/// The party that ended a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EndedBy {
     /// The process that sends the stream's rows: the scheduler, or the detokenizer for a second leg.
@@ -224,7 +224,7 @@ impl<'a> RequestEnd<'a> {
         }
     }
 
-    /// What the sender did once the request had ended for its reader.
+    /// A sentence about the tokens that the sender sent after the request had ended for its reader.
     fn afterwards(&self) -> String {
         let (sender, Swallowed { rows, tokens, .. }) = (self.sender, &self.swallowed);
         let unread = format!(
@@ -354,10 +354,4 @@ fn swallowed(
     let decoded = || Some(String::from_utf8_lossy(&tokens?.decode(&out.ids)).into_owned());
     out.text = texts.filter(|text| !text.is_empty()).or_else(decoded);
     out
-}
-
-/// A number with its noun, which gets an `s` unless the number is 1.
-pub(crate) fn counted(count: u64, noun: &str) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{s}")
 }

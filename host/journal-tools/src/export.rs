@@ -3,7 +3,7 @@
 use crate::LoadConfig;
 use crate::not_found::not_found;
 use crate::place::{Place, json_time, parse_time};
-use crate::show::passage;
+use crate::wording::passage;
 use afterbay_journal::Outcome;
 use afterbay_journal::reader::{ReadFrom, StoredFrame, StreamReader};
 use afterbay_journal::stored_rid;

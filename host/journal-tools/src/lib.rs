@@ -12,6 +12,7 @@ mod replay;
 mod show;
 mod tail;
 mod verify;
+mod wording;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! The answers for a rid that no stored request has. "Not in the journal", "not stored" and "cannot be read" are three answers.
 
-use crate::ending::counted;
 use crate::place::{Selected, local_time};
+use crate::wording::counted;
 use afterbay_config::Config;
 use afterbay_journal::reader::{RequestFilter, StreamCoverage, StreamReader};
 use afterbay_terminal::bytes;

@@ -2,11 +2,12 @@
 
 use crate::LoadConfig;
 use crate::content::{Absent, Content, ContentReader};
-use crate::ending::{RequestEnd, counted};
+use crate::ending::RequestEnd;
 use crate::legs::{self, Known, Leg, Request};
 use crate::ls;
 use crate::not_found::not_found;
 use crate::place::{Place, json_time, local_time};
+use crate::wording::{counted, passage, short, verdict};
 use afterbay_config::Config;
 use afterbay_journal::reader::{JournalRow, RequestHistory, RequestInfo};
 use afterbay_journal::{Passage, PluginAction, StoredReplacement, Verdict};
@@ -17,8 +18,6 @@ use anyhow::Context as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Most ids of a row in a table; JSON has all.
-const IDS_SHOWN: usize = 8;
 /// Most characters of a row's text in a table; JSON has all.
 const CHARS_SHOWN: usize = 32;
 /// The index of the text's column.
@@ -240,13 +239,6 @@ fn short_text(text: &str) -> String {
     shown
 }
 
-pub(crate) fn short(ids: &[i64]) -> String {
-    let shown: Vec<String> = ids.iter().take(IDS_SHOWN).map(i64::to_string).collect();
-    let more = ids.len().saturating_sub(IDS_SHOWN);
-    let more = if more == 0 { String::new() } else { format!(" … {more} more") };
-    format!("{}{more}", shown.join(" "))
-}
-
 fn outcome(row: &JournalRow) -> String {
     let mut parts: Vec<String> = row.actions.iter().map(action).collect();
     if parts.is_empty() {
@@ -287,22 +279,6 @@ fn action(action: &PluginAction<'_>) -> String {
     }
 }
 
-pub(crate) fn verdict(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Replace => "replace",
-        Verdict::Drop => "drop",
-        Verdict::Finish => "finish",
-        Verdict::Hold => "hold",
-        Verdict::Release => "release",
-        Verdict::Route => "route",
-        Verdict::SkipDetokenizing => "skip-detokenizing",
-        Verdict::Abort => "abort",
-        Verdict::Annotate => "annotate",
-        Verdict::Fault => "fault",
-        Verdict::Other(_) => "other",
-    }
-}
-
 /// The rows of a leg, as JSON.
 fn rows(leg: &ShownLeg<'_>) -> Vec<serde_json::Value> {
     let rows = leg.life.rows.iter().zip(&leg.contents).map(|(row, content)| {
@@ -334,14 +310,4 @@ fn rows(leg: &ShownLeg<'_>) -> Vec<serde_json::Value> {
         })
     });
     rows.collect()
-}
-
-pub(crate) fn passage(passage: &Passage) -> &'static str {
-    match passage {
-        Passage::Unchanged => "unchanged",
-        Passage::Changed => "changed",
-        Passage::Dropped => "dropped",
-        Passage::Barrier(_) => "barrier",
-        Passage::NotUnderstood(_) => "not understood",
-    }
 }

@@ -1,9 +1,8 @@
 //! `afterbay journal tail`: prints the last rows, and follows new ones.
 
 use crate::LoadConfig;
-use crate::ending::counted;
 use crate::place::{Place, json_time, local_time};
-use crate::show::{passage, verdict};
+use crate::wording::{counted, passage, verdict};
 use afterbay_journal::reader::{JournalRecord, ReadFrom, StreamReader, Tail};
 use afterbay_journal::{Outcome, Passage, PluginAction};
 use afterbay_terminal as screen;
