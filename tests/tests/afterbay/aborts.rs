@@ -35,10 +35,14 @@ fn an_abort_goes_to_the_scheduler_then_ends_the_request_for_its_reader_and_later
             afterbay_tests::frames::rows(&reader.frame())
         };
         assert_eq!(step(vec![a.row(&[1]), b.row(&[1])]).len(), 2);
-        let said = afterbay.abort_connected("a/1 ?", &["--json"]);
-        let said: Value = serde_json::from_str(&said).unwrap();
-        assert_eq!((&said["stream"], &said["to"]), (&"test".into(), &sandbox.abort_side().into()), "{said}");
-        assert_eq!(said["matched"], "afterbay: aborted by operator");
+        let answer = afterbay.abort_connected("a/1 ?", &["--json"]);
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(
+            (&answer["stream"], &answer["to"]),
+            (&"test".into(), &sandbox.abort_side().into()),
+            "{answer}"
+        );
+        assert_eq!(answer["matched"], "afterbay: aborted by operator");
         // The scheduler gets the abort before the reader gets a last row.
         assert_eq!(input.abort(), "a/1 ?", "{wire:?}");
         let out = step(vec![a.row(&[2]), b.row(&[2])]);
@@ -89,8 +93,8 @@ fn the_schedulers_abort_row_becomes_a_stop_or_passes_as_requested_and_another_en
     sender.send(&batch(Pickle, requests.iter_mut().map(|request| request.row(&[1])).collect()));
     assert_eq!(rows(&reader.frame()).len(), 4);
     afterbay.abort_connected("stop", &[]);
-    let said = afterbay.abort_connected("abort", &["--reason", "abort"]);
-    assert!(said.contains("the scheduler's own row for the abort ends it"), "{said}");
+    let answer = afterbay.abort_connected("abort", &["--reason", "abort"]);
+    assert!(answer.contains("the scheduler's own row for the abort ends it"), "{answer}");
     afterbay.abort_connected("length", &[]);
     assert_eq!([(); 3].map(|()| input.abort()), ["stop", "abort", "length"]);
     let [stop, aborts, length, other] = &mut requests;
@@ -171,9 +175,9 @@ fn an_abort_without_a_channel_to_the_scheduler_names_the_missing_setting() {
     reader.frame();
     let output = afterbay.abort("a", &["--json"]);
     assert_eq!(output.code, 1);
-    let [said] = json_lines(&output.stdout).try_into().unwrap();
-    assert_eq!(said["code"], "no_way", "{said}");
-    assert!(said["error"].as_str().unwrap().contains("has no [stream.abort]"), "{said}");
+    let [answer] = json_lines(&output.stdout).try_into().unwrap();
+    assert_eq!(answer["code"], "no_way", "{answer}");
+    assert!(answer["error"].as_str().unwrap().contains("has no [stream.abort]"), "{answer}");
     assert_eq!(afterbay.stop(), 0);
     let nobody = run_afterbay(&["abort", "a", "--admin", "127.0.0.1:1"]);
     assert_eq!(nobody.code, 1);
@@ -195,8 +199,8 @@ fn a_request_that_a_plugin_finishes_is_aborted_in_the_scheduler_unless_another_r
     assert_eq!((&failed["rid"], &failed["by"]), (&"early".into(), &"plugin loops".into()));
     let mut input = Input::connect(&sandbox.abort_side());
     // Waits until Afterbay has seen the connection. A request that has ended for its reader can still be aborted.
-    let said = afterbay.abort_connected("early", &[]);
-    assert!(said.contains("loops had already ended it for its reader"), "{said}");
+    let answer = afterbay.abort_connected("early", &[]);
+    assert!(answer.contains("loops had already ended it for its reader"), "{answer}");
     assert_eq!(input.abort(), "early");
 
     let mut next = |rows: Vec<SynthRow>| {
@@ -384,9 +388,9 @@ fn an_abort_goes_only_to_the_rank_that_has_the_request() {
         };
         step(&[1]);
         for (rid, rank) in [("d", 1), ("a", 0)] {
-            let said: Value = serde_json::from_str(&afterbay.abort_connected(rid, &["--json"])).unwrap();
+            let answer: Value = serde_json::from_str(&afterbay.abort_connected(rid, &["--json"])).unwrap();
             assert_eq!(
-                (&said["stream"], &said["to"]),
+                (&answer["stream"], &answer["to"]),
                 (&format!("rank-{rank}").into(), &end("abort", rank).into())
             );
             assert_eq!(inputs[rank].abort(), rid, "{wire:?}");

@@ -46,8 +46,8 @@ fn a_tcp_address_without_a_token_is_read_only_and_names_the_remedy() {
     ] {
         let refused = admin::ask(&address, line, &[JSON], "{}");
         assert_eq!(refused.status, 403, "{line}: {}", refused.body);
-        for said in ["read_only", &afterbay.admin().to_string(), "token_file ="] {
-            assert!(refused.body.contains(said), "{line}: {}", refused.body);
+        for words in ["read_only", &afterbay.admin().to_string(), "token_file ="] {
+            assert!(refused.body.contains(words), "{line}: {}", refused.body);
         }
     }
     let set = afterbay.ask("PUT /v1/requests/a/attributes", &[JSON], "{}");
@@ -172,12 +172,12 @@ fn a_request_whose_head_or_body_does_not_arrive_times_out() {
         "POST /v1/reload HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{";
     body.write_all(half.as_bytes()).unwrap();
     // Both connections end. Otherwise a read times out and the test fails.
-    let mut said = String::new();
-    head.read_to_string(&mut said).unwrap();
-    assert!(!said.contains("200"), "{said}");
-    said.clear();
-    body.read_to_string(&mut said).unwrap();
-    assert!(said.starts_with("HTTP/1.1 408"), "{said}");
+    let mut answer = String::new();
+    head.read_to_string(&mut answer).unwrap();
+    assert!(!answer.contains("200"), "{answer}");
+    answer.clear();
+    body.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert_eq!(afterbay.stop(), 0);
 }
 

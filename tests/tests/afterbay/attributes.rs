@@ -94,8 +94,8 @@ fn invalid_attributes_are_refused_with_a_reason() {
     let _reader = Reader::bind(&sandbox.reader_side());
     let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     let refused = |body: &str| {
-        let (status, said) = set_attributes(&afterbay, "a", body);
-        (status, said["error"].as_str().unwrap().to_owned())
+        let (status, answer) = set_attributes(&afterbay, "a", body);
+        (status, answer["error"].as_str().unwrap().to_owned())
     };
     assert_eq!(refused("[1]"), (400, "the body: it must be a JSON object".to_owned()));
     assert_eq!(refused("{").0, 400);

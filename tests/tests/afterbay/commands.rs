@@ -328,7 +328,7 @@ fn the_demo_shows_its_journal_and_keeps_the_files_in_the_named_directory() {
     let kept = sandbox.text("kept");
     let mut demo = afterbay_command(&["demo", "--seconds", "1", "--requests", "20", "--keep", &kept]);
     let demo = run_command(demo.env("AFTERBAY_CONFIG", "/nowhere.toml")).success();
-    for said in [
+    for words in [
         "\tdirect\tthrough Afterbay\tratio",
         "\tin\tkept\tout",
         "journal verify",
@@ -336,7 +336,7 @@ fn the_demo_shows_its_journal_and_keeps_the_files_in_the_named_directory() {
         "afterbay journal show",
         "WHAT WAS DONE",
     ] {
-        assert!(demo.contains(said), "{said} is not in\n{demo}");
+        assert!(demo.contains(words), "{words} is not in\n{demo}");
     }
     let verified = run_afterbay(&["journal", "verify", "--dir", &sandbox.text("kept/journal")]);
     assert!(verified.success().contains("clean"));

@@ -81,8 +81,8 @@ fn a_reload_refuses_a_wrong_configuration_as_a_whole_and_keeps_the_old_one() {
             afterbay.event_where("ConfigReloadFailed", |event| event["why"].as_str().unwrap().contains(why));
         failures += 1;
         // The command prints every reason, and the refusal is counted again.
-        let (code, said) = reload(&afterbay);
-        assert!(code == 1 && said.contains(why), "{said}");
+        let (code, output) = reload(&afterbay);
+        assert!(code == 1 && output.contains(why), "{output}");
         failures += 1;
         assert_eq!(afterbay.metrics().events("ConfigReloadFailed"), failures, "{event}");
         let last = afterbay.plugins()["last_reload"].take();

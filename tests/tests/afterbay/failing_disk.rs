@@ -31,8 +31,8 @@ fn on_error_stop_receives_nothing_while_the_disk_fails_and_recovers_afterwards()
             let partly = if index == 10 { 0 } else { segment_bytes(&sandbox) + 100 };
             afterbay.limit_files(Some(partly));
             sender.send(&frame.bytes);
-            let said = afterbay.until_ready(503);
-            assert!(said.contains("journal") && said.contains("File too large"), "{said}");
+            let conditions = afterbay.until_ready(503);
+            assert!(conditions.contains("journal") && conditions.contains("File too large"), "{conditions}");
             let metrics = afterbay
                 .until_metrics("the stream stops receiving", |metrics| metrics.stream("receiving") == 0);
             assert_eq!(metrics.stream("journal_failing"), 1);
@@ -74,8 +74,8 @@ fn on_error_stop_sends_no_frame_whose_record_cannot_be_written() {
     afterbay.limit_files(Some(0));
     let mut reader = Reader::bind(&sandbox.reader_side());
     reader.wait_connected();
-    let said = afterbay.until_ready(503);
-    assert!(said.contains("nothing is received or sent that cannot be recorded"), "{said}");
+    let conditions = afterbay.until_ready(503);
+    assert!(conditions.contains("nothing is received or sent that cannot be recorded"), "{conditions}");
     assert_eq!(reader.next_within(Duration::from_millis(150)), None, "a frame was sent without its record");
     afterbay.limit_files(None);
     assert_eq!(reader.take(10), frames);
@@ -215,8 +215,8 @@ fn a_failing_sync_is_reported_and_recovers_with_every_frame_persisted() {
         if index == 4 {
             let failed = afterbay.event("JournalSyncFailed");
             assert_eq!(failed["durable_frame"], 3, "{failed}");
-            let said = afterbay.until_ready(503);
-            assert!(said.contains("journal"), "{said}");
+            let conditions = afterbay.until_ready(503);
+            assert!(conditions.contains("journal"), "{conditions}");
             assert_eq!(reader.next_within(Duration::from_millis(50)), None, "the frame is not durable");
             gate.open();
         }

@@ -8,17 +8,17 @@ use afterbay_tests::{Afterbay, Config, Input, Reader, Sandbox, Sender, load, wai
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 
 /// Sends a load through the plugins of a configuration. Returns the received frames and the running processes.
-fn leaving(sandbox: &Sandbox, config: &Config) -> (Vec<Vec<u8>>, Afterbay, Reader) {
+fn run_load(sandbox: &Sandbox, config: &Config) -> (Vec<Vec<u8>>, Afterbay, Reader) {
     let mut reader = Reader::bind(&sandbox.reader_side());
     let afterbay = Afterbay::run(sandbox, config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(40, 12, Msgpack);
-    let mut left = Vec::new();
+    let mut sent = Vec::new();
     for frame in &frames {
         sender.send(&frame.bytes);
-        left.push(reader.frame());
+        sent.push(reader.frame());
     }
-    (left, afterbay, reader)
+    (sent, afterbay, reader)
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn a_storm_of_faults_changes_no_frame() {
     let healthy =
         |sandbox: &Sandbox| sandbox.config().plugin("healthy", &guest("judges"), "action = \"rewrite\"");
     let sandbox = Sandbox::new();
-    let (expected, afterbay, _) = leaving(&sandbox, &healthy(&sandbox));
+    let (expected, afterbay, _) = run_load(&sandbox, &healthy(&sandbox));
     assert_eq!(afterbay.stop(), 0);
     assert!(expected.iter().flat_map(|frame| rows(frame)).any(|row| row.ids == [7]));
     let batches = expected.len() as u64;
@@ -45,8 +45,8 @@ fn a_storm_of_faults_changes_no_frame() {
             config = config.plugin_line(&format!("on_fault = {policy:?}\nquarantine = {{ faults = 0 }}"));
         }
         let config = config.plugin("healthy", &guest("judges"), "action = \"rewrite\"");
-        let (left, afterbay, _reader) = leaving(&sandbox, &config);
-        assert!(left == expected, "{policy}: a frame is another");
+        let (sent, afterbay, _reader) = run_load(&sandbox, &config);
+        assert!(sent == expected, "{policy}: a frame is another");
         let metrics = afterbay.metrics();
         for (name, _, _, kind) in storm {
             assert_eq!(
@@ -332,8 +332,8 @@ fn a_quarantined_shadow_degrades_nothing_and_a_promoted_shadow_replaces_a_quaran
     let mut step = || {
         let frame = batch(Msgpack, vec![request.row(&[1])]);
         sender.send(&frame);
-        let left = reader.frame();
-        (left == frame, rows(&left)[0].ids.clone())
+        let sent = reader.frame();
+        (sent == frame, rows(&sent)[0].ids.clone())
     };
     assert!(step().0);
     let quarantined = afterbay.event_where("PluginQuarantined", |event| event["plugin"] == "worse");
@@ -342,9 +342,9 @@ fn a_quarantined_shadow_degrades_nothing_and_a_promoted_shadow_replaces_a_quaran
     assert!(step().0);
     assert!(afterbay.until_degraded("plugin:test:bad").contains("quarantined"));
     let promoted = run_afterbay(&["plugins", "promote", "next", "--admin", &afterbay.admin().to_string()]);
-    let said = promoted.success();
-    assert!(said.starts_with("next: promoted, stream test\n"), "{said}");
-    assert!(said.contains("the next start makes it a shadow again"), "{said}");
+    let output = promoted.success();
+    assert!(output.starts_with("next: promoted, stream test\n"), "{output}");
+    assert!(output.contains("the next start makes it a shadow again"), "{output}");
     afterbay.until_healthy();
     let (is_same, ids) = step();
     assert!(!is_same && ids == [7], "{ids:?}");

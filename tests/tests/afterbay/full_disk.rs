@@ -134,12 +134,12 @@ fn fill_stop_free_and_start(on_error: &str, counts: bool, is_killed: bool, more:
     let sent = frames[20..].iter().take_while(|frame| sender.try_send(frame, Duration::from_millis(500)));
     let sent = 20 + sent.count();
     if on_error == "forward" {
-        let said = afterbay.until_degraded("journal:test");
+        let conditions = afterbay.until_degraded("journal:test");
         assert_eq!(sent, frames.len());
-        assert!(said.contains("frames are forwarded and not persisted"), "{said}");
+        assert!(conditions.contains("frames are forwarded and not persisted"), "{conditions}");
     } else {
-        let said = afterbay.until_ready(503);
-        assert!(said.contains("nothing is received or sent that cannot be recorded"), "{said}");
+        let conditions = afterbay.until_ready(503);
+        assert!(conditions.contains("nothing is received or sent that cannot be recorded"), "{conditions}");
     }
     flags.paused.store(false, Ordering::SeqCst);
     until_drained(&afterbay);
@@ -212,10 +212,11 @@ fn on_error_forward_starts_on_a_full_disk_and_persists_again_when_the_disk_has_r
         }
         small.fill(12 * MIB);
         let afterbay = Afterbay::run(&sandbox, &config);
-        let said = afterbay.until_degraded("journal:test");
+        let conditions = afterbay.until_degraded("journal:test");
         assert!(
-            said.contains("frames are forwarded and not persisted") && said.contains("No space left"),
-            "{said}"
+            conditions.contains("frames are forwarded and not persisted")
+                && conditions.contains("No space left"),
+            "{conditions}"
         );
         assert_eq!(afterbay.event("JournalWriteFailed")["on_error"], "forward");
         let mut sender = Sender::connect(&sandbox.scheduler_side());

@@ -73,9 +73,9 @@ fn an_output_that_breaks_its_schema_ends_with_a_stop_and_a_valid_output_is_uncha
         while read.last().is_none_or(|row| row.finish.is_none()) {
             read.extend(rows(&reader.frame()));
         }
-        let said: Vec<i64> = read.iter().flat_map(|row| row.ids.clone()).collect();
+        let received: Vec<i64> = read.iter().flat_map(|row| row.ids.clone()).collect();
         let at = ids(&BAD[..=BAD.find('[').unwrap()]).len();
-        assert_eq!(said, ids(BAD)[..at - 1], "{wire:?}");
+        assert_eq!(received, ids(BAD)[..at - 1], "{wire:?}");
         let last = read.last().unwrap();
         let finish = last.finish.clone().unwrap();
         assert_eq!(last.completion_tokens, at as u64 - 1, "the count is that of the ids");
@@ -173,10 +173,10 @@ fn an_invalid_grammar_and_a_model_without_a_tokenizer_are_refused_with_a_reason(
         refused.stderr
     };
     let no_schema = "rules = [{ rid_prefix = \"a\", grammar = { json_schema = '{\"type\": \"strin\"}' } }]";
-    let said = refused(with_settings(sandbox.config(), no_schema));
-    assert!(said.contains("/rules/0/grammar/json_schema: ") && said.contains("strin"), "{said}");
-    let said = refused(with_settings(sandbox.config(), ""));
-    assert!(said.contains("/grammar: is missing"), "{said}");
+    let error = refused(with_settings(sandbox.config(), no_schema));
+    assert!(error.contains("/rules/0/grammar/json_schema: ") && error.contains("strin"), "{error}");
+    let error = refused(with_settings(sandbox.config(), ""));
+    assert!(error.contains("/grammar: is missing"), "{error}");
     let bare = sandbox.config().plugin_with("grammar", "builtin:grammar-check", "", "");
     assert!(refused(bare).contains("wants request, tokenizer, which it is not granted"));
 }

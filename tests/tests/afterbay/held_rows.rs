@@ -91,8 +91,8 @@ fn held_rows_continue_as_one_row_with_the_row_that_releases_them() {
         assert_eq!(tokens, [15, 10, 2], "{wire:?}");
         let by = |why| metrics.plugin_by("holds", "holds_ended_total", "why", why);
         assert_eq!((by("verdict"), by("time"), by("last")), (2, 0, 0));
-        let said = |action| metrics.plugin_by("holds", "verdicts_total", "action", action);
-        assert_eq!((said("hold"), said("release"), said("release_as")), (2, 1, 1));
+        let verdicts = |action| metrics.plugin_by("holds", "verdicts_total", "action", action);
+        assert_eq!((verdicts("hold"), verdicts("release"), verdicts("release_as")), (2, 1, 1));
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0);
@@ -259,14 +259,14 @@ fn later_plugins_see_released_rows_as_one_row() {
         afterbay
             .event_where("PluginLog", |log| log["plugin"] == plugin && log["line"] == "shown [6], 0 wait");
     }
-    let said = |plugin: &str| -> Vec<String> {
+    let log_lines = |plugin: &str| -> Vec<String> {
         let lines = afterbay.events("PluginLog").into_iter().filter(|line| line["plugin"] == plugin);
         lines.map(|line| line["line"].as_str().unwrap().to_owned()).collect()
     };
     let first = ["shown [101], 0 wait", "shown [5], 1 wait", "shown [102], 2 wait", "shown [6], 0 wait"]
         .map(str::to_owned);
-    assert_eq!(said("holds"), first);
-    assert_eq!(said("second"), ["shown [101, 5, 102], 0 wait", "shown [6], 0 wait"].map(str::to_owned));
+    assert_eq!(log_lines("holds"), first);
+    assert_eq!(log_lines("second"), ["shown [101, 5, 102], 0 wait", "shown [6], 0 wait"].map(str::to_owned));
     assert_eq!(afterbay.metrics().stream("request_imbalances_total"), 0);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);

@@ -110,8 +110,8 @@ fn show_prints_a_request_row_by_row() {
     assert_eq!(rows[2]["finish_reason"], "length");
     assert_eq!(rows[0]["taken_by"][0], "reader", "{life}");
     let table = scene.ask(&["show", "chat-done"]);
-    for said in ["chat-done", "finished", "the scheduler counted 4", "sent unchanged", "finish: length"] {
-        assert!(table.contains(said), "{said} is not in\n{table}");
+    for words in ["chat-done", "finished", "the scheduler counted 4", "sent unchanged", "finish: length"] {
+        assert!(table.contains(words), "{words} is not in\n{table}");
     }
     // A prefix of a rid is enough if it is unique.
     assert!(scene.ask(&["show", "oth"]).contains("other-live"));
@@ -222,8 +222,8 @@ fn replay_sends_one_request_or_every_frame_to_a_reader() {
     let to = scene.sandbox.ipc("replay");
     let mut reader = Reader::bind(&to);
     let reads = std::thread::spawn(move || (reader.take(3), reader.take(2)));
-    let said = scene.ask(&["replay", "--all", "--to", &to, "--speed", "max"]);
-    assert!(said.contains("3 frames"), "{said}");
+    let output = scene.ask(&["replay", "--all", "--to", &to, "--speed", "max"]);
+    assert!(output.contains("3 frames"), "{output}");
     scene.ask(&["replay", "chat-live", "--to", &to, "--speed", "max"]);
     let (all, one) = reads.join().unwrap();
     assert_eq!(all, scene.frames);
@@ -248,8 +248,8 @@ fn replay_prints_the_length_of_a_long_pause() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-    let said = BufReader::new(replays.stderr.take().unwrap()).lines().next().unwrap().unwrap();
-    assert!(said.starts_with("frames sent: 1; the next is due in "), "{said}");
+    let line = BufReader::new(replays.stderr.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(line.starts_with("frames sent: 1; the next is due in "), "{line}");
     replays.kill().unwrap();
     replays.wait().unwrap();
     assert_eq!(scene.afterbay.stop(), 0);

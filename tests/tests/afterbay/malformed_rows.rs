@@ -94,11 +94,11 @@ fn a_malformed_row_does_not_disable_a_guard_for_its_batch() {
                 ("ids of 32 bits", odd(wire, "output_ids", narrow, narrow_pickle), "odd"),
             ] {
                 sender.send(&frame);
-                let left = rows(&reader.frame());
-                assert_eq!(left.len(), 3, "{what}, {wire:?}");
-                assert_eq!(left[1].rid, middle, "{what}, {wire:?}");
-                let are_dropped = left.iter().all(|row| row.ids.is_empty() && row.finish.is_none());
-                assert!(are_dropped, "{what}, {wire:?}: {left:?}");
+                let sent = rows(&reader.frame());
+                assert_eq!(sent.len(), 3, "{what}, {wire:?}");
+                assert_eq!(sent[1].rid, middle, "{what}, {wire:?}");
+                let are_dropped = sent.iter().all(|row| row.ids.is_empty() && row.finish.is_none());
+                assert!(are_dropped, "{what}, {wire:?}: {sent:?}");
                 let ends = [SynthRequest::new("a"), SynthRequest::new("b"), SynthRequest::new(middle)];
                 sender.send(&batch(wire, ends.map(|mut request| request.last(&[])).into()));
                 reader.frame();
@@ -123,15 +123,15 @@ fn with_on_fault_terminate_an_unreadable_row_ends_only_its_own_request() {
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     for wire in WIRES {
         sender.send(&odd(wire, "output_ids", b"\xa1x", b"\x8c\x01x"));
-        let left = rows(&reader.frame());
-        assert_eq!([&left[0], &left[2]], [&row("a", &[], 0, None), &row("b", &[], 0, None)], "{wire:?}");
-        assert_eq!((left[1].rid.as_str(), &left[1].ids[..]), ("odd", &[][..]), "{wire:?}");
-        assert_eq!(left[1].finish.as_deref(), Some("abort"), "{wire:?}");
+        let sent = rows(&reader.frame());
+        assert_eq!([&sent[0], &sent[2]], [&row("a", &[], 0, None), &row("b", &[], 0, None)], "{wire:?}");
+        assert_eq!((sent[1].rid.as_str(), &sent[1].ids[..]), ("odd", &[][..]), "{wire:?}");
+        assert_eq!(sent[1].finish.as_deref(), Some("abort"), "{wire:?}");
         // Later rows of the ended request are swallowed.
         let ends = ["a", "odd", "b"].map(|rid| SynthRequest::new(rid).last(&[9]));
         sender.send(&batch(wire, ends.into()));
-        let left = rows(&reader.frame());
-        assert_eq!(left.iter().map(|row| row.rid.as_str()).collect::<Vec<_>>(), ["a", "b"], "{wire:?}");
+        let sent = rows(&reader.frame());
+        assert_eq!(sent.iter().map(|row| row.rid.as_str()).collect::<Vec<_>>(), ["a", "b"], "{wire:?}");
     }
     afterbay.event("RowsUnread");
     let metrics = afterbay.metrics();
@@ -212,11 +212,11 @@ fn with_on_fault_terminate_a_verdict_on_a_batch_that_cannot_be_written_ends_all_
     // Deeper than the limit for writing a pickle.
     let deep = [&b"]".repeat(1_000)[..], &b"a".repeat(999)].concat();
     sender.send(&pickled("prompt_tokens", &deep));
-    let left = rows(&reader.frame());
-    for (row, rid) in left.iter().zip(["a", "odd", "b"]) {
+    let sent = rows(&reader.frame());
+    for (row, rid) in sent.iter().zip(["a", "odd", "b"]) {
         assert_eq!((row.rid.as_str(), &row.ids[..], row.finish.as_deref()), (rid, &[][..], Some("abort")));
     }
-    assert_eq!(left.len(), 3);
+    assert_eq!(sent.len(), 3);
     afterbay.event("VerdictFailed");
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
@@ -266,10 +266,10 @@ fn requests_of_one_frame_take_no_ledger_entry_and_requests_past_the_bound_are_en
     assert!(!afterbay.get("/readyz?verbose").body.contains("live requests"));
 
     sender.send(&all(|request| request.row(&[1])));
-    let left = rows(&reader.frame());
-    let ended = left.iter().filter(|row| row.finish.as_deref() == Some("abort")).count();
-    assert_eq!((left.len(), ended), (count, count - most));
-    assert!(left.iter().all(|row| row.ids.is_empty()));
+    let sent = rows(&reader.frame());
+    let ended = sent.iter().filter(|row| row.finish.as_deref() == Some("abort")).count();
+    assert_eq!((sent.len(), ended), (count, count - most));
+    assert!(sent.iter().all(|row| row.ids.is_empty()));
     let metrics =
         afterbay.until_metrics("the bound is reached", |it| it.stream("requests_live") == most as u64);
     assert_eq!(metrics.stream("rows_unread_total"), (count - most) as u64);
@@ -305,10 +305,10 @@ fn a_refused_frame_stays_refused_after_a_kill() {
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     sender.send(&batch(Msgpack, vec![SynthRequest::new("later").row(&[1])]));
-    let mut left = Vec::new();
-    while left.last().is_none_or(|row: &afterbay_tests::frames::ReaderRow| row.rid != "later") {
-        left.extend(rows(&reader.frame()));
+    let mut sent = Vec::new();
+    while sent.last().is_none_or(|row: &afterbay_tests::frames::ReaderRow| row.rid != "later") {
+        sent.extend(rows(&reader.frame()));
     }
-    assert!(left.iter().all(|row| row.ids.is_empty()), "{left:?}");
+    assert!(sent.iter().all(|row| row.ids.is_empty()), "{sent:?}");
     assert_eq!(afterbay.stop(), 0);
 }

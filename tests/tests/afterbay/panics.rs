@@ -84,8 +84,12 @@ fn panics_lose_and_repeat_no_held_row() {
         let metrics = whole_in_spite_of_panics(&sandbox, &config, wire, 3, true);
         let panics = metrics.stream("panics_total");
         assert!(panics > 5, "{panics} panics");
-        let said = ["hold", "release"].map(|it| metrics.plugin_by("holds", "verdicts_total", "action", it));
-        assert!(said.iter().all(|verdicts| *verdicts > 0), "{wire:?}: {said:?} rows were held and released");
+        let verdicts =
+            ["hold", "release"].map(|it| metrics.plugin_by("holds", "verdicts_total", "action", it));
+        assert!(
+            verdicts.iter().all(|count| *count > 0),
+            "{wire:?}: {verdicts:?} rows were held and released"
+        );
         assert_eq!(metrics.plugin("holds", "bypassed_batches_total"), 0, "{wire:?}");
     }
 }

@@ -73,9 +73,9 @@ fn plugin_check_exits_1_for_refused_settings_and_64_for_invalid_json() {
     for args in wants {
         let refused = run_afterbay(&[&["plugin"], args].concat());
         assert_eq!(refused.code, 1);
-        let said = format!("{}{}", refused.stdout, refused.stderr);
-        assert!(said.contains("missing field `do`"), "{said}");
-        assert!(said.contains("; none were given: --settings"), "{said}");
+        let output = format!("{}{}", refused.stdout, refused.stderr);
+        assert!(output.contains("missing field `do`"), "{output}");
+        assert!(output.contains("; none were given: --settings"), "{output}");
     }
     for (args, why) in [
         (&[component.as_str(), "--settings", "{"][..], "afterbay: --settings: not JSON: "),
@@ -107,8 +107,8 @@ fn plugin_check_exits_1_for_refused_settings_and_64_for_invalid_json() {
         ("{ refuse = { file = \"/nowhere.txt\" } }".to_owned(), "file \"/nowhere.txt\" cannot be read"),
     ] {
         let checked = run_afterbay(&["plugin", "check", &reports, "--settings", &settings]);
-        let said = checked.stdout.clone() + &checked.stderr;
-        assert!(checked.code != 0 && said.contains(why), "{checked:?}");
+        let output = checked.stdout.clone() + &checked.stderr;
+        assert!(checked.code != 0 && output.contains(why), "{checked:?}");
     }
     std::fs::write(file.path(), r#"{"repeats": 3}"#).unwrap();
     let settings = format!("@{}", file.path().display());

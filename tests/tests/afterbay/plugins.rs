@@ -42,8 +42,8 @@ fn stop_on_loop_finishes_a_looping_request_and_its_later_rows_are_swallowed() {
         }
         let finished = afterbay.event("RequestFinishedEarly");
         assert_eq!((&finished["rid"], &finished["plugin"]), (&"looped".into(), &"loops".into()));
-        let said = afterbay.event("PluginLog");
-        assert_eq!(said["rid"], "looped", "{said}");
+        let log = afterbay.event("PluginLog");
+        assert_eq!(log["rid"], "looped", "{log}");
         let metrics =
             afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 12);
         assert_eq!(metrics.stream("tokens_received_total"), 12 + 24);
@@ -334,8 +334,8 @@ fn each_plugin_sees_the_result_of_the_plugin_before_it_and_the_journal_has_both_
     assert_eq!(verify(&sandbox).0, 0);
     let shown = show(&sandbox, "r");
     let actions = shown["rows_seen"][0]["actions"].as_array().unwrap();
-    let said: Vec<_> = actions.iter().map(|action| (&action["plugin"], &action["verdict"])).collect();
-    assert_eq!(said, [(&"first".into(), &"finish".into()), (&"second".into(), &"drop".into())]);
+    let verdicts: Vec<_> = actions.iter().map(|action| (&action["plugin"], &action["verdict"])).collect();
+    assert_eq!(verdicts, [(&"first".into(), &"finish".into()), (&"second".into(), &"drop".into())]);
 }
 
 #[test]
@@ -538,8 +538,8 @@ fn check_names_every_component_that_cannot_run_and_run_does_not_start() {
             assert!(refused.stderr.contains(&named), "{command}: {named} is not in\n{}", refused.stderr);
         }
         assert!(!refused.stderr.contains("p-good"), "{}", refused.stderr);
-        for said in ["it is Sunday", "windw", "describe trapped", "this host has 0.1.0"] {
-            assert!(refused.stderr.contains(said), "{command}: {said} is not in\n{}", refused.stderr);
+        for words in ["it is Sunday", "windw", "describe trapped", "this host has 0.1.0"] {
+            assert!(refused.stderr.contains(words), "{command}: {words} is not in\n{}", refused.stderr);
         }
     }
     assert!(!sandbox.path("in").exists() && !sandbox.journal().exists());

@@ -19,8 +19,8 @@ fn new(dir: &Path, name: &str, lang: &str) -> CommandOutput {
 #[track_caller]
 fn tool(dir: &Path, program: &str, args: &[&str]) {
     let ran = Command::new(program).args(args).current_dir(dir).output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{program} {args:?}: {said}");
+    let output = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{program} {args:?}: {output}");
 }
 
 /// A directory whose projects find the language's tools, installed once for all tests.
@@ -61,8 +61,8 @@ fn builds_and_passes(dir: &Path) {
         // The project's own target directory, like a user's, instead of that of this test's cargo.
         let mut command = afterbay_command(&["plugin", command, project]);
         let ended = command.env_remove("CARGO_TARGET_DIR").env_remove("CARGO").output().unwrap();
-        let said = [ended.stdout, ended.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
-        assert!(ended.status.success(), "{command:?}: {said:?}");
+        let output = [ended.stdout, ended.stderr].map(|output| String::from_utf8_lossy(&output).into_owned());
+        assert!(ended.status.success(), "{command:?}: {output:?}");
     }
 }
 
@@ -108,8 +108,8 @@ fn a_new_project_has_the_files_of_its_language_and_overwrites_nothing() {
         ("python", &["pyproject.toml", "plugin.py", "wit/deps/afterbay-plugin/transform.wit"]),
     ] {
         let dir = sandbox.path(lang);
-        let said = new(&dir, "my-own", lang).success();
-        assert!(said.contains("afterbay plugin build && afterbay plugin test"), "{said}");
+        let output = new(&dir, "my-own", lang).success();
+        assert!(output.contains("afterbay plugin build && afterbay plugin test"), "{output}");
         for file in files.iter().chain(&["README.md", ".gitignore", "afterbay.toml", "scenarios/stop.toml"]) {
             assert!(dir.join(file).is_file(), "{lang}: {file}");
         }
@@ -190,7 +190,7 @@ fn every_example_in_another_language_builds_and_passes_with_the_commands_of_its_
         shell.envs(afterbay.get_envs().filter_map(|(name, value)| Some((name, value?))));
         shell.env("PATH", path).args(["-ec", &commands(name, lang)]).current_dir(&checkout);
         let ended = shell.output().unwrap();
-        let said = [ended.stdout, ended.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
-        assert!(ended.status.success(), "{name}: {said:?}");
+        let output = [ended.stdout, ended.stderr].map(|output| String::from_utf8_lossy(&output).into_owned());
+        assert!(ended.status.success(), "{name}: {output:?}");
     }
 }

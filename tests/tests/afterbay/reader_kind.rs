@@ -59,8 +59,11 @@ fn a_credit_page_that_names_a_tokenizer_enables_joins_without_configuration() {
         let mut reader = Reader::bind(&sandbox.reader_side());
         let afterbay = Afterbay::run(&sandbox, &config(&sandbox));
         if !is_there_before {
-            let said = afterbay.until_degraded("joins:test/reader");
-            assert!(said.contains("not joined: reader unknown until it writes its credit page"), "{said}");
+            let condition = afterbay.until_degraded("joins:test/reader");
+            assert!(
+                condition.contains("not joined: reader unknown until it writes its credit page"),
+                "{condition}"
+            );
         }
         let mut credit = before.unwrap_or_else(open);
         afterbay.event("CreditSeen");
@@ -79,8 +82,11 @@ fn a_credit_page_without_the_readers_kind_leaves_rows_unjoined_with_a_warning() 
     let mut reader = Reader::bind(&sandbox.reader_side());
     let afterbay = Afterbay::run(&sandbox, &config(&sandbox));
     let unknown = "not joined: reader unknown, its credit page";
-    let said = afterbay.until_degraded("joins:test/reader");
-    assert!(said.contains(unknown) && said.contains("add reader = \"tokenizer\" to the sink"), "{said}");
+    let condition = afterbay.until_degraded("joins:test/reader");
+    assert!(
+        condition.contains(unknown) && condition.contains("add reader = \"tokenizer\" to the sink"),
+        "{condition}"
+    );
     assert!(joins(&afterbay).starts_with(unknown), "{}", joins(&afterbay));
     let warned = afterbay.event("SinkUnjoined")["message"].as_str().unwrap().to_owned();
     let checked = run_afterbay(&["check", "--config", &sandbox.text("afterbay.toml")]);
@@ -107,10 +113,10 @@ fn the_file_beside_a_detokenizers_credit_page_names_its_tokenizer() {
     // The file of an earlier reader.
     write_file(1);
     let afterbay = Afterbay::run(&sandbox, &config(&sandbox));
-    let said = afterbay.until_degraded("joins:test/reader");
+    let condition = afterbay.until_degraded("joins:test/reader");
     assert!(
-        said.contains("nothing says which tokenizer it has: add tokenizer = \"DIR\" to the sink"),
-        "{said}"
+        condition.contains("nothing says which tokenizer it has: add tokenizer = \"DIR\" to the sink"),
+        "{condition}"
     );
     write_file(std::process::id());
     until("the tokenizer is known", || joins(&afterbay).starts_with("where the text is whole, by "));

@@ -30,8 +30,8 @@ fn number(frame: &[u8]) -> u32 {
 fn a_reader_that_is_absent_at_the_start_gets_every_frame() {
     let sandbox = Sandbox::new();
     let afterbay = Afterbay::run(&sandbox, &sandbox.config());
-    let said = afterbay.until_degraded("sink:test/reader");
-    assert!(said.contains("no reader") && said.contains(&sandbox.reader_side()), "{said}");
+    let condition = afterbay.until_degraded("sink:test/reader");
+    assert!(condition.contains("no reader") && condition.contains(&sandbox.reader_side()), "{condition}");
     let frames = load(20, 30, Msgpack);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));

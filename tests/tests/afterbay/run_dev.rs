@@ -100,12 +100,12 @@ fn a_component_may_be_a_project_and_an_unbuilt_project_is_an_error() {
             run_command(afterbay_command(&["check", "--config", &file]).env("CARGO", &cargo));
         (code, stdout + &stderr)
     };
-    let (code, said) = check();
-    assert_eq!(code, 64, "{said}");
-    assert!(said.contains("release/own.wasm: No such file"), "{said}");
+    let (code, output) = check();
+    assert_eq!(code, 64, "{output}");
+    assert!(output.contains("release/own.wasm: No such file"), "{output}");
     install(&guest("judges"), 0, &dir.join("target/wasm32-wasip2/release/own.wasm"));
-    let (code, said) = check();
-    assert!(code == 0 && said.contains("plugin own: guests 0.1.0, sha256 "), "{said}");
+    let (code, output) = check();
+    assert!(code == 0 && output.contains("plugin own: guests 0.1.0, sha256 "), "{output}");
     std::fs::remove_file(dir.join("Cargo.toml")).unwrap();
     assert!(check().1.contains("no plugin's project: it has none of Cargo.toml"));
 }

@@ -76,10 +76,10 @@ fn a_sender_of_garbage_is_closed_and_reported_and_the_others_continue() {
     assert_eq!(reasons.len(), 5, "{reasons:?}");
     assert!(!reasons.iter().any(|reason| reason == "clean"), "{reasons:?}");
     assert_eq!(reasons.last().unwrap(), "cut");
-    for said in ["1048576", "multipart"] {
+    for words in ["1048576", "multipart"] {
         let whys: Vec<_> =
             afterbay.events("SenderClosed").iter().map(|event| event["why"].to_string()).collect();
-        assert!(whys.iter().any(|why| why.contains(said)), "{said} is not in {whys:?}");
+        assert!(whys.iter().any(|why| why.contains(words)), "{words} is not in {whys:?}");
     }
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(reader.rest().len(), 0);

@@ -34,8 +34,8 @@ fn a_shadows_verdicts_are_counted_and_change_no_byte_even_if_it_faults() {
         assert_eq!(metrics.stream("tokens_dropped_total"), 0);
         if !faults {
             let differs = afterbay.event("ShadowDiffers");
-            let said = (&differs["live"], &differs["shadow"]);
-            assert_eq!(said, (&"nothing".into(), &"drop \"dropped by judges\"".into()));
+            let verdicts = (&differs["live"], &differs["shadow"]);
+            assert_eq!(verdicts, (&"nothing".into(), &"drop \"dropped by judges\"".into()));
         }
         assert_eq!(afterbay.stop(), 0);
     }

@@ -66,9 +66,9 @@ fn a_replay_shows_rows_that_an_earlier_plugin_held_as_they_continued() {
     sender.send(&batch(Msgpack, vec![a.last(&[release])]));
     assert_eq!(rows(&reader.frame())[0].ids, [release_and_hold, 2, release]);
     assert_eq!(afterbay.stop(), 0);
-    let mut said = notes(&sandbox, "a");
-    said.retain(|said| said.starts_with("row"));
-    assert_eq!(said, ["row 4"]);
+    let mut row_notes = notes(&sandbox, "a");
+    row_notes.retain(|row_notes| row_notes.starts_with("row"));
+    assert_eq!(row_notes, ["row 4"]);
 }
 
 #[test]
