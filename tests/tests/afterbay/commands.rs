@@ -334,7 +334,7 @@ fn the_demo_shows_its_journal_and_keeps_the_files_in_the_named_directory() {
         "journal verify",
         "clean",
         "afterbay journal show",
-        "WHAT WAS DONE",
+        "OUTCOME",
     ] {
         assert!(demo.contains(words), "{words} is not in\n{demo}");
     }
