@@ -32,7 +32,7 @@ pub struct Sink {
     spill: Option<Spill>,
     /// The socket.
     pub sender: SinkSender,
-    /// What the reader has of an earlier run's frames, until all of them have been pushed.
+    /// The frames of an earlier run that the reader has, until all frames of that run have been pushed.
     resume: Option<Resume>,
     last_pushed: FrameNo,
     recorded: RecordedProgress,

@@ -10,7 +10,8 @@ pub(crate) use rescue::{Rescued, rescue};
 
 use rescue::LastingStages;
 
-use crate::pipeline::{Pipeline, ReleaseMarkers};
+use crate::markers::ReleaseMarkers;
+use crate::pipeline::Pipeline;
 use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
 use crate::receive::Receive;
@@ -292,7 +293,7 @@ impl Plan {
         let delivery = Delivery::new(router, sinks.collect(), taps, self.spill_max);
         let held_rows = self.recover_held_rows(&persister, &mut decoder, &ledger, &recovered, now.instant);
         ledger.restore_held(&held_rows);
-        let markers = ReleaseMarkers { is_pending: false, earlier_through: recovered.last_frame };
+        let markers = ReleaseMarkers::new(recovered.last_frame);
         Pipeline {
             receive,
             persister,

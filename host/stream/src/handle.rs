@@ -64,7 +64,7 @@ impl StreamHandle {
         self.send(StreamCommand::Promote { plugin: plugin.to_owned(), reply: Box::new(reply) });
     }
 
-    /// Sets where joined rows may end for a sink, once its reader is known. Ignored if there is no sink of that name.
+    /// Sets the rule for the ends of joined rows for a sink, once its reader is known. Ignored if no sink has that name.
     pub fn joins(&self, sink: &str, joins: Joins) {
         self.send(StreamCommand::Joins { sink: sink.to_owned(), joins });
     }

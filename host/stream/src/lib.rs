@@ -8,6 +8,8 @@
 mod setup;
 // The first stage.
 mod receive;
+// Frames of Afterbay's own that release held rows.
+mod markers;
 // Frames that make the stream panic.
 mod poison;
 // The pressure snapshot for plugins.

@@ -3,23 +3,21 @@
 //! scheduler ─PUSH▶ receive ▶ persist (journal) ▶ decode ▶ account (ledger) ▶ chain (plugins) ▶ settle (ledger) ▶ route ▶
 //! sinks (outbox ▶ socket) ─PUSH▶ readers
 //!
-//! Each stage takes the type that the stage before makes, so none can be skipped. The state of a stage is in the stage's crate.
+//! Each stage consumes the type that the stage before makes, so an ordinary batch skips no stage. Release markers and poison
+//! frames are not decoded. The state of a stage is in the stage's crate.
 
+use crate::markers::ReleaseMarkers;
 use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
 use crate::receive::Receive;
-use afterbay_batch::{
-    ChainOutput, Decoded, FrameDecoder, Persisted, Received, Settled, Timestamp, failpoint,
-};
+use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Settled, Timestamp, failpoint};
 use afterbay_chain::{CatchUpResult, Chain, JournalSource};
 use afterbay_delivery::Delivery;
 use afterbay_events::Name;
 use afterbay_hold::HeldRows;
-use afterbay_journal::{FrameNo, RELEASE_MARKER, is_release_marker};
 use afterbay_ledger::Ledger;
 use afterbay_persist::Persister;
 use afterbay_wire::Layouts;
-use bytes::Bytes;
 use std::time::{Duration, Instant};
 
 /// Frames that pass before the readers' sockets get them: several share a system call, and none waits for long.
@@ -37,21 +35,6 @@ pub(crate) struct Pipeline {
     pub(crate) delivery: Delivery,
     pub(crate) pressure: Pressure,
     pub(crate) poison: PoisonDetector,
-}
-
-/// The release markers: frames of Afterbay's own that release held rows without a frame of the scheduler. A marker passes the
-/// journal like any frame, so that the release has its place in the order of the frames.
-pub(crate) struct ReleaseMarkers {
-    /// Whether a marker is on its way. The next one waits for it.
-    pub(crate) is_pending: bool,
-    /// The last frame of the earlier run. Markers up to it release nothing.
-    pub(crate) earlier_through: FrameNo,
-}
-
-impl ReleaseMarkers {
-    fn is_marker(&self, persisted: &Persisted) -> bool {
-        is_release_marker(persisted.bytes()) && (self.is_pending || persisted.frame() <= self.earlier_through)
-    }
 }
 
 impl Pipeline {
@@ -129,10 +112,9 @@ impl Pipeline {
     /// Releases held rows in the place of a release marker.
     fn release(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
         failpoint::at("release");
-        if persisted.frame() <= self.markers.earlier_through {
+        if !self.markers.take(&persisted) {
             return self.ledger.settle_unused_marker(persisted, &mut self.persister);
         }
-        self.markers.is_pending = false;
         match self.ledger.release(persisted, &mut self.held_rows, &mut self.persister, now.instant) {
             Ok((mut output, plugin)) => {
                 self.chain.run_released(&mut output, &plugin, &mut self.held_rows, &self.ledger, now);
@@ -170,11 +152,10 @@ impl Pipeline {
 
     /// Persists a release marker if held rows are due to be released.
     fn persist_release_marker(&mut self, now: Timestamp) {
-        if self.markers.is_pending || self.full().is_some() || !self.held_rows.is_due(now.instant) {
+        if self.markers.is_pending() || self.full().is_some() || !self.held_rows.is_due(now.instant) {
             return;
         }
-        self.persister.persist(Received { bytes: Bytes::from_static(RELEASE_MARKER), at: now }, now);
-        self.markers.is_pending = true;
+        self.persister.persist(self.markers.begin(now), now);
         self.carry(1, now);
     }
 
@@ -219,7 +200,7 @@ impl Pipeline {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let pressure = self.chain.wants_signals().then(|| self.pressure.deadline());
         // A pending marker releases the rows that are due.
-        let held_rows = self.held_rows.deadline().filter(|_| !self.markers.is_pending);
+        let held_rows = self.held_rows.deadline().filter(|_| !self.markers.is_pending());
         let deadlines = [
             self.receive.socket().deadline(),
             self.persister.deadline(),

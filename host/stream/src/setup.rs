@@ -64,6 +64,6 @@ pub struct SinkSetup {
     pub connect: Endpoint,
     /// The id of the reader, if a new reader must not get frames of the earlier one, as after a restart of SGLang.
     pub reader_id: Option<String>,
-    /// Where joined rows may end, as the reader needs it.
+    /// The rule for the ends of joined rows, as the reader needs it.
     pub joins: Joins,
 }
