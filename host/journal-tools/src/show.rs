@@ -260,9 +260,9 @@ fn action(action: &PluginAction<'_>) -> String {
     match action.verdict {
         Verdict::Hold => format!("{plugin}: held, {text}"),
         Verdict::Release => {
-            let rows = action.released().unwrap_or(0);
+            let rows = counted(action.released().unwrap_or(0) as u64, "held row");
             let why = if text.is_empty() { String::new() } else { format!(" unchanged, {text}") };
-            format!("{plugin}: released with {rows} held rows{why}")
+            format!("{plugin}: released with {rows}{why}")
         }
         Verdict::Replace => match action.replaced() {
             Some(StoredReplacement::Row { ids, text }) => {

@@ -11,6 +11,7 @@ pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{s}")
 }
 
+/// The first [`IDS_SHOWN`] ids, and the number of the others.
 pub(crate) fn short(ids: &[i64]) -> String {
     let shown: Vec<String> = ids.iter().take(IDS_SHOWN).map(i64::to_string).collect();
     let more = ids.len().saturating_sub(IDS_SHOWN);

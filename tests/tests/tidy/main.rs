@@ -77,21 +77,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("afterbay-journal-tools", &["config", "journal", "sockets", "terminal", "wire"]),
+    ("afterbay-journal-tools", &["config", "journal", "sockets", "terminal", "text", "wire"]),
     (
         "afterbay-plugin-tools",
-        &[
-            "bundled",
-            "config",
-            "events",
-            "journal",
-            "journal-tools",
-            "kit",
-            "plugin-loader",
-            "runtime",
-            "terminal",
-            "wire",
-        ],
+        &["bundled", "config", "events", "journal", "kit", "plugin-loader", "runtime", "terminal", "wire"],
     ),
     (
         "afterbay",
