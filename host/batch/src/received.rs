@@ -13,7 +13,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// Reads both clocks.
+    /// Reads both clocks. Only the stream crate calls this.
     pub fn now() -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp { instant: Instant::now(), unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
