@@ -31,7 +31,7 @@ pub(crate) fn not_found(selected: &Selected, rid: &str) -> anyhow::Error {
     for (stream, coverage) in covered() {
         if !coverage.not_stored.is_empty() {
             lines.push(format!(
-                "stream {stream:?}: not stored: {} from {} on, which were forwarded (on_error = \"forward\"); the request may \
+                "stream {stream:?}: not stored: {} from frame {} on, which were forwarded (on_error = \"forward\"); the request may \
                  be there",
                 counted(coverage.not_stored.len(), "frame"),
                 coverage.not_stored.first().unwrap_or_default(),

@@ -75,7 +75,7 @@ fn take(stream: &mut Followed, record: JournalRecord, args: &Args) -> anyhow::Re
     match record {
         JournalRecord::Outcome(outcome) => print(stream, &outcome, args)?,
         JournalRecord::Skipped(from, count) => {
-            note(stream, args, &format!("not stored: {} from {from} on", counted(count, "frame")))?
+            note(stream, args, &format!("not stored: {} from frame {from} on", counted(count, "frame")))?
         }
         JournalRecord::Lost(count) => {
             note(stream, args, &format!("lost while the disk failed: {}", counted(count, "outcome")))?
@@ -141,22 +141,20 @@ fn print(stream: &Followed, outcome: &Outcome<'_>, args: &Args) -> std::io::Resu
             writeln!(out, "{line}")?;
             continue;
         }
-        let mut line = format!("{} {} frame {} {rid} +{tokens}", local_time(at), stream.name, outcome.frame);
+        let mut parts: Vec<String> = Vec::new();
         for by_plugin in actions.chunk_by(|one, next| one.plugin == next.plugin) {
             let verdicts: Vec<&str> = by_plugin.iter().map(|action| verdict(action.verdict)).collect();
-            let text = format!(" {}: {};", by_plugin[0].plugin, verdicts.join(", "));
-            line += &screen::warn_if(text, true);
+            let part = format!("{}: {}", by_plugin[0].plugin, verdicts.join(", "));
+            parts.push(screen::warn_if(part, true));
         }
         if let Some(gap) = gap {
-            line += &screen::bad(format!(
-                " gap: the scheduler counted {}, {} were received;",
-                gap.got, gap.expected
-            ));
+            let part = format!("gap: the scheduler counted {}, {} were received", gap.got, gap.expected);
+            parts.push(screen::bad(part));
         }
-        if let Some(finish) = finish {
-            line += &format!(" finish: {}", finish.reason);
-        }
-        writeln!(out, "{line}")?;
+        parts.extend(finish.map(|finish| format!("finish: {}", finish.reason)));
+        let (time, name, frame) = (local_time(at), &stream.name, outcome.frame);
+        let line = format!("{time} {name} frame {frame} {rid} +{tokens} {}", parts.join("; "));
+        writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
 }

@@ -364,7 +364,8 @@ fn a_rid_may_be_in_frames_that_were_not_stored() {
     let not_found = scene.not_found("b");
     assert!(not_found.starts_with("rid \"b\": not in the frames that were stored\n"), "{not_found}");
     assert!(
-        not_found.contains("not stored: 3 frames from 2 on, which were forwarded (on_error = \"forward\")"),
+        not_found
+            .contains("not stored: 3 frames from frame 2 on, which were forwarded (on_error = \"forward\")"),
         "{not_found}"
     );
 }
