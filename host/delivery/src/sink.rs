@@ -217,7 +217,7 @@ impl Sink {
             let Some(outgoing) = self.outbox.next(self.sender.keeps_up(), now.instant) else { break };
             failpoint::at("compose");
             persister.record_sent(&self.name, &outgoing);
-            failpoint::at("told");
+            failpoint::at("recorded");
             self.sender.stage(outgoing);
             has_sent = true;
         }

@@ -131,11 +131,11 @@ impl Persister {
     pub fn persist(&mut self, received: Received, now: Timestamp) {
         self.unwritten =
             Some(UnwrittenFrame { received: received.clone(), after: self.last, retry_at: None });
-        failpoint::at("keep");
+        failpoint::at("persist");
         let started = Instant::now();
         let appended = self.writer.append(&received.bytes, received.at.unix_ns);
         self.telemetry.counters.journal_append_seconds.add(started.elapsed());
-        failpoint::at("kept");
+        failpoint::at("persisted");
         match appended {
             Ok(position) => {
                 // The buffered records were written with the frame.
