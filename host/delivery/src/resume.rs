@@ -251,7 +251,7 @@ impl UnconfirmedFrames {
     /// Reads the reader's count. `None` while the reader may still finish frames; call again a few milliseconds later.
     ///
     /// The count is final once the reader has finished every frame, or every frame that the kernel had and then none for
-    /// [`QUIET_AFTER`]: the other frames never arrived.
+    /// 5 seconds: the other frames never arrived.
     pub fn count(&mut self, now: Instant) -> Option<ReaderCount> {
         let Some(base) = self.base else { return Some(ReaderCount::Unknown) };
         let credit = |page: &Page| Credit { generation: page.generation, sent: page.count };
