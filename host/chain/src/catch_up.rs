@@ -52,7 +52,7 @@ impl CatchUp {
         matches!(self.source, CatchUpSource::Journal(_))
     }
 
-    /// Runs the round. It may take as long as [`crate::replay::REPLAY_TIME_MAX`], so call it off the stream's thread.
+    /// Runs the round. It may take as long as `REPLAY_TIME_MAX` (30 seconds), so call it off the stream's thread.
     pub fn run(self, journal: Option<JournalSource>) -> CatchUpResult {
         let CatchUp { plugin, number, mut instance, source, plugins_before } = self;
         instance.set_off_path(true);

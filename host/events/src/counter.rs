@@ -91,7 +91,7 @@ impl SecondsNow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total(pub u64);
 
-/// An enum whose words are the values of a metric label. It has at most [`LABEL_VALUES_MAX`] values.
+/// An enum whose words are the values of a metric label. It has at most `LABEL_VALUES_MAX` values.
 pub trait Label: Word {
     /// The name of the label.
     const NAME: &'static str;

@@ -1,7 +1,7 @@
 //! Entries that Afterbay itself adds to a stream's journal.
 
 /// Bytes of a frame that Afterbay appends when held rows are released without a frame to carry them. The
-/// marker is sent to no reader: [`CHANGED`](crate::reader::Outcome::changed) of its outcome holds the
+/// marker is sent to no reader: `CHANGED` of its outcome holds the
 /// released rows. No scheduler's frame begins like this: msgpack begins with an array header, pickle with
 /// `0x80`.
 pub const RELEASE_MARKER: &[u8] = b"AFTERBAY: rows that waited go on";

@@ -48,7 +48,7 @@ pub struct Options {
     pub joins: Joins,
     /// The most requests in a composed frame. It bounds the time for which one frame occupies the reader.
     pub max_rows: usize,
-    /// The outbox has [room](Outbox::has_room) while fewer frames wait.
+    /// The outbox has room while fewer frames wait.
     pub max_frames: usize,
     /// The outbox has room while fewer bytes of frames wait.
     pub max_bytes: u64,

@@ -1,7 +1,7 @@
 //! A plugin's project: its language, the command that builds it, the component that the build makes, and its sources.
 //! `plugin build`, `plugin test` and `run --dev` build through this module.
 //!
-//! A new language needs an entry in [`MANIFESTS`] and in [`setup`], and match arms in `project/tools.rs`.
+//! A new language needs an entry in `MANIFESTS` and in [`setup`], and match arms in `project/tools.rs`.
 
 mod sources;
 mod tools;

@@ -15,8 +15,8 @@ use crate::bounds::{MAX_FILE_BYTES, MAX_TOKENS};
 use crate::error::VocabularyError;
 use crate::special_tokens::SpecialTokens;
 
-/// A model's `tokenizer.json` and the data of the files beside it, read once. A [`Vocabulary`], the [`TokenBytes`] and an
-/// [`Encoder`] are made from it. It holds the whole file, so drop it afterwards.
+/// A model's `tokenizer.json` and the data of the files beside it, read once. A `Vocabulary`, the `TokenBytes` and an
+/// `Encoder` are made from it. It holds the whole file, so drop it afterwards.
 #[derive(Debug)]
 pub struct TokenizerFiles {
     /// The path of `tokenizer.json`.

@@ -14,7 +14,7 @@ pub struct Message {
     pub peer: PeerId,
 }
 
-/// An event on a [`Pull`].
+/// An event on a `Pull`.
 #[derive(Debug)]
 pub enum PullNotice {
     /// A peer finished its handshake.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::bounds;
 
-/// The options of a [`Pull`]. The defaults are in [`bounds`].
+/// The options of a `Pull`. The defaults are in [`bounds`].
 #[derive(Clone, Debug)]
 pub struct PullOptions {
     /// A bigger message closes its peer before anything is allocated for it.

@@ -90,7 +90,7 @@ pub enum LossReason {
     Protocol(#[from] afterbay_zmtp::ZmtpError),
 }
 
-/// An event on a [`Push`].
+/// An event on a `Push`.
 #[derive(Debug)]
 pub enum PushNotice {
     /// The handshake with a reader is done.

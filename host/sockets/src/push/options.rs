@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::bounds;
 
-/// The options of a [`Push`]. The defaults are in [`bounds`].
+/// The options of a `Push`. The defaults are in [`bounds`].
 #[derive(Clone, Debug)]
 pub struct PushOptions {
     /// Frames in the queue. At the bound [`Push::send`](crate::Push::send) hands a further one back.
