@@ -38,14 +38,14 @@ impl Delivery {
         }
     }
 
-    /// Sends what the readers take now. `on_written` gets the time of receipt of each frame that the kernel now has whole.
+    /// Sends what the readers take now. `on_written` gets the times of receipt of frames that the kernel now has whole.
     /// Returns whether more can be sent without an event of the poll.
     pub fn send(
         &mut self,
         persister: &mut Persister,
         decoder: &mut FrameDecoder,
         now: Timestamp,
-        mut on_written: impl FnMut(Instant),
+        mut on_written: impl FnMut(&mut dyn Iterator<Item = Instant>),
     ) -> bool {
         let mut has_more = false;
         for (index, sink) in self.sinks.iter_mut().enumerate() {

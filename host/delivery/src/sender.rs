@@ -203,12 +203,13 @@ impl SinkSender {
         }
     }
 
-    /// Gives the kernel what it takes. `on_written` gets the time of receipt of each frame that the kernel now has whole.
-    pub fn flush(&mut self, now: Instant, mut on_written: impl FnMut(Instant)) {
+    /// Gives the kernel what it takes. If the kernel now has frames whole, `on_written` gets their times of receipt.
+    pub fn flush(&mut self, now: Instant, mut on_written: impl FnMut(&mut dyn Iterator<Item = Instant>)) {
         self.push.flush(now);
-        let written = self.push.written();
-        while let Some((_, at)) = self.unwritten.pop_front_if(|(sequence, _)| *sequence <= written) {
-            on_written(at);
+        let (unwritten, written) = (&mut self.unwritten, self.push.written());
+        if unwritten.front().is_some_and(|(sequence, _)| *sequence <= written) {
+            let next = || unwritten.pop_front_if(|(sequence, _)| *sequence <= written);
+            on_written(&mut std::iter::from_fn(next).map(|(_, received_at)| received_at));
         }
     }
 

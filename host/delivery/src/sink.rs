@@ -198,14 +198,14 @@ impl Sink {
             .then_some("the frames that wait in the journal for a sink have reached journal.retain.bytes")
     }
 
-    /// Sends what the reader takes now. `on_written` gets the time of receipt of each frame that the kernel now has whole.
+    /// Sends what the reader takes now. `on_written` gets the times of receipt of frames that the kernel now has whole.
     /// Returns whether the reader would take more.
     pub fn send(
         &mut self,
         persister: &mut Persister,
         taps: &mut [Tap],
         now: Timestamp,
-        on_written: &mut impl FnMut(Instant),
+        on_written: &mut impl FnMut(&mut dyn Iterator<Item = Instant>),
     ) -> bool {
         self.sender.observe(now.instant);
         self.outbox.taken(self.sender.socket().taken());

@@ -40,7 +40,11 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// Carries up to [`FRAMES_PER_ROUND`] received frames to the sinks, and sends what the readers take. `on_written` gets the
     /// time of receipt of each frame that the kernel now has whole. Returns whether there may be more to do at once.
-    pub(crate) fn run(&mut self, now: Timestamp, on_written: impl FnMut(Instant)) -> bool {
+    pub(crate) fn run(
+        &mut self,
+        now: Timestamp,
+        on_written: impl FnMut(&mut dyn Iterator<Item = Instant>),
+    ) -> bool {
         self.persist_release_marker(now);
         for _ in 0..FRAMES_PER_ROUND {
             if self.full().is_some() {

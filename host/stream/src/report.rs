@@ -111,8 +111,8 @@ impl Report {
         }
         let mut sinks = std::mem::take(&mut self.sinks);
         for (sink, report) in pipeline.delivery.sinks.iter_mut().zip(&mut sinks) {
-            let endpoint = sink.sender.socket().endpoint().to_string();
             while let Some(notice) = sink.sender.next_notice() {
+                let endpoint = sink.sender.socket().endpoint().to_string();
                 self.push_notice(notice, report, &endpoint, now);
             }
             self.publish_lost(sink, report, now.instant.checked_sub(SENDERS_END_WITHIN));

@@ -152,7 +152,10 @@ impl Runner {
             self.obey_commands(now);
             self.run_catch_ups(now);
             let report = &mut self.report;
-            is_busy = self.pipeline.run(now, |received_at| report.frame_written(received_at.elapsed()));
+            is_busy = self.pipeline.run(now, |received| {
+                let written_at = Instant::now();
+                received.for_each(|at| report.frame_written(written_at.saturating_duration_since(at)));
+            });
             if !is_busy {
                 self.pipeline.persister.flush_when_idle(now.instant, RECORDS_WAIT);
             }
