@@ -268,7 +268,7 @@ impl UnconfirmedFrames {
                 // The reader has frames that it does not finish, and may finish later.
                 (now >= since + CREDIT_STALL_MAX).then_some(ReaderCount::Unknown)
             }
-            // That reader has ended. The page has its last count.
+            // The reader has ended. The page has the reader's last count.
             PageStatus::Page(page) if page.last_generation == base.generation => {
                 let finished = page.last_count.saturating_sub(base.sent);
                 Some(ReaderCount::Since { finished, now: credit(&page) })

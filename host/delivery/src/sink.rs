@@ -255,7 +255,7 @@ impl Sink {
     /// Records how far the reader has taken the stream.
     pub fn record_taken(&mut self, persister: &mut Persister) {
         let done = FrameNo(self.outbox.done());
-        // With nothing queued, frames without content for this sink are taken, too.
+        // Frames without content for this sink are taken, too, if nothing is queued.
         let through = if self.is_drained() { self.last_pushed.max(done) } else { done };
         debug_assert!(through >= self.recorded.through, "a taken frame stays taken");
         let (sequence, credit) = (self.sender.socket().taken(), self.sender.credit());

@@ -8,13 +8,13 @@ mod check;
 mod config_file;
 mod descriptors;
 
-// What a stream is started with.
+// The parts that a stream starts with.
 mod grants;
 mod loading;
 mod rendezvous;
 mod sinks;
 
-// What an operator asks the running streams.
+// The operator's requests to running streams.
 mod aborts;
 mod admin;
 mod attributes;

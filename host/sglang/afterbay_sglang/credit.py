@@ -42,9 +42,9 @@ class CreditPage:
     def __init__(self, directory: str, name: str, shared: bool = False, numbers: int = 0):
         """Open `directory/name`, or `directory/name.PID` if another process has locked it.
 
-        With `shared` the reader gets only a share of the frames and always opens `directory/name.PID`, so that the plain
-        name never has the count of a share. With `numbers` it opens the first unlocked page of `directory/name-0` to
-        `directory/name-(numbers - 1)`.
+        A `shared` reader gets only a share of the frames and always opens `directory/name.PID`, so that the plain name
+        never has the count of a share. If `numbers` is given, the reader opens the first unlocked page of
+        `directory/name-0` to `directory/name-(numbers - 1)`.
         """
         if sys.byteorder != "little":
             raise CreditError(f"credit page {name}: needs a little-endian machine")

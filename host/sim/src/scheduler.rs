@@ -209,7 +209,7 @@ impl Sender<'_> {
             while let Some(rid) = aborts.as_mut().and_then(Aborts::next) {
                 steps.abort(&rid);
             }
-            // With a pace, arrivals follow the steps, so that the same load gives the same batches.
+            // Arrivals follow the steps if there is a pace, so that the same load gives the same batches.
             let now = pace.time(self.sent.steps).unwrap_or_else(|| self.start.elapsed());
             let step = if self.is_stopped() { steps.abort_all() } else { steps.next(now) };
             writer.step(step, &mut frames).map_err(FramesError::from)?;

@@ -105,7 +105,7 @@ impl Turn<'_> {
 
     fn terminate_row(&mut self, at: SeenRow, message: &str) {
         if self.held_rows.state(at.request, self.slot.name(), self.now) != HoldState::None {
-            // With a last row, held rows are released whether the text is whole or not.
+            // Held rows are released with a last row, whether the text is whole or not.
             let finish = self.output.decisions[at.row as usize].finish.clone();
             self.output.decisions[at.row as usize].finish.get_or_insert_with(|| aborted(message));
             self.release(at, HoldEnd::Instance);

@@ -68,7 +68,7 @@ impl StreamCoverage {
         next: Option<SegmentId>,
     ) -> Result<(), ReadError> {
         let limit = segments.recorded_end(next, segment.id)?.limit;
-        // With a summary, damaged records hide no request.
+        // Damaged records hide no request if the segment has a summary.
         let payloads = if has_summary { Payloads::Skipped } else { Payloads::NotFrames };
         let mut scan = segment.records(limit, payloads);
         loop {

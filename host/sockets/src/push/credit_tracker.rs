@@ -237,7 +237,7 @@ impl CreditTracker {
     }
 
     fn saw_none(&mut self, context: &mut TrackerContext<'_>) {
-        // With a known generation the file is just being replaced: the open file is still read.
+        // The file is just being replaced if the generation is known: the open file is still read.
         if self.known.is_none() {
             self.set_trust(PageTrust::Absent, context);
         }
