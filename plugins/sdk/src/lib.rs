@@ -91,6 +91,7 @@
 //!   [`signals`](signals()) and a request's [`attributes`]:
 //!   `grant = ["log", "metrics", "tokenizer", "signals", "request"]`. Afterbay refuses to load a component
 //!   that imports an interface without its grant.
+//! - [`window`] has fixed and sliding windows of wall time.
 //! - A plugin has no files, no network and no environment. The clock stands still: `Instant::now()` always
 //!   returns the same time, and `SystemTime::now()` traps. `HashMap` works, with a fixed seed. [`Requests`]
 //!   is faster if the key is a request.
@@ -116,6 +117,7 @@ mod log;
 #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "the real host takes its place"))]
 mod stand_in;
 pub mod testing;
+pub mod window;
 
 #[doc(hidden)]
 pub mod abi;
