@@ -77,5 +77,6 @@ pub fn hold_end_words(why: HoldEnd) -> &'static str {
         HoldEnd::Columns => "the rows cannot be joined",
         HoldEnd::Start => "held before the last start or panic",
         HoldEnd::Stop => "the stream stops",
+        HoldEnd::Call => "a call about the request failed",
     }
 }

@@ -27,6 +27,25 @@ pub const PLUGINS_OF_ALL_MAX: usize = 256;
 /// The longest settings of one plugin, in bytes of JSON.
 pub const SETTINGS_BYTES_MAX: usize = MIB as usize;
 
+/// The most `[[call]]` of a configuration.
+pub const CALLS_MAX: usize = 64;
+/// Shortest and longest `call.timeout`.
+pub const CALL_TIMEOUT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
+/// Fewest and most `call.max_in_flight`.
+pub const CALLS_IN_FLIGHT: (u64, u64) = (1, 4096);
+/// Smallest and largest `call.max_body`.
+pub const CALL_BODY_BYTES: (u64, u64) = (KIB, 16 * MIB);
+/// The most `call.headers` of one endpoint.
+pub const CALL_HEADERS_MAX: usize = 16;
+/// The longest value of a header, in bytes.
+pub const CALL_HEADER_BYTES_MAX: u64 = 8 * KIB;
+/// Fewest and most `call.breaker.failures`. Afterbay stores the time of each.
+pub const BREAKER_FAILURES: (u64, u64) = (0, 1000);
+/// Shortest and longest `call.breaker.within`.
+pub const BREAKER_WITHIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
+/// Shortest and longest `call.breaker.open`.
+pub const BREAKER_OPEN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
+
 /// The most rules of `stream.attribute` in one stream.
 pub const ATTRIBUTE_RULES_MAX: usize = 64;
 /// The longest attributes of one request, in bytes of JSON.

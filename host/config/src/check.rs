@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Coalesce, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Retain, Stream,
+    Admin, Call, Coalesce, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Retain, Stream,
 };
 use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
@@ -84,6 +84,7 @@ fn check(text: &str, path: &Path, env: &Env<'_>) -> Result<(Checked, Vec<Problem
 /// The parts of a configuration that could be made.
 struct Checked {
     streams: Option<Vec<Stream>>,
+    calls: Option<Vec<Call>>,
     memory: Memory,
     journal: Option<Journal>,
     admin: Option<Admin>,
@@ -92,8 +93,8 @@ struct Checked {
 
 impl Checked {
     fn config(self) -> Option<Config> {
-        let Checked { streams, memory, journal, admin, log } = self;
-        Some(Config { streams: streams?, memory, journal: journal?, admin: admin?, log })
+        let Checked { streams, calls, memory, journal, admin, log } = self;
+        Some(Config { streams: streams?, calls: calls?, memory, journal: journal?, admin: admin?, log })
     }
 }
 
@@ -109,6 +110,7 @@ impl Check<'_> {
         let streams: Vec<Option<Stream>> =
             written.streams.iter().map(|stream| self.stream(stream, &mut names)).collect();
         self.across(&written.streams);
+        let calls = self.calls(&written.calls);
         let journal = self.journal(&written.journal, streams.len());
         let waiting = self.within(&written.memory.waiting, bounds::MEMORY_WAITING, |&bytes| Size(bytes));
         let memory = waiting.map_or_else(Memory::default, |waiting| Memory { waiting });
@@ -116,7 +118,8 @@ impl Check<'_> {
         let dir = journal.as_ref().zip(dir).map(|(journal, dir)| (journal.dir.as_path(), &dir.location));
         let admin = self.admin(&written.admin, dir);
         let log = self.log(&written.log);
-        Checked { streams: streams.into_iter().collect(), memory, journal, admin, log }
+        let streams = streams.into_iter().collect();
+        Checked { streams, calls, memory, journal, admin, log }
     }
 
     fn stream(&self, written: &written::Stream, names: &mut SeenNames) -> Option<Stream> {

@@ -4,6 +4,7 @@
 
 mod admin;
 mod attributes;
+mod call;
 mod plugin;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use crate::{Endpoint, Name};
 
 pub use admin::{Admin, AdminAddress};
 pub use attributes::{AttributeRule, Pattern, Rids};
+pub use call::{Breaker, Call, CallHeader, Secret};
 pub use plugin::{Component, Grant, Limits, Mode, OnFault, Plugin, Quarantine};
 
 /// Everything that one process runs.
@@ -20,6 +22,8 @@ pub use plugin::{Component, Grant, Limits, Mode, OnFault, Plugin, Quarantine};
 pub struct Config {
     /// The streams: at least one. No two share a name or a listen endpoint.
     pub streams: Vec<Stream>,
+    /// The services that plugins may ask. No two share a name.
+    pub calls: Vec<Call>,
     /// The bound on frames in memory, over all streams.
     pub memory: Memory,
     /// The journal of all streams.
@@ -36,6 +40,7 @@ impl Config {
         let journal = Journal::new(dir);
         Config {
             streams: vec![stream],
+            calls: Vec::new(),
             memory: Memory::default(),
             admin: Admin::in_dir(&journal.dir),
             journal,

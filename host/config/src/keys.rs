@@ -1,8 +1,10 @@
 //! Every key of the file, declared once. The reader accepts these keys, an unknown key is compared with them, and the
 //! reference config and the documentation are made from them.
 
+mod calls;
 mod plugins;
 
+pub(crate) use calls::{BREAKER, CALL};
 pub(crate) use plugins::{ATTRIBUTE, LIMITS, PLUGIN, QUARANTINE};
 use std::fmt::Write;
 use std::path::Path;
@@ -73,6 +75,7 @@ pub(crate) static ROOT: Table = Table {
             "",
             "One scheduler output (one DP rank) and what Afterbay does with it. At least one.",
         ),
+        key("call", Optional, "", "An HTTP service that plugins with the grant \"call\" may ask. Up to 64."),
         key("journal", Required, "", "The journal: every frame is written to it before it is forwarded."),
         key("memory", Optional, "", "The memory bound of all streams together."),
         key(
@@ -512,7 +515,7 @@ const fn section(
 }
 
 /// Every table of the config file, in the order of the reference.
-pub static SECTIONS: [Section; 11] = [
+pub static SECTIONS: [Section; 12] = [
     section(&ROOT, "stream", "[[stream]]", &STREAM),
     section(&STREAM, "sink", "[[stream.sink]]", &SINK),
     section(&STREAM, "coalesce", "[stream.coalesce]", &COALESCE),
@@ -520,6 +523,7 @@ pub static SECTIONS: [Section; 11] = [
     section(&STREAM, "signals", "[stream.signals]", &SIGNALS),
     section(&STREAM, "attribute", "[[stream.attribute]]", &ATTRIBUTE),
     section(&STREAM, "plugin", "[[stream.plugin]]", &PLUGIN),
+    section(&ROOT, "call", "[[call]]", &CALL),
     section(&ROOT, "memory", "[memory]", &MEMORY),
     section(&ROOT, "journal", "[journal]", &JOURNAL),
     section(&ROOT, "admin", "[admin]", &ADMIN),
@@ -599,6 +603,7 @@ mod tests {
             (&QUEUE, "bytes", bounds::QUEUE_BYTES),
             (&LIMITS, "memory", bounds::PLUGIN_MEMORY_BYTES),
             (&JOURNAL, "segment", bounds::SEGMENT_BYTES),
+            (&CALL, "max_body", bounds::CALL_BODY_BYTES),
         ];
         let sizes = sizes
             .map(|(table, key, (least, most))| (table, key, format!("{} to {}", Size(least), Size(most))));
@@ -608,6 +613,9 @@ mod tests {
             (&LIMITS, "deadline", bounds::PLUGIN_DEADLINE),
             (&QUARANTINE, "within", bounds::QUARANTINE_WITHIN),
             (&LIMITS, "hold", bounds::PLUGIN_HOLD),
+            (&CALL, "timeout", bounds::CALL_TIMEOUT),
+            (&BREAKER, "within", bounds::BREAKER_WITHIN),
+            (&BREAKER, "open", bounds::BREAKER_OPEN),
             (&JOURNAL, "sync_interval", bounds::SYNC_INTERVAL),
             (&JOURNAL, "abandon_after", bounds::ABANDON_AFTER),
             (&RETAIN, "age", bounds::RETAIN_AGE),
@@ -621,6 +629,8 @@ mod tests {
             (&SIGNALS, "dp_rank", bounds::DP_RANK),
             (&QUEUE, "frames", bounds::QUEUE_FRAMES),
             (&QUARANTINE, "faults", bounds::QUARANTINE_FAULTS),
+            (&CALL, "max_in_flight", bounds::CALLS_IN_FLIGHT),
+            (&BREAKER, "failures", bounds::BREAKER_FAILURES),
         ];
         let counts = counts.map(|(table, key, (least, most))| (table, key, format!("{least} to {most}")));
         for (table, key, range) in sizes.into_iter().chain(times).chain(counts) {

@@ -22,6 +22,7 @@ mod abort;
 mod across;
 mod admin;
 mod attributes;
+mod calls;
 mod check;
 mod checked;
 mod disk;
@@ -36,10 +37,10 @@ mod problem;
 pub use afterbay_types::{Endpoint, EndpointError, Name, NameError};
 
 pub use checked::{
-    Abort, Admin, AdminAddress, ApiKeyFrom, AttributeRule, Coalesce, CoalesceWhen, Component, Config, Grant,
-    Journal, Layout, Limits, LoadSnapshot, Log, LogFormat, Memory, Mode, OnError, OnFault, Pattern, Plugin,
-    Quarantine, Queue, Reads, Retain, Rids, Route, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf,
-    TapSocket, TapSocketType,
+    Abort, Admin, AdminAddress, ApiKeyFrom, AttributeRule, Breaker, Call, CallHeader, Coalesce, CoalesceWhen,
+    Component, Config, Grant, Journal, Layout, Limits, LoadSnapshot, Log, LogFormat, Memory, Mode, OnError,
+    OnFault, Pattern, Plugin, Quarantine, Queue, Reads, Retain, Rids, Route, Secret, Signals, Sink, SinkKind,
+    Stream, Sync, Takes, Tap, TapOf, TapSocket, TapSocketType,
 };
 pub use env::{Env, Names};
 pub use keys::{Key, Need, SECTIONS, Section, Table, reference};

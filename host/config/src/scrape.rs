@@ -1,8 +1,18 @@
 //! HTTP URLs: `http://HOST[:PORT][/PATH][?QUERY]`. Nothing is resolved or requested here.
 
-/// Checks a URL. The check is strict enough that every HTTP client accepts the result.
+/// Checks a URL of `http://`. The check is strict enough that every HTTP client accepts the result.
 pub(crate) fn check(url: &str) -> Result<(), &'static str> {
-    let rest = url.strip_prefix("http://").ok_or("does not begin with http://")?;
+    check_rest(url.strip_prefix("http://").ok_or("does not begin with http://")?)
+}
+
+/// Checks a URL of `http://` or `https://`, as [`check`] does.
+pub(crate) fn check_either(url: &str) -> Result<(), &'static str> {
+    let rest = url.strip_prefix("https://").or(url.strip_prefix("http://"));
+    check_rest(rest.ok_or("does not begin with http:// or https://")?)
+}
+
+/// Checks a URL from the host on.
+fn check_rest(rest: &str) -> Result<(), &'static str> {
     let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     if authority.contains('@') {
         return Err("has a user");

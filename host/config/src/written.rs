@@ -55,6 +55,7 @@ macro_rules! tables {
 tables! {
     Config of ROOT {
         streams: Vec<Stream> = |root| Stream::each(root, "stream"),
+        calls: Vec<Call> = |root| Call::each(root, "call"),
         memory: Memory = |root| Memory::one(root, "memory"),
         journal: Journal = |root| Journal::one(root, "journal"),
         admin: Admin = |root| Admin::one(root, "admin"),
@@ -179,6 +180,23 @@ tables! {
     Quarantine of QUARANTINE {
         faults: Value<u64> = |quarantine| quarantine.integer("faults"),
         within: Value<Duration> = |quarantine| quarantine.time("within"),
+    }
+
+    Call of CALL {
+        location: Location = |call| call.location.clone(),
+        name: Value<String> = |call| call.text("name"),
+        url: Value<String> = |call| call.text("url"),
+        headers: Value<Map<String, Json>> = |call| call.json("headers"),
+        timeout: Value<Duration> = |call| call.time("timeout"),
+        max_in_flight: Value<u64> = |call| call.integer("max_in_flight"),
+        max_body: Value<u64> = |call| call.size("max_body"),
+        breaker: Breaker = |call| Breaker::one(call, "breaker"),
+    }
+
+    Breaker of BREAKER {
+        failures: Value<u64> = |breaker| breaker.integer("failures"),
+        within: Value<Duration> = |breaker| breaker.time("within"),
+        open: Value<Duration> = |breaker| breaker.time("open"),
     }
 
     Memory of MEMORY {

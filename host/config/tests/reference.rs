@@ -72,6 +72,8 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
         0xbf, 0x4f, 0x1b, 0x2b, 0x0b, 0x82, 0x2c, 0xd1, 0x5d, 0x6c, 0x15, 0xb0, 0xf0, 0x0a, 0x08,
     ]);
     expected.streams[0].plugins = vec![plugin];
+    let url = "http://127.0.0.1:8080/moderate";
+    expected.calls = vec![afterbay_config::Call::new("moderation".parse().unwrap(), url)];
     expected.admin.token_file = Some("/run/secrets/afterbay".into());
     assert_eq!(config, expected);
 }
@@ -90,6 +92,7 @@ fn inline_defaults_are_those_of_their_single_keys() {
         ("queue = { frames = 16384, bytes = \"128MiB\" }", "queue = {}"),
         ("limits = { memory = \"64MiB\", deadline = \"2ms\", hold = \"1s\" }", "limits = {}"),
         ("quarantine = { faults = 5, within = \"1m\" }", "quarantine = {}"),
+        ("breaker = { failures = 5, within = \"10s\", open = \"5s\" }", "breaker = {}"),
         ("retain = { bytes = \"20GiB\", age = \"24h\" }", "retain = {}"),
     ] {
         assert!(text.contains(whole), "{whole}");

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use afterbay_types::{
-    AbortBy, BarrierCause, FaultKind, HoldEnd, ReloadResult, ShadowComparison, SourceState, VerdictKind, Word,
+    AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReloadResult, ShadowComparison, SourceState,
+    VerdictKind, Word,
 };
 
 /// A number that only grows. One writer.
@@ -108,6 +109,7 @@ macro_rules! labels {
 labels! {
     AbortBy: "by",
     BarrierCause: "kind",
+    CallResult: "result",
     FaultKind: "kind",
     HoldEnd: "why",
     ReloadResult: "result",

@@ -3,7 +3,8 @@
 //! The help says what the counter means and, in a second sentence, what an operator does about it.
 
 use afterbay_types::{
-    AbortBy, BarrierCause, FaultKind, HoldEnd, ReloadResult, ShadowComparison, SourceState, VerdictKind,
+    AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReloadResult, ShadowComparison, SourceState,
+    VerdictKind,
 };
 
 use crate::counter::{Counter, CounterBy, Gauge, Seconds, SecondsNow, Total};
@@ -154,6 +155,16 @@ counters! {
         reloads: CounterBy<ReloadResult>, "Reloads of a changed component, by result";
         requests_open: Gauge, "Requests that are open in the plugin";
         memory_bytes: Gauge, "Linear memory of the instance";
+    }
+}
+
+counters! {
+    /// The counters of one endpoint of `[[call]]`. Its label is `endpoint`.
+    CallCounters, "call_" {
+        results: CounterBy<CallResult>, "Calls of plugins to the endpoint that have ended, by result";
+        seconds: Histogram, "Time of the calls that the service answered or failed, the body included";
+        in_flight: Gauge, "Calls under way, and answers that no plugin has received yet";
+        breaker_open: Gauge, "1 while the endpoint's circuit breaker refuses calls. Look at the service";
     }
 }
 

@@ -651,6 +651,19 @@ events! {
         stream: Name, why: String,
     } => "stream {stream:?}: held rows cannot be read from the journal and are lost: {why}";
 
+    /// The calls of plugins to an endpoint fail. The circuit breaker of the endpoint is open: Afterbay refuses further calls for
+    /// `open_ms`, then tries one. Each plugin's `on_fault` applies to the refused calls.
+    ///
+    /// Action: look at the service and at `why`, the reason of the last failure.
+    CallsStopped, Level::WARN, first 5 of [endpoint] {
+        endpoint: Name, failures: u64, open_ms: u64, why: String,
+    } => "endpoint {endpoint:?}: {failures} calls in a row failed, calls are refused for {open_ms} ms: {why}";
+
+    /// An endpoint answers again, and its circuit breaker is closed.
+    CallsResumed, Level::INFO, first 5 of [endpoint] {
+        endpoint: Name, stopped_ms: u64,
+    } => "endpoint {endpoint:?}: answers again, calls were refused for {stopped_ms} ms";
+
     /// A line of a plugin's own log, at the plugin's level.
     PluginLog, *severity, first 100 of [stream, plugin] {
         stream: Name, plugin: Name, severity: Level, rid: Option<String>, line: String,

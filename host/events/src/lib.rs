@@ -25,12 +25,13 @@ mod own;
 mod reading;
 
 pub use afterbay_types::{
-    AbortBy, BarrierCause as Barrier, FaultKind, HoldEnd, Name, ReloadResult, ShadowComparison as Compared,
-    VerdictKind as Verdict,
+    AbortBy, BarrierCause as Barrier, CallResult, FaultKind, HoldEnd, Name, ReloadResult,
+    ShadowComparison as Compared, VerdictKind as Verdict,
 };
 pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, Total};
 pub use counters::{
-    AbortCounters, PluginCounters, SchedulerLoad, SignalSource, SinkCounters, StreamCounters, TapCounters,
+    AbortCounters, CallCounters, PluginCounters, SchedulerLoad, SignalSource, SinkCounters, StreamCounters,
+    TapCounters,
 };
 pub use event::Event;
 pub use exposition::Exposition;

@@ -13,8 +13,8 @@ use crate::exposition::Exposition;
 use crate::own::{Own, OwnMetrics};
 use crate::reading::{Block, Reading};
 use crate::{
-    AbortCounters, Events, Health, PluginCounters, SchedulerLoad, SignalSource, SinkCounters, StreamCounters,
-    TapCounters,
+    AbortCounters, CallCounters, Events, Health, PluginCounters, SchedulerLoad, SignalSource, SinkCounters,
+    StreamCounters, TapCounters,
 };
 
 /// The load of a stream's scheduler at one moment, and the state of each source by its name.
@@ -37,6 +37,7 @@ struct Blocks {
     sinks: Labelled<SinkCounters>,
     taps: Labelled<TapCounters>,
     plugins: Labelled<PluginCounters>,
+    calls: Labelled<CallCounters>,
     own: Own,
     signals: Mutex<Vec<(String, ReadSignals)>>,
     events: Events,
@@ -50,7 +51,7 @@ type ReadSignals = Box<dyn Fn() -> Option<Signals> + Send + Sync>;
 impl Metrics {
     /// Metrics without blocks. `events` and `health` are published with them.
     pub fn new(events: Events, health: Health) -> Metrics {
-        let (streams, aborts, sinks, taps, plugins, own, signals) = Default::default();
+        let (streams, aborts, sinks, taps, plugins, calls, own, signals) = Default::default();
         let config_last_reload_successful = Gauge::default();
         config_last_reload_successful.set(1);
         let blocks = Arc::new(Blocks {
@@ -59,6 +60,7 @@ impl Metrics {
             sinks,
             taps,
             plugins,
+            calls,
             own,
             signals,
             events,
@@ -96,6 +98,11 @@ impl Metrics {
         block(&self.blocks.plugins, vec![("stream", stream.to_owned()), ("plugin", plugin.to_owned())])
     }
 
+    /// The block of an endpoint that plugins call; the same one for each call. Only one thread at a time may write to it.
+    pub fn call(&self, endpoint: &str) -> Arc<CallCounters> {
+        block(&self.blocks.calls, vec![("endpoint", endpoint.to_owned())])
+    }
+
     /// The metrics that a plugin names itself.
     pub fn own(&self, stream: &str, plugin: &str) -> OwnMetrics {
         self.blocks.own.of(stream, plugin)
@@ -123,6 +130,7 @@ impl Metrics {
             sinks,
             taps,
             plugins,
+            calls: _,
             own,
             signals,
             events: _,
@@ -143,6 +151,11 @@ impl Metrics {
     pub fn forget_plugin(&self, stream: &str, plugin: &str) {
         forget(&self.blocks.plugins, &[("stream", stream), ("plugin", plugin)]);
         self.blocks.own.forget(|of, name| (of, name) == (stream, plugin));
+    }
+
+    /// Removes an endpoint that plugins call.
+    pub fn forget_call(&self, endpoint: &str) {
+        forget(&self.blocks.calls, &[("endpoint", endpoint)]);
     }
 
     /// Removes a tap of a stream.
@@ -188,6 +201,7 @@ impl Collector for Blocks {
         encode_blocks(&lock(&self.sinks), &mut encoder)?;
         encode_blocks(&lock(&self.taps), &mut encoder)?;
         encode_blocks(&lock(&self.plugins), &mut encoder)?;
+        encode_blocks(&lock(&self.calls), &mut encoder)?;
         self.own.encode(&mut encoder)?;
         let (mut loads, mut sources) = (Vec::new(), Vec::new());
         for (stream, read) in lock(&self.signals).iter() {

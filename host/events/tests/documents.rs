@@ -26,6 +26,7 @@ fn exposition() -> String {
     metrics.sink("s", "k");
     metrics.tap("s", "t");
     metrics.plugin("s", "p");
+    metrics.call("e");
     metrics.signals("s", || {
         let load = SchedulerLoad {
             load_fresh: 1,

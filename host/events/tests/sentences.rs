@@ -340,6 +340,9 @@ fn one_of_each() -> Vec<Event> {
             .into(),
         HoldCut { stream: name("decode-0"), plugin: name("upper"), wanted_ms: 5000, limit_ms: 1000 }.into(),
         HoldLost { stream: name("decode-0"), why: "why it is".into() }.into(),
+        CallsStopped { endpoint: name("moderation"), failures: 5, open_ms: 5000, why: "why it is".into() }
+            .into(),
+        CallsResumed { endpoint: name("moderation"), stopped_ms: 5100 }.into(),
         PluginLog {
             stream: name("decode-0"),
             plugin: name("upper"),

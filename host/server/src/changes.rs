@@ -164,6 +164,9 @@ pub(crate) fn differences(before: &Config, after: &Config) -> Vec<String> {
     for stream in before.streams.iter().filter(|stream| !is_in(after, stream)) {
         differences.push(format!("stream {:?} removed", stream.name.as_str()));
     }
+    if before.calls != after.calls {
+        differences.push("call changed".to_owned());
+    }
     if before.admin != after.admin {
         differences.push("admin changed".to_owned());
     }

@@ -54,7 +54,9 @@ impl<'a> Source<'a> {
     /// Watches the configuration file and the files that its settings name.
     pub(crate) fn watch(&mut self, shared: &Shared) -> anyhow::Result<()> {
         let plugins = shared.config.streams.iter().flat_map(|stream| &stream.plugins);
-        let named = plugins.flat_map(|plugin| plugin.files.iter().cloned());
+        let of_plugins = plugins.flat_map(|plugin| plugin.files.iter());
+        let of_calls = shared.config.calls.iter().flat_map(|call| &call.files);
+        let named = of_plugins.chain(of_calls).cloned();
         let mut files: Vec<PathBuf> = named.chain([self.file.to_owned()]).collect();
         files.sort_unstable();
         files.dedup();
@@ -183,6 +185,7 @@ impl<'a> Source<'a> {
         for ready in ready {
             changes.push(ready.change(shared)?);
         }
+        shared.calls.set_endpoints(&after.calls)?;
         let before = std::mem::replace(&mut shared.config, after);
         shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
         let ran = running.streams.len();
@@ -193,6 +196,7 @@ impl<'a> Source<'a> {
             names.iter().for_each(|name| running.forget_stream(shared, name));
             running.watches.clear();
             shared.config = before;
+            shared.calls.set_endpoints(&shared.config.calls)?;
             shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
             shared.signals.attach(&shared.config, sockets)?;
             return Err(error);

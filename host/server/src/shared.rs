@@ -8,6 +8,7 @@ use crate::plugins::Plugins;
 use crate::reload_queue::ReloadQueue;
 use crate::signals::Signals;
 use crate::sinks::Sinks;
+use afterbay_calls::Calls;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) signals: Signals,
     pub(crate) sinks: Sinks,
     pub(crate) budget: Budget,
+    /// The services that plugins may ask.
+    pub(crate) calls: Calls,
     pub(crate) aborts: Aborts,
     pub(crate) attributes: Attributes,
     pub(crate) plugins: Plugins,
@@ -88,6 +91,8 @@ impl Shared {
         let sinks = Sinks::new(&tokenizers, &events, &health);
         let signals = Signals::new(&config, &metrics, &sinks);
         let budget = Budget::new(config.memory.waiting);
+        let calls = Calls::new(events.clone(), metrics.clone(), health.clone());
+        calls.set_endpoints(&config.calls)?;
         let aborts = Aborts::new(&events, &metrics);
         let (attributes, plugins) = (Attributes::default(), Plugins::default());
         Ok(Shared {
@@ -101,6 +106,7 @@ impl Shared {
             health,
             signals,
             sinks,
+            calls,
             aborts,
             attributes,
             plugins,

@@ -107,6 +107,24 @@ words! {
         Start = "start",
         /// The stream stops, or the request was given up.
         Stop = "stop",
+        /// A call to a service about their request failed.
+        Call = "call",
+    }
+
+    /// The result of a plugin's call to a service.
+    CallResult {
+        /// The service answered.
+        Answered = "answered",
+        /// The answer did not arrive in time.
+        TimedOut = "timed_out",
+        /// The connection failed, the status was 5xx, or the answer was too long.
+        Failed = "failed",
+        /// `max_in_flight` calls were under way.
+        Full = "full",
+        /// The circuit breaker was open.
+        Broken = "broken",
+        /// Nobody waited for the answer any more: the request or the plugin's instance had ended.
+        Cancelled = "cancelled",
     }
 
     /// The comparison of a shadow's verdict on a row with that of the live plugin.

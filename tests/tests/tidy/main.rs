@@ -50,6 +50,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("afterbay-http", &[]),
+    ("afterbay-calls", &["config", "events"]),
     ("afterbay-oci", &["http"]),
     ("afterbay-signals", &["http", "types"]),
     // Uses only the binding of endpoints from sockets, whose PULL and PUSH need mio.
@@ -62,6 +63,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         "afterbay-server",
         &[
             "bundled",
+            "calls",
             "config",
             "events",
             "http",
@@ -138,8 +140,8 @@ const ONLY_IN: [(&str, &[&str]); 15] = [
     ("axum", &["afterbay-server"]),
     ("hyper", &["afterbay-http"]),
     ("oci-client", &["afterbay-oci"]),
-    ("reqwest", &["afterbay-oci"]),
-    ("rustls", &["afterbay-oci"]),
+    ("reqwest", &["afterbay-calls", "afterbay-oci"]),
+    ("rustls", &["afterbay-calls", "afterbay-oci"]),
     ("docker_credential", &["afterbay-oci"]),
     // Each tool declares its own options.
     ("clap", &["afterbay", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench"]),
