@@ -4,8 +4,7 @@ use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The bundled plugins. Each is the crate of this name in `plugins/`.
-const NAMES: [&str; 4] = ["delta-to-cumulative", "floor", "grammar-check", "skip-detokenization"];
+use toml::Table;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Read at run time, not at compile time: the checkout may have moved in between.
@@ -14,9 +13,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for input in ["c-bindings", "Cargo.toml", "Cargo.lock", "sdk/Cargo.toml", "sdk/src", "../wit"] {
         rerun_if_changed(&plugins.join(input));
     }
-    for name in NAMES {
-        rerun_if_changed(&plugins.join(name).join("Cargo.toml"));
-        rerun_if_changed(&plugins.join(name).join("src"));
+    let bundled = bundled(&plugins)?;
+    for plugin in &bundled {
+        rerun_if_changed(&plugins.join(&plugin.name).join("Cargo.toml"));
+        rerun_if_changed(&plugins.join(&plugin.name).join("src"));
     }
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     // OUT_DIR is target/PROFILE/build/bundled-HASH/out. All variants of this crate, and the tests' guests, share one build.
@@ -25,10 +25,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let variables = [("AFTERBAY_C_BINDINGS", c.as_path())];
     let built = afterbay_plugin_build::build_with(&plugins, &guests, &variables)?;
     let mut table = "&[\n".to_owned();
-    for name in NAMES {
+    for Plugin { name, description, is_listed, defaults } in bundled {
         let component = out.join(format!("{name}.wasm"));
         std::fs::copy(built.join(format!("{}.wasm", name.replace('-', "_"))), &component)?;
-        writeln!(table, "    ({name:?}, include_bytes!({component:?})),")?;
+        writeln!(
+            table,
+            "    Bundled {{ name: {name:?}, description: {description:?}, is_listed: {is_listed}, \
+             defaults: {defaults:?}, component: include_bytes!({component:?}) }},"
+        )?;
     }
     table.push_str("]\n");
     std::fs::write(out.join("bundled.rs"), table)?;
@@ -39,6 +43,45 @@ fn main() -> Result<(), Box<dyn Error>> {
     table.push_str("]\n");
     std::fs::write(out.join("c_bindings.rs"), table)?;
     Ok(())
+}
+
+/// A bundled plugin, by its manifest.
+struct Plugin {
+    name: String,
+    description: String,
+    is_listed: bool,
+    /// The keys `grant` and `limits` of a configuration, in TOML.
+    defaults: String,
+}
+
+/// Returns the members of the plugins' workspace whose manifest has `[package.metadata.afterbay]`, by name.
+fn bundled(plugins: &Path) -> Result<Vec<Plugin>, Box<dyn Error>> {
+    let workspace = manifest(&plugins.join("Cargo.toml"))?;
+    let members = workspace["workspace"]["members"].as_array().ok_or("workspace.members is no array")?;
+    let mut found = Vec::new();
+    for member in members {
+        let name = member.as_str().ok_or("a workspace member is no string")?;
+        let manifest = manifest(&plugins.join(name).join("Cargo.toml"))?;
+        let package = manifest["package"].as_table().ok_or("package is no table")?;
+        let metadata = package.get("metadata").and_then(|metadata| metadata.get("afterbay")?.as_table());
+        let Some(mut defaults) = metadata.cloned() else { continue };
+        let description = package.get("description").and_then(|text| text.as_str());
+        let description = description.ok_or_else(|| format!("plugins/{name} has no description"))?;
+        let is_listed = defaults.remove("listed").is_none_or(|listed| listed.as_bool() != Some(false));
+        found.push(Plugin {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            is_listed,
+            defaults: toml::to_string(&defaults)?,
+        });
+    }
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(found)
+}
+
+fn manifest(path: &Path) -> Result<Table, Box<dyn Error>> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    text.parse().map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
 fn rerun_if_changed(path: &Path) {

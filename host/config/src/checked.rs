@@ -15,7 +15,7 @@ use crate::{Endpoint, Name};
 pub use admin::{Admin, AdminAddress};
 pub use attributes::{AttributeRule, Pattern, Rids};
 pub use call::{Breaker, Call, CallHeader, Secret};
-pub use plugin::{Component, Grant, Limits, Mode, OnFault, Plugin, Quarantine};
+pub use plugin::{Component, Grant, Limits, Mode, OnFault, Plugin, PluginDefaults, Quarantine};
 
 /// Everything that one process runs.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,14 +9,23 @@ pub struct Env<'a> {
     pub var: &'a dyn Fn(&str) -> Option<String>,
     /// The source of the readers' endpoints.
     pub names: Names,
-    /// The names of the plugins in the binary.
-    pub builtins: &'a [&'a str],
+    /// The plugins in the binary.
+    pub builtins: &'a [Builtin<'a>],
     /// Checks a registry reference, `oci://…`.
     pub reference: &'a dyn Fn(&str) -> Result<(), String>,
     /// Checks that a path holds a tokenizer.
     pub tokenizer: &'a dyn Fn(&Path) -> Result<(), String>,
     /// The engine versions whose layouts are in the binary.
     pub layouts: &'a [&'a str],
+}
+
+/// A plugin in the binary.
+#[derive(Clone, Copy, Debug)]
+pub struct Builtin<'a> {
+    /// The name after `builtin:`.
+    pub name: &'a str,
+    /// The plugin's own defaults, in TOML. See [`PluginDefaults::parse`](crate::PluginDefaults::parse).
+    pub defaults: &'a str,
 }
 
 /// The source of the readers' endpoints.
@@ -32,7 +41,7 @@ impl<'a> Env<'a> {
     /// The environment variables of this process. A variable that is not UTF-8 counts as unset.
     pub fn of_process(
         names: Names,
-        builtins: &'a [&'a str],
+        builtins: &'a [Builtin<'a>],
         reference: &'a dyn Fn(&str) -> Result<(), String>,
         tokenizer: &'a dyn Fn(&Path) -> Result<(), String>,
         layouts: &'a [&'a str],

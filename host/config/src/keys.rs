@@ -5,7 +5,7 @@ mod calls;
 mod plugins;
 
 pub(crate) use calls::{BREAKER, CALL};
-pub(crate) use plugins::{ATTRIBUTE, LIMITS, PLUGIN, QUARANTINE};
+pub(crate) use plugins::{ATTRIBUTE, LIMITS, PLUGIN, PLUGIN_DEFAULTS, QUARANTINE};
 use std::fmt::Write;
 use std::path::Path;
 

@@ -39,10 +39,10 @@ pub use afterbay_types::{Endpoint, EndpointError, Name, NameError};
 pub use checked::{
     Abort, Admin, AdminAddress, ApiKeyFrom, AttributeRule, Breaker, Call, CallHeader, Coalesce, CoalesceWhen,
     Component, Config, Grant, Journal, Layout, Limits, LoadSnapshot, Log, LogFormat, Memory, Mode, OnError,
-    OnFault, Pattern, Plugin, Quarantine, Queue, Reads, Retain, Rids, Route, Secret, Signals, Sink, SinkKind,
-    Stream, Sync, Takes, Tap, TapOf, TapSocket, TapSocketType,
+    OnFault, Pattern, Plugin, PluginDefaults, Quarantine, Queue, Reads, Retain, Rids, Route, Secret, Signals,
+    Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket, TapSocketType,
 };
-pub use env::{Env, Names};
+pub use env::{Builtin, Env, Names};
 pub use keys::{Key, Need, SECTIONS, Section, Table, reference};
 pub use plugins::read_files;
 pub use problem::{Problem, Problems};

@@ -1,14 +1,18 @@
 //! Checks `[[stream.plugin]]`, as far as no loaded component is needed.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
+use toml::de::DeTable;
 
 use crate::check::{Check, SeenNames, list, value};
-use crate::checked::{Component, Grant, Limits, Mode, Plugin, Quarantine};
-use crate::location::Located;
+use crate::checked::{Component, Grant, Limits, Mode, Plugin, PluginDefaults, Quarantine};
+use crate::location::{Located, Location, line_and_column};
+use crate::reader::{Reader, Source};
 use crate::units::{Size, Time};
-use crate::{bounds, disk, written};
+use crate::written::Table as _;
+use crate::{Env, Names, Problem, Problems, bounds, disk, keys, written};
 
 /// Replaces each `{ file = "…" }` in `setting` with the text of that file, since a plugin has no file system. Relative paths
 /// start at `dir`. Each path is added to `files`, readable or not. Returns one sentence for each file that cannot be used.
@@ -35,19 +39,46 @@ pub fn read_files(setting: &mut Json, dir: &Path, files: &mut Vec<PathBuf>) -> V
     }
 }
 
+impl PluginDefaults {
+    /// Reads the own defaults of a plugin: a TOML text with the keys `grant` and `limits` of `[[stream.plugin]]`, each optional.
+    ///
+    /// # Errors
+    /// The text is not TOML, or a key or a value is not one of a configuration.
+    pub fn parse(text: &str) -> Result<PluginDefaults, Problems> {
+        let env = Env {
+            var: &|_| None,
+            names: Names::FromConfig,
+            builtins: &[],
+            reference: &|_| Ok(()),
+            tokenizer: &|_| Ok(()),
+            layouts: &[],
+        };
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let source = Source { file: Path::new("defaults"), text, env: &env, problems: RefCell::default() };
+        for error in errors {
+            let (line, column) = line_and_column(text, error.span().map_or(0, |span| span.start));
+            source.report(&Location { line, column, key: String::new() }, error.message());
+        }
+        let top = Location { line: 1, column: 1, key: String::new() };
+        let reader = Reader::open(&source, table.get_ref(), top, &keys::PLUGIN_DEFAULTS);
+        let written = written::PluginDefaults::read(&reader);
+        let check = Check { source: &source, dir: PathBuf::new() };
+        let defaults = check.grant_and_limits(&written.grant, &written.limits, &PluginDefaults::default());
+        let problems: Vec<Problem> = source.problems.take();
+        if problems.is_empty() { Ok(defaults) } else { Err(Problems::new(problems)) }
+    }
+}
+
 impl Check<'_> {
     pub(crate) fn plugin(&self, written: &written::Plugin, names: &mut SeenNames) -> Option<Plugin> {
         let name = self.name(&written.name, names);
         let component = self.component(&written.component);
-        let memory = self.within(&written.limits.memory, bounds::PLUGIN_MEMORY_BYTES, |&bytes| Size(bytes));
-        let deadline = self.within(&written.limits.deadline, bounds::PLUGIN_DEADLINE, |&time| Time(time));
-        let hold = self.within(&written.limits.hold, bounds::PLUGIN_HOLD, |&time| Time(time));
-        let default = Limits::default();
-        let limits = Limits {
-            memory_bytes: memory.unwrap_or(default.memory_bytes),
-            deadline: deadline.unwrap_or(default.deadline),
-            hold: hold.unwrap_or(default.hold),
+        let defaults = match (&component, &written.component) {
+            (Some(Component::Builtin(name)), Some(Located { location, .. })) => self.defaults(name, location),
+            _ => PluginDefaults::default(),
         };
+        let PluginDefaults { grant, limits } =
+            self.grant_and_limits(&written.grant, &written.limits, &defaults);
         let (mut settings, mut files) = (value(&written.settings).unwrap_or_default(), Vec::new());
         if let Some(Located { location, .. }) = &written.settings {
             settings.values_mut().for_each(|setting| {
@@ -57,10 +88,6 @@ impl Check<'_> {
             let bytes = serde_json::to_string(&settings).map_or(0, |json| json.len());
             self.most(bytes, bounds::SETTINGS_BYTES_MAX, "bytes as JSON", Some(location));
         }
-        let grant = match &written.grant {
-            None => Grant::DEFAULT.to_vec(),
-            Some(granted) => granted.iter().map(|granted| granted.value).collect(),
-        };
         Some(Plugin {
             name: name?,
             component: component?,
@@ -73,6 +100,38 @@ impl Check<'_> {
             settings,
             files,
         })
+    }
+
+    /// The own defaults of a plugin in the binary.
+    fn defaults(&self, name: &str, location: &Location) -> PluginDefaults {
+        let builtin = self.source.env.builtins.iter().find(|builtin| builtin.name == name);
+        let parsed =
+            builtin.map_or_else(|| Ok(PluginDefaults::default()), |it| PluginDefaults::parse(it.defaults));
+        parsed.unwrap_or_else(|problems| {
+            self.source.report(location, format!("the plugin's own defaults: {problems}"));
+            PluginDefaults::default()
+        })
+    }
+
+    /// The written grants and limits. Defaults stand in for absent ones, each limit by itself.
+    fn grant_and_limits(
+        &self,
+        grant: &Option<Vec<Located<Grant>>>,
+        limits: &written::Limits,
+        defaults: &PluginDefaults,
+    ) -> PluginDefaults {
+        let memory = self.within(&limits.memory, bounds::PLUGIN_MEMORY_BYTES, |&bytes| Size(bytes));
+        let deadline = self.within(&limits.deadline, bounds::PLUGIN_DEADLINE, |&time| Time(time));
+        let hold = self.within(&limits.hold, bounds::PLUGIN_HOLD, |&time| Time(time));
+        let granted = |grant: &Vec<Located<Grant>>| grant.iter().map(|granted| granted.value).collect();
+        PluginDefaults {
+            grant: grant.as_ref().map_or_else(|| defaults.grant.clone(), granted),
+            limits: Limits {
+                memory_bytes: memory.unwrap_or(defaults.limits.memory_bytes),
+                deadline: deadline.unwrap_or(defaults.limits.deadline),
+                hold: hold.unwrap_or(defaults.limits.hold),
+            },
+        }
     }
 
     fn mode(&self, written: &written::Plugin) -> Mode {
@@ -134,9 +193,10 @@ impl Check<'_> {
         let Located { value, location } = written.as_ref()?;
         if let Some(name) = value.strip_prefix("builtin:") {
             let known = self.source.env.builtins;
-            if !known.contains(&name) {
-                self.source
-                    .report(location, format!("{value:?} is not in this binary, which has {}", list(known)));
+            if !known.iter().any(|builtin| builtin.name == name) {
+                let known: Vec<&str> = known.iter().map(|builtin| builtin.name).collect();
+                let known = list(&known);
+                self.source.report(location, format!("{value:?} is not in this binary, which has {known}"));
             }
             return Some(Component::Builtin(name.to_owned()));
         }

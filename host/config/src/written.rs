@@ -161,14 +161,13 @@ tables! {
             ("terminate", OnFault::Terminate),
         ]),
         quarantine: Quarantine = |plugin| Quarantine::one(plugin, "quarantine"),
-        grant: Option<Vec<Located<Grant>>> = |plugin| plugin.words("grant", &[
-            ("log", Grant::Log),
-            ("metrics", Grant::Metrics),
-            ("tokenizer", Grant::Tokenizer),
-            ("signals", Grant::Signals),
-            ("request", Grant::Request),
-        ]),
+        grant: Option<Vec<Located<Grant>>> = |plugin| plugin.words("grant", &Grant::WORDS),
         settings: Value<Map<String, Json>> = |plugin| plugin.json("settings"),
+    }
+
+    PluginDefaults of PLUGIN_DEFAULTS {
+        grant: Option<Vec<Located<Grant>>> = |plugin| plugin.words("grant", &Grant::WORDS),
+        limits: Limits = |plugin| Limits::one(plugin, "limits"),
     }
 
     Limits of LIMITS {

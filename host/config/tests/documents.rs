@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use afterbay_config::{Config, Env, Key, Names, Need, SECTIONS, Section};
+use afterbay_config::{Builtin, Config, Env, Key, Names, Need, PluginDefaults, SECTIONS, Section};
 
 const OPENING: &str = "\
 <!-- Generated from host/config/src/keys.rs. After a change there, run:
@@ -139,12 +139,44 @@ fn completed(block: &str) -> String {
     text
 }
 
+/// The plugins that the binary has, each with its own defaults, by the manifests of the plugins.
+fn bundled() -> Vec<(String, String)> {
+    let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins");
+    let dirs = std::fs::read_dir(plugins).unwrap().map(|entry| entry.unwrap());
+    let bundled = dirs.filter_map(|dir| {
+        let text = std::fs::read_to_string(dir.path().join("Cargo.toml")).ok()?;
+        let manifest: toml::Table = text.parse().unwrap();
+        let mut metadata = manifest.get("package")?.get("metadata")?.get("afterbay")?.as_table()?.clone();
+        metadata.remove("listed");
+        Some((dir.file_name().into_string().unwrap(), toml::to_string(&metadata).unwrap()))
+    });
+    bundled.collect()
+}
+
+#[test]
+fn the_defaults_of_every_bundled_plugin_are_valid() {
+    for (name, defaults) in bundled() {
+        PluginDefaults::parse(&defaults).unwrap_or_else(|problems| panic!("{name}: {problems}"));
+    }
+}
+
+#[test]
+fn invalid_defaults_of_a_bundled_plugin_are_a_problem_of_its_component() {
+    let wrong =
+        PluginDefaults::parse("grant = [\"logs\"]\nlimits = { memory = \"1KiB\" }\nx = 1").unwrap_err();
+    assert_eq!(wrong.iter().count(), 3, "{wrong}");
+    assert!(PluginDefaults::parse("grant =").is_err());
+}
+
 #[test]
 fn every_configuration_of_a_document_is_accepted() {
+    let bundled = bundled();
+    let builtins: Vec<Builtin<'_>> =
+        bundled.iter().map(|(name, defaults)| Builtin { name, defaults }).collect();
     let env = Env {
         var: &|_| Some("/tmp".to_owned()),
         names: Names::FromRendezvous,
-        builtins: &["delta-to-cumulative", "skip-detokenization", "grammar-check"],
+        builtins: &builtins,
         reference: &|_| Ok(()),
         tokenizer: &|_| Ok(()),
         layouts: &[],

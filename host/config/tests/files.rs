@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use afterbay_config::{Config, Env, Names, bounds};
+use afterbay_config::{Builtin, Config, Env, Names, bounds};
 
 const ENV: Env<'static> = Env {
     var: &|_| None,
@@ -75,7 +75,7 @@ fn streams_and_plugins_past_their_bounds_are_reported_once_each() {
         let text = format!(
             "{streams}[journal]\ndir = \"/tmp/afterbay-bounds\"\nretain = {{ bytes = \"unlimited\" }}\n"
         );
-        let env = Env { builtins: &["p"], ..ENV };
+        let env = Env { builtins: &[Builtin { name: "p", defaults: "" }], ..ENV };
         let problems = Config::parse(&text, Path::new("afterbay.toml"), &env).err();
         problems
             .map_or(Vec::new(), |problems| problems.iter().map(|problem| problem.message.clone()).collect())

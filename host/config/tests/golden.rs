@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use afterbay_config::{Config, Env, Names};
+use afterbay_config::{Builtin, Config, Env, Names};
 
 fn var(name: &str) -> Option<String> {
     match name {
@@ -23,7 +23,13 @@ fn checked(dir: &Path) -> (&'static str, String) {
     let env = Env {
         var: &var,
         names,
-        builtins: &["delta-to-cumulative", "upper-case"],
+        builtins: &[
+            Builtin {
+                name: "delta-to-cumulative",
+                defaults: "grant = [\"log\"]\nlimits = { memory = \"128MiB\", deadline = \"200ms\" }",
+            },
+            Builtin { name: "upper-case", defaults: "" },
+        ],
         tokenizer: &|path| match path.ends_with("absent") {
             true => Err("cannot be read: it is absent".to_owned()),
             false => Ok(()),

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use afterbay_config::{
-    AttributeRule, Component, Config, Env, Name, Names, Plugin, Problems, Rids, Signals, Stream,
+    AttributeRule, Builtin, Component, Config, Env, Name, Names, Plugin, Problems, Rids, Signals, Stream,
 };
 
 fn reference() -> String {
@@ -15,7 +15,7 @@ fn parse(text: &str, names: Names) -> Result<Config, Problems> {
     let env = Env {
         var: &|_| None,
         names,
-        builtins: &["delta-to-cumulative"],
+        builtins: &[Builtin { name: "delta-to-cumulative", defaults: "" }],
         reference: &|_| Ok(()),
         tokenizer: &|_| Ok(()),
         layouts: &[],

@@ -37,7 +37,7 @@ pub enum SourceError {
 }
 
 fn builtins() -> String {
-    afterbay_bundled::names().collect::<Vec<_>>().join(", ")
+    afterbay_bundled::all().iter().map(|plugin| plugin.name).collect::<Vec<_>>().join(", ")
 }
 
 impl Source {
@@ -48,9 +48,9 @@ impl Source {
     /// There is no such component, or the project was not built.
     pub fn find(name: &str, base: &Path) -> Result<Source, SourceError> {
         if let Some(builtin) = name.strip_prefix("builtin:") {
-            let component = afterbay_bundled::component(builtin);
-            let component = component.ok_or_else(|| SourceError::NotBuiltIn { name: name.to_owned() })?;
-            return Ok(Source { name: name.to_owned(), file: None, bytes: component.into() });
+            let found = afterbay_bundled::find(builtin);
+            let found = found.ok_or_else(|| SourceError::NotBuiltIn { name: name.to_owned() })?;
+            return Ok(Source { name: name.to_owned(), file: None, bytes: found.component.into() });
         }
         if name.starts_with(SCHEME) {
             return Ok(Source { name: name.to_owned(), file: None, bytes: registry::fetch(name)?.into() });
@@ -77,7 +77,7 @@ impl Source {
     pub fn of_config(name: &str, component: &config::Component) -> Result<Source, SourceError> {
         let (file, bytes) = match component {
             config::Component::Builtin(builtin) => {
-                (None, afterbay_bundled::component(builtin).unwrap_or_default().into())
+                (None, afterbay_bundled::find(builtin).map_or(&[][..], |found| found.component).into())
             }
             config::Component::Registry(reference) => (None, registry::fetch(reference)?.into()),
             config::Component::File(file) => (Some(file.clone()), Cow::default()),

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Err(UsageError(why).into());
     }
     let (source, floor) = (args.given.source()?, plugin_args::find(FLOOR, std::path::Path::new(""))?);
-    let (terms, settings) = (args.given.terms.terms()?, args.given.terms.settings()?);
+    let (terms, settings) = (args.given.terms()?, args.given.terms.settings()?);
     let serving = plugin_host()?;
     let counting = Host::new(HostOptions { counts_fuel: true, ..host_options() })?;
     let with_deadline = |deadline: Duration| {

@@ -20,6 +20,7 @@ mod bench;
 mod build;
 mod check;
 pub mod dev;
+mod ls;
 mod new;
 mod run;
 mod test;
@@ -28,7 +29,7 @@ use afterbay_terminal::EXIT_USAGE;
 use plugin_args::UsageError;
 use std::process::ExitCode;
 
-/// Create, build, check, run, test and measure a plugin
+/// List the plugins in this binary; create, build, check, run, test and measure one
 ///
 /// PLUGIN is a component file, `builtin:NAME`, or the directory of a project, which stands for the component of the project's
 /// last build. The plugin runs in the real runtime, with the limits that a configuration would set.
@@ -43,6 +44,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    Ls(ls::Args),
     New(new::Args),
     Build(build::Args),
     Check(check::Args),
@@ -57,6 +59,7 @@ enum Command {
 /// The command could not be carried out. A mistake on the command line is no error: it is printed, and the exit code is 64.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let done = match args.command {
+        Command::Ls(args) => ls::run(&args),
         Command::New(args) => new::run(&args),
         Command::Build(args) => build::run(&args),
         Command::Check(args) => check::run(&args),

@@ -1,6 +1,6 @@
 //! The options that name a plugin, its settings and its limits.
 
-use afterbay_config::{bounds, duration_argument, read_files, size_argument};
+use afterbay_config::{PluginDefaults, bounds, duration_argument, read_files, size_argument};
 use afterbay_plugin_loader::{ModelTokens, Source};
 use afterbay_runtime::{Component, EncodeError, Grants, Limits, StartError, Terms, TokenId, Tokens};
 use std::path::{Path, PathBuf};
@@ -29,12 +29,12 @@ pub(crate) struct TermArgs {
     /// The model's tokenizer.json, or its directory, for a plugin that uses the tokenizer (everything else is granted)
     #[arg(long, value_name = "PATH")]
     tokenizer: Option<PathBuf>,
-    /// Most memory of an instance
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_memory)]
-    memory: u64,
-    /// Most processor time of a call
-    #[arg(long, value_name = "DURATION", default_value = "2ms", value_parser = parse_deadline)]
-    deadline: Duration,
+    /// Most memory of an instance [default: 64MiB, or that of a builtin]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    memory: Option<u64>,
+    /// Most processor time of a call [default: 2ms, or that of a builtin]
+    #[arg(long, value_name = "DURATION", value_parser = parse_deadline)]
+    deadline: Option<Duration>,
 }
 
 /// Parses a size within the bounds of `plugin.limits.memory`.
@@ -71,6 +71,15 @@ impl PluginArgs {
     pub(crate) fn source(&self) -> Result<Source, UsageError> {
         find(&self.plugin, Path::new(""))
     }
+
+    /// The plugin's limits, with everything granted.
+    pub(crate) fn terms(&self) -> Result<Terms, UsageError> {
+        let TermArgs { memory, deadline, tokenizer, .. } = &self.terms;
+        let mut limits = default_limits(&self.plugin);
+        limits.memory_bytes = memory.unwrap_or(limits.memory_bytes);
+        limits.deadline = deadline.unwrap_or(limits.deadline);
+        terms(limits, tokenizer.as_deref())
+    }
 }
 
 impl TermArgs {
@@ -105,11 +114,15 @@ impl TermArgs {
             _ => error.to_string(),
         }
     }
+}
 
-    pub(crate) fn terms(&self) -> Result<Terms, UsageError> {
-        let limits = Limits { memory_bytes: self.memory, deadline: self.deadline, ..Limits::default() };
-        terms(limits, self.tokenizer.as_deref())
-    }
+/// The limits of a plugin that are not given: a plugin in this binary has its own.
+pub(crate) fn default_limits(plugin: &str) -> Limits {
+    let own = plugin.strip_prefix("builtin:").and_then(afterbay_bundled::find);
+    // A test parses the defaults of every bundled plugin.
+    let own = own.and_then(|own| PluginDefaults::parse(own.defaults).ok()).unwrap_or_default();
+    let afterbay_config::Limits { memory_bytes, deadline, hold } = own.limits;
+    Limits { memory_bytes, deadline, hold, ..Limits::default() }
 }
 
 /// Parses a TOML table in braces.
@@ -175,14 +188,17 @@ mod tests {
     use afterbay_plugin_loader::plugin_host;
 
     #[test]
-    fn a_bundled_plugin_asks_only_for_grants_that_it_lists() {
+    fn a_bundled_plugin_asks_only_for_its_default_grants() {
         let host = plugin_host().unwrap();
-        for name in afterbay_bundled::names() {
+        for plugin in afterbay_bundled::all() {
+            let name = plugin.name;
+            let defaults = PluginDefaults::parse(plugin.defaults).unwrap();
+            let granted: Vec<&str> = defaults.grant.iter().map(|grant| grant.word()).collect();
             let source = Source::find(&format!("builtin:{name}"), Path::new("")).unwrap();
             let component = source.load(&host, terms(Limits::default(), None).unwrap()).unwrap();
             for import in component.imports() {
                 let afterbay_runtime::Given::Granted(grant) = import.given else { continue };
-                assert!(afterbay_bundled::grants(name).contains(&grant), "{name} asks for {grant}");
+                assert!(granted.contains(&grant), "{name} asks for {grant}");
             }
         }
     }

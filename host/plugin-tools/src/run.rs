@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let source = args.given.source()?;
-    let (terms, settings) = (args.given.terms.terms()?, args.given.terms.settings()?);
+    let (terms, settings) = (args.given.terms()?, args.given.terms.settings()?);
     look(args, &source, terms, settings)
 }
 

@@ -1,7 +1,7 @@
 //! Reads a scenario: a plugin with its settings, batches to show it, and the expected verdicts, written in TOML.
 
 use crate::contract_names;
-use crate::plugin_args::{UsageError, parse_deadline, parse_memory, with_files};
+use crate::plugin_args::{UsageError, default_limits, parse_deadline, parse_memory, with_files};
 use crate::row::{self, Batch, Row};
 use crate::updates::{Updates, WrittenSignals};
 use afterbay_runtime::signals::Snapshot;
@@ -124,7 +124,7 @@ impl Scenario {
 
     fn parse(file: &Path, text: &str) -> Result<Scenario, String> {
         let written: Written = toml::from_str(text).map_err(|error| error.to_string())?;
-        let limits = limits(&written.limits)?;
+        let limits = limits(&written.plugin, &written.limits)?;
         let expects = written
             .batch
             .iter()
@@ -154,8 +154,8 @@ impl Scenario {
     }
 }
 
-fn limits(written: &WrittenLimits) -> Result<Limits, String> {
-    let mut limits = Limits::default();
+fn limits(plugin: &str, written: &WrittenLimits) -> Result<Limits, String> {
+    let mut limits = default_limits(plugin);
     if let Some(memory) = &written.memory {
         limits.memory_bytes = parse_memory(memory).map_err(|why| format!("limits.memory: {why}"))?;
     }

@@ -31,7 +31,7 @@ const SHOWN_MAX: usize = 20;
     A scenario (paths are from its own directory):\n\n  \
     plugin   = \"..\"                        # a project, a component file, or builtin:NAME\n  \
     settings = { window = 8, repeats = 4 }\n  \
-    limits   = { memory = \"64MiB\", deadline = \"2ms\" }  # these are the defaults\n  \
+    limits   = { memory = \"64MiB\", deadline = \"2ms\" }  # the defaults; a builtin has its own\n  \
     # tokenizer = \"tokenizer.json\"\n\n  \
     [[batch]]\n  \
     times = 3                              # repeat this batch; the default is 1\n  \
@@ -259,6 +259,27 @@ fn differences(expected: &str, happened: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A busy machine must not turn a slow call into a fault.
+    const PATIENT: std::time::Duration = std::time::Duration::from_secs(10);
+
+    #[test]
+    fn every_bundled_plugin_passes_its_scenarios() {
+        let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins");
+        let args = Args { paths: Vec::new(), plugin: None, no_build: true, bless: false, json: false };
+        let mut run = TestRun { args: &args, host: plugin_host().unwrap(), built: Vec::new() };
+        let mut wrong = Vec::new();
+        for plugin in afterbay_bundled::all().iter().filter(|plugin| plugin.is_listed) {
+            for file in files(&plugins.join(plugin.name).join("scenarios")).unwrap() {
+                let mut scenario = Scenario::read(&file).unwrap();
+                assert_eq!(scenario.plugin, format!("builtin:{}", plugin.name), "{}", file.display());
+                scenario.limits.deadline = PATIENT;
+                let problems = run.play(&scenario).unwrap();
+                wrong.extend(problems.into_iter().map(|problem| format!("{}: {problem}", file.display())));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
 
     #[test]
     fn only_the_lines_that_differ_are_shown() {

@@ -74,18 +74,26 @@ pub fn check_files<B>(
             });
             match tried {
                 Ok(component) => lines.push(format!(
-                    "stream {}: plugin {}: {} {}, sha256 {}",
+                    "stream {}: plugin {}: {} {}, sha256 {}, {}",
                     stream.name,
                     plugin.name,
                     component.description().name,
                     component.description().version,
-                    component.digest()
+                    component.digest(),
+                    terms_in_words(plugin)
                 )),
                 Err(problem) => problems.push(format!("stream {}: {problem}", stream.name)),
             }
         }
     }
     if problems.is_empty() { Ok(lines) } else { Err(problems) }
+}
+
+/// The grants and limits of a plugin, which a bundled plugin may have by its own defaults.
+fn terms_in_words(plugin: &config::Plugin) -> String {
+    let granted: Vec<&str> = plugin.grant.iter().map(|grant| grant.word()).collect();
+    let granted = if granted.is_empty() { "nothing".to_owned() } else { granted.join(" ") };
+    format!("granted {granted}, {}", plugin.limits)
 }
 
 /// The stream that is configured to be after this one.

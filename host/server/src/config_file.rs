@@ -31,7 +31,8 @@ fn with_env<T>(
     names: config::Names,
     load: impl FnOnce(&config::Env<'_>) -> Result<T, config::Problems>,
 ) -> Result<T, Vec<String>> {
-    let builtins: Vec<&str> = afterbay_bundled::names().collect();
+    let builtin = |it: &afterbay_bundled::Bundled| config::Builtin { name: it.name, defaults: it.defaults };
+    let builtins: Vec<config::Builtin<'static>> = afterbay_bundled::all().iter().map(builtin).collect();
     let versions = Layouts::versions();
     let reference = |text: &str| Reference::parse(text).map(drop).map_err(|error| error.to_string());
     // `check_files` reads the tokenizer itself.

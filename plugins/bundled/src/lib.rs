@@ -1,11 +1,31 @@
 //! The bundled plugins as components (`component = "builtin:NAME"` in a configuration), and the contract in
 //! C.
 //!
-//! This crate's build script builds them from `plugins/NAME` into the binary, which needs no other file.
+//! This crate's build script builds them from `plugins/NAME` into the binary, which needs no other file. A
+//! member of the plugins' workspace is bundled if its `Cargo.toml` has `[package.metadata.afterbay]`, with
+//! these keys, each optional:
+//!
+//! - `grant` and `limits`, as in `[[stream.plugin]]`: the plugin's own defaults,
+//! - `listed`: false for a plugin that is of no use to an operator.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-static BUNDLED: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/bundled.rs"));
+/// A bundled plugin.
+#[derive(Debug)]
+pub struct Bundled {
+    /// The name after `builtin:`.
+    pub name: &'static str,
+    /// The plugin's purpose, in one sentence.
+    pub description: &'static str,
+    /// False for a plugin that `afterbay plugin ls` leaves out.
+    pub is_listed: bool,
+    /// The plugin's own defaults for `grant` and `limits` of a configuration, in TOML.
+    pub defaults: &'static str,
+    /// The bytes of the component.
+    pub component: &'static [u8],
+}
+
+static BUNDLED: &[Bundled] = include!(concat!(env!("OUT_DIR"), "/bundled.rs"));
 
 static C_BINDINGS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/c_bindings.rs"));
 
@@ -15,25 +35,16 @@ pub fn c_bindings() -> &'static [(&'static str, &'static str)] {
     C_BINDINGS
 }
 
-/// The bytes of a bundled plugin's component.
+/// Every bundled plugin, in the order of their names.
 #[must_use]
-pub fn component(name: &str) -> Option<&'static [u8]> {
-    BUNDLED.iter().find(|(bundled, _)| *bundled == name).map(|(_, bytes)| *bytes)
+pub fn all() -> &'static [Bundled] {
+    BUNDLED
 }
 
-/// The grants that a bundled plugin needs, as in `grant` of a configuration.
+/// The bundled plugin of this name.
 #[must_use]
-pub fn grants(name: &str) -> &'static [&'static str] {
-    match name {
-        "grammar-check" => &["log", "metrics", "tokenizer", "request"],
-        "skip-detokenization" => &["log", "request"],
-        _ => &["log", "metrics"],
-    }
-}
-
-/// The names of the bundled plugins.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    BUNDLED.iter().map(|(name, _)| *name)
+pub fn find(name: &str) -> Option<&'static Bundled> {
+    BUNDLED.iter().find(|bundled| bundled.name == name)
 }
 
 #[cfg(test)]
@@ -41,15 +52,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bundled_plugin_is_a_component() {
-        assert_eq!(
-            names().collect::<Vec<_>>(),
-            ["delta-to-cumulative", "floor", "grammar-check", "skip-detokenization"]
-        );
-        for name in names() {
-            let bytes = component(name).unwrap();
-            assert!(bytes.starts_with(b"\0asm\x0d\0\x01\0"), "{name} is no component");
+    fn every_bundled_plugin_is_a_component_with_a_description_of_one_line() {
+        assert!(all().iter().filter(|plugin| plugin.is_listed).count() >= 3);
+        for plugin in all() {
+            assert!(plugin.component.starts_with(b"\0asm\x0d\0\x01\0"), "{} is no component", plugin.name);
         }
-        assert_eq!(component("delta"), None);
+        for plugin in all().iter().filter(|plugin| plugin.is_listed) {
+            let is_a_sentence = plugin.description.ends_with('.') && !plugin.description.contains('\n');
+            assert!(
+                is_a_sentence && plugin.description.len() <= 100,
+                "{}: {:?}",
+                plugin.name,
+                plugin.description
+            );
+        }
+        assert!(find("delta").is_none());
+        assert!(!find("floor").unwrap().is_listed);
     }
 }

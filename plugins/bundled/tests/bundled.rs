@@ -22,7 +22,7 @@ fn host() -> Host {
 }
 
 fn start(host: &Host, name: &str) -> Plugin {
-    let bytes = afterbay_bundled::component(name).unwrap();
+    let bytes = afterbay_bundled::find(name).unwrap().component;
     host.load(name, bytes, limits()).unwrap().instantiate("{}").unwrap()
 }
 
@@ -66,7 +66,7 @@ impl Tokens for NoTokens {
 #[test]
 fn every_bundled_plugin_loads_under_its_name() {
     let host = host();
-    for name in afterbay_bundled::names() {
+    for &afterbay_bundled::Bundled { name, component, .. } in afterbay_bundled::all() {
         let grants = Grants {
             metrics: Some(Arc::new(())),
             signals: true,
@@ -75,7 +75,7 @@ fn every_bundled_plugin_loads_under_its_name() {
             ..Grants::default()
         };
         let terms = Terms { limits: limits(), grants, digest: None };
-        let component = host.load(name, afterbay_bundled::component(name).unwrap(), terms).unwrap();
+        let component = host.load(name, component, terms).unwrap();
         assert_eq!(component.description().name, name);
         assert!(component.description().settings_schema.is_some(), "{name} has no schema");
     }
@@ -117,7 +117,7 @@ fn delta_to_cumulative_sends_all_ids_of_the_request_in_each_row() {
 #[ignore = "a measurement: run it alone and in release"]
 fn cost_of_delta_to_cumulative() {
     let host = host();
-    let bytes = afterbay_bundled::component("delta-to-cumulative").unwrap();
+    let bytes = afterbay_bundled::find("delta-to-cumulative").unwrap().component;
     let limits = Limits { memory_bytes: 4 << 30, ..limits() };
     let component = host.load("cumulative", bytes, limits).unwrap();
     let requests: Vec<u64> = (0..1_024).collect();

@@ -204,21 +204,15 @@ fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
         text += &format!("connect = {}\n", quoted(&text_ingress));
     }
     for (index, component) in args.plugin.iter().enumerate() {
-        let (name, component, grant) = match component.strip_prefix("builtin:") {
-            Some(name) => {
-                let grant = format!("grant = {:?}\n", afterbay_bundled::grants(name));
-                (name.to_owned(), component.clone(), grant)
-            }
+        let (name, component) = match component.strip_prefix("builtin:") {
+            Some(name) => (name.to_owned(), component.clone()),
             None => {
                 let file = std::path::absolute(component)?;
-                (format!("plugin-{}", index + 1), file.display().to_string(), String::new())
+                (format!("plugin-{}", index + 1), file.display().to_string())
             }
         };
-        text += &format!(
-            "\n[[stream.plugin]]\nname = {}\ncomponent = {}\n{grant}",
-            quoted(&name),
-            quoted(&component)
-        );
+        text +=
+            &format!("\n[[stream.plugin]]\nname = {}\ncomponent = {}\n", quoted(&name), quoted(&component));
     }
     let has = |wanted: &str| args.plugin.iter().any(|plugin| plugin == wanted);
     let one_leg = args.one_leg || has("builtin:delta-to-cumulative");

@@ -1,9 +1,11 @@
 //! The plugins of a stream.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::Name;
+use crate::units::{Size, Time};
 
 /// One plugin of a stream's chain.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +50,22 @@ impl Plugin {
     }
 }
 
+/// The grants and limits of a plugin for which the operator sets none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PluginDefaults {
+    /// The host interfaces that the plugin may call.
+    pub grant: Vec<Grant>,
+    /// The limits of one instance.
+    pub limits: Limits,
+}
+
+impl Default for PluginDefaults {
+    /// The defaults of a plugin that is not in the binary.
+    fn default() -> PluginDefaults {
+        PluginDefaults { grant: Grant::DEFAULT.to_vec(), limits: Limits::default() }
+    }
+}
+
 /// Whether Afterbay applies a plugin's verdicts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -79,6 +97,21 @@ pub enum Grant {
 impl Grant {
     /// The default grants.
     pub const DEFAULT: [Grant; 2] = [Grant::Log, Grant::Metrics];
+
+    /// Every grant, with its word in a configuration.
+    pub const WORDS: [(&str, Grant); 5] = [
+        ("log", Grant::Log),
+        ("metrics", Grant::Metrics),
+        ("tokenizer", Grant::Tokenizer),
+        ("signals", Grant::Signals),
+        ("request", Grant::Request),
+    ];
+
+    /// The grant's word in a configuration.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, grant)| *grant == self).map_or("", |(word, _)| *word)
+    }
 }
 
 /// The source of a plugin's code.
@@ -108,6 +141,13 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits { memory_bytes: 64 << 20, deadline: Duration::from_millis(2), hold: Duration::from_secs(1) }
+    }
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (memory, deadline, hold) = (Size(self.memory_bytes), Time(self.deadline), Time(self.hold));
+        write!(f, "memory {memory}, deadline {deadline}, hold {hold}")
     }
 }
 

@@ -1,7 +1,28 @@
 //! The keys of plugins, and of the attributes that plugins get for requests.
 
 use super::Need::{Default, Mentioned, Optional, Required};
-use super::{Table, inline, key};
+use super::{Key, Table, inline, key};
+
+const LIMITS_KEY: Key = inline(
+    "limits",
+    "{ memory = \"64MiB\", deadline = \"2ms\", hold = \"1s\" }",
+    "The limits of one instance. Exceeding memory or deadline is a fault, like a trap or an invalid answer. A plugin in this\n\
+     binary may have limits of its own as defaults: `afterbay plugin ls`.",
+    &LIMITS,
+);
+
+const GRANT_KEY: Key = key(
+    "grant",
+    Default,
+    "[\"log\", \"metrics\"]",
+    "The host interfaces that the plugin may call: \"log\", \"metrics\", \"signals\" (queues, readers, the scheduler's load),\n\
+     \"request\" (attributes), \"tokenizer\" (the tokenizer of the stream's first sink that names one). A component that\n\
+     imports another one is refused at the start. A component made with the Rust SDK logs its panics, so it needs \"log\". A\n\
+     plugin in this binary has the grants that it needs, if this key is absent.",
+);
+
+/// The keys of a bundled plugin's own defaults.
+pub(crate) static PLUGIN_DEFAULTS: Table = Table { keys: &[GRANT_KEY, LIMITS_KEY] };
 
 pub(crate) static PLUGIN: Table = Table {
     keys: &[
@@ -39,12 +60,7 @@ pub(crate) static PLUGIN: Table = Table {
             "\"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"",
             "The digest that the component must have. A component with another digest is refused, at the start and at a reload.",
         ),
-        inline(
-            "limits",
-            "{ memory = \"64MiB\", deadline = \"2ms\", hold = \"1s\" }",
-            "The limits of one instance. Exceeding memory or deadline is a fault, like a trap or an invalid answer.",
-            &LIMITS,
-        ),
+        LIMITS_KEY,
         key(
             "on_fault",
             Default,
@@ -61,14 +77,7 @@ pub(crate) static PLUGIN: Table = Table {
              aborted. A new instance may exceed its deadline once before its first judged batch without a fault being counted.",
             &QUARANTINE,
         ),
-        key(
-            "grant",
-            Default,
-            "[\"log\", \"metrics\"]",
-            "The host interfaces that the plugin may call: \"log\", \"metrics\", \"signals\" (queues, readers, the scheduler's load),\n\
-             \"request\" (attributes), \"tokenizer\" (the tokenizer of the stream's first sink that names one). A component that\n\
-             imports another one is refused at the start. A component made with the Rust SDK logs its panics, so it needs \"log\".",
-        ),
+        GRANT_KEY,
         key(
             "settings",
             Optional,
