@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::abi;
-use crate::{RequestId, TokenId};
+use crate::{FinishKind, RequestId, TokenId};
 
 /// The rows of one scheduler step. A request has at most one row.
 #[derive(Clone, Copy)]
@@ -108,6 +108,13 @@ impl<'a> Row<'a> {
     pub fn text(&self) -> Option<&'a str> {
         self.columns.texts.get(self.index).map(String::as_str)
     }
+
+    /// Whether the scheduler ended the request with this row. False unless the plugin reads
+    /// [`Columns::FINISHED`](crate::Columns::FINISHED).
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.finish().is_some_and(|finish| finish != FinishKind::Running)
+    }
 }
 
 impl fmt::Debug for Row<'_> {
@@ -125,8 +132,8 @@ impl fmt::Debug for Row<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Columns;
     use crate::columns::{TestRow, batch_of};
-    use crate::{Columns, FinishKind};
 
     #[test]
     fn each_row_has_its_part_of_every_column() {

@@ -59,13 +59,14 @@ macro_rules! plain_columns {
                 texts: Vec::new(),
                 $($column: Vec::new(),)*
             };
+            let has_texts = wanted.contains(Columns::TEXTS) && rows.iter().any(|row| row.text.is_some());
             for row in rows {
                 if wanted.contains(Columns::OUTPUT_IDS) {
                     batch.output_ids.extend_from_slice(&row.ids);
                     batch.output_ends.push(batch.output_ids.len() as u32);
                 }
-                if wanted.contains(Columns::TEXTS) {
-                    batch.texts.push(row.text.clone());
+                if has_texts {
+                    batch.texts.push(row.text_of());
                 }
                 $(
                     if wanted.contains(Columns::$flag) {
@@ -97,7 +98,7 @@ plain_columns! {
 pub struct TestRow {
     request: RequestId,
     ids: Vec<TokenId>,
-    text: String,
+    text: Option<String>,
     plain: PlainValues,
 }
 
@@ -105,7 +106,7 @@ impl TestRow {
     /// A row of this request, without tokens and not its last.
     #[must_use]
     pub fn new(request: RequestId) -> Self {
-        Self { request, ids: Vec::new(), text: String::new(), plain: PlainValues::default() }
+        Self { request, ids: Vec::new(), text: None, plain: PlainValues::default() }
     }
 
     /// Sets the row's new ids.
@@ -115,10 +116,35 @@ impl TestRow {
         self
     }
 
-    /// Sets the row's new text.
+    /// Sets the row's new text: the row is after the detokenizer. In a batch in which no row has a text, the
+    /// column is empty, as before the detokenizer.
     #[must_use]
     pub fn text(mut self, text: impl Into<String>) -> Self {
-        self.text = text.into();
+        self.text = Some(text.into());
         self
+    }
+
+    pub(crate) fn request(&self) -> RequestId {
+        self.request
+    }
+
+    pub(crate) fn finish_kind(&self) -> FinishKind {
+        self.plain.finish
+    }
+
+    pub(crate) fn ids_of(&self) -> &[TokenId] {
+        &self.ids
+    }
+
+    pub(crate) fn text_of(&self) -> String {
+        self.text.clone().unwrap_or_default()
+    }
+
+    /// Replaces the row's tokens. Without a text, the row keeps its text.
+    pub(crate) fn set(&mut self, ids: Vec<TokenId>, text: Option<String>) {
+        self.ids = ids;
+        if text.is_some() {
+            self.text = text;
+        }
     }
 }

@@ -117,6 +117,7 @@ mod log;
 #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "the real host takes its place"))]
 mod stand_in;
 pub mod testing;
+pub mod text;
 pub mod window;
 
 #[doc(hidden)]

@@ -64,6 +64,11 @@ impl<T> Requests<T> {
         self.map.is_empty()
     }
 
+    /// All values, mutable, in no particular order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
+        self.map.iter_mut().map(|(&request, value)| (request, value))
+    }
+
     /// All values, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
         self.map.iter().map(|(&request, value)| (request, value))

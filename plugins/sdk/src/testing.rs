@@ -10,8 +10,11 @@ use crate::instance::Instance;
 use crate::stand_in::{HOST, StandIn};
 use crate::{Calls, ConfigureError, Opened, Plugin, RequestId, Snapshot, StateError, Verdict};
 
+mod readers;
+
 pub use crate::columns::TestRow;
 pub use crate::stand_in::{Line, Metric, nothing_waits};
+pub use readers::{Readers, Received};
 
 /// An instance of a plugin under test.
 ///
