@@ -169,6 +169,15 @@ counters! {
 }
 
 counters! {
+    /// The counters of the store that the plugins of one name share. Its label is `plugin`.
+    StoreCounters, "plugin_store_" {
+        keys: Gauge, "Keys of the plugin's store, at most 10000";
+        bytes: Gauge, "Bytes of the keys and values of the plugin's store, at most 4194304";
+        failing: Gauge, "1 while the file of the plugin's store cannot be written. Free disk space or repair the disk";
+    }
+}
+
+counters! {
     /// The load of a stream's scheduler when it is read. Its label is `stream`. `None` is left out: a value that no source
     /// gives, and every value while the load is not fresh.
     SchedulerLoad, "scheduler_" {

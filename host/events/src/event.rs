@@ -340,6 +340,29 @@ events! {
         stream: Name, source: &'static str, place: String, messages: u64,
     } => "signals of {stream:?}: {messages} messages of {source} {place} were lost";
 
+    // The stores of plugins.
+
+    /// The file of a plugin's store cannot be written. The plugin continues with the values in memory, and they are lost if
+    /// the process ends before the disk recovers.
+    ///
+    /// Action: free disk space or repair the disk.
+    PluginStoreFailed, Level::ERROR, first 1 of [plugin] {
+        plugin: Name, why: String,
+    } => "store of plugin {plugin:?}: {why}";
+
+    /// The file of a plugin's store has all values again.
+    PluginStoreHealed, Level::INFO, first 5 of [plugin] {
+        plugin: Name, failing_ms: u64,
+    } => "store of plugin {plugin:?}: written again after {failing_ms} ms";
+
+    /// The end of a plugin's store cannot be read: the machine lost its power while the file was written, or the disk is
+    /// damaged. The changes at the end are lost.
+    ///
+    /// Action: check the disk if the machine did not lose its power.
+    PluginStoreDamaged, Level::WARN, first 5 of [plugin] {
+        plugin: Name, cut_bytes: u64, kept: String,
+    } => "store of plugin {plugin:?}: {cut_bytes} bytes at its end cannot be read, the damaged file is {kept}";
+
     // The journal.
 
     /// A stream's journal is open. Frames that the last run had not accounted are accounted now.

@@ -30,8 +30,8 @@ pub use afterbay_types::{
 };
 pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, Total};
 pub use counters::{
-    AbortCounters, CallCounters, PluginCounters, SchedulerLoad, SignalSource, SinkCounters, StreamCounters,
-    TapCounters,
+    AbortCounters, CallCounters, PluginCounters, SchedulerLoad, SignalSource, SinkCounters, StoreCounters,
+    StreamCounters, TapCounters,
 };
 pub use event::Event;
 pub use exposition::Exposition;
@@ -39,7 +39,7 @@ pub use health::{Condition, Health, Severity};
 pub use histogram::{FRAME_SECONDS_BOUNDS, Histogram};
 pub use limiter::{KEYS_MAX, WINDOW};
 pub use metrics::{Metrics, Signals};
-pub use own::{OWN_NAMES_MAX, OwnError, OwnMetrics};
+pub use own::{OVERFLOW, OWN_NAMES_MAX, OWN_SERIES_MAX, OwnError, OwnLabels, OwnMetrics};
 pub use publish::Events;
 pub use recorder::{RECORDED_MAX, Recorder};
 pub use telemetry::StreamTelemetry;

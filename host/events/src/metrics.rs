@@ -14,7 +14,7 @@ use crate::own::{Own, OwnMetrics};
 use crate::reading::{Block, Reading};
 use crate::{
     AbortCounters, CallCounters, Events, Health, PluginCounters, SchedulerLoad, SignalSource, SinkCounters,
-    StreamCounters, TapCounters,
+    StoreCounters, StreamCounters, TapCounters,
 };
 
 /// The load of a stream's scheduler at one moment, and the state of each source by its name.
@@ -38,6 +38,7 @@ struct Blocks {
     taps: Labelled<TapCounters>,
     plugins: Labelled<PluginCounters>,
     calls: Labelled<CallCounters>,
+    stores: Labelled<StoreCounters>,
     own: Own,
     signals: Mutex<Vec<(String, ReadSignals)>>,
     events: Events,
@@ -51,7 +52,7 @@ type ReadSignals = Box<dyn Fn() -> Option<Signals> + Send + Sync>;
 impl Metrics {
     /// Metrics without blocks. `events` and `health` are published with them.
     pub fn new(events: Events, health: Health) -> Metrics {
-        let (streams, aborts, sinks, taps, plugins, calls, own, signals) = Default::default();
+        let (streams, aborts, sinks, taps, plugins, calls, stores, own, signals) = Default::default();
         let config_last_reload_successful = Gauge::default();
         config_last_reload_successful.set(1);
         let blocks = Arc::new(Blocks {
@@ -61,6 +62,7 @@ impl Metrics {
             taps,
             plugins,
             calls,
+            stores,
             own,
             signals,
             events,
@@ -103,6 +105,16 @@ impl Metrics {
         block(&self.blocks.calls, vec![("endpoint", endpoint.to_owned())])
     }
 
+    /// The block of a plugin's store; the same one for each call. Only one thread at a time may write to it.
+    pub fn store(&self, plugin: &str) -> Arc<StoreCounters> {
+        block(&self.blocks.stores, vec![("plugin", plugin.to_owned())])
+    }
+
+    /// Removes the store of a plugin.
+    pub fn forget_store(&self, plugin: &str) {
+        forget(&self.blocks.stores, &[("plugin", plugin)]);
+    }
+
     /// The metrics that a plugin names itself.
     pub fn own(&self, stream: &str, plugin: &str) -> OwnMetrics {
         self.blocks.own.of(stream, plugin)
@@ -131,6 +143,7 @@ impl Metrics {
             taps,
             plugins,
             calls: _,
+            stores: _,
             own,
             signals,
             events: _,
@@ -202,6 +215,7 @@ impl Collector for Blocks {
         encode_blocks(&lock(&self.taps), &mut encoder)?;
         encode_blocks(&lock(&self.plugins), &mut encoder)?;
         encode_blocks(&lock(&self.calls), &mut encoder)?;
+        encode_blocks(&lock(&self.stores), &mut encoder)?;
         self.own.encode(&mut encoder)?;
         let (mut loads, mut sources) = (Vec::new(), Vec::new());
         for (stream, read) in lock(&self.signals).iter() {

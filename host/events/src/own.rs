@@ -1,7 +1,7 @@
-//! Metrics that plugins name themselves: `afterbay_plugin_own_NAME`, by stream and plugin.
+//! Metrics that plugins name themselves: `afterbay_plugin_own_NAME`, by stream, plugin and the plugin's own labels.
 //!
-//! The number of names is bounded per plugin. A name has one kind in the whole process, because `/metrics` shows it as one
-//! family.
+//! The numbers of names and of series are bounded per plugin and stream. A name has one kind in the whole process, because
+//! `/metrics` shows it as one family.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,6 +12,16 @@ use prometheus_client::metrics::MetricType;
 
 /// The most names of one plugin in one stream.
 pub const OWN_NAMES_MAX: usize = 64;
+
+/// The most series of one plugin in one stream: combinations of a name and label values. A further one is counted under
+/// [`OVERFLOW`].
+pub const OWN_SERIES_MAX: usize = 1000;
+
+/// The only label of the series that has the values of all series past [`OWN_SERIES_MAX`], as OpenTelemetry names it.
+pub const OVERFLOW: (&str, &str) = ("otel_metric_overflow", "true");
+
+/// The labels of a series: names and values. A label without a value is as if it were not there, as in Prometheus.
+pub type OwnLabels<'a> = &'a [(String, String)];
 
 /// 1, 2 and 5 times each power of ten from 0.000001 to 1000.
 const BOUNDS: [f64; 30] = [
@@ -39,8 +49,8 @@ pub(crate) struct Own(Arc<Mutex<Counted>>);
 
 #[derive(Clone, Debug, Default)]
 struct Counted {
-    /// Stream and name of each plugin, by its number. A removed plugin has no entry.
-    plugins: BTreeMap<u64, (String, String)>,
+    /// Each plugin by its number. A removed plugin has no entry.
+    plugins: BTreeMap<u64, OwnPlugin>,
     last_number: u64,
     /// The number of refused values, by plugin.
     refused: BTreeMap<u64, u64>,
@@ -48,10 +58,31 @@ struct Counted {
 }
 
 #[derive(Clone, Debug)]
+struct OwnPlugin {
+    stream: String,
+    name: String,
+    /// The number of its series, without those of [`OVERFLOW`].
+    series: usize,
+}
+
+#[derive(Clone, Debug)]
 struct Family {
     kind: Kind,
-    /// The values, by plugin.
-    values: BTreeMap<u64, Value>,
+    /// The series, by plugin.
+    plugins: BTreeMap<u64, BTreeMap<SeriesLabels, Value>>,
+}
+
+/// Sorted by name, so that the order in which a plugin gives them does not matter.
+type SeriesLabels = Vec<(String, String)>;
+
+fn series_labels(labels: OwnLabels<'_>) -> SeriesLabels {
+    let mut labels: SeriesLabels = labels.iter().filter(|(_, value)| !value.is_empty()).cloned().collect();
+    labels.sort();
+    labels
+}
+
+fn overflow() -> SeriesLabels {
+    vec![(OVERFLOW.0.to_owned(), OVERFLOW.1.to_owned())]
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +109,13 @@ pub struct OwnMetrics {
 impl Own {
     pub(crate) fn of(&self, stream: &str, plugin: &str) -> OwnMetrics {
         let mut counted = self.lock();
-        let is_it = |(of, name): &(String, String)| (of.as_str(), name.as_str()) == (stream, plugin);
+        let is_it = |known: &OwnPlugin| (known.stream.as_str(), known.name.as_str()) == (stream, plugin);
         let known = counted.plugins.iter().find(|(_, named)| is_it(named)).map(|(number, _)| *number);
         let plugin = known.unwrap_or_else(|| {
             counted.last_number += 1;
             let number = counted.last_number;
-            counted.plugins.insert(number, (stream.to_owned(), plugin.to_owned()));
+            let (stream, name) = (stream.to_owned(), plugin.to_owned());
+            counted.plugins.insert(number, OwnPlugin { stream, name, series: 0 });
             number
         });
         OwnMetrics { own: self.clone(), plugin }
@@ -92,11 +124,11 @@ impl Own {
     /// Removes plugins, by stream and name. A value from an instance of a removed plugin is ignored.
     pub(crate) fn forget(&self, is_gone: impl Fn(&str, &str) -> bool) {
         let Counted { plugins, families, refused, .. } = &mut *self.lock();
-        plugins.retain(|_, (stream, plugin)| !is_gone(stream, plugin));
+        plugins.retain(|_, plugin| !is_gone(&plugin.stream, &plugin.name));
         refused.retain(|plugin, _| plugins.contains_key(plugin));
         families.retain(|_, family| {
-            family.values.retain(|plugin, _| plugins.contains_key(plugin));
-            !family.values.is_empty()
+            family.plugins.retain(|plugin, _| plugins.contains_key(plugin));
+            !family.plugins.is_empty()
         });
     }
 
@@ -112,12 +144,11 @@ impl Own {
             let name = "plugin_metrics_refused";
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for (plugin, count) in &refused {
-                let Some((stream, plugin)) = plugins.get(plugin) else { continue };
-                let labels = [("stream", stream.as_str()), ("plugin", plugin.as_str())];
-                metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(count, None)?;
+                let Some(plugin) = plugins.get(plugin) else { continue };
+                metric.encode_family(&plugin.labels())?.encode_counter::<NoLabelSet, _, f64>(count, None)?;
             }
         }
-        for (name, Family { kind, values }) in &families {
+        for (name, Family { kind, plugins: by_plugin }) in &families {
             let kind = match kind {
                 Kind::Counter => MetricType::Counter,
                 Kind::Gauge => MetricType::Gauge,
@@ -125,9 +156,12 @@ impl Own {
             };
             let name = format!("plugin_own_{name}");
             let mut metric = encoder.encode_descriptor(&name, "As the plugin names it", None, kind)?;
-            for (plugin, value) in values {
-                let Some((stream, plugin)) = plugins.get(plugin) else { continue };
-                let labels = [("stream", stream.as_str()), ("plugin", plugin.as_str())];
+            let series = by_plugin.iter().filter_map(|(plugin, series)| Some((plugins.get(plugin)?, series)));
+            for (plugin, (own_labels, value)) in
+                series.flat_map(|(plugin, series)| series.iter().map(move |each| (plugin, each)))
+            {
+                let mut labels = plugin.labels().to_vec();
+                labels.extend(own_labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
                 let mut metric = metric.encode_family(&labels)?;
                 match value {
                     Value::Counter(count) => metric.encode_counter::<NoLabelSet, _, f64>(count, None)?,
@@ -145,14 +179,21 @@ impl Own {
     }
 }
 
+impl OwnPlugin {
+    fn labels(&self) -> [(&str, &str); 2] {
+        [("stream", &self.stream), ("plugin", &self.name)]
+    }
+}
+
 impl OwnMetrics {
     /// Adds to a counter.
     ///
     /// # Errors
     /// If the plugin has too many names, or the name has another kind.
-    pub fn add(&self, name: &str, delta: u64) -> Result<(), OwnError> {
+    pub fn add(&self, name: &str, labels: OwnLabels<'_>, delta: u64) -> Result<(), OwnError> {
         self.enter(
             name,
+            labels,
             Kind::Counter,
             || Value::Counter(0),
             |value| {
@@ -167,26 +208,45 @@ impl OwnMetrics {
     ///
     /// # Errors
     /// As [`OwnMetrics::add`].
-    pub fn set(&self, name: &str, to: f64) -> Result<(), OwnError> {
-        self.enter(name, Kind::Gauge, || Value::Gauge(to), |value| *value = Value::Gauge(to))
+    pub fn set(&self, name: &str, labels: OwnLabels<'_>, to: f64) -> Result<(), OwnError> {
+        self.enter(name, labels, Kind::Gauge, || Value::Gauge(to), |value| *value = Value::Gauge(to))
     }
 
     /// Adds a value to a histogram. The sum stops at the largest finite number.
     ///
     /// # Errors
     /// As [`OwnMetrics::add`], or if the value is infinite or not a number.
-    pub fn observe(&self, name: &str, seen: f64) -> Result<(), OwnError> {
+    pub fn observe(&self, name: &str, labels: OwnLabels<'_>, seen: f64) -> Result<(), OwnError> {
         if !seen.is_finite() {
             return self.refuse(OwnError::NotFinite { value: seen });
         }
         let new = || Value::Histogram { buckets: Box::new([0; BOUNDS.len() + 1]), sum: 0.0 };
-        self.enter(name, Kind::Histogram, new, |value| {
+        self.enter(name, labels, Kind::Histogram, new, |value| {
             if let Value::Histogram { buckets, sum } = value {
                 let at = BOUNDS.iter().position(|bound| seen <= *bound).unwrap_or(BOUNDS.len());
                 buckets[at] += 1;
                 *sum = (*sum + seen).clamp(f64::MIN, f64::MAX);
             }
         })
+    }
+
+    /// Removes a series. Its place is free for another one.
+    pub fn remove(&self, name: &str, labels: OwnLabels<'_>) {
+        let Counted { plugins, families, .. } = &mut *self.own.lock();
+        let (Some(plugin), Some(family)) = (plugins.get_mut(&self.plugin), families.get_mut(name)) else {
+            return;
+        };
+        let Some(series) = family.plugins.get_mut(&self.plugin) else { return };
+        let labels = series_labels(labels);
+        if series.remove(&labels).is_some() && labels != overflow() {
+            plugin.series -= 1;
+        }
+        if series.is_empty() {
+            family.plugins.remove(&self.plugin);
+        }
+        if family.plugins.is_empty() {
+            families.remove(name);
+        }
     }
 
     fn refuse(&self, why: OwnError) -> Result<(), OwnError> {
@@ -200,11 +260,12 @@ impl OwnMetrics {
     fn enter(
         &self,
         name: &str,
+        labels: OwnLabels<'_>,
         kind: Kind,
         new: impl FnOnce() -> Value,
         more: impl FnOnce(&mut Value),
     ) -> Result<(), OwnError> {
-        match self.try_enter(name, kind, new, more) {
+        match self.try_enter(name, series_labels(labels), kind, new, more) {
             Ok(()) => Ok(()),
             Err(why) => self.refuse(why),
         }
@@ -213,30 +274,38 @@ impl OwnMetrics {
     fn try_enter(
         &self,
         name: &str,
+        mut labels: SeriesLabels,
         kind: Kind,
         new: impl FnOnce() -> Value,
         more: impl FnOnce(&mut Value),
     ) -> Result<(), OwnError> {
         let Counted { plugins, families, .. } = &mut *self.own.lock();
-        if !plugins.contains_key(&self.plugin) {
-            return Ok(());
-        }
+        let Some(plugin) = plugins.get_mut(&self.plugin) else { return Ok(()) };
         if let Some(family) = families.get_mut(name) {
             if family.kind != kind {
                 return Err(OwnError::OtherKind);
             }
-            if let Some(value) = family.values.get_mut(&self.plugin) {
+            if let Some(value) =
+                family.plugins.get_mut(&self.plugin).and_then(|series| series.get_mut(&labels))
+            {
                 more(value);
                 return Ok(());
             }
         }
-        if families.values().filter(|family| family.values.contains_key(&self.plugin)).count()
-            >= OWN_NAMES_MAX
+        let has_name = |family: &Family| family.plugins.contains_key(&self.plugin);
+        if !families.get(name).is_some_and(has_name)
+            && families.values().filter(|family| has_name(family)).count() >= OWN_NAMES_MAX
         {
             return Err(OwnError::Full);
         }
-        let family = families.entry(name.to_owned()).or_insert(Family { kind, values: BTreeMap::new() });
-        more(family.values.entry(self.plugin).or_insert_with(new));
+        if plugin.series < OWN_SERIES_MAX && labels != overflow() {
+            plugin.series += 1;
+        } else {
+            labels = overflow();
+        }
+        let family = families.entry(name.to_owned()).or_insert(Family { kind, plugins: BTreeMap::new() });
+        let series = family.plugins.entry(self.plugin).or_default();
+        more(series.entry(labels).or_insert_with(new));
         Ok(())
     }
 }

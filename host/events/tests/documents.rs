@@ -27,6 +27,7 @@ fn exposition() -> String {
     metrics.tap("s", "t");
     metrics.plugin("s", "p");
     metrics.call("e");
+    metrics.store("p");
     metrics.signals("s", || {
         let load = SchedulerLoad {
             load_fresh: 1,

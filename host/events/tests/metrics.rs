@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use afterbay_events::Exposition::{OpenMetrics, Text};
 use afterbay_events::event::{DrainBegun, SenderConnected};
-use afterbay_events::{Events, Health, Metrics, OwnError, Recorder, SchedulerLoad, SignalSource, Total};
+use afterbay_events::{
+    Events, Health, Metrics, OWN_SERIES_MAX, OwnError, Recorder, SchedulerLoad, SignalSource, Total,
+};
 use afterbay_types::{BarrierCause, FaultKind, SourceState, VerdictKind};
 
 fn metrics() -> (Events, Health, Metrics) {
@@ -233,18 +235,18 @@ fn a_removed_stream_or_plugin_has_no_metrics() {
         metrics.signals(stream, || Some((SchedulerLoad::default(), Vec::new())));
         for plugin in ["p", "q"] {
             metrics.plugin(stream, plugin);
-            metrics.own(stream, plugin).add("seen", 1).unwrap();
+            metrics.own(stream, plugin).add("seen", &[], 1).unwrap();
         }
     }
     let of_q = metrics.own("b", "q");
     metrics.forget_stream("a");
     metrics.forget_plugin("b", "q");
     // An instance of the removed plugin still counts.
-    of_q.add("seen", 1).unwrap();
+    of_q.add("seen", &[], 1).unwrap();
     let text = metrics.encode(OpenMetrics);
     assert!(!text.contains("stream=\"a\"") && !text.contains("plugin=\"q\""), "{text}");
     has(&text, "afterbay_plugin_own_seen_total{stream=\"b\",plugin=\"p\"} 1");
-    metrics.own("b", "q").add("seen", 5).unwrap();
+    metrics.own("b", "q").add("seen", &[], 5).unwrap();
     has(&metrics.encode(OpenMetrics), "afterbay_plugin_own_seen_total{stream=\"b\",plugin=\"q\"} 5");
 }
 
@@ -286,9 +288,9 @@ fn a_test_can_wait_for_an_event_of_another_thread_until_a_timeout() {
 fn a_value_that_is_not_a_number_is_refused_and_counted() {
     let (_, _, metrics) = metrics();
     let own = metrics.own("s", "p");
-    own.observe("cost", 0.5).unwrap();
+    own.observe("cost", &[], 0.5).unwrap();
     for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-        let refused = own.observe("cost", value).unwrap_err();
+        let refused = own.observe("cost", &[], value).unwrap_err();
         assert!(matches!(refused, OwnError::NotFinite { .. }), "{refused:?}");
     }
     let text = metrics.encode(OpenMetrics);
@@ -296,11 +298,69 @@ fn a_value_that_is_not_a_number_is_refused_and_counted() {
     has(&text, "afterbay_plugin_own_cost_count{stream=\"s\",plugin=\"p\"} 1");
     has(&text, "afterbay_plugin_metrics_refused_total{stream=\"s\",plugin=\"p\"} 3");
     for value in [f64::MAX, f64::MAX, f64::MIN, f64::MIN] {
-        own.observe("cost", value).unwrap();
+        own.observe("cost", &[], value).unwrap();
     }
     let text = metrics.encode(OpenMetrics);
     has(&text, "afterbay_plugin_own_cost_count{stream=\"s\",plugin=\"p\"} 5");
     assert!(!text.contains("NaN") && !text.contains("cost_sum{stream=\"s\",plugin=\"p\"} inf"), "{text}");
+}
+
+fn labels(labels: &[(&str, &str)]) -> Vec<(String, String)> {
+    labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+#[test]
+fn a_plugin_counts_by_its_own_labels_and_removes_a_series() {
+    let (_, _, metrics) = metrics();
+    let own = metrics.own("s", "p");
+    own.add("tokens", &labels(&[("tenant", "a")]), 3).unwrap();
+    own.add("tokens", &labels(&[("tenant", "b\"\\\nc")]), 4).unwrap();
+    own.add("tokens", &labels(&[("zone", "z"), ("tenant", "a")]), 5).unwrap();
+    own.add("tokens", &labels(&[("tenant", "a"), ("zone", "z")]), 1).unwrap();
+    own.add("tokens", &labels(&[("tenant", "")]), 7).unwrap();
+    own.observe("cost", &labels(&[("tenant", "a")]), 0.5).unwrap();
+    metrics.own("s", "q").set("tokens_left", &labels(&[("tenant", "a")]), 9.0).unwrap();
+    for exposition in [OpenMetrics, Text] {
+        let text = metrics.encode(exposition);
+        let series =
+            |labels: &str| format!("afterbay_plugin_own_tokens_total{{stream=\"s\",plugin=\"p\"{labels}}}");
+        has(&text, &format!("{} 3", series(",tenant=\"a\"")));
+        has(&text, &format!("{} 4", series(",tenant=\"b\\\"\\\\\\nc\"")));
+        has(&text, &format!("{} 6", series(",tenant=\"a\",zone=\"z\"")));
+        has(&text, &format!("{} 7", series("")));
+        has(&text, "afterbay_plugin_own_cost_count{stream=\"s\",plugin=\"p\",tenant=\"a\"} 1");
+        has(&text, "afterbay_plugin_own_tokens_left{stream=\"s\",plugin=\"q\",tenant=\"a\"} 9.0");
+    }
+    own.remove("tokens", &labels(&[("tenant", "a")]));
+    own.remove("tokens", &labels(&[("tenant", "unknown")]));
+    metrics.own("s", "q").remove("tokens_left", &labels(&[("tenant", "a")]));
+    let text = metrics.encode(Text);
+    assert!(!text.contains("tenant=\"a\"} 3") && !text.contains("tokens_left"), "{text}");
+}
+
+#[test]
+fn series_past_the_bound_are_summed_up_in_one_and_a_removed_series_makes_room() {
+    let (_, _, metrics) = metrics();
+    let own = metrics.own("s", "p");
+    for tenant in 0..OWN_SERIES_MAX + 5 {
+        own.add("tokens", &labels(&[("tenant", &tenant.to_string())]), 1).unwrap();
+    }
+    own.set("left", &[], 2.0).unwrap();
+    let shown = |labels: &str| format!("{{stream=\"s\",plugin=\"p\",{labels}}}");
+    let overflow = shown("otel_metric_overflow=\"true\"");
+    let text = metrics.encode(Text);
+    has(&text, &format!("afterbay_plugin_own_tokens_total{overflow} 5"));
+    has(&text, &format!("afterbay_plugin_own_left{overflow} 2.0"));
+    let series = text.lines().filter(|line| line.starts_with("afterbay_plugin_own_tokens_total")).count();
+    assert_eq!(series, OWN_SERIES_MAX + 1);
+    own.remove("tokens", &labels(&[("tenant", "7")]));
+    own.add("tokens", &labels(&[("tenant", "new")]), 8).unwrap();
+    own.add("tokens", &labels(&[("tenant", "7")]), 8).unwrap();
+    let text = metrics.encode(Text);
+    has(&text, &format!("afterbay_plugin_own_tokens_total{} 8", shown("tenant=\"new\"")));
+    has(&text, &format!("afterbay_plugin_own_tokens_total{overflow} 13"));
+    metrics.own("s", "q").add("tokens", &labels(&[("tenant", "x")]), 1).unwrap();
+    has(&metrics.encode(Text), "afterbay_plugin_own_tokens_total{stream=\"s\",plugin=\"q\",tenant=\"x\"} 1");
 }
 
 /// The rules of `promtool check metrics`, for the older text format.
@@ -312,6 +372,9 @@ fn the_text_format_keeps_the_rules_of_promtool() {
     metrics.sink("s", "k");
     metrics.tap("s", "t");
     metrics.plugin("s", "p");
+    metrics.store("p");
+    metrics.own("s", "p").add("tokens", &labels(&[("tenant", "a \"quoted\" name {")]), 1).unwrap();
+    metrics.own("s", "p").observe("cost", &labels(&[("tenant", "a")]), 1.0).unwrap();
     health.degraded("sink:s/k", "away", SystemTime::now());
     metrics.signals("s", || {
         let load = SchedulerLoad {

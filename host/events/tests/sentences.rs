@@ -168,6 +168,18 @@ fn one_of_each() -> Vec<Event> {
             messages: 2,
         }
         .into(),
+        PluginStoreFailed {
+            plugin: name("budget"),
+            why: "cannot write /j/.plugins/budget.store: no space".into(),
+        }
+        .into(),
+        PluginStoreHealed { plugin: name("budget"), failing_ms: 2000 }.into(),
+        PluginStoreDamaged {
+            plugin: name("budget"),
+            cut_bytes: 17,
+            kept: "/j/.plugins/budget.store.damaged".into(),
+        }
+        .into(),
         JournalRecovered {
             stream: name("decode-0"),
             segments: 2,

@@ -62,14 +62,14 @@ fn refused(error: OwnError) -> MeterError {
 
 impl Meter for Own {
     fn add(&self, name: &str, delta: u64) -> Result<(), MeterError> {
-        self.0.add(name, delta).map_err(refused)
+        self.0.add(name, &[], delta).map_err(refused)
     }
 
     fn set(&self, name: &str, value: f64) -> Result<(), MeterError> {
-        self.0.set(name, value).map_err(refused)
+        self.0.set(name, &[], value).map_err(refused)
     }
 
     fn observe(&self, name: &str, value: f64) -> Result<(), MeterError> {
-        self.0.observe(name, value).map_err(refused)
+        self.0.observe(name, &[], value).map_err(refused)
     }
 }

@@ -30,6 +30,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-events", &["types"]),
     ("afterbay-config", &["types"]),
     ("afterbay-outbox", &["text", "wire"]),
+    ("afterbay-store", &["events", "journal"]),
     ("afterbay-batch", &["config", "events", "journal", "runtime", "types", "wire"]),
     ("afterbay-persist", &["batch", "config", "events", "journal", "outbox"]),
     ("afterbay-hold", &["batch", "events", "journal", "outbox", "text", "types", "wire"]),

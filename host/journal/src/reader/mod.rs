@@ -105,8 +105,9 @@ impl JournalReader {
         let entries = list(&self.dir)?;
         let locked = entries.iter().any(|entry| !entry.is_dir && entry.name == storage::LOCK);
         let has_segments = entries.iter().any(is_segment);
-        let mut names: Vec<String> =
-            entries.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name).collect();
+        // `.plugins` has the stores of plugins.
+        let is_named = |entry: &storage::DirEntry| entry.is_dir && !entry.name.starts_with('.');
+        let mut names: Vec<String> = entries.into_iter().filter(is_named).map(|entry| entry.name).collect();
         names.sort();
         let (mut streams, mut others) = (Vec::new(), Vec::new());
         for name in names {
