@@ -14,6 +14,7 @@ use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::Host;
+use afterbay_store::{StoreDirectory, StoreTelemetry};
 use afterbay_stream::Budget;
 use std::sync::Arc;
 
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) budget: Budget,
     /// The services that plugins may ask.
     pub(crate) calls: Calls,
+    pub(crate) stores: Arc<StoreDirectory>,
     pub(crate) aborts: Aborts,
     pub(crate) attributes: Attributes,
     pub(crate) plugins: Plugins,
@@ -60,6 +62,7 @@ impl Shared {
 
     /// Forgets every stream, after all have ended.
     pub(crate) fn clear(&self) {
+        self.stores.tend();
         self.aborts.clear();
         self.attributes.clear();
         self.plugins.clear();
@@ -93,6 +96,9 @@ impl Shared {
         let budget = Budget::new(config.memory.waiting);
         let calls = Calls::new(events.clone(), metrics.clone(), health.clone());
         calls.set_endpoints(&config.calls)?;
+        let telemetry =
+            StoreTelemetry { events: events.clone(), metrics: metrics.clone(), health: health.clone() };
+        let stores = Arc::new(StoreDirectory::open(&config.journal.dir, telemetry)?);
         let aborts = Aborts::new(&events, &metrics);
         let (attributes, plugins) = (Attributes::default(), Plugins::default());
         Ok(Shared {
@@ -107,6 +113,7 @@ impl Shared {
             signals,
             sinks,
             calls,
+            stores,
             aborts,
             attributes,
             plugins,

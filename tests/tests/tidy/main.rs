@@ -75,6 +75,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "runtime",
             "signals",
             "sockets",
+            "store",
             "stream",
             "upstream",
             "wire",
