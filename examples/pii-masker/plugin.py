@@ -175,7 +175,7 @@ class Plugin(exports.Plugin):
         ids, has_held_rows = sum(ids for _, ids in rows), len(rows) > 1
         rows.clear()
         if found:
-            metrics.counter_add("masked", found)
+            metrics.counter_add("masked", [], found)
             return Action_ReleaseAs(Replacement([settings["mask_id"]] * ids, mask))
         return Action_Release() if has_held_rows else None
 
@@ -189,6 +189,9 @@ class Plugin(exports.Plugin):
 
     def pressure(self):
         pass
+
+    def answered(self, answers):
+        return []
 
     def export_state(self):
         return b""

@@ -66,7 +66,7 @@ impl Plugin for LoadShedder {
                 "{}: {waiting} requests wait, {behind} readers are behind",
                 if sheds { "shedding work" } else { "working again" }
             );
-            metrics::gauge_set("shedding", if sheds { 1.0 } else { 0.0 });
+            metrics::gauge_set("shedding", &[], if sheds { 1.0 } else { 0.0 });
         }
         self.is_shedding = sheds;
     }
@@ -76,7 +76,7 @@ impl Plugin for LoadShedder {
             let Some(request) = self.requests.get_mut(row.request()) else { continue };
             if self.is_shedding {
                 request.skipped += row.ids().len();
-                metrics::counter_add("rows_shed", 1);
+                metrics::counter_add("rows_shed", &[], 1);
             } else {
                 request.counted += row.ids().len();
                 request.different.extend(row.ids());

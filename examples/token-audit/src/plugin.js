@@ -1,7 +1,7 @@
 // token-audit: at the end of each request, notes the numbers of its tokens and of its different tokens, and
 // the longest run of one token.
-import log from "afterbay:plugin/log@0.1.0";
-import metrics from "afterbay:plugin/metrics@0.1.0";
+import log from "afterbay:plugin/log@1.0.0";
+import metrics from "afterbay:plugin/metrics@1.0.0";
 
 const SCHEMA = {
   type: "object",
@@ -26,10 +26,10 @@ function count(state, ids) {
 
 function report(request, { tokens, different, longest }) {
   const note = `${tokens} tokens, ${different.size} different, longest run ${longest}`;
-  metrics.counterAdd("tokens", tokens);
-  if (tokens > 0) metrics.histogramObserve("distinct_share", different.size / tokens);
+  metrics.counterAdd("tokens", [], tokens);
+  if (tokens > 0) metrics.histogramObserve("distinct_share", [], different.size / tokens);
   if (longest > runMax) {
-    metrics.counterAdd("long_runs", 1);
+    metrics.counterAdd("long_runs", [], 1);
     log.log("warn", request, `${note}: over ${runMax}`);
   }
   return note;
@@ -85,6 +85,9 @@ export const plugin = {
   // The host makes these calls only if `wants` asks for them.
   changed() {},
   pressure() {},
+  answered() {
+    return [];
+  },
   exportState() {
     return new Uint8Array();
   },

@@ -25,6 +25,11 @@ impl Timestamp {
         Timestamp { instant: now.instant.checked_sub(ago).unwrap_or(now.instant), unix_ns }
     }
 
+    /// Milliseconds since the Unix epoch, for plugins.
+    pub fn unix_ms(self) -> u64 {
+        self.unix_ns / 1_000_000
+    }
+
     /// The Unix time as the standard library's type.
     pub fn system_time(self) -> SystemTime {
         UNIX_EPOCH + Duration::from_nanos(self.unix_ns)

@@ -100,7 +100,7 @@ fn rows_before(
     plugins_before: &HashSet<String>,
     held: &mut HeldContents,
 ) -> OwnedColumns {
-    let mut rows = OwnedColumns::default();
+    let mut rows = OwnedColumns::at(outcome.received_unix_ns / 1_000_000);
     for (row, request) in (0..).zip(outcome.requests.iter()).filter(|(_, request)| live.contains(&request.0))
     {
         let mut contents = batch.map(|batch| Contents::received(batch, row));

@@ -69,11 +69,7 @@ fn in_words(action: Option<&Action>) -> String {
 
 /// The ids of a verdict that replaces tokens.
 fn ids_of(action: &Action) -> Option<&[TokenId]> {
-    match action {
-        Action::Replace(replacement) | Action::ReleaseAs(replacement) => Some(&replacement.ids),
-        Action::FinishAs(ending) => Some(&ending.instead.ids),
-        _ => None,
-    }
+    action.replacement().map(|replacement| &replacement.ids[..])
 }
 
 /// The first [`IDS_SHOWN`] ids of a verdict.

@@ -346,6 +346,7 @@ impl PluginSlot {
     /// Tells an instance of these live requests. Then the instance takes over.
     fn start(&mut self, mut plugin: Plugin, requests: &[Opened<'_>], context: ChainContext<'_>) {
         self.faults.instance_started();
+        plugin.set_effects(true);
         let opened = open_requests::open(&mut plugin, requests, context.attributes);
         self.telemetry.publish_log(&mut plugin, context.ledger);
         match opened {

@@ -95,6 +95,7 @@ fn apply(mut row: HeldRow, action: &PluginAction<'_>) -> Result<HeldRow, String>
             received = received.to_dropped();
         }
         (Verdict::Finish, _) => edit.finish = Some(FinishReason::Stop(action.text.to_string())),
+        (Verdict::Length, _) => edit.finish = Some(FinishReason::Length),
         (Verdict::Abort, _) => edit.finish = Some(aborted(&action.text)),
         _ => return Ok(row),
     }

@@ -112,6 +112,7 @@ impl<'a> RequestEnd<'a> {
     fn got(&self) -> Option<(&str, Option<&str>)> {
         match self.early {
             Some((_, action)) if action.verdict == Verdict::Abort => Some(("abort", Some(&action.text))),
+            Some((_, action)) if action.verdict == Verdict::Length => Some(("length", None)),
             Some((_, action)) => Some(("stop", Some(&action.text))),
             None if self.is_early() => None,
             None => self.said().map(|said| (said, None)),

@@ -275,6 +275,7 @@ fn action(action: &PluginAction<'_>) -> String {
         Verdict::Drop if action.is_swallowed() => format!("{plugin}: dropped, the request had ended"),
         Verdict::Drop => format!("{plugin}: dropped, {text:?}"),
         Verdict::Finish => format!("{plugin}: finished, {text:?}"),
+        Verdict::Length => format!("{plugin}: finished, as at the token limit"),
         other => format!("{plugin}: {} {text:?}", verdict(other)),
     }
 }

@@ -24,6 +24,7 @@ pub(crate) fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Replace => "replace",
         Verdict::Drop => "drop",
         Verdict::Finish => "finish",
+        Verdict::Length => "length",
         Verdict::Hold => "hold",
         Verdict::Release => "release",
         Verdict::Route => "route",

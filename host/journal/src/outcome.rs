@@ -116,7 +116,7 @@ pub const SWALLOWED: &str = "swallowed: the request had ended";
 impl PluginAction<'_> {
     /// Whether the action makes its row the last row that the reader gets of the request.
     pub fn ends_request(&self) -> bool {
-        matches!(self.verdict, Verdict::Finish | Verdict::Abort)
+        matches!(self.verdict, Verdict::Finish | Verdict::Length | Verdict::Abort)
     }
 
     /// Whether the row was received after its request had ended for the reader.
@@ -132,8 +132,10 @@ pub enum Verdict {
     Replace,
     /// Drops the row.
     Drop,
-    /// Ends the request with this row.
+    /// Ends the request with this row, with the finish reason `stop`.
     Finish,
+    /// Ends the request with this row, with the finish reason `length`.
+    Length,
     /// Holds the row, as earlier verdicts changed it.
     Hold,
     /// Releases held rows of the plugin with this row, before its own tokens.

@@ -4,7 +4,7 @@
 //! runtime's.
 
 use afterbay_runtime::{
-    Action, COLUMN_NAMES, CallSet, ColumnSet, Ending, FinishKind, IdShape, Level, Replacement,
+    Action, COLUMN_NAMES, CallSet, ColumnSet, Ending, FinishKind, FinishReason, IdShape, Level, Replacement,
 };
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ pub(crate) const VERDICTS: [&str; 12] = [
     "replace",
     "drop",
     "finish",
-    "finish-as",
+    "length",
     "abort",
     "annotate",
     "route",
@@ -72,11 +72,13 @@ pub(crate) fn json(action: &Action) -> Value {
     match action {
         Action::Replace(Replacement { ids, text: None }) => json!({"replace": ids}),
         Action::Replace(Replacement { ids, text: Some(text) }) => json!({"replace": ids, "text": text}),
-        Action::FinishAs(Ending { matched, instead: Replacement { ids, text: None } }) => {
-            json!({"finish-as": matched, "ids": ids})
-        }
-        Action::FinishAs(Ending { matched, instead: Replacement { ids, text: Some(text) } }) => {
-            json!({"finish-as": matched, "ids": ids, "text": text})
+        Action::Finish(Ending { reason, replacement }) => {
+            let reason = match reason {
+                FinishReason::Stop(matched) => json!({"finish": matched}),
+                FinishReason::Length => json!({"length": true}),
+                FinishReason::Abort(message) => json!({"abort": message}),
+            };
+            with_tokens(reason, replacement.as_ref())
         }
         Action::SkipDetokenization => json!({"skip-detokenization": true}),
         Action::Hold(millis) => json!({"hold": millis}),
@@ -91,21 +93,30 @@ pub(crate) fn json(action: &Action) -> Value {
     }
 }
 
+/// Adds the tokens of a request's last row to its end.
+fn with_tokens(mut ending: Value, replacement: Option<&Replacement>) -> Value {
+    if let Some(Replacement { ids, text }) = replacement {
+        ending["ids"] = json!(ids);
+        if let Some(text) = text {
+            ending["text"] = json!(text);
+        }
+    }
+    ending
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_verdict_is_written_by_the_name_that_a_scenario_may_use() {
+        let finish = |reason| Action::Finish(Ending { reason, replacement: None });
         let all = [
             Action::Replace(Replacement { ids: vec![1], text: None }),
             Action::Drop(String::new()),
-            Action::Finish(String::new()),
-            Action::FinishAs(Ending {
-                matched: String::new(),
-                instead: Replacement { ids: vec![1], text: None },
-            }),
-            Action::Abort(String::new()),
+            finish(FinishReason::Stop(String::new())),
+            finish(FinishReason::Length),
+            finish(FinishReason::Abort(String::new())),
             Action::Annotate(String::new()),
             Action::Route(String::new()),
             Action::SkipDetokenization,
@@ -118,5 +129,15 @@ mod tests {
         for action in &all {
             assert!(json(action).get(name(action).0).is_some(), "{action:?}");
         }
+    }
+
+    #[test]
+    fn an_end_has_the_tokens_of_the_last_row() {
+        let end = |reason, text: Option<&str>| {
+            let replacement = Some(Replacement { ids: vec![1], text: text.map(str::to_owned) });
+            json(&Action::Finish(Ending { reason, replacement }))
+        };
+        assert_eq!(end(FinishReason::Stop("x".into()), None), json!({"finish": "x", "ids": [1]}));
+        assert_eq!(end(FinishReason::Length, Some("a")), json!({"length": true, "ids": [1], "text": "a"}));
     }
 }

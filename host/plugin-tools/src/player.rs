@@ -130,7 +130,8 @@ pub(crate) struct Player {
 
 impl Player {
     pub(crate) fn new(component: Component, settings: String) -> Result<Player, StartError> {
-        let plugin = component.instantiate(&settings)?;
+        let mut plugin = component.instantiate(&settings)?;
+        plugin.set_effects(true);
         Ok(Player {
             component,
             settings,
@@ -174,7 +175,7 @@ impl Player {
             self.settle(ended, &mut played)?;
         }
         let rows: Vec<&Row> = shown.iter().map(|row| &batch.rows[*row]).collect();
-        for verdict in self.process(&rows, &mut played)? {
+        for verdict in self.process(batch.time_ms, &rows, &mut played)? {
             if let Some(row) = shown.get(verdict.row as usize) {
                 played.outcomes[*row] = RowOutcome::Verdict(verdict.action);
             }
@@ -190,11 +191,16 @@ impl Player {
     }
 
     /// The verdicts on the rows; none if there are no rows, or after a fault.
-    fn process(&mut self, rows: &[&Row], played: &mut PlayedBatch) -> anyhow::Result<Vec<Verdict>> {
+    fn process(
+        &mut self,
+        time_ms: u64,
+        rows: &[&Row],
+        played: &mut PlayedBatch,
+    ) -> anyhow::Result<Vec<Verdict>> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let columns = columns(rows, &self.requests);
+        let columns = columns(time_ms, rows, &self.requests);
         let texts = columns.texts();
         let started = Instant::now();
         let answer = self.plugin.process(&columns.columns(&texts));
@@ -318,6 +324,7 @@ impl Player {
             .map(|(rid, _)| rid.as_str())
             .collect();
         let mut fresh = self.component.instantiate(&self.settings)?;
+        fresh.set_effects(true);
         if let Some(signals) = &self.signals {
             fresh.set_signals(signals.clone());
         }
@@ -401,8 +408,8 @@ impl Calls {
 }
 
 /// The columns of these rows.
-fn columns(rows: &[&Row], requests: &HashMap<String, Request>) -> OwnedColumns {
-    let mut columns = OwnedColumns::default();
+fn columns(time_ms: u64, rows: &[&Row], requests: &HashMap<String, Request>) -> OwnedColumns {
+    let mut columns = OwnedColumns::at(time_ms);
     for row in rows {
         let request = requests.get(&row.rid);
         let held = request.map(|request| &request.held).filter(|held| !held.is_orphaned);

@@ -2,7 +2,9 @@
 
 use afterbay_config::{PluginDefaults, bounds, duration_argument, read_files, size_argument};
 use afterbay_plugin_loader::{ModelTokens, Source};
-use afterbay_runtime::{Component, EncodeError, Grants, Limits, StartError, Terms, TokenId, Tokens};
+use afterbay_runtime::{
+    Component, EncodeError, Grants, Limits, MemoryStore, StartError, Terms, TokenId, Tokens,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,6 +152,9 @@ pub(crate) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, U
     let grants = Grants {
         log: true,
         metrics: Some(Arc::new(())),
+        health: true,
+        store: Some(Arc::new(MemoryStore::default())),
+        call: true,
         signals: true,
         request: true,
         tokenizer: Some(tokens),

@@ -9,6 +9,8 @@ use anyhow::{bail, ensure};
 pub(crate) struct Batch {
     /// The origin, for people: `frame 7`.
     pub(crate) from: String,
+    /// The time of receipt, in milliseconds since 1970. 0 if it is unknown.
+    pub(crate) time_ms: u64,
     pub(crate) rows: Vec<Row>,
     /// The plugin gets these before the rows.
     pub(crate) updates: Updates,

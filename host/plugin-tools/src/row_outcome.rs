@@ -1,7 +1,7 @@
 //! The outcome of a row that a plugin was shown: its verdict, and what goes on of the row.
 
 use crate::row::Row;
-use afterbay_runtime::{Action, Ending, FinishKind, Replacement, TokenId};
+use afterbay_runtime::{Action, Ending, FinishKind, FinishReason, Replacement, TokenId};
 use std::borrow::Cow;
 
 /// The outcome of a row.
@@ -35,7 +35,16 @@ impl RowOutcome {
 
 /// Whether this verdict ends the request.
 pub(crate) fn ends(action: &Action) -> bool {
-    matches!(action, Action::Finish(_) | Action::FinishAs(_) | Action::Abort(_))
+    matches!(action, Action::Finish(_))
+}
+
+/// The finish reason that the reader of a request sees.
+fn kind(reason: &FinishReason) -> FinishKind {
+    match reason {
+        FinishReason::Stop(_) => FinishKind::Stop,
+        FinishReason::Length => FinishKind::Length,
+        FinishReason::Abort(_) => FinishKind::Abort,
+    }
 }
 
 /// The content of a row that goes on.
@@ -59,8 +68,7 @@ pub(crate) fn after<'r>(row: &'r Row, outcome: &'r RowOutcome) -> Option<After<'
         RowOutcome::Verdict(action) => action,
         RowOutcome::Released { by, ids, text } => {
             let finish = match by {
-                Some(Action::Finish(_) | Action::FinishAs(_)) => FinishKind::Stop,
-                Some(Action::Abort(_)) => FinishKind::Abort,
+                Some(Action::Finish(ending)) => kind(&ending.reason),
                 _ => row.values.finished,
             };
             return Some(After { ids: Cow::Borrowed(ids), text: text.as_deref().map(Cow::Borrowed), finish });
@@ -68,14 +76,13 @@ pub(crate) fn after<'r>(row: &'r Row, outcome: &'r RowOutcome) -> Option<After<'
     };
     Some(match action {
         Action::Replace(instead) => replaced(row, instead, row.values.finished),
-        Action::FinishAs(Ending { instead, .. }) => replaced(row, instead, FinishKind::Stop),
+        Action::Finish(Ending { reason, replacement: Some(instead) }) => replaced(row, instead, kind(reason)),
+        Action::Finish(Ending { reason, replacement: None }) => After { finish: kind(reason), ..as_it_came },
         Action::Drop(_) => After {
             ids: Cow::Borrowed(&[]),
             text: row.text.as_ref().map(|_| Cow::Borrowed("")),
             finish: row.values.finished,
         },
-        Action::Finish(_) => After { finish: FinishKind::Stop, ..as_it_came },
-        Action::Abort(_) => After { finish: FinishKind::Abort, ..as_it_came },
         Action::Annotate(_) | Action::Route(_) | Action::SkipDetokenization => as_it_came,
         Action::Hold(_) | Action::Release | Action::ReleaseAs(_) | Action::ReleaseAndHold(_) => as_it_came,
     })

@@ -110,7 +110,7 @@ impl<'t> Frames<'t> {
         for file in files {
             let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
             let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
-            self.frame(name, bytes)?;
+            self.frame(name, 0, bytes)?;
         }
         Ok(())
     }
@@ -139,10 +139,14 @@ impl<'t> Frames<'t> {
         if frame.is_release_marker() {
             return Ok(());
         }
-        self.frame(format!("frame {}", frame.position.frame.0), frame.bytes)
+        self.frame(
+            format!("frame {}", frame.position.frame.0),
+            frame.received_unix_ns / 1_000_000,
+            frame.bytes,
+        )
     }
 
-    fn frame(&mut self, from: String, bytes: Vec<u8>) -> anyhow::Result<()> {
+    fn frame(&mut self, from: String, time_ms: u64, bytes: Vec<u8>) -> anyhow::Result<()> {
         match self.decoder.decode(bytes.into()) {
             DecodedFrame::Barrier(Barrier { kind: BarrierKind::NotUnderstood { error }, .. })
                 if self.is_named =>
@@ -158,7 +162,7 @@ impl<'t> Frames<'t> {
                 // Plugins do not see health checks.
                 let rows = (0..batch.rows()).filter(|row| !batch.is_health_check(*row)).filter(wanted);
                 let rows = rows.map(|index| row(&batch, index)).collect();
-                self.give(Batch { from, rows, updates: Updates::default() })
+                self.give(Batch { from, time_ms, rows, updates: Updates::default() })
             }
         }
     }

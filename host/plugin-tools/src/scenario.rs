@@ -41,6 +41,8 @@ struct WrittenLimits {
 struct WrittenBatch {
     #[serde(default = "once")]
     times: usize,
+    /// The time of receipt, in milliseconds since 1970; that of the batch before if it is not given.
+    time_ms: Option<u64>,
     fault: Option<String>,
     #[serde(default)]
     attributes: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
@@ -176,7 +178,9 @@ fn batches(written: Vec<WrittenBatch>) -> Result<Vec<(Batch, Expectation)>, Stri
     }
     let mut tokens: HashMap<String, u64> = HashMap::new();
     let mut batches = Vec::new();
+    let mut time_ms = 0;
     for written in written {
+        time_ms = written.time_ms.unwrap_or(time_ms);
         let expectation = Expectation {
             rows: written.rows.iter().map(expected).collect::<Result<_, _>>()?,
             fault: written.fault,
@@ -189,7 +193,7 @@ fn batches(written: Vec<WrittenBatch>) -> Result<Vec<(Batch, Expectation)>, Stri
         for _ in 0..written.times {
             let from = format!("batch {}", batches.len() + 1);
             let rows = written.rows.iter().map(|row| self::row(row, &mut tokens)).collect();
-            let batch = Batch { from, rows, updates: std::mem::take(&mut updates) };
+            let batch = Batch { from, time_ms, rows, updates: std::mem::take(&mut updates) };
             row::check(&batch).map_err(|error| error.to_string())?;
             batches.push((batch, expectation.clone()));
         }

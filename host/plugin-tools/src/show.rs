@@ -103,7 +103,7 @@ pub(crate) fn row_json(from: &str, index: usize, row: &Row, outcome: &RowOutcome
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afterbay_runtime::{Ending, PlainValues, Replacement};
+    use afterbay_runtime::{Ending, FinishReason, PlainValues, Replacement};
 
     fn row(text: Option<&str>) -> Row {
         Row {
@@ -136,14 +136,18 @@ mod tests {
         assert_eq!(golden(&row(Some("a")), &replaced(None)), r#"batch 1 r: replace: 1 2 -> 7, "a""#);
         let dropped = RowOutcome::Verdict(Action::Drop("why".into()));
         assert_eq!(golden(&row(Some("a")), &dropped), r#"batch 1 r: drop "why": 1 2 -> no ids, "a" -> """#);
-        let finished = RowOutcome::Verdict(Action::Finish("loop".into()));
+        let finish =
+            |reason, replacement| RowOutcome::Verdict(Action::Finish(Ending { reason, replacement }));
+        let finished = finish(FinishReason::Stop("loop".into()), None);
         assert_eq!(golden(&row(None), &finished), r#"batch 1 r: finish "loop": 1 2, last (stop)"#);
-        let instead = Replacement { ids: vec![1], text: Some("a".into()) };
-        let cut = RowOutcome::Verdict(Action::FinishAs(Ending { matched: "loop".into(), instead }));
-        assert_eq!(golden(&row(None), &cut), r#"batch 1 r: finish-as "loop": 1 2 -> 1, last (stop)"#);
+        let at_the_limit = finish(FinishReason::Length, None);
+        assert_eq!(golden(&row(None), &at_the_limit), "batch 1 r: length: 1 2, last (length)");
+        let replacement = Replacement { ids: vec![1], text: Some("a".into()) };
+        let cut = finish(FinishReason::Stop("loop".into()), Some(replacement));
+        assert_eq!(golden(&row(None), &cut), r#"batch 1 r: finish "loop": 1 2 -> 1, last (stop)"#);
         assert_eq!(
             golden(&row(Some("ab")), &cut),
-            r#"batch 1 r: finish-as "loop": 1 2 -> 1, "ab" -> "a", last (stop)"#
+            r#"batch 1 r: finish "loop": 1 2 -> 1, "ab" -> "a", last (stop)"#
         );
     }
 

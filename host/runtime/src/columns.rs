@@ -20,6 +20,7 @@ macro_rules! columns {
             /// A batch without rows.
             fn default() -> Self {
                 Columns {
+                    time_ms: 0,
                     requests: &[],
                     output_ids: &[],
                     output_ends: &[],
@@ -35,6 +36,7 @@ macro_rules! columns {
                 debug_assert!(self.is_even(), "columns of unequal length: {self:?}");
                 let ids = wanted.contains(ColumnSet::OUTPUT_IDS);
                 Columns {
+                    time_ms: self.time_ms,
                     requests: self.requests,
                     output_ids: if ids { self.output_ids } else { &[] },
                     output_ends: if ids { self.output_ends } else { &[] },
@@ -120,6 +122,7 @@ impl Columns<'_> {
 /// The columns of some rows, copied for an instance that sees the rows later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnedColumns {
+    time_ms: u64,
     requests: Vec<RequestId>,
     output_ids: Vec<TokenId>,
     output_ends: Vec<u32>,
@@ -132,12 +135,18 @@ impl OwnedColumns {
     pub fn copy(columns: &Columns<'_>, wanted: ColumnSet) -> OwnedColumns {
         let selected = columns.select(wanted);
         OwnedColumns {
+            time_ms: selected.time_ms,
             requests: selected.requests.to_vec(),
             output_ids: selected.output_ids.to_vec(),
             output_ends: selected.output_ends.to_vec(),
             texts: selected.texts.iter().copied().map(Box::from).collect(),
             plain: PlainColumns::copy(columns, wanted),
         }
+    }
+
+    /// No rows, received at this time in milliseconds since 1970.
+    pub fn at(time_ms: u64) -> OwnedColumns {
+        OwnedColumns { time_ms, ..OwnedColumns::default() }
     }
 
     /// Appends a row. A plugin sees texts only if all rows have one.
@@ -168,6 +177,7 @@ impl OwnedColumns {
     /// The columns with these texts.
     pub fn columns<'a>(&'a self, texts: &'a [&'a str]) -> Columns<'a> {
         Columns {
+            time_ms: self.time_ms,
             requests: &self.requests,
             output_ids: &self.output_ids,
             output_ends: &self.output_ends,
@@ -188,6 +198,7 @@ mod tests {
 
     fn columns() -> Columns<'static> {
         Columns {
+            time_ms: 5,
             requests: &[7, 8],
             output_ids: &[1, 2, 3],
             output_ends: &[2, 3],
@@ -214,7 +225,9 @@ mod tests {
     #[test]
     fn a_column_that_was_not_asked_for_is_not_passed() {
         let batch = columns().select(ColumnSet::FINISHED);
-        assert_eq!(batch, Columns { requests: &[7, 8], finished: columns().finished, ..Columns::default() });
+        let expected =
+            Columns { time_ms: 5, requests: &[7, 8], finished: columns().finished, ..Columns::default() };
+        assert_eq!(batch, expected);
         assert_eq!(columns().select(ColumnSet::all()), columns());
     }
 

@@ -3,15 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::bindings::TransformPre;
 use crate::bindings::afterbay::plugin::types;
 use crate::columns::ColumnSet;
 use crate::digest::Digest;
 use crate::grants::Grants;
-use crate::guest::Guest;
 use crate::host::Host;
 use crate::limits::Limits;
 use crate::verdict::IdShape;
+use crate::version::{ContractVersion, Linked};
 use crate::world::Import;
 
 pub use types::Calls as CallSet;
@@ -42,7 +41,7 @@ pub struct Component {
 pub(crate) struct Inner {
     pub(crate) host: Host,
     pub(crate) name: String,
-    pub(crate) pre: TransformPre<Guest>,
+    pub(crate) linked: Linked,
     pub(crate) limits: Limits,
     pub(crate) grants: Grants,
     pub(crate) digest: Digest,
@@ -59,6 +58,11 @@ impl Component {
     /// The component's description.
     pub fn description(&self) -> &Description {
         &self.inner.description
+    }
+
+    /// The version of the contract that the component was built for.
+    pub fn contract(&self) -> ContractVersion {
+        self.inner.linked.version()
     }
 
     /// The sha256 of its bytes.

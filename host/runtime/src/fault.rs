@@ -36,6 +36,8 @@ pub enum Call {
     Changed,
     /// `pressure`.
     Pressure,
+    /// `answered`.
+    Answered,
     /// `export-state`.
     ExportState,
     /// `import-state`.
@@ -53,6 +55,7 @@ impl fmt::Display for Call {
             Call::Close => "close",
             Call::Changed => "changed",
             Call::Pressure => "pressure",
+            Call::Answered => "answered",
             Call::ExportState => "export-state",
             Call::ImportState => "import-state",
         })

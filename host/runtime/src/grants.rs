@@ -1,11 +1,14 @@
 //! The interfaces that an operator grants a plugin, with the host's side of each.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::columns::TokenId;
 use crate::digest::Digest;
 use crate::limits::Limits;
 
+pub use crate::bindings::afterbay::plugin::store::StoreError;
 pub use crate::bindings::afterbay::plugin::tokenizer::EncodeError;
 
 /// The conditions under which a plugin is loaded.
@@ -32,6 +35,13 @@ pub struct Grants {
     pub log: bool,
     /// `metrics`, with the receiver of the plugin's metrics.
     pub metrics: Option<Arc<dyn Meter>>,
+    /// `health`. The stream reads the mark ([`crate::Plugin::not_ready`]).
+    pub health: bool,
+    /// `store`, with the plugin's values.
+    pub store: Option<Arc<dyn Store>>,
+    /// `call`. The stream sends the calls ([`crate::Plugin::drain_calls`]) and passes the answers
+    /// ([`crate::Plugin::answered`]).
+    pub call: bool,
     /// `signals`, as the stream sets them ([`crate::Plugin::set_signals`]).
     pub signals: bool,
     /// `request`, as the stream sets the attributes ([`crate::Plugin::set_attributes`]).
@@ -43,7 +53,16 @@ pub struct Grants {
 impl Default for Grants {
     /// The grant of `log` only.
     fn default() -> Self {
-        Self { log: true, metrics: None, signals: false, request: false, tokenizer: None }
+        Self {
+            log: true,
+            metrics: None,
+            health: false,
+            store: None,
+            call: false,
+            signals: false,
+            request: false,
+            tokenizer: None,
+        }
     }
 }
 
@@ -55,7 +74,8 @@ impl std::fmt::Debug for Grants {
 }
 
 /// The interfaces that can be granted, by their names in the package.
-pub(crate) const INTERFACES: [&str; 5] = ["log", "metrics", "signals", "request", "tokenizer"];
+pub(crate) const INTERFACES: [&str; 8] =
+    ["log", "metrics", "health", "store", "call", "signals", "request", "tokenizer"];
 
 impl Grants {
     /// Whether this interface is granted.
@@ -63,6 +83,9 @@ impl Grants {
         match interface {
             "log" => self.log,
             "metrics" => self.metrics.is_some(),
+            "health" => self.health,
+            "store" => self.store.is_some(),
+            "call" => self.call,
             "signals" => self.signals,
             "request" => self.request,
             "tokenizer" => self.tokenizer.is_some(),
@@ -71,38 +94,45 @@ impl Grants {
     }
 }
 
-/// The receiver of a plugin's own metrics. The host checks the names. Each refused name is logged once.
+/// The plugin's own labels of a value: names and values. The runtime has checked their number, names and lengths.
+pub type Labels<'a> = &'a [(String, String)];
+
+/// The receiver of a plugin's own metrics. The runtime checks the names. Each refused name is logged once.
 pub trait Meter: Send + Sync {
     /// Adds to a counter.
     ///
     /// # Errors
     /// If the plugin has too many names, or the name has another kind.
-    fn add(&self, name: &str, delta: u64) -> Result<(), MeterError>;
+    fn add(&self, name: &str, labels: Labels<'_>, delta: u64) -> Result<(), MeterError>;
     /// Sets a gauge.
     ///
     /// # Errors
     /// As [`Meter::add`].
-    fn set(&self, name: &str, value: f64) -> Result<(), MeterError>;
+    fn set(&self, name: &str, labels: Labels<'_>, value: f64) -> Result<(), MeterError>;
     /// Adds a value to a histogram.
     ///
     /// # Errors
     /// As [`Meter::add`], or if the value is infinite or not a number.
-    fn observe(&self, name: &str, value: f64) -> Result<(), MeterError>;
+    fn observe(&self, name: &str, labels: Labels<'_>, value: f64) -> Result<(), MeterError>;
+    /// Removes the value of these labels.
+    fn remove(&self, name: &str, labels: Labels<'_>);
 }
 
 /// A meter that ignores everything, for a plugin under test.
 impl Meter for () {
-    fn add(&self, _: &str, _: u64) -> Result<(), MeterError> {
+    fn add(&self, _: &str, _: Labels<'_>, _: u64) -> Result<(), MeterError> {
         Ok(())
     }
 
-    fn set(&self, _: &str, _: f64) -> Result<(), MeterError> {
+    fn set(&self, _: &str, _: Labels<'_>, _: f64) -> Result<(), MeterError> {
         Ok(())
     }
 
-    fn observe(&self, _: &str, _: f64) -> Result<(), MeterError> {
+    fn observe(&self, _: &str, _: Labels<'_>, _: f64) -> Result<(), MeterError> {
         Ok(())
     }
+
+    fn remove(&self, _: &str, _: Labels<'_>) {}
 }
 
 /// The reason why a metric is refused.
@@ -123,6 +153,91 @@ pub enum MeterError {
         /// The refused value.
         value: f64,
     },
+}
+
+/// A plugin's store: values that outlive the instance and the process. Each function is atomic, and called on the stream's
+/// thread, so it must not wait for a disk.
+///
+/// The runtime checks the lengths of keys and values, and calls no function that changes something for an instance that is
+/// not on the path.
+pub trait Store: Send + Sync {
+    /// The value of a key. The value of a number is its 8 bytes, little-endian.
+    fn get(&self, key: &str) -> Option<Vec<u8>>;
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// If the store has no room.
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError>;
+    /// Removes a key.
+    fn delete(&self, key: &str);
+    /// Adds to the number of a key, which is 0 if the key does not exist. Returns the sum. A delta of 0 changes nothing.
+    ///
+    /// # Errors
+    /// If the value is not a number that this function wrote, or the store has no room.
+    fn increment(&self, key: &str, delta: i64) -> Result<i64, StoreError>;
+    /// At most `count` keys with this prefix, ascending, after the key `after`.
+    fn keys(&self, prefix: &str, after: Option<&str>, count: usize) -> Vec<String>;
+}
+
+/// A store in memory, for tools and tests. It has no bound.
+#[derive(Debug, Default)]
+pub struct MemoryStore(Mutex<BTreeMap<String, StoredValue>>);
+
+#[derive(Debug)]
+enum StoredValue {
+    Bytes(Vec<u8>),
+    Number(i64),
+}
+
+impl MemoryStore {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, StoredValue>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for MemoryStore {
+    fn get(&self, key: &str) -> Option<Vec<u8>> {
+        Some(match self.lock().get(key)? {
+            StoredValue::Bytes(bytes) => bytes.clone(),
+            StoredValue::Number(number) => number.to_le_bytes().to_vec(),
+        })
+    }
+
+    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.lock().insert(key.to_owned(), StoredValue::Bytes(value.to_vec()));
+        Ok(())
+    }
+
+    fn delete(&self, key: &str) {
+        self.lock().remove(key);
+    }
+
+    fn increment(&self, key: &str, delta: i64) -> Result<i64, StoreError> {
+        let mut values = self.lock();
+        match values.get_mut(key) {
+            Some(StoredValue::Bytes(_)) => Err(StoreError::NotANumber),
+            Some(StoredValue::Number(number)) => {
+                *number = number.saturating_add(delta);
+                Ok(*number)
+            }
+            None => {
+                if delta != 0 {
+                    values.insert(key.to_owned(), StoredValue::Number(delta));
+                }
+                Ok(delta)
+            }
+        }
+    }
+
+    fn keys(&self, prefix: &str, after: Option<&str>, count: usize) -> Vec<String> {
+        let values = self.lock();
+        let begin = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let keys = values.range::<str, _>((begin, Bound::Unbounded)).map(|(key, _)| key);
+        keys.take_while(|key| key.starts_with(prefix)).take(count).cloned().collect()
+    }
 }
 
 /// The tokens of a model.

@@ -17,13 +17,16 @@ use wasmtime::{Engine, ResourceLimiter, Store, StoreContextMut, UpdateDeadline};
 use crate::bindings::afterbay::plugin::{request, signals};
 use crate::columns::{RequestId, TokenId};
 use crate::deadline::{CallClock, Stop};
-use crate::grants::{EncodeError, Grants, Meter, MeterError};
+use crate::effects::{self, Effects};
+use crate::grants::{EncodeError, Grants, Labels, Meter, MeterError};
 use crate::limits::{
-    CORE_INSTANCES_MAX, HANDED_OVER_BYTES_MAX, LOG_LINE_BYTES_MAX, Limits, MEMORIES_MAX,
-    METRIC_NAME_BYTES_MAX, RANDOM_BYTES_MAX, TABLES_MAX, TOKEN_COST_BYTES, TOKENS_AT_ONCE,
+    CORE_INSTANCES_MAX, HANDED_OVER_BYTES_MAX, LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX,
+    LOG_LINE_BYTES_MAX, Limits, MEMORIES_MAX, METRIC_NAME_BYTES_MAX, RANDOM_BYTES_MAX, TABLES_MAX,
+    TOKEN_COST_BYTES, TOKENS_AT_ONCE,
 };
 use crate::log::{Level, LogBook};
-use crate::meter::Mistakes;
+use crate::meter::{Label, Mistakes, Written};
+use crate::version::ContractVersion;
 
 /// The start of the random numbers and the seed of maps. It is the same in every instance, so that a plugin that sees the
 /// same rows again does the same again. A plugin's maps are keyed by request numbers, which the host chooses, so a known
@@ -51,7 +54,8 @@ pub(crate) struct Guest {
     pub(crate) signals: signals::Snapshot,
     /// The attributes of open requests, as the stream has set them.
     pub(crate) attributes: HashMap<RequestId, Arc<str>>,
-    grants: Grants,
+    pub(crate) effects: Effects,
+    pub(crate) grants: Grants,
     mistakes: Mistakes,
     random: Sequence,
     memory_bytes: u64,
@@ -66,6 +70,7 @@ impl Guest {
             log: LogBook::new(Instant::now()),
             signals: nothing_yet(),
             attributes: HashMap::new(),
+            effects: Effects::default(),
             grants: grants.clone(),
             mistakes: Mistakes::default(),
             random: Sequence(HASH_SEED.0),
@@ -139,12 +144,16 @@ impl request::Host for Guest {
 }
 
 /// A guest's store in a call of an import.
-type Caller<'a> = StoreContextMut<'a, Guest>;
+pub(crate) type Caller<'a> = StoreContextMut<'a, Guest>;
 
 /// The first `bytes_max` bytes of a guest's string, cut at a character, and the length of the whole string in bytes.
 ///
 /// Only these bytes are copied. The guest's deadline pays for reading the rest.
-fn cut(caller: &mut Caller<'_>, text: &WasmStr, bytes_max: usize) -> wasmtime::Result<(String, usize)> {
+pub(crate) fn cut(
+    caller: &mut Caller<'_>,
+    text: &WasmStr,
+    bytes_max: usize,
+) -> wasmtime::Result<(String, usize)> {
     let text = text.to_str(&*caller)?;
     let (kept, bytes) = (text[..text.floor_char_boundary(bytes_max)].to_owned(), text.len());
     caller.data_mut().clock.charge_bytes(bytes)?;
@@ -160,17 +169,39 @@ fn write_line(
     Ok(())
 }
 
+/// The labels of a metric in the guest's memory. A plugin of 0.1 has none.
+type WasmLabels = WasmList<(WasmStr, WasmStr)>;
+
+/// Copies the labels of a metric. Of too many, none is copied.
+fn labels(caller: &mut Caller<'_>, labels: Option<WasmLabels>) -> wasmtime::Result<Vec<Label>> {
+    let Some(labels) = labels else { return Ok(Vec::new()) };
+    let mut copied = Vec::new();
+    if labels.len() > LABELS_MAX {
+        return Ok(vec![Label::default(); labels.len().min(LABELS_MAX + 1)]);
+    }
+    for index in 0..labels.len() {
+        let Some(label) = labels.get(&mut *caller, index) else { break };
+        let (name, value) = label?;
+        let (name, name_bytes) = cut(caller, &name, LABEL_NAME_BYTES_MAX)?;
+        let (value, _) = cut(caller, &value, LABEL_VALUE_BYTES_MAX)?;
+        copied.push(Label { name, name_bytes, value });
+    }
+    Ok(copied)
+}
+
 /// Passes a value of the plugin's own metric to the meter.
 fn enter(
     mut caller: Caller<'_>,
     name: &WasmStr,
-    enter: impl FnOnce(&dyn Meter, &str) -> Result<(), MeterError>,
+    labels: Option<WasmLabels>,
+    enter: impl FnOnce(&dyn Meter, &str, Labels<'_>) -> Result<(), MeterError>,
 ) -> wasmtime::Result<()> {
     let (name, bytes) = cut(&mut caller, name, METRIC_NAME_BYTES_MAX)?;
+    let labels = self::labels(&mut caller, labels)?;
     let guest = caller.data_mut();
     // A component that imports this interface was granted it.
     let Some(meter) = guest.grants.metrics.clone() else { return Ok(()) };
-    if let Some(mistake) = guest.mistakes.enter(&*meter, &name, bytes, enter) {
+    if let Some(mistake) = guest.mistakes.enter(&*meter, Written { name: &name, bytes, labels }, enter) {
         guest.log.write(Instant::now(), Level::Warn, None, mistake);
     }
     Ok(())
@@ -223,7 +254,11 @@ fn encode(
 ///
 /// Each import is defined under the exact name in the component, including its version. Otherwise wasmtime would define a
 /// trap for that name.
-pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result<Linker<Guest>> {
+pub(crate) fn linker(
+    engine: &Engine,
+    component: &Component,
+    version: ContractVersion,
+) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
     for (name, _) in component.component_type().imports(engine) {
         match name.split('@').next().unwrap_or(name) {
@@ -231,17 +266,15 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
                 linker.instance(name)?.func_wrap("log", write_line)?;
             }
             "afterbay:plugin/metrics" => {
-                let mut instance = linker.instance(name)?;
-                instance.func_wrap("counter-add", |caller, (name, delta): (WasmStr, u64)| {
-                    enter(caller, &name, |meter, name| meter.add(name, delta))
-                })?;
-                instance.func_wrap("gauge-set", |caller, (name, value): (WasmStr, f64)| {
-                    enter(caller, &name, |meter, name| meter.set(name, value))
-                })?;
-                instance.func_wrap("histogram-observe", |caller, (name, value): (WasmStr, f64)| {
-                    enter(caller, &name, |meter, name| meter.observe(name, value))
-                })?;
+                let instance = linker.instance(name)?;
+                match version {
+                    ContractVersion::V1_0 => link_metrics(instance)?,
+                    ContractVersion::V0_1 => link_metrics_v0_1(instance)?,
+                }
             }
+            "afterbay:plugin/health" => effects::link_health(linker.instance(name)?)?,
+            "afterbay:plugin/store" => effects::link_store(linker.instance(name)?)?,
+            "afterbay:plugin/call" => effects::link_call(linker.instance(name)?)?,
             "afterbay:plugin/signals" => {
                 signals::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
             }
@@ -332,6 +365,40 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
     }
     linker.define_unknown_imports_as_traps(component)?;
     Ok(linker)
+}
+
+fn link_metrics(mut instance: LinkerInstance<'_, Guest>) -> wasmtime::Result<()> {
+    instance.func_wrap("counter-add", |caller, (name, labels, delta): (WasmStr, WasmLabels, u64)| {
+        enter(caller, &name, Some(labels), |meter, name, labels| meter.add(name, labels, delta))
+    })?;
+    instance.func_wrap("gauge-set", |caller, (name, labels, value): (WasmStr, WasmLabels, f64)| {
+        enter(caller, &name, Some(labels), |meter, name, labels| meter.set(name, labels, value))
+    })?;
+    instance.func_wrap(
+        "histogram-observe",
+        |caller, (name, labels, value): (WasmStr, WasmLabels, f64)| {
+            enter(caller, &name, Some(labels), |meter, name, labels| meter.observe(name, labels, value))
+        },
+    )?;
+    instance.func_wrap("remove", |caller, (name, labels): (WasmStr, WasmLabels)| {
+        enter(caller, &name, Some(labels), |meter, name, labels| {
+            meter.remove(name, labels);
+            Ok(())
+        })
+    })
+}
+
+/// The metrics of 0.1 have no labels.
+fn link_metrics_v0_1(mut instance: LinkerInstance<'_, Guest>) -> wasmtime::Result<()> {
+    instance.func_wrap("counter-add", |caller, (name, delta): (WasmStr, u64)| {
+        enter(caller, &name, None, |meter, name, labels| meter.add(name, labels, delta))
+    })?;
+    instance.func_wrap("gauge-set", |caller, (name, value): (WasmStr, f64)| {
+        enter(caller, &name, None, |meter, name, labels| meter.set(name, labels, value))
+    })?;
+    instance.func_wrap("histogram-observe", |caller, (name, value): (WasmStr, f64)| {
+        enter(caller, &name, None, |meter, name, labels| meter.observe(name, labels, value))
+    })
 }
 
 /// A guest's resource without content. `define_unknown_imports_as_traps` defines each resource as this type.

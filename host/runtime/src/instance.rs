@@ -6,18 +6,21 @@ use std::time::{Duration, Instant};
 use wasmtime::{Store, Trap};
 
 use crate::bindings::afterbay::plugin::{signals, types};
-use crate::bindings::exports::afterbay::plugin::plugin::{self, BadSetting, ConfigureError, StateError};
-use crate::bindings::{Transform, TransformPre};
+use crate::bindings::exports::afterbay::plugin::plugin::{
+    Answer, BadSetting, ConfigureError, RequestVerdict, StateError,
+};
 use crate::columns::{ColumnSet, Columns, Opened, RequestId};
 use crate::component::{CallSet, Component};
 use crate::deadline::Stop;
+use crate::effects::SentCall;
 use crate::fault::{Call, Fault, FaultCause};
 use crate::grants::Grants;
 use crate::guest::Guest;
 use crate::host::Host;
 use crate::limits::{Limits, OPEN_REQUESTS_MAX, SETTINGS_BYTES_MAX, STATE_BYTES_MAX};
 use crate::log::LogLine;
-use crate::verdict::{Verdict, check_verdicts};
+use crate::verdict::{Verdict, check_request_verdicts, check_verdicts};
+use crate::version::{Linked, World};
 
 /// The reason why an instance cannot be made. Each message names the plugin.
 #[derive(Debug, thiserror::Error)]
@@ -87,13 +90,13 @@ impl Plugin {
         let inner = &component.inner;
         check_settings(settings)
             .map_err(|message| StartError::BadSettings { name: inner.name.clone(), message })?;
-        let mut live = Live::new(&inner.host, &inner.name, &inner.pre, &inner.limits, &inner.grants)?;
+        let mut live = Live::new(&inner.host, &inner.name, &inner.linked, &inner.limits, &inner.grants)?;
         let limit = inner.limits.start_deadline;
         let fault = |call, cause| Fault { plugin: inner.name.clone(), call, cause };
         // The answer is known already: without a clock and randomness, every instance answers the same.
-        live.call(&inner.host, limit, |guest, store| guest.call_describe(store))
+        live.call(&inner.host, limit, |world, store| world.describe(store))
             .map_err(|kind| fault(Call::Describe, kind))?;
-        live.call(&inner.host, limit, |guest, store| guest.call_configure(store, settings))
+        live.call(&inner.host, limit, |world, store| world.configure(store, settings))
             .map_err(|kind| fault(Call::Configure, kind))?
             .map_err(|error| refusal(inner.name.clone(), error))?;
         Ok(Self {
@@ -108,12 +111,12 @@ impl Plugin {
     pub(crate) fn describe(
         host: &Host,
         name: &str,
-        pre: &TransformPre<Guest>,
+        linked: &Linked,
         limits: &Limits,
         grants: &Grants,
     ) -> Result<types::Description, Fault> {
-        Live::new(host, name, pre, limits, grants)?
-            .call(host, limits.start_deadline, |guest, store| guest.call_describe(store))
+        Live::new(host, name, linked, limits, grants)?
+            .call(host, limits.start_deadline, |world, store| world.describe(store))
             .map_err(|cause| Fault { plugin: name.to_owned(), call: Call::Describe, cause })
     }
 
@@ -137,6 +140,36 @@ impl Plugin {
         self.is_off_path = is_off_path;
     }
 
+    /// Lets the plugin's effects take place from now on, or not: changes of `store` and calls of `call`. They do not at
+    /// first, nor may they during a replay.
+    pub fn set_effects(&mut self, are_enabled: bool) {
+        if let Some(live) = &mut self.live {
+            live.store.data_mut().effects.are_enabled = are_enabled;
+        }
+    }
+
+    /// Whether [`Plugin::drain_calls`] returns any. It is cheap, so call it after each call.
+    pub fn has_calls(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.store.data().effects.has_calls())
+    }
+
+    /// Takes the calls that the plugin made since the last time, in order. The answers go to [`Plugin::answered`]. The calls
+    /// of a dead instance are lost.
+    pub fn drain_calls(&mut self) -> Vec<SentCall> {
+        self.live.as_mut().map_or_else(Vec::new, |live| live.store.data_mut().effects.drain_calls())
+    }
+
+    /// The reason why the stream is not ready, as the plugin says. `None` if it is ready, or the instance is dead.
+    pub fn not_ready(&self) -> Option<&str> {
+        self.live.as_ref()?.store.data().effects.not_ready.as_deref()
+    }
+
+    /// Whether [`Plugin::not_ready`] has changed since the last time this was called.
+    pub fn take_health_change(&mut self) -> bool {
+        let live = self.live.as_mut();
+        live.is_some_and(|live| std::mem::take(&mut live.store.data_mut().effects.has_health_changed))
+    }
+
     /// The deadline of a call for which a batch waits.
     fn deadline(&self) -> Duration {
         let limits = self.component.limits();
@@ -151,7 +184,7 @@ impl Plugin {
         let limit = self.deadline();
         requests
             .chunks(OPEN_REQUESTS_MAX)
-            .try_for_each(|group| self.call(Call::Open, limit, |guest, store| guest.call_open(store, group)))
+            .try_for_each(|group| self.call(Call::Open, limit, |world, store| world.open(store, group)))
     }
 
     /// Lets the plugin judge a batch. Returns verdicts, sorted by row; a row without a verdict passes unchanged. The guest
@@ -165,7 +198,7 @@ impl Plugin {
         }
         let batch = columns.select(self.wants());
         let limit = self.deadline();
-        let verdicts = self.call(Call::Process, limit, |guest, store| guest.call_process(store, batch))?;
+        let verdicts = self.call(Call::Process, limit, |world, store| world.process(store, batch))?;
         check_verdicts(verdicts, columns.rows())
             .map_err(|what| self.die(Call::Process, FaultCause::Malformed { what }))
     }
@@ -176,9 +209,9 @@ impl Plugin {
     /// A fault. The instance is dead.
     pub fn close(&mut self, requests: &[RequestId]) -> Result<(), Fault> {
         let limit = self.deadline();
-        requests.chunks(OPEN_REQUESTS_MAX).try_for_each(|group| {
-            self.call(Call::Close, limit, |guest, store| guest.call_close(store, group))
-        })
+        requests
+            .chunks(OPEN_REQUESTS_MAX)
+            .try_for_each(|group| self.call(Call::Close, limit, |world, store| world.close(store, group)))
     }
 
     /// Tells the plugin that attributes of open requests have changed ([`Plugin::set_attributes`]). No call if the plugin
@@ -191,9 +224,9 @@ impl Plugin {
             return Ok(());
         }
         let limit = self.deadline();
-        requests.chunks(OPEN_REQUESTS_MAX).try_for_each(|group| {
-            self.call(Call::Changed, limit, |guest, store| guest.call_changed(store, group))
-        })
+        requests
+            .chunks(OPEN_REQUESTS_MAX)
+            .try_for_each(|group| self.call(Call::Changed, limit, |world, store| world.changed(store, group)))
     }
 
     /// Tells the plugin that the signals have changed ([`Plugin::set_signals`]). No call if the plugin did not ask for it.
@@ -205,7 +238,24 @@ impl Plugin {
             return Ok(());
         }
         let limit = self.deadline();
-        self.call(Call::Pressure, limit, |guest, store| guest.call_pressure(store))
+        self.call(Call::Pressure, limit, |world, store| world.pressure(store))
+    }
+
+    /// Passes the outcomes of calls to the plugin, in groups of [`OPEN_REQUESTS_MAX`]. Returns the verdicts about requests, at
+    /// most one each in a group. The stream checks that the requests are open.
+    ///
+    /// # Errors
+    /// A fault. The instance is dead.
+    pub fn answered(&mut self, answers: &[Answer]) -> Result<Vec<RequestVerdict>, Fault> {
+        let limit = self.deadline();
+        let mut all = Vec::new();
+        for group in answers.chunks(OPEN_REQUESTS_MAX) {
+            let verdicts = self.call(Call::Answered, limit, |world, store| world.answered(store, group))?;
+            check_request_verdicts(&verdicts)
+                .map_err(|what| self.die(Call::Answered, FaultCause::Malformed { what }))?;
+            all.extend(verdicts);
+        }
+        Ok(all)
     }
 
     /// Exports the state of the open requests for the next instance. `None` if the plugin has no such call.
@@ -217,7 +267,7 @@ impl Plugin {
             return Ok(None);
         }
         let limit = self.component.limits().state_deadline;
-        let state = self.call(Call::ExportState, limit, |guest, store| guest.call_export_state(store))?;
+        let state = self.call(Call::ExportState, limit, |world, store| world.export_state(store))?;
         if state.len() > STATE_BYTES_MAX {
             let what = format!("a state of {} bytes, at most {STATE_BYTES_MAX}", state.len());
             return Err(self.die(Call::ExportState, FaultCause::Malformed { what }));
@@ -239,7 +289,7 @@ impl Plugin {
             return Ok(None);
         }
         let limit = self.component.limits().start_deadline;
-        self.call(Call::ImportState, limit, |guest, store| guest.call_import_state(store, version, state))
+        self.call(Call::ImportState, limit, |world, store| world.import_state(store, version, state))
             .map(Some)
     }
 
@@ -305,7 +355,7 @@ impl Plugin {
         &mut self,
         call: Call,
         deadline: Duration,
-        run: impl FnOnce(&plugin::Guest, &mut Store<Guest>) -> wasmtime::Result<R>,
+        run: impl FnOnce(&World, &mut Store<Guest>) -> wasmtime::Result<R>,
     ) -> Result<R, Fault> {
         let ended = match &mut self.live {
             Some(live) => live.call(&self.component.inner.host, deadline, run),
@@ -331,7 +381,7 @@ impl std::fmt::Debug for Plugin {
 /// An instance in its store.
 struct Live {
     store: Store<Guest>,
-    world: Transform,
+    world: World,
     limits: Limits,
 }
 
@@ -339,12 +389,12 @@ impl Live {
     fn new(
         host: &Host,
         name: &str,
-        pre: &TransformPre<Guest>,
+        linked: &Linked,
         limits: &Limits,
         grants: &Grants,
     ) -> Result<Self, Fault> {
         let mut store = Guest::store(&host.shared.engine, limits, grants);
-        let world = within(host, &mut store, limits.start_deadline, |store| pre.instantiate(store));
+        let world = within(host, &mut store, limits.start_deadline, |store| linked.instantiate(store));
         match world {
             Ok(world) => Ok(Self { store, world, limits: limits.clone() }),
             Err(error) => {
@@ -358,10 +408,10 @@ impl Live {
         &mut self,
         host: &Host,
         deadline: Duration,
-        run: impl FnOnce(&plugin::Guest, &mut Store<Guest>) -> wasmtime::Result<R>,
+        run: impl FnOnce(&World, &mut Store<Guest>) -> wasmtime::Result<R>,
     ) -> Result<R, FaultCause> {
-        let guest = self.world.afterbay_plugin_plugin();
-        within(host, &mut self.store, deadline, |store| run(guest, store))
+        let world = &self.world;
+        within(host, &mut self.store, deadline, |store| run(world, store))
             .map_err(|error| cause_of(&error, &self.store, &self.limits, deadline))
     }
 }

@@ -19,6 +19,7 @@ mod verdict;
 // One instance's limits and imports.
 mod deadline;
 mod digest;
+mod effects;
 mod fault;
 mod grants;
 mod guest;
@@ -31,6 +32,7 @@ mod component;
 mod host;
 mod instance;
 mod load;
+mod version;
 mod world;
 
 // The watch over files.
@@ -47,15 +49,22 @@ pub use columns::{
 };
 pub use component::{CallSet, Component, Description};
 pub use digest::Digest;
+pub use effects::{CallId, SentCall, Unsent};
 pub use fault::{Call, Fault, FaultCause};
 pub use files::{FileContents, FilesWatch};
-pub use grants::{EncodeError, Grants, Meter, MeterError, Terms, Tokens};
+pub use grants::{
+    EncodeError, Grants, Labels, MemoryStore, Meter, MeterError, Store, StoreError, Terms, Tokens,
+};
 pub use host::{Host, HostError, HostOptions};
 pub use instance::{Plugin, StartError};
 pub use limits::Limits;
 pub use load::LoadError;
 pub use log::{Level, LogLine};
-pub use verdict::{Action, Ending, IdShape, Replacement, Verdict};
+pub use verdict::{
+    Action, Answer, CallError, Ending, FinishReason, IdShape, Replacement, RequestAction, RequestVerdict,
+    Response, Verdict,
+};
+pub use version::ContractVersion;
 pub use watch::{ReloadError, Reloaded, Watch, Watched};
 pub use watching::WithoutEvents;
 pub use world::{Given, Import};

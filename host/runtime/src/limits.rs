@@ -20,9 +20,34 @@ pub const REASON_BYTES_MAX: usize = 256;
 
 /// The bytes of a plugin's own metric name. A longer one is cut before it is copied, and refused.
 pub const METRIC_NAME_BYTES_MAX: usize = 64;
+/// The labels of one value of a plugin's own metric. A value with more is refused.
+pub const LABELS_MAX: usize = 4;
+/// The bytes of a label's name. A longer one is cut before it is copied, and refused.
+pub const LABEL_NAME_BYTES_MAX: usize = 64;
+/// The bytes of a label's value. The rest is cut.
+pub const LABEL_VALUE_BYTES_MAX: usize = 128;
+
+/// The bytes of a key of a plugin's store. A longer one is refused.
+pub const KEY_BYTES_MAX: usize = 256;
+/// The bytes of a value of a plugin's store. A longer one is refused.
+pub const VALUE_BYTES_MAX: usize = 64 << 10;
+/// The keys in one answer of `list-keys`.
+pub const KEYS_LISTED_MAX: usize = 1000;
+
+/// The bytes of an endpoint's name. A longer one has no endpoint.
+pub const ENDPOINT_BYTES_MAX: usize = 64;
+/// The bytes of a call's body. A call with a longer one is not sent.
+pub const CALL_BODY_BYTES_MAX: usize = 1 << 20;
+/// The calls of a plugin that wait for the stream, which takes them after each call of the plugin. Further ones are not sent.
+pub const CALLS_WAITING_MAX: usize = 1024;
+/// The calls that wait for the stream, with those that are not sent. One more is a trap.
+pub const UNSENT_CALLS_MAX: usize = 16 << 10;
+/// The bytes of the reason of a health mark. The rest is cut.
+pub const HEALTH_BYTES_MAX: usize = 256;
+
 /// The bytes of the state that one instance exports (WIT `export-state`). More is a malformed answer.
 pub const STATE_BYTES_MAX: usize = 64 << 20;
-/// The requests in one call of `open`, `changed` or `close`. More are given in several calls, each with its own deadline.
+/// The requests in one call of `open`, `changed` or `close`, and the answers in one call of `answered`. More are given in several calls, each with its own deadline.
 pub const OPEN_REQUESTS_MAX: usize = 256;
 
 /// The bytes that a guest hands over in one call: the strings and lists of an import's call, or an export's answer. More is
@@ -99,7 +124,7 @@ pub const WAIT_FOR_OTHERS_MAX: Duration = Duration::from_secs(5);
 pub struct Limits {
     /// The linear memory of the instance, in bytes. It also bounds the size of an answer.
     pub memory_bytes: u64,
-    /// The CPU time of one call on the path: `open`, `changed`, `process`, `pressure`, `close`. An instance that stays
+    /// The CPU time of one call on the path: `open`, `changed`, `process`, `pressure`, `answered`, `close`. An instance that stays
     /// within it may exceed it now and then ([`SAVED_SHARE`]).
     pub deadline: Duration,
     /// The CPU time of one call off the path: `describe`, `configure` (which may load a vocabulary), `import-state`, and

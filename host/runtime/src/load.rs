@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::bindings::TransformPre;
 use crate::bindings::afterbay::plugin::types;
 use crate::component::{CallSet, Component, Description, Inner};
 use crate::digest::Digest;
@@ -16,6 +15,7 @@ use crate::instance::Plugin;
 use crate::limits::{
     COMPONENT_BYTES_MAX, MEMORY_BYTES_MAX, NAME_BYTES_MAX, SCHEMA_BYTES_MAX, VERSION_BYTES_MAX,
 };
+use crate::version::Linked;
 use crate::world;
 
 /// The reason why a component is not loaded. Each message names the plugin.
@@ -100,20 +100,17 @@ impl Host {
         }
         let code = compile(self, name, bytes, &digest)?;
         let other_world = |differences| LoadError::OtherWorld { name: name.to_owned(), differences };
-        let differences = world::differences(&self.shared.engine, &code);
-        if !differences.is_empty() {
-            return Err(other_world(differences));
-        }
+        let version = world::version(&self.shared.engine, &code).map_err(other_world)?;
         let interfaces = world::not_granted(&self.shared.engine, &code, &grants);
         if !interfaces.is_empty() {
             return Err(LoadError::NotGranted { name: name.to_owned(), interfaces });
         }
         // The names are right, so a function must have another type.
-        let pre = guest::linker(&self.shared.engine, &code)
+        let linked = guest::linker(&self.shared.engine, &code, version)
             .and_then(|linker| linker.instantiate_pre(&code))
-            .and_then(TransformPre::new)
+            .and_then(|pre| Linked::new(version, pre))
             .map_err(|error| other_world(vec![format!("{error:#}")]))?;
-        let said = Plugin::describe(self, name, &pre, &limits, &grants)?;
+        let said = Plugin::describe(self, name, &linked, &limits, &grants)?;
         let description = check_description(said)
             .map_err(|message| LoadError::BadDescription { name: name.to_owned(), message })?;
         let imports = world::imports(&self.shared.engine, &code);
@@ -128,7 +125,7 @@ impl Host {
             return Err(LoadError::NotGranted { name: name.to_owned(), interfaces });
         }
         let (host, name) = (self.clone(), name.to_owned());
-        let inner = Inner { host, name, pre, limits, grants, digest, imports, description };
+        let inner = Inner { host, name, linked, limits, grants, digest, imports, description };
         Ok(Component { inner: Arc::new(inner) })
     }
 

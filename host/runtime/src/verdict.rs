@@ -1,21 +1,35 @@
 //! The verdicts that a plugin returns, and the checks of an answer. The stream applies the verdicts.
 
+use std::collections::HashSet;
+
 use crate::bindings::afterbay::plugin::types;
+use crate::bindings::exports::afterbay::plugin::plugin;
 use crate::limits::REASON_BYTES_MAX;
 
 use afterbay_types::VerdictKind;
 
-pub use types::{Action, Ending, IdShape, Replacement, Verdict};
+pub use plugin::{Answer, CallError, RequestAction, RequestVerdict, Response};
+pub use types::{Action, Ending, FinishReason, IdShape, Replacement, Verdict};
+
+impl FinishReason {
+    /// The text of the reason.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            FinishReason::Stop(text) | FinishReason::Abort(text) => Some(text),
+            FinishReason::Length => None,
+        }
+    }
+}
 
 impl Action {
-    /// The kind of the verdict.
+    /// The kind of the verdict. An end has the kind of its finish reason.
     pub fn kind(&self) -> VerdictKind {
         match self {
             Action::Replace(_) => VerdictKind::Replace,
             Action::Drop(_) => VerdictKind::Drop,
-            Action::Finish(_) => VerdictKind::Finish,
-            Action::FinishAs(_) => VerdictKind::FinishAs,
-            Action::Abort(_) => VerdictKind::Abort,
+            Action::Finish(Ending { reason: FinishReason::Stop(_), .. }) => VerdictKind::Finish,
+            Action::Finish(Ending { reason: FinishReason::Length, .. }) => VerdictKind::Length,
+            Action::Finish(Ending { reason: FinishReason::Abort(_), .. }) => VerdictKind::Abort,
             Action::Annotate(_) => VerdictKind::Annotate,
             Action::Route(_) => VerdictKind::Route,
             Action::SkipDetokenization => VerdictKind::SkipDetokenization,
@@ -29,18 +43,23 @@ impl Action {
     /// The text of the verdict: a reason, a note, a message or a sink's name.
     pub fn text(&self) -> Option<&str> {
         match self {
-            Action::FinishAs(Ending { matched, .. }) => Some(matched),
-            Action::Drop(text)
-            | Action::Finish(text)
-            | Action::Abort(text)
-            | Action::Annotate(text)
-            | Action::Route(text) => Some(text),
+            Action::Finish(Ending { reason, .. }) => reason.text(),
+            Action::Drop(text) | Action::Annotate(text) | Action::Route(text) => Some(text),
             Action::Replace(_)
             | Action::SkipDetokenization
             | Action::Hold(_)
             | Action::Release
             | Action::ReleaseAs(_)
             | Action::ReleaseAndHold(_) => None,
+        }
+    }
+
+    /// The tokens that the verdict writes.
+    pub fn replacement(&self) -> Option<&Replacement> {
+        match self {
+            Action::Replace(replacement) | Action::ReleaseAs(replacement) => Some(replacement),
+            Action::Finish(Ending { replacement, .. }) => replacement.as_ref(),
+            _ => None,
         }
     }
 }
@@ -60,14 +79,33 @@ pub(crate) fn check_verdicts(mut verdicts: Vec<Verdict>, rows: usize) -> Result<
         return Err(format!("two verdicts for row {}", pair[0].row));
     }
     for verdict in &verdicts {
-        let row = verdict.row;
-        if let Some(length) = verdict.action.text().map(str::len)
-            && length > REASON_BYTES_MAX
-        {
-            return Err(format!("a text of {length} bytes for row {row}, at most {REASON_BYTES_MAX}"));
-        }
+        check_text(verdict.action.text(), format_args!("row {}", verdict.row))?;
     }
     Ok(verdicts)
+}
+
+/// Checks the answer of `answered` against the contract: one verdict per request, and texts of at most [`REASON_BYTES_MAX`]
+/// bytes. The error names the first violation.
+pub(crate) fn check_request_verdicts(verdicts: &[RequestVerdict]) -> Result<(), String> {
+    let mut requests = HashSet::new();
+    for RequestVerdict { request, action } in verdicts {
+        if !requests.insert(request) {
+            return Err(format!("two verdicts for request {request}"));
+        }
+        if let RequestAction::Finish(ending) = action {
+            check_text(ending.reason.text(), format_args!("request {request}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_text(text: Option<&str>, of: std::fmt::Arguments<'_>) -> Result<(), String> {
+    match text.map_or(0, str::len) {
+        length if length > REASON_BYTES_MAX => {
+            Err(format!("a text of {length} bytes for {of}, at most {REASON_BYTES_MAX}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -97,19 +135,26 @@ mod tests {
         assert_eq!(error, "two verdicts for row 1");
     }
 
+    fn ending(length: usize) -> Ending {
+        Ending { reason: FinishReason::Stop("x".repeat(length)), replacement: None }
+    }
+
     #[test]
     fn a_reason_has_256_bytes_at_most() {
-        let reason = |length: usize| vec![Verdict { row: 0, action: Action::Finish("x".repeat(length)) }];
-        assert!(check_verdicts(reason(REASON_BYTES_MAX), 1).is_ok());
-        assert!(check_verdicts(reason(REASON_BYTES_MAX + 1), 1).is_err());
-        let ending = |length: usize| {
-            let instead = Replacement { ids: vec![], text: None };
-            vec![Verdict {
-                row: 0,
-                action: Action::FinishAs(Ending { matched: "x".repeat(length), instead }),
-            }]
-        };
-        assert!(check_verdicts(ending(REASON_BYTES_MAX), 1).is_ok());
-        assert!(check_verdicts(ending(REASON_BYTES_MAX + 1), 1).is_err());
+        let finish = |length| vec![Verdict { row: 0, action: Action::Finish(ending(length)) }];
+        assert!(check_verdicts(finish(REASON_BYTES_MAX), 1).is_ok());
+        assert!(check_verdicts(finish(REASON_BYTES_MAX + 1), 1).is_err());
+        let finish = |length| [RequestVerdict { request: 7, action: RequestAction::Finish(ending(length)) }];
+        assert!(check_request_verdicts(&finish(REASON_BYTES_MAX)).is_ok());
+        let error = check_request_verdicts(&finish(REASON_BYTES_MAX + 1)).unwrap_err();
+        assert_eq!(error, "a text of 257 bytes for request 7, at most 256");
+    }
+
+    #[test]
+    fn two_verdicts_for_a_request_are_refused() {
+        let release = |request| RequestVerdict { request, action: RequestAction::Release(1) };
+        assert!(check_request_verdicts(&[release(1), release(2)]).is_ok());
+        let error = check_request_verdicts(&[release(1), release(2), release(1)]).unwrap_err();
+        assert_eq!(error, "two verdicts for request 1");
     }
 }

@@ -4,9 +4,8 @@ use wasmtime::Engine;
 use wasmtime::component::Component;
 
 use crate::grants::{Grants, INTERFACES};
+use crate::version::ContractVersion;
 
-/// The version of `afterbay:plugin` in `wit/`.
-const VERSION: &str = "0.1.0";
 /// The interfaces that a plugin exports.
 const EXPORT: &str = "afterbay:plugin/plugin";
 /// The interfaces that this host provides. `types` has no functions and comes with the others.
@@ -15,7 +14,6 @@ const PACKAGE: &str = "afterbay:plugin";
 /// traps.
 const LINKED: [&str; 6] =
     ["wasi:cli", "wasi:clocks", "wasi:filesystem", "wasi:io", "wasi:random", "wasi:sockets"];
-const WASI_VERSION: &str = "0.2.0";
 /// The WASI interfaces that `guest.rs` provides, the same for every guest.
 const GIVEN_TO_ALL: [&str; 11] = [
     "wasi:cli/environment",
@@ -31,39 +29,70 @@ const GIVEN_TO_ALL: [&str; 11] = [
     "wasi:random/random",
 ];
 
-/// All reasons why a component is not of this world. Empty if it is.
-pub(crate) fn differences(engine: &Engine, component: &Component) -> Vec<String> {
+/// The version of the contract that a component is of, or all reasons why it is not of this host's world.
+pub(crate) fn version(engine: &Engine, component: &Component) -> Result<ContractVersion, Vec<String>> {
     let world = component.component_type();
     let exports: Vec<&str> = world.exports(engine).map(|(name, _)| name).collect();
-    let mut found: Vec<String> = missing_export(&exports).into_iter().collect();
-    found.extend(world.imports(engine).filter_map(|(name, _)| foreign_import(name)));
-    found
+    let imports: Vec<&str> = world.imports(engine).map(|(name, _)| name).collect();
+    check(&exports, &imports)
 }
 
-fn missing_export(exports: &[&str]) -> Option<String> {
+fn check(exports: &[&str], imports: &[&str]) -> Result<ContractVersion, Vec<String>> {
+    let exported = exported_version(exports);
+    let mut differences: Vec<String> = exported.as_ref().err().cloned().into_iter().collect();
+    differences
+        .extend(imports.iter().filter_map(|name| foreign_import(name, exported.as_ref().ok().copied())));
+    match exported {
+        Ok(version) if differences.is_empty() => Ok(version),
+        _ => Err(differences),
+    }
+}
+
+/// The versions that this host runs, for people: `1.0.0 and 0.1.0`.
+fn versions() -> String {
+    ContractVersion::ALL.map(ContractVersion::number).join(" and ")
+}
+
+fn exported_version(exports: &[&str]) -> Result<ContractVersion, String> {
     let ours = exports.iter().map(|name| split(name)).find(|(interface, _)| *interface == EXPORT);
     match ours {
-        Some((_, version)) if compatible(version, VERSION) => None,
-        Some((_, version)) => Some(format!("exports {EXPORT}@{version}, this host has {VERSION}")),
-        None if exports.is_empty() => Some(format!("exports nothing, a plugin exports {EXPORT}@{VERSION}")),
-        None => Some(format!("exports {}, a plugin exports {EXPORT}@{VERSION}", exports.join(", "))),
+        Some((_, number)) => ContractVersion::of(number)
+            .ok_or_else(|| format!("exports {EXPORT}@{number}, this host runs {}", versions())),
+        None if exports.is_empty() => {
+            Err(format!("exports nothing, a plugin exports {EXPORT}@{}", ContractVersion::ALL[0]))
+        }
+        None => Err(format!(
+            "exports {}, a plugin exports {EXPORT}@{}",
+            exports.join(", "),
+            ContractVersion::ALL[0]
+        )),
     }
 }
 
-fn foreign_import(name: &str) -> Option<String> {
-    let (interface, version) = split(name);
+/// The reason why a component that exports this version of the plugin must not import the interface.
+fn foreign_import(name: &str, exported: Option<ContractVersion>) -> Option<String> {
+    let (interface, number) = split(name);
     let package = interface.split('/').next().unwrap_or(interface);
     if own(interface).is_some_and(|own| own == "types" || INTERFACES.contains(&own)) {
-        return (!compatible(version, VERSION)).then(|| format!("imports {name}, this host has {VERSION}"));
+        return match (ContractVersion::of(number), exported) {
+            (None, _) => Some(format!("imports {name}, this host runs {}", versions())),
+            (Some(imported), Some(exported)) if imported != exported => {
+                Some(format!("imports {name}, and exports version {exported}: a component has one version"))
+            }
+            _ => None,
+        };
     }
     if LINKED.contains(&package) {
-        return (!compatible(version, WASI_VERSION))
-            .then(|| format!("imports {name}, this host knows WASI 0.2"));
+        return (!is_wasi_0_2(number)).then(|| format!("imports {name}, this host knows WASI 0.2"));
     }
     if package.starts_with("wasi:") {
         return Some(format!("imports {name}, which is never granted"));
     }
     Some(format!("imports {name}, which this host does not have"))
+}
+
+fn is_wasi_0_2(number: &str) -> bool {
+    number.strip_prefix("0.2.").is_some_and(|patch| patch.parse::<u32>().is_ok())
 }
 
 /// The interfaces that a component imports without a grant.
@@ -123,57 +152,50 @@ fn split(name: &str) -> (&str, &str) {
     name.split_once('@').unwrap_or((name, "no version"))
 }
 
-/// The rule of WIT and semver: below 1.0 the minor version must be equal, from 1.0 on the major version.
-fn compatible(theirs: &str, ours: &str) -> bool {
-    fn track(version: &str) -> Option<&str> {
-        let major_end = version.find('.')?;
-        if &version[..major_end] != "0" {
-            return Some(&version[..major_end]);
-        }
-        let minor_end = version[major_end + 1..].find('.')? + major_end + 1;
-        Some(&version[..minor_end])
-    }
-    !theirs.contains(['-', '+']) && track(theirs).is_some() && track(theirs) == track(ours)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_release_is_the_same_world_and_a_minor_one_below_1_0_is_not() {
-        assert!(compatible("0.1.7", "0.1.0"));
-        assert!(!compatible("0.2.0", "0.1.0"));
-        assert!(!compatible("0.10.0", "0.1.0"));
-        assert!(compatible("1.7.0", "1.2.3"));
-        assert!(!compatible("2.0.0", "1.2.3"));
-        assert!(!compatible("0.1.0-rc1", "0.1.0"));
-        assert!(!compatible("no version", "0.1.0"));
+    fn a_component_of_each_version_is_accepted() {
+        for version in ContractVersion::ALL {
+            let names = ["types", "log", "metrics"].map(|name| format!("afterbay:plugin/{name}@{version}"));
+            let imports: Vec<&str> =
+                names.iter().map(String::as_str).chain(["wasi:io/streams@0.2.6"]).collect();
+            assert_eq!(check(&[&format!("afterbay:plugin/plugin@{version}")], &imports), Ok(version));
+        }
     }
 
     #[test]
     fn differences_are_listed_in_words() {
-        assert_eq!(missing_export(&["afterbay:plugin/plugin@0.1.0"]), None);
+        let export = ["afterbay:plugin/plugin@1.0.0"];
+        let differences = |exports: &[&str], imports: &[&str]| check(exports, imports).unwrap_err();
         assert_eq!(
-            missing_export(&["afterbay:plugin/plugin@0.2.0"]).as_deref(),
-            Some("exports afterbay:plugin/plugin@0.2.0, this host has 0.1.0")
+            differences(&["afterbay:plugin/plugin@1.2.0"], &["afterbay:plugin/log@1.2.0"]),
+            [
+                "exports afterbay:plugin/plugin@1.2.0, this host runs 1.0.0 and 0.1.0",
+                "imports afterbay:plugin/log@1.2.0, this host runs 1.0.0 and 0.1.0",
+            ]
         );
         assert_eq!(
-            missing_export(&["wasi:cli/run@0.2.6"]).as_deref(),
-            Some("exports wasi:cli/run@0.2.6, a plugin exports afterbay:plugin/plugin@0.1.0")
+            differences(&["wasi:cli/run@0.2.6"], &[]),
+            ["exports wasi:cli/run@0.2.6, a plugin exports afterbay:plugin/plugin@1.0.0"]
+        );
+        assert_eq!(differences(&[], &[]), ["exports nothing, a plugin exports afterbay:plugin/plugin@1.0.0"]);
+        assert_eq!(
+            differences(&export, &["afterbay:plugin/log@0.1.0"]),
+            ["imports afterbay:plugin/log@0.1.0, and exports version 1.0.0: a component has one version"]
         );
         assert_eq!(
-            foreign_import("wasi:http/outgoing-handler@0.2.6").as_deref(),
-            Some("imports wasi:http/outgoing-handler@0.2.6, which is never granted")
+            differences(&export, &["wasi:http/outgoing-handler@0.2.6", "afterbay:plugin/files@1.0.0"]),
+            [
+                "imports wasi:http/outgoing-handler@0.2.6, which is never granted",
+                "imports afterbay:plugin/files@1.0.0, which this host does not have",
+            ]
         );
         assert_eq!(
-            foreign_import("afterbay:plugin/files@0.1.0").as_deref(),
-            Some("imports afterbay:plugin/files@0.1.0, which this host does not have")
-        );
-        assert_eq!(foreign_import("wasi:io/streams@0.2.6"), None);
-        assert_eq!(
-            foreign_import("wasi:io/streams@0.3.0").as_deref(),
-            Some("imports wasi:io/streams@0.3.0, this host knows WASI 0.2")
+            differences(&export, &["wasi:io/streams@0.3.0"]),
+            ["imports wasi:io/streams@0.3.0, this host knows WASI 0.2"]
         );
     }
 }

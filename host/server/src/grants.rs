@@ -4,7 +4,9 @@ use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::{Metrics, OWN_NAMES_MAX, OwnError, OwnMetrics};
 use afterbay_plugin_loader::{ModelTokens, Tokenizers};
-use afterbay_runtime::{Digest, Grants, Limits, Meter, MeterError, Terms, Tokens};
+use afterbay_runtime::{
+    Digest, Grants, Labels, Limits, MemoryStore, Meter, MeterError, Store, Terms, Tokens,
+};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,6 +22,9 @@ pub(crate) fn terms(
     let grants = Grants {
         log: has(config::Grant::Log),
         metrics: has(config::Grant::Metrics).then_some(meter),
+        health: has(config::Grant::Health),
+        store: has(config::Grant::Store).then(|| Arc::new(MemoryStore::default()) as Arc<dyn Store>),
+        call: has(config::Grant::Call),
         signals: has(config::Grant::Signals),
         request: has(config::Grant::Request),
         tokenizer: model.map(|model| model as Arc<dyn Tokens>),
@@ -61,15 +66,19 @@ fn refused(error: OwnError) -> MeterError {
 }
 
 impl Meter for Own {
-    fn add(&self, name: &str, delta: u64) -> Result<(), MeterError> {
-        self.0.add(name, &[], delta).map_err(refused)
+    fn add(&self, name: &str, labels: Labels<'_>, delta: u64) -> Result<(), MeterError> {
+        self.0.add(name, labels, delta).map_err(refused)
     }
 
-    fn set(&self, name: &str, value: f64) -> Result<(), MeterError> {
-        self.0.set(name, &[], value).map_err(refused)
+    fn set(&self, name: &str, labels: Labels<'_>, value: f64) -> Result<(), MeterError> {
+        self.0.set(name, labels, value).map_err(refused)
     }
 
-    fn observe(&self, name: &str, value: f64) -> Result<(), MeterError> {
-        self.0.observe(name, &[], value).map_err(refused)
+    fn observe(&self, name: &str, labels: Labels<'_>, value: f64) -> Result<(), MeterError> {
+        self.0.observe(name, labels, value).map_err(refused)
+    }
+
+    fn remove(&self, name: &str, labels: Labels<'_>) {
+        self.0.remove(name, labels);
     }
 }

@@ -67,10 +67,10 @@ words! {
         Replace = "replace",
         /// The row is removed.
         Drop = "drop",
-        /// The row becomes the last of its request.
+        /// The row becomes the last of its request, with the finish reason `stop`.
         Finish = "finish",
-        /// The row becomes the last of its request, with other token ids.
-        FinishAs = "finish_as",
+        /// The row becomes the last of its request, with the finish reason `length`.
+        Length = "length",
         /// The row becomes the last of its request, with the finish reason `abort`.
         Abort = "abort",
         /// The row passes unchanged, and the journal records a note.

@@ -31,6 +31,9 @@ pub struct Edit {
 pub enum FinishReason {
     /// `{"type": "stop", "matched": <this>}`: a stop text was found (`FINISH_MATCHED_STR`).
     Stop(String),
+    /// `{"type": "length", "length": …}`: the token limit (`FINISH_LENGTH`). The length is the request's count of tokens,
+    /// including the row.
+    Length,
     /// `{"type": "abort", "message": …, "status_code": …, "err_type": …}` (`FINISH_ABORT`).
     Abort {
         /// The message. As in SGLang, an empty one becomes `Aborted`.
@@ -76,6 +79,8 @@ impl Edit {
 #[derive(Debug, Default)]
 pub(crate) struct RowChange {
     finish: Option<FinishReason>,
+    /// The request's count of tokens, including this row, for the finish reason `length`.
+    length: i64,
     completion_tokens: Option<i64>,
     output_ids: Option<Vec<i64>>,
     decode_ids: Option<Vec<i64>>,
@@ -109,6 +114,10 @@ impl RowChange {
                 return Err(RowsError::NoColumn { name: KnownField::CompletionTokens.name() });
             }
             change.completion_tokens = Some(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        if change.finish == Some(FinishReason::Length) {
+            let counted = batch.completion_tokens(row).and_then(|count| i64::try_from(count).ok());
+            change.length = change.completion_tokens.or(counted).unwrap_or_else(|| batch.tokens(row).into());
         }
         let no_ids = RowsError::NoColumn { name: KnownField::OutputIds.name() };
         let ids = match &edit.tokens {
@@ -174,7 +183,7 @@ impl RowChange {
             return Ok(());
         }
         if let Some(finish) = self.finish.as_ref().filter(|_| is(KnownField::FinishedReasons)) {
-            return finish.write(out);
+            return finish.write(out, self.length);
         }
         if let Some(text) = self.text.as_ref().filter(|_| is(KnownField::OutputStrs)) {
             out.str(text);
@@ -188,10 +197,16 @@ impl RowChange {
 }
 
 impl FinishReason {
-    fn write<'a>(&self, out: &mut impl ValueWriter<'a>) -> Result<(), RowsError> {
+    /// Writes the reason of a request that has `length` tokens.
+    fn write<'a>(&self, out: &mut impl ValueWriter<'a>, length: i64) -> Result<(), RowsError> {
         match self {
             FinishReason::Stop(matched) => out.map(2, |out| {
                 ["type", "stop", "matched", matched].into_iter().for_each(|text| out.str(text));
+                Ok(())
+            }),
+            FinishReason::Length => out.map(2, |out| {
+                ["type", "length", "length"].into_iter().for_each(|text| out.str(text));
+                out.int(length);
                 Ok(())
             }),
             FinishReason::Abort { message, status_code, err_type } => out.map(4, |out| {

@@ -1,8 +1,8 @@
 //! The plugin: it turns judgements into log lines, notes in the journal, metrics and verdicts.
 
 use afterbay_plugin::{
-    Batch, Calls, Columns, ConfigureError, FinishKind, Opened, Plugin, RequestId, TokenId, Verdicts, metrics,
-    missing, tokenizer,
+    Batch, Calls, Columns, ConfigureError, FinishKind, FinishReason, Opened, Plugin, RequestId, TokenId,
+    Verdicts, metrics, missing, tokenizer,
 };
 
 use crate::{FindingKind, GrammarCheck, Judgement, RowAction, Settings, Tokenizer};
@@ -69,13 +69,13 @@ impl Plugin for GrammarCheck {
                 FindingKind::EarlyEnd => "early_ends",
                 FindingKind::NotChecked => "not_checked",
             };
-            metrics::counter_add(counter, 1);
+            metrics::counter_add(counter, &[], 1);
             afterbay_plugin::warn!(request: row.request(), "{reason}");
             match action {
                 RowAction::Report => verdicts.annotate(row, reason),
                 RowAction::Finish if allowed == row.ids().len() => verdicts.finish(row, reason),
-                RowAction::Finish => verdicts.finish_as(row, reason, &row.ids()[..allowed]),
-                RowAction::Abort => verdicts.abort(row, reason),
+                RowAction::Finish => verdicts.finish_with(row, reason, &row.ids()[..allowed]),
+                RowAction::Abort => verdicts.finish(row, FinishReason::Abort(reason)),
             }
         }
         self.end_batch();

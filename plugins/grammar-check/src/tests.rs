@@ -474,15 +474,15 @@ fn a_grammar_begins_after_a_marker_in_any_tokens_or_after_a_special_token() {
 fn the_plugin_gives_one_verdict_one_log_line_and_one_count() {
     use afterbay_plugin::Action::Annotate;
     use afterbay_plugin::testing::{Harness, Metric, TestRow};
-    use afterbay_plugin::{Ending, Replacement, Verdict};
+    use afterbay_plugin::{Action, Ending, FinishReason, Replacement, Verdict};
     let tokens: Vec<Option<Vec<u8>>> = (0..=u8::MAX).map(|byte| Some(vec![byte])).chain([None]).collect();
     for (on_violation, action) in [
-        ("report", afterbay_plugin::Action::Annotate as fn(String) -> afterbay_plugin::Action),
+        ("report", Action::Annotate as fn(String) -> Action),
         ("finish", |matched| {
-            let instead = Replacement { ids: vec![97], text: None };
-            afterbay_plugin::Action::FinishAs(Ending { matched, instead })
+            let replacement = Some(Replacement { ids: vec![97], text: None });
+            Action::Finish(Ending { reason: FinishReason::Stop(matched), replacement })
         }),
-        ("abort", afterbay_plugin::Action::Abort),
+        ("abort", |message| Action::Finish(FinishReason::Abort(message).into())),
     ] {
         let settings = serde_json::json!({"grammar": {"regex": "a*"}, "on_violation": on_violation});
         let mut plugin = Harness::<GrammarCheck>::with_tokens(&settings.to_string(), tokens.clone()).unwrap();

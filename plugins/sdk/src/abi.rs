@@ -13,4 +13,6 @@ wit_bindgen::generate!({
 });
 
 pub use afterbay::plugin::types::{Batch, Description, Opened, RequestId, Verdict};
-pub use exports::afterbay::plugin::plugin::{BadSetting, ConfigureError, Guest, StateError};
+pub use exports::afterbay::plugin::plugin::{
+    Answer, BadSetting, CallError, ConfigureError, Guest, RequestAction, RequestVerdict, Response, StateError,
+};

@@ -16,6 +16,13 @@ impl<'a> Batch<'a> {
         Self { columns }
     }
 
+    /// The time at which Afterbay received the batch, in milliseconds since 1970-01-01 UTC. A replay gives the
+    /// same time.
+    #[must_use]
+    pub fn time_ms(&self) -> u64 {
+        self.columns.time_ms
+    }
+
     /// The number of rows; never 0.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -142,7 +149,8 @@ mod tests {
             TestRow::new(9).finish(FinishKind::Stop).waiting(2),
             TestRow::new(2).ids([12]).completion_tokens(7),
         ];
-        let columns = batch_of(&rows, Columns::all());
+        let columns = batch_of(17, &rows, Columns::all());
+        assert_eq!(Batch::new(&columns).time_ms(), 17);
         let rows: Vec<Row<'_>> = Batch::new(&columns).rows().collect();
         assert_eq!(rows.iter().map(Row::request).collect::<Vec<_>>(), [4, 9, 2]);
         assert_eq!(rows.iter().map(Row::ids).collect::<Vec<_>>(), [&[10, 11][..], &[], &[12]]);
@@ -154,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_column_that_the_plugin_does_not_read_is_none() {
-        let columns = batch_of(&[TestRow::new(4).ids([1]).text("a")], Columns::empty());
+        let columns = batch_of(0, &[TestRow::new(4).ids([1]).text("a")], Columns::empty());
         let row = Batch::new(&columns).rows().next().unwrap();
         assert_eq!(
             (row.ids(), row.completion_tokens(), row.finish(), row.text(), row.waiting()),

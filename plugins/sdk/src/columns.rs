@@ -50,9 +50,10 @@ macro_rules! plain_columns {
             )*
         }
 
-        /// A batch of these rows with the wanted columns.
-        pub(crate) fn batch_of(rows: &[TestRow], wanted: Columns) -> abi::Batch {
+        /// A batch of these rows with the wanted columns, received at this time.
+        pub(crate) fn batch_of(time_ms: u64, rows: &[TestRow], wanted: Columns) -> abi::Batch {
             let mut batch = abi::Batch {
+                time_ms,
                 requests: rows.iter().map(|row| row.request).collect(),
                 output_ids: Vec::new(),
                 output_ends: Vec::new(),

@@ -27,22 +27,122 @@ pub fn attributes(request: RequestId) -> Option<String> {
 ///
 /// A name has 1 to 64 bytes of `a-z`, `0-9` and `_` and does not start with a digit. A plugin may use 64
 /// names. Afterbay ignores other names and logs each of them once.
+///
+/// A metric has up to 4 labels beside Afterbay's own (`stream`, `plugin`). The rule for names holds for the
+/// names of labels. A label's value is cut at 128 bytes. A plugin may use 1,000 combinations of a name and
+/// label values in a stream. Further values go to the combination with the only label
+/// `otel_metric_overflow="true"`.
+///
+/// ```
+/// use afterbay_plugin::metrics;
+///
+/// metrics::counter_add("rows", &[], 1);
+/// metrics::counter_add("tokens", &[("tenant", "a")], 17);
+/// ```
 pub mod metrics {
     use super::host;
 
     /// Adds to the counter `NAME_total`.
-    pub fn counter_add(name: &str, delta: u64) {
-        host::metrics::counter_add(name, delta);
+    pub fn counter_add(name: &str, labels: &[(&str, &str)], delta: u64) {
+        host::metrics::counter_add(name, &owned(labels), delta);
     }
 
     /// Sets a gauge.
-    pub fn gauge_set(name: &str, value: f64) {
-        host::metrics::gauge_set(name, value);
+    pub fn gauge_set(name: &str, labels: &[(&str, &str)], value: f64) {
+        host::metrics::gauge_set(name, &owned(labels), value);
     }
 
     /// Adds a value to a histogram with bounds at 1, 2 and 5 times each power of ten from 0.000001 to 1000.
-    pub fn histogram_observe(name: &str, value: f64) {
-        host::metrics::histogram_observe(name, value);
+    pub fn histogram_observe(name: &str, labels: &[(&str, &str)], value: f64) {
+        host::metrics::histogram_observe(name, &owned(labels), value);
+    }
+
+    /// Removes the value with these labels. Its place is free for another combination.
+    pub fn remove(name: &str, labels: &[(&str, &str)]) {
+        host::metrics::remove(name, &owned(labels));
+    }
+
+    fn owned(labels: &[(&str, &str)]) -> Vec<(String, String)> {
+        labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+}
+
+/// The readiness of the stream. Grant: `health`.
+pub mod health {
+    use super::host;
+
+    /// Marks the stream as unable to serve, with a reason for the operator, or as able with `None`. While any
+    /// plugin marks a stream, `/readyz` answers 503 with the reason, which is cut at 256 bytes. The mark ends
+    /// with the instance that set it. A shadow's mark has no effect.
+    pub fn set_not_ready(reason: Option<&str>) {
+        host::health::set_not_ready(reason);
+    }
+}
+
+/// Values that outlive the instance and the process: whatever a replay of the live requests cannot rebuild.
+/// Grant: `store`.
+///
+/// Plugins of the same name in several streams of one Afterbay share one store. Each function is atomic. A
+/// store has up to 10,000 keys and 4 MiB of keys and values. During a replay and off the path, [`set`],
+/// [`delete`] and [`increment`] change nothing.
+///
+/// [`set`]: store::set
+/// [`delete`]: store::delete
+/// [`increment`]: store::increment
+pub mod store {
+    use super::host;
+
+    pub use crate::abi::afterbay::plugin::store::StoreError;
+
+    /// The value of a key. The value of a number is its 8 bytes, little-endian.
+    #[must_use]
+    pub fn get(key: &str) -> Option<Vec<u8>> {
+        host::store::get(key)
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// If the key has 0 or more than 256 bytes or the value more than 64 KiB, or the store has no room.
+    pub fn set(key: &str, value: &[u8]) -> Result<(), StoreError> {
+        host::store::set(key, value)
+    }
+
+    /// Removes a key.
+    pub fn delete(key: &str) {
+        host::store::delete(key);
+    }
+
+    /// Adds to the number of a key, which is 0 if the key does not exist, and returns the sum. A delta of 0
+    /// reads the number.
+    ///
+    /// # Errors
+    /// As [`set`], or if the value is not a number that this function wrote.
+    pub fn increment(key: &str, delta: i64) -> Result<i64, StoreError> {
+        host::store::increment(key, delta)
+    }
+
+    /// The keys with this prefix in ascending order, at most 1,000, after the key `after`.
+    #[must_use]
+    pub fn list_keys(prefix: &str, after: Option<&str>) -> Vec<String> {
+        host::store::list_keys(prefix, after)
+    }
+}
+
+/// Calls to the operator's services. Grant: `call`.
+///
+/// The operator names each endpoint in `[[call]]`, with its URL, headers, time limit and bounds. No row waits
+/// for a call unless the plugin holds the row.
+pub mod call {
+    use super::{RequestId, host};
+
+    pub use crate::abi::afterbay::plugin::types::CallId;
+    pub use crate::abi::{Answer, CallError, Response};
+
+    /// Starts a POST of this body (`application/json`) to the endpoint of this name, and returns at once.
+    /// [`Plugin::answered`](crate::Plugin::answered) gets the outcome, also if the call cannot be made.
+    pub fn send(endpoint: &str, request: RequestId, body: &[u8]) -> CallId {
+        host::call::send(endpoint, request, body)
     }
 }
 

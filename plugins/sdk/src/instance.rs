@@ -5,8 +5,8 @@
 
 use std::cell::RefCell;
 
-use crate::abi::{Batch, Description, Verdict};
-use crate::{ConfigureError, Opened, Plugin, RequestId, StateError, Verdicts};
+use crate::abi::{Answer, Batch, Description, RequestVerdict, Verdict};
+use crate::{ConfigureError, Opened, Plugin, RequestId, RequestVerdicts, StateError, Verdicts};
 
 /// A plugin, from `configure` on.
 pub struct Instance<P>(RefCell<Option<P>>);
@@ -44,6 +44,12 @@ impl<P: Plugin> Instance<P> {
 
     pub fn pressure(&self) {
         self.with(Plugin::pressure);
+    }
+
+    pub fn answered(&self, answers: &[Answer]) -> Vec<RequestVerdict> {
+        let mut verdicts = RequestVerdicts::new();
+        self.with(|plugin| plugin.answered(answers, &mut verdicts));
+        verdicts.into_list()
     }
 
     pub fn export_state(&self) -> Vec<u8> {

@@ -13,7 +13,7 @@
 //! crate-type = ["cdylib", "rlib"]   # cdylib: the component; rlib: for tests
 //!
 //! [dependencies]
-//! afterbay-plugin = "0.1"
+//! afterbay-plugin = "1.0"
 //! schemars = "1.2"
 //! serde = { version = "1", features = ["derive"] }
 //! ```
@@ -88,13 +88,13 @@
 //! - The deadline is 2 ms of CPU time by default. An instance that stays within its deadline earns a small
 //!   credit (1/64 of the time used, up to 8 ms), which a later, slower call may use.
 //! - The operator grants the log, the plugin's own [`metrics`], the model's [`tokenizer`], the stream's
-//!   [`signals`](signals()) and a request's [`attributes`]:
-//!   `grant = ["log", "metrics", "tokenizer", "signals", "request"]`. Afterbay refuses to load a component
-//!   that imports an interface without its grant.
+//!   [`signals`](signals()), a request's [`attributes`], the stream's [`health`], a [`store`] and [`call`]s:
+//!   `grant = ["log", "metrics", "tokenizer", "signals", "request", "health", "store", "call"]`. Afterbay
+//!   refuses to load a component that imports an interface without its grant.
 //! - [`window`] has fixed and sliding windows of wall time.
 //! - A plugin has no files, no network and no environment. The clock stands still: `Instant::now()` always
-//!   returns the same time, and `SystemTime::now()` traps. `HashMap` works, with a fixed seed. [`Requests`]
-//!   is faster if the key is a request.
+//!   returns the same time, and `SystemTime::now()` traps. [`Batch::time_ms`] is the time. `HashMap` works,
+//!   with a fixed seed. [`Requests`] is faster if the key is a request.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 // Lets generated paths work both in this crate and in a plugin.
@@ -106,6 +106,7 @@ mod attributes;
 mod batch;
 mod columns;
 mod error;
+mod request_verdicts;
 mod requests;
 mod rules;
 mod verdicts;
@@ -126,15 +127,17 @@ pub mod abi;
 pub use abi::afterbay::plugin::log::Level;
 pub use abi::afterbay::plugin::signals::{Load, Queue, Sink, SinkState, Snapshot};
 pub use abi::afterbay::plugin::types::{
-    Action, Calls, Columns, Ending, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict,
+    Action, Calls, Columns, Ending, FinishKind, FinishReason, IdShape, Opened, Replacement, RequestId,
+    TokenId, Verdict,
 };
-pub use abi::{ConfigureError, StateError};
+pub use abi::{ConfigureError, RequestAction, RequestVerdict, StateError};
 pub use attributes::{AttributeIs, Attributes};
 pub use batch::{Batch, Row, Rows};
 pub use error::{bad_setting, missing};
-pub use host::{attributes, metrics, signals, tokenizer};
+pub use host::{attributes, call, health, metrics, signals, store, tokenizer};
 pub use log::log;
 pub use plugin::{NoSettings, Plugin};
+pub use request_verdicts::RequestVerdicts;
 pub use requests::Requests;
 pub use rules::RequestIs;
 pub use verdicts::{REASON_BYTES_MAX, Verdicts};

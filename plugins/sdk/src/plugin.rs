@@ -4,7 +4,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::{Batch, Calls, Columns, ConfigureError, IdShape, Opened, RequestId, StateError, Verdicts};
+use crate::call::Answer;
+use crate::{
+    Batch, Calls, Columns, ConfigureError, IdShape, Opened, RequestId, RequestVerdicts, StateError, Verdicts,
+};
 
 /// A plugin. One value serves one stream.
 ///
@@ -57,6 +60,15 @@ pub trait Plugin: Sized + 'static {
     /// [`signals`](crate::signals()). Comes between two batches, at most once in 100 ms. Requires
     /// [`Calls::PRESSURE`].
     fn pressure(&mut self) {}
+
+    /// Announces that calls of the plugin ([`call::send`](crate::call::send)) have ended. Comes between two
+    /// batches. The rows of a request without a verdict stay held.
+    ///
+    /// The operator's `on_fault` has been applied to a call that failed: `bypass` has released the held rows
+    /// of the request, `retry` has made the call once more, and `terminate` has aborted the request.
+    fn answered(&mut self, answers: &[Answer], verdicts: &mut RequestVerdicts) {
+        let _ = (answers, verdicts);
+    }
 
     /// Returns the state of the open requests for the instance that replaces this one at a reload: at most 64
     /// MiB. Requires [`Calls::STATE`].
@@ -146,6 +158,12 @@ macro_rules! export {
 
                 fn pressure() {
                     INSTANCE.with(|instance| instance.pressure());
+                }
+
+                fn answered(
+                    answers: ::std::vec::Vec<$crate::call::Answer>,
+                ) -> ::std::vec::Vec<$crate::abi::RequestVerdict> {
+                    INSTANCE.with(|instance| instance.answered(&answers))
                 }
 
                 fn export_state() -> ::std::vec::Vec<u8> {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use crate::abi::RequestId;
 use crate::abi::afterbay::plugin::log::Level;
 use crate::abi::afterbay::plugin::signals::{Queue, Snapshot};
+use crate::abi::afterbay::plugin::types::CallId;
 
 thread_local! {
     pub(crate) static HOST: RefCell<StandIn> = RefCell::new(StandIn::default());
@@ -20,7 +21,35 @@ pub(crate) struct StandIn {
     pub(crate) attributes: BTreeMap<RequestId, String>,
     /// The bytes of each token, by id; `None` for a special token.
     pub(crate) tokens: Vec<Option<Vec<u8>>>,
-    pub(crate) metrics: BTreeMap<String, Metric>,
+    pub(crate) metrics: BTreeMap<(String, Labels), Metric>,
+    pub(crate) store: BTreeMap<String, Stored>,
+    pub(crate) calls: Vec<SentCall>,
+    pub(crate) last_call: CallId,
+    pub(crate) not_ready: Option<String>,
+    pub(crate) time_ms: u64,
+}
+
+/// The labels of a metric: names and values.
+pub(crate) type Labels = Vec<(String, String)>;
+
+/// A value of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    Bytes(Vec<u8>),
+    Number(i64),
+}
+
+/// A call that a plugin made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentCall {
+    /// The number of the call, for [`Harness::answer`](crate::testing::Harness::answer).
+    pub call: CallId,
+    /// The endpoint's name.
+    pub endpoint: String,
+    /// The request that the call is about.
+    pub request: RequestId,
+    /// The body.
+    pub body: Vec<u8>,
 }
 
 /// The values of a plugin's metric.
@@ -70,35 +99,123 @@ pub(crate) mod request {
 }
 
 pub(crate) mod metrics {
-    use super::{HOST, Metric};
+    use super::{HOST, Labels, Metric};
 
-    fn update(name: &str, empty: Metric, add: impl FnOnce(&mut Metric)) {
-        HOST.with_borrow_mut(|host| add(host.metrics.entry(name.to_owned()).or_insert(empty)));
+    fn update(name: &str, labels: &[(String, String)], empty: Metric, add: impl FnOnce(&mut Metric)) {
+        let key = (name.to_owned(), Labels::from(labels));
+        HOST.with_borrow_mut(|host| add(host.metrics.entry(key).or_insert(empty)));
     }
 
     /// Like the host, ignores a name that is already used for another kind of metric.
-    pub(crate) fn counter_add(name: &str, delta: u64) {
-        update(name, Metric::Counter(0), |metric| {
+    pub(crate) fn counter_add(name: &str, labels: &[(String, String)], delta: u64) {
+        update(name, labels, Metric::Counter(0), |metric| {
             if let Metric::Counter(sum) = metric {
                 *sum += delta;
             }
         });
     }
 
-    pub(crate) fn gauge_set(name: &str, value: f64) {
-        update(name, Metric::Gauge(value), |metric| {
+    pub(crate) fn gauge_set(name: &str, labels: &[(String, String)], value: f64) {
+        update(name, labels, Metric::Gauge(value), |metric| {
             if let Metric::Gauge(last) = metric {
                 *last = value;
             }
         });
     }
 
-    pub(crate) fn histogram_observe(name: &str, value: f64) {
-        update(name, Metric::Histogram(Vec::new()), |metric| {
+    pub(crate) fn histogram_observe(name: &str, labels: &[(String, String)], value: f64) {
+        update(name, labels, Metric::Histogram(Vec::new()), |metric| {
             if let Metric::Histogram(values) = metric {
                 values.push(value);
             }
         });
+    }
+
+    pub(crate) fn remove(name: &str, labels: &[(String, String)]) {
+        let key = (name.to_owned(), Labels::from(labels));
+        HOST.with_borrow_mut(|host| host.metrics.remove(&key));
+    }
+}
+
+pub(crate) mod health {
+    pub(crate) fn set_not_ready(reason: Option<&str>) {
+        super::HOST.with_borrow_mut(|host| host.not_ready = reason.map(str::to_owned));
+    }
+}
+
+pub(crate) mod call {
+    use super::{CallId, HOST, RequestId, SentCall};
+
+    pub(crate) fn send(endpoint: &str, request: RequestId, body: &[u8]) -> CallId {
+        HOST.with_borrow_mut(|host| {
+            host.last_call += 1;
+            let call = host.last_call;
+            host.calls.push(SentCall { call, endpoint: endpoint.to_owned(), request, body: body.to_vec() });
+            call
+        })
+    }
+}
+
+/// The store without its bounds on all keys together.
+pub(crate) mod store {
+    use super::{HOST, Stored};
+    use crate::abi::afterbay::plugin::store::StoreError;
+
+    const KEY_BYTES_MAX: usize = 256;
+    const VALUE_BYTES_MAX: usize = 64 << 10;
+    const KEYS_LISTED_MAX: usize = 1000;
+
+    fn check(key: &str) -> Result<(), StoreError> {
+        if (1..=KEY_BYTES_MAX).contains(&key.len()) { Ok(()) } else { Err(StoreError::BadKey) }
+    }
+
+    pub(crate) fn get(key: &str) -> Option<Vec<u8>> {
+        HOST.with_borrow(|host| {
+            Some(match host.store.get(key)? {
+                Stored::Bytes(bytes) => bytes.clone(),
+                Stored::Number(number) => number.to_le_bytes().to_vec(),
+            })
+        })
+    }
+
+    pub(crate) fn set(key: &str, value: &[u8]) -> Result<(), StoreError> {
+        check(key)?;
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(StoreError::Full);
+        }
+        HOST.with_borrow_mut(|host| host.store.insert(key.to_owned(), Stored::Bytes(value.to_vec())));
+        Ok(())
+    }
+
+    pub(crate) fn delete(key: &str) {
+        HOST.with_borrow_mut(|host| host.store.remove(key));
+    }
+
+    pub(crate) fn increment(key: &str, delta: i64) -> Result<i64, StoreError> {
+        check(key)?;
+        HOST.with_borrow_mut(|host| match host.store.get_mut(key) {
+            Some(Stored::Bytes(_)) => Err(StoreError::NotANumber),
+            Some(Stored::Number(number)) => {
+                *number = number.saturating_add(delta);
+                Ok(*number)
+            }
+            None => {
+                if delta != 0 {
+                    host.store.insert(key.to_owned(), Stored::Number(delta));
+                }
+                Ok(delta)
+            }
+        })
+    }
+
+    pub(crate) fn list_keys(prefix: &str, after: Option<&str>) -> Vec<String> {
+        HOST.with_borrow(|host| {
+            let keys = host.store.keys().filter(|key| key.starts_with(prefix));
+            keys.filter(|key| after.is_none_or(|after| key.as_str() > after))
+                .take(KEYS_LISTED_MAX)
+                .cloned()
+                .collect()
+        })
     }
 }
 

@@ -5,15 +5,18 @@
 
 use std::collections::BTreeSet;
 
+use crate::call::{Answer, CallError, Response};
 use crate::columns::batch_of;
 use crate::instance::Instance;
-use crate::stand_in::{HOST, StandIn};
-use crate::{Calls, ConfigureError, Opened, Plugin, RequestId, Snapshot, StateError, Verdict};
+use crate::stand_in::{HOST, StandIn, Stored};
+use crate::{
+    Calls, ConfigureError, Opened, Plugin, RequestId, RequestVerdict, Snapshot, StateError, Verdict,
+};
 
 mod readers;
 
 pub use crate::columns::TestRow;
-pub use crate::stand_in::{Line, Metric, nothing_waits};
+pub use crate::stand_in::{Line, Metric, SentCall, nothing_waits};
 pub use readers::{Readers, Received};
 
 /// An instance of a plugin under test.
@@ -73,6 +76,59 @@ impl<P: Plugin> Harness<P> {
         Ok(Self { instance, open: BTreeSet::new() })
     }
 
+    /// Replaces the instance by a new one with these settings, as after a restart of the process. The store
+    /// and the time stay. No request is open.
+    ///
+    /// # Errors
+    /// As [`Harness::new`].
+    pub fn restart(&mut self, settings: &str) -> Result<(), ConfigureError> {
+        HOST.with_borrow_mut(|host| (host.calls, host.not_ready) = (Vec::new(), None));
+        let instance = Instance::new();
+        instance.configure(settings)?;
+        (self.instance, self.open) = (instance, BTreeSet::new());
+        Ok(())
+    }
+
+    /// Sets the time of the next batches, in milliseconds since 1970-01-01 UTC. It is 0 at first.
+    pub fn set_time_ms(&mut self, time_ms: u64) {
+        HOST.with_borrow_mut(|host| host.time_ms = time_ms);
+    }
+
+    /// Returns and removes the calls that the plugin made so far.
+    pub fn calls(&mut self) -> Vec<SentCall> {
+        HOST.with_borrow_mut(|host| std::mem::take(&mut host.calls))
+    }
+
+    /// Passes the outcome of a call to the plugin. Returns its verdicts on requests.
+    pub fn answer(&mut self, call: &SentCall, outcome: Result<Response, CallError>) -> Vec<RequestVerdict> {
+        self.answer_all(vec![Answer { call: call.call, request: call.request, outcome }])
+    }
+
+    /// Passes the outcomes of calls to the plugin, in one call. Returns its verdicts on requests.
+    pub fn answer_all(&mut self, answers: Vec<Answer>) -> Vec<RequestVerdict> {
+        self.instance.answered(&answers)
+    }
+
+    /// The reason why the plugin marks the stream as not ready.
+    pub fn not_ready(&self) -> Option<String> {
+        HOST.with_borrow(|host| host.not_ready.clone())
+    }
+
+    /// The value of a key of the store. The value of a number is its 8 bytes, little-endian.
+    pub fn stored(&self, key: &str) -> Option<Vec<u8>> {
+        crate::store::get(key)
+    }
+
+    /// Sets the value of a key of the store, as an earlier process left it.
+    pub fn set_stored(&mut self, key: &str, value: &[u8]) {
+        HOST.with_borrow_mut(|host| host.store.insert(key.to_owned(), Stored::Bytes(value.to_vec())));
+    }
+
+    /// Sets the number of a key of the store, as an earlier process left it.
+    pub fn set_stored_number(&mut self, key: &str, number: i64) {
+        HOST.with_borrow_mut(|host| host.store.insert(key.to_owned(), Stored::Number(number)));
+    }
+
     /// Sets the signals. Calls `pressure` if the plugin wants it.
     pub fn set_signals(&mut self, signals: Snapshot) {
         HOST.with_borrow_mut(|host| host.signals = Some(signals));
@@ -103,9 +159,16 @@ impl<P: Plugin> Harness<P> {
         self.instance.import_state(version, state)
     }
 
-    /// The value of the plugin's metric of this name.
+    /// The value of the plugin's metric of this name without labels.
     pub fn metric(&self, name: &str) -> Option<Metric> {
-        HOST.with_borrow(|host| host.metrics.get(name).cloned())
+        self.metric_with(name, &[])
+    }
+
+    /// The value of the plugin's metric of this name with these labels.
+    pub fn metric_with(&self, name: &str, labels: &[(&str, &str)]) -> Option<Metric> {
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let key = (name.to_owned(), labels.collect());
+        HOST.with_borrow(|host| host.metrics.get(&key).cloned())
     }
 
     /// Opens a request with a generated rid and no prompt.
@@ -129,7 +192,8 @@ impl<P: Plugin> Harness<P> {
 
     /// Processes a batch of these rows. Returns the verdicts, sorted by row.
     pub fn process(&mut self, rows: &[TestRow]) -> Vec<Verdict> {
-        self.instance.process(&batch_of(rows, P::COLUMNS))
+        let time_ms = HOST.with_borrow(|host| host.time_ms);
+        self.instance.process(&batch_of(time_ms, rows, P::COLUMNS))
     }
 
     /// Closes a request.
@@ -216,9 +280,9 @@ mod tests {
         fn process(&mut self, batch: &Batch<'_>, _: &mut Verdicts) {
             for row in batch {
                 let text = crate::tokenizer::decode(row.ids());
-                crate::metrics::counter_add("bytes", text.len() as u64);
-                crate::metrics::histogram_observe("row_bytes", text.len() as f64);
-                crate::metrics::gauge_set("special", crate::tokenizer::special().len() as f64);
+                crate::metrics::counter_add("bytes", &[], text.len() as u64);
+                crate::metrics::histogram_observe("row_bytes", &[], text.len() as f64);
+                crate::metrics::gauge_set("special", &[], crate::tokenizer::special().len() as f64);
             }
         }
     }
@@ -236,6 +300,58 @@ mod tests {
         assert_eq!(crate::tokenizer::encode("cab"), Ok(vec![1, 0]));
         assert!(crate::tokenizer::encode("x").is_err());
         assert_eq!(crate::tokenizer::token_bytes(1, 9), [b"c".to_vec(), vec![]]);
+    }
+
+    /// Counts rows in the store and asks a service about each.
+    struct Asks;
+
+    impl Plugin for Asks {
+        type Settings = NoSettings;
+        const COLUMNS: Columns = Columns::empty();
+
+        fn new(_: NoSettings) -> Result<Self, ConfigureError> {
+            Ok(Self)
+        }
+
+        fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
+            for row in batch {
+                let rows = crate::store::increment("rows", 1).unwrap_or_default();
+                crate::metrics::gauge_set("rows", &[("kind", "all")], rows as f64);
+                let body = format!("{rows} at {}", batch.time_ms());
+                crate::call::send("service", row.request(), body.as_bytes());
+                verdicts.hold(row, std::time::Duration::from_secs(1));
+            }
+        }
+
+        fn answered(&mut self, answers: &[Answer], verdicts: &mut crate::RequestVerdicts) {
+            for answer in answers {
+                match &answer.outcome {
+                    Ok(response) if response.status == 200 => verdicts.release(answer.request, 1),
+                    Ok(_) => verdicts.finish(answer.request, "refused"),
+                    Err(error) => crate::health::set_not_ready(Some(&format!("{error:?}"))),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_stand_in_has_a_time_a_store_calls_and_a_health_mark() {
+        let mut plugin = Harness::<Asks>::new("{}").unwrap();
+        plugin.set_time_ms(70);
+        plugin.process(&[TestRow::new(1), TestRow::new(2)]);
+        let calls = plugin.calls();
+        assert_eq!((calls.len(), &calls[1].body[..], calls[1].request), (2, &b"2 at 70"[..], 2));
+        assert_eq!(plugin.metric_with("rows", &[("kind", "all")]), Some(Metric::Gauge(2.0)));
+        let response = Response { status: 200, body: Vec::new() };
+        let released = plugin.answer(&calls[0], Ok(response));
+        assert_eq!(released, [RequestVerdict { request: 1, action: crate::RequestAction::Release(1) }]);
+        assert_eq!(plugin.answer(&calls[1], Err(CallError::TimedOut)), []);
+        assert!(plugin.not_ready().unwrap().contains("TimedOut"));
+        plugin.restart("{}").unwrap();
+        assert_eq!((plugin.not_ready(), plugin.stored("rows")), (None, Some(2_i64.to_le_bytes().to_vec())));
+        assert_eq!(crate::store::set("", &[]), Err(crate::store::StoreError::BadKey));
+        assert_eq!(crate::store::list_keys("r", None), ["rows"]);
+        assert!(crate::store::list_keys("r", Some("rows")).is_empty());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Action, Ending, Replacement, Row, TokenId, Verdict};
+use crate::{Action, Ending, FinishReason, Replacement, Row, TokenId, Verdict};
 
 /// The most bytes of a reason, message, note, sink name or `matched`. The rest is cut.
 pub const REASON_BYTES_MAX: usize = 256;
@@ -40,37 +40,44 @@ impl Verdicts {
         self.give(row, Action::Drop(cut(reason)));
     }
 
-    /// Ends the request with this row. The reader sees the finish reason
-    /// `{"type": "stop", "matched": <matched>}`. Afterbay swallows and counts later rows. The row keeps its
-    /// ids.
-    pub fn finish(&mut self, row: Row<'_>, matched: impl Into<String>) {
-        self.give(row, Action::Finish(cut(matched)));
+    /// Ends the request with this row. Afterbay swallows and counts later rows. The row keeps its ids.
+    ///
+    /// A text alone is a reason of kind [`FinishReason::Stop`]: the reader sees
+    /// `{"type": "stop", "matched": <text>}`.
+    ///
+    /// ```
+    /// # use afterbay_plugin::{FinishReason, Row, Verdicts};
+    /// # fn ends(verdicts: &mut Verdicts, row: Row<'_>) {
+    /// verdicts.finish(row, "stop-on-loop");
+    /// verdicts.finish(row, FinishReason::Length);
+    /// verdicts.finish(row, FinishReason::Abort("forbidden".into()));
+    /// # }
+    /// ```
+    pub fn finish(&mut self, row: Row<'_>, reason: impl Into<FinishReason>) {
+        self.end(row, reason.into(), None);
     }
 
     /// Ends the request like [`Verdicts::finish`] and replaces the row's ids like [`Verdicts::replace`]. A
     /// plugin can cut the row before a token that the reader must not see.
-    pub fn finish_as(&mut self, row: Row<'_>, matched: impl Into<String>, ids: impl Into<Vec<TokenId>>) {
-        let instead = replacement(ids, None);
-        self.give(row, Action::FinishAs(Ending { matched: cut(matched), instead }));
-    }
-
-    /// Ends the request like [`Verdicts::finish_as`] and replaces the row's text too. A stream before the
-    /// detokenizer ignores the text.
-    pub fn finish_as_with_text(
+    pub fn finish_with(
         &mut self,
         row: Row<'_>,
-        matched: impl Into<String>,
+        reason: impl Into<FinishReason>,
+        ids: impl Into<Vec<TokenId>>,
+    ) {
+        self.end(row, reason.into(), Some(replacement(ids, None)));
+    }
+
+    /// Ends the request like [`Verdicts::finish_with`] and replaces the row's text too. A stream before the
+    /// detokenizer ignores the text.
+    pub fn finish_with_text(
+        &mut self,
+        row: Row<'_>,
+        reason: impl Into<FinishReason>,
         ids: impl Into<Vec<TokenId>>,
         text: impl Into<String>,
     ) {
-        let instead = replacement(ids, Some(text.into()));
-        self.give(row, Action::FinishAs(Ending { matched: cut(matched), instead }));
-    }
-
-    /// Ends the request like [`Verdicts::finish`], but the reader sees the finish reason
-    /// `{"type": "abort", "message": <message>}`.
-    pub fn abort(&mut self, row: Row<'_>, message: impl Into<String>) {
-        self.give(row, Action::Abort(cut(message)));
+        self.end(row, reason.into(), Some(replacement(ids, Some(text.into()))));
     }
 
     /// Leaves the row unchanged and stores a note beside it in the journal.
@@ -128,6 +135,10 @@ impl Verdicts {
         self.give(row, Action::ReleaseAs(replacement(ids, Some(text.into()))));
     }
 
+    fn end(&mut self, row: Row<'_>, reason: FinishReason, replacement: Option<Replacement>) {
+        self.give(row, Action::Finish(Ending { reason: cut_reason(reason), replacement }));
+    }
+
     fn give(&mut self, row: Row<'_>, action: Action) {
         // The cast is safe: a batch has fewer rows than a 32-bit memory has bytes.
         let verdict = Verdict { row: row.index() as u32, action };
@@ -153,7 +164,37 @@ fn cut(text: impl Into<String>) -> String {
     text
 }
 
-fn replacement(ids: impl Into<Vec<TokenId>>, text: Option<String>) -> Replacement {
+/// Cuts the text of a reason at [`REASON_BYTES_MAX`].
+pub(crate) fn cut_reason(reason: FinishReason) -> FinishReason {
+    match reason {
+        FinishReason::Stop(text) => FinishReason::Stop(cut(text)),
+        FinishReason::Length => FinishReason::Length,
+        FinishReason::Abort(text) => FinishReason::Abort(cut(text)),
+    }
+}
+
+/// A text alone is a reason to stop.
+impl From<&str> for FinishReason {
+    fn from(matched: &str) -> Self {
+        Self::Stop(matched.to_owned())
+    }
+}
+
+/// A text alone is a reason to stop.
+impl From<String> for FinishReason {
+    fn from(matched: String) -> Self {
+        Self::Stop(matched)
+    }
+}
+
+/// An end that keeps the row's tokens.
+impl<R: Into<FinishReason>> From<R> for Ending {
+    fn from(reason: R) -> Self {
+        Self { reason: reason.into(), replacement: None }
+    }
+}
+
+pub(crate) fn replacement(ids: impl Into<Vec<TokenId>>, text: Option<String>) -> Replacement {
     Replacement { ids: ids.into(), text }
 }
 
@@ -164,7 +205,7 @@ mod tests {
     use crate::{Batch, Columns, abi};
 
     fn batch(rows: u64) -> abi::Batch {
-        batch_of(&(0..rows).map(TestRow::new).collect::<Vec<_>>(), Columns::empty())
+        batch_of(0, &(0..rows).map(TestRow::new).collect::<Vec<_>>(), Columns::empty())
     }
 
     #[test]
@@ -203,11 +244,16 @@ mod tests {
         let columns = batch(1);
         let row = Batch::new(&columns).rows().next().unwrap();
         let mut verdicts = Verdicts::new();
-        verdicts.finish(row, format!("a{}", "é".repeat(REASON_BYTES_MAX)));
-        let Action::Finish(matched) = &verdicts.list[0].action else { panic!("{:?}", verdicts.list) };
-        assert_eq!(matched.len(), REASON_BYTES_MAX - 1);
-        verdicts.finish_as(row, format!("a{}", "é".repeat(REASON_BYTES_MAX)), [1]);
-        let Action::FinishAs(ending) = &verdicts.list[0].action else { panic!("{:?}", verdicts.list) };
-        assert_eq!((ending.matched.len(), &ending.instead.ids[..]), (REASON_BYTES_MAX - 1, &[1][..]));
+        let long = format!("a{}", "é".repeat(REASON_BYTES_MAX));
+        verdicts.finish_with(row, &long[..], [1]);
+        let Action::Finish(ending) = &verdicts.list[0].action else { panic!("{:?}", verdicts.list) };
+        let cut = &long[..REASON_BYTES_MAX - 1];
+        assert_eq!(ending.reason, FinishReason::Stop(cut.to_owned()));
+        assert_eq!(ending.replacement, Some(Replacement { ids: vec![1], text: None }));
+        verdicts.finish(row, FinishReason::Abort(long.clone()));
+        let Action::Finish(ending) = &verdicts.list[0].action else { panic!("{:?}", verdicts.list) };
+        assert_eq!((&ending.reason, &ending.replacement), (&FinishReason::Abort(cut.to_owned()), &None));
+        verdicts.drop(row, long.clone());
+        assert_eq!(verdicts.list[0].action, Action::Drop(cut.to_owned()));
     }
 }

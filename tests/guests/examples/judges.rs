@@ -1,6 +1,6 @@
 //! Gives the verdict that its settings name for every row. `echo` replaces a row's ids by the same ids.
 
-use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts};
+use afterbay_plugin::{Batch, Columns, ConfigureError, FinishReason, Plugin, Verdicts};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -9,7 +9,8 @@ enum VerdictName {
     Drop,
     Finish,
     /// Cuts off the row's last id.
-    FinishAs,
+    FinishWith,
+    Length,
     Abort,
     Annotate,
     /// Replaces ids and text.
@@ -35,11 +36,12 @@ impl Plugin for Judges {
                 VerdictName::Echo => verdicts.replace(row, row.ids()),
                 VerdictName::Drop => verdicts.drop(row, "dropped by judges"),
                 VerdictName::Finish => verdicts.finish(row, "finished by judges"),
-                VerdictName::FinishAs => {
+                VerdictName::FinishWith => {
                     let ids = row.ids().split_last().map_or(&[][..], |(_, before)| before);
-                    verdicts.finish_as(row, "finished by judges", ids);
+                    verdicts.finish_with(row, "finished by judges", ids);
                 }
-                VerdictName::Abort => verdicts.abort(row, "aborted by judges"),
+                VerdictName::Length => verdicts.finish(row, FinishReason::Length),
+                VerdictName::Abort => verdicts.finish(row, FinishReason::Abort("aborted by judges".into())),
                 VerdictName::Annotate => verdicts.annotate(row, "seen by judges"),
                 VerdictName::Rewrite => verdicts.replace_with_text(row, [7], "seven"),
             }

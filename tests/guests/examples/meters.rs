@@ -24,10 +24,10 @@ impl Plugin for Meters {
     }
 
     fn process(&mut self, batch: &Batch<'_>, _: &mut Verdicts) {
-        metrics::counter_add(&self.counter, batch.len() as u64);
-        metrics::gauge_set(&self.gauge, batch.len() as f64);
+        metrics::counter_add(&self.counter, &[], batch.len() as u64);
+        metrics::gauge_set(&self.gauge, &[], batch.len() as f64);
         let observed = self.observed.as_deref().and_then(|value| value.parse().ok());
-        metrics::histogram_observe(&self.histogram, observed.unwrap_or(0.003));
+        metrics::histogram_observe(&self.histogram, &[], observed.unwrap_or(0.003));
     }
 }
 

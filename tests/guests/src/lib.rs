@@ -82,6 +82,10 @@ macro_rules! silent_calls {
 
         fn pressure() {}
 
+        fn answered(_: Vec<afterbay_plugin::call::Answer>) -> Vec<afterbay_plugin::RequestVerdict> {
+            Vec::new()
+        }
+
         fn export_state() -> Vec<u8> {
             Vec::new()
         }

@@ -21,6 +21,7 @@ pub(super) struct ChainInput {
     pub(super) tokens: Vec<u32>,
     ids: Ids,
     plain: PlainColumns,
+    time_ms: u64,
 }
 
 impl ChainInput {
@@ -28,6 +29,7 @@ impl ChainInput {
     pub(super) fn show(&mut self, accounted: &Accounted, wants: ColumnSet) {
         let (batch, rows, any) = (accounted.batch(), accounted.rows(), accounted.any());
         self.clear();
+        self.time_ms = accounted.persisted().at().unix_ms();
         match any.hidden {
             true => {
                 let seen = (0..).zip(rows).filter(|(_, row)| !row.hidden);
@@ -79,6 +81,7 @@ impl ChainInput {
     /// The columns. The chain adds texts and held rows for each plugin.
     pub(super) fn columns(&self) -> Columns<'_> {
         Columns {
+            time_ms: self.time_ms,
             requests: &self.requests,
             output_ids: &self.ids.values,
             output_ends: &self.ids.ends,
@@ -125,10 +128,11 @@ impl ChainInput {
         decisions: &mut [Decision],
         verdicts: &mut RecordedVerdicts,
     ) {
-        if let Action::FinishAs(Ending { matched, instead }) = verdict.action {
+        if let Action::Finish(Ending { reason, replacement: Some(replacement) }) = verdict.action {
             // The journal records two verdicts.
-            let forwarded = instead.ids.len() as u32;
-            for action in [Action::Replace(instead), Action::Finish(matched)] {
+            let forwarded = replacement.ids.len() as u32;
+            let finish = Action::Finish(Ending { reason, replacement: None });
+            for action in [Action::Replace(replacement), finish] {
                 self.apply(Verdict { action, ..verdict }, shape, plugin, decisions, verdicts);
             }
             if let (IdShape::Delta, Some(finish)) = (shape, verdicts.last_mut()) {
@@ -173,15 +177,11 @@ impl ChainInput {
                 recorded.forwarded = 0;
                 (decision.content, decision.text) = (RowContent::Dropped, None);
             }
-            Action::Finish(matched) => {
-                recorded.verdict = journal::Verdict::Finish;
-                recorded.text = matched.clone().into();
-                decision.finish = Some(FinishReason::Stop(matched));
-            }
-            Action::Abort(message) => {
-                recorded.verdict = journal::Verdict::Abort;
-                decision.finish = Some(aborted(&message));
-                recorded.text = message.into();
+            Action::Finish(Ending { reason, .. }) => {
+                let (verdict, finish) = ending(&reason);
+                recorded.verdict = verdict;
+                recorded.text = reason.text().unwrap_or_default().to_owned().into();
+                decision.finish = Some(finish);
             }
             Action::Route(sink) => {
                 recorded.verdict = journal::Verdict::Route;
@@ -196,12 +196,8 @@ impl ChainInput {
                 recorded.verdict = journal::Verdict::Annotate;
                 recorded.text = note.into();
             }
-            // `holding` applies the verdicts that concern several rows. `FinishAs` was split above.
-            Action::Hold(_)
-            | Action::Release
-            | Action::ReleaseAs(_)
-            | Action::ReleaseAndHold(_)
-            | Action::FinishAs(_) => return,
+            // `holding` applies the verdicts that concern several rows.
+            Action::Hold(_) | Action::Release | Action::ReleaseAs(_) | Action::ReleaseAndHold(_) => return,
         }
         verdicts.push(recorded);
     }
@@ -209,6 +205,7 @@ impl ChainInput {
     /// Makes the columns that the next plugin sees.
     pub(super) fn rebuild(&mut self, output: &ChainOutput) {
         let before = std::mem::take(self);
+        self.time_ms = before.time_ms;
         let mut begin = 0;
         for (index, row) in before.rows.iter().enumerate() {
             // Empty if no plugin asked for ids.
@@ -225,6 +222,7 @@ impl ChainInput {
             if let (Some(finish), Some(finished)) = (&decision.finish, self.plain.finished.last_mut()) {
                 *finished = match finish {
                     FinishReason::Stop(_) => FinishKind::Stop,
+                    FinishReason::Length => FinishKind::Length,
                     FinishReason::Abort { .. } => FinishKind::Abort,
                 };
             }
@@ -243,6 +241,16 @@ impl ChainInput {
             });
             self.ids.ends.push(self.ids.values.len() as u32);
         }
+    }
+}
+
+/// The end of a request, for the journal and for the wire.
+pub(super) fn ending(reason: &afterbay_runtime::FinishReason) -> (journal::Verdict, FinishReason) {
+    use afterbay_runtime::FinishReason as Given;
+    match reason {
+        Given::Stop(matched) => (journal::Verdict::Finish, FinishReason::Stop(matched.clone())),
+        Given::Length => (journal::Verdict::Length, FinishReason::Length),
+        Given::Abort(message) => (journal::Verdict::Abort, aborted(message)),
     }
 }
 

@@ -238,6 +238,7 @@ impl PluginSlot {
         context: ChainContext<'_>,
     ) {
         self.retire_instance(&plugin, settings, context.now);
+        plugin.set_effects(true);
         self.telemetry.publish_log(&mut plugin, context.ledger);
         let requests_open = open_requests::live(context.ledger).len() as u64;
         self.enter(SlotState::Running { plugin, requests_open }, context.now);

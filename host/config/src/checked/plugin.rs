@@ -86,6 +86,12 @@ pub enum Grant {
     Log,
     /// The plugin's own metrics on `/metrics`.
     Metrics,
+    /// The readiness of the stream.
+    Health,
+    /// Values that outlive the plugin's instance and the process.
+    Store,
+    /// Calls to the operator's services.
+    Call,
     /// The tokenizer of the stream's model.
     Tokenizer,
     /// The state of the stream's queues, of its readers and of the scheduler.
@@ -99,9 +105,12 @@ impl Grant {
     pub const DEFAULT: [Grant; 2] = [Grant::Log, Grant::Metrics];
 
     /// Every grant, with its word in a configuration.
-    pub const WORDS: [(&str, Grant); 5] = [
+    pub const WORDS: [(&str, Grant); 8] = [
         ("log", Grant::Log),
         ("metrics", Grant::Metrics),
+        ("health", Grant::Health),
+        ("store", Grant::Store),
+        ("call", Grant::Call),
         ("tokenizer", Grant::Tokenizer),
         ("signals", Grant::Signals),
         ("request", Grant::Request),

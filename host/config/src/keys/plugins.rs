@@ -16,7 +16,8 @@ const GRANT_KEY: Key = key(
     Default,
     "[\"log\", \"metrics\"]",
     "The host interfaces that the plugin may call: \"log\", \"metrics\", \"signals\" (queues, readers, the scheduler's load),\n\
-     \"request\" (attributes), \"tokenizer\" (the tokenizer of the stream's first sink that names one). A component that\n\
+     \"request\" (attributes), \"tokenizer\" (the tokenizer of the stream's first sink that names one), \"health\" (the\n\
+     readiness of the stream), \"store\" (values that outlive a restart), \"call\" (calls to services). A component that\n\
      imports another one is refused at the start. A component made with the Rust SDK logs its panics, so it needs \"log\". A\n\
      plugin in this binary has the grants that it needs, if this key is absent.",
 );

@@ -108,7 +108,7 @@ fn decode_action(at: &mut ByteReader<'_>) -> Option<PluginAction<'static>> {
     Some(PluginAction { row, plugin: plugin.into(), verdict, text: text.into(), ids, forwarded })
 }
 
-const VERDICTS: [Verdict; 10] = [
+const VERDICTS: [Verdict; 11] = [
     Verdict::Replace,
     Verdict::Drop,
     Verdict::Finish,
@@ -119,6 +119,7 @@ const VERDICTS: [Verdict; 10] = [
     Verdict::Abort,
     Verdict::Annotate,
     Verdict::Fault,
+    Verdict::Length,
 ];
 
 fn verdict_code(verdict: Verdict) -> u8 {

@@ -171,8 +171,7 @@ impl Ledger {
         let mut finished: Vec<(&str, &str)> = Vec::new();
         for action in verdicts.iter() {
             let Some(row) = rows.get(action.row as usize) else { continue };
-            let is_finish = matches!(action.verdict, Verdict::Finish | Verdict::Abort);
-            if !is_finish || action.plugin == OPERATOR || row.finish != FinishKind::Running {
+            if !action.ends_request() || action.plugin == OPERATOR || row.finish != FinishKind::Running {
                 continue;
             }
             let Some((rid, request)) = self.request(row.slot) else { continue };

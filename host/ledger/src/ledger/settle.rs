@@ -140,7 +140,7 @@ impl Ledger {
             let Some(row) = rows.get(action.row as usize) else { continue };
             let (stream, plugin) = (self.telemetry.stream.clone(), (&*action.plugin).into());
             match action.verdict {
-                Verdict::Finish | Verdict::Abort => {
+                Verdict::Finish | Verdict::Length | Verdict::Abort => {
                     if let Some(request) = self.requests.get_mut(row.slot) {
                         request.finished_by = Some((&*action.plugin).into());
                     }

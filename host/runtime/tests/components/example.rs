@@ -1,6 +1,6 @@
 //! The example plugin of a user, in `examples/`, in the real runtime.
 
-use afterbay_runtime::{Action, Columns, Opened, Verdict};
+use afterbay_runtime::{Action, Columns, Ending, FinishReason, Opened, Verdict};
 
 use crate::{build, file_name, host, limits};
 
@@ -30,8 +30,9 @@ fn stop_on_loop_finishes_the_request_that_loops_and_no_other() {
             ..Columns::default()
         };
         let verdicts = plugin.process(&columns).unwrap();
+        let ending = Ending { reason: FinishReason::Stop("stop-on-loop".into()), replacement: None };
         let expected = match step {
-            7 => vec![Verdict { row: 1, action: Action::Finish("stop-on-loop".into()) }],
+            7 => vec![Verdict { row: 1, action: Action::Finish(ending) }],
             _ => vec![],
         };
         assert_eq!(verdicts, expected, "step {step}");

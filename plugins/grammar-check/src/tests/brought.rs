@@ -1,7 +1,7 @@
 //! Grammars that requests bring in an attribute.
 
 use afterbay_plugin::testing::{Harness, Metric, TestRow};
-use afterbay_plugin::{Action, Ending, FinishKind, Replacement, RequestId, Verdict};
+use afterbay_plugin::{Action, Ending, FinishKind, FinishReason, Replacement, RequestId, Verdict};
 use serde_json::json;
 
 use crate::{GrammarCheck, REQUEST_GRAMMAR_BYTES_MAX};
@@ -24,7 +24,9 @@ fn row(request: RequestId, text: &str) -> TestRow {
 fn notes(plugin: &mut Harness<GrammarCheck>, rows: &[TestRow]) -> Vec<(u32, String)> {
     let verdicts = plugin.process(rows);
     let notes = verdicts.into_iter().map(|Verdict { row, action }| match action {
-        Action::Annotate(note) | Action::FinishAs(Ending { matched: note, .. }) => (row, note),
+        Action::Annotate(note) | Action::Finish(Ending { reason: FinishReason::Stop(note), .. }) => {
+            (row, note)
+        }
         other => panic!("{other:?}"),
     });
     notes.collect()
@@ -49,9 +51,9 @@ fn a_request_is_checked_against_its_own_grammar_only_if_the_settings_allow_it() 
         (1..=3).for_each(|request| check.open(request));
         assert_eq!(notes(&mut check, &[row(1, "7"), row(3, "8")]), []);
         let verdicts = check.process(&[row(2, "78"), row(1, "")]);
-        let matched = "token 2 (id 56, \"8\"): not allowed by the grammar".to_owned();
-        let instead = Replacement { ids: vec![55], text: None };
-        let action = Action::FinishAs(Ending { matched, instead });
+        let reason = "token 2 (id 56, \"8\"): not allowed by the grammar".into();
+        let replacement = Some(Replacement { ids: vec![55], text: None });
+        let action = Action::Finish(Ending { reason, replacement });
         assert_eq!(verdicts, [Verdict { row: 0, action }], "{kind}");
 
         let mut check = plugin(&json!({"grammar": {"regex": "8*"}}));
@@ -73,8 +75,8 @@ fn an_attribute_that_is_no_object_is_for_the_rules() {
     let as_expected = |verdicts: &[Verdict]| match verdicts {
         [
             Verdict { row: 0, action: Action::Annotate(_) },
-            Verdict { row: 1, action: Action::FinishAs(ending) },
-        ] => ending.instead.ids == [97],
+            Verdict { row: 1, action: Action::Finish(Ending { replacement: Some(replacement), .. }) },
+        ] => replacement.ids == [97],
         _ => false,
     };
     assert!(as_expected(&verdicts), "{verdicts:?}");

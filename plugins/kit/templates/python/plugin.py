@@ -6,7 +6,16 @@ from componentize_py_types import Err
 from wit_world import exports
 from wit_world.exports.plugin import BadSetting, ConfigureError_Setting
 from wit_world.imports import log
-from wit_world.imports.types import Action_Finish, Calls, Columns, Description, IdShape, Verdict
+from wit_world.imports.types import (
+    Action_Finish,
+    Calls,
+    Columns,
+    Description,
+    Ending,
+    FinishReason_Stop,
+    IdShape,
+    Verdict,
+)
 
 SCHEMA = {
     "type": "object",
@@ -48,7 +57,7 @@ class Plugin(exports.Plugin):
             found = [token for token in batch.output_ids[start:end] if token in stop]
             if found:
                 log.log(log.Level.INFO, request, f"stopped at token {found[0]}")
-                verdicts.append(Verdict(row, Action_Finish("{{name}}")))
+                verdicts.append(Verdict(row, Action_Finish(Ending(FinishReason_Stop("{{name}}"), None))))
             start = end
         return verdicts
 
@@ -61,6 +70,9 @@ class Plugin(exports.Plugin):
 
     def pressure(self):
         pass
+
+    def answered(self, answers):
+        return []
 
     def export_state(self):
         return b""

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Harness, TestRow};
-use crate::{Action, FinishKind, Plugin, RequestId, TokenId};
+use crate::{Action, Ending, FinishKind, Plugin, RequestId, TokenId};
 
 /// A [`Harness`] and the readers of its requests. It applies the plugin's verdicts like Afterbay: held rows
 /// wait, released rows leave in order, and rows after a finish are swallowed. It fills
@@ -140,8 +140,8 @@ impl Received {
                 is_held = true;
             }
             Some(end) => {
-                if let Action::FinishAs(ending) = &end {
-                    row.set(ending.instead.ids.clone(), ending.instead.text.clone());
+                if let Action::Finish(Ending { replacement: Some(new), .. }) = &end {
+                    row.set(new.ids.clone(), new.text.clone());
                 }
                 self.end = Some(end);
             }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::Vocabulary;
-use crate::{Columns, Row, TokenId, Verdicts};
+use crate::{Columns, FinishReason, Row, TokenId, Verdicts};
 
 /// A plugin that must keep less than all held rows, and has at least this many held rows before the text that it
 /// keeps, replaces the rows instead of holding them.
@@ -219,7 +219,7 @@ impl SuffixHold {
         row: Row<'_>,
         at: u64,
         edits: &[Edit<'_>],
-        reason: impl Into<String>,
+        reason: impl Into<FinishReason>,
         vocabulary: &Vocabulary,
         verdicts: &mut Verdicts,
     ) -> bool {
@@ -229,8 +229,8 @@ impl SuffixHold {
         }
         let Output { ids, text, .. } = self.output(at.clamp(self.sent, self.end()), edits, row, vocabulary);
         match text {
-            Some(text) => verdicts.finish_as_with_text(row, reason, ids, text),
-            None => verdicts.finish_as(row, reason, ids),
+            Some(text) => verdicts.finish_with_text(row, reason, ids, text),
+            None => verdicts.finish_with(row, reason, ids),
         }
         self.discard();
         true

@@ -171,7 +171,7 @@ mod tests {
             (TestRow::new(1).ids([0, 3, 2, 1]), Columns::OUTPUT_IDS),
             (TestRow::new(1).ids([7, 7]).text("ab\u{e9}c"), wanted),
         ] {
-            let columns = batch_of(&[row], columns);
+            let columns = batch_of(0, &[row], columns);
             let row = Batch::new(&columns).rows().next().unwrap();
             let mut text = Vec::new();
             vocabulary.append(row, &mut text);

@@ -1,6 +1,6 @@
 //! The verdicts of a plugin that behaves.
 
-use afterbay_runtime::{Action, Ending, Replacement, Verdict};
+use afterbay_runtime::{Action, Ending, FinishReason, Replacement, Verdict};
 
 use super::*;
 
@@ -30,22 +30,23 @@ fn ids_return_unchanged() {
 }
 
 #[test]
-fn a_drop_and_a_finish_have_their_reason() {
+fn a_drop_and_an_end_have_their_reason() {
     let reason = |reason: &str| reason.to_owned();
     assert_eq!(verdicts("drop")[1], Verdict { row: 1, action: Action::Drop(reason("dropped by judges")) });
-    assert_eq!(
-        verdicts("finish")[0],
-        Verdict { row: 0, action: Action::Finish(reason("finished by judges")) }
-    );
-    let ending =
-        |ids| Ending { matched: reason("finished by judges"), instead: Replacement { ids, text: None } };
-    let ended = |row, ids| Verdict { row, action: Action::FinishAs(ending(ids)) };
-    assert_eq!(verdicts("finish-as"), [ended(0, vec![10, -11]), ended(1, vec![])]);
+    let ended = |row, reason, ids: Option<Vec<i64>>| {
+        let replacement = ids.map(|ids| Replacement { ids, text: None });
+        Verdict { row, action: Action::Finish(Ending { reason, replacement }) }
+    };
+    let stop = || FinishReason::Stop(reason("finished by judges"));
+    assert_eq!(verdicts("finish")[0], ended(0, stop(), None));
+    let cut = [ended(0, stop(), Some(vec![10, -11])), ended(1, stop(), Some(vec![]))];
+    assert_eq!(verdicts("finish-with"), cut);
+    assert_eq!(verdicts("length")[1], ended(1, FinishReason::Length, None));
+    assert_eq!(verdicts("abort")[0], ended(0, FinishReason::Abort(reason("aborted by judges")), None));
 }
 
 #[test]
-fn an_abort_a_note_and_a_text_arrive_as_given() {
-    assert_eq!(verdicts("abort")[0], Verdict { row: 0, action: Action::Abort("aborted by judges".into()) });
+fn a_note_and_a_text_arrive_as_given() {
     assert_eq!(
         verdicts("annotate")[1],
         Verdict { row: 1, action: Action::Annotate("seen by judges".into()) }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use afterbay_runtime::{Grants, Limits, Meter, MeterError, Terms};
+use afterbay_runtime::{Grants, Labels, Limits, Meter, MeterError, Terms};
 
 use super::*;
 
@@ -19,18 +19,26 @@ impl Recorder {
     }
 }
 
+fn shown(labels: Labels<'_>) -> String {
+    if labels.is_empty() { String::new() } else { format!("{labels:?}") }
+}
+
 impl Meter for Recorder {
-    fn add(&self, name: &str, delta: u64) -> Result<(), MeterError> {
-        self.note(format!("{name} + {delta}"))
+    fn add(&self, name: &str, labels: Labels<'_>, delta: u64) -> Result<(), MeterError> {
+        self.note(format!("{name}{} + {delta}", shown(labels)))
     }
 
-    fn set(&self, name: &str, value: f64) -> Result<(), MeterError> {
-        self.note(format!("{name} = {value}"))
+    fn set(&self, name: &str, labels: Labels<'_>, value: f64) -> Result<(), MeterError> {
+        self.note(format!("{name}{} = {value}", shown(labels)))
     }
 
-    fn observe(&self, name: &str, value: f64) -> Result<(), MeterError> {
+    fn remove(&self, name: &str, labels: Labels<'_>) {
+        _ = self.note(format!("{name}{} removed", shown(labels)));
+    }
+
+    fn observe(&self, name: &str, labels: Labels<'_>, value: f64) -> Result<(), MeterError> {
         match value.is_finite() {
-            true => self.note(format!("{name} saw {value}")),
+            true => self.note(format!("{name}{} saw {value}", shown(labels))),
             false => Err(MeterError::NotFinite { value }),
         }
     }

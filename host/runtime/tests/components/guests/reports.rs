@@ -46,6 +46,7 @@ fn a_request_is_opened_with_all_its_attributes() {
 fn every_column_arrives_row_by_row() {
     let mut plugin = start("reports", "{}");
     let columns = Columns {
+        time_ms: 0,
         requests: &[4, 9],
         output_ids: &[1, -2, 3],
         output_ends: &[2, 3],

@@ -81,9 +81,11 @@ void exports_afterbay_plugin_plugin_process(exports_afterbay_plugin_plugin_batch
       if (!ret->ptr) ret->ptr = malloc(rows * sizeof *ret->ptr);
       if (!ret->ptr) abort();
       exports_afterbay_plugin_plugin_verdict_t *verdict = &ret->ptr[ret->len++];
+      memset(verdict, 0, sizeof *verdict);
       verdict->row = row;
       verdict->action.tag = AFTERBAY_PLUGIN_TYPES_ACTION_FINISH;
-      transform_string_dup(&verdict->action.val.finish, "{{name}}");
+      verdict->action.val.finish.reason.tag = AFTERBAY_PLUGIN_TYPES_FINISH_REASON_STOP;
+      transform_string_dup(&verdict->action.val.finish.reason.val.stop, "{{name}}");
     }
     start = end;
   }
@@ -100,6 +102,14 @@ void exports_afterbay_plugin_plugin_changed(exports_afterbay_plugin_plugin_list_
 }
 
 void exports_afterbay_plugin_plugin_pressure(void) {}
+
+// The host makes this call only after a `call.send`.
+void exports_afterbay_plugin_plugin_answered(exports_afterbay_plugin_plugin_list_answer_t *answers,
+                                             exports_afterbay_plugin_plugin_list_request_verdict_t *ret) {
+  exports_afterbay_plugin_plugin_list_answer_free(answers);
+  ret->ptr = NULL;
+  ret->len = 0;
+}
 
 void exports_afterbay_plugin_plugin_export_state(transform_list_u8_t *ret) {
   ret->ptr = NULL;

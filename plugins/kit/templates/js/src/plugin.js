@@ -1,5 +1,5 @@
 // {{name}}: ends a request at the first of some tokens. Replace this logic by your own.
-import log from "afterbay:plugin/log@0.1.0";
+import log from "afterbay:plugin/log@1.0.0";
 
 const SCHEMA = {
   type: "object",
@@ -42,7 +42,8 @@ export const plugin = {
       for (let at = start; at < end; at++) {
         if (stop.has(batch.outputIds[at])) {
           log.log("info", batch.requests[row], `stopped at token ${batch.outputIds[at]}`);
-          verdicts.push({ row, action: { tag: "finish", val: "{{name}}" } });
+          const reason = { tag: "stop", val: "{{name}}" };
+          verdicts.push({ row, action: { tag: "finish", val: { reason } } });
           break;
         }
       }
@@ -56,6 +57,9 @@ export const plugin = {
   // The host makes these calls only if `wants` asks for them.
   changed(requests) {},
   pressure() {},
+  answered(answers) {
+    return [];
+  },
   exportState() {
     return new Uint8Array();
   },
