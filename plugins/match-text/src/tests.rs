@@ -1,0 +1,10 @@
+//! The whole plugin, with a model of the host that gives each request's reader what it would receive.
+
+mod behaviour;
+mod corpus;
+mod measure;
+mod oracle;
+mod random;
+mod rules;
+mod splits;
+mod tokens;
