@@ -76,7 +76,7 @@ impl Scan {
                 Step::Simple(next) => self.state = next,
                 Step::Full(transition) => {
                     self.state = transition.next;
-                    self.threads = self.step(transition, patterns, text, found);
+                    self.step(transition, patterns, text, found);
                 }
             }
             self.position += 1;
@@ -102,7 +102,7 @@ impl Scan {
             Step::Simple(next) => self.state = next,
             Step::Full(transition) => {
                 self.state = transition.next;
-                self.threads = self.step(transition, patterns, text, found);
+                self.step(transition, patterns, text, found);
             }
         }
     }
@@ -114,11 +114,10 @@ impl Scan {
         patterns: &Patterns,
         text: &impl Text,
         found: &mut Vec<Found>,
-    ) -> Vec<Thread> {
+    ) {
         let position = self.position;
-        let mut before = std::mem::take(&mut self.threads);
         for &(index, matched) in &transition.matches {
-            if let Some(thread) = before.get_mut(usize::from(index)) {
+            if let Some(thread) = self.threads.get_mut(usize::from(index)) {
                 thread.matches(matched, position, patterns, text);
             }
         }
@@ -126,27 +125,27 @@ impl Scan {
         for &(index, matched) in &transition.complete {
             let mut thread = match index {
                 FRESH => fresh.clone(),
-                index => match before.get_mut(usize::from(index)) {
+                index => match self.threads.get_mut(usize::from(index)) {
+                    // The stand-in dies without a match.
                     Some(thread) => std::mem::replace(thread, fresh.clone()),
                     None => continue,
                 },
             };
             thread.matches(matched, position + 1, patterns, text);
-            found.extend(thread.into_found(position + 1, patterns, text));
+            found.extend(thread.found(position + 1, patterns, text));
         }
-        let mut after = Vec::with_capacity(transition.survivors.len());
-        let mut survivors = transition.survivors.iter().copied().peekable();
-        for (index, thread) in (0..).zip(before) {
-            if survivors.next_if_eq(&index).is_some() {
-                after.push(thread);
-            } else {
-                found.extend(thread.into_found(position, patterns, text));
+        let (mut index, mut survivors) = (0, transition.survivors.iter().copied().peekable());
+        self.threads.retain(|thread| {
+            let survives = survivors.next_if_eq(&index).is_some();
+            index += 1;
+            if !survives {
+                found.extend(thread.found(position, patterns, text));
             }
-        }
+            survives
+        });
         if survivors.next_if_eq(&FRESH).is_some() {
-            after.push(fresh);
+            self.threads.push(fresh);
         }
-        after
     }
 
     /// Bounds the oldest thread: each thread in its turn becomes the oldest.
@@ -216,8 +215,8 @@ impl Thread {
     }
 
     /// The thread's match, once the thread has ended.
-    fn into_found(self, position: u64, patterns: &Patterns, text: &impl Text) -> Option<Found> {
-        let Thread { start, is_continued, .. } = self;
+    fn found(&self, position: u64, patterns: &Patterns, text: &impl Text) -> Option<Found> {
+        let &Thread { start, is_continued, .. } = self;
         match self.longest(patterns, text) {
             Some((end, pattern)) => Some(Found { start, end, pattern, is_continued }),
             // The beginning is masked already, so the rest does not pass either.

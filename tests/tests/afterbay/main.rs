@@ -17,6 +17,7 @@ mod held_rows;
 mod journal_commands;
 mod kills;
 mod malformed_rows;
+mod match_text;
 mod new_home;
 mod panics;
 mod plugin_status;

@@ -176,12 +176,12 @@ impl SuffixHold {
         if !is_edited && !self.is_withheld {
             let held_units = self.rows.last().map_or(0, |held| held.units);
             if keep == end {
-                if !self.rows.is_empty() {
+                if self.has_held_rows(row) {
                     verdicts.release(row);
                 }
                 return self.sent_up_to(end, self.units.len(), keep_from);
             }
-            if keep >= self.row_start && !self.rows.is_empty() {
+            if keep >= self.row_start && self.has_held_rows(row) {
                 verdicts.release_and_hold(row, time);
                 self.sent_up_to(self.row_start, held_units, keep_from);
                 return self.rows.push(RowEnd { text: end, units: self.units.len() });
@@ -223,7 +223,7 @@ impl SuffixHold {
         vocabulary: &Vocabulary,
         verdicts: &mut Verdicts,
     ) -> bool {
-        if !self.rows.is_empty() {
+        if self.has_held_rows(row) {
             self.release_before(row, at, edits, vocabulary, verdicts);
             return false;
         }
@@ -252,14 +252,19 @@ impl SuffixHold {
         verdicts: &mut Verdicts,
     ) {
         let Output { ids, text, units } = self.output(to, edits, row, vocabulary);
-        match (self.rows.is_empty(), text) {
-            (true, None) => verdicts.replace(row, ids),
-            (true, Some(text)) => verdicts.replace_with_text(row, ids, text),
-            (false, None) => verdicts.release_as(row, ids),
-            (false, Some(text)) => verdicts.release_as_with_text(row, ids, text),
+        match (self.has_held_rows(row), text) {
+            (false, None) => verdicts.replace(row, ids),
+            (false, Some(text)) => verdicts.replace_with_text(row, ids, text),
+            (true, None) => verdicts.release_as(row, ids),
+            (true, Some(text)) => verdicts.release_as_with_text(row, ids, text),
         }
         self.rows.clear();
         self.sent_up_to(to, units, self.start);
+    }
+
+    /// Whether rows of the request are held. A row without a verdict would wait behind them.
+    fn has_held_rows(&self, row: Row<'_>) -> bool {
+        !self.rows.is_empty() || row.waiting().is_some_and(|waiting| waiting > 0)
     }
 
     /// Removes the first rows if the host no longer holds them: they have left unchanged.
@@ -273,16 +278,26 @@ impl SuffixHold {
     /// Moves `sent` over this number of units, and forgets the text before `needed` that the reader has.
     fn sent_up_to(&mut self, sent: u64, units: usize, needed: u64) {
         self.sent = sent;
-        self.units.drain(..units);
-        self.rows.retain(|held| held.units > units);
-        self.rows.iter_mut().for_each(|held| held.units -= units);
+        if units == self.units.len() {
+            self.units.clear();
+            self.rows.clear();
+        } else {
+            self.units.drain(..units);
+            self.rows.retain(|held| held.units > units);
+            self.rows.iter_mut().for_each(|held| held.units -= units);
+        }
         self.forget(needed);
     }
 
     fn forget(&mut self, needed: u64) {
-        let start = self.sent.min(needed).clamp(self.start, self.end());
-        self.text.drain(..(start - self.start) as usize);
-        self.start = start;
+        let (end, start) = (self.end(), self.sent.min(needed).max(self.start));
+        if start >= end {
+            self.text.clear();
+            self.start = end;
+        } else {
+            self.text.drain(..(start - self.start) as usize);
+            self.start = start;
+        }
     }
 
     /// The unit that has a border inside of it at this position, with its begin.
