@@ -21,16 +21,6 @@ const SOURCES_MAX: usize = 64;
 /// Most bytes of a compiler's output that are kept. A line says how much was left out.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// Cargo options for a quick release build: no link-time optimisation, incremental.
-const QUICKLY: [&str; 6] = [
-    "--config",
-    "profile.release.lto=\"off\"",
-    "--config",
-    "profile.release.codegen-units=16",
-    "--config",
-    "profile.release.incremental=true",
-];
-
 /// The manifest files that make a directory a project, and their languages.
 const MANIFESTS: [(&str, Language); 4] = [
     ("Cargo.toml", Language::Rust),
@@ -183,10 +173,11 @@ impl Project {
         }
     }
 
-    /// Builds quickly for somebody who waits: a Rust component is optimised less than by [`Project::build`].
+    /// Builds quickly for somebody who waits: a Rust component is optimised less than by [`Project::build`], which uses the
+    /// same compiled dependencies.
     pub fn build_quickly(&self, output: Output) -> Result<PathBuf, ProjectError> {
         match self.language {
-            Language::Rust => self.cargo_build(output, &QUICKLY),
+            Language::Rust => self.cargo_build(output, &quick_options(&self.dir)),
             language => tools::build(&self.dir, language, output),
         }
     }
@@ -224,7 +215,7 @@ impl Project {
         ProjectError::NotOneComponent { dir: self.dir.clone(), found }
     }
 
-    fn cargo_build(&self, output: Output, options: &[&str]) -> Result<PathBuf, ProjectError> {
+    fn cargo_build(&self, output: Output, options: &[String]) -> Result<PathBuf, ProjectError> {
         let mut command = cargo(&self.dir);
         command.args(["build", "--release", "--lib", "--target", RUST_TARGET]);
         command.args(["--message-format", "json-render-diagnostics"]).args(options);
@@ -273,6 +264,18 @@ impl Project {
         let told = rustc.stderr(Stdio::null()).output().ok()?;
         Some(told.status.success() && Path::new(String::from_utf8_lossy(&told.stdout).trim()).is_dir())
     }
+}
+
+/// Cargo options for a quick build of the package in this directory: incremental, in parts. They name the package, so that the
+/// dependencies are those of every other build. If the manifest has no name, cargo says so.
+fn quick_options(dir: &Path) -> Vec<String> {
+    let manifest = std::fs::read_to_string(dir.join(manifest(Language::Rust))).unwrap_or_default();
+    let manifest: toml::Table = manifest.parse().unwrap_or_default();
+    let name = manifest.get("package").and_then(|package| package.get("name")?.as_str());
+    let options = name.into_iter().flat_map(|name| {
+        ["codegen-units=16", "incremental=true"].map(|it| format!("profile.release.package.\"{name}\".{it}"))
+    });
+    options.flat_map(|option| ["--config".to_owned(), option]).collect()
 }
 
 /// Reads a compiler's output up to [`OUTPUT_BYTES_MAX`].

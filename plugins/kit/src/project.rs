@@ -51,6 +51,9 @@ pub fn project(
             });
         }
     }
+    if let Some(lock) = files.iter_mut().find(|file| file.path == "Cargo.lock") {
+        lock.contents = sorted(&lock.contents);
+    }
     let mut add = |dir: &str, sources: &[(&str, &str)]| {
         files.extend(sources.iter().map(|(path, contents)| ProjectFile {
             path: format!("{dir}/{path}"),
@@ -69,6 +72,16 @@ pub fn project(
         Language::JavaScript | Language::Python => add("wit/deps/afterbay-plugin", &[("transform.wit", WIT)]),
     }
     Ok(files)
+}
+
+/// A lock file with its packages in the order in which cargo writes them.
+fn sorted(lock: &str) -> String {
+    let mut packages = lock.trim_end().split("\n\n[[package]]\n");
+    let head = packages.next().unwrap_or_default();
+    let mut packages: Vec<&str> = packages.collect();
+    packages.sort_by_key(|package| package.lines().take(2).map(str::to_owned).collect::<Vec<_>>());
+    let packages: Vec<String> = packages.iter().map(|it| format!("\n\n[[package]]\n{it}")).collect();
+    format!("{head}{}\n", packages.concat())
 }
 
 fn fill_in(text: &str, language: Language, name: &str) -> String {

@@ -2,15 +2,9 @@
 //! not for plugin authors.
 
 #![allow(missing_docs, reason = "generated from wit/transform.wit, where every item is documented")]
+#![allow(unsafe_code, reason = "the calls between host and guest pass pointers")]
 
-wit_bindgen::generate!({
-    path: "../../wit",
-    world: "transform",
-    pub_export_macro: true,
-    export_macro_name: "export_transform",
-    default_bindings_module: "afterbay_plugin::abi",
-    additional_derives: [PartialEq],
-});
+include!("bindings.rs");
 
 pub use afterbay::plugin::types::{Batch, Description, Opened, RequestId, Verdict};
 pub use exports::afterbay::plugin::plugin::{
