@@ -12,6 +12,9 @@ pub struct PluginSetup {
     pub settings: String,
     /// A configured instance. Its next call is `open`.
     pub instance: Plugin,
+    /// The reason why the plugin has no component yet. `instance` is then a stand-in that is never called, and `on_fault`
+    /// decides about each batch until a reload.
+    pub awaits: Option<String>,
 }
 
 /// A plugin of a chain that changes.

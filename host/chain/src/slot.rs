@@ -73,7 +73,7 @@ pub struct PluginSlot {
 impl PluginSlot {
     /// Starts the plugin: the instance is told of the live requests.
     pub fn new(setup: PluginSetup, telemetry: &ChainTelemetry, context: ChainContext<'_>) -> PluginSlot {
-        let PluginSetup { config, settings, instance } = setup;
+        let PluginSetup { config, settings, instance, awaits } = setup;
         let mut slot = PluginSlot {
             component: instance.component().clone(),
             settings,
@@ -89,6 +89,10 @@ impl PluginSlot {
             warned_hold_capped: false,
             telemetry: PluginTelemetry::new(config.name, telemetry),
         };
+        if let Some(why) = awaits {
+            slot.await_component(why, context.now);
+            return slot;
+        }
         slot.start(instance, &open_requests::live(context.ledger), context);
         let (version, digest) = slot.version();
         slot.telemetry.publish(|stream, plugin| PluginLoaded { stream, plugin, version, digest });
@@ -328,9 +332,9 @@ impl PluginSlot {
         self.restart_with(&open_requests::live(context.ledger), context);
     }
 
-    /// Starts a fresh instance with these requests, unless the plugin is in quarantine.
+    /// Starts a fresh instance with these requests, unless the plugin is in quarantine or has no component yet.
     fn restart_with(&mut self, requests: &[Opened<'_>], context: ChainContext<'_>) {
-        if self.state.is_quarantined() {
+        if self.state.is_quarantined() || self.state.awaits_component() {
             return;
         }
         match self.component.instantiate(&self.settings) {
@@ -365,7 +369,14 @@ impl PluginSlot {
     }
 
     fn retry_later(&mut self, why: String, now: Timestamp) {
-        self.enter(SlotState::Down { why, retry_at: now.instant + START_RETRY }, now);
+        self.enter(SlotState::Down { why, retry_at: Some(now.instant + START_RETRY) }, now);
+    }
+
+    /// Waits for a reload, which brings the plugin's first component.
+    fn await_component(&mut self, why: String, now: Timestamp) {
+        let then = self.unjudged_consequence();
+        self.telemetry.publish(|stream, plugin| PluginDown { stream, plugin, why: why.clone(), then });
+        self.enter(SlotState::Down { why, retry_at: None }, now);
     }
 
     /// Changes the state. The previous instance and the rows that it held are lost.
@@ -415,7 +426,7 @@ impl PluginSlot {
     /// The time at which [`PluginSlot::tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
-            SlotState::Down { retry_at, .. } => Some(retry_at),
+            SlotState::Down { retry_at, .. } => retry_at,
             _ => None,
         }
     }

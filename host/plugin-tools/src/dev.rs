@@ -1,5 +1,5 @@
-//! `afterbay run --dev`: builds the plugins' projects, and builds them again when a source is saved. The server reloads the new
-//! component like any changed file.
+//! `afterbay run --dev`: builds the plugins' projects beside the running streams, and builds them again when a source is saved.
+//! The server reloads the new component like any changed file.
 
 use afterbay_config as config;
 use afterbay_events::Events;
@@ -27,27 +27,26 @@ pub fn projects(config: &config::Config) -> Result<Vec<Watched>, ProjectError> {
         };
         projects.extend(project.filter(|project| !projects.contains(project)));
     }
+    // The server watches the directory of a component that does not exist yet. If the directory cannot be made, the build says so.
+    for component in projects.iter().filter_map(|project| project.component().ok()) {
+        let _made = component.parent().map(std::fs::create_dir_all);
+    }
     Ok(projects.into_iter().map(Watched::new).collect())
 }
 
-/// Builds each project. Logs a project that does not build; the server then uses its last component.
-pub fn build_all(projects: &[Watched], output: Output) {
-    for Watched { project, .. } in projects {
-        if let Err(error) = project.build_quickly(output) {
-            tracing::error!(target: "afterbay", "dev: {}", explain(&error));
-        }
-    }
-}
-
-/// Watches the projects on a background thread until the process ends. `output` says where compiler output goes.
+/// Builds the projects on a background thread, then watches them until the process ends. `output` says where compiler output
+/// goes.
 ///
 /// # Errors
 /// The thread cannot be started.
 pub fn watch(projects: Vec<Watched>, events: Events, output: Output) -> std::io::Result<()> {
-    let watched = projects.into_iter().filter(|project| project.report(&events)).collect();
     // Nobody waits for the thread; it ends with the process.
     let thread = std::thread::Builder::new().name("dev".into());
-    thread.spawn(move || look(watched, &events, output)).map(drop)
+    let run = move || {
+        projects.iter().for_each(|Watched { project, .. }| build(project, &events, output));
+        look(projects.into_iter().filter(|project| project.report(&events)).collect(), &events, output);
+    };
+    thread.spawn(run).map(drop)
 }
 
 fn look(mut watched: Vec<Watched>, events: &Events, output: Output) {

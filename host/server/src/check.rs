@@ -7,7 +7,7 @@ use afterbay_runtime::{Host, IdShape};
 use std::sync::Arc;
 
 /// Compiles every plugin, tries its settings, and reads every tokenizer. `busy` makes a guard that shows what takes long.
-/// Returns a line for each plugin and tokenizer.
+/// Returns a line for each plugin and tokenizer. `awaits_builds`: a plugin whose component file is missing is no problem.
 ///
 /// # Errors
 /// Every problem, each a sentence for the operator.
@@ -15,6 +15,7 @@ pub fn check_files<B>(
     config: &config::Config,
     host: &Host,
     tokenizers: &Tokenizers,
+    awaits_builds: bool,
     busy: impl Fn(String) -> B,
 ) -> Result<Vec<String>, Vec<String>> {
     let (mut lines, mut problems) = (Vec::new(), Vec::new());
@@ -59,6 +60,10 @@ pub fn check_files<B>(
                     continue;
                 }
             };
+            if awaits_builds && loading::unbuilt(plugin).is_some() {
+                lines.push(format!("stream {}: plugin {}: is not built yet", stream.name, plugin.name));
+                continue;
+            }
             let terms = grants::terms(plugin, Arc::new(()), model);
             let _busy = busy(format!("plugin {}: is compiled and started", plugin.name));
             let tried = loading::load(host, plugin, terms).map_err(|error| format!("{error:#}")).and_then(|(component, _)| {

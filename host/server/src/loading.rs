@@ -4,8 +4,9 @@ use crate::grants;
 use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::Metrics;
+use afterbay_plugin_loader::project::Project;
 use afterbay_plugin_loader::{Source, Tokenizers};
-use afterbay_runtime::{Component, Host, Plugin, Terms, Watched};
+use afterbay_runtime::{Component, Grants, Host, Plugin, Terms, Watched};
 use afterbay_stream::PluginSetup;
 use anyhow::Context;
 use std::path::PathBuf;
@@ -23,6 +24,23 @@ pub(crate) fn load(
     Ok((component, source.file))
 }
 
+/// The component file of a plugin whose project is not built yet.
+pub(crate) fn unbuilt(plugin: &config::Plugin) -> Option<PathBuf> {
+    let file = match &plugin.component {
+        config::Component::Project(dir) => Project::of_dir(dir).ok()?.component().ok()?,
+        config::Component::File(file) => file.clone(),
+        config::Component::Builtin(_) | config::Component::Registry(_) => return None,
+    };
+    (!file.exists() && Project::of_component(&file).is_some()).then_some(file)
+}
+
+/// The stand-in of a plugin that is not built yet: a component without imports that need a grant. It is never called.
+fn stand_in(host: &Host, name: &str) -> anyhow::Result<Component> {
+    let floor = afterbay_bundled::find("floor").context("the stand-in is not bundled")?;
+    let grants = Grants { log: true, metrics: Some(Arc::new(())), ..Grants::default() };
+    Ok(host.load(name, floor.component, Terms { grants, ..Terms::default() })?)
+}
+
 /// The settings of a plugin, as JSON text.
 pub(crate) fn settings(plugin: &config::Plugin) -> String {
     serde_json::Value::Object(plugin.settings.clone()).to_string()
@@ -37,6 +55,8 @@ pub(crate) struct Loader {
     pub(crate) host: Host,
     pub(crate) tokenizers: Arc<Tokenizers>,
     pub(crate) metrics: Metrics,
+    /// Whether a plugin whose component file is missing awaits its first build (`run --dev`). Otherwise it is an error.
+    pub(crate) awaits_builds: bool,
 }
 
 impl Loader {
@@ -52,9 +72,20 @@ impl Loader {
         let model = grants::model(stream, plugin, rendezvous, &self.tokenizers);
         let model = model.map_err(|why| anyhow::anyhow!("plugin {:?}: {why}", plugin.name.as_str()))?;
         let terms = grants::terms(plugin, meter, model);
-        let (component, file) = load(&self.host, plugin, terms.clone())?;
+        let unbuilt = unbuilt(plugin).filter(|_| self.awaits_builds);
         let settings = settings(plugin);
-        let instance: Plugin = component.instantiate(&settings)?;
+        let (component, file, instance, awaits): (_, _, Plugin, _) = match unbuilt {
+            Some(file) => {
+                let component = stand_in(&self.host, plugin.name.as_str())?;
+                let instance = component.instantiate("{}")?;
+                (component, Some(file), instance, Some("its first build is not done".to_owned()))
+            }
+            None => {
+                let (component, file) = load(&self.host, plugin, terms.clone())?;
+                let instance = component.instantiate(&settings)?;
+                (component, file, instance, None)
+            }
+        };
         let watched = file.map(|path| Watched {
             key: (name, plugin.name.to_string()),
             name: plugin.name.to_string(),
@@ -63,6 +94,6 @@ impl Loader {
             settings: settings.clone(),
             digest: component.digest(),
         });
-        Ok((PluginSetup { config: plugin.clone(), settings, instance }, watched))
+        Ok((PluginSetup { config: plugin.clone(), settings, instance, awaits }, watched))
     }
 }

@@ -254,7 +254,7 @@ fn ready_plugins(
     after_sockets: &[StreamSockets],
     runs: Vec<String>,
 ) -> Result<Vec<Ready>, Vec<String>> {
-    check_files(after, &loader.host, &loader.tokenizers, drop)?;
+    check_files(after, &loader.host, &loader.tokenizers, loader.awaits_builds, drop)?;
     let mut ready = Vec::new();
     let changed = after.streams.iter().zip(after_sockets).filter_map(|(stream, sockets)| {
         let known = before.streams.iter().find(|known| known.name == stream.name)?;

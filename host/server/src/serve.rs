@@ -31,6 +31,8 @@ pub struct Options {
     pub drain_timeout: Duration,
     /// The server stops when this process ends.
     pub until_pid: Option<u32>,
+    /// Whether a plugin whose component file is missing awaits its first build.
+    pub awaits_builds: bool,
     /// The server creates this file when nothing is left that could be refused.
     pub announce: Option<PathBuf>,
 }
@@ -59,7 +61,8 @@ impl Server {
         }
         start::make_dirs(&config)?;
         let (queue, reloads) = ReloadQueue::new();
-        let shared = Shared::open(config, host, tokenizers, queue)?;
+        let mut shared = Shared::open(config, host, tokenizers, queue)?;
+        shared.awaits_builds = options.awaits_builds;
         Ok(Server { shared, reloads, options })
     }
 

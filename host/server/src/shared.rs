@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) attributes: Attributes,
     pub(crate) plugins: Plugins,
     pub(crate) reloads: ReloadQueue,
+    /// Whether a plugin whose component file is missing awaits its first build.
+    pub(crate) awaits_builds: bool,
     /// The tasks that answer on the admin addresses.
     pub(crate) admin: Admin,
 }
@@ -44,7 +46,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn loader(&self) -> Loader {
         let (host, tokenizers) = (self.host.clone(), self.tokenizers.clone());
-        Loader { host, tokenizers, metrics: self.metrics.clone() }
+        Loader { host, tokenizers, metrics: self.metrics.clone(), awaits_builds: false }
     }
 
     /// The state that the routes of the admin addresses read.
@@ -118,6 +120,7 @@ impl Shared {
             attributes,
             plugins,
             reloads,
+            awaits_builds: false,
             admin: Admin::default(),
         })
     }

@@ -2,7 +2,7 @@
 //! files.
 
 use crate::aborts::OpenChannel;
-use crate::loading::Key;
+use crate::loading::{Key, Loader};
 use crate::plugins;
 use crate::rendezvous::{self, RendezvousFile, StreamSockets};
 use crate::shared::Shared;
@@ -151,7 +151,7 @@ fn setup(
     }
     report_recovered(shared, &name, &journal.1);
     let mut plugins = Vec::new();
-    let loader = shared.loader();
+    let loader = Loader { awaits_builds: shared.awaits_builds, ..shared.loader() };
     for plugin in &stream.plugins {
         let (setup, file) = loader.load(stream, plugin, rendezvous)?;
         watched.extend(file);

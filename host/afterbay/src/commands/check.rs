@@ -38,7 +38,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let checked = afterbay_server::load_config(&file, args.rendezvous.is_some()).and_then(|config| {
         let host = plugin_host().map_err(|error| vec![error.to_string()])?;
         let tokenizers = Tokenizers::default();
-        let lines = afterbay_server::check_files(&config, &host, &tokenizers, Busy::new)?;
+        let lines = afterbay_server::check_files(&config, &host, &tokenizers, false, Busy::new)?;
         let warnings = afterbay_server::warnings(&config, &tokenizers);
         Ok((config, lines, warnings))
     });

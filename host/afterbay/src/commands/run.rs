@@ -34,9 +34,10 @@ pub(crate) struct Args {
     /// another. Waits for the file, and follows restarts of SGLang
     #[arg(long, value_name = "FILE")]
     rendezvous: Option<PathBuf>,
-    /// For plugin authors: build the plugins' projects, and build them again whenever a source is saved. These builds are quick and
-    /// less optimised: use `afterbay plugin build` before measuring or deploying. Projects that a reload adds are built from
-    /// the next start on
+    /// For plugin authors: build the plugins' projects, and build them again whenever a source is saved. Traffic passes at once
+    /// with the last build; without one, `on_fault` decides about each batch until the first build is done. These builds are
+    /// quick and less optimised: use `afterbay plugin build` before measuring or deploying. Projects that a reload adds are
+    /// built from the next start on
     #[arg(long)]
     dev: bool,
     /// The format of log lines [default: coloured on a terminal, plain on a pipe]
@@ -100,10 +101,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     // Compiler output is no JSON, so it is captured and logged.
     let output = if format == log::Format::Json { Output::Kept } else { Output::Shown };
-    dev::build_all(projects.as_deref().unwrap_or_default(), output);
     let options = HostOptions { compiles_in_parallel: args.dev, ..host_options() };
     let (host, tokenizers) = (Host::new(options)?, Tokenizers::default());
-    if let Err(problems) = afterbay_server::check_files(&config, &host, &tokenizers, Busy::new) {
+    if let Err(problems) = afterbay_server::check_files(&config, &host, &tokenizers, args.dev, Busy::new) {
         problems.iter().for_each(|problem| eprintln!("{problem}"));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
@@ -112,6 +112,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         rendezvous: args.rendezvous,
         drain_timeout: args.drain_timeout,
         until_pid: args.until_pid,
+        awaits_builds: args.dev,
         announce: args.announce,
     };
     let server = Server::open(config, host, tokenizers, options)?;

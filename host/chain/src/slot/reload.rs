@@ -82,7 +82,7 @@ impl PluginSlot {
 
     /// Replaces the instance by one with another configuration.
     pub fn replace(&mut self, setup: PluginSetup, context: ChainContext<'_>) {
-        let PluginSetup { config, settings, instance } = setup;
+        let PluginSetup { config, settings, instance, awaits: _ } = setup;
         self.configure(&config, context.now);
         self.replace_instance(instance, settings, context);
     }

@@ -20,8 +20,8 @@ pub(super) enum SlotState {
     Down {
         /// The reason, for the operator.
         why: String,
-        /// The time of the next start.
-        retry_at: Instant,
+        /// The time of the next start. `None`: the plugin has no component yet, and starts by a reload.
+        retry_at: Option<Instant>,
     },
     /// The plugin faulted too often. An operator or a reload starts the plugin again.
     Quarantined {
@@ -37,6 +37,11 @@ impl SlotState {
             SlotState::Running { plugin, requests_open } => Some((plugin, *requests_open)),
             _ => None,
         }
+    }
+
+    /// Whether only a reload starts the plugin, because it has no component yet.
+    pub(super) fn awaits_component(&self) -> bool {
+        matches!(self, SlotState::Down { retry_at: None, .. })
     }
 
     pub(super) fn is_quarantined(&self) -> bool {
