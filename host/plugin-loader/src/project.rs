@@ -3,6 +3,7 @@
 //!
 //! A new language needs an entry in `MANIFESTS` and in [`setup`], and match arms in `project/tools.rs`.
 
+mod python;
 mod sources;
 mod tools;
 
@@ -158,7 +159,7 @@ impl Project {
     pub fn build(&self, output: Output) -> Result<PathBuf, ProjectError> {
         match self.language {
             Language::Rust => self.cargo_build(output, &[]),
-            language => tools::build(&self.dir, language, output),
+            language => tools::build(&self.dir, language, output, None),
         }
     }
 
@@ -166,20 +167,37 @@ impl Project {
     pub fn build_if_changed(&self, output: Output) -> Result<PathBuf, ProjectError> {
         match self.language {
             Language::Rust => self.build(output),
-            language => match tools::built(&self.dir, language)? {
+            language => match tools::built(&self.dir, language, false)? {
                 Some(component) => Ok(component),
                 None => self.build(output),
             },
         }
     }
 
-    /// Builds quickly for somebody who waits: a Rust component is optimised less than by [`Project::build`], which uses the
-    /// same compiled dependencies.
-    pub fn build_quickly(&self, output: Output) -> Result<PathBuf, ProjectError> {
+    /// Builds quickly for somebody who waits. The component behaves like that of [`Project::build`] and is slower. `starts` says
+    /// whether a component file starts; it is asked about a Python component that was made without componentize-py.
+    pub fn build_quickly(
+        &self,
+        output: Output,
+        starts: &dyn Fn(&Path) -> bool,
+    ) -> Result<PathBuf, ProjectError> {
         match self.language {
             Language::Rust => self.cargo_build(output, &quick_options(&self.dir)),
-            language => tools::build(&self.dir, language, output),
+            language => tools::build(&self.dir, language, output, Some(starts)),
         }
+    }
+
+    /// Builds quickly, unless the last quick build is of the present sources.
+    pub fn build_quickly_if_changed(
+        &self,
+        output: Output,
+        starts: &dyn Fn(&Path) -> bool,
+    ) -> Result<PathBuf, ProjectError> {
+        let built = match self.language {
+            Language::Rust => None,
+            language => tools::built(&self.dir, language, true)?,
+        };
+        built.map_or_else(|| self.build_quickly(output, starts), Ok)
     }
 
     /// The directories of its sources: its own, and those of its path dependencies.

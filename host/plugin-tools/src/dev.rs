@@ -1,11 +1,13 @@
 //! `afterbay run --dev`: builds the plugins' projects beside the running streams, and builds them again when a source is saved.
 //! The server reloads the new component like any changed file.
 
+use crate::plugin_args;
 use afterbay_config as config;
 use afterbay_events::Events;
 use afterbay_events::event::{PluginBuildFailed, PluginBuilt};
 use afterbay_plugin_loader::project::{Output, Project, ProjectError, Sources, sources};
-use std::path::PathBuf;
+use afterbay_runtime::{Host, Limits};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The interval of looking at the sources' metadata. A few hundred files take less than a millisecond, and polling works on
@@ -39,36 +41,64 @@ pub fn projects(config: &config::Config) -> Result<Vec<Watched>, ProjectError> {
 ///
 /// # Errors
 /// The thread cannot be started.
-pub fn watch(projects: Vec<Watched>, events: Events, output: Output) -> std::io::Result<()> {
+pub fn watch(projects: Vec<Watched>, host: Host, events: Events, output: Output) -> std::io::Result<()> {
     // Nobody waits for the thread; it ends with the process.
     let thread = std::thread::Builder::new().name("dev".into());
+    let builder = Builder { host, events, output };
     let run = move || {
-        projects.iter().for_each(|Watched { project, .. }| build(project, &events, output));
-        look(projects.into_iter().filter(|project| project.report(&events)).collect(), &events, output);
+        projects.iter().for_each(|Watched { project, .. }| builder.build(project, Occasion::Start));
+        builder.look(projects.into_iter().filter(|project| project.report(&builder.events)).collect());
     };
     thread.spawn(run).map(drop)
 }
 
-fn look(mut watched: Vec<Watched>, events: &Events, output: Output) {
-    loop {
-        std::thread::sleep(LOOK_EVERY);
-        for project in &mut watched {
-            if project.has_settled() {
-                build(&project.project, events, output);
+/// The reason for a build.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Occasion {
+    /// Afterbay starts. A component that is current is not built again.
+    Start,
+    /// A source was saved.
+    Save,
+}
+
+/// Builds projects and reports each build.
+struct Builder {
+    host: Host,
+    events: Events,
+    output: Output,
+}
+
+impl Builder {
+    fn look(&self, mut watched: Vec<Watched>) {
+        loop {
+            std::thread::sleep(LOOK_EVERY);
+            for project in &mut watched {
+                if project.has_settled() {
+                    self.build(&project.project, Occasion::Save);
+                }
             }
         }
     }
-}
 
-fn build(project: &Project, events: &Events, output: Output) {
-    let begun = Instant::now();
-    let dir = project.dir().display().to_string();
-    match project.build_quickly(output) {
-        Ok(_) => {
-            let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            events.publish(PluginBuilt { project: dir, took_ms });
+    fn build(&self, project: &Project, occasion: Occasion) {
+        let begun = Instant::now();
+        let dir = project.dir().display().to_string();
+        // Settings are the server's to try: a plugin's description needs none.
+        let starts = |file: &Path| {
+            let terms = plugin_args::terms(Limits::default(), None);
+            terms.is_ok_and(|terms| self.host.load_file("dev", file, terms).is_ok())
+        };
+        let built = match occasion {
+            Occasion::Start => project.build_quickly_if_changed(self.output, &starts),
+            Occasion::Save => project.build_quickly(self.output, &starts),
+        };
+        match built {
+            Ok(_) => {
+                let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                self.events.publish(PluginBuilt { project: dir, took_ms });
+            }
+            Err(error) => self.events.publish(PluginBuildFailed { project: dir, why: explain(&error) }),
         }
-        Err(error) => events.publish(PluginBuildFailed { project: dir, why: explain(&error) }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The host's side of one instance: its memory limit, clock, log and granted imports.
 //!
-//! The host provides the interfaces of `afterbay:plugin` that the operator grants, an empty environment, no directories, a
+//! The host provides the interfaces of `afterbay:plugin` that the operator grants, the environment that the component carries, no directories, a
 //! clock that always reads 0 (for libraries that measure themselves), and random numbers that are the same in every instance
 //! (for the hash seeds of a guest's maps). Standard output and standard error go to the plugin's log. Every other WASI
 //! import exists, because a guest's libc links it, and traps when it is called.
@@ -18,6 +18,7 @@ use crate::bindings::afterbay::plugin::{request, signals};
 use crate::columns::{RequestId, TokenId};
 use crate::deadline::{CallClock, Stop};
 use crate::effects::{self, Effects};
+use crate::environment::Environment;
 use crate::grants::{EncodeError, Grants, Labels, Meter, MeterError};
 use crate::limits::{
     CORE_INSTANCES_MAX, HANDED_OVER_BYTES_MAX, LABEL_NAME_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX,
@@ -258,8 +259,11 @@ pub(crate) fn linker(
     engine: &Engine,
     component: &Component,
     version: ContractVersion,
+    environment: Environment,
 ) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
+    let environment_bytes = environment.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let environment: Arc<[(String, String)]> = environment.into();
     for (name, _) in component.component_type().imports(engine) {
         match name.split('@').next().unwrap_or(name) {
             "afterbay:plugin/log" => {
@@ -299,12 +303,15 @@ pub(crate) fn linker(
                 instance.func_wrap("encode", encode)?;
             }
             "wasi:cli/environment" => {
-                let nothing = |_: StoreContextMut<'_, Guest>, ()| Ok((Vec::<(String, String)>::new(),));
-                let mut environment = linker.instance(name)?;
-                environment.func_wrap("get-environment", nothing)?;
+                let variables = environment.clone();
+                let mut instance = linker.instance(name)?;
+                instance.func_wrap("get-environment", move |mut caller: Caller<'_>, ()| {
+                    caller.data_mut().clock.charge_bytes_in_full(environment_bytes)?;
+                    Ok((variables.to_vec(),))
+                })?;
                 // CPython calls both when it starts.
-                environment.func_wrap("get-arguments", |_, ()| Ok((Vec::<String>::new(),)))?;
-                environment.func_wrap("initial-cwd", |_, ()| Ok((None::<String>,)))?;
+                instance.func_wrap("get-arguments", |_, ()| Ok((Vec::<String>::new(),)))?;
+                instance.func_wrap("initial-cwd", |_, ()| Ok((None::<String>,)))?;
             }
             // Always 0: a plugin's behaviour must not depend on the time. `subscribe` traps, because nothing can wait.
             "wasi:clocks/monotonic-clock" => {

@@ -20,6 +20,7 @@ mod verdict;
 mod deadline;
 mod digest;
 mod effects;
+mod environment;
 mod fault;
 mod grants;
 mod guest;
@@ -50,6 +51,7 @@ pub use columns::{
 pub use component::{CallSet, Component, Description};
 pub use digest::Digest;
 pub use effects::{CallId, SentCall, Unsent};
+pub use environment::with_environment;
 pub use fault::{Call, Fault, FaultCause};
 pub use files::{FileContents, FilesWatch};
 pub use grants::{

@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const COMPONENT_BYTES_MAX: u64 = 256 << 20;
 /// The bytes of a plugin's settings, as JSON text. Larger ones are refused.
 pub const SETTINGS_BYTES_MAX: usize = 1 << 20;
+/// The bytes of the environment that a component carries. A larger one is refused.
+pub const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
 /// The bytes of a plugin's memory. A higher limit is reduced to this one (the address space of a 32-bit memory).
 pub const MEMORY_BYTES_MAX: u64 = 4 << 30;
 

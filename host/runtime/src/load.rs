@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::bindings::afterbay::plugin::types;
 use crate::component::{CallSet, Component, Description, Inner};
 use crate::digest::Digest;
+use crate::environment;
 use crate::fault::Fault;
 use crate::files::read_regular;
 use crate::grants::Terms;
@@ -86,7 +87,7 @@ pub enum LoadError {
 
 impl Host {
     /// Compiles a component (or loads its code from the cache), checks its world and reads its description. `name` is the
-    /// operator's name of the plugin, for messages.
+    /// operator's name of the plugin, for messages. Components that differ only in their environment share their code.
     ///
     /// # Errors
     /// If the bytes are not a component of this host's world, or its description breaks the contract.
@@ -98,7 +99,10 @@ impl Host {
         if let Some(pinned) = pinned.filter(|pinned| *pinned != digest) {
             return Err(LoadError::OtherDigest { name: name.to_owned(), pinned, digest });
         }
-        let code = compile(self, name, bytes, &digest)?;
+        let no_component = |message| LoadError::NotAComponent { name: name.to_owned(), message };
+        let (code, environment) = environment::split(bytes).map_err(no_component)?;
+        let digest_of_code = if code.len() == bytes.len() { digest } else { Digest::of(code) };
+        let code = compile(self, name, code, &digest_of_code)?;
         let other_world = |differences| LoadError::OtherWorld { name: name.to_owned(), differences };
         let version = world::version(&self.shared.engine, &code).map_err(other_world)?;
         let interfaces = world::not_granted(&self.shared.engine, &code, &grants);
@@ -106,7 +110,7 @@ impl Host {
             return Err(LoadError::NotGranted { name: name.to_owned(), interfaces });
         }
         // The names are right, so a function must have another type.
-        let linked = guest::linker(&self.shared.engine, &code, version)
+        let linked = guest::linker(&self.shared.engine, &code, version, environment)
             .and_then(|linker| linker.instantiate_pre(&code))
             .and_then(|pre| Linked::new(version, pre))
             .map_err(|error| other_world(vec![format!("{error:#}")]))?;

@@ -85,9 +85,7 @@ fn run_dev_carries_traffic_during_the_first_build_with_the_last_component_or_by_
         let (dir, cargo) = project(&sandbox);
         let components: Vec<String> =
             (0..2).map(|version| sandbox.text(&format!("v{version}.wasm"))).collect();
-        (0..2)
-            .zip(&components)
-            .for_each(|(version, to)| install(&guest("judges"), version, Path::new(to)));
+        (0..2).zip(&components).for_each(|(version, to)| install(&guest("judges"), version, Path::new(to)));
         if has_last {
             install(&guest("judges"), 0, &dir.join("target/wasm32-wasip2/release/own.wasm"));
         }

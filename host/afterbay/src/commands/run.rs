@@ -115,9 +115,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         awaits_builds: args.dev,
         announce: args.announce,
     };
-    let server = Server::open(config, host, tokenizers, options)?;
+    let server = Server::open(config, host.clone(), tokenizers, options)?;
     if let Some(projects) = projects {
-        dev::watch(projects, server.events().clone(), output)?;
+        dev::watch(projects, host, server.events().clone(), output)?;
     }
     let outcome = server.run();
     if let Some(dir) = &args.scratch {

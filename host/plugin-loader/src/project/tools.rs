@@ -3,13 +3,15 @@
 //! The component of such a project is `build/NAME.wasm`. A rename puts it there, so that a watcher never reads half a file.
 
 use super::sources::{self, sources as sources_below};
-use super::{Output, ProjectError, keep, manifest, setup};
+use super::{Output, ProjectError, keep, manifest, python, setup};
 use afterbay_kit::Language;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The extension of the file beside a component that lists the sources of its build.
 const SOURCES: &str = "sources";
+/// The same, if the build was a quick one.
+const QUICK_SOURCES: &str = "quick-sources";
 /// Most source files of a C project.
 pub(super) const SOURCES_MAX: usize = 256;
 /// The number of directories, from the project upwards, where tools are looked for.
@@ -30,12 +32,16 @@ pub(super) fn tool(language: Language) -> &'static str {
     }
 }
 
-/// The component of the last build, if the sources have not changed since.
-pub(super) fn built(dir: &Path, language: Language) -> Result<Option<PathBuf>, ProjectError> {
+/// The component of the last build, if the sources have not changed since. `quick`: of the last quick build.
+pub(super) fn built(dir: &Path, language: Language, quick: bool) -> Result<Option<PathBuf>, ProjectError> {
     let component = component(dir, language)?;
-    let before = std::fs::read_to_string(component.with_extension(SOURCES)).ok();
+    let before = std::fs::read_to_string(component.with_extension(extension(quick))).ok();
     let is_current = component.is_file() && before.is_some() && before == seen(dir);
     Ok(is_current.then_some(component))
+}
+
+fn extension(quick: bool) -> &'static str {
+    if quick { QUICK_SOURCES } else { SOURCES }
 }
 
 /// The project's sources without its scenarios, as lines; `None` if they cannot be read.
@@ -47,7 +53,13 @@ fn seen(dir: &Path) -> Option<String> {
     Some(sources::lines(&found))
 }
 
-pub(super) fn build(dir: &Path, language: Language, output: Output) -> Result<PathBuf, ProjectError> {
+/// Builds the component. For somebody who waits, `starts` says whether a quickly made component starts.
+pub(super) fn build(
+    dir: &Path,
+    language: Language,
+    output: Output,
+    starts: Option<&dyn Fn(&Path) -> bool>,
+) -> Result<PathBuf, ProjectError> {
     let component = component(dir, language)?;
     let io = |error: std::io::Error| ProjectError::Io { path: dir.join("build"), error };
     std::fs::create_dir_all(dir.join("build")).map_err(io)?;
@@ -56,18 +68,40 @@ pub(super) fn build(dir: &Path, language: Language, output: Output) -> Result<Pa
     let made = component.with_extension("new");
     // A relative path, because the tools run in the project's directory.
     let new = Path::new("build").join(made.file_name().unwrap_or_default());
+    match (language, starts) {
+        (Language::Python, Some(starts)) => python::build(dir, &new, output, starts)?,
+        _ => build_with_tool(dir, language, &new, starts.is_some(), output)?,
+    }
+    std::fs::rename(&made, &component).map_err(io)?;
+    // If the list cannot be written, the next build is not skipped.
+    let _before = std::fs::remove_file(component.with_extension(extension(starts.is_none())));
+    let _written =
+        seen.map(|seen| std::fs::write(component.with_extension(extension(starts.is_some())), seen));
+    Ok(component)
+}
+
+/// Builds the component `new`, a path in the project, with the tool of the language. `quick`: a JavaScript component gets the
+/// interpreter that is smaller, slower, and compiled in half the time.
+fn build_with_tool(
+    dir: &Path,
+    language: Language,
+    new: &Path,
+    quick: bool,
+    output: Output,
+) -> Result<(), ProjectError> {
     let mut command = match language {
         Language::C => compiler(dir)?,
         Language::JavaScript => {
             let mut command = Command::new(find(dir, "node_modules/.bin/componentize-qjs", language)?);
             command.args(["--sync", "--wit", "wit", "--world", "component"]);
-            command.args(["--js", "src/plugin.js", "--output"]).arg(&new);
+            command.args(quick.then_some("--opt-size"));
+            command.args(["--js", "src/plugin.js", "--output"]).arg(new);
             command
         }
         Language::Python => {
             let mut command = Command::new(find(dir, ".venv/bin/componentize-py", language)?);
             command.args(["--wit-path", "wit", "--world", "component", "componentize"]);
-            command.args(["--python-path", ".", "plugin", "--output"]).arg(&new);
+            command.args(["--python-path", ".", "plugin", "--output"]).arg(new);
             command
         }
         Language::Rust => return Err(ProjectError::NotAProject { dir: dir.to_owned() }),
@@ -75,7 +109,7 @@ pub(super) fn build(dir: &Path, language: Language, output: Output) -> Result<Pa
     if language == Language::C {
         // A stack of 256 KiB, because zig's default takes 16 MiB of each instance's memory.
         let linking = ["-mexec-model=reactor", "-Wl,--strip-debug", "-Wl,-z,stack-size=262144"];
-        command.args(["-O2", "-Wall"]).args(linking).arg("-o").arg(&new);
+        command.args(["-O2", "-Wall"]).args(linking).arg("-o").arg(new);
         command.args(sources(dir)?);
     }
     run(dir, command.current_dir(dir), output)?;
@@ -84,17 +118,14 @@ pub(super) fn build(dir: &Path, language: Language, output: Output) -> Result<Pa
         let tools = find(dir, ".venv/bin/wasm-tools", language)?;
         for args in [&["embed", "wit", "--world", "transform"][..], &["new"]] {
             let mut command = Command::new(&tools);
-            command.arg("component").args(args).arg(&new).arg("--output").arg(&new);
+            command.arg("component").args(args).arg(new).arg("--output").arg(new);
             run(dir, command.current_dir(dir), output)?;
         }
     }
-    std::fs::rename(&made, &component).map_err(io)?;
-    // If the list cannot be written, the next build is not skipped.
-    let _written = seen.map(|seen| std::fs::write(component.with_extension(SOURCES), seen));
-    Ok(component)
+    Ok(())
 }
 
-fn run(dir: &Path, command: &mut Command, output: Output) -> Result<(), ProjectError> {
+pub(super) fn run(dir: &Path, command: &mut Command, output: Output) -> Result<(), ProjectError> {
     let failed = |output| ProjectError::Failed { dir: dir.to_owned(), output };
     let no_tool = |command: &Command, error| ProjectError::NoTool {
         program: command.get_program().to_string_lossy().into_owned(),
@@ -211,7 +242,7 @@ fn above(dir: &Path, place: &str) -> Vec<PathBuf> {
 }
 
 /// Finds a tool in the project, above it, or on PATH.
-fn find(dir: &Path, place: &str, language: Language) -> Result<PathBuf, ProjectError> {
+pub(super) fn find(dir: &Path, place: &str, language: Language) -> Result<PathBuf, ProjectError> {
     if let Some(found) = above(dir, place).into_iter().find(|it| it.is_file()) {
         return Ok(found);
     }
@@ -292,7 +323,7 @@ mod tests {
     #[test]
     fn a_component_is_current_until_a_source_is_saved_added_or_removed() {
         let dir = written(Language::Python);
-        let is_current = || built(dir.path(), Language::Python).unwrap().is_some();
+        let is_current = || built(dir.path(), Language::Python, false).unwrap().is_some();
         let leave = || {
             std::fs::create_dir_all(dir.path().join("build")).unwrap();
             std::fs::write(dir.path().join("build/my-own.wasm"), "").unwrap();
