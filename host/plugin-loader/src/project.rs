@@ -163,13 +163,18 @@ impl Project {
         }
     }
 
-    /// Builds a release, unless the last build is of the present sources.
-    pub fn build_if_changed(&self, output: Output) -> Result<PathBuf, ProjectError> {
+    /// Builds for a test, unless the last build, of either kind, is of the present sources. A Rust component is a release, any
+    /// other is built quickly.
+    pub fn build_for_test(
+        &self,
+        output: Output,
+        starts: &dyn Fn(&Path) -> bool,
+    ) -> Result<PathBuf, ProjectError> {
         match self.language {
             Language::Rust => self.build(output),
             language => match tools::built(&self.dir, language, false)? {
                 Some(component) => Ok(component),
-                None => self.build(output),
+                None => self.build_quickly_if_changed(output, starts),
             },
         }
     }

@@ -6,7 +6,7 @@ use afterbay_config as config;
 use afterbay_events::Events;
 use afterbay_events::event::{PluginBuildFailed, PluginBuilt};
 use afterbay_plugin_loader::project::{Output, Project, ProjectError, Sources, sources};
-use afterbay_runtime::{Host, Limits};
+use afterbay_runtime::Host;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -83,11 +83,7 @@ impl Builder {
     fn build(&self, project: &Project, occasion: Occasion) {
         let begun = Instant::now();
         let dir = project.dir().display().to_string();
-        // Settings are the server's to try: a plugin's description needs none.
-        let starts = |file: &Path| {
-            let terms = plugin_args::terms(Limits::default(), None);
-            terms.is_ok_and(|terms| self.host.load_file("dev", file, terms).is_ok())
-        };
+        let starts = |file: &Path| plugin_args::starts(&self.host, file);
         let built = match occasion {
             Occasion::Start => project.build_quickly_if_changed(self.output, &starts),
             Occasion::Save => project.build_quickly(self.output, &starts),

@@ -3,7 +3,7 @@
 use afterbay_config::{PluginDefaults, bounds, duration_argument, read_files, size_argument};
 use afterbay_plugin_loader::{ModelTokens, Source};
 use afterbay_runtime::{
-    Component, EncodeError, Grants, Limits, MemoryStore, StartError, Terms, TokenId, Tokens,
+    Component, EncodeError, Grants, Host, Limits, MemoryStore, StartError, Terms, TokenId, Tokens,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -160,6 +160,11 @@ pub(crate) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, U
         tokenizer: Some(tokens),
     };
     Ok(Terms { limits, grants, digest: None })
+}
+
+/// Whether a component starts and describes itself.
+pub(crate) fn starts(host: &Host, file: &Path) -> bool {
+    terms(Limits::default(), None).is_ok_and(|terms| host.load_file("project", file, terms).is_ok())
 }
 
 /// The tokens of an unknown model: none.

@@ -183,7 +183,8 @@ impl TestRun<'_> {
         let dir = base.join(name);
         if !self.args.no_build && !name.starts_with("builtin:") && dir.is_dir() && !self.built.contains(&dir)
         {
-            Project::of_dir(&dir)?.build_if_changed(Output::Shown)?;
+            let starts = |file: &Path| plugin_args::starts(&self.host, file);
+            Project::of_dir(&dir)?.build_for_test(Output::Shown, &starts)?;
             self.built.push(dir);
         }
         Ok(plugin_args::find(name, base)?)
