@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
-use wit_bindgen_core::{Files, WorldGenerator};
 use wit_bindgen_core::wit_parser::Resolve;
+use wit_bindgen_core::{Files, WorldGenerator};
 use wit_bindgen_rust::Opts;
 
 /// The command that writes the file again.

@@ -20,6 +20,8 @@ pub mod afterbay {
             /// The number of a request in its stream. The host assigns it at the request's first row and never reuses a
             /// number, also across restarts. `opened` gives the scheduler's name for the request (SGLang's `rid`) once.
             pub type RequestId = u64;
+            /// The number of a call (`call.send`). An instance never gets a number twice.
+            pub type CallId = u64;
             /// A token id as on the scheduler's wire: a signed 64-bit integer.
             pub type TokenId = i64;
             /// The meaning of the ids that a plugin writes.
@@ -203,6 +205,9 @@ pub mod afterbay {
             /// A batch has at most one row for each request.
             #[derive(Clone, PartialEq)]
             pub struct Batch {
+                /// The time at which Afterbay received the batch, in milliseconds since 1970-01-01 UTC. The journal has
+                /// this time, so a replay gives the same time.
+                pub time_ms: u64,
                 /// The request of each row. The length of this list is the number of rows.
                 pub requests: _rt::Vec<RequestId>,
                 /// The new token ids of all rows, one row after another.
@@ -228,6 +233,7 @@ pub mod afterbay {
                     f: &mut ::core::fmt::Formatter<'_>,
                 ) -> ::core::fmt::Result {
                     f.debug_struct("Batch")
+                        .field("time-ms", &self.time_ms)
                         .field("requests", &self.requests)
                         .field("output-ids", &self.output_ids)
                         .field("output-ends", &self.output_ends)
@@ -258,13 +264,42 @@ pub mod afterbay {
                         .finish()
                 }
             }
-            /// The last row of a request, with other tokens.
+            /// The finish reason that the reader of a request sees.
+            #[derive(Clone, PartialEq)]
+            pub enum FinishReason {
+                /// `{"type": "stop", "matched": <this string>}`.
+                Stop(_rt::String),
+                /// `{"type": "length", "length": <the request's tokens>}`.
+                Length,
+                /// `{"type": "abort", "message": <this string>}`.
+                Abort(_rt::String),
+            }
+            impl ::core::fmt::Debug for FinishReason {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        FinishReason::Stop(e) => {
+                            f.debug_tuple("FinishReason::Stop").field(e).finish()
+                        }
+                        FinishReason::Length => {
+                            f.debug_tuple("FinishReason::Length").finish()
+                        }
+                        FinishReason::Abort(e) => {
+                            f.debug_tuple("FinishReason::Abort").field(e).finish()
+                        }
+                    }
+                }
+            }
+            /// The end of a request.
             #[derive(Clone, PartialEq)]
             pub struct Ending {
-                /// The value of `matched` in the finish reason that the reader sees.
-                pub matched: _rt::String,
-                /// The tokens of the row that the reader receives.
-                pub instead: Replacement,
+                /// The finish reason that the reader sees.
+                pub reason: FinishReason,
+                /// The tokens of the last row. `none` keeps the row's tokens. With tokens, a plugin can cut the row before
+                /// a token that the reader must not see.
+                pub replacement: ::core::option::Option<Replacement>,
             }
             impl ::core::fmt::Debug for Ending {
                 fn fmt(
@@ -272,8 +307,8 @@ pub mod afterbay {
                     f: &mut ::core::fmt::Formatter<'_>,
                 ) -> ::core::fmt::Result {
                     f.debug_struct("Ending")
-                        .field("matched", &self.matched)
-                        .field("instead", &self.instead)
+                        .field("reason", &self.reason)
+                        .field("replacement", &self.replacement)
                         .finish()
                 }
             }
@@ -285,16 +320,10 @@ pub mod afterbay {
                 /// Drops the row's tokens. The log and the ledger record the reason. The first and the last row of a
                 /// request are still sent, without tokens, so that the reader sees the request begin and end.
                 Drop(_rt::String),
-                /// Ends the request with this row. The reader sees `{"type": "stop", "matched": <this string>}`. Afterbay
-                /// asks the scheduler to abort the request if the operator configured a way to do so, and swallows and
-                /// counts later rows. The row keeps its ids. Held rows of the request are released into this row, before
-                /// its ids.
-                Finish(_rt::String),
-                /// Combines `replace` and `finish`: these tokens are the request's last. A plugin can cut the row before
-                /// a token that the reader must not see.
-                FinishAs(Ending),
-                /// Ends the request like `finish`, but the reader sees `{"type": "abort", "message": <this string>}`.
-                Abort(_rt::String),
+                /// Ends the request with this row. Afterbay asks the scheduler to abort the request if the operator
+                /// configured a way to do so, and swallows and counts later rows. Held rows of the request are released
+                /// into this row, before its ids.
+                Finish(Ending),
                 /// Leaves the row unchanged and stores this string beside the row in the journal.
                 Annotate(_rt::String),
                 /// Sends the row to this sink instead of to its reader. The sink must belong to the stream and be of kind
@@ -345,12 +374,6 @@ pub mod afterbay {
                         }
                         Action::Finish(e) => {
                             f.debug_tuple("Action::Finish").field(e).finish()
-                        }
-                        Action::FinishAs(e) => {
-                            f.debug_tuple("Action::FinishAs").field(e).finish()
-                        }
-                        Action::Abort(e) => {
-                            f.debug_tuple("Action::Abort").field(e).finish()
                         }
                         Action::Annotate(e) => {
                             f.debug_tuple("Action::Annotate").field(e).finish()
@@ -458,7 +481,7 @@ pub mod afterbay {
                     let ptr1 = vec1.as_ptr().cast::<u8>();
                     let len1 = vec1.len();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/log@0.1.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/log@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "log"]
                         fn wit_import2(_: i32, _: i32, _: i64, _: *mut u8, _: usize);
@@ -484,11 +507,15 @@ pub mod afterbay {
             }
         }
         /// The plugin's own metrics on Afterbay's `/metrics`: `afterbay_plugin_own_<name>` with the labels `stream`
-        /// and `plugin`. Grant: `metrics`.
+        /// and `plugin` and the plugin's own labels. Grant: `metrics`.
         ///
         /// A name has 1 to 64 bytes of `a-z`, `0-9` and `_` and does not start with a digit. A plugin may use 64
         /// names. Afterbay ignores further names and names already used for another kind of metric, and logs each
         /// case once. Histograms ignore infinite values and NaN.
+        ///
+        /// A metric has up to 4 labels. A label's name follows the rule for names, and its value is cut at 128 bytes.
+        /// A plugin may use 1,000 combinations of a name and label values in a stream. Values beyond that bound go to
+        /// the combination with the only label `otel_metric_overflow="true"`.
         ///
         /// Long strings and lists passed to any import use up the deadline of the call: 1 ms for each million bytes
         /// in arguments of more than 4 KiB.
@@ -498,67 +525,713 @@ pub mod afterbay {
             #[doc(hidden)]
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
+            /// A label's name and value.
+            pub type Label = (_rt::String, _rt::String);
             #[allow(unused_unsafe, clippy::all)]
             /// Adds to the counter `<name>_total`.
             #[allow(async_fn_in_trait)]
-            pub fn counter_add(name: &str, delta: u64) -> () {
+            pub fn counter_add(name: &str, labels: &[Label], delta: u64) -> () {
                 unsafe {
                     let vec0 = name;
                     let ptr0 = vec0.as_ptr().cast::<u8>();
                     let len0 = vec0.len();
+                    let vec4 = labels;
+                    let len4 = vec4.len();
+                    let layout4 = _rt::alloc::Layout::from_size_align(
+                            vec4.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result4, _cleanup4) = wit_bindgen::rt::Cleanup::new(layout4);
+                    for (i, e) in vec4.into_iter().enumerate() {
+                        let base = result4
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let (t1_0, t1_1) = e;
+                            let vec2 = t1_0;
+                            let ptr2 = vec2.as_ptr().cast::<u8>();
+                            let len2 = vec2.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len2;
+                            *base.add(0).cast::<*mut u8>() = ptr2.cast_mut();
+                            let vec3 = t1_1;
+                            let ptr3 = vec3.as_ptr().cast::<u8>();
+                            let len3 = vec3.len();
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len3;
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr3.cast_mut();
+                        }
+                    }
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/metrics@0.1.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/metrics@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "counter-add"]
-                        fn wit_import1(_: *mut u8, _: usize, _: i64);
+                        fn wit_import5(
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: i64,
+                        );
                     }
                     #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import1(_: *mut u8, _: usize, _: i64) {
+                    unsafe extern "C" fn wit_import5(
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: i64,
+                    ) {
                         unreachable!()
                     }
-                    wit_import1(ptr0.cast_mut(), len0, _rt::as_i64(&delta));
+                    wit_import5(
+                        ptr0.cast_mut(),
+                        len0,
+                        result4,
+                        len4,
+                        _rt::as_i64(&delta),
+                    );
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
             /// Sets a gauge.
             #[allow(async_fn_in_trait)]
-            pub fn gauge_set(name: &str, value: f64) -> () {
+            pub fn gauge_set(name: &str, labels: &[Label], value: f64) -> () {
                 unsafe {
                     let vec0 = name;
                     let ptr0 = vec0.as_ptr().cast::<u8>();
                     let len0 = vec0.len();
+                    let vec4 = labels;
+                    let len4 = vec4.len();
+                    let layout4 = _rt::alloc::Layout::from_size_align(
+                            vec4.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result4, _cleanup4) = wit_bindgen::rt::Cleanup::new(layout4);
+                    for (i, e) in vec4.into_iter().enumerate() {
+                        let base = result4
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let (t1_0, t1_1) = e;
+                            let vec2 = t1_0;
+                            let ptr2 = vec2.as_ptr().cast::<u8>();
+                            let len2 = vec2.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len2;
+                            *base.add(0).cast::<*mut u8>() = ptr2.cast_mut();
+                            let vec3 = t1_1;
+                            let ptr3 = vec3.as_ptr().cast::<u8>();
+                            let len3 = vec3.len();
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len3;
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr3.cast_mut();
+                        }
+                    }
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/metrics@0.1.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/metrics@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "gauge-set"]
-                        fn wit_import1(_: *mut u8, _: usize, _: f64);
+                        fn wit_import5(
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: f64,
+                        );
                     }
                     #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import1(_: *mut u8, _: usize, _: f64) {
+                    unsafe extern "C" fn wit_import5(
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: f64,
+                    ) {
                         unreachable!()
                     }
-                    wit_import1(ptr0.cast_mut(), len0, _rt::as_f64(&value));
+                    wit_import5(
+                        ptr0.cast_mut(),
+                        len0,
+                        result4,
+                        len4,
+                        _rt::as_f64(&value),
+                    );
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
             /// Adds a value to a histogram with bounds at 1, 2 and 5 times each power of ten from 0.000001 to 1000.
             #[allow(async_fn_in_trait)]
-            pub fn histogram_observe(name: &str, value: f64) -> () {
+            pub fn histogram_observe(name: &str, labels: &[Label], value: f64) -> () {
                 unsafe {
                     let vec0 = name;
                     let ptr0 = vec0.as_ptr().cast::<u8>();
                     let len0 = vec0.len();
+                    let vec4 = labels;
+                    let len4 = vec4.len();
+                    let layout4 = _rt::alloc::Layout::from_size_align(
+                            vec4.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result4, _cleanup4) = wit_bindgen::rt::Cleanup::new(layout4);
+                    for (i, e) in vec4.into_iter().enumerate() {
+                        let base = result4
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let (t1_0, t1_1) = e;
+                            let vec2 = t1_0;
+                            let ptr2 = vec2.as_ptr().cast::<u8>();
+                            let len2 = vec2.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len2;
+                            *base.add(0).cast::<*mut u8>() = ptr2.cast_mut();
+                            let vec3 = t1_1;
+                            let ptr3 = vec3.as_ptr().cast::<u8>();
+                            let len3 = vec3.len();
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len3;
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr3.cast_mut();
+                        }
+                    }
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/metrics@0.1.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/metrics@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "histogram-observe"]
-                        fn wit_import1(_: *mut u8, _: usize, _: f64);
+                        fn wit_import5(
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: f64,
+                        );
                     }
                     #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import1(_: *mut u8, _: usize, _: f64) {
+                    unsafe extern "C" fn wit_import5(
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: f64,
+                    ) {
                         unreachable!()
                     }
-                    wit_import1(ptr0.cast_mut(), len0, _rt::as_f64(&value));
+                    wit_import5(
+                        ptr0.cast_mut(),
+                        len0,
+                        result4,
+                        len4,
+                        _rt::as_f64(&value),
+                    );
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Removes the metric with these labels. Its place is free for another combination.
+            #[allow(async_fn_in_trait)]
+            pub fn remove(name: &str, labels: &[Label]) -> () {
+                unsafe {
+                    let vec0 = name;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let vec4 = labels;
+                    let len4 = vec4.len();
+                    let layout4 = _rt::alloc::Layout::from_size_align(
+                            vec4.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result4, _cleanup4) = wit_bindgen::rt::Cleanup::new(layout4);
+                    for (i, e) in vec4.into_iter().enumerate() {
+                        let base = result4
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let (t1_0, t1_1) = e;
+                            let vec2 = t1_0;
+                            let ptr2 = vec2.as_ptr().cast::<u8>();
+                            let len2 = vec2.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len2;
+                            *base.add(0).cast::<*mut u8>() = ptr2.cast_mut();
+                            let vec3 = t1_1;
+                            let ptr3 = vec3.as_ptr().cast::<u8>();
+                            let len3 = vec3.len();
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len3;
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr3.cast_mut();
+                        }
+                    }
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "afterbay:plugin/metrics@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "remove"]
+                        fn wit_import5(_: *mut u8, _: usize, _: *mut u8, _: usize);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import5(
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import5(ptr0.cast_mut(), len0, result4, len4);
+                }
+            }
+        }
+        /// The readiness of the stream. Grant: `health`.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod health {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            #[allow(unused_unsafe, clippy::all)]
+            /// Marks the stream as unable to serve, with a reason for the operator, or as able with `none`. While any
+            /// plugin marks a stream, `/readyz` answers 503 with the reason. The mark ends with the instance that set
+            /// it. A shadow's mark has no effect.
+            #[allow(async_fn_in_trait)]
+            pub fn set_not_ready(reason: ::core::option::Option<&str>) -> () {
+                unsafe {
+                    let (result1_0, result1_1, result1_2) = match reason {
+                        Some(e) => {
+                            let vec0 = e;
+                            let ptr0 = vec0.as_ptr().cast::<u8>();
+                            let len0 = vec0.len();
+                            (1i32, ptr0.cast_mut(), len0)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "afterbay:plugin/health@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "set-not-ready"]
+                        fn wit_import2(_: i32, _: *mut u8, _: usize);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: i32, _: *mut u8, _: usize) {
+                        unreachable!()
+                    }
+                    wit_import2(result1_0, result1_1, result1_2);
+                }
+            }
+        }
+        /// Values that outlive the instance and the process: whatever a replay of the live requests cannot rebuild.
+        /// Grant: `store`.
+        ///
+        /// Plugins of the same name in several streams of one Afterbay share one store. Each function is atomic. A
+        /// store has up to 10,000 keys and 4 MiB of keys and values. Afterbay keeps it beside the journal: it survives
+        /// a kill of the process, and a loss of power except for the last second. During a replay and off the path,
+        /// `set`, `delete` and `increment` change nothing.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod store {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            /// The reason why a value is not stored.
+            #[derive(Clone, Copy, PartialEq)]
+            pub enum StoreError {
+                /// The key is empty or longer than 256 bytes.
+                BadKey,
+                /// The value is longer than 64 KiB, or the store has no room for it.
+                Full,
+                /// The value of this key is not a number that `increment` wrote.
+                NotANumber,
+            }
+            impl ::core::fmt::Debug for StoreError {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        StoreError::BadKey => {
+                            f.debug_tuple("StoreError::BadKey").finish()
+                        }
+                        StoreError::Full => f.debug_tuple("StoreError::Full").finish(),
+                        StoreError::NotANumber => {
+                            f.debug_tuple("StoreError::NotANumber").finish()
+                        }
+                    }
+                }
+            }
+            impl ::core::fmt::Display for StoreError {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    write!(f, "{:?}", self)
+                }
+            }
+            impl ::core::error::Error for StoreError {}
+            #[allow(unused_unsafe, clippy::all)]
+            /// Returns the value of a key. The value of a number is its 8 bytes, little-endian.
+            #[allow(async_fn_in_trait)]
+            pub fn get(key: &str) -> ::core::option::Option<_rt::Vec<u8>> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 3 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 3
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = key;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "afterbay:plugin/store@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "get"]
+                        fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result7 = match l3 {
+                        0 => None,
+                        1 => {
+                            let e = {
+                                let l4 = *ptr1
+                                    .add(::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l5 = *ptr1
+                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len6 = l5;
+                                <_ as From<
+                                    _rt::Vec<_>,
+                                >>::from(_rt::Vec::from_raw_parts(l4.cast(), len6, len6))
+                            };
+                            Some(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result7
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Sets the value of a key.
+            #[allow(async_fn_in_trait)]
+            pub fn set(
+                key: &str,
+                value: &[u8],
+            ) -> ::core::result::Result<(), StoreError> {
+                unsafe {
+                    #[repr(align(1))]
+                    struct RetArea([::core::mem::MaybeUninit<u8>; 2]);
+                    let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 2]);
+                    let vec0 = key;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let vec1 = value;
+                    let ptr1 = vec1.as_ptr().cast::<u8>();
+                    let len1 = vec1.len();
+                    let ptr2 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "afterbay:plugin/store@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "set"]
+                        fn wit_import3(
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import3(
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import3(ptr0.cast_mut(), len0, ptr1.cast_mut(), len1, ptr2);
+                    let l4 = i32::from(*ptr2.add(0).cast::<u8>());
+                    let result7 = match l4 {
+                        0 => {
+                            let e = ();
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l5 = i32::from(*ptr2.add(1).cast::<u8>());
+                                let v6 = match l5 {
+                                    0 => StoreError::BadKey,
+                                    1 => StoreError::Full,
+                                    n => {
+                                        debug_assert_eq!(n, 2, "invalid enum discriminant");
+                                        StoreError::NotANumber
+                                    }
+                                };
+                                v6
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result7
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Removes a key.
+            #[allow(async_fn_in_trait)]
+            pub fn delete(key: &str) -> () {
+                unsafe {
+                    let vec0 = key;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "afterbay:plugin/store@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "delete"]
+                        fn wit_import1(_: *mut u8, _: usize);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import1(_: *mut u8, _: usize) {
+                        unreachable!()
+                    }
+                    wit_import1(ptr0.cast_mut(), len0);
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Adds to the number of a key, which is 0 if the key does not exist. Returns the sum. Without a change
+            /// (0, or during a replay) it returns the present number.
+            #[allow(async_fn_in_trait)]
+            pub fn increment(
+                key: &str,
+                delta: i64,
+            ) -> ::core::result::Result<i64, StoreError> {
+                unsafe {
+                    #[repr(align(8))]
+                    struct RetArea([::core::mem::MaybeUninit<u8>; 16]);
+                    let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 16]);
+                    let vec0 = key;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "afterbay:plugin/store@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "increment"]
+                        fn wit_import2(_: *mut u8, _: usize, _: i64, _: *mut u8);
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(
+                        _: *mut u8,
+                        _: usize,
+                        _: i64,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import2(ptr0.cast_mut(), len0, _rt::as_i64(&delta), ptr1);
+                    let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+                    let result7 = match l3 {
+                        0 => {
+                            let e = {
+                                let l4 = *ptr1.add(8).cast::<i64>();
+                                l4
+                            };
+                            Ok(e)
+                        }
+                        1 => {
+                            let e = {
+                                let l5 = i32::from(*ptr1.add(8).cast::<u8>());
+                                let v6 = match l5 {
+                                    0 => StoreError::BadKey,
+                                    1 => StoreError::Full,
+                                    n => {
+                                        debug_assert_eq!(n, 2, "invalid enum discriminant");
+                                        StoreError::NotANumber
+                                    }
+                                };
+                                v6
+                            };
+                            Err(e)
+                        }
+                        _ => _rt::invalid_enum_discriminant(),
+                    };
+                    result7
+                }
+            }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Returns the keys with this prefix in ascending order, at most 1,000, after the key `after`.
+            #[allow(async_fn_in_trait)]
+            pub fn list_keys(
+                prefix: &str,
+                after: ::core::option::Option<&str>,
+            ) -> _rt::Vec<_rt::String> {
+                unsafe {
+                    #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
+                    #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
+                    struct RetArea(
+                        [::core::mem::MaybeUninit<
+                            u8,
+                        >; 2 * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let mut ret_area = RetArea(
+                        [::core::mem::MaybeUninit::uninit(); 2
+                            * ::core::mem::size_of::<*const u8>()],
+                    );
+                    let vec0 = prefix;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let (result2_0, result2_1, result2_2) = match after {
+                        Some(e) => {
+                            let vec1 = e;
+                            let ptr1 = vec1.as_ptr().cast::<u8>();
+                            let len1 = vec1.len();
+                            (1i32, ptr1.cast_mut(), len1)
+                        }
+                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                    };
+                    let ptr3 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "afterbay:plugin/store@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "list-keys"]
+                        fn wit_import4(
+                            _: *mut u8,
+                            _: usize,
+                            _: i32,
+                            _: *mut u8,
+                            _: usize,
+                            _: *mut u8,
+                        );
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import4(
+                        _: *mut u8,
+                        _: usize,
+                        _: i32,
+                        _: *mut u8,
+                        _: usize,
+                        _: *mut u8,
+                    ) {
+                        unreachable!()
+                    }
+                    wit_import4(
+                        ptr0.cast_mut(),
+                        len0,
+                        result2_0,
+                        result2_1,
+                        result2_2,
+                        ptr3,
+                    );
+                    let l5 = *ptr3.add(0).cast::<*mut u8>();
+                    let l6 = *ptr3
+                        .add(::core::mem::size_of::<*const u8>())
+                        .cast::<usize>();
+                    let base10 = l5;
+                    let len10 = l6;
+                    let mut result10 = _rt::Vec::with_capacity(len10);
+                    for i in 0..len10 {
+                        let base = base10
+                            .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                        let e10 = {
+                            let l7 = *base.add(0).cast::<*mut u8>();
+                            let l8 = *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>();
+                            let len9 = l8;
+                            let bytes9 = _rt::Vec::from_raw_parts(l7.cast(), len9, len9);
+                            _rt::string_lift(bytes9)
+                        };
+                        result10.push(e10);
+                    }
+                    _rt::cabi_dealloc(
+                        base10,
+                        len10 * (2 * ::core::mem::size_of::<*const u8>()),
+                        ::core::mem::size_of::<*const u8>(),
+                    );
+                    let result11 = result10;
+                    result11
+                }
+            }
+        }
+        /// Calls to the operator's services. Grant: `call`.
+        ///
+        /// The operator names each endpoint in `[[call]]`, with its URL, headers, time limit and bounds. A call is
+        /// about one open request, and no row waits for it unless the plugin holds the row. `plugin.answered` gets
+        /// the outcome.
+        #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+        pub mod call {
+            #[used]
+            #[doc(hidden)]
+            static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
+            use super::super::super::_rt;
+            pub type CallId = super::super::super::afterbay::plugin::types::CallId;
+            pub type RequestId = super::super::super::afterbay::plugin::types::RequestId;
+            #[allow(unused_unsafe, clippy::all)]
+            /// Starts a POST of this body (`application/json`) to the endpoint of this name, and returns at once. If the
+            /// call cannot be made, `answered` gets the error.
+            #[allow(async_fn_in_trait)]
+            pub fn send(endpoint: &str, request: RequestId, body: &[u8]) -> CallId {
+                unsafe {
+                    let vec0 = endpoint;
+                    let ptr0 = vec0.as_ptr().cast::<u8>();
+                    let len0 = vec0.len();
+                    let vec1 = body;
+                    let ptr1 = vec1.as_ptr().cast::<u8>();
+                    let len1 = vec1.len();
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "afterbay:plugin/call@1.0.0")]
+                    unsafe extern "C" {
+                        #[link_name = "send"]
+                        fn wit_import2(
+                            _: *mut u8,
+                            _: usize,
+                            _: i64,
+                            _: *mut u8,
+                            _: usize,
+                        ) -> i64;
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import2(
+                        _: *mut u8,
+                        _: usize,
+                        _: i64,
+                        _: *mut u8,
+                        _: usize,
+                    ) -> i64 {
+                        unreachable!()
+                    }
+                    let ret = wit_import2(
+                        ptr0.cast_mut(),
+                        len0,
+                        _rt::as_i64(request),
+                        ptr1.cast_mut(),
+                        len1,
+                    );
+                    ret as u64
                 }
             }
         }
@@ -759,7 +1432,7 @@ pub mod afterbay {
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/signals@0.1.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/signals@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "read"]
                         fn wit_import1(_: *mut u8);
@@ -1057,7 +1730,7 @@ pub mod afterbay {
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/request@0.1.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/request@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "attributes"]
                         fn wit_import1(_: i64, _: *mut u8);
@@ -1141,7 +1814,7 @@ pub mod afterbay {
             pub fn size() -> u32 {
                 unsafe {
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@0.1.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "size"]
                         fn wit_import0() -> i32;
@@ -1176,7 +1849,7 @@ pub mod afterbay {
                     let len0 = vec0.len();
                     let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@0.1.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "decode"]
                         fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
@@ -1216,7 +1889,7 @@ pub mod afterbay {
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@0.1.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "token-bytes"]
                         fn wit_import1(_: i64, _: i32, _: *mut u8);
@@ -1275,7 +1948,7 @@ pub mod afterbay {
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@0.1.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "special"]
                         fn wit_import1(_: *mut u8);
@@ -1314,7 +1987,7 @@ pub mod afterbay {
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@0.1.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "end-of-text"]
                         fn wit_import1(_: *mut u8);
@@ -1359,7 +2032,7 @@ pub mod afterbay {
                     let len0 = vec0.len();
                     let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@0.1.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@1.0.0")]
                     unsafe extern "C" {
                         #[link_name = "encode"]
                         fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
@@ -1446,7 +2119,9 @@ pub mod exports {
                 static __FORCE_SECTION_REF: fn() = super::super::super::super::__link_custom_section_describing_imports;
                 use super::super::super::super::_rt;
                 pub type Batch = super::super::super::super::afterbay::plugin::types::Batch;
+                pub type CallId = super::super::super::super::afterbay::plugin::types::CallId;
                 pub type Description = super::super::super::super::afterbay::plugin::types::Description;
+                pub type Ending = super::super::super::super::afterbay::plugin::types::Ending;
                 pub type Opened = super::super::super::super::afterbay::plugin::types::Opened;
                 pub type RequestId = super::super::super::super::afterbay::plugin::types::RequestId;
                 pub type Verdict = super::super::super::super::afterbay::plugin::types::Verdict;
@@ -1559,6 +2234,131 @@ pub mod exports {
                             1 => StateError::Corrupt,
                             _ => panic!("invalid enum discriminant"),
                         }
+                    }
+                }
+                /// The answer of a service.
+                #[derive(Clone, PartialEq)]
+                pub struct Response {
+                    /// The HTTP status.
+                    pub status: u16,
+                    /// The body, up to the endpoint's bound.
+                    pub body: _rt::Vec<u8>,
+                }
+                impl ::core::fmt::Debug for Response {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Response")
+                            .field("status", &self.status)
+                            .field("body", &self.body)
+                            .finish()
+                    }
+                }
+                /// The reason why a call has no answer.
+                #[derive(Clone, PartialEq)]
+                pub enum CallError {
+                    /// The configuration has no endpoint of this name, or the request is not open.
+                    Refused(_rt::String),
+                    /// The endpoint has `max_in_flight` calls under way, or its circuit breaker is open.
+                    Overloaded,
+                    /// The answer did not arrive in time.
+                    TimedOut,
+                    /// The connection failed, the answer is longer than the endpoint's bound, or the status is 5xx. A message
+                    /// for the operator.
+                    Failed(_rt::String),
+                    /// An earlier instance made the call, or the call was made during a replay. Rows that were held for it
+                    /// are no longer held. `on_fault` does not apply.
+                    Cancelled,
+                }
+                impl ::core::fmt::Debug for CallError {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        match self {
+                            CallError::Refused(e) => {
+                                f.debug_tuple("CallError::Refused").field(e).finish()
+                            }
+                            CallError::Overloaded => {
+                                f.debug_tuple("CallError::Overloaded").finish()
+                            }
+                            CallError::TimedOut => {
+                                f.debug_tuple("CallError::TimedOut").finish()
+                            }
+                            CallError::Failed(e) => {
+                                f.debug_tuple("CallError::Failed").field(e).finish()
+                            }
+                            CallError::Cancelled => {
+                                f.debug_tuple("CallError::Cancelled").finish()
+                            }
+                        }
+                    }
+                }
+                /// The outcome of a call.
+                #[derive(Clone, PartialEq)]
+                pub struct Answer {
+                    /// The call.
+                    pub call: CallId,
+                    /// The request that the call was about. It is open.
+                    pub request: RequestId,
+                    /// The answer, or the reason why there is none.
+                    pub outcome: ::core::result::Result<Response, CallError>,
+                }
+                impl ::core::fmt::Debug for Answer {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("Answer")
+                            .field("call", &self.call)
+                            .field("request", &self.request)
+                            .field("outcome", &self.outcome)
+                            .finish()
+                    }
+                }
+                /// What happens to a request after an answer.
+                #[derive(Clone, PartialEq)]
+                pub enum RequestAction {
+                    /// Releases the first rows that the plugin holds of the request, this many received rows as `waiting`
+                    /// counts them, unchanged and as one row. At most all are released.
+                    Release(u32),
+                    /// Ends the request. Its held rows become its last row, with the tokens of `replacement` in place of all
+                    /// theirs if given. Without held rows, the next row of the request becomes its last.
+                    Finish(Ending),
+                }
+                impl ::core::fmt::Debug for RequestAction {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        match self {
+                            RequestAction::Release(e) => {
+                                f.debug_tuple("RequestAction::Release").field(e).finish()
+                            }
+                            RequestAction::Finish(e) => {
+                                f.debug_tuple("RequestAction::Finish").field(e).finish()
+                            }
+                        }
+                    }
+                }
+                /// The plugin's answer about one request.
+                #[derive(Clone, PartialEq)]
+                pub struct RequestVerdict {
+                    /// The request.
+                    pub request: RequestId,
+                    /// The action for the request.
+                    pub action: RequestAction,
+                }
+                impl ::core::fmt::Debug for RequestVerdict {
+                    fn fmt(
+                        &self,
+                        f: &mut ::core::fmt::Formatter<'_>,
+                    ) -> ::core::fmt::Result {
+                        f.debug_struct("RequestVerdict")
+                            .field("request", &self.request)
+                            .field("action", &self.action)
+                            .finish()
                     }
                 }
                 #[doc(hidden)]
@@ -1856,30 +2656,31 @@ pub mod exports {
                 #[doc(hidden)]
                 #[allow(non_snake_case, unused_unsafe)]
                 pub unsafe fn _export_process_cabi<T_: Guest>(
-                    arg0: *mut u8,
-                    arg1: usize,
-                    arg2: *mut u8,
-                    arg3: usize,
-                    arg4: *mut u8,
-                    arg5: usize,
-                    arg6: *mut u8,
-                    arg7: usize,
-                    arg8: *mut u8,
-                    arg9: usize,
-                    arg10: *mut u8,
-                    arg11: usize,
-                    arg12: *mut u8,
-                    arg13: usize,
+                    arg0: i64,
+                    arg1: *mut u8,
+                    arg2: usize,
+                    arg3: *mut u8,
+                    arg4: usize,
+                    arg5: *mut u8,
+                    arg6: usize,
+                    arg7: *mut u8,
+                    arg8: usize,
+                    arg9: *mut u8,
+                    arg10: usize,
+                    arg11: *mut u8,
+                    arg12: usize,
+                    arg13: *mut u8,
+                    arg14: usize,
                 ) -> *mut u8 {
                     unsafe {
                         #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
                         let result11 = {
-                            let len0 = arg1;
-                            let len1 = arg3;
-                            let len2 = arg5;
-                            let len3 = arg7;
-                            let base5 = arg8;
-                            let len5 = arg9;
+                            let len0 = arg2;
+                            let len1 = arg4;
+                            let len2 = arg6;
+                            let len3 = arg8;
+                            let base5 = arg9;
+                            let len5 = arg10;
                             let mut result5 = _rt::Vec::with_capacity(len5);
                             for i in 0..len5 {
                                 let base = base5.add(i * 1);
@@ -1892,8 +2693,8 @@ pub mod exports {
                                 result5.push(e5);
                             }
                             _rt::cabi_dealloc(base5, len5 * 1, 1);
-                            let base9 = arg10;
-                            let len9 = arg11;
+                            let base9 = arg11;
+                            let len9 = arg12;
                             let mut result9 = _rt::Vec::with_capacity(len9);
                             for i in 0..len9 {
                                 let base = base9
@@ -1918,26 +2719,27 @@ pub mod exports {
                                 len9 * (2 * ::core::mem::size_of::<*const u8>()),
                                 ::core::mem::size_of::<*const u8>(),
                             );
-                            let len10 = arg13;
+                            let len10 = arg14;
                             T_::process(super::super::super::super::afterbay::plugin::types::Batch {
+                                time_ms: arg0 as u64,
                                 requests: <_ as From<
                                     _rt::Vec<_>,
-                                >>::from(_rt::Vec::from_raw_parts(arg0.cast(), len0, len0)),
+                                >>::from(_rt::Vec::from_raw_parts(arg1.cast(), len0, len0)),
                                 output_ids: <_ as From<
                                     _rt::Vec<_>,
-                                >>::from(_rt::Vec::from_raw_parts(arg2.cast(), len1, len1)),
+                                >>::from(_rt::Vec::from_raw_parts(arg3.cast(), len1, len1)),
                                 output_ends: <_ as From<
                                     _rt::Vec<_>,
-                                >>::from(_rt::Vec::from_raw_parts(arg4.cast(), len2, len2)),
+                                >>::from(_rt::Vec::from_raw_parts(arg5.cast(), len2, len2)),
                                 completion_tokens: <_ as From<
                                     _rt::Vec<_>,
-                                >>::from(_rt::Vec::from_raw_parts(arg6.cast(), len3, len3)),
+                                >>::from(_rt::Vec::from_raw_parts(arg7.cast(), len3, len3)),
                                 finished: result5,
                                 texts: result9,
                                 waiting: <_ as From<
                                     _rt::Vec<_>,
                                 >>::from(
-                                    _rt::Vec::from_raw_parts(arg12.cast(), len10, len10),
+                                    _rt::Vec::from_raw_parts(arg13.cast(), len10, len10),
                                 ),
                             })
                         };
@@ -1945,7 +2747,7 @@ pub mod exports {
                         let vec31 = result11;
                         let len31 = vec31.len();
                         let layout31 = _rt::alloc::Layout::from_size_align(
-                                vec31.len() * (9 * ::core::mem::size_of::<*const u8>()),
+                                vec31.len() * (11 * ::core::mem::size_of::<*const u8>()),
                                 ::core::mem::size_of::<*const u8>(),
                             )
                             .unwrap();
@@ -1957,7 +2759,7 @@ pub mod exports {
                         }
                         for (i, e) in vec31.into_iter().enumerate() {
                             let base = result31
-                                .add(i * (9 * ::core::mem::size_of::<*const u8>()));
+                                .add(i * (11 * ::core::mem::size_of::<*const u8>()));
                             {
                                 let super::super::super::super::afterbay::plugin::types::Verdict {
                                     row: row13,
@@ -2027,92 +2829,102 @@ pub mod exports {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (2i32) as u8;
-                                        let vec18 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr18 = vec18.as_ptr().cast::<u8>();
-                                        let len18 = vec18.len();
-                                        ::core::mem::forget(vec18);
-                                        *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len18;
-                                        *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr18.cast_mut();
-                                    }
-                                    V30::FinishAs(e) => {
-                                        *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (3i32) as u8;
                                         let super::super::super::super::afterbay::plugin::types::Ending {
-                                            matched: matched19,
-                                            instead: instead19,
+                                            reason: reason18,
+                                            replacement: replacement18,
                                         } = e;
-                                        let vec20 = (matched19.into_bytes()).into_boxed_slice();
-                                        let ptr20 = vec20.as_ptr().cast::<u8>();
-                                        let len20 = vec20.len();
-                                        ::core::mem::forget(vec20);
-                                        *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len20;
-                                        *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr20.cast_mut();
-                                        let super::super::super::super::afterbay::plugin::types::Replacement {
-                                            ids: ids21,
-                                            text: text21,
-                                        } = instead19;
-                                        let vec22 = <_ as Into<_rt::Vec<_>>>::into(ids21)
-                                            .into_boxed_slice();
-                                        let ptr22 = vec22.as_ptr().cast::<u8>();
-                                        let len22 = vec22.len();
-                                        ::core::mem::forget(vec22);
-                                        *base
-                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len22;
-                                        *base
-                                            .add(4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr22.cast_mut();
-                                        match text21 {
+                                        use super::super::super::super::afterbay::plugin::types::FinishReason as V21;
+                                        match reason18 {
+                                            V21::Stop(e) => {
+                                                *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                                let vec19 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr19 = vec19.as_ptr().cast::<u8>();
+                                                let len19 = vec19.len();
+                                                ::core::mem::forget(vec19);
+                                                *base
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len19;
+                                                *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr19.cast_mut();
+                                            }
+                                            V21::Length => {
+                                                *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                            }
+                                            V21::Abort(e) => {
+                                                *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (2i32) as u8;
+                                                let vec20 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr20 = vec20.as_ptr().cast::<u8>();
+                                                let len20 = vec20.len();
+                                                ::core::mem::forget(vec20);
+                                                *base
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len20;
+                                                *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr20.cast_mut();
+                                            }
+                                        }
+                                        match replacement18 {
                                             Some(e) => {
                                                 *base
-                                                    .add(6 * ::core::mem::size_of::<*const u8>())
+                                                    .add(5 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                let vec23 = (e.into_bytes()).into_boxed_slice();
+                                                let super::super::super::super::afterbay::plugin::types::Replacement {
+                                                    ids: ids22,
+                                                    text: text22,
+                                                } = e;
+                                                let vec23 = <_ as Into<_rt::Vec<_>>>::into(ids22)
+                                                    .into_boxed_slice();
                                                 let ptr23 = vec23.as_ptr().cast::<u8>();
                                                 let len23 = vec23.len();
                                                 ::core::mem::forget(vec23);
                                                 *base
-                                                    .add(8 * ::core::mem::size_of::<*const u8>())
+                                                    .add(7 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len23;
                                                 *base
-                                                    .add(7 * ::core::mem::size_of::<*const u8>())
+                                                    .add(6 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>() = ptr23.cast_mut();
+                                                match text22 {
+                                                    Some(e) => {
+                                                        *base
+                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec24 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr24 = vec24.as_ptr().cast::<u8>();
+                                                        let len24 = vec24.len();
+                                                        ::core::mem::forget(vec24);
+                                                        *base
+                                                            .add(10 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len24;
+                                                        *base
+                                                            .add(9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr24.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *base
+                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
                                             }
                                             None => {
                                                 *base
-                                                    .add(6 * ::core::mem::size_of::<*const u8>())
+                                                    .add(5 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
                                     }
-                                    V30::Abort(e) => {
-                                        *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (4i32) as u8;
-                                        let vec24 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr24 = vec24.as_ptr().cast::<u8>();
-                                        let len24 = vec24.len();
-                                        ::core::mem::forget(vec24);
-                                        *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len24;
-                                        *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr24.cast_mut();
-                                    }
                                     V30::Annotate(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (5i32) as u8;
+                                            .cast::<u8>() = (3i32) as u8;
                                         let vec25 = (e.into_bytes()).into_boxed_slice();
                                         let ptr25 = vec25.as_ptr().cast::<u8>();
                                         let len25 = vec25.len();
@@ -2127,7 +2939,7 @@ pub mod exports {
                                     V30::Route(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (6i32) as u8;
+                                            .cast::<u8>() = (4i32) as u8;
                                         let vec26 = (e.into_bytes()).into_boxed_slice();
                                         let ptr26 = vec26.as_ptr().cast::<u8>();
                                         let len26 = vec26.len();
@@ -2142,12 +2954,12 @@ pub mod exports {
                                     V30::SkipDetokenization => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (7i32) as u8;
+                                            .cast::<u8>() = (5i32) as u8;
                                     }
                                     V30::Hold(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (8i32) as u8;
+                                            .cast::<u8>() = (6i32) as u8;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<i32>() = _rt::as_i32(e);
@@ -2155,12 +2967,12 @@ pub mod exports {
                                     V30::Release => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (9i32) as u8;
+                                            .cast::<u8>() = (7i32) as u8;
                                     }
                                     V30::ReleaseAs(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (10i32) as u8;
+                                            .cast::<u8>() = (8i32) as u8;
                                         let super::super::super::super::afterbay::plugin::types::Replacement {
                                             ids: ids27,
                                             text: text27,
@@ -2202,7 +3014,7 @@ pub mod exports {
                                     V30::ReleaseAndHold(e) => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (11i32) as u8;
+                                            .cast::<u8>() = (9i32) as u8;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<i32>() = _rt::as_i32(e);
@@ -2229,7 +3041,7 @@ pub mod exports {
                         let len33 = l1;
                         for i in 0..len33 {
                             let base = base33
-                                .add(i * (9 * ::core::mem::size_of::<*const u8>()));
+                                .add(i * (11 * ::core::mem::size_of::<*const u8>()));
                             {
                                 let l2 = i32::from(
                                     *base.add(::core::mem::size_of::<*const u8>()).cast::<u8>(),
@@ -2273,59 +3085,70 @@ pub mod exports {
                                         _rt::cabi_dealloc(l9, l10, 1);
                                     }
                                     2 => {
-                                        let l11 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l12 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        _rt::cabi_dealloc(l11, l12, 1);
-                                    }
-                                    3 => {
-                                        let l13 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l14 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        _rt::cabi_dealloc(l13, l14, 1);
-                                        let l15 = *base
-                                            .add(4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l16 = *base
-                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let base17 = l15;
-                                        let len17 = l16;
-                                        _rt::cabi_dealloc(base17, len17 * 8, 8);
-                                        let l18 = i32::from(
+                                        let l11 = i32::from(
                                             *base
-                                                .add(6 * ::core::mem::size_of::<*const u8>())
+                                                .add(2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<u8>(),
                                         );
-                                        match l18 {
+                                        match l11 {
+                                            0 => {
+                                                let l12 = *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l13 = *base
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l12, l13, 1);
+                                            }
+                                            1 => {}
+                                            _ => {
+                                                let l14 = *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l15 = *base
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l14, l15, 1);
+                                            }
+                                        }
+                                        let l16 = i32::from(
+                                            *base
+                                                .add(5 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        match l16 {
                                             0 => {}
                                             _ => {
-                                                let l19 = *base
-                                                    .add(7 * ::core::mem::size_of::<*const u8>())
+                                                let l17 = *base
+                                                    .add(6 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l20 = *base
-                                                    .add(8 * ::core::mem::size_of::<*const u8>())
+                                                let l18 = *base
+                                                    .add(7 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l19, l20, 1);
+                                                let base19 = l17;
+                                                let len19 = l18;
+                                                _rt::cabi_dealloc(base19, len19 * 8, 8);
+                                                let l20 = i32::from(
+                                                    *base
+                                                        .add(8 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>(),
+                                                );
+                                                match l20 {
+                                                    0 => {}
+                                                    _ => {
+                                                        let l21 = *base
+                                                            .add(9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l22 = *base
+                                                            .add(10 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        _rt::cabi_dealloc(l21, l22, 1);
+                                                    }
+                                                }
                                             }
                                         }
                                     }
-                                    4 => {
-                                        let l21 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l22 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        _rt::cabi_dealloc(l21, l22, 1);
-                                    }
-                                    5 => {
+                                    3 => {
                                         let l23 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
@@ -2334,7 +3157,7 @@ pub mod exports {
                                             .cast::<usize>();
                                         _rt::cabi_dealloc(l23, l24, 1);
                                     }
-                                    6 => {
+                                    4 => {
                                         let l25 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
@@ -2343,10 +3166,10 @@ pub mod exports {
                                             .cast::<usize>();
                                         _rt::cabi_dealloc(l25, l26, 1);
                                     }
+                                    5 => {}
+                                    6 => {}
                                     7 => {}
-                                    8 => {}
-                                    9 => {}
-                                    10 => {
+                                    8 => {
                                         let l27 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
@@ -2380,7 +3203,7 @@ pub mod exports {
                         }
                         _rt::cabi_dealloc(
                             base33,
-                            len33 * (9 * ::core::mem::size_of::<*const u8>()),
+                            len33 * (11 * ::core::mem::size_of::<*const u8>()),
                             ::core::mem::size_of::<*const u8>(),
                         );
                     }
@@ -2391,6 +3214,346 @@ pub mod exports {
                     unsafe {
                         #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
                         { T_::pressure() };
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case, unused_unsafe)]
+                pub unsafe fn _export_answered_cabi<T_: Guest>(
+                    arg0: *mut u8,
+                    arg1: usize,
+                ) -> *mut u8 {
+                    unsafe {
+                        #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
+                        let result16 = {
+                            let base15 = arg0;
+                            let len15 = arg1;
+                            let mut result15 = _rt::Vec::with_capacity(len15);
+                            for i in 0..len15 {
+                                let base = base15
+                                    .add(i * (16 + 4 * ::core::mem::size_of::<*const u8>()));
+                                let e15 = {
+                                    let l0 = *base.add(0).cast::<i64>();
+                                    let l1 = *base.add(8).cast::<i64>();
+                                    let l2 = i32::from(*base.add(16).cast::<u8>());
+                                    Answer {
+                                        call: l0 as u64,
+                                        request: l1 as u64,
+                                        outcome: match l2 {
+                                            0 => {
+                                                let e = {
+                                                    let l3 = i32::from(
+                                                        *base
+                                                            .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u16>(),
+                                                    );
+                                                    let l4 = *base
+                                                        .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>();
+                                                    let l5 = *base
+                                                        .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>();
+                                                    let len6 = l5;
+                                                    Response {
+                                                        status: l3 as u16,
+                                                        body: <_ as From<
+                                                            _rt::Vec<_>,
+                                                        >>::from(_rt::Vec::from_raw_parts(l4.cast(), len6, len6)),
+                                                    }
+                                                };
+                                                Ok(e)
+                                            }
+                                            1 => {
+                                                let e = {
+                                                    let l7 = i32::from(
+                                                        *base
+                                                            .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>(),
+                                                    );
+                                                    let v14 = match l7 {
+                                                        0 => {
+                                                            let e14 = {
+                                                                let l8 = *base
+                                                                    .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>();
+                                                                let l9 = *base
+                                                                    .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>();
+                                                                let len10 = l9;
+                                                                let bytes10 = _rt::Vec::from_raw_parts(
+                                                                    l8.cast(),
+                                                                    len10,
+                                                                    len10,
+                                                                );
+                                                                _rt::string_lift(bytes10)
+                                                            };
+                                                            CallError::Refused(e14)
+                                                        }
+                                                        1 => CallError::Overloaded,
+                                                        2 => CallError::TimedOut,
+                                                        3 => {
+                                                            let e14 = {
+                                                                let l11 = *base
+                                                                    .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>();
+                                                                let l12 = *base
+                                                                    .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>();
+                                                                let len13 = l12;
+                                                                let bytes13 = _rt::Vec::from_raw_parts(
+                                                                    l11.cast(),
+                                                                    len13,
+                                                                    len13,
+                                                                );
+                                                                _rt::string_lift(bytes13)
+                                                            };
+                                                            CallError::Failed(e14)
+                                                        }
+                                                        n => {
+                                                            debug_assert_eq!(n, 4, "invalid enum discriminant");
+                                                            CallError::Cancelled
+                                                        }
+                                                    };
+                                                    v14
+                                                };
+                                                Err(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                    }
+                                };
+                                result15.push(e15);
+                            }
+                            _rt::cabi_dealloc(
+                                base15,
+                                len15 * (16 + 4 * ::core::mem::size_of::<*const u8>()),
+                                8,
+                            );
+                            T_::answered(result15)
+                        };
+                        let ptr17 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        let vec26 = result16;
+                        let len26 = vec26.len();
+                        let layout26 = _rt::alloc::Layout::from_size_align(
+                                vec26.len()
+                                    * (8 + 10 * ::core::mem::size_of::<*const u8>()),
+                                8,
+                            )
+                            .unwrap();
+                        let (result26, _cleanup26) = wit_bindgen::rt::Cleanup::new(
+                            layout26,
+                        );
+                        if let Some(cleanup) = _cleanup26 {
+                            cleanup.forget();
+                        }
+                        for (i, e) in vec26.into_iter().enumerate() {
+                            let base = result26
+                                .add(i * (8 + 10 * ::core::mem::size_of::<*const u8>()));
+                            {
+                                let RequestVerdict {
+                                    request: request18,
+                                    action: action18,
+                                } = e;
+                                *base.add(0).cast::<i64>() = _rt::as_i64(request18);
+                                match action18 {
+                                    RequestAction::Release(e) => {
+                                        *base.add(8).cast::<u8>() = (0i32) as u8;
+                                        *base
+                                            .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i32>() = _rt::as_i32(e);
+                                    }
+                                    RequestAction::Finish(e) => {
+                                        *base.add(8).cast::<u8>() = (1i32) as u8;
+                                        let super::super::super::super::afterbay::plugin::types::Ending {
+                                            reason: reason19,
+                                            replacement: replacement19,
+                                        } = e;
+                                        use super::super::super::super::afterbay::plugin::types::FinishReason as V22;
+                                        match reason19 {
+                                            V22::Stop(e) => {
+                                                *base
+                                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                                let vec20 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr20 = vec20.as_ptr().cast::<u8>();
+                                                let len20 = vec20.len();
+                                                ::core::mem::forget(vec20);
+                                                *base
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len20;
+                                                *base
+                                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr20.cast_mut();
+                                            }
+                                            V22::Length => {
+                                                *base
+                                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                            }
+                                            V22::Abort(e) => {
+                                                *base
+                                                    .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (2i32) as u8;
+                                                let vec21 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr21 = vec21.as_ptr().cast::<u8>();
+                                                let len21 = vec21.len();
+                                                ::core::mem::forget(vec21);
+                                                *base
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len21;
+                                                *base
+                                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr21.cast_mut();
+                                            }
+                                        }
+                                        match replacement19 {
+                                            Some(e) => {
+                                                *base
+                                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                let super::super::super::super::afterbay::plugin::types::Replacement {
+                                                    ids: ids23,
+                                                    text: text23,
+                                                } = e;
+                                                let vec24 = <_ as Into<_rt::Vec<_>>>::into(ids23)
+                                                    .into_boxed_slice();
+                                                let ptr24 = vec24.as_ptr().cast::<u8>();
+                                                let len24 = vec24.len();
+                                                ::core::mem::forget(vec24);
+                                                *base
+                                                    .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len24;
+                                                *base
+                                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr24.cast_mut();
+                                                match text23 {
+                                                    Some(e) => {
+                                                        *base
+                                                            .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec25 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr25 = vec25.as_ptr().cast::<u8>();
+                                                        let len25 = vec25.len();
+                                                        ::core::mem::forget(vec25);
+                                                        *base
+                                                            .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len25;
+                                                        *base
+                                                            .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr25.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *base
+                                                            .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                            }
+                                            None => {
+                                                *base
+                                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                    }
+                                }
+                            }
+                        }
+                        *ptr17
+                            .add(::core::mem::size_of::<*const u8>())
+                            .cast::<usize>() = len26;
+                        *ptr17.add(0).cast::<*mut u8>() = result26;
+                        ptr17
+                    }
+                }
+                #[doc(hidden)]
+                #[allow(non_snake_case)]
+                pub unsafe fn __post_return_answered<T_: Guest>(arg0: *mut u8) {
+                    unsafe {
+                        let l0 = *arg0.add(0).cast::<*mut u8>();
+                        let l1 = *arg0
+                            .add(::core::mem::size_of::<*const u8>())
+                            .cast::<usize>();
+                        let base15 = l0;
+                        let len15 = l1;
+                        for i in 0..len15 {
+                            let base = base15
+                                .add(i * (8 + 10 * ::core::mem::size_of::<*const u8>()));
+                            {
+                                let l2 = i32::from(*base.add(8).cast::<u8>());
+                                match l2 {
+                                    0 => {}
+                                    _ => {
+                                        let l3 = i32::from(
+                                            *base
+                                                .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        match l3 {
+                                            0 => {
+                                                let l4 = *base
+                                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l5 = *base
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l4, l5, 1);
+                                            }
+                                            1 => {}
+                                            _ => {
+                                                let l6 = *base
+                                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l7 = *base
+                                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l6, l7, 1);
+                                            }
+                                        }
+                                        let l8 = i32::from(
+                                            *base
+                                                .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        match l8 {
+                                            0 => {}
+                                            _ => {
+                                                let l9 = *base
+                                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l10 = *base
+                                                    .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let base11 = l9;
+                                                let len11 = l10;
+                                                _rt::cabi_dealloc(base11, len11 * 8, 8);
+                                                let l12 = i32::from(
+                                                    *base
+                                                        .add(8 + 7 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>(),
+                                                );
+                                                match l12 {
+                                                    0 => {}
+                                                    _ => {
+                                                        let l13 = *base
+                                                            .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>();
+                                                        let l14 = *base
+                                                            .add(8 + 9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>();
+                                                        _rt::cabi_dealloc(l13, l14, 1);
+                                                    }
+                                                }
+                                            }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                        _rt::cabi_dealloc(
+                            base15,
+                            len15 * (8 + 10 * ::core::mem::size_of::<*const u8>()),
+                            8,
+                        );
                     }
                 }
                 #[doc(hidden)]
@@ -2500,6 +3663,14 @@ pub mod exports {
                     /// Comes between two batches, at most once in 100 ms.
                     #[allow(async_fn_in_trait)]
                     fn pressure() -> ();
+                    /// Announces that calls have ended. Comes between two batches. The answer lists the requests that the plugin
+                    /// releases or ends, each at most once; the rows of all others stay held.
+                    ///
+                    /// A call that failed follows `on_fault`, before this announcement: `bypass` releases the rows that the
+                    /// plugin holds of the request, `retry` makes the call once more and then does the same, and `terminate`
+                    /// aborts the request.
+                    #[allow(async_fn_in_trait)]
+                    fn answered(answers: _rt::Vec<Answer>) -> _rt::Vec<RequestVerdict>;
                     /// Announces the end of requests. The host does not name them again.
                     #[allow(async_fn_in_trait)]
                     fn close(requests: _rt::Vec<RequestId>) -> ();
@@ -2517,58 +3688,66 @@ pub mod exports {
                 }
                 #[doc(hidden)]
                 #[macro_export]
-                macro_rules! __export_afterbay_plugin_plugin_0_1_0_cabi {
+                macro_rules! __export_afterbay_plugin_plugin_1_0_0_cabi {
                     ($ty:ident with_types_in $($path_to_types:tt)*) => {
                         const _ : () = { #[unsafe (export_name =
-                        "afterbay:plugin/plugin@0.1.0#describe")] unsafe extern "C" fn
+                        "afterbay:plugin/plugin@1.0.0#describe")] unsafe extern "C" fn
                         export_describe() -> * mut u8 { unsafe { $($path_to_types)*::
                         _export_describe_cabi::<$ty > () } } #[unsafe (export_name =
-                        "cabi_post_afterbay:plugin/plugin@0.1.0#describe")] unsafe extern
+                        "cabi_post_afterbay:plugin/plugin@1.0.0#describe")] unsafe extern
                         "C" fn _post_return_describe(arg0 : * mut u8,) { unsafe {
                         $($path_to_types)*:: __post_return_describe::<$ty > (arg0) } }
                         #[unsafe (export_name =
-                        "afterbay:plugin/plugin@0.1.0#configure")] unsafe extern "C" fn
+                        "afterbay:plugin/plugin@1.0.0#configure")] unsafe extern "C" fn
                         export_configure(arg0 : * mut u8, arg1 : usize,) -> * mut u8 {
                         unsafe { $($path_to_types)*:: _export_configure_cabi::<$ty >
                         (arg0, arg1) } } #[unsafe (export_name =
-                        "cabi_post_afterbay:plugin/plugin@0.1.0#configure")] unsafe
+                        "cabi_post_afterbay:plugin/plugin@1.0.0#configure")] unsafe
                         extern "C" fn _post_return_configure(arg0 : * mut u8,) { unsafe {
                         $($path_to_types)*:: __post_return_configure::<$ty > (arg0) } }
-                        #[unsafe (export_name = "afterbay:plugin/plugin@0.1.0#open")]
+                        #[unsafe (export_name = "afterbay:plugin/plugin@1.0.0#open")]
                         unsafe extern "C" fn export_open(arg0 : * mut u8, arg1 : usize,)
                         { unsafe { $($path_to_types)*:: _export_open_cabi::<$ty > (arg0,
                         arg1) } } #[unsafe (export_name =
-                        "afterbay:plugin/plugin@0.1.0#changed")] unsafe extern "C" fn
+                        "afterbay:plugin/plugin@1.0.0#changed")] unsafe extern "C" fn
                         export_changed(arg0 : * mut u8, arg1 : usize,) { unsafe {
                         $($path_to_types)*:: _export_changed_cabi::<$ty > (arg0, arg1) }
                         } #[unsafe (export_name =
-                        "afterbay:plugin/plugin@0.1.0#process")] unsafe extern "C" fn
-                        export_process(arg0 : * mut u8, arg1 : usize, arg2 : * mut u8,
-                        arg3 : usize, arg4 : * mut u8, arg5 : usize, arg6 : * mut u8,
-                        arg7 : usize, arg8 : * mut u8, arg9 : usize, arg10 : * mut u8,
-                        arg11 : usize, arg12 : * mut u8, arg13 : usize,) -> * mut u8 {
-                        unsafe { $($path_to_types)*:: _export_process_cabi::<$ty > (arg0,
-                        arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10,
-                        arg11, arg12, arg13) } } #[unsafe (export_name =
-                        "cabi_post_afterbay:plugin/plugin@0.1.0#process")] unsafe extern
+                        "afterbay:plugin/plugin@1.0.0#process")] unsafe extern "C" fn
+                        export_process(arg0 : i64, arg1 : * mut u8, arg2 : usize, arg3 :
+                        * mut u8, arg4 : usize, arg5 : * mut u8, arg6 : usize, arg7 : *
+                        mut u8, arg8 : usize, arg9 : * mut u8, arg10 : usize, arg11 : *
+                        mut u8, arg12 : usize, arg13 : * mut u8, arg14 : usize,) -> * mut
+                        u8 { unsafe { $($path_to_types)*:: _export_process_cabi::<$ty >
+                        (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9,
+                        arg10, arg11, arg12, arg13, arg14) } } #[unsafe (export_name =
+                        "cabi_post_afterbay:plugin/plugin@1.0.0#process")] unsafe extern
                         "C" fn _post_return_process(arg0 : * mut u8,) { unsafe {
                         $($path_to_types)*:: __post_return_process::<$ty > (arg0) } }
-                        #[unsafe (export_name = "afterbay:plugin/plugin@0.1.0#pressure")]
+                        #[unsafe (export_name = "afterbay:plugin/plugin@1.0.0#pressure")]
                         unsafe extern "C" fn export_pressure() { unsafe {
                         $($path_to_types)*:: _export_pressure_cabi::<$ty > () } }
-                        #[unsafe (export_name = "afterbay:plugin/plugin@0.1.0#close")]
+                        #[unsafe (export_name = "afterbay:plugin/plugin@1.0.0#answered")]
+                        unsafe extern "C" fn export_answered(arg0 : * mut u8, arg1 :
+                        usize,) -> * mut u8 { unsafe { $($path_to_types)*::
+                        _export_answered_cabi::<$ty > (arg0, arg1) } } #[unsafe
+                        (export_name =
+                        "cabi_post_afterbay:plugin/plugin@1.0.0#answered")] unsafe extern
+                        "C" fn _post_return_answered(arg0 : * mut u8,) { unsafe {
+                        $($path_to_types)*:: __post_return_answered::<$ty > (arg0) } }
+                        #[unsafe (export_name = "afterbay:plugin/plugin@1.0.0#close")]
                         unsafe extern "C" fn export_close(arg0 : * mut u8, arg1 : usize,)
                         { unsafe { $($path_to_types)*:: _export_close_cabi::<$ty > (arg0,
                         arg1) } } #[unsafe (export_name =
-                        "afterbay:plugin/plugin@0.1.0#export-state")] unsafe extern "C"
+                        "afterbay:plugin/plugin@1.0.0#export-state")] unsafe extern "C"
                         fn export_export_state() -> * mut u8 { unsafe {
                         $($path_to_types)*:: _export_export_state_cabi::<$ty > () } }
                         #[unsafe (export_name =
-                        "cabi_post_afterbay:plugin/plugin@0.1.0#export-state")] unsafe
+                        "cabi_post_afterbay:plugin/plugin@1.0.0#export-state")] unsafe
                         extern "C" fn _post_return_export_state(arg0 : * mut u8,) {
                         unsafe { $($path_to_types)*:: __post_return_export_state::<$ty >
                         (arg0) } } #[unsafe (export_name =
-                        "afterbay:plugin/plugin@0.1.0#import-state")] unsafe extern "C"
+                        "afterbay:plugin/plugin@1.0.0#import-state")] unsafe extern "C"
                         fn export_import_state(arg0 : * mut u8, arg1 : usize, arg2 : *
                         mut u8, arg3 : usize,) -> * mut u8 { unsafe {
                         $($path_to_types)*:: _export_import_state_cabi::<$ty > (arg0,
@@ -2576,7 +3755,7 @@ pub mod exports {
                     };
                 }
                 #[doc(hidden)]
-                pub use __export_afterbay_plugin_plugin_0_1_0_cabi;
+                pub use __export_afterbay_plugin_plugin_1_0_0_cabi;
                 #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
                 #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
                 struct _RetArea(
@@ -2620,6 +3799,7 @@ mod _rt {
             self as i64
         }
     }
+    pub use alloc_crate::alloc;
     pub fn as_f64<T: AsF64>(t: T) -> f64 {
         t.as_f64()
     }
@@ -2637,18 +3817,18 @@ mod _rt {
             self as f64
         }
     }
-    pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
-        if cfg!(debug_assertions) {
-            String::from_utf8(bytes).unwrap()
-        } else {
-            unsafe { String::from_utf8_unchecked(bytes) }
-        }
-    }
     pub unsafe fn invalid_enum_discriminant<T>() -> T {
         if cfg!(debug_assertions) {
             panic!("invalid enum discriminant")
         } else {
             unsafe { core::hint::unreachable_unchecked() }
+        }
+    }
+    pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
+        if cfg!(debug_assertions) {
+            String::from_utf8(bytes).unwrap()
+        } else {
+            unsafe { String::from_utf8_unchecked(bytes) }
         }
     }
     pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
@@ -2734,7 +3914,6 @@ mod _rt {
     pub fn run_ctors_once() {
         wit_bindgen::rt::run_ctors_once();
     }
-    pub use alloc_crate::alloc;
     extern crate alloc as alloc_crate;
 }
 /// Generates `#[unsafe(no_mangle)]` functions to export the specified type as
@@ -2762,71 +3941,92 @@ macro_rules! __export_transform_impl {
     };
     ($ty:ident with_types_in $($path_to_types_root:tt)*) => {
         $($path_to_types_root)*::
-        exports::afterbay::plugin::plugin::__export_afterbay_plugin_plugin_0_1_0_cabi!($ty
+        exports::afterbay::plugin::plugin::__export_afterbay_plugin_plugin_1_0_0_cabi!($ty
         with_types_in $($path_to_types_root)*:: exports::afterbay::plugin::plugin); const
         _ : () = { #[rustfmt::skip] #[cfg(target_arch = "wasm32")] #[unsafe (link_section
         =
-        "component-type:wit-bindgen:0.61.1:afterbay:plugin@0.1.0:transform:imports and exports")]
+        "component-type:wit-bindgen:0.61.1:afterbay:plugin@1.0.0:transform:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 2552] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 3426] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xf8\x12\x01A\x02\x01\
-A\x14\x01B!\x01w\x04\0\x0arequest-id\x03\0\0\x01x\x04\0\x08token-id\x03\0\x02\x01\
-m\x02\x05delta\x0acumulative\x04\0\x08id-shape\x03\0\x04\x01n\x05\x0aoutput-ids\x11\
-completion-tokens\x08finished\x05texts\x07waiting\x04\0\x07columns\x03\0\x06\x01\
-n\x03\x08pressure\x07changed\x05state\x04\0\x05calls\x03\0\x08\x01r\x06\x04names\
-\x07versions\x0fsettings-schemas\x07columns\x07\x05wants\x09\x06writes\x05\x04\0\
-\x0bdescription\x03\0\x0a\x01r\x07\x07request\x01\x03rids\x0fhttp-worker-ipcs\x04\
-sinks\x0dprompt-tokensw\x0freceived-tokensw\x07resumed\x7f\x04\0\x06opened\x03\0\
-\x0c\x01m\x05\x07running\x04stop\x06length\x05abort\x05other\x04\0\x0bfinish-kin\
-d\x03\0\x0e\x01p\x01\x01p\x03\x01py\x01pw\x01p\x0f\x01ps\x01r\x07\x08requests\x10\
-\x0aoutput-ids\x11\x0boutput-ends\x12\x11completion-tokens\x13\x08finished\x14\x05\
-texts\x15\x07waiting\x12\x04\0\x05batch\x03\0\x16\x01ks\x01r\x02\x03ids\x11\x04t\
-ext\x18\x04\0\x0breplacement\x03\0\x19\x01r\x02\x07matcheds\x07instead\x1a\x04\0\
-\x06ending\x03\0\x1b\x01q\x0c\x07replace\x01\x1a\0\x04drop\x01s\0\x06finish\x01s\
-\0\x09finish-as\x01\x1c\0\x05abort\x01s\0\x08annotate\x01s\0\x05route\x01s\0\x13\
-skip-detokenization\0\0\x04hold\x01y\0\x07release\0\0\x0arelease-as\x01\x1a\0\x10\
-release-and-hold\x01y\0\x04\0\x06action\x03\0\x1d\x01r\x02\x03rowy\x06action\x1e\
-\x04\0\x07verdict\x03\0\x1f\x03\0\x1bafterbay:plugin/types@0.1.0\x05\0\x02\x03\0\
-\0\x0arequest-id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01m\x04\
-\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\x01@\x03\x05\
-level\x03\x07request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\0\x19afterba\
-y:plugin/log@0.1.0\x05\x02\x01B\x05\x01@\x02\x04names\x05deltaw\x01\0\x04\0\x0bc\
-ounter-add\x01\0\x01@\x02\x04names\x05valueu\x01\0\x04\0\x09gauge-set\x01\x01\x04\
-\0\x11histogram-observe\x01\x01\x03\0\x1dafterbay:plugin/metrics@0.1.0\x05\x03\x01\
-B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-msw\x04\0\x05queue\x03\
-\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\0\x0asink-state\x03\
-\0\x02\x01kw\x01r\x07\x04names\x05state\x03\x07backlog\x01\x0ebacklog-tokensw\x0a\
-lag-frames\x04\x0frows-per-secondu\x0brows-joinedw\x04\0\x04sink\x03\0\x05\x01ku\
-\x01r\x09\x06age-msw\x05stale\x7f\x07running\x04\x07waiting\x04\x0bused-tokens\x04\
-\x0ctotal-tokens\x04\x0btoken-usage\x07\x0egen-throughput\x07\x0bretractions\x04\
-\x04\0\x04load\x03\0\x08\x01p\x06\x01k\x09\x01r\x04\x07ingress\x01\x05sinks\x0a\x0d\
-live-requestsw\x09scheduler\x0b\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\x0d\x04\0\x04\
-read\x01\x0e\x03\0\x1dafterbay:plugin/signals@0.1.0\x05\x04\x01B\x05\x02\x03\x02\
-\x01\x01\x04\0\x0arequest-id\x03\0\0\x01ks\x01@\x01\x07request\x01\0\x02\x04\0\x0a\
-attributes\x01\x03\x03\0\x1dafterbay:plugin/request@0.1.0\x05\x05\x02\x03\0\0\x08\
-token-id\x01B\x13\x02\x03\x02\x01\x06\x04\0\x08token-id\x03\0\0\x01q\x02\x08too-\
-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\x01@\0\0y\x04\0\x04\
-size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06decode\x01\x07\x01\
-p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\
-\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01\
-@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@\
-0.1.0\x05\x07\x02\x03\0\0\x05batch\x02\x03\0\0\x0bdescription\x02\x03\0\0\x06ope\
-ned\x02\x03\0\0\x07verdict\x01B'\x02\x03\x02\x01\x08\x04\0\x05batch\x03\0\0\x02\x03\
-\x02\x01\x09\x04\0\x0bdescription\x03\0\x02\x02\x03\x02\x01\x0a\x04\0\x06opened\x03\
-\0\x04\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x06\x02\x03\x02\x01\x0b\x04\
-\0\x07verdict\x03\0\x08\x01r\x02\x07pointers\x07messages\x04\0\x0bbad-setting\x03\
-\0\x0a\x01q\x02\x07setting\x01\x0b\0\x07missing\x01s\0\x04\0\x0fconfigure-error\x03\
-\0\x0c\x01m\x02\x0funknown-version\x07corrupt\x04\0\x0bstate-error\x03\0\x0e\x01\
-@\0\0\x03\x04\0\x08describe\x01\x10\x01j\0\x01\x0d\x01@\x01\x08settingss\0\x11\x04\
-\0\x09configure\x01\x12\x01p\x05\x01@\x01\x08requests\x13\x01\0\x04\0\x04open\x01\
-\x14\x01p\x07\x01@\x01\x08requests\x15\x01\0\x04\0\x07changed\x01\x16\x01p\x09\x01\
-@\x01\x05batch\x01\0\x17\x04\0\x07process\x01\x18\x01@\0\x01\0\x04\0\x08pressure\
-\x01\x19\x04\0\x05close\x01\x16\x01p}\x01@\0\0\x1a\x04\0\x0cexport-state\x01\x1b\
-\x01j\0\x01\x0f\x01@\x02\x07versions\x05state\x1a\0\x1c\x04\0\x0cimport-state\x01\
-\x1d\x04\0\x1cafterbay:plugin/plugin@0.1.0\x05\x0c\x04\0\x1fafterbay:plugin/tran\
-sform@0.1.0\x04\0\x0b\x0f\x01\0\x09transform\x03\0\0\0G\x09producers\x01\x0cproc\
-essed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xe2\x19\x01A\x02\x01\
+A\x1c\x01B&\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
+x\x04\0\x08token-id\x03\0\x04\x01m\x02\x05delta\x0acumulative\x04\0\x08id-shape\x03\
+\0\x06\x01n\x05\x0aoutput-ids\x11completion-tokens\x08finished\x05texts\x07waiti\
+ng\x04\0\x07columns\x03\0\x08\x01n\x03\x08pressure\x07changed\x05state\x04\0\x05\
+calls\x03\0\x0a\x01r\x06\x04names\x07versions\x0fsettings-schemas\x07columns\x09\
+\x05wants\x0b\x06writes\x07\x04\0\x0bdescription\x03\0\x0c\x01r\x07\x07request\x01\
+\x03rids\x0fhttp-worker-ipcs\x04sinks\x0dprompt-tokensw\x0freceived-tokensw\x07r\
+esumed\x7f\x04\0\x06opened\x03\0\x0e\x01m\x05\x07running\x04stop\x06length\x05ab\
+ort\x05other\x04\0\x0bfinish-kind\x03\0\x10\x01p\x01\x01p\x05\x01py\x01pw\x01p\x11\
+\x01ps\x01r\x08\x07time-msw\x08requests\x12\x0aoutput-ids\x13\x0boutput-ends\x14\
+\x11completion-tokens\x15\x08finished\x16\x05texts\x17\x07waiting\x14\x04\0\x05b\
+atch\x03\0\x18\x01ks\x01r\x02\x03ids\x13\x04text\x1a\x04\0\x0breplacement\x03\0\x1b\
+\x01q\x03\x04stop\x01s\0\x06length\0\0\x05abort\x01s\0\x04\0\x0dfinish-reason\x03\
+\0\x1d\x01k\x1c\x01r\x02\x06reason\x1e\x0breplacement\x1f\x04\0\x06ending\x03\0\x20\
+\x01q\x0a\x07replace\x01\x1c\0\x04drop\x01s\0\x06finish\x01!\0\x08annotate\x01s\0\
+\x05route\x01s\0\x13skip-detokenization\0\0\x04hold\x01y\0\x07release\0\0\x0arel\
+ease-as\x01\x1c\0\x10release-and-hold\x01y\0\x04\0\x06action\x03\0\"\x01r\x02\x03\
+rowy\x06action#\x04\0\x07verdict\x03\0$\x03\0\x1bafterbay:plugin/types@1.0.0\x05\
+\0\x02\x03\0\0\x0arequest-id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\
+\0\0\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\
+\x01@\x03\x05level\x03\x07request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\
+\0\x19afterbay:plugin/log@1.0.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\
+\0\x01p\x01\x01@\x03\x04names\x06labels\x02\x05deltaw\x01\0\x04\0\x0bcounter-add\
+\x01\x03\x01@\x03\x04names\x06labels\x02\x05valueu\x01\0\x04\0\x09gauge-set\x01\x04\
+\x04\0\x11histogram-observe\x01\x04\x01@\x02\x04names\x06labels\x02\x01\0\x04\0\x06\
+remove\x01\x05\x03\0\x1dafterbay:plugin/metrics@1.0.0\x05\x03\x01B\x03\x01ks\x01\
+@\x01\x06reason\0\x01\0\x04\0\x0dset-not-ready\x01\x01\x03\0\x1cafterbay:plugin/\
+health@1.0.0\x05\x04\x01B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-numbe\
+r\0\0\x04\0\x0bstore-error\x03\0\0\x01p}\x01k\x02\x01@\x01\x03keys\0\x03\x04\0\x03\
+get\x01\x04\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x05\x04\0\x03set\x01\x06\
+\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x07\x01j\x01x\x01\x01\x01@\x02\x03ke\
+ys\x05deltax\0\x08\x04\0\x09increment\x01\x09\x01ks\x01ps\x01@\x02\x06prefixs\x05\
+after\x0a\0\x0b\x04\0\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@1.0.0\x05\
+\x05\x02\x03\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\0\
+\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01p}\x01@\x03\x08endpoints\x07\
+request\x03\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\0\x1aafterbay:plugin/cal\
+l@1.0.0\x05\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-ms\
+w\x04\0\x05queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\
+\0\x0asink-state\x03\0\x02\x01kw\x01r\x07\x04names\x05state\x03\x07backlog\x01\x0e\
+backlog-tokensw\x0alag-frames\x04\x0frows-per-secondu\x0brows-joinedw\x04\0\x04s\
+ink\x03\0\x05\x01ku\x01r\x09\x06age-msw\x05stale\x7f\x07running\x04\x07waiting\x04\
+\x0bused-tokens\x04\x0ctotal-tokens\x04\x0btoken-usage\x07\x0egen-throughput\x07\
+\x0bretractions\x04\x04\0\x04load\x03\0\x08\x01p\x06\x01k\x09\x01r\x04\x07ingres\
+s\x01\x05sinks\x0a\x0dlive-requestsw\x09scheduler\x0b\x04\0\x08snapshot\x03\0\x0c\
+\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterbay:plugin/signals@1.0.0\x05\x08\
+\x01B\x05\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01ks\x01@\x01\x07requ\
+est\x01\0\x02\x04\0\x0aattributes\x01\x03\x03\0\x1dafterbay:plugin/request@1.0.0\
+\x05\x09\x02\x03\0\0\x08token-id\x01B\x13\x02\x03\x02\x01\x0a\x04\0\x08token-id\x03\
+\0\0\x01q\x02\x08too-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\
+\x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06\
+decode\x01\x07\x01p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-byt\
+es\x01\x09\x01@\0\0\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01\
+j\x01\x05\x01\x03\x01@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafter\
+bay:plugin/tokenizer@1.0.0\x05\x0b\x02\x03\0\0\x05batch\x02\x03\0\0\x0bdescripti\
+on\x02\x03\0\0\x06ending\x02\x03\0\0\x06opened\x02\x03\0\0\x07verdict\x01B:\x02\x03\
+\x02\x01\x0c\x04\0\x05batch\x03\0\0\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\x02\
+\x02\x03\x02\x01\x0d\x04\0\x0bdescription\x03\0\x04\x02\x03\x02\x01\x0e\x04\0\x06\
+ending\x03\0\x06\x02\x03\x02\x01\x0f\x04\0\x06opened\x03\0\x08\x02\x03\x02\x01\x01\
+\x04\0\x0arequest-id\x03\0\x0a\x02\x03\x02\x01\x10\x04\0\x07verdict\x03\0\x0c\x01\
+r\x02\x07pointers\x07messages\x04\0\x0bbad-setting\x03\0\x0e\x01q\x02\x07setting\
+\x01\x0f\0\x07missing\x01s\0\x04\0\x0fconfigure-error\x03\0\x10\x01m\x02\x0funkn\
+own-version\x07corrupt\x04\0\x0bstate-error\x03\0\x12\x01p}\x01r\x02\x06status{\x04\
+body\x14\x04\0\x08response\x03\0\x15\x01q\x05\x07refused\x01s\0\x0aoverloaded\0\0\
+\x09timed-out\0\0\x06failed\x01s\0\x09cancelled\0\0\x04\0\x0acall-error\x03\0\x17\
+\x01j\x01\x16\x01\x18\x01r\x03\x04call\x03\x07request\x0b\x07outcome\x19\x04\0\x06\
+answer\x03\0\x1a\x01q\x02\x07release\x01y\0\x06finish\x01\x07\0\x04\0\x0erequest\
+-action\x03\0\x1c\x01r\x02\x07request\x0b\x06action\x1d\x04\0\x0frequest-verdict\
+\x03\0\x1e\x01@\0\0\x05\x04\0\x08describe\x01\x20\x01j\0\x01\x11\x01@\x01\x08set\
+tingss\0!\x04\0\x09configure\x01\"\x01p\x09\x01@\x01\x08requests#\x01\0\x04\0\x04\
+open\x01$\x01p\x0b\x01@\x01\x08requests%\x01\0\x04\0\x07changed\x01&\x01p\x0d\x01\
+@\x01\x05batch\x01\0'\x04\0\x07process\x01(\x01@\0\x01\0\x04\0\x08pressure\x01)\x01\
+p\x1b\x01p\x1f\x01@\x01\x07answers*\0+\x04\0\x08answered\x01,\x04\0\x05close\x01\
+&\x01@\0\0\x14\x04\0\x0cexport-state\x01-\x01j\0\x01\x13\x01@\x02\x07versions\x05\
+state\x14\0.\x04\0\x0cimport-state\x01/\x04\0\x1cafterbay:plugin/plugin@1.0.0\x05\
+\x11\x04\0\x1fafterbay:plugin/transform@1.0.0\x04\0\x0b\x0f\x01\0\x09transform\x03\
+\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-\
+bindgen-rust\x060.61.1";
         };
     };
 }
@@ -2835,56 +4035,69 @@ pub use __export_transform_impl as export_transform;
 #[rustfmt::skip]
 #[cfg(target_arch = "wasm32")]
 #[unsafe(
-    link_section = "component-type:wit-bindgen:0.61.1:afterbay:plugin@0.1.0:transform-with-all-of-its-exports-removed:encoded world"
+    link_section = "component-type:wit-bindgen:0.61.1:afterbay:plugin@1.0.0:transform-with-all-of-its-exports-removed:encoded world"
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2077] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xfd\x0e\x01A\x02\x01\
-A\x0e\x01B!\x01w\x04\0\x0arequest-id\x03\0\0\x01x\x04\0\x08token-id\x03\0\x02\x01\
-m\x02\x05delta\x0acumulative\x04\0\x08id-shape\x03\0\x04\x01n\x05\x0aoutput-ids\x11\
-completion-tokens\x08finished\x05texts\x07waiting\x04\0\x07columns\x03\0\x06\x01\
-n\x03\x08pressure\x07changed\x05state\x04\0\x05calls\x03\0\x08\x01r\x06\x04names\
-\x07versions\x0fsettings-schemas\x07columns\x07\x05wants\x09\x06writes\x05\x04\0\
-\x0bdescription\x03\0\x0a\x01r\x07\x07request\x01\x03rids\x0fhttp-worker-ipcs\x04\
-sinks\x0dprompt-tokensw\x0freceived-tokensw\x07resumed\x7f\x04\0\x06opened\x03\0\
-\x0c\x01m\x05\x07running\x04stop\x06length\x05abort\x05other\x04\0\x0bfinish-kin\
-d\x03\0\x0e\x01p\x01\x01p\x03\x01py\x01pw\x01p\x0f\x01ps\x01r\x07\x08requests\x10\
-\x0aoutput-ids\x11\x0boutput-ends\x12\x11completion-tokens\x13\x08finished\x14\x05\
-texts\x15\x07waiting\x12\x04\0\x05batch\x03\0\x16\x01ks\x01r\x02\x03ids\x11\x04t\
-ext\x18\x04\0\x0breplacement\x03\0\x19\x01r\x02\x07matcheds\x07instead\x1a\x04\0\
-\x06ending\x03\0\x1b\x01q\x0c\x07replace\x01\x1a\0\x04drop\x01s\0\x06finish\x01s\
-\0\x09finish-as\x01\x1c\0\x05abort\x01s\0\x08annotate\x01s\0\x05route\x01s\0\x13\
-skip-detokenization\0\0\x04hold\x01y\0\x07release\0\0\x0arelease-as\x01\x1a\0\x10\
-release-and-hold\x01y\0\x04\0\x06action\x03\0\x1d\x01r\x02\x03rowy\x06action\x1e\
-\x04\0\x07verdict\x03\0\x1f\x03\0\x1bafterbay:plugin/types@0.1.0\x05\0\x02\x03\0\
-\0\x0arequest-id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01m\x04\
-\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\x01@\x03\x05\
-level\x03\x07request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\0\x19afterba\
-y:plugin/log@0.1.0\x05\x02\x01B\x05\x01@\x02\x04names\x05deltaw\x01\0\x04\0\x0bc\
-ounter-add\x01\0\x01@\x02\x04names\x05valueu\x01\0\x04\0\x09gauge-set\x01\x01\x04\
-\0\x11histogram-observe\x01\x01\x03\0\x1dafterbay:plugin/metrics@0.1.0\x05\x03\x01\
-B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-msw\x04\0\x05queue\x03\
-\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\0\x0asink-state\x03\
-\0\x02\x01kw\x01r\x07\x04names\x05state\x03\x07backlog\x01\x0ebacklog-tokensw\x0a\
-lag-frames\x04\x0frows-per-secondu\x0brows-joinedw\x04\0\x04sink\x03\0\x05\x01ku\
-\x01r\x09\x06age-msw\x05stale\x7f\x07running\x04\x07waiting\x04\x0bused-tokens\x04\
-\x0ctotal-tokens\x04\x0btoken-usage\x07\x0egen-throughput\x07\x0bretractions\x04\
-\x04\0\x04load\x03\0\x08\x01p\x06\x01k\x09\x01r\x04\x07ingress\x01\x05sinks\x0a\x0d\
-live-requestsw\x09scheduler\x0b\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\x0d\x04\0\x04\
-read\x01\x0e\x03\0\x1dafterbay:plugin/signals@0.1.0\x05\x04\x01B\x05\x02\x03\x02\
-\x01\x01\x04\0\x0arequest-id\x03\0\0\x01ks\x01@\x01\x07request\x01\0\x02\x04\0\x0a\
-attributes\x01\x03\x03\0\x1dafterbay:plugin/request@0.1.0\x05\x05\x02\x03\0\0\x08\
-token-id\x01B\x13\x02\x03\x02\x01\x06\x04\0\x08token-id\x03\0\0\x01q\x02\x08too-\
-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\x01@\0\0y\x04\0\x04\
-size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06decode\x01\x07\x01\
-p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\
-\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01\
-@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@\
-0.1.0\x05\x07\x04\0?afterbay:plugin/transform-with-all-of-its-exports-removed@0.\
-1.0\x04\0\x0b/\x01\0)transform-with-all-of-its-exports-removed\x03\0\0\0G\x09pro\
-ducers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x06\
-0.61.1";
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2634] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xaa\x13\x01A\x02\x01\
+A\x15\x01B&\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
+x\x04\0\x08token-id\x03\0\x04\x01m\x02\x05delta\x0acumulative\x04\0\x08id-shape\x03\
+\0\x06\x01n\x05\x0aoutput-ids\x11completion-tokens\x08finished\x05texts\x07waiti\
+ng\x04\0\x07columns\x03\0\x08\x01n\x03\x08pressure\x07changed\x05state\x04\0\x05\
+calls\x03\0\x0a\x01r\x06\x04names\x07versions\x0fsettings-schemas\x07columns\x09\
+\x05wants\x0b\x06writes\x07\x04\0\x0bdescription\x03\0\x0c\x01r\x07\x07request\x01\
+\x03rids\x0fhttp-worker-ipcs\x04sinks\x0dprompt-tokensw\x0freceived-tokensw\x07r\
+esumed\x7f\x04\0\x06opened\x03\0\x0e\x01m\x05\x07running\x04stop\x06length\x05ab\
+ort\x05other\x04\0\x0bfinish-kind\x03\0\x10\x01p\x01\x01p\x05\x01py\x01pw\x01p\x11\
+\x01ps\x01r\x08\x07time-msw\x08requests\x12\x0aoutput-ids\x13\x0boutput-ends\x14\
+\x11completion-tokens\x15\x08finished\x16\x05texts\x17\x07waiting\x14\x04\0\x05b\
+atch\x03\0\x18\x01ks\x01r\x02\x03ids\x13\x04text\x1a\x04\0\x0breplacement\x03\0\x1b\
+\x01q\x03\x04stop\x01s\0\x06length\0\0\x05abort\x01s\0\x04\0\x0dfinish-reason\x03\
+\0\x1d\x01k\x1c\x01r\x02\x06reason\x1e\x0breplacement\x1f\x04\0\x06ending\x03\0\x20\
+\x01q\x0a\x07replace\x01\x1c\0\x04drop\x01s\0\x06finish\x01!\0\x08annotate\x01s\0\
+\x05route\x01s\0\x13skip-detokenization\0\0\x04hold\x01y\0\x07release\0\0\x0arel\
+ease-as\x01\x1c\0\x10release-and-hold\x01y\0\x04\0\x06action\x03\0\"\x01r\x02\x03\
+rowy\x06action#\x04\0\x07verdict\x03\0$\x03\0\x1bafterbay:plugin/types@1.0.0\x05\
+\0\x02\x03\0\0\x0arequest-id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\
+\0\0\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\
+\x01@\x03\x05level\x03\x07request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\
+\0\x19afterbay:plugin/log@1.0.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\
+\0\x01p\x01\x01@\x03\x04names\x06labels\x02\x05deltaw\x01\0\x04\0\x0bcounter-add\
+\x01\x03\x01@\x03\x04names\x06labels\x02\x05valueu\x01\0\x04\0\x09gauge-set\x01\x04\
+\x04\0\x11histogram-observe\x01\x04\x01@\x02\x04names\x06labels\x02\x01\0\x04\0\x06\
+remove\x01\x05\x03\0\x1dafterbay:plugin/metrics@1.0.0\x05\x03\x01B\x03\x01ks\x01\
+@\x01\x06reason\0\x01\0\x04\0\x0dset-not-ready\x01\x01\x03\0\x1cafterbay:plugin/\
+health@1.0.0\x05\x04\x01B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-numbe\
+r\0\0\x04\0\x0bstore-error\x03\0\0\x01p}\x01k\x02\x01@\x01\x03keys\0\x03\x04\0\x03\
+get\x01\x04\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x05\x04\0\x03set\x01\x06\
+\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x07\x01j\x01x\x01\x01\x01@\x02\x03ke\
+ys\x05deltax\0\x08\x04\0\x09increment\x01\x09\x01ks\x01ps\x01@\x02\x06prefixs\x05\
+after\x0a\0\x0b\x04\0\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@1.0.0\x05\
+\x05\x02\x03\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\0\
+\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01p}\x01@\x03\x08endpoints\x07\
+request\x03\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\0\x1aafterbay:plugin/cal\
+l@1.0.0\x05\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-ms\
+w\x04\0\x05queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\
+\0\x0asink-state\x03\0\x02\x01kw\x01r\x07\x04names\x05state\x03\x07backlog\x01\x0e\
+backlog-tokensw\x0alag-frames\x04\x0frows-per-secondu\x0brows-joinedw\x04\0\x04s\
+ink\x03\0\x05\x01ku\x01r\x09\x06age-msw\x05stale\x7f\x07running\x04\x07waiting\x04\
+\x0bused-tokens\x04\x0ctotal-tokens\x04\x0btoken-usage\x07\x0egen-throughput\x07\
+\x0bretractions\x04\x04\0\x04load\x03\0\x08\x01p\x06\x01k\x09\x01r\x04\x07ingres\
+s\x01\x05sinks\x0a\x0dlive-requestsw\x09scheduler\x0b\x04\0\x08snapshot\x03\0\x0c\
+\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterbay:plugin/signals@1.0.0\x05\x08\
+\x01B\x05\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01ks\x01@\x01\x07requ\
+est\x01\0\x02\x04\0\x0aattributes\x01\x03\x03\0\x1dafterbay:plugin/request@1.0.0\
+\x05\x09\x02\x03\0\0\x08token-id\x01B\x13\x02\x03\x02\x01\x0a\x04\0\x08token-id\x03\
+\0\0\x01q\x02\x08too-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\
+\x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06\
+decode\x01\x07\x01p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-byt\
+es\x01\x09\x01@\0\0\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01\
+j\x01\x05\x01\x03\x01@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafter\
+bay:plugin/tokenizer@1.0.0\x05\x0b\x04\0?afterbay:plugin/transform-with-all-of-i\
+ts-exports-removed@1.0.0\x04\0\x0b/\x01\0)transform-with-all-of-its-exports-remo\
+ved\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10\
+wit-bindgen-rust\x060.61.1";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {
