@@ -1,1 +1,1 @@
-//! Empty: the test of this crate writes and checks `plugins/sdk/src/bindings.rs`.
+//! Empty: the test of this crate writes and checks `plugins/sdk/src/abi/bindings.rs`.

@@ -26,13 +26,13 @@ fn bindings(wit: &Path) -> String {
     options.build().generate(&mut resolve, world, &mut files).unwrap();
     let (_, contents) = files.iter().next().unwrap();
     let contents = std::str::from_utf8(contents).unwrap();
-    format!("// Generated from wit/ by: {BLESS}\n\n{contents}")
+    format!("//! Generated from `wit/` by: {BLESS}\n\n{contents}")
 }
 
 #[test]
 fn the_bindings_of_the_sdk_are_those_of_the_contract() {
     let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let file = plugins.join("sdk/src/bindings.rs");
+    let file = plugins.join("sdk/src/abi/bindings.rs");
     let current = bindings(&plugins.join("../wit"));
     if std::env::var_os("AFTERBAY_BLESS").is_some() {
         return std::fs::write(&file, current).unwrap();

@@ -2,9 +2,13 @@
 //! not for plugin authors.
 
 #![allow(missing_docs, reason = "generated from wit/transform.wit, where every item is documented")]
+#![allow(clippy::all, clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "generated")]
 #![allow(unsafe_code, reason = "the calls between host and guest pass pointers")]
 
-include!("bindings.rs");
+#[rustfmt::skip]
+mod bindings;
+
+pub use bindings::*;
 
 pub use afterbay::plugin::types::{Batch, Description, Opened, RequestId, Verdict};
 pub use exports::afterbay::plugin::plugin::{
