@@ -9,6 +9,7 @@ use crate::digest::Digest;
 use crate::grants::Grants;
 use crate::host::Host;
 use crate::limits::Limits;
+use crate::lines::SourceLines;
 use crate::verdict::IdShape;
 use crate::version::{ContractVersion, Linked};
 use crate::world::Import;
@@ -45,6 +46,7 @@ pub(crate) struct Inner {
     pub(crate) limits: Limits,
     pub(crate) grants: Grants,
     pub(crate) digest: Digest,
+    pub(crate) lines: Arc<SourceLines>,
     pub(crate) imports: Vec<Import>,
     pub(crate) description: Description,
 }

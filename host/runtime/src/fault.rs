@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use afterbay_types::FaultKind;
 
+use crate::lines::GuestFrame;
+
 /// A failed call. The instance is dead. `plugin.component().instantiate(..)` makes another one.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("plugin \"{plugin}\": {call} {cause}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The operator's name of the plugin.
     pub plugin: String,
@@ -15,6 +16,27 @@ pub struct Fault {
     pub call: Call,
     /// The cause.
     pub cause: FaultCause,
+    /// The guest's own lines at the end of the call, innermost first, at most [`FRAMES_MAX`](crate::limits::FRAMES_MAX). Empty if
+    /// the component has no debug information.
+    pub stack: Vec<GuestFrame>,
+}
+
+impl std::error::Error for Fault {}
+
+impl fmt::Display for Fault {
+    /// The innermost line comes before a trap's text, and the other lines below the text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fault { plugin, call, cause, stack } = self;
+        write!(f, "plugin \"{plugin}\": {call} ")?;
+        match (cause, stack.split_first()) {
+            (cause, None) => write!(f, "{cause}"),
+            (FaultCause::Trap { message }, Some((first, rest))) => {
+                write!(f, "trapped: {first}: {message}")?;
+                rest.iter().try_for_each(|frame| write!(f, "\n  {frame}"))
+            }
+            (cause, Some((first, _))) => write!(f, "{cause}: {first}"),
+        }
+    }
 }
 
 /// The functions that the host calls.
@@ -68,8 +90,8 @@ pub enum FaultCause {
     /// The guest trapped: a panic, an abort, a stack overflow, or an import that is not granted.
     #[error("trapped: {message}")]
     Trap {
-        /// The trap, the last error that the guest logged in this call (a panic's text), and what the guest printed in this
-        /// call (an exception's text).
+        /// The text of a panic or an exception. Without such a text: the trap, the last error that the guest logged in this call,
+        /// and what the guest printed in this call.
         message: String,
     },
     /// The call used more CPU time than its deadline.

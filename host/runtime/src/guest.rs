@@ -25,6 +25,7 @@ use crate::limits::{
     LOG_LINE_BYTES_MAX, Limits, MEMORIES_MAX, METRIC_NAME_BYTES_MAX, RANDOM_BYTES_MAX, TABLES_MAX,
     TOKEN_COST_BYTES, TOKENS_AT_ONCE,
 };
+use crate::lines::SourceLines;
 use crate::log::{Level, LogBook};
 use crate::meter::{Label, Mistakes, Written};
 use crate::version::ContractVersion;
@@ -57,6 +58,8 @@ pub(crate) struct Guest {
     pub(crate) attributes: HashMap<RequestId, Arc<str>>,
     pub(crate) effects: Effects,
     pub(crate) grants: Grants,
+    /// The source lines of the component, for messages of faults.
+    pub(crate) lines: Arc<SourceLines>,
     mistakes: Mistakes,
     random: Sequence,
     memory_bytes: u64,
@@ -65,7 +68,12 @@ pub(crate) struct Guest {
 
 impl Guest {
     /// A store for one instance, with its limits in force.
-    pub(crate) fn store(engine: &Engine, limits: &Limits, grants: &Grants) -> Store<Guest> {
+    pub(crate) fn store(
+        engine: &Engine,
+        limits: &Limits,
+        grants: &Grants,
+        lines: &Arc<SourceLines>,
+    ) -> Store<Guest> {
         let guest = Guest {
             clock: CallClock::start(limits.start_deadline),
             log: LogBook::new(Instant::now()),
@@ -73,6 +81,7 @@ impl Guest {
             attributes: HashMap::new(),
             effects: Effects::default(),
             grants: grants.clone(),
+            lines: Arc::clone(lines),
             mistakes: Mistakes::default(),
             random: Sequence(HASH_SEED.0),
             memory_bytes: 0,

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{
+    Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails,
+};
 
 use crate::cache::{Cache, CacheError};
 use crate::deadline::Ticker;
@@ -96,6 +98,8 @@ fn config(options: &HostOptions) -> Config {
         .max_memory_size(usize::try_from(MEMORY_BYTES_MAX).unwrap_or(usize::MAX));
     let mut config = Config::new();
     config
+        // The lines come from this crate's own table. An environment variable would switch wasmtime's on.
+        .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
         .epoch_interruption(true)
         // A part of the key of compiled code: code that counts is never used in place of code that does not.

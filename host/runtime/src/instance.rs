@@ -3,21 +3,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wasmtime::{Store, Trap};
+use wasmtime::Store;
 
 use crate::bindings::afterbay::plugin::{signals, types};
 use crate::bindings::exports::afterbay::plugin::plugin::{
     Answer, BadSetting, ConfigureError, RequestVerdict, StateError,
 };
 use crate::columns::{ColumnSet, Columns, Opened, RequestId};
-use crate::component::{CallSet, Component};
+use crate::component::{CallSet, Component, Inner};
 use crate::deadline::Stop;
 use crate::effects::SentCall;
+use crate::explain::{self, Explanation};
 use crate::fault::{Call, Fault, FaultCause};
 use crate::grants::Grants;
 use crate::guest::Guest;
 use crate::host::Host;
 use crate::limits::{Limits, OPEN_REQUESTS_MAX, SETTINGS_BYTES_MAX, STATE_BYTES_MAX};
+use crate::lines::{GuestFrame, SourceLines};
 use crate::log::LogLine;
 use crate::verdict::{Verdict, check_request_verdicts, check_verdicts};
 use crate::version::{Linked, World};
@@ -90,14 +92,13 @@ impl Plugin {
         let inner = &component.inner;
         check_settings(settings)
             .map_err(|message| StartError::BadSettings { name: inner.name.clone(), message })?;
-        let mut live = Live::new(&inner.host, &inner.name, &inner.linked, &inner.limits, &inner.grants)?;
+        let mut live = Live::of(component)?;
         let limit = inner.limits.start_deadline;
-        let fault = |call, cause| Fault { plugin: inner.name.clone(), call, cause };
         // The answer is known already: without a clock and randomness, every instance answers the same.
         live.call(&inner.host, limit, |world, store| world.describe(store))
-            .map_err(|kind| fault(Call::Describe, kind))?;
+            .map_err(|failure| failure.of(&inner.name, Call::Describe))?;
         live.call(&inner.host, limit, |world, store| world.configure(store, settings))
-            .map_err(|kind| fault(Call::Configure, kind))?
+            .map_err(|failure| failure.of(&inner.name, Call::Configure))?
             .map_err(|error| refusal(inner.name.clone(), error))?;
         Ok(Self {
             component: component.clone(),
@@ -114,10 +115,11 @@ impl Plugin {
         linked: &Linked,
         limits: &Limits,
         grants: &Grants,
+        lines: &Arc<SourceLines>,
     ) -> Result<types::Description, Fault> {
-        Live::new(host, name, linked, limits, grants)?
+        Live::new(host, name, linked, limits, grants, lines)?
             .call(host, limits.start_deadline, |world, store| world.describe(store))
-            .map_err(|cause| Fault { plugin: name.to_owned(), call: Call::Describe, cause })
+            .map_err(|failure| failure.of(name, Call::Describe))
     }
 
     /// The component of this instance. After a fault, `plugin.component().instantiate(settings)` makes another instance.
@@ -359,16 +361,16 @@ impl Plugin {
     ) -> Result<R, Fault> {
         let ended = match &mut self.live {
             Some(live) => live.call(&self.component.inner.host, deadline, run),
-            None => Err(FaultCause::Dead),
+            None => Err(FaultCause::Dead.into()),
         };
-        ended.map_err(|kind| self.die(call, kind))
+        ended.map_err(|failure| self.die(call, failure))
     }
 
     /// Drops the instance and its memory, but not its log.
-    fn die(&mut self, call: Call, cause: FaultCause) -> Fault {
+    fn die(&mut self, call: Call, failure: impl Into<Failure>) -> Fault {
         self.last_lines = self.drain_log();
         self.live = None;
-        Fault { plugin: self.component.name().to_owned(), call, cause }
+        failure.into().of(self.component.name(), call)
     }
 }
 
@@ -386,20 +388,26 @@ struct Live {
 }
 
 impl Live {
+    fn of(component: &Component) -> Result<Self, Fault> {
+        let Inner { host, name, linked, limits, grants, lines, .. } = &*component.inner;
+        Live::new(host, name, linked, limits, grants, lines)
+    }
+
     fn new(
         host: &Host,
         name: &str,
         linked: &Linked,
         limits: &Limits,
         grants: &Grants,
+        lines: &Arc<SourceLines>,
     ) -> Result<Self, Fault> {
-        let mut store = Guest::store(&host.shared.engine, limits, grants);
+        let mut store = Guest::store(&host.shared.engine, limits, grants, lines);
         let world = within(host, &mut store, limits.start_deadline, |store| linked.instantiate(store));
         match world {
             Ok(world) => Ok(Self { store, world, limits: limits.clone() }),
             Err(error) => {
-                let cause = cause_of(&error, &store, limits, limits.start_deadline);
-                Err(Fault { plugin: name.to_owned(), call: Call::Start, cause })
+                let failure = Failure::new(&error, &store, limits, limits.start_deadline);
+                Err(failure.of(name, Call::Start))
             }
         }
     }
@@ -409,10 +417,10 @@ impl Live {
         host: &Host,
         deadline: Duration,
         run: impl FnOnce(&World, &mut Store<Guest>) -> wasmtime::Result<R>,
-    ) -> Result<R, FaultCause> {
+    ) -> Result<R, Failure> {
         let world = &self.world;
         within(host, &mut self.store, deadline, |store| run(world, store))
-            .map_err(|error| cause_of(&error, &self.store, &self.limits, deadline))
+            .map_err(|error| Failure::new(&error, &self.store, &self.limits, deadline))
     }
 }
 
@@ -435,33 +443,35 @@ fn within<R>(
     ended
 }
 
-fn cause_of(
-    error: &wasmtime::Error,
-    store: &Store<Guest>,
-    limits: &Limits,
-    deadline: Duration,
-) -> FaultCause {
-    match error.downcast_ref::<Stop>() {
-        Some(Stop::Deadline) => return FaultCause::Deadline { limit: deadline },
-        Some(&Stop::Memory { wanted }) => return FaultCause::Memory { wanted, limit: limits.memory_bytes },
-        None => {}
-    }
-    let trap = match error.downcast_ref::<Trap>() {
-        Some(trap) => trap.to_string(),
-        None => in_our_words(error.root_cause().to_string()),
-    };
-    let message = match store.data().log.said() {
-        Some(said) => format!("{trap}; it said: {said}"),
-        None => trap,
-    };
-    FaultCause::Trap { message }
+/// A failed call, before its name is known.
+struct Failure {
+    cause: FaultCause,
+    stack: Vec<GuestFrame>,
 }
 
-/// Replaces wasmtime's words about undefined imports by words about grants, which the operator knows.
-fn in_our_words(message: String) -> String {
-    match message.strip_prefix("unknown import: `").and_then(|rest| rest.split_once('`')) {
-        Some((import, _)) => format!("called {import}, which is not granted"),
-        None => message,
+impl Failure {
+    fn new(error: &wasmtime::Error, store: &Store<Guest>, limits: &Limits, deadline: Duration) -> Failure {
+        let guest = store.data();
+        let cause = match error.downcast_ref::<Stop>() {
+            Some(Stop::Deadline) => FaultCause::Deadline { limit: deadline },
+            Some(&Stop::Memory { wanted }) => FaultCause::Memory { wanted, limit: limits.memory_bytes },
+            None => {
+                let Explanation { message, stack } = explain::trap(error, &guest.lines, &guest.log);
+                return Failure { cause: FaultCause::Trap { message }, stack };
+            }
+        };
+        Failure { cause, stack: explain::stack(error, &guest.lines) }
+    }
+
+    fn of(self, plugin: &str, call: Call) -> Fault {
+        let Failure { cause, stack } = self;
+        Fault { plugin: plugin.to_owned(), call, cause, stack }
+    }
+}
+
+impl From<FaultCause> for Failure {
+    fn from(cause: FaultCause) -> Failure {
+        Failure { cause, stack: Vec::new() }
     }
 }
 

@@ -21,6 +21,7 @@ mod deadline;
 mod digest;
 mod effects;
 mod environment;
+mod explain;
 mod fault;
 mod grants;
 mod guest;
@@ -32,6 +33,7 @@ mod cache;
 mod component;
 mod host;
 mod instance;
+mod lines;
 mod load;
 mod version;
 mod world;
@@ -60,6 +62,7 @@ pub use grants::{
 pub use host::{Host, HostError, HostOptions};
 pub use instance::{Plugin, StartError};
 pub use limits::Limits;
+pub use lines::GuestFrame;
 pub use load::LoadError;
 pub use log::{Level, LogLine};
 pub use verdict::{

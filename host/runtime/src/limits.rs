@@ -4,6 +4,12 @@ use std::time::Duration;
 
 /// The bytes of a component. A larger one is refused before it is compiled.
 pub const COMPONENT_BYTES_MAX: u64 = 256 << 20;
+/// The bytes of debug information of a component's module. More is not read, and faults then name no source line.
+pub const DEBUG_BYTES_MAX: usize = 32 << 20;
+/// The source lines of a component. Code past them has no line.
+pub const LINES_MAX: usize = 1 << 16;
+/// The source lines in the message of a fault.
+pub const FRAMES_MAX: usize = 8;
 /// The bytes of a plugin's settings, as JSON text. Larger ones are refused.
 pub const SETTINGS_BYTES_MAX: usize = 1 << 20;
 /// The bytes of the environment that a component carries. A larger one is refused.

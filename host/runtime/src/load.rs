@@ -16,6 +16,7 @@ use crate::instance::Plugin;
 use crate::limits::{
     COMPONENT_BYTES_MAX, MEMORY_BYTES_MAX, NAME_BYTES_MAX, SCHEMA_BYTES_MAX, VERSION_BYTES_MAX,
 };
+use crate::lines::SourceLines;
 use crate::version::Linked;
 use crate::world;
 
@@ -114,7 +115,8 @@ impl Host {
             .and_then(|linker| linker.instantiate_pre(&code))
             .and_then(|pre| Linked::new(version, pre))
             .map_err(|error| other_world(vec![format!("{error:#}")]))?;
-        let said = Plugin::describe(self, name, &linked, &limits, &grants)?;
+        let lines = Arc::new(SourceLines::of(bytes));
+        let said = Plugin::describe(self, name, &linked, &limits, &grants, &lines)?;
         let description = check_description(said)
             .map_err(|message| LoadError::BadDescription { name: name.to_owned(), message })?;
         let imports = world::imports(&self.shared.engine, &code);
@@ -129,7 +131,7 @@ impl Host {
             return Err(LoadError::NotGranted { name: name.to_owned(), interfaces });
         }
         let (host, name) = (self.clone(), name.to_owned());
-        let inner = Inner { host, name, linked, limits, grants, digest, imports, description };
+        let inner = Inner { host, name, linked, limits, grants, digest, lines, imports, description };
         Ok(Component { inner: Arc::new(inner) })
     }
 

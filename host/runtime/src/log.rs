@@ -102,15 +102,13 @@ impl LogBook {
         }
     }
 
-    /// The text that may explain the end of this call: the last error that the guest logged, and its printed text.
-    pub(crate) fn said(&self) -> Option<String> {
-        match (self.last_error.clone(), self.printed()) {
-            (Some(error), Some(printed)) => Some(format!("{error}; it printed: {printed}")),
-            (error, printed) => error.or(printed),
-        }
+    /// The last error that the guest logged in this call.
+    pub(crate) fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
     }
 
-    fn printed(&self) -> Option<String> {
+    /// The end of the guest's printed text in this call.
+    pub(crate) fn printed(&self) -> Option<String> {
         let end = &self.printed[self.printed.len().saturating_sub(LOG_LINE_BYTES_MAX)..];
         let text = String::from_utf8_lossy(end);
         let text = text.trim();
@@ -180,14 +178,14 @@ mod tests {
         }
         book.print("ValueError: the lake is dry\n".as_bytes());
         book.end_call();
-        let said = book.said().unwrap();
+        let said = book.printed().unwrap();
         assert!(said.len() <= LOG_LINE_BYTES_MAX && said.ends_with("ValueError: the lake is dry"), "{said}");
         assert!(book.printed.len() <= 2 * LOG_LINE_BYTES_MAX, "{} bytes are kept", book.printed.len());
         let lines = book.drain(Instant::now());
         assert_eq!((lines.len(), &lines[0].message), (1, &said));
         book.begin_call();
         book.end_call();
-        assert_eq!((book.said(), book.is_empty()), (None, true));
+        assert_eq!((book.printed(), book.is_empty()), (None, true));
     }
 
     #[test]

@@ -256,7 +256,7 @@ fn a_plugins_printed_text_is_in_its_log_and_in_the_next_fault() {
     let printed = "the shore is wet\nTraceback:\n  the lake is dry";
     assert_eq!(afterbay.event("PluginLog")["line"], printed);
     let fault = afterbay.event("PluginFault");
-    assert!(fault["why"].as_str().unwrap().ends_with(&format!("; it said: {printed}")), "{fault}");
+    assert!(fault["why"].as_str().unwrap().contains(&format!("; it said: {printed}")), "{fault}");
     assert_eq!(afterbay.stop(), 0);
 }
 

@@ -130,7 +130,8 @@ fn plugin_check_measures_a_call_and_warns_if_the_call_does_not_return() {
     let [output] = run_afterbay(&loops).json_lines_of(0);
     let warning = output["warnings"][0].as_str().unwrap();
     assert!(
-        warning.starts_with("batches of 256 synthetic rows: ") && warning.ends_with("exceeded 1s"),
+        warning.starts_with("batches of 256 synthetic rows: ")
+            && warning.ends_with("exceeded 1s: examples/loops.rs:4 in loops::Misbehaves::at"),
         "{output}"
     );
 }

@@ -108,8 +108,9 @@ fn build_with_tool(
     };
     if language == Language::C {
         // A stack of 256 KiB, because zig's default takes 16 MiB of each instance's memory.
-        let linking = ["-mexec-model=reactor", "-Wl,--strip-debug", "-Wl,-z,stack-size=262144"];
-        command.args(["-O2", "-Wall"]).args(linking).arg("-o").arg(new);
+        let linking = ["-mexec-model=reactor", "-Wl,-z,stack-size=262144"];
+        // The line tables let a fault name the author's line.
+        command.args(["-O2", "-Wall", "-gline-tables-only"]).args(linking).arg("-o").arg(new);
         command.args(sources(dir)?);
     }
     run(dir, command.current_dir(dir), output)?;

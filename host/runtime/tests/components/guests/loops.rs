@@ -14,7 +14,8 @@ fn an_endless_call_ends_at_its_deadline() {
         let began = Instant::now();
         let fault = provoke(&mut plugin, call);
         assert_eq!(fault.cause, FaultCause::Deadline { limit: Duration::from_millis(2) });
-        assert_eq!(fault.to_string(), format!("plugin \"loops\": {call} exceeded 2ms"));
+        let place = "examples/loops.rs:4 in loops::Misbehaves::at";
+        assert_eq!(fault.to_string(), format!("plugin \"loops\": {call} exceeded 2ms: {place}"));
         assert!(began.elapsed() < Duration::from_secs(5), "took {:?}", began.elapsed());
     }
 }

@@ -3,6 +3,7 @@
 mod amplifies;
 mod bad_name;
 mod connects;
+mod crashes;
 mod forbidden;
 mod hog;
 mod holds;
