@@ -6,6 +6,7 @@
 mod fault_storm;
 mod figures;
 mod forwarding;
+mod guards;
 mod parts;
 mod peers;
 mod plugins;
@@ -90,6 +91,7 @@ fn run(args: Args) -> anyhow::Result<()> {
     bench.plugin_in_path()?;
     bench.parts()?;
     bench.plugins()?;
+    bench.guards()?;
     bench.latency()?;
     bench.swaps()?;
     bench.storms()?;
@@ -222,6 +224,34 @@ impl Bench {
                 ("eight ns/row", eight),
                 ("eight to one", eight / one),
                 ("stop-on-loop ns/row", costs.loops),
+            ];
+            self.row(name, figures)?;
+        }
+        Ok(())
+    }
+
+    /// Each bundled plugin beside the floor, which says nothing.
+    fn guards(&mut self) -> anyhow::Result<()> {
+        let cases = guards::CASES.iter().map(|case| (case, format!("guard, {}", case.name())));
+        let cases: Vec<_> = cases.filter(|(_, name)| self.wants(name)).collect();
+        if cases.is_empty() {
+            return Ok(());
+        }
+        let bench = guards::Guards::new()?;
+        for (case, name) in cases {
+            let guards::GuardCosts { floor, quiet, finds } = bench.measure(case, self.time)?;
+            // A plugin that acts on every row has no quiet rows.
+            let quiet = quiet.map_or([f64::NAN; 3], |quiet| [quiet.ns, quiet.cpu_ns, quiet.ns / floor.ns]);
+            let figures = vec![
+                ("floor ns/row", floor.ns),
+                ("quiet ns/row", quiet[0]),
+                ("quiet ns CPU/row", quiet[1]),
+                ("quiet to floor", quiet[2]),
+                ("finds ns/row", finds.ns),
+                ("finds ns CPU/row", finds.cpu_ns),
+                ("finds to floor", finds.ns / floor.ns),
+                ("verdicts %", 100.0 * finds.verdicts),
+                ("held %", 100.0 * finds.held),
             ];
             self.row(name, figures)?;
         }
