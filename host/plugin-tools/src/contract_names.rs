@@ -62,6 +62,15 @@ pub(crate) fn level(level: Level) -> &'static str {
     }
 }
 
+/// The tokens that a verdict gives in place of those of the row.
+pub(crate) fn replacement(action: &Action) -> Option<&Replacement> {
+    match action {
+        Action::Replace(replacement) | Action::ReleaseAs(replacement) => Some(replacement),
+        Action::Finish(Ending { replacement, .. }) => replacement.as_ref(),
+        _ => None,
+    }
+}
+
 /// A verdict's name, and its reason, note or message.
 pub(crate) fn name(action: &Action) -> (&'static str, Option<&str>) {
     (VERDICTS[action.kind() as usize], action.text())

@@ -2,17 +2,14 @@
 //! The server reloads the new component like any changed file.
 
 use crate::plugin_args;
+use crate::saves::{LOOK_EVERY, Saves};
 use afterbay_config as config;
 use afterbay_events::Events;
 use afterbay_events::event::{PluginBuildFailed, PluginBuilt};
-use afterbay_plugin_loader::project::{Output, Project, ProjectError, Sources, sources};
+use afterbay_plugin_loader::project::{Output, Project, ProjectError};
 use afterbay_runtime::Host;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// The interval of looking at the sources' metadata. A few hundred files take less than a millisecond, and polling works on
-/// every file system.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+use std::path::Path;
+use std::time::Instant;
 
 /// The projects of a configuration's plugins, each once. Records their sources before the first build, so that an edit during
 /// that build causes another one.
@@ -73,7 +70,7 @@ impl Builder {
         loop {
             std::thread::sleep(LOOK_EVERY);
             for project in &mut watched {
-                if project.has_settled() {
+                if project.saves.has_settled() {
                     self.build(&project.project, Occasion::Save);
                 }
             }
@@ -109,66 +106,27 @@ fn explain(error: &ProjectError) -> String {
 /// A project, and its sources at the last look.
 pub struct Watched {
     project: Project,
-    dirs: Vec<PathBuf>,
-    /// The error is the reason why the project is not watched.
-    seen: Result<Sources, String>,
-    /// A source was saved, and more saves may follow.
-    changed: bool,
+    saves: Saves,
 }
 
 impl Watched {
     fn new(project: Project) -> Watched {
-        let dirs = project.sources();
-        let seen = sources(&dirs);
-        Watched { project, dirs, seen, changed: false }
+        let saves = Saves::new(project.sources(), Vec::new());
+        Watched { project, saves }
     }
 
     /// Reports which directories are watched, or why none is. Returns whether the project is watched.
     fn report(&self, events: &Events) -> bool {
-        match &self.seen {
-            Ok(_) => {
-                let dirs: Vec<String> = self.dirs.iter().map(|dir| dir.display().to_string()).collect();
-                tracing::info!(target: "afterbay", "dev: builds again when a source is saved in {}", dirs.join(", "));
+        match self.saves.watched() {
+            Ok(dirs) => {
+                tracing::info!(target: "afterbay", "dev: builds again when a source is saved in {dirs}");
+                true
             }
             Err(why) => {
                 let project = self.project.dir().display().to_string();
-                events.publish(PluginBuildFailed { project, why: why.clone() });
+                events.publish(PluginBuildFailed { project, why: why.to_owned() });
+                false
             }
         }
-        self.seen.is_ok()
-    }
-
-    /// Whether a source was saved, and nothing more since the last look.
-    fn has_settled(&mut self) -> bool {
-        // A directory that is missing for a moment is no save.
-        let now = sources(&self.dirs);
-        if now.is_err() {
-            return false;
-        }
-        if now != self.seen {
-            (self.seen, self.changed) = (now, true);
-            return false;
-        }
-        std::mem::take(&mut self.changed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_save_is_built_once_no_more_saves_follow() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("Cargo.toml"), "[package]\nname = \"x\"\n").unwrap();
-        let project = Project::of_dir(dir.path()).unwrap();
-        let mut watched = Watched::new(project);
-        assert!(!watched.has_settled());
-        std::fs::write(dir.path().join("a.rs"), "1").unwrap();
-        assert!(!watched.has_settled(), "more may come");
-        std::fs::write(dir.path().join("a.rs"), "22").unwrap();
-        assert!(!watched.has_settled(), "more came");
-        assert!(watched.has_settled());
-        assert!(!watched.has_settled(), "it is told once");
     }
 }

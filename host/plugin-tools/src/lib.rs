@@ -11,8 +11,10 @@ mod show;
 mod updates;
 
 // The running plugin.
+mod effects;
 mod player;
 mod plugin_args;
+mod saves;
 mod synthetic_load;
 
 // One file per command.
@@ -23,6 +25,7 @@ pub mod dev;
 mod ls;
 mod new;
 mod run;
+mod step;
 mod test;
 
 use afterbay_terminal::EXIT_USAGE;

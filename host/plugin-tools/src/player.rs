@@ -21,9 +21,24 @@ const LIVE_MAX: usize = 1 << 20;
 pub(crate) struct PlayedBatch {
     /// One for each row.
     pub(crate) outcomes: Vec<RowOutcome>,
+    /// One for each row.
+    pub(crate) rows: Vec<PlayedRow>,
     /// The lines that the plugin logged, with the rid if a line names a request.
     pub(crate) log: Vec<(Option<String>, LogLine)>,
     pub(crate) faults: Vec<Fault>,
+}
+
+/// A row in the hands of the plugin, beside its outcome.
+#[derive(Clone, Default)]
+pub(crate) struct PlayedRow {
+    /// The number of the request. 0 if the plugin was not shown the row.
+    pub(crate) request: u64,
+    /// The held rows of the request before this row, as the plugin saw them.
+    pub(crate) waiting: u32,
+    /// The attributes of the request, as JSON.
+    pub(crate) attributes: Option<Arc<str>>,
+    /// The batches of the held rows that left in this row, oldest first.
+    pub(crate) joined: Vec<String>,
 }
 
 /// Statistics on the calls of `process`.
@@ -57,35 +72,54 @@ struct Request {
 #[derive(Default)]
 struct HeldRows {
     rows: u32,
+    /// The batch of each row.
+    from: Vec<String>,
     ids: Vec<TokenId>,
     text: Option<String>,
+    /// The batches of the held rows that the last row took with it.
+    left: Vec<String>,
     /// The instance that held the rows faulted, so they go on with the next row.
     is_orphaned: bool,
 }
 
 impl HeldRows {
-    fn add(&mut self, row: &Row, outcome: &RowOutcome) {
+    fn add(&mut self, from: &str, row: &Row, outcome: &RowOutcome) {
         let (ids, text) = row_outcome::left(row, outcome);
         self.ids.extend(ids);
         if let Some(text) = text {
             self.text.get_or_insert_default().push_str(&text);
         }
         self.rows += 1;
+        self.from.push(from.to_owned());
+    }
+
+    /// Takes all rows, of which the last has just been added.
+    fn leave(&mut self) -> HeldRows {
+        let mut before = std::mem::take(self);
+        before.from.pop();
+        self.left = std::mem::take(&mut before.from);
+        before
+    }
+
+    /// The number of rows that the present instance holds.
+    fn waiting(&self) -> u32 {
+        if self.is_orphaned { 0 } else { self.rows }
     }
 
     /// The outcome of a row with `outcome` as the plugin's part, given the rows that are held.
-    fn take(&mut self, row: &Row, outcome: RowOutcome) -> RowOutcome {
+    fn take(&mut self, from: &str, row: &Row, outcome: RowOutcome) -> RowOutcome {
         let is_last = row.values.finished != FinishKind::Running
             || outcome.verdict().is_some_and(row_outcome::ends)
             || self.is_orphaned;
         match outcome {
             RowOutcome::Verdict(Action::Hold(_)) if !is_last => {
-                self.add(row, &RowOutcome::AsReceived);
+                self.add(from, row, &RowOutcome::AsReceived);
                 RowOutcome::Held(outcome.verdict().cloned())
             }
             RowOutcome::Verdict(Action::ReleaseAndHold(_)) if !is_last => {
                 let before = std::mem::take(self);
-                self.add(row, &RowOutcome::AsReceived);
+                self.add(from, row, &RowOutcome::AsReceived);
+                self.left = before.from;
                 let by = outcome.verdict().cloned();
                 match before.rows {
                     0 => RowOutcome::Held(by),
@@ -94,20 +128,20 @@ impl HeldRows {
             }
             RowOutcome::Verdict(Action::ReleaseAs(Replacement { ref ids, ref text })) => {
                 let ids = ids.clone();
-                self.add(row, &RowOutcome::AsReceived);
-                let before = std::mem::take(self).text;
+                self.add(from, row, &RowOutcome::AsReceived);
+                let before = self.leave().text;
                 // A row without text has no use for the text of the replacement.
                 let text = before.map(|before| text.clone().unwrap_or(before));
                 RowOutcome::Released { by: outcome.verdict().cloned(), ids, text }
             }
             outcome if self.rows == 0 => outcome,
             outcome if is_last || matches!(outcome, RowOutcome::Verdict(Action::Release)) => {
-                self.add(row, &outcome);
-                let HeldRows { ids, text, .. } = std::mem::take(self);
+                self.add(from, row, &outcome);
+                let HeldRows { ids, text, .. } = self.leave();
                 RowOutcome::Released { by: outcome.verdict().cloned(), ids, text }
             }
             outcome => {
-                self.add(row, &outcome);
+                self.add(from, row, &outcome);
                 RowOutcome::Held(outcome.verdict().cloned())
             }
         }
@@ -160,11 +194,13 @@ impl Player {
     /// # Errors
     /// A fresh instance does not start after a fault, or there are too many live requests.
     pub(crate) fn play(&mut self, batch: &Batch) -> anyhow::Result<PlayedBatch> {
-        let mut played = PlayedBatch { outcomes: Vec::new(), log: Vec::new(), faults: Vec::new() };
+        let mut played =
+            PlayedBatch { outcomes: Vec::new(), log: Vec::new(), faults: Vec::new(), rows: Vec::new() };
         self.update(&batch.updates, &mut played)?;
         self.end_earlier_lives(batch, &mut played)?;
         let begun = self.begin(batch)?;
         let swallowed: Vec<bool> = batch.rows.iter().map(|row| self.is_ended(row)).collect();
+        played.rows = batch.rows.iter().map(|row| self.seen(row)).collect();
         let shown: Vec<usize> = (0..batch.rows.len()).filter(|row| !swallowed[*row]).collect();
         let outcomes = swallowed
             .iter()
@@ -183,11 +219,25 @@ impl Player {
         for row in shown {
             if let Some(request) = self.requests.get_mut(&batch.rows[row].rid) {
                 let outcome = std::mem::replace(&mut played.outcomes[row], RowOutcome::AsReceived);
-                played.outcomes[row] = request.held.take(&batch.rows[row], outcome);
+                played.outcomes[row] = request.held.take(&batch.from, &batch.rows[row], outcome);
+                played.rows[row].joined = std::mem::take(&mut request.held.left);
             }
         }
         self.close(batch, &mut played)?;
         Ok(played)
+    }
+
+    /// What the plugin knows of a row beside its columns.
+    fn seen(&self, row: &Row) -> PlayedRow {
+        match self.requests.get(&row.rid) {
+            Some(request) if !request.is_ended => PlayedRow {
+                request: request.number,
+                waiting: request.held.waiting(),
+                attributes: self.attributes.get(&row.rid).cloned(),
+                joined: Vec::new(),
+            },
+            _ => PlayedRow::default(),
+        }
     }
 
     /// The verdicts on the rows; none if there are no rows, or after a fault.
@@ -412,8 +462,8 @@ fn columns(time_ms: u64, rows: &[&Row], requests: &HashMap<String, Request>) -> 
     let mut columns = OwnedColumns::at(time_ms);
     for row in rows {
         let request = requests.get(&row.rid);
-        let held = request.map(|request| &request.held).filter(|held| !held.is_orphaned);
-        let values = PlainValues { waiting: held.map_or(0, |held| held.rows), ..row.values };
+        let values =
+            PlainValues { waiting: request.map_or(0, |request| request.held.waiting()), ..row.values };
         columns.push(request.map_or(0, |request| request.number), &row.ids, row.text.as_deref(), values);
     }
     columns

@@ -76,15 +76,23 @@ impl PluginArgs {
 
     /// The plugin's limits, with everything granted.
     pub(crate) fn terms(&self) -> Result<Terms, UsageError> {
-        let TermArgs { memory, deadline, tokenizer, .. } = &self.terms;
-        let mut limits = default_limits(&self.plugin);
-        limits.memory_bytes = memory.unwrap_or(limits.memory_bytes);
-        limits.deadline = deadline.unwrap_or(limits.deadline);
-        terms(limits, tokenizer.as_deref())
+        self.terms.terms(default_limits(&self.plugin), None)
     }
 }
 
 impl TermArgs {
+    /// The limits and the tokenizer that are given, else these, with everything granted.
+    pub(crate) fn terms(&self, mut limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, UsageError> {
+        limits.memory_bytes = self.memory.unwrap_or(limits.memory_bytes);
+        limits.deadline = self.deadline.unwrap_or(limits.deadline);
+        terms(limits, self.tokenizer.as_deref().or(tokenizer))
+    }
+
+    /// Whether settings are given.
+    pub(crate) fn has_settings(&self) -> bool {
+        self.settings != NO_SETTINGS
+    }
+
     /// The settings as JSON text.
     pub(crate) fn settings(&self) -> Result<String, UsageError> {
         let text = match self.settings.strip_prefix('@') {

@@ -35,6 +35,14 @@ pub(crate) struct RowArgs {
     layout: String,
 }
 
+impl RowArgs {
+    /// The scenario that the rows are from; `None` if they are from elsewhere.
+    pub(crate) fn scenario(&self) -> Result<Option<Scenario>, UsageError> {
+        let is_scenario = self.from.extension().is_some_and(|it| it == "toml") && !self.from.is_dir();
+        is_scenario.then(|| Scenario::read(&self.from)).transpose()
+    }
+}
+
 /// The number of frames without rows, by kind. Plugins never see such frames.
 pub(crate) type Barriers = BTreeMap<String, u64>;
 

@@ -1,12 +1,14 @@
 //! `afterbay plugin run`: shows recorded rows to a plugin, and prints the outcomes.
 
 use crate::contract_names;
+use crate::effects::Recorder;
 use crate::player::{PlayedBatch, Player};
-use crate::plugin_args::PluginArgs;
+use crate::plugin_args::{TermArgs, UsageError, default_limits, find};
 use crate::row::{self, Batch};
 use crate::row_outcome::RowOutcome;
 use crate::rows::{Barriers, RowArgs};
 use crate::show::{self, Style};
+use crate::step::Steps;
 use afterbay_plugin_loader::Source;
 use afterbay_plugin_loader::plugin_host;
 use afterbay_runtime::Terms;
@@ -14,22 +16,32 @@ use afterbay_terminal as screen;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Run recorded rows through a plugin and show each row before and after
 ///
 /// The rows are from a journal (which is only read), from files with frames, or from a scenario. The plugin sees them batch by
 /// batch, in the real runtime and within its limits. Each changed row is printed as a line: ids and text before and after,
-/// verdict and reason. Exits 1 if the plugin faults.
+/// verdict and reason. With --step each row is a block: what arrived, what the plugin saw, said and logged, and what left. A
+/// scenario names its own plugin and settings. Exits 1 if the plugin faults.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay plugin run stop_on_loop.wasm --from /var/lib/afterbay --rid 5b0c1f\n  afterbay plugin run builtin:delta-to-cumulative --from frames/ --all"
+    after_help = "Example:\n  afterbay plugin run stop_on_loop.wasm --from /var/lib/afterbay --rid 5b0c1f\n  afterbay plugin run --from scenarios/stop.toml --step\n  afterbay plugin run builtin:delta-to-cumulative --from frames/ --all"
 )]
 pub(crate) struct Args {
+    /// A component file, builtin:NAME, oci://HOST/REPOSITORY@sha256:DIGEST, or the directory of a project that was built
+    /// [default: that of the scenario]
+    #[arg(value_name = "PLUGIN")]
+    plugin: Option<String>,
     #[command(flatten)]
-    given: PluginArgs,
+    terms: TermArgs,
     #[command(flatten)]
     rows: RowArgs,
+    /// Show each row step by step: what arrived, what the plugin saw, said and logged, and what left
+    #[arg(long, conflicts_with = "all")]
+    step: bool,
     /// Show unchanged rows, and rows of requests that the plugin ended, too
     #[arg(long)]
     all: bool,
@@ -39,22 +51,47 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let source = args.given.source()?;
-    let (terms, settings) = (args.given.terms()?, args.given.terms.settings()?);
+    let scenario = args.rows.scenario()?;
+    let given = args.plugin.as_deref().map(|plugin| find(plugin, Path::new("")));
+    let (source, terms, settings) = match (scenario, given) {
+        (None, None) => {
+            let why = "PLUGIN is missing: only a scenario (--from NAME.toml) names its own".to_owned();
+            return Err(UsageError(why).into());
+        }
+        (None, Some(source)) => {
+            let limits = default_limits(args.plugin.as_deref().unwrap_or_default());
+            (source?, args.terms.terms(limits, None)?, args.terms.settings()?)
+        }
+        (Some(scenario), given) => {
+            let source = given.unwrap_or_else(|| find(&scenario.plugin, scenario.dir()))?;
+            let terms = args.terms.terms(scenario.limits.clone(), scenario.tokenizer.as_deref())?;
+            let settings = if args.terms.has_settings() { args.terms.settings()? } else { scenario.settings };
+            (source, terms, settings)
+        }
+    };
     look(args, &source, terms, settings)
 }
 
-fn look(args: &Args, source: &Source, terms: Terms, settings: String) -> anyhow::Result<ExitCode> {
+fn look(args: &Args, source: &Source, mut terms: Terms, settings: String) -> anyhow::Result<ExitCode> {
     let host = plugin_host()?;
+    let recorder = Recorder::default();
+    terms.grants.metrics = Some(Arc::new(recorder.clone()));
+    terms.grants.store = Some(Arc::new(recorder.clone()));
     let component = source.load(&host, terms)?;
     let mut player = Player::new(component.clone(), settings)
-        .map_err(|error| anyhow::Error::msg(args.given.terms.not_started(&component, &error)))?;
+        .map_err(|error| anyhow::Error::msg(args.terms.not_started(&component, &error)))?;
+    let steps = Steps::new(&component, args.json);
     let mut summary = Summary::default();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let barriers = args.rows.each(&mut |batch| {
         row::check(&batch)?;
         let played = player.play(&batch)?;
         summary.batches += 1;
+        summary.faults += played.faults.len() as u64;
+        if args.step {
+            played.outcomes.iter().for_each(|outcome| summary.count(outcome));
+            return Ok(steps.print(&mut out, &batch, &played, &recorder.take())?);
+        }
         for (index, (row, outcome)) in batch.rows.iter().zip(&played.outcomes).enumerate() {
             summary.count(outcome);
             if !args.all && matches!(outcome, RowOutcome::AsReceived | RowOutcome::Swallowed) {
@@ -65,7 +102,6 @@ fn look(args: &Args, source: &Source, terms: Terms, settings: String) -> anyhow:
                 false => writeln!(out, "{}", show::line(&batch.from, row, outcome, Style::Screen))?,
             }
         }
-        summary.faults += played.faults.len() as u64;
         print_log(args, &mut out, &batch, &played)
     })?;
     out.flush()?;

@@ -146,6 +146,11 @@ impl Scenario {
         })
     }
 
+    /// The directory that paths in the scenario are relative to.
+    pub(crate) fn dir(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new(""))
+    }
+
     pub(crate) fn rows(&self) -> usize {
         self.batches.iter().map(|(batch, _)| batch.rows.len()).sum()
     }

@@ -32,7 +32,7 @@ pub(crate) fn outcome_text(outcome: &RowOutcome) -> String {
     }
 }
 
-fn in_words(action: &Action) -> String {
+pub(crate) fn in_words(action: &Action) -> String {
     match (action, name(action)) {
         (Action::Hold(millis) | Action::ReleaseAndHold(millis), (name, _)) => format!("{name} {millis} ms"),
         (_, (name, None)) => name.to_owned(),
@@ -45,12 +45,13 @@ pub(crate) fn line(from: &str, row: &Row, outcome: &RowOutcome, style: Style) ->
     let paint =
         |text: String, how: fn(String) -> String| if style == Style::Screen { how(text) } else { text };
     let after = after(row, outcome);
-    let before_ids = ids(&row.ids, style);
+    let most = if style == Style::Screen { IDS_SHOWN_MAX } else { usize::MAX };
+    let before_ids = ids(&row.ids, most);
     let mut change = match &after {
         None => paint(before_ids, screen::faint),
         Some(after) if *after.ids == row.ids => before_ids,
         Some(after) => {
-            let new = ids(&after.ids, style);
+            let new = ids(&after.ids, most);
             format!("{} -> {}", paint(before_ids, screen::bad), paint(new, screen::good))
         }
     };
@@ -75,8 +76,8 @@ pub(crate) fn line(from: &str, row: &Row, outcome: &RowOutcome, style: Style) ->
     format!("{from} {}: {text}: {change}", row.rid)
 }
 
-fn ids(ids: &[TokenId], style: Style) -> String {
-    let most = if style == Style::Screen { IDS_SHOWN_MAX } else { usize::MAX };
+/// Ids as text, at most `most` of them.
+pub(crate) fn ids(ids: &[TokenId], most: usize) -> String {
     let shown: Vec<String> = ids.iter().take(most).map(TokenId::to_string).collect();
     match ids.len().saturating_sub(most) {
         0 if ids.is_empty() => "no ids".to_owned(),

@@ -5,6 +5,7 @@ use crate::player::Player;
 use crate::plugin_args::{self, UsageError};
 use crate::row::Row;
 use crate::row_outcome::RowOutcome;
+use crate::saves::Saves;
 use crate::scenario::{Expectation, Expected, Scenario};
 use crate::show::{self, Style};
 use afterbay_plugin_loader::Source;
@@ -27,7 +28,7 @@ const SHOWN_MAX: usize = 20;
 /// names is built first, if its sources have changed. Exits 1 if a scenario fails, and 64 if one cannot be read.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay plugin test\n  afterbay plugin test scenarios/a-loop-is-finished.toml --bless\n\n\
+    after_help = "Example:\n  afterbay plugin test\n  afterbay plugin test --watch\n  afterbay plugin test scenarios/a-loop-is-finished.toml --bless\n\n\
     A scenario (paths are from its own directory):\n\n  \
     plugin   = \"..\"                        # a project, a component file, or builtin:NAME\n  \
     settings = { window = 8, repeats = 4 }\n  \
@@ -60,12 +61,72 @@ pub(crate) struct Args {
     /// Print one JSON object for each scenario
     #[arg(long)]
     json: bool,
+    /// Test again whenever a source, a scenario or the component is saved; Ctrl-C ends
+    #[arg(long, conflicts_with = "bless")]
+    watch: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let host = plugin_host()?;
+    if args.watch {
+        return watch(args, &host);
+    }
+    let (_, failed) = run_once(args, &host)?;
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tests, and tests again after each save. Returns only if there is nothing to watch.
+fn watch(args: &Args, host: &Host) -> anyhow::Result<ExitCode> {
+    let mut saves = saves(args)?;
+    let watched = saves.watched().map_err(|why| UsageError(why.to_owned()))?;
+    for run in 1.. {
+        screen::clear();
+        match run_once(args, host) {
+            Ok((scenarios, failed)) if args.json => {
+                println!("{}", json!({"run": run, "scenarios": scenarios, "failed": failed}));
+            }
+            Ok(_) => {}
+            Err(error) => eprintln!("{}", screen::bad(format!("afterbay: {error:#}"))),
+        }
+        eprintln!("{}", screen::faint(format!("tests again after a save in {watched}; Ctrl-C ends")));
+        saves.wait();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The files that a test depends on: the scenarios, the sources of the projects, and the components.
+fn saves(args: &Args) -> Result<Saves, UsageError> {
+    let (mut dirs, mut components) = (Vec::new(), Vec::new());
+    let mut plugin = |path: PathBuf| match Project::of_dir(&path) {
+        Ok(project) => dirs.extend(project.sources()),
+        Err(_) if path.is_dir() => dirs.push(path),
+        Err(_) => components.push(path),
+    };
+    for path in &args.paths {
+        plugin(path.clone());
+        for file in files(path)? {
+            // A scenario that cannot be read yet says so when it is tested.
+            let named = Scenario::read(&file)
+                .ok()
+                .map(|scenario| (scenario.plugin.clone(), scenario.dir().to_owned()));
+            let named = args.plugin.clone().map(|plugin| (plugin, PathBuf::new())).or(named);
+            let named = named.filter(|(plugin, _)| !plugin.contains(':'));
+            named.into_iter().for_each(|(name, base)| plugin(base.join(name)));
+        }
+    }
+    for paths in [&mut dirs, &mut components] {
+        paths.iter_mut().for_each(|path| *path = path.canonicalize().unwrap_or_else(|_| path.clone()));
+        paths.sort();
+        paths.dedup();
+    }
+    components.retain(|file| !dirs.iter().any(|dir| file.starts_with(dir.join("scenarios"))));
+    Ok(Saves::new(dirs, components))
+}
+
+/// Plays every scenario once. Returns the number of scenarios and of those that failed.
+fn run_once(args: &Args, host: &Host) -> anyhow::Result<(usize, usize)> {
     let files = args.paths.iter().map(|path| files(path)).collect::<Result<Vec<_>, UsageError>>()?.concat();
     let scenarios = files.iter().map(|file| Scenario::read(file)).collect::<Result<Vec<_>, UsageError>>()?;
-    let host = plugin_host()?;
     let mut run = TestRun { args, host, built: Vec::new() };
     let mut failed = 0;
     for scenario in &scenarios {
@@ -79,7 +140,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let summary = format!("{all} scenario{plural}, {failed} failed");
         println!("{}", if failed == 0 { screen::good(summary) } else { screen::bad(summary) });
     }
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok((scenarios.len(), failed))
 }
 
 /// The scenario files of a path, in order of their names.
@@ -120,7 +181,7 @@ fn print(args: &Args, scenario: &Scenario, problems: &[String]) {
 
 struct TestRun<'a> {
     args: &'a Args,
-    host: Host,
+    host: &'a Host,
     /// The directories of projects that were built in this run.
     built: Vec<PathBuf>,
 }
@@ -134,7 +195,7 @@ impl TestRun<'_> {
         let named = || format!("{}: plugin", scenario.file.display());
         let source = self.source(scenario).with_context(named)?;
         let terms = plugin_args::terms(scenario.limits.clone(), scenario.tokenizer.as_deref())?;
-        let component = source.load(&self.host, terms).map_err(|error| error.to_string());
+        let component = source.load(self.host, terms).map_err(|error| error.to_string());
         let player = component.and_then(|component| {
             Player::new(component, scenario.settings.clone()).map_err(|error| error.to_string())
         });
@@ -183,8 +244,13 @@ impl TestRun<'_> {
         let dir = base.join(name);
         if !self.args.no_build && !name.starts_with("builtin:") && dir.is_dir() && !self.built.contains(&dir)
         {
-            let starts = |file: &Path| plugin_args::starts(&self.host, file);
-            Project::of_dir(&dir)?.build_for_test(Output::Shown, &starts)?;
+            let starts = |file: &Path| plugin_args::starts(self.host, file);
+            let project = Project::of_dir(&dir)?;
+            match self.args.watch {
+                // Somebody waits.
+                true => project.build_quickly_if_changed(Output::Shown, &starts)?,
+                false => project.build_for_test(Output::Shown, &starts)?,
+            };
             self.built.push(dir);
         }
         Ok(plugin_args::find(name, base)?)
@@ -267,8 +333,9 @@ mod tests {
     #[test]
     fn every_bundled_plugin_passes_its_scenarios() {
         let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugins");
-        let args = Args { paths: Vec::new(), plugin: None, no_build: true, bless: false, json: false };
-        let mut run = TestRun { args: &args, host: plugin_host().unwrap(), built: Vec::new() };
+        let args =
+            Args { paths: Vec::new(), plugin: None, no_build: true, bless: false, json: false, watch: false };
+        let mut run = TestRun { args: &args, host: &plugin_host().unwrap(), built: Vec::new() };
         let mut wrong = Vec::new();
         for plugin in afterbay_bundled::all().iter().filter(|plugin| plugin.is_listed) {
             for file in files(&plugins.join(plugin.name).join("scenarios")).unwrap() {

@@ -153,6 +153,13 @@ impl Table {
     }
 }
 
+/// Clears the terminal on standard output. Nothing happens on a pipe.
+pub fn clear() {
+    if std::io::stdout().is_terminal() {
+        print!("\x1b[H\x1b[2J\x1b[3J");
+    }
+}
+
 /// The terminal's width in characters.
 pub fn width() -> usize {
     comfy_table::Table::new().width().map_or(WIDTH, usize::from)
