@@ -95,7 +95,10 @@ impl Chain {
         mut each: impl FnMut(&mut PluginSlot, ChainContext<'_>),
     ) {
         let context = ChainContext { ledger, attributes: &self.attributes, now };
-        self.slots.iter_mut().for_each(|slot| each(slot, context));
+        self.slots.iter_mut().for_each(|slot| {
+            each(slot, context);
+            slot.end_batch();
+        });
     }
 
     /// Calls `call` with the slot of this plugin. `None` if the chain has no such plugin.
@@ -108,7 +111,10 @@ impl Chain {
     ) -> Option<T> {
         let index = self.index_of(plugin)?;
         let context = ChainContext { ledger, attributes: &self.attributes, now };
-        Some(call(&mut self.slots[index], context))
+        let slot = &mut self.slots[index];
+        let result = call(slot, context);
+        slot.end_batch();
+        Some(result)
     }
 
     fn index_of(&self, plugin: &str) -> Option<usize> {
@@ -241,6 +247,8 @@ impl Chain {
         ledger.apply_operator_aborts(&mut output);
         if !self.slots.is_empty() {
             self.close_ended(&output, ledger, now);
+            // The journal records the batch's outcome only after this.
+            self.slots.iter().for_each(PluginSlot::end_batch);
         }
         output
     }
@@ -301,6 +309,7 @@ impl Chain {
         }
         self.call_plugins(output, index + 1, held_rows, ledger, now);
         self.close_ended(output, ledger, now);
+        self.slots.iter().for_each(PluginSlot::end_batch);
     }
 
     /// Ends the holds of instances and plugins that no longer exist.

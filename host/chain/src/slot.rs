@@ -15,7 +15,7 @@ use crate::quarantine::Faults;
 use crate::setup::{ChainTelemetry, PluginSetup};
 use crate::shadow;
 use crate::status::{PluginState, PluginStatus};
-use afterbay_batch::{Accounted, Timestamp};
+use afterbay_batch::{Accounted, Location, Timestamp};
 use afterbay_config::{self as config, Mode, OnFault};
 use afterbay_events as events;
 use afterbay_events::event::{PluginDown, PluginLoaded, PluginPromoted};
@@ -159,6 +159,10 @@ impl PluginSlot {
         let started = Instant::now();
         let rows = columns.requests.len() as u64;
         let is_called = self.state.running().is_some() && rows > 0;
+        if let Some(store) = &self.component.grants().store {
+            let persisted = accounted.persisted();
+            store.begin_batch(persisted.frame().0, persisted.location() == Location::ByNumber);
+        }
         let verdicts = self.call_with_retries(opened, columns, accounted, context);
         let counters = &self.telemetry.counters;
         if is_called {
@@ -222,6 +226,13 @@ impl PluginSlot {
         }
         self.record_missed_batch(opened, columns, context);
         None
+    }
+
+    /// Lets the changes of the store since the last call outlive the process.
+    pub fn end_batch(&self) {
+        if let Some(store) = &self.component.grants().store {
+            store.end_batch();
+        }
     }
 
     /// Reports to the instance that the attributes of an open request have changed.

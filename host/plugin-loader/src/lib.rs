@@ -1,13 +1,16 @@
-//! From a plugin's name to a compiled component: built in, a file, a project or a registry; and the model's tokenizer for it.
+//! From a plugin's name to a compiled component: built in, a file, a project or a registry; and the model's tokenizer and
+//! the store for it.
 //!
 //! Both `afterbay run` and the author's tools load plugins through this crate. It knows nothing of streams.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod plugin_store;
 pub mod project;
 mod registry;
 mod source;
 mod tokenizers;
 
+pub use plugin_store::PluginStore;
 pub use registry::RegistryError;
 pub use source::{Source, SourceError};
 pub use tokenizers::{ModelTokens, Tokenizers};

@@ -1,10 +1,8 @@
 //! The options that name a plugin, its settings and its limits.
 
 use afterbay_config::{PluginDefaults, bounds, duration_argument, read_files, size_argument};
-use afterbay_plugin_loader::{ModelTokens, Source};
-use afterbay_runtime::{
-    Component, EncodeError, Grants, Host, Limits, MemoryStore, StartError, Terms, TokenId, Tokens,
-};
+use afterbay_plugin_loader::{ModelTokens, PluginStore, Source};
+use afterbay_runtime::{Component, EncodeError, Grants, Host, Limits, StartError, Terms, TokenId, Tokens};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,7 +159,7 @@ pub(crate) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, U
         log: true,
         metrics: Some(Arc::new(())),
         health: true,
-        store: Some(Arc::new(MemoryStore::default())),
+        store: Some(Arc::new(PluginStore::in_memory())),
         call: true,
         signals: true,
         request: true,

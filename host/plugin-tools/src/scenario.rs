@@ -5,7 +5,7 @@ use crate::plugin_args::{UsageError, default_limits, parse_deadline, parse_memor
 use crate::row::{self, Batch, Row};
 use crate::updates::{Updates, WrittenSignals};
 use afterbay_runtime::signals::Snapshot;
-use afterbay_runtime::{FinishKind, Limits, PlainValues, TokenId};
+use afterbay_runtime::{FinishKind, Limits, PlainValues, Store, TokenId};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -25,8 +25,21 @@ struct Written {
     #[serde(default)]
     limits: WrittenLimits,
     tokenizer: Option<PathBuf>,
+    /// The values of the plugin's store at the beginning.
+    #[serde(default)]
+    store: BTreeMap<String, StoredValue>,
     #[serde(default)]
     batch: Vec<WrittenBatch>,
+}
+
+/// A value of the store at the beginning of a scenario.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum StoredValue {
+    /// A number, as `increment` writes it.
+    Number(i64),
+    /// The bytes of this text.
+    Text(String),
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -107,6 +120,7 @@ pub(crate) struct Scenario {
     pub(crate) settings: String,
     pub(crate) limits: Limits,
     pub(crate) tokenizer: Option<PathBuf>,
+    store: BTreeMap<String, StoredValue>,
     /// Whether the scenario contains expectations; else a golden file does.
     pub(crate) expects: bool,
     /// Each batch, and its expected outcome.
@@ -141,6 +155,7 @@ impl Scenario {
             settings: settings.to_string(),
             limits,
             tokenizer: written.tokenizer.map(|path| base.join(path)),
+            store: written.store,
             expects,
             batches,
         })
@@ -149,6 +164,20 @@ impl Scenario {
     /// The directory that paths in the scenario are relative to.
     pub(crate) fn dir(&self) -> &Path {
         self.file.parent().unwrap_or(Path::new(""))
+    }
+
+    /// Writes the scenario's values into an empty store.
+    pub(crate) fn fill(&self, store: &dyn Store) -> Result<(), UsageError> {
+        for (key, value) in &self.store {
+            let stored = match value {
+                StoredValue::Number(number) => store.increment(key, *number).map(drop),
+                StoredValue::Text(text) => store.set(key, text.as_bytes()),
+            };
+            stored.map_err(|error| {
+                UsageError(format!("{}: store: key {key:?}: {error}", self.file.display()))
+            })?;
+        }
+        Ok(())
     }
 
     pub(crate) fn rows(&self) -> usize {

@@ -195,6 +195,9 @@ impl TestRun<'_> {
         let named = || format!("{}: plugin", scenario.file.display());
         let source = self.source(scenario).with_context(named)?;
         let terms = plugin_args::terms(scenario.limits.clone(), scenario.tokenizer.as_deref())?;
+        if let Some(store) = &terms.grants.store {
+            scenario.fill(&**store)?;
+        }
         let component = source.load(self.host, terms).map_err(|error| error.to_string());
         let player = component.and_then(|component| {
             Player::new(component, scenario.settings.clone()).map_err(|error| error.to_string())

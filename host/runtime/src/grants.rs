@@ -1,8 +1,6 @@
 //! The interfaces that an operator grants a plugin, with the host's side of each.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::columns::TokenId;
 use crate::digest::Digest;
@@ -177,66 +175,33 @@ pub trait Store: Send + Sync {
     fn increment(&self, key: &str, delta: i64) -> Result<i64, StoreError>;
     /// At most `count` keys with this prefix, ascending, after the key `after`.
     fn keys(&self, prefix: &str, after: Option<&str>, count: usize) -> Vec<String>;
-}
-
-/// A store in memory, for tools and tests. It has no bound.
-#[derive(Debug, Default)]
-pub struct MemoryStore(Mutex<BTreeMap<String, StoredValue>>);
-
-#[derive(Debug)]
-enum StoredValue {
-    Bytes(Vec<u8>),
-    Number(i64),
-}
-
-impl MemoryStore {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, StoredValue>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Begins a batch of the stream: the changes from now on belong to it. `is_repeated`: an earlier run of the process may
+    /// have run the batch. If that run finished the batch, the changes have no effect.
+    fn begin_batch(&self, batch: u64, is_repeated: bool) {
+        let _ = (batch, is_repeated);
     }
+    /// Ends the batch: its changes outlive the process from now on.
+    fn end_batch(&self) {}
 }
 
-impl Store for MemoryStore {
-    fn get(&self, key: &str) -> Option<Vec<u8>> {
-        Some(match self.lock().get(key)? {
-            StoredValue::Bytes(bytes) => bytes.clone(),
-            StoredValue::Number(number) => number.to_le_bytes().to_vec(),
-        })
+/// A store that is always empty, for a plugin under test.
+impl Store for () {
+    fn get(&self, _: &str) -> Option<Vec<u8>> {
+        None
     }
 
-    fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
-        self.lock().insert(key.to_owned(), StoredValue::Bytes(value.to_vec()));
+    fn set(&self, _: &str, _: &[u8]) -> Result<(), StoreError> {
         Ok(())
     }
 
-    fn delete(&self, key: &str) {
-        self.lock().remove(key);
+    fn delete(&self, _: &str) {}
+
+    fn increment(&self, _: &str, delta: i64) -> Result<i64, StoreError> {
+        Ok(delta)
     }
 
-    fn increment(&self, key: &str, delta: i64) -> Result<i64, StoreError> {
-        let mut values = self.lock();
-        match values.get_mut(key) {
-            Some(StoredValue::Bytes(_)) => Err(StoreError::NotANumber),
-            Some(StoredValue::Number(number)) => {
-                *number = number.saturating_add(delta);
-                Ok(*number)
-            }
-            None => {
-                if delta != 0 {
-                    values.insert(key.to_owned(), StoredValue::Number(delta));
-                }
-                Ok(delta)
-            }
-        }
-    }
-
-    fn keys(&self, prefix: &str, after: Option<&str>, count: usize) -> Vec<String> {
-        let values = self.lock();
-        let begin = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ => Bound::Included(prefix),
-        };
-        let keys = values.range::<str, _>((begin, Bound::Unbounded)).map(|(key, _)| key);
-        keys.take_while(|key| key.starts_with(prefix)).take(count).cloned().collect()
+    fn keys(&self, _: &str, _: Option<&str>, _: usize) -> Vec<String> {
+        Vec::new()
     }
 }
 

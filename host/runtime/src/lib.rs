@@ -56,9 +56,7 @@ pub use effects::{CallId, SentCall, Unsent};
 pub use environment::with_environment;
 pub use fault::{Call, Fault, FaultCause};
 pub use files::{FileContents, FilesWatch};
-pub use grants::{
-    EncodeError, Grants, Labels, MemoryStore, Meter, MeterError, Store, StoreError, Terms, Tokens,
-};
+pub use grants::{EncodeError, Grants, Labels, Meter, MeterError, Store, StoreError, Terms, Tokens};
 pub use host::{Host, HostError, HostOptions};
 pub use instance::{Plugin, StartError};
 pub use limits::Limits;

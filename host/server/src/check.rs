@@ -64,7 +64,7 @@ pub fn check_files<B>(
                 lines.push(format!("stream {}: plugin {}: is not built yet", stream.name, plugin.name));
                 continue;
             }
-            let terms = grants::terms(plugin, Arc::new(()), model);
+            let terms = grants::terms(plugin, Arc::new(()), grants::store_of_check(plugin), model);
             let _busy = busy(format!("plugin {}: is compiled and started", plugin.name));
             let tried = loading::load(host, plugin, terms).map_err(|error| format!("{error:#}")).and_then(|(component, _)| {
                 component.instantiate(&loading::settings(plugin)).map_err(|error| error.to_string())?;

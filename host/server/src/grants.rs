@@ -3,10 +3,9 @@
 use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::{Metrics, OWN_NAMES_MAX, OwnError, OwnMetrics};
-use afterbay_plugin_loader::{ModelTokens, Tokenizers};
-use afterbay_runtime::{
-    Digest, Grants, Labels, Limits, MemoryStore, Meter, MeterError, Store, Terms, Tokens,
-};
+use afterbay_plugin_loader::{ModelTokens, PluginStore, Tokenizers};
+use afterbay_runtime::{Digest, Grants, Labels, Limits, Meter, MeterError, Store, Terms, Tokens};
+use afterbay_store::StoreDirectory;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use std::sync::Arc;
 pub(crate) fn terms(
     plugin: &config::Plugin,
     meter: Arc<dyn Meter>,
+    store: Option<Arc<dyn Store>>,
     model: Option<Arc<ModelTokens>>,
 ) -> Terms {
     let config::Limits { memory_bytes, deadline, hold } = plugin.limits;
@@ -23,7 +23,7 @@ pub(crate) fn terms(
         log: has(config::Grant::Log),
         metrics: has(config::Grant::Metrics).then_some(meter),
         health: has(config::Grant::Health),
-        store: has(config::Grant::Store).then(|| Arc::new(MemoryStore::default()) as Arc<dyn Store>),
+        store,
         call: has(config::Grant::Call),
         signals: has(config::Grant::Signals),
         request: has(config::Grant::Request),
@@ -48,6 +48,25 @@ pub(crate) fn model(
     let path = named.or_else(|| found.map(PathBuf::from));
     let path = path.ok_or("is granted the tokenizer, and no sink of its stream names one: sink.tokenizer")?;
     tokenizers.tokens(&path).map(Some).map_err(|error| format!("tokenizer: {error}"))
+}
+
+/// The store of a plugin, if it is granted. All streams share it.
+pub(crate) fn store(
+    stores: &StoreDirectory,
+    stream: &config::Stream,
+    plugin: &config::Plugin,
+) -> Result<Option<Arc<dyn Store>>, afterbay_store::OpenError> {
+    if !plugin.grant.contains(&config::Grant::Store) {
+        return Ok(None);
+    }
+    let store = stores.store(plugin.name.as_str())?;
+    Ok(Some(Arc::new(PluginStore::new(&store, stream.name.as_str()))))
+}
+
+/// An empty store for a plugin that is only checked, if it is granted.
+pub(crate) fn store_of_check(plugin: &config::Plugin) -> Option<Arc<dyn Store>> {
+    let is_granted = plugin.grant.contains(&config::Grant::Store);
+    is_granted.then(|| Arc::new(PluginStore::in_memory()) as Arc<dyn Store>)
 }
 
 /// Counts a plugin's own metrics for `/metrics`.

@@ -7,6 +7,7 @@ use afterbay_events::Metrics;
 use afterbay_plugin_loader::project::Project;
 use afterbay_plugin_loader::{Source, Tokenizers};
 use afterbay_runtime::{Component, Grants, Host, Plugin, Terms, Watched};
+use afterbay_store::StoreDirectory;
 use afterbay_stream::PluginSetup;
 use anyhow::Context;
 use std::path::PathBuf;
@@ -57,6 +58,7 @@ pub(crate) struct Loader {
     pub(crate) metrics: Metrics,
     /// Whether a plugin whose component file is missing awaits its first build (`run --dev`). Otherwise it is an error.
     pub(crate) awaits_builds: bool,
+    pub(crate) stores: Arc<StoreDirectory>,
 }
 
 impl Loader {
@@ -71,7 +73,9 @@ impl Loader {
         let meter = grants::meter(&self.metrics, &name, plugin.name.as_str());
         let model = grants::model(stream, plugin, rendezvous, &self.tokenizers);
         let model = model.map_err(|why| anyhow::anyhow!("plugin {:?}: {why}", plugin.name.as_str()))?;
-        let terms = grants::terms(plugin, meter, model);
+        let store = grants::store(&self.stores, stream, plugin)
+            .with_context(|| format!("plugin {:?}", plugin.name.as_str()))?;
+        let terms = grants::terms(plugin, meter, store, model);
         let unbuilt = unbuilt(plugin).filter(|_| self.awaits_builds);
         let settings = settings(plugin);
         let (component, file, instance, awaits): (_, _, Plugin, _) = match unbuilt {

@@ -46,7 +46,8 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn loader(&self) -> Loader {
         let (host, tokenizers) = (self.host.clone(), self.tokenizers.clone());
-        Loader { host, tokenizers, metrics: self.metrics.clone(), awaits_builds: false }
+        let (metrics, stores) = (self.metrics.clone(), self.stores.clone());
+        Loader { host, tokenizers, metrics, stores, awaits_builds: false }
     }
 
     /// The state that the routes of the admin addresses read.

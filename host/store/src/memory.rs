@@ -65,10 +65,7 @@ impl Memory {
     }
 
     pub(crate) fn increment(&mut self, writer: u16, key: &str, delta: i64) -> Result<i64, StoreError> {
-        let present = self.values.number(key)?;
-        if delta == 0 {
-            return Ok(present);
-        }
+        self.values.number(key)?;
         self.values.check(key, size_of::<i64>())?;
         let sum = self.values.add(key, delta);
         self.change(writer, Operation::Add { writer, key, delta });

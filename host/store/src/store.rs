@@ -15,7 +15,7 @@ use crate::values::{StoreError, Value};
 use afterbay_journal::storage::{File, Storage};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -109,8 +109,11 @@ impl Store {
 
     /// The writer of this name; the same one for each call.
     pub fn writer(self: &Arc<Self>, name: &str) -> StoreWriter {
-        let writer = lock(&self.memory).writer(name);
-        StoreWriter { store: self.clone(), writer, has_changed: AtomicBool::new(false) }
+        let mut memory = lock(&self.memory);
+        let writer = memory.writer(name);
+        let batch = AtomicU64::new(memory.committed(writer));
+        let (is_read_only, has_changed) = (AtomicBool::new(false), AtomicBool::new(false));
+        StoreWriter { store: self.clone(), writer, batch, is_read_only, has_changed }
     }
 
     /// The present size.
@@ -274,6 +277,10 @@ impl StoreFile {
 pub struct StoreWriter {
     store: Arc<Store>,
     writer: u16,
+    /// The last batch that was begun.
+    batch: AtomicU64,
+    /// Whether changes have no effect, because an earlier run has finished the batch.
+    is_read_only: AtomicBool,
     /// Whether something changed since the last commit.
     has_changed: AtomicBool,
 }
@@ -300,6 +307,9 @@ impl StoreWriter {
     /// # Errors
     /// If the key or the value is too long, or the store is full.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<(), StoreError> {
+        if self.is_read_only() {
+            return Ok(());
+        }
         let mut memory = lock(&self.store.memory);
         memory.set(self.writer, key, value)?;
         self.changed(&memory);
@@ -308,6 +318,9 @@ impl StoreWriter {
 
     /// Removes a key.
     pub fn delete(&self, key: &str) {
+        if self.is_read_only() {
+            return;
+        }
         let mut memory = lock(&self.store.memory);
         memory.delete(self.writer, key);
         self.changed(&memory);
@@ -318,6 +331,9 @@ impl StoreWriter {
     /// # Errors
     /// If the value is not a number, the key is too long, or the store is full.
     pub fn increment(&self, key: &str, delta: i64) -> Result<i64, StoreError> {
+        if delta == 0 || self.is_read_only() {
+            return self.number(key);
+        }
         let mut memory = lock(&self.store.memory);
         let sum = memory.increment(self.writer, key, delta)?;
         self.changed(&memory);
@@ -339,11 +355,28 @@ impl StoreWriter {
         lock(&self.store.memory).committed(self.writer)
     }
 
-    /// Finishes a batch: its changes are appended to the file. Costs nothing if the batch changed nothing.
-    pub fn commit(&self, batch: u64) {
+    fn is_read_only(&self) -> bool {
+        self.is_read_only.load(Ordering::Relaxed)
+    }
+
+    /// Begins a batch: the changes from now on belong to it. If it is repeated and this writer had finished it already, its
+    /// changes have no effect, and `increment` returns the present number.
+    pub fn begin(&self, batch: u64, is_repeated: bool) {
+        let is_finished = is_repeated && batch <= self.committed();
+        self.is_read_only.store(is_finished, Ordering::Relaxed);
+        if !is_finished {
+            self.batch.store(batch, Ordering::Relaxed);
+        }
+    }
+
+    /// Finishes the batch: its changes are appended to the file. Costs nothing if the batch changed nothing. Changes between
+    /// two batches belong to the one before.
+    pub fn commit(&self) {
+        self.is_read_only.store(false, Ordering::Relaxed);
         if !self.has_changed.swap(false, Ordering::Relaxed) {
             return;
         }
+        let batch = self.batch.load(Ordering::Relaxed);
         let appended = lock(&self.store.memory).commit(self.writer, batch);
         if let Some(appended) = appended {
             self.store.append_through(appended);

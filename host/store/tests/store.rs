@@ -68,6 +68,12 @@ impl Process {
     }
 }
 
+/// Finishes the batch of this number.
+fn commit(writer: &StoreWriter, batch: u64) {
+    writer.begin(batch, false);
+    writer.commit();
+}
+
 /// Lets the process die with all its open files.
 fn kill(disk: &SimDisk, process: Process) {
     disk.kill();
@@ -82,9 +88,9 @@ fn finished_batches_survive_a_kill_and_an_unfinished_one_does_not_count() {
     assert_eq!(a.increment("used", 5), Ok(5));
     assert_eq!(b.increment("used", 10), Ok(15), "all streams share the number at once");
     a.set("text", b"x").unwrap();
-    a.commit(1);
+    commit(&a, 1);
     assert_eq!(b.increment("used", 100), Ok(115));
-    b.commit(7);
+    commit(&b, 7);
     assert_eq!(a.increment("used", 1000), Ok(1115));
     a.delete("text");
     kill(&disk, process);
@@ -98,7 +104,7 @@ fn finished_batches_survive_a_kill_and_an_unfinished_one_does_not_count() {
         "so that the batches before run again without an effect"
     );
     assert_eq!(a.increment("used", 1000), Ok(1115));
-    a.commit(2);
+    commit(&a, 2);
     kill(&disk, process);
     let process = begin(&disk);
     assert_eq!(
@@ -106,6 +112,38 @@ fn finished_batches_survive_a_kill_and_an_unfinished_one_does_not_count() {
         Ok(1115),
         "the earlier run's half batch stays without effect"
     );
+}
+
+#[test]
+fn a_batch_that_runs_again_counts_once() {
+    let disk = SimDisk::new(1);
+    let process = begin(&disk);
+    let writer = process.writer("a");
+    for batch in 1..=3 {
+        writer.begin(batch, false);
+        writer.increment("used", 10).unwrap();
+        writer.set("text", &[batch as u8]).unwrap();
+        writer.commit();
+    }
+    writer.begin(4, false);
+    writer.increment("used", 10).unwrap();
+    kill(&disk, process);
+
+    let process = begin(&disk);
+    let writer = process.writer("a");
+    writer.increment("opened", 1).unwrap();
+    writer.commit();
+    // The outcomes of the last three batches are not in the journal.
+    for batch in 2..=4 {
+        writer.begin(batch, true);
+        writer.delete("text");
+        writer.set("text", &[batch as u8]).unwrap();
+        assert_eq!(writer.increment("used", 10), Ok(if batch < 4 { 30 } else { 40 }));
+        writer.commit();
+    }
+    writer.begin(5, false);
+    assert_eq!(writer.increment("used", 10), Ok(50));
+    assert_eq!((writer.get("text"), writer.number("opened")), (Some(vec![4]), Ok(1)));
 }
 
 #[test]
@@ -138,7 +176,7 @@ fn increments_of_many_streams_are_exact_over_kills() {
             for _ in 0..random.below(400) {
                 let stream = random.below(4) as usize;
                 if random.once_in(4) {
-                    writers[stream].commit(writers[stream].committed() + 1);
+                    commit(&writers[stream], writers[stream].committed() + 1);
                     for (key, delta) in batches[stream].drain(..) {
                         *finished.entry(key).or_default() += delta;
                     }
@@ -174,7 +212,7 @@ fn a_power_cut_loses_no_batch_before_the_last_sync_and_invents_none() {
                 writer
                     .set(&format!("text{}", random.below(9)), &vec![7; random.below(900) as usize])
                     .unwrap();
-                writer.commit(writer.committed().max(batch) + 1);
+                commit(&writer, writer.committed().max(batch) + 1);
                 finished += 1;
                 if random.once_in(10) {
                     process.directory.tend();
@@ -194,11 +232,11 @@ fn a_failing_disk_is_reported_once_and_the_store_continues_in_memory_until_the_d
     let process = begin(&disk);
     let writer = process.writer("a");
     writer.increment("used", 1).unwrap();
-    writer.commit(1);
+    commit(&writer, 1);
     disk.set_faults(Faults { write: 1, create: 1, ..Faults::default() });
     for batch in 2..10 {
         writer.increment("used", 1).unwrap();
-        writer.commit(batch);
+        commit(&writer, batch);
         process.directory.tend();
     }
     assert_eq!(process.recorder.of::<PluginStoreFailed>().len(), 1);
@@ -210,7 +248,7 @@ fn a_failing_disk_is_reported_once_and_the_store_continues_in_memory_until_the_d
     assert_eq!(process.recorder.of::<PluginStoreHealed>().len(), 1);
     assert!(process.telemetry.health.conditions().is_empty());
     writer.increment("used", 1).unwrap();
-    writer.commit(10);
+    commit(&writer, 10);
     kill(&disk, process);
     assert_eq!(begin(&disk).writer("a").number("used"), Ok(10));
 }
@@ -224,7 +262,7 @@ fn a_store_that_begins_on_a_full_disk_is_written_when_there_is_room() {
     let process = begin(&disk);
     let writer = process.writer("a");
     writer.increment("used", 3).unwrap();
-    writer.commit(1);
+    commit(&writer, 1);
     assert_eq!(process.recorder.of::<PluginStoreFailed>().len(), 1);
     disk.set_full_of_names(false);
     process.directory.tend();
@@ -238,7 +276,7 @@ fn a_failed_sync_is_answered_by_a_new_file() {
     let process = begin(&disk);
     let writer = process.writer("a");
     writer.increment("used", 3).unwrap();
-    writer.commit(1);
+    commit(&writer, 1);
     disk.set_faults(Faults { sync: 1, ..Faults::default() });
     process.directory.tend();
     assert_eq!(process.recorder.of::<PluginStoreFailed>().len(), 1);
@@ -255,7 +293,7 @@ fn a_removed_file_is_written_again() {
     let process = begin(&disk);
     let writer = process.writer("a");
     writer.increment("used", 3).unwrap();
-    writer.commit(1);
+    commit(&writer, 1);
     disk.remove_file(Path::new(FILE));
     process.directory.tend();
     kill(&disk, process);
@@ -269,13 +307,13 @@ fn a_long_file_is_replaced_by_its_values() {
     let writer = process.writer("a");
     for batch in 1..=200 {
         writer.set("text", &vec![batch as u8; 16 << 10]).unwrap();
-        writer.commit(batch);
+        commit(&writer, batch);
     }
     assert!(disk.used() > 3 << 20);
     process.directory.tend();
     assert!(disk.used() < 64 << 10, "{}", disk.used());
     writer.increment("used", 1).unwrap();
-    writer.commit(201);
+    commit(&writer, 201);
     kill(&disk, process);
     let process = begin(&disk);
     let writer = process.writer("a");
@@ -290,7 +328,7 @@ fn a_damaged_end_is_cut_and_kept_aside() {
     let writer = process.writer("a");
     for batch in 1..=3 {
         writer.increment("used", 1).unwrap();
-        writer.commit(batch);
+        commit(&writer, batch);
     }
     kill(&disk, process);
     disk.edit(Path::new(FILE), |bytes| {
@@ -310,7 +348,7 @@ fn a_store_without_plugins_is_closed_and_its_file_stays() {
     let process = begin(&disk);
     let writer = process.writer("a");
     writer.increment("used", 3).unwrap();
-    writer.commit(1);
+    commit(&writer, 1);
     let shown = process.metrics();
     assert!(shown.contains("afterbay_plugin_store_keys{plugin=\"budget\"} 1"), "{shown}");
     assert!(shown.contains("afterbay_plugin_store_bytes{plugin=\"budget\"} 12"), "{shown}");
@@ -341,7 +379,7 @@ fn streams_on_their_own_threads_lose_no_increment_while_the_file_is_replaced() {
                 for batch in 1..=BATCHES {
                     writer.increment("used", 1).unwrap();
                     writer.set(&format!("text{stream}"), &[batch as u8; 900]).unwrap();
-                    writer.commit(batch);
+                    commit(&writer, batch);
                 }
             });
         }
@@ -366,7 +404,7 @@ fn files_are_private_to_their_owner() {
     let directory = StoreDirectory::open(journal.path(), telemetry.clone()).unwrap();
     let writer = directory.store("budget").unwrap().writer("a");
     writer.increment("used", 1).unwrap();
-    writer.commit(1);
+    commit(&writer, 1);
     drop(directory);
     let mode = |path: &str| journal.path().join(path).metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(".plugins"), mode(".plugins/budget.store")), (0o700, 0o600));

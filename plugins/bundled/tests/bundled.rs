@@ -69,6 +69,7 @@ fn every_bundled_plugin_loads_under_its_name() {
     for &afterbay_bundled::Bundled { name, component, .. } in afterbay_bundled::all() {
         let grants = Grants {
             metrics: Some(Arc::new(())),
+            store: Some(Arc::new(())),
             signals: true,
             request: true,
             tokenizer: Some(Arc::new(NoTokens)),

@@ -54,8 +54,23 @@ impl Attributes {
     /// The value of one attribute.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
+        self.json().get(name)
+    }
+
+    /// The value at a JSON pointer (`/user/tenant`) as text: a string as it is, a number or a boolean as JSON
+    /// has it. `None` for any other value, and if there is none.
+    #[must_use]
+    pub fn text(&self, pointer: &str) -> Option<String> {
+        match self.json().pointer(pointer)? {
+            Value::String(text) => Some(text.clone()),
+            value @ (Value::Number(_) | Value::Bool(_)) => Some(value.to_string()),
+            _ => None,
+        }
+    }
+
+    fn json(&self) -> &Value {
         let read = || attributes(self.request).and_then(|json| serde_json::from_str(&json).ok());
-        self.json.get_or_init(|| read().unwrap_or_default()).get(name)
+        self.json.get_or_init(|| read().unwrap_or_default())
     }
 }
 
@@ -94,6 +109,17 @@ mod tests {
         assert!(!is_true.holds(&Attributes::of(2)), "has no attributes");
         host.set_attributes(3, "no JSON");
         assert!(!is_true.holds(&Attributes::of(3)));
+    }
+
+    #[test]
+    fn an_attribute_is_read_as_text_by_its_pointer() {
+        let mut host = Harness::<Nothing>::new("{}").unwrap();
+        host.set_attributes(1, r#"{"user": {"id": 7, "name": "a", "tags": []}, "a/b": true}"#);
+        let attributes = Attributes::of(1);
+        let text = |pointer| attributes.text(pointer);
+        assert_eq!((text("/user/id").as_deref(), text("/user/name").as_deref()), (Some("7"), Some("a")));
+        assert_eq!((text("/a~1b").as_deref(), text("/user/tags"), text("/none")), (Some("true"), None, None));
+        assert_eq!(Attributes::of(2).text("/user"), None);
     }
 
     #[test]

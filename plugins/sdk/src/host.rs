@@ -108,13 +108,20 @@ pub mod store {
         host::store::set(key, value)
     }
 
+    /// The number of a key; 0 if the key does not exist.
+    ///
+    /// # Errors
+    /// If the key has 0 or more than 256 bytes, or the value is not a number that [`increment`] wrote.
+    pub fn number(key: &str) -> Result<i64, StoreError> {
+        host::store::increment(key, 0)
+    }
+
     /// Removes a key.
     pub fn delete(key: &str) {
         host::store::delete(key);
     }
 
-    /// Adds to the number of a key, which is 0 if the key does not exist, and returns the sum. A delta of 0
-    /// reads the number.
+    /// Adds to the number of a key, which is 0 if the key does not exist, and returns the sum.
     ///
     /// # Errors
     /// As [`set`], or if the value is not a number that this function wrote.

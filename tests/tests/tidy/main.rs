@@ -60,7 +60,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     // Uses only the credit page from sockets; the simulator's sockets are the zeromq crate's.
     ("afterbay-sim", &["sockets", "types", "wire"]),
     ("afterbay-terminal", &[]),
-    ("afterbay-plugin-loader", &["bundled", "config", "kit", "oci", "runtime", "text"]),
+    ("afterbay-plugin-loader", &["bundled", "config", "kit", "oci", "runtime", "store", "text"]),
     (
         "afterbay-server",
         &[
