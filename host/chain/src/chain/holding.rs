@@ -140,7 +140,9 @@ impl Turn<'_> {
             (
                 HoldVerdict::ReleaseAndHold(millis),
                 HoldState::Held | HoldState::Released | HoldState::Ended(HoldEnd::Time),
-            ) => {
+            )
+            // The time of the held rows is over, but not that of this row.
+            | (HoldVerdict::Hold(millis), HoldState::Ended(HoldEnd::Time)) => {
                 self.held_rows.release_now(at.request, self.slot.name(), self.now);
                 self.hold_next(at, Some(millis));
             }

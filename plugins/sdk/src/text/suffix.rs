@@ -370,3 +370,132 @@ impl SuffixHold {
         Output { ids, text, units }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Harness, Readers, TestRow};
+    use crate::{Action, Batch, ConfigureError, FinishKind, NoSettings, Opened, Plugin, Requests};
+
+    /// Replaces `<…>` by `_`: text from a `<` on waits for its `>`. A `!` ends the request.
+    struct Brackets {
+        vocabulary: Vocabulary,
+        requests: Requests<(SuffixHold, Option<u64>)>,
+    }
+
+    impl Plugin for Brackets {
+        type Settings = NoSettings;
+        const COLUMNS: Columns = SuffixHold::COLUMNS;
+
+        fn new(_: NoSettings) -> Result<Self, ConfigureError> {
+            Ok(Self { vocabulary: Vocabulary::load()?, requests: Requests::new() })
+        }
+
+        fn opened(&mut self, request: &Opened) {
+            self.requests.insert(request.request, (SuffixHold::new(), None));
+        }
+
+        fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
+            for row in batch {
+                let Some((hold, begin)) = self.requests.get_mut(row.request()) else { continue };
+                hold.add(row, &self.vocabulary);
+                let mut edits = Vec::new();
+                for at in hold.row_start()..hold.end() {
+                    match (hold.byte(at), *begin) {
+                        (Some(b'<'), None) => *begin = Some(at),
+                        (Some(b'>'), Some(from)) => {
+                            edits.push(Edit::new(from..at + 1, "_"));
+                            *begin = None;
+                        }
+                        (Some(b'!'), _) => {
+                            hold.finish_before(row, at, &edits, "end", &self.vocabulary, verdicts);
+                            return;
+                        }
+                        _ => {}
+                    }
+                }
+                let keep_from = begin.unwrap_or(hold.end());
+                hold.settle(row, keep_from, &edits, Duration::from_secs(1), &self.vocabulary, verdicts);
+            }
+        }
+    }
+
+    /// The special token.
+    const SPECIAL: TokenId = 256;
+    /// The token `x<y`.
+    const WIDE: TokenId = 257;
+
+    fn readers() -> Readers<Brackets> {
+        let bytes = (0..=255).map(|byte| Some(vec![byte]));
+        let tokens = bytes.chain([None, Some(b"x<y".to_vec())]).collect();
+        let mut readers = Readers::new(Harness::with_tokens("{}", tokens).unwrap());
+        readers.open(1);
+        readers
+    }
+
+    fn row(text: &str) -> TestRow {
+        TestRow::new(1).ids(text.bytes().map(TokenId::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn text_waits_from_its_row_on_and_leaves_edited() {
+        let mut readers = readers();
+        for (text, sent) in [("a", "a"), ("b<", "a"), ("c", "a"), ("d>e", "ab_e"), ("f<", "ab_e")] {
+            readers.process(&[row(text)]);
+            assert_eq!(readers.text(1), sent);
+        }
+        readers.process(&[row("g").finish(FinishKind::Length)]);
+        assert_eq!(readers.text(1), "ab_ef<g", "the last row keeps nothing back");
+    }
+
+    #[test]
+    fn text_behind_an_edit_is_kept_back_and_leaves_with_a_later_row() {
+        let mut readers = readers();
+        readers.process(&[row("a<b>c<d")]);
+        assert_eq!(readers.text(1), "a_c");
+        readers.process(&[row("e")]);
+        readers.time_out(1);
+        assert_eq!(readers.text(1), "a_c", "a time limit releases no text that is kept back");
+        readers.process(&[row(">f")]);
+        assert_eq!(readers.text(1), "a_c_f");
+    }
+
+    #[test]
+    fn the_rest_of_a_token_around_an_edit_is_encoded_and_special_tokens_stay() {
+        let mut readers = readers();
+        readers.process(&[TestRow::new(1).ids([SPECIAL, WIDE, SPECIAL])]);
+        readers.process(&[TestRow::new(1).ids([i64::from(b'>'), SPECIAL])]);
+        let ids: Vec<TokenId> = vec![SPECIAL, b'x'.into(), b'_'.into(), SPECIAL];
+        assert_eq!(readers.received(1).ids, ids);
+    }
+
+    #[test]
+    fn after_a_time_out_only_the_rest_is_edited() {
+        let mut readers = readers();
+        readers.process(&[row("a<b")]);
+        readers.time_out(1);
+        readers.process(&[row("c")]);
+        assert_eq!(readers.text(1), "a<b");
+        readers.process(&[row("d>e")]);
+        assert_eq!(readers.text(1), "a<b_e");
+    }
+
+    #[test]
+    fn a_request_with_held_rows_ends_one_row_later() {
+        let mut readers = readers();
+        readers.process(&[row("a!b")]);
+        let received = readers.received(1);
+        assert!(received.end.is_some() && received.ids == [i64::from(b'a')], "{received:?}");
+        readers.open(1);
+        readers.process(&[row("a<")]);
+        readers.process(&[row("b!c")]);
+        assert_eq!((readers.text(1).as_str(), readers.received(1).end), ("a<b", None));
+    }
+
+    #[test]
+    fn a_row_without_own_text_that_waits_releases_the_rows_that_the_host_still_holds() {
+        let mut readers = readers();
+        let verdicts = readers.plugin().process(&[row("a").waiting(2)]);
+        assert_eq!(verdicts[0].action, Action::Release);
+    }
+}
