@@ -21,6 +21,13 @@ impl PluginStore {
     }
 }
 
+impl Default for PluginStore {
+    /// [`PluginStore::in_memory`].
+    fn default() -> PluginStore {
+        PluginStore::in_memory()
+    }
+}
+
 fn error(error: store::StoreError) -> StoreError {
     match error {
         store::StoreError::BadKey => StoreError::BadKey,

@@ -1,6 +1,7 @@
 //! The changes that a plugin makes beside its verdicts: its own metrics, and its store. They are recorded for `plugin run --step`.
 
-use afterbay_runtime::{Labels, MemoryStore, Meter, MeterError, Store, StoreError};
+use afterbay_plugin_loader::PluginStore;
+use afterbay_runtime::{Labels, Meter, MeterError, Store, StoreError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,7 @@ struct Recorded {
     /// The value of each counter and gauge, and the number of values of each histogram.
     values: BTreeMap<Series, (MetricKind, f64)>,
     effects: Effects,
-    store: MemoryStore,
+    store: PluginStore,
 }
 
 /// A metric's name and labels.
