@@ -3,7 +3,7 @@
 //!
 //! A new language needs an entry in `MANIFESTS` and in [`setup`], and match arms in `project/tools.rs`.
 
-mod python;
+mod interpreted;
 mod sources;
 mod tools;
 
@@ -180,7 +180,8 @@ impl Project {
     }
 
     /// Builds quickly for somebody who waits. The component behaves like that of [`Project::build`] and is slower. `starts` says
-    /// whether a component file starts; it is asked about a Python component that was made without componentize-py.
+    /// whether a component file starts; it is asked about a component that was made
+    /// without the tool, from the last one and the saved sources.
     pub fn build_quickly(
         &self,
         output: Output,
