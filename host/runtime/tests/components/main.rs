@@ -5,6 +5,7 @@ mod cache;
 mod cost;
 mod example;
 mod guests;
+mod versions;
 mod watch;
 
 use std::path::{Path, PathBuf};
