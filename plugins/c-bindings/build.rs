@@ -17,6 +17,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = wit_bindgen_c::Opts { no_object_file: true, ..Default::default() };
     let mut files = Files::default();
     options.build().generate(&mut resolve, world, &mut files)?;
+    let version = resolve.packages[package].name.version.as_ref().ok_or("the contract has no version")?;
+    let version = format!("// The version of the contract.\n#define AFTERBAY_PLUGIN_VERSION \"{version}\"\n");
     let dir =
         std::env::var("AFTERBAY_C_BINDINGS").or_else(|_| std::env::var("OUT_DIR")).map(PathBuf::from)?;
     std::fs::create_dir_all(&dir)?;
@@ -25,7 +27,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         // The generated code ends with a reference to an object file with the world's type, which does not
         // exist here.
         let end = contents.find("// Ensure that the *_component_type.o").unwrap_or(contents.len());
-        std::fs::write(dir.join(name), format!("{}\n", contents[..end].trim_end()))?;
+        let mut contents = format!("{}\n", contents[..end].trim_end());
+        if name == "transform.h" {
+            // Behind the guard against a second inclusion.
+            let guard = contents.find("#define __BINDINGS_TRANSFORM_H").ok_or("transform.h has no guard")?;
+            let line_end = contents[guard..].find('\n').ok_or("transform.h ends in its guard")?;
+            contents.insert_str(guard + line_end + 1, &version);
+        }
+        std::fs::write(dir.join(name), contents)?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::adapters::Linked;
 use crate::bindings::afterbay::plugin::types;
 use crate::columns::ColumnSet;
 use crate::digest::Digest;
@@ -11,7 +12,7 @@ use crate::host::Host;
 use crate::limits::Limits;
 use crate::lines::SourceLines;
 use crate::verdict::IdShape;
-use crate::version::{ContractVersion, Linked};
+use crate::version::ContractVersion;
 use crate::world::Import;
 
 pub use types::Calls as CallSet;

@@ -5,6 +5,8 @@
 //! (for the hash seeds of a guest's maps). Standard output and standard error go to the plugin's log. Every other WASI
 //! import exists, because a guest's libc links it, and traps when it is called.
 
+mod outside;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +19,7 @@ use wasmtime::{Engine, ResourceLimiter, Store, StoreContextMut, UpdateDeadline};
 use crate::bindings::afterbay::plugin::{request, signals};
 use crate::columns::{RequestId, TokenId};
 use crate::deadline::{CallClock, Stop};
-use crate::effects::{self, Effects};
+use crate::effects::Effects;
 use crate::environment::Environment;
 use crate::grants::{EncodeError, Grants, Labels, Meter, MeterError};
 use crate::limits::{
@@ -57,7 +59,7 @@ pub(crate) struct Guest {
     /// The attributes of open requests, as the stream has set them.
     pub(crate) attributes: HashMap<RequestId, Arc<str>>,
     pub(crate) effects: Effects,
-    pub(crate) grants: Grants,
+    grants: Grants,
     /// The source lines of the component, for messages of faults.
     pub(crate) lines: Arc<SourceLines>,
     mistakes: Mistakes,
@@ -154,16 +156,12 @@ impl request::Host for Guest {
 }
 
 /// A guest's store in a call of an import.
-pub(crate) type Caller<'a> = StoreContextMut<'a, Guest>;
+type Caller<'a> = StoreContextMut<'a, Guest>;
 
 /// The first `bytes_max` bytes of a guest's string, cut at a character, and the length of the whole string in bytes.
 ///
 /// Only these bytes are copied. The guest's deadline pays for reading the rest.
-pub(crate) fn cut(
-    caller: &mut Caller<'_>,
-    text: &WasmStr,
-    bytes_max: usize,
-) -> wasmtime::Result<(String, usize)> {
+fn cut(caller: &mut Caller<'_>, text: &WasmStr, bytes_max: usize) -> wasmtime::Result<(String, usize)> {
     let text = text.to_str(&*caller)?;
     let (kept, bytes) = (text[..text.floor_char_boundary(bytes_max)].to_owned(), text.len());
     caller.data_mut().clock.charge_bytes(bytes)?;
@@ -285,9 +283,9 @@ pub(crate) fn linker(
                     ContractVersion::V0_1 => link_metrics_v0_1(instance)?,
                 }
             }
-            "afterbay:plugin/health" => effects::link_health(linker.instance(name)?)?,
-            "afterbay:plugin/store" => effects::link_store(linker.instance(name)?)?,
-            "afterbay:plugin/call" => effects::link_call(linker.instance(name)?)?,
+            "afterbay:plugin/health" => outside::link_health(linker.instance(name)?)?,
+            "afterbay:plugin/store" => outside::link_store(linker.instance(name)?)?,
+            "afterbay:plugin/call" => outside::link_call(linker.instance(name)?)?,
             "afterbay:plugin/signals" => {
                 signals::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
             }

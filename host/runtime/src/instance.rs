@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use wasmtime::Store;
 
+use crate::adapters::{Linked, World};
 use crate::bindings::afterbay::plugin::{signals, types};
 use crate::bindings::exports::afterbay::plugin::plugin::{
     Answer, BadSetting, ConfigureError, RequestVerdict, StateError,
@@ -22,7 +23,6 @@ use crate::limits::{Limits, OPEN_REQUESTS_MAX, SETTINGS_BYTES_MAX, STATE_BYTES_M
 use crate::lines::{GuestFrame, SourceLines};
 use crate::log::LogLine;
 use crate::verdict::{Verdict, check_request_verdicts, check_verdicts};
-use crate::version::{Linked, World};
 
 /// The reason why an instance cannot be made. Each message names the plugin.
 #[derive(Debug, thiserror::Error)]

@@ -29,6 +29,7 @@ mod log;
 mod meter;
 
 // The engine, the components and their instances.
+mod adapters;
 mod cache;
 mod component;
 mod host;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::adapters::Linked;
 use crate::bindings::afterbay::plugin::types;
 use crate::component::{CallSet, Component, Description, Inner};
 use crate::digest::Digest;
@@ -17,7 +18,6 @@ use crate::limits::{
     COMPONENT_BYTES_MAX, MEMORY_BYTES_MAX, NAME_BYTES_MAX, SCHEMA_BYTES_MAX, VERSION_BYTES_MAX,
 };
 use crate::lines::SourceLines;
-use crate::version::Linked;
 use crate::world;
 
 /// The reason why a component is not loaded. Each message names the plugin.

@@ -64,6 +64,17 @@ impl Tokens for NoTokens {
 }
 
 #[test]
+fn the_c_header_names_the_version_of_the_contract() {
+    let (_, header) = afterbay_bundled::c_bindings().iter().find(|(name, _)| *name == "transform.h").unwrap();
+    let version = afterbay_runtime::ContractVersion::ALL[0];
+    assert!(
+        header.contains(&format!("#define AFTERBAY_PLUGIN_VERSION \"{version}\"\n")),
+        "{}",
+        &header[..400]
+    );
+}
+
+#[test]
 fn every_bundled_plugin_loads_under_its_name() {
     let host = host();
     for &afterbay_bundled::Bundled { name, component, .. } in afterbay_bundled::all() {

@@ -2,6 +2,7 @@
 //! comments, and that no fixture, guest or dependency is unused.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod contract;
 mod rings;
 mod words;
 
@@ -395,6 +396,10 @@ fn every_fixture_is_read_by_a_test() {
     let mut wrong = Vec::new();
     for set in std::fs::read_dir(&root).unwrap() {
         let set = set.unwrap().file_name().into_string().unwrap();
+        // `host/runtime/tests/components/versions.rs` lists these itself.
+        if set == "plugins" {
+            continue;
+        }
         if !samples.contains(&format!("{set:?}")) {
             wrong.push(format!("{set} is not read by host/wire/tests/it/samples.rs"));
         }
@@ -414,7 +419,8 @@ fn every_fixture_is_read_by_a_test() {
         .chain(["json"])
         .map(|it| files(it).iter().filter(|(name, _)| name.starts_with("tests/fixtures/")).count())
         .sum();
-    let all = std::fs::read_dir(&root).unwrap().map(|set| count(&set.unwrap().path())).sum::<usize>();
+    let sets = std::fs::read_dir(&root).unwrap().map(|set| set.unwrap().path());
+    let all = sets.filter(|set| !set.ends_with("plugins")).map(|set| count(&set)).sum::<usize>();
     if read != all {
         wrong.push(format!("{} files are neither a frame nor its fields", all - read));
     }
