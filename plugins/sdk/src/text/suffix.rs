@@ -44,7 +44,7 @@ impl<'a> Edit<'a> {
 /// room), [`SuffixHold::sent`] moves past it. The text stays readable as long as the plugin keeps it, and an
 /// edit changes only the part that the reader does not have.
 ///
-/// If an instance is lost without a replay (a fault), the withheld text is lost too.
+/// If an instance faults or is replaced while it withholds text, the text may be missing in the output.
 #[derive(Clone, Debug, Default)]
 pub struct SuffixHold {
     /// The text from position `start` on.
