@@ -20,8 +20,8 @@ use regex_automata::util::primitives::StateID;
 
 /// The most candidates of a text at once. Past this number, the two youngest become one, with the older start.
 pub const CANDIDATES_MAX: usize = 32;
-/// Past this number of states, the table starts anew between two batches. A state has 0.5 KiB on average.
-pub const STATES_MAX: usize = 8192;
+/// Past this number of states, the table starts anew between two batches. Tests start it anew often.
+pub const STATES_MAX: usize = if cfg!(test) { 256 } else { 8192 };
 
 /// Stands for the candidate that begins at the present byte.
 pub const FRESH: u8 = u8::MAX;
@@ -177,6 +177,24 @@ impl Automaton {
     /// The number of states.
     pub fn states(&self) -> usize {
         self.keys.len()
+    }
+
+    /// The bytes of the table and of all that belongs to it.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        let of_key = |key: &StateKey| {
+            let states: usize = key.candidates.iter().map(|states| 16 + 4 * states.len()).sum();
+            size_of::<StateKey>() + states
+        };
+        let of_transition = |transition: &Transition| {
+            let Transition { survivors, matches, complete, .. } = transition;
+            size_of::<Transition>() + survivors.len() + 16 * (matches.len() + complete.len())
+        };
+        let keys: usize = self.keys.iter().map(of_key).sum();
+        let patterns: usize = self.candidate_patterns.iter().map(|patterns| 16 + 8 * patterns.len()).sum();
+        let transitions: usize = self.transitions.iter().map(of_transition).sum();
+        // Each key is in the list and in the map.
+        2 * keys + patterns + 4 * self.table.len() + transitions
     }
 
     /// The patterns of a state's candidate.

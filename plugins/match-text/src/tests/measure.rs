@@ -104,3 +104,25 @@ fn time_of_a_row() {
         println!("{name}: {:.0} ns a row", start.elapsed().as_nanos() as f64 / 128_000.0);
     }
 }
+
+/// Prints the time and the memory of 8,192 states, with noise that makes as many as possible.
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_states() {
+    use crate::automaton::{Automaton, Step};
+    let settings: crate::Settings = serde_json::from_str(SETTINGS[3].1).unwrap();
+    let (_, nfa) = crate::patterns::Patterns::new(&settings).unwrap();
+    let mut automaton = Automaton::new(nfa);
+    let mut random = super::random::Random::new(3);
+    let (mut state, mut bytes) = (automaton.start(true), 0_u64);
+    let start = Instant::now();
+    while automaton.states() < 8192 {
+        let byte = random.text("a1234567890 ...-@:+()DE2skeyJ", 1).bytes().next().unwrap();
+        state = match automaton.step(state, byte) {
+            Step::Simple(next) => next,
+            Step::Full(transition) => transition.next,
+        };
+        bytes += 1;
+    }
+    println!("8,192 states: {:?}, {bytes} bytes of text, {} KiB", start.elapsed(), automaton.bytes() >> 10);
+}
