@@ -65,7 +65,7 @@ impl Preset {
         };
         match self {
             Self::Email => vec![(
-                r"[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,24}\b",
+                r"[A-Za-z0-9_][A-Za-z0-9._%+-]*@(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,24}\b",
                 Rule { limit: Some(email_limit), ..rule(is_email, Ends::LongestValid) },
             )],
             Self::Card => vec![(bank::CARD, rule(bank::is_card, Ends::LongestValid))],
