@@ -6,8 +6,8 @@ use crate::row_outcome::{self, RowOutcome};
 use crate::updates::Updates;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
-    Action, Component, Fault, FinishKind, LogLine, Opened, OwnedColumns, PlainValues, Plugin, Replacement,
-    StartError, TokenId, Verdict,
+    Action, Component, Ending, Fault, FinishKind, LogLine, Opened, OwnedColumns, PlainValues, Plugin,
+    Replacement, StartError, TokenId, Verdict,
 };
 use anyhow::ensure;
 use std::collections::HashMap;
@@ -135,6 +135,13 @@ impl HeldRows {
                 RowOutcome::Released { by: outcome.verdict().cloned(), ids, text }
             }
             outcome if self.rows == 0 => outcome,
+            RowOutcome::Verdict(Action::Finish(Ending { replacement: Some(ref replacement), .. })) => {
+                let Replacement { ids, text } = replacement.clone();
+                self.add(row, &RowOutcome::AsReceived);
+                let before = std::mem::take(self).text;
+                let text = before.map(|before| text.unwrap_or(before));
+                RowOutcome::Released { by: outcome.verdict().cloned(), ids, text }
+            }
             outcome if is_last || matches!(outcome, RowOutcome::Verdict(Action::Release)) => {
                 self.add(from, row, &outcome);
                 let HeldRows { ids, text, .. } = self.leave();

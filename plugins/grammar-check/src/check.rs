@@ -4,8 +4,9 @@ use afterbay_plugin::{
     Attributes, ConfigureError, FinishKind, Opened, RequestId, Requests, TokenId, bad_setting,
 };
 
+use crate::calls::{CallResult, ToolCalls};
 use crate::grammar::GrammarLimits;
-use crate::grammars::{GrammarState, Grammars};
+use crate::grammars::Grammars;
 use crate::matcher::TOKEN_COSTS;
 use crate::rules::{RequestGrammar, Rules};
 use crate::settings::GRAMMARS_MAX;
@@ -13,12 +14,16 @@ use crate::{Compiler, Finding, Matcher, OnEarlyEnd, OnViolation, Settings, Token
 
 /// The work of making a parser, in the units of [`TOKEN_COSTS`].
 const NEW_PARSER_COSTS: usize = 4 * TOKEN_COSTS;
+/// The work of beginning a JSON text or a text with a regex.
+const NEW_STREAM_COSTS: usize = TOKEN_COSTS / 4;
 /// The extra work of a parser's first token: it has no memory yet.
 const FIRST_TOKEN_COSTS: usize = 4 * TOKEN_COSTS;
 /// The work of asking for a request's attributes.
 const ATTRIBUTES_COSTS: usize = TOKEN_COSTS;
 /// The bytes of attributes that are read for one unit of work.
 const ATTRIBUTE_BYTES: usize = 8;
+/// The least work of compiling a grammar that a request brings.
+const COMPILE_COSTS: usize = 16 * TOKEN_COSTS;
 /// The work of a row without tokens.
 const ROW_COSTS: usize = 1;
 /// The work of a row whose tokens are stored for the next row.
@@ -52,8 +57,7 @@ pub struct GrammarCheck {
     left: WorkLeft,
     /// The work that may still be done before the next batch, as requests open.
     left_to_open: usize,
-    /// Set if a grammar was compiled since the last batch: a call compiles at most one.
-    has_compiled: bool,
+    calls: Option<ToolCalls>,
 }
 
 /// The work that a call may still do.
@@ -159,10 +163,10 @@ impl GrammarCheck {
             return Err(bad_setting("/grammars_max", wrong));
         }
         let vocabulary = Vocabulary::read(tokenizer)?;
-        let compiler = Compiler::new(&vocabulary)?;
+        let calls = ToolCalls::new(settings, &vocabulary, tokenizer)?;
+        let compiler = Compiler::new(&vocabulary);
         let mut grammars = Grammars::new(compiler, of_settings, settings.grammars_max as usize);
         let rules = Rules::compile(settings, tokenizer, &mut grammars)?;
-        grammars.make_spares(usize::MAX);
         let work_per_call = settings.work_per_call as usize * TOKEN_COSTS;
         Ok(Self {
             vocabulary,
@@ -176,12 +180,15 @@ impl GrammarCheck {
             work_per_call,
             left: WorkLeft { general: work_per_call, for_last_rows: work_per_call },
             left_to_open: work_per_call,
-            has_compiled: false,
+            calls,
         })
     }
 
     /// Opens a request. Its rule is determined now or, if many requests open at once, with its first row.
     pub fn open(&mut self, request: &Opened) {
+        if let Some(calls) = &mut self.calls {
+            calls.open(request);
+        }
         let opened = RequestCheck {
             rid: request.rid.as_str().into(),
             rule: 0,
@@ -222,16 +229,11 @@ impl GrammarCheck {
         }
     }
 
-    /// Determines a request's rule and compiles a grammar, if work is left before the batch.
+    /// Determines a request's rule, if work is left before the batch.
     fn start(&mut self, request: RequestId) {
-        if self.left_to_open == 0 {
-            return;
-        }
-        let costs = self.find_rule(request);
-        self.left_to_open = self.left_to_open.saturating_sub(costs);
-        // Compiling takes a whole call.
-        if !self.has_compiled && self.left_to_open > self.work_per_call / 2 && self.grammars.compile_next() {
-            (self.has_compiled, self.left_to_open) = (true, 0);
+        if self.left_to_open > 0 {
+            let costs = self.find_rule(request);
+            self.left_to_open = self.left_to_open.saturating_sub(costs);
         }
     }
 
@@ -254,8 +256,13 @@ impl GrammarCheck {
             }
             RequestGrammar::Compiled(index) => Ok(index),
             RequestGrammar::Brought(text) => {
-                costs += text.len() / ATTRIBUTE_BYTES;
-                self.grammars.bring(text)
+                let length = text.len();
+                let brought = self.grammars.bring(text);
+                costs += match brought {
+                    Ok((_, false)) => length / ATTRIBUTE_BYTES,
+                    Ok((_, true)) | Err(_) => COMPILE_COSTS + length,
+                };
+                brought.map(|(index, _)| index)
             }
             RequestGrammar::Invalid(reason) => Err(reason),
         };
@@ -275,13 +282,24 @@ impl GrammarCheck {
         costs
     }
 
+    /// Checks the tool calls of a row. `None` if the row has no part of a call.
+    pub(crate) fn calls_row(
+        &mut self,
+        request: RequestId,
+        ids: &[TokenId],
+        waiting: u32,
+        finish: FinishKind,
+    ) -> Option<(CallResult, OnViolation)> {
+        let calls = self.calls.as_mut()?;
+        Some((calls.row(&self.vocabulary, request, ids, waiting, finish)?, calls.on_violation()))
+    }
+
     /// Starts a batch with the work limit of the settings.
     pub fn begin_batch(&mut self) {
-        self.left = WorkLeft { general: self.work_per_call, for_last_rows: self.work_per_call };
-        // Compiling takes a whole call.
-        if self.grammars.compile_next() {
-            self.left.general = 0;
+        if let Some(calls) = &mut self.calls {
+            calls.begin_batch();
         }
+        self.left = WorkLeft { general: self.work_per_call, for_last_rows: self.work_per_call };
     }
 
     /// Reserves the fixed work of the batch's rows, but at most three quarters of what is left.
@@ -290,10 +308,9 @@ impl GrammarCheck {
         self.left.general = left.saturating_sub(STORED_ROW_COSTS * rows).max(left / 4);
     }
 
-    /// Ends a batch. The rest of its work limit goes to freeing ended requests and then to making parsers for
-    /// new ones.
+    /// Ends a batch. The rest of its work limit goes to freeing ended requests.
     pub fn end_batch(&mut self) {
-        (self.left_to_open, self.has_compiled) = (self.work_per_call, false);
+        self.left_to_open = self.work_per_call;
         let mut is_first = true;
         while let Some((_, tokens)) = self.ended.last() {
             let costs = TOKEN_COSTS * (1 + tokens / TOKENS_FREED_PER_TOKEN_COST) as usize;
@@ -305,7 +322,6 @@ impl GrammarCheck {
             self.left.spend(costs);
             self.stored -= self.ended.pop().map_or(0, |(_, tokens)| tokens);
         }
-        self.grammars.make_spares(self.left.general / NEW_PARSER_COSTS);
     }
 
     /// Checks a request's row: its new ids, and the reason if it is the last. A request gets at most one
@@ -315,11 +331,12 @@ impl GrammarCheck {
     /// additional limit.
     pub fn row(&mut self, request: RequestId, ids: &[TokenId], finish: FinishKind) -> Option<Judgement> {
         let is_last = finish != FinishKind::Running;
-        if matches!(self.requests.get(request)?.stage, CheckStage::Opened) && self.left.is_some(is_last) {
+        let mut state = self.requests.get_mut(request)?;
+        if matches!(state.stage, CheckStage::Opened) && self.left.is_some(is_last) {
             let costs = self.find_rule(request);
             self.left.spend(costs);
+            state = self.requests.get_mut(request)?;
         }
-        let state = self.requests.get_mut(request)?;
         // The tokens before the first unchecked one.
         let (received, allowed) = (state.received, ids.len());
         let before = received - state.waiting.len() as u64;
@@ -337,15 +354,20 @@ impl GrammarCheck {
             }
             CheckStage::Opened | CheckStage::Pending(_) | CheckStage::Checked(..) => {}
         }
-        state.stored += ids.len() as u64;
-        self.stored += ids.len() as u64;
-        let over_limit = if self.stored > self.tokens_max {
-            Some(format!("{} tokens are stored, the limit", self.tokens_max))
-        } else if state.received > REQUEST_TOKENS_MAX {
-            Some(format!("the limit is {REQUEST_TOKENS_MAX}"))
-        } else {
-            None
+        let stores = match &state.stage {
+            CheckStage::Pending(index) | CheckStage::Checked(index, _) => self.grammars.stores_tokens(*index),
+            _ => false,
         };
+        let mut over_limit = None;
+        if stores {
+            state.stored += ids.len() as u64;
+            self.stored += ids.len() as u64;
+            if self.stored > self.tokens_max {
+                over_limit = Some(format!("{} tokens are stored, the limit", self.tokens_max));
+            } else if state.received > REQUEST_TOKENS_MAX {
+                over_limit = Some(format!("the limit is {REQUEST_TOKENS_MAX}"));
+            }
+        }
         if let Some(why) = over_limit {
             return Some(Judgement { allowed, ..self.judge(request, Finding::GaveUp { why }, before, ids) });
         }
@@ -356,33 +378,26 @@ impl GrammarCheck {
         }
         let ids = if all.is_empty() { ids } else { &all };
         let mut done = 0;
-        let why_not = loop {
+        loop {
             if done == ids.len() && !is_last {
                 return None;
             }
             if !self.left.is_some(is_last) {
-                break "too much work at once";
+                break;
             }
             let matcher = match &mut state.stage {
                 CheckStage::Checked(_, matcher) => matcher,
                 CheckStage::Pending(index) => {
                     let index = *index;
-                    match self.grammars.state(index) {
-                        GrammarState::Compiled(_) => {}
-                        GrammarState::New => break "its grammar was not compiled yet",
-                        GrammarState::Invalid(why) => {
-                            let reason = format!("not checked: its grammar cannot be compiled: {why}");
-                            return Some(Judgement { allowed, ..self.not_checked(request, reason) });
-                        }
-                    }
                     let options = self.rules.options(state.rule);
-                    let (matcher, is_new) = self.grammars.matcher(
-                        index,
-                        options.whitespace_max,
-                        options.begins_after.as_ref(),
-                    )?;
+                    let matcher =
+                        self.grammars.matcher(index, options.whitespace_max, options.begins_after.as_ref());
                     state.stage = CheckStage::Checked(index, Box::new(matcher));
-                    self.left.spend(FIRST_TOKEN_COSTS + if is_new { NEW_PARSER_COSTS } else { 0 });
+                    self.left.spend(if stores {
+                        NEW_PARSER_COSTS + FIRST_TOKEN_COSTS
+                    } else {
+                        NEW_STREAM_COSTS
+                    });
                     continue;
                 }
                 CheckStage::Opened | CheckStage::Unmatched | CheckStage::NotChecked(_) => return None,
@@ -408,10 +423,10 @@ impl GrammarCheck {
             if is_last && done == ids.len() {
                 return None;
             }
-        };
+        }
         let (before, rest) = (before + done as u64, &ids[done..]);
         if is_last || self.waiting + rest.len() > WAITING_MAX {
-            let why = why_not.to_owned();
+            let why = "too much work at once".to_owned();
             return Some(Judgement { allowed, ..self.judge(request, Finding::GaveUp { why }, before, rest) });
         }
         self.waiting += rest.len();
@@ -426,19 +441,29 @@ impl GrammarCheck {
 
     fn not_checked(&mut self, request: RequestId, reason: String) -> Judgement {
         self.left.spend(REPORT_COSTS);
-        self.close(request);
+        self.stop(request);
         Judgement { action: RowAction::Report, kind: FindingKind::NotChecked, reason, allowed: 0 }
     }
 
     /// Closes a request.
     pub fn close(&mut self, request: RequestId) {
+        if let Some(calls) = &mut self.calls {
+            calls.close(request);
+        }
+        self.stop(request);
+    }
+
+    /// Stops checking a request against its grammar.
+    fn stop(&mut self, request: RequestId) {
         let Some(RequestCheck { stage, stored, waiting, .. }) = self.requests.remove(request) else { return };
         self.waiting -= waiting.len();
         match stage {
             CheckStage::Checked(index, matcher) => {
                 self.grammars.remove_user(index);
-                self.ended.push((matcher, stored));
-                return;
+                if stored > 0 {
+                    self.ended.push((matcher, stored));
+                    return;
+                }
             }
             CheckStage::Pending(index) => self.grammars.remove_user(index),
             CheckStage::Opened | CheckStage::Unmatched | CheckStage::NotChecked(_) => {}
@@ -457,7 +482,7 @@ impl GrammarCheck {
             self.grammars.renew(*index);
         }
         self.left.spend(REPORT_COSTS);
-        self.close(request);
+        self.stop(request);
         let all = before + ids.len() as u64;
         let options = self.rules.options(rule);
         let most = options.whitespace_max;
@@ -515,7 +540,8 @@ mod tests {
 
     #[test]
     fn a_request_over_a_limit_does_not_reset_what_its_grammar_has_learned() {
-        let settings = r#"{"grammar": {"regex": "(a|b){0,100}"}, "work_per_call": 2, "tokens_max": 50}"#;
+        let settings =
+            r#"{"grammar": {"lark": "start: /(a|b){0,100}/"}, "work_per_call": 2, "tokens_max": 50}"#;
         let words = Words(&[]);
         let mut check = GrammarCheck::new(&serde_json::from_str(settings).unwrap(), &words).unwrap();
         let (rid, http_worker_ipc, sink) = ("r".to_owned(), String::new(), String::new());

@@ -24,8 +24,13 @@ mod grammar;
 mod grammars;
 mod vocabulary;
 
+mod lark;
 mod matcher;
 mod paths;
+mod regex;
+mod schema;
+
+mod calls;
 
 mod rules;
 
@@ -34,11 +39,9 @@ mod check;
 mod plugin;
 
 pub use check::{FindingKind, GrammarCheck, Judgement, REQUEST_TOKENS_MAX, RowAction};
-pub use grammar::{
-    Compiler, GRAMMAR_BYTES_MAX, Grammar, GrammarText, LEXER_STATES_MAX, REQUEST_GRAMMAR_BYTES_MAX,
-};
+pub use grammar::{Compiler, GRAMMAR_BYTES_MAX, Grammar, GrammarText, REQUEST_GRAMMAR_BYTES_MAX};
 pub use matcher::{Finding, Marker, Matcher};
-pub use settings::{GRAMMARS_MAX, OnEarlyEnd, OnViolation, RULES_MAX, Rule, Settings};
+pub use settings::{GRAMMARS_MAX, OnEarlyEnd, OnViolation, RULES_MAX, Rule, Settings, ToolCallFormat};
 pub use vocabulary::{Tokenizer, Vocabulary};
 
 #[cfg(test)]

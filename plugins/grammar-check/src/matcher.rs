@@ -1,33 +1,22 @@
 //! Matches one request's text against its grammar.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use afterbay_plugin::{FinishKind, TokenId};
-use llguidance::derivre::StateID;
-use llguidance::earley::Parser;
 
 use crate::Vocabulary;
-use crate::paths::Paths;
-use crate::vocabulary::special_bytes;
+use crate::lark::LarkStream;
+use crate::regex::{RegexFault, RegexStream};
+use crate::schema::{JsonStream, StreamFault};
 
-/// The work of a token that the parser sees. All work is counted in sixteenths of it.
+/// The work of a token that llguidance's parser sees. All work is counted in sixteenths of it.
 pub(crate) const TOKEN_COSTS: usize = 16;
-/// The work of a token on a known path within a lexeme.
-const PATH_COSTS: usize = 1;
-/// The work of asking the lexer.
-const ASKING_COSTS: usize = 4;
-/// The work of a transition that the lexer learns.
-const LEARNING_COSTS: usize = 8 * TOKEN_COSTS;
-/// The work of a completed lexeme.
-const LEXEME_COSTS: usize = 2 * TOKEN_COSTS;
-/// The work of a parser item of a lexeme.
-const ITEM_COSTS: usize = TOKEN_COSTS / 3;
-
-/// The most bytes that wait before the parser gets them.
-const WAITING_BYTES_MAX: usize = 256;
-/// The token id for bytes of ordinary tokens.
-const NO_TOKEN: u32 = u32::MAX;
+/// The work of a token of a JSON text or of a text with a regex.
+const FAST_COSTS: usize = 1;
+/// The bytes of such a token for one more unit of work.
+const BYTES_PER_COST: usize = 8;
+/// The work of growing the automaton of a regex.
+const GROWTH_COSTS: usize = 4 * TOKEN_COSTS;
 
 /// A finding about a request. A request has at most one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,21 +48,95 @@ pub enum Finding {
     },
 }
 
-/// One request's position in its grammar. A matcher stores the text so far, about 100 bytes a token, until it
-/// is dropped. Dropping it takes as long as about ten tokens.
+/// One request's position in its grammar.
 pub struct Matcher {
-    parser: Parser,
-    paths: Rc<RefCell<Paths>>,
-    /// Bytes that the parser has not seen yet. They are all of one lexeme and allowed.
-    waiting: Vec<u8>,
-    /// The lexer's state after these bytes; `None` if it must be asked for and no bytes wait.
-    lexer_state: Option<StateID>,
+    engine: Engine,
     /// The work since the last [`Matcher::take_costs`].
     costs: usize,
     state: MatcherState,
     whitespace_max: u32,
     /// The bytes of whitespace at the end of the text so far.
     whitespace: u32,
+}
+
+/// The matcher of a kind of grammar.
+pub(crate) enum Engine {
+    Json(JsonStream),
+    Regex(RegexStream),
+    Lark(Box<LarkStream>),
+}
+
+/// The reason why an engine stopped.
+pub(crate) enum EngineStop {
+    NotAllowed,
+    GaveUp(String),
+}
+
+impl EngineStop {
+    fn at(self, at: usize) -> Finding {
+        match self {
+            EngineStop::NotAllowed => Finding::CannotContinue { at },
+            EngineStop::GaveUp(why) => Finding::GaveUp { why },
+        }
+    }
+}
+
+impl From<StreamFault> for EngineStop {
+    fn from(fault: StreamFault) -> Self {
+        match fault {
+            StreamFault::NotAllowed => EngineStop::NotAllowed,
+            StreamFault::TooMuch => EngineStop::GaveUp("its JSON is too large or too deep".to_owned()),
+        }
+    }
+}
+
+impl From<RegexFault> for EngineStop {
+    fn from(fault: RegexFault) -> Self {
+        match fault {
+            RegexFault::NotAllowed => EngineStop::NotAllowed,
+            RegexFault::TooMuch => {
+                EngineStop::GaveUp("the automaton of the regex is at its limit".to_owned())
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Adds a token. `bytes` are its bytes, or the last of them if not `is_whole`.
+    fn push(
+        &mut self,
+        id: TokenId,
+        bytes: &[u8],
+        is_whole: bool,
+        costs: &mut usize,
+    ) -> Result<(), EngineStop> {
+        match self {
+            Engine::Json(json) => {
+                *costs += FAST_COSTS + bytes.len() / BYTES_PER_COST;
+                Ok(json.push(bytes)?)
+            }
+            Engine::Regex(regex) => {
+                let has_grown = regex.push(bytes)?;
+                let growth = if has_grown { GROWTH_COSTS } else { 0 };
+                *costs += FAST_COSTS + bytes.len() / BYTES_PER_COST + growth;
+                Ok(())
+            }
+            Engine::Lark(lark) => {
+                let pushed = lark.push(id, bytes, is_whole);
+                *costs += lark.take_costs();
+                pushed
+            }
+        }
+    }
+
+    /// Whether the text may end here.
+    fn is_complete(&mut self) -> Result<bool, EngineStop> {
+        match self {
+            Engine::Json(json) => Ok(json.is_complete()),
+            Engine::Regex(regex) => Ok(regex.is_complete()?),
+            Engine::Lark(lark) => lark.is_complete(),
+        }
+    }
 }
 
 enum MatcherState {
@@ -107,35 +170,33 @@ impl MarkerSearch {
         if self.marker.special == Some(id) {
             return Some(&[]);
         }
-        let length = self.marker.text.len();
+        let (text, length) = (&self.marker.text, self.marker.text.len());
+        if self.tail.is_empty() && !bytes.contains(&text[0]) {
+            return None;
+        }
         self.tail.extend(bytes);
-        let position = self.tail.windows(length).position(|window| *window == *self.marker.text);
+        let position = self.tail.windows(length).position(|window| *window == **text);
         if let Some(start) = position {
             let after = self.tail.len() - start - length;
             // The marker ends in this token, because the tail did not contain it.
             return Some(&bytes[bytes.len() - after..]);
         }
-        let keep = self.tail.len().min(length - 1);
-        self.tail.drain(..self.tail.len() - keep);
+        // The longest end of the text with which the marker may begin.
+        let begin = (0..self.tail.len()).find(|begin| text.starts_with(&self.tail[*begin..]));
+        self.tail.drain(..begin.unwrap_or(self.tail.len()));
         None
     }
 }
 
 impl Matcher {
-    pub(crate) fn new(
-        parser: Parser,
-        paths: Rc<RefCell<Paths>>,
-        whitespace_max: u32,
-        begins_after: Option<&Marker>,
-    ) -> Self {
+    pub(crate) fn new(engine: Engine, whitespace_max: u32, begins_after: Option<&Marker>) -> Self {
         let state = match begins_after {
             Some(marker) => {
                 MatcherState::AwaitsMarker(MarkerSearch { marker: marker.clone(), tail: Vec::new() })
             }
             None => MatcherState::Matching,
         };
-        let (waiting, lexer_state, costs) = (Vec::new(), None, 0);
-        Self { parser, paths, waiting, lexer_state, costs, state, whitespace_max, whitespace: 0 }
+        Self { engine, costs: 0, state, whitespace_max, whitespace: 0 }
     }
 
     /// Returns the work since the last call: see [`TOKEN_COSTS`].
@@ -143,9 +204,14 @@ impl Matcher {
         std::mem::take(&mut self.costs)
     }
 
-    /// Whether the state that it shares with the other matchers of its grammar is past its limits.
+    /// Whether the state that it shares with the other matchers of its grammar is past its limits, after it
+    /// gave up.
     pub(crate) fn is_past_limits(&self) -> bool {
-        self.parser.lexer_stats().error
+        match &self.engine {
+            Engine::Json(_) => false,
+            Engine::Regex(regex) => regex.is_past_limits(),
+            Engine::Lark(lark) => lark.is_past_limits(),
+        }
     }
 
     /// Checks a row's ids. After a finding it ignores all ids.
@@ -208,28 +274,25 @@ impl Matcher {
     fn is_complete(&mut self) -> Result<bool, Finding> {
         match &mut self.state {
             MatcherState::AwaitsMarker(_) => Ok(false),
-            MatcherState::Matching => {
-                self.catch_up().map_err(|stop| stop.at(0))?;
-                self.costs += TOKEN_COSTS;
-                Ok(self.parser.is_accepting())
-            }
+            MatcherState::Matching => self.engine.is_complete().map_err(|stop| stop.at(0)),
             MatcherState::Ended | MatcherState::Done => Ok(true),
         }
     }
 
     fn token(&mut self, vocabulary: &Vocabulary, id: TokenId, at: usize) -> Result<(), Finding> {
         let mut bytes = vocabulary.bytes(id);
-        let mut known = None;
-        if let (MatcherState::Matching, Some(from)) = (&self.state, self.lexer_state) {
-            known = self.paths.borrow().get(from, id);
-            if let Some(to) = known.filter(|to| !to.is_dead()) {
-                self.costs += PATH_COSTS;
-                return self.follow(bytes, to, at);
-            }
+        let is_matching = matches!(self.state, MatcherState::Matching);
+        if let Engine::Json(json) = &self.engine
+            && is_matching
+            && json.is_in_free_string()
+            && vocabulary.is_plain(id)
+        {
+            self.costs += FAST_COSTS;
+            return self.count_whitespace(bytes, at);
         }
-        self.costs += TOKEN_COSTS;
         let mut is_whole = true;
         if let MatcherState::AwaitsMarker(search) = &mut self.state {
+            self.costs += FAST_COSTS;
             let Some(rest) = search.rest(id, bytes) else {
                 // Other special tokens (`<think>`) end nothing here.
                 return match vocabulary.is_eos(id) {
@@ -251,154 +314,35 @@ impl Matcher {
             MatcherState::Ended => return Err(Finding::CannotContinue { at }),
             MatcherState::AwaitsMarker(_) | MatcherState::Done => return Ok(()),
         }
-        if let Ok(special) = u32::try_from(id)
-            && vocabulary.is_special(id)
-        {
-            self.catch_up().map_err(|stop| stop.at(at))?;
-            if self.parser.validate_tokens(&[special]) == 1 {
-                // The grammar names this token.
-                self.lexer_state = None;
-                self.whitespace = 0;
-                return self.give(&special_bytes(special), special).map_err(|stop| stop.at(at));
-            }
-        }
         if vocabulary.is_end(id) {
+            if let (Engine::Lark(lark), Ok(special), true) =
+                (&mut self.engine, u32::try_from(id), vocabulary.is_special(id))
+                && lark.special(special).map_err(|stop| stop.at(at))?
+            {
+                self.whitespace = 0;
+                return Ok(());
+            }
             return self.must_be_complete(Finding::EndsText { at });
         }
         // An id without bytes is no token of the model.
         if bytes.is_empty() {
             return Err(Finding::CannotContinue { at });
         }
-        // A known path leads out of the lexeme here.
-        if known.is_none()
-            && let Some((from, to)) = self.ask(bytes)
-        {
-            if is_whole {
-                self.paths.borrow_mut().insert(from, id, to);
-            }
-            if !to.is_dead() {
-                return self.follow(bytes, to, at);
-            }
-        }
-        self.lexer_state = None;
-        let given = match self.waiting.is_empty() {
-            true => self.give(bytes, NO_TOKEN),
-            false => {
-                self.waiting.extend_from_slice(bytes);
-                self.catch_up()
-            }
-        };
-        given.map_err(|stop| stop.at(at))?;
+        self.engine.push(id, bytes, is_whole, &mut self.costs).map_err(|stop| stop.at(at))?;
         self.count_whitespace(bytes, at)
-    }
-
-    /// Adds a token that stays within the lexeme.
-    fn follow(&mut self, bytes: &[u8], to: StateID, at: usize) -> Result<(), Finding> {
-        self.lexer_state = Some(to);
-        self.waiting.extend_from_slice(bytes);
-        if self.waiting.len() > WAITING_BYTES_MAX {
-            self.catch_up().map_err(|stop| stop.at(at))?;
-        }
-        self.count_whitespace(bytes, at)
-    }
-
-    /// Asks the lexer for the states before and after these bytes. The state after them is dead if they
-    /// complete a lexeme or are not allowed. `None` if the parser must see every token, and between two
-    /// lexemes, where most tokens complete one.
-    fn ask(&mut self, bytes: &[u8]) -> Option<(StateID, StateID)> {
-        let is_within = self.lexer_state.is_some() || self.parser.has_pending_lexeme_bytes();
-        if !is_within || self.paths.borrow().counts_tokens {
-            return None;
-        }
-        let known = self.lexer_state;
-        let (from, to) = self.parser.with_recognizer(|parser| {
-            let from = known.unwrap_or_else(|| parser.lexer_state());
-            let lexer = parser.lexer_mut();
-            let mut to = from;
-            for byte in bytes {
-                to = lexer.transition_start_state(to, Some(*byte), &None);
-                // At a lowest match a lexeme ends by itself.
-                if to.is_dead() || to.has_lowest_match() {
-                    return (from, StateID::DEAD);
-                }
-            }
-            (from, to)
-        });
-        self.costs += ASKING_COSTS;
-        let is_past_limits = self.learned();
-        (!is_past_limits).then_some((from, to))
-    }
-
-    /// Gives the waiting bytes to the parser.
-    fn catch_up(&mut self) -> Result<(), ParserStop> {
-        if self.waiting.is_empty() {
-            return Ok(());
-        }
-        let waiting = std::mem::take(&mut self.waiting);
-        let result = self.give(&waiting, NO_TOKEN);
-        self.waiting = waiting;
-        self.waiting.clear();
-        result
-    }
-
-    fn give(&mut self, bytes: &[u8], id: u32) -> Result<(), ParserStop> {
-        let work = |parser: &Parser| {
-            let stats = parser.stats();
-            LEXEME_COSTS * stats.rows + ITEM_COSTS * stats.all_items
-        };
-        let before = work(&self.parser);
-        let given = self.parser.apply_token(bytes, id);
-        self.costs += bytes.len() + work(&self.parser).saturating_sub(before);
-        self.learned();
-        // Past a limit, a parser may continue with only a part of the grammar.
-        match (given, self.parser.get_error()) {
-            (_, Some(error)) => Err(ParserStop::GaveUp(error.message())),
-            (Ok(0), None) => Ok(()),
-            (Ok(_), None) => Err(ParserStop::GaveUp("the grammar takes text back (stop=…)".into())),
-            // The parser reports this limit only as an error text.
-            (Err(error), None) if error.to_string().starts_with("Current row has ") => {
-                Err(ParserStop::GaveUp(error.to_string()))
-            }
-            (Err(_), None) => Err(ParserStop::NotAllowed),
-        }
-    }
-
-    /// Counts the transitions that the lexer learned since the last call. Returns whether it is past its
-    /// limits.
-    fn learned(&mut self) -> bool {
-        let stats = self.parser.lexer_stats();
-        let mut paths = self.paths.borrow_mut();
-        self.costs += LEARNING_COSTS * stats.num_transitions.saturating_sub(paths.transitions);
-        paths.transitions = stats.num_transitions;
-        stats.error
     }
 
     fn count_whitespace(&mut self, bytes: &[u8], at: usize) -> Result<(), Finding> {
-        for byte in bytes {
-            self.whitespace = if matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
-                self.whitespace.saturating_add(1)
-            } else {
-                0
-            };
-            if self.whitespace > self.whitespace_max && self.whitespace_max > 0 {
-                return Err(Finding::Whitespace { at });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The reason why the parser stopped.
-enum ParserStop {
-    NotAllowed,
-    GaveUp(String),
-}
-
-impl ParserStop {
-    fn at(self, at: usize) -> Finding {
-        match self {
-            ParserStop::NotAllowed => Finding::CannotContinue { at },
-            ParserStop::GaveUp(why) => Finding::GaveUp { why },
+        let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
+        let begin = bytes.iter().take_while(|byte| is_space(byte)).count();
+        let most = self.whitespace.saturating_add(begin as u32);
+        self.whitespace = match begin == bytes.len() {
+            true => most,
+            false => bytes.iter().rev().take_while(|byte| is_space(byte)).count() as u32,
+        };
+        match most.max(self.whitespace) > self.whitespace_max && self.whitespace_max > 0 {
+            true => Err(Finding::Whitespace { at }),
+            false => Ok(()),
         }
     }
 }

@@ -1,11 +1,17 @@
 //! The plugin: it turns judgements into log lines, notes in the journal, metrics and verdicts.
 
+use std::time::Duration;
+
 use afterbay_plugin::{
-    Batch, Calls, Columns, ConfigureError, FinishKind, FinishReason, Opened, Plugin, RequestId, TokenId,
+    Batch, Calls, Columns, ConfigureError, FinishKind, FinishReason, Opened, Plugin, RequestId, Row, TokenId,
     Verdicts, metrics, missing, tokenizer,
 };
 
-use crate::{FindingKind, GrammarCheck, Judgement, RowAction, Settings, Tokenizer};
+use crate::calls::{CallAction, CallFault, CallResult};
+use crate::{FindingKind, GrammarCheck, Judgement, OnViolation, RowAction, Settings, Tokenizer};
+
+/// The time for which rows of a call are held: the longest that a configuration allows.
+const HOLD: Duration = Duration::from_secs(60);
 
 /// The tokenizer of the stream's model, read from the host.
 struct HostTokenizer;
@@ -37,7 +43,7 @@ impl Tokenizer for HostTokenizer {
 
 impl Plugin for GrammarCheck {
     type Settings = Settings;
-    const COLUMNS: Columns = Columns::OUTPUT_IDS.union(Columns::FINISHED);
+    const COLUMNS: Columns = Columns::OUTPUT_IDS.union(Columns::FINISHED).union(Columns::WAITING);
     const WANTS: Calls = Calls::CHANGED;
 
     fn new(settings: Settings) -> Result<Self, ConfigureError> {
@@ -62,27 +68,67 @@ impl Plugin for GrammarCheck {
         self.reserve_for(batch.len());
         for row in batch {
             let finish = row.finish().unwrap_or(FinishKind::Running);
-            let Some(judgement) = self.row(row.request(), row.ids(), finish) else { continue };
-            let Judgement { action, kind, reason, allowed } = judgement;
-            let counter = match kind {
-                FindingKind::Violation => "violations",
-                FindingKind::EarlyEnd => "early_ends",
-                FindingKind::NotChecked => "not_checked",
-            };
-            metrics::counter_add(counter, &[], 1);
-            afterbay_plugin::warn!(request: row.request(), "{reason}");
-            match action {
-                RowAction::Report => verdicts.annotate(row, reason),
-                RowAction::Finish if allowed == row.ids().len() => verdicts.finish(row, reason),
-                RowAction::Finish => verdicts.finish_with(row, reason, &row.ids()[..allowed]),
-                RowAction::Abort => verdicts.finish(row, FinishReason::Abort(reason)),
+            let waiting = row.waiting().unwrap_or(0);
+            if let Some((result, on_violation)) = self.calls_row(row.request(), row.ids(), waiting, finish) {
+                apply_calls(row, result, on_violation, verdicts);
             }
+            let Some(judgement) = self.row(row.request(), row.ids(), finish) else { continue };
+            apply_judgement(row, judgement, verdicts);
         }
         self.end_batch();
     }
 
     fn closed(&mut self, request: RequestId) {
         self.close(request);
+    }
+}
+
+/// Gives the verdict on a row's tool calls.
+fn apply_calls(row: Row<'_>, result: CallResult, on_violation: OnViolation, verdicts: &mut Verdicts) {
+    let CallResult { action, valid, leaked } = result;
+    if valid > 0 {
+        metrics::counter_add("valid_calls", &[], u64::from(valid));
+    }
+    if leaked {
+        metrics::counter_add("calls_not_held", &[], 1);
+        afterbay_plugin::warn!(request: row.request(), "a tool call took too long to be held");
+    }
+    match action {
+        CallAction::Pass => {}
+        CallAction::Hold => verdicts.hold(row, HOLD),
+        CallAction::Release => verdicts.release(row),
+        CallAction::ReleaseAndHold => verdicts.release_and_hold(row, HOLD),
+        CallAction::End(fault, ids) => {
+            let (counter, reason) = match fault {
+                CallFault::Invalid(why) => ("invalid_calls", format!("tool call: {why}")),
+                CallFault::Cut => ("cut_calls", "tool call: the request ends in it".to_owned()),
+            };
+            metrics::counter_add(counter, &[], 1);
+            afterbay_plugin::warn!(request: row.request(), "{reason}");
+            match on_violation {
+                OnViolation::Report => verdicts.annotate(row, reason),
+                OnViolation::Finish => verdicts.finish_with(row, reason, ids),
+                OnViolation::Abort => verdicts.finish_with(row, FinishReason::Abort(reason), ids),
+            }
+        }
+    }
+}
+
+/// Gives the verdict on a row of a request with a grammar.
+fn apply_judgement(row: Row<'_>, judgement: Judgement, verdicts: &mut Verdicts) {
+    let Judgement { action, kind, reason, allowed } = judgement;
+    let counter = match kind {
+        FindingKind::Violation => "violations",
+        FindingKind::EarlyEnd => "early_ends",
+        FindingKind::NotChecked => "not_checked",
+    };
+    metrics::counter_add(counter, &[], 1);
+    afterbay_plugin::warn!(request: row.request(), "{reason}");
+    match action {
+        RowAction::Report => verdicts.annotate(row, reason),
+        RowAction::Finish if allowed == row.ids().len() => verdicts.finish(row, reason),
+        RowAction::Finish => verdicts.finish_with(row, reason, &row.ids()[..allowed]),
+        RowAction::Abort => verdicts.finish(row, FinishReason::Abort(reason)),
     }
 }
 

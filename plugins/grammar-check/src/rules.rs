@@ -84,7 +84,7 @@ impl Rules {
             let begins_after = rule.begins_after.as_ref().or(settings.begins_after.as_ref());
             let options = CheckOptions {
                 begins_after: begins_after.and_then(|text| marker(text)),
-                on_violation: rule.on_violation.unwrap_or(settings.on_violation),
+                on_violation: rule.on_violation.or(settings.on_violation).unwrap_or_default(),
                 on_early_end: rule.on_early_end.unwrap_or(settings.on_early_end),
                 whitespace_max: rule.whitespace_max.unwrap_or(settings.whitespace_max),
             };
@@ -97,10 +97,11 @@ impl Rules {
             });
         }
         let grammar_attribute = settings.grammar_attribute.clone();
-        if rules.iter().all(|rule| rule.grammar.is_none()) && grammar_attribute.is_none() {
+        let has_grammar = grammar_attribute.is_some() || rules.iter().any(|rule| rule.grammar.is_some());
+        if !has_grammar && settings.tool_calls.is_none() {
             return Err(bad_setting(
                 "/grammar",
-                "is missing, no rule has one, and there is no grammar_attribute: nothing would be checked",
+                "is missing, no rule has one, and there is neither grammar_attribute nor tool_calls: nothing would be checked",
             ));
         }
         Ok(Self { rules, grammar_attribute })

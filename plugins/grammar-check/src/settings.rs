@@ -28,9 +28,14 @@ pub struct Settings {
     /// applies. At most 64.
     #[serde(default)]
     pub rules: Vec<Rule>,
-    /// The action at the first token that the grammar does not allow, or at a loop of whitespace.
-    #[serde(default)]
-    pub on_violation: OnViolation,
+    /// The format of the tool calls that are checked. By default, none are.
+    pub tool_calls: Option<ToolCallFormat>,
+    /// The tools of requests that bring none in their attribute `tools`: a list in OpenAI's format, or its JSON
+    /// text. A request without tools is not checked for calls.
+    pub tools: Option<serde_json::Value>,
+    /// The action at the first token that the grammar does not allow, at a loop of whitespace, and at an invalid
+    /// or cut tool call. By default, `report` for grammars and `abort` for tool calls.
+    pub on_violation: Option<OnViolation>,
     /// The action if a request ends before the grammar is complete.
     #[serde(default)]
     pub on_early_end: OnEarlyEnd,
@@ -92,6 +97,23 @@ fn work_per_call() -> u32 {
     512
 }
 
+/// A format of tool calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ToolCallFormat {
+    /// `<tool_call>…</tool_call>` with JSON (Hermes, Qwen) or with `<function=…>` (Qwen3-Coder).
+    Hermes,
+    /// `<|python_tag|>{…}`, or JSON at the beginning of the output (Llama 3).
+    Llama,
+    /// `[TOOL_CALLS][{…}]` or `[TOOL_CALLS]name[ARGS]{…}`.
+    Mistral,
+    /// `<｜tool▁calls▁begin｜>…` (DeepSeek V3, R1 and V3.1).
+    #[serde(rename = "deepseek")]
+    DeepSeek,
+    /// `<|channel|>commentary to=functions.name…<|call|>` (gpt-oss).
+    Harmony,
+}
+
 /// The action at a violation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -128,7 +150,7 @@ mod tests {
     fn a_grammar_is_the_only_required_setting() {
         let settings = read(r#"{"grammar": {"regex": "a+"}}"#).unwrap();
         assert_eq!(settings.grammar, Some(GrammarText::Regex("a+".into())));
-        assert_eq!((settings.on_violation, settings.on_early_end), (OnViolation::Report, OnEarlyEnd::Report));
+        assert_eq!((settings.on_violation, settings.on_early_end), (None, OnEarlyEnd::Report));
         assert_eq!((settings.whitespace_max, settings.tokens_max), (256, 262_144));
         assert!(settings.rules.is_empty() && settings.begins_after.is_none());
     }

@@ -26,7 +26,7 @@ fn schema() -> GrammarText {
 }
 
 fn compile(text: &GrammarText) -> Result<Grammar, afterbay_plugin::ConfigureError> {
-    Compiler::new(&vocabulary()).unwrap().compile(text)
+    Compiler::new(&vocabulary()).compile(text)
 }
 
 fn matcher(text: &GrammarText) -> Matcher {
@@ -62,9 +62,10 @@ fn only_the_first_token_that_is_not_allowed_is_found() {
     for (allowed, then) in [
         ("", "x"),
         ("{\"name", "x"),
-        ("{\"", "age"),
+        ("{\"name\": \"a\", \"", "x"),
         ("{\"name\":", "true"),
-        ("{\"name\": \"a\", \"age\": 1", "."),
+        ("{\"name\": \"a\", \"age\": 1.5", ","),
+        ("{\"age\": 1", "}"),
         ("{\"name\": \"a", "\n"),
         ("{\"name\": \"a\", \"age\": 1}", "x"),
         // The first bytes of a character, then a byte of no character.
@@ -232,7 +233,7 @@ fn requests_share_a_grammar_but_not_their_positions_in_it() {
             }
         }
     }
-    assert_eq!(found, [(2, 1, Finding::CannotContinue { at: 0 })]);
+    assert_eq!(found, [(2, 5, Finding::CannotContinue { at: 0 })]);
     assert_eq!(matchers.pop().unwrap().end(&vocabulary, &[], FinishKind::Stop), Ok(()), "already reported");
     for mut matcher in matchers {
         assert_eq!(matcher.end(&vocabulary, &[], FinishKind::Stop), Ok(()));
@@ -248,7 +249,7 @@ fn an_invalid_grammar_is_refused_under_the_name_of_its_setting() {
     for (text, with) in [
         (GrammarText::JsonSchema("{".into()), "/grammar/json_schema: invalid JSON: "),
         (GrammarText::JsonSchema(r#"{"type": "strin"}"#.into()), "/grammar/json_schema: "),
-        (GrammarText::JsonSchema(r#"{"not": {"type": "string"}}"#.into()), "/grammar/json_schema: "),
+        (GrammarText::JsonSchema(r#"{"unevaluatedItems": false}"#.into()), "/grammar/json_schema: "),
         (
             GrammarText::JsonSchema(r#"{"$ref": "https://example.com/a.json"}"#.into()),
             "/grammar/json_schema: ",
@@ -269,8 +270,8 @@ fn a_text_that_needs_too_many_states_is_not_checked_and_the_next_request_is() {
     // Up to 2^20 states: nearly every byte needs a new one.
     let settings =
         serde_json::from_str(r#"{"grammar": {"regex": "(?s:.*a.{20})"}, "on_violation": "abort"}"#);
-    let limits =
-        crate::grammar::GrammarLimits { lexer_states: 200, ..crate::grammar::GrammarLimits::OF_SETTINGS };
+    let regex = crate::regex::RegexLimits { compiled: 1 << 20, automaton: 40 << 10 };
+    let limits = crate::grammar::GrammarLimits { regex, ..crate::grammar::GrammarLimits::OF_SETTINGS };
     let mut check = GrammarCheck::within(limits, &settings.unwrap(), &WORDS).unwrap();
     let mut seed = 1_u64;
     let mut rows = || -> Vec<TokenId> {
@@ -284,9 +285,9 @@ fn a_text_that_needs_too_many_states_is_not_checked_and_the_next_request_is() {
         check.open(&opened(request, 0));
         check.begin_batch();
         let mut judged = check.row(request, &rows(), FinishKind::Running);
-        while judged.is_none() {
+        for _ in 0..100 {
             check.begin_batch();
-            judged = check.row(request, &[], FinishKind::Running);
+            judged = judged.or_else(|| check.row(request, &[], FinishKind::Running));
         }
         let judged = judged.unwrap();
         assert_eq!(judged.action, RowAction::Report, "not the text's fault: {judged:?}");
@@ -413,7 +414,7 @@ fn without_a_general_grammar_only_requests_that_match_a_rule_are_checked() {
 fn invalid_settings_are_refused_with_their_pointer() {
     assert_eq!(
         refused("{}"),
-        "/grammar: is missing, no rule has one, and there is no grammar_attribute: nothing would be checked"
+        "/grammar: is missing, no rule has one, and there is neither grammar_attribute nor tool_calls: nothing would be checked"
     );
     assert!(refused(r#"{"rules": [{"rid_prefix": "a"}]}"#).starts_with("/grammar: is missing"));
     let neither = refused(r#"{"rules": [{"grammar": {"regex": "a"}}]}"#);
@@ -525,8 +526,7 @@ fn a_rule_may_select_requests_by_an_attribute() {
 #[test]
 fn known_paths_agree_with_the_parser() {
     let lark = "start: (word \" \"*)+ NUMBER?\nword: /[a-z日]+/ | \"{\" word \"}\"\nNUMBER: /[0-9]{2,4}/";
-    let grammars =
-        [schema(), GrammarText::Regex("(?s:[^\"]*(ab)+[0-9]?)".into()), GrammarText::Lark(lark.into())];
+    let grammars = [lark, "start: /(?s:[^\"]*(ab)+[0-9]?)/"].map(|lark| GrammarText::Lark(lark.into()));
     let texts = [
         "{\"name\": \"hello 日本 hello hello \\\" abab\", \"age\": 12, \"next\": {\"name\": \"abab\"",
         "abab hello {\"x\": 日本 hello hello hello abab7",
@@ -541,7 +541,8 @@ fn known_paths_agree_with_the_parser() {
     let (mut ended, mut found) = (0, 0);
     for text in &grammars {
         let (by_path, by_token) = (compile(text).unwrap(), compile(text).unwrap());
-        by_token.counts_each_token();
+        let crate::grammar::GrammarKind::Lark(lark) = &by_token.kind else { panic!("{text:?}") };
+        lark.counts_each_token();
         for _ in 0..150 {
             let mut ids = WORDS.ids(texts[random(texts.len())]);
             // Repeat a part, change a token, and cut the text.

@@ -23,7 +23,7 @@ pub trait Tokenizer {
 /// The number of tokens in one call of `token_bytes`.
 const TOKENS_PER_CALL: u32 = 4096;
 
-/// The model's tokens: their bytes, and 4 more bytes for each.
+/// The model's tokens: their bytes, and 5 more bytes for each.
 #[derive(Clone, Debug)]
 pub struct Vocabulary {
     bytes: Vec<u8>,
@@ -31,6 +31,8 @@ pub struct Vocabulary {
     ends: Vec<u32>,
     special: Vec<TokenId>,
     eos: Vec<TokenId>,
+    /// Whether each token may stand in a JSON string and changes nothing there.
+    plain: Vec<bool>,
 }
 
 impl Vocabulary {
@@ -44,6 +46,7 @@ impl Vocabulary {
             return Err("the tokenizer has no tokens".into());
         }
         let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(size as usize));
+        let mut plain = Vec::with_capacity(size as usize);
         let mut first = 0;
         while first < size {
             let count = TOKENS_PER_CALL.min(size - first);
@@ -55,6 +58,7 @@ impl Vocabulary {
                 ));
             }
             for token in tokens {
+                plain.push(is_plain(&token));
                 bytes.extend(token);
                 ends.push(u32::try_from(bytes.len()).map_err(|_| "the tokens have over 4 GiB of text")?);
             }
@@ -66,7 +70,7 @@ impl Vocabulary {
             ids
         };
         let (special, eos) = (sorted(tokenizer.special()), sorted(tokenizer.eos()));
-        Ok(Self { bytes, ends, special, eos })
+        Ok(Self { bytes, ends, special, eos, plain })
     }
 
     /// The number of ids.
@@ -82,6 +86,12 @@ impl Vocabulary {
         let Some(end) = self.ends.get(id) else { return &[] };
         let start = id.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.bytes[start as usize..*end as usize]
+    }
+
+    /// Whether a token consists of whole characters that may stand in a JSON string as they are.
+    #[must_use]
+    pub(crate) fn is_plain(&self, id: TokenId) -> bool {
+        usize::try_from(id).ok().and_then(|id| self.plain.get(id)).is_some_and(|plain| *plain)
     }
 
     /// The ids of the special tokens, in ascending order.
@@ -107,6 +117,11 @@ impl Vocabulary {
     pub fn is_end(&self, id: TokenId) -> bool {
         self.is_special(id) || self.is_eos(id)
     }
+}
+
+fn is_plain(token: &[u8]) -> bool {
+    let is_text = |byte: &u8| *byte >= 0x20 && *byte != b'"' && *byte != b'\\';
+    !token.is_empty() && token.iter().all(is_text) && (token.is_ascii() || std::str::from_utf8(token).is_ok())
 }
 
 /// The bytes of a special token for the parser, which recognizes it by a first byte that no text has.

@@ -84,11 +84,37 @@ fn cost_of_opening_and_of_a_token() {
     ]
     .concat();
     let length: usize = text.iter().map(|id| vocabulary.bytes(*id).len()).sum();
-    let mut compiler = Compiler::new(&vocabulary).unwrap();
-    let lark = "start: (WORD | \" \" | /[^a-z ]/)*\nWORD: /[a-z]+/".to_owned();
-    for (name, grammar) in
-        [("JSON schema", GrammarText::JsonSchema(schema.into())), ("Lark", GrammarText::Lark(lark))]
+    let mut compiler = Compiler::new(&vocabulary);
+    for properties in [3, 12, 50, 200] {
+        let property = |index: usize| {
+            format!(
+                r#""property_{index}": {{"type": "string", "description": "The property of number {index}", "maxLength": 99}}"#
+            )
+        };
+        let list = (0..properties).map(property).collect::<Vec<_>>().join(", ");
+        let schema =
+            format!(r#"{{"type": "object", "properties": {{{list}}}, "additionalProperties": false}}"#);
+        let length = schema.len();
+        let schema = GrammarText::JsonSchema(schema);
+        let start = Instant::now();
+        for _ in 0..20 {
+            compiler.compile(&schema).unwrap();
+        }
+        println!("JSON schema of {length} bytes: compiled in {:?}", start.elapsed() / 20);
+    }
+    for regex in
+        ["(yes|no)/[0-9]{2}", r"[\w.+-]+@[\w-]+\.[\w.-]+", r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z\s*){1,20}"]
     {
+        let start = Instant::now();
+        compiler.compile(&GrammarText::Regex(regex.into())).unwrap();
+        println!("regex {regex}: compiled in {:?}", start.elapsed());
+    }
+    let lark = "start: (WORD | \" \" | /[^a-z ]/)*\nWORD: /[a-z]+/".to_owned();
+    for (name, grammar) in [
+        ("JSON schema", GrammarText::JsonSchema(schema.into())),
+        ("regex", GrammarText::Regex("(?s:.*)".into())),
+        ("Lark", GrammarText::Lark(lark)),
+    ] {
         let start = Instant::now();
         let grammar = compiler.compile(&grammar).unwrap();
         println!("{name}: compiled in {:?}", start.elapsed());

@@ -57,8 +57,9 @@ impl Verdicts {
         self.end(row, reason.into(), None);
     }
 
-    /// Ends the request like [`Verdicts::finish`] and replaces the row's ids like [`Verdicts::replace`]. A
-    /// plugin can cut the row before a token that the reader must not see.
+    /// Ends the request like [`Verdicts::finish`] and replaces the row's ids like [`Verdicts::replace`], and
+    /// those of the held rows like [`Verdicts::release_as`]. A plugin can cut the text before a token that the
+    /// reader must not see.
     pub fn finish_with(
         &mut self,
         row: Row<'_>,

@@ -12,7 +12,7 @@ use afterbay_events::HoldEnd;
 use afterbay_hold::{HeldRows, HoldState};
 use afterbay_journal::{self as journal, PluginAction, StoredReplacement};
 use afterbay_ledger::{ABORTED, Ledger};
-use afterbay_runtime::{Action, FinishKind, IdShape, Replacement, Verdict};
+use afterbay_runtime::{Action, Ending, FinishKind, IdShape, Replacement, Verdict};
 use afterbay_wire::{Edit, FinishReason, TokenEdit};
 use std::time::{Duration, Instant};
 
@@ -80,6 +80,13 @@ impl Turn<'_> {
                 Some(Action::Release) => HoldVerdict::Release,
                 Some(Action::ReleaseAs(replacement)) => HoldVerdict::ReleaseAs(replacement),
                 Some(Action::ReleaseAndHold(millis)) => HoldVerdict::ReleaseAndHold(millis),
+                Some(Action::Finish(Ending { reason, replacement: Some(replacement) }))
+                    if self.holds(self.seen_row(seen)) =>
+                {
+                    // The row is now the last, so that the replaced rows leave with it.
+                    self.apply(seen, Action::Finish(Ending { reason, replacement: None }), shape);
+                    HoldVerdict::ReleaseAs(replacement)
+                }
                 Some(action) => {
                     self.apply(seen, action, shape);
                     HoldVerdict::None
@@ -87,6 +94,11 @@ impl Turn<'_> {
             };
             self.apply_hold_verdict(self.seen_row(seen), hold_verdict, shape);
         }
+    }
+
+    /// Whether the plugin holds rows of the request.
+    fn holds(&self, at: SeenRow) -> bool {
+        self.held_rows.state(at.request, self.slot.name(), self.now) != HoldState::None
     }
 
     /// Applies a verdict that concerns only this row.
@@ -104,7 +116,7 @@ impl Turn<'_> {
     }
 
     fn terminate_row(&mut self, at: SeenRow, message: &str) {
-        if self.held_rows.state(at.request, self.slot.name(), self.now) != HoldState::None {
+        if self.holds(at) {
             // Held rows are released with a last row, whether the text is whole or not.
             let finish = self.output.decisions[at.row as usize].finish.clone();
             self.output.decisions[at.row as usize].finish.get_or_insert_with(|| aborted(message));

@@ -42,16 +42,14 @@ fn not_checked(plugin: &Harness<GrammarCheck>) -> u64 {
 
 #[test]
 fn a_request_is_checked_against_its_own_grammar_only_if_the_settings_allow_it() {
-    for kind in
-        [json!({"json_schema": r#"{"enum": [7]}"#}), json!({"regex": "7"}), json!({"lark": "start: \"7\""})]
-    {
+    for kind in [json!({"json_schema": r#"{"enum": [7]}"#}), json!({"regex": "7"})] {
         let mut check = plugin(&json!({"grammar_attribute": "grammar", "on_violation": "finish"}));
         brings(&mut check, 1, &kind);
         brings(&mut check, 2, &kind);
         (1..=3).for_each(|request| check.open(request));
         assert_eq!(notes(&mut check, &[row(1, "7"), row(3, "8")]), []);
-        let verdicts = check.process(&[row(2, "78"), row(1, "")]);
-        let reason = "token 2 (id 56, \"8\"): not allowed by the grammar".into();
+        let verdicts = check.process(&[row(2, "7x"), row(1, "")]);
+        let reason = "token 2 (id 120, \"x\"): not allowed by the grammar".into();
         let replacement = Some(Replacement { ids: vec![55], text: None });
         let action = Action::Finish(Ending { reason, replacement });
         assert_eq!(verdicts, [Verdict { row: 0, action }], "{kind}");
@@ -88,10 +86,10 @@ fn an_invalid_grammar_is_reported_once_and_the_request_is_not_checked() {
     for (grammar, why) in [
         (json!({"regex": "("}), "its grammar cannot be compiled: "),
         (json!({"json_schema": r#"{"type": "strin"}"#}), "its grammar cannot be compiled: "),
-        (json!({"regex": long}), "its grammar cannot be compiled: 4097 bytes is over the limit of 4096"),
+        (json!({"regex": long}), "its grammar cannot be compiled: 16385 bytes is over the limit of 16384"),
         (
-            json!({"regex": "(".repeat(65)}),
-            "its grammar cannot be compiled: brackets 65 deep, the limit is 64",
+            json!({"lark": "start: \"a\""}),
+            "its grammar cannot be compiled: a Lark grammar must stand in the settings",
         ),
         // A schema as JSON would lose its order.
         (json!({"json_schema": {"type": "string"}}), "grammar: invalid type: map, expected a string"),
@@ -120,10 +118,8 @@ fn a_grammar_counts_before_the_first_token_and_is_reported_after_it() {
     check.set_attributes(3, r#"{"tenant": "b"}"#);
     let late = "not checked: its grammar came after its first 2 tokens".to_owned();
     let violated = "token 2 (id 97, \"a\"): not allowed by the grammar".to_owned();
-    assert_eq!(notes(&mut check, &[row(1, "ba"), row(2, "x"), row(3, "x")]), [(1, late)]);
+    assert_eq!(notes(&mut check, &[row(1, "ba"), row(2, "x"), row(3, "x")]), [(0, violated), (1, late)]);
     assert_eq!(not_checked(&check), 1);
-    assert_eq!(notes(&mut check, &[row(1, "")]), [], "it is compiled in this call");
-    assert_eq!(notes(&mut check, &[row(1, "")]), [(0, violated)]);
     // A checked request keeps its grammar.
     brings(&mut check, 4, &json!({"regex": "a*"}));
     check.open(4);
@@ -139,34 +135,19 @@ fn a_grammar_counts_before_the_first_token_and_is_reported_after_it() {
 }
 
 #[test]
-fn a_call_compiles_one_grammar_and_tokens_wait_meanwhile() {
-    let mut check = plugin(&json!({"grammar_attribute": "grammar"}));
-    for request in 1..=4 {
+fn a_grammar_is_compiled_as_its_request_opens_and_checks_the_first_row() {
+    let mut check = plugin(&json!({"grammar_attribute": "grammar", "grammars_max": 64}));
+    for request in 1..=40 {
         brings(&mut check, request, &json!({"regex": format!("{request}*")}));
         check.open(request);
     }
-    let all = |text: &str| (1..=4).map(|request| row(request, text)).collect::<Vec<_>>();
-    let mut found = vec![];
-    for step in 0..8 {
-        // No grammar allows this byte.
-        let rows = if step == 0 { all("x") } else { all("") };
-        found.extend(notes(&mut check, &rows).into_iter().map(|(row, _)| (step, row)));
-    }
-    found.sort_unstable_by_key(|(_, row)| *row);
-    assert_eq!(found.len(), 4, "{found:?}");
-    let steps: Vec<u32> = found.iter().map(|(step, _)| *step).collect();
-    assert!(steps.is_sorted() && steps[3] >= 2, "{found:?}");
-    // The last row of a request whose grammar was not compiled yet.
-    for request in 5..=6 {
-        brings(&mut check, request, &json!({"regex": format!("{request}+")}));
-        check.open(request);
-    }
-    let last = (5..=6).map(|request| row(request, "x").finish(FinishKind::Length)).collect::<Vec<_>>();
+    let last = (1..=40).map(|request| row(request, "x").finish(FinishKind::Length)).collect::<Vec<_>>();
     let all = notes(&mut check, &last);
-    let notes: Vec<&str> = all.iter().map(|(_, note)| note.as_str()).collect();
-    assert!(notes[0].starts_with("token 1 "), "{notes:?}");
-    let yet = "no longer checked after 0 tokens: its grammar was not compiled yet";
-    assert_eq!(notes[1..], [yet]);
+    assert_eq!(all.len(), 40);
+    assert!(
+        all.iter().all(|(_, note)| note == "token 1 (id 120, \"x\"): not allowed by the grammar"),
+        "{all:?}"
+    );
 }
 
 #[test]

@@ -4,7 +4,8 @@ use super::*;
 
 #[test]
 fn work_beyond_the_limit_of_a_call_waits_for_the_next_row_of_the_request() {
-    let mut check = check(r#"{"grammar": {"regex": "a*"}, "on_violation": "finish", "work_per_call": 10}"#);
+    let mut check =
+        check(r#"{"grammar": {"lark": "start: /a*/"}, "on_violation": "finish", "work_per_call": 10}"#);
     for request in 1..4 {
         check.open(&opened(request, 0));
     }
@@ -35,7 +36,7 @@ fn work_beyond_the_limit_of_a_call_waits_for_the_next_row_of_the_request() {
 
 #[test]
 fn a_last_row_beyond_its_limit_and_a_token_beyond_tokens_max_are_reported() {
-    let mut check = check(r#"{"grammar": {"regex": "a*"}, "work_per_call": 4, "tokens_max": 50}"#);
+    let mut check = check(r#"{"grammar": {"lark": "start: /a*/"}, "work_per_call": 6, "tokens_max": 50}"#);
     for request in 1..5 {
         check.open(&opened(request, 0));
     }
@@ -64,7 +65,8 @@ fn a_last_row_beyond_its_limit_and_a_token_beyond_tokens_max_are_reported() {
 
 #[test]
 fn with_too_many_waiting_tokens_only_requests_with_a_backlog_lose_their_check() {
-    let mut check = check(r#"{"grammar": {"regex": "a*"}, "on_violation": "finish", "work_per_call": 20}"#);
+    let mut check =
+        check(r#"{"grammar": {"lark": "start: /a*/"}, "on_violation": "finish", "work_per_call": 20}"#);
     let requests = 1..=40;
     requests.clone().for_each(|request| check.open(&opened(request, 0)));
     let (many, mut given_up) = (WORDS.ids(&"a".repeat(100)), vec![]);
@@ -88,7 +90,7 @@ fn with_too_many_waiting_tokens_only_requests_with_a_backlog_lose_their_check() 
 
 #[test]
 fn a_request_is_checked_up_to_the_limit_of_its_tokens() {
-    let mut check = check(r#"{"grammar": {"regex": "a*"}, "work_per_call": 100000}"#);
+    let mut check = check(r#"{"grammar": {"lark": "start: /a*/"}, "work_per_call": 100000}"#);
     check.open(&opened(1, 0));
     let most = vec![TokenId::from(b'a'); REQUEST_TOKENS_MAX as usize];
     assert_eq!(check.row(1, &most, FinishKind::Running), None);
