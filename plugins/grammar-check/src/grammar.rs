@@ -104,6 +104,14 @@ impl Compiler {
         self.compile_for(&GrammarLimits::OF_SETTINGS, text)
     }
 
+    /// Compiles a grammar with the limits of requests.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn compile_brought(&mut self, text: &GrammarText) -> Result<Grammar, String> {
+        self.compile_within(&GrammarLimits::OF_REQUESTS, text)
+    }
+
     /// Compiles a grammar of the settings within these limits.
     pub(crate) fn compile_for(
         &mut self,

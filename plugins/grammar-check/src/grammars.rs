@@ -72,7 +72,7 @@ impl Grammars {
         if !has_room && oldest.is_none() {
             return Err(format!("{} grammars of requests are in use, the limit", self.of_requests_max));
         }
-        let compiled = self.compiler.compile_within(&GrammarLimits::OF_REQUESTS, &text);
+        let compiled = self.compiler.compile_brought(&text);
         let grammar = compiled.map_err(|why| format!("its grammar cannot be compiled: {why}"))?;
         let entry = GrammarEntry { text, grammar, users: 0, last_use };
         match oldest {

@@ -106,8 +106,8 @@ fn cost_of_opening_and_of_a_token() {
         ["(yes|no)/[0-9]{2}", r"[\w.+-]+@[\w-]+\.[\w.-]+", r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z\s*){1,20}"]
     {
         let start = Instant::now();
-        compiler.compile(&GrammarText::Regex(regex.into())).unwrap();
-        println!("regex {regex}: compiled in {:?}", start.elapsed());
+        let compiled = compiler.compile_brought(&GrammarText::Regex(regex.into()));
+        println!("regex {regex}: compiled in {:?}, {:?}", start.elapsed(), compiled.err());
     }
     let lark = "start: (WORD | \" \" | /[^a-z ]/)*\nWORD: /[a-z]+/".to_owned();
     for (name, grammar) in [

@@ -164,6 +164,73 @@ fn a_request_with_its_own_grammar_is_checked_against_that_grammar() {
 }
 
 #[test]
+fn a_valid_tool_call_arrives_at_once_and_no_token_of_an_invalid_or_cut_call_reaches_the_reader() {
+    const TOOLS: &str = r#"[{"type": "function", "function": {"name": "read", "parameters": {"type": "object",
+        "properties": {"age": {"type": "integer"}}, "required": ["age"]}}}]"#;
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let limits = "deadline = \"10s\", hold = \"60s\"";
+    let config = with_limits(sandbox.config(), "tool_calls = \"hermes\"", limits);
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let body = format!("{{\"tools\": {TOOLS}}}");
+    let free = "the world: ";
+    let call = |arguments: &str| {
+        format!("<tool_call>{{\"name\": \"read\", \"arguments\": {arguments}}}</tool_call>")
+    };
+    for (rid, call, why) in [
+        ("valid", call("{\"age\": 42}"), None),
+        ("invalid", call("{\"age\": \"x\"}"), Some("tool call: read: /age \"x\" is not integer")),
+        (
+            "cut",
+            call("{\"age\": 42}").replace("}</tool_call>", ""),
+            Some("tool call: the request ends in it"),
+        ),
+        ("free", call("{}"), None),
+    ] {
+        if rid != "free" {
+            let put = format!("PUT /v1/requests/{rid}/attributes");
+            assert_eq!(afterbay.ask(&put, &[JSON], &body).status, 200);
+        }
+        one_by_one(rid, &format!("{free}{call}"))
+            .into_iter()
+            .for_each(|row| sender.send(&batch(Msgpack, vec![row])));
+        let mut read: Vec<ReaderRow> = Vec::new();
+        while read.last().is_none_or(|row| row.finish.is_none()) {
+            read.extend(rows(&reader.frame()));
+        }
+        let received: Vec<i64> = read.iter().flat_map(|row| row.ids.clone()).collect();
+        let finish = read.last().unwrap().finish.clone().unwrap();
+        match why {
+            None => {
+                assert_eq!(received, ids(&format!("{free}{call}")), "{rid}");
+                assert!(finish.starts_with("length"), "{finish}");
+            }
+            Some(why) => {
+                // A token may have the last bytes of the text and the first of the call.
+                let whole = ids(&format!("{free}{call}"));
+                assert!(
+                    whole.starts_with(&received) && received.len() >= ids(free).len() - 1,
+                    "{rid}: {received:?}"
+                );
+                assert!(received.len() <= ids(free).len(), "{rid}: {received:?}");
+                assert_eq!(finish, format!("abort:{why}"), "{rid}");
+            }
+        }
+        if rid == "valid" {
+            assert!(read.iter().any(|row| row.ids.len() > 10), "the call is one row: {read:?}");
+        }
+    }
+    let metrics = afterbay.metrics();
+    let counts = ["valid_calls", "invalid_calls", "cut_calls"];
+    let counts = counts.map(|name| metrics.plugin("grammar", &format!("own_{name}_total")));
+    assert_eq!(counts, [1, 1, 1]);
+    assert_eq!(metrics.stream("request_imbalances_total"), 0);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&sandbox).0, 0);
+}
+
+#[test]
 fn an_invalid_grammar_and_a_model_without_a_tokenizer_are_refused_with_a_reason() {
     let sandbox = Sandbox::new();
     let refused = |config: Config| {

@@ -275,6 +275,15 @@ fn valid_calls() -> Vec<(&'static str, &'static str, String, u32)> {
             2,
         ),
         (
+            "deepseek",
+            "Gut. ",
+            format!(
+                "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{GOOD}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+            ),
+            1,
+        ),
+        ("deepseek", "", format!("<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{GOOD}<｜tool▁call▁end｜>"), 1),
+        (
             "harmony",
             "<|channel|>analysis<|message|>I will ask < or <| it.<|end|>",
             format!(

@@ -141,7 +141,10 @@ impl Received {
             }
             Some(end) => {
                 if let Action::Finish(Ending { replacement: Some(new), .. }) = &end {
-                    row.set(new.ids.clone(), new.text.clone());
+                    // The tokens stand for those of the held rows too.
+                    let held: String = self.held.drain(..).map(|held| held.text_of()).collect();
+                    let text = if held.is_empty() { None } else { Some(held + &row.text_of()) };
+                    row.set(new.ids.clone(), new.text.clone().or(text));
                 }
                 self.end = Some(end);
             }
