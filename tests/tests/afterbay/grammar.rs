@@ -215,7 +215,8 @@ fn a_valid_tool_call_arrives_at_once_and_no_token_of_an_invalid_or_cut_call_reac
                 );
                 assert!(received.len() <= ids(free).len(), "{rid}: {received:?}");
                 assert_eq!(finish, "abort", "{rid}");
-                assert_eq!(afterbay.event("RequestFinishedEarly")["reason"], *why, "{rid}");
+                let ended = afterbay.event_where("RequestFinishedEarly", |event| event["rid"] == rid);
+                assert_eq!(ended["reason"], why);
             }
         }
         if rid == "valid" {

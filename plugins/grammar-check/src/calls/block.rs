@@ -3,6 +3,9 @@
 //! Each format is a few steps over the block's text. A step waits for its end, so that the text may arrive in
 //! any parts. The formats are those that SGLang's and vLLM's parsers of tool calls read.
 
+mod harmony;
+mod xml;
+
 use serde_json::{Map, Value};
 
 use super::extent::JsonExtent;
@@ -10,10 +13,6 @@ use super::tools::{NAME_BYTES_MAX, ToolsOf};
 
 /// The most bytes of a block. A longer call is not checked.
 const BLOCK_BYTES_MAX: usize = 256 << 10;
-/// The most bytes of harmony's header of a message.
-const HEADER_BYTES_MAX: usize = 256;
-/// Tools that harmony's models have besides functions.
-const BUILT_IN: [&str; 4] = ["assistant", "browser", "container", "python"];
 
 /// The reason why a request with a tool call ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,7 +211,7 @@ impl Block {
 
     /// Whether the header of a message addresses a function.
     fn names_a_function(&self) -> bool {
-        matches!(self.step, Step::HarmonyHeader { .. }) && recipient(&self.text).is_some()
+        matches!(self.step, Step::HarmonyHeader { .. }) && harmony::recipient(&self.text).is_some()
             || self.step == Step::Llama
     }
 
@@ -242,71 +241,6 @@ impl Block {
             }
             _ => self.deepseek(tools),
         }
-    }
-
-    /// Qwen3-Coder's form: `<function=NAME><parameter=KEY>VALUE</parameter></function>`.
-    fn xml(&mut self, tools: ToolsOf<'_>) -> Stepped {
-        match self.step {
-            Step::XmlName => match self.name_until(&[">"])? {
-                Some(_) => step(Step::XmlParameter),
-                None => Ok(None),
-            },
-            Step::XmlParameter => match self.next_byte() {
-                None => Ok(None),
-                Some(_) => match (self.literal("<parameter="), self.literal("</function>")) {
-                    (Some(true), _) => step(Step::XmlKey),
-                    (_, Some(true)) => {
-                        let arguments = self.xml_arguments(tools);
-                        self.check(tools, &arguments)?;
-                        step(Step::HermesEnd)
-                    }
-                    (Some(false), Some(false)) => invalid("has text between its parameters"),
-                    _ => Ok(None),
-                },
-            },
-            Step::XmlKey => match self.until(&[">"], NAME_BYTES_MAX)? {
-                Some((key, _)) => {
-                    self.key = key;
-                    step(Step::XmlValue)
-                }
-                None => Ok(None),
-            },
-            _ => {
-                // Like SGLang's parser, which takes the first of these as the end.
-                let ends = ["</parameter>", "<parameter=", "</function>"];
-                let Some((value, end)) = self.until(&ends, BLOCK_BYTES_MAX)? else { return Ok(None) };
-                if end > 0 {
-                    self.at -= ends[end].len();
-                }
-                let value = value.strip_prefix('\n').unwrap_or(&value);
-                let value = value.strip_suffix('\n').unwrap_or(value).to_owned();
-                self.parameters.push((std::mem::take(&mut self.key), value));
-                step(Step::XmlParameter)
-            }
-        }
-    }
-
-    /// The parameters of the XML form as JSON. A value is a string where the schema allows only strings, and
-    /// JSON or a Python literal otherwise.
-    fn xml_arguments(&mut self, tools: ToolsOf<'_>) -> Value {
-        let (mut arguments, list) = (Map::new(), tools());
-        for (key, text) in std::mem::take(&mut self.parameters) {
-            let (string, other) = list.parameter(&self.name, &key);
-            let json = match text.trim() {
-                "True" => Some(Value::Bool(true)),
-                "False" => Some(Value::Bool(false)),
-                "None" => Some(Value::Null),
-                text if text.eq_ignore_ascii_case("null") => Some(Value::Null),
-                text => serde_json::from_str(text).ok(),
-            };
-            let value = match (string, other, json) {
-                (_, true, Some(json)) if !(string && json.is_string()) => json,
-                (true, false, Some(Value::Null)) if text.eq_ignore_ascii_case("null") => Value::Null,
-                _ => Value::String(text),
-            };
-            arguments.insert(key, value);
-        }
-        Value::Object(arguments)
     }
 
     fn llama(&mut self, tools: ToolsOf<'_>) -> Stepped {
@@ -430,54 +364,6 @@ impl Block {
                 None => Ok(None),
             },
             _ => self.closed_by(DEEPSEEK_END),
-        }
-    }
-
-    fn harmony(&mut self, tools: ToolsOf<'_>) -> Stepped {
-        match self.step {
-            Step::HarmonyHeader { first } => {
-                if first && !begins_like_a_header(&self.text) {
-                    return Ok(Some(Next::NoCall));
-                }
-                let before = self.text.len();
-                let Ok(Some((header, _))) = self.until(&["<|message|>"], HEADER_BYTES_MAX) else {
-                    return Ok((before > HEADER_BYTES_MAX).then_some(Next::NoCall));
-                };
-                match recipient(header.as_bytes()) {
-                    None => Ok(Some(Next::NoCall)),
-                    Some(name) => {
-                        self.name = name;
-                        step(Step::Harmony)
-                    }
-                }
-            }
-            Step::Harmony => match self.next_byte() {
-                None => Ok(None),
-                Some(b'{') => step(Step::HarmonyJson),
-                Some(_) => match self.literal("<|call|>") {
-                    Some(true) => {
-                        self.check(tools, &Value::Object(Map::new()))?;
-                        Ok(Some(Next::Ended))
-                    }
-                    Some(false) => invalid(format!("{}: the arguments are no JSON", self.name)),
-                    None => Ok(None),
-                },
-            },
-            Step::HarmonyJson => match self.arguments(tools)? {
-                Some(()) => step(Step::HarmonyEnd),
-                None => Ok(None),
-            },
-            _ => {
-                if self.next_byte().is_none() {
-                    return Ok(None);
-                }
-                let ends = ["<|call|>", "<|end|>", "<|return|>"].map(|marker| self.literal(marker));
-                match ends {
-                    _ if ends.contains(&Some(true)) => Ok(Some(Next::Ended)),
-                    _ if ends.contains(&None) => Ok(None),
-                    _ => invalid("has text behind its arguments"),
-                }
-            }
         }
     }
 
@@ -608,23 +494,4 @@ pub(super) fn begins_like_a_call(text: &[u8]) -> Option<bool> {
         }
     }
     Some(true)
-}
-
-/// Whether an output of harmony may begin like this.
-fn begins_like_a_header(text: &[u8]) -> bool {
-    let text = text.trim_ascii_start();
-    let begins = |marker: &[u8]| text.starts_with(marker) || marker.starts_with(text);
-    begins(b"<|channel|>") || begins(b"<|start|>") || begins(b"to=")
-}
-
-/// The function to which the header of a message is addressed.
-fn recipient(header: &[u8]) -> Option<String> {
-    let header = String::from_utf8_lossy(header);
-    let (_, after) = header.split_once("to=")?;
-    let name = after.split(|char: char| char.is_whitespace() || char == '<').next()?;
-    let first = name.split('.').next().unwrap_or_default();
-    if name.is_empty() || BUILT_IN.contains(&first) {
-        return None;
-    }
-    Some(name.strip_prefix("functions.").unwrap_or(name).to_owned())
 }

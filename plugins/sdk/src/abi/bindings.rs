@@ -322,7 +322,8 @@ pub mod afterbay {
                 Drop(_rt::String),
                 /// Ends the request with this row. Afterbay asks the scheduler to abort the request if the operator
                 /// configured a way to do so, and swallows and counts later rows. Held rows of the request are released
-                /// into this row, before its ids.
+                /// into this row, before its ids. With a replacement, its tokens stand for those of the held rows too, as
+                /// with `release-as`.
                 Finish(Ending),
                 /// Leaves the row unchanged and stores this string beside the row in the journal.
                 Annotate(_rt::String),
