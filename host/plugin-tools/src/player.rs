@@ -137,8 +137,8 @@ impl HeldRows {
             outcome if self.rows == 0 => outcome,
             RowOutcome::Verdict(Action::Finish(Ending { replacement: Some(ref replacement), .. })) => {
                 let Replacement { ids, text } = replacement.clone();
-                self.add(row, &RowOutcome::AsReceived);
-                let before = std::mem::take(self).text;
+                self.add(from, row, &RowOutcome::AsReceived);
+                let before = self.leave().text;
                 let text = before.map(|before| text.unwrap_or(before));
                 RowOutcome::Released { by: outcome.verdict().cloned(), ids, text }
             }
