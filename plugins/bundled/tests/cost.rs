@@ -109,7 +109,7 @@ fn cost(name: &str, component: &str, text: &str, settings: &str) {
 fn cost_of_match_text() {
     cost("floor", "floor", TEXT, "{}");
     cost(
-        "8 words",
+        "6 words",
         "match-text",
         TEXT,
         r#"{"words": ["bomb", "poison", "cocaine", "grenade", "murder", "kidnap"]}"#,
