@@ -163,7 +163,7 @@ mod tests {
             requests: (1..=rows).map(RequestNo).collect(),
             tokens: vec![1; rows as usize].into(),
             actions: actions.into(),
-            ..Outcome::new(FrameNo(1), 0, Passage::Changed)
+            ..Outcome::new(FrameNo(1), 17_999_999, Passage::Changed)
         }
     }
 
@@ -189,6 +189,7 @@ mod tests {
         let shown = rows_before(&outcome(5, actions), Some(&batch), &live, &before, &mut HeldContents::new());
         shown.show(|shown| {
             assert_eq!(shown.requests, [1, 2, 3, 5], "request 4 is not live");
+            assert_eq!(shown.time_ms, 17, "the time of receipt");
             assert_eq!(shown.texts, ["other", "two", "", "five"]);
             assert_eq!((shown.output_ids, shown.output_ends), (&[7, 8, 1, 1][..], &[2, 3, 3, 4][..]));
         });

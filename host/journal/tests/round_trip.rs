@@ -62,8 +62,8 @@ fn every_part_of_an_outcome_is_read_back() {
     let ended = [PluginAction {
         row: 0,
         plugin: "p".into(),
-        verdict: Verdict::Finish,
-        text: "stop".into(),
+        verdict: Verdict::Length,
+        text: "".into(),
         ids: (&[]).into(),
         forwarded: 1,
     }];

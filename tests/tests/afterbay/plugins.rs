@@ -339,26 +339,32 @@ fn each_plugin_sees_the_result_of_the_plugin_before_it_and_the_journal_has_both_
 }
 
 #[test]
-fn a_plugins_abort_ends_the_request_for_its_reader_and_later_rows_are_swallowed() {
-    for wire in WIRES {
+fn a_plugins_abort_or_length_ends_the_request_for_its_reader_and_later_rows_are_swallowed() {
+    for (wire, verdict, reason, words) in [
+        (WIRES[0], "abort", "aborted by judges", "aborts: abort \"aborted by judges\""),
+        (WIRES[1], "abort", "aborted by judges", "aborts: abort \"aborted by judges\""),
+        (WIRES[0], "length", "length", "aborts: finished, as at the token limit"),
+        (WIRES[1], "length", "length", "aborts: finished, as at the token limit"),
+    ] {
         let sandbox = Sandbox::new();
         let mut reader = Reader::bind(&sandbox.reader_side());
-        let config = sandbox.config().plugin("aborts", &guest("judges"), "action = \"abort\"");
+        let settings = format!("action = {verdict:?}");
+        let config = sandbox.config().plugin("aborts", &guest("judges"), &settings);
         let afterbay = Afterbay::run(&sandbox, &config);
         let mut sender = Sender::connect(&sandbox.scheduler_side());
         let mut request = SynthRequest::new("r");
         sender.send(&batch(wire, vec![request.row(&[1, 2])]));
-        assert_eq!(rows(&reader.frame()), [row("r", &[1, 2], 2, Some("abort"))], "{wire:?}");
+        assert_eq!(rows(&reader.frame()), [row("r", &[1, 2], 2, Some(verdict))], "{wire:?}");
         sender.send(&batch(wire, vec![request.last(&[3])]));
         afterbay.until_metrics("later rows are swallowed", |metrics| {
             metrics.stream("tokens_swallowed_total") == 1
-                && metrics.plugin_by("aborts", "verdicts_total", "action", "abort") == 1
+                && metrics.plugin_by("aborts", "verdicts_total", "action", verdict) == 1
         });
-        assert_eq!(afterbay.event("RequestFinishedEarly")["reason"], "aborted by judges");
+        assert_eq!(afterbay.event("RequestFinishedEarly")["reason"], reason);
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0);
         let shown = journal(&sandbox, &["show", "r"]).stdout;
-        assert!(shown.contains("aborts: abort \"aborted by judges\""), "{shown}");
+        assert!(shown.contains(words), "{shown}");
     }
 }
 

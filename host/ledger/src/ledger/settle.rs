@@ -153,7 +153,10 @@ impl Ledger {
                         stream,
                         plugin,
                         rid: self.requests.rid(row.slot).unwrap_or_default().to_owned(),
-                        reason: action.text.to_string(),
+                        reason: match action.verdict {
+                            Verdict::Length => "length".to_owned(),
+                            _ => action.text.to_string(),
+                        },
                     });
                 }
                 Verdict::Drop => {

@@ -118,6 +118,20 @@ fn a_finished_row_says_stop_and_what_was_matched() {
 }
 
 #[test]
+fn a_row_that_ends_by_length_has_the_count_of_its_request() {
+    for (name, batch) in firsts() {
+        let counted = batch.completion_tokens(1).unwrap();
+        for (completion_tokens, length) in [(None, counted), (Some(300), 300)] {
+            let finish = Some(FinishReason::Length);
+            let new = edited(&batch, &[Edit { finish, completion_tokens, ..Edit::new(1) }]);
+            assert_eq!(new.finish(1), Finish::Length, "{name}");
+            let expected = json!({"type": "length", "length": length});
+            assert_eq!(open(&new)["finished_reasons"][1], expected, "{name}");
+        }
+    }
+}
+
+#[test]
 fn an_aborted_row_has_sglangs_finish_reason() {
     for (name, batch) in firsts() {
         for (status_code, err_type, message, words) in [
