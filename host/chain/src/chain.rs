@@ -82,7 +82,7 @@ impl Chain {
         self.slots = slots.collect();
         for slot in before {
             let (stream, plugin) = (self.telemetry.stream.stream.clone(), slot.name().clone());
-            slot.remove();
+            slot.remove(now);
             self.telemetry.stream.publish(PluginRemoved { stream, plugin });
         }
     }
@@ -184,7 +184,7 @@ impl Chain {
         let left = format!("plugin {:?} has left the chain", self.slots[live].name());
         self.slots[shadow].promote(left, now);
         self.slots.swap(shadow, live);
-        self.slots.remove(shadow).remove();
+        self.slots.remove(shadow).remove(now);
         Some(true)
     }
 

@@ -4,6 +4,7 @@
 
 mod faults;
 mod holds;
+mod mark;
 mod reload;
 mod state;
 mod telemetry;
@@ -22,6 +23,7 @@ use afterbay_events::event::{PluginDown, PluginLoaded, PluginPromoted};
 use afterbay_events::{Name, Severity};
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{ColumnSet, Columns, Component, Fault, IdShape, Opened, Plugin, Verdict};
+use mark::ReadinessMark;
 use reload::ReloadState;
 use state::SlotState;
 use std::time::{Duration, Instant};
@@ -63,6 +65,7 @@ pub struct PluginSlot {
     state: SlotState,
     faults: Faults,
     reload: ReloadState,
+    mark: ReadinessMark,
     /// Set from a change of the instance until the holds of the previous instance are ended.
     has_lost_holds: bool,
     /// Set once we have warned that this plugin asked to hold a row for longer than limits.hold.
@@ -85,6 +88,7 @@ impl PluginSlot {
             state: SlotState::Restarting,
             faults: Faults::new(config.quarantine),
             reload: ReloadState::default(),
+            mark: ReadinessMark::default(),
             has_lost_holds: false,
             warned_hold_capped: false,
             telemetry: PluginTelemetry::new(config.name, telemetry),
@@ -125,6 +129,7 @@ impl PluginSlot {
     pub fn promote(&mut self, of: String, now: Timestamp) {
         self.policy.mode = Mode::Live;
         self.publish_condition(now);
+        self.mark.publish(false, &self.telemetry, now);
         self.telemetry.publish(|stream, plugin| PluginPromoted { stream, plugin, of });
     }
 
@@ -196,6 +201,7 @@ impl PluginSlot {
         context: ChainContext<'_>,
     ) -> Option<Vec<Verdict>> {
         let tries = if self.on_fault() == OnFault::Retry { RETRY_TRIES } else { 1 };
+        let is_shadow = self.is_shadow();
         for tried in 1..=tries {
             let SlotState::Running { plugin, requests_open } = &mut self.state else { break };
             let opens = match opened.is_empty() {
@@ -204,6 +210,7 @@ impl PluginSlot {
             };
             let answer = opens.and_then(|()| plugin.process(columns));
             self.telemetry.publish_log(plugin, context.ledger);
+            self.mark.read(plugin, is_shadow, &self.telemetry, context.now);
             match answer {
                 Ok(verdicts) => {
                     *requests_open += opened.len() as u64;
@@ -263,9 +270,11 @@ impl PluginSlot {
         context: ChainContext<'_>,
         call: impl FnOnce(&mut Plugin) -> Result<T, Fault>,
     ) -> Option<T> {
+        let is_shadow = self.is_shadow();
         let SlotState::Running { plugin, .. } = &mut self.state else { return None };
         let answer = call(plugin);
         self.telemetry.publish_log(plugin, context.ledger);
+        self.mark.read(plugin, is_shadow, &self.telemetry, context.now);
         if let Err(fault) = &answer {
             self.fault(fault, INSTANCE_IS_REPLACED, context.now);
             self.restart(context);
@@ -314,11 +323,13 @@ impl PluginSlot {
         if let Some(successor) = &mut self.reload.successor {
             successor.record(MissedCall::Close(requests.to_vec()));
         }
+        let is_shadow = self.is_shadow();
         let SlotState::Running { plugin, requests_open } = &mut self.state else { return };
         *requests_open = requests_open.saturating_sub(requests.len() as u64);
         requests.iter().for_each(|request| plugin.set_attributes(*request, None));
         let closed = plugin.close(requests);
         self.telemetry.publish_log(plugin, context.ledger);
+        self.mark.read(plugin, is_shadow, &self.telemetry, context.now);
         if let Err(fault) = closed {
             // The requests have ended: no batch can be retried and no request aborted.
             self.fault(&fault, INSTANCE_IS_REPLACED, context.now);
@@ -390,8 +401,12 @@ impl PluginSlot {
         self.enter(SlotState::Down { why, retry_at: None }, now);
     }
 
-    /// Changes the state. The previous instance and the rows that it held are lost.
-    fn enter(&mut self, state: SlotState, now: Timestamp) {
+    /// Changes the state. The previous instance, its mark and the rows that it held are lost.
+    fn enter(&mut self, mut state: SlotState, now: Timestamp) {
+        self.mark.end(&self.telemetry, now);
+        if let SlotState::Running { plugin, .. } = &mut state {
+            self.mark.read(plugin, self.is_shadow(), &self.telemetry, now);
+        }
         self.state = state;
         self.has_lost_holds = true;
         self.publish_condition(now);
@@ -425,10 +440,12 @@ impl PluginSlot {
             self.faults = Faults::new(config.quarantine);
         }
         self.publish_condition(now);
+        self.mark.publish(self.is_shadow(), &self.telemetry, now);
     }
 
     /// Removes the plugin from the chain, with its gauges and conditions.
-    pub fn remove(self) {
+    pub fn remove(mut self, now: Timestamp) {
+        self.mark.end(&self.telemetry, now);
         self.telemetry.counters.quarantined.set(0);
         self.telemetry.clear_condition();
         self.telemetry.clear_reload_condition();
@@ -436,15 +453,20 @@ impl PluginSlot {
 
     /// The time at which [`PluginSlot::tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
+        self.retry_at().into_iter().chain(self.mark.deadline()).min()
+    }
+
+    fn retry_at(&self) -> Option<Instant> {
         match self.state {
             SlotState::Down { retry_at, .. } => retry_at,
             _ => None,
         }
     }
 
-    /// Starts a plugin again that could not be started. Called between two batches.
+    /// Starts a plugin again that could not be started, and ends a mark whose time is over. Called between two batches.
     pub fn tick(&mut self, context: ChainContext<'_>) {
-        if self.deadline().is_some_and(|at| at <= context.now.instant) {
+        self.mark.tick(&self.telemetry, context.now);
+        if self.retry_at().is_some_and(|at| at <= context.now.instant) {
             self.restart(context);
         }
     }
@@ -467,6 +489,7 @@ impl PluginSlot {
             next: self.reload.next_digest(),
             state,
             why,
+            not_ready: self.mark.reason().map(str::to_owned),
             requests_open: self.state.running().map_or(0, |(_, requests_open)| requests_open),
             memory_bytes: self.state.running().map_or(0, |(plugin, _)| plugin.memory_bytes()),
             last_reload: self.reload.last.clone(),

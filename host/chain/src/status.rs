@@ -20,6 +20,8 @@ pub struct PluginStatus {
     pub state: PluginState,
     /// The reason why the plugin has no instance.
     pub why: Option<String>,
+    /// The reason why the stream is not ready, as the plugin says.
+    pub not_ready: Option<String>,
     /// Requests that the instance was told of and that have not ended.
     pub requests_open: u64,
     /// Linear memory of the instance, in bytes.

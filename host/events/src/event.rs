@@ -577,6 +577,19 @@ events! {
         stream: Name, plugin: Name, faults: u64, within_ms: u64, then: &'static str, why: String,
     } => "plugin {plugin:?} of {stream:?}: quarantined after {faults} faults in {within_ms} ms, {then} until it is changed or reinstated: {why}";
 
+    /// A plugin says that its stream is not ready: `/readyz` answers 503. The mark ends when the plugin removes it, with
+    /// the plugin's instance, or after 5 minutes in which the plugin has not set it again.
+    ///
+    /// Action: see `why`.
+    PluginNotReady, Level::ERROR, first 5 of [stream, plugin] {
+        stream: Name, plugin: Name, why: String,
+    } => "plugin {plugin:?} of {stream:?}: the stream is not ready: {why}";
+
+    /// A plugin no longer says that its stream is not ready.
+    PluginReady, Level::INFO, first 5 of [stream, plugin] {
+        stream: Name, plugin: Name, not_ready_ms: u64,
+    } => "plugin {plugin:?} of {stream:?}: the stream is ready again after {not_ready_ms} ms";
+
     /// A plugin was removed from the configuration and from the chain.
     PluginRemoved, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name,

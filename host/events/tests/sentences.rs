@@ -288,6 +288,8 @@ fn one_of_each() -> Vec<Event> {
             why: "why it is".into(),
         }
         .into(),
+        PluginNotReady { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }.into(),
+        PluginReady { stream: name("decode-0"), plugin: name("upper"), not_ready_ms: 61_000 }.into(),
         PluginRemoved { stream: name("decode-0"), plugin: name("upper") }.into(),
         PluginReinstated { stream: name("decode-0"), plugin: name("upper"), by: "operator" }.into(),
         RequestFinishedEarly {

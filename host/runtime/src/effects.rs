@@ -52,7 +52,7 @@ pub(crate) struct Effects {
     last_call: CallId,
     /// The reason why the stream is not ready, as the plugin says.
     pub(crate) not_ready: Option<String>,
-    /// Whether the mark has changed since the stream has read it.
+    /// Whether the plugin has set or removed the mark since the stream has read it.
     pub(crate) has_health_changed: bool,
 }
 

@@ -166,7 +166,7 @@ impl Plugin {
         self.live.as_ref()?.store.data().effects.not_ready.as_deref()
     }
 
-    /// Whether [`Plugin::not_ready`] has changed since the last time this was called.
+    /// Whether the plugin has set or removed [`Plugin::not_ready`] since the last time this was called.
     pub fn take_health_change(&mut self) -> bool {
         let live = self.live.as_mut();
         live.is_some_and(|live| std::mem::take(&mut live.store.data_mut().effects.has_health_changed))

@@ -44,6 +44,8 @@ pub(crate) struct PluginView {
     state: &'static str,
     /// The reason for `down` or `quarantined`.
     why: Option<String>,
+    /// The reason why the stream is not ready, as the plugin says.
+    not_ready: Option<String>,
     /// `live`, or `shadow`, as configured.
     mode: &'static str,
     on_fault: &'static str,
@@ -78,7 +80,7 @@ impl PluginView {
         status: PluginStatus,
         metrics: &Metrics,
     ) -> PluginView {
-        let PluginStatus { plugin, component, version, digest, state, why, .. } = status;
+        let PluginStatus { plugin, component, version, digest, state, why, not_ready, .. } = status;
         let counters = metrics.plugin(stream, &plugin);
         let rows = counters.rows.get();
         let counted = |each: &mut dyn Iterator<Item = (&'static str, u64)>| {
@@ -103,6 +105,7 @@ impl PluginView {
                 PluginState::Quarantined => "quarantined",
             },
             why,
+            not_ready,
             mode: match config.map(|config| &config.mode) {
                 Some(config::Mode::Shadow { .. }) => "shadow",
                 _ => "live",

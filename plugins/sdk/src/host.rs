@@ -73,7 +73,8 @@ pub mod health {
 
     /// Marks the stream as unable to serve, with a reason for the operator, or as able with `None`. While any
     /// plugin marks a stream, `/readyz` answers 503 with the reason, which is cut at 256 bytes. The mark ends
-    /// with the instance that set it. A shadow's mark has no effect.
+    /// with the instance that set it, and 5 minutes after the plugin last set it: a stream without traffic makes
+    /// no call in which the plugin could remove its mark. A shadow's mark has no effect.
     pub fn set_not_ready(reason: Option<&str>) {
         host::health::set_not_ready(reason);
     }

@@ -34,6 +34,7 @@ mod shadows;
 mod signals;
 mod sinks;
 mod start_and_stop;
+mod stop_loop;
 mod stops_under_load;
 mod takeovers;
 mod taps;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 /// Show the plugins of a running Afterbay
 ///
 /// Prints a line for each plugin: version, digest, state, cost, verdicts, faults, and the last reload. Exits 1 if a plugin is down
-/// or quarantined.
+/// or quarantined, or says that its stream is not ready.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -115,6 +115,10 @@ fn show(call: &AdminCall) -> anyhow::Result<ExitCode> {
             if let Some(why) = plugin["why"].as_str() {
                 println!("{name}: {}", screen::bad(screen::wrapped(why, name.len() + 2)));
             }
+            if let Some(why) = plugin["not_ready"].as_str() {
+                let why = screen::wrapped(&format!("the stream is not ready: {why}"), name.len() + 2);
+                println!("{name}: {}", screen::bad(why));
+            }
             if let Some(digest) = plugin["next_digest"].as_str() {
                 let next =
                     format!("{digest:.12} replays the earlier rows of live requests and then takes over");
@@ -128,7 +132,8 @@ fn show(call: &AdminCall) -> anyhow::Result<ExitCode> {
     } else {
         eprintln!("afterbay: {}", said["error"].as_str().unwrap_or_default());
     }
-    let all_well = plugins.iter().all(|plugin| is_well(&text(plugin, "state")));
+    let all_well =
+        plugins.iter().all(|plugin| is_well(&text(plugin, "state")) && plugin["not_ready"].is_null());
     Ok(if is_done && all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -64,6 +64,19 @@ impl PluginTelemetry {
         self.health.clear(&self.reload_condition_key());
     }
 
+    /// Sets the condition of a stream that the plugin marks as not ready.
+    pub(super) fn set_not_ready(&self, reason: String, now: SystemTime) {
+        self.health.not_ready(&self.mark_key(), reason, now);
+    }
+
+    pub(super) fn clear_not_ready(&self) {
+        self.health.clear(&self.mark_key());
+    }
+
+    fn mark_key(&self) -> String {
+        format!("plugin-mark:{}:{}", self.events.stream, self.plugin)
+    }
+
     fn condition_key(&self) -> String {
         format!("plugin:{}:{}", self.events.stream, self.plugin)
     }

@@ -33,7 +33,8 @@ fn set_not_ready(mut caller: Caller<'_>, (reason,): (Option<WasmStr>,)) -> wasmt
     let reason = reason.map(|reason| cut(&mut caller, &reason, HEALTH_BYTES_MAX)).transpose()?;
     let effects = &mut caller.data_mut().effects;
     let reason = reason.map(|(reason, _)| reason);
-    effects.has_health_changed |= reason != effects.not_ready;
+    // A mark that is set again lasts longer.
+    effects.has_health_changed |= reason.is_some() || reason != effects.not_ready;
     effects.not_ready = reason;
     Ok(())
 }

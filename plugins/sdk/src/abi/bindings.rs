@@ -805,7 +805,8 @@ pub mod afterbay {
             #[allow(unused_unsafe, clippy::all)]
             /// Marks the stream as unable to serve, with a reason for the operator, or as able with `none`. While any
             /// plugin marks a stream, `/readyz` answers 503 with the reason. The mark ends with the instance that set
-            /// it. A shadow's mark has no effect.
+            /// it, and 5 minutes after the plugin last set it: a stream without traffic makes no call in which the
+            /// plugin could remove its mark. A shadow's mark has no effect.
             #[allow(async_fn_in_trait)]
             pub fn set_not_ready(reason: ::core::option::Option<&str>) -> () {
                 unsafe {
