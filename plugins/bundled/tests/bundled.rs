@@ -81,6 +81,8 @@ fn every_bundled_plugin_loads_under_its_name() {
         let grants = Grants {
             metrics: Some(Arc::new(())),
             store: Some(Arc::new(())),
+            health: true,
+            call: true,
             signals: true,
             request: true,
             tokenizer: Some(Arc::new(NoTokens)),

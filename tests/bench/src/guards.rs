@@ -74,6 +74,14 @@ pub(crate) const CASES: &[GuardCase] = &[
         quiet: Some(|_, place| place.noise()),
         finds: |_, place| place.noise(),
     },
+    GuardCase {
+        plugin: "stop-loop",
+        what: "",
+        settings: "{}",
+        quiet: Some(|_, place| place.noise()),
+        // Eight ids over and over are a loop at the last step.
+        finds: |_, place| Content { ids: vec![(place.step % 8) as TokenId], text: String::new() },
+    },
 ];
 
 /// The place of a row: its request, and the number of its step in the life of that request.
@@ -186,6 +194,7 @@ impl Guards {
         let tokenizer: Arc<dyn Tokens> = self.model.tokens.clone();
         let grants = Grants {
             metrics: Some(Arc::new(())),
+            health: true,
             signals: true,
             request: true,
             tokenizer: Some(tokenizer),

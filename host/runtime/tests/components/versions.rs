@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use afterbay_runtime::signals::{Load, Queue, Sink, SinkState, Snapshot};
 use afterbay_runtime::{
     Action, CallSet, ColumnSet, Columns, Component, ContractVersion, EncodeError, Fault, FinishKind,
-    FinishReason, Grants, IdShape, Labels, Limits, MemoryStore, Meter, MeterError, Opened, Plugin, Terms,
+    FinishReason, Grants, IdShape, Labels, Limits, Meter, MeterError, Opened, Plugin, Terms,
     TokenId, Tokens,
 };
 
@@ -102,7 +102,7 @@ fn everything(recorder: Arc<Recorder>) -> Terms {
     let grants = Grants {
         metrics: Some(recorder),
         health: true,
-        store: Some(Arc::new(MemoryStore::default())),
+        store: Some(Arc::new(())),
         call: true,
         signals: true,
         request: true,
