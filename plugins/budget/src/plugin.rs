@@ -96,8 +96,8 @@ impl Budget {
 impl Plugin for Budget {
     type Settings = Settings;
     const COLUMNS: Columns = Columns::OUTPUT_IDS.union(Columns::COMPLETION_TOKENS).union(Columns::TEXTS);
-    /// With an empty state, the next instance gets the tokens of each request from `received_tokens`, without a
-    /// replay.
+    /// The state is empty: the next instance reads the tokens of each request from `received_tokens`. Without this
+    /// call, Afterbay would replay the requests.
     const WANTS: Calls = Calls::STATE.union(Calls::CHANGED);
 
     fn new(settings: Settings) -> Result<Self, ConfigureError> {

@@ -3,7 +3,7 @@
 //! A case has rows in which the plugin finds nothing, and rows in which it finds something. A new plugin adds its case to
 //! [`CASES`].
 
-use afterbay_plugin_loader::{ModelTokens, Source};
+use afterbay_plugin_loader::{ModelTokens, PluginStore, Source};
 use afterbay_runtime::{
     Action, Columns, Component, FinishKind, Grants, Host, HostOptions, Limits, Opened, OwnedColumns,
     PlainValues, Plugin, Terms, TokenId, Tokens,
@@ -50,6 +50,20 @@ impl GuardCase {
 
 /// The bundled plugins.
 pub(crate) const CASES: &[GuardCase] = &[
+    GuardCase {
+        plugin: "budget",
+        what: "counts a tenant",
+        settings: r#"{"tokens": 9000000000000000}"#,
+        quiet: None,
+        finds: |_, place| place.noise(),
+    },
+    GuardCase {
+        plugin: "budget",
+        what: "ends requests at 16 tokens",
+        settings: r#"{"request_tokens": 16}"#,
+        quiet: None,
+        finds: |_, place| place.noise(),
+    },
     GuardCase {
         plugin: "delta-to-cumulative",
         what: "",
@@ -195,6 +209,7 @@ impl Guards {
         let grants = Grants {
             metrics: Some(Arc::new(())),
             health: true,
+            store: Some(Arc::new(PluginStore::in_memory())),
             signals: true,
             request: true,
             tokenizer: Some(tokenizer),

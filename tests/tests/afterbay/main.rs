@@ -4,6 +4,7 @@
 mod aborts;
 mod admin;
 mod attributes;
+mod budget;
 mod commands;
 mod component_reload;
 mod config_reload;

@@ -111,15 +111,16 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-bundled", &["plugin-build"]),
     ("afterbay-kit", &[]),
     ("afterbay-tests", &["journal", "pickle", "plugin-build", "sim", "sockets", "text", "wire"]),
-    ("afterbay-bench", &["outbox", "plugin-build", "runtime", "signals", "sockets", "wire"]),
+    ("afterbay-bench", &["outbox", "plugin-build", "plugin-loader", "runtime", "signals", "sockets", "wire"]),
 ];
 
 /// Further crates that only the tests of a crate may use.
-const FOR_TESTS: [(&str, &[&str]); 4] = [
+const FOR_TESTS: [(&str, &[&str]); 5] = [
     ("afterbay-ledger", &["config", "outbox"]),
     ("afterbay-runtime", &["plugin-build"]),
     ("afterbay-bundled", &["runtime"]),
     ("afterbay-stream", &["plugin-build"]),
+    ("afterbay-plugin-loader", &["events"]),
 ];
 
 /// External crates that only the listed crates may use.
