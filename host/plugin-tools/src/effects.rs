@@ -44,7 +44,7 @@ pub(crate) struct Effects {
 
 struct MetricChange {
     kind: MetricKind,
-    /// What was added to a counter in this batch; the last value that a histogram observed.
+    /// The sum of the additions to a counter in this batch; the last value that a histogram observed.
     change: f64,
     /// The value now; `None` if the metric was removed.
     value: Option<f64>,
@@ -54,7 +54,7 @@ struct StoreChange {
     key: String,
     /// `None` if the key was removed.
     value: Option<Vec<u8>>,
-    /// What was added, and the sum, if the value is a number.
+    /// The added number and the sum, if the value is a number.
     number: Option<(i64, i64)>,
 }
 

@@ -234,7 +234,7 @@ impl Player {
         Ok(played)
     }
 
-    /// What the plugin knows of a row beside its columns.
+    /// The plugin's knowledge of a row beside its columns.
     fn seen(&self, row: &Row) -> PlayedRow {
         match self.requests.get(&row.rid) {
             Some(request) if !request.is_ended => PlayedRow {

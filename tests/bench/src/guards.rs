@@ -26,7 +26,7 @@ const FINDS_EVERY: u64 = 16;
 pub(crate) struct GuardCase {
     /// The name after `builtin:`.
     plugin: &'static str,
-    /// What distinguishes the cases of one plugin; empty if there is one case.
+    /// The difference to other cases of the plugin; empty if there is one case.
     what: &'static str,
     /// JSON.
     settings: &'static str,
