@@ -31,8 +31,11 @@ pub(crate) use check::{CallAction, CallResult};
 #[cfg(test)]
 mod tests;
 
-/// The most new lists of tools that are compiled in one batch before their calls are complete.
-const NEW_LISTS_MAX: u32 = 4;
+/// The bytes of tools that one batch reads ahead, before their calls are complete. A list that must be compiled
+/// counts 4 times.
+const AHEAD_BYTES_MAX: usize = 128 << 10;
+/// The costs of asking for a request's attributes, in bytes of tools.
+const READ_COSTS: usize = 64;
 
 /// The tool calls of a stream's requests.
 pub(crate) struct ToolCalls {
@@ -42,8 +45,8 @@ pub(crate) struct ToolCalls {
     cache: ToolsCache,
     on_violation: OnViolation,
     requests: Requests<RequestCalls>,
-    /// The lists of tools that this batch may still compile in advance.
-    new_lists_left: u32,
+    /// The bytes of tools that this batch may still read ahead.
+    ahead_left: usize,
 }
 
 struct RequestCalls {
@@ -86,7 +89,7 @@ impl ToolCalls {
             cache: ToolsCache::default(),
             on_violation: settings.on_violation.unwrap_or(OnViolation::Abort),
             requests: Requests::new(),
-            new_lists_left: NEW_LISTS_MAX,
+            ahead_left: AHEAD_BYTES_MAX,
         }))
     }
 
@@ -105,7 +108,7 @@ impl ToolCalls {
     }
 
     pub(crate) fn begin_batch(&mut self) {
-        self.new_lists_left = NEW_LISTS_MAX;
+        self.ahead_left = AHEAD_BYTES_MAX;
     }
 
     /// Checks a row. `None` if the row has no part of a call.
@@ -126,9 +129,9 @@ impl ToolCalls {
         let given = (&self.markers, vocabulary);
         let mut result = check.row(given, &mut tools_of, ids, waiting, finish);
         // The tools are read ahead, while the call's rows arrive.
-        if tools.is_none() && check.is_open() && self.new_lists_left > 0 {
-            let (read, is_new) = source.tools_ahead();
-            self.new_lists_left -= u32::from(is_new);
+        if tools.is_none() && check.is_open() && self.ahead_left > 0 {
+            let (read, costs) = source.tools_ahead();
+            self.ahead_left = self.ahead_left.saturating_sub(costs);
             *tools = Some(read);
         }
         if tools.as_ref().is_some_and(|tools| tools.allows_all()) {
@@ -151,20 +154,20 @@ impl Source<'_> {
         self.tools_ahead().0
     }
 
-    /// The request's tools, and whether they had to be compiled.
-    fn tools_ahead(&mut self) -> (Rc<Tools>, bool) {
+    /// The request's tools, and the costs of reading them in bytes.
+    fn tools_ahead(&mut self) -> (Rc<Tools>, usize) {
         let attributes = Attributes::of(self.request);
         let Some(list) = attributes.get("tools").filter(|list| !list.is_null()) else {
-            return (self.of_settings.cloned().unwrap_or_else(|| Rc::new(Tools::all())), false);
+            return (self.of_settings.cloned().unwrap_or_else(|| Rc::new(Tools::all())), READ_COSTS);
         };
         let json = list.to_string();
         if let Some(tools) = self.cache.get(&json) {
-            return (tools, false);
+            return (tools, READ_COSTS + json.len());
         }
         let tools = self.cache.compile(&json, list);
         for why in tools.unchecked() {
             afterbay_plugin::warn!(request: self.request, "{why}");
         }
-        (tools, true)
+        (tools, READ_COSTS + 4 * json.len())
     }
 }

@@ -69,11 +69,13 @@ impl Plugin for GrammarCheck {
         for row in batch {
             let finish = row.finish().unwrap_or(FinishKind::Running);
             let waiting = row.waiting().unwrap_or(0);
-            if let Some((result, on_violation)) = self.calls_row(row.request(), row.ids(), waiting, finish) {
+            let calls = self.calls_row(row.request(), row.ids(), waiting, finish);
+            let is_free = calls.as_ref().is_none_or(|(result, _)| result.action == CallAction::Pass);
+            if let Some((result, on_violation)) = calls {
                 apply_calls(row, result, on_violation, verdicts);
             }
             let Some(judgement) = self.row(row.request(), row.ids(), finish) else { continue };
-            apply_judgement(row, judgement, verdicts);
+            apply_judgement(row, judgement, is_free, verdicts);
         }
         self.end_batch();
     }
@@ -114,8 +116,9 @@ fn apply_calls(row: Row<'_>, result: CallResult, on_violation: OnViolation, verd
     }
 }
 
-/// Gives the verdict on a row of a request with a grammar.
-fn apply_judgement(row: Row<'_>, judgement: Judgement, verdicts: &mut Verdicts) {
+/// Gives the verdict on a row of a request with a grammar. A row that is not free has a verdict on its tool calls,
+/// which a note must not replace.
+fn apply_judgement(row: Row<'_>, judgement: Judgement, is_free: bool, verdicts: &mut Verdicts) {
     let Judgement { action, kind, reason, allowed } = judgement;
     let counter = match kind {
         FindingKind::Violation => "violations",
@@ -125,7 +128,8 @@ fn apply_judgement(row: Row<'_>, judgement: Judgement, verdicts: &mut Verdicts) 
     metrics::counter_add(counter, &[], 1);
     afterbay_plugin::warn!(request: row.request(), "{reason}");
     match action {
-        RowAction::Report => verdicts.annotate(row, reason),
+        RowAction::Report if is_free => verdicts.annotate(row, reason),
+        RowAction::Report => {}
         RowAction::Finish if allowed == row.ids().len() => verdicts.finish(row, reason),
         RowAction::Finish => verdicts.finish_with(row, reason, &row.ids()[..allowed]),
         RowAction::Abort => verdicts.finish(row, FinishReason::Abort(reason)),

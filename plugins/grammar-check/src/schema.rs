@@ -97,9 +97,9 @@ struct Node {
     required: Vec<Box<str>>,
     min_properties: usize,
     max_properties: usize,
-    /// With the first property, the others are required.
+    /// Properties, each with those that it requires.
     dependent_required: Vec<(Box<str>, Vec<Box<str>>)>,
-    /// With the property, the object must match the schema.
+    /// Properties, each with a schema that their object must match.
     dependent_schemas: Vec<(Box<str>, NodeId)>,
     /// `allOf` and `$ref`.
     all_of: Vec<NodeId>,

@@ -24,7 +24,7 @@ pub(crate) struct CallCheck {
     is_done: bool,
 }
 
-/// What happens to a row.
+/// The action on a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallAction {
     /// Nothing: the row has no part of a call.

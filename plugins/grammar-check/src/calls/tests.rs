@@ -122,7 +122,7 @@ fn tools() -> Value {
     ])
 }
 
-/// What the reader of a request gets.
+/// The tokens that the reader of a request gets, and the end of the request.
 #[derive(Debug, PartialEq)]
 struct Received {
     ids: Vec<TokenId>,

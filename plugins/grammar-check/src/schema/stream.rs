@@ -31,7 +31,7 @@ pub(crate) struct JsonStream {
     schema: Schema,
     lexer: Lexer,
     frames: Vec<Frame>,
-    /// What comes next between two lexemes.
+    /// The lexeme that may come next.
     next: Next,
     /// The schema of the value that comes next or is being read. `None` if any value is allowed.
     node: Option<NodeId>,

@@ -1,3 +1,5 @@
+//! Each keyword, the bounds, and a text in parts against the whole value.
+
 use serde_json::{Value, json};
 
 use super::{JsonStream, Mismatch, Schema, StreamFault};
