@@ -26,6 +26,7 @@ pub struct Config {
     sinks: String,
     plugins: String,
     legs: String,
+    calls: String,
     journal: String,
     admin: String,
     listen: String,
@@ -103,6 +104,7 @@ impl Sandbox {
             sinks: String::new(),
             plugins: String::new(),
             legs: String::new(),
+            calls: String::new(),
             journal: format!("dir = {:?}\n", self.journal()),
             admin: String::new(),
             listen: self.scheduler_side(),
@@ -224,6 +226,12 @@ impl Config {
         self.plugin_line(&format!("grant = {grant}"))
     }
 
+    /// Adds an endpoint that plugins may call, with these lines.
+    pub fn call(mut self, name: &str, url: &str, lines: &str) -> Config {
+        writeln!(self.calls, "[[call]]\nname = {name:?}\nurl = {url:?}\n{lines}").unwrap();
+        self
+    }
+
     /// Adds a stream after the first one, with these lines for its sink. `None` leaves the sink's endpoint to a rendezvous.
     pub fn next_leg(mut self, name: &str, listen: &str, connect: Option<&str>, sink: &str) -> Config {
         writeln!(self.legs, "[[stream]]\nname = {name:?}\nafter = {STREAM:?}\nlisten = {listen:?}").unwrap();
@@ -234,12 +242,13 @@ impl Config {
 
     /// The configuration as TOML.
     pub fn to_toml(&self) -> String {
-        let Config { stream, abort, sink, sinks, plugins, legs, journal, admin, listen, connect } = self;
+        let Config { stream, abort, sink, sinks, plugins, legs, calls, journal, admin, listen, connect } =
+            self;
         let tcp = if admin.contains("listen") { "" } else { "listen = \"127.0.0.1:0\"\n" };
         let abort = if abort.is_empty() { String::new() } else { format!("[stream.abort]\n{abort}") };
         format!(
             "[[stream]]\nname = {STREAM:?}\nlisten = {listen:?}\n{stream}\n\
-             [[stream.sink]]\nname = {SINK:?}\nconnect = {connect:?}\n{sink}\n{sinks}\n{abort}\n{plugins}\n{legs}\n\
+             [[stream.sink]]\nname = {SINK:?}\nconnect = {connect:?}\n{sink}\n{sinks}\n{abort}\n{plugins}\n{legs}\n{calls}\n\
              [journal]\n{journal}\n[admin]\n{tcp}{admin}"
         )
     }

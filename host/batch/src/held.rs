@@ -3,7 +3,7 @@
 use crate::tokens::ReceivedTokens;
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;
-use afterbay_wire::{Batch, BatchPart, Edit};
+use afterbay_wire::{Batch, BatchPart, Edit, Finish};
 
 /// A held row, or several held rows of one request joined into one row.
 #[derive(Debug)]
@@ -27,6 +27,11 @@ impl HeldRow {
     pub fn new(batch: Batch, frame: FrameNo, received: ReceivedTokens) -> HeldRow {
         let tokens = batch.tokens(0);
         HeldRow { batch, frame, tokens, received, is_joined: false, is_whole: true }
+    }
+
+    /// Whether the request ends with this row.
+    pub fn is_last(&self) -> bool {
+        !matches!(self.batch.finish(0), Finish::Running)
     }
 
     /// Edits the row. An error leaves the row as it was; its text is for the operator.

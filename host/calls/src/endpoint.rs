@@ -36,15 +36,16 @@ struct State {
     generation: u64,
 }
 
-/// The outcome of a call. It counts as a call under way until it is dropped.
+/// The outcome of a call. It counts as a call under way until its place is dropped.
 pub struct CallOutcome {
     /// The answer, or the reason why there is none.
     pub result: Result<ServiceAnswer, CallError>,
-    _place: Option<Place>,
+    /// The call's place among the calls under way. `None` if the call was not made.
+    pub place: Option<Place>,
 }
 
 /// A place among the calls under way.
-struct Place(Arc<Status>);
+pub struct Place(Arc<Status>);
 
 /// A call under way. Dropped without a result, the call counts as cancelled.
 pub(crate) struct PlacedCall {
@@ -130,7 +131,7 @@ impl PlacedCall {
         let Endpoint { config, exchanger, .. } = &*self.endpoint;
         let result = exchanger.run(config, body).await;
         self.record(&result);
-        CallOutcome { result, _place: self.place.take() }
+        CallOutcome { result, place: self.place.take() }
     }
 
     fn record(&mut self, result: &Result<ServiceAnswer, CallError>) {
@@ -186,7 +187,7 @@ impl Drop for Place {
 impl CallOutcome {
     /// The outcome of a call that was not made.
     pub fn not_made(error: CallError) -> CallOutcome {
-        CallOutcome { result: Err(error), _place: None }
+        CallOutcome { result: Err(error), place: None }
     }
 }
 

@@ -14,5 +14,5 @@ mod exchange;
 mod calls;
 
 pub use calls::{Calls, CallsError, RunningCall};
-pub use endpoint::CallOutcome;
+pub use endpoint::{CallOutcome, Place};
 pub use exchange::{CallError, REQUEST_BYTES_MAX, ServiceAnswer};

@@ -5,7 +5,7 @@
 //! shown again are ignored. This module owns the rounds and their bounds; the slot decides when the successor takes over.
 
 use crate::open_requests::OpenedRequest;
-use crate::replay::{JournalSource, replay};
+use crate::replay::{JournalSource, cancel_calls, replay};
 use afterbay_events::Name;
 use afterbay_runtime::{OwnedColumns, Plugin, StateError};
 use std::collections::HashSet;
@@ -141,7 +141,7 @@ impl MissedCalls {
                     instance.close(requests)
                 }
             };
-            called.map_err(|fault| fault.to_string())?;
+            called.and_then(|()| cancel_calls(instance)).map_err(|fault| fault.to_string())?;
         }
         Ok(shown)
     }

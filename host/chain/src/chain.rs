@@ -7,6 +7,7 @@ mod holding;
 mod input;
 
 use crate::attributes::{AttributesOf, RequestAttributes};
+use crate::calls::ChainCalls;
 use crate::catch_up::{CatchUp, CatchUpResult};
 use crate::context::ChainContext;
 use crate::open_requests;
@@ -30,6 +31,7 @@ use std::time::Instant;
 pub struct Chain {
     slots: Vec<PluginSlot>,
     attributes: RequestAttributes,
+    calls: ChainCalls,
     input: ChainInput,
     telemetry: ChainTelemetry,
 }
@@ -39,6 +41,7 @@ impl Chain {
     pub fn start(
         plugins: Vec<PluginSetup>,
         attributes: AttributesOf,
+        calls: ChainCalls,
         telemetry: ChainTelemetry,
         ledger: &Ledger,
         now: Timestamp,
@@ -46,7 +49,7 @@ impl Chain {
         let attributes = RequestAttributes::new(attributes, ledger);
         let context = ChainContext { ledger, attributes: &attributes, now };
         let slots = plugins.into_iter().map(|setup| PluginSlot::new(setup, &telemetry, context));
-        Chain { slots: slots.collect(), attributes, input: ChainInput::default(), telemetry }
+        Chain { slots: slots.collect(), attributes, calls, input: ChainInput::default(), telemetry }
     }
 
     /// Changes the plugins between two batches. A plugin that is not in the list leaves the chain. `attributes` is the source
@@ -243,6 +246,7 @@ impl Chain {
                 self.refuse_unread_rows(&mut output);
             }
             output.guard = output.verdicts.iter().find_map(|verdict| self.guard(&verdict.plugin));
+            self.send_calls(ledger);
         }
         ledger.apply_operator_aborts(&mut output);
         if !self.slots.is_empty() {
@@ -251,6 +255,38 @@ impl Chain {
             self.slots.iter().for_each(PluginSlot::end_batch);
         }
         output
+    }
+
+    /// Sends the calls that plugins have made.
+    fn send_calls(&mut self, ledger: &Ledger) {
+        if !self.slots.iter().any(PluginSlot::has_unsent_calls) {
+            return;
+        }
+        let live = open_requests::numbers(ledger);
+        self.slots.iter_mut().for_each(|slot| slot.send_calls(&live, &mut self.calls));
+    }
+
+    /// Delivers the outcomes of calls to the plugins that made them. Called between two batches. Returns whether more outcomes
+    /// wait: a plugin gets a few at once, so that no batch waits for long.
+    pub fn deliver_answers(&mut self, held_rows: &mut HeldRows, ledger: &Ledger, now: Timestamp) -> bool {
+        self.send_calls(ledger);
+        while let Some(ended) = self.calls.next_ended() {
+            if let Some(index) = self.index_of(&ended.plugin) {
+                self.slots[index].call_ended(ended.ticket, ended.outcome);
+            }
+        }
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        let mut has_more = false;
+        for slot in &mut self.slots {
+            has_more |= slot.deliver_answers(held_rows, &mut self.calls, context);
+        }
+        self.send_calls(ledger);
+        has_more
+    }
+
+    /// Whether a plugin waits for the outcome of a call.
+    pub fn has_open_calls(&self) -> bool {
+        self.slots.iter().any(PluginSlot::has_open_calls)
     }
 
     /// The plugin of this name, if it is a guard ([`PluginSlot::is_guard`]).
@@ -297,7 +333,7 @@ impl Chain {
         now: Timestamp,
     ) {
         // If the plugin has left the chain, its place in the order is not known: no plugin sees the rows.
-        let Some(index) = self.index_of(plugin) else { return };
+        let Some(index) = self.index_of(plugin) else { return self.close_ended(output, ledger, now) };
         let slot = &self.slots[index];
         for (row, released) in output.accounted().rows().iter().zip(output.released()) {
             let rid = ledger.request(row.slot).map_or("", |(rid, _)| rid);
@@ -307,7 +343,15 @@ impl Chain {
         if slot.terminates() {
             holding::terminate_lost(output, plugin);
         }
-        self.call_plugins(output, index + 1, held_rows, ledger, now);
+        self.show(output);
+        holding::apply_ends(output, &mut self.input, &mut self.slots[index], held_rows);
+        if !output.decisions.is_empty() && index + 1 < self.slots.len() {
+            self.count(output);
+            self.input.rebuild(output);
+        }
+        self.call_shown_plugins(output, index + 1, held_rows, ledger, now);
+        output.guard = output.verdicts.iter().find_map(|verdict| self.guard(&verdict.plugin));
+        self.send_calls(ledger);
         self.close_ended(output, ledger, now);
         self.slots.iter().for_each(PluginSlot::end_batch);
     }
@@ -332,8 +376,32 @@ impl Chain {
         ledger: &Ledger,
         now: Timestamp,
     ) {
+        self.show(output);
+        self.call_shown_plugins(output, first, held_rows, ledger, now);
+    }
+
+    /// Fills the columns that the plugins want with the rows as they were received.
+    fn show(&mut self, output: &ChainOutput) {
         let wants = self.slots.iter().map(PluginSlot::wants).fold(ColumnSet::empty(), ColumnSet::bitor);
         self.input.show(output.accounted(), wants);
+    }
+
+    /// Counts the tokens of the rows that plugins see, once per batch.
+    fn count(&mut self, output: &ChainOutput) {
+        if self.input.tokens.is_empty() {
+            self.input.count(output.accounted());
+        }
+    }
+
+    /// Calls the plugins from index `first` on with the columns that are filled.
+    fn call_shown_plugins(
+        &mut self,
+        output: &mut ChainOutput,
+        first: usize,
+        held_rows: &mut HeldRows,
+        ledger: &Ledger,
+        now: Timestamp,
+    ) {
         if self.input.rows.is_empty() {
             return;
         }
@@ -360,13 +428,11 @@ impl Chain {
                 Answer::Verdicts(verdicts) => verdicts.is_empty(),
                 Answer::Terminated(_) => false,
             };
-            if changes_nothing && held_rows.is_empty() {
+            if changes_nothing && held_rows.is_empty() && !self.slots[index].has_ends() {
                 continue;
             }
             output.decide();
-            if self.input.tokens.is_empty() {
-                self.input.count(output.accounted());
-            }
+            self.count(output);
             let (slot, input) = (&mut self.slots[index], &mut self.input);
             let turn = Turn { output, input, held_rows, slot, ledger, now: received_at };
             match answer {
@@ -385,12 +451,14 @@ impl Chain {
     /// Reports the requests that end with this batch to each plugin.
     fn close_ended(&mut self, output: &ChainOutput, ledger: &Ledger, now: Timestamp) {
         let (accounted, decisions) = (output.accounted(), &output.decisions);
-        if !accounted.any().may_close && decisions.is_empty() {
+        if !accounted.any().may_close && !accounted.is_released() && decisions.is_empty() {
             return;
         }
+        // A request whose last row is held ends when that row leaves.
         let is_ended = |(index, row): &(usize, &Row)| {
-            let by_scheduler = row.finish != FinishKind::Running && !accounted.is_released();
-            by_scheduler || decisions.get(*index).is_some_and(|decision| decision.finish.is_some())
+            let decision = decisions.get(*index);
+            let ends = decision.is_some_and(|decision| decision.finish.is_some());
+            (ends || row.finish != FinishKind::Running) && !output.is_held(*index as u32)
         };
         let ended = accounted.rows().iter().enumerate().filter(is_ended).filter(|(_, row)| !row.hidden);
         let ended: Vec<u64> = ended.map(|(_, row)| row.number).collect();

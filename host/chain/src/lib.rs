@@ -6,6 +6,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod attributes;
+mod calls;
 mod catch_up;
 mod chain;
 mod context;
@@ -18,6 +19,7 @@ mod slot;
 mod status;
 
 pub use attributes::AttributesOf;
+pub use calls::{CallDone, CallFailure, CallHandle, CallOutcome, CallService, ChainCalls, ServiceResponse};
 pub use catch_up::{CatchUp, CatchUpResult};
 pub use chain::Chain;
 pub use replay::JournalSource;

@@ -4,7 +4,7 @@ use crate::attributes::RequestAttributes;
 use afterbay_batch::{Accounted, Row};
 use afterbay_ledger::{Ledger, Request};
 use afterbay_runtime::{Fault, Opened, Plugin};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The live requests, including those of the current batch.
@@ -27,6 +27,11 @@ pub fn live_before<'l>(accounted: &Accounted, ledger: &'l Ledger) -> Vec<Opened<
         }
     });
     requests.collect()
+}
+
+/// The numbers of the live requests.
+pub fn numbers(ledger: &Ledger) -> HashSet<u64> {
+    visible(ledger).map(|(_, request)| request.handle.number().0).collect()
 }
 
 /// The requests whose rows plugins see.

@@ -5,7 +5,9 @@
 use crate::open_requests::OpenedRequest;
 use afterbay_journal::Outcome;
 use afterbay_journal::{BacklogItem, BacklogReader, FrameNo, StoredReplacement, Verdict, is_release_marker};
-use afterbay_runtime::{FinishKind, OwnedColumns, PlainValues, Plugin, TokenId};
+use afterbay_runtime::{
+    Answer, CallError, Fault, FinishKind, OwnedColumns, PlainValues, Plugin, SentCall, TokenId,
+};
 use afterbay_wire as wire;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -61,9 +63,27 @@ pub(crate) fn replay(
         if rows.rows() > 0 {
             shown += rows.rows() as u64;
             rows.show(|columns| instance.process(columns)).map_err(|fault| fault.to_string())?;
+            cancel_calls(instance).map_err(|fault| fault.to_string())?;
         }
     }
     Ok(shown)
+}
+
+/// Tells an instance that the calls which it made during a replay are cancelled. Calls that the instance makes meanwhile are
+/// cancelled the next time.
+pub(crate) fn cancel_calls(instance: &mut Plugin) -> Result<(), Fault> {
+    if !instance.has_calls() {
+        return Ok(());
+    }
+    let calls = instance.drain_calls();
+    let cancelled = |sent: &SentCall| Answer {
+        call: sent.call,
+        request: sent.request,
+        outcome: Err(CallError::Cancelled),
+    };
+    let answers: Vec<Answer<'_>> = calls.iter().map(cancelled).collect();
+    // As for rows that are shown again, verdicts are ignored.
+    instance.answered(&answers).map(drop)
 }
 
 /// The contents of a row, as the plugins before left them.

@@ -2,6 +2,7 @@
 //!
 //! This module owns the instance and its state. It knows neither the wire format nor the other plugins.
 
+mod calls;
 mod faults;
 mod holds;
 mod mark;
@@ -23,11 +24,14 @@ use afterbay_events::event::{PluginDown, PluginLoaded, PluginPromoted};
 use afterbay_events::{Name, Severity};
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{ColumnSet, Columns, Component, Fault, IdShape, Opened, Plugin, Verdict};
+use calls::SlotCalls;
 use mark::ReadinessMark;
 use reload::ReloadState;
 use state::SlotState;
 use std::time::{Duration, Instant};
 use telemetry::PluginTelemetry;
+
+pub use calls::RequestEnd;
 
 /// The time between a failed start and the next start.
 const START_RETRY: Duration = Duration::from_secs(1);
@@ -66,6 +70,7 @@ pub struct PluginSlot {
     faults: Faults,
     reload: ReloadState,
     mark: ReadinessMark,
+    calls: SlotCalls,
     /// Set from a change of the instance until the holds of the previous instance are ended.
     has_lost_holds: bool,
     /// Set once we have warned that this plugin asked to hold a row for longer than limits.hold.
@@ -89,6 +94,7 @@ impl PluginSlot {
             faults: Faults::new(config.quarantine),
             reload: ReloadState::default(),
             mark: ReadinessMark::default(),
+            calls: SlotCalls::default(),
             has_lost_holds: false,
             warned_hold_capped: false,
             telemetry: PluginTelemetry::new(config.name, telemetry),
@@ -320,6 +326,7 @@ impl PluginSlot {
     /// Reports requests that have no more rows to the instance. After a fault in this call the slot stays without an
     /// instance until [`PluginSlot::restart_after_close`], because a fresh instance must not be told of these requests.
     pub fn close(&mut self, requests: &[u64], context: ChainContext<'_>) {
+        self.calls.close(requests);
         if let Some(successor) = &mut self.reload.successor {
             successor.record(MissedCall::Close(requests.to_vec()));
         }
@@ -346,6 +353,7 @@ impl PluginSlot {
     /// Starts a fresh instance after a panic of the stream's thread.
     pub fn restart_after_panic(&mut self, context: ChainContext<'_>) {
         self.reload.successor = None;
+        self.retain_ends(&open_requests::numbers(context.ledger));
         self.restart(context);
     }
 
@@ -401,13 +409,14 @@ impl PluginSlot {
         self.enter(SlotState::Down { why, retry_at: None }, now);
     }
 
-    /// Changes the state. The previous instance, its mark and the rows that it held are lost.
+    /// Changes the state. The previous instance, its mark, the rows that it held and the answers to its calls are lost.
     fn enter(&mut self, mut state: SlotState, now: Timestamp) {
         self.mark.end(&self.telemetry, now);
         if let SlotState::Running { plugin, .. } = &mut state {
             self.mark.read(plugin, self.is_shadow(), &self.telemetry, now);
         }
         self.state = state;
+        self.calls.forget_instance();
         self.has_lost_holds = true;
         self.publish_condition(now);
     }

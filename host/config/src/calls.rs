@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::Value as Json;
 
 use crate::check::{Check, SeenNames};
-use crate::checked::{Breaker, Call, CallHeader, Secret};
+use crate::checked::{Breaker, Call, CallHeader, Grant, Secret, Stream};
 use crate::location::Located;
 use crate::units::{Size, Time};
 use crate::{bounds, disk, scrape, written};
@@ -15,6 +15,17 @@ const OWN_HEADERS: [&str; 6] =
     ["connection", "content-length", "content-type", "host", "te", "transfer-encoding"];
 
 impl Check<'_> {
+    /// Reports each plugin with the grant "call". There is no endpoint, so each call of the plugin would be refused.
+    pub(crate) fn calls_without_endpoint(&self, streams: &[Stream], written: &[written::Stream]) {
+        for (stream, written) in streams.iter().zip(written) {
+            let plugins = stream.plugins.iter().zip(&written.plugins);
+            for (_, written) in plugins.filter(|(plugin, _)| plugin.grant.contains(&Grant::Call)) {
+                let why = "has the grant \"call\", and there is no [[call]] that it may ask";
+                self.source.report(&written.location, why);
+            }
+        }
+    }
+
     /// Returns `None` if an endpoint is invalid. The problems are reported.
     pub(crate) fn calls(&self, written: &[written::Call]) -> Option<Vec<Call>> {
         self.most(written.len(), bounds::CALLS_MAX, "calls", written.last().map(|call| &call.location));

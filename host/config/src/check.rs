@@ -118,7 +118,10 @@ impl Check<'_> {
         let dir = journal.as_ref().zip(dir).map(|(journal, dir)| (journal.dir.as_path(), &dir.location));
         let admin = self.admin(&written.admin, dir);
         let log = self.log(&written.log);
-        let streams = streams.into_iter().collect();
+        let streams: Option<Vec<Stream>> = streams.into_iter().collect();
+        if let (Some(streams), true) = (&streams, written.calls.is_empty()) {
+            self.calls_without_endpoint(streams, &written.streams);
+        }
         Checked { streams, calls, memory, journal, admin, log }
     }
 

@@ -87,18 +87,18 @@ fn is_from_scheduler(frame: &BacklogFrame) -> bool {
     frame.outcome.as_deref().is_some_and(|outcome| matches!(outcome.passage, Passage::NotUnderstood(_)))
 }
 
-/// The content of a release marker: the rows that were released with it and not held again.
+/// The content of a release marker: the rows that were released with it, and neither held again nor swallowed.
 fn released(frame: &BacklogFrame, decoder: &mut FrameDecoder) -> SettledContent {
     let Some(outcome) = frame.outcome.as_deref() else { return SettledContent::Nothing };
     let Some(DecodedFrame::Batch(batch)) = outcome.changed.clone().map(|bytes| decoder.decode_bytes(bytes))
     else {
         return SettledContent::Nothing;
     };
-    let is_held_again = |row: u32| {
+    let is_left_out = |row: u32| {
         let last = outcome.actions.iter().rfind(|action| action.row == row);
-        last.is_some_and(|action| action.verdict == Verdict::Hold)
+        last.is_some_and(|action| action.verdict == Verdict::Hold || action.is_swallowed())
     };
-    let sent: Vec<_> = (0..).zip(outcome.requests.iter()).filter(|(row, _)| !is_held_again(*row)).collect();
+    let sent: Vec<_> = (0..).zip(outcome.requests.iter()).filter(|(row, _)| !is_left_out(*row)).collect();
     let index = |row: u32| Some(sent.iter().position(|(sent, _)| *sent == row)? as u32);
     let redirected = destinations(outcome).into_iter();
     let cumulative = cumulative(outcome).into_iter().filter_map(index).collect();

@@ -29,14 +29,18 @@ struct PluginHold {
     plugin: Name,
     slot: RequestSlot,
     rows: Vec<HeldRow>,
+    /// For each row, when it leaves if nothing releases it earlier.
+    deadlines: Vec<Instant>,
     /// The first `released` rows are released by the plugin and wait for the text to be whole, or for the next frame.
     released: usize,
     /// When the released rows leave, whether the text is whole or not.
     release_deadline: Instant,
     /// When the rows that the plugin still holds leave.
     hold_deadline: Instant,
-    /// Set once all rows are to leave unchanged, with the reason.
+    /// Set once all rows are to leave, with the reason.
     end: Option<HoldEnd>,
+    /// Set once the rows are to leave as the last row of their request.
+    ends_request: bool,
     /// The state of the text after the last row.
     progress: TextProgress,
 }
@@ -169,6 +173,8 @@ impl HeldRows {
                 Err("before a detokenizer rows are held only where sink.tokenizer is known".to_owned())
             }
             (BatchKind::Embedding, _) => Err("an embedding has no tokens".to_owned()),
+            // No row follows.
+            _ if row.is_last() => Ok(()),
             // Joining the row with itself shows whether each of its columns can be joined.
             _ => HeldRow::join([row, row]).map(drop),
         }
@@ -193,7 +199,8 @@ impl HeldRows {
         Ok(())
     }
 
-    /// Holds a row. `until` becomes the deadline if this is the first row that the plugin holds.
+    /// Holds a row. `until` is the deadline if this is the first row that the plugin holds. A later row has the deadline of the
+    /// first, and keeps `until` for the time when the rows before it are released.
     pub fn hold(&mut self, number: u64, slot: RequestSlot, plugin: &Name, mut row: HeldRow, until: Instant) {
         self.bytes += row.batch.bytes().len();
         let of_request = self.by_request.entry(number).or_default();
@@ -204,10 +211,12 @@ impl HeldRows {
                     plugin: plugin.clone(),
                     slot,
                     rows: Vec::new(),
+                    deadlines: Vec::new(),
                     released: 0,
                     release_deadline: until,
                     hold_deadline: until,
                     end: None,
+                    ends_request: false,
                     progress: TextProgress::default(),
                 });
                 of_request.len() - 1
@@ -221,6 +230,7 @@ impl HeldRows {
             hold.hold_deadline = until;
         }
         hold.rows.push(row);
+        hold.deadlines.push(until);
     }
 
     /// Whether the text is whole after the plugin's held rows and this row. True if no detokenizer reads the row.
@@ -244,6 +254,7 @@ impl HeldRows {
         };
         let hold = &mut of_request[at];
         let taken: Vec<HeldRow> = hold.rows.drain(..most.min(hold.rows.len())).collect();
+        hold.deadlines.drain(..taken.len());
         hold.released = hold.released.saturating_sub(taken.len());
         if hold.rows.is_empty() {
             of_request.remove(at);
@@ -270,6 +281,40 @@ impl HeldRows {
         if let Some(hold) = self.of_mut(number, plugin) {
             (hold.released, hold.release_deadline) = (hold.rows.len(), now);
         }
+    }
+
+    /// Releases the first held rows, to leave at once in a frame of their own. `received` is their number as
+    /// [`HeldRows::rows_held`] counts them. A row of which only a part is released stays held. The other rows stay held until
+    /// the deadline of the first of them, if that is later.
+    pub fn release_first(&mut self, number: u64, plugin: &str, received: u32, now: Instant) {
+        let Some(hold) = self.of_mut(number, plugin) else { return };
+        let mut left = u64::from(received);
+        let whole = hold.rows[hold.released..].iter().take_while(|row| {
+            let is_released = row.received.rows <= left;
+            left = left.saturating_sub(row.received.rows);
+            is_released
+        });
+        let count = whole.count();
+        if count == 0 {
+            return;
+        }
+        (hold.released, hold.release_deadline) = (hold.released + count, now);
+        if let Some(first) = hold.deadlines.get(hold.released) {
+            hold.hold_deadline = hold.hold_deadline.max(*first);
+        }
+    }
+
+    /// Ends the plugin's hold on this request: the rows leave at once, as the last row of the request.
+    pub fn finish(&mut self, number: u64, plugin: &str, why: HoldEnd) {
+        self.end_request(number, plugin, why);
+        if let Some(hold) = self.of_mut(number, plugin) {
+            hold.ends_request = true;
+        }
+    }
+
+    /// Whether the last row of the request is held.
+    pub fn has_last_row(&self, number: u64) -> bool {
+        self.by_request.get(&number).into_iter().flatten().flat_map(|hold| &hold.rows).any(HeldRow::is_last)
     }
 
     /// Ends these holds for this reason. A hold that has ended before keeps its first reason.
@@ -390,6 +435,14 @@ impl PluginHold {
 
     /// How many rows, counted from the first, leave now, and why.
     fn due(&self, now: Instant, joins: &Joins) -> Option<(usize, HoldEnd)> {
+        if self.ends_request && self.released > 0 {
+            // The released rows are no part of the request's last row.
+            let is_free = joins.vocabulary(self.rows.first()?.batch.kind()).is_none();
+            let part = self.rows[..self.released].iter().rposition(|row| is_free || row.is_whole);
+            if let Some(last) = part {
+                return Some((last + 1, HoldEnd::Verdict));
+            }
+        }
         let is_hold_over = self.released < self.rows.len() && self.hold_deadline <= now;
         let (rows, why) = match self.end {
             Some(why) => (self.rows.len(), why),
@@ -399,6 +452,10 @@ impl PluginHold {
         };
         let kind = self.rows.first()?.batch.kind();
         if joins.vocabulary(kind).is_none() || why == HoldEnd::Stop {
+            return Some((rows, why));
+        }
+        // No later row makes the text whole.
+        if self.ends_request || self.rows[..rows].last().is_some_and(HeldRow::is_last) {
             return Some((rows, why));
         }
         match self.rows[..rows].iter().rposition(|row| row.is_whole) {

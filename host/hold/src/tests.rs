@@ -93,6 +93,79 @@ fn released_rows_leave_and_rows_held_after_them_stay() {
 }
 
 #[test]
+fn the_first_rows_are_released_by_their_number_and_the_rest_keeps_its_own_time() {
+    let mut held_rows = HeldRows::new(Joins::Anywhere);
+    let now = Instant::now();
+    let at = |seconds| now + Duration::from_secs(seconds);
+    push(&mut held_rows, 3, held("a", &[1], 5), at(1));
+    let two = HeldRow::join(&[held("a", &[2], 6), held("a", &[3], 7)]).unwrap();
+    push(&mut held_rows, 3, two, at(2));
+    push(&mut held_rows, 3, held("a", &[4], 8), at(3));
+    // The second row stands for two received rows, and cannot be released by half.
+    held_rows.release_first(3, PLUGIN, 2, now);
+    assert_eq!((held_rows.rows_held(3, PLUGIN), held_rows.state(3, PLUGIN, now)), (3, HoldState::Held));
+    assert_eq!(ids(&held_rows.take_due(now).unwrap().rows[0].held), [1]);
+    assert_eq!(held_rows.deadline(), Some(at(2)), "the deadline of the second row");
+    held_rows.release_first(3, PLUGIN, 1, now);
+    assert!(!held_rows.is_due(now));
+    held_rows.release_first(3, PLUGIN, 9, now);
+    let due = held_rows.take_due(now).unwrap();
+    assert_eq!((ids(&due.rows[0].held), due.rows[0].why), (vec![2, 3, 4], HoldEnd::Verdict));
+    assert!(held_rows.is_empty());
+    held_rows.release_first(3, PLUGIN, 1, now);
+}
+
+#[test]
+fn released_rows_leave_before_the_end_of_their_request() {
+    let mut held_rows = HeldRows::new(Joins::Anywhere);
+    let now = Instant::now();
+    let later = now + Duration::from_secs(1);
+    push(&mut held_rows, 3, held("a", &[1], 5), later);
+    push(&mut held_rows, 3, held("a", &[2], 6), later);
+    held_rows.release_first(3, PLUGIN, 1, now);
+    held_rows.finish(3, PLUGIN, HoldEnd::Call);
+    let due = held_rows.take_due(now).unwrap();
+    assert_eq!((ids(&due.rows[0].held), due.rows[0].why), (vec![1], HoldEnd::Verdict));
+    assert_eq!(held_rows.entries(3, PLUGIN), 1);
+    let due = held_rows.take_due(now).unwrap();
+    assert_eq!((ids(&due.rows[0].held), due.rows[0].why), (vec![2], HoldEnd::Call));
+}
+
+#[test]
+fn rows_that_wait_behind_a_released_row_keep_its_time() {
+    let mut held_rows = HeldRows::new(Joins::Anywhere);
+    let now = Instant::now();
+    let later = now + Duration::from_secs(1);
+    push(&mut held_rows, 3, held("a", &[1], 5), later);
+    push(&mut held_rows, 3, held("a", &[2], 6), now);
+    held_rows.release_first(3, PLUGIN, 1, now);
+    assert_eq!(ids(&held_rows.take_due(now).unwrap().rows[0].held), [1]);
+    assert!(!held_rows.is_due(now));
+    assert_eq!(held_rows.deadline(), Some(later));
+}
+
+#[test]
+fn before_a_detokenizer_the_end_of_a_request_leaves_whether_the_text_is_whole_or_not() {
+    let now = Instant::now();
+    let later = now + Duration::from_secs(1);
+    let half = || HeldRow { is_joined: true, ..held("a", &[97, 0xc3], 1) };
+    let mut held_rows = HeldRows::new(bytes());
+    push(&mut held_rows, 1, half(), later);
+    held_rows.finish(1, PLUGIN, HoldEnd::Verdict);
+    let due = held_rows.take_due(now).unwrap();
+    assert_eq!((ids(&due.rows[0].held), due.rows[0].why), (vec![97, 0xc3], HoldEnd::Verdict));
+    // The scheduler's own last row.
+    let mut last = half();
+    let finish = Some(afterbay_wire::FinishReason::Stop("x".to_owned()));
+    last.edit(afterbay_wire::Edit { finish, ..afterbay_wire::Edit::new(0) }, last.received).unwrap();
+    push(&mut held_rows, 1, last, later);
+    assert!(held_rows.has_last_row(1) && !held_rows.is_due(now));
+    held_rows.release_now(1, PLUGIN, now);
+    assert_eq!(ids(&held_rows.take_due(now).unwrap().rows[0].held), [97, 0xc3]);
+    assert!(held_rows.is_empty() && !held_rows.has_last_row(1));
+}
+
+#[test]
 fn held_rows_of_several_requests_leave_side_by_side_in_order_of_request_numbers() {
     let mut held_rows = HeldRows::new(Joins::Anywhere);
     let now = Instant::now();

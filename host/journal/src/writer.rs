@@ -121,9 +121,13 @@ impl JournalWriter {
         let idle_before = writer.idle_before(writer.root.storage.now_unix_ns());
         let mut open: Vec<_> = state.requests.into_values().filter(|entry| !entry.closed).collect();
         open.sort_by_key(|entry| entry.info.first_frame);
+        let held = found.sinks.iter().find(|sink| !sink.is_reader());
+        let held_after = held.map_or(FrameNo(u64::MAX), SinkProgress::through);
         for entry in open {
             let info = entry.info;
-            let over = info.state == RequestState::Finished || info.last_unix_ns < idle_before;
+            // The last row of a finished request may be held.
+            let is_finished = info.state == RequestState::Finished && info.last_frame <= held_after;
+            let over = is_finished || info.last_unix_ns < idle_before;
             let request = writer.requests.resume(info.clone(), writer.unfinished.first());
             if over {
                 writer.close(request);

@@ -23,7 +23,7 @@ use crate::requests::Requests;
 use afterbay_batch::{ReaderKey, RequestSlot, RoutingTable, Row};
 use afterbay_events::{Name, StreamTelemetry};
 use afterbay_journal as journal;
-use afterbay_journal::reader::OperatorAbort;
+use afterbay_journal::reader::{OperatorAbort, RequestState};
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{AbortShape, Batch, Finish};
 use bound::LiveBound;
@@ -49,6 +49,8 @@ pub struct Request {
     held: u64,
     /// Set once the scheduler has ended the request while rows of the request are held.
     is_finishing: bool,
+    /// Whether the last row that the reader gets of the request is held.
+    is_last_held: bool,
     /// The scheduler's own token count at the request's last row.
     scheduler_count: u64,
     /// Tokens that the scheduler counted and no row accounts for: the row could not be read, or Afterbay did not know the
@@ -89,6 +91,7 @@ impl Request {
             swallowed: 0,
             held: 0,
             is_finishing: false,
+            is_last_held: false,
             scheduler_count: 0,
             unaccounted: 0,
             takes_next_count: false,
@@ -117,9 +120,15 @@ impl Request {
         self.finished_by.is_some()
     }
 
-    /// Whether plugins are not called with rows of the request: a health check, or a request that has ended.
+    /// Whether plugins are not called with rows of the request: a health check, or a request that has ended. A request whose
+    /// last row is held has not ended.
     pub fn is_hidden(&self) -> bool {
-        self.is_finishing || self.is_finished_early() || self.is_health_check
+        self.is_over() || self.is_health_check
+    }
+
+    /// Whether the reader was sent the last row of the request, although the scheduler may continue it.
+    fn is_over(&self) -> bool {
+        self.is_finished_early() && !self.is_last_held
     }
 }
 
@@ -188,6 +197,9 @@ impl Ledger {
                 count_shift: info.forwarded as i64 - info.received as i64,
                 reader_has_row: true,
                 finished_by: info.ended_early.then(|| EARLIER_RUN.into()),
+                is_finishing: info.state == RequestState::Finished,
+                // `restore_held` corrects this.
+                is_last_held: info.ended_early || info.state == RequestState::Finished,
                 ..Request::new(*request, now)
             };
             let slot = ledger.requests.insert(&info.rid, continued);

@@ -49,7 +49,7 @@ pub(crate) struct Effects {
     /// Whether the instance is on the path: its effects take place.
     pub(crate) are_enabled: bool,
     calls: Vec<SentCall>,
-    last_call: CallId,
+    pub(crate) last_call: CallId,
     /// The reason why the stream is not ready, as the plugin says.
     pub(crate) not_ready: Option<String>,
     /// Whether the plugin has set or removed the mark since the stream has read it.

@@ -13,7 +13,7 @@ use crate::bindings::exports::afterbay::plugin::plugin::{
 use crate::columns::{ColumnSet, Columns, Opened, RequestId};
 use crate::component::{CallSet, Component, Inner};
 use crate::deadline::Stop;
-use crate::effects::SentCall;
+use crate::effects::{CallId, SentCall};
 use crate::explain::{self, Explanation};
 use crate::fault::{Call, Fault, FaultCause};
 use crate::grants::Grants;
@@ -147,6 +147,14 @@ impl Plugin {
     pub fn set_effects(&mut self, are_enabled: bool) {
         if let Some(live) = &mut self.live {
             live.store.data_mut().effects.are_enabled = are_enabled;
+        }
+    }
+
+    /// Gives the next call a number after this one, for an instance that imports the state of another: the calls of both have
+    /// different numbers.
+    pub fn continue_calls_after(&mut self, call: CallId) {
+        if let Some(live) = &mut self.live {
+            live.store.data_mut().effects.last_call = call;
         }
     }
 

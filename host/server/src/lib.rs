@@ -18,6 +18,7 @@ mod sinks;
 mod aborts;
 mod admin;
 mod attributes;
+mod calls;
 mod plugins;
 mod reload_queue;
 mod signals;

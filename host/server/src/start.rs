@@ -2,6 +2,7 @@
 //! files.
 
 use crate::aborts::OpenChannel;
+use crate::calls::PluginCalls;
 use crate::loading::{Key, Loader};
 use crate::plugins;
 use crate::rendezvous::{self, RendezvousFile, StreamSockets};
@@ -17,6 +18,7 @@ use afterbay_wire::Layouts;
 use anyhow::Context;
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
+use std::sync::Arc;
 
 /// Makes the missing directories of the journal and of `ipc://` endpoints that Afterbay binds. Only their owner may enter them.
 pub(crate) fn make_dirs(config: &config::Config) -> anyhow::Result<()> {
@@ -181,6 +183,7 @@ fn setup(
         spill_max: shared.config.journal.retain.bytes.unwrap_or(u64::MAX),
         plugins,
         attributes: shared.attributes.of(&stream.attributes),
+        calls: Arc::new(PluginCalls(shared.calls.clone())),
         scheduler: shared.signals.load_of(&name),
         upstream: None,
         events: shared.events.clone(),

@@ -18,7 +18,7 @@ use crate::receive::Receive;
 use crate::report::Report;
 use crate::setup::{Reopen, Setup};
 use afterbay_batch::{FrameDecoder, RoutingTable, Timestamp};
-use afterbay_chain::{Chain, ChainTelemetry};
+use afterbay_chain::{Chain, ChainCalls, ChainTelemetry};
 use afterbay_config as config;
 use afterbay_delivery::{
     Budget, Delivery, ReaderCount, Resume, Router, Sink, SinkSender, StartError, Tap, UnconfirmedFrames,
@@ -122,7 +122,10 @@ pub(crate) fn start(
     let ledger = plan.ledger(&mut journal, UpstreamAborts::new(setup.upstream), gap, now.instant);
     let outputs =
         ChainTelemetry { stream: telemetry.clone(), metrics: metrics.clone(), health: plan.health.clone() };
-    let chain = Chain::start(plugins, setup.attributes, outputs, &ledger, now);
+    let woken = waker.clone();
+    // The waker fails only if the stream has ended.
+    let calls = ChainCalls::new(setup.calls, Arc::new(move || drop(woken.wake())));
+    let chain = Chain::start(plugins, setup.attributes, calls, outputs, &ledger, now);
     let taps = taps.into_iter().map(|tap| Tap::start(tap, telemetry.clone(), &metrics, now.instant));
     let lasting = LastingStages {
         receive: Receive::new(pull),
@@ -281,9 +284,9 @@ impl Plan {
         now: Timestamp,
     ) -> Pipeline {
         let OpenJournal { writer, recovered, mut decoder } = journal;
-        let LastingStages { receive, chain, taps, pressure, poison } = lasting;
+        let LastingStages { receive, mut chain, taps, pressure, poison } = lasting;
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
-        let persister =
+        let mut persister =
             Persister::new(writer, self.journal_policy, &recovered, telemetry.clone(), health, now);
         let sinks = self.sinks.iter().zip(readers).map(|(sink, (sender, resume))| {
             let (options, memory) = (sink.outbox_options(&self.config), self.budget.portion());
@@ -292,7 +295,8 @@ impl Plan {
         let router = Router::new(self.routing.clone(), telemetry);
         let delivery = Delivery::new(router, sinks.collect(), taps, self.spill_max);
         let held_rows = self.recover_held_rows(&persister, &mut decoder, &ledger, &recovered, now.instant);
-        ledger.restore_held(&held_rows);
+        let ended = ledger.restore_held(&held_rows, &mut persister);
+        chain.close_requests(&ended, &ledger, now);
         let markers = ReleaseMarkers::new(recovered.last_frame);
         Pipeline {
             receive,

@@ -28,7 +28,10 @@ mod handle;
 mod runner;
 mod stream;
 
-pub use afterbay_chain::{AttributesOf, LastReload, PluginChange, PluginSetup, PluginState, PluginStatus};
+pub use afterbay_chain::{
+    AttributesOf, CallDone, CallFailure, CallHandle, CallOutcome, CallService, LastReload, PluginChange,
+    PluginSetup, PluginState, PluginStatus, ServiceResponse,
+};
 pub use afterbay_delivery::{Budget, SINK_STATES, StartError, Tap, TapSetup};
 pub use afterbay_ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
 pub use afterbay_persist::JournalPolicy;

@@ -170,6 +170,12 @@ impl Pipeline {
         self.persister.full().or_else(of_sinks)
     }
 
+    /// Delivers the answers of services to plugins. Returns whether more answers wait.
+    pub(crate) fn deliver_answers(&mut self, now: Timestamp) -> bool {
+        failpoint::at("answers");
+        self.chain.deliver_answers(&mut self.held_rows, &self.ledger, now)
+    }
+
     /// Closes the requests that have had no row for this time.
     pub(crate) fn close_abandoned(&mut self, abandon_after: Duration, now: Timestamp) {
         let Pipeline { chain, ledger, held_rows, persister, .. } = self;

@@ -151,11 +151,13 @@ impl Runner {
             self.pipeline.tick(now);
             self.obey_commands(now);
             self.run_catch_ups(now);
+            let has_answers = self.pipeline.deliver_answers(now);
             let report = &mut self.report;
             is_busy = self.pipeline.run(now, |received| {
                 let written_at = Instant::now();
                 received.for_each(|at| report.frame_written(written_at.saturating_duration_since(at)));
             });
+            is_busy |= has_answers;
             if !is_busy {
                 self.pipeline.persister.flush_when_idle(now.instant, RECORDS_WAIT);
             }
@@ -178,8 +180,8 @@ impl Runner {
         if !self.pipeline.receive.is_closed() {
             return now >= deadline + CLOSE_MAX;
         }
-        if !is_busy {
-            // No further row can release the held ones.
+        if !is_busy && !self.pipeline.chain.has_open_calls() {
+            // Neither a further row nor an answer can release the held ones.
             self.pipeline.held_rows.end_all(HoldEnd::Stop, None);
         }
         self.pipeline.is_drained() || now >= deadline

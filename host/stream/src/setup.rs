@@ -1,7 +1,7 @@
 //! The parts of a stream, checked and ready: only binding and connecting can still fail.
 
 use crate::pressure::SchedulerLoad;
-use afterbay_chain::{AttributesOf, PluginSetup};
+use afterbay_chain::{AttributesOf, CallService, PluginSetup};
 use afterbay_config as config;
 use afterbay_delivery::{Budget, TapSetup};
 use afterbay_events::{Events, Health, Metrics};
@@ -11,6 +11,7 @@ use afterbay_outbox::Joins;
 use afterbay_persist::JournalPolicy;
 use afterbay_sockets::Endpoint;
 use afterbay_wire::Layouts;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The parts of a stream.
@@ -41,6 +42,8 @@ pub struct Setup {
     pub plugins: Vec<PluginSetup>,
     /// The source of request attributes for plugins.
     pub attributes: AttributesOf,
+    /// The services that plugins may ask.
+    pub calls: Arc<dyn CallService>,
     /// The source of the scheduler's load for plugins.
     pub scheduler: SchedulerLoad,
     /// The function that tells the scheduler about requests that plugins finish, if there is a way to the scheduler.

@@ -5,6 +5,7 @@ mod aborts;
 mod admin;
 mod attributes;
 mod budget;
+mod calls;
 mod commands;
 mod component_reload;
 mod config_reload;

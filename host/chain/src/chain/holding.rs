@@ -4,7 +4,7 @@
 //! them in the batch, and the plugins after this one see it so.
 
 use super::ChainInput;
-use crate::slot::PluginSlot;
+use crate::slot::{PluginSlot, RequestEnd};
 use afterbay_batch::{
     ChainOutput, Destination, HeldRow, ReleasedRow, RequestSlot, RowContent, aborted, hold_end_words,
 };
@@ -15,6 +15,9 @@ use afterbay_ledger::{ABORTED, Ledger};
 use afterbay_runtime::{Action, Ending, FinishKind, IdShape, Replacement, Verdict};
 use afterbay_wire::{Edit, FinishReason, TokenEdit};
 use std::time::{Duration, Instant};
+
+/// The reason of the drop of a row that arrived after a plugin had decided to end its request.
+const ENDED: &str = "arrived after the end of the request";
 
 /// The part of a verdict that is about held rows.
 enum HoldVerdict {
@@ -32,6 +35,40 @@ pub(super) fn terminate_lost(output: &mut ChainOutput, plugin: &str) {
     for row in lost {
         output.terminate(row, plugin, &not_released(plugin));
     }
+}
+
+/// Ends requests with their released rows, as the plugin decided between two batches. The rows are not applied to requests of
+/// which the plugin still holds rows: these are the rows before the end.
+pub(super) fn apply_ends(
+    output: &mut ChainOutput,
+    input: &mut ChainInput,
+    slot: &mut PluginSlot,
+    held_rows: &HeldRows,
+) {
+    if !slot.has_ends() {
+        return;
+    }
+    output.decide();
+    if input.tokens.is_empty() {
+        input.count(output.accounted());
+    }
+    let shape = slot.writes();
+    for seen in 0..input.rows.len() {
+        let (row, request) = (input.rows[seen], input.requests[seen]);
+        if held_rows.entries(request, slot.name()) > 0 {
+            continue;
+        }
+        match slot.take_end(request) {
+            None => {}
+            Some(RequestEnd::Terminate(message)) => output.terminate(row, slot.name(), &message),
+            Some(RequestEnd::Finish(ending)) => {
+                let verdict = Verdict { row: seen as u32, action: Action::Finish(ending) };
+                let ChainOutput { decisions, verdicts, .. } = &mut *output;
+                input.apply(verdict, shape, slot.name(), decisions, verdicts);
+            }
+        }
+    }
+    output.verdicts.sort();
 }
 
 fn not_released(plugin: &str) -> String {
@@ -68,12 +105,17 @@ impl Turn<'_> {
     pub(super) fn apply_verdicts(mut self, verdicts: Vec<Verdict>) {
         let shape = self.slot.writes();
         let holds_rows = !self.held_rows.is_empty() && self.held_rows.has_any_of(self.slot.name());
+        let has_ends = self.slot.has_ends();
         let mut verdicts = verdicts.into_iter().peekable();
         for seen in 0..self.input.rows.len() {
-            if verdicts.peek().is_none() && !holds_rows {
+            if verdicts.peek().is_none() && !holds_rows && !has_ends {
                 return;
             }
             let verdict = verdicts.next_if(|verdict| verdict.row as usize == seen);
+            if has_ends && let Some(end) = self.slot.take_end(self.input.requests[seen]) {
+                self.end_request(self.seen_row(seen), end, shape);
+                continue;
+            }
             let hold_verdict = match verdict.map(|verdict| verdict.action) {
                 None => HoldVerdict::None,
                 Some(Action::Hold(millis)) => HoldVerdict::Hold(millis),
@@ -99,6 +141,46 @@ impl Turn<'_> {
     /// Whether the plugin holds rows of the request.
     fn holds(&self, at: SeenRow) -> bool {
         self.held_rows.state(at.request, self.slot.name(), self.now) != HoldState::None
+    }
+
+    /// Ends a request with this row, as the plugin decided between two batches. The rows that the plugin holds become the last
+    /// row, and the tokens of this row, which arrived after the decision, are dropped.
+    fn end_request(&mut self, at: SeenRow, end: RequestEnd, shape: IdShape) {
+        let ending = match end {
+            RequestEnd::Terminate(message) => return self.terminate_row(at, &message),
+            RequestEnd::Finish(ending) => ending,
+        };
+        if self.holds(at)
+            && let Err(why) = self.release_without_row(at, shape)
+        {
+            // The held rows cannot join this row. They are swallowed, because they come after the request's last row.
+            self.report_hold_refused(why);
+        }
+        self.apply(at.seen, Action::Finish(ending), shape);
+    }
+
+    /// Drops the tokens of this row, and releases the held rows of the request in its place. The error is a sentence for the
+    /// operator; the held rows stay.
+    fn release_without_row(&mut self, at: SeenRow, shape: IdShape) -> Result<(), String> {
+        self.apply(at.seen, Action::Drop(ENDED.to_owned()), shape);
+        let own = self.output.to_held_row(at.row)?;
+        self.held_rows.check_join(at.request, self.slot.name(), &own)?;
+        let entries = self.held_rows.entries(at.request, self.slot.name());
+        let mut all = self.held_rows.take(at.request, self.slot.name(), usize::MAX);
+        all.push(own);
+        let joined = HeldRow::join(&all);
+        let held = match joined {
+            Ok(held) => held,
+            Err(error) => {
+                all.pop();
+                self.hold_taken(at, all);
+                return Err(error);
+            }
+        };
+        self.report_hold_ended(HoldEnd::Verdict, at.row, &held);
+        self.record(at.row, journal::Verdict::Release, String::new(), vec![entries as i64], held.tokens);
+        self.put_released(at, held, HoldEnd::Verdict);
+        Ok(())
     }
 
     /// Applies a verdict that concerns only this row.
@@ -138,6 +220,8 @@ impl Turn<'_> {
         if matches!(self.output.decisions[at.row as usize].destination, Some(Destination::To(_))) {
             return self.apply_to_routed_row(at, verdict, state);
         }
+        let holds_last = matches!(verdict, HoldVerdict::Hold(_) | HoldVerdict::ReleaseAndHold(_))
+            && self.may_hold_last(at.row);
         match (verdict, state) {
             (HoldVerdict::None | HoldVerdict::Release, HoldState::None) => {}
             (HoldVerdict::ReleaseAs(replacement), HoldState::None) => {
@@ -148,7 +232,7 @@ impl Turn<'_> {
             }
             (HoldVerdict::ReleaseAs(replacement), _) => self.release_as(at, replacement, shape),
             (HoldVerdict::Release, _) => self.release(at, HoldEnd::Verdict),
-            (_, _) if self.is_last(at.row) => self.release(at, HoldEnd::Last),
+            (_, _) if self.is_last(at.row) && !holds_last => self.release(at, HoldEnd::Last),
             (
                 HoldVerdict::ReleaseAndHold(millis),
                 HoldState::Held | HoldState::Released | HoldState::Ended(HoldEnd::Time),
@@ -190,12 +274,33 @@ impl Turn<'_> {
             || self.ledger.is_aborted_row(accounted)
     }
 
+    /// Whether the plugin can release this row later if the row is its request's last. A request that the operator aborts does
+    /// not wait.
+    fn may_hold_last(&self, row: u32) -> bool {
+        let accounted = self.output.accounted().rows().get(row as usize);
+        self.slot.may_hold_last_rows() && accounted.is_some_and(|row| !self.ledger.is_aborted_row(row))
+    }
+
+    /// Copies the row with the chain's changes so far. If a plugin or the operator has ended the request with the row, the copy
+    /// has the finish reason.
+    fn to_held_row(&self, at: SeenRow) -> Result<HeldRow, String> {
+        let mut own = self.output.to_held_row(at.row)?;
+        let decided = self.output.decisions[at.row as usize].finish.clone();
+        let accounted = self.output.accounted().rows().get(at.row as usize);
+        let is_aborted = accounted.is_some_and(|row| self.ledger.is_aborted_row(row));
+        if let Some(finish) = decided.or(is_aborted.then(|| FinishReason::Stop(ABORTED.to_owned()))) {
+            let received = own.received;
+            own.edit(Edit { finish: Some(finish), ..Edit::new(0) }, received)?;
+        }
+        Ok(own)
+    }
+
     /// Holds a row of a request of which the plugin holds no row.
     fn hold_first(&mut self, at: SeenRow, millis: u32) {
         let time = self.slot.capped_hold_time(millis);
-        let held = match self.is_last(at.row) {
+        let held = match self.is_last(at.row) && !self.may_hold_last(at.row) {
             true => Err("it is the request's last row".to_owned()),
-            false => self.output.to_held_row(at.row),
+            false => self.to_held_row(at),
         };
         let checked = held.and_then(|held| {
             self.held_rows.check(&held)?;
@@ -211,7 +316,7 @@ impl Turn<'_> {
     /// Holds a row behind held rows of its request, or releases all of them if it cannot be held.
     fn hold_next(&mut self, at: SeenRow, millis: Option<u32>) {
         let time = millis.map_or(Duration::ZERO, |millis| self.slot.capped_hold_time(millis));
-        let held = self.output.to_held_row(at.row).and_then(|held| {
+        let held = self.to_held_row(at).and_then(|held| {
             // Held rows must be able to leave as one row.
             self.held_rows.check_join(at.request, self.slot.name(), &held)?;
             Ok(held)
@@ -319,25 +424,22 @@ impl Turn<'_> {
     /// Holds the rows again that were taken, but for the last, which is this row.
     fn return_and_release_apart(&mut self, at: SeenRow, mut taken: Vec<HeldRow>, why: String) {
         taken.pop();
+        self.hold_taken(at, taken);
+        self.release_apart(at, why);
+    }
+
+    /// Holds rows again that were taken.
+    fn hold_taken(&mut self, at: SeenRow, taken: Vec<HeldRow>) {
         if let Some(slot) = self.request_slot(at.row) {
             let plugin = self.slot.name().clone();
             taken.into_iter().for_each(|held| self.held_rows.hold(at.request, slot, &plugin, held, self.now));
         }
-        self.release_apart(at, why);
     }
 
     /// Releases the held rows in a frame of their own, and this row in a later frame, because they cannot be joined.
     fn release_apart(&mut self, at: SeenRow, why: String) {
         self.report_hold_refused(why);
-        if let Ok(mut own) = self.output.to_held_row(at.row) {
-            // A plugin or the operator may have ended the request with this row.
-            let decided = self.output.decisions[at.row as usize].finish.clone();
-            let accounted = self.output.accounted().rows().get(at.row as usize);
-            let is_aborted = accounted.is_some_and(|row| self.ledger.is_aborted_row(row));
-            if let Some(finish) = decided.or(is_aborted.then(|| FinishReason::Stop(ABORTED.to_owned()))) {
-                let received = own.received;
-                let _unchanged_on_error = own.edit(Edit { finish: Some(finish), ..Edit::new(0) }, received);
-            }
+        if let Ok(own) = self.to_held_row(at) {
             self.hold(at, own, Duration::ZERO, hold_end_words(HoldEnd::Columns).to_owned());
         }
         self.held_rows.end_request(at.request, self.slot.name(), HoldEnd::Columns);

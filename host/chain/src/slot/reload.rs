@@ -88,10 +88,11 @@ impl PluginSlot {
     }
 
     /// Makes the instance the successor, or starts it at once if no state can be passed on.
-    fn replace_instance(&mut self, instance: Plugin, settings: String, context: ChainContext<'_>) {
+    fn replace_instance(&mut self, mut instance: Plugin, settings: String, context: ChainContext<'_>) {
         // A later successor replaces one that is not ready yet.
         self.reload.successor = None;
         let state = self.export_state(&instance, context);
+        instance.continue_calls_after(self.calls.numbers_of_successor());
         if state.is_some() || self.can_replay(context) {
             self.prepare_successor(instance, settings, state, None, context);
         } else {
@@ -237,11 +238,16 @@ impl PluginSlot {
         rows: u64,
         context: ChainContext<'_>,
     ) {
+        let cancelled = match source {
+            StateSource::Import(_) => self.calls.take_cancelled(),
+            StateSource::Replay(_) => Vec::new(),
+        };
         self.retire_instance(&plugin, settings, context.now);
         plugin.set_effects(true);
         self.telemetry.publish_log(&mut plugin, context.ledger);
         let requests_open = open_requests::live(context.ledger).len() as u64;
         self.enter(SlotState::Running { plugin, requests_open }, context.now);
+        self.calls.cancel(cancelled);
         match source {
             StateSource::Import(bytes) => self.report_reloaded(requests_open, bytes),
             StateSource::Replay(why) => {

@@ -71,6 +71,11 @@ impl Ledger {
         let mut counts = SettledCounts::default();
         for (index, row) in (0..).zip(output.accounted().rows()) {
             let Some(request) = self.requests.get_mut(row.slot) else { continue };
+            let decision = output.decisions.get(index as usize);
+            let ends = decision.is_some_and(|decision| decision.finish.is_some());
+            if !row.swallowed && (ends || row.finish != FinishKind::Running) {
+                request.is_last_held = output.is_held(index);
+            }
             let edit = edits.next_if(|edit| edit.row == index).map(|edit| &edit.tokens);
             if output.is_held(index) {
                 request.held += u64::from(row.tokens);

@@ -1,7 +1,7 @@
 //! Held rows that leave in a frame of Afterbay's own. The journal has a release marker for this frame.
 
 use super::barrier::without_rows;
-use super::{FinishKind, Ledger, finish_kind};
+use super::{Ledger, finish_kind};
 use afterbay_batch::{
     Accounted, AnyRow, ChainOutput, Decision, Persisted, ReleasedRow, Row, Settled, SettledContent,
 };
@@ -38,15 +38,12 @@ impl Ledger {
                 number,
                 tokens: 0,
                 completion_tokens: held.batch.completion_tokens(0),
-                // If the request is not finishing, the frame of the held row has reported the finish.
-                finish: match request.is_finishing {
-                    true => finish_kind(&held.batch.finish(0)),
-                    false => FinishKind::Running,
-                },
+                finish: finish_kind(&held.batch.finish(0)),
                 first: false,
                 may_close: request.is_finishing,
                 unread: false,
-                swallowed: false,
+                // A plugin after the one that held the row has ended the request.
+                swallowed: request.is_over(),
                 hidden: request.is_hidden(),
             };
             any.add(&row, request.count_shift != 0, request.skip_plugin.is_some());

@@ -7,6 +7,7 @@ use afterbay_journal::{
     BacklogFrame, BacklogItem, BacklogReader, FrameNo, JournalWriter, LiveRequest, Outcome, RequestNo,
     Verdict,
 };
+use afterbay_persist::Persister;
 use afterbay_wire::{Batch, DecodedFrame};
 use std::collections::HashMap;
 
@@ -83,10 +84,24 @@ impl Ledger {
         }
     }
 
-    /// Restores the counts of held tokens. The journal's list of live requests counts held tokens as forwarded, replaced or dropped.
-    pub fn restore_held(&mut self, held_rows: &HeldRows) {
+    /// Restores the counts of held tokens, and which requests have their last row held. The journal's list of live requests counts
+    /// held tokens as forwarded, replaced or dropped. Removes the requests that have ended and have no held row. Returns the numbers
+    /// of the requests that have ended for plugins.
+    pub fn restore_held(&mut self, held_rows: &HeldRows, persister: &mut Persister) -> Vec<u64> {
+        let mut ended = Vec::new();
         for slot in self.slots().into_values() {
             let Some(request) = self.requests.get_mut(slot) else { continue };
+            let number = request.number();
+            if std::mem::replace(&mut request.is_last_held, held_rows.has_last_row(number))
+                && !request.is_last_held
+                && !request.is_health_check
+            {
+                ended.push(number);
+            }
+            if request.is_finishing && !held_rows.has(number) {
+                self.remove(slot, persister);
+                continue;
+            }
             let held = held_rows.received_tokens(request.number());
             let mut rest = held;
             for count in [&mut request.forwarded, &mut request.replaced, &mut request.dropped] {
@@ -97,6 +112,7 @@ impl Ledger {
             // The shift takes these tokens as dropped.
             request.count_shift += held as i64;
         }
+        ended
     }
 
     /// Reads one row of each request back, from the frame that `frame_of` returns. Skips rows that cannot be read.

@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 use afterbay_runtime::signals::{Load, Queue, Sink, SinkState, Snapshot};
 use afterbay_runtime::{
     Action, CallSet, ColumnSet, Columns, Component, ContractVersion, EncodeError, Fault, FinishKind,
-    FinishReason, Grants, IdShape, Labels, Limits, Meter, MeterError, Opened, Plugin, Terms,
-    TokenId, Tokens,
+    FinishReason, Grants, IdShape, Labels, Limits, Meter, MeterError, Opened, Plugin, Terms, TokenId, Tokens,
 };
 
 use crate::{granted, host, limits, repository};

@@ -342,6 +342,9 @@ pub mod afterbay {
                 /// time passes, or the request's last row arrives without a release, Afterbay releases the held rows
                 /// unchanged and emits an event. The next plugins see the released rows as one row with all ids.
                 ///
+                /// The last row of a request can be held by a plugin with the grant `call`, and by no other. The request is
+                /// open until this row leaves.
+                ///
                 /// Rows stay held only as long as this instance has the request. If another instance takes over the
                 /// request (after a fault, a reload or a restart), Afterbay releases the rows unchanged; with
                 /// `on_fault = "terminate"` it drops the rows and aborts the request.
@@ -2323,7 +2326,8 @@ pub mod exports {
                 #[derive(Clone, PartialEq)]
                 pub enum RequestAction {
                     /// Releases the first rows that the plugin holds of the request, this many received rows as `waiting`
-                    /// counts them, unchanged and as one row. At most all are released.
+                    /// counts them, unchanged and as one row. At most all are released. The time of the rows that stay held is
+                    /// that of the first of them, if it is longer.
                     Release(u32),
                     /// Ends the request. Its held rows become its last row, with the tokens of `replacement` in place of all
                     /// theirs if given. Without held rows, the next row of the request becomes its last.
@@ -3669,8 +3673,8 @@ pub mod exports {
                     /// releases or ends, each at most once; the rows of all others stay held.
                     ///
                     /// A call that failed follows `on_fault`, before this announcement: `bypass` releases the rows that the
-                    /// plugin holds of the request, `retry` makes the call once more and then does the same, and `terminate`
-                    /// aborts the request.
+                    /// plugin holds of the request, unless this answer ends the request. `retry` makes a call that timed out or
+                    /// failed once more and then does the same. `terminate` aborts the request.
                     #[allow(async_fn_in_trait)]
                     fn answered(answers: _rt::Vec<Answer>) -> _rt::Vec<RequestVerdict>;
                     /// Announces the end of requests. The host does not name them again.
