@@ -5,6 +5,7 @@ mod cache;
 mod cost;
 mod example;
 mod guests;
+mod store;
 mod versions;
 mod watch;
 

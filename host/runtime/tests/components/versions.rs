@@ -7,17 +7,35 @@ use std::sync::{Arc, Mutex};
 
 use afterbay_runtime::signals::{Load, Queue, Sink, SinkState, Snapshot};
 use afterbay_runtime::{
-    Action, CallSet, ColumnSet, Columns, Component, ContractVersion, EncodeError, Fault, FinishKind,
-    FinishReason, Grants, IdShape, Labels, Limits, Meter, MeterError, Opened, Plugin, Terms, TokenId, Tokens,
+    Action, Answer, CallError, CallSet, ColumnSet, Columns, Component, ContractVersion, EncodeError, Fault,
+    FinishKind, FinishReason, Grants, IdShape, Labels, Limits, Meter, MeterError, Opened, Plugin, Response,
+    SentCall, Terms, TokenId, Tokens,
 };
 
+use crate::store::MemoryStore;
 use crate::{granted, host, limits, repository};
 
 /// A fixture, with the settings under which it plays the scene. The last settings are wrong.
 type Fixture = (&'static str, &'static [&'static str]);
 
 /// The fixtures of each version.
-const FIXTURES: &[(&str, &[Fixture])] = &[("0.1.0", V0_1_0)];
+const FIXTURES: &[(&str, &[Fixture])] = &[("1.0.0", V1_0_0), ("0.1.0", V0_1_0)];
+
+/// The fixtures of 1.0.0.
+const V1_0_0: &[Fixture] = &[
+    ("stop-on-loop", &[r#"{"window": 8, "repeats": 4}"#, r#"{"repeats": 1}"#]),
+    ("stop-on-pattern", &[r#"{"pattern": [7, 8]}"#, "{}"]),
+    (
+        "judges",
+        &[
+            r#"{"action": "finish-with"}"#,
+            r#"{"action": "length"}"#,
+            r#"{"action": "abort"}"#,
+            r#"{"action": "finish-as"}"#,
+        ],
+    ),
+    ("effects", &["{}", r#"{"a": 1}"#]),
+];
 
 /// The fixtures of 0.1.0. Together they use every import, every verdict, state and holds.
 const V0_1_0: &[Fixture] = &[
@@ -52,9 +70,14 @@ fn the_components_of_0_1_0_answer_as_they_did_at_0_1_0() {
 }
 
 #[test]
+fn the_components_of_1_0_0_answer_as_they_did_at_1_0_0() {
+    V1_0_0.iter().for_each(|(name, settings)| check("1.0.0", name, settings));
+}
+
+#[test]
 fn every_version_has_fixtures_and_every_fixture_is_played() {
     let root = repository().join("tests/fixtures/plugins");
-    for version in ContractVersion::ALL.iter().skip(1).map(|version| version.number()) {
+    for version in ContractVersion::ALL.map(ContractVersion::number) {
         let of_version = FIXTURES.iter().find(|(known, _)| *known == version);
         let Some((_, played)) = of_version else { panic!("{version} has no fixtures") };
         let mut played: Vec<String> = played.iter().map(|(name, _)| format!("{name}.wasm")).collect();
@@ -101,7 +124,7 @@ fn everything(recorder: Arc<Recorder>) -> Terms {
     let grants = Grants {
         metrics: Some(recorder),
         health: true,
-        store: Some(Arc::new(())),
+        store: Some(Arc::new(MemoryStore::default())),
         call: true,
         signals: true,
         request: true,
@@ -144,6 +167,7 @@ fn scene(component: &Component, settings: &str, recorder: &Recorder, out: &mut S
             return;
         }
     };
+    plugin.set_effects(true);
     plugin.set_signals(signals(7));
     plugin.set_attributes(1, Some(r#"{"tenant": "a"}"#.into()));
     let opened = plugin.open(&[opened(1, "a-TO-gold"), opened(2, "b-skip"), opened(3, "c-late")]);
@@ -155,6 +179,9 @@ fn scene(component: &Component, settings: &str, recorder: &Recorder, out: &mut S
             shown.collect::<Vec<_>>().join("; ")
         });
         note(out, "process", verdicts, &mut plugin, recorder);
+    }
+    if plugin.has_calls() {
+        answer_calls(&mut plugin, recorder, out);
     }
     plugin.set_attributes(1, Some(r#"{"tenant": "b"}"#.into()));
     let changed = plugin.changed(&[1]);
@@ -173,6 +200,27 @@ fn scene(component: &Component, settings: &str, recorder: &Recorder, out: &mut S
     note(out, "export-state", state, &mut plugin, recorder);
     let closed = plugin.close(&[1, 2, 3]);
     note(out, "close", closed, &mut plugin, recorder);
+}
+
+/// Answers the plugin's calls: the first by a response, the second by another status, the others by an error.
+fn answer_calls(plugin: &mut Plugin, recorder: &Recorder, out: &mut String) {
+    let calls = plugin.drain_calls();
+    for SentCall { call, request, endpoint, body } in &calls {
+        let body = body.as_ref().map(|body| String::from_utf8_lossy(body));
+        _ = writeln!(out, "call {call} about {request} to {endpoint}: {body:?}");
+    }
+    let answers = (0..).zip(calls).map(|(index, sent)| Answer {
+        call: sent.call,
+        request: sent.request,
+        outcome: match index {
+            0 => Ok(Response { status: 200, body: b"{}" }),
+            1 => Ok(Response { status: 403, body: b"no" }),
+            _ => Err(CallError::Failed("as requested")),
+        },
+    });
+    let verdicts = plugin.answered(&answers.collect::<Vec<_>>());
+    note(out, "answered", verdicts, plugin, recorder);
+    _ = writeln!(out, "  not ready {:?}", plugin.not_ready());
 }
 
 /// Writes down a call's answer, the metrics that it set and the lines that it logged.
@@ -237,6 +285,7 @@ impl Step {
             end
         });
         Columns {
+            time_ms: 1_700_000_000_000,
             requests: &[1, 2, 3],
             output_ids: ids.leak(),
             output_ends: Vec::from(ends).leak(),

@@ -4,6 +4,7 @@ mod amplifies;
 mod bad_name;
 mod connects;
 mod crashes;
+mod effects;
 mod forbidden;
 mod hog;
 mod holds;
