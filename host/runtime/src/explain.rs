@@ -6,7 +6,7 @@
 use wasmtime::{Trap, WasmBacktrace};
 
 use crate::limits::FRAMES_MAX;
-use crate::lines::{GuestFrame, SourceLines, is_foreign};
+use crate::lines::{GuestFrame, SourceLines, is_foreign, short_name};
 use crate::log::LogBook;
 
 /// The text before the place and the text of a panic in Rust, as the SDK logs it.
@@ -23,8 +23,19 @@ pub(crate) struct Explanation {
 pub(crate) fn stack(error: &wasmtime::Error, lines: &SourceLines) -> Vec<GuestFrame> {
     let trace = error.downcast_ref::<WasmBacktrace>();
     let frames = trace.into_iter().flat_map(|trace| trace.frames());
-    let offsets = frames.filter_map(|frame| frame.module_offset());
-    offsets.flat_map(|offset| lines.at(offset)).take(FRAMES_MAX).cloned().collect()
+    let mut stack = Vec::new();
+    for frame in frames {
+        let own = frame.module_offset().map_or(&[][..], |offset| lines.at(offset));
+        stack.extend_from_slice(own);
+        // Line tables have no names of functions. The section of names has those of functions that are not inlined.
+        if let (false, Some(last), Some(name)) = (own.is_empty(), stack.last_mut(), frame.func_name())
+            && last.function.is_empty()
+        {
+            last.function = short_name(name).into();
+        }
+    }
+    stack.truncate(FRAMES_MAX);
+    stack
 }
 
 /// Explains a trap by its stack, and by what the guest logged and printed in the call.

@@ -232,7 +232,7 @@ pub(crate) fn is_foreign(path: &str) -> bool {
 }
 
 /// A function's name as an author writes it: demangled, and `Plugin::process` for `<Plugin as afterbay_plugin::Plugin>::process`.
-fn short_name(mangled: &str) -> String {
+pub(crate) fn short_name(mangled: &str) -> String {
     let name = format!("{:#}", rustc_demangle::demangle(mangled));
     let Some(rest) = name.strip_prefix('<') else { return name };
     let mut depth = 1;
