@@ -70,15 +70,18 @@ fn a_tenant_gets_no_token_past_its_budget_over_kill_9_and_a_reload() {
     // The settings change, and the instance with them. The numbers stay.
     sandbox.write(&config(BUDGET + 5));
     afterbay.event("PluginReloaded");
+    let received = afterbay.metrics().stream("frames_received_total");
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     for rid in ["new-1", "new-2"] {
         let mut request = SynthRequest::new(rid);
         sender.send(&batch(Msgpack, vec![request.row(&[1, 2, 3, 4])]));
         sender.send(&batch(Msgpack, vec![request.last(&[5])]));
     }
-    until("the reader has every frame", || {
+    until("the reader has the new frames", || {
         let metrics = afterbay.metrics();
-        metrics.sink("lag_frames") + metrics.sink("queue_frames") == 0 && metrics.stream("requests_live") == 0
+        let waits =
+            metrics.stream("outbox_frames") + metrics.sink("lag_frames") + metrics.sink("queue_frames");
+        metrics.stream("frames_received_total") == received + 4 && waits == 0
     });
     let metrics = afterbay.get("/metrics").body;
     let left = "afterbay_plugin_own_budget_tokens_left{stream=\"test\",plugin=\"budget\"} 0";
