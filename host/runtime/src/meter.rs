@@ -76,6 +76,9 @@ fn check_labels(labels: Vec<Label>) -> Result<Vec<(String, String)>, String> {
         if name == "stream" || name == "plugin" {
             return Err(format!("the label {name:?} is Afterbay's own"));
         }
+        if name == "le" || name.starts_with("__") {
+            return Err(format!("the label {name:?} is Prometheus's own"));
+        }
         if checked.iter().any(|(known, _)| *known == name) {
             return Err(format!("it has the label {name:?} twice"));
         }
@@ -141,6 +144,7 @@ mod tests {
         assert!(why(&five).unwrap().ends_with("it has more than 4 labels, the limit"));
         assert!(why(&[("a", "x"), ("a", "y")]).unwrap().ends_with("it has the label \"a\" twice"));
         assert!(why(&[("stream", "x")]).unwrap().ends_with("the label \"stream\" is Afterbay's own"));
+        assert!(why(&[("le", "x")]).unwrap().ends_with("the label \"le\" is Prometheus's own"));
         assert!(why(&[("A", "x")]).unwrap().contains("the name of a label has 'A'"));
     }
 
