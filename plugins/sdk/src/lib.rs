@@ -92,7 +92,7 @@
 //!   `grant = ["log", "metrics", "tokenizer", "signals", "request", "health", "store", "call"]`. Afterbay
 //!   refuses to load a component that imports an interface without its grant.
 //! - [`window`] has fixed and sliding windows of wall time.
-//! - A plugin has no files, no network and no environment. The clock stands still: `Instant::now()` always
+//! - A plugin has no files, no network and an empty environment. The clock stands still: `Instant::now()` always
 //!   returns the same time, and `SystemTime::now()` traps. [`Batch::time_ms`] is the time. `HashMap` works,
 //!   with a fixed seed. [`Requests`] is faster if the key is a request.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]

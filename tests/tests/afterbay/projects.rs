@@ -53,17 +53,14 @@ fn workshop(lang: &str) -> PathBuf {
     dir
 }
 
-/// Builds a project and runs its scenarios.
+/// Runs `afterbay plugin build` or `test` in a project.
 #[track_caller]
-fn builds_and_passes(dir: &Path) {
-    let project = dir.to_str().unwrap();
-    for command in ["build", "test"] {
-        // The project's own target directory, like a user's, instead of that of this test's cargo.
-        let mut command = afterbay_command(&["plugin", command, project]);
-        let ended = command.env_remove("CARGO_TARGET_DIR").env_remove("CARGO").output().unwrap();
-        let output = [ended.stdout, ended.stderr].map(|output| String::from_utf8_lossy(&output).into_owned());
-        assert!(ended.status.success(), "{command:?}: {output:?}");
-    }
+fn passes(command: &str, dir: &Path) {
+    // The project's own target directory, like a user's, instead of that of this test's cargo.
+    let mut command = afterbay_command(&["plugin", command, dir.to_str().unwrap()]);
+    let ended = command.env_remove("CARGO_TARGET_DIR").env_remove("CARGO").output().unwrap();
+    let output = [ended.stdout, ended.stderr].map(|output| String::from_utf8_lossy(&output).into_owned());
+    assert!(ended.status.success(), "{command:?}: {output:?}");
 }
 
 #[track_caller]
@@ -71,7 +68,22 @@ fn a_new_project_builds_and_its_test_passes(lang: &str) {
     let dir = workshop(lang).join("new");
     let _before = std::fs::remove_dir_all(&dir);
     new(&dir, "my-own", lang).success();
-    builds_and_passes(&dir);
+    passes("build", &dir);
+    passes("test", &dir);
+    let source = match lang {
+        "js" => "src/plugin.js",
+        "python" => "plugin.py",
+        _ => return,
+    };
+    // The first test after an edit makes the base component, and the second test gives a source to it.
+    for edit in ["edited once", "edited twice"] {
+        let before = std::fs::read_to_string(dir.join(source)).unwrap();
+        let after = before.replace("stopped at token", edit).replace("edited once", edit);
+        std::fs::write(dir.join(source), after).unwrap();
+        passes("test", &dir);
+    }
+    let component = std::fs::read(dir.join("build/my-own.wasm")).unwrap();
+    assert!(String::from_utf8_lossy(&component).contains("edited twice"), "{lang}: the source is data");
 }
 
 #[test]
