@@ -21,7 +21,9 @@ pub fn projects(config: &config::Config) -> Result<Vec<Watched>, ProjectError> {
     for plugin in config.streams.iter().flat_map(|stream| &stream.plugins) {
         let project = match &plugin.component {
             config::Component::Builtin(_) | config::Component::Registry(_) => None,
-            config::Component::Project(dir) => Some(Project::of_dir(dir)?),
+            config::Component::Project(dir) => {
+                Some(Project::of_dir(&dir.canonicalize().unwrap_or_else(|_| dir.clone()))?)
+            }
             config::Component::File(file) => Project::of_component(file),
         };
         projects.extend(project.filter(|project| !projects.contains(project)));

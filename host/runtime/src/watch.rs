@@ -110,7 +110,9 @@ enum Bad {
 
 impl<K> File<K> {
     fn new(watched: Watched<K>) -> Self {
-        Self { watched, stamp: None, reported: None }
+        // A file that does not exist yet is no news until it exists.
+        let stamp = Some(Stamp::of(&watched.path)).filter(|stamp| *stamp == Stamp::Missing);
+        Self { watched, stamp, reported: None }
     }
 
     /// The file's stamp, if the file must be read.

@@ -27,12 +27,10 @@ pub(crate) fn load(
 
 /// The component file of a plugin whose project is not built yet.
 pub(crate) fn unbuilt(plugin: &config::Plugin) -> Option<PathBuf> {
-    let file = match &plugin.component {
-        config::Component::Project(dir) => Project::of_dir(dir).ok()?.component().ok()?,
-        config::Component::File(file) => file.clone(),
-        config::Component::Builtin(_) | config::Component::Registry(_) => return None,
-    };
-    (!file.exists() && Project::of_component(&file).is_some()).then_some(file)
+    // The file of another component was found when the configuration was read.
+    let config::Component::Project(dir) = &plugin.component else { return None };
+    let file = Project::of_dir(dir).ok()?.component().ok()?;
+    (!file.exists()).then_some(file)
 }
 
 /// The stand-in of a plugin that is not built yet: a component without imports that need a grant. It is never called.

@@ -66,6 +66,9 @@ pub(super) fn build(
     build_base(dir, &place, &project, output)?;
     std::fs::write(place.join("base.key"), key).map_err(io)?;
     std::fs::copy(&base, dir.join(made)).map_err(io)?;
+    // The base is compiled here once, before a watcher of the component and the next save both need its code. If the base
+    // does not start, the host says so when it loads the component.
+    let _starts = starts(&dir.join(made));
     Ok(true)
 }
 
@@ -75,6 +78,8 @@ fn key(dir: &Path, project: &Interpreted) -> String {
         let modified = path.metadata().ok().and_then(|file| file.modified().ok());
         format!("{} {modified:?}\n", path.display())
     };
+    // The same, whatever path leads to the project.
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     let wit = sources(&[dir.join("wit")]).unwrap_or_default();
     let wit: String = wit.keys().map(|path| stamp(path)).collect();
     let entry = Digest::of(project.entry.1.as_bytes());
@@ -151,6 +156,7 @@ mod tests {
             };
             let base = build(true);
             assert_eq!((calls(), base.len()), (1, 8), "{language:?}");
+            assert_eq!(tried.take(), [base.clone()], "the base is compiled");
             let before = std::fs::read_to_string(dir.path().join(source)).unwrap();
             let marked = before.replace("stopped at token", "mark of the save");
             std::fs::write(dir.path().join(source), &marked).unwrap();
