@@ -110,9 +110,7 @@ enum Bad {
 
 impl<K> File<K> {
     fn new(watched: Watched<K>) -> Self {
-        // A file that does not exist yet is no news until it exists.
-        let stamp = Some(Stamp::of(&watched.path)).filter(|stamp| *stamp == Stamp::Missing);
-        Self { watched, stamp, reported: None }
+        Self { watched, stamp: None, reported: None }
     }
 
     /// The file's stamp, if the file must be read.

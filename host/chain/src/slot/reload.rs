@@ -16,7 +16,9 @@ use crate::status::LastReload;
 use afterbay_batch::Timestamp;
 use afterbay_events::ReloadResult;
 use afterbay_events::event::{PluginReloadFailed, PluginReloaded, PluginReplayed, PluginStateLost};
-use afterbay_runtime::{CallSet, ColumnSet, Columns, Digest, Opened, OwnedColumns, Plugin, ReloadError};
+use afterbay_runtime::{
+    CallSet, ColumnSet, Columns, Digest, LoadError, Opened, OwnedColumns, Plugin, ReloadError,
+};
 use std::collections::HashSet;
 
 /// Rounds in which a successor is shown the calls that it missed during the round before, off the stream's thread. After
@@ -76,6 +78,9 @@ impl PluginSlot {
     pub fn reload(&mut self, reloaded: Result<Plugin, ReloadError>, context: ChainContext<'_>) {
         match reloaded {
             Ok(instance) => self.replace_instance(instance, self.settings.clone(), context),
+            // The missing file of a plugin that is not built yet is reported already.
+            Err(ReloadError::Load(LoadError::Read { error, .. }))
+                if self.state.awaits_component() && error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => self.report_reload_failed(error.to_string(), context.now),
         }
     }
