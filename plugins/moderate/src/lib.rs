@@ -40,9 +40,9 @@ pub struct Settings {
     /// The form of questions and answers.
     #[serde(default)]
     format: Format,
-    /// With format `openai`: the `model` of each question.
+    /// The `model` of each question, for format `openai`.
     model: Option<String>,
-    /// With format `openai`: the categories that count. Without it, `flagged` counts.
+    /// The categories that count, for format `openai`. By default `flagged` counts.
     #[serde(default)]
     categories: Vec<String>,
     /// Characters that are judged at once. Text waits until a window is full and judged.

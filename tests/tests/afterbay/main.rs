@@ -23,6 +23,7 @@ mod match_text;
 mod new_home;
 mod panics;
 mod plugin_status;
+mod plugin_steps;
 mod plugin_tools;
 mod plugins;
 mod projects;
