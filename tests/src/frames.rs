@@ -22,7 +22,10 @@ pub fn fixtures() -> Vec<(String, Vec<u8>)> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 collect(&path, root, found);
-            } else if path.extension().is_some_and(|it| it != "json") {
+            } else if ["msgpack", "pickle", "bin"]
+                .iter()
+                .any(|it| path.extension().is_some_and(|own| own == *it))
+            {
                 let name = path.strip_prefix(root).unwrap().display().to_string();
                 found.push((name, std::fs::read(&path).unwrap()));
             }

@@ -239,21 +239,25 @@ fn overshoot(requests: u64, kills: u64) {
             }
         });
     }
-    let mut by_tenant = BTreeMap::<u64, (u64, u64)>::new();
+    let mut by_tenant = BTreeMap::<u64, (u64, u64, u64)>::new();
     let (mut all, mut over_request, mut not_delivered) = (0_u64, 0_u64, 0_u64);
     for request in streams.iter().flat_map(|stream| &stream.ended) {
         all += 1;
         over_request = over_request.max(request.delivered.saturating_sub(REQUEST_TOKENS));
         not_delivered = not_delivered.max(request.received - request.delivered);
-        let (delivered, received) = by_tenant.entry(request.tenant).or_default();
-        (*delivered, *received) = (*delivered + request.delivered, *received + request.received);
+        let (delivered, received, wanted) = by_tenant.entry(request.tenant).or_default();
+        *delivered += request.delivered;
+        *received += request.received;
+        *wanted += request.length.min(REQUEST_TOKENS);
     }
     assert_eq!(all, requests / STREAMS * STREAMS);
     let past = |delivered: u64| delivered.saturating_sub(tenant_tokens);
-    let left = |delivered: u64| tenant_tokens.saturating_sub(delivered);
-    let over_tenant = by_tenant.values().map(|(delivered, _)| past(*delivered)).max().unwrap();
-    let left_of_tenant = by_tenant.values().map(|(delivered, _)| left(*delivered)).max().unwrap();
-    let computed: u64 = by_tenant.values().map(|(delivered, received)| received - delivered).sum();
+    // A tenant whose requests are shorter than its budget leaves the rest.
+    let left = |delivered: u64, wanted: u64| tenant_tokens.min(wanted).saturating_sub(delivered);
+    let over_tenant = by_tenant.values().map(|(delivered, ..)| past(*delivered)).max().unwrap();
+    let left_of_tenant =
+        by_tenant.values().map(|(delivered, _, wanted)| left(*delivered, *wanted)).max().unwrap();
+    let computed: u64 = by_tenant.values().map(|(delivered, received, _)| received - delivered).sum();
     println!(
         "{all} requests of {} tenants with {tenant_tokens} tokens each, {STREAMS} streams, {kills} kills, {} batches ran \
          again. Delivered past the budget of a request: {over_request}, of a tenant: {over_tenant}; left of a tenant's budget: \

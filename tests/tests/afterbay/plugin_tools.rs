@@ -84,7 +84,7 @@ fn plugin_check_exits_1_for_refused_settings_and_64_for_invalid_json() {
         (&["/"], "afterbay: /: no plugin's project: it has none of Cargo.toml"),
         (
             &["builtin:delta"],
-            "afterbay: \"builtin:delta\" is not in this binary, which has delta-to-cumulative",
+            "afterbay: \"builtin:delta\" is not in this binary, which has budget, delta-to-cumulative",
         ),
         (&["builtin:delta-to-cumulative", "--deadline", "1h"], "1h is not from 100µs to 10s"),
         (&["builtin:delta-to-cumulative", "--memory", "1"], "1 is not from 1MiB to 4GiB"),
@@ -144,13 +144,13 @@ fn plugin_check_explains_why_a_component_of_another_version_is_refused() {
     assert_eq!(
         refused.stderr,
         format!(
-            "plugin {other:?}: built for another world: exports afterbay:plugin/plugin@0.2.0, this host has 0.1.0\n\
-             plugin {other:?}: built for another world: imports afterbay:plugin/signals@0.2.0, this host has 0.1.0\n"
+            "plugin {other:?}: built for another world: exports afterbay:plugin/plugin@0.2.0, this host runs 1.0.0 and 0.1.0\n\
+             plugin {other:?}: built for another world: imports afterbay:plugin/signals@0.2.0, this host runs 1.0.0 and 0.1.0\n"
         )
     );
     let [output] = run_afterbay(&["plugin", "check", &other, "--json"]).json_lines_of(1);
     assert_eq!(output["ok"], Value::Bool(false));
-    assert!(output["problems"].to_string().contains("this host has 0.1.0"), "{output}");
+    assert!(output["problems"].to_string().contains("this host runs 1.0.0 and 0.1.0"), "{output}");
 }
 
 #[test]
