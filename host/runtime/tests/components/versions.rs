@@ -293,7 +293,6 @@ impl Step {
             finished: Vec::from(self.finished).leak(),
             texts: Vec::from(self.texts).leak(),
             waiting: Vec::from(self.waiting).leak(),
-            ..Columns::default()
         }
     }
 }
