@@ -38,6 +38,9 @@ class Loop:
     def __init__(self, afterbay, lang, place):
         self.afterbay, self.lang = afterbay, lang
         self.dir = place / f"loop-{lang}"
+        # Beside the project: a file that changes in the project is a save.
+        self.beside = place / "run"
+        self.beside.mkdir(exist_ok=True)
         self.edits = 0
         home = place / "home"
         home.mkdir(exist_ok=True)
@@ -95,11 +98,10 @@ class Loop:
         config = self.dir / "afterbay.toml"
         text = config.read_text()
         for name in re.findall(r"/tmp/[^\"\s]*", text):
-            text = text.replace(name, str(self.dir / "build-run" / Path(name).name))
+            text = text.replace(name, str(self.beside / Path(name).name))
         config.write_text(re.sub(r"127.0.0.1:\d+", "127.0.0.1:0", text))
-        (self.dir / "build-run").mkdir(exist_ok=True)
-        ends = {end: "ipc://" + str(self.dir / "build-run" / f"{self.dir.name}.{end}") for end in ("in", "out")}
-        log = self.dir / "build-run/log"
+        ends = {end: "ipc://" + str(self.beside / f"{self.dir.name}.{end}") for end in ("in", "out")}
+        log = self.beside / "log"
         others = [
             ["sim", "reader", "--bind", ends["out"], "--idle", "600s"],
             ["sim", "scheduler", "--connect", ends["in"], "--requests", "100000", "--rate", "5", "--steps-per-second", "20"],
@@ -115,8 +117,10 @@ class Loop:
         try:
             self.wait(log, "started, receives on", 1, main)
             self.show("run --dev: start to traffic", time.monotonic() - began, cpu(main.pid))
-            # The last edit was not built yet, so its component takes over.
-            self.wait(log, "took over", 1, main)
+            self.wait(log, "dev: builds again", 1, main)
+            # The last edit was not built yet. Earlier versions of Afterbay built it before they started.
+            if " built in " in log.read_text().split("dev: builds again")[0]:
+                self.wait(log, "took over", 1, main)
             self.show("run --dev: start to first build live", time.monotonic() - began, cpu(main.pid))
             time.sleep(3)
             walls, cpus = [], []
