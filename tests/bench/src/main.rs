@@ -359,7 +359,7 @@ fn show(json: bool, row: &TableRow) -> io::Result<()> {
         writeln!(io::stdout(), "{}", serde_json::json!({"case": row.name, "figures": figures}))
     } else {
         let figures: Vec<String> =
-            row.figures.iter().map(|(name, figure)| format!("{name} {figure:.1}")).collect();
+            row.figures.iter().map(|(name, figure)| format!("{name} {}", shown(*figure))).collect();
         writeln!(io::stderr(), "{}: {}", row.name, figures.join(", "))
     }
 }
@@ -374,12 +374,17 @@ fn table(rows: &[TableRow]) -> io::Result<()> {
             rows.iter().take(1).flat_map(|row| row.figures.iter().map(|(name, _)| (*name).to_owned()));
         table.set_header(std::iter::once("case".to_owned()).chain(heads));
         for row in rows {
-            let figures = row.figures.iter().map(|(_, figure)| format!("{figure:.1}"));
+            let figures = row.figures.iter().map(|(_, figure)| shown(*figure));
             table.add_row(std::iter::once(row.name.clone()).chain(figures));
         }
         writeln!(io::stdout(), "{table}\n")?;
     }
     Ok(())
+}
+
+/// A figure with one decimal, or a dash where a case has none.
+fn shown(figure: f64) -> String {
+    if figure.is_nan() { "-".to_owned() } else { format!("{figure:.1}") }
 }
 
 /// Builds the test guests for release.
