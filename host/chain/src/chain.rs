@@ -241,7 +241,8 @@ impl Chain {
     ) -> ChainOutput {
         let mut output = ChainOutput::new(accounted);
         if !self.slots.is_empty() {
-            self.call_plugins(&mut output, 0, held_rows, ledger, now);
+            self.show(&output);
+            self.call_shown_plugins(&mut output, 0, held_rows, ledger, now);
             if output.accounted().any().unread {
                 self.refuse_unread_rows(&mut output);
             }
@@ -367,19 +368,6 @@ impl Chain {
         held_rows.end_missing(self.slots.iter().map(|slot| slot.name().as_str()));
     }
 
-    /// Calls the plugins from index `first` on, and applies each answer to what the next plugin sees.
-    fn call_plugins(
-        &mut self,
-        output: &mut ChainOutput,
-        first: usize,
-        held_rows: &mut HeldRows,
-        ledger: &Ledger,
-        now: Timestamp,
-    ) {
-        self.show(output);
-        self.call_shown_plugins(output, first, held_rows, ledger, now);
-    }
-
     /// Fills the columns that the plugins want with the rows as they were received.
     fn show(&mut self, output: &ChainOutput) {
         let wants = self.slots.iter().map(PluginSlot::wants).fold(ColumnSet::empty(), ColumnSet::bitor);
@@ -393,7 +381,7 @@ impl Chain {
         }
     }
 
-    /// Calls the plugins from index `first` on with the columns that are filled.
+    /// Calls the plugins from index `first` on with the filled columns, and applies each answer to what the next plugin sees.
     fn call_shown_plugins(
         &mut self,
         output: &mut ChainOutput,

@@ -290,7 +290,7 @@ fn unix_ns(time: SystemTime) -> u64 {
 }
 
 /// Reads until the buffer is full or the file ends.
-pub(crate) fn read_full(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+pub fn read_full(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut read = 0;
     while read < buffer.len() {
         match file.read_at(&mut buffer[read..], offset + read as u64) {
@@ -304,7 +304,7 @@ pub(crate) fn read_full(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::
 }
 
 /// Writes all parts from `offset`, in as many calls as needed.
-pub(crate) fn write_all(file: &dyn File, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+pub fn write_all(file: &dyn File, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
     while parts.iter().any(|part| !part.is_empty()) {
         match file.write_at(parts, offset) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

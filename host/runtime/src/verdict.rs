@@ -21,15 +21,24 @@ impl FinishReason {
     }
 }
 
+impl Ending {
+    /// The kind of the verdict that ends a request so.
+    pub fn kind(&self) -> VerdictKind {
+        match self.reason {
+            FinishReason::Stop(_) => VerdictKind::Finish,
+            FinishReason::Length => VerdictKind::Length,
+            FinishReason::Abort(_) => VerdictKind::Abort,
+        }
+    }
+}
+
 impl Action {
     /// The kind of the verdict. An end has the kind of its finish reason.
     pub fn kind(&self) -> VerdictKind {
         match self {
             Action::Replace(_) => VerdictKind::Replace,
             Action::Drop(_) => VerdictKind::Drop,
-            Action::Finish(Ending { reason: FinishReason::Stop(_), .. }) => VerdictKind::Finish,
-            Action::Finish(Ending { reason: FinishReason::Length, .. }) => VerdictKind::Length,
-            Action::Finish(Ending { reason: FinishReason::Abort(_), .. }) => VerdictKind::Abort,
+            Action::Finish(ending) => ending.kind(),
             Action::Annotate(_) => VerdictKind::Annotate,
             Action::Route(_) => VerdictKind::Route,
             Action::SkipDetokenization => VerdictKind::SkipDetokenization,

@@ -12,7 +12,7 @@ use crate::format::{Recovered, record_head, recover};
 use crate::memory::Memory;
 use crate::telemetry::{Reports, StoreTelemetry};
 use crate::values::{StoreError, Value};
-use afterbay_journal::storage::{File, Storage};
+use afterbay_journal::storage::{File, Storage, read_full, write_all};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -396,33 +396,9 @@ fn read(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("has {bytes} bytes, the limit is {FILE_BYTES_MAX}")));
     }
     let mut content = vec![0; usize::try_from(bytes).unwrap_or_default()];
-    let mut read = 0;
-    while read < content.len() {
-        match file.read_at(&mut content[read..], read as u64) {
-            Ok(0) => break,
-            Ok(more) => read += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let read = read_full(&*file, &mut content, 0)?;
     content.truncate(read);
     Ok(content)
-}
-
-/// Writes all parts from `offset`, in as many calls as needed.
-fn write_all(file: &dyn File, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
-    while parts.iter().any(|part| !part.is_empty()) {
-        match file.write_at(parts, offset) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => {
-                offset += written as u64;
-                IoSlice::advance_slices(&mut parts, written);
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 /// Locks a mutex whose data stays valid after a panic: no code that holds a lock leaves its data half changed.

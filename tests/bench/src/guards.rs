@@ -22,6 +22,11 @@ const STEPS: u64 = 64;
 /// The steps between two findings of a request.
 const FINDS_EVERY: u64 = 16;
 
+/// Prose without private data.
+const USUAL_TEXT: &str = include_str!("../../../plugins/match-text/src/sample.txt");
+/// Text in which most words are private data.
+const PRIVATE_TEXT: &str = "Mail anna.lee@example.com or call +49 30 1234567, card 4111 1111 1111 1111. ";
+
 /// A plugin with settings, and the rows that it is measured with.
 pub(crate) struct GuardCase {
     /// The name after `builtin:`.
@@ -80,6 +85,34 @@ pub(crate) const CASES: &[GuardCase] = &[
             true => model.token(place, &[], "\n"),
             false => model.token(place, &["{\"text\": \""], "a"),
         },
+    },
+    GuardCase {
+        plugin: "match-text",
+        what: "6 words",
+        settings: r#"{"words": ["bomb", "poison", "cocaine", "grenade", "murder", "kidnap"]}"#,
+        quiet: Some(|model, place| model.text(place, USUAL_TEXT)),
+        finds: |model, place| model.text(place, "The bomb stands beside the poison. "),
+    },
+    GuardCase {
+        plugin: "match-text",
+        what: "card, iban, phone, ip",
+        settings: r#"{"presets": ["card", "iban", "phone", "ip"]}"#,
+        quiet: Some(|model, place| model.text(place, USUAL_TEXT)),
+        finds: |model, place| model.text(place, PRIVATE_TEXT),
+    },
+    GuardCase {
+        plugin: "match-text",
+        what: "all presets",
+        settings: r#"{"presets": ["email", "card", "iban", "phone", "api-key", "ip"]}"#,
+        quiet: Some(|model, place| model.text(place, USUAL_TEXT)),
+        finds: |model, place| model.text(place, PRIVATE_TEXT),
+    },
+    GuardCase {
+        plugin: "moderate",
+        what: "no answer comes",
+        settings: r#"{"endpoint": "moderation"}"#,
+        quiet: None,
+        finds: |model, place| model.text(place, USUAL_TEXT),
     },
     GuardCase {
         plugin: "skip-detokenization",
@@ -149,10 +182,23 @@ impl Model {
     fn token(&self, place: Place, first: &[&str], then: &str) -> Content {
         let step = usize::try_from(place.step).unwrap_or(usize::MAX);
         let text = first.get(step).copied().unwrap_or(then);
+        Content { ids: self.with_ids(text, <[TokenId]>::to_vec), text: text.to_owned() }
+    }
+
+    /// The row with the next token of this text. Each request begins at another place of the text and repeats the text.
+    fn text(&self, place: Place, text: &str) -> Content {
+        let at = usize::try_from(place.step + place.request * 37).unwrap_or_default();
+        let ids = self.with_ids(text, |ids| vec![ids[at % ids.len()]]);
+        Content { text: String::from_utf8_lossy(self.tokens.bytes(ids[0])).into_owned(), ids }
+    }
+
+    /// Calls `read` with the ids of a text, which are encoded once.
+    fn with_ids<R>(&self, text: &str, read: impl FnOnce(&[TokenId]) -> R) -> R {
         let mut known = self.known.borrow_mut();
-        let ids =
-            known.entry(text.to_owned()).or_insert_with(|| self.tokens.encode(text).unwrap_or_default());
-        Content { ids: ids.clone(), text: text.to_owned() }
+        if !known.contains_key(text) {
+            known.insert(text.to_owned(), self.tokens.encode(text).unwrap_or_default());
+        }
+        read(&known[text])
     }
 }
 
@@ -209,6 +255,7 @@ impl Guards {
         let grants = Grants {
             metrics: Some(Arc::new(())),
             health: true,
+            call: true,
             store: Some(Arc::new(PluginStore::in_memory())),
             signals: true,
             request: true,
@@ -252,6 +299,7 @@ impl Guards {
             let said = plugin.process(&columns)?;
             cpu += processor_time().saturating_sub(cpu_begun);
             took += begun.elapsed();
+            drop(plugin.drain_calls());
             verdicts += said.len();
             live.iter_mut().for_each(|place| place.step += 1);
             let mut ended = Vec::new();

@@ -8,7 +8,7 @@ use crate::context::ChainContext;
 use afterbay_config::OnFault;
 use afterbay_events::{HoldEnd, Verdict as VerdictKind};
 use afterbay_hold::HeldRows;
-use afterbay_runtime::{Action, CallId, Ending, RequestAction, RequestVerdict, SentCall, Unsent};
+use afterbay_runtime::{CallId, Ending, RequestAction, RequestVerdict, SentCall, Unsent};
 use bytes::Bytes;
 use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -238,7 +238,7 @@ impl PluginSlot {
         held_rows: &mut HeldRows,
         context: ChainContext<'_>,
     ) {
-        let action = match action {
+        let ending = match action {
             RequestAction::Release(rows) => {
                 self.telemetry.counters.verdicts.add(VerdictKind::Release, 1);
                 if !self.is_shadow() {
@@ -246,10 +246,9 @@ impl PluginSlot {
                 }
                 return;
             }
-            RequestAction::Finish(ending) => Action::Finish(ending),
+            RequestAction::Finish(ending) => ending,
         };
-        self.telemetry.counters.verdicts.add(action.kind(), 1);
-        let Action::Finish(ending) = action else { return };
+        self.telemetry.counters.verdicts.add(ending.kind(), 1);
         let is_open =
             context.ledger.requests().any(|(_, it)| it.handle.number().0 == request && !it.is_hidden());
         if is_open && !self.is_shadow() {

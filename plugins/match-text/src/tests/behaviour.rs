@@ -75,7 +75,7 @@ fn finish_ends_a_request_before_the_match() {
     assert_eq!(tokens.text(&received.ids), "the ");
     let reason = FinishReason::Stop("match-text: words".into());
     assert!(matches!(&received.end, Some(Action::Finish(ending)) if ending.reason == reason), "{received:?}");
-    // With held rows the request ends one row later.
+    // The request ends one row later if rows are held.
     let ids: Vec<i64> = "the cat sat on".bytes().map(i64::from).collect();
     let received = run(&mut plugin, 2, &rows_of_ids(2, &ids, &(1..ids.len()).collect::<Vec<_>>()));
     assert_eq!(tokens.text(&received.ids), "the ");

@@ -57,7 +57,7 @@ fn loops_are_found_32_ids_after_their_fourth_turn() {
                 late.push(format!("{sort}, seed {seed}: {found:?}"));
             }
         }
-        // Where ids differ, many differences in a row hide a loop for a while.
+        // Many differing ids in a row hide a loop for a while.
         let late_max = if sort.contains("differs") || sort.contains("counter") { 6 } else { 0 };
         assert!(late.len() <= late_max, "{}", late.join("\n"));
     }
