@@ -4,6 +4,20 @@
 //! - `SEED:ONE_IN` panics at one in ONE_IN failpoints, chosen at random.
 //! - `frame:N` panics each time that frame N is handled.
 //! - `abort:SEED:ONE_IN` ends the process at one in ONE_IN failpoints, as `kill -9` does.
+//!
+//! A simulation sets the same for its own thread: [`panic_at_one_in`].
+
+use std::any::Any;
+
+/// The payload of an unwinding that stands for the death of the process. A stream does not recover from it. Only simulations,
+/// in builds with debug assertions, unwind with this payload.
+#[derive(Clone, Copy, Debug)]
+pub struct Crash;
+
+/// Whether an unwinding stands for the death of the process.
+pub fn is_crash(payload: &(dyn Any + Send)) -> bool {
+    cfg!(debug_assertions) && payload.is::<Crash>()
+}
 
 #[cfg(not(debug_assertions))]
 mod inject {
@@ -14,6 +28,9 @@ mod inject {
     /// A failpoint at which this frame is handled.
     #[inline(always)]
     pub fn at_frame(_number: u64) {}
+
+    /// Does nothing in this build.
+    pub fn panic_at_one_in(_seed: u64, _of: u64) {}
 }
 
 #[cfg(debug_assertions)]
@@ -43,6 +60,11 @@ mod inject {
         })
     }
 
+    /// From now on, this thread panics at one in `of` failpoints, chosen by `seed`. 0 for never.
+    pub fn panic_at_one_in(seed: u64, of: u64) {
+        WHEN.set(if of == 0 { When::Never } else { When::OneIn { random: seed, of, aborts: false } });
+    }
+
     /// A failpoint of this name.
     pub fn at(name: &str) {
         let When::OneIn { random, of, aborts } = WHEN.get() else { return };
@@ -67,4 +89,4 @@ mod inject {
     }
 }
 
-pub use inject::{at, at_frame};
+pub use inject::{at, at_frame, panic_at_one_in};

@@ -450,6 +450,11 @@ impl Persister {
         Some(notice)
     }
 
+    /// Does the work of the journal's background thread, if the journal has none.
+    pub fn tend_journal(&self) {
+        self.writer.tend();
+    }
+
     /// Whether the last write succeeded and a failed sync was made up for.
     pub fn is_healthy(&self) -> bool {
         self.writer.is_healthy()

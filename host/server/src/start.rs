@@ -11,9 +11,9 @@ use afterbay_config as config;
 use afterbay_events::event::{
     JournalCorrupt, JournalCut, JournalNotice, JournalRecovered, PluginReloadUnwatched, StreamStarted,
 };
-use afterbay_journal::{ProblemKind, RecoveredStream};
+use afterbay_journal::{Background, ProblemKind, RecoveredStream};
 use afterbay_runtime::{Watch, Watched};
-use afterbay_stream::{JournalPolicy, Setup, SinkSetup, Stream, StreamHandle, TapSetup};
+use afterbay_stream::{JournalPolicy, Setup, SinkSetup, Stream, StreamHandle, SystemClock, TapSetup};
 use afterbay_wire::Layouts;
 use anyhow::Context;
 use std::collections::HashMap;
@@ -186,6 +186,8 @@ fn setup(
         calls: Arc::new(PluginCalls(shared.calls.clone())),
         scheduler: shared.signals.load_of(&name),
         upstream: None,
+        clock: Arc::new(SystemClock),
+        background: Background::Threads,
         events: shared.events.clone(),
         metrics: shared.metrics.clone(),
         health: shared.health.clone(),

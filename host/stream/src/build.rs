@@ -10,6 +10,7 @@ pub(crate) use rescue::{Rescued, rescue};
 
 use rescue::LastingStages;
 
+use crate::clock::Clock;
 use crate::markers::ReleaseMarkers;
 use crate::pipeline::Pipeline;
 use crate::poison::PoisonDetector;
@@ -53,6 +54,7 @@ pub(crate) struct Plan {
     spill_max: u64,
     budget: Budget,
     reopen: Reopen,
+    clock: Arc<dyn Clock>,
     pub(crate) waker: Arc<mio::Waker>,
     pub(crate) telemetry: StreamTelemetry,
     pub(crate) health: Health,
@@ -84,6 +86,7 @@ pub(crate) fn start(
         spill_max: setup.spill_max,
         budget: setup.budget,
         reopen: setup.reopen,
+        clock: setup.clock,
         waker: waker.clone(),
         telemetry: telemetry.clone(),
         health: health.clone(),
@@ -91,7 +94,7 @@ pub(crate) fn start(
     };
     let mut journal = plan.open(journal);
     let resumes = plan.resume(&mut journal);
-    let now = Timestamp::now();
+    let now = plan.clock.now();
 
     let config = &plan.config;
     let pull_tokens = TokenRange { first: WAKER.0 + 1, count: 1 + config.max_peers };
@@ -224,7 +227,7 @@ impl Plan {
             }
             Some(frames)
         });
-        let counts = wait_for_counts(unconfirmed.collect());
+        let counts = wait_for_counts(unconfirmed.collect(), &*self.clock);
         let resumes = self.sinks.iter().zip(counts).map(|(sink, count)| {
             let resume = match known(sink) {
                 Some(known) => Resume::after_restart(known, recovered, count, writer, decoder),
@@ -351,16 +354,16 @@ impl Plan {
 }
 
 /// Waits until the count of every reader is final.
-fn wait_for_counts(mut unconfirmed: Vec<Option<UnconfirmedFrames>>) -> Vec<ReaderCount> {
+fn wait_for_counts(mut unconfirmed: Vec<Option<UnconfirmedFrames>>, clock: &dyn Clock) -> Vec<ReaderCount> {
     let mut counts: Vec<Option<ReaderCount>> = unconfirmed.iter().map(|_| None).collect();
     loop {
-        let now = Instant::now();
+        let now = clock.now().instant;
         for (frames, count) in unconfirmed.iter_mut().zip(&mut counts).filter(|(_, count)| count.is_none()) {
             *count = frames.as_mut().map_or(Some(ReaderCount::Unknown), |frames| frames.count(now));
         }
         if counts.iter().all(Option::is_some) {
             return counts.into_iter().flatten().collect();
         }
-        std::thread::sleep(COUNT_EVERY);
+        clock.sleep(COUNT_EVERY);
     }
 }

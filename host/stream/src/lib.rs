@@ -4,6 +4,8 @@
 //! screen. Knows nothing of the command line, of HTTP, or of other streams.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+// The time.
+mod clock;
 // The parts of a stream, ready to start.
 mod setup;
 // The first stage.
@@ -27,6 +29,8 @@ mod handle;
 // The loop.
 mod runner;
 mod stream;
+// A stream on its caller's thread.
+mod driven;
 
 pub use afterbay_chain::{
     AttributesOf, CallDone, CallFailure, CallHandle, CallOutcome, CallService, LastReload, PluginChange,
@@ -36,6 +40,8 @@ pub use afterbay_delivery::{Budget, SINK_STATES, StartError, Tap, TapSetup};
 pub use afterbay_ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
 pub use afterbay_persist::JournalPolicy;
 pub use change::{Change, TapChange};
+pub use clock::{Clock, SystemClock};
+pub use driven::DrivenStream;
 pub use handle::StreamHandle;
 pub use pressure::SchedulerLoad;
 pub use runner::Ended;

@@ -6,6 +6,7 @@
 //! Each stage consumes the type that the stage before makes, so an ordinary batch skips no stage. Release markers and poison
 //! frames are not decoded. The state of a stage is in the stage's crate.
 
+use crate::clock::Clock;
 use crate::markers::ReleaseMarkers;
 use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
@@ -15,6 +16,7 @@ use afterbay_chain::{CatchUpResult, Chain, JournalSource};
 use afterbay_delivery::Delivery;
 use afterbay_events::Name;
 use afterbay_hold::HeldRows;
+use afterbay_journal::Background;
 use afterbay_ledger::Ledger;
 use afterbay_persist::Persister;
 use afterbay_wire::Layouts;
@@ -43,6 +45,7 @@ impl Pipeline {
     pub(crate) fn run(
         &mut self,
         now: Timestamp,
+        clock: &dyn Clock,
         on_written: impl FnMut(&mut dyn Iterator<Item = Instant>),
     ) -> bool {
         self.persist_release_marker(now);
@@ -50,7 +53,7 @@ impl Pipeline {
             if self.full().is_some() {
                 break;
             }
-            let Some(received) = self.receive.next() else { break };
+            let Some(received) = self.receive.next(clock) else { break };
             let bytes = received.bytes.clone();
             self.persister.persist(received, now);
             self.delivery.copy_received(self.persister.last_frame(), &bytes);
@@ -222,10 +225,12 @@ impl Pipeline {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Starts the catch-up rounds that new plugin instances wait for, each on a thread of its own. `done` gets the results.
+    /// Starts the catch-up rounds that new plugin instances wait for, each on a thread of its own, or runs them. `done` gets
+    /// the results.
     pub(crate) fn start_catch_ups(
         &mut self,
         layouts: &Layouts,
+        background: Background,
         done: impl Fn(CatchUpResult) + Clone + Send + 'static,
     ) {
         for round in self.chain.take_catch_ups() {
@@ -233,6 +238,10 @@ impl Pipeline {
             let backlog = if round.reads_journal() { persister.backlog_of_live_requests() } else { None };
             let (through, layouts) = (self.delivery.last_pushed(), layouts.clone());
             let journal = backlog.map(|backlog| JournalSource { backlog, through, layouts });
+            if background == Background::Caller {
+                done(round.run(journal));
+                continue;
+            }
             let done = done.clone();
             // Without a thread, the new instance never takes over, as if its component could not be read.
             let _started =

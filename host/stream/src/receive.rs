@@ -2,7 +2,8 @@
 //!
 //! Owns the PULL socket. The persist stage takes what this stage returns.
 
-use afterbay_batch::{Received, Timestamp};
+use crate::clock::Clock;
+use afterbay_batch::Received;
 use afterbay_sockets::{Pull, PullNotice};
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -24,14 +25,14 @@ impl Receive {
     }
 
     /// Takes the next frame, if there is one.
-    pub(crate) fn next(&mut self) -> Option<Received> {
+    pub(crate) fn next(&mut self, clock: &dyn Clock) -> Option<Received> {
         if let Some(returned) = self.returned.pop_front() {
             return Some(returned);
         }
         let message = self.pull.receive()?;
         self.frames += 1;
         self.bytes += message.bytes.len() as u64;
-        Some(Received { bytes: message.bytes, at: Timestamp::now() })
+        Some(Received { bytes: message.bytes, at: clock.now() })
     }
 
     /// Gives back a frame that the journal does not have after a panic. It is received again, before all others.

@@ -1,19 +1,22 @@
 //! The thread of a stream: polls the sockets, runs the pipeline, recovers from panics, and stops on command.
 //!
-//! Owns the poll, the loop and the clock: every stage below gets the time from here. The path of a batch is in `pipeline.rs`,
+//! Owns the poll, the turns and the clock: every stage below gets the time from here. The path of a batch is in `pipeline.rs`,
 //! the events are in `report.rs`, the rebuild after a panic is in `build.rs`.
 
 use crate::build::{Plan, rescue};
 use crate::change;
+use crate::clock::Clock;
 use crate::handle::StreamCommand;
 use crate::pipeline::Pipeline;
 use crate::report::Report;
-use afterbay_batch::Timestamp;
+use afterbay_batch::{Timestamp, failpoint};
 use afterbay_chain::CatchUpResult;
 use afterbay_delivery::close_taps;
 use afterbay_events::HoldEnd;
+use afterbay_journal::Background;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
@@ -56,13 +59,21 @@ pub struct Ended {
 /// The state of a stream's thread.
 pub(crate) struct Runner {
     poll: mio::Poll,
+    /// The events of the last poll.
+    events: mio::Events,
+    clock: Arc<dyn Clock>,
     plan: Plan,
     pipeline: Pipeline,
     commands: Receiver<StreamCommand>,
-    /// The results of catch-up rounds, which run on threads of their own.
+    /// The results of catch-up rounds.
     catch_ups: (Sender<CatchUpResult>, Receiver<CatchUpResult>),
+    background: Background,
     report: Report,
     abandon_after: Duration,
+    /// The time of the next search for abandoned requests.
+    abandon_at: Instant,
+    /// Whether the last turn left work that can be done at once.
+    is_busy: bool,
     /// The deadline of the drain, once the stream is to stop.
     stop: Option<Instant>,
     panics: Panics,
@@ -76,33 +87,65 @@ struct Panics {
     frames: u64,
 }
 
+/// The parts of a [`Runner`].
+pub(crate) struct RunnerParts {
+    pub(crate) poll: mio::Poll,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) background: Background,
+    pub(crate) plan: Plan,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) commands: Receiver<StreamCommand>,
+    pub(crate) report: Report,
+    pub(crate) abandon_after: Duration,
+}
+
 impl Runner {
-    pub(crate) fn new(
-        poll: mio::Poll,
-        plan: Plan,
-        pipeline: Pipeline,
-        commands: Receiver<StreamCommand>,
-        report: Report,
-        abandon_after: Duration,
-    ) -> Runner {
-        let (catch_ups, panics) = (channel(), Panics::default());
-        Runner { poll, plan, pipeline, commands, catch_ups, report, abandon_after, stop: None, panics }
+    pub(crate) fn new(parts: RunnerParts) -> Box<Runner> {
+        let RunnerParts { poll, clock, background, plan, pipeline, commands, report, abandon_after } = parts;
+        let abandon_at = clock.now().instant + ABANDON_EVERY;
+        Box::new(Runner {
+            poll,
+            events: mio::Events::with_capacity(POLL_EVENTS),
+            clock,
+            plan,
+            pipeline,
+            commands,
+            catch_ups: channel(),
+            background,
+            report,
+            abandon_after,
+            abandon_at,
+            is_busy: true,
+            stop: None,
+            panics: Panics::default(),
+        })
     }
 
     /// Runs until the stream is stopped.
-    pub(crate) fn run(mut self) -> Ended {
+    pub(crate) fn run(mut self: Box<Runner>) -> Ended {
         loop {
-            // A panic may leave any stage half changed, so the stages are rebuilt. The sockets are kept: their state is bytes
-            // and counts, which change only after the system calls.
-            match catch_unwind(AssertUnwindSafe(|| self.run_until_stopped())) {
-                Ok(()) => return self.end(),
-                Err(panic) => self = self.recover(panic),
+            let wait = self.wait();
+            match self.turn(wait) {
+                Ok(runner) => self = runner,
+                Err(ended) => return ended,
             }
         }
     }
 
+    /// Makes one turn: polls for up to `wait`, then does all work that is due. `Err`: the stream has ended.
+    pub(crate) fn turn(mut self: Box<Runner>, wait: Duration) -> Result<Box<Runner>, Ended> {
+        // A panic may leave any stage half changed, so the stages are rebuilt. The sockets are kept: their state is bytes
+        // and counts, which change only after the system calls.
+        match catch_unwind(AssertUnwindSafe(|| self.work(wait))) {
+            Ok(false) => Ok(self),
+            Ok(true) => Err(self.end()),
+            Err(panic) if failpoint::is_crash(&*panic) => resume_unwind(panic),
+            Err(panic) => Ok(self.recover(panic)),
+        }
+    }
+
     /// Rebuilds the pipeline after a panic: on the same connections, and from the journal.
-    fn recover(mut self, panic: Box<dyn Any + Send>) -> Runner {
+    fn recover(mut self: Box<Runner>, panic: Box<dyn Any + Send>) -> Box<Runner> {
         let why = message(&*panic);
         let sent: u64 = self.pipeline.delivery.sinks.iter().map(|sink| sink.sender.frames()).sum();
         let frames = self.pipeline.receive.frames + sent;
@@ -113,74 +156,74 @@ impl Runner {
             resume_unwind(panic);
         }
         if self.panics.count > 1 {
-            std::thread::sleep(PANIC_PAUSE);
+            self.clock.sleep(PANIC_PAUSE);
         }
-        let (started, mut rescued) = (Instant::now(), rescue(self.pipeline, &why));
+        let this = *self;
+        let (started, mut rescued) = (this.clock.now().instant, rescue(this.pipeline, &why));
         let pipeline = loop {
-            rescued = match self.plan.rebuild(rescued, Timestamp::now()) {
+            let now = this.clock.now();
+            rescued = match this.plan.rebuild(rescued, now) {
                 Ok(pipeline) => break pipeline,
                 Err((rescued, why)) => {
-                    self.report.not_reopened(&why);
-                    if started.elapsed() > REOPEN_MAX {
+                    this.report.not_reopened(&why);
+                    if now.instant.saturating_duration_since(started) > REOPEN_MAX {
                         resume_unwind(panic);
                     }
-                    std::thread::sleep(PANIC_PAUSE);
+                    this.clock.sleep(PANIC_PAUSE);
                     *rescued
                 }
             }
         };
-        Runner { pipeline, ..self }
+        Box::new(Runner { pipeline, is_busy: true, ..this })
     }
 
-    fn run_until_stopped(&mut self) {
-        let mut events = mio::Events::with_capacity(POLL_EVENTS);
-        let mut abandon_at = Instant::now() + ABANDON_EVERY;
-        let mut is_busy = true;
-        loop {
-            let wait = if is_busy { Duration::ZERO } else { self.wait(Instant::now()) };
-            let polled = self.poll.poll(&mut events, Some(wait));
-            if let Err(error) = polled.as_ref()
-                && error.kind() != std::io::ErrorKind::Interrupted
-            {
-                self.report.poll_failed(error);
-            }
-            let now = Timestamp::now();
-            for event in &events {
-                self.pipeline.ready(event, now.instant);
-            }
-            self.pipeline.tick(now);
-            self.obey_commands(now);
-            self.run_catch_ups(now);
-            let has_answers = self.pipeline.deliver_answers(now);
-            let report = &mut self.report;
-            is_busy = self.pipeline.run(now, |received| {
-                let written_at = Instant::now();
-                received.for_each(|at| report.frame_written(written_at.saturating_duration_since(at)));
-            });
-            is_busy |= has_answers;
-            if !is_busy {
-                self.pipeline.persister.flush_when_idle(now.instant, RECORDS_WAIT);
-            }
-            if now.instant >= abandon_at {
-                abandon_at = now.instant + ABANDON_EVERY;
-                self.pipeline.close_abandoned(self.abandon_after, now);
-            }
-            self.pipeline.ledger.report_restart_gap(now.instant);
-            self.report.update(&mut self.pipeline, now);
-            if self.is_stopped(is_busy, now.instant) {
-                return;
-            }
+    /// Does the work of the journal's background thread, for [`Background::Caller`].
+    pub(crate) fn tend_journal(&self) {
+        self.pipeline.persister.tend_journal();
+    }
+
+    /// The work of one turn. Returns whether the stream may end.
+    fn work(&mut self, wait: Duration) -> bool {
+        let polled = self.poll.poll(&mut self.events, Some(wait));
+        if let Err(error) = polled.as_ref()
+            && error.kind() != std::io::ErrorKind::Interrupted
+        {
+            self.report.poll_failed(error);
         }
+        let now = self.clock.now();
+        for event in &self.events {
+            self.pipeline.ready(event, now.instant);
+        }
+        self.pipeline.tick(now);
+        self.obey_commands(now);
+        self.run_catch_ups(now);
+        let has_answers = self.pipeline.deliver_answers(now);
+        let (report, clock) = (&mut self.report, &*self.clock);
+        self.is_busy = self.pipeline.run(now, clock, |received| {
+            let written_at = clock.now().instant;
+            received.for_each(|at| report.frame_written(written_at.saturating_duration_since(at)));
+        });
+        self.is_busy |= has_answers;
+        if !self.is_busy {
+            self.pipeline.persister.flush_when_idle(now.instant, RECORDS_WAIT);
+        }
+        if now.instant >= self.abandon_at {
+            self.abandon_at = now.instant + ABANDON_EVERY;
+            self.pipeline.close_abandoned(self.abandon_after, now);
+        }
+        self.pipeline.ledger.report_restart_gap(now.instant);
+        self.report.update(&mut self.pipeline, now);
+        self.is_stopped(now.instant)
     }
 
     /// Drains the stream once it is to stop. Returns whether it may end.
-    fn is_stopped(&mut self, is_busy: bool, now: Instant) -> bool {
+    fn is_stopped(&mut self, now: Instant) -> bool {
         let Some(deadline) = self.stop else { return false };
         self.pipeline.receive.close(now);
         if !self.pipeline.receive.is_closed() {
             return now >= deadline + CLOSE_MAX;
         }
-        if !is_busy && !self.pipeline.chain.has_open_calls() {
+        if !self.is_busy && !self.pipeline.chain.has_open_calls() {
             // Neither a further row nor an answer can release the held ones.
             self.pipeline.held_rows.end_all(HoldEnd::Stop, None);
         }
@@ -196,7 +239,7 @@ impl Runner {
             return;
         }
         let (results, waker) = (self.catch_ups.0.clone(), self.plan.waker.clone());
-        self.pipeline.start_catch_ups(&self.plan.layouts, move |result| {
+        self.pipeline.start_catch_ups(&self.plan.layouts, self.background, move |result| {
             // Both fail only if the stream has ended.
             let _sent = results.send(result);
             let _woken = waker.wake();
@@ -245,12 +288,18 @@ impl Runner {
 
     /// Makes a change between two batches. Its duration is a metric, because batches wait.
     fn change(&mut self, apply: impl FnOnce(&mut Runner)) {
-        let started = Instant::now();
+        let started = self.clock.now().instant;
         apply(self);
-        self.plan.telemetry.counters.change_seconds.observe(started.elapsed());
+        let took = self.clock.now().instant.saturating_duration_since(started);
+        self.plan.telemetry.counters.change_seconds.observe(took);
     }
 
-    fn wait(&self, now: Instant) -> Duration {
+    /// The longest time that the next turn may poll.
+    pub(crate) fn wait(&self) -> Duration {
+        if self.is_busy {
+            return Duration::ZERO;
+        }
+        let now = self.clock.now().instant;
         let deadlines = [self.pipeline.deadline(), self.report.deadline(), self.stop];
         let next = deadlines.into_iter().flatten().min();
         let longest = if self.stop.is_some() { DRAIN_POLL_MAX } else { POLL_MAX };
@@ -258,7 +307,7 @@ impl Runner {
     }
 
     fn end(mut self) -> Ended {
-        let now = Timestamp::now();
+        let now = self.clock.now();
         let Pipeline { receive, persister, ledger, delivery, .. } = &mut self.pipeline;
         // Frames whose record a full disk refused are sent if the disk now has room.
         delivery.send_staged(persister, now);

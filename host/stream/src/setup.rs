@@ -1,11 +1,12 @@
 //! The parts of a stream, checked and ready: only binding and connecting can still fail.
 
+use crate::clock::Clock;
 use crate::pressure::SchedulerLoad;
 use afterbay_chain::{AttributesOf, CallService, PluginSetup};
 use afterbay_config as config;
 use afterbay_delivery::{Budget, TapSetup};
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{JournalWriter, OpenError, RecoveredStream};
+use afterbay_journal::{Background, JournalWriter, OpenError, RecoveredStream};
 use afterbay_ledger::AbortSender;
 use afterbay_outbox::Joins;
 use afterbay_persist::JournalPolicy;
@@ -48,6 +49,10 @@ pub struct Setup {
     pub scheduler: SchedulerLoad,
     /// The function that tells the scheduler about requests that plugins finish, if there is a way to the scheduler.
     pub upstream: Option<AbortSender>,
+    /// The clock of the stream.
+    pub clock: Arc<dyn Clock>,
+    /// Who runs the catch-up rounds of new plugin instances: threads, or the stream's own thread, for tests that own time.
+    pub background: Background,
     /// The receiver of events.
     pub events: Events,
     /// The process's metrics.

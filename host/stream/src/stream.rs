@@ -2,12 +2,36 @@
 
 use crate::build::{self, WAKER};
 use crate::handle::StreamHandle;
-use crate::runner::{Ended, Runner, message};
+use crate::runner::{Ended, Runner, RunnerParts, message};
 use crate::setup::Setup;
 use afterbay_delivery::StartError;
 use afterbay_sockets::Endpoint;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+
+/// A stream that is bound and built, and that nobody runs yet.
+pub(crate) struct PreparedStream {
+    pub(crate) name: String,
+    pub(crate) listen: Endpoint,
+    pub(crate) handle: StreamHandle,
+    pub(crate) runner: Box<Runner>,
+}
+
+impl PreparedStream {
+    pub(crate) fn new(setup: Setup) -> Result<PreparedStream, StartError> {
+        let name = setup.config.name.to_string();
+        let system = |error| StartError::System { stream: name.clone(), error };
+        let poll = mio::Poll::new().map_err(system)?;
+        let waker = Arc::new(mio::Waker::new(poll.registry(), WAKER).map_err(system)?);
+        let (abandon_after, clock, background) = (setup.abandon_after, setup.clock.clone(), setup.background);
+        let (plan, pipeline, report) = build::start(setup, poll.registry(), &waker)?;
+        let listen = pipeline.receive.socket().endpoint().clone();
+        let (sender, commands) = channel();
+        let parts = RunnerParts { poll, clock, background, plan, pipeline, commands, report, abandon_after };
+        let runner = Runner::new(parts);
+        Ok(PreparedStream { name, listen, handle: StreamHandle { sender, waker }, runner })
+    }
+}
 
 /// A stream that runs on its own thread.
 pub struct Stream {
@@ -20,18 +44,11 @@ pub struct Stream {
 impl Stream {
     /// Binds, connects and starts the thread.
     pub fn start(setup: Setup) -> Result<Stream, StartError> {
-        let name = setup.config.name.to_string();
-        let system = |error| StartError::System { stream: name.clone(), error };
-        let poll = mio::Poll::new().map_err(system)?;
-        let waker = Arc::new(mio::Waker::new(poll.registry(), WAKER).map_err(system)?);
-        let abandon_after = setup.abandon_after;
-        let (plan, pipeline, report) = build::start(setup, poll.registry(), &waker)?;
-        let listen = pipeline.receive.socket().endpoint().clone();
-        let (sender, commands) = channel();
-        let runner = Runner::new(poll, plan, pipeline, commands, report, abandon_after);
+        let PreparedStream { name, listen, handle, runner } = PreparedStream::new(setup)?;
         let thread = std::thread::Builder::new().name(format!("stream {name}"));
-        let thread = thread.spawn(move || runner.run()).map_err(system)?;
-        Ok(Stream { name, listen, handle: StreamHandle { sender, waker }, thread })
+        let thread = thread.spawn(move || runner.run());
+        let thread = thread.map_err(|error| StartError::System { stream: name.clone(), error })?;
+        Ok(Stream { name, listen, handle, thread })
     }
 
     /// The stream's name in the configuration.
