@@ -14,6 +14,7 @@ mod dropped;
 mod notices;
 mod peers;
 
+mod lasting;
 mod listener;
 
 mod acceptor;
@@ -28,6 +29,7 @@ mod publish;
 pub use afterbay_types::{Endpoint, EndpointError};
 pub use conn::{PeerAddress, TokenRange};
 pub use dropped::Dropped;
+pub use lasting::MemoryError;
 pub use listener::{BindError, Listener};
 pub use peers::{CloseReason, PeerId, RefusalReason};
 pub use publish::{Pub, PubNotice, PubOptions, PubTotals};
