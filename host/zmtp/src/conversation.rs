@@ -141,6 +141,13 @@ impl Conversation {
         }
     }
 
+    /// Continues a connection whose earlier part another process had, at the end of a frame that the peer sent, or of its
+    /// greeting. We have sent our greeting and READY. `is_ready`: the peer's READY was received, too.
+    pub fn resumed(role: Role, message_bytes_max: usize, is_ready: bool) -> Conversation {
+        let new = Conversation::new(role, message_bytes_max);
+        Conversation { is_ready, state: BETWEEN_FRAMES, output: Vec::new(), ..new }
+    }
+
     /// Takes bytes from the front of `input` until there is an event or no byte is left. Returns how many bytes it
     /// took, and the event. After an error every call returns the same error.
     pub fn feed(&mut self, input: &[u8]) -> Result<(usize, Option<ZmtpEvent>), ZmtpError> {
@@ -189,6 +196,11 @@ impl Conversation {
                 Some(UnfinishedPart::Message { had: body.len(), of: *size })
             }
         }
+    }
+
+    /// Whether the peer's greeting was received. READY is then a part of the output.
+    pub fn has_greeting(&self) -> bool {
+        !matches!(self.state, ConversationState::Greeting { .. })
     }
 
     /// Whether the handshake is complete.

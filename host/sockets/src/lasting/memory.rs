@@ -19,7 +19,10 @@
 //!
 //! Invariant: a kill at any instant leaves words, count and bytes that agree (test:
 //! a_kill_at_any_instant_leaves_a_count_that_agrees_with_the_bytes_received, and the same for bytes sent).
-#![expect(unsafe_code, reason = "maps shared memory, and calls recvmmsg and sendmmsg; each block states its invariant")]
+#![expect(
+    unsafe_code,
+    reason = "maps shared memory, and calls recvmmsg and sendmmsg; each block states its invariant"
+)]
 
 use std::ffi::c_void;
 use std::io::IoSlice;
@@ -308,12 +311,13 @@ impl Memory {
         // `send` call this function, with slices that they own or borrow; `header` is in our mapping, and its fields are
         // atomic. The slices' memory is valid as well: `send` borrows it, and `receive` has it as a part of `self`, which is
         // borrowed mutably. The kernel stores no address and no descriptor: `name` and `control` are null.
-        let result = unsafe {
-            libc::syscall(call, socket, header, 1_usize, flags, null_mut::<libc::timespec>())
-        };
+        let result =
+            unsafe { libc::syscall(call, socket, header, 1_usize, flags, null_mut::<libc::timespec>()) };
         match result {
             1.. => Ok(self.count()),
-            _ => Err(std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)),
+            _ => Err(std::io::Error::last_os_error()
+                .raw_os_error()
+                .map_or(Errno::IO, Errno::from_raw_os_error)),
         }
     }
 

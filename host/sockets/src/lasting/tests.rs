@@ -64,7 +64,11 @@ fn the_process_that_is_killed() {
         let done = if role == MemoryRole::Receive {
             memory.receive(&words(before), socket.as_fd(), at..at + size)
         } else {
-            memory.send(&words(before), socket.as_fd(), &[IoSlice::new(&stream(before..before + size as u64))])
+            memory.send(
+                &words(before),
+                socket.as_fd(),
+                &[IoSlice::new(&stream(before..before + size as u64))],
+            )
         };
         match done {
             Ok(count) if role == MemoryRole::Receive && count > 0 => {
@@ -136,7 +140,8 @@ fn transferred_now(memory: &Memory) -> u64 {
 fn a_kill_at_any_instant_leaves_a_count_that_agrees_with_the_bytes_received() {
     for (ours, theirs) in connections() {
         let memory = Memory::new(MemoryRole::Receive, AREA).unwrap();
-        let mut memory_of_parent = Memory::adopt(memory.fd().try_clone_to_owned().unwrap(), MemoryRole::Receive).unwrap();
+        let mut memory_of_parent =
+            Memory::adopt(memory.fd().try_clone_to_owned().unwrap(), MemoryRole::Receive).unwrap();
         memory_of_parent.commit(&words(0));
         rustix::io::ioctl_fionbio(&ours, true).unwrap();
         let mut ours = std::fs::File::from(ours);
@@ -208,7 +213,8 @@ fn a_memory_that_is_not_ours_is_refused_with_the_reason() {
     for size in [0, 100, 4096, 1 << 50] {
         let empty = memfd();
         if rustix::fs::ftruncate(&empty, size).is_ok() {
-            rustix::fs::fcntl_add_seals(&empty, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
+            rustix::fs::fcntl_add_seals(&empty, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+                .unwrap();
             assert_eq!(adopt(empty), MemoryError::Magic, "{size}");
         }
     }

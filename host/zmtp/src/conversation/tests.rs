@@ -372,3 +372,31 @@ proptest! {
         fuzz(&input);
     }
 }
+
+#[test]
+fn a_conversation_is_resumed_at_the_end_of_any_frame() {
+    let (bytes, payloads) = conversation();
+    let mut whole = Conversation::new(Role::Pull, 1 << 20);
+    let (mut used, mut seen, mut resumed_at) = (0, 0, 0);
+    assert!(!whole.has_greeting());
+    while used < bytes.len() {
+        let (taken, event) = whole.feed(&bytes[used..bytes.len().min(used + 1)]).unwrap();
+        used += taken;
+        seen += usize::from(matches!(event, Some(ZmtpEvent::Message(_))));
+        let is_between = if whole.is_ready() { whole.unfinished().is_none() } else { used == GREETING_BYTES };
+        if !is_between {
+            continue;
+        }
+        assert!(whole.has_greeting());
+        resumed_at += 1;
+        let mut resumed = Conversation::resumed(Role::Pull, 1 << 20, whole.is_ready());
+        let (mut rest, mut events) = (&bytes[used..], Vec::new());
+        while !rest.is_empty() {
+            let (taken, event) = resumed.feed(rest).unwrap();
+            (rest, events) = (&rest[taken..], [events, event.into_iter().collect()].concat());
+        }
+        assert_eq!(messages(&events), payloads[seen..]);
+        assert!(resumed.is_ready());
+    }
+    assert_eq!(resumed_at, 2 + 3 * payloads.len());
+}
