@@ -15,6 +15,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::injected::{self, SocketCall};
 use afterbay_types::Endpoint;
 
 /// The poll tokens of one socket: `first .. first + count`.
@@ -165,18 +166,37 @@ impl Conn {
     }
 
     pub(crate) fn read(&self, buffer: &mut [u8]) -> ReadResult {
-        ReadResult::from(retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer)))
+        let most = injected::at(SocketCall::Read(buffer.len())).min(buffer.len());
+        let read = retry_on_intr(|| rustix::io::read(&self.fd, &mut buffer[..most]));
+        ReadResult::from(read.inspect(|&bytes| _ = injected::at(SocketCall::HasRead(bytes))))
     }
 
     /// Appends to `buffer`, up to its capacity.
     pub(crate) fn read_spare(&self, buffer: &mut Vec<u8>) -> ReadResult {
-        ReadResult::from(retry_on_intr(|| rustix::io::read(&self.fd, spare_capacity(buffer))))
+        let room = buffer.capacity() - buffer.len();
+        let most = injected::at(SocketCall::Read(room));
+        if most < room {
+            let mut part = vec![0; most];
+            let read = self.read(&mut part);
+            if let ReadResult::Data(bytes) = read {
+                buffer.extend_from_slice(&part[..bytes]);
+            }
+            return read;
+        }
+        let read = retry_on_intr(|| rustix::io::read(&self.fd, spare_capacity(buffer)));
+        ReadResult::from(read.inspect(|&bytes| _ = injected::at(SocketCall::HasRead(bytes))))
     }
 
     /// Writes to the kernel, and returns how many bytes it took.
     pub(crate) fn write(&self, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+        let bytes = slices.iter().map(|slice| slice.len()).sum();
+        let most = injected::at(SocketCall::Write(bytes));
         let mut nothing = SendAncillaryBuffer::default();
-        retry_on_intr(|| rustix::net::sendmsg(&self.fd, slices, &mut nothing, SendFlags::NOSIGNAL))
+        let mut send = |slices: &[IoSlice<'_>]| {
+            retry_on_intr(|| rustix::net::sendmsg(&self.fd, slices, &mut nothing, SendFlags::NOSIGNAL))
+        };
+        let sent = if most < bytes { send(&first_bytes(slices, most)) } else { send(slices) };
+        sent.inspect(|&bytes| _ = injected::at(SocketCall::HasWritten(bytes)))
     }
 
     /// Shuts down a direction. A connection that has ended stays as it is.
@@ -219,6 +239,20 @@ impl Conn {
             _ => PeerAddress::Unknown,
         }
     }
+}
+
+/// The first `most` bytes of the slices.
+fn first_bytes<'a>(slices: &'a [IoSlice<'_>], mut most: usize) -> Vec<IoSlice<'a>> {
+    let mut first = Vec::new();
+    for slice in slices {
+        let part = &slice[..slice.len().min(most)];
+        most -= part.len();
+        first.push(IoSlice::new(part));
+        if most == 0 {
+            break;
+        }
+    }
+    first
 }
 
 impl From<rustix::io::Result<usize>> for ReadResult {

@@ -9,6 +9,8 @@
 
 pub mod bounds;
 
+pub mod injected;
+
 mod conn;
 mod dropped;
 mod notices;

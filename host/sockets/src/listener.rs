@@ -11,6 +11,7 @@ use rustix::net::sockopt;
 
 use crate::bounds;
 use crate::conn::{Address, Conn};
+use crate::injected;
 use afterbay_types::Endpoint;
 
 /// How often, and how far apart, we try to lock the directory while another process has it locked. A process that binds
@@ -121,6 +122,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(file) = &self.file
+            && !injected::is_dead()
             && let Ok(now) = rustix::fs::lstat(&file.path)
             && (now.st_dev, now.st_ino) == (file.device, file.inode)
         {
