@@ -2,39 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "../../journal/tests/support/disk.rs"]
-#[allow(dead_code, reason = "the journal's tests use the rest")]
-mod disk;
-
 use afterbay_events::event::{PluginStoreDamaged, PluginStoreFailed, PluginStoreHealed};
 use afterbay_events::{Events, Exposition, Health, Metrics, Recorder};
 use afterbay_journal::storage::Storage;
+use afterbay_sim_disk::{Faults, Random, SimDisk};
 use afterbay_store::{Background, StoreDirectory, StoreError, StoreTelemetry, StoreWriter};
-use disk::{Faults, SimDisk};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-
-/// SplitMix64: the same seed gives the same run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-
-    fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-}
 
 const JOURNAL: &str = "/journal";
 const FILE: &str = "/journal/.plugins/budget.store";

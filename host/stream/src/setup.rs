@@ -51,7 +51,7 @@ pub struct Setup {
     pub upstream: Option<AbortSender>,
     /// The clock of the stream.
     pub clock: Arc<dyn Clock>,
-    /// Who runs the catch-up rounds of new plugin instances: threads, or the stream's own thread, for tests that own time.
+    /// The runner of catch-up rounds of new plugin instances: threads, or the stream's own thread in a test that owns time.
     pub background: Background,
     /// The receiver of events.
     pub events: Events,

@@ -29,6 +29,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-wire", &["pickle"]),
     ("afterbay-text", &[]),
     ("afterbay-journal", &[]),
+    ("afterbay-sim-disk", &["journal"]),
     ("afterbay-runtime", &["types"]),
     ("afterbay-events", &["types"]),
     ("afterbay-config", &["types"]),
@@ -117,7 +118,9 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 ];
 
 /// Further crates that only the tests of a crate may use.
-const FOR_TESTS: [(&str, &[&str]); 5] = [
+const FOR_TESTS: [(&str, &[&str]); 7] = [
+    ("afterbay-journal", &["sim-disk"]),
+    ("afterbay-store", &["sim-disk"]),
     ("afterbay-ledger", &["config", "outbox"]),
     ("afterbay-runtime", &["plugin-build"]),
     ("afterbay-bundled", &["runtime"]),

@@ -1,7 +1,14 @@
 //! Helpers of the journal's tests: a small random generator, and rows to write.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-pub mod disk;
+/// The simulated disk.
+#[allow(unused_imports, reason = "each test file uses a part")]
+pub mod disk {
+    pub use afterbay_sim_disk::{Faults, SimDisk};
+}
+
+#[allow(unused_imports, reason = "each test file uses a part")]
+pub use afterbay_sim_disk::Random;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,33 +21,6 @@ use afterbay_journal::{
     RecoveredStream, RowFinish, SyncPolicy,
 };
 use disk::SimDisk;
-
-/// SplitMix64: the same seed gives the same run.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-
-    /// True once in `times` calls.
-    pub fn once_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-
-    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
-    }
-}
 
 /// Seeds of a test: `AFTERBAY_SEED`, or `AFTERBAY_SEEDS` times as many as usual.
 pub fn seeds(count: u64) -> Vec<u64> {

@@ -8,29 +8,51 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use afterbay_journal::storage::{BootClock, DirEntry, File, Lock, LockError, Storage};
 
-use super::Random;
+use crate::Random;
 
 const SECTOR: usize = 512;
 
 /// For each fault, one in how many times it happens; 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
+    /// A write is short or fails.
     pub write: u64,
+    /// Cutting a file fails.
     pub truncate: u64,
+    /// Creating a file fails.
     pub create: u64,
+    /// A sync fails.
     pub sync: u64,
+    /// Removing a file fails.
     pub remove: u64,
+    /// Renaming a file fails.
     pub rename: u64,
 }
+
+/// A call of a process to the disk, for a [`DiskHook`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskCall {
+    /// Before a call of this kind.
+    Before(&'static str),
+    /// Before a write of this many bytes.
+    Write(usize),
+    /// After a write of which the disk took this many bytes.
+    HasWritten(usize),
+}
+
+/// Gets each call of a process. Returns the most bytes that a write may take; ignored for other calls. May unwind, which stands
+/// for the death of the process at this call.
+pub type DiskHook = Box<dyn FnMut(DiskCall) -> usize + Send>;
 
 /// The test's own handle, or a process's.
 #[derive(Clone)]
 pub struct SimDisk {
     world: Arc<Mutex<World>>,
+    hook: Arc<Mutex<Option<DiskHook>>>,
     /// Process of this handle. A dead process can do nothing any more.
     life: Option<u64>,
 }
@@ -56,15 +78,19 @@ struct World {
     locked: BTreeSet<usize>,
     /// Grows with each death of a process, whose open files then fail.
     life: u64,
-    pub counts: Counts,
+    counts: Counts,
 }
 
 /// Counts of events, so that a test can see that it tested something.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
+    /// Writes.
     pub writes: u64,
+    /// Writes that were short or failed by a fault.
     pub failed_writes: u64,
+    /// Syncs that failed by a fault.
     pub failed_syncs: u64,
+    /// Writes and reservations that found no room.
     pub full: u64,
 }
 
@@ -79,6 +105,7 @@ struct Inode {
 }
 
 impl SimDisk {
+    /// An empty disk.
     pub fn new(seed: u64) -> SimDisk {
         let (names, mut dirs) = (BTreeMap::new(), BTreeSet::new());
         dirs.insert(PathBuf::from("/"));
@@ -99,13 +126,33 @@ impl SimDisk {
             life: 0,
             counts: Counts::default(),
         }));
-        SimDisk { world, life: None }
+        SimDisk { world, hook: Arc::default(), life: None }
     }
 
     /// Handle of a process that starts now.
     pub fn process(&self) -> Arc<SimDisk> {
         let life = self.world().life;
-        Arc::new(SimDisk { world: self.world.clone(), life: Some(life) })
+        Arc::new(SimDisk { world: self.world.clone(), hook: self.hook.clone(), life: Some(life) })
+    }
+
+    /// Sets the hook of all processes, or removes it.
+    pub fn set_hook(&self, hook: Option<DiskHook>) {
+        *self.hook.lock().unwrap_or_else(PoisonError::into_inner) = hook;
+    }
+
+    /// The most bytes that the call may transfer.
+    fn at(&self, call: DiskCall) -> usize {
+        if self.life.is_none_or(|life| life != self.world().life) {
+            return usize::MAX;
+        }
+        // The hook may unwind.
+        let mut hook = self.hook.lock().unwrap_or_else(PoisonError::into_inner);
+        hook.as_mut().map_or(usize::MAX, |hook| hook(call))
+    }
+
+    fn called(&self, call: &'static str) -> io::Result<MutexGuard<'_, World>> {
+        self.at(DiskCall::Before(call));
+        self.alive()
     }
 
     fn alive(&self) -> io::Result<MutexGuard<'_, World>> {
@@ -117,10 +164,12 @@ impl SimDisk {
         self.world.lock().unwrap()
     }
 
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.world().faults = faults;
     }
 
+    /// Sets the bytes that fit.
     pub fn set_capacity(&self, capacity: usize) {
         self.world().capacity = capacity;
     }
@@ -140,20 +189,24 @@ impl SimDisk {
         self.world().clock_set_by_ns += ns;
     }
 
+    /// Removes a file behind the process's back.
     pub fn remove_file(&self, path: &Path) {
         self.world().names.remove(path).unwrap();
     }
 
+    /// Lets time pass. Returns the time now.
     pub fn pass_time(&self, ns: u64) -> u64 {
         let mut world = self.world();
         world.now_unix_ns += ns;
         world.now_unix_ns
     }
 
+    /// The counts of events so far.
     pub fn counts(&self) -> Counts {
         self.world().counts
     }
 
+    /// The bytes in use.
     pub fn used(&self) -> usize {
         self.world().used()
     }
@@ -219,6 +272,7 @@ impl SimDisk {
         edit(&mut world.files[inode].data);
     }
 
+    /// The paths of all files.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.world().names.keys().cloned().collect()
     }
@@ -271,7 +325,7 @@ fn enospc() -> io::Error {
 
 impl Storage for SimDisk {
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut world = self.alive()?;
+        let mut world = self.called("make_dir")?;
         world.parent_is_there(dir)?;
         if world.full_of_names && !world.dirs.contains(dir) {
             return Err(enospc());
@@ -301,7 +355,7 @@ impl Storage for SimDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let mut world = self.alive()?;
+        let mut world = self.called("create")?;
         world.parent_is_there(path)?;
         let times = world.faults.create;
         if world.fails(times) {
@@ -322,7 +376,7 @@ impl Storage for SimDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut world = self.alive()?;
+        let mut world = self.called("rename")?;
         let times = world.faults.rename;
         if world.fails(times) {
             return Err(eio());
@@ -334,7 +388,7 @@ impl Storage for SimDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut world = self.alive()?;
+        let mut world = self.called("remove")?;
         let times = world.faults.remove;
         if world.fails(times) {
             return Err(eio());
@@ -345,7 +399,7 @@ impl Storage for SimDisk {
     }
 
     fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
-        let mut world = self.alive()?;
+        let mut world = self.called("sync_dir")?;
         let times = world.faults.sync;
         if world.fails(times) {
             return Err(eio());
@@ -389,12 +443,11 @@ struct SimFile {
     inode: usize,
 }
 
-impl File for SimFile {
-    fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+impl SimFile {
+    fn write(&self, bytes: &[u8], most: usize, offset: u64) -> io::Result<usize> {
         let mut world = self.disk.alive()?;
         world.counts.writes += 1;
-        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
-        let mut wanted = bytes.len();
+        let mut wanted = bytes.len().min(most);
         let offset = offset as usize;
         let grows = (offset + wanted).saturating_sub(world.files[self.inode].room());
         let free = world.capacity.saturating_sub(world.used());
@@ -425,7 +478,16 @@ impl File for SimFile {
             wanted => Ok(wanted),
         }
     }
+}
 
+impl File for SimFile {
+    fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let most = self.disk.at(DiskCall::Write(bytes.len()));
+        let written = self.write(&bytes, most, offset);
+        self.disk.at(DiskCall::HasWritten(*written.as_ref().unwrap_or(&0)));
+        written
+    }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let world = self.disk.alive()?;
         let data = &world.files[self.inode].data;
@@ -450,7 +512,7 @@ impl File for SimFile {
     }
 
     fn truncate(&self, bytes: u64) -> io::Result<()> {
-        let mut world = self.disk.alive()?;
+        let mut world = self.disk.called("truncate")?;
         let times = world.faults.truncate;
         if world.fails(times) {
             return Err(eio());
@@ -466,7 +528,7 @@ impl File for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut guard = self.disk.alive()?;
+        let mut guard = self.disk.called("sync")?;
         let world = &mut *guard;
         let times = world.faults.sync;
         let fails = world.fails(times);
