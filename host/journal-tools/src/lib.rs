@@ -1,4 +1,4 @@
-//! The `afterbay journal` commands: list, show, follow, export, verify and replay. They can read while `afterbay run` writes.
+//! The `afterbay journal` commands: list, show, neighbours, follow, export, verify and replay. They can read while `afterbay run` writes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod content;
@@ -6,6 +6,7 @@ mod ending;
 mod export;
 mod legs;
 mod ls;
+mod neighbours;
 mod not_found;
 mod place;
 mod replay;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 /// A function that reads and checks a configuration file. The problems are complete sentences.
 pub type LoadConfig = fn(&Path) -> Result<Config, Vec<String>>;
 
-/// List, show, verify, export and replay the requests in a journal
+/// List, show, verify, export and replay the requests in a journal, and find who shared their batches
 ///
 /// Works while `afterbay run` runs. --config or --dir names the journal; else it is the default journal of `afterbay sglang`.
 #[derive(clap::Args)]
@@ -40,6 +41,7 @@ pub struct Args {
 enum Command {
     Ls(ls::Args),
     Show(show::Args),
+    Neighbours(neighbours::Args),
     Tail(tail::Args),
     Export(export::Args),
     Verify(verify::Args),
@@ -54,6 +56,7 @@ pub fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Ls(args) => ls::run(args, load),
         Command::Show(args) => show::run(args, load),
+        Command::Neighbours(args) => neighbours::run(args, load),
         Command::Tail(args) => tail::run(args, load),
         Command::Export(args) => export::run(args, load),
         Command::Verify(args) => verify::run(args, load),

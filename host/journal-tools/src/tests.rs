@@ -1,5 +1,7 @@
 //! The end of a request in every way that one can end, and the answers for a rid that is not found, on small journals.
 
+mod neighbours;
+
 use crate::content::{Absent, ContentReader};
 use crate::ending::RequestEnd;
 use crate::not_found::not_found;
@@ -105,6 +107,11 @@ impl Scene {
 fn action((plugin, verdict, text): (&str, Verdict, &str)) -> PluginAction<'static> {
     let (plugin, text) = (plugin.to_owned().into(), text.to_owned().into());
     PluginAction { row: 0, plugin, verdict, text, ids: Vec::new().into(), forwarded: 0 }
+}
+
+/// The action of a plugin that releases a row that it held.
+fn release(row: u32) -> PluginAction<'static> {
+    PluginAction { row, ids: vec![1].into(), ..action(("pii", Verdict::Release, "")) }
 }
 
 fn end(dir: &Path, rid: &str, tokens: Option<&TokenBytes>) -> (Vec<String>, serde_json::Value) {

@@ -139,16 +139,20 @@ impl Tail {
     fn read(&mut self, record: &RawRecord) -> Result<Option<JournalRecord>, ReadError> {
         let Some(scan) = &mut self.scan else { return Ok(None) };
         let (segment, number) = (scan.segment.id, record.head.number);
-        if record.head.kind == RecordKind::FRAME {
-            if self.from != ReadFrom::Start {
-                if !self.from.is_reached_by(number, record.head.time) {
-                    return Ok(None);
-                }
-                // Read this frame again with its bytes, and all that follow.
-                self.from = ReadFrom::Start;
+        let has_time = record.head.kind == RecordKind::FRAME || record.head.kind == RecordKind::OUTCOME;
+        // A frame that was not stored has only an outcome.
+        if has_time && self.from != ReadFrom::Start {
+            if self.from.is_reached_by(number, record.head.time) {
+                // Read this record again, and all that follow with the bytes of frames.
+                (self.from, self.changed) = (ReadFrom::Start, None);
                 scan.read_frames_from(record.offset);
                 return Ok(None);
             }
+            if record.head.kind == RecordKind::FRAME {
+                return Ok(None);
+            }
+        }
+        if record.head.kind == RecordKind::FRAME {
             let position = Position { frame: FrameNo(number), segment, offset: record.offset as u32 };
             let bytes = scan.payload(record).to_vec();
             return Ok(Some(JournalRecord::Frame(StoredFrame {
