@@ -173,6 +173,14 @@ fn remember(numbers: &mut VecDeque<u64>, number: u64) {
     numbers.push_back(number);
 }
 
+/// A request that shared frames.
+struct Neighbour {
+    rid: String,
+    frames: u64,
+    /// A frame with two rows of a request is one shared frame.
+    last_frame: u64,
+}
+
 /// The sums over the frames of one request.
 #[derive(Default)]
 pub(crate) struct Sums {
@@ -180,8 +188,8 @@ pub(crate) struct Sums {
     rows: u64,
     /// Number of frames by batch size.
     sizes: BTreeMap<usize, u64>,
-    /// By request: rid and number of shared frames.
-    neighbours: HashMap<u64, (String, u64)>,
+    /// By number of the request.
+    neighbours: HashMap<u64, Neighbour>,
     /// Rows of requests past [`NEIGHBOURS_MAX`].
     not_counted: u64,
 }
@@ -191,15 +199,17 @@ impl Sums {
         self.frames += 1;
         self.rows += shared.rows.len() as u64;
         *self.sizes.entry(shared.batch).or_default() += 1;
-        for (at, (request, _)) in shared.others.iter().enumerate() {
-            // A frame with two rows of a request is one shared frame.
-            if shared.others[..at].iter().any(|(before, _)| before == request) {
-                continue;
-            }
+        for (request, _) in &shared.others {
             let has_room = self.neighbours.len() < NEIGHBOURS_MAX;
             match self.neighbours.get_mut(&request.0) {
-                Some((_, frames)) => *frames += 1,
-                None if has_room => _ = self.neighbours.insert(request.0, (rid(*request), 1)),
+                Some(known) => {
+                    known.frames += u64::from(known.last_frame != shared.frame);
+                    known.last_frame = shared.frame;
+                }
+                None if has_room => {
+                    let known = Neighbour { rid: rid(*request), frames: 1, last_frame: shared.frame };
+                    self.neighbours.insert(request.0, known);
+                }
                 None => self.not_counted += 1,
             }
         }
@@ -221,7 +231,7 @@ impl Sums {
     pub(crate) fn neighbours(&self) -> Vec<(u64, &str, u64)> {
         let entries = self.neighbours.iter();
         let mut sorted: Vec<(u64, &str, u64)> =
-            entries.map(|(request, (rid, frames))| (*request, &**rid, *frames)).collect();
+            entries.map(|(request, known)| (*request, &*known.rid, known.frames)).collect();
         sorted.sort_by_key(|(request, _, frames)| (std::cmp::Reverse(*frames), *request));
         sorted
     }
