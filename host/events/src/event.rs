@@ -502,6 +502,29 @@ events! {
         directory: String, why: String,
     } => "config: {directory} cannot be watched, it is read every 2 s: {why}";
 
+    // The supervisor: systemd, or `afterbay run --keep`.
+
+    /// The supervisor does not keep these descriptors, so a crash closes the connection. Published once until descriptors are
+    /// kept again.
+    ///
+    /// Action: see `why`; raise `FileDescriptorStoreMax=`, and set `NotifyAccess=main`.
+    DescriptorsNotKept, Level::WARN, first 5 of [why] {
+        name: String, why: String,
+    } => "descriptors {name:?} do not outlive a crash: {why}";
+
+    /// An earlier process left descriptors that nobody needs: their stream or sink is no longer in the configuration, or the
+    /// process died while it stored them. They are closed. What a sender had given to the kernel on them is lost.
+    DescriptorsLeftOver, Level::WARN, first 5 of [why] {
+        name: String, why: &'static str,
+    } => "descriptors {name:?} of an earlier process are closed: {why}";
+
+    /// The supervisor cannot be reached, or what it passed cannot be used. The streams run.
+    ///
+    /// Action: see `why`; check the unit, or the environment of the process.
+    SupervisorFailed, Level::WARN, first 2 of [why] {
+        why: String,
+    } => "supervisor: {why}";
+
     // Plugins.
 
     /// A plugin is loaded.

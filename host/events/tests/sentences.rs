@@ -235,6 +235,9 @@ fn one_of_each() -> Vec<Event> {
         ConfigReloaded { changed: "plugin \"upper\" of \"decode-0\" added".into() }.into(),
         ConfigReloadFailed { why: "why it is".into() }.into(),
         ConfigUnwatched { directory: "/etc/afterbay".into(), why: "why it is".into() }.into(),
+        DescriptorsNotKept { name: "stream/decode-0/sender/7".into(), why: "why it is".into() }.into(),
+        DescriptorsLeftOver { name: "stream/decode-0/sender/7".into(), why: "why it is" }.into(),
+        SupervisorFailed { why: "why it is".into() }.into(),
         PluginLoaded {
             stream: name("decode-0"),
             plugin: name("upper"),

@@ -24,6 +24,8 @@ pub enum Notice {
     LeftOver {
         /// The name as the supervisor passed it.
         name: String,
+        /// The reason, as a sentence without its end.
+        why: &'static str,
     },
 }
 
@@ -155,21 +157,24 @@ impl FdStore {
         entries.reserved.remove(name);
         self.settle(&mut entries, name);
         if left_over && !entries.kept.contains_key(name) {
-            (self.0.notices)(Notice::LeftOver { name: name.to_string() });
+            let why = "no stream or sink of the configuration has this name";
+            (self.0.notices)(Notice::LeftOver { name: name.to_string(), why });
         }
     }
 
     /// Removes an entry of which the supervisor passed only a part.
     pub(crate) fn remove_incomplete(&self, name: &FdName, count: usize) {
         self.remove(name, count.min(MEMBERS_MAX));
-        (self.0.notices)(Notice::LeftOver { name: name.to_string() });
+        let why = "the process ended while it stored them, and a part is missing";
+        (self.0.notices)(Notice::LeftOver { name: name.to_string(), why });
     }
 
     /// Removes descriptors that are not from an [`FdStore`].
     pub(crate) fn remove_foreign(&self, names: &[String]) {
         for name in names {
             self.remove_one(name);
-            (self.0.notices)(Notice::LeftOver { name: name.clone() });
+            let why = "another program stored them";
+            (self.0.notices)(Notice::LeftOver { name: name.clone(), why });
         }
     }
 

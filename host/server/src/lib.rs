@@ -10,6 +10,7 @@ mod descriptors;
 
 // The parts that a stream starts with.
 mod grants;
+mod inheritance;
 mod loading;
 mod rendezvous;
 mod sinks;
@@ -30,6 +31,7 @@ mod reload;
 mod serve;
 mod shared;
 mod start;
+mod supervision;
 
 pub use check::check_files;
 pub use config_file::{load as load_config, load_admin};

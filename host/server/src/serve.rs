@@ -110,6 +110,7 @@ async fn serve(
     let mut source =
         Source::new(&options.config_file, options.rendezvous.as_deref(), options.drain_timeout, reloads)?;
     source.watch(&shared)?;
+    let _pings = tokio::spawn(shared.supervision.clone().run());
     loop {
         let Some(mut sockets) = wait_for_sockets(options, &shared, &mut signals).await? else {
             return Ok(DrainOutcome::Complete);
@@ -117,8 +118,12 @@ async fn serve(
         let mut running = Running::default();
         running.start(&shared, &sockets)?;
         shared.health.clear("rendezvous");
+        shared.supervision.ready(None);
         rendezvous::report(&shared.config, &sockets, &shared.events, &shared.health);
         let stop = watch(options, &mut shared, &mut running, &mut sockets, &mut signals, &mut source).await?;
+        if matches!(stop, Stop::Requested) {
+            shared.supervision.stopping();
+        }
         let left = drain(running.streams, &shared.config.streams, &shared, options.drain_timeout).await?;
         shared.clear();
         // Dropped tasks release their sockets only when the runtime runs; the next sockets may have the same names.
@@ -145,7 +150,9 @@ async fn wait_for_sockets(
             let file = options.rendezvous.as_deref().unwrap_or(Path::new("")).display().to_string();
             let text = format!("waits for the scheduler to write {file}");
             tracing::info!(target: "afterbay", "rendezvous: {text}");
-            shared.health.not_ready("rendezvous", text, SystemTime::now());
+            shared.health.not_ready("rendezvous", text.clone(), SystemTime::now());
+            // The scheduler may be ordered after this process, so its file cannot be a condition of the start.
+            shared.supervision.ready(Some(text));
         }
         tokio::select! {
             () = signals.next() => return Ok(None),
@@ -170,17 +177,27 @@ async fn watch(
     let mut look = tokio::time::interval(LOOK_EVERY);
     let mut failed: Vec<String> = Vec::new();
     loop {
+        let mut is_asked = false;
         let reload = tokio::select! {
             () = signals.next() => return Ok(Stop::Requested),
             request = source.requests.recv() => Some(request),
-            _ = source.hangup.recv() => Some(None),
+            _ = source.hangup.recv() => {
+                is_asked = true;
+                Some(None)
+            }
             _ = look.tick() => None,
         };
         if let Some(request) = reload {
-            match source.reload(request, shared, running, sockets, signals.next()).await {
-                true => continue,
-                false => return Ok(Stop::Requested),
+            if is_asked {
+                shared.supervision.reloading();
             }
+            if !source.reload(request, shared, running, sockets, signals.next()).await {
+                return Ok(Stop::Requested);
+            }
+            if is_asked {
+                shared.supervision.ready(None);
+            }
+            continue;
         }
         shared.signals.publish_notices(&shared.events);
         shared.sinks.check_pages(&running.streams);

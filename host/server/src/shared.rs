@@ -3,14 +3,17 @@
 use crate::aborts::Aborts;
 use crate::admin::{Admin, AdminState};
 use crate::attributes::Attributes;
+use crate::inheritance::{self, Inheritance};
 use crate::loading::Loader;
 use crate::plugins::Plugins;
 use crate::reload_queue::ReloadQueue;
 use crate::signals::Signals;
 use crate::sinks::Sinks;
+use crate::supervision::Supervision;
 use afterbay_calls::Calls;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
+use afterbay_fdstore::FdStore;
 use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::Host;
@@ -39,6 +42,12 @@ pub(crate) struct Shared {
     pub(crate) reloads: ReloadQueue,
     /// Whether a plugin whose component file is missing awaits its first build.
     pub(crate) awaits_builds: bool,
+    /// The descriptors that outlive this process.
+    pub(crate) fdstore: FdStore,
+    /// The descriptors that an earlier process left.
+    pub(crate) inheritance: Inheritance,
+    /// The messages to the supervisor.
+    pub(crate) supervision: Supervision,
     /// The tasks that answer on the admin addresses.
     pub(crate) admin: Admin,
 }
@@ -81,6 +90,7 @@ impl Shared {
         self.sinks.forget_stream(stream);
         self.metrics.forget_stream(stream);
         self.health.clear_stream(stream);
+        drop(self.inheritance.take(stream));
     }
 
     /// Opens and locks the journal.
@@ -103,6 +113,10 @@ impl Shared {
             StoreTelemetry { events: events.clone(), metrics: metrics.clone(), health: health.clone() };
         let stores = Arc::new(StoreDirectory::open(&config.journal.dir, telemetry)?);
         let aborts = Aborts::new(&events, &metrics);
+        let fdstore = inheritance::open_store(&events);
+        let inheritance = Inheritance::default();
+        inheritance.take_environment(&config, &fdstore, &events);
+        let supervision = Supervision::new(fdstore.supervisor(), &events, &metrics);
         let (attributes, plugins) = (Attributes::default(), Plugins::default());
         Ok(Shared {
             budget,
@@ -122,6 +136,9 @@ impl Shared {
             plugins,
             reloads,
             awaits_builds: false,
+            fdstore,
+            inheritance,
+            supervision,
             admin: Admin::default(),
         })
     }

@@ -76,10 +76,12 @@ impl Running {
             let mut setup = setup(shared, stream, sockets.file(), &mut watched)?;
             let mut opened = OpenChannel::new(stream, sockets.file(), &shared.events)?;
             setup.upstream = opened.tell_scheduler();
+            let sinks = setup.sinks.iter().map(|sink| sink.config.name.to_string()).collect();
             let started = Stream::start(setup)?;
             shared.aborts.add(started.name(), started.handle(), opened);
             shared.attributes.add(started.name(), started.handle());
             shared.plugins.add(started.name(), &stream.plugins, started.handle());
+            shared.supervision.add(started.name(), sinks, started.handle());
             shared.events.publish(StreamStarted {
                 stream: started.name().into(),
                 listen: started.listen().to_string(),
@@ -167,6 +169,8 @@ fn setup(
     Ok(Setup {
         taps: taps.collect::<anyhow::Result<_>>()?,
         listen: stream.listen.clone(),
+        fdstore: shared.fdstore.clone(),
+        inherited: shared.inheritance.take(&name),
         sinks,
         layouts: layouts(stream, rendezvous)?,
         journal,

@@ -6,8 +6,9 @@ use afterbay_journal::reader::OperatorAbort;
 use afterbay_ledger::RequestStatus;
 use afterbay_outbox::Joins;
 use afterbay_runtime::{Plugin, ReloadError};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// A command for a running stream. [`StreamHandle`] has a method for each, with the description.
@@ -30,6 +31,8 @@ pub(crate) enum StreamCommand {
 pub struct StreamHandle {
     pub(crate) sender: Sender<StreamCommand>,
     pub(crate) waker: Arc<mio::Waker>,
+    /// The number of turns that the stream has made. Its owner is the stream.
+    pub(crate) turns: Weak<AtomicU64>,
 }
 
 impl StreamHandle {
@@ -86,6 +89,12 @@ impl StreamHandle {
     ) {
         let (rid, reply) = (rid.to_owned(), Box::new(done));
         self.send(StreamCommand::RecordAbort { rid, number, abort, reply });
+    }
+
+    /// The number of turns that the stream has made. It grows at least twice a second, unless the stream is stuck. `None` once
+    /// the stream has ended.
+    pub fn turns(&self) -> Option<u64> {
+        Some(self.turns.upgrade()?.load(Ordering::Relaxed))
     }
 
     /// Drains the stream: sends what was received, then ends the thread, at the latest at the deadline.

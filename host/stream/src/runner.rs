@@ -17,6 +17,7 @@ use afterbay_journal::Background;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,8 @@ pub(crate) struct Runner {
     /// The results of catch-up rounds.
     catch_ups: (Sender<CatchUpResult>, Receiver<CatchUpResult>),
     background: Background,
+    /// The number of turns, for the watchdog.
+    turns: Arc<AtomicU64>,
     report: Report,
     abandon_after: Duration,
     /// The time of the next search for abandoned requests.
@@ -92,6 +95,7 @@ pub(crate) struct RunnerParts {
     pub(crate) poll: mio::Poll,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) background: Background,
+    pub(crate) turns: Arc<AtomicU64>,
     pub(crate) plan: Plan,
     pub(crate) pipeline: Pipeline,
     pub(crate) commands: Receiver<StreamCommand>,
@@ -101,7 +105,8 @@ pub(crate) struct RunnerParts {
 
 impl Runner {
     pub(crate) fn new(parts: RunnerParts) -> Box<Runner> {
-        let RunnerParts { poll, clock, background, plan, pipeline, commands, report, abandon_after } = parts;
+        let RunnerParts { poll, clock, background, turns, plan, pipeline, commands, report, abandon_after } =
+            parts;
         let abandon_at = clock.now().instant + ABANDON_EVERY;
         Box::new(Runner {
             poll,
@@ -112,6 +117,7 @@ impl Runner {
             commands,
             catch_ups: channel(),
             background,
+            turns,
             report,
             abandon_after,
             abandon_at,
@@ -184,6 +190,7 @@ impl Runner {
 
     /// The work of one turn. Returns whether the stream may end.
     fn work(&mut self, wait: Duration) -> bool {
+        self.turns.fetch_add(1, Ordering::Relaxed);
         let polled = self.poll.poll(&mut self.events, Some(wait));
         if let Err(error) = polled.as_ref()
             && error.kind() != std::io::ErrorKind::Interrupted

@@ -6,6 +6,7 @@ use afterbay_chain::{AttributesOf, CallService, PluginSetup};
 use afterbay_config as config;
 use afterbay_delivery::{Budget, TapSetup};
 use afterbay_events::{Events, Health, Metrics};
+use afterbay_fdstore::{FdStore, Inherited};
 use afterbay_journal::{Background, JournalWriter, OpenError, RecoveredStream};
 use afterbay_ledger::AbortSender;
 use afterbay_outbox::Joins;
@@ -21,6 +22,11 @@ pub struct Setup {
     pub config: config::Stream,
     /// The endpoint that the scheduler connects to.
     pub listen: Endpoint,
+    /// The store of the descriptors that outlive the process.
+    pub fdstore: FdStore,
+    /// The descriptors that an earlier process left for this stream. The drop, when the stream is built, closes those that the
+    /// stream did not keep.
+    pub inherited: Inherited,
     /// The sinks, in the order of the configuration.
     pub sinks: Vec<SinkSetup>,
     /// The taps, in the order of the configuration.

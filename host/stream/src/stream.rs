@@ -7,6 +7,7 @@ use crate::setup::Setup;
 use afterbay_delivery::StartError;
 use afterbay_sockets::Endpoint;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::channel;
 
 /// A stream that is bound and built, and that nobody runs yet.
@@ -27,9 +28,12 @@ impl PreparedStream {
         let (plan, pipeline, report) = build::start(setup, poll.registry(), &waker)?;
         let listen = pipeline.receive.socket().endpoint().clone();
         let (sender, commands) = channel();
-        let parts = RunnerParts { poll, clock, background, plan, pipeline, commands, report, abandon_after };
+        let turns = Arc::new(AtomicU64::new(0));
+        let handle = StreamHandle { sender, waker, turns: Arc::downgrade(&turns) };
+        let parts =
+            RunnerParts { poll, clock, background, turns, plan, pipeline, commands, report, abandon_after };
         let runner = Runner::new(parts);
-        Ok(PreparedStream { name, listen, handle: StreamHandle { sender, waker }, runner })
+        Ok(PreparedStream { name, listen, handle, runner })
     }
 }
 

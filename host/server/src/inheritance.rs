@@ -1,0 +1,56 @@
+//! The descriptors that an earlier process left, for each stream of the configuration.
+
+use afterbay_config::Config;
+use afterbay_events::Events;
+use afterbay_events::event::{DescriptorsLeftOver, DescriptorsNotKept, SupervisorFailed};
+use afterbay_fdstore::{FdName, FdStore, Inherited, Notice, Supervisor};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Opens the store of descriptors: with the supervisor of the environment, or without one.
+pub(crate) fn open_store(events: &Events) -> FdStore {
+    let supervisor = Supervisor::from_env().unwrap_or_else(|error| {
+        events.publish(SupervisorFailed { why: error.to_string() });
+        None
+    });
+    let Some(supervisor) = supervisor else { return FdStore::new() };
+    let events = events.clone();
+    FdStore::with_supervisor(supervisor, move |notice| match notice {
+        Notice::NotKept { name, reason } => {
+            events.publish(DescriptorsNotKept { name: name.to_string(), why: reason });
+        }
+        Notice::LeftOver { name, why } => events.publish(DescriptorsLeftOver { name, why }),
+        _ => {}
+    })
+}
+
+/// The descriptors of streams that have not started yet, by stream.
+#[derive(Debug, Default)]
+pub(crate) struct Inheritance(Mutex<BTreeMap<String, Inherited>>);
+
+impl Inheritance {
+    /// Takes the descriptors of the environment. An error is an event: the streams then bind and connect anew.
+    pub(crate) fn take_environment(&self, config: &Config, store: &FdStore, events: &Events) {
+        match Inherited::from_env(store) {
+            Ok(inherited) => self.distribute(config, inherited),
+            Err(error) => events.publish(SupervisorFailed { why: format!("LISTEN_FDS: {error}") }),
+        }
+    }
+
+    /// Gives each stream of the configuration its descriptors. The rest is left over and closed.
+    pub(crate) fn distribute(&self, config: &Config, mut inherited: Inherited) {
+        let mut streams = self.lock();
+        for stream in &config.streams {
+            streams.insert(stream.name.to_string(), inherited.split(&FdName::of_stream(&stream.name)));
+        }
+    }
+
+    /// Takes the descriptors of a stream that starts. Nothing at its second start.
+    pub(crate) fn take(&self, stream: &str) -> Inherited {
+        self.lock().remove(stream).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Inherited>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
