@@ -204,13 +204,6 @@ impl Path3 {
 fn receive(sink: &mut UnixStream, zmtp: &mut Conversation, buffer: &mut [u8], count: usize) {
     let mut got = 0;
     while got < count {
-        if let Some(body) = zmtp.body() {
-            let (read, message) =
-                body.fill(|body| rustix::io::read(&*sink, rustix::buffer::spare_capacity(body)).unwrap());
-            assert!(read > 0);
-            got += usize::from(message.is_some());
-            continue;
-        }
         let read = sink.read(buffer).unwrap();
         assert!(read > 0);
         let mut input = &buffer[..read];
@@ -253,7 +246,8 @@ fn forward(input: &Path, output: &Path) {
     let mut events = mio::Events::with_capacity(64);
     let tokens = TokenRange { first: 1, count: 9 };
     let mut pull =
-        Pull::bind(poll.registry(), tokens, &Endpoint::ipc(input).unwrap(), PullOptions::default()).unwrap();
+        Pull::bind(poll.registry(), tokens, &Endpoint::ipc(input).unwrap(), PullOptions::default(), None)
+            .unwrap();
     let tokens = TokenRange { first: 0, count: 1 };
     let to = Endpoint::ipc(output).unwrap();
     let mut push =

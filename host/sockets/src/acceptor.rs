@@ -1,5 +1,6 @@
 //! Accepts connections for a bound socket, in bounded turns, and limits how often refusals are reported.
 
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use mio::{Interest, Registry, Token};
@@ -48,7 +49,30 @@ impl Acceptor {
 
     /// Stops listening: the ipc file is unlinked, and connections that were not accepted are refused.
     pub(crate) fn close(&mut self) {
-        (self.listener, self.accept_at) = (None, None);
+        if let Some(listener) = self.listener.take() {
+            // Whoever else has a descriptor of the socket cannot keep it open.
+            listener.conn().shutdown(Shutdown::Both);
+        }
+        self.accept_at = None;
+    }
+
+    /// From now on the ipc file is unlinked at the end, also if an earlier process made it.
+    pub(crate) fn claim(&mut self) {
+        if let Some(listener) = &mut self.listener {
+            listener.claim();
+        }
+    }
+
+    /// Leaves the listening socket and its ipc file to another process.
+    pub(crate) fn leave(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            listener.leave();
+        }
+    }
+
+    /// Accepts no connection for a while, after a failure.
+    pub(crate) fn wait(&mut self, now: Instant) {
+        self.accept_at = Some(now + ACCEPT_AGAIN);
     }
 
     /// Accepts the next connection of this turn. `None` ends the turn: either the poll reports the next connection, or

@@ -18,8 +18,15 @@ pub const HANDSHAKES_MAX: usize = 128;
 /// A TCP connection that takes longer is given up and tried again.
 pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// One peer's buffer for small messages. It is allocated when the peer first sends.
+/// Bytes that one call reads from a sender, unless a bigger message is incomplete.
 pub const READ_BUFFER_BYTES: usize = 64 << 10;
+
+/// Bytes that one call reads of a bigger message.
+pub const READ_DIRECT_BYTES: usize = 256 << 10;
+
+/// Memory that a sender's receive buffer keeps after a big message. The rest goes back to the system once the message is
+/// journaled.
+pub const BUFFER_KEPT_BYTES: usize = 1 << 20;
 
 /// Bytes read from one peer without completing a message before the next peer has its turn. The read that reaches the bound
 /// may return more: all that the kernel's buffer of the connection holds.

@@ -3,19 +3,20 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::injected::{self, SocketCall};
+use crate::lasting::{Memory, Words};
 use afterbay_types::Endpoint;
 
 /// The poll tokens of one socket: `first .. first + count`.
@@ -124,6 +125,18 @@ impl Conn {
         Ok(conn)
     }
 
+    /// Takes over a connection or listener of an earlier process. Its options stay. `None`: it is no stream socket of unix or
+    /// TCP.
+    pub(crate) fn adopt(fd: OwnedFd) -> Option<Conn> {
+        let is_stream = sockopt::socket_type(&fd) == Ok(SocketType::STREAM);
+        let is_ipc = match sockopt::socket_domain(&fd) {
+            Ok(AddressFamily::UNIX) => true,
+            Ok(AddressFamily::INET | AddressFamily::INET6) => false,
+            _ => return None,
+        };
+        is_stream.then_some(Conn { fd, is_ipc })
+    }
+
     fn tune(&self) -> rustix::io::Result<()> {
         if !self.is_ipc {
             sockopt::set_tcp_nodelay(&self.fd, true)?;
@@ -171,20 +184,30 @@ impl Conn {
         ReadResult::from(read.inspect(|&bytes| _ = injected::at(SocketCall::HasRead(bytes))))
     }
 
-    /// Appends to `buffer`, up to its capacity.
-    pub(crate) fn read_spare(&self, buffer: &mut Vec<u8>) -> ReadResult {
-        let room = buffer.capacity() - buffer.len();
-        let most = injected::at(SocketCall::Read(room));
-        if most < room {
-            let mut part = vec![0; most];
-            let read = self.read(&mut part);
-            if let ReadResult::Data(bytes) = read {
-                buffer.extend_from_slice(&part[..bytes]);
-            }
-            return read;
-        }
-        let read = retry_on_intr(|| rustix::io::read(&self.fd, spare_capacity(buffer)));
-        ReadResult::from(read.inspect(|&bytes| _ = injected::at(SocketCall::HasRead(bytes))))
+    /// Reads into a part of the memory's area. The kernel stores the count in the memory, under these words.
+    pub(crate) fn receive(&self, memory: &mut Memory, words: &Words, into: Range<usize>) -> ReadResult {
+        let most = injected::at(SocketCall::Read(into.len())).min(into.len());
+        let into = into.start..into.start + most;
+        let received = match memory.receive(words, self.fd.as_fd(), into.clone()) {
+            // The call returns an error of the connection before bytes that arrived earlier, and returns it once.
+            Err(error) if error != Errno::AGAIN => memory.receive(words, self.fd.as_fd(), into),
+            received => received,
+        };
+        ReadResult::from(received.inspect(|&bytes| _ = injected::at(SocketCall::HasRead(bytes))))
+    }
+
+    /// Writes to the kernel, and returns how many bytes it took. The kernel stores the count in the memory, under these words.
+    pub(crate) fn send(
+        &self,
+        memory: &mut Memory,
+        words: &Words,
+        slices: &[IoSlice<'_>],
+    ) -> rustix::io::Result<usize> {
+        let bytes = slices.iter().map(|slice| slice.len()).sum();
+        let most = injected::at(SocketCall::Write(bytes));
+        let mut send = |slices: &[IoSlice<'_>]| memory.send(words, self.fd.as_fd(), slices);
+        let sent = if most < bytes { send(&first_bytes(slices, most)) } else { send(slices) };
+        sent.inspect(|&bytes| _ = injected::at(SocketCall::HasWritten(bytes)))
     }
 
     /// Writes to the kernel, and returns how many bytes it took.

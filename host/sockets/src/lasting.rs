@@ -1,13 +1,28 @@
 //! The part of a connection that outlives the process: a socket and the shared memory beside the socket.
 //!
-//! Owns the memory, and what each direction keeps in the memory. Must not know who holds the descriptors meanwhile.
+//! Owns the memory, and what each direction keeps in the memory. The store of descriptors holds both over the process's end.
 
-#[allow(dead_code, unused_imports, reason = "the two directions that use it follow")]
 mod memory;
+mod receive;
 
 #[cfg(test)]
 mod tests;
 
+use afterbay_fdstore::{FdStore, Inherited};
+
 pub use memory::MemoryError;
-#[allow(unused_imports, reason = "the two directions that use it follow")]
-pub(crate) use memory::{Memory, MemoryRole, WORDS, Words};
+pub(crate) use memory::{Memory, Words};
+#[cfg(test)]
+use memory::{MemoryRole, WORDS};
+pub(crate) use receive::ReceiveBuffer;
+
+/// The place of a stream's sockets in the store of descriptors, and what an earlier process left there.
+#[derive(Debug)]
+pub struct Lasting<'a> {
+    /// The store that holds every socket and its memory from now on.
+    pub store: &'a FdStore,
+    /// The name of the stream.
+    pub stream: &'a str,
+    /// The descriptors of an earlier process. A socket takes its own.
+    pub inherited: &'a mut Inherited,
+}

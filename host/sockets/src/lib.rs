@@ -31,7 +31,7 @@ mod publish;
 pub use afterbay_types::{Endpoint, EndpointError};
 pub use conn::{PeerAddress, TokenRange};
 pub use dropped::Dropped;
-pub use lasting::MemoryError;
+pub use lasting::{Lasting, MemoryError};
 pub use listener::{BindError, Listener};
 pub use peers::{CloseReason, PeerId, RefusalReason};
 pub use publish::{Pub, PubNotice, PubOptions, PubTotals};

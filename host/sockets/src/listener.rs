@@ -2,12 +2,13 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{SocketAddrUnix, sockopt};
 
 use crate::bounds;
 use crate::conn::{Address, Conn};
@@ -69,6 +70,8 @@ pub struct Listener {
     conn: Conn,
     endpoint: Endpoint,
     file: Option<OwnFile>,
+    /// Another process may still go on with this socket: the file is not unlinked.
+    is_shared: bool,
 }
 
 /// The ipc file that we made. It is unlinked only while the path still names this inode.
@@ -103,6 +106,65 @@ impl Listener {
         })
     }
 
+    /// Takes over the listening socket of an earlier process, with its ipc file. Until [`Listener::claim`], the file stays
+    /// when the listener is dropped. The error says why the descriptor is no listener.
+    pub(crate) fn adopt(fd: OwnedFd) -> Result<Listener, String> {
+        if sockopt::socket_acceptconn(&fd) != Ok(true) {
+            return Err("the descriptor is no listening socket".to_owned());
+        }
+        let conn = Conn::adopt(fd).ok_or("the descriptor is no socket of unix or TCP")?;
+        let name = rustix::net::getsockname(conn.fd()).map_err(|error| format!("getsockname: {error}"))?;
+        if !conn.is_ipc() {
+            let bound =
+                std::net::SocketAddr::try_from(name).map_err(|error| format!("getsockname: {error}"))?;
+            let endpoint = Endpoint::Tcp { host: bound.ip().to_string(), port: bound.port() };
+            return Ok(Listener { conn, endpoint, file: None, is_shared: true });
+        }
+        let name = SocketAddrUnix::try_from(name).map_err(|error| format!("getsockname: {error}"))?;
+        let path = name.path_bytes().ok_or("the listening socket has no path")?;
+        let path = Path::new(std::ffi::OsStr::from_bytes(path));
+        let endpoint = Endpoint::ipc(path).map_err(|error| error.to_string())?;
+        let stat = rustix::fs::lstat(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        if file_type(&stat) != FileType::Socket {
+            return Err(format!("{} is no socket any more", path.display()));
+        }
+        let file = Some(OwnFile { path: path.to_owned(), device: stat.st_dev, inode: stat.st_ino });
+        Ok(Listener { conn, endpoint, file, is_shared: true })
+    }
+
+    /// Whether a listener that is bound to this endpoint, instead of this one, would have the same address. If so, this one
+    /// takes the endpoint's name and the mode of its ipc file.
+    pub(crate) fn serves(&mut self, endpoint: &Endpoint, listen_mode: u32) -> bool {
+        match (&self.endpoint, endpoint) {
+            (Endpoint::Ipc(ours), Endpoint::Ipc(path)) if ours == path => {
+                let mode = Mode::from_raw_mode(listen_mode & 0o777);
+                // If it fails, the file keeps the mode that the earlier process gave it.
+                let _kept = rustix::fs::chmodat(rustix::fs::CWD, path, mode, AtFlags::empty());
+                true
+            }
+            (Endpoint::Tcp { host: ours, port }, Endpoint::Tcp { host, port: wanted }) => {
+                let addresses = Address::resolve(endpoint).unwrap_or_default();
+                let is_ours = |address: &Address| matches!(address, Address::Tcp(address) if address.ip().to_string() == *ours);
+                if (*wanted != 0 && wanted != port) || !addresses.iter().any(is_ours) {
+                    return false;
+                }
+                self.endpoint = Endpoint::Tcp { host: host.clone(), port: *port };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// From now on the ipc file is this listener's: no other process goes on with the socket.
+    pub(crate) fn claim(&mut self) {
+        self.is_shared = false;
+    }
+
+    /// Closes this descriptor of the socket, with which another process goes on.
+    pub(crate) fn leave(mut self) {
+        self.is_shared = true;
+    }
+
     pub(crate) fn conn(&self) -> &Conn {
         &self.conn
     }
@@ -122,6 +184,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(file) = &self.file
+            && !self.is_shared
             && !injected::is_dead()
             && let Ok(now) = rustix::fs::lstat(&file.path)
             && (now.st_dev, now.st_ino) == (file.device, file.inode)
@@ -162,7 +225,7 @@ fn bind_ipc(endpoint: &Endpoint, path: &Path, mode: u32) -> Result<Listener, Fai
     }
     let stat = rustix::fs::lstat(path).call("stat")?;
     let file = Some(OwnFile { path: path.to_owned(), device: stat.st_dev, inode: stat.st_ino });
-    let listener = Listener { conn, endpoint: endpoint.clone(), file };
+    let listener = Listener { conn, endpoint: endpoint.clone(), file, is_shared: false };
     rustix::fs::chmodat(rustix::fs::CWD, path, Mode::from_raw_mode(mode), AtFlags::empty()).call("chmod")?;
     rustix::net::listen(listener.conn.fd(), bounds::LISTEN_BACKLOG).call("listen")?;
     Ok(listener)
@@ -246,7 +309,7 @@ fn bind_tcp(
                 let bound = rustix::net::getsockname(conn.fd()).call("getsockname")?;
                 let bound = std::net::SocketAddr::try_from(bound).call("getsockname")?;
                 let endpoint = Endpoint::Tcp { host: host.to_owned(), port: bound.port() };
-                return Ok(Listener { conn, endpoint, file: None });
+                return Ok(Listener { conn, endpoint, file: None, is_shared: false });
             }
             Err(Errno::ADDRINUSE) => last = Failed::Bind(BindError::InUse { endpoint: endpoint.clone() }),
             Err(error) => last = Failed::Call("bind", error),

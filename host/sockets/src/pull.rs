@@ -4,23 +4,28 @@
 //! the ring only when a read blocks. A peer gives one message and goes to the ring's end, so that no peer holds up the
 //! others.
 
+mod adopt;
 mod notice;
 mod options;
 mod sender;
 
 use std::collections::VecDeque;
+use std::os::fd::AsFd;
 use std::time::Instant;
 
+use afterbay_fdstore::{FdName, Inherited, Kept};
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
 
 pub use self::notice::{Message, PullNotice};
 pub use self::options::PullOptions;
 
-use self::sender::{Sender, TurnResult};
+use self::adopt::{Listeners, NotAdopted};
+use self::sender::{Keeper, Sender, TurnResult};
 use crate::acceptor::{Acceptor, clone_registry};
 use crate::bounds::{HANDSHAKES_MAX, READ_CALL_BYTES};
 use crate::conn::{Conn, PeerAddress, TokenRange};
+use crate::lasting::{Lasting, ReceiveBuffer};
 use crate::listener::{BindError, Listener};
 use crate::notices::NoticeQueue;
 use crate::peers::{CloseReason, PeerId, RefusalReason};
@@ -28,6 +33,10 @@ use afterbay_types::Endpoint;
 
 /// A bound PULL socket. Dropping it closes its peers and unlinks its ipc file if the file is still its own. Bytes that
 /// the kernel has received by then are lost: see [`Pull::close`].
+///
+/// At most one message is in hand: [`Pull::receive`] returned it, and it is not done. A later process receives it again, and
+/// everything after it. It is done at [`Pull::done`] or the next [`Pull::receive`], or if it was noted ([`Pull::note`]) as a
+/// frame that the journal has.
 #[derive(Debug)]
 pub struct Pull {
     acceptor: Acceptor,
@@ -42,6 +51,16 @@ pub struct Pull {
     /// Slots in their handshake and when it times out, oldest first.
     handshakes: VecDeque<(usize, Instant)>,
     paused: bool,
+    in_hand: Option<InHand>,
+    /// The store that holds the senders. `None`: they end with this process.
+    keeper: Option<Keeper>,
+    /// The listener's entry in the store.
+    listener_kept: Option<Kept>,
+    /// The listener of an earlier process for another endpoint. Dropped once this socket is in use.
+    retired: Option<Listener>,
+    /// The buffer of the next connection. It is made first, so that no connection is accepted and then refused for lack of
+    /// memory or descriptors.
+    spare: Option<ReceiveBuffer>,
     /// When [`Pull::close`] was called.
     closing: Option<Instant>,
     /// The latest time that a caller passed in.
@@ -50,21 +69,36 @@ pub struct Pull {
     notices: NoticeQueue<PullNotice>,
 }
 
+/// A message that [`Pull::receive`] returned and that is not done.
+#[derive(Clone, Copy, Debug)]
+struct InHand {
+    slot: usize,
+    bytes: usize,
+}
+
 impl Pull {
-    /// Binds. An ipc name of a regular file or of a stale socket is taken over; the name of a live listener is not.
+    /// Binds. An ipc name of a regular file or of a stale socket is taken over; the name of a live listener is not. Continues
+    /// the listener and the senders that `lasting` has of an earlier process. Without `lasting`, everything ends with this
+    /// process.
     ///
-    /// Only [`Pull::receive`] reads from the kernel. Without it nothing is read, and a sender's PING is not answered
-    /// either.
+    /// Until [`Pull::tick`] or [`Pull::ready`], another process can still go on with the same sockets. Only
+    /// [`Pull::receive`] reads from the kernel. Without it nothing is read, and a sender's PING is not answered either.
     pub fn bind(
         registry: &Registry,
         tokens: TokenRange,
         endpoint: &Endpoint,
         options: PullOptions,
+        mut lasting: Option<Lasting<'_>>,
     ) -> Result<Pull, BindError> {
-        let listener = Listener::bind(endpoint, options.listen_mode, options.receive_buffer_bytes)?;
         let registry = clone_registry(registry, endpoint)?;
-        Ok(Pull {
-            acceptor: Acceptor::open(listener, &registry, Token(tokens.first))?,
+        let mut notices = NoticeQueue::new();
+        let Listeners { present, retired } =
+            Listeners::open(endpoint, &options, lasting.as_mut(), &mut notices)?;
+        let listener_kept = lasting.as_ref().map(|lasting| {
+            lasting.store.keep(FdName::listener(lasting.stream), &[present.conn().fd().as_fd()])
+        });
+        let mut pull = Pull {
+            acceptor: Acceptor::open(present, &registry, Token(tokens.first))?,
             registry,
             tokens,
             options,
@@ -73,11 +107,67 @@ impl Pull {
             ring: VecDeque::new(),
             handshakes: VecDeque::new(),
             paused: false,
+            in_hand: None,
+            keeper: lasting.as_ref().map(Keeper::new),
+            listener_kept,
+            retired,
+            spare: None,
             closing: None,
             now: Instant::now(),
             next_peer: 1,
-            notices: NoticeQueue::new(),
-        })
+            notices,
+        };
+        if let Some(lasting) = lasting {
+            pull.adopt_senders(lasting.stream, lasting.inherited);
+        }
+        Ok(pull)
+    }
+
+    fn adopt_senders(&mut self, stream: &str, inherited: &mut Inherited) {
+        for (name, fds) in inherited.take_with_prefix(&FdName::senders(stream)) {
+            // Also the id of a sender that is not continued is never used again.
+            self.next_peer = self.next_peer.max(name.sender_id().unwrap_or(0).saturating_add(1));
+            let Some(keeper) = &self.keeper else { return };
+            let adopted = adopt::sender(&name, fds, &self.options, keeper);
+            if let Err(NotAdopted { why, lost }) = adopted.and_then(|sender| self.continue_sender(sender)) {
+                self.notices.push(PullNotice::NotAdopted { name: name.to_string(), why, lost });
+            }
+        }
+    }
+
+    fn continue_sender(&mut self, sender: Sender) -> Result<(), NotAdopted> {
+        let (slot, most) = (self.slots.len(), self.tokens.count.saturating_sub(1));
+        let refuse = |why| NotAdopted { why, lost: sender.unread_bytes() };
+        if slot >= most {
+            return Err(refuse(format!("{most} peers are connected, the limit")));
+        }
+        let token = Token(self.tokens.first + 1 + slot);
+        sender
+            .conn
+            .register(&self.registry, token, Interest::READABLE)
+            .map_err(|error| refuse(format!("register: {error}")))?;
+        let (peer, from, bytes) = (sender.id, sender.from.clone(), sender.open_bytes());
+        self.notices.push(PullNotice::Adopted { peer, from, bytes });
+        if !sender.is_ready() {
+            self.handshakes.push_back((slot, self.now + self.options.handshake_timeout));
+        }
+        self.slots.push(Some(sender));
+        self.peers += 1;
+        self.enter_ring(slot);
+        Ok(())
+    }
+
+    /// No other process goes on with the sockets of an earlier process.
+    fn claim(&mut self) {
+        self.acceptor.claim();
+        if let Some(mut retired) = self.retired.take() {
+            retired.claim();
+        }
+    }
+
+    /// Leaves all sockets to another process, which has their descriptors. Nothing is shut down or unlinked.
+    pub fn leave(mut self) {
+        self.acceptor.leave();
     }
 
     /// Whether this socket owns the token.
@@ -88,6 +178,7 @@ impl Pull {
     /// Handles one event of the poll. New connections are accepted also while paused, and not read.
     pub fn ready(&mut self, event: &Event, now: Instant) {
         self.now = now;
+        self.claim();
         match event.token().0.checked_sub(self.tokens.first) {
             Some(0) => self.accept(now),
             Some(slot) => {
@@ -106,6 +197,7 @@ impl Pull {
     /// when [`Pull::deadline`] is due.
     pub fn tick(&mut self, now: Instant) {
         self.now = now;
+        self.claim();
         if let Some(since) = self.closing {
             return self.close_due(since, now);
         }
@@ -143,8 +235,11 @@ impl Pull {
         handshake.into_iter().chain(self.acceptor.accept_at()).min()
     }
 
-    /// Returns the next whole message. `None`: wait on the poll, unless [`Pull::has_more`].
+    /// Returns the next whole message. `None`: wait on the poll, unless [`Pull::has_more`]. The message in hand is done.
     pub fn receive(&mut self) -> Option<Message> {
+        if let Some(sender) = self.take_in_hand() {
+            sender.settle();
+        }
         let (mut spent, mut turns) = (0, self.ring.len());
         while !self.paused
             && spent < READ_CALL_BYTES
@@ -155,13 +250,14 @@ impl Pull {
             let Some(Some(peer)) = self.slots.get_mut(slot) else { continue };
             peer.in_ring = false;
             let before = spent;
-            let turn = peer.turn(&mut spent);
+            let turn = peer.turn(&mut spent, self.keeper.as_ref());
             if spent > before {
                 peer.heard(self.now);
             }
             match turn {
                 TurnResult::Message(bytes) => {
                     let peer = peer.id;
+                    self.in_hand = Some(InHand { slot, bytes: bytes.len() });
                     self.enter_ring(slot);
                     return Some(Message { bytes, peer });
                 }
@@ -177,6 +273,44 @@ impl Pull {
             }
         }
         None
+    }
+
+    /// Notes that the journal may get the message in hand as this frame. A later process that finds this frame in the journal,
+    /// or a later one, does not receive the message again.
+    pub fn note(&mut self, frame: u64) {
+        if let Some(InHand { slot, .. }) = self.in_hand
+            && let Some(Some(sender)) = self.slots.get_mut(slot)
+        {
+            sender.note(frame);
+        }
+    }
+
+    /// The message in hand is done, also if the journal does not have it. No later process receives it again.
+    pub fn done(&mut self) {
+        if let Some(sender) = self.take_in_hand() {
+            sender.settle_now();
+        }
+    }
+
+    /// After a panic, when the journal's last frame is known: if the journal does not have the message in hand, takes it back.
+    /// [`Pull::receive`] returns it again, before all others. Returns the size of a message that was taken back.
+    pub fn take_back(&mut self, last_frame: u64) -> Option<usize> {
+        let InHand { slot, bytes } = self.in_hand?;
+        let sender = self.take_in_hand()?;
+        if (1..=last_frame).contains(&sender.noted()) {
+            sender.settle_now();
+            return None;
+        }
+        sender.take_back();
+        sender.in_ring = true;
+        self.ring.retain(|other| *other != slot);
+        self.ring.push_front(slot);
+        Some(bytes)
+    }
+
+    fn take_in_hand(&mut self) -> Option<&mut Sender> {
+        let InHand { slot, .. } = self.in_hand.take()?;
+        self.slots.get_mut(slot)?.as_mut()
     }
 
     /// Whether there may be more to receive without a further event, so that the poll must not wait. False while
@@ -206,7 +340,9 @@ impl Pull {
         }
         self.closing = Some(now);
         self.now = now;
+        self.claim();
         self.acceptor.close();
+        self.listener_kept = None;
         (0..self.slots.len()).for_each(|slot| self.enter_ring(slot));
     }
 
@@ -259,15 +395,32 @@ impl Pull {
     }
 
     fn accept(&mut self, now: Instant) {
-        while let Some(accepted) = self.acceptor.next(now) {
-            match accepted {
-                Ok(conn) => self.admit(conn, now),
-                Err(why) => return self.refuse(PeerAddress::Unknown, why, now),
+        loop {
+            let buffer = match self.spare.take() {
+                Some(buffer) => Ok(buffer),
+                None => ReceiveBuffer::new(self.options.max_message_bytes),
+            };
+            let buffer = match buffer {
+                Ok(buffer) => buffer,
+                Err(error) => {
+                    self.acceptor.wait(now);
+                    return self.refuse(PeerAddress::Unknown, RefusalReason::Io(error.to_string()), now);
+                }
+            };
+            match self.acceptor.next(now) {
+                Some(Ok(conn)) => self.admit(conn, buffer, now),
+                next => {
+                    self.spare = Some(buffer);
+                    if let Some(Err(why)) = next {
+                        self.refuse(PeerAddress::Unknown, why, now);
+                    }
+                    return;
+                }
             }
         }
     }
 
-    fn admit(&mut self, conn: Conn, now: Instant) {
+    fn admit(&mut self, conn: Conn, buffer: ReceiveBuffer, now: Instant) {
         let from = conn.peer_address();
         let most = self.options.max_peers.min(self.tokens.count.saturating_sub(1));
         let is_full = self.peers >= most || self.handshakes.len() >= HANDSHAKES_MAX;
@@ -282,8 +435,8 @@ impl Pull {
         }
         let id = PeerId(self.next_peer);
         self.next_peer += 1;
-        let mut peer = Sender::new(id, conn, from, self.options.max_message_bytes);
-        peer.flush();
+        let mut peer = Sender::new(id, conn, from, self.options.max_message_bytes, buffer);
+        peer.flush(self.keeper.as_ref());
         if slot == self.slots.len() {
             self.slots.push(Some(peer));
         } else {
@@ -310,7 +463,9 @@ impl Pull {
     fn close_peer(&mut self, slot: usize, why: CloseReason) {
         if let Some(peer) = self.slots.get_mut(slot).and_then(Option::take) {
             peer.conn.deregister(&self.registry);
+            peer.shut();
             self.peers -= 1;
+            self.in_hand = self.in_hand.filter(|in_hand| in_hand.slot != slot);
             self.handshakes.retain(|(handshaking, _)| *handshaking != slot);
             let Sender { id, from, messages, .. } = peer;
             self.notices.push(PullNotice::Closed { peer: id, from, why, messages });

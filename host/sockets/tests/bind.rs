@@ -14,7 +14,7 @@ use support::{Loop, ipc, path_of};
 fn bind(endpoint: &Endpoint, listen_mode: u32) -> Result<Pull, BindError> {
     let poll = mio::Poll::new().unwrap();
     let tokens = TokenRange { first: 0, count: 10 };
-    Pull::bind(poll.registry(), tokens, endpoint, PullOptions { listen_mode, ..PullOptions::default() })
+    Pull::bind(poll.registry(), tokens, endpoint, PullOptions { listen_mode, ..PullOptions::default() }, None)
 }
 
 fn mode(endpoint: &Endpoint) -> u32 {

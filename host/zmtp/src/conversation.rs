@@ -104,23 +104,10 @@ pub struct Conversation {
 
 #[derive(Debug)]
 enum ConversationState {
-    Greeting {
-        bytes: [u8; GREETING_BYTES],
-        have: usize,
-    },
-    Header {
-        bytes: [u8; HEADER_BYTES_MAX],
-        have: usize,
-    },
-    Command {
-        body: Vec<u8>,
-        size: usize,
-    },
-    /// `body` has room for `size` bytes.
-    Message {
-        body: Vec<u8>,
-        size: usize,
-    },
+    Greeting { bytes: [u8; GREETING_BYTES], have: usize },
+    Header { bytes: [u8; HEADER_BYTES_MAX], have: usize },
+    Command { body: Vec<u8>, size: usize },
+    Message { body: Vec<u8>, size: usize },
     Failed(ZmtpError),
 }
 
@@ -169,19 +156,6 @@ impl Conversation {
         Ok((used, None))
     }
 
-    /// The message that is being received, if there is one. Its missing bytes may be read straight into its buffer.
-    pub fn body(&mut self) -> Option<MessageBody<'_>> {
-        match &self.state {
-            // A read into the spare capacity must not take bytes of the next frame.
-            ConversationState::Message { body, size }
-                if body.capacity() == *size && self.role != Role::Pub =>
-            {
-                Some(MessageBody { peer: self })
-            }
-            _ => None,
-        }
-    }
-
     /// The incomplete frame, command or greeting. `None`: the last byte ended a frame.
     pub fn unfinished(&self) -> Option<UnfinishedPart> {
         match &self.state {
@@ -200,7 +174,7 @@ impl Conversation {
 
     /// Whether the peer's greeting was received. READY is then a part of the output.
     pub fn has_greeting(&self) -> bool {
-        !matches!(self.state, ConversationState::Greeting { .. })
+        !matches!(self.state, ConversationState::Greeting { .. } | ConversationState::Failed(_))
     }
 
     /// Whether the handshake is complete.
@@ -350,40 +324,6 @@ impl Conversation {
             }
             _ => Ok(Some(ZmtpEvent::Command)),
         }
-    }
-}
-
-/// The buffer of the message that is being received.
-#[derive(Debug)]
-pub struct MessageBody<'a> {
-    peer: &'a mut Conversation,
-}
-
-impl MessageBody<'_> {
-    /// How many bytes of the message are missing.
-    pub fn missing(&self) -> usize {
-        match &self.peer.state {
-            ConversationState::Message { body, size } => *size - body.len(),
-            _ => 0,
-        }
-    }
-
-    /// Lets `read` append to the buffer, whose spare capacity is exactly [`MessageBody::missing`]; further bytes are cut off.
-    /// Returns the result of `read`, and the message if it is whole.
-    pub fn fill<T>(self, read: impl FnOnce(&mut Vec<u8>) -> T) -> (T, Option<Bytes>) {
-        let ConversationState::Message { body, size } = &mut self.peer.state else {
-            return (read(&mut Vec::new()), None);
-        };
-        let had = body.len();
-        let result = read(body);
-        debug_assert!(body.len() >= had && body.len() <= *size, "read past the message");
-        body.truncate(*size);
-        if body.len() < *size {
-            return (result, None);
-        }
-        let message = Bytes::from(std::mem::take(body));
-        self.peer.state = BETWEEN_FRAMES;
-        (result, Some(message))
     }
 }
 

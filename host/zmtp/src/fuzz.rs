@@ -17,23 +17,13 @@ pub fn fuzz(bytes: &[u8]) {
     }
 }
 
-/// Feeds `input` to a new peer in pieces of the given sizes, in turn. A piece whose size is a multiple of 3 goes
-/// straight into the message's buffer. Returns the events, the error that ended the connection, and the output.
+/// Feeds `input` to a new peer in pieces of the given sizes, in turn. Returns the events, the error that ended the connection, and the output.
 pub fn run(role: Role, mut input: &[u8], sizes: &[u8]) -> (Vec<ZmtpEvent>, Option<ZmtpError>, Vec<u8>) {
     let mut peer = Conversation::new(role, MESSAGE_BYTES_MAX);
     let mut events = Vec::new();
     let mut sizes = sizes.iter().cycle();
     while !input.is_empty() {
         let size = sizes.next().map_or(input.len(), |size| usize::from(*size));
-        if size.is_multiple_of(3)
-            && let Some(body) = peer.body()
-        {
-            let piece = &input[..body.missing().min(size.max(1)).min(input.len())];
-            let ((), message) = body.fill(|buffer| buffer.extend_from_slice(piece));
-            events.extend(message.map(ZmtpEvent::Message));
-            input = &input[piece.len()..];
-            continue;
-        }
         let mut piece = &input[..size.clamp(1, input.len())];
         input = &input[piece.len()..];
         while !piece.is_empty() {
@@ -46,7 +36,6 @@ pub fn run(role: Role, mut input: &[u8], sizes: &[u8]) -> (Vec<ZmtpEvent>, Optio
                 }
                 Err(error) => {
                     assert_eq!(peer.feed(b"x"), Err(error.clone()), "an error that does not last");
-                    assert!(peer.body().is_none());
                     return (events, Some(error), peer.output().to_vec());
                 }
             }

@@ -23,9 +23,7 @@ mod conversation;
 pub mod fuzz;
 
 pub use command::{COMMAND_BYTES_MAX, PING_CONTEXT_BYTES_MAX};
-pub use conversation::{
-    Conversation, Handshake, MessageBody, OUTPUT_BYTES_MAX, Role, UnfinishedPart, ZmtpEvent,
-};
+pub use conversation::{Conversation, Handshake, OUTPUT_BYTES_MAX, Role, UnfinishedPart, ZmtpEvent};
 pub use error::ZmtpError;
 pub use frame::{FrameHeader, HEADER_BYTES_MAX};
 pub use greeting::GREETING_BYTES;

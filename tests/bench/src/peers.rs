@@ -24,7 +24,7 @@ impl Reader {
         let mut poll = mio::Poll::new()?;
         let options = PullOptions::default();
         let tokens = TokenRange { first: 0, count: 1 + options.max_peers };
-        let mut pull = Pull::bind(poll.registry(), tokens, &endpoint.parse::<Endpoint>()?, options)?;
+        let mut pull = Pull::bind(poll.registry(), tokens, &endpoint.parse::<Endpoint>()?, options, None)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {

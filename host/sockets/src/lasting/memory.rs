@@ -60,6 +60,7 @@ pub(crate) enum MemoryRole {
     /// The bytes were received from a sender.
     Receive = 1,
     /// The bytes are for a reader.
+    #[allow(dead_code, reason = "the sending side follows")]
     Send = 2,
 }
 

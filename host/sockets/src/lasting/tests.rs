@@ -114,9 +114,10 @@ fn kill_many(
 ) {
     let mut seed = 0x9e37_79b9_u64;
     for _ in 0..KILLS / 2 {
+        let before = transferred(memory);
         let mut child = spawn(direction, memory, child_end);
         // Nearly all of the child's life is its start, so the clock begins with the first transfer.
-        let (before, start) = (transferred(memory), Instant::now());
+        let start = Instant::now();
         while transferred_now(memory) == before && start.elapsed() < Duration::from_secs(10) {
             progress();
         }

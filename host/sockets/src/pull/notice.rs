@@ -24,6 +24,24 @@ pub enum PullNotice {
         /// Its address.
         from: PeerAddress,
     },
+    /// The connection of an earlier process continues.
+    Adopted {
+        /// The peer, with its earlier id.
+        peer: PeerId,
+        /// Its address.
+        from: PeerAddress,
+        /// Bytes that the earlier process had received and that the journal does not have. They are received again.
+        bytes: usize,
+    },
+    /// A connection or the listener of an earlier process was closed instead of continued.
+    NotAdopted {
+        /// The name under which it was kept.
+        name: String,
+        /// The reason.
+        why: String,
+        /// Bytes that the kernel had received and that nobody has read. At least these are lost.
+        lost: u64,
+    },
     /// A peer was closed. All whole messages that it had sent were received.
     Closed {
         /// The peer.

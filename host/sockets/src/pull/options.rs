@@ -18,6 +18,9 @@ pub struct PullOptions {
     /// SO_RCVBUF of tcp connections. `None`: the kernel's default. (On Linux, only the sender's SO_SNDBUF counts over
     /// ipc.)
     pub receive_buffer_bytes: Option<usize>,
+    /// The last frame of the journal. An earlier process noted the frame of its last message: with this number or a lower one
+    /// the journal has the message.
+    pub last_frame: u64,
 }
 
 impl Default for PullOptions {
@@ -28,6 +31,7 @@ impl Default for PullOptions {
             max_peers: bounds::PEERS_MAX,
             handshake_timeout: bounds::HANDSHAKE_MAX,
             receive_buffer_bytes: None,
+            last_frame: 0,
         }
     }
 }

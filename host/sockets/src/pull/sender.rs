@@ -1,21 +1,34 @@
 //! One sender of a PULL: its connection, its buffer, and the state of its closing.
 
-use std::io::IoSlice;
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::time::Instant;
 
+use afterbay_fdstore::{FdName, FdStore, Kept};
 use afterbay_zmtp as zmtp;
 use bytes::Bytes;
 
-use crate::bounds::{CLOSE_QUIET, CLOSE_SHUT_MAX, COMMANDS_TURN, READ_BUFFER_BYTES, READ_TURN_BYTES};
+use crate::bounds::{CLOSE_QUIET, CLOSE_SHUT_MAX, COMMANDS_TURN, READ_TURN_BYTES};
 use crate::conn::{Conn, PeerAddress, ReadResult};
+use crate::lasting::{Lasting, ReceiveBuffer};
 use crate::peers::{CloseReason, PeerId};
 
-/// A message that lacks at least this much is read straight into its own allocation.
-const DIRECT_BYTES_MIN: usize = 16 << 10;
+/// The store that holds the sockets and memories of a stream's senders.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    store: FdStore,
+    stream: String,
+}
 
-/// Bytes read into the buffer after such a message. If another big message follows, little of it must be copied.
-const READ_AFTER_DIRECT_BYTES: usize = 4 << 10;
+impl Keeper {
+    pub(crate) fn new(lasting: &Lasting<'_>) -> Keeper {
+        Keeper { store: lasting.store.clone(), stream: lasting.stream.to_owned() }
+    }
+
+    fn keep(&self, id: PeerId, conn: &Conn, buffer: &ReceiveBuffer) -> Kept {
+        self.store.keep(FdName::sender(&self.stream, id.0), &[conn.fd().as_fd(), buffer.fd()])
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -29,11 +42,9 @@ pub(crate) struct Sender {
     pub(crate) in_ring: bool,
     closing: Closing,
     zmtp: zmtp::Conversation,
-    /// Allocated at the first read. `start..end` is read and not parsed.
-    buffer: Box<[u8]>,
-    start: usize,
-    end: usize,
-    last_was_direct: bool,
+    buffer: ReceiveBuffer,
+    /// The entry in the store, once the sender may send messages.
+    kept: Option<Kept>,
 }
 
 /// How far a closing socket has closed this connection.
@@ -61,62 +72,74 @@ pub(crate) enum TurnResult {
 }
 
 impl Sender {
-    pub(crate) fn new(id: PeerId, conn: Conn, from: PeerAddress, max_message_bytes: usize) -> Sender {
-        let zmtp = zmtp::Conversation::new(zmtp::Role::Pull, max_message_bytes);
-        // True until a read blocks: bytes may have arrived before the registration with the poll.
-        let (readable, in_ring) = (true, false);
-        let buffer = Box::default();
-        Sender {
-            id,
-            conn,
-            from,
-            messages: 0,
-            readable,
-            in_ring,
-            closing: Closing::Open,
-            zmtp,
-            buffer,
-            start: 0,
-            end: 0,
-            last_was_direct: false,
-        }
+    pub(crate) fn new(
+        id: PeerId,
+        conn: Conn,
+        from: PeerAddress,
+        message_bytes_max: usize,
+        buffer: ReceiveBuffer,
+    ) -> Sender {
+        let zmtp = zmtp::Conversation::new(zmtp::Role::Pull, message_bytes_max);
+        // Readable until a read blocks: bytes may have arrived before the registration with the poll.
+        let (readable, in_ring, closing) = (true, false, Closing::Open);
+        Sender { id, conn, from, messages: 0, readable, in_ring, closing, zmtp, buffer, kept: None }
+    }
+
+    /// Continues the connection of an earlier process: what the buffer has is parsed before the kernel is read.
+    pub(crate) fn adopt(
+        id: PeerId,
+        conn: Conn,
+        message_bytes_max: usize,
+        buffer: ReceiveBuffer,
+        keeper: &Keeper,
+    ) -> Sender {
+        let (from, kept) = (conn.peer_address(), Some(keeper.keep(id, &conn, &buffer)));
+        // The memory's size was fixed when the connection was accepted.
+        let limit = message_bytes_max.min(buffer.message_bytes_max());
+        let zmtp = zmtp::Conversation::resumed(zmtp::Role::Pull, limit, buffer.has_heard_ready());
+        Sender { zmtp, kept, ..Sender::new(id, conn, from, limit, buffer) }
     }
 
     pub(crate) fn is_ready(&self) -> bool {
         self.zmtp.is_ready()
     }
 
-    /// Reads until one message is whole or the turn's bound is reached. Adds the bytes read to `spent`.
-    pub(crate) fn turn(&mut self, spent: &mut usize) -> TurnResult {
+    /// Reads until one message is whole or the turn's bound is reached. Adds the bytes read to `spent`. A message is then in
+    /// hand, and must be done or taken back before the next turn.
+    pub(crate) fn turn(&mut self, spent: &mut usize, keeper: Option<&Keeper>) -> TurnResult {
         let turn = self.read_turn(spent);
-        self.flush();
+        self.flush(keeper);
         turn
     }
 
     fn read_turn(&mut self, spent: &mut usize) -> TurnResult {
         let (mut read, mut commands) = (0, 0);
         loop {
-            while self.start < self.end {
-                match self.zmtp.feed(&self.buffer[self.start..self.end]) {
+            while !self.buffer.unparsed().is_empty() {
+                let (used, event) = match self.zmtp.feed(self.buffer.unparsed()) {
+                    Ok(fed) => fed,
                     Err(error) => return TurnResult::Closed(CloseReason::Protocol(error)),
-                    Ok((used, event)) => {
-                        self.start += used;
-                        match event {
-                            None => {}
-                            // No peer subscribes to a PULL.
-                            Some(
-                                zmtp::ZmtpEvent::Command
-                                | zmtp::ZmtpEvent::Subscribe(_)
-                                | zmtp::ZmtpEvent::Cancel(_),
-                            ) => {
-                                commands += 1;
-                                if commands >= COMMANDS_TURN {
-                                    return TurnResult::LimitReached;
-                                }
-                            }
-                            Some(zmtp::ZmtpEvent::Ready(_)) => return TurnResult::Ready,
-                            Some(zmtp::ZmtpEvent::Message(bytes)) => return self.message(bytes),
+                };
+                self.buffer.parse(used);
+                match event {
+                    None => {}
+                    // No peer subscribes to a PULL.
+                    Some(
+                        zmtp::ZmtpEvent::Command | zmtp::ZmtpEvent::Subscribe(_) | zmtp::ZmtpEvent::Cancel(_),
+                    ) => {
+                        self.settle();
+                        commands += 1;
+                        if commands >= COMMANDS_TURN {
+                            return TurnResult::LimitReached;
                         }
+                    }
+                    Some(zmtp::ZmtpEvent::Ready(_)) => {
+                        self.settle();
+                        return TurnResult::Ready;
+                    }
+                    Some(zmtp::ZmtpEvent::Message(bytes)) => {
+                        self.messages += 1;
+                        return TurnResult::Message(bytes);
                     }
                 }
             }
@@ -126,14 +149,11 @@ impl Sender {
             if read >= READ_TURN_BYTES {
                 return TurnResult::LimitReached;
             }
-            let (got, message) = match self.zmtp.body().filter(|body| body.missing() >= DIRECT_BYTES_MIN) {
-                Some(body) => {
-                    self.last_was_direct = true;
-                    body.fill(|buffer| self.conn.read_spare(buffer))
-                }
-                None => (self.read_buffer(), None),
+            let missing = match self.zmtp.unfinished() {
+                Some(zmtp::UnfinishedPart::Message { had, of }) => of - had,
+                _ => 0,
             };
-            match got {
+            match self.buffer.read(&self.conn, missing) {
                 ReadResult::Data(bytes) => {
                     read += bytes;
                     *spent += bytes;
@@ -141,33 +161,46 @@ impl Sender {
                 ReadResult::Blocked => self.readable = false,
                 ReadResult::End | ReadResult::Failed(_) => return TurnResult::Closed(self.end_reason()),
             }
-            if let Some(bytes) = message {
-                return self.message(bytes);
-            }
         }
     }
 
-    fn message(&mut self, bytes: Bytes) -> TurnResult {
-        self.messages += 1;
-        TurnResult::Message(bytes)
+    /// Everything parsed is done, also the message in hand.
+    pub(crate) fn settle(&mut self) {
+        self.buffer.settle(self.zmtp.is_ready());
     }
 
-    fn read_buffer(&mut self) -> ReadResult {
-        if self.buffer.is_empty() {
-            self.buffer = vec![0; READ_BUFFER_BYTES].into_boxed_slice();
-        }
-        let most = if self.last_was_direct { READ_AFTER_DIRECT_BYTES } else { READ_BUFFER_BYTES };
-        let got = self.conn.read(&mut self.buffer[..most]);
-        self.last_was_direct = false;
-        (self.start, self.end) = (0, if let ReadResult::Data(bytes) = got { bytes } else { 0 });
-        got
+    /// As [`Sender::settle`], and a later process knows it from now on.
+    pub(crate) fn settle_now(&mut self) {
+        self.buffer.settle_now(self.zmtp.is_ready());
+    }
+
+    /// Notes that the journal may get the message in hand as this frame.
+    pub(crate) fn note(&mut self, frame: u64) {
+        self.buffer.note(frame);
+    }
+
+    /// The noted frame of the message in hand. 0: none.
+    pub(crate) fn noted(&self) -> u64 {
+        self.buffer.noted()
+    }
+
+    /// Takes the message in hand back. The next turn returns it again.
+    pub(crate) fn take_back(&mut self) {
+        self.messages -= 1;
+        self.buffer.rewind();
     }
 
     /// Sends our greeting, READY and PONG. Bytes that the kernel does not take wait for the next bytes from the peer: a
     /// peer whose buffer is full of these few bytes does not read.
-    pub(crate) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self, keeper: Option<&Keeper>) {
         while !self.zmtp.output().is_empty() {
-            match self.conn.write(&[IoSlice::new(self.zmtp.output())]) {
+            let has_ready = self.zmtp.has_greeting();
+            if has_ready && self.kept.is_none() {
+                // Before READY: once the sender has READY, it sends messages, and none may be lost.
+                self.buffer.greeted();
+                self.kept = keeper.map(|keeper| keeper.keep(self.id, &self.conn, &self.buffer));
+            }
+            match self.buffer.send(&self.conn, self.zmtp.output(), has_ready) {
                 Ok(sent) if sent > 0 => self.zmtp.sent(sent),
                 // Reads report a broken connection, after everything that it still has.
                 _ => return,
@@ -225,13 +258,25 @@ impl Sender {
         }
     }
 
+    /// Ends the connection for the peer too, although a supervisor has descriptors of it for a moment longer.
+    pub(crate) fn shut(&self) {
+        if self.kept.is_some() {
+            self.conn.shutdown(Shutdown::Both);
+        }
+    }
+
     fn shut_write(&mut self, now: Instant) {
         self.conn.shutdown(Shutdown::Write);
         self.closing = Closing::WriteShut { heard: now };
     }
 
+    /// Received bytes that are not done: a later process gets them again.
+    pub(crate) fn open_bytes(&self) -> usize {
+        self.buffer.open_bytes()
+    }
+
     /// Received bytes that were not parsed into messages: in the buffer and in the kernel.
     pub(crate) fn unread_bytes(&self) -> u64 {
-        (self.end - self.start) as u64 + self.conn.unread_bytes()
+        self.buffer.unparsed().len() as u64 + self.conn.unread_bytes()
     }
 }

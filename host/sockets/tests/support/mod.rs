@@ -100,7 +100,7 @@ impl Loop {
 
     pub fn bind(endpoint: &Endpoint, options: PullOptions) -> Loop {
         let mut this = Loop::new();
-        this.pull = Some(Pull::bind(this.poll.registry(), PULL_TOKENS, endpoint, options).unwrap());
+        this.pull = Some(Pull::bind(this.poll.registry(), PULL_TOKENS, endpoint, options, None).unwrap());
         this
     }
 

@@ -125,30 +125,6 @@ fn every_split_of_a_conversation_gives_the_same_events() {
 }
 
 #[test]
-fn a_message_is_read_straight_into_its_own_buffer() {
-    let payload = vec![7; 100_000];
-    let bytes = [hello("PUSH"), message(&payload)].concat();
-    let mut peer = Conversation::new(Role::Pull, 1 << 20);
-    let header_end = hello("PUSH").len() + HEADER_BYTES_MAX;
-    let (used, _) = peer.feed(&bytes[..header_end]).unwrap();
-    assert_eq!(peer.feed(&bytes[used..header_end]), Ok((header_end - used, None)));
-    assert_eq!(peer.unfinished(), Some(UnfinishedPart::Message { had: 0, of: 100_000 }));
-    let body = peer.body().unwrap();
-    assert_eq!(body.missing(), 100_000);
-    let (capacity, message) = body.fill(|buffer| {
-        buffer.extend_from_slice(&payload[..60_000]);
-        buffer.capacity()
-    });
-    assert_eq!((capacity, message), (100_000, None));
-    let body = peer.body().unwrap();
-    assert_eq!(body.missing(), 40_000);
-    let ((), message) = body.fill(|buffer| buffer.extend_from_slice(&payload[60_000..]));
-    assert_eq!(message.unwrap(), payload);
-    assert!(peer.body().is_none());
-    assert_eq!(peer.unfinished(), None);
-}
-
-#[test]
 fn ready_is_sent_when_the_peers_greeting_is_whole_and_not_before() {
     let mut peer = Conversation::new(Role::Pull, 10);
     assert_eq!(peer.output(), GREETING);
