@@ -144,6 +144,21 @@ events! {
         stream: Name, from: String, why: String,
     } => "stream {stream:?}: sender from {from} refused: {why}";
 
+    /// A sender's connection outlived an earlier process and continues. `bytes`: received by the earlier process, and received
+    /// again.
+    SenderContinued, Level::INFO, first 5 of [stream] {
+        stream: Name, peer: u64, from: String, bytes: u64,
+    } => "stream {stream:?}: sender {peer} from {from} continues its connection to an earlier process, {bytes} bytes are received \
+         again";
+
+    /// A connection outlived an earlier process and was closed, because Afterbay cannot continue it. At least `lost_bytes` that
+    /// the sender had sent are lost.
+    ///
+    /// Action: see `why`. The peer connects again.
+    NotContinued, Level::WARN, first 5 of [stream] {
+        stream: Name, name: String, why: String, lost_bytes: u64,
+    } => "stream {stream:?}: {name} of an earlier process is closed: {why} ({lost_bytes} received bytes are lost)";
+
     // Sinks: the readers of a stream, and taps.
 
     /// A reader has connected.

@@ -33,6 +33,14 @@ fn one_of_each() -> Vec<Event> {
             why: "why it is".into(),
         }
         .into(),
+        SenderContinued { stream: name("decode-0"), peer: 2, from: "pid 7 (uid 0)".into(), bytes: 3 }.into(),
+        NotContinued {
+            stream: name("decode-0"),
+            name: "stream/decode-0/sender/7".into(),
+            why: "why it is".into(),
+            lost_bytes: 4,
+        }
+        .into(),
         SinkConnected {
             stream: name("decode-0"),
             sink: name("detokenizer"),

@@ -32,11 +32,8 @@ pub struct JournalPolicy {
 }
 
 /// A received frame that the journal has not confirmed.
-pub struct UnwrittenFrame {
-    /// The frame.
-    pub received: Received,
-    /// The last frame before it. If the journal's last frame is a later one, the journal has this frame after all.
-    pub after: FrameNo,
+struct UnwrittenFrame {
+    received: Received,
     /// When to write the frame again after the disk refused it; `None` while the write runs.
     retry_at: Option<Instant>,
 }
@@ -112,11 +109,6 @@ impl Persister {
         self.last
     }
 
-    /// Ends the stage after a panic. The result is the frame that the journal may not have.
-    pub fn into_unwritten(mut self) -> Option<UnwrittenFrame> {
-        self.unwritten.take()
-    }
-
     /// The reason why no further frame may be persisted now.
     pub fn full(&self) -> Option<&'static str> {
         if self.unwritten.is_some() {
@@ -129,8 +121,7 @@ impl Persister {
     /// Appends a frame to the journal. If the disk refuses the frame, it waits here (`on_error = "stop"`) or goes on without
     /// the journal (`"forward"`).
     pub fn persist(&mut self, received: Received, now: Timestamp) {
-        self.unwritten =
-            Some(UnwrittenFrame { received: received.clone(), after: self.last, retry_at: None });
+        self.unwritten = Some(UnwrittenFrame { received: received.clone(), retry_at: None });
         failpoint::at("persist");
         let started = Instant::now();
         let appended = self.writer.append(&received.bytes, received.at.unix_ns);

@@ -27,14 +27,13 @@ use afterbay_delivery::{
 };
 use afterbay_events::event::{HoldLost, JournalNotice, SinkRemoved, SinkResuming, SinkSettled};
 use afterbay_events::{Health, StreamTelemetry};
+use afterbay_fdstore::{FdStore, Inherited};
 use afterbay_hold::HeldRows;
-use afterbay_journal::{
-    BacklogItem, FrameNo, JournalWriter, RecoveredStream, SinkProgress, is_release_marker,
-};
+use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, SinkProgress};
 use afterbay_ledger::{Ledger, RestartGap, UpstreamAborts};
 use afterbay_outbox::Joins;
 use afterbay_persist::{JournalPolicy, Persister};
-use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
+use afterbay_sockets::{CreditOptions, Lasting, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_wire::Layouts;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -102,9 +101,12 @@ pub(crate) fn start(
         max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(usize::MAX),
         listen_mode: config.listen_mode,
         max_peers: config.max_peers,
+        last_frame: journal.recovered.last_frame.0,
         ..PullOptions::default()
     };
-    let pull = Pull::bind(registry, pull_tokens, &listen, pull_options)
+    let (store, mut inherited) = (FdStore::new(), Inherited::default());
+    let lasting = Lasting { store: &store, stream: &stream, inherited: &mut inherited };
+    let pull = Pull::bind(registry, pull_tokens, &listen, pull_options, Some(lasting))
         .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
     let mut readers = Vec::new();
     let first_token = pull_tokens.first + pull_tokens.count;
@@ -153,7 +155,7 @@ impl Plan {
             Ok(journal) => journal,
             Err(error) => return Err((Box::new(rescued), error.to_string())),
         };
-        let Rescued { mut lasting, unwritten, aborts, senders } = rescued;
+        let Rescued { mut lasting, aborts, senders } = rescued;
         let mut journal = self.open(journal);
         let mut readers = Vec::new();
         for (sink, sender) in self.sinks.iter().zip(senders) {
@@ -163,11 +165,8 @@ impl Plan {
             readers.push((sender, resume));
         }
         self.settle_unrecorded(&mut journal);
-        // A frame after the last one that the journal knew is not lost: the journal has it. A release marker is made anew.
-        let unwritten = unwritten.filter(|frame| journal.recovered.last_frame <= frame.after);
-        if let Some(frame) = unwritten.filter(|frame| !is_release_marker(&frame.received.bytes)) {
-            lasting.receive.give_back(frame.received);
-        }
+        // The journal may lack the frame that was last received. (It may also lack a release marker, which is made anew.)
+        lasting.receive.take_back(journal.recovered.last_frame);
         let ledger = self.ledger(&mut journal, aborts, RestartGap::default(), now.instant);
         lasting.chain.restart_after_panic(&ledger, now);
         Ok(self.pipeline(journal, ledger, readers, lasting, now))

@@ -17,6 +17,7 @@ use afterbay_delivery::Delivery;
 use afterbay_events::Name;
 use afterbay_hold::HeldRows;
 use afterbay_journal::Background;
+use afterbay_journal::FrameNo;
 use afterbay_ledger::Ledger;
 use afterbay_persist::Persister;
 use afterbay_wire::Layouts;
@@ -53,9 +54,13 @@ impl Pipeline {
             if self.full().is_some() {
                 break;
             }
-            let Some(received) = self.receive.next(clock) else { break };
+            let number = FrameNo(self.persister.last_frame().0 + 1);
+            let Some(received) = self.receive.next(number, clock) else { break };
             let bytes = received.bytes.clone();
             self.persister.persist(received, now);
+            if self.persister.unpersisted() == 0 {
+                self.receive.done();
+            }
             self.delivery.copy_received(self.persister.last_frame(), &bytes);
             self.carry(1, now);
         }
@@ -258,7 +263,6 @@ impl Pipeline {
 
     /// Whether the readers have taken everything that was received.
     pub(crate) fn is_drained(&self) -> bool {
-        let is_empty = self.receive.returned() == 0 && self.held_rows.is_empty();
-        is_empty && self.persister.backlog_size().0 == 0 && self.delivery.is_drained()
+        self.held_rows.is_empty() && self.persister.backlog_size().0 == 0 && self.delivery.is_drained()
     }
 }

@@ -4,15 +4,13 @@
 
 use crate::clock::Clock;
 use afterbay_batch::Received;
+use afterbay_journal::FrameNo;
 use afterbay_sockets::{Pull, PullNotice};
-use std::collections::VecDeque;
 use std::time::Instant;
 
 /// The PULL socket that the scheduler connects to.
 pub(crate) struct Receive {
     pull: Pull,
-    /// Frames that were received before a panic and that the journal does not have.
-    returned: VecDeque<Received>,
     /// Frames received since the start.
     pub(crate) frames: u64,
     /// Bytes received since the start.
@@ -21,33 +19,35 @@ pub(crate) struct Receive {
 
 impl Receive {
     pub(crate) fn new(pull: Pull) -> Receive {
-        Receive { pull, returned: VecDeque::new(), frames: 0, bytes: 0 }
+        Receive { pull, frames: 0, bytes: 0 }
     }
 
-    /// Takes the next frame, if there is one.
-    pub(crate) fn next(&mut self, clock: &dyn Clock) -> Option<Received> {
-        if let Some(returned) = self.returned.pop_front() {
-            return Some(returned);
-        }
+    /// Takes the next frame, if there is one. The journal gets it as frame `number`: if this process dies, the next one finds
+    /// out by the number whether the journal has the frame.
+    pub(crate) fn next(&mut self, number: FrameNo, clock: &dyn Clock) -> Option<Received> {
         let message = self.pull.receive()?;
+        self.pull.note(number.0);
         self.frames += 1;
         self.bytes += message.bytes.len() as u64;
         Some(Received { bytes: message.bytes, at: clock.now() })
     }
 
-    /// Gives back a frame that the journal does not have after a panic. It is received again, before all others.
-    pub(crate) fn give_back(&mut self, received: Received) {
-        self.returned.push_front(received);
+    /// The last frame is in the journal, or goes on without the journal. No process receives it again.
+    pub(crate) fn done(&mut self) {
+        self.pull.done();
     }
 
-    /// Frames that were given back and not taken again.
-    pub(crate) fn returned(&self) -> usize {
-        self.returned.len()
+    /// After a panic, receives the last frame again, before all others, if the journal does not have it.
+    pub(crate) fn take_back(&mut self, last_in_journal: FrameNo) {
+        if let Some(bytes) = self.pull.take_back(last_in_journal.0) {
+            self.frames -= 1;
+            self.bytes -= bytes as u64;
+        }
     }
 
     /// Whether there may be a frame without a further event of the poll.
     pub(crate) fn has_more(&self) -> bool {
-        !self.returned.is_empty() || self.pull.has_more()
+        self.pull.has_more()
     }
 
     /// Begins the drain: no sender may connect any more, and each sender is read to its end.

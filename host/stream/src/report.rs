@@ -6,9 +6,9 @@ use crate::pipeline::Pipeline;
 use afterbay_batch::Timestamp;
 use afterbay_delivery::{ReaderState, Sink};
 use afterbay_events::event::{
-    CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NoticesMissed, PollFailed, ReceivePaused,
-    ReceiveResumed, SegmentRemoved, SenderClosed, SenderConnected, SenderRefused, SinkConnected, SinkLost,
-    SinkSettled, SinkState, SinkWaiting, StreamPanicked,
+    CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NotContinued, NoticesMissed, PollFailed,
+    ReceivePaused, ReceiveResumed, SegmentRemoved, SenderClosed, SenderConnected, SenderContinued,
+    SenderRefused, SinkConnected, SinkLost, SinkSettled, SinkState, SinkWaiting, StreamPanicked,
 };
 use afterbay_events::{Health, Name, Severity, SinkCounters, StreamTelemetry};
 use afterbay_journal::{BackgroundNotice, FrameNo};
@@ -285,6 +285,14 @@ impl Report {
             PullNotice::Refused { from, why, times } => {
                 let (from, why) = (from.to_string(), format!("{why} ({times} times)"));
                 self.telemetry.publish(SenderRefused { stream, from, why });
+            }
+            PullNotice::Adopted { peer, from, bytes } => {
+                self.senders.insert(peer);
+                let (peer, from, bytes) = (peer.0, from.to_string(), bytes as u64);
+                self.telemetry.publish(SenderContinued { stream, peer, from, bytes });
+            }
+            PullNotice::NotAdopted { name, why, lost: lost_bytes } => {
+                self.telemetry.publish(NotContinued { stream, name, why, lost_bytes });
             }
             PullNotice::Missed { count } => {
                 self.telemetry.publish(NoticesMissed { stream, of: "senders", missed: count });

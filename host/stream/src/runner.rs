@@ -319,7 +319,7 @@ impl Runner {
         // Frames whose record a full disk refused are sent if the disk now has room.
         delivery.send_staged(persister, now);
         let unread_bytes = receive.abandon();
-        let unpersisted = persister.unpersisted() + receive.returned();
+        let unpersisted = persister.unpersisted();
         delivery.record_end(persister);
         ledger.close_restart_gap();
         let (frames_left, bytes_left) = self.pipeline.backlog_size();

@@ -1,4 +1,4 @@
-//! The parts of a pipeline that outlive a panic: the connections, the plugins, and the frame that the journal may not have.
+//! The parts of a pipeline that outlive a panic: the connections and the plugins.
 
 use crate::pipeline::Pipeline;
 use crate::poison::PoisonDetector;
@@ -7,7 +7,6 @@ use crate::receive::Receive;
 use afterbay_chain::Chain;
 use afterbay_delivery::{Sink, SinkSender, Tap};
 use afterbay_ledger::UpstreamAborts;
-use afterbay_persist::UnwrittenFrame;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The stages that a rebuild does not make anew.
@@ -22,7 +21,6 @@ pub(crate) struct LastingStages {
 /// The parts of a pipeline that outlive a panic.
 pub(crate) struct Rescued {
     pub(crate) lasting: LastingStages,
-    pub(crate) unwritten: Option<UnwrittenFrame>,
     pub(crate) aborts: UpstreamAborts,
     pub(crate) senders: Vec<SinkSender>,
 }
@@ -31,13 +29,12 @@ pub(crate) struct Rescued {
 pub(crate) fn rescue(pipeline: Pipeline, why: &str) -> Rescued {
     let Pipeline { receive, persister, mut ledger, chain, delivery, pressure, poison, .. } = pipeline;
     // The writer's end may panic, too. The records that it held are then lost.
-    let unwritten = catch_unwind(AssertUnwindSafe(|| persister.into_unwritten())).ok().flatten();
+    let _ended = catch_unwind(AssertUnwindSafe(|| drop(persister)));
     // The rebuilt ledger does not know what this one has seen since the start.
     ledger.close_restart_gap();
     let poison = poison.after_panic(why);
     Rescued {
         lasting: LastingStages { receive, chain, taps: delivery.taps, pressure, poison },
-        unwritten,
         aborts: ledger.into_upstream_aborts(),
         senders: delivery.sinks.into_iter().map(Sink::into_sender).collect(),
     }
