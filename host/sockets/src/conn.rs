@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +15,6 @@ use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::injected::{self, SocketCall};
-use crate::lasting::{Memory, Words};
 use afterbay_types::Endpoint;
 
 /// The poll tokens of one socket: `first .. first + count`.
@@ -182,32 +180,6 @@ impl Conn {
         let most = injected::at(SocketCall::Read(buffer.len())).min(buffer.len());
         let read = retry_on_intr(|| rustix::io::read(&self.fd, &mut buffer[..most]));
         ReadResult::from(read.inspect(|&bytes| _ = injected::at(SocketCall::HasRead(bytes))))
-    }
-
-    /// Reads into a part of the memory's area. The kernel stores the count in the memory, under these words.
-    pub(crate) fn receive(&self, memory: &mut Memory, words: &Words, into: Range<usize>) -> ReadResult {
-        let most = injected::at(SocketCall::Read(into.len())).min(into.len());
-        let into = into.start..into.start + most;
-        let received = match memory.receive(words, self.fd.as_fd(), into.clone()) {
-            // The call returns an error of the connection before bytes that arrived earlier, and returns it once.
-            Err(error) if error != Errno::AGAIN => memory.receive(words, self.fd.as_fd(), into),
-            received => received,
-        };
-        ReadResult::from(received.inspect(|&bytes| _ = injected::at(SocketCall::HasRead(bytes))))
-    }
-
-    /// Writes to the kernel, and returns how many bytes it took. The kernel stores the count in the memory, under these words.
-    pub(crate) fn send(
-        &self,
-        memory: &mut Memory,
-        words: &Words,
-        slices: &[IoSlice<'_>],
-    ) -> rustix::io::Result<usize> {
-        let bytes = slices.iter().map(|slice| slice.len()).sum();
-        let most = injected::at(SocketCall::Write(bytes));
-        let mut send = |slices: &[IoSlice<'_>]| memory.send(words, self.fd.as_fd(), slices);
-        let sent = if most < bytes { send(&first_bytes(slices, most)) } else { send(slices) };
-        sent.inspect(|&bytes| _ = injected::at(SocketCall::HasWritten(bytes)))
     }
 
     /// Writes to the kernel, and returns how many bytes it took.

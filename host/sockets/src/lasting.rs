@@ -11,9 +11,8 @@ mod tests;
 use afterbay_fdstore::{FdStore, Inherited};
 
 pub use memory::MemoryError;
-pub(crate) use memory::{Memory, Words};
 #[cfg(test)]
-use memory::{MemoryRole, WORDS};
+use memory::{Memory, MemoryRole, WORDS, Words};
 pub(crate) use receive::ReceiveBuffer;
 
 /// The place of a stream's sockets in the store of descriptors, and what an earlier process left there.

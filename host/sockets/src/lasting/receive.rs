@@ -12,14 +12,14 @@
 //! When `done` reaches `end`, the buffer begins at its start again. A rest is copied to the start when it overlaps nothing.
 
 use std::io::IoSlice;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use afterbay_zmtp::{GREETING_BYTES, HEADER_BYTES_MAX};
 use rustix::io::Errno;
 
 use super::memory::{Memory, MemoryError, MemoryRole, WORDS, Words};
 use crate::bounds::{BUFFER_KEPT_BYTES, READ_BUFFER_BYTES, READ_DIRECT_BYTES};
-use crate::conn::{Conn, ReadResult};
+use crate::injected::{self, SocketCall};
 
 /// From here on the rest of the buffer is copied to its start.
 const COMPACT_FROM: usize = 128 << 10;
@@ -201,14 +201,21 @@ impl ReceiveBuffer {
         self.commit();
     }
 
-    /// Reads more. `missing`: the bytes that the present message lacks. There is no message in hand.
-    pub(crate) fn read(&mut self, conn: &Conn, missing: usize) -> ReadResult {
+    /// Reads more, and returns how many bytes; 0 at the end of the stream. `missing`: the bytes that the present message lacks.
+    /// There is no message in hand.
+    pub(crate) fn read(&mut self, socket: impl AsFd, missing: usize) -> Result<usize, Errno> {
         let touched = self.make_room();
-        let most = missing.clamp(READ_BUFFER_BYTES, READ_DIRECT_BYTES);
-        let into = self.end..self.memory.area_bytes().min(self.end + most);
+        let most =
+            missing.clamp(READ_BUFFER_BYTES, READ_DIRECT_BYTES).min(self.memory.area_bytes() - self.end);
+        let into = self.end..self.end + injected::at(SocketCall::Read(most)).min(most);
         let words = self.words(0);
-        let result = conn.receive(&mut self.memory, &words, into);
-        if let ReadResult::Data(bytes) = result {
+        let read = match self.memory.receive(&words, socket.as_fd(), into.clone()) {
+            // The call returns an error of the connection before bytes that arrived earlier, and returns it once.
+            Err(error) if error != Errno::AGAIN => self.memory.receive(&words, socket.as_fd(), into),
+            read => read,
+        };
+        if let Ok(bytes) = read {
+            injected::at(SocketCall::HasRead(bytes));
             self.end += bytes;
         }
         self.touched = self.touched.max(self.end);
@@ -218,7 +225,7 @@ impl ReceiveBuffer {
             self.memory.give_back(kept);
             self.touched = kept;
         }
-        result
+        read
     }
 
     /// Moves the bytes that are not done to the start, if that is worth it. Returns how far pages were used that are unused
@@ -241,7 +248,7 @@ impl ReceiveBuffer {
 
     /// Sends commands or our greeting, and returns how many bytes the kernel took. `has_ready`: the bytes include our READY,
     /// unless READY was sent earlier.
-    pub(crate) fn send(&mut self, conn: &Conn, bytes: &[u8], has_ready: bool) -> Result<usize, Errno> {
+    pub(crate) fn send(&mut self, socket: impl AsFd, bytes: &[u8], has_ready: bool) -> Result<usize, Errno> {
         if self.is_mute {
             return Ok(bytes.len());
         }
@@ -249,7 +256,11 @@ impl ReceiveBuffer {
             self.said = Said::ByThisTransfer;
         }
         let words = self.words(bytes.len());
-        let sent = conn.send(&mut self.memory, &words, &[IoSlice::new(bytes)]);
+        let part = &bytes[..injected::at(SocketCall::Write(bytes.len())).min(bytes.len())];
+        let sent = self.memory.send(&words, socket.as_fd(), &[IoSlice::new(part)]);
+        if let Ok(sent) = sent {
+            injected::at(SocketCall::HasWritten(sent));
+        }
         let is_whole = sent == Ok(bytes.len());
         if self.said == Said::ByThisTransfer {
             self.said = if is_whole { Said::Ready } else { Said::Nothing };

@@ -153,7 +153,7 @@ impl Sender {
                 Some(zmtp::UnfinishedPart::Message { had, of }) => of - had,
                 _ => 0,
             };
-            match self.buffer.read(&self.conn, missing) {
+            match self.buffer.read(self.conn.fd(), missing).into() {
                 ReadResult::Data(bytes) => {
                     read += bytes;
                     *spent += bytes;
@@ -200,7 +200,7 @@ impl Sender {
                 self.buffer.greeted();
                 self.kept = keeper.map(|keeper| keeper.keep(self.id, &self.conn, &self.buffer));
             }
-            match self.buffer.send(&self.conn, self.zmtp.output(), has_ready) {
+            match self.buffer.send(self.conn.fd(), self.zmtp.output(), has_ready) {
                 Ok(sent) if sent > 0 => self.zmtp.sent(sent),
                 // Reads report a broken connection, after everything that it still has.
                 _ => return,
