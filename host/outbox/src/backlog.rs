@@ -96,8 +96,7 @@ impl Backlog {
         request.begins |= first;
         request.ends |= last;
         if is_new {
-            self.tickets += 1;
-            request.ticket = self.tickets;
+            request.ticket = next_ticket(&mut self.tickets);
             request.hurried = false;
             self.all.push_back((index, request.ticket));
         }
@@ -206,8 +205,7 @@ impl Backlog {
     pub(crate) fn stay(&mut self, picked: &[(u32, u32)]) {
         for (index, _) in picked.iter().rev() {
             let Some(request) = self.requests.get_mut(*index as usize) else { continue };
-            self.tickets += 1;
-            request.ticket = self.tickets;
+            request.ticket = next_ticket(&mut self.tickets);
             let entry = (*index, request.ticket);
             self.all.push_front(entry);
             match (request.begins, request.ends) {
@@ -238,14 +236,19 @@ impl Backlog {
         if request.rows.is_empty() {
             return;
         }
-        self.tickets += 1;
-        request.ticket = self.tickets;
+        request.ticket = next_ticket(&mut self.tickets);
         self.all.push_back((index, request.ticket));
         if request.ends {
             request.hurried = true;
             self.lasts.push_back((index, request.ticket));
         }
     }
+}
+
+/// A ticket that no queue entry has.
+fn next_ticket(tickets: &mut u64) -> u64 {
+    *tickets += 1;
+    *tickets
 }
 
 impl Request {

@@ -261,9 +261,7 @@ impl Lane {
         let front = self.frames.front()?;
         let (frame_index, frame, rows, at) = (front.index, Some(front.number), front.unsent, front.at);
         let bytes = front.batch.as_ref()?.bytes().clone();
-        if self.indexed > 0 {
-            self.backlog.forget(frame_index);
-        }
+        self.backlog.forget(frame_index);
         self.mark_sent(&[(frame_index, rows)]);
         let (of, ahead) = (vec![(frame_index, rows)], Vec::new());
         Some(ComposedFrame { bytes, of, frame, ahead, rows: (rows, rows), at, torn: false })

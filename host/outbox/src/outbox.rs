@@ -321,10 +321,11 @@ impl Outbox {
 
     /// The time at which the oldest waiting frame was received.
     pub fn oldest(&self) -> Option<Instant> {
-        match self.stages.front()? {
+        // The first lane is empty until the next call of `next`.
+        self.stages.iter().find_map(|stage| match stage {
             Stage::Rows(lane) => lane.oldest(),
             Stage::Whole { at, .. } => Some(*at),
-        }
+        })
     }
 
     /// Counts since the start.
