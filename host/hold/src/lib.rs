@@ -166,6 +166,12 @@ impl HeldRows {
         rows.map(|row| row.received.total()).sum()
     }
 
+    /// The frame that brought the first held row of this request.
+    pub fn first_frame(&self, number: u64) -> Option<FrameNo> {
+        let first = self.by_request.get(&number).into_iter().flatten().filter_map(|hold| hold.rows.first());
+        first.map(|row| row.frame).min()
+    }
+
     /// Checks that the row can be held at all. The error is a sentence for the operator.
     pub fn check(&self, row: &HeldRow) -> Result<(), String> {
         match (row.batch.kind(), &self.joins) {

@@ -48,8 +48,8 @@ impl Outstanding {
         let frame_index = self.first + self.sources.len() as u64;
         let before = self.rest_of.take().filter(|sequence| *sequence > self.taken);
         if let Some(sequence) = before {
-            let at = self.sent.partition_point(|sent| sent.sequence <= sequence);
-            self.sent.insert(at, SentFrame { sequence, of: vec![(frame_index, 1)] });
+            // Later numbers before it belong to earlier frames, without which this one is not done either.
+            self.sent.push_back(SentFrame { sequence, of: vec![(frame_index, 1)] });
         }
         self.sources.push_back(QueuedFrame { frame, open: parts + u32::from(before.is_some()) });
         self.pass();

@@ -188,3 +188,19 @@ fn a_quarter_of_a_frame_is_for_the_requests_that_wait_longest() {
     assert_eq!(batch.rids().filter(|rid| rid.starts_with("old")).collect::<Vec<_>>(), ["old-0", "old-1"]);
     assert_eq!(batch.rows(), 8);
 }
+
+#[test]
+fn a_request_that_was_sent_waits_behind_the_others_again() {
+    let now = Instant::now();
+    let one = Options { max_rows: 1, ..options(When::Backpressure, Joins::Anywhere) };
+    let mut outbox = Outbox::new(one, 0, 0);
+    outbox.push(ids(1, now, vec![row("a", 1), row("b", 5)]));
+    outbox.push(ids(2, now, vec![row("c", 5)]));
+    let next = |outbox: &mut Outbox| -> String {
+        let batch = batch_of(outbox.next(true, now).unwrap().bytes);
+        batch.rid(0).to_owned()
+    };
+    assert_eq!(next(&mut outbox), "a", "its first token");
+    outbox.push(ids(3, now, vec![row("a", 2)]));
+    assert_eq!([next(&mut outbox), next(&mut outbox), next(&mut outbox)], ["b", "c", "a"]);
+}

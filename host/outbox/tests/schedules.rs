@@ -607,9 +607,10 @@ fn an_outbox_has_room_up_to_its_bounds_of_frames_and_bytes() {
     }
     assert!(!outbox.has_room());
     assert!(outbox.next(true, now).is_some() && outbox.has_room());
-    let bound = Options { max_bytes: 1, ..options(When::Backpressure, Joins::Anywhere, 8) };
+    let content = Content::Whole { bytes: Bytes::from_static(b"12345"), counted: false, rows: 0 };
+    let bound = Options { max_bytes: 5, ..options(When::Backpressure, Joins::Anywhere, 8) };
     let mut outbox = Outbox::new(bound, 0, 0);
-    outbox.push(Frame { number: 1, at: now, content: rows(vec![row("a", 1, 1)]) });
+    outbox.push(Frame { number: 1, at: now, content });
     assert!(!outbox.has_room());
 }
 
@@ -630,7 +631,7 @@ fn tokens<'f>(frames: impl Iterator<Item = &'f Bytes>) -> BTreeMap<String, u64> 
 fn every_frame_of_the_real_sglang_is_sent_with_every_token_once() {
     let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
     let mut dirs = vec![fixtures];
-    let (mut frames, mut single) = (0, 0);
+    let (mut frames, mut single, mut partly) = (0, 0, 0);
     while let Some(dir) = dirs.pop() {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
@@ -659,7 +660,35 @@ fn every_frame_of_the_real_sglang_is_sent_with_every_token_once() {
             assert_eq!((outbox.done(), outbox.totals().frames_torn), (3, 0), "{}", path.display());
             frames += 1;
             single += usize::from(left.len() == 3);
+            partly += usize::from(left.len() == 3 && outbox.totals().rows_joined > 0);
         }
     }
     assert!(frames > 50 && single > 5 && single < frames, "{single} of {frames} were not joined");
+    assert!(partly > 0, "a request that cannot be joined keeps no other from it: {partly}");
+}
+
+#[test]
+fn before_a_detokenizer_rows_are_joined_up_to_the_last_whole_text_and_all_at_the_end() {
+    let now = Instant::now();
+    let cut = "\u{20ac}".as_bytes();
+    let of_text = |id: u8, count| row("a", count, id.into());
+    let mut outbox = Outbox::new(options(When::Backpressure, bytes(), 512), 0, 0);
+    let push = |outbox: &mut Outbox, number, row| {
+        outbox.push(Frame { number, at: now, content: rows(vec![row]) });
+    };
+    push(&mut outbox, 1, of_text(b'x', 5));
+    for (number, byte) in (2..).zip(cut) {
+        push(&mut outbox, number, of_text(*byte, 4 + number));
+    }
+    push(&mut outbox, 5, of_text(cut[0], 9));
+    let tokens = |outbox: &mut Outbox| batch_of(outbox.next(true, now).unwrap().bytes).tokens(0);
+    assert_eq!(tokens(&mut outbox), 4, "up to the end of the character");
+    push(&mut outbox, 6, of_text(cut[1], 10));
+    let mut last = of_text(b'y', 11);
+    last.finish = Some(SynthFinish::Length(11));
+    push(&mut outbox, 7, last);
+    assert_eq!(tokens(&mut outbox), 3, "the last row takes all before it along");
+    // Rows that have a text are joined anywhere.
+    assert!(bytes().vocabulary(BatchKind::TokenId).is_some());
+    assert!(bytes().vocabulary(BatchKind::Str).is_none());
 }

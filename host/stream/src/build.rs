@@ -297,7 +297,7 @@ impl Plan {
         let router = Router::new(self.routing.clone(), telemetry);
         let delivery = Delivery::new(router, sinks.collect(), taps, self.spill_max);
         let held_rows = self.recover_held_rows(&persister, &mut decoder, &ledger, &recovered, now.instant);
-        let ended = ledger.restore_held(&held_rows, &mut persister);
+        let ended = ledger.restore_held(&recovered.live, &held_rows, &mut persister);
         chain.close_requests(&ended, &ledger, now);
         let markers = ReleaseMarkers::new(recovered.last_frame);
         Pipeline {

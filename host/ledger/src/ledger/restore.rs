@@ -87,8 +87,20 @@ impl Ledger {
     /// Restores the counts of held tokens, and which requests have their last row held. The journal's list of live requests counts
     /// held tokens as forwarded, replaced or dropped. Removes the requests that have ended and have no held row. Returns the numbers
     /// of the requests that have ended for plugins.
-    pub fn restore_held(&mut self, held_rows: &HeldRows, persister: &mut Persister) -> Vec<u64> {
+    pub fn restore_held(
+        &mut self,
+        live: &[LiveRequest],
+        held_rows: &HeldRows,
+        persister: &mut Persister,
+    ) -> Vec<u64> {
         let mut ended = Vec::new();
+        for LiveRequest { request, info, .. } in live {
+            let slot = self.requests.find(info.rid.as_bytes());
+            if let Some(restored) = slot.and_then(|slot| self.requests.get_mut(slot)) {
+                // A request's rows are sent in order.
+                restored.reader_has_row = held_rows.first_frame(request.number().0) != Some(info.first_frame);
+            }
+        }
         for slot in self.slots().into_values() {
             let Some(request) = self.requests.get_mut(slot) else { continue };
             let number = request.number();

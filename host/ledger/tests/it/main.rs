@@ -1,0 +1,10 @@
+//! The ledger through its public interface: decisions in, rows and counts out, also over restarts.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod aborts;
+mod counts;
+mod refusals;
+mod restarts;
+mod schedules;
+mod stream;
