@@ -4,6 +4,7 @@
 
 mod aborts;
 mod counts;
+mod frames;
 mod refusals;
 mod restarts;
 mod schedules;

@@ -1,11 +1,10 @@
 //! A stream without sockets and plugins: a persister on a journal in a temporary directory, the held rows, and the ledger.
 
 use afterbay_batch::{
-    ChainOutput, Decoded, FrameDecoder, HeldRow, Received, ReleasedRow, RequestSlot, RoutingTable,
+    ChainOutput, Decoded, FrameDecoder, HeldRow, Persisted, Received, ReleasedRow, RequestSlot, RoutingTable,
     RowContent, Settled, SettledContent, SinkTarget, Timestamp,
 };
 use afterbay_config::{OnError, Takes};
-use afterbay_events::event::Event;
 use afterbay_events::{Events, Health, HoldEnd, Metrics, Recorder, StreamCounters, StreamTelemetry};
 use afterbay_hold::HeldRows;
 use afterbay_journal::{
@@ -204,21 +203,21 @@ impl Stream {
         &self.telemetry.counters
     }
 
-    pub fn events(&self) -> Vec<Event> {
-        self.recorder.all()
+    /// The aborts that the scheduler was sent since the last call.
+    pub fn aborts(&self) -> Vec<FinishedEarly> {
+        self.aborts.iter().flat_map(|aborts| aborts.try_iter()).collect()
     }
 
-    /// The aborts that the scheduler was sent since the last call, by rid.
-    pub fn aborts(&self) -> Vec<String> {
-        self.aborts.iter().flat_map(|aborts| aborts.try_iter()).map(|finished| finished.rid).collect()
+    pub fn persist(&mut self, bytes: Bytes) -> Persisted {
+        let at = self.now();
+        let persister = &mut self.parts().persister;
+        persister.persist(Received { bytes, at }, at);
+        persister.next(at).unwrap()
     }
 
     /// Persists and decodes a message.
     pub fn receive(&mut self, bytes: Bytes) -> Decoded {
-        let at = self.now();
-        let persister = &mut self.parts().persister;
-        persister.persist(Received { bytes, at }, at);
-        let persisted = persister.next(at).unwrap();
+        let persisted = self.persist(bytes);
         self.decoder.decode(persisted)
     }
 
@@ -316,24 +315,27 @@ impl Stream {
         tokens
     }
 
-    /// Releases the held rows that are due in a frame of Afterbay's own. `None` if none is due.
-    pub fn release_due(&mut self) -> Option<Vec<SentRow>> {
+    /// The rows that are due, in a frame of Afterbay's own. `None` if none is due.
+    pub fn begin_release(&mut self) -> Option<ChainOutput> {
         let at = self.now();
+        let marker = self.persist(Bytes::from_static(RELEASE_MARKER));
         let (ledger, held, persister) = self.all();
-        let marker = Received { bytes: Bytes::from_static(RELEASE_MARKER), at };
-        persister.persist(marker, at);
-        let marker = persister.next(at).unwrap();
-        let released = ledger.release(marker, held, persister, at.instant);
-        match released {
+        match ledger.release(marker, held, persister, at.instant) {
             Ok((output, plugin)) => {
                 assert_eq!(plugin.as_str(), PLUGIN);
-                Some(sent_rows(self.settle(output)))
+                Some(output)
             }
             Err(settled) => {
                 assert_eq!(sent_rows(settled), []);
                 None
             }
         }
+    }
+
+    /// Releases the rows that are due.
+    pub fn release_due(&mut self) -> Option<Vec<SentRow>> {
+        let output = self.begin_release()?;
+        Some(sent_rows(self.settle(output)))
     }
 
     /// The outcomes of all frames, as the journal has them.
@@ -362,7 +364,7 @@ pub enum Decide {
     Hold,
 }
 
-fn record(
+pub fn record(
     output: &mut ChainOutput,
     row: u32,
     verdict: Verdict,
