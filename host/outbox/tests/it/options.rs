@@ -1,12 +1,11 @@
 //! Options that change while rows wait, lanes of several kinds, and the counts of what waits.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use std::time::{Duration, Instant};
 
+use crate::support::batch_of;
 use afterbay_outbox::{Content, Frame, FrameToSend, Joins, Options, Outbox, When};
+use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
-use afterbay_wire::{Batch, BatchKind, DecodedFrame, Layouts, decode};
 use bytes::Bytes;
 
 const WINDOW: Duration = Duration::from_millis(20);
@@ -23,11 +22,6 @@ fn row(rid: &str, count: u64) -> SynthRow {
         completion_tokens: count,
         ..SynthRow::default()
     }
-}
-
-fn batch_of(bytes: Bytes) -> Batch {
-    let DecodedFrame::Batch(batch) = decode(bytes, &Layouts::builtin()) else { panic!("no batch") };
-    batch
 }
 
 /// The number of each request is 1.

@@ -1,0 +1,201 @@
+//! The order of requests, the counts of an outbox, and frames of the real SGLang.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::support::{batch_of, bytes, content, options};
+use afterbay_outbox::{Content, Frame, FrameToSend, Joins, Options, Outbox, When};
+use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
+use afterbay_wire::{BatchKind, DecodedFrame, Finish, Layouts, decode};
+use bytes::Bytes;
+
+fn row(rid: &str, count: u64, id: i64) -> SynthRow {
+    SynthRow {
+        rid: rid.into(),
+        ids: vec![id],
+        completion_tokens: count,
+        prompt_tokens: 3,
+        ..SynthRow::default()
+    }
+}
+
+fn rows(rows: Vec<SynthRow>) -> Content {
+    content(batch_of(SynthBatch { rows }.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap()))
+}
+
+fn rids(leaving: &FrameToSend) -> Vec<String> {
+    let batch = batch_of(leaving.bytes.clone());
+    batch.rids().map(str::to_owned).collect()
+}
+
+#[test]
+fn first_tokens_are_sent_first_then_last_rows_then_the_oldest() {
+    let now = Instant::now();
+    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 4), 0, 0);
+    let old: Vec<SynthRow> = (0..6).map(|i| row(&format!("old-{i}"), 5, i)).collect();
+    let mut more: Vec<SynthRow> = (0..6).map(|i| row(&format!("old-{i}"), 6, 10 + i)).collect();
+    more[4].finish = Some(SynthFinish::Length(6));
+    more.push(row("new-1", 1, 20));
+    more.push(row("new-2", 1, 21));
+    outbox.push(Frame { number: 1, at: now, content: rows(old) });
+    outbox.push(Frame { number: 2, at: now, content: rows(more) });
+    let first = outbox.next(true, now).unwrap();
+    // Two first tokens, one last row, and a quarter for the request that has waited longest.
+    assert_eq!(rids(&first), ["old-0", "old-4", "new-1", "new-2"]);
+    let second = outbox.next(true, now).unwrap();
+    assert_eq!(rids(&second), ["old-1", "old-2", "old-3", "old-5"]);
+    assert!(outbox.next(true, now).is_none() && outbox.is_empty());
+    outbox.taken(1);
+    assert_eq!(outbox.done(), 0, "rows of both frames are with the second");
+    outbox.taken(2);
+    assert_eq!(outbox.done(), 2);
+}
+
+#[test]
+fn each_row_of_an_unchanged_frame_is_counted() {
+    let now = Instant::now();
+    for (when, joins) in [(When::Backpressure, Joins::Anywhere), (When::Backpressure, Joins::Nowhere)] {
+        let mut outbox = Outbox::new(options(when, joins, 512), 0, 0);
+        let of_three = rows((0..3).map(|i| row(&format!("r-{i}"), 5, i)).collect());
+        outbox.push(Frame { number: 1, at: now, content: of_three });
+        outbox.next(true, now).unwrap();
+        assert_eq!(outbox.totals().rows_left, 3);
+        let barrier = Content::Whole { bytes: Bytes::from_static(b"?"), counted: false, rows: 0 };
+        outbox.push(Frame { number: 2, at: now, content: barrier });
+        outbox.next(true, now).unwrap();
+        assert_eq!(outbox.totals().rows_left, 3, "a frame without rows has none");
+    }
+}
+
+#[test]
+fn a_request_that_ended_with_abort_is_sent_as_one_row() {
+    let now = Instant::now();
+    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
+    for step in 1..=100 {
+        let mut batch: Vec<SynthRow> = (0..300).map(|i| row(&format!("r-{i}"), step, i)).collect();
+        if step == 100 {
+            batch.iter_mut().for_each(|row| row.finish = Some(SynthFinish::Abort("gone".into())));
+        }
+        outbox.push(Frame { number: step, at: now, content: rows(batch) });
+    }
+    let all = outbox.next(true, now).unwrap();
+    let batch = batch_of(all.bytes.clone());
+    assert_eq!((batch.rows(), batch.tokens(0), batch.finish(0)), (300, 100, Finish::Abort));
+    assert!(outbox.is_empty());
+}
+
+#[test]
+fn in_a_window_first_and_last_rows_are_sent_at_once_and_others_at_its_end() {
+    let now = Instant::now();
+    let ms = |ms| now + Duration::from_millis(ms);
+    let mut outbox =
+        Outbox::new(options(When::Window(Duration::from_millis(20)), Joins::Anywhere, 512), 0, 0);
+    let mut ending = row("c", 9, 4);
+    ending.finish = Some(SynthFinish::Length(9));
+    outbox.push(Frame { number: 1, at: now, content: rows(vec![row("a", 1, 1), row("b", 5, 2), ending]) });
+    assert_eq!(rids(&outbox.next(true, now).unwrap()), ["a", "c"]);
+    outbox.push(Frame { number: 2, at: ms(5), content: rows(vec![row("a", 2, 5), row("b", 6, 6)]) });
+    assert!(outbox.next(true, ms(5)).is_none());
+    assert_eq!(outbox.deadline(), Some(ms(20)));
+    let rest = outbox.next(true, ms(20)).unwrap();
+    let batch = batch_of(rest.bytes.clone());
+    assert_eq!((rids(&rest), batch.tokens(0)), (vec!["b".to_owned(), "a".to_owned()], 2));
+    assert!(outbox.is_empty() && outbox.deadline().is_none());
+}
+
+#[test]
+fn an_outbox_has_room_up_to_its_bounds_of_frames_and_bytes() {
+    let now = Instant::now();
+    let bound = Options { max_frames: 2, ..options(When::Backpressure, Joins::Anywhere, 8) };
+    let mut outbox = Outbox::new(bound, 0, 0);
+    for number in 1..=2 {
+        assert!(outbox.has_room());
+        outbox.push(Frame { number, at: now, content: rows(vec![row("a", number, 1)]) });
+    }
+    assert!(!outbox.has_room());
+    assert!(outbox.next(true, now).is_some() && outbox.has_room());
+    let content = Content::Whole { bytes: Bytes::from_static(b"12345"), counted: false, rows: 0 };
+    let bound = Options { max_bytes: 5, ..options(When::Backpressure, Joins::Anywhere, 8) };
+    let mut outbox = Outbox::new(bound, 0, 0);
+    outbox.push(Frame { number: 1, at: now, content });
+    assert!(!outbox.has_room());
+}
+
+/// The tokens of each request in these frames.
+fn tokens<'f>(frames: impl Iterator<Item = &'f Bytes>) -> BTreeMap<String, u64> {
+    let mut tokens = BTreeMap::new();
+    for frame in frames {
+        let batch = batch_of(frame.clone());
+        for (rid, count) in batch.rids().zip(batch.token_counts()) {
+            *tokens.entry(rid.to_owned()).or_default() += u64::from(count);
+        }
+    }
+    tokens
+}
+
+/// This includes columns that cannot be joined, ended requests, embeddings, and frames that cannot be taken apart.
+#[test]
+fn every_frame_of_the_real_sglang_is_sent_with_every_token_once() {
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let mut dirs = vec![fixtures];
+    let (mut frames, mut single, mut partly) = (0, 0, 0);
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+                continue;
+            }
+            if !path.extension().is_some_and(|kind| kind == "msgpack" || kind == "pickle") {
+                continue;
+            }
+            let bytes = Bytes::from(std::fs::read(&path).unwrap());
+            let DecodedFrame::Batch(_) = decode(bytes.clone(), &Layouts::builtin()) else { continue };
+            let now = Instant::now();
+            let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
+            for number in 1..=3 {
+                let content = content(batch_of(bytes.clone()));
+                outbox.push(Frame { number, at: now, content });
+            }
+            let mut left = Vec::new();
+            while let Some(leaving) = outbox.next(true, now) {
+                outbox.taken(leaving.sequence);
+                left.push(leaving.bytes);
+            }
+            let came = [&bytes, &bytes, &bytes].into_iter();
+            assert_eq!(tokens(left.iter()), tokens(came), "{}", path.display());
+            assert_eq!((outbox.done(), outbox.totals().frames_torn), (3, 0), "{}", path.display());
+            frames += 1;
+            single += usize::from(left.len() == 3);
+            partly += usize::from(left.len() == 3 && outbox.totals().rows_joined > 0);
+        }
+    }
+    assert!(frames > 50 && single > 5 && single < frames, "{single} of {frames} were not joined");
+    assert!(partly > 0, "a request that cannot be joined keeps no other from it: {partly}");
+}
+
+#[test]
+fn before_a_detokenizer_rows_are_joined_up_to_the_last_whole_text_and_all_at_the_end() {
+    let now = Instant::now();
+    let cut = "\u{20ac}".as_bytes();
+    let of_text = |id: u8, count| row("a", count, id.into());
+    let mut outbox = Outbox::new(options(When::Backpressure, bytes(), 512), 0, 0);
+    let push = |outbox: &mut Outbox, number, row| {
+        outbox.push(Frame { number, at: now, content: rows(vec![row]) });
+    };
+    push(&mut outbox, 1, of_text(b'x', 5));
+    for (number, byte) in (2..).zip(cut) {
+        push(&mut outbox, number, of_text(*byte, 4 + number));
+    }
+    push(&mut outbox, 5, of_text(cut[0], 9));
+    let tokens = |outbox: &mut Outbox| batch_of(outbox.next(true, now).unwrap().bytes).tokens(0);
+    assert_eq!(tokens(&mut outbox), 4, "up to the end of the character");
+    push(&mut outbox, 6, of_text(cut[1], 10));
+    let mut last = of_text(b'y', 11);
+    last.finish = Some(SynthFinish::Length(11));
+    push(&mut outbox, 7, last);
+    assert_eq!(tokens(&mut outbox), 3, "the last row takes all before it along");
+    // Rows that have a text are joined anywhere.
+    assert!(bytes().vocabulary(BatchKind::TokenId).is_some());
+    assert!(bytes().vocabulary(BatchKind::Str).is_none());
+}

@@ -1,0 +1,51 @@
+//! Batches and options for the tests of an outbox.
+
+use std::sync::LazyLock;
+
+use afterbay_outbox::{Content, Joins, Options, When};
+use afterbay_text::Vocabulary;
+use afterbay_wire::{Barrier, Batch, DecodedFrame, Layouts, decode};
+use bytes::Bytes;
+
+pub fn batch_of(bytes: Bytes) -> Batch {
+    match decode(bytes, &Layouts::builtin()) {
+        DecodedFrame::Batch(batch) => batch,
+        DecodedFrame::Barrier(Barrier { kind, .. }) => panic!("{kind:?}"),
+    }
+}
+
+/// The number of a request is its name.
+pub fn content(batch: Batch) -> Content {
+    let requests = batch.rids().map(number).collect();
+    Content::Rows { batch, requests }
+}
+
+pub fn number(rid: &str) -> u64 {
+    rid.bytes().fold(7, |number, byte| number * 31 % 1_000_003 + u64::from(byte))
+}
+
+/// Joins before a detokenizer. Token N of its tokenizer is the byte N.
+pub fn bytes() -> Joins {
+    static VOCABULARY: LazyLock<Vocabulary> = LazyLock::new(|| {
+        let (mut tokens, mut other) = (Vec::new(), 256_u32);
+        for byte in 0..256_u32 {
+            // The mapping of bytes to characters of GPT-2.
+            let is_shown = matches!(byte, 33..=126 | 161..=172 | 174..=255);
+            let code = if is_shown { byte } else { other };
+            other += u32::from(!is_shown);
+            tokens.push(format!("{:?}: {byte}", char::from_u32(code).unwrap().to_string()));
+        }
+        let decoder =
+            r#"{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}"#;
+        let model = format!(r#"{{"type": "BPE", "merges": [], "vocab": {{{}}}}}"#, tokens.join(","));
+        let tokenizer = format!(r#"{{"added_tokens": [], "decoder": {decoder}, "model": {model}}}"#);
+        let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
+        std::fs::write(file.path(), tokenizer).unwrap();
+        Vocabulary::load(file.path()).unwrap()
+    });
+    Joins::WhereTextIsWhole(VOCABULARY.clone())
+}
+
+pub fn options(when: When, joins: Joins, max_rows: usize) -> Options {
+    Options { when, joins, max_rows, max_frames: usize::MAX, max_bytes: u64::MAX }
+}
