@@ -18,18 +18,18 @@ impl RequestAttributes {
     /// The attributes of the live requests that an earlier run has left.
     pub fn new(source: AttributesOf, ledger: &Ledger) -> RequestAttributes {
         let mut attributes = RequestAttributes { source, by_number: HashMap::default() };
-        attributes.add_missing(ledger);
+        attributes.retain_live(ledger);
         attributes
     }
 
     /// Replaces the source for later requests, and for requests that began while the stream had no plugin.
     pub fn set_source(&mut self, source: AttributesOf, ledger: &Ledger) {
         self.source = source;
-        self.add_missing(ledger);
+        self.retain_live(ledger);
     }
 
     /// Adds the live requests that are missing, and removes the requests that have ended.
-    fn add_missing(&mut self, ledger: &Ledger) {
+    pub fn retain_live(&mut self, ledger: &Ledger) {
         let mut before = std::mem::take(&mut self.by_number);
         for (rid, request) in ledger.requests().filter(|(_, request)| !request.is_hidden()) {
             let number = request.handle.number().0;

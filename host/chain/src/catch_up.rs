@@ -4,8 +4,9 @@
 //! The calls that it misses meanwhile are recorded and shown in further rounds, until few are left. Verdicts on rows that are
 //! shown again are ignored. This module owns the rounds and their bounds; the slot decides when the successor takes over.
 
+use crate::hand_over::HandedCall;
 use crate::open_requests::OpenedRequest;
-use crate::replay::{JournalSource, cancel_calls, replay};
+use crate::replay::{EarlierInstance, JournalSource, cancel_calls, replay};
 use afterbay_events::Name;
 use afterbay_runtime::{OwnedColumns, Plugin, StateError};
 use std::collections::HashSet;
@@ -31,6 +32,9 @@ pub struct CatchUp {
 pub(crate) enum CatchUpSource {
     /// All rows of these requests, from the journal.
     Journal(Vec<OpenedRequest>),
+    /// As `Journal`, for an instance that continues one of another process: the rows that it held stay held, and its calls stay
+    /// open.
+    Again { requests: Vec<OpenedRequest>, earlier: EarlierInstance },
     /// The state of the old instance. These requests were open when it was exported.
     Import(ExportedState, Vec<OpenedRequest>),
     /// The calls missed during the rounds before, in which the instance was shown this many rows.
@@ -42,6 +46,8 @@ pub struct CatchUpResult {
     pub(crate) plugin: Name,
     pub(crate) number: u64,
     pub(crate) instance: Plugin,
+    /// The calls of the instance of another process that are open: those that this instance has made, too, and the others.
+    pub(crate) open_calls: (Vec<HandedCall>, Vec<HandedCall>),
     /// The number of rows that the instance was shown in all rounds. The error is a sentence for the operator.
     pub(crate) rows: Result<u64, String>,
 }
@@ -49,22 +55,33 @@ pub struct CatchUpResult {
 impl CatchUp {
     /// Whether [`CatchUp::run`] reads the journal.
     pub fn reads_journal(&self) -> bool {
-        matches!(self.source, CatchUpSource::Journal(_))
+        matches!(self.source, CatchUpSource::Journal(_) | CatchUpSource::Again { .. })
     }
 
     /// Runs the round. It may take as long as `REPLAY_TIME_MAX` (30 seconds), so call it off the stream's thread.
     pub fn run(self, journal: Option<JournalSource>) -> CatchUpResult {
         let CatchUp { plugin, number, mut instance, source, plugins_before } = self;
         instance.set_off_path(true);
+        let mut open_calls = (Vec::new(), Vec::new());
+        let no_journal = || Err("the journal cannot be read".to_owned());
         let rows = match source {
             CatchUpSource::Missed(missed, rows) => missed.replay(&mut instance).map(|more| rows + more),
             CatchUpSource::Import(state, requests) => state.import(&mut instance, &requests).map(|()| 0),
             CatchUpSource::Journal(requests) => match journal {
-                Some(journal) => replay(&mut instance, &requests, &plugins_before, journal),
-                None => Err("the journal cannot be read".to_owned()),
+                Some(journal) => replay(&mut instance, &requests, &plugins_before, journal, None),
+                None => no_journal(),
             },
+            CatchUpSource::Again { requests, mut earlier } => {
+                instance.set_keeps_calls(true);
+                let rows = journal.map_or_else(no_journal, |journal| {
+                    replay(&mut instance, &requests, &plugins_before, journal, Some(&mut earlier))
+                });
+                instance.set_keeps_calls(false);
+                open_calls = (earlier.found, earlier.open_calls);
+                rows
+            }
         };
-        CatchUpResult { plugin, number, instance, rows }
+        CatchUpResult { plugin, number, instance, open_calls, rows }
     }
 }
 
@@ -141,7 +158,7 @@ impl MissedCalls {
                     instance.close(requests)
                 }
             };
-            called.and_then(|()| cancel_calls(instance)).map_err(|fault| fault.to_string())?;
+            called.and_then(|()| cancel_calls(instance, None)).map_err(|fault| fault.to_string())?;
         }
         Ok(shown)
     }

@@ -10,7 +10,9 @@ use crate::attributes::{AttributesOf, RequestAttributes};
 use crate::calls::ChainCalls;
 use crate::catch_up::{CatchUp, CatchUpResult};
 use crate::context::ChainContext;
+use crate::hand_over::{ChainState, HANDED_BYTES_MAX};
 use crate::open_requests;
+use crate::replay::TakenOver;
 use crate::setup::{ChainTelemetry, PluginChange, PluginSetup};
 use crate::slot::{Answer, PluginSlot};
 use crate::status::PluginStatus;
@@ -37,19 +39,53 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Starts the plugins. Each is told of the live requests.
+    /// Starts the plugins. Each is told of the live requests, or continues a plugin of the process before.
     pub fn start(
-        plugins: Vec<PluginSetup>,
+        mut plugins: Vec<PluginSetup>,
         attributes: AttributesOf,
         calls: ChainCalls,
         telemetry: ChainTelemetry,
+        taken_over: Option<TakenOver<'_>>,
         ledger: &Ledger,
         now: Timestamp,
     ) -> Chain {
         let attributes = RequestAttributes::new(attributes, ledger);
         let context = ChainContext { ledger, attributes: &attributes, now };
-        let slots = plugins.into_iter().map(|setup| PluginSlot::new(setup, &telemetry, context));
-        Chain { slots: slots.collect(), attributes, calls, input: ChainInput::default(), telemetry }
+        let (mut state, journal) =
+            taken_over.map_or_else(Default::default, |it| (it.state, Some(it.journal)));
+        state.promote(&mut plugins);
+        let mut no_journal = || None;
+        let journal = journal.unwrap_or(&mut no_journal);
+        let mut slots: Vec<PluginSlot> = Vec::new();
+        for setup in plugins {
+            let slot = match state.take(&setup.config.name) {
+                Some(handed) => {
+                    let live = slots.iter().filter(|slot| !slot.is_shadow());
+                    let before = live.map(|slot| slot.name().to_string()).collect();
+                    PluginSlot::continued(setup, handed, before, journal, &telemetry, context)
+                }
+                None => PluginSlot::new(setup, &telemetry, context),
+            };
+            slots.push(slot);
+        }
+        Chain { slots, attributes, calls, input: ChainInput::default(), telemetry }
+    }
+
+    /// Exports the plugins for the next process. The chain continues if that process does not take over.
+    pub fn hand_over(&mut self, ledger: &Ledger, now: Timestamp) -> ChainState {
+        let context = ChainContext { ledger, attributes: &self.attributes, now };
+        let mut room = HANDED_BYTES_MAX;
+        let plugins = self.slots.iter_mut().map(|slot| {
+            let handed = slot.hand_over(&mut room, context);
+            slot.end_batch();
+            handed
+        });
+        ChainState { plugins: plugins.collect() }
+    }
+
+    /// Whether the plugin's instance knows the rows that the plugin holds.
+    pub fn knows_holds(&self, plugin: &str) -> bool {
+        self.index_of(plugin).is_some_and(|index| self.slots[index].knows_holds())
     }
 
     /// Changes the plugins between two batches. A plugin that is not in the list leaves the chain. `attributes` is the source
@@ -126,8 +162,14 @@ impl Chain {
 
     /// Starts a fresh instance of every plugin, after a panic of the stream's thread.
     pub fn restart_after_panic(&mut self, ledger: &Ledger, now: Timestamp) {
-        self.input = ChainInput::default();
+        self.continue_after_hand_over(ledger);
         self.for_each_slot(ledger, now, PluginSlot::restart_after_panic);
+    }
+
+    /// Continues with every instance as it is, because no other process took over.
+    pub fn continue_after_hand_over(&mut self, ledger: &Ledger) {
+        self.input = ChainInput::default();
+        self.attributes.retain_live(ledger);
     }
 
     /// Publishes the gauges of each plugin.

@@ -2,9 +2,12 @@
 //!
 //! The rows are shown as the plugins before left them, from the verdicts that the journal has recorded.
 
+use crate::hand_over::{ChainState, HandedCall};
 use crate::open_requests::OpenedRequest;
-use afterbay_journal::Outcome;
-use afterbay_journal::{BacklogItem, BacklogReader, FrameNo, StoredReplacement, Verdict, is_release_marker};
+use afterbay_events::Name;
+use afterbay_journal::{
+    BacklogItem, BacklogReader, FrameNo, Outcome, PluginAction, StoredReplacement, Verdict, is_release_marker,
+};
 use afterbay_runtime::{
     Answer, CallError, Fault, FinishKind, OwnedColumns, PlainValues, Plugin, SentCall, TokenId,
 };
@@ -17,12 +20,22 @@ pub const REPLAY_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The part of the journal that has the rows of the live requests.
 pub struct JournalSource {
+    /// The longest time of the replay.
+    pub time_max: Duration,
     /// A reader that returns frames with their outcomes, from the first frame with a row of a live request.
     pub backlog: BacklogReader,
     /// The last frame that the plugins have seen.
     pub through: FrameNo,
     /// The layouts of the frames.
     pub layouts: wire::Layouts,
+}
+
+/// The state of the plugins of the process before, and the journal for those that have to be shown rows again.
+pub struct TakenOver<'a> {
+    /// The plugins of the process before.
+    pub state: ChainState,
+    /// Opens the journal at the first row of a live request. `None` if the journal cannot be read.
+    pub journal: &'a mut dyn FnMut() -> Option<JournalSource>,
 }
 
 /// Opens requests in an instance and shows it their rows. Returns the number of rows. The error is a sentence for the
@@ -32,17 +45,18 @@ pub(crate) fn replay(
     requests: &[OpenedRequest],
     plugins_before: &HashSet<String>,
     journal: JournalSource,
+    mut earlier: Option<&mut EarlierInstance>,
 ) -> Result<u64, String> {
     let started = Instant::now();
-    let JournalSource { mut backlog, through, layouts } = journal;
+    let JournalSource { time_max, mut backlog, through, layouts } = journal;
     OpenedRequest::open(requests, instance).map_err(|fault| fault.to_string())?;
     let live: HashSet<u64> = requests.iter().map(|request| request.request).collect();
     let mut held = HeldContents::new();
     let mut decoder = wire::Decoder::new(layouts);
     let mut shown = 0;
     while !live.is_empty() && backlog.position() <= through {
-        if started.elapsed() > REPLAY_TIME_MAX {
-            return Err(format!("the journal was not read in {} s", REPLAY_TIME_MAX.as_secs()));
+        if started.elapsed() > time_max {
+            return Err(format!("the journal was not read in {} s", time_max.as_secs()));
         }
         let frame = match backlog.next().map_err(|error| error.to_string())? {
             None => break,
@@ -59,23 +73,53 @@ pub(crate) fn replay(
                 wire::DecodedFrame::Barrier(_) => continue,
             },
         };
-        let rows = rows_before(&outcome, batch.as_ref(), &live, plugins_before, &mut held);
+        let holder = earlier.as_deref().map(|earlier| &earlier.plugin[..]);
+        let rows = rows_before(&outcome, batch.as_ref(), &live, plugins_before, holder, &mut held);
         if rows.rows() > 0 {
             shown += rows.rows() as u64;
             rows.show(|columns| instance.process(columns)).map_err(|fault| fault.to_string())?;
-            cancel_calls(instance).map_err(|fault| fault.to_string())?;
+            cancel_calls(instance, earlier.as_deref_mut()).map_err(|fault| fault.to_string())?;
         }
     }
     Ok(shown)
 }
 
-/// Tells an instance that the calls which it made during a replay are cancelled. Calls that the instance makes meanwhile are
-/// cancelled the next time.
-pub(crate) fn cancel_calls(instance: &mut Plugin) -> Result<(), Fault> {
+/// The instance of another process that an instance continues: its held rows stay held, and its open calls stay open.
+pub(crate) struct EarlierInstance {
+    pub(crate) plugin: Name,
+    /// The calls whose answers it did not have, and that the replayed instance has not made yet.
+    pub(crate) open_calls: Vec<HandedCall>,
+    /// Those that the replayed instance has made, with its own numbers.
+    pub(crate) found: Vec<HandedCall>,
+}
+
+impl EarlierInstance {
+    /// Whether this call is one of the open ones. It then stays open.
+    fn finds(&mut self, sent: &SentCall) -> bool {
+        let is_it = |open: &HandedCall| {
+            let body = open.body.as_ref().map(|body| &body.0);
+            open.request == sent.request && open.endpoint == sent.endpoint && body == sent.body.as_ref().ok()
+        };
+        let Some(at) = self.open_calls.iter().position(is_it) else { return false };
+        self.found.push(HandedCall { call: sent.call, ..self.open_calls.remove(at) });
+        true
+    }
+}
+
+/// Tells an instance that the calls which it made during a replay are cancelled, but for those that are open. Calls that the
+/// instance makes meanwhile are cancelled the next time.
+pub(crate) fn cancel_calls(
+    instance: &mut Plugin,
+    mut earlier: Option<&mut EarlierInstance>,
+) -> Result<(), Fault> {
     if !instance.has_calls() {
         return Ok(());
     }
-    let calls = instance.drain_calls();
+    let mut calls = instance.drain_calls();
+    calls.retain(|sent| !earlier.as_mut().is_some_and(|earlier| earlier.finds(sent)));
+    if calls.is_empty() {
+        return Ok(());
+    }
     let cancelled = |sent: &SentCall| Answer {
         call: sent.call,
         request: sent.request,
@@ -92,6 +136,8 @@ struct Contents {
     ids: Vec<TokenId>,
     text: Option<String>,
     completion_tokens: u64,
+    /// How many received rows these are.
+    rows: u32,
 }
 
 /// The rows of each request that each plugin before holds.
@@ -102,22 +148,25 @@ impl Contents {
         let mut ids = Vec::new();
         batch.row_ids(row, &mut ids);
         let text = batch.text(row).map(str::to_owned);
-        Contents { ids, text, completion_tokens: batch.completion_tokens(row).unwrap_or(0) }
+        Contents { ids, text, completion_tokens: batch.completion_tokens(row).unwrap_or(0), rows: 1 }
     }
 
     fn join(mut self, next: Contents) -> Contents {
         self.ids.extend(next.ids);
         let text = self.text.unwrap_or_default() + next.text.as_deref().unwrap_or_default();
-        Contents { ids: self.ids, text: next.text.map(|_| text), completion_tokens: next.completion_tokens }
+        let (completion_tokens, rows) = (next.completion_tokens, self.rows + next.rows);
+        Contents { ids: self.ids, text: next.text.map(|_| text), completion_tokens, rows }
     }
 }
 
-/// The live requests' rows of a frame, as the plugins before left them. A release marker has no batch.
+/// The live requests' rows of a frame, as the plugins before left them. A release marker has no batch. `holder` is the plugin
+/// itself if its held rows stay held: the rows that wait are those that its earlier instance held. Otherwise none wait.
 fn rows_before(
     outcome: &Outcome<'_>,
     batch: Option<&wire::Batch>,
     live: &HashSet<u64>,
     plugins_before: &HashSet<String>,
+    holder: Option<&str>,
     held: &mut HeldContents,
 ) -> OwnedColumns {
     let mut rows = OwnedColumns::at(outcome.received_unix_ns / 1_000_000);
@@ -147,20 +196,46 @@ fn rows_before(
                 _ => {}
             }
         }
-        if let Some(Contents { ids, text, completion_tokens }) = contents {
-            // This instance holds no row, whatever the plugin's earlier instance held.
-            let values = PlainValues { completion_tokens, finished: FinishKind::Running, waiting: 0 };
+        let own_rows = contents.as_ref().map_or(0, |contents| contents.rows);
+        let mut waiting = 0;
+        if let Some(holder) = holder {
+            let of_row = outcome.actions[first..].iter().take_while(|action| action.row == row);
+            let own = of_row.filter(|action| action.plugin == holder);
+            waiting = follow_holds(own, held.entry((request.0, holder.to_owned())).or_default(), own_rows);
+        }
+        if let Some(Contents { ids, text, completion_tokens, rows: _ }) = contents {
+            let values = PlainValues { completion_tokens, finished: FinishKind::Running, waiting };
             rows.push(request.0, &ids, text.as_deref(), values);
         }
     }
     rows
 }
 
+/// Repeats the holds and releases of a plugin's earlier instance on one row, which stands for `rows` received rows. Returns how
+/// many received rows waited when the instance saw the row.
+fn follow_holds<'a>(
+    actions: impl Iterator<Item = &'a PluginAction<'a>>,
+    held: &mut Vec<Contents>,
+    mut rows: u32,
+) -> u32 {
+    let waiting = held.iter().map(|contents| contents.rows).sum();
+    for action in actions {
+        match action.verdict {
+            Verdict::Hold => held.push(Contents { rows: std::mem::take(&mut rows), ..Contents::default() }),
+            Verdict::Release => {
+                let count = action.released().unwrap_or(usize::MAX).min(held.len());
+                rows += held.drain(..count).map(|contents| contents.rows).sum::<u32>();
+            }
+            _ => {}
+        }
+    }
+    waiting
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afterbay_journal::RequestNo;
-    use afterbay_journal::{Passage, PluginAction};
+    use afterbay_journal::{Passage, RequestNo};
     use wire::synth::{SynthBatch, SynthRow, SynthWire};
 
     fn batch(kind: wire::BatchKind, rows: &[(&str, &[i64], &str)]) -> wire::Batch {
@@ -206,7 +281,8 @@ mod tests {
         let before = HashSet::from(["first".to_owned()]);
         let batch = batch(wire::BatchKind::Str, &rows);
         let live = [1, 2, 3, 5].into();
-        let shown = rows_before(&outcome(5, actions), Some(&batch), &live, &before, &mut HeldContents::new());
+        let shown =
+            rows_before(&outcome(5, actions), Some(&batch), &live, &before, None, &mut HeldContents::new());
         shown.show(|shown| {
             assert_eq!(shown.requests, [1, 2, 3, 5], "request 4 is not live");
             assert_eq!(shown.time_ms, 17, "the time of receipt");
@@ -220,8 +296,14 @@ mod tests {
         let actions = vec![action(0, "first", Verdict::Replace, "", &[])];
         let batch = batch(wire::BatchKind::TokenId, &[("a", &[1, 2], "")]);
         let before = HashSet::from(["first".to_owned()]);
-        let shown =
-            rows_before(&outcome(1, actions), Some(&batch), &[1].into(), &before, &mut HeldContents::new());
+        let shown = rows_before(
+            &outcome(1, actions),
+            Some(&batch),
+            &[1].into(),
+            &before,
+            None,
+            &mut HeldContents::new(),
+        );
         shown.show(|shown| assert_eq!((shown.output_ids, shown.output_ends), (&[][..], &[0][..])));
     }
 
@@ -231,7 +313,7 @@ mod tests {
         let mut held = HeldContents::new();
         let mut shown = |received: Option<(&[i64], &str)>, actions: Vec<PluginAction<'static>>| {
             let batch = received.map(|(ids, text)| batch(wire::BatchKind::Str, &[("a", ids, text)]));
-            let shown = rows_before(&outcome(1, actions), batch.as_ref(), &live, &before, &mut held);
+            let shown = rows_before(&outcome(1, actions), batch.as_ref(), &live, &before, None, &mut held);
             shown.show(|shown| (shown.output_ids.to_vec(), shown.texts.concat()))
         };
         let held_rows = || vec![action(0, "first", Verdict::Hold, "", &[])];

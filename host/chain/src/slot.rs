@@ -4,6 +4,7 @@
 
 mod calls;
 mod faults;
+mod hand_over;
 mod holds;
 mod mark;
 mod reload;
@@ -82,8 +83,25 @@ impl PluginSlot {
     /// Starts the plugin: the instance is told of the live requests.
     pub fn new(setup: PluginSetup, telemetry: &ChainTelemetry, context: ChainContext<'_>) -> PluginSlot {
         let PluginSetup { config, settings, instance, awaits } = setup;
-        let mut slot = PluginSlot {
-            component: instance.component().clone(),
+        let mut slot = PluginSlot::idle(config, settings, instance.component(), telemetry);
+        if let Some(why) = awaits {
+            slot.await_component(why, context.now);
+            return slot;
+        }
+        slot.start(instance, &open_requests::live(context.ledger), context);
+        slot.report_loaded();
+        slot
+    }
+
+    /// A slot whose instance has not started.
+    fn idle(
+        config: config::Plugin,
+        settings: String,
+        component: &Component,
+        telemetry: &ChainTelemetry,
+    ) -> PluginSlot {
+        PluginSlot {
+            component: component.clone(),
             settings,
             policy: SlotPolicy {
                 on_fault: config.on_fault,
@@ -98,15 +116,12 @@ impl PluginSlot {
             has_lost_holds: false,
             warned_hold_capped: false,
             telemetry: PluginTelemetry::new(config.name, telemetry),
-        };
-        if let Some(why) = awaits {
-            slot.await_component(why, context.now);
-            return slot;
         }
-        slot.start(instance, &open_requests::live(context.ledger), context);
-        let (version, digest) = slot.version();
-        slot.telemetry.publish(|stream, plugin| PluginLoaded { stream, plugin, version, digest });
-        slot
+    }
+
+    fn report_loaded(&self) {
+        let (version, digest) = self.version();
+        self.telemetry.publish(|stream, plugin| PluginLoaded { stream, plugin, version, digest });
     }
 
     fn version(&self) -> (String, String) {

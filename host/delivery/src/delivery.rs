@@ -116,6 +116,16 @@ impl Delivery {
         self.sinks.iter().for_each(|sink| sink.record_never_written(persister));
     }
 
+    /// Records at a hand-over how far each reader is, and for those that are away which frames the kernel never had.
+    pub fn record_hand_over(&mut self, persister: &mut Persister) {
+        for sink in &mut self.sinks {
+            sink.record_taken(persister);
+            if !sink.sender.is_connected() {
+                sink.record_never_written(persister);
+            }
+        }
+    }
+
     /// Number and bytes of the pushed frames that a reader has not taken, over all sinks.
     pub fn backlog_size(&self) -> (usize, u64) {
         let sizes = self.sinks.iter().map(Sink::backlog_size);

@@ -112,6 +112,19 @@ impl SinkSender {
         }
     }
 
+    /// Whether a reader is connected.
+    pub fn is_connected(&self) -> bool {
+        self.push.is_connected()
+    }
+
+    /// Forgets all frames, and continues after this sequence number. Only while no reader is connected: the frames must be
+    /// composed again.
+    pub fn begin_after(&mut self, sequence: u64, now: Instant) {
+        self.push.begin_after(sequence, now);
+        self.last = sequence;
+        self.unwritten.clear();
+    }
+
     /// Sets whether rows that wait are joined under backpressure.
     pub fn set_joins(&mut self, joins: bool) {
         self.joins = joins;

@@ -26,6 +26,7 @@ const WAKER: mio::Token = mio::Token(0);
 const SOCKET_FIRST: usize = 1;
 
 /// One tap of a stream, checked and ready to start.
+#[derive(Clone)]
 pub struct TapSetup {
     /// The checked configuration of the tap.
     pub config: config::Tap,

@@ -232,6 +232,14 @@ events! {
         stream: Name, tap: Name, frames: u64, first: u64, last: u64,
     } => "stream {stream:?}: tap {tap:?} missed {frames} copies, of frames {first} to {last}";
 
+    /// After a hand-over, a tap could not start for 5 seconds. Attempts go on every 20 ms, and the tap misses all copies
+    /// meanwhile.
+    ///
+    /// Action: free the tap's endpoint; `why` says what is wrong with it.
+    TapNotStarted, Level::WARN, first 2 of [stream, tap] {
+        stream: Name, tap: Name, why: String,
+    } => "stream {stream:?}: tap {tap:?} has not started since the hand-over: {why}";
+
     /// A tap's PUB socket listens.
     TapListening, Level::INFO, first 5 of [stream, tap] {
         stream: Name, tap: Name, endpoint: String,

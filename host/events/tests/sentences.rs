@@ -82,6 +82,7 @@ fn one_of_each() -> Vec<Event> {
         BatchUnsplit { stream: name("decode-0"), frame: 7, rows: 3, why: "why it is".into() }.into(),
         TapDropping { stream: name("decode-0"), tap: name("audit"), first: 7 }.into(),
         TapDropped { stream: name("decode-0"), tap: name("audit"), frames: 3, first: 7, last: 9 }.into(),
+        TapNotStarted { stream: name("decode-0"), tap: name("audit"), why: "why it is".into() }.into(),
         TapListening {
             stream: name("decode-0"),
             tap: name("audit"),

@@ -6,6 +6,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod recover;
+mod times;
 
 use afterbay_batch::{HeldRow, RequestSlot};
 use afterbay_events::{HoldEnd, Name};
@@ -15,6 +16,8 @@ use afterbay_text::{TextProgress, Vocabulary};
 use afterbay_wire::{Batch, BatchKind, BatchPart};
 use std::collections::BTreeMap;
 use std::time::Instant;
+
+pub use times::HoldTimes;
 
 /// Bytes of held rows per stream. A row beyond the bound is not held, and the held rows of its request are released.
 pub const BYTES_MAX: usize = 64 << 20;

@@ -3,13 +3,14 @@
 
 use super::HeldRows;
 use afterbay_batch::{FrameDecoder, HeldRow, ReceivedTokens, RequestSlot, aborted};
-use afterbay_events::{HoldEnd, Name};
+use afterbay_events::Name;
 use afterbay_journal::{BacklogFrame, FrameNo, PluginAction, StoredReplacement, Verdict, is_release_marker};
 use afterbay_wire::{Batch, DecodedFrame, Edit, FinishReason, TokenEdit};
 use std::time::Instant;
 
 impl HeldRows {
-    /// Repeats the holds and releases of one frame; call this for the frames in order. `live` finds a request by its number.
+    /// Repeats the holds and releases of one frame; call this for the frames in order, and then [`HeldRows::restore`].
+    /// `live` finds a request by its number.
     /// The error names the row that cannot be rebuilt, as a sentence for the operator.
     pub fn recover(
         &mut self,
@@ -64,7 +65,6 @@ impl HeldRows {
                 Verdict::Hold => {
                     if let Some(held) = row.take() {
                         self.hold(number, slot, &plugin, held, now);
-                        self.end_request(number, &plugin, HoldEnd::Start);
                     }
                 }
                 _ => row = row.map(|row| apply(row, action)).transpose()?,

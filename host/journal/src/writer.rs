@@ -68,6 +68,8 @@ pub struct JournalWriter {
     unrecorded: bool,
     /// Whether an earlier run sent frames without a record and the stream has not settled them yet.
     unsettled: bool,
+    /// Whether [`JournalWriter::hand_over`] was called.
+    is_handed_over: bool,
 }
 
 /// Segment that is being written.
@@ -115,6 +117,7 @@ impl JournalWriter {
             reserves: true,
             unrecorded: found.unrecorded,
             unsettled: found.unrecorded,
+            is_handed_over: false,
             root,
             shared,
         };
@@ -333,6 +336,23 @@ impl JournalWriter {
     /// start has nothing to scan. Fails if records are not written or the segment has no summary: the next
     /// start scans it, as after dropping the writer.
     pub fn finish(mut self) -> Result<(), WriteError> {
+        self.close_segment()
+    }
+
+    /// Does what [`JournalWriter::finish`] does, and lets the stream be opened again: by this process, or by another one that
+    /// has the lock. Only drop this writer afterwards. If the waiting records cannot be written, the writer continues. An
+    /// unsealed segment is no error: the next start scans it.
+    pub fn hand_over(&mut self) -> Result<(), WriteError> {
+        match self.close_segment() {
+            Ok(()) | Err(WriteError::Unsealed { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.is_handed_over = true;
+        lock(&self.root.streams).remove(&self.shared.stream);
+        Ok(())
+    }
+
+    fn close_segment(&mut self) -> Result<(), WriteError> {
         self.flush()?;
         let left = self.active.as_ref().map(|active| active.segment.id);
         self.leave(true, true);
@@ -346,7 +366,9 @@ impl JournalWriter {
 
     /// Runs the work of the stream's background thread, for `Background::Caller`.
     pub fn tend(&self) {
-        self.shared.pass();
+        if !self.is_handed_over {
+            self.shared.pass();
+        }
     }
 
     fn stop(&mut self) {
@@ -473,6 +495,9 @@ impl JournalWriter {
 
 impl Drop for JournalWriter {
     fn drop(&mut self) {
+        if self.is_handed_over {
+            return;
+        }
         // After `finish` nothing is left to do. After a panic the waiting records are still correct.
         let _ = self.flush();
         self.stop();

@@ -62,6 +62,8 @@ pub struct Persister {
     policy: JournalPolicy,
     /// The last frame that has a number.
     last: FrameNo,
+    /// The last frame that was forwarded without the journal.
+    last_skipped: FrameNo,
     unwritten: Option<UnwrittenFrame>,
     queue: PersistedQueue,
     unaccounted: Option<UnaccountedFrames>,
@@ -89,6 +91,7 @@ impl Persister {
             writer,
             policy,
             last: recovered.last_frame,
+            last_skipped: FrameNo(0),
             unwritten: None,
             queue: PersistedQueue::default(),
             disk: Disk::new(telemetry.clone(), health),
@@ -154,6 +157,7 @@ impl Persister {
         failure.skipped_frames += 1;
         self.telemetry.counters.journal_frames_skipped.add(1);
         let frame = self.writer.skipped(1, received.at.unix_ns);
+        self.last_skipped = frame;
         self.queue(received, frame, Location::Nowhere);
     }
 
@@ -464,6 +468,17 @@ impl Persister {
     /// Received frames that the journal does not have and that were not forwarded. A stop loses them.
     pub fn unpersisted(&self) -> usize {
         usize::from(self.unwritten.is_some())
+    }
+
+    /// Writes the records and seals the journal, so that it can be opened again by whoever takes the stream over. Only drop the
+    /// stage afterwards. On an error the stage continues.
+    pub fn hand_over(&mut self) -> Result<(), WriteError> {
+        self.writer.hand_over()
+    }
+
+    /// The last frame that was forwarded without the journal; 0 if there was none.
+    pub fn last_skipped(&self) -> FrameNo {
+        self.last_skipped
     }
 
     /// Seals the journal.

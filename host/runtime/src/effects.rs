@@ -48,6 +48,8 @@ pub enum Unsent {
 pub(crate) struct Effects {
     /// Whether the instance is on the path: its effects take place.
     pub(crate) are_enabled: bool,
+    /// Whether calls keep their bodies although the instance is not on the path.
+    pub(crate) keeps_calls: bool,
     calls: Vec<SentCall>,
     pub(crate) last_call: CallId,
     /// The reason why the stream is not ready, as the plugin says.
@@ -57,6 +59,11 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
+    /// Whether the body of a call is needed.
+    pub(crate) fn has_bodies(&self) -> bool {
+        self.are_enabled || self.keeps_calls
+    }
+
     pub(crate) fn has_calls(&self) -> bool {
         !self.calls.is_empty()
     }
@@ -78,7 +85,7 @@ impl Effects {
         }
         let too_long = |what, bytes, limit| Unsent::TooLong { what, bytes, limit };
         let body = match (endpoint.1, body) {
-            _ if !self.are_enabled => Err(Unsent::NotOnPath),
+            _ if !self.has_bodies() => Err(Unsent::NotOnPath),
             (bytes, _) if bytes > ENDPOINT_BYTES_MAX => {
                 Err(too_long("name of the endpoint", bytes, ENDPOINT_BYTES_MAX))
             }

@@ -150,6 +150,14 @@ impl Plugin {
         }
     }
 
+    /// Lets calls that are made off the path keep their bodies, so that the caller can tell which of them an earlier instance
+    /// had made, too. They are not to be sent during a replay.
+    pub fn set_keeps_calls(&mut self, keeps_calls: bool) {
+        if let Some(live) = &mut self.live {
+            live.store.data_mut().effects.keeps_calls = keeps_calls;
+        }
+    }
+
     /// Gives the next call a number after this one, for an instance that imports the state of another: the calls of both have
     /// different numbers.
     pub fn continue_calls_after(&mut self, call: CallId) {

@@ -193,6 +193,7 @@ fn setup(
         clock: Arc::new(SystemClock),
         background: Background::Threads,
         events: shared.events.clone(),
+        handed_over: None,
         metrics: shared.metrics.clone(),
         health: shared.health.clone(),
         config: stream.clone(),

@@ -109,6 +109,14 @@ impl Push {
         })
     }
 
+    /// Forgets all frames, and continues after the frame `taken`. Only while no reader is connected.
+    pub fn begin_after(&mut self, taken: u64, now: Instant) {
+        self.queue = SendQueue::new(taken);
+        if let (Some(credit), Some(options)) = (&mut self.credit, &self.options.credit) {
+            credit.tracker = CreditTracker::new(options, now);
+        }
+    }
+
     /// Whether this socket owns the token.
     pub fn owns(&self, token: Token) -> bool {
         token == self.token

@@ -11,6 +11,8 @@ pub(crate) use rescue::{Rescued, rescue};
 use rescue::LastingStages;
 
 use crate::clock::Clock;
+use crate::hand_over::PrepareError;
+use crate::late_taps::LateTaps;
 use crate::markers::ReleaseMarkers;
 use crate::pipeline::Pipeline;
 use crate::poison::PoisonDetector;
@@ -19,7 +21,7 @@ use crate::receive::Receive;
 use crate::report::Report;
 use crate::setup::{Reopen, Setup};
 use afterbay_batch::{FrameDecoder, RoutingTable, Timestamp};
-use afterbay_chain::{Chain, ChainCalls, ChainTelemetry};
+use afterbay_chain::{Chain, ChainCalls, ChainTelemetry, JournalSource, TakenOver};
 use afterbay_config as config;
 use afterbay_delivery::{
     Budget, Delivery, ReaderCount, Resume, Router, Sink, SinkSender, StartError, Tap, UnconfirmedFrames,
@@ -27,8 +29,7 @@ use afterbay_delivery::{
 };
 use afterbay_events::event::{HoldLost, JournalNotice, SinkRemoved, SinkResuming, SinkSettled};
 use afterbay_events::{Health, StreamTelemetry};
-use afterbay_fdstore::{FdStore, Inherited};
-use afterbay_hold::HeldRows;
+use afterbay_hold::{HeldRows, HoldTimes};
 use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, SinkProgress};
 use afterbay_ledger::{Ledger, RestartGap, UpstreamAborts};
 use afterbay_outbox::Joins;
@@ -42,6 +43,8 @@ use std::time::{Duration, Instant};
 pub(crate) const WAKER: mio::Token = mio::Token(0);
 /// Time between two looks at the readers' counts at the start.
 const COUNT_EVERY: Duration = Duration::from_millis(10);
+/// The longest time of one plugin's replay at a hand-over. The stream stands still meanwhile.
+const REPLAY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The configuration of a stream, from which its pipelines are built.
 pub(crate) struct Plan {
@@ -53,6 +56,8 @@ pub(crate) struct Plan {
     spill_max: u64,
     budget: Budget,
     reopen: Reopen,
+    /// The taps that have not started.
+    pub(crate) taps: LateTaps,
     clock: Arc<dyn Clock>,
     pub(crate) waker: Arc<mio::Waker>,
     pub(crate) telemetry: StreamTelemetry,
@@ -71,13 +76,14 @@ pub(crate) fn start(
     setup: Setup,
     registry: &mio::Registry,
     waker: &Arc<mio::Waker>,
-) -> Result<(Plan, Pipeline, Report), StartError> {
+) -> Result<(Plan, Pipeline, Report), PrepareError> {
     let Setup { config, listen, sinks, taps, layouts, journal, plugins, events, metrics, health, .. } = setup;
+    let mut inherited = setup.inherited;
     let stream = config.name.to_string();
     let counters = metrics.stream(&stream);
     let telemetry = StreamTelemetry { stream: stream.as_str().into(), events, counters };
     let sinks: Vec<PlannedSink> = sinks.into_iter().map(PlannedSink::new).collect();
-    let plan = Plan {
+    let mut plan = Plan {
         routing: Arc::new(RoutingTable::new(sinks.iter().map(PlannedSink::target).collect())),
         sinks,
         layouts,
@@ -85,6 +91,7 @@ pub(crate) fn start(
         spill_max: setup.spill_max,
         budget: setup.budget,
         reopen: setup.reopen,
+        taps: LateTaps::default(),
         clock: setup.clock,
         waker: waker.clone(),
         telemetry: telemetry.clone(),
@@ -92,7 +99,9 @@ pub(crate) fn start(
         config,
     };
     let mut journal = plan.open(journal);
-    let resumes = plan.resume(&mut journal);
+    if let Some(state) = &setup.handed_over {
+        state.check(journal.recovered.last_frame)?;
+    }
     let now = plan.clock.now();
 
     let config = &plan.config;
@@ -104,20 +113,22 @@ pub(crate) fn start(
         last_frame: journal.recovered.last_frame.0,
         ..PullOptions::default()
     };
-    let (store, mut inherited) = (FdStore::new(), Inherited::default());
-    let lasting = Lasting { store: &store, stream: &stream, inherited: &mut inherited };
-    let pull = Pull::bind(registry, pull_tokens, &listen, pull_options, Some(lasting))
-        .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
-    let mut readers = Vec::new();
+    let mut senders = Vec::new();
     let first_token = pull_tokens.first + pull_tokens.count;
-    for (token, (sink, resume)) in (first_token..).zip(plan.sinks.iter().zip(resumes)) {
+    for (token, sink) in (first_token..).zip(&plan.sinks) {
         let credit = sink.config.credit.clone().map(CreditOptions::new);
-        let options = PushOptions { taken: resume.last_sent(), credit, ..push_options() };
+        let options = PushOptions { credit, ..push_options() };
         let tokens = TokenRange { first: token, count: 1 };
         let push = Push::connect(registry, tokens, &sink.connect, options, now.instant)
             .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
-        readers.push((SinkSender::new(push, sink.joins_under_pressure(config), now.instant), resume));
+        senders.push(SinkSender::new(push, sink.joins_under_pressure(config), now.instant));
     }
+    let readers = plan.resume(&mut journal, senders, SinkSender::is_connected);
+    let lasting = Lasting { store: &setup.fdstore, stream: &stream, inherited: &mut inherited };
+    let pull = Pull::bind(registry, pull_tokens, &listen, pull_options, Some(lasting))
+        .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
+    drop(inherited);
+    let now = plan.clock.now();
     let counters = plan.sinks.iter().map(|sink| {
         let name = sink.config.name.as_str();
         (name, metrics.sink(&stream, name))
@@ -130,22 +141,35 @@ pub(crate) fn start(
     let woken = waker.clone();
     // The waker fails only if the stream has ended.
     let calls = ChainCalls::new(setup.calls, Arc::new(move || drop(woken.wake())));
-    let chain = Chain::start(plugins, setup.attributes, calls, outputs, &ledger, now);
+    let (handed_plugins, holds) = setup.handed_over.map(|state| (state.plugins, state.holds)).unzip();
+    let layouts = plan.layouts.clone();
+    let start_chain = |ledger: &Ledger, persister: &mut Persister| {
+        let through = persister.last_frame();
+        let mut journal = || {
+            let (backlog, layouts) = (persister.backlog_of_live_requests()?, layouts.clone());
+            Some(JournalSource { time_max: REPLAY_PAUSE_MAX, backlog, through, layouts })
+        };
+        let taken_over = handed_plugins.map(|state| TakenOver { state, journal: &mut journal });
+        Chain::start(plugins, setup.attributes, calls, outputs, taken_over, ledger, now)
+    };
+    // The process before still has the taps' endpoints.
+    let (late_taps, taps) = if holds.is_some() { (taps, Vec::new()) } else { (Vec::new(), taps) };
+    plan.taps = LateTaps::new(late_taps, metrics.clone());
     let taps = taps.into_iter().map(|tap| Tap::start(tap, telemetry.clone(), &metrics, now.instant));
     let lasting = LastingStages {
         receive: Receive::new(pull),
-        chain,
         pressure: Pressure::new(setup.scheduler, now.instant),
         taps: taps.collect::<Result<_, _>>()?,
         poison: PoisonDetector::default(),
     };
-    let pipeline = plan.pipeline(journal, ledger, readers, lasting, now);
+    let pipeline =
+        plan.pipeline(journal, ledger, readers, lasting, start_chain, &holds.unwrap_or_default(), now);
     Ok((plan, pipeline, report))
 }
 
 impl Plan {
-    /// Builds the pipeline after a panic as a restart would, but on the same connections. If the journal cannot be opened,
-    /// `rescued` comes back unchanged, with the reason.
+    /// Builds the pipeline after a panic, or after a hand-over that failed, as a restart would, but on the same connections. If
+    /// the journal cannot be opened, `rescued` comes back unchanged, with the reason.
     pub(crate) fn rebuild(
         &self,
         rescued: Rescued,
@@ -155,21 +179,23 @@ impl Plan {
             Ok(journal) => journal,
             Err(error) => return Err((Box::new(rescued), error.to_string())),
         };
-        let Rescued { mut lasting, aborts, senders } = rescued;
+        let Rescued { mut lasting, mut chain, holds, aborts, senders } = rescued;
         let mut journal = self.open(journal);
-        let mut readers = Vec::new();
-        for (sink, sender) in self.sinks.iter().zip(senders) {
-            let OpenJournal { writer, recovered, .. } = &mut journal;
-            let resume = Resume::after_panic(&sink.name, recovered, &sender, writer);
-            self.report_unconfirmed(sink, &resume);
-            readers.push((sender, resume));
-        }
-        self.settle_unrecorded(&mut journal);
+        // A hand-over has recorded what the readers that are away lack.
+        let is_kept = |sender: &SinkSender| holds.is_none() || sender.is_connected();
+        let readers = self.resume(&mut journal, senders, is_kept);
         // The journal may lack the frame that was last received. (It may also lack a release marker, which is made anew.)
         lasting.receive.take_back(journal.recovered.last_frame);
         let ledger = self.ledger(&mut journal, aborts, RestartGap::default(), now.instant);
-        lasting.chain.restart_after_panic(&ledger, now);
-        Ok(self.pipeline(journal, ledger, readers, lasting, now))
+        let restart_chain = |ledger: &Ledger, _: &mut Persister| {
+            match &holds {
+                Some(_) => chain.continue_after_hand_over(ledger),
+                None => chain.restart_after_panic(ledger, now),
+            }
+            chain
+        };
+        let times = holds.as_deref().unwrap_or_default();
+        Ok(self.pipeline(journal, ledger, readers, lasting, restart_chain, times, now))
     }
 
     fn open(&self, (mut writer, recovered): (JournalWriter, RecoveredStream)) -> OpenJournal {
@@ -206,8 +232,14 @@ impl Plan {
         nowhere.or_else(somewhere).cloned().unwrap_or_default()
     }
 
-    /// Finds out which frames of an earlier run each reader has. Waits while readers may still finish frames.
-    fn resume(&self, journal: &mut OpenJournal) -> Vec<Resume> {
+    /// Finds out which frames of an earlier run each reader has. The connection of a kept sender knows. Otherwise the count of
+    /// the reader does: waits while readers may still finish frames.
+    fn resume(
+        &self,
+        journal: &mut OpenJournal,
+        senders: Vec<SinkSender>,
+        is_kept: impl Fn(&SinkSender) -> bool,
+    ) -> Vec<(SinkSender, Resume)> {
         let OpenJournal { writer, recovered, decoder } = journal;
         let is_removed = |known: &&SinkProgress| {
             known.is_reader() && !self.sinks.iter().any(|sink| sink.name == known.name())
@@ -217,7 +249,10 @@ impl Plan {
             writer.forget(removed.name());
         }
         let known = |sink: &PlannedSink| recovered.sinks.iter().find(|known| known.name() == sink.name);
-        let unconfirmed = self.sinks.iter().map(|sink| {
+        let unconfirmed = self.sinks.iter().zip(&senders).map(|(sink, sender)| {
+            if is_kept(sender) {
+                return None;
+            }
             let page = sink.config.credit.as_deref();
             let frames = UnconfirmedFrames::of(known(sink)?, page, recovered, writer, decoder)?;
             if frames.sent() > 0 {
@@ -227,20 +262,26 @@ impl Plan {
             Some(frames)
         });
         let counts = wait_for_counts(unconfirmed.collect(), &*self.clock);
-        let resumes = self.sinks.iter().zip(counts).map(|(sink, count)| {
-            let resume = match known(sink) {
-                Some(known) => Resume::after_restart(known, recovered, count, writer, decoder),
-                None => {
-                    writer.taken_sent(&sink.name, 0, recovered.last_frame, None);
-                    Resume::for_new_reader(&sink.name, recovered.last_frame)
+        let now = self.clock.now().instant;
+        let readers =
+            self.sinks.iter().zip(senders.into_iter().zip(counts)).map(|(sink, (mut sender, count))| {
+                let resume = match known(sink) {
+                    _ if is_kept(&sender) => Resume::after_panic(&sink.name, recovered, &sender, writer),
+                    Some(known) => Resume::after_restart(known, recovered, count, writer, decoder),
+                    None => {
+                        writer.taken_sent(&sink.name, 0, recovered.last_frame, None);
+                        Resume::for_new_reader(&sink.name, recovered.last_frame)
+                    }
+                };
+                self.report_unconfirmed(sink, &resume);
+                if !is_kept(&sender) {
+                    sender.begin_after(resume.last_sent(), now);
                 }
-            };
-            self.report_unconfirmed(sink, &resume);
-            resume
-        });
-        let resumes = resumes.collect();
+                (sender, resume)
+            });
+        let readers = readers.collect();
         self.settle_unrecorded(journal);
-        resumes
+        readers
     }
 
     /// Publishes the frames that the reader of a removed sink may lack. A sink with a new reader is not removed.
@@ -277,16 +318,20 @@ impl Plan {
         let _written = journal.writer.settled();
     }
 
+    /// `start_chain` starts the plugins or lets them continue. `holds` has the times of the rows that stay held.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a pipeline")]
     fn pipeline(
         &self,
         journal: OpenJournal,
         mut ledger: Ledger,
         readers: Vec<(SinkSender, Resume)>,
         lasting: LastingStages,
+        start_chain: impl FnOnce(&Ledger, &mut Persister) -> Chain,
+        holds: &[HoldTimes],
         now: Timestamp,
     ) -> Pipeline {
         let OpenJournal { writer, recovered, mut decoder } = journal;
-        let LastingStages { receive, mut chain, taps, pressure, poison } = lasting;
+        let LastingStages { receive, taps, pressure, poison } = lasting;
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
         let mut persister =
             Persister::new(writer, self.journal_policy, &recovered, telemetry.clone(), health, now);
@@ -296,9 +341,11 @@ impl Plan {
         });
         let router = Router::new(self.routing.clone(), telemetry);
         let delivery = Delivery::new(router, sinks.collect(), taps, self.spill_max);
-        let held_rows = self.recover_held_rows(&persister, &mut decoder, &ledger, &recovered, now.instant);
-        let ended = ledger.restore_held(&recovered.live, &held_rows, &mut persister);
-        chain.close_requests(&ended, &ledger, now);
+        let mut held_rows =
+            self.recover_held_rows(&persister, &mut decoder, &ledger, &recovered, now.instant);
+        ledger.restore_held(&recovered.live, &held_rows, &mut persister);
+        let chain = start_chain(&ledger, &mut persister);
+        held_rows.restore(holds, now.instant, |plugin| chain.knows_holds(plugin));
         let markers = ReleaseMarkers::new(recovered.last_frame);
         Pipeline {
             receive,
@@ -314,7 +361,7 @@ impl Plan {
         }
     }
 
-    /// Reads the rows that an earlier run held and did not release. They are released unchanged in the first round.
+    /// Reads the rows that an earlier run held and did not release.
     fn recover_held_rows(
         &self,
         persister: &Persister,

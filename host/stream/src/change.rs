@@ -51,6 +51,8 @@ impl Change {
             pipeline.ledger.set_upstream(upstream);
         }
         pipeline.chain.change(plugins, attributes, &pipeline.ledger, now);
+        let stays = |name: &str| taps.iter().any(|tap| matches!(tap, TapChange::Stays(it) if it == name));
+        plan.taps.retain(stays);
         change_taps(taps, &mut pipeline.delivery.taps);
     }
 }

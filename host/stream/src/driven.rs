@@ -1,10 +1,10 @@
 //! A stream that its caller runs turn by turn, on the caller's thread: for tests that own time, disk and sockets.
 
+use crate::hand_over::PrepareError;
 use crate::handle::StreamHandle;
 use crate::runner::{Ended, Runner};
 use crate::setup::Setup;
 use crate::stream::PreparedStream;
-use afterbay_delivery::StartError;
 use afterbay_sockets::Endpoint;
 use std::time::Duration;
 
@@ -16,11 +16,18 @@ pub struct DrivenStream {
     runner: Option<Box<Runner>>,
 }
 
+impl PreparedStream {
+    /// Lets the caller run the stream turn by turn.
+    pub fn drive(self) -> DrivenStream {
+        let PreparedStream { name: _, listen, handle, runner } = self;
+        DrivenStream { listen, handle, runner: Some(runner) }
+    }
+}
+
 impl DrivenStream {
     /// Binds, connects and builds the stream.
-    pub fn start(setup: Setup) -> Result<DrivenStream, StartError> {
-        let PreparedStream { name: _, listen, handle, runner } = PreparedStream::new(setup)?;
-        Ok(DrivenStream { listen, handle, runner: Some(runner) })
+    pub fn start(setup: Setup) -> Result<DrivenStream, PrepareError> {
+        PreparedStream::new(setup).map(PreparedStream::drive)
     }
 
     /// Makes one turn, without waiting. Returns the end of the stream if it has ended with this turn.

@@ -1,6 +1,7 @@
 //! The handle of a running stream: commands from other threads.
 
 use crate::change::Change;
+use crate::hand_over::StreamState;
 use afterbay_chain::PluginStatus;
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_ledger::RequestStatus;
@@ -23,6 +24,9 @@ pub(crate) enum StreamCommand {
     RequestStatus { rid: String, reply: Box<dyn FnOnce(RequestStatus) + Send> },
     RecordAbort { rid: String, number: u64, abort: OperatorAbort, reply: Box<dyn FnOnce() + Send> },
     Stop { deadline: Instant },
+    HandOver { reply: Box<dyn FnOnce(Result<StreamState, String>) + Send> },
+    Resume,
+    Release,
 }
 
 /// Sends commands to a running stream, from any thread. A stream that has ended drops the command and its reply function
@@ -100,6 +104,25 @@ impl StreamHandle {
     /// Drains the stream: sends what was received, then ends the thread, at the latest at the deadline.
     pub fn stop(&self, deadline: Instant) {
         self.send(StreamCommand::Stop { deadline });
+    }
+
+    /// Stops the stream between two frames, so that another process can take it over: seals the journal and replies with the
+    /// rest of the state. The stream then waits for [`StreamHandle::resume`] or [`StreamHandle::release`]; other commands wait,
+    /// too. Replies with the reason if the stream cannot be handed over now. The stream then goes on.
+    pub fn hand_over(&self, reply: impl FnOnce(Result<StreamState, String>) + Send + 'static) {
+        self.send(StreamCommand::HandOver { reply: Box::new(reply) });
+    }
+
+    /// Continues a stream that no other process took over, on the same connections and with the same plugin instances. Ignored
+    /// if the stream does not wait.
+    pub fn resume(&self) {
+        self.send(StreamCommand::Resume);
+    }
+
+    /// Ends the thread of a stream that another process has taken over. The connections stay open in that process. Ignored if
+    /// the stream does not wait.
+    pub fn release(&self) {
+        self.send(StreamCommand::Release);
     }
 
     fn send(&self, command: StreamCommand) {

@@ -20,6 +20,10 @@ mod pressure;
 mod pipeline;
 // Events and metrics of the sockets and the journal.
 mod report;
+// The state of a stream that another process takes over.
+mod hand_over;
+// Taps that start after the stream.
+mod late_taps;
 // The pipeline, at a start and after a panic.
 mod build;
 // Changes of a running stream.
@@ -42,8 +46,9 @@ pub use afterbay_persist::JournalPolicy;
 pub use change::{Change, TapChange};
 pub use clock::{Clock, SystemClock};
 pub use driven::DrivenStream;
+pub use hand_over::{PrepareError, STREAM_STATE_VERSION, StreamState};
 pub use handle::StreamHandle;
 pub use pressure::SchedulerLoad;
 pub use runner::Ended;
 pub use setup::{Reopen, Setup, SinkSetup};
-pub use stream::Stream;
+pub use stream::{PreparedStream, Stream};

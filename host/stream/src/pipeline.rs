@@ -12,7 +12,7 @@ use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
 use crate::receive::Receive;
 use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Settled, Timestamp, failpoint};
-use afterbay_chain::{CatchUpResult, Chain, JournalSource};
+use afterbay_chain::{CatchUpResult, Chain, JournalSource, REPLAY_TIME_MAX};
 use afterbay_delivery::Delivery;
 use afterbay_events::Name;
 use afterbay_hold::HeldRows;
@@ -242,7 +242,8 @@ impl Pipeline {
             let persister = &mut self.persister;
             let backlog = if round.reads_journal() { persister.backlog_of_live_requests() } else { None };
             let (through, layouts) = (self.delivery.last_pushed(), layouts.clone());
-            let journal = backlog.map(|backlog| JournalSource { backlog, through, layouts });
+            let journal =
+                backlog.map(|backlog| JournalSource { time_max: REPLAY_TIME_MAX, backlog, through, layouts });
             if background == Background::Caller {
                 done(round.run(journal));
                 continue;

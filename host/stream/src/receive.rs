@@ -65,6 +65,11 @@ impl Receive {
         self.pull.is_closed()
     }
 
+    /// Leaves the connections to another process. Nothing changes for the senders.
+    pub(crate) fn leave(self) {
+        self.pull.leave();
+    }
+
     /// Closes the remaining connections. Returns the bytes of these senders that are lost.
     pub(crate) fn abandon(&mut self) -> u64 {
         self.pull.abandon()

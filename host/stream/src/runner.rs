@@ -6,6 +6,7 @@
 use crate::build::{Plan, rescue};
 use crate::change;
 use crate::clock::Clock;
+use crate::hand_over::{STREAM_STATE_VERSION, StreamState};
 use crate::handle::StreamCommand;
 use crate::pipeline::Pipeline;
 use crate::report::Report;
@@ -13,12 +14,14 @@ use afterbay_batch::{Timestamp, failpoint};
 use afterbay_chain::CatchUpResult;
 use afterbay_delivery::close_taps;
 use afterbay_events::HoldEnd;
+use afterbay_hold::HoldTimes;
 use afterbay_journal::Background;
 use std::any::Any;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 /// Time that records wait for a further frame, before they are written without one.
@@ -30,6 +33,8 @@ const ABANDON_EVERY: Duration = Duration::from_secs(60);
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 /// Longest wait of the poll.
 const POLL_MAX: Duration = Duration::from_millis(500);
+/// Rounds of answers to plugins before a hand-over. A plugin that asks again with each answer gets no more.
+const ANSWER_ROUNDS_MAX: usize = 64;
 /// Longest wait of the poll during the drain: the last frame may be sent without an event.
 const DRAIN_POLL_MAX: Duration = Duration::from_millis(5);
 /// Events that one poll returns.
@@ -80,6 +85,22 @@ pub(crate) struct Runner {
     /// The deadline of the drain, once the stream is to stop.
     stop: Option<Instant>,
     panics: Panics,
+    /// Set while another process may take the stream over: the times of the held rows. The pipeline stands still, and its
+    /// journal is sealed.
+    handed_over: Option<Vec<HoldTimes>>,
+    /// The commands that came meanwhile.
+    deferred: VecDeque<StreamCommand>,
+}
+
+/// The consequence of a turn.
+enum TurnEnd {
+    Continue,
+    /// The stream has drained.
+    Stop,
+    /// No other process took the stream over.
+    Resume,
+    /// Another process runs the stream.
+    Release,
 }
 
 /// The panics without a received or sent frame in between.
@@ -124,6 +145,8 @@ impl Runner {
             is_busy: true,
             stop: None,
             panics: Panics::default(),
+            handed_over: None,
+            deferred: VecDeque::new(),
         })
     }
 
@@ -143,8 +166,10 @@ impl Runner {
         // A panic may leave any stage half changed, so the stages are rebuilt. The sockets are kept: their state is bytes
         // and counts, which change only after the system calls.
         match catch_unwind(AssertUnwindSafe(|| self.work(wait))) {
-            Ok(false) => Ok(self),
-            Ok(true) => Err(self.end()),
+            Ok(TurnEnd::Continue) => Ok(self),
+            Ok(TurnEnd::Stop) => Err(self.end()),
+            Ok(TurnEnd::Resume) => Ok(self.resume()),
+            Ok(TurnEnd::Release) => Err(self.release()),
             Err(panic) if failpoint::is_crash(&*panic) => resume_unwind(panic),
             Err(panic) => Ok(self.recover(panic)),
         }
@@ -164,8 +189,24 @@ impl Runner {
         if self.panics.count > 1 {
             self.clock.sleep(PANIC_PAUSE);
         }
+        self.rebuild(Some(&why), None, panic)
+    }
+
+    /// Rebuilds the pipeline after a hand-over that failed. The instances of the plugins and the held rows stay.
+    fn resume(mut self: Box<Runner>) -> Box<Runner> {
+        let holds = self.handed_over.take().unwrap_or_default();
+        self.rebuild(None, Some(holds), Box::new("the journal cannot be opened after a hand-over"))
+    }
+
+    /// Rebuilds the pipeline. Ends the thread with `panic` if the journal cannot be opened.
+    fn rebuild(
+        self: Box<Runner>,
+        why: Option<&str>,
+        holds: Option<Vec<HoldTimes>>,
+        panic: Box<dyn Any + Send>,
+    ) -> Box<Runner> {
         let this = *self;
-        let (started, mut rescued) = (this.clock.now().instant, rescue(this.pipeline, &why));
+        let (started, mut rescued) = (this.clock.now().instant, rescue(this.pipeline, why, holds));
         let pipeline = loop {
             let now = this.clock.now();
             rescued = match this.plan.rebuild(rescued, now) {
@@ -188,9 +229,12 @@ impl Runner {
         self.pipeline.persister.tend_journal();
     }
 
-    /// The work of one turn. Returns whether the stream may end.
-    fn work(&mut self, wait: Duration) -> bool {
+    /// The work of one turn.
+    fn work(&mut self, wait: Duration) -> TurnEnd {
         self.turns.fetch_add(1, Ordering::Relaxed);
+        if self.handed_over.is_some() {
+            return self.await_end_of_hand_over(wait);
+        }
         let polled = self.poll.poll(&mut self.events, Some(wait));
         if let Err(error) = polled.as_ref()
             && error.kind() != std::io::ErrorKind::Interrupted
@@ -203,6 +247,10 @@ impl Runner {
         }
         self.pipeline.tick(now);
         self.obey_commands(now);
+        if self.handed_over.is_some() {
+            return TurnEnd::Continue;
+        }
+        self.plan.taps.start(&mut self.pipeline.delivery.taps, &self.plan.telemetry, now.instant);
         self.run_catch_ups(now);
         let has_answers = self.pipeline.deliver_answers(now);
         let (report, clock) = (&mut self.report, &*self.clock);
@@ -220,7 +268,59 @@ impl Runner {
         }
         self.pipeline.ledger.report_restart_gap(now.instant);
         self.report.update(&mut self.pipeline, now);
-        self.is_stopped(now.instant)
+        if self.is_stopped(now.instant) { TurnEnd::Stop } else { TurnEnd::Continue }
+    }
+
+    /// Stops between two frames: the journal gets all records and is sealed. Returns the rest of the state. On an error the
+    /// stream continues.
+    fn hand_over(&mut self, now: Timestamp) -> Result<StreamState, String> {
+        if self.stop.is_some() {
+            return Err("the stream is stopping".to_owned());
+        }
+        for _ in 0..ANSWER_ROUNDS_MAX {
+            if !self.pipeline.deliver_answers(now) {
+                break;
+            }
+        }
+        let Pipeline { persister, ledger, chain, held_rows, delivery, .. } = &mut self.pipeline;
+        let skipped = persister.last_skipped();
+        if delivery.sinks.iter().any(|sink| sink.outbox.done() < skipped.0) {
+            return Err(format!(
+                "the disk has refused frame {skipped}, which no reader has yet and no journal"
+            ));
+        }
+        let plugins = chain.hand_over(ledger, now);
+        delivery.record_hand_over(persister);
+        persister.hand_over().map_err(|error| format!("the journal refuses records: {error}"))?;
+        let (stream, holds) = (self.plan.config.name.to_string(), held_rows.times(now.instant));
+        self.handed_over = Some(holds.clone());
+        let last_frame = persister.last_frame().0;
+        Ok(StreamState { version: STREAM_STATE_VERSION, stream, last_frame, plugins, holds })
+    }
+
+    /// Waits for the end of the hand-over. The poll would take events that the pipeline needs later.
+    fn await_end_of_hand_over(&mut self, wait: Duration) -> TurnEnd {
+        match self.commands.recv_timeout(wait) {
+            Ok(StreamCommand::Resume) => return TurnEnd::Resume,
+            Ok(StreamCommand::Release) => return TurnEnd::Release,
+            Ok(StreamCommand::HandOver { reply }) => {
+                reply(Err("the stream is handed over already".to_owned()))
+            }
+            Ok(command) => self.deferred.push_back(command),
+            Err(RecvTimeoutError::Timeout) => {}
+            // Nobody is left who could have handed the stream over.
+            Err(RecvTimeoutError::Disconnected) => return TurnEnd::Resume,
+        }
+        TurnEnd::Continue
+    }
+
+    /// Ends a stream that another process has taken over. Its connections are not shut down: that process has them.
+    fn release(self: Box<Runner>) -> Ended {
+        let Pipeline { mut ledger, delivery, receive, .. } = self.pipeline;
+        receive.leave();
+        ledger.close_restart_gap();
+        close_taps(delivery.taps);
+        Ended::default()
     }
 
     /// Drains the stream once it is to stop. Returns whether it may end.
@@ -254,8 +354,9 @@ impl Runner {
     }
 
     fn obey_commands(&mut self, now: Timestamp) {
-        loop {
-            match self.commands.try_recv() {
+        while self.handed_over.is_none() {
+            let command = self.deferred.pop_front().map_or_else(|| self.commands.try_recv(), Ok);
+            match command {
                 Ok(command) => self.obey(command, now),
                 Err(TryRecvError::Empty) => return,
                 // Every handle is gone, so nothing could stop the stream later.
@@ -290,6 +391,9 @@ impl Runner {
                 reply();
             }
             StreamCommand::Stop { deadline } => self.stop = Some(deadline),
+            StreamCommand::HandOver { reply } => reply(self.hand_over(now)),
+            // The stream does not wait for these.
+            StreamCommand::Resume | StreamCommand::Release => {}
         }
     }
 
@@ -303,11 +407,15 @@ impl Runner {
 
     /// The longest time that the next turn may poll.
     pub(crate) fn wait(&self) -> Duration {
+        if self.handed_over.is_some() {
+            return POLL_MAX;
+        }
         if self.is_busy {
             return Duration::ZERO;
         }
         let now = self.clock.now().instant;
-        let deadlines = [self.pipeline.deadline(), self.report.deadline(), self.stop];
+        let deadlines =
+            [self.pipeline.deadline(), self.report.deadline(), self.plan.taps.deadline(), self.stop];
         let next = deadlines.into_iter().flatten().min();
         let longest = if self.stop.is_some() { DRAIN_POLL_MAX } else { POLL_MAX };
         next.map_or(longest, |next| next.saturating_duration_since(now).min(longest))

@@ -1,6 +1,8 @@
-//! The parts of a stream, checked and ready: only binding and connecting can still fail.
+//! The parts of a stream, checked and ready: only the take-over of another process's state, binding and connecting can still
+//! fail.
 
 use crate::clock::Clock;
+use crate::hand_over::StreamState;
 use crate::pressure::SchedulerLoad;
 use afterbay_chain::{AttributesOf, CallService, PluginSetup};
 use afterbay_config as config;
@@ -33,6 +35,8 @@ pub struct Setup {
     pub taps: Vec<TapSetup>,
     /// The layouts of the stream's msgpack frames.
     pub layouts: Layouts,
+    /// The state of the stream in the process that hands it over. `None`: the stream starts.
+    pub handed_over: Option<StreamState>,
     /// The open journal, and what the last run left in it.
     pub journal: (JournalWriter, RecoveredStream),
     /// Opens the journal again after a panic.

@@ -1,6 +1,7 @@
 //! A stream on a thread of its own.
 
 use crate::build::{self, WAKER};
+use crate::hand_over::PrepareError;
 use crate::handle::StreamHandle;
 use crate::runner::{Ended, Runner, RunnerParts, message};
 use crate::setup::Setup;
@@ -10,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::channel;
 
-/// A stream that is bound and built, and that nobody runs yet.
-pub(crate) struct PreparedStream {
+/// A stream that is bound and built, and that nobody runs yet. It has not read or written a socket. Dropping it changes nothing
+/// for the process that hands the stream over.
+pub struct PreparedStream {
     pub(crate) name: String,
     pub(crate) listen: Endpoint,
     pub(crate) handle: StreamHandle,
@@ -19,7 +21,7 @@ pub(crate) struct PreparedStream {
 }
 
 impl PreparedStream {
-    pub(crate) fn new(setup: Setup) -> Result<PreparedStream, StartError> {
+    pub(crate) fn new(setup: Setup) -> Result<PreparedStream, PrepareError> {
         let name = setup.config.name.to_string();
         let system = |error| StartError::System { stream: name.clone(), error };
         let poll = mio::Poll::new().map_err(system)?;
@@ -37,6 +39,27 @@ impl PreparedStream {
     }
 }
 
+impl PreparedStream {
+    /// Starts the thread.
+    pub fn run(self) -> Result<Stream, StartError> {
+        let PreparedStream { name, listen, handle, runner } = self;
+        let thread = std::thread::Builder::new().name(format!("stream {name}"));
+        let thread = thread.spawn(move || runner.run());
+        let thread = thread.map_err(|error| StartError::System { stream: name.clone(), error })?;
+        Ok(Stream { name, listen, handle, thread })
+    }
+
+    /// The endpoint that the scheduler connects to. If the configuration says port 0, the real port.
+    pub fn listen(&self) -> &Endpoint {
+        &self.listen
+    }
+
+    /// A handle that sends commands to the stream, which obeys them once it runs.
+    pub fn handle(&self) -> StreamHandle {
+        self.handle.clone()
+    }
+}
+
 /// A stream that runs on its own thread.
 pub struct Stream {
     name: String,
@@ -47,12 +70,13 @@ pub struct Stream {
 
 impl Stream {
     /// Binds, connects and starts the thread.
-    pub fn start(setup: Setup) -> Result<Stream, StartError> {
-        let PreparedStream { name, listen, handle, runner } = PreparedStream::new(setup)?;
-        let thread = std::thread::Builder::new().name(format!("stream {name}"));
-        let thread = thread.spawn(move || runner.run());
-        let thread = thread.map_err(|error| StartError::System { stream: name.clone(), error })?;
-        Ok(Stream { name, listen, handle, thread })
+    pub fn start(setup: Setup) -> Result<Stream, PrepareError> {
+        Ok(Stream::prepare(setup)?.run()?)
+    }
+
+    /// Does everything but run: binds or takes over the connections, reads the journal, and starts the plugins.
+    pub fn prepare(setup: Setup) -> Result<PreparedStream, PrepareError> {
+        PreparedStream::new(setup)
     }
 
     /// The stream's name in the configuration.

@@ -5,6 +5,7 @@ use super::PluginSlot;
 use super::state::SlotState;
 use crate::calls::{self, CallFailure, CallHandle, CallOutcome, ChainCalls, ServiceResponse};
 use crate::context::ChainContext;
+use crate::hand_over::{HandedBytes, HandedCall, HandedEnd};
 use afterbay_config::OnFault;
 use afterbay_events::{HoldEnd, Verdict as VerdictKind};
 use afterbay_hold::HeldRows;
@@ -23,6 +24,8 @@ const BODIES_AT_ONCE: usize = 1 << 20;
 /// The calls of a slot.
 #[derive(Default)]
 pub(super) struct SlotCalls {
+    /// Calls of the process before that are to be asked again.
+    again: Vec<HandedCall>,
     /// The calls under way, by ticket.
     open: HashMap<u64, OpenCall>,
     /// The calls whose outcome the instance has not received.
@@ -37,8 +40,9 @@ struct OpenCall {
     call: CallId,
     request: u64,
     endpoint: String,
-    /// The body, if the call is repeated after a failure.
-    retry: Option<Bytes>,
+    body: Bytes,
+    /// Whether the call is repeated after a failure.
+    is_retried: bool,
     _handle: CallHandle,
 }
 
@@ -46,8 +50,10 @@ struct EndedCall {
     call: CallId,
     request: u64,
     result: Result<ServiceResponse, CallFailure>,
-    /// The endpoint and the body, if the call is repeated after a failure.
-    retry: Option<(String, Bytes)>,
+    /// The endpoint and the body; `None` if the call was not sent.
+    question: Option<(String, Bytes)>,
+    /// Whether the call is repeated after a failure.
+    is_retried: bool,
     _place: Option<Box<dyn Any + Send>>,
 }
 
@@ -61,13 +67,14 @@ pub enum RequestEnd {
 
 impl EndedCall {
     fn new(call: CallId, request: u64, result: Result<ServiceResponse, CallFailure>) -> EndedCall {
-        EndedCall { call, request, result, retry: None, _place: None }
+        EndedCall { call, request, result, question: None, is_retried: false, _place: None }
     }
 }
 
 impl SlotCalls {
     /// Forgets the calls of an instance that no longer exists, and cancels those under way.
     pub(super) fn forget_instance(&mut self) {
+        self.again.clear();
         self.open.clear();
         self.ended.clear();
     }
@@ -92,6 +99,58 @@ impl SlotCalls {
         all
     }
 
+    /// The number of the last call.
+    pub(super) fn last(&self) -> CallId {
+        self.last
+    }
+
+    /// The calls whose answers the instance does not have, in order, for a hand-over. The bodies that find no room are left out.
+    pub(super) fn unanswered(&self, mut has_room: impl FnMut(&[u8]) -> bool) -> Vec<HandedCall> {
+        let open =
+            self.open.values().map(|open| (open.call, open.request, Some((&open.endpoint, &open.body))));
+        let ended = self.ended.iter().map(|ended| {
+            (ended.call, ended.request, ended.question.as_ref().map(|(endpoint, body)| (endpoint, body)))
+        });
+        let mut all: Vec<_> = open.chain(ended).collect();
+        all.sort_unstable_by_key(|(call, ..)| *call);
+        let handed = all.into_iter().map(|(call, request, question)| {
+            let body = question.map(|(_, body)| body).filter(|body| has_room(body));
+            HandedCall {
+                call,
+                request,
+                endpoint: question.map_or_else(String::new, |(endpoint, _)| endpoint.clone()),
+                body: body.map(|body| HandedBytes(body.to_vec())),
+            }
+        });
+        self.again.iter().cloned().chain(handed).collect()
+    }
+
+    /// The ends of requests that have no last row yet, for a hand-over.
+    pub(super) fn ends_to_hand(&self) -> Vec<(u64, HandedEnd)> {
+        let end = |end: &RequestEnd| match end {
+            RequestEnd::Finish(ending) => HandedEnd::of(ending),
+            RequestEnd::Terminate(message) => HandedEnd::Terminate { message: message.clone() },
+        };
+        self.ends.iter().map(|(request, of_request)| (*request, end(of_request))).collect()
+    }
+
+    /// Continues the calls and the ends of the process before, for the requests in `live`.
+    pub(super) fn take_over(&mut self, last: CallId, ends: Vec<(u64, HandedEnd)>, live: &HashSet<u64>) {
+        self.last = last;
+        let ends = ends.into_iter().filter(|(request, _)| live.contains(request));
+        self.ends = ends
+            .map(|(request, end)| {
+                let ending = end.into_ending();
+                (request, ending.map_or_else(RequestEnd::Terminate, RequestEnd::Finish))
+            })
+            .collect();
+    }
+
+    /// Asks these calls again the next time that calls are sent.
+    pub(super) fn ask_again(&mut self, calls: Vec<HandedCall>) {
+        self.again = calls;
+    }
+
     pub(super) fn cancel(&mut self, calls: Vec<(CallId, u64)>) {
         let cancelled = |(call, request)| EndedCall::new(call, request, Err(CallFailure::Cancelled));
         self.ended.extend(calls.into_iter().map(cancelled));
@@ -109,11 +168,11 @@ impl SlotCalls {
         (call, request): (CallId, u64),
         endpoint: String,
         body: Bytes,
-        retry: Option<Bytes>,
+        is_retried: bool,
         calls: &mut ChainCalls,
     ) {
-        let (ticket, handle) = calls.send(plugin, &endpoint, body);
-        self.open.insert(ticket, OpenCall { call, request, endpoint, retry, _handle: handle });
+        let (ticket, handle) = calls.send(plugin, &endpoint, body.clone());
+        self.open.insert(ticket, OpenCall { call, request, endpoint, body, is_retried, _handle: handle });
     }
 
     /// The next answers for one call of the plugin.
@@ -133,12 +192,13 @@ impl SlotCalls {
 impl PluginSlot {
     /// Whether [`PluginSlot::send_calls`] sends any.
     pub fn has_unsent_calls(&self) -> bool {
-        self.state.running().is_some_and(|(plugin, _)| plugin.has_calls())
+        !self.calls.again.is_empty() || self.state.running().is_some_and(|(plugin, _)| plugin.has_calls())
     }
 
     /// Whether a call has not ended, or its answer was not delivered.
     pub fn has_open_calls(&self) -> bool {
-        !self.calls.open.is_empty() || !self.calls.ended.is_empty()
+        let SlotCalls { again, open, ended, .. } = &self.calls;
+        !again.is_empty() || !open.is_empty() || !ended.is_empty()
     }
 
     /// Whether the plugin may hold the last row of a request: only a plugin that calls services can release the row later.
@@ -149,6 +209,15 @@ impl PluginSlot {
     /// Sends the calls that the instance has made. `live` has the open requests.
     pub fn send_calls(&mut self, live: &HashSet<u64>, calls: &mut ChainCalls) {
         let is_retried = self.on_fault() == OnFault::Retry;
+        for HandedCall { call, request, endpoint, body } in std::mem::take(&mut self.calls.again) {
+            match body.filter(|_| live.contains(&request)) {
+                Some(body) => {
+                    let (name, of) = (&self.telemetry.plugin, (call, request));
+                    self.calls.start(name, of, endpoint, body.0.into(), is_retried, calls);
+                }
+                None => self.calls.cancel(vec![(call, request)]),
+            }
+        }
         let SlotState::Running { plugin, .. } = &mut self.state else { return };
         for SentCall { call, request, endpoint, body } in plugin.drain_calls() {
             self.calls.last = call;
@@ -164,9 +233,8 @@ impl PluginSlot {
             };
             match body {
                 Ok(body) => {
-                    let retry = is_retried.then(|| body.clone());
                     let (name, of) = (&self.telemetry.plugin, (call, request));
-                    self.calls.start(name, of, endpoint, body, retry, calls);
+                    self.calls.start(name, of, endpoint, body, is_retried, calls);
                 }
                 Err(error) => self.calls.ended.push_back(EndedCall::new(call, request, Err(error))),
             }
@@ -178,8 +246,8 @@ impl PluginSlot {
         let Some(open) = self.calls.open.remove(&ticket) else { return };
         let CallOutcome { result, place } = outcome;
         let ended = EndedCall::new(open.call, open.request, result);
-        let retry = open.retry.map(|body| (open.endpoint, body));
-        self.calls.ended.push_back(EndedCall { retry, _place: Some(place), ..ended });
+        let (question, is_retried) = (Some((open.endpoint, open.body)), open.is_retried);
+        self.calls.ended.push_back(EndedCall { question, is_retried, _place: Some(place), ..ended });
     }
 
     /// Delivers answers to the instance, and applies what it decides about their requests. Returns whether more answers wait.
@@ -192,10 +260,13 @@ impl PluginSlot {
         let mut delivered = Vec::new();
         for mut ended in self.calls.next_group() {
             let is_repeatable = matches!(ended.result, Err(CallFailure::TimedOut | CallFailure::Failed(_)));
-            if is_repeatable && let Some((endpoint, body)) = ended.retry.take() {
+            if is_repeatable
+                && ended.is_retried
+                && let Some((endpoint, body)) = ended.question.take()
+            {
                 self.telemetry.counters.retried_calls.add(1);
                 let of = (ended.call, ended.request);
-                self.calls.start(&self.telemetry.plugin, of, endpoint, body, None, calls);
+                self.calls.start(&self.telemetry.plugin, of, endpoint, body, false, calls);
                 continue;
             }
             self.apply_call_failure(&ended, held_rows);

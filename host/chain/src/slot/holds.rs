@@ -8,6 +8,11 @@ use afterbay_hold::HeldRows;
 use std::time::Duration;
 
 impl PluginSlot {
+    /// Whether the instance knows the rows that the plugin holds.
+    pub fn knows_holds(&self) -> bool {
+        !self.has_lost_holds
+    }
+
     /// Ends the holds of a previous instance.
     pub fn end_lost_holds(&mut self, held_rows: &mut HeldRows) {
         if std::mem::take(&mut self.has_lost_holds) {

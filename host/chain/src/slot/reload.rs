@@ -171,7 +171,7 @@ impl PluginSlot {
         });
     }
 
-    fn catch_up(&self, instance: Plugin, source: CatchUpSource) -> CatchUp {
+    pub(super) fn catch_up(&self, instance: Plugin, source: CatchUpSource) -> CatchUp {
         let plugins_before = HashSet::new();
         CatchUp {
             plugin: self.name().clone(),
@@ -237,7 +237,7 @@ impl PluginSlot {
     /// Lets a successor that knows the live requests take over.
     fn take_over(
         &mut self,
-        mut plugin: Plugin,
+        plugin: Plugin,
         settings: String,
         source: StateSource,
         rows: u64,
@@ -248,10 +248,7 @@ impl PluginSlot {
             StateSource::Replay(_) => Vec::new(),
         };
         self.retire_instance(&plugin, settings, context.now);
-        plugin.set_effects(true);
-        self.telemetry.publish_log(&mut plugin, context.ledger);
-        let requests_open = open_requests::live(context.ledger).len() as u64;
-        self.enter(SlotState::Running { plugin, requests_open }, context.now);
+        let requests_open = self.install(plugin, context);
         self.calls.cancel(cancelled);
         match source {
             StateSource::Import(bytes) => self.report_reloaded(requests_open, bytes),
@@ -260,6 +257,17 @@ impl PluginSlot {
                 self.telemetry.publish(|stream, plugin| PluginReplayed { stream, plugin, rows, why });
             }
         }
+    }
+
+    /// Lets an instance that knows the live requests judge rows. Returns the number of live requests.
+    pub(super) fn install(&mut self, mut plugin: Plugin, context: ChainContext<'_>) -> u64 {
+        plugin.set_off_path(false);
+        plugin.set_effects(true);
+        self.faults.instance_started();
+        self.telemetry.publish_log(&mut plugin, context.ledger);
+        let requests_open = open_requests::live(context.ledger).len() as u64;
+        self.enter(SlotState::Running { plugin, requests_open }, context.now);
+        requests_open
     }
 
     /// Tries the next best way to pass the state on, with a fresh instance.

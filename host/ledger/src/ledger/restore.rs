@@ -85,15 +85,8 @@ impl Ledger {
     }
 
     /// Restores the counts of held tokens, and which requests have their last row held. The journal's list of live requests counts
-    /// held tokens as forwarded, replaced or dropped. Removes the requests that have ended and have no held row. Returns the numbers
-    /// of the requests that have ended for plugins.
-    pub fn restore_held(
-        &mut self,
-        live: &[LiveRequest],
-        held_rows: &HeldRows,
-        persister: &mut Persister,
-    ) -> Vec<u64> {
-        let mut ended = Vec::new();
+    /// held tokens as forwarded, replaced or dropped. Removes the requests that have ended and have no held row.
+    pub fn restore_held(&mut self, live: &[LiveRequest], held_rows: &HeldRows, persister: &mut Persister) {
         for LiveRequest { request, info, .. } in live {
             let slot = self.requests.find(info.rid.as_bytes());
             if let Some(restored) = slot.and_then(|slot| self.requests.get_mut(slot)) {
@@ -104,12 +97,7 @@ impl Ledger {
         for slot in self.slots().into_values() {
             let Some(request) = self.requests.get_mut(slot) else { continue };
             let number = request.number();
-            if std::mem::replace(&mut request.is_last_held, held_rows.has_last_row(number))
-                && !request.is_last_held
-                && !request.is_health_check
-            {
-                ended.push(number);
-            }
+            request.is_last_held = held_rows.has_last_row(number);
             if request.is_finishing && !held_rows.has(number) {
                 self.remove(slot, persister);
                 continue;
@@ -124,7 +112,6 @@ impl Ledger {
             // The shift takes these tokens as dropped.
             request.count_shift += held as i64;
         }
-        ended
     }
 
     /// Reads one row of each request back, from the frame that `frame_of` returns. Skips rows that cannot be read.

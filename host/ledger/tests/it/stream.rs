@@ -133,7 +133,8 @@ impl Stream {
         let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
         let mut persister = Persister::new(writer, policy, &recovered, telemetry, health, now);
-        let held = self.recover_held(&persister, &ledger, &recovered, now.instant);
+        let mut held = self.recover_held(&persister, &ledger, &recovered, now.instant);
+        held.restore(&[], now.instant, |_| false);
         ledger.restore_held(&recovered.live, &held, &mut persister);
         self.parts = Some(Parts { ledger, persister, held, _journal: journal });
     }

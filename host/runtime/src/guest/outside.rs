@@ -20,7 +20,7 @@ fn send(
     let bytes = body.as_le_slice(&caller);
     let body = match bytes.len() {
         // A body that is not sent is not copied.
-        _ if !caller.data().effects.are_enabled => Ok(Vec::new()),
+        _ if !caller.data().effects.has_bodies() => Ok(Vec::new()),
         0..=CALL_BODY_BYTES_MAX => Ok(bytes.to_vec()),
         bytes => Err(bytes),
     };
