@@ -33,6 +33,8 @@ enum Command {
     Reload(commands::reload::Args),
     Sim(commands::sim::Args),
     Demo(commands::demo::Args),
+    #[command(name = commands::run::WORKER, hide = true)]
+    Worker(commands::run::WorkerArgs),
 }
 
 fn main() -> ExitCode {
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Reload(args) => commands::reload::run(args),
         Command::Sim(args) => commands::sim::run(args),
         Command::Demo(args) => commands::demo::run(args),
+        Command::Worker(args) => commands::run::become_worker(args),
     };
     done.unwrap_or_else(|error| {
         if error.downcast_ref::<std::io::Error>().is_some_and(screen::is_unread) {

@@ -33,7 +33,7 @@ impl Inherited {
     }
 
     /// The entries that the supervisor passed, one descriptor under each numbered name.
-    fn from_passed(store: &FdStore, passed: Vec<(String, OwnedFd)>) -> Inherited {
+    pub(crate) fn from_passed(store: &FdStore, passed: Vec<(String, OwnedFd)>) -> Inherited {
         let mut found: BTreeMap<(FdName, usize), Vec<Option<OwnedFd>>> = BTreeMap::new();
         let mut foreign = Vec::new();
         for (text, fd) in passed {

@@ -8,10 +8,12 @@
 mod environment;
 mod inherited;
 mod name;
+mod receive;
 mod store;
 mod supervisor;
 
 pub use inherited::Inherited;
 pub use name::{FdName, FdNameError, NAME_BYTES_MAX};
+pub use receive::{MESSAGE_BYTES_MAX, Message, NotifySocket, StoredFds};
 pub use store::{FdStore, Kept, Notice};
 pub use supervisor::{DESCRIPTORS_MAX, SEND_WAIT_MAX, State, Supervisor};

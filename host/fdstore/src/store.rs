@@ -318,3 +318,6 @@ impl Drop for Kept {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

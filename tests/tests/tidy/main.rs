@@ -23,6 +23,7 @@ const LONG_FILES: &[(&str, &str)] = &[
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-types", &[]),
     ("afterbay-fdstore", &[]),
+    ("afterbay-keeper", &["fdstore"]),
     ("afterbay-zmtp", &[]),
     ("afterbay-sockets", &["fdstore", "types", "zmtp"]),
     ("afterbay-pickle", &[]),
@@ -99,6 +100,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "events",
             "journal",
             "journal-tools",
+            "keeper",
             "plugin-loader",
             "plugin-tools",
             "runtime",
@@ -144,7 +146,7 @@ const ONLY_IN: [(&str, &[&str]); 15] = [
             "afterbay-bench",
         ],
     ),
-    ("nix", &["afterbay-sockets"]),
+    ("nix", &["afterbay-keeper", "afterbay-sockets"]),
     // Encodes texts into ids. Vocabularies are read without it.
     ("tokenizers", &["afterbay-text"]),
     ("axum", &["afterbay-server"]),

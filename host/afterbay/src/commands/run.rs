@@ -9,6 +9,7 @@ use afterbay_runtime::{Host, HostOptions};
 use afterbay_server::{DrainOutcome, Options, Server};
 use afterbay_terminal::{Busy, EXIT_USAGE};
 use clap::ValueEnum;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -40,6 +41,10 @@ pub(crate) struct Args {
     /// built from the next start on
     #[arg(long)]
     dev: bool,
+    /// Run under a small parent process that restarts this one after a crash and keeps its connections open meanwhile. For places
+    /// without systemd, such as containers
+    #[arg(long)]
+    keep: bool,
     /// The format of log lines [default: coloured on a terminal, plain on a pipe]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<Format>,
@@ -61,6 +66,16 @@ pub(crate) struct Args {
     announce: Option<PathBuf>,
 }
 
+impl Format {
+    fn chosen(self) -> log::Format {
+        match self {
+            Format::Pretty => log::Format::Pretty,
+            Format::Plain => log::Format::Plain,
+            Format::Json => log::Format::Json,
+        }
+    }
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Format {
     /// Coloured, for people
@@ -71,7 +86,34 @@ enum Format {
     Json,
 }
 
+/// The hidden command of a worker's first stage.
+pub(crate) const WORKER: &str = "run-worker";
+
+/// Become a worker of `afterbay run --keep`
+#[derive(clap::Args)]
+pub(crate) struct WorkerArgs {
+    program: OsString,
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+pub(crate) fn become_worker(args: WorkerArgs) -> anyhow::Result<ExitCode> {
+    let error = afterbay_keeper::become_worker(&args.program, &args.arguments);
+    Err(anyhow::Error::from(error).context(args.program.display().to_string()))
+}
+
+/// Runs this command line without `--keep` as the keeper's worker.
+fn keep(args: &Args) -> anyhow::Result<ExitCode> {
+    let format = args.log_format.map_or(log::Format::Auto, Format::chosen);
+    log::init(args.log.as_deref().unwrap_or("info"), format)?;
+    let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--keep").collect();
+    Ok(ExitCode::from(afterbay_keeper::run(WORKER.as_ref(), arguments)?))
+}
+
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.keep {
+        return keep(&args);
+    }
     let config = match afterbay_server::load_config(&args.config, args.rendezvous.is_some()) {
         Ok(config) => config,
         Err(problems) => {
@@ -80,9 +122,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     let format = match (args.log_format, config.log.format) {
-        (Some(Format::Pretty), _) => log::Format::Pretty,
-        (Some(Format::Plain), _) => log::Format::Plain,
-        (Some(Format::Json), _) | (None, LogFormat::Json) => log::Format::Json,
+        (Some(format), _) => format.chosen(),
+        (None, LogFormat::Json) => log::Format::Json,
         (None, LogFormat::Auto) => log::Format::Auto,
     };
     log::init(args.log.as_deref().unwrap_or(&config.log.filter), format)?;
