@@ -5,6 +5,7 @@
 
 use afterbay_fdstore::StoredFds;
 use command_fds::{CommandFdExt, FdMapping};
+use nix::sys::signal::SigSet;
 use rustix::process::Pid;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -58,5 +59,9 @@ pub fn become_worker(program: &OsStr, arguments: &[OsString]) -> io::Error {
     if std::env::var_os("LISTEN_FDS").is_some() {
         command.env("LISTEN_PID", std::process::id().to_string());
     }
-    command.exec()
+    // The keeper reads its signals from a descriptor, so it blocks them, and a child inherits that.
+    match SigSet::all().thread_unblock() {
+        Ok(()) => command.exec(),
+        Err(error) => error.into(),
+    }
 }
