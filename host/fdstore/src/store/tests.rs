@@ -40,7 +40,7 @@ impl Double {
         names.split(':').filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
 
-    /// What the next process inherits, in the opposite order: systemd keeps none.
+    /// Passes the stored descriptors to the next process, in the opposite order: systemd keeps none.
     fn inherit(&mut self, store: &FdStore) -> Inherited {
         let names = self.names();
         let (fds, _) = self.stored.to_pass().unwrap();
