@@ -98,7 +98,7 @@ impl SinkSender {
     /// `joins`: whether rows that wait are joined under backpressure.
     pub fn new(push: Push, joins: bool, now: Instant) -> SinkSender {
         let pace = Pace { finished: 0, since: now, per_frame: COUNT_DELAY, window: WINDOW_MIN };
-        let last = push.taken();
+        let last = push.last();
         SinkSender {
             push,
             unwritten: VecDeque::new(),

@@ -166,6 +166,13 @@ events! {
         stream: Name, sink: Name, endpoint: String,
     } => "stream {stream:?}: sink {sink:?} connected to {endpoint}";
 
+    /// A reader's connection outlived an earlier process and continues. `unfinished_frames`: the reader has these and has not
+    /// counted them. `pending_frames`: the earlier process had not written these whole.
+    SinkContinued, Level::INFO, first 5 of [stream, sink] {
+        stream: Name, sink: Name, endpoint: String, unfinished_frames: u64, pending_frames: u64,
+    } => "stream {stream:?}: sink {sink:?} continues the connection of an earlier process to {endpoint}, with {unfinished_frames} \
+         unfinished frames and {pending_frames} to be written";
+
     /// No reader listens on the sink's endpoint yet. Afterbay retries until one does.
     ///
     /// Action: start the reader, or correct `sink.connect`.

@@ -47,6 +47,14 @@ fn one_of_each() -> Vec<Event> {
             endpoint: "ipc:///run/sglang/detokenizer".into(),
         }
         .into(),
+        SinkContinued {
+            stream: name("decode-0"),
+            sink: name("detokenizer"),
+            endpoint: "ipc:///run/sglang/detokenizer".into(),
+            unfinished_frames: 2,
+            pending_frames: 1,
+        }
+        .into(),
         SinkWaiting {
             stream: name("decode-0"),
             sink: name("detokenizer"),

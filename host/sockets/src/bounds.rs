@@ -87,11 +87,26 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(20);
 /// The longest wait before connecting again.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// Bytes handed to the kernel in one call.
+/// Bytes handed to the kernel in one call. A [`Push`](crate::Push) adds frames below the bound, so the last one may exceed it.
 pub const WRITE_CALL_BYTES: usize = 1 << 20;
 
-/// Frames handed to the kernel in one call, two slices each: below the kernel's 1,024 slices.
+/// Frames that a [`Pub`](crate::Pub) hands to the kernel in one call, two slices each: below the kernel's 1,024 slices.
 pub const WRITE_CALL_FRAMES: usize = 256;
+
+/// Frames of a connection to a reader that are in its memory: the unfinished ones, and those that are about to be written. At
+/// the bound nothing more is written until the reader finishes one.
+pub const SEND_ENTRIES_MAX: usize = 2048;
+
+/// The address space for the bytes of these frames. Three of the biggest frames that Afterbay receives find room, so no frame
+/// is refused. Pages take memory when they are first used.
+pub const SEND_MEMORY_BYTES: usize = 4 << 30;
+
+/// Bytes of used pages that a connection retains when it has nothing to send. More is given back to the system.
+pub const SEND_RESIDENT_BYTES: usize = 8 << 20;
+
+/// Once the bytes of a connection would pass this place in its memory, the rest of them moves to the front if the rest is a
+/// quarter of what lies before it or less. So the memory in use stays in the processor's cache.
+pub const SEND_RESTART_BYTES: usize = 1 << 20;
 
 /// Bytes written in one call of [`Push::flush`](crate::Push::flush). Then it returns, and
 /// [`Push::deadline`](crate::Push::deadline) is due at once.

@@ -12,7 +12,9 @@ use mio::{Interest, Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt;
-use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
 
 use crate::injected::{self, SocketCall};
 use afterbay_types::Endpoint;
@@ -180,6 +182,25 @@ impl Conn {
         let most = injected::at(SocketCall::Read(buffer.len())).min(buffer.len());
         let read = retry_on_intr(|| rustix::io::read(&self.fd, &mut buffer[..most]));
         ReadResult::from(read.inspect(|&bytes| _ = injected::at(SocketCall::HasRead(bytes))))
+    }
+
+    /// Reads, and leaves the bytes in the socket.
+    pub(crate) fn peek(&self, buffer: &mut [u8]) -> ReadResult {
+        let peek = || rustix::net::recv(&self.fd, &mut *buffer, RecvFlags::PEEK);
+        ReadResult::from(retry_on_intr(peek).map(|(bytes, _)| bytes))
+    }
+
+    /// Takes bytes out of the socket that a [`Conn::peek`] has shown. If there are fewer, a later read reports the reason.
+    pub(crate) fn skip(&self, shown: &mut [u8]) {
+        injected::at(SocketCall::Read(shown.len()));
+        let mut skipped = 0;
+        while skipped < shown.len() {
+            match ReadResult::from(retry_on_intr(|| rustix::io::read(&self.fd, &mut shown[skipped..]))) {
+                ReadResult::Data(bytes) => skipped += bytes,
+                _ => break,
+            }
+        }
+        injected::at(SocketCall::HasRead(skipped));
     }
 
     /// Writes to the kernel, and returns how many bytes it took.

@@ -4,6 +4,7 @@
 
 mod memory;
 mod receive;
+mod send;
 
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ pub use memory::MemoryError;
 #[cfg(test)]
 use memory::{Memory, MemoryRole, WORDS, Words};
 pub(crate) use receive::ReceiveBuffer;
+pub(crate) use send::{OWNER_WORDS, OwnerWords, SendMemory};
 
 /// The place of a stream's sockets in the store of descriptors, and what an earlier process left there.
 #[derive(Debug)]

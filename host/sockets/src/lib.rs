@@ -37,6 +37,6 @@ pub use peers::{CloseReason, PeerId, RefusalReason};
 pub use publish::{Pub, PubNotice, PubOptions, PubTotals};
 pub use pull::{Message, Pull, PullNotice, PullOptions};
 pub use push::{
-    CreditOptions, CreditPosition, LossReason, OutgoingFrame, Pending, Push, PushError, PushNotice,
-    PushOptions, PushTotals, Unconfirmed,
+    CreditOptions, CreditPosition, InheritedPush, KeepAs, LossReason, OutgoingFrame, Pending, Push,
+    PushError, PushNotice, PushOptions, PushTotals, Unconfirmed,
 };

@@ -1,31 +1,34 @@
 //! PUSH: connects, sends frames in order, and knows which of them must be sent again.
 //!
-//! A frame is in the [`SendQueue`] from [`Push::send`] until it need never be sent again. The [`Link`] writes it. The
-//! [`CreditTracker`] reads the reader's credit page: it decides which frames are finished, and which ones a new connection
-//! gets again.
+//! A frame is in the [`SendQueue`] from [`Push::send`] until it need never be sent again. The [`Link`] writes it, from a
+//! memory that outlives the process. The [`CreditTracker`] reads the reader's credit page: it decides which frames are
+//! finished, and which ones a new connection gets again. [`Push::adopt`] continues the connection of an earlier process.
 
 mod credit_tracker;
+mod inherited;
 mod link;
 mod notice;
 mod options;
 mod send_queue;
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
 
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+pub use self::inherited::InheritedPush;
 pub use self::notice::{
     CreditPosition, LossReason, OutgoingFrame, Pending, PushNotice, PushTotals, Unconfirmed,
 };
-pub use self::options::{CreditOptions, PushOptions};
+pub use self::options::{CreditOptions, KeepAs, PushOptions};
 
-use self::credit_tracker::{CreditTracker, TrackerContext};
-use self::link::{Backoff, Link, LinkStage, WriteResult, loss};
-use self::send_queue::SendQueue;
+use self::credit_tracker::{CreditTracker, TrackerContext, TrackerWords};
+use self::link::{Backoff, Link, LinkStage, WriteResult, loss, unread_bytes_max};
+use self::send_queue::{QUEUE_WORDS, SendQueue};
 use crate::bounds::CREDIT_POLL_IDLE;
 use crate::conn::{Address, Conn, TokenRange};
 use crate::credit::{CreditState, PageReader};
@@ -70,6 +73,8 @@ struct Credit {
     reader: PageReader,
     looked: Instant,
     checked_file: Instant,
+    /// The page must be read before the next frame is written, because an earlier process read it last.
+    is_due: bool,
 }
 
 impl Push {
@@ -89,6 +94,7 @@ impl Push {
             reader: PageReader::new(&credit.path),
             looked: now,
             checked_file: now,
+            is_due: false,
         });
         let backoff = Backoff::new(options.backoff_min, options.backoff_max, options.jitter_seed);
         Ok(Push {
@@ -115,6 +121,49 @@ impl Push {
         if let (Some(credit), Some(options)) = (&mut self.credit, &self.options.credit) {
             credit.tracker = CreditTracker::new(options, now);
         }
+    }
+
+    /// Continues the connection of an earlier process: the frames that the earlier process was writing, and those that the
+    /// reader has not finished. `options.taken` is not used.
+    ///
+    /// Neither reads nor writes the socket or its memory before the next [`Push::tick`], [`Push::ready`] or
+    /// [`Push::flush`]: until then the earlier process may go on instead.
+    pub fn adopt(
+        registry: &Registry,
+        tokens: TokenRange,
+        endpoint: &Endpoint,
+        options: PushOptions,
+        inherited: InheritedPush,
+        now: Instant,
+    ) -> Result<Push, PushError> {
+        let InheritedPush { conn, memory } = inherited;
+        let mut push = Push::connect(registry, tokens, endpoint, options, now)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        conn.register(&push.registry, push.token, interest)
+            .map_err(|error| PushError { endpoint: endpoint.clone(), error })?;
+        let (mut of_queue, mut of_tracker) = ([0; QUEUE_WORDS], TrackerWords::default());
+        let (first, rest) = memory.owner().split_at(QUEUE_WORDS);
+        of_queue.copy_from_slice(first);
+        of_tracker.copy_from_slice(rest);
+        push.queue = SendQueue::adopted(&memory, &of_queue, unread_bytes_max(&conn));
+        let mut link = Link::adopted(conn, memory, now);
+        push.notices.push(PushNotice::Adopted {
+            to: link.to.clone(),
+            unfinished: push.queue.unfinished(),
+            pending: push.queue.waiting(),
+        });
+        if let (Some(credit), Some(options)) = (&mut push.credit, &push.options.credit) {
+            credit.tracker = CreditTracker::adopted(options, &of_tracker, link.pid(), now);
+            credit.is_due = true;
+        } else if let unconfirmed @ Some(_) = push.queue.stop_retaining() {
+            push.notices.push(PushNotice::Settled { resent: 0, unconfirmed });
+        }
+        if let Some(keep) = &push.options.keep {
+            link.keep(keep);
+        }
+        push.link = Some(link);
+        push.unflushed = true;
+        Ok(push)
     }
 
     /// Whether this socket owns the token.
@@ -149,11 +198,14 @@ impl Push {
     pub fn flush(&mut self, now: Instant) {
         self.unflushed = false;
         self.now = now;
-        let window = self.window();
+        if self.credit.as_ref().is_some_and(|credit| credit.is_due) {
+            self.look(now);
+        }
+        let (window, tracker) = (self.window(), self.tracker_words());
         let Some(link) = self.link.as_mut().filter(|link| link.stage != LinkStage::Connecting) else {
             return;
         };
-        match link.write(&mut self.queue, window) {
+        match link.write(&mut self.queue, window, &tracker) {
             WriteResult::Done => {}
             WriteResult::LimitReached => self.unflushed = true,
             WriteResult::Broken(error) => {
@@ -218,6 +270,7 @@ impl Push {
                 now,
             });
         }
+        self.save();
         self.flush(now);
     }
 
@@ -238,6 +291,11 @@ impl Push {
     /// journal stores it with [`Push::position`].
     pub fn taken(&self) -> u64 {
         self.queue.taken()
+    }
+
+    /// The last frame that [`Push::send`] took, or that an earlier process was writing to the adopted connection.
+    pub fn last(&self) -> u64 {
+        self.queue.last()
     }
 
     /// The last frame that the kernel has whole. It falls when frames are to be sent again.
@@ -352,10 +410,13 @@ impl Push {
         // The reader opened its page before it bound its socket, so this read shows whose count the page has.
         self.look(now);
         let Some(link) = &mut self.link else { return };
+        if let Err(error) = link.remember(&self.endpoint, &self.queue) {
+            return self.lose(LossReason::Io(error.to_string()), now);
+        }
         link.stage = LinkStage::Up;
         link.at = now;
         link.to = link.conn.peer_address();
-        self.queue.connected(link.unread_bytes_max());
+        self.queue.connected(unread_bytes_max(&link.conn));
         self.waits_for = None;
         self.addresses.clear();
         self.notices.push(PushNotice::Connected { to: link.to.clone() });
@@ -365,17 +426,23 @@ impl Push {
                 .tracker
                 .up(pid, &mut TrackerContext { queue: &mut self.queue, notices: &mut self.notices, now });
         }
+        self.save();
+        if let (Some(link), Some(keep)) = (&mut self.link, &self.options.keep) {
+            link.keep(keep);
+        }
     }
 
     fn lose(&mut self, why: LossReason, now: Instant) {
         let Some(link) = self.link.take() else { return };
         link.conn.deregister(&self.registry);
+        // The store of descriptors may hold the socket a little longer.
+        link.conn.shutdown(Shutdown::Both);
         if link.stage != LinkStage::Up {
             return self.wait(why, now);
         }
         // The page's last count for this connection.
         self.look(now);
-        let cut = self.queue.cut();
+        let cut = self.queue.cut(link.is_within_frame());
         let unread =
             Some(&mut self.queue).filter(|_| why != LossReason::Closed).and_then(|queue| queue.recent());
         self.notices.push(PushNotice::Lost { why, cut });
@@ -408,12 +475,19 @@ impl Push {
         let credit = self.credit.as_ref()?;
         let poll = self.options.credit.as_ref()?.poll;
         let is_waiting = credit.tracker.is_waiting(&self.queue);
-        Some(credit.looked + if is_waiting { poll } else { CREDIT_POLL_IDLE.max(poll) })
+        Some(
+            credit.looked
+                + match () {
+                    () if credit.is_due => Duration::ZERO,
+                    () if is_waiting => poll,
+                    () => CREDIT_POLL_IDLE.max(poll),
+                },
+        )
     }
 
     fn look(&mut self, now: Instant) {
         let Some(credit) = &mut self.credit else { return };
-        credit.looked = now;
+        (credit.looked, credit.is_due) = (now, false);
         if now >= credit.checked_file + CREDIT_POLL_IDLE {
             credit.checked_file = now;
             credit.reader.check_file();
@@ -422,5 +496,18 @@ impl Push {
         credit
             .tracker
             .saw(look, &mut TrackerContext { queue: &mut self.queue, notices: &mut self.notices, now });
+        self.save();
+    }
+
+    /// Saves the progress in the connection's memory.
+    fn save(&mut self) {
+        let tracker = self.tracker_words();
+        if let Some(link) = &mut self.link {
+            link.save(&self.queue, &tracker);
+        }
+    }
+
+    fn tracker_words(&self) -> TrackerWords {
+        self.credit.as_ref().map_or(TrackerWords::default(), |credit| credit.tracker.saved())
     }
 }

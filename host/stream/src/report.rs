@@ -8,7 +8,8 @@ use afterbay_delivery::{ReaderState, Sink};
 use afterbay_events::event::{
     CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NotContinued, NoticesMissed, PollFailed,
     ReceivePaused, ReceiveResumed, SegmentRemoved, SenderClosed, SenderConnected, SenderContinued,
-    SenderRefused, SinkConnected, SinkLost, SinkSettled, SinkState, SinkWaiting, StreamPanicked,
+    SenderRefused, SinkConnected, SinkContinued, SinkLost, SinkSettled, SinkState, SinkWaiting,
+    StreamPanicked,
 };
 use afterbay_events::{Health, Name, Severity, SinkCounters, StreamTelemetry};
 use afterbay_journal::{BackgroundNotice, FrameNo};
@@ -312,6 +313,16 @@ impl Report {
                 report.counters.connects.add(1);
                 self.health.clear(&key);
                 self.telemetry.publish(SinkConnected { stream, sink, endpoint: endpoint.to_owned() });
+            }
+            PushNotice::Adopted { unfinished, pending, .. } => {
+                self.health.clear(&key);
+                self.telemetry.publish(SinkContinued {
+                    stream,
+                    sink,
+                    endpoint: endpoint.to_owned(),
+                    unfinished_frames: unfinished.frames as u64,
+                    pending_frames: pending.frames as u64,
+                });
             }
             PushNotice::Waiting { why } => {
                 let (why, endpoint) = (why.to_string(), endpoint.to_owned());

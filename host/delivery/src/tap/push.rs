@@ -57,8 +57,11 @@ impl CopySocket for Push {
                 PushNotice::Lost { why, .. } => {
                     telemetry.publish(SinkLost { stream, sink, why: why.to_string(), at_end: false });
                 }
-                // A frame that a tap did not read is lost to nobody.
-                PushNotice::Settled { .. } | PushNotice::Credit { .. } | PushNotice::Missed { .. } => {}
+                // A frame that a tap did not read is lost to nobody, and a tap's connection is not adopted.
+                PushNotice::Settled { .. }
+                | PushNotice::Adopted { .. }
+                | PushNotice::Credit { .. }
+                | PushNotice::Missed { .. } => {}
             }
         }
     }

@@ -106,6 +106,14 @@ pub enum MemoryError {
     /// Two statements of the memory contradict each other.
     #[error("the memory contradicts itself: {0}")]
     Contradiction(String),
+    /// The connection is to another endpoint than the configured one.
+    #[error("the connection is to {found}, not to {expected}")]
+    Endpoint {
+        /// The endpoint of the connection.
+        found: String,
+        /// The configured endpoint.
+        expected: String,
+    },
     /// The connection's handshake was not complete. The peer connects again and loses nothing.
     #[error("the handshake was not complete")]
     Handshake,
@@ -287,6 +295,20 @@ impl Memory {
         self.transfer(libc::SYS_sendmmsg, socket.as_raw_fd(), first, slices.len(), flags)
     }
 
+    /// As [`Memory::send`], of a part of the bytes area.
+    pub(crate) fn send_area(
+        &mut self,
+        words: &Words,
+        socket: BorrowedFd<'_>,
+        from: Range<usize>,
+    ) -> Result<usize, Errno> {
+        self.commit(words);
+        let from = self.bytes(from);
+        let slice = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        self.transfer(libc::SYS_sendmmsg, socket.as_raw_fd(), &raw const slice, 1, flags)
+    }
+
     /// One message of `recvmmsg` or `sendmmsg`, whose header is the valid slot's. `first` points to `count` slices. They must
     /// be valid for the call: writable for `recvmmsg`, readable for `sendmmsg`.
     fn transfer(
@@ -308,9 +330,9 @@ impl Memory {
         message.control_bytes.store(0, Ordering::Relaxed);
         message.flags.store(0, Ordering::Release);
         let header: *const Transfer = transfer;
-        // Invariant: the kernel reads the slices and writes `header`. Both live until the call returns: only `receive` and
-        // `send` call this function, with slices that they own or borrow; `header` is in our mapping, and its fields are
-        // atomic. The slices' memory is valid as well: `send` borrows it, and `receive` has it as a part of `self`, which is
+        // Invariant: the kernel reads the slices and writes `header`. Both live until the call returns: only `receive`, `send`
+        // and `send_area` call this function, with slices that they own or borrow; `header` is in our mapping, and its fields are
+        // atomic. The slices' memory is valid as well: `send` borrows it, and the others have it as a part of `self`, which is
         // borrowed mutably. The kernel stores no address and no descriptor: `name` and `control` are null.
         let result =
             unsafe { libc::syscall(call, socket, header, 1_usize, flags, null_mut::<libc::timespec>()) };

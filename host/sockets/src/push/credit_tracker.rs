@@ -20,6 +20,10 @@
 //! A count is doubtful until it has once reached the number of frames written, since the page was first read or since a
 //! new connection.
 
+mod saved;
+
+pub(crate) use saved::{TRACKER_WORDS, TrackerWords};
+
 use std::time::{Duration, Instant};
 
 use super::notice::{CreditPosition, PushNotice};
@@ -28,7 +32,7 @@ use super::send_queue::SendQueue;
 use crate::credit::{CreditState, Invalid, Page, PageStatus};
 use crate::notices::NoticeQueue;
 
-/// Everything that an tracker changes, and the time.
+/// Everything that a tracker changes, and the time.
 pub(crate) struct TrackerContext<'a> {
     pub(crate) queue: &'a mut SendQueue,
     pub(crate) notices: &'a mut NoticeQueue<PushNotice>,
@@ -73,7 +77,7 @@ enum PageTrust {
     },
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Generation {
     file: (u64, u64),
     pid: u32,
@@ -247,6 +251,11 @@ impl CreditTracker {
     }
 
     fn adopt_first(&mut self, page: Page, context: &mut TrackerContext<'_>) {
+        if matches!(self.trust, PageTrust::Stale { .. }) {
+            // An earlier process wrote to this connection without a count.
+            self.known = Some(generation(&page));
+            return;
+        }
         let is_new =
             page.generation == 1 && self.connection.as_ref().is_some_and(|connection| connection.saw_absent);
         let base = if is_new { 0 } else { page.count };
@@ -344,7 +353,7 @@ impl CreditTracker {
 
     /// Starts a generation with a count of 0.
     fn begin(&mut self, page: &Page, context: &mut TrackerContext<'_>) {
-        self.known = Some(Generation { file: page.file, pid: page.pid, number: page.generation, count: 0 });
+        self.known = Some(Generation { count: 0, ..generation(page) });
         self.unretained_counts = 0;
         self.slack = 0;
         self.doubt = Some(Doubt::Page);
@@ -440,6 +449,10 @@ impl CreditTracker {
         let waits_for_count = self.connection.as_ref()?.wait.is_none() && queue.counted() > 0;
         (waits_for_count && self.doubt.is_some() && self.is_usable()).then(|| self.moved + self.stall)
     }
+}
+
+fn generation(page: &Page) -> Generation {
+    Generation { file: page.file, pid: page.pid, number: page.generation, count: page.count }
 }
 
 fn is_same(known: &Generation, page: &Page) -> bool {

@@ -1,19 +1,27 @@
 //! One connection of a PUSH, from the attempt to the loss.
 
 use std::io::IoSlice;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use afterbay_zmtp as zmtp;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use super::credit_tracker::{TRACKER_WORDS, TrackerWords};
 use super::notice::LossReason;
-use super::send_queue::SendQueue;
-use crate::bounds::{WRITE_CALL_BYTES, WRITE_CALL_FRAMES, WRITE_TURN_BYTES};
+use super::options::KeepAs;
+use super::send_queue::{QUEUE_WORDS, SendQueue};
+use crate::bounds::{WRITE_CALL_BYTES, WRITE_TURN_BYTES};
 use crate::conn::{Conn, PeerAddress, ReadResult};
+use crate::lasting::{MemoryError, OWNER_WORDS, OwnerWords, SendMemory};
+use afterbay_fdstore::Kept;
+use afterbay_types::Endpoint;
 
-/// A reader sends little: its greeting, READY, PING.
-const READ_BYTES: usize = 1 << 10;
+const _: () = assert!(QUEUE_WORDS + TRACKER_WORDS == OWNER_WORDS);
+
+/// A reader sends little: its greeting, READY, PING. The biggest command is read at once.
+const READ_BYTES: usize = zmtp::COMMAND_BYTES_MAX + zmtp::HEADER_BYTES_MAX;
 
 /// The most that the other end of a tcp connection holds unread, besides our SO_SNDBUF. Linux gives a socket less by
 /// default.
@@ -38,6 +46,10 @@ pub(crate) struct Link {
     /// Whether a whole frame was written.
     pub(crate) wrote: bool,
     zmtp: zmtp::Conversation,
+    /// The frames that a later process needs to continue this connection. `None` before [`LinkStage::Up`].
+    memory: Option<SendMemory>,
+    /// Holds the socket and the memory for a later process.
+    kept: Option<Kept>,
 }
 
 /// The result of writing.
@@ -56,7 +68,29 @@ impl Link {
         let stage = if is_made { LinkStage::Handshake } else { LinkStage::Connecting };
         // The reader sends no message, so its size limit is 0.
         let zmtp = zmtp::Conversation::new(zmtp::Role::Push, 0);
-        Link { conn, stage, at, to: PeerAddress::Unknown, writable: true, wrote: false, zmtp }
+        Link {
+            conn,
+            stage,
+            at,
+            to: PeerAddress::Unknown,
+            writable: true,
+            wrote: false,
+            zmtp,
+            memory: None,
+            kept: None,
+        }
+    }
+
+    /// Continues the connection of an earlier process.
+    pub(crate) fn adopted(conn: Conn, memory: SendMemory, now: Instant) -> Link {
+        Link {
+            stage: LinkStage::Up,
+            to: conn.peer_address(),
+            wrote: true,
+            zmtp: zmtp::Conversation::resumed(zmtp::Role::Push, 0, true),
+            memory: Some(memory),
+            ..Link::new(conn, true, now)
+        }
     }
 
     pub(crate) fn pid(&self) -> Option<u32> {
@@ -64,13 +98,6 @@ impl Link {
             PeerAddress::Process { pid, .. } => Some(pid).filter(|pid| *pid > 0),
             _ => None,
         }
-    }
-
-    /// The bytes that the two kernel buffers can hold unread.
-    pub(crate) fn unread_bytes_max(&self) -> usize {
-        let send_buffer = sockopt::socket_send_buffer_size(self.conn.fd()).unwrap_or(usize::MAX / 4);
-        // Over ipc the sender's buffer is the only one. One write of up to half of it can exceed its limit.
-        if self.conn.is_ipc() { send_buffer * 2 } else { send_buffer + TCP_UNREAD_BYTES_MAX }
     }
 
     pub(crate) fn writable(&mut self) {
@@ -86,48 +113,114 @@ impl Link {
         let mut is_new = false;
         let mut buffer = [0; READ_BYTES];
         loop {
-            match self.conn.read(&mut buffer) {
+            // Once there is a memory, a command stays in the socket until its answer is in the memory: a later process reads
+            // the command again if this one dies. A part of a command is taken out, so that a read finds the end behind it.
+            let peeks = self.memory.is_some() && self.zmtp.unfinished().is_none();
+            let read = if peeks { self.conn.peek(&mut buffer) } else { self.conn.read(&mut buffer) };
+            match read {
                 ReadResult::Blocked => return Ok(is_new),
                 ReadResult::End => return Err(LossReason::Closed),
                 ReadResult::Failed(error) => return Err(loss(error)),
                 ReadResult::Data(bytes) => {
-                    let mut input = &buffer[..bytes];
-                    while !input.is_empty() {
-                        let (used, event) = self.zmtp.feed(input).inspect_err(|_| self.say())?;
+                    let (mut used, mut whole) = (0, 0);
+                    while used < bytes {
+                        let (taken, event) =
+                            self.zmtp.feed(&buffer[used..bytes]).inspect_err(|_| self.say())?;
+                        used += taken;
                         is_new |= matches!(event, Some(zmtp::ZmtpEvent::Ready(_)));
-                        input = &input[used..];
+                        whole = if event.is_some() { used } else { whole };
+                    }
+                    if let Some(memory) = self.memory.as_mut().filter(|_| peeks) {
+                        if memory.save_commands(self.zmtp.output()) {
+                            self.zmtp.sent(self.zmtp.output().len());
+                        }
+                        if (1..bytes).contains(&whole) {
+                            self.zmtp = zmtp::Conversation::resumed(zmtp::Role::Push, 0, true);
+                        }
+                        self.conn.skip(&mut buffer[..if whole > 0 { whole } else { bytes }]);
                     }
                 }
             }
         }
     }
 
+    /// Makes the memory at the end of the handshake. It begins with the frames of the last connection that may have to be
+    /// sent again.
+    pub(crate) fn remember(&mut self, endpoint: &Endpoint, queue: &SendQueue) -> Result<(), MemoryError> {
+        let mut memory = SendMemory::new(endpoint, queue.taken())?;
+        queue.copy_retained(&mut memory);
+        self.memory = Some(memory);
+        Ok(())
+    }
+
+    /// Holds the socket and the memory beyond the life of this process, until the link is dropped.
+    pub(crate) fn keep(&mut self, keep: &KeepAs) {
+        let fds = self.memory.as_ref().map(|memory| [self.conn.fd().as_fd(), memory.fd()]);
+        self.kept = fds.map(|fds| keep.store.keep(keep.name.clone(), &fds));
+    }
+
+    /// Saves the state of the queue and of the tracker in the memory. Frames that are taken leave the memory.
+    pub(crate) fn save(&mut self, queue: &SendQueue, tracker: &TrackerWords) {
+        let Some(memory) = &mut self.memory else { return };
+        let mut words = OwnerWords::default();
+        let (of_queue, of_tracker) = words.split_at_mut(QUEUE_WORDS);
+        of_queue.copy_from_slice(&queue.saved());
+        of_tracker.copy_from_slice(tracker);
+        memory.save(queue.taken(), queue.has_staged(), &words);
+    }
+
+    /// Whether the kernel has a part of a frame and not the whole.
+    pub(crate) fn is_within_frame(&self) -> bool {
+        self.memory.as_ref().is_some_and(SendMemory::is_within_frame)
+    }
+
     /// Writes the handshake, PONGs and, with a window, frames: the window limits the unfinished frames and their bytes.
-    pub(crate) fn write(&mut self, queue: &mut SendQueue, window: Option<(usize, usize)>) -> WriteResult {
+    /// `tracker`: the state of the tracker, to be saved with the progress.
+    pub(crate) fn write(
+        &mut self,
+        queue: &mut SendQueue,
+        window: Option<(usize, usize)>,
+        tracker: &TrackerWords,
+    ) -> WriteResult {
         let mut turn = 0;
         while self.writable {
-            let mut slices = Vec::new();
-            let between = queue.is_between_frames();
-            let commands = if between { self.zmtp.output().len() } else { 0 };
-            if commands > 0 {
-                slices.push(IoSlice::new(self.zmtp.output()));
+            let Some(memory) = &mut self.memory else {
+                if self.zmtp.output().is_empty() {
+                    return WriteResult::Done;
+                }
+                match self.conn.write(&[IoSlice::new(self.zmtp.output())]) {
+                    Ok(sent) => self.zmtp.sent(sent),
+                    Err(Errno::AGAIN) => self.writable = false,
+                    Err(error) => return WriteResult::Broken(error),
+                }
+                continue;
+            };
+            if window.is_none() && memory.has_unwritten_frames() {
+                return WriteResult::Done;
             }
-            if let Some((frames, bytes)) = window {
-                let most = queue.window(frames, bytes, WRITE_CALL_FRAMES);
-                queue.slices(&mut slices, most, WRITE_CALL_BYTES);
+            let commands = self.zmtp.output();
+            if !commands.is_empty() && memory.append_commands(commands) {
+                self.zmtp.sent(commands.len());
             }
-            if slices.is_empty() {
+            while let Some((frames, bytes)) = window
+                && memory.unwritten() < WRITE_CALL_BYTES
+                && let Some((header, frame)) = queue.next_unstaged(frames, bytes)
+                && memory.append_frame(frame.sequence, frame.counted, header, &frame.bytes)
+            {
+                queue.staged();
+            }
+            if memory.unwritten() == 0 {
                 return WriteResult::Done;
             }
             if turn >= WRITE_TURN_BYTES {
                 return WriteResult::LimitReached;
             }
-            match self.conn.write(&slices) {
-                Ok(sent) => {
-                    turn += sent;
-                    let of_commands = sent.min(commands);
-                    self.zmtp.sent(of_commands);
-                    self.wrote |= queue.advance(sent - of_commands) > 0;
+            match memory.write(self.conn.fd()) {
+                Ok((bytes, frames)) => {
+                    turn += bytes;
+                    self.wrote |= frames > 0;
+                    queue.wrote(frames);
+                    self.save(queue, tracker);
                 }
                 Err(Errno::AGAIN) => self.writable = false,
                 Err(error) => return WriteResult::Broken(error),
@@ -136,10 +229,20 @@ impl Link {
         WriteResult::Done
     }
 
-    /// Tries once to send the reason for closing (ERROR).
+    /// Tries once to send the reason for closing (ERROR), unless bytes wait for the kernel.
     fn say(&self) {
+        if self.memory.as_ref().is_some_and(|memory| memory.unwritten() > 0) {
+            return;
+        }
         let _ = self.conn.write(&[IoSlice::new(self.zmtp.output())]);
     }
+}
+
+/// The bytes that the two kernel buffers of a connection can hold unread.
+pub(crate) fn unread_bytes_max(conn: &Conn) -> usize {
+    let send_buffer = sockopt::socket_send_buffer_size(conn.fd()).unwrap_or(usize::MAX / 4);
+    // Over ipc the sender's buffer is the only one. One write of up to half of it can exceed its limit.
+    if conn.is_ipc() { send_buffer * 2 } else { send_buffer + TCP_UNREAD_BYTES_MAX }
 }
 
 pub(crate) fn loss(error: Errno) -> LossReason {

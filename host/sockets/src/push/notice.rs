@@ -98,6 +98,15 @@ pub enum PushNotice {
         /// The reader's address.
         to: PeerAddress,
     },
+    /// The connection of an earlier process continues.
+    Adopted {
+        /// The reader's address.
+        to: PeerAddress,
+        /// Frames that the kernel has and the reader has not finished, with credit.
+        unfinished: Pending,
+        /// Frames of the earlier process that the kernel does not have whole.
+        pending: Pending,
+    },
     /// There is no reader. Sent once per reason, not per attempt.
     Waiting {
         /// The reason.

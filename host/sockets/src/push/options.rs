@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use afterbay_fdstore::{FdName, FdStore};
+
 use crate::bounds;
 
 /// The options of a `Push`. The defaults are in [`bounds`].
@@ -28,6 +30,18 @@ pub struct PushOptions {
     pub credit: Option<CreditOptions>,
     /// The seed of the backoff's jitter.
     pub jitter_seed: u64,
+    /// The place of the connection for a later process. `None`: the connection ends with the process.
+    pub keep: Option<KeepAs>,
+}
+
+/// The store and the name under which a connection outlives the process: its socket, then its memory. Only connections
+/// whose handshake is complete are kept.
+#[derive(Clone, Debug)]
+pub struct KeepAs {
+    /// The store.
+    pub store: FdStore,
+    /// The name.
+    pub name: FdName,
 }
 
 impl Default for PushOptions {
@@ -43,6 +57,7 @@ impl Default for PushOptions {
             taken: 0,
             credit: None,
             jitter_seed: 0,
+            keep: None,
         }
     }
 }

@@ -1,16 +1,17 @@
 //! The queue of frames that may have to be sent (again).
 //!
-//! Oldest first, in two parts. The kernel has the frames `[..written]`, and the reader has not finished them (without
-//! credit this part is empty). The frames `[written..]` wait for the kernel. To send frames again, `written` moves to
-//! the front.
+//! Oldest first, in three parts. The kernel has the frames `[..written]`, and the reader has not finished them (without
+//! credit this part is empty). The frames `[written..staged]` are in the connection's memory, about to be written. The frames
+//! `[staged..]` wait. To send frames again, `written` and `staged` move to the front.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
 
 use afterbay_zmtp::FrameHeader;
+use bytes::Bytes;
 
 use super::notice::{OutgoingFrame, Pending, PushTotals, Unconfirmed};
-use crate::bounds::RECENT_FRAMES_MAX;
+use crate::bounds::{RECENT_FRAMES_MAX, SEND_ENTRIES_MAX};
+use crate::lasting::SendMemory;
 
 #[derive(Debug)]
 struct Frame {
@@ -18,18 +19,19 @@ struct Frame {
     outgoing: OutgoingFrame,
 }
 
-impl Frame {
-    fn wire_bytes(&self) -> usize {
-        self.header.as_bytes().len() + self.outgoing.bytes.len()
-    }
-}
+/// The number of words of [`SendQueue::saved`].
+pub(crate) const QUEUE_WORDS: usize = 4;
+
+/// The state of the queue beside its frames and `taken`, for the connection's memory.
+pub(crate) type QueueWords = [u64; QUEUE_WORDS];
 
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     frames: VecDeque<Frame>,
     written: usize,
-    /// Bytes of `frames[written]` that the kernel has. If the connection ends now, this frame is cut.
-    offset: usize,
+    staged: usize,
+    /// The sum of the bytes of the frames `[..staged]`.
+    staged_bytes: usize,
     waiting: Pending,
     unfinished: Pending,
     /// The number of counted frames among the unfinished.
@@ -42,12 +44,20 @@ pub(crate) struct SendQueue {
     last: u64,
     /// Counted frames written to this connection and not retained.
     settled: u64,
-    /// Numbers and sizes of the frames written to this connection and not retained, youngest last, as many as the
-    /// reader may have unread.
-    recent: VecDeque<(u64, usize)>,
+    /// The frames written to this connection and not retained, youngest last, as many as the reader may have unread.
+    recent: VecDeque<Recent>,
+    recent_frames: usize,
     recent_bytes: usize,
     recent_bytes_max: usize,
     totals: PushTotals,
+}
+
+/// A frame that was written and not retained; or first, all that an earlier process wrote to the same connection.
+#[derive(Debug)]
+struct Recent {
+    frames: Unconfirmed,
+    /// The size in bytes. 0 for the frames of an earlier process: they stay until enough later bytes are written.
+    bytes: usize,
 }
 
 impl SendQueue {
@@ -95,60 +105,42 @@ impl SendQueue {
         last.map_or(self.taken, |frame| frame.outgoing.sequence)
     }
 
-    pub(crate) fn is_between_frames(&self) -> bool {
-        self.offset == 0
+    /// The number of the last queued frame.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
     }
 
-    /// The bytes to write next: at most `frames` frames, and no further frame once the sum reaches `bytes`.
-    pub(crate) fn slices<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>, frames: usize, bytes: usize) {
-        let mut skip = self.offset;
-        let mut sum = 0;
-        for frame in self.frames.iter().skip(self.written).take(frames) {
-            let header = frame.header.as_bytes();
-            let payload = &frame.outgoing.bytes;
-            if skip < header.len() {
-                slices.push(IoSlice::new(&header[skip..]));
-            }
-            let payload = &payload[skip.saturating_sub(header.len())..];
-            if !payload.is_empty() {
-                slices.push(IoSlice::new(payload));
-            }
-            skip = 0;
-            sum += frame.wire_bytes();
-            if sum >= bytes {
-                return;
-            }
+    /// The next frame to be written that is not in the connection's memory. `None` if there is none, or if the limits of
+    /// unfinished frames and bytes do not allow it. They allow a frame of any size while nothing else is unfinished.
+    pub(crate) fn next_unstaged(
+        &self,
+        max_frames: usize,
+        max_bytes: usize,
+    ) -> Option<(&FrameHeader, &OutgoingFrame)> {
+        let Frame { header, outgoing } = self.frames.get(self.staged)?;
+        let is_within = || {
+            self.staged < max_frames && self.staged_bytes.saturating_add(outgoing.bytes.len()) <= max_bytes
+        };
+        (!self.retains || self.staged == 0 || is_within()).then_some((header, outgoing))
+    }
+
+    /// Notes that the next frame is in the connection's memory.
+    pub(crate) fn staged(&mut self) {
+        if let Some(frame) = self.frames.get(self.staged) {
+            self.staged_bytes += frame.outgoing.bytes.len();
+            self.staged += 1;
         }
     }
 
-    /// How many waiting frames the limits of unfinished frames and bytes allow to write, at most `most`. A frame that
-    /// is partly written is always allowed, and so is a frame of any size while nothing is unfinished.
-    pub(crate) fn window(&self, max_frames: usize, max_bytes: usize, most: usize) -> usize {
-        if !self.retains {
-            return most;
-        }
-        let (mut frames, mut bytes) = (self.unfinished.frames, self.unfinished.bytes);
-        let mut allowed = 0;
-        for frame in self.frames.iter().skip(self.written).take(most) {
-            frames += 1;
-            bytes += frame.outgoing.bytes.len();
-            let alone = frames == 1 || (allowed == 0 && self.offset > 0);
-            if !alone && (frames > max_frames || bytes > max_bytes) {
-                break;
-            }
-            allowed += 1;
-        }
-        allowed
+    /// Whether any frame is in the connection's memory.
+    pub(crate) fn has_staged(&self) -> bool {
+        self.staged > 0
     }
 
-    /// Notes that the kernel took the next `bytes`. Returns how many frames this completed.
-    pub(crate) fn advance(&mut self, bytes: usize) -> usize {
-        self.offset += bytes;
-        let mut whole = 0;
-        while let Some(frame) = self.frames.get(self.written)
-            && self.offset >= frame.wire_bytes()
-        {
-            self.offset -= frame.wire_bytes();
+    /// Notes that the kernel took the next `frames` whole.
+    pub(crate) fn wrote(&mut self, frames: usize) {
+        for _ in 0..frames {
+            let Some(frame) = self.frames.get(self.written) else { break };
             let size = frame.outgoing.bytes.len();
             self.waiting.frames -= 1;
             self.waiting.bytes -= size;
@@ -158,33 +150,71 @@ impl SendQueue {
             self.counted += u64::from(frame.outgoing.counted);
             self.totals.frames_written += 1;
             self.totals.bytes_written += size as u64;
-            whole += 1;
             if !self.retains {
                 self.settle_front();
             }
         }
         self.settle_uncounted();
-        whole
+    }
+
+    /// Copies the retained frames to the memory of a new connection, as frames that need not be written.
+    pub(crate) fn copy_retained(&self, memory: &mut SendMemory) {
+        debug_assert_eq!(self.written, self.staged, "only for a new connection");
+        for Frame { header, outgoing } in self.frames.range(..self.written.min(SEND_ENTRIES_MAX)) {
+            let has_room = memory.append_frame(outgoing.sequence, outgoing.counted, header, &outgoing.bytes);
+            debug_assert!(has_room, "the limits of unfinished frames are those of the memory");
+        }
+        memory.skip();
+    }
+
+    /// The state for the connection's memory: everything but the frames and `taken`.
+    pub(crate) fn saved(&self) -> QueueWords {
+        let recent = self.recent().unwrap_or(Unconfirmed { first: 0, last: 0, frames: 0 });
+        let frames = (recent.frames as u64) << 1 | u64::from(self.retains);
+        [self.settled, recent.first, recent.last, frames]
+    }
+
+    /// Continues the queue of an earlier process, whose connection continues, too.
+    pub(crate) fn adopted(memory: &SendMemory, words: &QueueWords, unread_bytes_max: usize) -> SendQueue {
+        let [settled, first, last, frames] = *words;
+        let mut queue = SendQueue::new(memory.taken());
+        queue.connected(unread_bytes_max);
+        queue.settled = settled;
+        queue.retains = frames & 1 != 0;
+        let frames = usize::try_from(frames >> 1).unwrap_or(usize::MAX);
+        if frames > 0 {
+            queue.recent.push_back(Recent { frames: Unconfirmed { first, last, frames }, bytes: 0 });
+            queue.recent_frames = frames;
+        }
+        for kept in memory.frames() {
+            let bytes = Bytes::copy_from_slice(kept.bytes);
+            queue.push(OutgoingFrame { sequence: kept.sequence, bytes, counted: kept.counted });
+            queue.staged();
+        }
+        queue.wrote(memory.whole());
+        queue.totals = PushTotals::default();
+        queue
     }
 
     /// Notes a new connection, whose other end can hold this many bytes unread.
     pub(crate) fn connected(&mut self, unread_bytes_max: usize) {
         self.recent_bytes_max = unread_bytes_max;
         self.recent.clear();
-        self.recent_bytes = 0;
+        (self.recent_frames, self.recent_bytes) = (0, 0);
         self.settled = 0;
     }
 
-    /// Notes the end of the connection. Returns the frame that was cut; it is sent again whole.
-    pub(crate) fn cut(&mut self) -> Option<u64> {
-        let cut = std::mem::take(&mut self.offset) > 0;
-        self.frames.get(self.written).filter(|_| cut).map(|frame| frame.outgoing.sequence)
+    /// Notes the end of the connection. `is_cut`: the kernel has a part of a frame. Returns this frame; it is sent again
+    /// whole.
+    pub(crate) fn cut(&mut self, is_cut: bool) -> Option<u64> {
+        (self.staged, self.staged_bytes) = (self.written, self.unfinished.bytes);
+        self.frames.get(self.written).filter(|_| is_cut).map(|frame| frame.outgoing.sequence)
     }
 
     /// Frames written to the last connection and not retained that the reader may not have read.
     pub(crate) fn recent(&self) -> Option<Unconfirmed> {
-        let (first, last) = (self.recent.front()?.0, self.recent.back()?.0);
-        Some(Unconfirmed { first, last, frames: self.recent.len() })
+        let (first, last) = (self.recent.front()?.frames.first, self.recent.back()?.frames.last);
+        Some(Unconfirmed { first, last, frames: self.recent_frames })
     }
 
     /// Retains written frames until they are finished, from now on.
@@ -206,11 +236,12 @@ impl SendQueue {
 
     /// Moves the written frames back to the front of the waiting ones. Returns how many.
     pub(crate) fn requeue(&mut self) -> usize {
-        debug_assert_eq!(self.offset, 0, "only between two connections");
+        debug_assert_eq!(self.written, self.staged, "nothing was written to the present connection");
         self.waiting.frames += self.unfinished.frames;
         self.waiting.bytes += self.unfinished.bytes;
         self.unfinished = Pending::default();
         self.counted = 0;
+        (self.staged, self.staged_bytes) = (0, 0);
         std::mem::take(&mut self.written)
     }
 
@@ -253,12 +284,17 @@ impl SendQueue {
     fn settle_front(&mut self) {
         let Some(outgoing) = self.pop_front() else { return };
         self.settled += u64::from(outgoing.counted);
-        self.recent.push_back((outgoing.sequence, outgoing.bytes.len()));
-        self.recent_bytes += outgoing.bytes.len();
-        while let Some((_, oldest)) = self.recent.front()
-            && (self.recent_bytes - oldest >= self.recent_bytes_max || self.recent.len() > RECENT_FRAMES_MAX)
+        let (sequence, bytes) = (outgoing.sequence, outgoing.bytes.len());
+        self.recent
+            .push_back(Recent { frames: Unconfirmed { first: sequence, last: sequence, frames: 1 }, bytes });
+        self.recent_frames += 1;
+        self.recent_bytes += bytes;
+        while let Some(oldest) = self.recent.front()
+            && (self.recent_bytes - oldest.bytes >= self.recent_bytes_max
+                || self.recent.len() > RECENT_FRAMES_MAX)
         {
-            self.recent_bytes -= oldest;
+            self.recent_frames -= oldest.frames.frames;
+            self.recent_bytes -= oldest.bytes;
             self.recent.pop_front();
         }
     }
@@ -266,6 +302,8 @@ impl SendQueue {
     fn pop_front(&mut self) -> Option<OutgoingFrame> {
         let Frame { outgoing, .. } = self.frames.pop_front()?;
         self.written -= 1;
+        self.staged -= 1;
+        self.staged_bytes -= outgoing.bytes.len();
         self.unfinished.frames -= 1;
         self.unfinished.bytes -= outgoing.bytes.len();
         self.counted -= u64::from(outgoing.counted);

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use afterbay_sockets::{
-    CreditOptions, Endpoint, Message, OutgoingFrame, Pull, PullNotice, PullOptions, Push, PushNotice,
-    PushOptions, TokenRange, Unconfirmed,
+    CreditOptions, Endpoint, InheritedPush, Message, OutgoingFrame, Pull, PullNotice, PullOptions, Push,
+    PushNotice, PushOptions, TokenRange, Unconfirmed,
 };
 use bytes::Bytes;
 
@@ -109,6 +109,14 @@ impl Loop {
         this.push = Some(
             Push::connect(this.poll.registry(), PUSH_TOKENS, endpoint, options, Instant::now()).unwrap(),
         );
+        this
+    }
+
+    /// Continues the connection of an earlier process.
+    pub fn adopt(endpoint: &Endpoint, options: PushOptions, inherited: InheritedPush) -> Loop {
+        let mut this = Loop::new();
+        let (registry, now) = (this.poll.registry(), Instant::now());
+        this.push = Some(Push::adopt(registry, PUSH_TOKENS, endpoint, options, inherited, now).unwrap());
         this
     }
 

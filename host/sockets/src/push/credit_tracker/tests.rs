@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::super::{OutgoingFrame, Unconfirmed};
 use super::*;
 use crate::credit::ReaderKind;
+use crate::lasting::SendMemory;
 
 const WAIT: Duration = Duration::from_secs(2);
 const STALL: Duration = Duration::from_secs(30);
@@ -19,7 +20,7 @@ fn options() -> CreditOptions {
     options
 }
 
-/// An tracker, its queue, and the frames written to each connection.
+/// A tracker, its queue, and the frames written to each connection.
 struct Bench {
     tracker: CreditTracker,
     queue: SendQueue,
@@ -28,6 +29,8 @@ struct Bench {
     next: u64,
     links: Vec<Vec<u64>>,
     page: Page,
+    /// The last read of the page.
+    looked: Option<PageStatus>,
 }
 
 impl Bench {
@@ -45,7 +48,16 @@ impl Bench {
             changed_unix_ns: 0,
             reader: ReaderKind::Unknown,
         };
-        Bench { tracker, queue, notices: NoticeQueue::new(), now, next: 1, links: Vec::new(), page }
+        Bench {
+            tracker,
+            queue,
+            notices: NoticeQueue::new(),
+            now,
+            next: 1,
+            links: Vec::new(),
+            page,
+            looked: None,
+        }
     }
 
     fn on<T>(&mut self, act: impl FnOnce(&mut CreditTracker, &mut TrackerContext<'_>) -> T) -> T {
@@ -61,13 +73,35 @@ impl Bench {
 
     /// Writes every frame that may be written, to the present connection.
     fn write(&mut self) -> Vec<u64> {
-        let mut slices = Vec::new();
-        if self.tracker.may_write() {
-            self.queue.slices(&mut slices, usize::MAX, usize::MAX);
+        let mut written = Vec::new();
+        while self.tracker.may_write()
+            && let Some((_, frame)) = self.queue.next_unstaged(usize::MAX, usize::MAX)
+        {
+            written.push(frame.sequence);
+            self.queue.staged();
         }
-        let bytes = slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<_>>();
-        self.queue.advance(bytes.len());
-        bytes.chunks(10).map(|frame| u64::from_be_bytes(frame[2..].try_into().unwrap())).collect()
+        self.queue.wrote(written.len());
+        written
+    }
+
+    /// The process dies, and the next one continues the connection: as [`Push`] does it, with the memory's own frames.
+    fn adopt(&mut self) {
+        let Some(connection) = &self.tracker.connection else { return };
+        let pid = connection.pid;
+        let mut memory = SendMemory::new(&"ipc:///reader".parse().unwrap(), self.queue.taken()).unwrap();
+        self.queue.copy_retained(&mut memory);
+        let adopted = SendQueue::adopted(&memory, &self.queue.saved(), 1 << 20);
+        let mut earlier = std::mem::replace(&mut self.queue, adopted);
+        // The journal sends what was not in the memory.
+        earlier.cut(false);
+        while let Some((_, frame)) = earlier.next_unstaged(usize::MAX, usize::MAX) {
+            self.queue.push(frame.clone());
+            earlier.staged();
+        }
+        self.tracker = CreditTracker::adopted(&options(), &self.tracker.saved(), pid, self.now);
+        if let Some(look) = self.looked.clone() {
+            self.look(look);
+        }
     }
 
     fn up(&mut self, pid: Option<u32>) {
@@ -77,11 +111,12 @@ impl Bench {
     }
 
     fn lose(&mut self) {
-        self.queue.cut();
+        self.queue.cut(false);
         self.on(|tracker, context| tracker.lost(context));
     }
 
     fn look(&mut self, look: PageStatus) {
+        self.looked = Some(look.clone());
         self.on(|tracker, context| tracker.saw(look, context));
     }
 
@@ -160,11 +195,24 @@ impl Bench {
     }
 }
 
+/// Runs each line as it is; then with a process that dies after each step while a connection is up, and after every step:
+/// the results must be equal.
 fn check(table: &[(&str, &str, &str)]) {
     for (why, steps, expected) in table {
-        let mut bench = Bench::new();
-        steps.split_whitespace().for_each(|step| bench.step(step));
-        assert_eq!(bench.result(), *expected, "{why}: {steps}");
+        let steps: Vec<&str> = steps.split_whitespace().collect();
+        let deaths = (0..steps.len()).map(|death| death..death + 1).chain([0..0, 0..steps.len()]);
+        for deaths in deaths {
+            let mut bench = Bench::new();
+            for (index, step) in steps.iter().enumerate() {
+                bench.step(step);
+                if deaths.contains(&index) {
+                    bench.adopt();
+                    let written = bench.write();
+                    assert_eq!(written, [], "{why}: {steps:?}, a death after {step}");
+                }
+            }
+            assert_eq!(bench.result(), *expected, "{why}: {steps:?}, deaths after {deaths:?}");
+        }
     }
 }
 

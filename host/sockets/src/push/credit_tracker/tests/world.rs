@@ -20,6 +20,8 @@ enum Step {
     /// The reader stays alive, with the frames that it has read.
     Drop,
     Pass(u64),
+    /// Our process dies, and the next one continues the connection.
+    Adopt,
 }
 
 struct Reader {
@@ -133,6 +135,8 @@ impl World {
                 }
             }
             Step::Drop => self.break_connection(),
+            // The connection is kept even if its loss was not noticed.
+            Step::Adopt => self.bench.adopt(),
             Step::Pass(ms) => {
                 // The poll reports a loss at once.
                 self.step(&Step::NoticeLoss);
@@ -206,6 +210,7 @@ fn step(drops: bool) -> impl Strategy<Value = Step> {
         3 => Just(Step::NoticeLoss),
         1 => Just(if drops { Step::Drop } else { Step::ReadPage }),
         2 => (0u64..1500).prop_map(Step::Pass),
+        1 => Just(Step::Adopt),
     ]
 }
 
