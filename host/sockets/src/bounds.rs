@@ -22,11 +22,15 @@ pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 pub const READ_BUFFER_BYTES: usize = 64 << 10;
 
 /// Bytes that one call reads of a bigger message.
-pub const READ_DIRECT_BYTES: usize = 256 << 10;
+pub const READ_DIRECT_BYTES: usize = 128 << 10;
 
-/// Memory that a sender's receive buffer keeps after a big message. The rest goes back to the system once the message is
-/// journaled.
+/// Memory that a sender's receive buffer keeps. What a bigger message took goes back to the system once no message needed it
+/// for [`BUFFER_KEPT_FOR`].
 pub const BUFFER_KEPT_BYTES: usize = 1 << 20;
+
+/// How long a sender's receive buffer keeps more than [`BUFFER_KEPT_BYTES`] after the last message that needed it, at least. At
+/// most, it keeps it twice as long.
+pub const BUFFER_KEPT_FOR: Duration = Duration::from_secs(1);
 
 /// Bytes read from one peer without completing a message before the next peer has its turn. The read that reaches the bound
 /// may return more: all that the kernel's buffer of the connection holds.

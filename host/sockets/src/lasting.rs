@@ -14,7 +14,7 @@ use afterbay_fdstore::{FdStore, Inherited};
 pub use memory::MemoryError;
 #[cfg(test)]
 use memory::{Memory, MemoryRole, WORDS, Words};
-pub(crate) use receive::ReceiveBuffer;
+pub use receive::ReceiveBuffer;
 pub(crate) use send::{OWNER_WORDS, OwnerWords, SendMemory};
 
 /// The place of a stream's sockets in the store of descriptors, and what an earlier process left there.

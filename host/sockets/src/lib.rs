@@ -31,6 +31,8 @@ mod publish;
 pub use afterbay_types::{Endpoint, EndpointError};
 pub use conn::{PeerAddress, TokenRange};
 pub use dropped::Dropped;
+#[doc(hidden)]
+pub use lasting::ReceiveBuffer;
 pub use lasting::{Lasting, MemoryError};
 pub use listener::{BindError, Listener};
 pub use peers::{CloseReason, PeerId, RefusalReason};

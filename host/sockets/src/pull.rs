@@ -23,7 +23,7 @@ pub use self::options::PullOptions;
 use self::adopt::{Listeners, NotAdopted};
 use self::sender::{Keeper, Sender, TurnResult};
 use crate::acceptor::{Acceptor, clone_registry};
-use crate::bounds::{HANDSHAKES_MAX, READ_CALL_BYTES};
+use crate::bounds::{BUFFER_KEPT_FOR, HANDSHAKES_MAX, READ_CALL_BYTES};
 use crate::conn::{Conn, PeerAddress, TokenRange};
 use crate::lasting::{Lasting, ReceiveBuffer};
 use crate::listener::{BindError, Listener};
@@ -61,6 +61,8 @@ pub struct Pull {
     /// The buffer of the next connection. It is made first, so that no connection is accepted and then refused for lack of
     /// memory or descriptors.
     spare: Option<ReceiveBuffer>,
+    /// When to return memory of big messages.
+    trim_at: Option<Instant>,
     /// When [`Pull::close`] was called.
     closing: Option<Instant>,
     /// The latest time that a caller passed in.
@@ -112,6 +114,7 @@ impl Pull {
             listener_kept,
             retired,
             spare: None,
+            trim_at: None,
             closing: None,
             now: Instant::now(),
             next_peer: 1,
@@ -198,6 +201,11 @@ impl Pull {
     pub fn tick(&mut self, now: Instant) {
         self.now = now;
         self.claim();
+        if self.trim_at.take_if(|at| *at <= now).is_some() {
+            self.slots.iter_mut().flatten().for_each(Sender::trim);
+            let is_big = self.slots.iter().flatten().any(Sender::is_big);
+            self.trim_at = is_big.then(|| now + BUFFER_KEPT_FOR);
+        }
         if let Some(since) = self.closing {
             return self.close_due(since, now);
         }
@@ -232,7 +240,7 @@ impl Pull {
             return self.slots.iter().flatten().filter_map(|peer| peer.close_deadline(since)).min();
         }
         let handshake = self.handshakes.front().map(|(_, until)| *until);
-        handshake.into_iter().chain(self.acceptor.accept_at()).min()
+        [handshake, self.acceptor.accept_at(), self.trim_at].into_iter().flatten().min()
     }
 
     /// Returns the next whole message. `None`: wait on the poll, unless [`Pull::has_more`]. The message in hand is done.
@@ -251,6 +259,9 @@ impl Pull {
             peer.in_ring = false;
             let before = spent;
             let turn = peer.turn(&mut spent, self.keeper.as_ref());
+            if peer.is_big() && self.trim_at.is_none() {
+                self.trim_at = Some(self.now + BUFFER_KEPT_FOR);
+            }
             if spent > before {
                 peer.heard(self.now);
             }

@@ -58,6 +58,29 @@ fn one_huge_message_does_not_keep_small_ones_from_being_heard() {
 }
 
 #[test]
+fn the_memory_of_a_big_message_goes_back_to_the_system() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = afterbay_fdstore::FdStore::new();
+    let mut this = Loop::bind_lasting(&ipc(&dir, "big"), &store);
+    let endpoint = this.endpoint();
+    let mut raw = Raw::push(&endpoint);
+    let sending = std::thread::spawn(move || {
+        raw.send(&payload(1, 0, 20 << 20));
+        raw
+    });
+    this.receive(1);
+    let memory = store.entries().unwrap().pop().unwrap().1.pop().unwrap();
+    let taken = || rustix::fs::fstat(&memory).unwrap().st_blocks as u64 * 512;
+    assert!(taken() >= 20 << 20, "{}", taken());
+    // The deadline wakes the loop also if nothing arrives.
+    let due = this.pull().deadline().unwrap();
+    this.until("given back", |_| taken() <= (1 << 20) + 8192);
+    assert!(Instant::now() >= due);
+    assert_eq!(this.pull().deadline(), None);
+    drop(sending.join().unwrap());
+}
+
+#[test]
 fn a_message_at_the_bound_passes_and_one_past_it_closes_its_peer() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in both(&dir, "bound") {

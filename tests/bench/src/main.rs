@@ -7,6 +7,7 @@ mod fault_storm;
 mod figures;
 mod forwarding;
 mod guards;
+mod kept_bytes;
 mod parts;
 mod peers;
 mod plugins;
@@ -90,6 +91,7 @@ fn run(args: Args) -> anyhow::Result<()> {
     bench.forwarding()?;
     bench.plugin_in_path()?;
     bench.parts()?;
+    bench.kept_bytes()?;
     bench.plugins()?;
     bench.guards()?;
     bench.latency()?;
@@ -207,6 +209,26 @@ impl Bench {
         if self.wants(&name) {
             let read = parts::snapshot(self.time)?;
             self.row(name, vec![("read ns", read)])?;
+        }
+        Ok(())
+    }
+
+    /// Reading frames so that received bytes outlive the process, beside reading them into private memory.
+    fn kept_bytes(&mut self) -> anyhow::Result<()> {
+        for size in kept_bytes::SIZES {
+            let name = format!("kept bytes, {} KiB a frame", size >> 10);
+            if self.wants(&name) {
+                let costs = kept_bytes::measure(size, self.time)?;
+                let peeked = costs.peeked.unwrap_or(f64::NAN);
+                let figures = vec![
+                    ("private ns/frame", costs.private),
+                    ("peeked ns/frame", peeked),
+                    ("mapped ns/frame", costs.mapped),
+                    ("peeked to private", peeked / costs.private),
+                    ("mapped to private", costs.mapped / costs.private),
+                ];
+                self.row(name, figures)?;
+            }
         }
         Ok(())
     }

@@ -54,8 +54,9 @@ enum Said {
     Ready = 2,
 }
 
+/// The receive buffer of one sender. Public only to be measured.
 #[derive(Debug)]
-pub(crate) struct ReceiveBuffer {
+pub struct ReceiveBuffer {
     memory: Memory,
     said: Said,
     heard: bool,
@@ -68,13 +69,15 @@ pub(crate) struct ReceiveBuffer {
     is_cut: bool,
     /// Nothing can be sent any more: an earlier process died when the kernel had a part of a command.
     is_mute: bool,
-    /// Pages of the area before this byte may take memory.
+    /// The pages of the area from here on take no memory.
     touched: usize,
+    /// The highest `end` since the last [`ReceiveBuffer::trim`].
+    peak: usize,
 }
 
 impl ReceiveBuffer {
     /// Makes a buffer for messages of at most this size.
-    pub(crate) fn new(message_bytes_max: usize) -> Result<ReceiveBuffer, MemoryError> {
+    pub fn new(message_bytes_max: usize) -> Result<ReceiveBuffer, MemoryError> {
         let area = message_bytes_max.saturating_add(AREA_BESIDE_MESSAGE);
         let mut buffer = ReceiveBuffer {
             memory: Memory::new(MemoryRole::Receive, area)?,
@@ -87,6 +90,7 @@ impl ReceiveBuffer {
             is_cut: false,
             is_mute: false,
             touched: 0,
+            peak: 0,
         };
         buffer.commit();
         Ok(buffer)
@@ -140,6 +144,7 @@ impl ReceiveBuffer {
             is_cut,
             is_mute: is_cut,
             touched: area,
+            peak: end as usize,
         })
     }
 
@@ -159,7 +164,7 @@ impl ReceiveBuffer {
     }
 
     /// Received bytes that are not parsed.
-    pub(crate) fn unparsed(&self) -> &[u8] {
+    pub fn unparsed(&self) -> &[u8] {
         self.memory.bytes(self.parsed..self.end)
     }
 
@@ -169,23 +174,23 @@ impl ReceiveBuffer {
     }
 
     /// Notes that the first of the unparsed bytes are parsed.
-    pub(crate) fn parse(&mut self, bytes: usize) {
+    pub fn parse(&mut self, bytes: usize) {
         self.parsed = (self.parsed + bytes).min(self.end);
     }
 
     /// Everything parsed is done. The parsed bytes end with a frame. The memory learns it with the next commit.
-    pub(crate) fn settle(&mut self, is_ready: bool) {
+    pub fn settle(&mut self, is_ready: bool) {
         (self.done, self.frame, self.heard) = (self.parsed, 0, is_ready);
     }
 
     /// As [`ReceiveBuffer::settle`], and the memory learns it now.
-    pub(crate) fn settle_now(&mut self, is_ready: bool) {
+    pub fn settle_now(&mut self, is_ready: bool) {
         self.settle(is_ready);
         self.commit();
     }
 
     /// Notes in the memory that the journal may get the message in hand as this frame. The message ends the parsed bytes.
-    pub(crate) fn note(&mut self, frame: u64) {
+    pub fn note(&mut self, frame: u64) {
         self.frame = frame;
         self.commit();
     }
@@ -203,8 +208,8 @@ impl ReceiveBuffer {
 
     /// Reads more, and returns how many bytes; 0 at the end of the stream. `missing`: the bytes that the present message lacks.
     /// There is no message in hand.
-    pub(crate) fn read(&mut self, socket: impl AsFd, missing: usize) -> Result<usize, Errno> {
-        let touched = self.make_room();
+    pub fn read(&mut self, socket: impl AsFd, missing: usize) -> Result<usize, Errno> {
+        self.make_room();
         let most =
             missing.clamp(READ_BUFFER_BYTES, READ_DIRECT_BYTES).min(self.memory.area_bytes() - self.end);
         let into = self.end..self.end + injected::at(SocketCall::Read(most)).min(most);
@@ -218,24 +223,33 @@ impl ReceiveBuffer {
             injected::at(SocketCall::HasRead(bytes));
             self.end += bytes;
         }
+        self.peak = self.peak.max(self.end);
         self.touched = self.touched.max(self.end);
-        if touched > BUFFER_KEPT_BYTES {
-            // After the commit: the earlier words spoke of these pages.
-            let kept = self.end.max(BUFFER_KEPT_BYTES);
-            self.memory.give_back(kept);
-            self.touched = kept;
-        }
         read
     }
 
-    /// Moves the bytes that are not done to the start, if that is worth it. Returns how far pages were used that are unused
-    /// now, once the words are committed.
-    fn make_room(&mut self) -> usize {
+    /// Whether the buffer takes more memory than it should keep.
+    pub(crate) fn is_big(&self) -> bool {
+        self.touched > BUFFER_KEPT_BYTES
+    }
+
+    /// Returns memory to the system that no message needed since the last call.
+    pub(crate) fn trim(&mut self) {
+        let kept = self.peak.max(BUFFER_KEPT_BYTES);
+        if self.touched > kept {
+            self.memory.give_back(kept);
+            self.touched = kept;
+        }
+        self.peak = self.end;
+    }
+
+    /// Moves the bytes that are not done to the start, if that is worth it.
+    fn make_room(&mut self) {
         let (done, rest) = (self.done, self.end - self.done);
         if rest > 0 {
             // The rest must not be written over itself: the words that are valid now speak of it.
             if self.end < COMPACT_FROM || done < rest {
-                return 0;
+                return;
             }
             // The valid words may lag behind `done`, and then they speak of bytes that are written over.
             self.commit();
@@ -243,7 +257,6 @@ impl ReceiveBuffer {
             to[..rest].copy_from_slice(from);
         }
         (self.done, self.parsed, self.end) = (0, self.parsed - done, rest);
-        std::mem::take(&mut self.touched)
     }
 
     /// Sends commands or our greeting, and returns how many bytes the kernel took. `has_ready`: the bytes include our READY,

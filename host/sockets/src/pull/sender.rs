@@ -270,6 +270,16 @@ impl Sender {
         self.closing = Closing::WriteShut { heard: now };
     }
 
+    /// Whether the buffer takes more memory than it should keep.
+    pub(crate) fn is_big(&self) -> bool {
+        self.buffer.is_big()
+    }
+
+    /// Returns memory of the buffer that no message needed since the last call.
+    pub(crate) fn trim(&mut self) {
+        self.buffer.trim();
+    }
+
     /// Received bytes that are not done: a later process gets them again.
     pub(crate) fn open_bytes(&self) -> usize {
         self.buffer.open_bytes()

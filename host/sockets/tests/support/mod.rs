@@ -7,8 +7,9 @@ pub mod raw;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use afterbay_fdstore::{FdStore, Inherited};
 use afterbay_sockets::{
-    CreditOptions, Endpoint, InheritedPush, Message, OutgoingFrame, Pull, PullNotice, PullOptions, Push,
+    CreditOptions, Endpoint, InheritedPush, Lasting, Message, OutgoingFrame, Pull, PullNotice, PullOptions, Push,
     PushNotice, PushOptions, TokenRange, Unconfirmed,
 };
 use bytes::Bytes;
@@ -101,6 +102,15 @@ impl Loop {
     pub fn bind(endpoint: &Endpoint, options: PullOptions) -> Loop {
         let mut this = Loop::new();
         this.pull = Some(Pull::bind(this.poll.registry(), PULL_TOKENS, endpoint, options, None).unwrap());
+        this
+    }
+
+    /// A PULL of the stream "s" whose connections the store holds.
+    pub fn bind_lasting(endpoint: &Endpoint, store: &FdStore) -> Loop {
+        let mut this = Loop::new();
+        let lasting = Lasting { store, stream: "s", inherited: &mut Inherited::default() };
+        let (registry, options) = (this.poll.registry(), PullOptions::default());
+        this.pull = Some(Pull::bind(registry, PULL_TOKENS, endpoint, options, Some(lasting)).unwrap());
         this
     }
 
