@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use afterbay_fdstore::{FdStore, Inherited};
 use afterbay_sockets::{
-    CreditOptions, Endpoint, InheritedPush, Lasting, Message, OutgoingFrame, Pull, PullNotice, PullOptions, Push,
-    PushNotice, PushOptions, TokenRange, Unconfirmed,
+    CreditOptions, Endpoint, InheritedPush, Lasting, Message, OutgoingFrame, Pull, PullNotice, PullOptions,
+    Push, PushNotice, PushOptions, TokenRange, Unconfirmed,
 };
 use bytes::Bytes;
 
