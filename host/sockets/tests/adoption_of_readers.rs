@@ -168,7 +168,7 @@ fn over_deaths_at_any_call_a_reader_without_credit_gets_each_frame_once_and_in_o
         }
         let got: Vec<u64> = reader.received.iter().map(|message| describe(&message.bytes).1).collect();
         assert_eq!(got, (1..=frames as u64).collect::<Vec<_>>(), "{endpoint}");
-        assert!(ours.deaths > 50, "{} deaths", ours.deaths);
+        assert!(ours.deaths > 20, "{} deaths", ours.deaths);
         let lost = ours.pushed.iter().any(|notice| matches!(notice, PushNotice::Lost { .. }));
         assert!(!lost && reader.closed().is_empty(), "{:?}", ours.pushed);
     }
@@ -215,11 +215,24 @@ fn over_deaths_of_both_sides_a_counting_reader_finishes_each_frame_once_and_in_o
                 readers += 1;
             }
             turns += 1;
-            assert!(turns < 400_000, "{} of {frames}, {} deaths", finished.len(), ours.deaths);
+            let push = ours.this.push();
+            assert!(
+                turns < 400_000,
+                "{endpoint}: {} of {frames}, {} deaths, {:?}, {:?} pending, {:?} unfinished, connected: {}, {} received, {:?}, {:?}",
+                finished.len() + reader.finished.len(),
+                ours.deaths,
+                push.credit(),
+                push.pending(),
+                push.unfinished(),
+                push.is_connected(),
+                reader.this.received.len(),
+                reader.this.pulled,
+                ours.pushed,
+            );
         }
         finished.append(&mut reader.finished);
         assert_eq!(finished, (1..=frames as u64).collect::<Vec<_>>(), "{endpoint}");
-        assert!(ours.deaths > 50 && readers > 5, "{} deaths, {readers} readers", ours.deaths);
+        assert!(ours.deaths > 20 && readers > 5, "{} deaths, {readers} readers", ours.deaths);
         ours.pushed.append(&mut ours.this.pushed);
         let unconfirmed = ours
             .pushed

@@ -149,6 +149,10 @@ impl Link {
     pub(crate) fn remember(&mut self, endpoint: &Endpoint, queue: &SendQueue) -> Result<(), MemoryError> {
         let mut memory = SendMemory::new(endpoint, queue.taken())?;
         queue.copy_retained(&mut memory);
+        // The kernel may not have all of our READY.
+        if memory.save_commands(self.zmtp.output()) {
+            self.zmtp.sent(self.zmtp.output().len());
+        }
         self.memory = Some(memory);
         Ok(())
     }
