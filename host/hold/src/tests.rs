@@ -193,7 +193,9 @@ fn held_rows_and_bytes_are_bounded() {
     let why = held_rows.check_room(1, PLUGIN, &more).unwrap_err();
     assert_eq!(why, "held rows of the request: 4096, the limit");
     assert_eq!(held_rows.check_room(2, PLUGIN, &more), Ok(()));
-    held_rows.bytes = BYTES_MAX;
+    held_rows.bytes = BYTES_MAX - more.batch.bytes().len();
+    assert_eq!(held_rows.check_room(2, PLUGIN, &more), Ok(()), "up to the bound");
+    held_rows.bytes += 1;
     let why = held_rows.check_room(2, PLUGIN, &more).unwrap_err();
     assert!(why.ends_with("bytes, limit 67108864"), "{why}");
 }

@@ -160,6 +160,17 @@ mod tests {
     }
 
     #[test]
+    fn a_table_remembers_the_rows_of_two_batches_only() {
+        let mut requests = Requests::new();
+        requests.insert("a", ());
+        for _ in 0..10 {
+            requests.begin_batch();
+            assert!(requests.find_next(b"a").is_some());
+        }
+        assert_eq!((requests.last.len(), requests.now.len()), (1, 1));
+    }
+
+    #[test]
     fn a_removed_request_is_not_found_and_its_slot_is_used_again() {
         let mut requests = Requests::new();
         requests.begin_batch();

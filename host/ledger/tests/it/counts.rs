@@ -2,6 +2,7 @@
 
 use crate::frames;
 use crate::stream::{Decide, PLUGIN, Stream, last, row, sent_rows};
+use afterbay_batch::RowContent;
 use afterbay_events::event::{RequestGap, RequestImbalance, RowsDropped, RowsUnread};
 use afterbay_journal::{Passage, SWALLOWED, TokenGap, Verdict};
 use afterbay_wire::synth::{SynthFinish, SynthRow};
@@ -189,4 +190,20 @@ fn a_batch_that_nobody_changes_leaves_as_the_bytes_that_arrived() {
     let afterbay_batch::SettledContent::Rows { batch, .. } = content else { panic!("rows") };
     assert_eq!(*batch.bytes(), received);
     assert_eq!(stream.counters().frames_rewritten.get(), 0);
+}
+
+#[test]
+fn the_readers_count_follows_the_tokens_that_it_has_also_in_batches_without_a_verdict() {
+    let mut stream = Stream::new();
+    stream.pass(vec![row("a", &[1], 1), row("b", &[1], 1)]);
+    let counts =
+        |sent: Vec<crate::stream::SentRow>| sent.into_iter().map(|row| row.count).collect::<Vec<_>>();
+    let mut output = stream.account(vec![row("a", &[2], 2), row("b", &[2], 2)]);
+    stream.apply(&mut output, 0, &Decide::Replace(vec![7, 8, 9]));
+    assert_eq!(counts(sent_rows(stream.settle(output))), [Some(4), Some(2)]);
+    assert_eq!(counts(stream.pass(vec![row("a", &[3], 3), row("b", &[3], 3)])), [Some(5), Some(3)]);
+    // All ids so far are replaced: their number stays.
+    let mut output = stream.account(vec![row("a", &[4], 4), row("b", &[4], 4)]);
+    output.decide()[1].content = RowContent::Cumulative(vec![1, 2, 3, 5]);
+    assert_eq!(counts(sent_rows(stream.settle(output))), [Some(6), Some(4)]);
 }

@@ -88,6 +88,7 @@ fn a_frame_that_names_its_requests_and_that_a_guard_cannot_judge_ends_these_requ
     assert!(barrier(&stream, Barrier::Refused) == 1 && stream.counters().frames_rewritten.get() == 1);
     let outcome = stream.outcomes().pop().unwrap();
     assert_eq!((outcome.passage, &outcome.tokens[..]), (Passage::Changed, &[0, 0][..]));
+    assert_eq!(outcome.changed.as_ref(), Some(batch.bytes()), "a restart sends the same");
     assert_eq!(outcome.requests.iter().map(|it| it.0).collect::<Vec<_>>(), *requests);
     let verdicts: Vec<_> = outcome.actions.iter().map(|action| (action.row, action.verdict)).collect();
     let ends = [(0, Verdict::Drop), (0, Verdict::Abort), (1, Verdict::Drop), (1, Verdict::Abort)];

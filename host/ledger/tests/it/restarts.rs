@@ -199,6 +199,15 @@ fn a_request_of_which_all_rows_are_held_may_still_skip_the_detokenizer() {
 }
 
 #[test]
+fn a_request_whose_first_row_was_held_and_released_to_its_reader_goes_to_the_reader_after_a_restart() {
+    let mut stream = sinks();
+    stream.decide(vec![row("a", &[1], 1)], &Decide::Hold);
+    stream.decide(vec![row("a", &[2], 2)], &Decide::Pass);
+    stream.restart(false);
+    assert_eq!(pass(&mut stream, vec![row("a", &[3], 3)]), []);
+}
+
+#[test]
 fn a_held_row_of_a_request_that_skips_the_detokenizer_skips_it_when_it_is_released() {
     let (mut stream, skip) = (sinks(), Destination::SkipDetokenizer);
     route(&mut stream, vec![row("a", &[1], 1)], 0, skip.clone());

@@ -422,7 +422,7 @@ fn check(options: Options, wire: SynthWire, kind: BatchKind, steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn under_backpressure_each_request_gets_its_tokens_once_and_in_order(

@@ -9,7 +9,7 @@ use afterbay_hold::HeldRows;
 use afterbay_journal::{JournalDirectory, JournalOptions};
 use afterbay_outbox::Joins;
 use afterbay_persist::{JournalPolicy, Persister};
-use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
+use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, Layouts};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,8 +47,12 @@ impl Stream {
     /// Accounts a frame with one row for each of these requests, received this long after the start. Returns the numbers of the
     /// requests that are given up for it, and whether plugins see each row.
     fn frame(&mut self, seconds: u64, rids: &[&str]) -> (usize, Vec<bool>) {
-        let rows =
-            rids.iter().map(|rid| SynthRow { rid: (*rid).to_owned(), ids: vec![1], ..SynthRow::default() });
+        let rows = rids.iter().map(|rid| SynthRow {
+            rid: (*rid).to_owned(),
+            ids: vec![1],
+            finish: rid.starts_with("whole").then_some(SynthFinish::Length(1)),
+            ..SynthRow::default()
+        });
         let batch = SynthBatch { rows: rows.collect() };
         let bytes = batch.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap();
         let at = Timestamp { instant: self.began + Duration::from_secs(seconds), unix_ns: seconds };
@@ -97,4 +101,30 @@ fn at_the_bound_idle_requests_are_searched_for_once_a_second() {
     // The next search is due at 61 seconds, although "c" and "d" are idle, too.
     assert_eq!(stream.frame(60, &["g"]), (0, vec![false]));
     assert_eq!(stream.frame(61, &["g"]), (1, vec![true]));
+}
+
+#[test]
+fn a_request_that_begins_and_ends_in_one_frame_takes_no_place_of_the_bound() {
+    let mut stream = Stream::new(Events::new());
+    let (given_up, seen) = stream.frame(0, &["whole-1", "whole-2", "whole-3", "a", "b", "c", "d", "e"]);
+    assert_eq!((given_up, seen), (0, [vec![true; 7], vec![false]].concat()));
+    assert_eq!(stream.rids(), ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn the_bound_counts_as_reached_until_a_sixteenth_of_it_is_free() {
+    let mut stream = Stream::new(Events::new());
+    stream.ledger.bound.max = 32;
+    let rids: Vec<String> = (0..33).map(|number| format!("req-{number}")).collect();
+    let rids: Vec<&str> = rids.iter().map(String::as_str).collect();
+    assert_eq!(stream.ledger.full(), None);
+    stream.frame(0, &rids);
+    let mut close = |ledger: &mut Ledger| {
+        let slot = ledger.slots().into_values().next().unwrap();
+        ledger.remove(slot, &mut stream.persister);
+        (ledger.live(), ledger.full().is_some())
+    };
+    assert_eq!((stream.ledger.live(), stream.ledger.full().is_some()), (32, true));
+    assert_eq!(close(&mut stream.ledger), (31, true));
+    assert_eq!(close(&mut stream.ledger), (30, false));
 }

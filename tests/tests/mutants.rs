@@ -1,0 +1,192 @@
+//! The list of mutants that no test catches (`tests/mutants.toml`): each entry names code that exists. `make mutants` runs
+//! cargo-mutants and compares its result with the list.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The crates whose mutants are tested.
+const CRATES: [&str; 7] = ["outbox", "ledger", "hold", "persist", "delivery", "chain", "journal"];
+/// The least number of characters of a reason.
+const REASON_MIN: usize = 20;
+
+/// A mutant: a file, the line that is changed, and the change as cargo-mutants describes it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Mutant {
+    file: String,
+    code: String,
+    change: String,
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// The entries of the list, each with its reason.
+fn listed() -> Vec<(Mutant, String)> {
+    let path = repository().join("tests/mutants.toml");
+    let table: toml::Table = std::fs::read_to_string(path).unwrap().parse().unwrap();
+    let text = |entry: &toml::Value, key: &str| {
+        entry
+            .get(key)
+            .and_then(toml::Value::as_str)
+            .unwrap_or_else(|| panic!("{entry} has no {key}"))
+            .to_owned()
+    };
+    let mut mutants = Vec::new();
+    for entry in table["mutant"].as_array().unwrap() {
+        let changes =
+            entry["changes"].as_array().unwrap().iter().map(|change| change.as_str().unwrap().to_owned());
+        for change in changes {
+            let mutant = Mutant { file: text(entry, "file"), code: text(entry, "code"), change };
+            mutants.push((mutant, text(entry, "why")));
+        }
+    }
+    mutants
+}
+
+/// The function that a mutant changes, without its type: `replace + with - in Lane::rows` and
+/// `replace Lane::rows -> usize with 0` change `rows`.
+fn function(change: &str) -> &str {
+    let path = match change.rsplit_once(" in ") {
+        Some((_, path)) => path,
+        None => {
+            let rest = change.strip_prefix("replace ").unwrap_or(change);
+            rest.split([' ', '(']).next().unwrap_or(rest)
+        }
+    };
+    path.rsplit("::").next().unwrap_or(path)
+}
+
+/// The code that a mutant removes; `None` if it replaces a whole function.
+fn removed(change: &str) -> Option<&str> {
+    let (change, _) = change.rsplit_once(" in ")?;
+    match change.strip_prefix("replace match guard ") {
+        Some(guard) => Some(guard.rsplit_once(" with ")?.0),
+        None => match change.strip_prefix("replace ") {
+            Some(operator) => Some(operator.split_once(" with ")?.0),
+            None => change.strip_prefix("delete ").and_then(|rest| rest.split(' ').next_back()),
+        },
+    }
+}
+
+#[test]
+fn every_mutant_of_the_list_names_code_that_exists_and_has_a_reason() {
+    let mut faults = Vec::new();
+    let mut known = BTreeSet::new();
+    for (mutant, why) in listed() {
+        let Mutant { file, code, change } = &mutant;
+        let mut fault = |what: &str| faults.push(format!("{file}: {change}: {what}"));
+        if !CRATES.iter().any(|name| file.starts_with(&format!("host/{name}/src/"))) {
+            fault("it is in none of the tested crates");
+        }
+        let text = std::fs::read_to_string(repository().join(file)).unwrap_or_default();
+        if !text.lines().any(|line| line.trim() == code) {
+            fault(&format!("no line is {code:?}"));
+        }
+        if !text.contains(&format!("fn {}", function(change))) {
+            fault(&format!("there is no function {:?}", function(change)));
+        }
+        if removed(change).is_some_and(|removed| !code.contains(removed)) {
+            fault(&format!("{code:?} has no {:?}", removed(change)));
+        }
+        if why.chars().count() < REASON_MIN {
+            fault("it has no reason");
+        }
+        if !known.insert(mutant.clone()) {
+            fault("it is in the list twice");
+        }
+    }
+    assert!(faults.is_empty(), "tests/mutants.toml:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn a_mutants_function_and_the_code_that_it_removes_are_read_from_its_description() {
+    let read = |change| (function(change), removed(change));
+    assert_eq!(read("replace += with -= in Lane::rows"), ("rows", Some("+=")));
+    assert_eq!(read("replace Lane::rows -> usize with 0"), ("rows", None));
+    assert_eq!(read("replace report with ()"), ("report", None));
+    assert_eq!(read("delete ! in Lane::next"), ("next", Some("!")));
+    assert_eq!(
+        read("replace match guard alone && x with true in Backlog::push"),
+        ("push", Some("alone && x"))
+    );
+    assert_eq!(read("delete field joins from struct Options expression in Outbox::reset").0, "reset");
+}
+
+/// The mutants in a result file of cargo-mutants: `host/outbox/src/lane.rs:112:9: replace Lane::rows -> usize with 0`.
+fn result(path: &Path) -> BTreeSet<Mutant> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let mutants = text.lines().map(|line| {
+        let (place, change) = line.split_once(": ").unwrap();
+        let (place, _column) = place.rsplit_once(':').unwrap();
+        let (file, number) = place.rsplit_once(':').unwrap();
+        let source = std::fs::read_to_string(repository().join(file)).unwrap();
+        let code = source.lines().nth(number.parse::<usize>().unwrap() - 1).unwrap().trim().to_owned();
+        Mutant { file: file.to_owned(), code, change: change.to_owned() }
+    });
+    mutants.collect()
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Runs cargo-mutants on one crate. Returns the directory of its results.
+fn run(name: &str, diff: Option<&Path>) -> PathBuf {
+    let root = repository();
+    let out = root.join("target/mutants-results").join(name);
+    std::fs::create_dir_all(&out).unwrap();
+    let mut cargo = Command::new("cargo");
+    cargo.args(["mutants", "--package", &format!("afterbay-{name}"), "--output"]).arg(&out);
+    // What was compiled stays for the next crate and the next run.
+    cargo.env("CARGO_TARGET_DIR", root.join("target/mutants")).current_dir(&root);
+    if let Some(shard) = variable("AFTERBAY_MUTANTS_SHARD") {
+        cargo.args(["--sharding", "round-robin", "--shard", &shard]);
+    }
+    if let Some(diff) = diff {
+        cargo.arg("--in-diff").arg(diff);
+    }
+    let status = cargo.status().unwrap();
+    // 0: all caught. 2: some missed. 3: some took too long.
+    assert!(matches!(status.code(), Some(0 | 2 | 3)), "cargo mutants: {status}");
+    out.join("mutants.out")
+}
+
+/// The changes since a commit, as `--in-diff` takes them.
+fn diff_since(commit: &str) -> tempfile::NamedTempFile {
+    let diff =
+        Command::new("git").args(["diff", commit, "--", "host"]).current_dir(repository()).output().unwrap();
+    assert!(diff.status.success(), "git diff {commit}: {}", String::from_utf8_lossy(&diff.stderr));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), diff.stdout).unwrap();
+    file
+}
+
+#[test]
+#[ignore = "make mutants runs it: a few seconds for each of some thousand mutants"]
+fn every_mutant_is_caught_by_a_test_or_is_in_the_list() {
+    let only = variable("AFTERBAY_MUTANTS_CRATE");
+    let crates: Vec<&str> =
+        CRATES.into_iter().filter(|name| only.as_deref().is_none_or(|only| only == *name)).collect();
+    assert!(!crates.is_empty(), "CRATE is {only:?}, and not one of {CRATES:?}");
+    let diff = variable("AFTERBAY_MUTANTS_SINCE").map(|commit| diff_since(&commit));
+    let listed: BTreeSet<Mutant> = listed().into_iter().map(|(mutant, _)| mutant).collect();
+    let mut faults = Vec::new();
+    for name in crates {
+        let out = run(name, diff.as_ref().map(|file| file.path()));
+        let caught: BTreeSet<Mutant> =
+            ["caught.txt", "timeout.txt"].iter().flat_map(|file| result(&out.join(file))).collect();
+        let missed = result(&out.join("missed.txt"));
+        println!("{name}: {} caught, {} missed", caught.len(), missed.len());
+        let describe = |what: &str, Mutant { file, code, change }: &Mutant| {
+            format!("{what}: {file}: {change}\n    {code}")
+        };
+        faults.extend(missed.difference(&listed).map(|mutant| describe("not caught", mutant)));
+        // The same change to a like line may be caught in another function.
+        let stale = listed.intersection(&caught).filter(|mutant| !missed.contains(mutant));
+        faults.extend(stale.map(|mutant| describe("caught, although it is in the list", mutant)));
+    }
+    assert!(faults.is_empty(), "tests/mutants.toml:\n{}", faults.join("\n"));
+}
