@@ -120,10 +120,11 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 ];
 
 /// Further crates that only the tests of a crate may use.
-const FOR_TESTS: [(&str, &[&str]); 7] = [
+const FOR_TESTS: [(&str, &[&str]); 8] = [
     ("afterbay-journal", &["sim-disk"]),
     ("afterbay-store", &["sim-disk"]),
     ("afterbay-ledger", &["config", "outbox"]),
+    ("afterbay-persist", &["sim-disk"]),
     ("afterbay-runtime", &["plugin-build"]),
     ("afterbay-bundled", &["runtime"]),
     ("afterbay-stream", &["plugin-build"]),
