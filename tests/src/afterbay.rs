@@ -49,6 +49,14 @@ impl Afterbay {
         Afterbay::start(command, sandbox, config, &[])
     }
 
+    /// [`Afterbay::run`] with more variables of the environment.
+    #[track_caller]
+    pub fn run_in(sandbox: &Sandbox, config: &Config, variables: &[(&str, &str)]) -> Afterbay {
+        let mut command = afterbay_command(&["run"]);
+        command.envs(variables.iter().copied());
+        Afterbay::start(command, sandbox, config, &[])
+    }
+
     /// [`Afterbay::run`] with `--dev`, and with `cargo` in place of cargo.
     #[track_caller]
     pub fn run_dev(sandbox: &Sandbox, config: &Config, cargo: &Path) -> Afterbay {

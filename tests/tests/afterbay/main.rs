@@ -17,6 +17,7 @@ mod full_disk;
 mod grammar;
 mod held_rows;
 mod journal_commands;
+mod keeper;
 mod kills;
 mod malformed_rows;
 mod match_text;

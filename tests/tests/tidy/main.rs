@@ -115,7 +115,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-plugin-build", &[]),
     ("afterbay-bundled", &["plugin-build"]),
     ("afterbay-kit", &[]),
-    ("afterbay-tests", &["journal", "pickle", "plugin-build", "sim", "sockets", "text", "wire"]),
+    ("afterbay-tests", &["fdstore", "journal", "pickle", "plugin-build", "sim", "sockets", "text", "wire"]),
     ("afterbay-bench", &["outbox", "plugin-build", "plugin-loader", "runtime", "signals", "sockets", "wire"]),
 ];
 

@@ -1,0 +1,102 @@
+//! The keeper of `afterbay run --keep`, and the messages to a supervisor.
+
+use afterbay_fdstore::NotifySocket;
+use afterbay_tests::commands::{afterbay_command, verify};
+use afterbay_tests::frames::{SynthRequest, batch, rows};
+use afterbay_tests::{Afterbay, Sandbox, Sender, until, wait_for};
+use afterbay_wire::synth::SynthWire::Msgpack;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The process ids of a process's children.
+fn children(pid: u32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+fn send(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// Kills the keeper's worker and waits until the stream of the next one has started.
+fn kill_worker(keeper: &Afterbay) {
+    let started = keeper.events("StreamStarted").len();
+    send(children(keeper.pid())[0], Signal::KILL);
+    until("the next worker's stream starts", || keeper.events("StreamStarted").len() > started);
+}
+
+#[test]
+fn a_killed_worker_under_the_keeper_loses_no_connection_and_no_byte() {
+    let sandbox = Sandbox::new();
+    let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
+    let keeper = Afterbay::run_with(&sandbox, &config, &["--keep"]);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut a = SynthRequest::new("a");
+    for id in 1..=6 {
+        let frame = afterbay_tests::peers::framed(&batch(Msgpack, vec![a.row(&[id])]));
+        // A kill in the middle of a frame, and one between two frames.
+        let (head, tail) = frame.split_at(frame.len() / 2);
+        sender.raw(head);
+        if id % 2 == 0 {
+            kill_worker(&keeper);
+        }
+        sender.raw(tail);
+        let ids: Vec<_> = rows(&reader.frame()).into_iter().flat_map(|row| row.ids).collect();
+        assert_eq!(ids, [id]);
+        credit.finished().unwrap();
+        if id % 3 == 0 {
+            kill_worker(&keeper);
+        }
+    }
+    assert_eq!(keeper.events("SenderConnected").len(), 1, "the sender never connects again");
+    sender.send(&batch(Msgpack, vec![a.last(&[7])]));
+    reader.frame();
+    credit.finished().unwrap();
+    assert_eq!(keeper.stop(), 0);
+    verify(&sandbox);
+}
+
+#[test]
+fn the_keeper_forwards_signals_and_ends_with_the_exit_code_of_its_worker() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.replace("wrong.toml", "nonsense = 1\n");
+    let status = afterbay_command(&["run", "--keep", "--config", &file]).status().unwrap();
+    assert_eq!(status.code(), Some(64));
+
+    let config = sandbox.config();
+    let keeper = Afterbay::run_with(&sandbox, &config, &["--keep"]);
+    sandbox.write(&config.stream("max_message = \"1MiB\""));
+    keeper.hang_up();
+    keeper.event("ConfigReloadFailed");
+    // A worker that does nothing about SIGTERM cannot be restarted by it.
+    let worker = children(keeper.pid())[0];
+    send(worker, Signal::STOP);
+    keeper.terminate();
+    send(worker, Signal::KILL);
+    let mut keeper = keeper;
+    assert_eq!(keeper.wait(), 128 + 9);
+}
+
+#[test]
+fn the_supervisor_hears_ready_status_reloading_stopping_and_the_watchdogs_pings() {
+    let sandbox = Sandbox::new();
+    let socket = NotifySocket::bind(sandbox.path("notify")).unwrap();
+    let next = |word: &str| {
+        wait_for(word, || {
+            let message = socket.receive().unwrap()?;
+            message.value(word).map(str::to_owned)
+        })
+    };
+    let variables = [("NOTIFY_SOCKET", socket.path().to_str().unwrap()), ("WATCHDOG_USEC", "200000")];
+    let afterbay = Afterbay::run_in(&sandbox, &sandbox.config(), &variables);
+    assert_eq!(next("READY"), "1");
+    assert_eq!(next("WATCHDOG"), "1");
+    let status = next("STATUS");
+    assert!(status.starts_with("streams: 1, frames/s: "), "{status}");
+    afterbay.hang_up();
+    let reloading = wait_for("a reload", || socket.receive().unwrap().filter(|message| message.says("RELOADING")));
+    assert!(reloading.value("MONOTONIC_USEC").unwrap().parse::<u64>().unwrap() > 0);
+    assert_eq!(next("READY"), "1");
+    afterbay.terminate();
+    assert_eq!(next("STOPPING"), "1");
+    assert_eq!(afterbay.stop(), 0);
+}
