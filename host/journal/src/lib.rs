@@ -59,7 +59,9 @@ pub use frame_set::FrameSet;
 pub use manifest::MissingSegments;
 pub use notice::BackgroundNotice;
 pub use options::{Background, JournalOptions, SyncPolicy};
-pub use outcome::{OPERATOR, Outcome, Passage, PluginAction, RowFinish, SWALLOWED, TokenGap, Verdict};
+pub use outcome::{
+    OPERATOR, Outcome, Passage, PluginAction, RowEffect, RowFinish, SWALLOWED, TokenGap, Verdict, row_effects,
+};
 pub use position::{FrameNo, Position, RequestNo, SegmentId};
 pub use recovery::{Corruption, LiveRequest, RecoveredStream, TornEnd};
 pub use release_marker::{HELD_SINK, RELEASE_MARKER, is_release_marker};

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::position::{FrameNo, RequestNo};
-use crate::request::RequestInfo;
+use crate::request::{JournalRequest, RequestInfo};
 
 /// Outcome of a frame. Recorded once per frame, in any order of frames.
 ///
@@ -53,6 +53,29 @@ impl<'a, R: Clone> Outcome<'a, R> {
     }
 }
 
+impl Outcome<'_, JournalRequest> {
+    /// An owned copy, as a journal reader returns it.
+    pub fn to_read(&self) -> Outcome<'static> {
+        let actions = self.actions.iter().map(PluginAction::to_static);
+        let finished = self.finished.iter().map(|finish| RowFinish {
+            reason: Cow::Owned(finish.reason.to_string()),
+            row: finish.row,
+            completion_tokens: finish.completion_tokens,
+        });
+        Outcome {
+            frame: self.frame,
+            received_unix_ns: self.received_unix_ns,
+            passage: self.passage.to_static(),
+            changed: self.changed.clone(),
+            requests: self.requests.iter().map(|request| request.number()).collect(),
+            tokens: Cow::Owned(self.tokens.to_vec()),
+            finished: finished.collect(),
+            gaps: Cow::Owned(self.gaps.to_vec()),
+            actions: actions.collect(),
+        }
+    }
+}
+
 /// How a frame was passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passage<'a> {
@@ -66,6 +89,19 @@ pub enum Passage<'a> {
     Barrier(Cow<'a, str>),
     /// It was forwarded unchanged and in order, because it could not be decoded. The text says why.
     NotUnderstood(Cow<'a, str>),
+}
+
+impl Passage<'_> {
+    fn to_static(&self) -> Passage<'static> {
+        let owned = |text: &Cow<'_, str>| Cow::Owned(text.to_string());
+        match self {
+            Passage::Unchanged => Passage::Unchanged,
+            Passage::Changed => Passage::Changed,
+            Passage::Dropped => Passage::Dropped,
+            Passage::Barrier(kind) => Passage::Barrier(owned(kind)),
+            Passage::NotUnderstood(why) => Passage::NotUnderstood(owned(why)),
+        }
+    }
 }
 
 /// Finish of a request in a row.
@@ -114,6 +150,17 @@ pub const OPERATOR: &str = "(operator)";
 pub const SWALLOWED: &str = "swallowed: the request had ended";
 
 impl PluginAction<'_> {
+    fn to_static(&self) -> PluginAction<'static> {
+        PluginAction {
+            row: self.row,
+            plugin: Cow::Owned(self.plugin.to_string()),
+            verdict: self.verdict,
+            text: Cow::Owned(self.text.to_string()),
+            ids: Cow::Owned(self.ids.to_vec()),
+            forwarded: self.forwarded,
+        }
+    }
+
     /// Whether the action makes its row the last row that the reader gets of the request.
     pub fn ends_request(&self) -> bool {
         matches!(self.verdict, Verdict::Finish | Verdict::Length | Verdict::Abort)
@@ -156,8 +203,10 @@ pub enum Verdict {
 
 /// Combined effect of the actions on one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RowEffect {
+pub struct RowEffect {
+    /// Index of the row in the frame.
     pub row: u32,
+    /// Tokens that are forwarded with the row.
     pub forwarded: u32,
     /// Tokens released with the row, including its own.
     released: Option<u32>,
@@ -174,17 +223,23 @@ impl RowEffect {
         (so_far + u64::from(self.forwarded)).saturating_sub(tokens)
     }
 
+    /// Tokens that were dropped, and tokens that were replaced, if `tokens` were received with the row.
+    pub fn dropped_and_replaced(&self, tokens: u64) -> (u64, u64) {
+        let all = self.released.map_or(tokens, u64::from);
+        (if self.dropped { all } else { 0 }, if self.replaced { all } else { 0 })
+    }
+
     /// Adds the row's dropped and replaced tokens to the totals of its request.
     pub(crate) fn count(&self, tokens: u64, info: &mut RequestInfo) {
-        let all = self.released.map_or(tokens, u64::from);
-        info.dropped += if self.dropped { all } else { 0 };
-        info.replaced += if self.replaced { all } else { 0 };
+        let (dropped, replaced) = self.dropped_and_replaced(tokens);
+        info.dropped += dropped;
+        info.replaced += replaced;
         info.ended_early |= self.finished;
     }
 }
 
 /// Combines actions, sorted by row, into one effect per row.
-pub(crate) fn row_effects(actions: &[PluginAction<'_>]) -> impl Iterator<Item = RowEffect> {
+pub fn row_effects(actions: &[PluginAction<'_>]) -> impl Iterator<Item = RowEffect> {
     actions.chunk_by(|one, next| one.row == next.row).filter_map(|of_row| {
         let last = of_row.last()?;
         let has = |verdict| of_row.iter().any(|action| action.verdict == verdict);

@@ -1,5 +1,9 @@
 //! Disk and clock behind a trait, so that a test can replace both.
 
+mod discard;
+
+pub use discard::DiscardingStorage;
+
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, IoSlice, Read, Seek, Write};

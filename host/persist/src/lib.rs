@@ -9,4 +9,4 @@ mod disk;
 mod persister;
 mod unaccounted;
 
-pub use persister::{JournalPolicy, Persister};
+pub use persister::{JournalPolicy, Persister, RecordCopy};

@@ -56,6 +56,15 @@ enum Records {
     FlushAt(Instant),
 }
 
+/// A copy of a record about frames, for a trial.
+#[derive(Clone, Debug)]
+pub enum RecordCopy {
+    /// The outcome of a frame.
+    Outcome(Outcome<'static>),
+    /// The end of a request.
+    Close(RequestNo),
+}
+
 /// The persist stage of one stream.
 pub struct Persister {
     writer: JournalWriter,
@@ -73,6 +82,8 @@ pub struct Persister {
     held_after: Option<FrameNo>,
     /// Scratch space of [`Persister::record_sent`].
     rows: Vec<(RequestNo, FrameNo)>,
+    /// Copies of the records since the last [`Persister::take_copies`]; `None` unless a trial wants them.
+    copies: Option<Vec<RecordCopy>>,
     telemetry: StreamTelemetry,
 }
 
@@ -98,6 +109,7 @@ impl Persister {
             records: Records::Written,
             held_after: recovered.sinks.iter().find(|sink| !sink.is_reader()).map(SinkProgress::through),
             rows: Vec::new(),
+            copies: None,
             telemetry,
         };
         let refused = persister.writer.probe().err().map(|error| error.to_string());
@@ -295,6 +307,9 @@ impl Persister {
     pub fn record_outcome(&mut self, outcome: &Outcome<'_, JournalRequest>) {
         self.buffer_records();
         self.writer.outcome(outcome);
+        if let Some(copies) = &mut self.copies {
+            copies.push(RecordCopy::Outcome(outcome.to_read()));
+        }
     }
 
     /// Records that a row of frame `oldest` is the first held row of the stream, if no other is held. Call before
@@ -335,6 +350,19 @@ impl Persister {
     pub fn record_close(&mut self, request: JournalRequest) {
         self.buffer_records();
         self.writer.close(request);
+        if let Some(copies) = &mut self.copies {
+            copies.push(RecordCopy::Close(request.number()));
+        }
+    }
+
+    /// Copies outcomes and ends of requests from now on, for [`Persister::take_copies`].
+    pub fn keep_copies(&mut self) {
+        self.copies = Some(Vec::new());
+    }
+
+    /// Takes the copies since the last call.
+    pub fn take_copies(&mut self) -> Vec<RecordCopy> {
+        self.copies.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Records which of these sinks each row of a frame goes to.

@@ -5,7 +5,7 @@
 mod planned;
 mod rescue;
 
-pub(crate) use planned::PlannedSink;
+pub(crate) use planned::{PlannedSink, held_row_joins};
 pub(crate) use rescue::{Rescued, rescue};
 
 use rescue::LastingStages;
@@ -226,10 +226,7 @@ impl Plan {
 
     /// The rule for joining held rows: every reader of the stream must allow the join.
     pub(crate) fn held_row_joins(&self) -> Joins {
-        let joins = || self.sinks.iter().map(|sink| &sink.joins);
-        let nowhere = joins().find(|joins| matches!(joins, Joins::Nowhere));
-        let somewhere = || joins().find(|joins| matches!(joins, Joins::WhereTextIsWhole(_)));
-        nowhere.or_else(somewhere).cloned().unwrap_or_default()
+        held_row_joins(&self.sinks)
     }
 
     /// Finds out which frames of an earlier run each reader has. The connection of a kept sender knows. Otherwise the count of

@@ -16,8 +16,12 @@ mod markers;
 mod poison;
 // The pressure snapshot for plugins.
 mod pressure;
-// The stages in their order.
+// The stages between the journal and the sinks.
+mod stages;
+// All stages in their order.
 mod pipeline;
+// Recorded frames through the stages, off the path.
+mod trial;
 // Events and metrics of the sockets and the journal.
 mod report;
 // The state of a stream that another process takes over.
@@ -42,7 +46,7 @@ pub use afterbay_chain::{
 };
 pub use afterbay_delivery::{Budget, SINK_STATES, StartError, Tap, TapSetup};
 pub use afterbay_ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
-pub use afterbay_persist::JournalPolicy;
+pub use afterbay_persist::{JournalPolicy, RecordCopy};
 pub use change::{Change, TapChange};
 pub use clock::{Clock, SystemClock};
 pub use driven::DrivenStream;
@@ -52,3 +56,4 @@ pub use pressure::SchedulerLoad;
 pub use runner::Ended;
 pub use setup::{Reopen, Setup, SinkSetup};
 pub use stream::{PreparedStream, Stream};
+pub use trial::{Trial, TrialPlugin, TrialSetup};

@@ -1,4 +1,4 @@
-//! The path of a batch, on one screen: [`Pipeline::run`], [`Pipeline::carry`] and [`Pipeline::settle`].
+//! The path of a batch, on one screen: [`Pipeline::run`], [`Pipeline::carry`] and [`Stages::settle`].
 //!
 //! scheduler ─PUSH▶ receive ▶ persist (journal) ▶ decode ▶ account (ledger) ▶ chain (plugins) ▶ settle (ledger) ▶ route ▶
 //! sinks (outbox ▶ socket) ─PUSH▶ readers
@@ -11,10 +11,10 @@ use crate::markers::ReleaseMarkers;
 use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
 use crate::receive::Receive;
-use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Settled, Timestamp, failpoint};
+use crate::stages::Stages;
+use afterbay_batch::{FrameDecoder, Timestamp, failpoint};
 use afterbay_chain::{CatchUpResult, Chain, JournalSource, REPLAY_TIME_MAX};
 use afterbay_delivery::Delivery;
-use afterbay_events::Name;
 use afterbay_hold::HeldRows;
 use afterbay_journal::Background;
 use afterbay_journal::FrameNo;
@@ -76,99 +76,34 @@ impl Pipeline {
         for _ in 0..frames_max {
             let Some(persisted) = self.persister.next(now) else { break };
             let poison = self.poison.enter(persisted.frame());
-            let settled = if self.markers.is_marker(&persisted) {
-                self.release(persisted, now)
+            let has_taken = self.delivery.has_taken(persisted.frame());
+            let mut stages = self.stages();
+            let settled = if stages.markers.is_marker(&persisted) {
+                stages.release(persisted, now)
             } else if let Some(why) = poison {
-                self.pass_unread(persisted, why)
+                stages.pass_unread(persisted, why)
+            } else if has_taken {
+                // An earlier run sent the frame and was killed before it recorded the outcome.
+                stages.recover(persisted)
             } else {
-                self.settle(persisted, now)
+                stages.settle(persisted, now)
             };
             self.poison.leave();
             self.delivery.push(settled, &mut self.persister);
         }
     }
 
-    /// Decodes a frame, runs the plugins on its rows, and settles what is to be sent of it.
-    fn settle(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
-        let decoded = self.decoder.decode(persisted);
-        if self.delivery.has_taken(decoded.persisted().frame()) {
-            // An earlier run sent the frame and was killed before it recorded the outcome.
-            return self.ledger.recover(decoded, &mut self.held_rows, &mut self.persister);
-        }
-        failpoint::at("account");
-        failpoint::at_frame(decoded.persisted().frame().0);
-        let decoded = match (self.refusing_plugin(&decoded), decoded) {
-            (Some(plugin), Decoded::Barrier(decoded)) => {
-                return self.ledger.refuse_barrier(decoded, &plugin, &mut self.persister);
-            }
-            (_, decoded) => decoded,
-        };
-        self.make_room(&decoded, now);
-        match self.ledger.account(decoded, &mut self.persister) {
-            Ok(accounted) => {
-                let output = self.chain.run(accounted, &mut self.held_rows, &self.ledger, now);
-                self.settle_output(output, now)
-            }
-            // A frame without rows for the plugins.
-            Err(settled) => settled,
-        }
-    }
-
-    fn settle_output(&mut self, output: ChainOutput, now: Timestamp) -> Settled {
-        failpoint::at("settle");
-        let settled = self.ledger.settle(output, &mut self.held_rows, &mut self.persister);
-        self.chain.restart_after_close(&self.ledger, now);
-        settled
-    }
-
-    /// Releases held rows in the place of a release marker.
-    fn release(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
-        failpoint::at("release");
-        if !self.markers.take(&persisted) {
-            return self.ledger.settle_unused_marker(persisted, &mut self.persister);
-        }
-        match self.ledger.release(persisted, &mut self.held_rows, &mut self.persister, now.instant) {
-            Ok((mut output, plugin)) => {
-                self.chain.run_released(&mut output, &plugin, &mut self.held_rows, &self.ledger, now);
-                self.settle_output(output, now)
-            }
-            Err(settled) => settled,
-        }
-    }
-
-    /// Passes a poison frame without decoding it, or refuses it where a plugin must see every row.
-    fn pass_unread(&mut self, persisted: Persisted, why: String) -> Settled {
-        match self.chain.refuse_unreadable(1) {
-            Some(plugin) => self.ledger.refuse_poison(persisted, why, &plugin, &mut self.persister),
-            None => self.ledger.forward_poison(persisted, why, &mut self.persister),
-        }
-    }
-
-    /// The plugin that refuses the frame, because it must see every row and the frame's rows cannot be decoded.
-    fn refusing_plugin(&mut self, decoded: &Decoded) -> Option<Name> {
-        let Decoded::Barrier(decoded) = decoded else { return None };
-        let barrier = decoded.barrier();
-        let rows = barrier.named_rows().map_or(1, |named| named.rows().into());
-        if barrier.hides_rows() { self.chain.refuse_unreadable(rows) } else { None }
-    }
-
-    /// Closes the oldest requests if the ledger has no room for the requests that the batch begins.
-    fn make_room(&mut self, decoded: &Decoded, now: Timestamp) {
-        let Decoded::Batch(decoded) = decoded else { return };
-        if self.ledger.lacks_room(decoded.batch()) {
-            let (batch, at) = (decoded.batch(), decoded.persisted().at().instant);
-            let closed = self.ledger.make_room(batch, at, &mut self.held_rows, &mut self.persister);
-            self.chain.close_requests(&closed, &self.ledger, now);
-        }
+    /// The stages between the journal and the sinks.
+    fn stages(&mut self) -> Stages<'_> {
+        let Pipeline { persister, decoder, ledger, chain, held_rows, markers, .. } = self;
+        Stages { persister, decoder, ledger, chain, held_rows, markers }
     }
 
     /// Persists a release marker if held rows are due to be released.
     fn persist_release_marker(&mut self, now: Timestamp) {
-        if self.markers.is_pending() || self.full().is_some() || !self.held_rows.is_due(now.instant) {
-            return;
+        if self.full().is_none() && self.stages().persist_release_marker(now) {
+            self.carry(1, now);
         }
-        self.persister.persist(self.markers.begin(now), now);
-        self.carry(1, now);
     }
 
     /// The reason why nothing more is received. During the drain, full sinks are no reason: the journal has room for the
@@ -186,10 +121,7 @@ impl Pipeline {
 
     /// Closes the requests that have had no row for this time.
     pub(crate) fn close_abandoned(&mut self, abandon_after: Duration, now: Timestamp) {
-        let Pipeline { chain, ledger, held_rows, persister, .. } = self;
-        let closed = ledger.abandon(abandon_after, now.instant, held_rows, persister);
-        chain.close_requests(&closed, ledger, now);
-        chain.restart_after_close(ledger, now);
+        self.stages().close_abandoned(abandon_after, now);
     }
 
     /// Handles an event of the poll.

@@ -55,3 +55,11 @@ impl PlannedSink {
         }
     }
 }
+
+/// The rule for joining held rows: every reader of the stream must allow the join.
+pub(crate) fn held_row_joins(sinks: &[PlannedSink]) -> Joins {
+    let joins = || sinks.iter().map(|sink| &sink.joins);
+    let nowhere = joins().find(|joins| matches!(joins, Joins::Nowhere));
+    let somewhere = || joins().find(|joins| matches!(joins, Joins::WhereTextIsWhole(_)));
+    nowhere.or_else(somewhere).cloned().unwrap_or_default()
+}
