@@ -9,3 +9,14 @@ pub(crate) mod reload;
 pub(crate) mod run;
 pub(crate) mod sglang;
 pub(crate) mod sim;
+
+/// The parts of the server that `afterbay plugin run --config` needs.
+pub(crate) fn trials() -> afterbay_plugin_tools::StartTrials {
+    afterbay_plugin_tools::StartTrials {
+        load: |file| afterbay_server::load_config(file, true),
+        prepare: |config, host| {
+            let trials = afterbay_server::Trials::new(config, host)?;
+            Ok(Box::new(move |stream, begins_unix_ns| trials.start(stream, begins_unix_ns)))
+        },
+    }
+}

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         Command::Journal(args) => {
             afterbay_journal_tools::run(args, |file| afterbay_server::load_config(file, true))
         }
-        Command::Plugin(args) => afterbay_plugin_tools::run(args),
+        Command::Plugin(args) => afterbay_plugin_tools::run(args, &commands::trials()),
         Command::Sglang(args) => commands::sglang::run(args),
         Command::Abort(args) => commands::abort::run(args),
         Command::Plugins(args) => commands::plugins::run(args),

@@ -18,6 +18,8 @@ mod wording;
 #[cfg(test)]
 mod tests;
 
+pub use place::{json_time, local_time, parse_time};
+
 use afterbay_config::Config;
 use std::path::Path;
 use std::process::ExitCode;

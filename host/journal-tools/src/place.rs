@@ -66,7 +66,10 @@ impl Place {
 }
 
 /// Parses a time: RFC 3339, local `2026-11-20 14:00:00`, or an age (`10m`, `2h`). Returns Unix nanoseconds.
-pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// The text is no time, or the time is before 1970 or after 2262. The error is a sentence.
+pub fn parse_time(text: &str) -> Result<u64, String> {
     if let Some(age) = afterbay_config::parse_duration(text) {
         let then = Utc::now() - chrono::Duration::from_std(age).map_err(|error| error.to_string())?;
         return unix_ns(&then);
@@ -89,7 +92,7 @@ fn unix_ns<Z: TimeZone>(time: &DateTime<Z>) -> Result<u64, String> {
 }
 
 /// A time for a table: local, in milliseconds. Empty for 0, which means never.
-pub(crate) fn local_time(unix_ns: u64) -> String {
+pub fn local_time(unix_ns: u64) -> String {
     match moment(unix_ns) {
         Some(time) => time.with_timezone(&Local).format("%Y-%m-%d %H:%M:%S%.3f").to_string(),
         None => String::new(),
@@ -97,7 +100,7 @@ pub(crate) fn local_time(unix_ns: u64) -> String {
 }
 
 /// A time for JSON: RFC 3339, in nanoseconds. `None` for 0, which means never.
-pub(crate) fn json_time(unix_ns: u64) -> Option<String> {
+pub fn json_time(unix_ns: u64) -> Option<String> {
     Some(moment(unix_ns)?.to_rfc3339_opts(SecondsFormat::Nanos, true))
 }
 

@@ -27,9 +27,14 @@ mod new;
 mod run;
 mod step;
 mod test;
+mod trial;
 
+use afterbay_config::Config;
+use afterbay_runtime::Host;
+use afterbay_stream::Trial;
 use afterbay_terminal::EXIT_USAGE;
 use plugin_args::UsageError;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// List the plugins in this binary; create, build, check, run, test and measure one
@@ -56,17 +61,29 @@ enum Command {
     Bench(bench::Args),
 }
 
+/// Starts the trial of the stream of this name, whose first frame was received at this time, in Unix nanoseconds. Returns sentences about what
+/// a running stream has and the trial has not, too.
+pub type StartTrial = Box<dyn Fn(&str, u64) -> anyhow::Result<(Trial, Vec<String>)>>;
+
+/// The parts of the server that `afterbay plugin run --config` needs.
+pub struct StartTrials {
+    /// Reads and checks a configuration file. The problems are complete sentences.
+    pub load: fn(&Path) -> Result<Config, Vec<String>>,
+    /// Prepares the streams of a configuration, whose plugins are compiled by this host.
+    pub prepare: fn(Config, Host) -> anyhow::Result<StartTrial>,
+}
+
 /// Carries out an `afterbay plugin` command.
 ///
 /// # Errors
 /// The command could not be carried out. A mistake on the command line is no error: it is printed, and the exit code is 64.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: Args, trials: &StartTrials) -> anyhow::Result<ExitCode> {
     let done = match args.command {
         Command::Ls(args) => ls::run(&args),
         Command::New(args) => new::run(&args),
         Command::Build(args) => build::run(&args),
         Command::Check(args) => check::run(&args),
-        Command::Run(args) => run::run(&args),
+        Command::Run(args) => run::run(&args, trials),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
     };

@@ -41,6 +41,11 @@ impl RowArgs {
         let is_scenario = self.from.extension().is_some_and(|it| it == "toml") && !self.from.is_dir();
         is_scenario.then(|| Scenario::read(&self.from)).transpose()
     }
+
+    /// The journal and the stream that are named.
+    pub(crate) fn journal(&self) -> (&Path, Option<&str>) {
+        (&self.from, self.stream.as_deref())
+    }
 }
 
 /// The number of frames without rows, by kind. Plugins never see such frames.

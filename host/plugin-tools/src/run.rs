@@ -9,6 +9,8 @@ use crate::row_outcome::RowOutcome;
 use crate::rows::{Barriers, RowArgs};
 use crate::show::{self, Style};
 use crate::step::Steps;
+use crate::{StartTrials, trial};
+use afterbay_journal_tools::parse_time;
 use afterbay_plugin_loader::Source;
 use afterbay_plugin_loader::plugin_host;
 use afterbay_runtime::Terms;
@@ -16,25 +18,47 @@ use afterbay_terminal as screen;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Run recorded rows through a plugin and show each row before and after
+/// Run recorded rows through a plugin, or recorded traffic through a whole configuration
 ///
-/// The rows are from a journal (which is only read), from files with frames, or from a scenario. The plugin sees them batch by
-/// batch, in the real runtime and within its limits. Each changed row is printed as a line: ids and text before and after,
-/// verdict and reason. With --step each row is a block: what arrived, what the plugin saw, said and logged, and what left. A
-/// scenario names its own plugin and settings. Exits 1 if the plugin faults.
+/// The rows for a PLUGIN are from a journal (which is only read), from files with frames, or from a scenario. The plugin sees
+/// them batch by batch, in the real runtime and within its limits. Each changed row is printed as a line: ids and text before and
+/// after, verdict and reason. With --step each row is a block: what arrived, what the plugin saw, said and logged, and what left.
+/// A scenario names its own plugin and settings.
+///
+/// With --config, the frames of a journal pass through the streams of that configuration, matched by name, as in `afterbay run`:
+/// plugin chain, shadows, grants, limits, settings, attributes by rules, tokenizers. Held rows are released at the recorded times.
+/// Nothing is sent or written. The differences to what happened are printed: for each request and in sum. Stores begin empty.
+/// Calls to services get no answer, so their rows stay held for limits.hold. Signals, and attributes that were set over the admin
+/// address, are not in a journal and are missing. A request that ended early at the time may have no later rows to judge.
+///
+/// Exits 1 if a plugin faults. A difference is no failure.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay plugin run stop_on_loop.wasm --from /var/lib/afterbay --rid 5b0c1f\n  afterbay plugin run --from scenarios/stop.toml --step\n  afterbay plugin run builtin:delta-to-cumulative --from frames/ --all"
+    after_help = "Example:\n  afterbay plugin run stop_on_loop.wasm --from /var/lib/afterbay --rid 5b0c1f\n  afterbay plugin run --from scenarios/stop.toml --step\n  afterbay plugin run builtin:delta-to-cumulative --from frames/ --all\n  afterbay plugin run --config new.toml --from /var/lib/afterbay --since 24h\n\n\
+JSON with --config: an object for each request with a difference has stream, rid, request, differences (ends_earlier, ends_later, \
+ends_otherwise, changed, held), rows, tokens, scheduler (finish_reason, token), and then and trial, each with end (token, frame, \
+plugin, finish_reason, text), tokens_dropped, tokens_replaced, tokens_swallowed (received after the end) and rows_held. An object for \
+each fault has stream, plugin, fault, message and times. The last object of a stream has stream and summary."
 )]
 pub(crate) struct Args {
     /// A component file, builtin:NAME, oci://HOST/REPOSITORY@sha256:DIGEST, or the directory of a project that was built
     /// [default: that of the scenario]
     #[arg(value_name = "PLUGIN")]
     plugin: Option<String>,
+    /// Try this configuration on the recorded traffic of the journal in --from
+    #[arg(long, value_name = "FILE", conflicts_with_all = NOT_WITH_CONFIG)]
+    config: Option<PathBuf>,
+    /// Compare from this time on, with --config (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m). Requests that had begun are
+    /// shown from their first row, and compared from this time on
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "config")]
+    since: Option<u64>,
+    /// Compare up to this time, with --config
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "config")]
+    until: Option<u64>,
     #[command(flatten)]
     terms: TermArgs,
     #[command(flatten)]
@@ -50,12 +74,21 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+/// The options that have no meaning with a whole configuration, which has its own.
+const NOT_WITH_CONFIG: [&str; 10] =
+    ["plugin", "settings", "tokenizer", "memory", "deadline", "rid", "sink", "layout", "step", "all"];
+
+pub(crate) fn run(args: &Args, trials: &StartTrials) -> anyhow::Result<ExitCode> {
+    if let Some(config) = &args.config {
+        let (from, stream) = args.rows.journal();
+        let Args { since, until, json, .. } = *args;
+        return trial::run(&trial::Options { config, from, stream, since, until, json }, trials);
+    }
     let scenario = args.rows.scenario()?;
     let given = args.plugin.as_deref().map(|plugin| find(plugin, Path::new("")));
     let (source, terms, settings) = match (scenario, given) {
         (None, None) => {
-            let why = "PLUGIN is missing: only a scenario (--from NAME.toml) names its own".to_owned();
+            let why = "PLUGIN is missing: only a scenario (--from NAME.toml) and a configuration (--config) name their own".to_owned();
             return Err(UsageError(why).into());
         }
         (None, Some(source)) => {

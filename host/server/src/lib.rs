@@ -33,8 +33,12 @@ mod shared;
 mod start;
 mod supervision;
 
+// The streams of a configuration, off the path.
+mod trials;
+
 pub use check::check_files;
 pub use config_file::{load as load_config, load_admin};
 pub use drain::DrainOutcome;
 pub use serve::{Options, Server};
 pub use sinks::warnings;
+pub use trials::Trials;

@@ -206,7 +206,10 @@ pub(crate) fn tap_setup(tap: &config::Tap) -> anyhow::Result<TapSetup> {
     Ok(TapSetup { config: tap.clone(), endpoint: endpoint.clone() })
 }
 
-fn layouts(stream: &config::Stream, rendezvous: Option<&RendezvousFile>) -> anyhow::Result<Layouts> {
+pub(crate) fn layouts(
+    stream: &config::Stream,
+    rendezvous: Option<&RendezvousFile>,
+) -> anyhow::Result<Layouts> {
     Ok(match (&stream.layout, rendezvous.and_then(|rendezvous| rendezvous.layout.as_ref())) {
         (config::Layout::Auto, Some(layout)) => Layouts::from_json("rendezvous", &layout.to_string())?,
         (config::Layout::Auto, None) => Layouts::builtin(),

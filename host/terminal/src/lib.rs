@@ -211,6 +211,11 @@ impl Busy {
         bar.enable_steady_tick(std::time::Duration::from_millis(100));
         Busy(bar)
     }
+
+    /// Replaces the text.
+    pub fn say(&self, text: String) {
+        self.0.set_message(text);
+    }
 }
 
 impl Drop for Busy {

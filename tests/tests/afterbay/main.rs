@@ -44,6 +44,7 @@ mod takeovers;
 mod taps;
 mod text_leg;
 mod tokenizer_workers;
+mod trials;
 
 /// libzmq at the other end.
 #[allow(dead_code)]

@@ -90,7 +90,19 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-journal-tools", &["config", "journal", "sockets", "terminal", "text", "wire"]),
     (
         "afterbay-plugin-tools",
-        &["bundled", "config", "events", "journal", "kit", "plugin-loader", "runtime", "terminal", "wire"],
+        &[
+            "bundled",
+            "config",
+            "events",
+            "journal",
+            "journal-tools",
+            "kit",
+            "plugin-loader",
+            "runtime",
+            "stream",
+            "terminal",
+            "wire",
+        ],
     ),
     (
         "afterbay",

@@ -1,0 +1,219 @@
+//! `afterbay plugin run --config`: the recorded traffic of a journal passes through the streams of a configuration, off the path,
+//! and the difference to what happened is printed.
+//!
+//! The stages are those of a running stream ([`Trial`]). This module feeds them and compares; it decides nothing about a row.
+
+mod compare;
+mod fate;
+mod figures;
+mod report;
+
+use crate::plugin_args::UsageError;
+use crate::{StartTrial, StartTrials};
+use afterbay_config as config;
+use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, StreamReader};
+use afterbay_journal::{FrameNo, OPERATOR, Outcome};
+use afterbay_journal_tools::local_time;
+use afterbay_plugin_loader::{host_options, plugin_host};
+use afterbay_runtime::{Host, HostOptions};
+use afterbay_terminal::{self as screen, Busy};
+use compare::{Comparison, RecordedFrame, Window};
+use figures::PluginFigures;
+use report::{Report, Reporter};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Rows after which the work of plugins is no longer counted: counting needs a second, slower trial.
+const FUEL_ROWS_MAX: u64 = 100_000;
+/// The deadline of a call while work is counted.
+const FUEL_DEADLINE: Duration = Duration::from_secs(10);
+/// Frames between two messages about the progress.
+const PROGRESS_EVERY: u64 = 256;
+
+/// The options of a trial.
+pub(crate) struct Options<'a> {
+    pub(crate) config: &'a Path,
+    pub(crate) from: &'a Path,
+    pub(crate) stream: Option<&'a str>,
+    pub(crate) since: Option<u64>,
+    pub(crate) until: Option<u64>,
+    pub(crate) json: bool,
+}
+
+/// Runs the trial of each stream that the configuration and the journal have.
+pub(crate) fn run(options: &Options<'_>, start: &StartTrials) -> anyhow::Result<ExitCode> {
+    let Options { since, until, .. } = *options;
+    if let (Some(since), Some(until)) = (since, until)
+        && since >= until
+    {
+        let (since, until) = (local_time(since), local_time(until));
+        return Err(UsageError(format!("--since {since} is not before --until {until}")).into());
+    }
+    let config = (start.load)(options.config).map_err(|problems| UsageError(problems.join("\n")))?;
+    let journal = JournalReader::open(options.from)?;
+    let streams = streams(options, &config, &journal)?;
+    let timed = (start.prepare)(config.clone(), plugin_host()?)?;
+    let counting = Host::new(HostOptions { counts_fuel: true, ..host_options() })?;
+    let counted = (start.prepare)(without_deadlines(config.clone()), counting)?;
+    let mut has_faults = false;
+    for stream in streams {
+        let reader = journal.stream(stream.name.as_str())?;
+        let window = Window { since, until };
+        let mut reporter = Reporter::new(stream.name.as_str(), options.json);
+        let report = try_stream(stream, &reader, window, (&timed, &counted), &mut reporter)?;
+        has_faults |= !report.sums.faults.is_empty();
+        reporter.end(&report)?;
+    }
+    Ok(if has_faults { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The streams that both have. Names those that only one has.
+fn streams<'c>(
+    options: &Options<'_>,
+    config: &'c config::Config,
+    journal: &JournalReader,
+) -> anyhow::Result<Vec<&'c config::Stream>> {
+    let recorded = journal.streams()?;
+    let (file, dir) = (options.config.display(), journal.dir().display());
+    let is_wanted = |name: &str| options.stream.is_none_or(|wanted| wanted == name);
+    let configured: Vec<&str> = config.streams.iter().map(|stream| stream.name.as_str()).collect();
+    if let Some(wanted) = options.stream.filter(|wanted| !configured.contains(wanted)) {
+        return Err(
+            UsageError(format!("--stream {wanted:?}: not in {file}, which has {configured:?}")).into()
+        );
+    }
+    let mut found = Vec::new();
+    for stream in config.streams.iter().filter(|stream| is_wanted(stream.name.as_str())) {
+        match recorded.iter().any(|name| *name == *stream.name) {
+            true => found.push(stream),
+            false => eprintln!("stream {:?}: not in {dir}, which has {recorded:?}", stream.name.as_str()),
+        }
+    }
+    for name in recorded.iter().filter(|name| is_wanted(name) && !configured.contains(&name.as_str())) {
+        eprintln!("stream {name:?} of {dir}: not in {file}, which has {configured:?}");
+    }
+    if found.is_empty() {
+        return Err(UsageError(format!("{dir}: no stream of {file} is there")).into());
+    }
+    Ok(found)
+}
+
+fn without_deadlines(mut config: config::Config) -> config::Config {
+    for plugin in config.streams.iter_mut().flat_map(|stream| &mut stream.plugins) {
+        plugin.limits.deadline = FUEL_DEADLINE;
+    }
+    config
+}
+
+fn try_stream(
+    stream: &config::Stream,
+    reader: &StreamReader,
+    window: Window,
+    (timed, counted): (&StartTrial, &StartTrial),
+    reporter: &mut Reporter,
+) -> anyhow::Result<Report> {
+    let last = reader.last_frame()?;
+    let busy = Busy::new(format!("stream {}: plugins are compiled and started", stream.name));
+    let mut frames = reader.frames(begin(reader, window.since)?)?;
+    let mut next = frames.next().transpose()?;
+    let begins = next.as_ref().map_or(0, |(frame, _)| frame.received_unix_ns);
+    let (mut trial, mut missing) = timed(&stream.name, begins)
+        .map_err(|error| UsageError(format!("stream {}: {error:#}", stream.name)))?;
+    let mut fuel = match stream.plugins.is_empty() {
+        true => None,
+        false => Some(counted(&stream.name, begins)?.0),
+    };
+    let mut comparison = Comparison::of(window);
+    let mut before = None;
+    let mut report = Report::default();
+    let mut read = 0_u64;
+    while let Some((frame, outcome)) = next.take() {
+        let at = frame.received_unix_ns;
+        if window.is_over(at) {
+            break;
+        }
+        if window.has(at) {
+            before.get_or_insert_with(|| PluginFigures::of(&trial));
+            report.begins_unix_ns = report.begins_unix_ns.or(Some(at));
+            report.ends_unix_ns = Some(at);
+        }
+        let number = frame.position.frame;
+        let recorded = outcome.as_ref().map(|outcome| RecordedFrame { frame: number.0, outcome });
+        if frame.is_release_marker() {
+            recorded.iter().for_each(|recorded| comparison.released_then(recorded));
+            next = frames.next().transpose()?;
+            continue;
+        }
+        let aborted = outcome.iter().flat_map(|outcome| operator_aborts(outcome));
+        let aborted: Vec<String> =
+            aborted.filter_map(|request| frames.rid(request).map(str::to_owned)).collect();
+        let bytes = bytes::Bytes::from(frame.bytes);
+        for trial in std::iter::once(&mut trial).chain(&mut fuel) {
+            aborted.iter().for_each(|rid| trial.abort(rid));
+        }
+        if let Some(counting) = &mut fuel {
+            counting.frame(bytes.clone(), at);
+            counting.take_records();
+            counting.take_events();
+            if read.is_multiple_of(PROGRESS_EVERY) && counting.rows_shown() >= FUEL_ROWS_MAX {
+                report.fuel = figures::fuel(counting);
+                fuel = None;
+            }
+        }
+        let in_trial = trial.frame(bytes, at);
+        let rid = |request| frames.rid(request).map_or_else(|| format!("(request {request})"), str::to_owned);
+        comparison.frame(recorded, in_trial.0, &trial.take_records(), rid);
+        let events = trial.take_events();
+        if window.has(at) {
+            comparison.events(&events);
+        }
+        reporter.take(comparison.take_compared(false))?;
+        read += 1;
+        if read.is_multiple_of(PROGRESS_EVERY) {
+            busy.say(format!("stream {}: frame {number} of {last}, {}", stream.name, local_time(at)));
+        }
+        next = frames.next().transpose()?;
+    }
+    trial.end();
+    trial.take_records().iter().for_each(|record| comparison.without_frame(record));
+    comparison.events(&trial.take_events());
+    reporter.take(comparison.take_compared(true))?;
+    drop(busy);
+    if let Some(counting) = &fuel {
+        report.fuel = figures::fuel(counting);
+    }
+    report.plugins = PluginFigures::of(&trial);
+    report.plugins.subtract(before.as_ref());
+    if trial.wants_signals() {
+        missing.push("no plugin gets signals: the journal does not have them".to_owned());
+    }
+    if trial.calls_not_sent() > 0 {
+        missing.push(format!(
+            "{} calls of plugins were not sent and got no answer",
+            screen::count(trial.calls_not_sent())
+        ));
+    }
+    (report.missing, report.sums) = (missing, comparison.sums);
+    Ok(report)
+}
+
+/// The first frame to read: that of the oldest request that was live at this time, so that plugins know each request from its
+/// beginning.
+fn begin(reader: &StreamReader, since: Option<u64>) -> anyhow::Result<ReadFrom> {
+    let Some(since) = since else { return Ok(ReadFrom::Start) };
+    let live =
+        RequestFilter { since_unix_ns: Some(since), until_unix_ns: Some(since), ..RequestFilter::default() };
+    let mut first: Option<FrameNo> = None;
+    for request in reader.requests(live)? {
+        let request = request?;
+        first = Some(first.map_or(request.first_frame, |first| first.min(request.first_frame)));
+    }
+    Ok(first.map_or(ReadFrom::Time(since), ReadFrom::Frame))
+}
+
+/// The requests that an operator ended with this frame.
+fn operator_aborts(outcome: &Outcome<'_>) -> Vec<afterbay_journal::RequestNo> {
+    let ends = outcome.actions.iter().filter(|action| action.plugin == OPERATOR && action.ends_request());
+    ends.filter_map(|action| outcome.requests.get(action.row as usize).copied()).collect()
+}
