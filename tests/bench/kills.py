@@ -5,6 +5,8 @@ A simulated scheduler sends requests whose ids follow from their names. A relay 
 socket (pyzmq). The simulated reader counts on a credit page and checks every request: lost, repeated, late and changed ids.
 
     python tests/bench/kills.py --binary target/release/afterbay --kills 1000
+
+With --systemd, the real systemd is the supervisor: as process 1 of a namespace of its own. That needs root.
 """
 import argparse
 import json
@@ -32,6 +34,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=200, help="frames in a second; 0: as fast as possible")
     parser.add_argument("--tokens", default="20-400", help="tokens of a request")
     parser.add_argument("--round", type=int, default=50, help="kills in one round: a scheduler and a reader from start to end")
+    parser.add_argument("--systemd", action="store_true", help="run under systemd instead of --keep")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--directory", help="a new directory for sockets, journal and log [default: in /dev/shm]")
     return parser.parse_args()
@@ -58,11 +61,63 @@ class Relay(threading.Thread):
         self.send.close(5000)
 
 
-def worker_of(keeper):
-    """The process id of the keeper's child, None between two lives."""
-    with open(f"/proc/{keeper}/task/{keeper}/children") as children:
-        ids = children.read().split()
-    return int(ids[0]) if ids else None
+UNIT = """
+[Unit]
+DefaultDependencies=no
+StartLimitIntervalSec=0
+[Service]
+Type=notify
+NotifyAccess=main
+Environment=FDSTORE=4096
+ExecStart={binary} run --config {directory}/afterbay.toml
+FileDescriptorStoreMax=4096
+WatchdogSec=30
+Restart=always
+RestartSec=100ms
+StandardOutput=append:{directory}/log
+StandardError=append:{directory}/log
+"""
+SYSTEMD = """
+set -e
+mount --make-rprivate /
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /sys/fs/cgroup
+mkdir -p /run/systemd/system /sys/fs/cgroup/systemd
+mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd
+mount --bind {directory}/units /etc/systemd/system
+export container=unshare
+exec /lib/systemd/systemd --system --unit=afterbay.target --log-target=console --show-status=no
+"""
+
+
+def start_systemd(binary, directory):
+    """Starts systemd with one service. Returns the process to end, and systemd's process id."""
+    units = pathlib.Path(directory, "units")
+    units.mkdir()
+    (units / "afterbay.target").write_text("[Unit]\nDefaultDependencies=no\nWants=afterbay.service\n")
+    (units / "afterbay.service").write_text(UNIT.format(binary=binary, directory=directory))
+    with open(f"{directory}/console", "wb") as console:
+        unshare = subprocess.Popen(
+            ["unshare", "--pid", "--fork", "--mount", "--uts", "--mount-proc", "--kill-child", "sh", "-c", SYSTEMD.format(directory=directory)],
+            stdout=console, stderr=console)
+    time.sleep(2)
+    return unshare, children(unshare.pid)[0]
+
+
+def children(process):
+    with open(f"/proc/{process}/task/{process}/children") as text:
+        return [int(child) for child in text.read().split()]
+
+
+def worker_of(supervisor):
+    """The process id of the supervisor's worker, None between two lives."""
+    for child in children(supervisor):
+        try:
+            if pathlib.Path(f"/proc/{child}/comm").read_text().startswith("afterbay"):
+                return child
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return None
 
 
 def configuration(directory, listen, connect):
@@ -95,7 +150,7 @@ def kill(keeper, number, life, log):
         time.sleep(random.uniform(0, life))
         with open(log, "rb") as text:
             text.seek(max(0, os.path.getsize(log) - 4096))
-            unready += b"started, receives on" not in text.read().rsplit(b"keeper: the worker", 1)[-1]
+            unready += b"started, receives on" not in text.read().rsplit(b" admin: unix", 1)[-1]
         os.kill(worker, signal.SIGKILL)
         last = worker
     return unready
@@ -126,7 +181,11 @@ def transport(options, binary, kind, context):
     config, log = f"{directory}/afterbay.toml", f"{directory}/log"
     pathlib.Path(config).write_text(configuration(directory, listen, reader_at))
     with open(log, "wb") as out:
-        keeper = subprocess.Popen([binary, "run", "--keep", "--config", config], stdout=out, stderr=out)
+        if options.systemd:
+            keeper, supervisor = start_systemd(binary, directory)
+        else:
+            keeper = subprocess.Popen([binary, "run", "--keep", "--config", config], stdout=out, stderr=out)
+            supervisor = keeper.pid
     relay = Relay(context, relay_at, listen)
     relay.start()
     time.sleep(1)
@@ -134,19 +193,27 @@ def transport(options, binary, kind, context):
     while done < options.kills:
         kills = min(options.round, options.kills - done)
         code, under_load, unready, sent, got = one_round(
-            options, binary, directory, relay_at, reader_at, kills, seed, keeper.pid, log)
+            options, binary, directory, relay_at, reader_at, kills, seed, supervisor, log)
         done, seed, failed = done + kills, seed + 1, failed + (code != 0)
-        rss = next(line for line in open(f"/proc/{keeper.pid}/status") if line.startswith("VmRSS")).split()[1]
+        rss = next(line for line in open(f"/proc/{supervisor}/status") if line.startswith("VmRSS")).split()[1]
         print(json.dumps({"transport": kind, "kills": done, "before_ready": unready, "load_to_the_end": under_load, "ok": code == 0,
-                          "relayed": relay.frames, "keeper_rss_kib": int(rss), "scheduler": sent, "reader": got}), flush=True)
+                          "relayed": relay.frames, "supervisor_rss_kib": int(rss), "scheduler": sent, "reader": got}), flush=True)
         if keeper.poll() is not None:
             sys.exit(f"the keeper ended with {keeper.returncode}; log: {log}")
     relay.ends = True
     relay.join()
-    keeper.send_signal(signal.SIGTERM)
-    code = keeper.wait(60)
+    # systemd as process 1 would go on, so its worker is stopped first and then the namespace is ended.
+    if options.systemd:
+        os.kill(worker_of(supervisor), signal.SIGTERM)
+        time.sleep(1)
+        keeper.kill()
+        keeper.wait(60)
+        code = 0
+    else:
+        keeper.send_signal(signal.SIGTERM)
+        code = keeper.wait(60)
     verify = subprocess.run([binary, "journal", "verify", "--dir", f"{directory}/journal"], capture_output=True, text=True)
-    print(json.dumps({"transport": kind, "kills": done, "failed_rounds": failed, "keeper_exit": code, "verify_exit": verify.returncode}), flush=True)
+    print(json.dumps({"transport": kind, "kills": done, "failed_rounds": failed, "supervisor": "systemd" if options.systemd else "keep", "exit": code, "verify_exit": verify.returncode}), flush=True)
     if failed or code or verify.returncode:
         print(f"kept for you to look at: {directory}\n{verify.stdout[-2000:]}{verify.stderr[-2000:]}", file=sys.stderr)
         return False
