@@ -47,7 +47,7 @@ fn of_worker(rid: &str, worker: &str) -> SynthRow {
     SynthRow { http_worker_ipc: Some(format!("ipc://{worker}")), ..row(rid) }
 }
 
-/// What each sink gets: the rids and numbers of rows, or how a whole frame is counted.
+/// The content for one sink: the rids and numbers of rows, or how a whole frame is counted.
 #[derive(Debug, PartialEq)]
 enum Got {
     Nothing,
