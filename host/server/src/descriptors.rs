@@ -7,8 +7,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Most connections of one admin address.
 const ADMIN_MAX: u64 = 64;
-/// Descriptors of one connection of a sender: the socket and its memory, and their duplicates in the store.
-const SENDER: usize = 4;
+/// Descriptors of one connection to a sender or reader: the socket and its memory, and their duplicates in the store.
+const CONNECTION: usize = 4;
 /// Descriptors of one stream beside its connections: journal segments, polls, wakers.
 const STREAM: usize = 32;
 /// Descriptors of the process beside its streams: the runtime, file watches, load sources, compiled code.
@@ -40,7 +40,7 @@ pub(crate) fn warning(config: &Config, limit: u64) -> Option<String> {
             TapSocket::Push(_) => 1,
             TapSocket::Pub { max_subscribers, .. } => 1 + max_subscribers,
         });
-        STREAM + SENDER * stream.max_peers + stream.sinks.len() + taps.sum::<usize>()
+        STREAM + CONNECTION * (stream.max_peers + stream.sinks.len()) + taps.sum::<usize>()
     });
     let admin = config.admin.listen.len() * (1 + for_admin(limit));
     let most = (PROCESS + of_streams.sum::<usize>() + admin) as u64;
@@ -72,7 +72,7 @@ mod tests {
         stream.max_peers = 1000;
         let config = Config::new(stream, "/var/lib/afterbay");
         let text = warning(&config, 4096).unwrap();
-        assert!(text.contains("is 4096 file") && text.contains("for 4131"), "{text}");
+        assert!(text.contains("is 4096 file") && text.contains("for 4230"), "{text}");
         assert_eq!(warning(&config, 8192), None);
     }
 }
