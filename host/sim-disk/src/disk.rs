@@ -169,6 +169,13 @@ impl SimDisk {
         self.world().faults = faults;
     }
 
+    /// Whether the disk has faults or a bound.
+    pub fn has_faults(&self) -> bool {
+        let world = self.world();
+        let Faults { write, truncate, create, sync, remove, rename } = world.faults;
+        write + truncate + create + sync + remove + rename > 0 || world.capacity < usize::MAX
+    }
+
     /// Sets the bytes that fit.
     pub fn set_capacity(&self, capacity: usize) {
         self.world().capacity = capacity;

@@ -34,6 +34,11 @@ mod inject {
     pub(crate) fn is_dead() -> bool {
         false
     }
+
+    #[inline(always)]
+    pub(crate) fn send_buffer() -> Option<usize> {
+        None
+    }
 }
 
 #[cfg(debug_assertions)]
@@ -44,6 +49,16 @@ mod inject {
     thread_local! {
         static HOOK: RefCell<Option<SocketHook>> = const { RefCell::new(None) };
         static IS_DEAD: Cell<bool> = const { Cell::new(false) };
+        static SEND_BUFFER: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+
+    /// Sets SO_SNDBUF of the connections that this thread makes to readers. `None`: the kernel's default.
+    pub fn set_send_buffer(bytes: Option<usize>) {
+        SEND_BUFFER.set(bytes);
+    }
+
+    pub(crate) fn send_buffer() -> Option<usize> {
+        SEND_BUFFER.get()
     }
 
     /// Sets the hook of this thread, or removes it.
@@ -73,6 +88,6 @@ mod inject {
     }
 }
 
-pub(crate) use inject::{at, is_dead};
+pub(crate) use inject::{at, is_dead, send_buffer};
 #[cfg(debug_assertions)]
-pub use inject::{set_dead, set_hook};
+pub use inject::{set_dead, set_hook, set_send_buffer};

@@ -32,6 +32,7 @@ use self::send_queue::{QUEUE_WORDS, SendQueue};
 use crate::bounds::CREDIT_POLL_IDLE;
 use crate::conn::{Address, Conn, TokenRange};
 use crate::credit::{CreditState, PageReader};
+use crate::injected;
 use crate::notices::NoticeQueue;
 use afterbay_types::Endpoint;
 
@@ -394,7 +395,7 @@ impl Push {
             Errno::AGAIN => LossReason::Io("the listener's backlog is full".to_owned()),
             error => loss(error),
         })?;
-        if let Some(bytes) = self.options.send_buffer_bytes {
+        if let Some(bytes) = self.options.send_buffer_bytes.or(injected::send_buffer()) {
             sockopt::set_socket_send_buffer_size(conn.fd(), bytes).map_err(loss)?;
         }
         let interest = Interest::READABLE | Interest::WRITABLE;

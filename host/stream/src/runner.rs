@@ -414,8 +414,9 @@ impl Runner {
             return Duration::ZERO;
         }
         let now = self.clock.now().instant;
-        let deadlines =
-            [self.pipeline.deadline(), self.report.deadline(), self.plan.taps.deadline(), self.stop];
+        // Past the drain's deadline, only senders that do not close are waited for.
+        let stop = self.stop.map(|deadline| if now < deadline { deadline } else { deadline + CLOSE_MAX });
+        let deadlines = [self.pipeline.deadline(), self.report.deadline(), self.plan.taps.deadline(), stop];
         let next = deadlines.into_iter().flatten().min();
         let longest = if self.stop.is_some() { DRAIN_POLL_MAX } else { POLL_MAX };
         next.map_or(longest, |next| next.saturating_duration_since(now).min(longest))

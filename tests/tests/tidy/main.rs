@@ -128,6 +128,13 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-bundled", &["plugin-build"]),
     ("afterbay-kit", &[]),
     ("afterbay-tests", &["fdstore", "journal", "pickle", "plugin-build", "sim", "sockets", "text", "wire"]),
+    (
+        "afterbay-simulation",
+        &[
+            "batch", "config", "events", "fdstore", "journal", "outbox", "sim", "sim-disk", "sockets",
+            "stream", "wire",
+        ],
+    ),
     ("afterbay-bench", &["outbox", "plugin-build", "plugin-loader", "runtime", "signals", "sockets", "wire"]),
 ];
 

@@ -1,0 +1,7 @@
+//! The peers of a stream: senders and readers, whose sockets are real and whose steps belong to the schedule.
+
+mod reader;
+mod sender;
+
+pub use reader::{Reader, Rows};
+pub use sender::{FrameState, Sender};

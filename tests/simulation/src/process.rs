@@ -1,0 +1,160 @@
+//! One life of the simulated process: the stream, and its journal on the simulated disk.
+
+use crate::clock::SimClock;
+use crate::machine;
+use crate::schedule::Settings;
+use afterbay_config as config;
+use afterbay_events::{Events, Health, Metrics};
+use afterbay_fdstore::Inherited;
+use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy};
+use afterbay_outbox::Joins;
+use afterbay_sim_disk::SimDisk;
+use afterbay_stream::{
+    Budget, CallDone, CallHandle, CallService, DrivenStream, JournalPolicy, Setup, SinkSetup,
+};
+use afterbay_wire::Layouts;
+use bytes::Bytes;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The stream's name.
+pub const STREAM: &str = "s";
+/// The journal's directory on the simulated disk.
+pub const JOURNAL: &str = "/journal";
+
+/// The parts that outlive a process.
+pub struct Machine {
+    pub dir: PathBuf,
+    pub disk: SimDisk,
+    pub clock: Arc<SimClock>,
+    pub events: Events,
+    pub config: config::Stream,
+    pub settings: Settings,
+}
+
+/// One life of the process.
+pub struct Process {
+    pub stream: DrivenStream,
+    pub directory: Arc<JournalDirectory>,
+}
+
+/// No service is configured.
+struct NoCalls;
+
+impl CallService for NoCalls {
+    fn send(&self, _endpoint: &str, _body: Bytes, _done: CallDone) -> CallHandle {
+        Box::new(())
+    }
+}
+
+/// The path of a reader's socket.
+pub fn reader_path(dir: &Path, reader: usize) -> PathBuf {
+    dir.join(format!("out{reader}"))
+}
+
+/// The path of a reader's credit page.
+pub fn page_path(dir: &Path, reader: usize) -> PathBuf {
+    dir.join(format!("page{reader}"))
+}
+
+/// The stream's checked configuration.
+pub fn config(dir: &Path, settings: &Settings) -> config::Stream {
+    let mut text = format!(
+        "[journal]\ndir = {:?}\n[[stream]]\nname = {STREAM:?}\nlisten = \"ipc://{}\"\ncoalesce = {{ when = {:?}, max_rows = {} }}\n",
+        dir.join("journal"),
+        dir.join("in").display(),
+        settings.coalesce,
+        settings.max_rows,
+    );
+    if settings.readers.len() > 1 {
+        text += "route = \"crc32\"\n";
+    }
+    for (index, counts) in settings.readers.iter().enumerate() {
+        let path = reader_path(dir, index);
+        let _ = write!(
+            text,
+            "[[stream.sink]]\nname = \"r{index}\"\nconnect = \"ipc://{}\"\nreader = \"tokenizer\"\nqueue = {{ frames = {}, bytes = {} }}\n",
+            path.display(),
+            settings.queue_frames,
+            settings.queue_bytes,
+        );
+        if *counts {
+            let _ = writeln!(text, "credit = {:?}", page_path(dir, index));
+        }
+    }
+    let env = config::Env {
+        var: &|_| None,
+        names: config::Names::FromConfig,
+        builtins: &[],
+        reference: &|_| Ok(()),
+        tokenizer: &|_| Ok(()),
+        layouts: &[],
+    };
+    let config = config::Config::parse(&text, &dir.join("afterbay.toml"), &env);
+    config.unwrap_or_else(|problems| panic!("{problems}\n{text}")).streams.remove(0)
+}
+
+impl Machine {
+    /// Starts the process. `Err`: the journal or the stream does not start.
+    pub fn start(&self) -> Result<Process, String> {
+        let settings = &self.settings;
+        let sync = if settings.sync_always { SyncPolicy::Always } else { SyncPolicy::None };
+        let options = JournalOptions {
+            sync,
+            segment_bytes: settings.segment_bytes,
+            abandon_after: Duration::from_secs(3600),
+            ..JournalOptions::default()
+        };
+        let journal = Path::new(JOURNAL);
+        let directory = JournalDirectory::open_on(self.disk.process(), journal, options, Background::Caller);
+        let directory = Arc::new(directory.map_err(|error| format!("journal: {error}"))?);
+        let journal = directory.stream(STREAM).map_err(|error| format!("journal: {error}"))?;
+        let health = Health::default();
+        let metrics = Metrics::new(self.events.clone(), health.clone());
+        let sinks = self.config.sinks.iter().map(|sink| SinkSetup {
+            config: sink.clone(),
+            connect: sink.connect.clone().unwrap(),
+            reader_id: None,
+            joins: Joins::Anywhere,
+        });
+        let (fdstore, left) = machine::begin_process(settings.supervisor);
+        let inherited = Inherited::from_entries(&fdstore, left);
+        let setup = Setup {
+            fdstore,
+            inherited,
+            handed_over: None,
+            config: self.config.clone(),
+            listen: self.config.listen.clone(),
+            sinks: sinks.collect(),
+            taps: Vec::new(),
+            layouts: Layouts::builtin(),
+            journal,
+            reopen: {
+                let directory = directory.clone();
+                Box::new(move || directory.stream(STREAM))
+            },
+            journal_policy: JournalPolicy {
+                on_error: config::OnError::Stop,
+                durable_first: settings.sync_always,
+            },
+            spill_max: settings.spill_max,
+            budget: Budget::new(settings.memory),
+            abandon_after: Duration::from_secs(3600),
+            plugins: Vec::new(),
+            attributes: Box::new(|_| None),
+            calls: Arc::new(NoCalls),
+            scheduler: Box::new(|| None),
+            upstream: None,
+            clock: self.clock.clone(),
+            background: Background::Caller,
+            events: self.events.clone(),
+            metrics,
+            health,
+        };
+        let stream = DrivenStream::start(setup).map_err(|error| format!("start: {error}"))?;
+        machine::started();
+        Ok(Process { stream, directory })
+    }
+}

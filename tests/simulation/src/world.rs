@@ -1,0 +1,409 @@
+//! The world: it runs a schedule's actions against the stream, and brings everything to its end.
+
+use crate::clock::{self, SimClock};
+use crate::machine;
+use crate::peers::{Reader, Sender};
+use crate::process::{self, Machine, Process, page_path, reader_path};
+use crate::schedule::{Action, Schedule, Settings};
+use afterbay_batch::failpoint;
+use afterbay_events::event::StreamPanicked;
+use afterbay_events::{Events, Recorder};
+use afterbay_sim::frames::Encoding;
+use afterbay_sim::load::{Endings, Lengths, Load};
+use afterbay_sim_disk::{Faults, Random, SimDisk};
+use afterbay_sockets::injected;
+use afterbay_stream::{Clock, Ended};
+use afterbay_wire::BatchKind;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Turns without an end after which the stream counts as stuck.
+const TURNS_MAX: u64 = 20_000;
+/// Turns in a row without a wait and without work for any peer after which the stream counts as spinning.
+const IDLE_TURNS_MAX: u64 = 2000;
+/// Simulated time after which a stream that should end counts as stuck.
+const SETTLE_MAX: Duration = Duration::from_secs(300);
+/// The time that a stream gets for its last drain. A missing credit may stop a reader's connection for 30 seconds.
+const LAST_DRAIN: Duration = Duration::from_secs(80);
+/// The time that a stream gets for another drain.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// The result of a schedule that kept all promises.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// The digest of everything that peers got, of the events and of the system calls.
+    pub digest: u64,
+    /// System calls of the process.
+    pub calls: u64,
+    /// Deaths of the process.
+    pub crashes: u64,
+    /// Panics of the stream's thread.
+    pub panics: u64,
+    /// Frames in the journal.
+    pub frames: u64,
+    /// The calls at which the process died, each with the three calls before it.
+    pub crash_points: BTreeSet<u32>,
+}
+
+/// The world of one schedule.
+pub struct World {
+    pub machine: Machine,
+    pub recorder: Recorder,
+    pub senders: Vec<Sender>,
+    pub readers: Rc<RefCell<Vec<Reader>>>,
+    process: Option<Process>,
+    /// The number of the process, which begins with 1.
+    pub life: u64,
+    /// The lives that died.
+    pub crashed: BTreeSet<u64>,
+    /// The lives that may have lost frames of senders: their stop named losses, or they died without a supervisor.
+    pub lossy: BTreeSet<u64>,
+    random: Random,
+    /// Turns in a row after which the stream did not wait although no peer had anything to do.
+    idle_turns: u64,
+}
+
+impl World {
+    /// The world before the first action.
+    pub fn new(schedule: &Schedule) -> World {
+        let Settings { senders, readers, .. } = &schedule.settings;
+        let disk = SimDisk::new(schedule.seed ^ 0xd15c);
+        disk.set_reserves(!schedule.seed.is_multiple_of(3));
+        machine::set_up(&disk, schedule.seed ^ 0x5047, schedule.settings.short_one_in);
+        injected::set_send_buffer(schedule.settings.send_buffer);
+        let dir = scratch();
+        let (events, recorder) = Events::recorded();
+        let clock = Arc::new(SimClock::new(disk.clone()));
+        let config = process::config(&dir, &schedule.settings);
+        let encoding = Encoding { kind: BatchKind::TokenId, wire: schedule.settings.wire };
+        let mut random = Random(schedule.seed ^ 0x10ad);
+        let senders = senders.iter().enumerate().map(|(index, &requests)| {
+            Sender::new(&dir.join("in"), &load(schedule.seed, index as u64, requests, &mut random), encoding)
+        });
+        let senders = senders.collect();
+        let readers = readers.iter().enumerate().map(|(index, counts)| {
+            Reader::new(reader_path(&dir, index), counts.then(|| page_path(&dir, index)))
+        });
+        let readers = Rc::new(RefCell::new(readers.collect::<Vec<_>>()));
+        clock::set_on_sleep(Some({
+            let readers = readers.clone();
+            Box::new(move || {
+                // A reader that breaks a promise here breaks it again at its next read.
+                readers.borrow_mut().iter_mut().for_each(|reader| drop(reader.read(1)));
+            })
+        }));
+        let settings = schedule.settings.clone();
+        let machine = Machine { dir, disk, clock, events, config, settings };
+        World {
+            machine,
+            recorder,
+            senders,
+            readers,
+            process: None,
+            life: 0,
+            crashed: BTreeSet::new(),
+            lossy: BTreeSet::new(),
+            random: Random(schedule.seed ^ 0xac7),
+            idle_turns: 0,
+        }
+    }
+
+    /// Runs all actions, and brings everything to its end.
+    pub fn run(&mut self, schedule: &Schedule) -> Result<Ended, String> {
+        for (_, action) in &schedule.actions {
+            self.act(*action)?;
+        }
+        self.settle()
+    }
+
+    fn act(&mut self, action: Action) -> Result<(), String> {
+        let (senders, readers) = (self.senders.len() as u64, self.readers.borrow().len() as u64);
+        let sender = |which: u64| (which % senders) as usize;
+        let reader = |which: u64| (which % readers) as usize;
+        match action {
+            Action::Connect(which) => {
+                self.senders[sender(which)].connect(self.life);
+            }
+            Action::Send(which, frames) => {
+                self.senders[sender(which)].send(frames, self.life);
+            }
+            Action::SendPart(which, bytes) => {
+                let at = sender(which);
+                let sender = &mut self.senders[at];
+                if sender.connect(self.life) {
+                    sender.put(1);
+                    sender.flush(bytes);
+                }
+            }
+            Action::Ping(which) => self.senders[sender(which)].ping(),
+            Action::Garbage(which) => self.senders[sender(which)].send_garbage(),
+            Action::Close(which) => self.senders[sender(which)].close(),
+            Action::StartReader(which) => self.readers.borrow_mut()[reader(which)].start(),
+            Action::Read(which, frames) => {
+                let at = reader(which);
+                self.readers.borrow_mut()[at].read(frames)?;
+            }
+            Action::KillReader(which) => self.readers.borrow_mut()[reader(which)].die(),
+            Action::Turns(turns) => {
+                for _ in 0..turns {
+                    if let Some(ended) = self.turn()? {
+                        return Err(format!("the stream ended without a command: {ended:?}"));
+                    }
+                }
+            }
+            Action::Time(us) => self.machine.clock.pass(Duration::from_micros(us)),
+            Action::Tend => self.tend()?,
+            Action::DiskFull(room) => self.machine.disk.set_capacity(self.machine.disk.used() + room),
+            Action::DiskFaults(one_in) => {
+                // A failed sync may lose bytes, which the journal's own simulation tests.
+                self.machine.disk.set_faults(Faults {
+                    write: one_in,
+                    truncate: one_in,
+                    create: one_in,
+                    rename: one_in,
+                    remove: one_in,
+                    sync: 0,
+                });
+            }
+            Action::DiskHeals => self.heal_disk(),
+            Action::Crash(calls) => machine::crash_after(Some(calls)),
+            Action::Panics(one_in) => failpoint::panic_at_one_in(self.random.next(), one_in),
+            Action::Restart => {
+                let ended = self.stop(DRAIN)?;
+                // With a disk that refuses frames, a stop loses what it names.
+                if ended.is_some_and(|ended| ended.unpersisted > 0 || ended.unread_bytes > 0) {
+                    self.lossy.insert(self.life);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn heal_disk(&self) {
+        self.machine.disk.set_faults(Faults::default());
+        self.machine.disk.set_capacity(usize::MAX);
+    }
+
+    /// One turn of the stream, which starts first if the process is dead. `Some`: the stream has ended.
+    fn turn(&mut self) -> Result<Option<Ended>, String> {
+        if self.process.is_none() && !self.start()? {
+            return Ok(None);
+        }
+        let Some(mut process) = self.process.take() else { return Ok(None) };
+        let result = machine::run_process(|| {
+            let ended = process.stream.turn();
+            (process, ended)
+        });
+        match result {
+            Ok((process, None)) => {
+                self.process = Some(process);
+                Ok(None)
+            }
+            Ok((process, Some(ended))) => {
+                drop(process);
+                self.readers.borrow_mut().iter_mut().for_each(Reader::orphan);
+                Ok(Some(ended))
+            }
+            Err(why) => self.died(why).map(|()| None),
+        }
+    }
+
+    /// Starts the process. Returns whether it runs.
+    fn start(&mut self) -> Result<bool, String> {
+        self.life += 1;
+        let machine = &self.machine;
+        match machine::run_process(|| machine.start()) {
+            Ok(Ok(process)) => {
+                self.process = Some(process);
+                Ok(true)
+            }
+            // A failing disk may refuse a start. The supervisor tries again.
+            Ok(Err(why)) if self.machine.disk.has_faults() => {
+                self.machine.clock.pass(Duration::from_millis(100));
+                let _ = why;
+                Ok(false)
+            }
+            Ok(Err(why)) => Err(format!("the process does not start: {why}")),
+            Err(why) => self.died(why).map(|()| false),
+        }
+    }
+
+    /// Notes the death of the process at a system call, or by repeated panics.
+    fn died(&mut self, why: Option<String>) -> Result<(), String> {
+        machine::bury();
+        self.crashed.insert(self.life);
+        // The next process makes new connections to readers.
+        self.readers.borrow_mut().iter_mut().for_each(Reader::orphan);
+        // A stream that panics repeatedly ends and closes its connections.
+        if !self.machine.settings.supervisor || why.is_some() {
+            self.lossy.insert(self.life);
+        }
+        match why {
+            Some(why) if !why.starts_with("injected at") => Err(format!("the process panicked: {why}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn tend(&mut self) -> Result<(), String> {
+        let Some(process) = self.process.take() else { return Ok(()) };
+        let result = machine::run_process(|| {
+            process.stream.tend_journal();
+            process.directory.tend();
+            process
+        });
+        match result {
+            Ok(process) => {
+                self.process = Some(process);
+                Ok(())
+            }
+            Err(why) => self.died(why),
+        }
+    }
+
+    /// The work of all peers until none has more to do. Returns whether anything happened.
+    fn peers(&mut self, frames: usize) -> Result<bool, String> {
+        let mut has_worked = false;
+        for sender in &mut self.senders {
+            sender.notice_end();
+            if !sender.is_done() {
+                has_worked |= sender.send(frames, self.life);
+            }
+        }
+        for reader in self.readers.borrow_mut().iter_mut() {
+            reader.start();
+            has_worked |= reader.read(usize::MAX)?;
+        }
+        Ok(has_worked)
+    }
+
+    /// Stops the process as by SIGTERM. `None`: it died meanwhile.
+    fn stop(&mut self, drain: Duration) -> Result<Option<Ended>, String> {
+        if self.process.is_none() && !self.start()? {
+            return Ok(None);
+        }
+        let life = self.life;
+        let deadline = self.machine.clock.now().instant + drain;
+        if let Some(process) = &self.process {
+            process.stream.handle().stop(deadline);
+        }
+        let begin = self.machine.clock.elapsed();
+        for _ in 0..TURNS_MAX {
+            let ended = self.turn()?;
+            if ended.is_some() || self.life != life || self.process.is_none() {
+                return Ok(ended);
+            }
+            for sender in &mut self.senders {
+                sender.notice_end();
+                sender.flush(usize::MAX);
+            }
+            let mut has_worked = false;
+            for reader in self.readers.borrow_mut().iter_mut() {
+                has_worked |= reader.read(4)?;
+            }
+            self.wait(has_worked)?;
+            if self.machine.clock.elapsed() - begin > SETTLE_MAX {
+                break;
+            }
+        }
+        Err("the stream does not stop".to_owned())
+    }
+
+    /// Lets time pass until the stream's next turn, if nothing else happens.
+    fn wait(&mut self, has_worked: bool) -> Result<(), String> {
+        let Some(process) = &self.process else { return Ok(()) };
+        let wait = process.stream.wait();
+        self.idle_turns = if has_worked || !wait.is_zero() { 0 } else { self.idle_turns + 1 };
+        if self.idle_turns > IDLE_TURNS_MAX {
+            return Err("the stream spins: it never waits, and nothing happens".to_owned());
+        }
+        if !has_worked && !wait.is_zero() {
+            self.machine.clock.pass(wait);
+            self.tend()?;
+        }
+        Ok(())
+    }
+
+    /// Ends all faults, lets every sender send its rest and every reader read, and stops.
+    fn settle(&mut self) -> Result<Ended, String> {
+        self.heal_disk();
+        failpoint::panic_at_one_in(0, 0);
+        machine::crash_after(None);
+        let begin = self.machine.clock.elapsed();
+        for _ in 0..TURNS_MAX {
+            if let Some(ended) = self.turn()? {
+                return Err(format!("the stream ended without a command: {ended:?}"));
+            }
+            let has_worked = self.peers(4)?;
+            if !has_worked && self.senders.iter().all(Sender::is_done) {
+                let ended = self.stop(LAST_DRAIN)?.ok_or("the process died while it stopped")?;
+                for _ in 0..1000 {
+                    if !self.peers(0)? {
+                        return Ok(ended);
+                    }
+                }
+                return Err("a reader never comes to an end".to_owned());
+            }
+            self.wait(has_worked)?;
+            if self.machine.clock.elapsed() - begin > SETTLE_MAX {
+                break;
+            }
+        }
+        let left = |sender: &Sender| format!("{:?}", sender.states);
+        let left: Vec<String> = self.senders.iter().map(left).collect();
+        Err(format!("the stream is stuck: {left:?}"))
+    }
+
+    /// The result, with the number of frames in the journal.
+    pub fn summary(&self, frames: u64) -> Summary {
+        let mut digest = machine::calls();
+        let mut add = |value: u64| digest = (digest ^ value).wrapping_mul(0x0000_0100_0000_01b3);
+        for reader in self.readers.borrow().iter() {
+            add(reader.digest);
+        }
+        for (index, (_, count)) in self.machine.events.counts().enumerate() {
+            add(index as u64);
+            add(count);
+        }
+        add(self.machine.clock.elapsed().as_nanos() as u64);
+        Summary {
+            digest,
+            calls: machine::calls(),
+            crashes: self.crashed.len() as u64,
+            panics: self.recorder.of::<StreamPanicked>().len() as u64,
+            frames,
+            crash_points: machine::crash_points(),
+        }
+    }
+
+    /// Removes everything.
+    pub fn end(mut self) {
+        self.process = None;
+        clock::set_on_sleep(None);
+        injected::set_send_buffer(None);
+        machine::tear_down();
+        let _ = std::fs::remove_dir_all(&self.machine.dir);
+    }
+}
+
+/// A new directory in memory for sockets and credit pages.
+fn scratch() -> std::path::PathBuf {
+    let builder = || tempfile::Builder::new().prefix("ab-sim-").tempdir_in("/dev/shm");
+    builder().or_else(|_| tempfile::tempdir()).unwrap().keep()
+}
+
+fn load(seed: u64, sender: u64, requests: u64, random: &mut Random) -> Load {
+    let mut load = Load::new(requests, 20);
+    load.seed = seed.wrapping_mul(16) + sender;
+    load.lengths = Lengths { low: 1, high: 1 + random.below(30) as u32 };
+    load.tokens_per_step = 1 + random.below(4) as u32;
+    load.max_running = 1 + random.below(8) as u32;
+    load.endings = Endings::MIXED;
+    load.prompt_tail = random.below(6) as u32;
+    load.health_every = random.once_in(3).then(|| 2 + random.below(6));
+    load.idle_every = random.once_in(3).then(|| 2 + random.below(6));
+    load.control_every = random.once_in(3).then(|| 2 + random.below(9));
+    load
+}

@@ -1,0 +1,50 @@
+//! Schedules of the simulation: a fixed set of seeds, new ones, and seeds that once failed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use afterbay_simulation::schedule::Schedule;
+use afterbay_simulation::soak::{Totals, quiet_panics};
+use afterbay_simulation::{explain, run};
+
+fn all_hold(seeds: impl Iterator<Item = u64>) -> Totals {
+    let mut totals = Totals::default();
+    for seed in seeds {
+        if let Err(failed) = totals.run(seed) {
+            panic!("{}", explain(&failed.0));
+        }
+    }
+    totals
+}
+
+#[test]
+fn fixed_schedules_keep_every_promise() {
+    let totals = all_hold(0..500);
+    assert!(totals.crashes > 100 && totals.panics > 50, "{totals:?}");
+}
+
+#[test]
+fn the_same_schedule_runs_the_same_way() {
+    quiet_panics();
+    for seed in 1000..1030 {
+        let schedule = Schedule::new(seed);
+        assert_eq!(run(&schedule), run(&schedule), "seed {seed}");
+    }
+}
+
+/// Runs the seed `AFTERBAY_SEED`, with the actions `AFTERBAY_ACTIONS` alone if that is set.
+#[test]
+fn a_given_seed() {
+    let Ok(seed) = std::env::var("AFTERBAY_SEED") else { return };
+    quiet_panics();
+    let schedule = Schedule::new(seed.parse().unwrap());
+    let schedule = match std::env::var("AFTERBAY_ACTIONS") {
+        Ok(numbers) => {
+            let numbers: Vec<usize> = numbers.split(',').filter_map(|number| number.parse().ok()).collect();
+            schedule.only(&numbers)
+        }
+        Err(_) => schedule,
+    };
+    match run(&schedule) {
+        Ok(summary) => println!("{summary:?}"),
+        Err(_) => panic!("{}", explain(&schedule)),
+    }
+}
