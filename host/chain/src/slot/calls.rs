@@ -278,8 +278,9 @@ impl PluginSlot {
         let answers = delivered.iter().map(|ended| calls::answer(ended.call, ended.request, &ended.result));
         let answers: Vec<_> = answers.collect();
         let verdicts = self.call(context, |plugin| plugin.answered(&answers)).unwrap_or_default();
+        let open = open_of(&verdicts, context);
         for verdict in verdicts {
-            self.apply_request_verdict(verdict, held_rows, context);
+            self.apply_request_verdict(verdict, &open, held_rows, context);
         }
         self.end_lost_holds(held_rows);
         !self.calls.ended.is_empty()
@@ -306,6 +307,7 @@ impl PluginSlot {
     fn apply_request_verdict(
         &mut self,
         RequestVerdict { request, action }: RequestVerdict,
+        open: &HashSet<u64>,
         held_rows: &mut HeldRows,
         context: ChainContext<'_>,
     ) {
@@ -320,9 +322,7 @@ impl PluginSlot {
             RequestAction::Finish(ending) => ending,
         };
         self.telemetry.counters.verdicts.add(ending.kind(), 1);
-        let is_open =
-            context.ledger.requests().any(|(_, it)| it.handle.number().0 == request && !it.is_hidden());
-        if is_open && !self.is_shadow() {
+        if open.contains(&request) && !self.is_shadow() {
             // A request that a failed call has terminated stays so.
             self.calls.ends.entry(request).or_insert(RequestEnd::Finish(ending));
             held_rows.finish(request, &self.telemetry.plugin, HoldEnd::Verdict);
@@ -343,4 +343,15 @@ impl PluginSlot {
     pub(super) fn retain_ends(&mut self, live: &HashSet<u64>) {
         self.calls.ends.retain(|request, _| live.contains(request));
     }
+}
+
+/// The open requests among those that these verdicts finish. Looks through the live requests once, however many verdicts there are.
+fn open_of(verdicts: &[RequestVerdict], context: ChainContext<'_>) -> HashSet<u64> {
+    let finishes = verdicts.iter().filter(|verdict| matches!(verdict.action, RequestAction::Finish(_)));
+    let finished: HashSet<u64> = finishes.map(|verdict| verdict.request).collect();
+    if finished.is_empty() {
+        return finished;
+    }
+    let open = context.ledger.requests().filter(|(_, request)| !request.is_hidden());
+    open.map(|(_, request)| request.handle.number().0).filter(|number| finished.contains(number)).collect()
 }
