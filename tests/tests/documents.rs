@@ -484,7 +484,9 @@ fn every_path_of_the_repository_that_a_document_names_exists() {
 fn every_decision_has_its_five_parts_and_the_two_first_pages_are_short() {
     let mut wrong = Vec::new();
     for document in documents() {
-        let words = document.text.split_whitespace().count();
+        // The names of tests behind an invariant are for a search, not for a reader.
+        let prose = document.text.lines().map(|line| line.split(" (test: ").next().unwrap_or_default());
+        let words: usize = prose.map(|line| line.split_whitespace().count()).sum();
         let is_decision =
             document.name.starts_with("docs/decisions/") && !document.name.ends_with("index.md");
         let words_max = match document.name.as_str() {
