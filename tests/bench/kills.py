@@ -202,6 +202,10 @@ def transport(options, binary, kind, context):
             sys.exit(f"the keeper ended with {keeper.returncode}; log: {log}")
     relay.ends = True
     relay.join()
+    # The last kill may have been a moment ago.
+    while worker_of(supervisor) is None:
+        time.sleep(0.01)
+    time.sleep(2)
     # systemd as process 1 would go on, so its worker is stopped first and then the namespace is ended.
     if options.systemd:
         os.kill(worker_of(supervisor), signal.SIGTERM)
