@@ -94,7 +94,8 @@ impl Resume {
         Resume { progress, through, unconfirmed, in_flight_through: 0 }
     }
 
-    /// After a panic: the socket still has every frame that it was given, so none of these is sent again.
+    /// After a panic, or with the connection of an earlier process: the socket still has every frame that it was given, so none
+    /// of these is sent again. Frames that were recorded and that the socket was not given are composed again.
     pub fn after_panic(
         name: &str,
         recovered: &RecoveredStream,
@@ -110,8 +111,10 @@ impl Resume {
             // The writer took the same record before, so it takes it again.
             let _recorded = writer.sent(name, sequence, content.clone());
         }
-        let unconfirmed = if recovered.unrecorded { known.open_frames(recovered.last_frame) } else { 0 };
-        if recovered.unrecorded {
+        // A record is written before its frame is given to the socket. Only a disk that refuses records leaves the socket ahead.
+        let has_unrecorded = recovered.unrecorded || last > known.last_sent();
+        let unconfirmed = if has_unrecorded { known.open_frames(recovered.last_frame) } else { 0 };
+        if has_unrecorded {
             writer.taken_sent(name, last, recovered.last_frame, credit);
         }
         let mut progress = writer.known_sink(name).cloned().unwrap_or(known);

@@ -15,7 +15,8 @@ pub use memory::MemoryError;
 #[cfg(test)]
 use memory::{Memory, MemoryRole, WORDS, Words};
 pub use receive::ReceiveBuffer;
-pub(crate) use send::{OWNER_WORDS, OwnerWords, SendMemory};
+pub use send::SendMemory;
+pub(crate) use send::{OWNER_WORDS, OwnerWords};
 
 /// The place of a stream's sockets in the store of descriptors, and what an earlier process left there.
 #[derive(Debug)]

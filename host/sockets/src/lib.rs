@@ -31,9 +31,9 @@ mod publish;
 pub use afterbay_types::{Endpoint, EndpointError};
 pub use conn::{PeerAddress, TokenRange};
 pub use dropped::Dropped;
-#[doc(hidden)]
-pub use lasting::ReceiveBuffer;
 pub use lasting::{Lasting, MemoryError};
+#[doc(hidden)]
+pub use lasting::{ReceiveBuffer, SendMemory};
 pub use listener::{BindError, Listener};
 pub use peers::{CloseReason, PeerId, RefusalReason};
 pub use publish::{Pub, PubNotice, PubOptions, PubTotals};

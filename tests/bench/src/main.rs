@@ -8,6 +8,7 @@ mod figures;
 mod forwarding;
 mod guards;
 mod kept_bytes;
+mod kept_frames;
 mod parts;
 mod peers;
 mod plugins;
@@ -92,6 +93,7 @@ fn run(args: Args) -> anyhow::Result<()> {
     bench.plugin_in_path()?;
     bench.parts()?;
     bench.kept_bytes()?;
+    bench.kept_frames()?;
     bench.plugins()?;
     bench.guards()?;
     bench.latency()?;
@@ -225,6 +227,23 @@ impl Bench {
                     ("peeked ns/frame", peeked),
                     ("mapped ns/frame", costs.mapped),
                     ("peeked to private", peeked / costs.private),
+                    ("mapped to private", costs.mapped / costs.private),
+                ];
+                self.row(name, figures)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writing frames so that they outlive the process, beside writing them from private memory.
+    fn kept_frames(&mut self) -> anyhow::Result<()> {
+        for size in kept_frames::SIZES {
+            let name = format!("kept frames, {} KiB a frame", size >> 10);
+            if self.wants(&name) {
+                let costs = kept_frames::measure(size, self.time)?;
+                let figures = vec![
+                    ("private ns/frame", costs.private),
+                    ("mapped ns/frame", costs.mapped),
                     ("mapped to private", costs.mapped / costs.private),
                 ];
                 self.row(name, figures)?;

@@ -135,7 +135,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "stream", "wire",
         ],
     ),
-    ("afterbay-bench", &["outbox", "plugin-build", "plugin-loader", "runtime", "signals", "sockets", "wire"]),
+    (
+        "afterbay-bench",
+        &["outbox", "plugin-build", "plugin-loader", "runtime", "signals", "sockets", "wire", "zmtp"],
+    ),
 ];
 
 /// Further crates that only the tests of a crate may use.

@@ -32,14 +32,14 @@ const ENDPOINT_BYTES: usize = 4 << 10;
 const BYTES_AT: usize = ENDPOINT_AT + ENDPOINT_BYTES;
 
 /// The number of words whose meaning is the owner's.
-pub(crate) const OWNER_WORDS: usize = 11;
+pub const OWNER_WORDS: usize = 11;
 
 /// The words whose meaning is the owner's. All zero in a memory whose owner has never saved.
-pub(crate) type OwnerWords = [u64; OWNER_WORDS];
+pub type OwnerWords = [u64; OWNER_WORDS];
 
 /// The bytes of one connection to a reader.
 #[derive(Debug)]
-pub(crate) struct SendMemory {
+pub struct SendMemory {
     memory: Memory,
     /// The stream offset of the byte at the front.
     base: u64,
@@ -78,7 +78,7 @@ pub(crate) struct KeptFrame<'a> {
 
 impl SendMemory {
     /// An empty memory. `taken`: the last frame that need never be sent again.
-    pub(crate) fn new(endpoint: &Endpoint, taken: u64) -> Result<SendMemory, MemoryError> {
+    pub fn new(endpoint: &Endpoint, taken: u64) -> Result<SendMemory, MemoryError> {
         let mut memory = Memory::new(MemoryRole::Send, BYTES_AT + SEND_MEMORY_BYTES)?;
         let text = endpoint.to_string();
         // A longer text than any endpoint has is stored as none, and then no later process continues the connection.
@@ -182,7 +182,7 @@ impl SendMemory {
     }
 
     /// The number of bytes that the kernel does not have.
-    pub(crate) fn unwritten(&self) -> usize {
+    pub fn unwritten(&self) -> usize {
         (self.end - self.written) as usize
     }
 
@@ -202,13 +202,7 @@ impl SendMemory {
     }
 
     /// Appends a frame. Returns false if there is no room until the reader has finished other frames.
-    pub(crate) fn append_frame(
-        &mut self,
-        sequence: u64,
-        counted: bool,
-        header: &FrameHeader,
-        bytes: &[u8],
-    ) -> bool {
+    pub fn append_frame(&mut self, sequence: u64, counted: bool, header: &FrameHeader, bytes: &[u8]) -> bool {
         if self.entries as usize >= SEND_ENTRIES_MAX {
             return false;
         }
@@ -229,7 +223,7 @@ impl SendMemory {
     }
 
     /// Writes what the kernel takes. Returns the number of bytes, and of frames that are now whole in the kernel.
-    pub(crate) fn write(&mut self, socket: impl AsFd) -> Result<(usize, usize), Errno> {
+    pub fn write(&mut self, socket: impl AsFd) -> Result<(usize, usize), Errno> {
         let from = self.position(self.written);
         let most = injected::at(SocketCall::Write(self.unwritten())).min(self.unwritten());
         let words = self.words();
@@ -248,7 +242,7 @@ impl SendMemory {
 
     /// Saves the owner's words. The frames up to `taken` leave the memory in the same instant. `has_frames`: whether any
     /// frame of this connection is still in the owner's queue as written; otherwise all frames leave.
-    pub(crate) fn save(&mut self, taken: u64, has_frames: bool, owner: &OwnerWords) {
+    pub fn save(&mut self, taken: u64, has_frames: bool, owner: &OwnerWords) {
         let before = (self.taken, self.entries);
         while self.entries > 0 && (!has_frames || self.entry(0).sequence <= taken) {
             self.first = self.first.wrapping_add(1);
