@@ -67,6 +67,10 @@ pub struct HeldRows {
     /// The rule for where a joined row may end in front of a detokenizer.
     joins: Joins,
     by_request: BTreeMap<u64, Vec<PluginHold>>,
+    /// The frame of the row with which each of these requests began to have held rows. A later frame may release that row.
+    since: BTreeMap<u64, FrameNo>,
+    /// The request that last had no held row any more, and its entry of `since`. Its rows may be held again at once, as others.
+    emptied: Option<(u64, FrameNo)>,
     bytes: usize,
 }
 
@@ -97,7 +101,7 @@ pub struct DueRow {
 impl HeldRows {
     /// No held row yet.
     pub fn new(joins: Joins) -> HeldRows {
-        HeldRows { joins, by_request: BTreeMap::new(), bytes: 0 }
+        HeldRows { joins, by_request: BTreeMap::new(), since: BTreeMap::new(), emptied: None, bytes: 0 }
     }
 
     /// Replaces the rule for where joined rows may end.
@@ -212,6 +216,8 @@ impl HeldRows {
     /// first, and keeps `until` for the time when the rows before it are released.
     pub fn hold(&mut self, number: u64, slot: RequestSlot, plugin: &Name, mut row: HeldRow, until: Instant) {
         self.bytes += row.batch.bytes().len();
+        let before = self.emptied.filter(|(emptied, _)| *emptied == number).map(|(_, since)| since);
+        self.since.entry(number).or_insert(before.map_or(row.frame, |before| before.min(row.frame)));
         let of_request = self.by_request.entry(number).or_default();
         let at = match of_request.iter().position(|hold| hold.plugin == *plugin) {
             Some(at) => at,
@@ -270,6 +276,7 @@ impl HeldRows {
         }
         if of_request.is_empty() {
             self.by_request.remove(&number);
+            self.emptied = self.since.remove(&number).map(|since| (number, since));
         }
         self.bytes -= taken.iter().map(|row| row.batch.bytes().len()).sum::<usize>();
         taken
@@ -378,11 +385,10 @@ impl HeldRows {
         all.filter_map(at).min()
     }
 
-    /// The frame that brought the oldest held row.
+    /// The frame from which on a start must read the journal to find the held rows: the first that was held of a request that
+    /// still has held rows. A start that began with the oldest held row would take a release of earlier rows for one of this row.
     pub fn oldest(&self) -> Option<FrameNo> {
-        // The rows of a request are in order.
-        let oldest = self.by_request.values().flatten().filter_map(|hold| hold.rows.first());
-        oldest.map(|row| row.frame).min()
+        self.since.values().copied().min()
     }
 
     /// Takes out the rows that are due, of one plugin. `None` if no row is due.

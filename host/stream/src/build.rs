@@ -27,14 +27,17 @@ use afterbay_delivery::{
     Budget, Delivery, ReaderCount, Resume, Router, Sink, SinkSender, StartError, Tap, UnconfirmedFrames,
     push_options,
 };
-use afterbay_events::event::{HoldLost, JournalNotice, SinkRemoved, SinkResuming, SinkSettled};
+use afterbay_events::event::{HoldLost, JournalNotice, NotContinued, SinkRemoved, SinkResuming, SinkSettled};
 use afterbay_events::{Health, StreamTelemetry};
+use afterbay_fdstore::FdName;
 use afterbay_hold::{HeldRows, HoldTimes};
 use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, SinkProgress};
 use afterbay_ledger::{Ledger, RestartGap, UpstreamAborts};
 use afterbay_outbox::Joins;
 use afterbay_persist::{JournalPolicy, Persister};
-use afterbay_sockets::{CreditOptions, Lasting, Pull, PullOptions, Push, PushOptions, TokenRange};
+use afterbay_sockets::{
+    CreditOptions, InheritedPush, KeepAs, Lasting, Pull, PullOptions, Push, PushOptions, TokenRange,
+};
 use afterbay_wire::Layouts;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -117,10 +120,22 @@ pub(crate) fn start(
     let first_token = pull_tokens.first + pull_tokens.count;
     for (token, sink) in (first_token..).zip(&plan.sinks) {
         let credit = sink.config.credit.clone().map(CreditOptions::new);
-        let options = PushOptions { credit, ..push_options() };
+        // The name in the journal: a new reader does not get the connection of another.
+        let name = FdName::sink(&stream, &sink.name);
+        let keep = Some(KeepAs { store: setup.fdstore.clone(), name: name.clone() });
+        let options = PushOptions { credit, keep, ..push_options() };
         let tokens = TokenRange { first: token, count: 1 };
-        let push = Push::connect(registry, tokens, &sink.connect, options, now.instant)
-            .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
+        let found = inherited.take(&name).map(|fds| InheritedPush::open(fds, &sink.connect));
+        let push = match found.transpose() {
+            Ok(Some(found)) => Push::adopt(registry, tokens, &sink.connect, options, found, now.instant),
+            Ok(None) => Push::connect(registry, tokens, &sink.connect, options, now.instant),
+            Err(why) => {
+                let (stream, name, why) = (telemetry.stream.clone(), name.to_string(), why.to_string());
+                telemetry.publish(NotContinued { stream, name, why, lost_bytes: 0 });
+                Push::connect(registry, tokens, &sink.connect, options, now.instant)
+            }
+        };
+        let push = push.map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
         senders.push(SinkSender::new(push, sink.joins_under_pressure(config), now.instant));
     }
     let readers = plan.resume(&mut journal, senders, SinkSender::is_connected);

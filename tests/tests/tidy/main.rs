@@ -149,7 +149,7 @@ const FOR_TESTS: [(&str, &[&str]); 8] = [
     ("afterbay-persist", &["sim-disk"]),
     ("afterbay-runtime", &["plugin-build"]),
     ("afterbay-bundled", &["runtime"]),
-    ("afterbay-stream", &["plugin-build"]),
+    ("afterbay-stream", &["plugin-build", "sim-disk"]),
     ("afterbay-plugin-loader", &["events"]),
 ];
 

@@ -1,6 +1,7 @@
 //! Each guest of `tests/guests/examples` has a test file of its name here.
 
 mod amplifies;
+mod asks;
 mod bad_name;
 mod connects;
 mod crashes;

@@ -1,0 +1,6 @@
+//! Whole streams on the test's thread, with real sockets, a real journal and real plugins: they pass from one process to the
+//! next.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod hand_over;
+mod world;
