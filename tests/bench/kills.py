@@ -157,7 +157,7 @@ def kill(keeper, number, life, log):
 
 
 def one_round(options, binary, directory, relay_at, reader_at, kills, seed, keeper, log):
-    seconds = kills * (options.life / 2 + 0.3)
+    seconds = kills * (options.life / 2 + 0.8)
     requests = max(20, int(options.rate * seconds))
     reader = subprocess.Popen(
         [binary, "sim", "reader", "--bind", reader_at, "--credit", f"{directory}/credit", "--requests", str(requests), "--idle", "60s", "--json"],
