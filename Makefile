@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build test test-languages test-rust test-guests test-connector docs bench mutants check check-sdk fmt setup clean
+.PHONY: demo build test test-languages test-rust test-guests test-connector docs bench mutants soak check check-sdk fmt setup clean
 
 demo: build ## builds, then shows the main job on simulated traffic
 	$(CARGO) run --release --quiet --package afterbay --bin afterbay -- demo
@@ -37,6 +37,10 @@ bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
 	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench
 
 # CRATE=outbox: one crate. SINCE=main: changes since a commit. SHARD=0/16: the first of 16 parts.
+# Our crates optimised, and their assertions kept.
+soak: setup ## simulated schedules with new seeds for an hour, or SOAK_MINUTES=
+	CARGO_PROFILE_DEV_OPT_LEVEL=1 $(CARGO) run --package afterbay-simulation --bin soak
+
 mutants: setup $(VENV)/bin/cargo-mutants ## changes the core piece by piece, and expects a test to fail: hours, or seconds for a change
 	PATH="$(VENV)/bin:$$PATH" AFTERBAY_MUTANTS_CRATE=$(CRATE) AFTERBAY_MUTANTS_SINCE=$(SINCE) AFTERBAY_MUTANTS_SHARD=$(SHARD) \
 		$(CARGO) test -p afterbay-tests --test mutants -- --ignored --nocapture
