@@ -1,0 +1,72 @@
+//! The conversation in which a new process takes the place of a running Afterbay.
+//!
+//! Owns the Unix socket, the messages, their bounds, and the transfer of descriptors. Knows nothing of streams, journals or
+//! configurations: the state of each part is JSON of its own, and descriptors have names.
+//!
+//! # The order
+//!
+//! ```text
+//! new process                          running process
+//! hello: versions, streams       ──▶   compares; nothing has stopped yet
+//!                                ◀──   refused: why                          (the end)
+//!                                      stops its streams between two frames
+//!                                ◀──   state, parts, descriptors
+//! builds everything
+//! ready                          ──▶
+//! failed: why                    ──▶   resumes                               (the end)
+//!                                ◀──   released
+//! running                        ──▶   ends
+//! ```
+//!
+//! The new process moves no byte of a stream before `released`. The running process resumes if anything else happens: an end
+//! of the connection, a wrong message, or no message before the deadline. Before it resumes, it ends the new process, which
+//! could otherwise still write to the journal.
+//!
+//! # The wire form of protocol 1
+//!
+//! A message is the length of its JSON (4 bytes, little-endian), then the JSON: an object with one key, the name of the message.
+//! `tests/wire.rs` has each message as bytes. Unknown fields are ignored; an unknown message is an error.
+//!
+//! | message | fields |
+//! |---|---|
+//! | `hello` | `protocol`, `protocol_oldest`, `afterbay`, `formats` (name to version), `descriptors` (the limit of open files), `streams` (`name`, `listen`) |
+//! | `refused` | `why` |
+//! | `state` | `protocol`, `afterbay`, `pid`, `parts`, `descriptors` (the numbers of each that follow) |
+//! | `part` | `name`, `state` |
+//! | `descriptors` | `entries` (`name`, `count`); the message's bytes carry the descriptors, in this order |
+//! | `ready`, `released`, `running` | none |
+//! | `failed` | `why` |
+//!
+//! Both sides then speak the protocol of `state`, which is the running process's own. A new process says in `hello` the oldest
+//! protocol that it still speaks. [`bounds`] has the sizes and times.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod bounds;
+mod error;
+mod message;
+mod version;
+
+mod channel;
+mod peer;
+mod socket;
+
+mod giver;
+mod taker;
+
+pub use error::ChannelError;
+pub use giver::{Asked, GiveError, Given, Ready, Released};
+pub use message::{Hello, Part, StreamId};
+pub use socket::{HandOverSocket, SOCKET, accept_from};
+pub use taker::{Confirmation, Predecessor, TakeError, Taken};
+pub use version::{Formats, PROTOCOL, Versions};
+
+use std::os::fd::OwnedFd;
+
+/// A named entry of the descriptors that go over, for example a socket and its memory. The order of an entry's descriptors stays.
+#[derive(Debug)]
+pub struct NamedFds {
+    /// The name, at most [`bounds::NAME_BYTES_MAX`] bytes.
+    pub name: String,
+    /// The descriptors, 1 to [`bounds::ENTRY_DESCRIPTORS_MAX`].
+    pub fds: Vec<OwnedFd>,
+}
