@@ -8,8 +8,8 @@ use crate::error::ChannelError;
 use crate::message::{Entry, Group, Message};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -23,6 +23,9 @@ const LENGTH_BYTES: usize = 4;
 const READ_BYTES: usize = 1 << 20;
 /// Pause while the kernel has too many descriptors of this user under way.
 const UNDER_WAY_PAUSE: Duration = Duration::from_millis(1);
+
+/// Named descriptors that are lent for a message.
+pub(crate) type Lent<'f> = (&'f str, Vec<BorrowedFd<'f>>);
 
 /// One end of the connection.
 #[derive(Debug)]
@@ -43,11 +46,7 @@ impl Channel {
     }
 
     /// Sends entries of descriptors in groups of at most [`GROUP_MAX`].
-    pub fn send_descriptors(
-        &self,
-        entries: &[(&str, Vec<BorrowedFd<'_>>)],
-        deadline: Instant,
-    ) -> Result<(), ChannelError> {
+    pub fn send_descriptors(&self, entries: &[Lent<'_>], deadline: Instant) -> Result<(), ChannelError> {
         for group in groups(entries)? {
             let named = group.iter().map(|(name, fds)| Entry { name: (*name).to_owned(), count: fds.len() });
             let message = encode(&Message::Descriptors(Group { entries: named.collect() }))?;
@@ -58,13 +57,21 @@ impl Channel {
     }
 
     /// Receives a message of at most `limit` bytes, and its descriptors.
-    pub fn receive(&mut self, limit: usize, deadline: Instant) -> Result<(Message, Vec<OwnedFd>), ChannelError> {
+    pub fn receive(
+        &mut self,
+        limit: usize,
+        deadline: Instant,
+    ) -> Result<(Message, Vec<OwnedFd>), ChannelError> {
         let (message, fds, _) = self.receive_counted(limit, deadline)?;
         Ok((message, fds))
     }
 
     /// As [`Channel::receive`], for a message without descriptors. Returns the bytes of its JSON, too.
-    pub fn receive_part(&mut self, limit: usize, deadline: Instant) -> Result<(Message, usize), ChannelError> {
+    pub fn receive_part(
+        &mut self,
+        limit: usize,
+        deadline: Instant,
+    ) -> Result<(Message, usize), ChannelError> {
         let (message, _, bytes) = self.receive_counted(limit, deadline)?;
         Ok((message, bytes))
     }
@@ -181,9 +188,7 @@ fn encode(message: &Message) -> Result<Vec<u8>, ChannelError> {
 }
 
 /// Splits entries into groups. An entry stays whole.
-fn groups<'e, 'f>(
-    entries: &'e [(&'e str, Vec<BorrowedFd<'f>>)],
-) -> Result<Vec<&'e [(&'e str, Vec<BorrowedFd<'f>>)]>, ChannelError> {
+fn groups<'e, 'f>(entries: &'e [Lent<'f>]) -> Result<Vec<&'e [Lent<'f>]>, ChannelError> {
     let (mut groups, mut first, mut fds) = (Vec::new(), 0, 0);
     for (at, (name, of_entry)) in entries.iter().enumerate() {
         check_entry(name.len(), of_entry.len())?;

@@ -82,3 +82,8 @@ impl From<rustix::io::Errno> for ChannelError {
         io::Error::from(error).into()
     }
 }
+
+/// Whether there are few enough.
+pub(crate) fn check(what: &'static str, count: usize, limit: usize) -> Result<(), ChannelError> {
+    if count > limit { Err(ChannelError::TooMany { what, count, limit }) } else { Ok(()) }
+}

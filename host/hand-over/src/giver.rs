@@ -1,15 +1,13 @@
 //! The running process's side. Each step consumes the last: nothing is sent twice, and nothing runs before it may.
 
-use crate::bounds::{
-    DESCRIPTORS_MAX, DESCRIPTORS_SPARE, HELLO_MAX, PARTS_BYTES_MAX, PARTS_MAX, RUNNING_MAX,
-};
-use crate::channel::Channel;
-use crate::error::ChannelError;
+use crate::bounds::{DESCRIPTORS_MAX, DESCRIPTORS_SPARE, HELLO_MAX, PARTS_MAX, RUNNING_MAX};
+use crate::channel::{Channel, Lent};
+use crate::error::{ChannelError, check};
+use crate::fds::NamedFds;
 use crate::message::{Head, Hello, Message, Nothing, Part, Why};
 use crate::peer::Peer;
 use crate::version::{PROTOCOL, Versions};
-use crate::NamedFds;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -132,18 +130,8 @@ fn send(
         channel.send(&Message::Part(part), deadline)?;
     }
     let borrowed = fds.iter().map(|entry| (entry.name.as_str(), entry.fds.iter().map(AsFd::as_fd).collect()));
-    let entries: Vec<(&str, Vec<BorrowedFd<'_>>)> = borrowed.collect();
+    let entries: Vec<Lent<'_>> = borrowed.collect();
     channel.send_descriptors(&entries, deadline)
-}
-
-/// Whether there are few enough.
-pub(crate) fn check(what: &'static str, count: usize, limit: usize) -> Result<(), ChannelError> {
-    if count > limit { Err(ChannelError::TooMany { what, count, limit }) } else { Ok(()) }
-}
-
-/// Whether the parts together are small enough.
-pub(crate) fn check_parts_bytes(bytes: usize) -> Result<(), ChannelError> {
-    check("bytes of all parts", bytes, PARTS_BYTES_MAX)
 }
 
 impl Given {

@@ -47,6 +47,7 @@ mod message;
 mod version;
 
 mod channel;
+mod fds;
 mod peer;
 mod socket;
 
@@ -54,19 +55,9 @@ mod giver;
 mod taker;
 
 pub use error::ChannelError;
+pub use fds::NamedFds;
 pub use giver::{Asked, GiveError, Given, Ready, Released};
-pub use message::{Hello, Part, StreamId};
+pub use message::{Formats, Hello, Part, StreamId};
 pub use socket::{HandOverSocket, SOCKET, accept_from};
 pub use taker::{Confirmation, Predecessor, TakeError, Taken};
-pub use version::{Formats, PROTOCOL, Versions};
-
-use std::os::fd::OwnedFd;
-
-/// A named entry of the descriptors that go over, for example a socket and its memory. The order of an entry's descriptors stays.
-#[derive(Debug)]
-pub struct NamedFds {
-    /// The name, at most [`bounds::NAME_BYTES_MAX`] bytes.
-    pub name: String,
-    /// The descriptors, 1 to [`bounds::ENTRY_DESCRIPTORS_MAX`].
-    pub fds: Vec<OwnedFd>,
-}
+pub use version::{PROTOCOL, Versions};

@@ -1,9 +1,12 @@
 //! The messages, as the crate's documentation lists them.
 
 use crate::bounds::WHY_BYTES_MAX;
-use crate::version::Formats;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The version of each format by its name, for example `journal`.
+pub type Formats = BTreeMap<String, u32>;
 
 /// A message of either side.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

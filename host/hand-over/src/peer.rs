@@ -33,7 +33,9 @@ impl Peer {
         let pid = pid.ok_or("it runs in another pid namespace, must be the one of the running one")?;
         let process = match pid == getpid() {
             true => None,
-            false => Some(pidfd_open(pid, PidfdFlags::empty()).map_err(|error| format!("process {pid:?}: {error}"))?),
+            false => Some(
+                pidfd_open(pid, PidfdFlags::empty()).map_err(|error| format!("process {pid:?}: {error}"))?,
+            ),
         };
         Ok(Peer { pid: pid.as_raw_nonzero().get().unsigned_abs(), process })
     }

@@ -5,7 +5,9 @@
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, chmodat, open, statat, unlinkat};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -40,7 +42,12 @@ impl HandOverSocket {
             Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Socket => {
                 unlinkat(&directory, SOCKET, AtFlags::empty())?;
             }
-            Ok(_) => return Err(io::Error::other(format!("{}: is a file, and not a socket", dir.join(SOCKET).display()))),
+            Ok(_) => {
+                return Err(io::Error::other(format!(
+                    "{}: is a file, and not a socket",
+                    dir.join(SOCKET).display()
+                )));
+            }
         }
         let (path, socket) = (path_in(&directory), new_socket()?);
         bind(&socket, &SocketAddrUnix::new(path.as_str())?)?;

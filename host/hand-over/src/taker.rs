@@ -1,13 +1,14 @@
 //! The new process's side.
 
-use crate::bounds::{ANSWER_MAX, DESCRIPTORS_MAX, HELLO_MAX, MESSAGE_BYTES_MAX, PART_BYTES_MAX, PARTS_MAX};
+use crate::bounds::{
+    ANSWER_MAX, DESCRIPTORS_MAX, HELLO_MAX, MESSAGE_BYTES_MAX, PART_BYTES_MAX, PARTS_BYTES_MAX, PARTS_MAX,
+};
 use crate::channel::Channel;
-use crate::error::ChannelError;
-use crate::giver::{check, check_parts_bytes};
+use crate::error::{ChannelError, check};
+use crate::fds::NamedFds;
 use crate::message::{Group, Head, Hello, Message, Nothing, Part, StreamId, Why};
 use crate::socket::connect_in;
 use crate::version::{PROTOCOL, PROTOCOL_OLDEST, Versions};
-use crate::NamedFds;
 use std::io;
 use std::path::Path;
 use std::time::Instant;
@@ -93,14 +94,18 @@ impl Predecessor {
         }
     }
 
-    fn receive_state(&mut self, head: &Head, deadline: Instant) -> Result<(Vec<Part>, Vec<NamedFds>), ChannelError> {
+    fn receive_state(
+        &mut self,
+        head: &Head,
+        deadline: Instant,
+    ) -> Result<(Vec<Part>, Vec<NamedFds>), ChannelError> {
         check("parts", head.parts, PARTS_MAX)?;
         check("descriptors", head.descriptors, DESCRIPTORS_MAX)?;
         let (mut parts, mut bytes) = (Vec::new(), 0);
         while parts.len() < head.parts {
             let (message, read) = self.channel.receive_part(PART_BYTES_MAX, deadline)?;
             bytes += read;
-            check_parts_bytes(bytes)?;
+            check("bytes of all parts", bytes, PARTS_BYTES_MAX)?;
             match message {
                 Message::Part(part) => parts.push(part),
                 other => return Err(ChannelError::Unexpected { found: other.name(), expected: "part" }),

@@ -1,15 +1,11 @@
 //! Which process may take over from which: the protocol, the formats on disk and in memory, and the version of Afterbay.
 
-use crate::message::Hello;
-use std::collections::BTreeMap;
+use crate::message::{Formats, Hello};
 
 /// The protocol that this crate speaks.
 pub const PROTOCOL: u32 = 1;
 /// The oldest protocol that this crate still speaks.
 pub(crate) const PROTOCOL_OLDEST: u32 = 1;
-
-/// The version of each format by its name, for example `journal`.
-pub type Formats = BTreeMap<String, u32>;
 
 /// The versions of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,11 +40,11 @@ impl Versions {
             }
             _ => {}
         }
-        let older = self.formats.iter().find_map(|(name, ours)| {
+        self.formats.iter().find_map(|(name, ours)| {
             let theirs = hello.formats.get(name).copied().unwrap_or(0);
-            (theirs < *ours).then(|| format!("{pair}: it reads {name} format {theirs}, the running one writes {ours}"))
-        });
-        older
+            (theirs < *ours)
+                .then(|| format!("{pair}: it reads {name} format {theirs}, the running one writes {ours}"))
+        })
     }
 }
 
@@ -96,7 +92,9 @@ mod tests {
             refused(&hello("0.3.0", 1)),
             "afterbay 0.3.0 cannot take over from afterbay 0.2.9: it reads journal format 1, the running one writes 2"
         );
-        assert!(refused(&Hello { formats: Formats::new(), ..hello("0.3.0", 2) }).contains("journal format 0"));
+        assert!(
+            refused(&Hello { formats: Formats::new(), ..hello("0.3.0", 2) }).contains("journal format 0")
+        );
         assert!(refused(&hello("new", 2)).ends_with("\"new\" is no version"));
     }
 
@@ -107,6 +105,9 @@ mod tests {
             versions("0.2.9", 2).refuse(&hello).unwrap()
         };
         assert!(refused(0, 0).contains("speaks hand-over protocol 0, the running one 1"));
-        assert!(refused(9, 2).contains("oldest hand-over protocol that it speaks is 2, and the running one speaks 1"));
+        assert!(
+            refused(9, 2)
+                .contains("oldest hand-over protocol that it speaks is 2, and the running one speaks 1")
+        );
     }
 }
