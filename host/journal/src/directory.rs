@@ -1,8 +1,10 @@
 //! The locked root of a journal: one sub-directory per stream, and a thread for retention.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
 use crate::background::StreamShared;
@@ -20,6 +22,8 @@ use crate::writer::JournalWriter;
 /// A journal directory. It stays locked for this process until it and all its writers are dropped.
 pub struct JournalDirectory {
     root: Arc<Root>,
+    /// Set while another process may write to the journal: nothing is removed meanwhile.
+    is_paused: Arc<Mutex<bool>>,
     retention: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
@@ -37,9 +41,30 @@ impl JournalDirectory {
         options: JournalOptions,
         background: Background,
     ) -> Result<JournalDirectory, OpenError> {
+        JournalDirectory::open_as(storage, dir, options, background, None)
+    }
+
+    /// Opens a journal with the lock of an earlier process, by [`JournalDirectory::lock_descriptor`]. Nothing is removed before
+    /// [`JournalDirectory::claim`]: until then, the earlier process may continue.
+    pub fn take_over(
+        dir: &Path,
+        options: JournalOptions,
+        lock: OwnedFd,
+    ) -> Result<JournalDirectory, OpenError> {
+        JournalDirectory::open_as(Arc::new(Disk), dir, options, Background::Threads, Some(lock))
+    }
+
+    fn open_as(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        options: JournalOptions,
+        background: Background,
+        inherited: Option<OwnedFd>,
+    ) -> Result<JournalDirectory, OpenError> {
         check(&options)?;
-        let root = Arc::new(Root::open(storage, dir, options, background)?);
-        let mut directory = JournalDirectory { root, retention: None };
+        let is_paused = Arc::new(Mutex::new(inherited.is_some()));
+        let root = Arc::new(Root::open(storage, dir, options, background, inherited)?);
+        let mut directory = JournalDirectory { root, is_paused, retention: None };
         if background == Background::Threads {
             directory.retention = Some(directory.spawn_retention()?);
         }
@@ -48,10 +73,14 @@ impl JournalDirectory {
 
     fn spawn_retention(&self) -> Result<(Arc<AtomicBool>, JoinHandle<()>), OpenError> {
         let (root, stop) = (self.root.clone(), Arc::new(AtomicBool::new(false)));
-        let stopped = stop.clone();
+        let (stopped, is_paused) = (stop.clone(), self.is_paused.clone());
         let work = move || {
             while !stopped.load(Ordering::Acquire) {
-                retention::pass(&root);
+                let is_paused = lock(&is_paused);
+                if !*is_paused {
+                    retention::pass(&root);
+                }
+                drop(is_paused);
                 std::thread::park_timeout(retention::PERIOD);
             }
         };
@@ -103,6 +132,26 @@ impl JournalDirectory {
     /// Opens a stream of this journal for reading, from any thread.
     pub fn reader(&self, name: &str) -> Result<reader::StreamReader, ReadError> {
         reader::JournalReader::open_on(self.root.storage.clone(), &self.root.dir)?.stream(name)
+    }
+
+    /// A further descriptor of the lock, for the next process. `None` while the disk has no room for the directory.
+    ///
+    /// # Errors
+    /// There is no room for a descriptor.
+    pub fn lock_descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        self.root.lock_descriptor()
+    }
+
+    /// Leaves the directory to another process, which has the lock too. No stream is open. Waits for a removal that is under way.
+    pub fn pause(&self) {
+        *lock(&self.is_paused) = true;
+    }
+
+    /// Makes this process the one that owns the directory: after [`JournalDirectory::take_over`] or [`JournalDirectory::pause`],
+    /// when no other process writes to it any more.
+    pub fn claim(&self) {
+        *lock(&self.is_paused) = false;
+        self.root.write_pid();
     }
 
     /// Runs one pass of the retention thread, for `Background::Caller`.

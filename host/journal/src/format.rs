@@ -9,8 +9,8 @@ use crc32fast::Hasher;
 use crate::bounds::FRAME_BYTES_MAX;
 use crate::position::{FrameNo, SegmentId};
 
-/// Version that this crate writes. The crate reads this version and all before it.
-pub(crate) const VERSION: u32 = 2;
+/// Version of the format that this crate writes. The crate reads this version and all before it.
+pub const VERSION: u32 = 2;
 /// Bytes of the header, which is written twice: one flipped bit costs neither the salt nor the segment.
 pub(crate) const HEADER_BYTES: usize = 2 * HEADER_COPY_BYTES;
 const HEADER_COPY_BYTES: usize = 64;

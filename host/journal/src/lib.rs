@@ -55,6 +55,7 @@ mod directory;
 pub use backlog::{BacklogFrame, BacklogItem, BacklogReader};
 pub use directory::JournalDirectory;
 pub use error::{IoError, OpenError, ReadError, RequestError, SentError, WriteError};
+pub use format::VERSION as FORMAT_VERSION;
 pub use frame_set::FrameSet;
 pub use manifest::MissingSegments;
 pub use notice::BackgroundNotice;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -30,18 +31,23 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// Makes the directory if it is missing and locks it.
+    /// Makes the directory if it is missing and locks it, with the descriptor of an earlier process's lock if there is one.
     pub fn open(
         storage: Arc<dyn Storage>,
         dir: &Path,
         options: JournalOptions,
         background: Background,
+        inherited: Option<OwnedFd>,
     ) -> Result<Root, OpenError> {
         let made = match storage.make_dir(dir) {
             Err(error) if is_full(&error) => false,
             made => made.map(|()| true).map_err(|error| IoError::new("make directory", dir, error))?,
         };
-        let lock = match made.then(|| storage.lock(dir)) {
+        let take = || match inherited {
+            Some(lock) => storage.inherit_lock(dir, lock),
+            None => storage.lock(dir),
+        };
+        let lock = match made.then(take) {
             Some(Ok(lock)) => Some(lock),
             Some(Err(LockError::Held(pid))) => return Err(OpenError::Locked { dir: dir.into(), pid }),
             Some(Err(LockError::Io(error))) if !is_full(&error) => {
@@ -83,6 +89,18 @@ impl Root {
             *held = Some(locked);
         }
         self.storage.make_dir(dir)
+    }
+
+    /// A further descriptor of the lock. `None` while the disk has no room for the directory.
+    pub fn lock_descriptor(&self) -> io::Result<Option<OwnedFd>> {
+        lock(&self.lock).as_ref().map(|held| held.descriptor()).transpose()
+    }
+
+    /// Writes this process's pid into the lock file.
+    pub fn write_pid(&self) {
+        if let Some(held) = &*lock(&self.lock) {
+            held.write_pid();
+        }
     }
 
     /// Whether the directory exists and is locked.

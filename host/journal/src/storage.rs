@@ -7,6 +7,7 @@ pub use discard::DiscardingStorage;
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, IoSlice, Read, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -45,6 +46,12 @@ pub trait Storage: Send + Sync {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Locks `dir/LOCK` for this process.
     fn lock(&self, dir: &Path) -> Result<Box<dyn Lock>, LockError>;
+    /// Takes over the lock on `dir/LOCK` of an earlier process by its descriptor. The earlier process holds the lock, too, until
+    /// it closes its own descriptor.
+    fn inherit_lock(&self, dir: &Path, lock: OwnedFd) -> Result<Box<dyn Lock>, LockError> {
+        let _ = (dir, lock);
+        Err(LockError::Io(io::ErrorKind::Unsupported.into()))
+    }
     /// Wall clock, the clock of `DirEntry::modified_unix_ns`.
     fn now_unix_ns(&self) -> u64;
     /// Boot clock. Returns `None` on a machine without one.
@@ -85,6 +92,12 @@ pub trait File: Send + Sync {
 pub trait Lock: Send + Sync + Debug {
     /// Whether the lock file is still at its path. The directory may have been replaced.
     fn is_in_place(&self) -> bool;
+    /// A further descriptor of the lock, for [`Storage::inherit_lock`] in the next process.
+    fn descriptor(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Writes this process's pid into the lock file, for people.
+    fn write_pid(&self) {}
 }
 
 /// Entry of a directory.
@@ -173,7 +186,7 @@ impl Storage for Disk {
         let mut options = fs::File::options();
         options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
         // A link could point to any file of this user, and the file would be emptied.
-        let mut file = open_regular(&mut options, &path, OFlags::NOFOLLOW).map_err(LockError::Io)?;
+        let file = open_regular(&mut options, &path, OFlags::NOFOLLOW).map_err(LockError::Io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {
@@ -184,14 +197,25 @@ impl Storage for Disk {
             }
             Err(fs::TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
-        // The lock is valid even if the pid cannot be written (disk full) or the mode cannot be set (file of
-        // another user).
+        // The lock is valid even if the mode cannot be set (file of another user).
         let _ = own(&file);
-        let _ = file
-            .set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Box::new(DiskLock { file: DiskFile(file), path }))
+        let lock = DiskLock { file: DiskFile(file), path };
+        lock.write_pid();
+        Ok(Box::new(lock))
+    }
+
+    fn inherit_lock(&self, dir: &Path, lock: OwnedFd) -> Result<Box<dyn Lock>, LockError> {
+        let (file, path) = (fs::File::from(lock), dir.join(LOCK));
+        // The kernel grants a lock again to the descriptor that has it.
+        file.try_lock().map_err(|error| match error {
+            fs::TryLockError::WouldBlock => LockError::Held("?".into()),
+            fs::TryLockError::Error(error) => LockError::Io(error),
+        })?;
+        let lock = DiskLock { file: DiskFile(file), path };
+        match lock.is_in_place() {
+            true => Ok(Box::new(lock)),
+            false => Err(LockError::Io(io::Error::other("the inherited lock is of another directory"))),
+        }
     }
 
     fn now_unix_ns(&self) -> u64 {
@@ -286,6 +310,19 @@ struct DiskLock {
 impl Lock for DiskLock {
     fn is_in_place(&self) -> bool {
         self.file.is_at(&self.path)
+    }
+
+    fn descriptor(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.0.try_clone()?.into())
+    }
+
+    fn write_pid(&self) {
+        let mut file = &self.file.0;
+        // The lock is valid even if the pid cannot be written (disk full).
+        let _ = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
     }
 }
 

@@ -195,3 +195,38 @@ fn readers_see_only_complete_records_while_a_thread_writes_and_retention_removes
     let (rounds, seen) = reading.join().unwrap();
     assert!(rounds > 0 && seen > 0, "{rounds} rounds, {seen} frames");
 }
+
+#[test]
+fn a_lock_goes_over_by_its_descriptor_and_no_moment_has_no_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let (earlier, writer, _) = open(dir.path(), options());
+    let lock = || earlier.lock_descriptor().unwrap().unwrap();
+    drop(writer);
+    earlier.pause();
+    let is_locked = || matches!(JournalDirectory::open(dir.path(), options()), Err(OpenError::Locked { .. }));
+    // A new process that fails: the earlier one still has its lock.
+    let failed = JournalDirectory::take_over(dir.path(), options(), lock()).unwrap();
+    drop(failed.stream("s").unwrap());
+    drop(failed);
+    assert!(is_locked());
+    earlier.claim();
+    drop(earlier.stream("s").unwrap());
+    earlier.pause();
+    let next = JournalDirectory::take_over(dir.path(), options(), lock()).unwrap();
+    drop(next.stream("s").unwrap());
+    drop(earlier);
+    assert!(is_locked());
+    next.claim();
+    drop(next);
+    assert!(!is_locked());
+}
+
+#[test]
+fn a_lock_of_another_directory_is_refused() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (directory, ..) = open(other.path(), options());
+    let lock = directory.lock_descriptor().unwrap().unwrap();
+    drop(JournalDirectory::open(dir.path(), options()).unwrap());
+    let error = JournalDirectory::take_over(dir.path(), options(), lock).err().unwrap();
+    assert!(error.to_string().ends_with("the inherited lock is of another directory"), "{error}");
+}

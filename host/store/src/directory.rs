@@ -44,6 +44,8 @@ struct Shared {
     telemetry: StoreTelemetry,
     stores: Mutex<BTreeMap<String, Arc<Store>>>,
     stop: AtomicBool,
+    /// Set while another process may write the files.
+    is_paused: Mutex<bool>,
 }
 
 impl StoreDirectory {
@@ -66,8 +68,8 @@ impl StoreDirectory {
         background: Background,
     ) -> io::Result<StoreDirectory> {
         let dir = journal.join(DIRECTORY);
-        let (stores, stop) = (Mutex::default(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { storage, dir, telemetry, stores, stop });
+        let (stores, stop, is_paused) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
+        let shared = Arc::new(Shared { storage, dir, telemetry, stores, stop, is_paused });
         let thread = match background {
             Background::Caller => None,
             Background::Thread => {
@@ -99,6 +101,19 @@ impl StoreDirectory {
     pub fn tend(&self) {
         self.shared.tend();
     }
+
+    /// Syncs every file, then leaves the files to another process. No plugin changes a value meanwhile.
+    pub fn pause(&self) {
+        self.shared.tend();
+        *lock(&self.shared.is_paused) = true;
+    }
+
+    /// Takes the files back after [`StoreDirectory::pause`], when the other process has ended. The values are those of this
+    /// process: a file that the other process replaced is replaced again.
+    pub fn resume(&self) {
+        *lock(&self.shared.is_paused) = false;
+        self.shared.tend();
+    }
 }
 
 impl Shared {
@@ -110,6 +125,10 @@ impl Shared {
     }
 
     fn tend(&self) {
+        let is_paused = lock(&self.is_paused);
+        if *is_paused {
+            return;
+        }
         let all: Vec<Arc<Store>> = lock(&self.stores).values().cloned().collect();
         all.iter().for_each(|store| store.tend());
         drop(all);

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// The first bytes of a file. The last byte is the version.
 pub(crate) const MAGIC: [u8; 8] = *b"ABSTORE\x01";
+/// The version of the format that this crate writes, the last byte of the file's first 8. The crate reads no later one.
+pub const FORMAT_VERSION: u32 = MAGIC[7] as u32;
 /// The bytes before the operations of a record: their length and their checksum.
 const RECORD_HEAD: usize = 8;
 /// The writer of operations that count in any case: those of a snapshot.

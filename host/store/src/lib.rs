@@ -20,6 +20,7 @@ mod store;
 mod directory;
 
 pub use directory::{Background, OpenError, StoreDirectory};
+pub use format::FORMAT_VERSION;
 pub use store::{Store, StoreSize, StoreWriter};
 pub use telemetry::StoreTelemetry;
 pub use values::StoreError;

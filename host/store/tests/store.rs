@@ -386,3 +386,36 @@ fn files_are_private_to_their_owner() {
     let directory = StoreDirectory::open(journal.path(), telemetry).unwrap();
     assert_eq!(directory.store("budget").unwrap().writer("b").number("used"), Ok(1));
 }
+
+#[test]
+fn a_paused_process_leaves_its_files_to_another_and_takes_them_back_with_its_own_values() {
+    let disk = SimDisk::new(1);
+    let earlier = begin(&disk);
+    let writer = earlier.writer("a");
+    writer.increment("used", 5).unwrap();
+    commit(&writer, 1);
+    earlier.directory.pause();
+    let next = begin(&disk);
+    let of_next = next.writer("a");
+    assert_eq!((of_next.number("used"), of_next.committed()), (Ok(5), 1));
+    of_next.increment("used", 100).unwrap();
+    commit(&of_next, 2);
+    // The earlier process touches no file that is another's, also at its end.
+    earlier.directory.tend();
+    drop((of_next, next));
+    // The next process fails.
+    earlier.directory.resume();
+    writer.increment("used", 1).unwrap();
+    commit(&writer, 2);
+    kill(&disk, earlier);
+    let after = begin(&disk);
+    assert_eq!(after.writer("a").number("used"), Ok(6));
+    after.directory.pause();
+    let next = begin(&disk);
+    let of_next = next.writer("a");
+    of_next.increment("used", 100).unwrap();
+    commit(&of_next, 3);
+    drop(after);
+    kill(&disk, next);
+    assert_eq!(begin(&disk).writer("a").number("used"), Ok(106));
+}
