@@ -6,7 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, prlimit, waitpid,
+};
 use serde_json::Value;
 
 use crate::admin::{self, Address, Answer, Metrics};
@@ -19,6 +21,8 @@ use crate::{until, wait_for};
 /// A running `afterbay run`. Dropping it kills the process, and prints the log if the test has failed.
 pub struct Afterbay {
     child: Child,
+    /// The process that took over, a child of this one by adoption.
+    successor: Option<Pid>,
     log: Log,
     /// The Unix socket, or the TCP address if there is no socket.
     admin: Address,
@@ -123,7 +127,7 @@ impl Afterbay {
         command.arg("--config").arg(file).args(["--log-format", "json"]).args(args);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Log::follow(child.stderr.take().unwrap());
-        let mut this = Afterbay { child, log, admin: Address::Unix(PathBuf::new()) };
+        let mut this = Afterbay { child, successor: None, log, admin: Address::Unix(PathBuf::new()) };
         this.admin = wait_for("afterbay run is ready", || {
             if let Some(status) = this.child.try_wait().unwrap() {
                 panic!("afterbay run did not start: {status}\n{}", this.log.text());
@@ -136,7 +140,23 @@ impl Afterbay {
 
     /// The id of the process.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.successor.map_or(self.child.id(), |pid| pid.as_raw_nonzero().get().unsigned_abs())
+    }
+
+    /// Runs `afterbay upgrade`. After a success, the other methods are for the new process. Its log goes on in the same place.
+    #[track_caller]
+    pub fn upgrade(&mut self, args: &[&str]) -> CommandOutput {
+        // The new process is a child of the earlier one, and becomes a child of this process when the earlier one ends.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+        let admin = self.admin.to_string();
+        let done = run_afterbay(&[&["upgrade", "--json", "--admin", &admin], args].concat());
+        if done.code == 0 {
+            let upgraded: Value = serde_json::from_str(&done.stdout).unwrap();
+            assert_eq!(upgraded["from_pid"], self.pid(), "{upgraded}");
+            assert_eq!(self.wait(), 0, "the earlier process hands over\n{}", self.log.text());
+            self.successor = Pid::from_raw(upgraded["to_pid"].as_i64().unwrap() as i32);
+        }
+        done
     }
 
     /// Sends a GET to the admin address.
@@ -301,14 +321,19 @@ impl Afterbay {
     /// Waits for the end and returns the exit code.
     #[track_caller]
     pub fn wait(&mut self) -> i32 {
-        let status = wait_for("afterbay run ends", || self.child.try_wait().unwrap());
-        code(status)
+        let Some(successor) = self.successor else {
+            return code(wait_for("afterbay run ends", || self.child.try_wait().unwrap()));
+        };
+        let status = wait_for("afterbay run ends", || waitpid(Some(successor), WaitOptions::NOHANG).unwrap());
+        let (_, status) = status;
+        self.successor = None;
+        status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal)).unwrap()
     }
 
     /// Sends SIGKILL and waits for the end.
     pub fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        kill_process(Pid::from_raw(self.pid() as i32).unwrap(), Signal::KILL).unwrap();
+        self.wait();
     }
 }
 
@@ -317,9 +342,13 @@ impl Drop for Afterbay {
         if std::thread::panicking() {
             eprintln!("the log of afterbay run:\n{}", self.log.text());
         }
-        // The process may have ended.
+        // The processes may have ended.
         let _ended = self.child.kill();
         let _status = self.child.wait();
+        if let Some(successor) = self.successor {
+            let _ended = kill_process(successor, Signal::KILL);
+            let _status = waitpid(Some(successor), WaitOptions::empty());
+        }
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod reload;
 pub(crate) mod run;
 pub(crate) mod sglang;
 pub(crate) mod sim;
+pub(crate) mod upgrade;
 
 /// The parts of the server that `afterbay plugin run --config` needs.
 pub(crate) fn trials() -> afterbay_plugin_tools::StartTrials {

@@ -1,7 +1,7 @@
 //! The afterbay binary: parses the command line and runs the command.
 //!
-//! Exit codes: 0 success; 1 the command failed or found a problem; 64 the configuration or the command line is wrong; 70 a stream
-//! failed.
+//! Exit codes: 0 success; 1 the command failed or found a problem; 64 the configuration or the command line is wrong; 69 nothing
+//! was taken over; 70 a stream failed.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod commands;
@@ -31,6 +31,7 @@ enum Command {
     Abort(commands::abort::Args),
     Plugins(commands::plugins::Args),
     Reload(commands::reload::Args),
+    Upgrade(commands::upgrade::Args),
     Sim(commands::sim::Args),
     Demo(commands::demo::Args),
     #[command(name = commands::run::WORKER, hide = true)]
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::Abort(args) => commands::abort::run(args),
         Command::Plugins(args) => commands::plugins::run(args),
         Command::Reload(args) => commands::reload::run(args),
+        Command::Upgrade(args) => commands::upgrade::run(args),
         Command::Sim(args) => commands::sim::run(args),
         Command::Demo(args) => commands::demo::run(args),
         Command::Worker(args) => commands::run::become_worker(args),

@@ -511,6 +511,30 @@ events! {
         stream: Name, rid: String, counted: u64, received: u64, forwarded: u64, replaced: u64, dropped: u64, swallowed: u64,
     } => "stream {stream:?}: request {rid:?} does not balance: {counted} tokens counted by the scheduler, {received} received, {forwarded} forwarded, {replaced} replaced, {dropped} dropped, {swallowed} swallowed";
 
+    // A hand-over to a new process.
+
+    /// A new process takes over: the streams stop between two frames, and the new process gets their connections.
+    HandOverBegun, Level::INFO, first 5 of [to_pid] {
+        to_pid: u32, from: String, to: String,
+    } => "hand-over: begun from afterbay {from} to afterbay {to}, process {to_pid}";
+
+    /// The new process runs, and this one ends with exit code 0. No connection was closed. The streams stood still for `ms`.
+    HandOverFinished, Level::INFO, first 5 of [to_pid] {
+        to_pid: u32, to: String, ms: u64,
+    } => "hand-over: finished, process {to_pid} with afterbay {to} runs, the streams stood still for {ms} ms";
+
+    /// A hand-over was refused or has failed. This process goes on with the same connections, and the new one has ended.
+    ///
+    /// Action: remove the cause in `why`, and ask again; the log of the new process may say more.
+    HandOverFailed, Level::ERROR, first 5 of [why] {
+        why: String,
+    } => "hand-over: failed, this process goes on: {why}";
+
+    /// This process has taken the place of another one, with its connections and its live requests.
+    TookOver, Level::INFO, first 5 of [from_pid] {
+        from_pid: u32, from: String, streams: usize,
+    } => "hand-over: took over {streams} streams from process {from_pid} with afterbay {from}";
+
     // The configuration.
 
     /// A new configuration is in force, completely.

@@ -249,6 +249,10 @@ fn one_of_each() -> Vec<Event> {
             swallowed: 7,
         }
         .into(),
+        HandOverBegun { to_pid: 4242, from: "0.1.0".into(), to: "0.2.0".into() }.into(),
+        HandOverFinished { to_pid: 4242, to: "0.2.0".into(), ms: 41 }.into(),
+        HandOverFailed { why: "why it is".into() }.into(),
+        TookOver { from_pid: 4141, from: "0.1.0".into(), streams: 2 }.into(),
         ConfigReloaded { changed: "plugin \"upper\" of \"decode-0\" added".into() }.into(),
         ConfigReloadFailed { why: "why it is".into() }.into(),
         ConfigUnwatched { directory: "/etc/afterbay".into(), why: "why it is".into() }.into(),

@@ -51,6 +51,11 @@ impl FdName {
         FdName::encoded(format!("{}sink/{sink}", FdName::of_stream(stream)))
     }
 
+    /// The socket that the stream's scheduler connects to for aborts.
+    pub fn abort(stream: &str) -> FdName {
+        FdName::encoded(format!("{}abort", FdName::of_stream(stream)))
+    }
+
     /// The listening socket of an admin address.
     pub fn admin(address: &str) -> FdName {
         FdName::encoded(format!("admin/{address}"))

@@ -104,6 +104,16 @@ impl FdStore {
         Kept { store: self.clone(), name, id }
     }
 
+    /// The number of kept descriptors.
+    pub fn len(&self) -> usize {
+        self.lock().kept.values().map(|entry| entry.fds.len()).sum()
+    }
+
+    /// Whether no descriptor is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Duplicates of all entries, for a hand-over.
     ///
     /// # Errors

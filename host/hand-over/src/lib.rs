@@ -58,6 +58,6 @@ pub use error::ChannelError;
 pub use fds::NamedFds;
 pub use giver::{Asked, GiveError, Given, Ready, Released};
 pub use message::{Formats, Hello, Part, StreamId};
-pub use socket::{HandOverSocket, SOCKET, accept_from};
+pub use socket::{HandOverSocket, SOCKET};
 pub use taker::{Confirmation, Predecessor, TakeError, Taken};
 pub use version::{PROTOCOL, Versions};

@@ -14,7 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 /// The socket's name in the journal's directory.
-pub const SOCKET: &str = "hand-over.sock";
+pub const SOCKET: &str = "HAND-OVER.sock";
 /// Only the user of this process may connect.
 const MODE: u32 = 0o600;
 /// Connections that wait. Hand-overs are made one at a time.
@@ -96,20 +96,6 @@ impl Drop for HandOverSocket {
         if self.is_own {
             // A stale name has no consequence: the next process replaces it.
             let _removed = unlinkat(&self.directory, SOCKET, AtFlags::empty());
-        }
-    }
-}
-
-/// Accepts the next connection.
-///
-/// # Errors
-/// The system refuses the call, for example without room for a descriptor.
-pub fn accept_from(listener: &UnixListener) -> io::Result<UnixStream> {
-    loop {
-        match listener.accept() {
-            Ok((socket, _)) => return Ok(socket),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
         }
     }
 }

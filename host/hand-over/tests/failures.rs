@@ -3,7 +3,7 @@
 
 use afterbay_hand_over::{
     Asked, Formats, GiveError, Given, HandOverSocket, NamedFds, Part, Predecessor, Ready, SOCKET, TakeError,
-    Taken, Versions, accept_from, bounds,
+    Taken, Versions, bounds,
 };
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -158,7 +158,7 @@ fn take(running: impl FnOnce(UnixStream) + Send + 'static) -> Result<Taken, Take
     let dir = tempfile::tempdir().unwrap();
     let socket = HandOverSocket::bind(dir.path()).unwrap();
     let predecessor = Predecessor::connect(dir.path()).unwrap().unwrap();
-    let accepted = accept_from(&socket.listener().unwrap()).unwrap();
+    let accepted = socket.listener().unwrap().accept().unwrap().0;
     let running = std::thread::spawn(|| running(accepted));
     let taken = predecessor.ask(&versions(), 1024, Vec::new());
     running.join().unwrap();

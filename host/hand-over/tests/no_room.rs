@@ -1,7 +1,7 @@
 //! A new process without room for descriptors. A test of its own process: the limit of open files is the process's.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use afterbay_hand_over::{Asked, Formats, HandOverSocket, NamedFds, Predecessor, Versions, accept_from};
+use afterbay_hand_over::{Asked, Formats, HandOverSocket, NamedFds, Predecessor, Versions};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ fn a_new_process_without_room_for_descriptors_says_so_and_the_running_one_resume
     let dir = tempfile::tempdir().unwrap();
     let socket = HandOverSocket::bind(dir.path()).unwrap();
     let predecessor = Predecessor::connect(dir.path()).unwrap().unwrap();
-    let accepted = accept_from(&socket.listener().unwrap()).unwrap();
+    let accepted = socket.listener().unwrap().accept().unwrap().0;
     let (asks, deadline) = (versions.clone(), Instant::now() + Duration::from_secs(20));
     let taking = std::thread::spawn(move || predecessor.ask(&asks, u64::MAX, Vec::new()));
     let asked = Asked::read(accepted, &versions).unwrap();

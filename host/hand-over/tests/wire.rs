@@ -2,9 +2,7 @@
 //! this file do not change.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use afterbay_hand_over::{
-    Asked, Formats, HandOverSocket, NamedFds, Part, Predecessor, StreamId, Versions, accept_from,
-};
+use afterbay_hand_over::{Asked, Formats, HandOverSocket, NamedFds, Part, Predecessor, StreamId, Versions};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -72,7 +70,7 @@ fn a_new_process_speaks_protocol_1_byte_for_byte() {
     let dir = tempfile::tempdir().unwrap();
     let socket = HandOverSocket::bind(dir.path()).unwrap();
     let predecessor = Predecessor::connect(dir.path()).unwrap().unwrap();
-    let mut running = accept_from(&socket.listener().unwrap()).unwrap();
+    let mut running = socket.listener().unwrap().accept().unwrap().0;
     let stream = StreamId { name: "decode".to_owned(), listen: "ipc:///run/a".to_owned() };
     let taking = std::thread::spawn(|| predecessor.ask(&versions(), 1024, vec![stream]));
     reads(&mut running, HELLO);

@@ -9,12 +9,15 @@ use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
 use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
+use afterbay_fdstore::{FdName, FdStore, Kept};
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_stream::{ABORTED, AbortSender, FinishedEarly, RequestStatus, StreamHandle};
 use afterbay_upstream::{ApiKey, HttpUpstream, PushUpstream, Upstream, UpstreamError};
 use afterbay_wire::{AbortForm, AbortShape, is_health_check};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -24,6 +27,8 @@ use tokio::sync::{mpsc, oneshot};
 const FINISHED_MAX: usize = 256;
 /// Time for a stream to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Time between two looks at the aborts under way.
+const SETTLE_EVERY: Duration = Duration::from_millis(1);
 /// The name of the operator in events.
 const OPERATOR: &str = "the operator";
 
@@ -56,6 +61,10 @@ struct Channel {
     upstream: Result<Arc<Upstream>, String>,
     /// The form of an abort by the rendezvous file; else it follows the form of the stream's batches.
     form: Option<AbortForm>,
+    /// Aborts of requests that plugins finished, queued or being sent.
+    under_way: Arc<AtomicUsize>,
+    /// The entry of the bound socket in the store of descriptors.
+    _kept: Option<Kept>,
     counters: Arc<AbortCounters>,
 }
 
@@ -64,6 +73,14 @@ pub(crate) struct OpenChannel {
     upstream: Result<Arc<Upstream>, String>,
     form: Option<AbortForm>,
     finished: Option<mpsc::Receiver<FinishedEarly>>,
+    under_way: Arc<AtomicUsize>,
+    kept: Option<Kept>,
+}
+
+/// The store for the bound socket of a channel, and the socket that an earlier process left.
+pub(crate) struct AbortSocket<'a> {
+    pub(crate) store: &'a FdStore,
+    pub(crate) inherited: Option<OwnedFd>,
 }
 
 /// The answer to a request that was aborted.
@@ -105,6 +122,7 @@ impl OpenChannel {
         stream: &config::Stream,
         rendezvous: Option<&RendezvousFile>,
         events: &Events,
+        mut socket: AbortSocket<'_>,
     ) -> anyhow::Result<OpenChannel> {
         let name = stream.name.as_str();
         let unavailable = |why: String| {
@@ -124,14 +142,14 @@ impl OpenChannel {
                     unavailable(format!("stream.abort.push is {push}, and the connector says {connects}"));
                 }
                 let context = || format!("stream {name:?}: abort");
-                Ok(configured(abort).with_context(context)?)
+                Ok(configured(abort, &mut socket).with_context(context)?)
             }
             // The scheduler is connected to the first leg.
             (None, _) if !stream.after.is_empty() => {
                 Err(format!("it is after stream {:?}, which has the scheduler", stream.after[0].as_str()))
             }
             (None, Some(RendezvousFile { abort: Some(endpoint), .. })) => {
-                push(endpoint).map_err(|error| unavailable(format!("{endpoint}: {error:#}")))
+                push(endpoint, &mut socket).map_err(|error| unavailable(format!("{endpoint}: {error:#}")))
             }
             (None, Some(rendezvous)) => {
                 let why = rendezvous.abort_none.as_deref();
@@ -150,7 +168,15 @@ impl OpenChannel {
             }
             Err(_) => (upstream, None),
         };
-        Ok(OpenChannel { upstream: upstream.map(Arc::new), form, finished: None })
+        let kept = match &upstream {
+            Ok(Upstream::Push(push)) => {
+                let fd = push.descriptor().with_context(|| format!("stream {name:?}: abort"))?;
+                Some(socket.store.keep(FdName::abort(name), &[fd.as_fd()]))
+            }
+            _ => None,
+        };
+        let under_way = Arc::default();
+        Ok(OpenChannel { upstream: upstream.map(Arc::new), form, finished: None, under_way, kept })
     }
 
     /// The function by which the stream passes on requests that plugins finish. `None` if there is no channel.
@@ -158,13 +184,21 @@ impl OpenChannel {
         self.upstream.as_ref().ok()?;
         let (sender, finished) = mpsc::channel(FINISHED_MAX);
         self.finished = Some(finished);
-        Some(Box::new(move |finished| sender.try_send(finished).is_ok()))
+        let under_way = self.under_way.clone();
+        Some(Box::new(move |finished| {
+            under_way.fetch_add(1, Ordering::AcqRel);
+            let is_queued = sender.try_send(finished).is_ok();
+            if !is_queued {
+                under_way.fetch_sub(1, Ordering::AcqRel);
+            }
+            is_queued
+        }))
     }
 }
 
-fn configured(abort: &config::Abort) -> anyhow::Result<Upstream> {
+fn configured(abort: &config::Abort, socket: &mut AbortSocket<'_>) -> anyhow::Result<Upstream> {
     match abort {
-        config::Abort::Push(endpoint) => push(&endpoint.to_string()),
+        config::Abort::Push(endpoint) => push(&endpoint.to_string(), socket),
         config::Abort::Http { url, api_key } => {
             let key = api_key.as_ref().map(read_key).transpose()?;
             Ok(Upstream::Http(HttpUpstream::new(url, key)?))
@@ -172,8 +206,12 @@ fn configured(abort: &config::Abort) -> anyhow::Result<Upstream> {
     }
 }
 
-fn push(endpoint: &str) -> anyhow::Result<Upstream> {
-    Ok(Upstream::Push(PushUpstream::bind(&endpoint.parse()?)?))
+fn push(endpoint: &str, socket: &mut AbortSocket<'_>) -> anyhow::Result<Upstream> {
+    let endpoint = endpoint.parse()?;
+    Ok(Upstream::Push(match socket.inherited.take() {
+        Some(listener) => PushUpstream::adopt(&endpoint, listener)?,
+        None => PushUpstream::bind(&endpoint)?,
+    }))
 }
 
 fn read_key(from: &config::ApiKeyFrom) -> anyhow::Result<ApiKey> {
@@ -195,9 +233,10 @@ impl Aborts {
 
     /// Adds the channel of a stream, or replaces it.
     pub(crate) fn add(&self, stream: &str, handle: StreamHandle, opened: OpenChannel) {
-        let OpenChannel { upstream, form, finished } = opened;
+        let OpenChannel { upstream, form, finished, under_way, kept } = opened;
         let counters = self.0.metrics.aborts(stream);
-        let channel = Arc::new(Channel { stream: stream.to_owned(), handle, upstream, form, counters });
+        let stream = stream.to_owned();
+        let channel = Arc::new(Channel { stream, handle, upstream, form, under_way, _kept: kept, counters });
         if let Some(finished) = finished {
             // The task ends with the stream, which owns the sending end of the queue.
             tokio::spawn(self.clone().abort_finished(channel.clone(), finished));
@@ -207,6 +246,28 @@ impl Aborts {
             Some(known) => *known = channel,
             None => channels.push(channel),
         }
+    }
+
+    /// Makes sockets that an earlier process left this process's own, after that process has released them.
+    pub(crate) fn claim(&self) {
+        for channel in &*self.lock() {
+            if let Ok(upstream) = &channel.upstream
+                && let Upstream::Push(push) = &**upstream
+            {
+                push.claim();
+            }
+        }
+    }
+
+    /// Waits until the aborts of requests that plugins finished are sent, at most `within`.
+    pub(crate) async fn settle(&self, within: Duration) {
+        let is_idle = async {
+            while self.lock().iter().any(|channel| channel.under_way.load(Ordering::Acquire) > 0) {
+                tokio::time::sleep(SETTLE_EVERY).await;
+            }
+        };
+        // An abort that is cut costs work of the scheduler, and no token.
+        let _settled = tokio::time::timeout(within, is_idle).await;
     }
 
     /// Forgets a stream that has ended.
@@ -280,37 +341,34 @@ impl Aborts {
 
     /// Aborts the requests that plugins of a stream finish.
     async fn abort_finished(self, channel: Arc<Channel>, mut finished: mpsc::Receiver<FinishedEarly>) {
-        while let Some(FinishedEarly { rid, plugin, shape }) = finished.recv().await {
-            let by = format!("plugin {plugin}");
-            let failed = |why: String| {
-                channel.counters.failed.add(AbortBy::Plugin, 1);
-                let (stream, rid, by) = (channel.stream.as_str().into(), rid.clone(), by.as_str().into());
-                self.0.events.publish(AbortFailed { stream, rid, by, why });
-            };
-            let (upstream, form) = match channel.ready(shape) {
-                Ok(ready) => ready,
-                Err(why) => {
-                    failed(why);
-                    continue;
-                }
-            };
-            // The stream has checked its own live rids. SGLang's HTTP server aborts in all its schedulers.
-            if matches!(**upstream, Upstream::Http(_)) && self.lock().len() > 1 {
-                match self.look(&rid).await.map(|looked| looked.into_iter().find_map(|(_, it)| it.longer)) {
-                    Ok(None) => {}
-                    Ok(Some(other)) => {
-                        failed(Refused::Prefix { rid: rid.clone(), other }.to_string());
-                        continue;
-                    }
-                    Err(refused) => {
-                        failed(refused.to_string());
-                        continue;
-                    }
-                }
-            }
-            // A failure was published.
-            let _published = self.send(&channel, upstream, &form, &rid, &by, AbortBy::Plugin).await;
+        while let Some(finished) = finished.recv().await {
+            self.abort_one_finished(&channel, finished).await;
+            channel.under_way.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+
+    async fn abort_one_finished(&self, channel: &Channel, finished: FinishedEarly) {
+        let FinishedEarly { rid, plugin, shape } = finished;
+        let by = format!("plugin {plugin}");
+        let failed = |why: String| {
+            channel.counters.failed.add(AbortBy::Plugin, 1);
+            let (stream, rid, by) = (channel.stream.as_str().into(), rid.clone(), by.as_str().into());
+            self.0.events.publish(AbortFailed { stream, rid, by, why });
+        };
+        let (upstream, form) = match channel.ready(shape) {
+            Ok(ready) => ready,
+            Err(why) => return failed(why),
+        };
+        // The stream has checked its own live rids. SGLang's HTTP server aborts in all its schedulers.
+        if matches!(**upstream, Upstream::Http(_)) && self.lock().len() > 1 {
+            match self.look(&rid).await.map(|looked| looked.into_iter().find_map(|(_, it)| it.longer)) {
+                Ok(None) => {}
+                Ok(Some(other)) => return failed(Refused::Prefix { rid: rid.clone(), other }.to_string()),
+                Err(refused) => return failed(refused.to_string()),
+            }
+        }
+        // A failure was published.
+        let _published = self.send(channel, upstream, &form, &rid, &by, AbortBy::Plugin).await;
     }
 
     async fn send(

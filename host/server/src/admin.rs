@@ -1,20 +1,23 @@
 //! The routes of the admin addresses, and the form of their answers: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`,
 //! `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/attributes`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
-//! `/v1/plugins/{plugin}/promote` and `/v1/reload`.
+//! `/v1/plugins/{plugin}/promote`, `/v1/reload` and `/v1/upgrade`.
 //!
-//! `access` decides who may call, `listen` binds and serves the sockets.
+//! `access` decides who may call, `gate` refuses changes during a hand-over, `listen` binds and serves the sockets.
 
 mod access;
+mod gate;
 mod listen;
 
 pub(crate) use access::token;
-pub(crate) use listen::Admin;
+pub(crate) use gate::Gate;
+pub(crate) use listen::{Admin, Bound};
 
 use crate::aborts::{Aborts, Reason, Refused};
 use crate::attributes::{self, Attributes, AttributesError};
 use crate::plugins::{NotChanged, Plugins, Step};
 use crate::reload_queue::ReloadQueue;
 use crate::signals::{Report, Signals};
+use crate::upgrade::{NotUpgraded, UpgradeRequest, Upgrades};
 use access::Access;
 use afterbay_events::{Condition, Exposition, Health, Metrics, Severity};
 use afterbay_http::ClientAddress;
@@ -43,6 +46,8 @@ pub(crate) struct AdminState {
     pub(crate) attributes: Attributes,
     pub(crate) plugins: Plugins,
     pub(crate) reloads: ReloadQueue,
+    pub(crate) upgrades: Upgrades,
+    pub(crate) gate: Gate,
 }
 
 /// The routes of one address.
@@ -66,6 +71,9 @@ fn routes(state: AdminState, access: Access) -> Router {
                 .delete(forget_attributes)
                 .layer(DefaultBodyLimit::max(attributes::BODY_BYTES_MAX)),
         )
+        .layer(from_fn_with_state(state.gate.clone(), gate::check))
+        // Behind the gate: an upgrade waits for the hand-over, which waits for the changes that passed the gate.
+        .route("/v1/upgrade", post(upgrade))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(from_fn_with_state(access, access::check))
         .with_state(state)
@@ -199,6 +207,36 @@ async fn reload(State(admin): State<AdminState>, headers: HeaderMap) -> Response
         None => {
             let why = "too many reloads wait already, or the streams end";
             refusal(StatusCode::SERVICE_UNAVAILABLE, "no_answer", why)
+        }
+    }
+}
+
+/// 200 once the new process runs, or 409 with the reason why this one goes on.
+async fn upgrade(
+    State(admin): State<AdminState>,
+    Extension(peer): Extension<ClientAddress>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if let Some(refused) = not_json(&headers) {
+        return refused;
+    }
+    let request: UpgradeRequest = match parse(&body) {
+        Ok(parsed) => parsed,
+        Err(refused) => return *refused,
+    };
+    match admin.upgrades.upgrade(peer, request).await {
+        Ok(upgraded) => Json(upgraded).into_response(),
+        Err(why) => {
+            let (status, code) = match &why {
+                NotUpgraded::Tcp | NotUpgraded::User { .. } => (StatusCode::FORBIDDEN, "unix_socket"),
+                NotUpgraded::Relative(_) => (StatusCode::BAD_REQUEST, "binary"),
+                NotUpgraded::Busy => (StatusCode::CONFLICT, "busy"),
+                NotUpgraded::Pid1 => (StatusCode::CONFLICT, "pid_1"),
+                NotUpgraded::Start { .. } => (StatusCode::CONFLICT, "start"),
+                NotUpgraded::Failed(_) => (StatusCode::CONFLICT, "failed"),
+            };
+            refusal(status, code, &why.to_string())
         }
     }
 }

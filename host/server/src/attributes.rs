@@ -6,7 +6,7 @@
 use afterbay_config as config;
 use afterbay_http::ClientAddress;
 use afterbay_stream::{AttributesOf, StreamHandle};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -33,7 +33,8 @@ const KEEP: Duration = Duration::from_secs(600);
 pub(crate) struct Attributes(Arc<Mutex<Store>>);
 
 /// The caller that sets attributes: a user of this host, or another host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Caller {
     /// A user of this host, over the Unix socket.
     User(u32),
@@ -84,6 +85,15 @@ impl Entry {
     fn stands(&self) -> bool {
         self.set.elapsed() < KEEP
     }
+}
+
+/// The attributes of one rid, as they go over to the next process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HandedAttributes {
+    rid: String,
+    attributes: Map<String, Value>,
+    age_ms: u64,
+    awaited_by: Option<Caller>,
 }
 
 /// The attributes set for a rid, as the admin address shows them.
@@ -190,6 +200,37 @@ impl Attributes {
                 Ok(())
             }
             _ => Err(AttributesError::Unknown { rid: rid.to_owned() }),
+        }
+    }
+
+    /// The attributes that stand, for the next process.
+    pub(crate) fn hand_over(&self) -> Vec<HandedAttributes> {
+        let store = self.lock();
+        let standing = store.by_rid.iter().filter(|(_, entry)| entry.stands());
+        let handed = standing.map(|(rid, entry)| HandedAttributes {
+            rid: rid.clone(),
+            attributes: entry.attributes.clone(),
+            age_ms: u64::try_from(entry.set.elapsed().as_millis()).unwrap_or(u64::MAX),
+            awaited_by: entry.awaited_by,
+        });
+        handed.collect()
+    }
+
+    /// Takes the attributes of the process before. Those past a bound of this version are left out.
+    pub(crate) fn take_over(&self, handed: Vec<HandedAttributes>) {
+        let mut store = self.lock();
+        for HandedAttributes { rid, attributes, age_ms, awaited_by } in handed {
+            let bytes = serde_json::to_string(&attributes).map_or(usize::MAX, |json| json.len());
+            let set = Instant::now().checked_sub(Duration::from_millis(age_ms));
+            let is_sound = (1..=RID_BYTES_MAX).contains(&rid.len()) && bytes <= BYTES_MAX;
+            let sum = Usage { rids: store.all.rids + 1, bytes: store.all.bytes.saturating_add(bytes) };
+            if let Some(set) = set
+                && is_sound
+                && sum.rids <= RIDS_MAX
+                && sum.bytes <= ALL_BYTES_MAX
+            {
+                store.put(&rid, Entry { attributes, bytes, set, awaited_by });
+            }
         }
     }
 
@@ -350,6 +391,44 @@ mod tests {
         assert!(
             attributes.set(ME, &"r".repeat(4097), Map::new()).unwrap_err().to_string().contains("4097 bytes")
         );
+    }
+
+    #[test]
+    fn attributes_go_over_to_the_next_process_with_their_age_and_their_callers_room() {
+        let earlier = Attributes::default();
+        earlier.set(ME, "waits", object(json!({"a": 1}))).unwrap();
+        earlier.set(OTHER, "begun", object(json!({"b": {"c": [2]}}))).unwrap();
+        earlier.of(&[])("begun").unwrap();
+        let expired = Instant::now().checked_sub(KEEP).unwrap();
+        earlier.set(ME, "expired", Map::new()).unwrap();
+        earlier.lock().by_rid.get_mut("expired").unwrap().set = expired;
+        let handed = serde_json::to_value(earlier.hand_over()).unwrap();
+        let next = Attributes::default();
+        next.take_over(serde_json::from_value(handed).unwrap());
+        assert_eq!(next.get("waits").unwrap().attributes, object(json!({"a": 1})));
+        assert_eq!(next.get("begun").unwrap().attributes, object(json!({"b": {"c": [2]}})));
+        assert!(next.get("expired").is_none());
+        let store = next.lock();
+        let only_mine = HashMap::from([(ME, Usage { rids: 1, bytes: 7 })]);
+        assert_eq!((store.all.rids, &store.callers), (2, &only_mine));
+    }
+
+    #[test]
+    fn handed_attributes_past_a_bound_are_left_out() {
+        let handed = |rid: &str, bytes: usize| HandedAttributes {
+            rid: rid.to_owned(),
+            attributes: object(json!({"a": "x".repeat(bytes)})),
+            age_ms: 0,
+            awaited_by: None,
+        };
+        let next = Attributes::default();
+        next.take_over(vec![
+            handed("", 1),
+            handed(&"r".repeat(4097), 1),
+            handed("a", BYTES_MAX),
+            handed("b", 1),
+        ]);
+        assert_eq!(next.lock().by_rid.keys().collect::<Vec<_>>(), ["b"]);
     }
 
     /// Sets attributes for a request that then begins.

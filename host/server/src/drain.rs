@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 /// The outcome of draining. The worst outcome of several streams counts.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub enum DrainOutcome {
+    /// A new process runs the streams. This one ends at once, and closes no connection.
+    HandedOver,
     /// The readers have everything that was received.
     Complete,
     /// Frames were not sent, bytes of senders were not received, or the journal is not sealed.

@@ -26,7 +26,11 @@ pub(crate) fn open_store(events: &Events) -> FdStore {
 
 /// The descriptors of streams that have not started yet, by stream.
 #[derive(Debug, Default)]
-pub(crate) struct Inheritance(Mutex<BTreeMap<String, Inherited>>);
+pub(crate) struct Inheritance {
+    streams: Mutex<BTreeMap<String, Inherited>>,
+    /// The descriptors that belong to no stream.
+    process: Mutex<Inherited>,
+}
 
 impl Inheritance {
     /// Takes the descriptors of the environment. An error is an event: the streams then bind and connect anew.
@@ -37,20 +41,27 @@ impl Inheritance {
         }
     }
 
-    /// Gives each stream of the configuration its descriptors. The rest is left over and closed.
+    /// Gives each stream of the configuration its descriptors. The rest is the process's.
     pub(crate) fn distribute(&self, config: &Config, mut inherited: Inherited) {
-        let mut streams = self.lock();
+        let mut streams = lock(&self.streams);
         for stream in &config.streams {
             streams.insert(stream.name.to_string(), inherited.split(&FdName::of_stream(&stream.name)));
         }
+        *lock(&self.process) = inherited;
+    }
+
+    /// Takes the descriptors that belong to no stream of the configuration. The drop closes those that nobody took, and reports
+    /// each.
+    pub(crate) fn take_process(&self) -> Inherited {
+        std::mem::take(&mut *lock(&self.process))
     }
 
     /// Takes the descriptors of a stream that starts. Nothing at its second start.
     pub(crate) fn take(&self, stream: &str) -> Inherited {
-        self.lock().remove(stream).unwrap_or_default()
+        lock(&self.streams).remove(stream).unwrap_or_default()
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Inherited>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

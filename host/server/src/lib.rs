@@ -23,15 +23,19 @@ mod calls;
 mod plugins;
 mod reload_queue;
 mod signals;
+mod upgrade;
 
 // The streams of a process, from start to end.
 mod changes;
 mod drain;
+mod hand_over;
+mod handed;
 mod reload;
 mod serve;
 mod shared;
 mod start;
 mod supervision;
+mod take_over;
 
 // The streams of a configuration, off the path.
 mod trials;
@@ -41,4 +45,5 @@ pub use config_file::{load as load_config, load_admin};
 pub use drain::DrainOutcome;
 pub use serve::{Options, Server};
 pub use sinks::warnings;
+pub use take_over::NotTakenOver;
 pub use trials::Trials;

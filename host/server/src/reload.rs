@@ -4,7 +4,7 @@
 //! This file decides the order: steps that can fail come first, and are undone if a later one fails. `changes.rs` compares two
 //! configurations.
 
-use crate::aborts::OpenChannel;
+use crate::aborts::{AbortSocket, OpenChannel};
 use crate::changes;
 use crate::check::check_files;
 use crate::config_file;
@@ -17,6 +17,7 @@ use crate::start::{self, Running};
 use afterbay_config as config;
 use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
+use afterbay_fdstore::Inherited;
 use afterbay_runtime::{FileContents, FilesWatch, Watched};
 use afterbay_stream::{Change, PluginChange, Tap, TapChange};
 use std::path::{Path, PathBuf};
@@ -73,6 +74,14 @@ impl<'a> Source<'a> {
         // A change between reading the file and this watch counts, too: compiling may have taken seconds.
         shared.reloads.changed();
         Ok(())
+    }
+
+    /// Answers every waiting request: this process hands over. The new process reads the configuration itself.
+    pub(crate) fn refuse_waiting(&mut self) {
+        let why = "a hand-over to a new process is under way, which reads the configuration itself";
+        while let Ok(request) = self.requests.try_recv() {
+            request.answer(&Err(vec![why.to_owned()]));
+        }
     }
 
     /// Reloads, reports the outcome, and answers every waiting request. Returns false if a stop was requested while plugins
@@ -180,7 +189,8 @@ impl<'a> Source<'a> {
         running: &mut Running,
         sockets: &mut Vec<StreamSockets>,
     ) -> anyhow::Result<()> {
-        let bound = shared.admin.bind(&after.admin).await?;
+        let nothing = &mut Inherited::default();
+        let bound = shared.admin.bind(&after.admin, &shared.fdstore, nothing).await?;
         let mut changes = Vec::new();
         for ready in ready {
             changes.push(ready.change(shared)?);
@@ -286,7 +296,10 @@ impl Ready {
     fn change(self, shared: &Shared) -> anyhow::Result<Prepared> {
         let Ready { before, stream, sockets, plugins, watched } = self;
         let mut abort_channel = match before.abort != stream.abort {
-            true => Some(OpenChannel::new(&stream, sockets.file(), &shared.events)?),
+            true => {
+                let socket = AbortSocket { store: &shared.fdstore, inherited: None };
+                Some(OpenChannel::new(&stream, sockets.file(), &shared.events, socket)?)
+            }
             false => None,
         };
         let mut taps = Vec::new();

@@ -1,15 +1,20 @@
-//! The life of a server: it waits for the rendezvous file, starts the streams, watches over them, and drains them at a stop.
+//! The life of a server: it waits for the rendezvous file, starts the streams or takes them over, watches over them, and drains
+//! them at a stop or hands them over.
 
+use crate::admin::Bound;
 use crate::descriptors;
 use crate::drain::{DrainOutcome, drain};
+use crate::hand_over::{self, HandOvers, HandedOver};
 use crate::reload::Source;
 use crate::reload_queue::{ReloadQueue, ReloadRequest};
 use crate::rendezvous::{self, StreamSockets, is_alive};
 use crate::shared::Shared;
-use crate::start::{self, Running};
+use crate::start::{self, PreparedStreams, Running};
+use crate::take_over::{self, TakeOver};
+use crate::upgrade::Launch;
 use afterbay_config::Config;
 use afterbay_events::Events;
-use afterbay_events::event::StreamFailed;
+use afterbay_events::event::{StreamFailed, TookOver};
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::Host;
 use anyhow::Context;
@@ -33,6 +38,8 @@ pub struct Options {
     pub until_pid: Option<u32>,
     /// Whether a plugin whose component file is missing awaits its first build.
     pub awaits_builds: bool,
+    /// Whether the server takes the place of the process that runs with the same journal.
+    pub take_over: bool,
     /// The server creates this file when nothing is left that could be refused.
     pub announce: Option<PathBuf>,
 }
@@ -42,13 +49,16 @@ pub struct Server {
     shared: Shared,
     reloads: mpsc::Receiver<ReloadRequest>,
     options: Options,
+    /// The process before, which stands still.
+    taken: Option<TakeOver>,
 }
 
 impl Server {
-    /// Raises the limit of file descriptors, makes missing directories, opens the journal and locks it.
+    /// Raises the limit of file descriptors, makes missing directories, opens the journal and locks it. With
+    /// [`Options::take_over`], stops the process that runs with the same journal and takes over its lock.
     ///
     /// # Errors
-    /// A directory cannot be made, or the journal cannot be opened.
+    /// A directory cannot be made, or the journal cannot be opened. [`NotTakenOver`]: nothing was taken over.
     pub fn open(
         config: Config,
         host: Host,
@@ -59,11 +69,25 @@ impl Server {
         if let Some(why) = descriptors::warning(&config, descriptors::limit()) {
             tracing::warn!(target: "afterbay", "descriptors: {why}");
         }
+        let launch = Launch::of_process();
         start::make_dirs(&config)?;
+        let mut taken = match options.take_over {
+            true => {
+                take_over::warm(&config, options.rendezvous.as_deref(), &tokenizers);
+                Some(TakeOver::ask(&config, descriptors::limit())?)
+            }
+            false => None,
+        };
         let (queue, reloads) = ReloadQueue::new();
-        let mut shared = Shared::open(config, host, tokenizers, queue)?;
-        shared.awaits_builds = options.awaits_builds;
-        Ok(Server { shared, reloads, options })
+        let opened = Shared::open(config, host, tokenizers, queue, launch, taken.as_mut());
+        match (opened, taken) {
+            (Ok(mut shared), taken) => {
+                shared.awaits_builds = options.awaits_builds;
+                Ok(Server { shared, reloads, options, taken })
+            }
+            (Err(error), Some(taken)) => Err(taken.fail(format!("{error:#}")).into()),
+            (Err(error), None) => Err(error),
+        }
     }
 
     /// The events of this server.
@@ -72,16 +96,21 @@ impl Server {
         &self.shared.events
     }
 
-    /// Runs the streams until SIGTERM, SIGINT or the end of [`Options::until_pid`], then drains them.
+    /// Runs the streams until SIGTERM, SIGINT or the end of [`Options::until_pid`], then drains them. Ends without draining them
+    /// if a new process has taken them over.
     ///
     /// # Errors
-    /// An address cannot be bound, or a stream cannot be started.
+    /// An address cannot be bound, or a stream cannot be started. [`NotTakenOver`]: nothing was taken over.
     pub fn run(self) -> anyhow::Result<DrainOutcome> {
-        let Server { shared, reloads, options } = self;
+        let Server { shared, reloads, options, taken } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let left = runtime.block_on(serve(&options, shared, reloads));
-        // A reload may still compile plugins in the background; nobody needs them any more.
-        runtime.shutdown_background();
+        let left = runtime.block_on(serve(&options, shared, reloads, taken));
+        match left {
+            // The tasks own sockets of the new process, whose names must stay.
+            Ok(DrainOutcome::HandedOver) => std::mem::forget(runtime),
+            // A reload may still compile plugins in the background; nobody needs them any more.
+            _ => runtime.shutdown_background(),
+        }
         left
     }
 }
@@ -92,6 +121,8 @@ enum Stop {
     Requested,
     /// SGLang was restarted, with other sockets.
     OtherSockets,
+    /// A new process runs the streams.
+    HandedOver,
 }
 
 /// Runs until a stop is requested. When SGLang restarts with other sockets, the streams are drained and started again.
@@ -99,11 +130,20 @@ async fn serve(
     options: &Options,
     mut shared: Shared,
     reloads: mpsc::Receiver<ReloadRequest>,
+    taken: Option<TakeOver>,
 ) -> anyhow::Result<DrainOutcome> {
     let mut signals = Signals::new()?;
-    let bound = shared.admin.bind(&shared.config.admin).await?;
-    let state = shared.admin_state();
-    shared.admin.serve(&shared.config.admin, &state, bound)?;
+    let (mut hand_overs, mut ready) = match taken {
+        Some(taken) => take_place(options, &mut shared, taken).await?,
+        None => {
+            let mut left = shared.inheritance.take_process();
+            let bound = shared.admin.bind(&shared.config.admin, &shared.fdstore, &mut left).await?;
+            drop(left);
+            serve_admin(&mut shared, bound)?;
+            (HandOvers::open(&shared, None), None)
+        }
+    };
+    hand_overs.accept(&shared);
     if let Some(file) = &options.announce {
         std::fs::write(file, b"").with_context(|| format!("announce: {}", file.display()))?;
     }
@@ -112,17 +152,30 @@ async fn serve(
     source.watch(&shared)?;
     let _pings = tokio::spawn(shared.supervision.clone().run());
     loop {
-        let Some(mut sockets) = wait_for_sockets(options, &shared, &mut signals).await? else {
-            return Ok(DrainOutcome::Complete);
+        let (mut running, mut sockets) = match ready.take() {
+            Some(ready) => ready,
+            None => {
+                let waited = wait_for_sockets(options, &mut shared, &mut signals, &mut hand_overs).await?;
+                let sockets = match waited {
+                    Waited::Found(sockets) => sockets,
+                    Waited::Stopped => return Ok(DrainOutcome::Complete),
+                    Waited::HandedOver => return Ok(leave(shared, Running::default())),
+                };
+                let mut running = Running::default();
+                running.start(&shared, &sockets)?;
+                (running, sockets)
+            }
         };
-        let mut running = Running::default();
-        running.start(&shared, &sockets)?;
         shared.health.clear("rendezvous");
         shared.supervision.ready(None);
         rendezvous::report(&shared.config, &sockets, &shared.events, &shared.health);
-        let stop = watch(options, &mut shared, &mut running, &mut sockets, &mut signals, &mut source).await?;
-        if matches!(stop, Stop::Requested) {
-            shared.supervision.stopping();
+        let mut requests =
+            Requests { signals: &mut signals, source: &mut source, hand_overs: &mut hand_overs };
+        let stop = watch(options, &mut shared, &mut running, &mut sockets, &mut requests).await?;
+        match stop {
+            Stop::HandedOver => return Ok(leave(shared, running)),
+            Stop::Requested => shared.supervision.stopping(),
+            Stop::OtherSockets => {}
         }
         let left = drain(running.streams, &shared.config.streams, &shared, options.drain_timeout).await?;
         shared.clear();
@@ -134,16 +187,94 @@ async fn serve(
     }
 }
 
-/// Waits for the rendezvous file, if there is to be one. `None`: a stop was requested meanwhile.
+/// Leaves everything to the new process: nothing is closed in order, unlinked, or written.
+fn leave(shared: Shared, running: Running) -> DrainOutcome {
+    std::mem::forget((shared, running));
+    DrainOutcome::HandedOver
+}
+
+fn serve_admin(shared: &mut Shared, bound: Vec<Bound>) -> anyhow::Result<()> {
+    let state = shared.admin_state();
+    shared.admin.serve(&shared.config.admin, &state, bound)
+}
+
+/// The streams that run, and their sockets.
+type Ready = (Running, Vec<StreamSockets>);
+
+/// Takes the place of the process before: builds everything, waits for the release, and runs.
+async fn take_place(
+    options: &Options,
+    shared: &mut Shared,
+    mut taken: TakeOver,
+) -> anyhow::Result<(HandOvers, Option<Ready>)> {
+    let (from, from_pid, streams) = (taken.from.clone(), taken.from_pid, taken.states.len());
+    let (bound, mut hand_overs, prepared) = match build(options, shared, &mut taken).await {
+        Ok(built) => built,
+        Err(error) => return Err(taken.fail(format!("{error:#}")).into()),
+    };
+    tokio::task::spawn_blocking(move || taken.confirm()).await??;
+    // From here on the streams are this process's, and the process before ends.
+    shared.directory.claim();
+    shared.fdstore.reclaim();
+    hand_overs.own();
+    let mut ready = None;
+    if let Some((prepared, sockets)) = prepared {
+        let mut running = Running::default();
+        running.run(shared, prepared)?;
+        ready = Some((running, sockets));
+    }
+    shared.aborts.claim();
+    shared.supervision.took_over();
+    shared.events.publish(TookOver { from_pid, from, streams });
+    serve_admin(shared, bound)?;
+    Ok((hand_overs, ready))
+}
+
+/// Everything of this process, built and not running.
+type Built = (Vec<Bound>, HandOvers, Option<(PreparedStreams, Vec<StreamSockets>)>);
+
+async fn build(options: &Options, shared: &mut Shared, taken: &mut TakeOver) -> anyhow::Result<Built> {
+    let mut left = shared.inheritance.take_process();
+    let bound = shared.admin.bind(&shared.config.admin, &shared.fdstore, &mut left).await?;
+    drop(left);
+    let hand_overs = HandOvers::open(shared, taken.socket.take());
+    shared.attributes.take_over(std::mem::take(&mut taken.attributes));
+    let prepared = match rendezvous::find(&shared.config, options.rendezvous.as_deref())? {
+        Some(sockets) => {
+            let prepared = Running::default().prepare(shared, &sockets, &mut taken.states)?;
+            Some((prepared, sockets))
+        }
+        None => None,
+    };
+    match taken.states.keys().next() {
+        // Its connections would be closed.
+        Some(stream) => anyhow::bail!(
+            "stream {stream:?} runs, and its scheduler's rendezvous file is missing, or the process that wrote it has ended"
+        ),
+        None => Ok((bound, hand_overs, prepared)),
+    }
+}
+
+/// The outcome of waiting for the rendezvous file.
+enum Waited {
+    Found(Vec<StreamSockets>),
+    /// A stop was requested meanwhile.
+    Stopped,
+    /// A new process waits for the file.
+    HandedOver,
+}
+
+/// Waits for the rendezvous file, if there is to be one.
 async fn wait_for_sockets(
     options: &Options,
-    shared: &Shared,
+    shared: &mut Shared,
     signals: &mut Signals,
-) -> anyhow::Result<Option<Vec<StreamSockets>>> {
+    hand_overs: &mut HandOvers,
+) -> anyhow::Result<Waited> {
     let mut reported = false;
     loop {
         if let Some(sockets) = rendezvous::find(&shared.config, options.rendezvous.as_deref())? {
-            return Ok(Some(sockets));
+            return Ok(Waited::Found(sockets));
         }
         if !reported {
             reported = true;
@@ -154,15 +285,28 @@ async fn wait_for_sockets(
             // The scheduler may be ordered after this process, so its file cannot be a condition of the start.
             shared.supervision.ready(Some(text));
         }
-        tokio::select! {
-            () = signals.next() => return Ok(None),
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+        let asked = tokio::select! {
+            () = signals.next() => return Ok(Waited::Stopped),
+            asked = hand_overs.next() => Some(asked),
+            () = tokio::time::sleep(LOOK_EVERY) => None,
+        };
+        if let Some(asked) = asked
+            && hand_over::hand_over(asked, shared, &Running::default(), hand_overs).await == HandedOver::Yes
+        {
+            return Ok(Waited::HandedOver);
         }
         shared.signals.publish_notices(&shared.events);
         if options.until_pid.is_some_and(|pid| !is_alive(pid)) {
-            return Ok(None);
+            return Ok(Waited::Stopped);
         }
     }
+}
+
+/// The requests from outside.
+struct Requests<'a, 's> {
+    signals: &'a mut Signals,
+    source: &'a mut Source<'s>,
+    hand_overs: &'a mut HandOvers,
 }
 
 /// Watches over the streams until there is a reason to stop. If a stream fails, the other streams go on.
@@ -171,15 +315,24 @@ async fn watch(
     shared: &mut Shared,
     running: &mut Running,
     sockets: &mut Vec<StreamSockets>,
-    signals: &mut Signals,
-    source: &mut Source<'_>,
+    requests: &mut Requests<'_, '_>,
 ) -> anyhow::Result<Stop> {
+    let Requests { signals, source, hand_overs } = requests;
     let mut look = tokio::time::interval(LOOK_EVERY);
     let mut failed: Vec<String> = Vec::new();
     loop {
         let mut is_asked = false;
         let reload = tokio::select! {
             () = signals.next() => return Ok(Stop::Requested),
+            asked = hand_overs.next() => {
+                source.refuse_waiting();
+                match hand_over::hand_over(asked, shared, running, hand_overs).await {
+                    HandedOver::Yes => return Ok(Stop::HandedOver),
+                    // A change of the file may have been among the refused requests.
+                    HandedOver::No => shared.reloads.changed(),
+                }
+                None
+            }
             request = source.requests.recv() => Some(request),
             _ = source.hangup.recv() => {
                 is_asked = true;

@@ -1,7 +1,7 @@
 //! The state that all streams of a process share.
 
 use crate::aborts::Aborts;
-use crate::admin::{Admin, AdminState};
+use crate::admin::{Admin, AdminState, Gate};
 use crate::attributes::Attributes;
 use crate::inheritance::{self, Inheritance};
 use crate::loading::Loader;
@@ -10,10 +10,12 @@ use crate::reload_queue::ReloadQueue;
 use crate::signals::Signals;
 use crate::sinks::Sinks;
 use crate::supervision::Supervision;
+use crate::take_over::TakeOver;
+use crate::upgrade::{Launch, Upgrades};
 use afterbay_calls::Calls;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_fdstore::FdStore;
+use afterbay_fdstore::{FdStore, Inherited};
 use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::Host;
@@ -48,6 +50,10 @@ pub(crate) struct Shared {
     pub(crate) inheritance: Inheritance,
     /// The messages to the supervisor.
     pub(crate) supervision: Supervision,
+    /// New binaries that take this process's place.
+    pub(crate) upgrades: Upgrades,
+    /// The gate for changes over the admin addresses.
+    pub(crate) gate: Gate,
     /// The tasks that answer on the admin addresses.
     pub(crate) admin: Admin,
 }
@@ -69,6 +75,8 @@ impl Shared {
             attributes: self.attributes.clone(),
             plugins: self.plugins.clone(),
             reloads: self.reloads.clone(),
+            upgrades: self.upgrades.clone(),
+            gate: self.gate.clone(),
         }
     }
 
@@ -93,16 +101,26 @@ impl Shared {
         drop(self.inheritance.take(stream));
     }
 
-    /// Opens and locks the journal.
+    /// Opens the journal, and locks it or takes over its lock.
     pub(crate) fn open(
         config: config::Config,
         host: Host,
         tokenizers: Tokenizers,
         reloads: ReloadQueue,
+        launch: Launch,
+        taken: Option<&mut TakeOver>,
     ) -> anyhow::Result<Shared> {
         let (events, health) = (Events::new(), Health::default());
         let metrics = Metrics::new(events.clone(), health.clone());
-        let directory = Arc::new(JournalDirectory::open(&config.journal.dir, journal_options(&config))?);
+        let (lock, fds) = match taken {
+            Some(taken) => (taken.lock.take(), Some(std::mem::take(&mut taken.fds))),
+            None => (None, None),
+        };
+        let (dir, options) = (&config.journal.dir, journal_options(&config));
+        let directory = Arc::new(match lock {
+            Some(lock) => JournalDirectory::take_over(dir, options, lock)?,
+            None => JournalDirectory::open(dir, options)?,
+        });
         let tokenizers = Arc::new(tokenizers);
         let sinks = Sinks::new(&tokenizers, &events, &health);
         let signals = Signals::new(&config, &metrics, &sinks);
@@ -115,7 +133,14 @@ impl Shared {
         let aborts = Aborts::new(&events, &metrics);
         let fdstore = inheritance::open_store(&events);
         let inheritance = Inheritance::default();
-        inheritance.take_environment(&config, &fdstore, &events);
+        match fds {
+            Some(fds) => {
+                // The process before owns the supervisor's store until it releases its streams.
+                fdstore.release();
+                inheritance.distribute(&config, Inherited::from_entries(&fdstore, fds));
+            }
+            None => inheritance.take_environment(&config, &fdstore, &events),
+        }
         let supervision = Supervision::new(fdstore.supervisor(), &events, &metrics);
         let (attributes, plugins) = (Attributes::default(), Plugins::default());
         Ok(Shared {
@@ -139,6 +164,8 @@ impl Shared {
             fdstore,
             inheritance,
             supervision,
+            upgrades: Upgrades::new(launch),
+            gate: Gate::default(),
             admin: Admin::default(),
         })
     }

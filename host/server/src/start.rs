@@ -1,7 +1,7 @@
 //! Starts streams: journal, plugins and sockets, in this order. Holds the running streams and the watches over their component
 //! files.
 
-use crate::aborts::OpenChannel;
+use crate::aborts::{AbortSocket, OpenChannel};
 use crate::calls::PluginCalls;
 use crate::loading::{Key, Loader};
 use crate::plugins;
@@ -11,12 +11,15 @@ use afterbay_config as config;
 use afterbay_events::event::{
     JournalCorrupt, JournalCut, JournalNotice, JournalRecovered, PluginReloadUnwatched, StreamStarted,
 };
+use afterbay_fdstore::{FdName, Inherited};
 use afterbay_journal::{Background, ProblemKind, RecoveredStream};
 use afterbay_runtime::{Watch, Watched};
-use afterbay_stream::{JournalPolicy, Setup, SinkSetup, Stream, StreamHandle, SystemClock, TapSetup};
+use afterbay_stream::{
+    JournalPolicy, PreparedStream, Setup, SinkSetup, Stream, StreamHandle, StreamState, SystemClock, TapSetup,
+};
 use afterbay_wire::Layouts;
 use anyhow::Context;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 
@@ -56,6 +59,19 @@ pub(crate) struct Running {
     pub(crate) watched: Vec<Watched<Key>>,
 }
 
+/// Streams that are built and do not run yet, and their component files.
+pub(crate) struct PreparedStreams {
+    streams: Vec<Prepared>,
+    watched: Vec<Watched<Key>>,
+}
+
+struct Prepared {
+    stream: PreparedStream,
+    config: config::Stream,
+    sinks: Vec<String>,
+    abort_channel: OpenChannel,
+}
+
 impl Running {
     /// Forgets a stream that has ended and is no longer in the configuration.
     pub(crate) fn forget_stream(&mut self, shared: &Shared, stream: &str) {
@@ -65,22 +81,49 @@ impl Running {
 
     /// Starts every stream that does not run and whose sockets are known.
     pub(crate) fn start(&mut self, shared: &Shared, sockets: &[StreamSockets]) -> anyhow::Result<()> {
+        let prepared = self.prepare(shared, sockets, &mut BTreeMap::new())?;
+        self.run(shared, prepared)
+    }
+
+    /// Does everything for [`Running::start`] but run: no byte of a socket is read or written. `states` are those of a process
+    /// that hands over.
+    pub(crate) fn prepare(
+        &self,
+        shared: &Shared,
+        sockets: &[StreamSockets],
+        states: &mut BTreeMap<String, StreamState>,
+    ) -> anyhow::Result<PreparedStreams> {
         shared.signals.attach(&shared.config, sockets)?;
-        let before = self.streams.len();
-        let mut watched = Vec::new();
+        let (mut prepared, mut watched) = (Vec::new(), Vec::new());
         for (stream, sockets) in shared.config.streams.iter().zip(sockets) {
             let runs = self.streams.iter().any(|running| running.name() == stream.name.as_str());
             if runs || !sockets.are_known() {
                 continue;
             }
+            let name = stream.name.as_str();
+            let mut inherited = shared.inheritance.take(name);
+            let left = inherited.take(&FdName::abort(name)).and_then(|fds| fds.into_iter().next());
+            let socket = AbortSocket { store: &shared.fdstore, inherited: left };
+            let mut abort_channel = OpenChannel::new(stream, sockets.file(), &shared.events, socket)?;
             let mut setup = setup(shared, stream, sockets.file(), &mut watched)?;
-            let mut opened = OpenChannel::new(stream, sockets.file(), &shared.events)?;
-            setup.upstream = opened.tell_scheduler();
+            (setup.inherited, setup.handed_over) = (inherited, states.remove(name));
+            setup.upstream = abort_channel.tell_scheduler();
             let sinks = setup.sinks.iter().map(|sink| sink.config.name.to_string()).collect();
-            let started = Stream::start(setup)?;
-            shared.aborts.add(started.name(), started.handle(), opened);
+            let config = stream.clone();
+            prepared.push(Prepared { stream: Stream::prepare(setup)?, config, sinks, abort_channel });
+        }
+        Ok(PreparedStreams { streams: prepared, watched })
+    }
+
+    /// Runs prepared streams.
+    pub(crate) fn run(&mut self, shared: &Shared, prepared: PreparedStreams) -> anyhow::Result<()> {
+        let PreparedStreams { streams, watched } = prepared;
+        let before = self.streams.len();
+        for Prepared { stream, config, sinks, abort_channel } in streams {
+            let started = stream.run()?;
+            shared.aborts.add(started.name(), started.handle(), abort_channel);
             shared.attributes.add(started.name(), started.handle());
-            shared.plugins.add(started.name(), &stream.plugins, started.handle());
+            shared.plugins.add(started.name(), &config.plugins, started.handle());
             shared.supervision.add(started.name(), sinks, started.handle());
             shared.events.publish(StreamStarted {
                 stream: started.name().into(),
@@ -170,7 +213,7 @@ fn setup(
         taps: taps.collect::<anyhow::Result<_>>()?,
         listen: stream.listen.clone(),
         fdstore: shared.fdstore.clone(),
-        inherited: shared.inheritance.take(&name),
+        inherited: Inherited::default(),
         sinks,
         layouts: layouts(stream, rendezvous)?,
         journal,

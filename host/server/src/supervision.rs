@@ -69,6 +69,11 @@ impl Supervision {
         self.send(&[State::Ready, State::Status(&status)]);
     }
 
+    /// Says that this process is the main one: it has taken over from the one before.
+    pub(crate) fn took_over(&self) {
+        self.send(&[State::MainPid(std::process::id())]);
+    }
+
     /// Says that a reload begins. [`Supervision::ready`] ends it.
     pub(crate) fn reloading(&self) {
         if let Ok(now) = State::monotonic_usec_now() {

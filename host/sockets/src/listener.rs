@@ -108,7 +108,7 @@ impl Listener {
 
     /// Takes over the listening socket of an earlier process, with its ipc file. Until [`Listener::claim`], the file stays
     /// when the listener is dropped. The error says why the descriptor is no listener.
-    pub(crate) fn adopt(fd: OwnedFd) -> Result<Listener, String> {
+    pub fn adopt(fd: OwnedFd) -> Result<Listener, String> {
         if sockopt::socket_acceptconn(&fd) != Ok(true) {
             return Err("the descriptor is no listening socket".to_owned());
         }
@@ -134,7 +134,7 @@ impl Listener {
 
     /// Whether a listener that is bound to this endpoint, instead of this one, would have the same address. If so, this one
     /// takes the endpoint's name and the mode of its ipc file.
-    pub(crate) fn serves(&mut self, endpoint: &Endpoint, listen_mode: u32) -> bool {
+    pub fn serves(&mut self, endpoint: &Endpoint, listen_mode: u32) -> bool {
         match (&self.endpoint, endpoint) {
             (Endpoint::Ipc(ours), Endpoint::Ipc(path)) if ours == path => {
                 let mode = Mode::from_raw_mode(listen_mode & 0o777);
@@ -156,7 +156,7 @@ impl Listener {
     }
 
     /// From now on the ipc file is this listener's: no other process goes on with the socket.
-    pub(crate) fn claim(&mut self) {
+    pub fn claim(&mut self) {
         self.is_shared = false;
     }
 

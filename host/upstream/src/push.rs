@@ -31,8 +31,12 @@ const READ_BYTES: usize = 512;
 pub struct PushUpstream {
     endpoint: String,
     schedulers: Arc<Schedulers>,
+    listener: SharedListener,
     accepting: JoinHandle<()>,
 }
+
+/// The listening socket, which the accepting task keeps open.
+type SharedListener = Arc<Mutex<Listener>>;
 
 /// The connected schedulers.
 #[derive(Debug, Default)]
@@ -63,14 +67,41 @@ enum TokioListener {
 impl PushUpstream {
     /// Binds and listens. Must be called on a tokio runtime.
     pub fn bind(endpoint: &Endpoint) -> Result<PushUpstream, BindError> {
-        let bound = Listener::bind(endpoint, MODE, None)?;
+        PushUpstream::serve(Listener::bind(endpoint, MODE, None)?)
+    }
+
+    /// Continues the listening socket of an earlier process, or binds if that socket has another endpoint. The earlier process
+    /// may go on with the socket until [`PushUpstream::claim`]. Must be called on a tokio runtime.
+    pub fn adopt(endpoint: &Endpoint, listener: OwnedFd) -> Result<PushUpstream, BindError> {
+        if let Ok(mut listener) = Listener::adopt(listener)
+            && listener.serves(endpoint, MODE)
+        {
+            return PushUpstream::serve(listener);
+        }
+        PushUpstream::bind(endpoint)
+    }
+
+    fn serve(bound: Listener) -> Result<PushUpstream, BindError> {
         let named = bound.endpoint().clone();
         let io = |error| BindError::Io { endpoint: named.clone(), call: "listen", error };
         let fd = bound.descriptor().map_err(io)?;
-        let listener = TokioListener::new(endpoint, fd).map_err(io)?;
-        let schedulers = Arc::<Schedulers>::default();
-        let accepting = tokio::spawn(accept(bound, listener, schedulers.clone()));
-        Ok(PushUpstream { endpoint: named.to_string(), schedulers, accepting })
+        let listener = TokioListener::new(&named, fd).map_err(io)?;
+        let (schedulers, bound) = (Arc::<Schedulers>::default(), Arc::new(Mutex::new(bound)));
+        let accepting = tokio::spawn(accept(bound.clone(), listener, schedulers.clone()));
+        Ok(PushUpstream { endpoint: named.to_string(), schedulers, listener: bound, accepting })
+    }
+
+    /// From now on the socket's name is this process's, and is given back at the end.
+    pub fn claim(&self) {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner).claim();
+    }
+
+    /// A further descriptor of the listening socket, for a later process.
+    ///
+    /// # Errors
+    /// There is no room for a descriptor.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner).descriptor()
     }
 
     /// The bound endpoint, with the real port.
@@ -136,7 +167,7 @@ impl TokioListener {
 }
 
 /// Accepts connections until the task is aborted. Dropping `_bound` gives the name back.
-async fn accept(_bound: Listener, listener: TokioListener, schedulers: Arc<Schedulers>) {
+async fn accept(_bound: SharedListener, listener: TokioListener, schedulers: Arc<Schedulers>) {
     for id in 0.. {
         let accepted = match &listener {
             TokioListener::Ipc(listener) => {

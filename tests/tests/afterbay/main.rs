@@ -15,6 +15,7 @@ mod faults;
 mod forwarding;
 mod full_disk;
 mod grammar;
+mod hand_over;
 mod held_rows;
 mod journal_commands;
 mod keeper;

@@ -6,7 +6,7 @@ use afterbay_plugin_loader::project::Output;
 use afterbay_plugin_loader::{Tokenizers, host_options};
 use afterbay_plugin_tools::dev;
 use afterbay_runtime::{Host, HostOptions};
-use afterbay_server::{DrainOutcome, Options, Server};
+use afterbay_server::{DrainOutcome, NotTakenOver, Options, Server};
 use afterbay_terminal::{Busy, EXIT_USAGE};
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -14,6 +14,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// Nothing was taken over (`EX_UNAVAILABLE`).
+const EXIT_NOT_TAKEN_OVER: u8 = 69;
 /// A stream failed while it ran (`EX_SOFTWARE`).
 const EXIT_FAILED: u8 = 70;
 
@@ -21,7 +23,7 @@ const EXIT_FAILED: u8 = 70;
 ///
 /// Binds each stream's `listen`, connects to each reader, and forwards batches until SIGTERM or SIGINT. Then it sends what it
 /// received, and exits. SIGHUP, or a change of the file, reloads the configuration. Exits 64 if the configuration is wrong, 1 if
-/// something was left unsent, and 70 if a stream failed.
+/// something was left unsent, 69 if --take-over took nothing over, and 70 if a stream failed.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay run --config afterbay.toml\n  afterbay run --config afterbay.toml --dev\n  afterbay run --config afterbay.toml --rendezvous /run/afterbay/rendezvous.json --log-format json"
@@ -55,6 +57,11 @@ pub(crate) struct Args {
     /// same time
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = afterbay_config::duration_argument)]
     drain_timeout: Duration,
+    /// Take the place of the Afterbay that runs with the same journal: its streams stop between two frames, and continue in this
+    /// process on the same connections. If anything fails before that, the other Afterbay goes on, and this command exits 69.
+    /// `afterbay upgrade` does this within the same service
+    #[arg(long)]
+    take_over: bool,
     /// Stop when this process ends (used by `afterbay sglang`)
     #[arg(long, value_name = "PID", hide = true)]
     until_pid: Option<u32>,
@@ -155,19 +162,36 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         until_pid: args.until_pid,
         awaits_builds: args.dev,
         announce: args.announce,
+        take_over: args.take_over,
     };
-    let server = Server::open(config, host.clone(), tokenizers, options)?;
+    let server = match Server::open(config, host.clone(), tokenizers, options) {
+        Ok(server) => server,
+        Err(error) => return not_taken_over(error),
+    };
     if let Some(projects) = projects {
         dev::watch(projects, host, server.events().clone(), output)?;
     }
     let outcome = server.run();
-    if let Some(dir) = &args.scratch {
+    // A process that has handed over leaves the directory to the next one, and a failed take-over to the one before.
+    let is_of_another = match &outcome {
+        Ok(outcome) => *outcome == DrainOutcome::HandedOver,
+        Err(error) => error.is::<NotTakenOver>(),
+    };
+    if let Some(dir) = args.scratch.as_ref().filter(|_| !is_of_another) {
         // Nobody needs the directory any more, so an error does not matter.
         let _removed = std::fs::remove_dir_all(dir);
     }
-    Ok(match outcome? {
-        DrainOutcome::Complete => ExitCode::SUCCESS,
-        DrainOutcome::Incomplete => ExitCode::FAILURE,
-        DrainOutcome::Failed => ExitCode::from(EXIT_FAILED),
-    })
+    match outcome {
+        Ok(DrainOutcome::HandedOver | DrainOutcome::Complete) => Ok(ExitCode::SUCCESS),
+        Ok(DrainOutcome::Incomplete) => Ok(ExitCode::FAILURE),
+        Ok(DrainOutcome::Failed) => Ok(ExitCode::from(EXIT_FAILED)),
+        Err(error) => not_taken_over(error),
+    }
+}
+
+/// Exits with a code of its own if nothing was taken over.
+fn not_taken_over(error: anyhow::Error) -> anyhow::Result<ExitCode> {
+    let error = error.downcast::<NotTakenOver>()?;
+    eprintln!("afterbay: {error}");
+    Ok(ExitCode::from(EXIT_NOT_TAKEN_OVER))
 }

@@ -5,11 +5,12 @@ use super::{AdminState, routes};
 use crate::descriptors;
 use afterbay_config as config;
 use afterbay_config::AdminAddress;
+use afterbay_fdstore::{FdName, FdStore, Inherited, Kept};
 use afterbay_http::{HttpListener, ServerBounds, serve};
 use afterbay_sockets::{BindError, Endpoint};
 use anyhow::{Context, anyhow, ensure};
-use axum::Extension;
-use std::os::fd::OwnedFd;
+use axum::{Extension, Router};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
@@ -31,31 +32,48 @@ pub(crate) struct Admin {
 
 struct Served {
     address: AdminAddress,
-    accepting: JoinHandle<()>,
+    listener: AdminListener,
+    routes: Router,
+    _kept: Kept,
+    /// `None` while the address is paused.
+    accepting: Option<JoinHandle<()>>,
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
+/// A listening socket.
+struct AdminListener {
+    fd: OwnedFd,
+    /// The name of a Unix socket, which is removed when this is dropped.
+    name: Option<afterbay_sockets::Listener>,
 }
 
 /// An address that is bound and not yet served.
 pub(crate) struct Bound {
     address: AdminAddress,
-    listener: HttpListener,
-    /// The name of a Unix socket, which is removed when this is dropped.
-    name: Option<afterbay_sockets::Listener>,
+    listener: AdminListener,
+    kept: Kept,
 }
 
 impl Admin {
-    /// Binds the addresses of a configuration that are not served yet.
-    pub(crate) async fn bind(&self, config: &config::Admin) -> anyhow::Result<Vec<Bound>> {
+    /// Binds the addresses of a configuration that are not served yet. Continues the sockets that an earlier process left.
+    pub(crate) async fn bind(
+        &self,
+        config: &config::Admin,
+        store: &FdStore,
+        inherited: &mut Inherited,
+    ) -> anyhow::Result<Vec<Bound>> {
         let mut bound = Vec::new();
         for address in &config.listen {
             if self.served.iter().all(|served| served.address != *address) {
-                let listener = bind(address).await;
-                bound.push(listener.with_context(|| format!("admin.listen: {address}"))?);
+                let name = FdName::admin(&address.to_string());
+                let left = inherited.take(&name).and_then(|fds| fds.into_iter().next());
+                let listener = match left.and_then(|fd| AdminListener::adopt(address, fd)) {
+                    Some(listener) => listener,
+                    None => AdminListener::bind(address)
+                        .await
+                        .with_context(|| format!("admin.listen: {address}"))?,
+                };
+                let kept = store.keep(name, &[listener.fd.as_fd()]);
+                bound.push(Bound { address: address.clone(), listener, kept });
             }
         }
         Ok(bound)
@@ -72,9 +90,8 @@ impl Admin {
         let socket = config.unix_socket().map(|path| AdminAddress::Unix(path.to_owned()));
         self.token_file.set(token_file.clone());
         self.served.retain(|served| listen.contains(&served.address));
-        let limit = descriptors::limit();
-        for Bound { address, listener, name } in bound {
-            let shown = match &listener {
+        for Bound { address, mut listener, kept } in bound {
+            let shown = match &listener.http()? {
                 HttpListener::Tcp(tcp) if token_file.is_none() => {
                     format!("http://{}, read-only", tcp.local_addr()?)
                 }
@@ -82,47 +99,108 @@ impl Admin {
                 HttpListener::Unix(_) => address.to_string(),
             };
             tracing::info!(target: "afterbay", "admin: {shown}");
+            if let Some(name) = &mut listener.name {
+                name.claim();
+            }
             let token_file = self.token_file.clone();
-            let routes = routes(
-                state.clone(),
-                Access { address: address.clone(), token_file, socket: socket.clone() },
-            );
-            let bounds = ServerBounds {
-                connections: descriptors::for_admin(limit),
-                head: HEAD_MAX,
-                exchange: EXCHANGE_MAX,
-            };
-            let accepting = tokio::spawn(async move {
-                serve(listener, bounds, |peer| routes.clone().layer(Extension(peer))).await;
-                drop(name);
-            });
-            self.served.push(Served { address, accepting });
+            let access = Access { address: address.clone(), token_file, socket: socket.clone() };
+            let routes = routes(state.clone(), access);
+            let mut served = Served { address, listener, routes, _kept: kept, accepting: None };
+            served.accept()?;
+            self.served.push(served);
         }
         Ok(())
     }
+
+    /// Accepts no further connection: connections wait in the kernel, for this process or for the next one.
+    pub(crate) fn pause(&mut self) {
+        self.served.iter_mut().for_each(Served::stop);
+    }
+
+    /// Accepts connections again after [`Admin::pause`].
+    pub(crate) fn resume(&mut self) {
+        for served in &mut self.served {
+            if let Err(error) = served.accept() {
+                tracing::error!(target: "afterbay", "admin: {}: {error}", served.address);
+            }
+        }
+    }
 }
 
-async fn bind(address: &AdminAddress) -> anyhow::Result<Bound> {
-    let (listener, name) = match address {
-        AdminAddress::Tcp(tcp) => (HttpListener::Tcp(TcpListener::bind(tcp).await?), None),
-        AdminAddress::Unix(path) => {
-            let (listener, name) = bind_socket(path)?;
-            (HttpListener::Unix(listener), Some(name))
+impl Served {
+    fn accept(&mut self) -> std::io::Result<()> {
+        let (listener, routes) = (self.listener.http()?, self.routes.clone());
+        let bounds = ServerBounds {
+            connections: descriptors::for_admin(descriptors::limit()),
+            head: HEAD_MAX,
+            exchange: EXCHANGE_MAX,
+        };
+        self.accepting = Some(tokio::spawn(async move {
+            serve(listener, bounds, |peer| routes.clone().layer(Extension(peer))).await;
+        }));
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        if let Some(accepting) = self.accepting.take() {
+            accepting.abort();
         }
-    };
-    Ok(Bound { address: address.clone(), listener, name })
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl AdminListener {
+    async fn bind(address: &AdminAddress) -> anyhow::Result<AdminListener> {
+        match address {
+            AdminAddress::Tcp(tcp) => {
+                let listener = TcpListener::bind(tcp).await?.into_std()?;
+                Ok(AdminListener { fd: listener.into(), name: None })
+            }
+            AdminAddress::Unix(path) => {
+                let name = bind_socket(path)?;
+                Ok(AdminListener { fd: name.descriptor()?, name: Some(name) })
+            }
+        }
+    }
+
+    /// Continues the listening socket of an earlier process. `None` if the descriptor is no socket of this address.
+    fn adopt(address: &AdminAddress, fd: OwnedFd) -> Option<AdminListener> {
+        let name = afterbay_sockets::Listener::adopt(fd).ok()?;
+        let fd = name.descriptor().ok()?;
+        match (address, name.endpoint()) {
+            (AdminAddress::Unix(path), Endpoint::Ipc(bound)) if path == bound => {
+                Some(AdminListener { fd, name: Some(name) })
+            }
+            (AdminAddress::Tcp(tcp), Endpoint::Tcp { host, port }) => {
+                let is_it = *host == tcp.ip().to_string() && (tcp.port() == 0 || tcp.port() == *port);
+                is_it.then_some(AdminListener { fd, name: None })
+            }
+            _ => None,
+        }
+    }
+
+    /// A further descriptor of the socket, on the runtime.
+    fn http(&self) -> std::io::Result<HttpListener> {
+        let fd = self.fd.try_clone()?;
+        Ok(match self.name {
+            Some(_) => HttpListener::Unix(UnixListener::from_std(fd.into())?),
+            None => HttpListener::Tcp(TcpListener::from_std(fd.into())?),
+        })
+    }
 }
 
 /// Binds a Unix socket. Replaces a socket that nobody listens on, but no other file.
-fn bind_socket(path: &Path) -> anyhow::Result<(UnixListener, afterbay_sockets::Listener)> {
+fn bind_socket(path: &Path) -> anyhow::Result<afterbay_sockets::Listener> {
     let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
     ensure!(!is_file, "is a file, and not a socket");
     let name = afterbay_sockets::Listener::bind(&Endpoint::Ipc(path.to_owned()), SOCKET_MODE, None);
-    let name = name.map_err(|error| match error {
+    name.map_err(|error| match error {
         BindError::InUse { .. } => anyhow!("another process listens there"),
         error => error.into(),
-    })?;
-    let descriptor: OwnedFd = name.descriptor()?;
-    let listener = UnixListener::from_std(descriptor.into())?;
-    Ok((listener, name))
+    })
 }

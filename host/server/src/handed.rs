@@ -1,0 +1,31 @@
+//! The parts and descriptors of a hand-over by name, and the versions of this process: both sides of a hand-over use them.
+
+use crate::attributes::HandedAttributes;
+use afterbay_hand_over::{Formats, Versions};
+use serde::{Deserialize, Serialize};
+
+/// The name of the journal's lock among the descriptors.
+pub(crate) const LOCK: &str = "journal/lock";
+/// The name of the hand-over's own socket among the descriptors.
+pub(crate) const SOCKET: &str = "journal/hand-over";
+/// The beginning of the name of a stream's part.
+pub(crate) const STREAM_PART: &str = "stream/";
+/// The name of each part with attributes.
+pub(crate) const ATTRIBUTES_PART: &str = "attributes";
+
+/// A part with attributes of requests.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AttributesPart {
+    pub(crate) entries: Vec<HandedAttributes>,
+}
+
+/// The versions of this process.
+pub(crate) fn versions() -> Versions {
+    let formats = [
+        ("journal", afterbay_journal::FORMAT_VERSION),
+        ("store", afterbay_store::FORMAT_VERSION),
+        ("stream", afterbay_stream::STREAM_STATE_VERSION),
+    ];
+    let formats = formats.into_iter().map(|(name, version)| (name.to_owned(), version));
+    Versions { afterbay: env!("CARGO_PKG_VERSION").to_owned(), formats: formats.collect::<Formats>() }
+}

@@ -1,0 +1,255 @@
+//! A new process takes the place of a running one: under load, and with every failure before it runs.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use afterbay_tests::commands::{run_afterbay, verify};
+use afterbay_tests::frames::{SynthRequest, batch};
+use afterbay_tests::peers::Input;
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
+use afterbay_wire::synth::SynthWire::Msgpack;
+use serde_json::Value;
+
+use super::attributes::set_attributes;
+use crate::python::{PythonPeer, python};
+
+const HAND_OVERS: u64 = 3;
+const FRAMES_EACH: u64 = 400;
+const FRAME_BYTES: usize = 3000;
+
+/// Sends numbered frames by libzmq during hand-overs. Returns the numbers that the reader got, and its connections.
+fn hand_overs_under_load(listen: &str, connect: &str, sandbox: &Sandbox) -> (Vec<u64>, usize) {
+    let config = sandbox.config().listen(listen).connect(connect);
+    let mut reader = Reader::bind(connect);
+    let ends = Arc::new(AtomicBool::new(false));
+    let reading = std::thread::spawn({
+        let ends = ends.clone();
+        move || {
+            let mut numbers = Vec::new();
+            loop {
+                match reader.next_within(Duration::from_millis(100)) {
+                    Some(frame) => numbers.push(u64::from_le_bytes(frame[8..16].try_into().unwrap())),
+                    // Every frame has been received.
+                    None if ends.load(Ordering::SeqCst) => break (numbers, reader.accepted),
+                    None => {}
+                }
+            }
+        }
+    });
+    let mut peer = PythonPeer::start();
+    let mut afterbay = Afterbay::run(sandbox, &config);
+    peer.ask(&format!("push a connect {listen}"));
+    for round in 0..HAND_OVERS {
+        for at in (0..FRAMES_EACH).step_by(20) {
+            peer.send_command(&format!("send a 1 {} 20 {FRAME_BYTES}", round * FRAMES_EACH + at));
+            peer.send_command("sleep 10");
+        }
+        afterbay.upgrade(&[]).success();
+        (0..FRAMES_EACH / 20).for_each(|_| drop((peer.answer(), peer.answer())));
+    }
+    let all = HAND_OVERS * FRAMES_EACH;
+    afterbay.until_metrics("every frame is sent", |metrics| metrics.sink("taken_frame") == all);
+    assert_eq!(afterbay.events("TookOver").len() as u64, HAND_OVERS, "{}", afterbay.log());
+    assert_eq!(afterbay.events("HandOverFinished").len() as u64, HAND_OVERS);
+    assert!(afterbay.events("SenderClosed").is_empty(), "{}", afterbay.log());
+    assert_eq!(afterbay.stop(), 0);
+    ends.store(true, Ordering::SeqCst);
+    reading.join().unwrap()
+}
+
+#[test]
+fn a_new_process_takes_over_under_load_on_the_same_connections() {
+    let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    for is_tcp in [false, true] {
+        let sandbox = Sandbox::new();
+        let (listen, connect) = match is_tcp {
+            true => (format!("tcp://127.0.0.1:{}", port()), format!("tcp://127.0.0.1:{}", port())),
+            false => (sandbox.scheduler_side(), sandbox.reader_side()),
+        };
+        let (numbers, connections) = hand_overs_under_load(&listen, &connect, &sandbox);
+        let all: Vec<u64> = (0..HAND_OVERS * FRAMES_EACH).collect();
+        assert_eq!(numbers, all, "{listen}");
+        assert_eq!(connections, 1, "{listen}");
+        let (code, report) = verify(&sandbox);
+        assert_eq!((code, &report["frames"]), (0, &(HAND_OVERS * FRAMES_EACH).into()), "{report}");
+    }
+}
+
+/// A new process that fails at a step, in place of a binary.
+const FAILING: &str = r#"
+import json, os, signal, socket, struct, sys
+step, journal = sys.argv[1], sys.argv[2]
+if step == "crash":
+    os.kill(os.getpid(), signal.SIGKILL)
+s = socket.socket(socket.AF_UNIX)
+s.connect(journal + "/HAND-OVER.sock")
+def send(message):
+    data = json.dumps(message).encode()
+    s.sendall(struct.pack("<I", len(data)) + data)
+def read(count):
+    data = b""
+    while len(data) < count:
+        more = s.recv(count - len(data))
+        if not more:
+            sys.exit(4)
+        data += more
+    return data
+def receive():
+    return json.loads(read(struct.unpack("<I", read(4))[0]))
+if step == "garbage":
+    s.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    sys.exit(receive() and 5)
+afterbay = "0.0.1" if step == "downgrade" else "99.0.0"
+formats = {} if step == "formats" else {"journal": 99, "store": 99, "stream": 99}
+protocol = 0 if step == "protocol" else 1
+streams = [] if step == "stream" else [{"name": "test", "listen": "ipc:///x"}]
+limit = 16 if step == "descriptors" else 4096
+send({"hello": {"protocol": protocol, "protocol_oldest": 1, "afterbay": afterbay, "formats": formats,
+                "descriptors": limit, "streams": streams}})
+if step == "hello":
+    sys.exit(6)
+head = receive()
+if "refused" in head:
+    sys.exit(7)
+if step == "state":
+    sys.exit(8)
+for _ in range(head["state"]["parts"]):
+    receive()
+count = head["state"]["descriptors"]
+while count > 0:
+    count -= sum(entry["count"] for entry in receive()["descriptors"]["entries"])
+if step == "failed":
+    send({"failed": {"why": "the disk is full"}})
+elif step == "built":
+    send({"surprise": {}})
+elif step == "ready":
+    send({"ready": {}})
+os.kill(os.getpid(), signal.SIGKILL)
+"#;
+
+#[test]
+fn a_hand_over_that_fails_at_any_step_leaves_the_running_process_as_it_was() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let mut afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut live = SynthRequest::new("live");
+    let mut step = || {
+        let frame = batch(Msgpack, vec![live.row(&[1])]);
+        sender.send(&frame);
+        assert_eq!(reader.frame(), frame);
+    };
+    step();
+    sandbox.replace("failing.py", FAILING);
+    let binary = sandbox.text("binary");
+    for (name, why) in [
+        ("crash", "ended before it took over (signal: 9 (SIGKILL))"),
+        ("garbage", "a message of 542393671 bytes, at most 262144 are allowed"),
+        ("downgrade", "afterbay 0.0.1 cannot take over from afterbay"),
+        ("formats", "it reads journal format 0"),
+        ("protocol", "it speaks hand-over protocol 0"),
+        ("stream", "its configuration has no stream \"test\""),
+        ("descriptors", "its limit is 16 open files"),
+        ("hello", "closed the connection"),
+        ("state", "closed the connection"),
+        ("failed", "the new process: the disk is full"),
+        ("built", "unknown variant `surprise`"),
+        ("ready", "ended before it read the last message"),
+    ] {
+        let (python, script) = (python().display().to_string(), sandbox.text("failing.py"));
+        let script = format!("#!/bin/sh\nexec '{python}' '{script}' {name} '{}'\n", sandbox.text("journal"));
+        sandbox.replace("binary", script);
+        std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let pid = afterbay.pid();
+        let done = afterbay.upgrade(&["--binary", &binary]);
+        let said: Value = serde_json::from_str(&done.stdout).unwrap();
+        let error = said["error"].as_str().unwrap();
+        // A process that reads a part of the state may end with it unread, which the kernel reports as a reset.
+        let is_cut = ["hello", "state"].contains(&name) && error.contains("ended before it read");
+        let is_closed = name == "ready" && error.contains("closed the connection");
+        assert!(done.code == 1 && (error.contains(why) || is_cut || is_closed), "{name}: {said}");
+        step();
+        assert_eq!(afterbay.pid(), pid);
+        assert_eq!(set_attributes(&afterbay, "later", r#"{"n":1}"#).0, 200, "{name}");
+    }
+    assert_eq!(afterbay.events("HandOverBegun").len(), afterbay.events("HandOverFailed").len() - 6);
+    assert!(afterbay.events("SenderClosed").is_empty() && reader.accepted == 1, "{}", afterbay.log());
+    afterbay.upgrade(&[]).success();
+    let frame = batch(Msgpack, vec![live.last(&[1])]);
+    sender.send(&frame);
+    assert_eq!(reader.frame(), frame);
+    assert_eq!((afterbay.stop(), verify(&sandbox).0), (0, 0));
+}
+
+#[test]
+fn attributes_the_admin_sockets_and_the_socket_for_aborts_go_over() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().abort_by_push(&sandbox);
+    let mut afterbay = Afterbay::run(&sandbox, &config);
+    let scheduler = Input::connect(&sandbox.abort_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut live = SynthRequest::new("live");
+    let first = batch(Msgpack, vec![live.row(&[1])]);
+    sender.send(&first);
+    assert_eq!(reader.frame(), first);
+    assert_eq!(set_attributes(&afterbay, "live", r#"{"n":1}"#).0, 200);
+    let tcp = afterbay.tcp();
+    afterbay.upgrade(&[]).success();
+    let answer = afterbay.get("/v1/requests/live/attributes");
+    assert!(answer.status == 200 && answer.body.contains(r#"{"n":1}"#), "{}", answer.body);
+    assert_eq!(afterbay_tests::admin::get(&tcp, "/healthz").status, 200);
+    // The earlier process has closed its connection to the scheduler, which connects again to the same socket.
+    drop(scheduler);
+    let mut scheduler = Input::connect(&sandbox.abort_side());
+    // The form of an abort follows that of the batches.
+    sender.send(&batch(Msgpack, vec![live.row(&[2])]));
+    reader.frame();
+    afterbay.abort_connected("live", &[]);
+    assert_eq!(scheduler.abort(), "live");
+    sender.send(&batch(Msgpack, vec![live.last(&[3])]));
+    reader.frame();
+    assert_eq!(afterbay.stop(), 0);
+    assert!(!sandbox.path("journal/HAND-OVER.sock").exists());
+    assert!(!sandbox.path("in").exists(), "the inherited listener gives its name back");
+}
+
+#[test]
+fn a_take_over_without_a_running_process_or_with_an_older_one_is_an_error() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write(&sandbox.config());
+    let done = run_afterbay(&["run", "--take-over", "--config", &file]);
+    let why = format!("no Afterbay that can hand over runs with the journal {}", sandbox.text("journal"));
+    assert!(done.code == 69 && done.stderr.contains(&why), "{done:?}");
+    let done = run_afterbay(&["upgrade", "--config", &file]);
+    assert!(done.code == 1 && done.stderr.contains("admin unix:"), "{done:?}");
+}
+
+#[test]
+fn a_take_over_by_hand_works_and_a_changed_configuration_comes_into_force() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let mut afterbay = Afterbay::run(&sandbox, &sandbox.config());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let mut live = SynthRequest::new("live");
+    sender.send(&batch(Msgpack, vec![live.row(&[1])]));
+    reader.frame();
+    // A reload refuses this change.
+    let changed = sandbox.config().stream("max_peers = 7").listen(&sandbox.ipc("moved"));
+    let file = sandbox.write(&changed);
+    afterbay.event("ConfigReloadFailed");
+    let next = Afterbay::run_toml(&sandbox, &std::fs::read_to_string(file).unwrap(), &["--take-over"]);
+    assert_eq!(afterbay.wait(), 0, "{}", afterbay.log());
+    // The connections stay, and new ones go to the new name.
+    let frame = batch(Msgpack, vec![live.row(&[2])]);
+    sender.send(&frame);
+    assert_eq!(reader.frame(), frame);
+    let mut other = Sender::connect(&sandbox.ipc("moved"));
+    let frame = batch(Msgpack, vec![live.last(&[3])]);
+    other.send(&frame);
+    assert_eq!(reader.frame(), frame);
+    assert_eq!((next.stop(), reader.accepted), (0, 1));
+}
