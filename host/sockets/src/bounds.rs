@@ -105,8 +105,12 @@ pub const SEND_ENTRIES_MAX: usize = 2048;
 /// is refused. Pages take memory when they are first used.
 pub const SEND_MEMORY_BYTES: usize = 4 << 30;
 
-/// Bytes of used pages that a connection retains when it has nothing to send. More is given back to the system.
+/// Bytes of pages that a connection to a reader retains. What bigger frames used beyond is given back to the system after 1 to 2
+/// seconds without such frames.
 pub const SEND_RESIDENT_BYTES: usize = 8 << 20;
+
+/// How often a connection looks for pages to give back, after big frames.
+pub const SEND_GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
 
 /// Once the bytes of a connection would pass this place in its memory, the rest of them moves to the front if the rest is a
 /// quarter of what lies before it or less. So the memory in use stays in the processor's cache.

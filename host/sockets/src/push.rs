@@ -273,6 +273,10 @@ impl Push {
         }
         self.save();
         self.flush(now);
+        if let Some(link) = self.link.as_mut().filter(|link| link.give_back_at().is_some_and(|at| at <= now))
+        {
+            link.give_back(now);
+        }
     }
 
     /// When [`Push::tick`] is due.
@@ -284,7 +288,8 @@ impl Push {
         let tracker = self.credit.as_ref().and_then(|credit| credit.tracker.deadline(&self.queue));
         let is_writable = self.window().is_some() && self.link.as_ref().is_some_and(Link::is_writable);
         let flush = Some(self.now).filter(|_| self.unflushed && is_writable);
-        [link, tracker, self.look_at(), flush].into_iter().flatten().min()
+        let give_back = self.link.as_ref().and_then(Link::give_back_at);
+        [link, tracker, self.look_at(), flush, give_back].into_iter().flatten().min()
     }
 
     /// The number up to which no frame need be sent again. Each of these frames was finished by the reader (with

@@ -55,8 +55,9 @@ pub struct SendMemory {
     /// The last frame that need never be sent again.
     taken: u64,
     owner: OwnerWords,
-    /// The highest stream offset behind `base` since pages were last given back, counted from `base`.
-    high: u64,
+    /// The bytes of the area that were used since pages were last given back, and since [`SendMemory::give_back`].
+    used: u64,
+    recently_used: u64,
 }
 
 /// A frame in the memory. The offsets are of the outgoing stream.
@@ -90,8 +91,19 @@ impl SendMemory {
             memory.bytes_mut(ENDPOINT_AT + 2..end).copy_from_slice(text.as_bytes());
         }
         let (owner, first, entries, whole) = ([0; OWNER_WORDS], 0, 0, 0);
-        let mut new =
-            SendMemory { memory, base: 0, written: 0, end: 0, first, entries, whole, taken, owner, high: 0 };
+        let mut new = SendMemory {
+            memory,
+            base: 0,
+            written: 0,
+            end: 0,
+            first,
+            entries,
+            whole,
+            taken,
+            owner,
+            used: 0,
+            recently_used: 0,
+        };
         new.memory.commit(&new.words());
         Ok(new)
     }
@@ -117,7 +129,8 @@ impl SendMemory {
             whole: 0,
             taken,
             owner,
-            high: u64::MAX,
+            used: u64::MAX,
+            recently_used: 0,
         };
         let expected = endpoint.to_string();
         let found = adopted.endpoint();
@@ -255,6 +268,26 @@ impl SendMemory {
         }
     }
 
+    /// Whether big frames have used pages that [`SendMemory::give_back`] may give back.
+    pub(crate) fn has_spare_pages(&self) -> bool {
+        self.used > SEND_RESIDENT_BYTES as u64
+    }
+
+    /// Gives pages back to the system that were not used since the last call. Call it now and then, not after each big frame:
+    /// new pages cost more than the copy of the frame.
+    pub(crate) fn give_back(&mut self) {
+        if self.has_spare_pages() && self.recently_used <= SEND_RESIDENT_BYTES as u64 {
+            // The words in the memory may still refer to frames that have left.
+            self.memory.commit(&self.words());
+            self.memory.give_back(BYTES_AT + SEND_RESIDENT_BYTES);
+            self.used = self.recently_used;
+        }
+        self.recently_used = self.end - self.base;
+        if self.unwritten() == 0 && self.entries == 0 {
+            self.recently_used = 0;
+        }
+    }
+
     fn words(&self) -> Words {
         let entries = u64::from(self.first) << 32 | u64::from(self.entries);
         let [a, b, c, d, e, f, g, h, i, j, k] = self.owner;
@@ -271,7 +304,8 @@ impl SendMemory {
             self.memory.bytes_mut(at..at + part.len()).copy_from_slice(part);
             self.end += part.len() as u64;
         }
-        self.high = self.high.max(self.end - self.base);
+        self.recently_used = self.recently_used.max(self.end - self.base);
+        self.used = self.used.max(self.recently_used);
         Some(start..self.end)
     }
 
@@ -286,7 +320,6 @@ impl SendMemory {
         let (left, before) = (self.end - oldest, oldest - self.base);
         if left == 0 {
             self.base = self.end;
-            self.give_back();
         } else {
             let area = (self.memory.area_bytes() - BYTES_AT) as u64;
             let after = self.end - self.base + bytes;
@@ -310,18 +343,6 @@ impl SendMemory {
             self.base = oldest;
             // Later bytes overwrite the old place.
             self.memory.commit(&self.words());
-            self.give_back();
-        }
-    }
-
-    /// Gives pages back to the system if big frames have used them.
-    fn give_back(&mut self) {
-        let end = self.end - self.base;
-        if self.high > SEND_RESIDENT_BYTES as u64 && end <= SEND_RESIDENT_BYTES as u64 {
-            // The words in the memory may not refer to bytes that are given back.
-            self.memory.commit(&self.words());
-            self.memory.give_back(BYTES_AT + SEND_RESIDENT_BYTES);
-            self.high = end;
         }
     }
 

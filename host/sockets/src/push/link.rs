@@ -12,7 +12,7 @@ use super::credit_tracker::{TRACKER_WORDS, TrackerWords};
 use super::notice::LossReason;
 use super::options::KeepAs;
 use super::send_queue::{QUEUE_WORDS, SendQueue};
-use crate::bounds::{WRITE_CALL_BYTES, WRITE_TURN_BYTES};
+use crate::bounds::{SEND_GIVE_BACK_EVERY, WRITE_CALL_BYTES, WRITE_TURN_BYTES};
 use crate::conn::{Conn, PeerAddress, ReadResult};
 use crate::lasting::{MemoryError, OWNER_WORDS, OwnerWords, SendMemory};
 use afterbay_fdstore::Kept;
@@ -50,6 +50,8 @@ pub(crate) struct Link {
     memory: Option<SendMemory>,
     /// Holds the socket and the memory for a later process.
     kept: Option<Kept>,
+    /// When the memory was last asked to give pages back.
+    gave_back: Instant,
 }
 
 /// The result of writing.
@@ -78,6 +80,7 @@ impl Link {
             zmtp,
             memory: None,
             kept: None,
+            gave_back: at,
         }
     }
 
@@ -171,6 +174,20 @@ impl Link {
         of_queue.copy_from_slice(&queue.saved());
         of_tracker.copy_from_slice(tracker);
         memory.save(queue.taken(), queue.has_staged(), &words);
+    }
+
+    /// When [`Link::give_back`] is due.
+    pub(crate) fn give_back_at(&self) -> Option<Instant> {
+        let has_spare_pages = self.memory.as_ref().is_some_and(SendMemory::has_spare_pages);
+        has_spare_pages.then(|| self.gave_back + SEND_GIVE_BACK_EVERY)
+    }
+
+    /// Gives the pages of earlier big frames back to the system.
+    pub(crate) fn give_back(&mut self, now: Instant) {
+        self.gave_back = now;
+        if let Some(memory) = &mut self.memory {
+            memory.give_back();
+        }
     }
 
     /// Whether the kernel has a part of a frame and not the whole.

@@ -205,7 +205,13 @@ fn the_memory_begins_again_at_its_front_and_gives_the_pages_of_big_frames_back()
     );
     send(&mut memory, 3, 30 << 20);
     assert!(used(&memory) > 60 << 20);
+    memory.give_back();
     send(&mut memory, 200, 10_000);
+    memory.give_back();
+    assert!(used(&memory) > 60 << 20, "used since the last call");
+    send(&mut memory, 1, 10_000);
+    memory.give_back();
+    assert!(!memory.has_spare_pages());
     let after = used(&memory);
     assert!(after <= (SEND_RESIDENT_BYTES + BYTES_AT + (16 << 10)) as u64, "{after} bytes after big frames");
 }
