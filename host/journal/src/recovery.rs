@@ -249,6 +249,8 @@ fn repair(
     let mut scan = segment.records(limit, Payloads::All);
     let end = loop {
         match scan.step()? {
+            // A dying process left a part of its summary.
+            ScanStep::Record(record) if record.begins_summary() => break record.offset,
             ScanStep::Record(record) => {
                 let Some(body) = scan.body(&record) else { continue };
                 state.apply(&record, &body);

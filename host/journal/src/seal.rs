@@ -24,6 +24,10 @@ pub(crate) fn write_end(file: &dyn File, header: &SegmentHeader, ended: &Segment
         file.truncate(ended.bytes)?;
     }
     let mut records = Vec::new();
+    if entries.is_empty() {
+        // A summary always begins with SUMMARY: a start that finds a part of a summary must not take it for records.
+        record(&mut records, RecordKind::SUMMARY, 0, 0, |_| {});
+    }
     put_entries(&mut records, RecordKind::SUMMARY, entries.iter().map(RequestEntry::by_ref));
     put_totals(&mut records, totals);
     record(&mut records, RecordKind::TRAILER, ended.bytes, 0, |_| {});

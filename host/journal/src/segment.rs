@@ -166,6 +166,13 @@ pub(crate) struct RawRecord {
     pub offset: u64,
 }
 
+impl RawRecord {
+    /// Whether a segment's summary begins with this record.
+    pub fn begins_summary(&self) -> bool {
+        matches!(self.head.kind, RecordKind::SUMMARY | RecordKind::TOTALS)
+    }
+}
+
 /// Next step of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScanStep {

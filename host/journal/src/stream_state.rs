@@ -31,6 +31,8 @@ pub(crate) struct StreamState {
     pub frame_bytes: u64,
     pub first_unix_ns: u64,
     pub last_unix_ns: u64,
+    /// Whether the segment's summary has begun. A summary that was torn sums the records before up and adds nothing.
+    in_summary: bool,
 }
 
 impl StreamState {
@@ -53,6 +55,7 @@ impl StreamState {
             frame_bytes: totals.frame_bytes,
             first_unix_ns: totals.first_unix_ns,
             last_unix_ns: totals.last_unix_ns,
+            in_summary: false,
         }
     }
 
@@ -64,10 +67,15 @@ impl StreamState {
         }
         self.next_request = self.next_request.max(header.next_request);
         (self.frames, self.frame_bytes, self.first_unix_ns, self.last_unix_ns) = (0, 0, 0, 0);
+        self.in_summary = false;
     }
 
     /// Applies a record.
     pub fn apply(&mut self, record: &RawRecord, body: &RecordBody) {
+        self.in_summary |= record.begins_summary();
+        if self.in_summary {
+            return;
+        }
         let (number, time) = (record.head.number, record.head.time);
         match body {
             RecordBody::Frame => {

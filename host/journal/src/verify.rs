@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use crate::bounds::{REQUESTS_LEFT_OUT, RUNS_MAX};
 use crate::error::ReadError;
-use crate::format::RecordKind;
 use crate::manifest::{self, Manifest, MissingSegments};
 use crate::outcome::Outcome;
 use crate::position::{FrameNo, RequestNo, SegmentId};
@@ -308,9 +307,7 @@ impl Verifier {
         let mut scan = segment.records(limit, Payloads::All);
         loop {
             match scan.step()? {
-                ScanStep::Record(record)
-                    if record.head.kind == RecordKind::SUMMARY || record.head.kind == RecordKind::TOTALS =>
-                {
+                ScanStep::Record(record) if record.begins_summary() => {
                     summary_begins = summary_begins.or(Some(record.offset));
                 }
                 ScanStep::Record(record) => exact &= self.record(&scan, &record),

@@ -279,3 +279,38 @@ fn a_removed_sink_keeps_no_segments() {
     drop((directory, writer));
     assert!(begin(&disk, options()).2.sinks.is_empty());
 }
+
+/// A process may die within the write of a summary.
+#[test]
+fn a_summary_torn_at_any_byte_changes_nothing_of_what_a_sink_was_sent() {
+    for requests in [0, 2] {
+        let disk = SimDisk::new(1);
+        let (directory, mut writer, _) = begin(&disk, options());
+        let live: Vec<JournalRequest> = (0..requests).map(|_| writer.request("r").unwrap()).collect();
+        for sequence in 1..=3 {
+            let frame = step(&mut writer, &live, b"frame", 1);
+            writer.sent("sink", sequence, SinkContent::Whole(frame)).unwrap();
+        }
+        writer.taken_sent("sink", 1, FrameNo(1), Some(Credit { generation: 1, sent: 1 }));
+        writer.flush().unwrap();
+        let path = disk.segments().remove(0);
+        let mut records = Vec::new();
+        disk.edit(&path, |bytes| records.clone_from(bytes));
+        disk.kill();
+        drop((directory, writer));
+        let (directory, writer, expected) = begin(&disk, options());
+        drop((directory, writer));
+        let mut sealed = Vec::new();
+        disk.edit(&path, |bytes| sealed.clone_from(bytes));
+        assert!(sealed.len() > records.len() && sealed.starts_with(&records));
+        for length in records.len()..sealed.len() {
+            disk.edit(&path, |bytes| *bytes = sealed[..length].to_vec());
+            let (_directory, _writer, recovered) = begin(&disk, options());
+            assert_eq!(recovered.sinks, expected.sinks, "{requests} requests, cut at {length}");
+            let mut repaired = Vec::new();
+            disk.edit(&path, |bytes| repaired.clone_from(bytes));
+            assert!(repaired.starts_with(&records), "{requests} requests, cut at {length}");
+            disk.kill();
+        }
+    }
+}

@@ -131,6 +131,15 @@ fn with<T>(use_it: impl FnOnce(&mut Machine) -> T) -> T {
     MACHINE.with_borrow_mut(|machine| use_it(machine.as_mut().expect("the machine is set up")))
 }
 
+/// Prints a line if the environment variable `AFTERBAY_TRACE` is set.
+pub fn trace(line: impl FnOnce() -> String) {
+    static IS_ON: std::sync::LazyLock<bool> =
+        std::sync::LazyLock::new(|| std::env::var("AFTERBAY_TRACE").is_ok());
+    if *IS_ON {
+        eprintln!("{}", line());
+    }
+}
+
 /// Counts a call. Unwinds if the process ends here.
 fn at(call: u8) {
     let ends = with(|machine| {
@@ -142,6 +151,7 @@ fn at(call: u8) {
     });
     // A drop during an unwinding must not unwind, too.
     if ends.is_some() && !std::thread::panicking() {
+        trace(|| "    dies".to_owned());
         kill();
         resume_unwind(Box::new(Crash));
     }
@@ -156,6 +166,7 @@ fn shorten(bytes: usize) -> usize {
 }
 
 fn on_socket_call(call: SocketCall) -> usize {
+    trace(|| format!("    {call:?}"));
     let (code, bytes) = match call {
         SocketCall::Read(bytes) => (1, bytes),
         SocketCall::HasRead(bytes) => (2, bytes),
@@ -167,6 +178,7 @@ fn on_socket_call(call: SocketCall) -> usize {
 }
 
 fn on_disk_call(call: DiskCall) -> usize {
+    trace(|| format!("    disk {call:?}"));
     match call {
         DiskCall::Before(name) => {
             at(16 + name.bytes().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 200);

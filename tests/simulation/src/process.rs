@@ -111,6 +111,7 @@ impl Machine {
         let directory = JournalDirectory::open_on(self.disk.process(), journal, options, Background::Caller);
         let directory = Arc::new(directory.map_err(|error| format!("journal: {error}"))?);
         let journal = directory.stream(STREAM).map_err(|error| format!("journal: {error}"))?;
+        machine::trace(|| format!("  {:?}", journal.1));
         let health = Health::default();
         let metrics = Metrics::new(self.events.clone(), health.clone());
         let sinks = self.config.sinks.iter().map(|sink| SinkSetup {

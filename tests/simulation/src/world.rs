@@ -113,7 +113,8 @@ impl World {
 
     /// Runs all actions, and brings everything to its end.
     pub fn run(&mut self, schedule: &Schedule) -> Result<Ended, String> {
-        for (_, action) in &schedule.actions {
+        for (number, action) in &schedule.actions {
+            machine::trace(|| format!("{number}: {action:?}"));
             self.act(*action)?;
         }
         self.settle()
@@ -193,6 +194,7 @@ impl World {
             return Ok(None);
         }
         let Some(mut process) = self.process.take() else { return Ok(None) };
+        machine::trace(|| format!("  turn at {:?}", self.machine.clock.elapsed()));
         let result = machine::run_process(|| {
             let ended = process.stream.turn();
             (process, ended)
@@ -214,6 +216,7 @@ impl World {
     /// Starts the process. Returns whether it runs.
     fn start(&mut self) -> Result<bool, String> {
         self.life += 1;
+        machine::trace(|| format!("  life {}", self.life));
         let machine = &self.machine;
         match machine::run_process(|| machine.start()) {
             Ok(Ok(process)) => {

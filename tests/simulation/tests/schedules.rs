@@ -30,7 +30,8 @@ fn the_same_schedule_runs_the_same_way() {
     }
 }
 
-/// Runs the seed `AFTERBAY_SEED`, with the actions `AFTERBAY_ACTIONS` alone if that is set.
+/// Runs the seed `AFTERBAY_SEED`, with the actions `AFTERBAY_ACTIONS` alone if that is set. `AFTERBAY_TRACE=1` prints each action
+/// and each system call, and runs the schedule once.
 #[test]
 fn a_given_seed() {
     let Ok(seed) = std::env::var("AFTERBAY_SEED") else { return };
@@ -44,6 +45,7 @@ fn a_given_seed() {
         Err(_) => schedule,
     };
     match run(&schedule) {
+        Err(failure) if std::env::var("AFTERBAY_TRACE").is_ok() => panic!("{failure:#?}"),
         Ok(summary) => println!("{summary:?}"),
         Err(_) => panic!("{}", explain(&schedule)),
     }

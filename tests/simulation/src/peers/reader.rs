@@ -1,5 +1,6 @@
 //! A simulated reader: a PULL that may count finished frames, and the rows that it has got over all of its lives.
 
+use crate::machine;
 use crate::zmtp::{self, Incoming};
 use afterbay_sim::ids::Seed;
 use afterbay_sockets::credit::{CreditWriter, ReaderKind};
@@ -159,6 +160,7 @@ impl Reader {
                 self.digest = message.iter().fold(self.digest, |sum, &byte| {
                     (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
                 });
+                machine::trace(|| format!("  {} finishes {} bytes", self.path.display(), message.len()));
                 self.rows.add(&message, &self.layouts)?;
                 if let Some(credit) = life.credit.as_mut().filter(|_| is_counted(&message, &self.layouts)) {
                     credit.finished().unwrap();
