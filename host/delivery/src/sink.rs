@@ -283,8 +283,10 @@ impl Sink {
 
     /// When [`Sink::tick`] or [`Sink::send`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        // While the reader is behind, the outbox waits for the reader, not for a time.
-        let outbox = self.outbox.deadline().filter(|_| self.sender.keeps_up());
+        // While the reader is behind, the outbox waits for the reader, not for a time. While the disk refuses the records of
+        // staged frames, it waits for the disk.
+        let waits_for_time = self.sender.keeps_up() && self.sender.staged().frames == 0;
+        let outbox = self.outbox.deadline().filter(|_| waits_for_time);
         let spill = self.spill.as_ref().and_then(|spill| spill.retry_at);
         [self.sender.socket().deadline(), spill, outbox].into_iter().flatten().min()
     }
