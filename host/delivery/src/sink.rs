@@ -284,8 +284,9 @@ impl Sink {
     /// When [`Sink::tick`] or [`Sink::send`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         // While the reader is behind, the outbox waits for the reader, not for a time. While the disk refuses the records of
-        // staged frames, it waits for the disk.
-        let waits_for_time = self.sender.keeps_up() && self.sender.staged().frames == 0;
+        // staged frames, it waits for the disk. While the socket is full, it waits for the kernel.
+        let takes_more = self.sender.staged().frames == 0 && self.sender.has_room();
+        let waits_for_time = self.sender.keeps_up() && takes_more;
         let outbox = self.outbox.deadline().filter(|_| waits_for_time);
         let spill = self.spill.as_ref().and_then(|spill| spill.retry_at);
         [self.sender.socket().deadline(), spill, outbox].into_iter().flatten().min()

@@ -11,6 +11,7 @@ use afterbay_events::{Events, Recorder};
 use afterbay_sim::frames::Encoding;
 use afterbay_sim::load::{Endings, Lengths, Load};
 use afterbay_sim_disk::{Faults, Random, SimDisk};
+use afterbay_sockets::bounds::CREDIT_STALL_MAX;
 use afterbay_sockets::injected;
 use afterbay_stream::{Clock, Ended};
 use afterbay_wire::BatchKind;
@@ -61,6 +62,8 @@ pub struct World {
     pub crashed: BTreeSet<u64>,
     /// The lives that may have lost frames of senders: their stop named losses, or they died without a supervisor.
     pub lossy: BTreeSet<u64>,
+    /// The readers that were away while a start waited in vain for their counts. Afterbay cannot know that they were dead.
+    pub waited_out: BTreeSet<usize>,
     random: Random,
     /// Turns in a row after which the stream did not wait although no peer had anything to do.
     idle_turns: u64,
@@ -106,6 +109,7 @@ impl World {
             life: 0,
             crashed: BTreeSet::new(),
             lossy: BTreeSet::new(),
+            waited_out: BTreeSet::new(),
             random: Random(schedule.seed ^ 0xac7),
             idle_turns: 0,
         }
@@ -218,7 +222,14 @@ impl World {
         self.life += 1;
         machine::trace(|| format!("  life {}", self.life));
         let machine = &self.machine;
-        match machine::run_process(|| machine.start()) {
+        let begin = machine.clock.elapsed();
+        let result = machine::run_process(|| machine.start());
+        if machine.clock.elapsed() - begin >= CREDIT_STALL_MAX {
+            let readers = self.readers.borrow();
+            let away = readers.iter().enumerate().filter(|(_, reader)| !reader.is_alive());
+            self.waited_out.extend(away.map(|(index, _)| index));
+        }
+        match result {
             Ok(Ok(process)) => {
                 self.process = Some(process);
                 Ok(true)

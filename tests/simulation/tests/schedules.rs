@@ -30,6 +30,32 @@ fn the_same_schedule_runs_the_same_way() {
     }
 }
 
+/// Seeds that once failed, each with its bug.
+const REGRESSIONS: [(u64, &str); 5] = [
+    (
+        30_124_351_277_769_831,
+        "a window that is over made a stream spin while the disk refused the record of its frame",
+    ),
+    (30_124_351_277_805_573, "the same, with frames that wait until they are durable"),
+    (
+        30_124_351_277_778_666,
+        "the check asked for the count of a reader that was away while a start waited for it",
+    ),
+    (30_124_351_277_788_002, "the same, without a supervisor"),
+    (30_124_351_277_794_321, "the same, with a small buffer of the kernel"),
+];
+
+#[test]
+fn seeds_that_once_failed_keep_every_promise() {
+    quiet_panics();
+    for (seed, bug) in REGRESSIONS {
+        let schedule = Schedule::new(seed);
+        if run(&schedule).is_err() {
+            panic!("{bug}\n{}", explain(&schedule));
+        }
+    }
+}
+
 /// Runs the seed `AFTERBAY_SEED`, with the actions `AFTERBAY_ACTIONS` alone if that is set. `AFTERBAY_TRACE=1` prints each action
 /// and each system call, and runs the schedule once.
 #[test]

@@ -123,6 +123,10 @@ impl Reader {
         self.page.is_some()
     }
 
+    pub fn is_alive(&self) -> bool {
+        self.life.is_some()
+    }
+
     /// Starts, unless it lives: opens the credit page, then listens.
     pub fn start(&mut self) {
         if self.life.is_some() {
