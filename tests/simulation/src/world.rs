@@ -94,7 +94,7 @@ impl World {
         clock::set_on_sleep(Some({
             let readers = readers.clone();
             Box::new(move || {
-                // A reader that breaks a promise here breaks it again at its next read.
+                // The next read of the reader reports a promise that is broken here.
                 readers.borrow_mut().iter_mut().for_each(|reader| drop(reader.read(1)));
             })
         }));

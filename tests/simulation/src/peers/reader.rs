@@ -86,6 +86,8 @@ pub struct Reader {
     pub lost_unread: u64,
     /// The sum of all processed bytes, for the trace.
     pub digest: u64,
+    /// The promise that was broken at a read.
+    broken: Option<String>,
 }
 
 struct Life {
@@ -116,6 +118,7 @@ impl Reader {
             lost: Vec::new(),
             lost_unread: 0,
             digest: 0,
+            broken: None,
         }
     }
 
@@ -141,8 +144,19 @@ impl Reader {
         self.life = Some(Life { listener, credit, links: VecDeque::new() });
     }
 
-    /// Reads once from the oldest connection, and finishes up to `frames` frames. Returns whether anything happened.
+    /// Reads once from the oldest connection, and finishes up to `frames` frames. Returns whether anything happened. `Err`: a
+    /// promise is broken, now or at an earlier read.
     pub fn read(&mut self, frames: usize) -> Result<bool, String> {
+        if self.broken.is_none() {
+            match self.read_frames(frames) {
+                Ok(has_worked) => return Ok(has_worked),
+                Err(why) => self.broken = Some(why),
+            }
+        }
+        Err(self.broken.clone().unwrap_or_default())
+    }
+
+    fn read_frames(&mut self, frames: usize) -> Result<bool, String> {
         let Some(life) = &mut self.life else { return Ok(false) };
         let mut has_worked = false;
         while let Ok((stream, _)) = life.listener.accept() {
