@@ -96,6 +96,17 @@ impl ChainOutput {
         self.verdicts.push_terminate(row, plugin, message, aborts);
     }
 
+    /// Removes the verdicts that change or end a row that leaves with the batch: none is carried out.
+    pub fn revert_verdicts(&mut self) {
+        let ChainOutput { accounted, verdicts, held, released, .. } = self;
+        let in_place = |row: u32| released.iter().find(|released| released.row == row);
+        let own = |row: u32| accounted.rows().get(row as usize).map_or(0, |row| row.tokens);
+        verdicts.revert(
+            |row| held.binary_search(&row).is_ok(),
+            |row| in_place(row).map_or_else(|| own(row), |released| released.held.tokens),
+        );
+    }
+
     /// Copies the row with the chain's changes so far, but without a finish reason. The error's text is for the operator.
     pub fn to_held_row(&self, row: u32) -> Result<HeldRow, String> {
         let decision = &self.decisions[row as usize];

@@ -49,6 +49,18 @@ impl RecordedVerdicts {
         self.0.retain(|action| keeps(action.row));
     }
 
+    /// Removes the verdicts that change or end a row, because none is carried out. All verdicts on held rows stay. `tokens`
+    /// returns the tokens of a row as it is sent.
+    pub fn revert(&mut self, is_held: impl Fn(u32) -> bool, tokens: impl Fn(u32) -> u32) {
+        self.0.retain_mut(|action| {
+            if is_held(action.row) {
+                return true;
+            }
+            action.forwarded = tokens(action.row);
+            !action.ends_request() && !matches!(action.verdict, Verdict::Replace | Verdict::Drop)
+        });
+    }
+
     fn of_row(&self, row: u32) -> Range<usize> {
         let end = self.0.partition_point(|action| action.row <= row);
         self.0.partition_point(|action| action.row < row)..end
@@ -91,8 +103,18 @@ impl RecordedVerdicts {
         self.0.push(PluginAction { ids: vec![rows as i64].into(), ..release });
     }
 
-    /// Records that a released row is held again, because the batch could not be written with it.
+    /// Records that a released row is held again, because the batch could not be written with it. Removes the verdicts that
+    /// the row is held again without: an end of the request, and each change after the release by `plugin`.
     pub fn push_hold_again(&mut self, row: u32, plugin: &str) {
+        let of_row = self.of_row(row);
+        let mut is_released = false;
+        let undone = self.0.extract_if(of_row, |action| {
+            is_released |= action.verdict == Verdict::Release && action.plugin == plugin;
+            // The plugin may release its rows with other tokens.
+            let is_later = is_released && (action.verdict == Verdict::Drop || action.plugin != plugin);
+            action.ends_request() || (is_later && matches!(action.verdict, Verdict::Drop | Verdict::Replace))
+        });
+        undone.for_each(drop);
         let at = self.of_row(row).end;
         self.0.insert(at, action(row, plugin, Verdict::Hold, hold_end_words(HoldEnd::Columns), 0));
     }

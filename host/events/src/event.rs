@@ -706,12 +706,13 @@ events! {
         stream: Name, plugin: Name, reason: String, frame: u64, rows: u64, tokens: u64,
     } => "plugin {plugin:?} of {stream:?}: dropped {rows} rows ({tokens} tokens) of frame {frame}: {reason}";
 
-    /// A verdict could not be written to the frame. The row passed unchanged.
+    /// A verdict could not be written to the frame. The row passed unchanged, or waits again if it is held. If held rows cannot
+    /// be removed from the frame, or a plugin with `on_fault = "terminate"` judged it, the frame's other requests end.
     ///
     /// Action: see `why`; correct the plugin.
     VerdictFailed, Level::WARN, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, frame: u64, why: String,
-    } => "plugin {plugin:?} of {stream:?}: its verdict on frame {frame} could not be written, the row passed unchanged: {why}";
+    } => "plugin {plugin:?} of {stream:?}: its verdict on frame {frame} could not be written: {why}";
 
     /// A shadow's verdict on a row differs from that of the live plugin.
     ///

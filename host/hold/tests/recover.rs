@@ -75,6 +75,11 @@ impl Recovered {
         self.rows.recover(frame, &mut self.decoder, |number| (number != 9).then_some(SLOT), self.now)
     }
 
+    /// All frames are repeated, and no earlier process says when the rows leave.
+    fn restore(&mut self) {
+        self.rows.restore(&[], self.now, |_| false);
+    }
+
     /// The rows that leave: the number of each request, its ids, and whether it ends.
     fn released(&mut self) -> Vec<(u64, Vec<i64>, bool)> {
         let mut released = Vec::new();
@@ -103,6 +108,7 @@ fn rows_that_an_earlier_run_held_and_did_not_release_are_held_again_and_leave_at
     // Two of the three rows of the first request are released with its next row.
     let release = action(0, PLUGIN, Verdict::Release, "", &[2]);
     recovered.repeat(&frame(3, vec![row("a", &[6])], vec![release])).unwrap();
+    recovered.restore();
     assert_eq!((recovered.rows.has(1), recovered.rows.received_tokens(2)), (false, 2));
     assert_eq!(recovered.rows.state(2, PLUGIN, recovered.now), HoldState::Ended(HoldEnd::Start));
     assert_eq!((recovered.rows.first_frame(2), recovered.rows.first_frame(1)), (Some(FrameNo(1)), None));
@@ -125,6 +131,7 @@ fn a_release_of_some_rows_leaves_the_rest_and_a_plugin_behind_may_hold_what_was_
     assert_eq!((recovered.rows.entries(1, PLUGIN), recovered.rows.entries(1, OTHER)), (1, 1));
     assert_eq!(recovered.rows.first_frame(1), Some(FrameNo(1)), "of both plugins");
     assert!(recovered.rows.has_any_of(PLUGIN) && recovered.rows.has_any_of(OTHER));
+    recovered.restore();
     assert_eq!(recovered.released(), [(1, vec![3], false), (1, vec![1, 2], false)]);
     assert!(!recovered.rows.has_any_of(PLUGIN));
 }

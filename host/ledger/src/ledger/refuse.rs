@@ -115,12 +115,13 @@ impl Ledger {
         SettledContent::Rows { batch: ended, requests, alone, redirected: Vec::new() }
     }
 
-    /// Aborts the requests of all rows that `edits` leaves, because the verdicts on the batch cannot be written and `guard` has a
-    /// verdict on it. Returns the batch to send; `None` if no row is left.
+    /// Aborts the requests of all rows that `edits` leaves with this message, because of a verdict of `plugin`. Returns the batch
+    /// to send; `None` if no row is left.
     pub(super) fn terminate_all(
         &self,
         output: &mut ChainOutput,
-        guard: &Name,
+        plugin: &Name,
+        message: &str,
         edits: &mut Vec<Edit>,
     ) -> Option<Batch> {
         let dropped: Vec<u32> = edits.iter().map(|edit| edit.row).collect();
@@ -128,15 +129,14 @@ impl Ledger {
         let left: Vec<u32> =
             (0..output.accounted().rows().len() as u32).filter(|row| !is_dropped(*row)).collect();
         output.verdicts.retain_rows(is_dropped);
-        let message = not_judged(guard);
         for row in &left {
-            output.terminate(*row, guard, &message);
+            output.terminate(*row, plugin, message);
             let finish = output.decisions.get(*row as usize).and_then(|decision| decision.finish.clone());
             edits.push(Edit { tokens: TokenEdit::Empty, finish, ..Edit::new(*row) });
         }
         output.verdicts.sort();
         edits.sort_by_key(|edit| edit.row);
-        let ended = output.accounted().batch().ended(&left, &message).ok();
+        let ended = output.accounted().batch().ended(&left, message).ok();
         if ended.is_none() {
             edits.iter_mut().for_each(|edit| edit.tokens = TokenEdit::Drop);
         }

@@ -65,8 +65,8 @@ impl Ledger {
         Settled::undecoded(marker, SettledContent::Nothing)
     }
 
-    /// Holds the released rows again and resets all decisions, because the batch could not be written with them. Returns the edits
-    /// that remove the rows that do not leave.
+    /// Holds the released rows again and resets all decisions and their verdicts, because the batch could not be written with
+    /// them. Returns the edits that remove the rows that do not leave.
     pub(super) fn hold_again(&self, output: &mut ChainOutput, held_rows: &mut HeldRows) -> Vec<Edit> {
         output.decisions.fill(Decision::UNCHANGED);
         let now = output.accounted().persisted().at().instant;
@@ -78,6 +78,7 @@ impl Ledger {
             output.verdicts.push_hold_again(row, &plugin);
             output.hold_row(row);
         }
+        output.revert_verdicts();
         let rows = (0..).zip(output.accounted().rows());
         let dropped = rows.filter(|(index, row)| row.swallowed || output.is_held(*index));
         dropped.map(|(index, _)| Edit { tokens: TokenEdit::Drop, ..Edit::new(index) }).collect()

@@ -2,8 +2,9 @@
 
 use super::{Ledger, Request};
 use afterbay_batch::{
-    BatchChange, ChainOutput, Decoded, Destination, RecordedVerdicts, RequestSlot, Row, Settled,
+    BatchChange, ChainOutput, Decoded, Destination, RecordedVerdicts, RequestSlot, Row, Settled, not_judged,
 };
+use afterbay_events::Name;
 use afterbay_events::event::{RequestFinishedEarly, RequestImbalance, RowsDropped, VerdictFailed};
 use afterbay_hold::HeldRows;
 use afterbay_journal::{FrameNo, OPERATOR, Outcome, Passage, PluginAction, RowFinish, SWALLOWED, Verdict};
@@ -103,8 +104,8 @@ impl Ledger {
         }
     }
 
-    /// Holds the released rows again and applies no decision. Ends all requests of the batch if a plugin with
-    /// `on_fault = "terminate"` has a verdict on the batch.
+    /// Holds the released rows again and applies no decision. Ends all requests of the batch but those of held rows in two
+    /// cases: a plugin with `on_fault = "terminate"` has a verdict on the batch, or held rows cannot be removed from it.
     fn fall_back(
         &self,
         output: &mut ChainOutput,
@@ -112,10 +113,22 @@ impl Ledger {
         held_rows: &mut HeldRows,
     ) -> BatchChange {
         *edits = self.hold_again(output, held_rows);
-        match output.guard.clone() {
-            Some(guard) => self.terminate_all(output, &guard, edits).into(),
-            None if edits.is_empty() => BatchChange::Unchanged,
-            None => output.accounted().batch().edit(edits).map_or(BatchChange::Unchanged, BatchChange::from),
+        if let Some(guard) = output.guard.clone() {
+            return self.terminate_all(output, &guard, &not_judged(&guard), edits).into();
+        }
+        if edits.is_empty() {
+            return BatchChange::Unchanged;
+        }
+        let hold = output.verdicts.iter().find(|action| action.verdict == Verdict::Hold);
+        let holder = hold.map(|action| Name::from(&*action.plugin));
+        match (output.accounted().batch().edit(edits), holder) {
+            (Ok(edited), _) => edited.into(),
+            // The batch as it arrived has tokens that are held, so the reader would get these tokens twice.
+            (Err(_), Some(plugin)) => {
+                self.terminate_all(output, &plugin, &not_removable(&plugin), edits).into()
+            }
+            // A row of a request that has ended tells its reader nothing.
+            (Err(_), None) => BatchChange::Unchanged,
         }
     }
 
@@ -289,6 +302,11 @@ fn reindex(redirected: Vec<(u32, Destination)>, edits: &[Edit]) -> Vec<(u32, Des
 /// The rows that the edits remove from the batch.
 fn dropped(edits: &[Edit]) -> impl Iterator<Item = u32> {
     edits.iter().filter(|edit| edit.tokens == TokenEdit::Drop).map(|edit| edit.row)
+}
+
+/// The message of a request that ends because its batch cannot be written without the rows that `plugin` holds.
+fn not_removable(plugin: &str) -> String {
+    format!("afterbay: the batch cannot be written without the rows that plugin {plugin:?} holds")
 }
 
 /// The finish reason as SGLang names it in `type`.

@@ -9,3 +9,4 @@ mod refusals;
 mod restarts;
 mod schedules;
 mod stream;
+mod unwritable;
