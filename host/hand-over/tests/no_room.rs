@@ -3,6 +3,7 @@
 
 use afterbay_hand_over::{Asked, Formats, HandOverSocket, NamedFds, Predecessor, Versions};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -16,12 +17,13 @@ fn a_new_process_without_room_for_descriptors_says_so_and_the_running_one_resume
     let taking = std::thread::spawn(move || predecessor.ask(&asks, u64::MAX, Vec::new()));
     let asked = Asked::read(accepted, &versions).unwrap();
     let fds = (0..4).map(|_| std::fs::File::open("/dev/null").unwrap().into()).collect();
-    // Both sides are this process: the descriptors that are open fit, and no further one.
-    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    // Both sides are this process. The kernel gives the lowest free number, so that a limit of it leaves no room.
+    let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
     let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(open), maximum: limit.maximum }).unwrap();
-    let entry = NamedFds { name: "stream/a/sender/1".to_owned(), fds };
-    let given = asked.give(Vec::new(), &[entry], deadline).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), maximum: limit.maximum }).unwrap();
+    // They stay open: closed ones would make room.
+    let entries = [NamedFds { name: "stream/a/sender/1".to_owned(), fds }];
+    let given = asked.give(Vec::new(), &entries, deadline).unwrap();
     let taken = taking.join().unwrap().unwrap_err().to_string();
     setrlimit(Resource::Nofile, limit).unwrap();
     let why = "no room for further descriptors: raise the limit of open files (ulimit -n, LimitNOFILE=)";
