@@ -36,6 +36,8 @@ pub struct Sink {
     resume: Option<Resume>,
     last_pushed: FrameNo,
     recorded: RecordedProgress,
+    /// The generation of the reader that the journal has on disk as the one that gets the frames.
+    written_generation: Option<u64>,
 }
 
 /// The progress of the sink that the journal has on record.
@@ -70,7 +72,17 @@ impl Sink {
             credit: None,
             handed_over: None,
         };
-        Sink { name, outbox, memory, spill, sender, resume: Some(resume), last_pushed, recorded }
+        Sink {
+            name,
+            outbox,
+            memory,
+            spill,
+            sender,
+            resume: Some(resume),
+            last_pushed,
+            recorded,
+            written_generation: None,
+        }
     }
 
     /// The last frame that was pushed.
@@ -231,7 +243,13 @@ impl Sink {
             });
         }
         failpoint::at("flush");
-        self.sender.flush(now.instant, on_written);
+        // A new reader gets the frames again that the reader before it has not finished. Its count must be on record first:
+        // after a kill, the old reader's count would say that these frames never arrived.
+        let generation = self.sender.credit().map(|credit| credit.generation);
+        if self.written_generation == generation || persister.may_send(now) {
+            self.written_generation = generation;
+            self.sender.flush(now.instant, on_written);
+        }
         failpoint::at("flushed");
         self.record_handed_over(persister);
         self.outbox.taken(self.sender.socket().taken());

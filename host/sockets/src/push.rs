@@ -61,6 +61,8 @@ pub struct Push {
     addresses: VecDeque<Address>,
     /// The last reason for having no connection that a notice reported.
     waits_for: Option<LossReason>,
+    /// The generation of the credit page at the last [`Push::flush`]. Another reader gets no frame before the next one.
+    flushed_for: Option<u64>,
     /// Frames are queued that no flush has tried to write.
     unflushed: bool,
     /// The latest time that a caller passed in. A deadline that is due at once is this time.
@@ -110,6 +112,7 @@ impl Push {
             backoff,
             addresses: VecDeque::new(),
             waits_for: None,
+            flushed_for: None,
             unflushed: false,
             now,
             notices: NoticeQueue::new(),
@@ -196,7 +199,15 @@ impl Push {
 
     /// Writes as much as the kernel takes. Call it after a round of sends, so that they share a system call. Otherwise
     /// [`Push::deadline`] is due at once, and [`Push::tick`] flushes.
+    ///
+    /// With credit, a new reader gets its first frame by this call alone. A journal stores the [`Push::position`] before: after a
+    /// death, the position says whose count tells which frames arrived.
     pub fn flush(&mut self, now: Instant) {
+        self.flushed_for = self.generation();
+        self.write(now);
+    }
+
+    fn write(&mut self, now: Instant) {
         self.unflushed = false;
         self.now = now;
         if self.credit.as_ref().is_some_and(|credit| credit.is_due) {
@@ -245,7 +256,7 @@ impl Push {
                 Ok(false) => {}
             }
         }
-        self.flush(now);
+        self.write(now);
     }
 
     /// Connects again, reads the credit page, flushes. Call it when [`Push::deadline`] is due.
@@ -272,7 +283,7 @@ impl Push {
             });
         }
         self.save();
-        self.flush(now);
+        self.write(now);
         if let Some(link) = self.link.as_mut().filter(|link| link.give_back_at().is_some_and(|at| at <= now))
         {
             link.give_back(now);
@@ -369,7 +380,7 @@ impl Push {
 
     /// The limits of unfinished frames and of their bytes. `None`: no frame may be written now.
     fn window(&self) -> Option<(usize, usize)> {
-        if !self.is_connected() {
+        if !self.is_connected() || self.flushed_for != self.generation() {
             return None;
         }
         match (&self.credit, &self.options.credit) {
@@ -380,10 +391,15 @@ impl Push {
         }
     }
 
+    /// The generation of a usable credit page.
+    fn generation(&self) -> Option<u64> {
+        self.position().map(|position| position.generation)
+    }
+
     fn attempt(&mut self, now: Instant) {
         match self.begin(now) {
             // An ipc connection is made at once.
-            Ok(()) => self.flush(now),
+            Ok(()) => self.write(now),
             Err(why) => self.wait(why, now),
         }
     }

@@ -88,6 +88,32 @@ fn ten_readers_killed_one_after_the_other_get_every_frame_once_and_in_order() {
 }
 
 #[test]
+fn a_new_reader_gets_nothing_before_the_owner_knows_whose_count_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = ipc(&dir, "new");
+    let mut this = Loop::connect(&endpoint, with_credit(&dir, |_| ()));
+    let mut first = Reader::start(&dir, &endpoint);
+    this.send(outgoing(1, 100));
+    first.until(&mut this, "the first reader has the frame", |this| this.push().unfinished().frames == 1);
+    drop(first);
+    let mut second = Reader::start(&dir, &endpoint);
+    let generation = |this: &mut Loop| this.push().position().map(|position| position.generation);
+    for _ in 0..100_000 {
+        if this.push().is_connected() && generation(&mut this) == Some(2) {
+            break;
+        }
+        this.turn_without_flush(Duration::from_millis(1));
+        second.this.turn(Duration::ZERO);
+    }
+    for _ in 0..20 {
+        this.turn_without_flush(Duration::ZERO);
+        second.this.turn(Duration::ZERO);
+    }
+    assert_eq!((generation(&mut this), second.this.received.len()), (Some(2), 0));
+    second.until(&mut this, "the second reader has the frame", |this| this.push().unfinished().frames == 1);
+}
+
+#[test]
 fn the_window_limits_the_unfinished_frames_of_a_slow_reader() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "slow");

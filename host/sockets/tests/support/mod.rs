@@ -151,8 +151,16 @@ impl Loop {
         self.pull.as_mut().unwrap()
     }
 
-    /// Waits for events at most this long, and handles them.
+    /// Waits for events at most this long, handles them, and flushes.
     pub fn turn(&mut self, at_most: Duration) {
+        self.turn_without_flush(at_most);
+        if let Some(push) = &mut self.push {
+            push.flush(Instant::now());
+        }
+    }
+
+    /// Waits for events at most this long, and handles them.
+    pub fn turn_without_flush(&mut self, at_most: Duration) {
         let now = Instant::now();
         let due = |deadline: Option<Instant>| deadline.map(|at| at.saturating_duration_since(now));
         let more =
