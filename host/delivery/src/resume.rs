@@ -43,6 +43,8 @@ pub enum ReaderCount {
 
 impl Resume {
     /// After a restart: settles by the reader's count which of the sent frames the reader has, and records the result.
+    /// Report [`Resume::unconfirmed`], then flush the writer: a process that dies between the two reports the frames again, but
+    /// never leaves them unreported.
     pub fn after_restart(
         known: &SinkProgress,
         recovered: &RecoveredStream,
@@ -72,8 +74,6 @@ impl Resume {
         let name = known.name();
         // One record takes both: the next start must not count the same frames again.
         writer.resume(name, sequence, credit);
-        // The next frame reports a failing disk.
-        let _written = writer.flush();
         let progress = writer.known_sink(name).unwrap_or(known).clone();
         Resume { progress, through: recovered.last_frame, unconfirmed, in_flight_through: 0 }
     }
@@ -88,8 +88,6 @@ impl Resume {
         let unconfirmed = known.open_frames(through);
         writer.resume(name, known.last_sent(), None);
         writer.taken_sent(name, known.last_sent(), through, None);
-        // If this write fails, the next start knows as much as this one.
-        let _written = writer.flush();
         let progress = writer.known_sink(name).unwrap_or(known).clone();
         Resume { progress, through, unconfirmed, in_flight_through: 0 }
     }

@@ -287,6 +287,10 @@ impl Plan {
                 };
                 self.report_unconfirmed(sink, &resume);
                 if !is_kept(&sender) {
+                    if known(sink).is_some() {
+                        // The next frame reports a failing disk. The next start then knows as much as this one.
+                        let _written = writer.flush();
+                    }
                     sender.begin_after(resume.last_sent(), now);
                 }
                 (sender, resume)

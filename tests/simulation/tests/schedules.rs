@@ -49,6 +49,10 @@ const REGRESSIONS: &[(u64, &str)] = &[
         "a new reader got a frame again before the journal knew whose count tells that it arrived",
     ),
     (30_124_351_277_811_570, "the same, after panics"),
+    (
+        30_124_351_277_865_980,
+        "a start that died after its record of unconfirmed frames never reported these frames",
+    ),
 ];
 
 #[test]
