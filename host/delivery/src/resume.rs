@@ -26,6 +26,8 @@ pub struct Resume {
     through: FrameNo,
     unconfirmed: u64,
     in_flight_through: u64,
+    /// The last sequence number that the reader has, and its count, as a start has settled them.
+    settled: Option<(u64, Option<Credit>)>,
 }
 
 /// The answer of a reader's count.
@@ -75,7 +77,8 @@ impl Resume {
         // One record takes both: the next start must not count the same frames again.
         writer.resume(name, sequence, credit);
         let progress = writer.known_sink(name).unwrap_or(known).clone();
-        Resume { progress, through: recovered.last_frame, unconfirmed, in_flight_through: 0 }
+        let settled = Some((sequence, credit));
+        Resume { progress, through: recovered.last_frame, unconfirmed, in_flight_through: 0, settled }
     }
 
     /// Frames may have been sent without a record. None is sent again, for each may have arrived.
@@ -89,7 +92,7 @@ impl Resume {
         writer.resume(name, known.last_sent(), None);
         writer.taken_sent(name, known.last_sent(), through, None);
         let progress = writer.known_sink(name).unwrap_or(known).clone();
-        Resume { progress, through, unconfirmed, in_flight_through: 0 }
+        Resume { progress, through, unconfirmed, in_flight_through: 0, settled: None }
     }
 
     /// After a panic, or with the connection of an earlier process: the socket still has every frame that it was given, so none
@@ -102,6 +105,14 @@ impl Resume {
     ) -> Resume {
         let (taken, last) = (sender.socket().taken(), sender.last());
         let known = writer.known_sink(name).cloned().unwrap_or_default();
+        let known = match sender.settled() {
+            // A disk that refuses records has refused also that the start has settled these frames.
+            Some((sequence, credit)) if known.sent().any(|(sent, _)| sent <= sender.begun_after()) => {
+                writer.resume(name, sequence, credit);
+                writer.known_sink(name).cloned().unwrap_or(known)
+            }
+            _ => known,
+        };
         let credit = sender.credit();
         writer.resume(name, taken, credit);
         let with_socket = taken + 1..=last;
@@ -117,18 +128,29 @@ impl Resume {
         }
         let mut progress = writer.known_sink(name).cloned().unwrap_or(known);
         progress.take(last);
-        Resume { progress, through: recovered.last_frame, unconfirmed, in_flight_through: last }
+        Resume {
+            progress,
+            through: recovered.last_frame,
+            unconfirmed,
+            in_flight_through: last,
+            settled: None,
+        }
     }
 
     /// For a new reader: it gets nothing of the earlier run.
     pub fn for_new_reader(name: &str, through: FrameNo) -> Resume {
         let progress = SinkProgress::up_to(name, through);
-        Resume { progress, through, unconfirmed: 0, in_flight_through: 0 }
+        Resume { progress, through, unconfirmed: 0, in_flight_through: 0, settled: None }
     }
 
     /// The sequence number of the last sent frame.
     pub fn last_sent(&self) -> u64 {
         self.progress.last_sent()
+    }
+
+    /// What a start has settled: the last sequence number that the reader has, and its count.
+    pub fn settled(&self) -> Option<(u64, Option<Credit>)> {
+        self.settled
     }
 
     /// The frame up to which the reader has all.

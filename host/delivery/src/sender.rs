@@ -66,6 +66,9 @@ pub struct SinkSender {
     /// Frames whose record is not written yet. The socket gets them with [`SinkSender::commit`].
     staged: VecDeque<FrameToSend>,
     staged_bytes: usize,
+    /// The sequence number that the socket began after, and what the start had settled.
+    begun_after: u64,
+    settled: Option<(u64, Option<Credit>)>,
 }
 
 /// The speed at which the reader finishes frames, and the number of frames ahead that follows from it.
@@ -109,6 +112,8 @@ impl SinkSender {
             last,
             staged: VecDeque::new(),
             staged_bytes: 0,
+            begun_after: 0,
+            settled: None,
         }
     }
 
@@ -117,9 +122,11 @@ impl SinkSender {
         self.push.is_connected()
     }
 
-    /// Forgets all frames, and continues after this sequence number. Only while no reader is connected: the frames must be
-    /// composed again.
-    pub fn begin_after(&mut self, sequence: u64, now: Instant) {
+    /// Forgets all frames, and continues after the last one that was sent. Only while no reader is connected: the frames must
+    /// be composed again.
+    /// `settled` is what the start has settled: the last sequence number that the reader has, and its count.
+    pub fn begin_after(&mut self, sequence: u64, settled: Option<(u64, Option<Credit>)>, now: Instant) {
+        (self.begun_after, self.settled) = (sequence, settled);
         self.push.begin_after(sequence, now);
         self.last = sequence;
         self.unwritten.clear();
@@ -234,6 +241,16 @@ impl SinkSender {
     /// The sequence number of the last frame that the socket has been given.
     pub fn last(&self) -> u64 {
         self.last
+    }
+
+    /// The sequence number that the socket began after.
+    pub fn begun_after(&self) -> u64 {
+        self.begun_after
+    }
+
+    /// What the start had settled before the socket began: see [`SinkSender::begin_after`].
+    pub fn settled(&self) -> Option<(u64, Option<Credit>)> {
+        self.settled
     }
 
     /// The socket.

@@ -291,7 +291,7 @@ impl Plan {
                         // The next frame reports a failing disk. The next start then knows as much as this one.
                         let _written = writer.flush();
                     }
-                    sender.begin_after(resume.last_sent(), now);
+                    sender.begin_after(resume.last_sent(), resume.settled(), now);
                 }
                 (sender, resume)
             });

@@ -141,7 +141,10 @@ fn check_readers(world: &World, frames: &[Vec<u8>]) -> Result<(), String> {
             };
             // Frames that a dead reader had, with or without having read them, or that a dead process had sent.
             let is_lost = missing.iter().all(is_known) && (unconfirmed > 0 || !reader.counts());
-            if is_lost || (unconfirmed > 0 && !world.crashed.is_empty()) {
+            // With a supervisor, a dead process's connection continues, and nothing is in doubt.
+            let is_continued =
+                world.machine.settings.supervisor && world.lossy.is_empty() && reader.lives == 1;
+            if is_lost || (unconfirmed > 0 && !world.crashed.is_empty() && !is_continued) {
                 continue;
             }
             return Err(format!(

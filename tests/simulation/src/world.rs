@@ -249,10 +249,9 @@ impl World {
     fn died(&mut self, why: Option<String>) -> Result<(), String> {
         machine::bury();
         self.crashed.insert(self.life);
-        // The next process makes new connections to readers.
-        self.readers.borrow_mut().iter_mut().for_each(Reader::orphan);
         // A stream that panics repeatedly ends and closes its connections.
         if !self.machine.settings.supervisor || why.is_some() {
+            self.readers.borrow_mut().iter_mut().for_each(Reader::orphan);
             self.lossy.insert(self.life);
         }
         match why {
