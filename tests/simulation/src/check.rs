@@ -3,7 +3,7 @@
 use crate::peers::{FrameState, Rows};
 use crate::process::{JOURNAL, STREAM};
 use crate::world::World;
-use afterbay_events::event::{CreditSeen, JournalNotice, SinkSettled};
+use afterbay_events::event::{CreditSeen, FrameNotUnderstood, JournalNotice, SinkSettled};
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter};
 use afterbay_journal::{JournalProblem, ProblemKind, is_release_marker};
 use afterbay_stream::Ended;
@@ -175,10 +175,12 @@ fn check_journal(world: &World) -> Result<(), String> {
     let reader = JournalReader::open_on(Arc::new(world.machine.disk.clone()), Path::new(JOURNAL));
     let stream = reader.and_then(|reader| reader.stream(STREAM)).map_err(|error| error.to_string())?;
     let report = stream.verify().map_err(|error| error.to_string())?;
-    // A gap is the death of a process that had received frames and not written them; `check_senders` has judged it.
+    // A gap is a frame that passed unread, or the death of a process that had received frames and not written them, which
+    // `check_senders` has judged.
+    let is_unread = !world.recorder.of::<FrameNotUnderstood>().is_empty();
     let is_gap = |problem: &&JournalProblem| {
         matches!(problem.what, ProblemKind::Gap { .. } | ProblemKind::Tokens { .. })
-            && !world.lossy.is_empty()
+            && (is_unread || !world.lossy.is_empty())
     };
     // After an error of the disk, a summary may be half written. The next start writes the summary.
     let notices = world.recorder.of::<JournalNotice>();

@@ -53,6 +53,17 @@ const REGRESSIONS: &[(u64, &str)] = &[
         30_124_351_277_865_980,
         "a start that died after its record of unconfirmed frames never reported these frames",
     ),
+    (30_124_351_277_760_780, "a torn summary hid frames that were sent, and a start sent them again"),
+    (
+        30_124_351_277_766_497,
+        "a panic before a full disk recovered forgot which frames a start had found missing, and they were lost",
+    ),
+    (
+        703_243,
+        "a reader that began after a lost one got frames before the journal knew of it, and got them again",
+    ),
+    (503_389, "verify complained about another order of sinks"),
+    (706_008, "the check took a frame that passed unread for a loss"),
 ];
 
 #[test]
