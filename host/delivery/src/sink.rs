@@ -223,6 +223,9 @@ impl Sink {
         self.outbox.taken(self.sender.socket().taken());
         // Before a frame is sent: after a kill, the reader's count is compared with this record.
         self.record_taken(persister);
+        if self.sender.socket().is_held() && persister.may_send(now) {
+            self.sender.socket_mut().hold(false);
+        }
         let was_refused = self.sender.staged().frames > 0;
         let mut has_sent = false;
         while !was_refused && self.sender.has_room() {

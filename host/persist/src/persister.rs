@@ -106,7 +106,8 @@ impl Persister {
             unwritten: None,
             queue: PersistedQueue::default(),
             disk: Disk::new(telemetry.clone(), health),
-            records: Records::Written,
+            // What the start has settled.
+            records: Records::Buffered,
             held_after: recovered.sinks.iter().find(|sink| !sink.is_reader()).map(SinkProgress::through),
             rows: Vec::new(),
             copies: None,

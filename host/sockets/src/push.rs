@@ -56,6 +56,8 @@ pub struct Push {
     link: Option<Link>,
     /// When to connect. Ignored while there is a link.
     connect_at: Instant,
+    /// Whether the owner lets the socket connect.
+    is_held: bool,
     backoff: Backoff,
     /// Addresses not tried yet since the host name was last resolved.
     addresses: VecDeque<Address>,
@@ -109,6 +111,7 @@ impl Push {
             credit,
             link: None,
             connect_at: now,
+            is_held: false,
             backoff,
             addresses: VecDeque::new(),
             waits_for: None,
@@ -125,6 +128,16 @@ impl Push {
         if let (Some(credit), Some(options)) = (&mut self.credit, &self.options.credit) {
             credit.tracker = CreditTracker::new(options, now);
         }
+    }
+
+    /// Sets whether the socket makes no connection for now. A connection that it has stays.
+    pub fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// Whether the socket makes no connection for now.
+    pub fn is_held(&self) -> bool {
+        self.is_held
     }
 
     /// Continues the connection of an earlier process: the frames that the earlier process was writing, and those that the
@@ -262,7 +275,7 @@ impl Push {
     /// Connects again, reads the credit page, flushes. Call it when [`Push::deadline`] is due.
     pub fn tick(&mut self, now: Instant) {
         match &self.link {
-            None if self.connect_at <= now => self.attempt(now),
+            None if self.connect_at <= now && !self.is_held => self.attempt(now),
             Some(link) if link.stage != LinkStage::Up && link.at <= now => {
                 let (what, limit) = match link.stage {
                     LinkStage::Connecting => ("connection", self.options.connect_timeout),
@@ -293,7 +306,7 @@ impl Push {
     /// When [`Push::tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let link = match &self.link {
-            None => Some(self.connect_at),
+            None => Some(self.connect_at).filter(|_| !self.is_held),
             Some(link) => Some(link.at).filter(|_| link.stage != LinkStage::Up),
         };
         let tracker = self.credit.as_ref().and_then(|credit| credit.tracker.deadline(&self.queue));

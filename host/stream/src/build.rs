@@ -287,10 +287,10 @@ impl Plan {
                 };
                 self.report_unconfirmed(sink, &resume);
                 if !is_kept(&sender) {
-                    if known(sink).is_some() {
-                        // The next frame reports a failing disk. The next start then knows as much as this one.
-                        let _written = writer.flush();
-                    }
+                    // The next frame reports a failing disk, and the next start then knows as much as this one. Until then no
+                    // reader is connected: its connection could outlive this process, and what it has settled would be lost.
+                    let is_recorded = known(sink).is_none() || writer.flush().is_ok();
+                    sender.socket_mut().hold(!is_recorded);
                     sender.begin_after(resume.last_sent(), resume.settled(), now);
                 }
                 (sender, resume)

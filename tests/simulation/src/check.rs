@@ -3,7 +3,7 @@
 use crate::peers::{FrameState, Rows};
 use crate::process::{JOURNAL, STREAM};
 use crate::world::World;
-use afterbay_events::event::{CreditSeen, FrameNotUnderstood, JournalNotice, SinkSettled};
+use afterbay_events::event::{CreditSeen, FrameNotUnderstood, SinkSettled};
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter};
 use afterbay_journal::{JournalProblem, ProblemKind, is_release_marker};
 use afterbay_stream::Ended;
@@ -182,11 +182,11 @@ fn check_journal(world: &World) -> Result<(), String> {
         matches!(problem.what, ProblemKind::Gap { .. } | ProblemKind::Tokens { .. })
             && (is_unread || !world.lossy.is_empty())
     };
-    // After an error of the disk, a summary may be half written. The next start writes the summary.
-    let notices = world.recorder.of::<JournalNotice>();
-    let is_unsealed = notices.iter().any(|notice| notice.what.contains("has no summary"));
-    let is_half =
-        |problem: &&JournalProblem| is_unsealed && matches!(problem.what, ProblemKind::Summary { .. });
+    // After an error of the disk, a summary may be half written. Readers skip it.
+    let disk = world.machine.disk.counts();
+    let has_failed = disk.failed_writes > 0 || disk.full > 0;
+    let half = ProblemKind::Summary { detail: "it is damaged".to_owned() };
+    let is_half = |problem: &&JournalProblem| has_failed && problem.what == half;
     let problem = report.problems.iter().find(|problem| !is_gap(problem) && !is_half(problem));
     if let Some(problem) = problem {
         return Err(format!("the journal has a problem: {problem:?}"));
