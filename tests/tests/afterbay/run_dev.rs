@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use afterbay_tests::commands::{CommandOutput, afterbay_command, run_command};
 use afterbay_tests::components::{guest, install};
 use afterbay_tests::frames::{SynthRequest, WIRES, batch, rows};
-use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
+use afterbay_tests::{Afterbay, Config, Reader, Sandbox, Sender};
 use serde_json::{Value, json};
 
 /// A project whose source is the path of the component to build, and a script in place of cargo that copies it. A source without a path
@@ -39,6 +39,15 @@ fn project(sandbox: &Sandbox) -> (PathBuf, PathBuf) {
     (dir, cargo)
 }
 
+/// Starts Afterbay, and lets the first build go on once the stream runs: a faster build would be no reload.
+fn run_before_the_first_build(sandbox: &Sandbox, config: &Config, dir: &Path, cargo: &Path) -> Afterbay {
+    std::fs::write(dir.join("wait"), "").unwrap();
+    let afterbay = Afterbay::run_dev(sandbox, config, cargo);
+    afterbay.event("StreamStarted");
+    std::fs::remove_file(dir.join("wait")).unwrap();
+    afterbay
+}
+
 #[test]
 fn run_dev_builds_a_saved_project_and_keeps_the_running_version_if_the_build_fails() {
     let sandbox = Sandbox::new();
@@ -49,7 +58,7 @@ fn run_dev_builds_a_saved_project_and_keeps_the_running_version_if_the_build_fai
     save(&components[0]);
     let mut reader = Reader::bind(&sandbox.reader_side());
     let config = sandbox.config().plugin("own", &dir, "action = \"drop\"");
-    let afterbay = Afterbay::run_dev(&sandbox, &config, &cargo);
+    let afterbay = run_before_the_first_build(&sandbox, &config, &dir, &cargo);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut request = SynthRequest::new("r");
     let mut pass = || {
@@ -127,7 +136,7 @@ fn run_dev_builds_an_edit_that_is_saved_during_the_first_build() {
     std::fs::write(dir.join("saved-meanwhile"), &components[1]).unwrap();
     let _reader = Reader::bind(&sandbox.reader_side());
     let config = sandbox.config().plugin("own", &dir, "action = \"drop\"");
-    let afterbay = Afterbay::run_dev(&sandbox, &config, &cargo);
+    let afterbay = run_before_the_first_build(&sandbox, &config, &dir, &cargo);
     let first = afterbay.event("PluginReloaded");
     afterbay.event_where("PluginReloaded", |then| then["digest"] != first["digest"]);
     assert_eq!(afterbay.stop(), 0);
