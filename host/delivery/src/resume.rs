@@ -148,7 +148,7 @@ impl Resume {
         self.progress.last_sent()
     }
 
-    /// What a start has settled: the last sequence number that the reader has, and its count.
+    /// The settlement of a start: the last sequence number that the reader has, and its count.
     pub fn settled(&self) -> Option<(u64, Option<Credit>)> {
         self.settled
     }

@@ -248,7 +248,7 @@ impl SinkSender {
         self.begun_after
     }
 
-    /// What the start had settled before the socket began: see [`SinkSender::begin_after`].
+    /// The settlement of the start before the socket began: see [`SinkSender::begin_after`].
     pub fn settled(&self) -> Option<(u64, Option<Credit>)> {
         self.settled
     }

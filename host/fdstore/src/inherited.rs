@@ -11,7 +11,7 @@ use crate::store::FdStore;
 /// Descriptors that an earlier process left, by name.
 ///
 /// At the drop, each name that nobody keeps in the store again is removed from the supervisor's store, whether it was taken
-/// or not: otherwise the supervisor would hold a connection open that nobody reads. So an value must live until its
+/// or not: otherwise the supervisor would hold a connection open that nobody reads. So a value must live until its
 /// taken descriptors are kept. Names that nobody took are reported ([`crate::Notice::LeftOver`]).
 #[derive(Debug, Default)]
 pub struct Inherited {
