@@ -31,6 +31,11 @@ mod inject {
 
     /// Does nothing in this build.
     pub fn panic_at_one_in(_seed: u64, _of: u64) {}
+
+    /// 0: no failpoint panics in this build.
+    pub fn one_in() -> u64 {
+        0
+    }
 }
 
 #[cfg(debug_assertions)]
@@ -65,6 +70,11 @@ mod inject {
         WHEN.set(if of == 0 { When::Never } else { When::OneIn { random: seed, of, aborts: false } });
     }
 
+    /// One in this many failpoints panics on this thread. 0 for none.
+    pub fn one_in() -> u64 {
+        if let When::OneIn { of, .. } = WHEN.get() { of } else { 0 }
+    }
+
     /// A failpoint of this name.
     pub fn at(name: &str) {
         let When::OneIn { random, of, aborts } = WHEN.get() else { return };
@@ -89,4 +99,4 @@ mod inject {
     }
 }
 
-pub use inject::{at, at_frame, panic_at_one_in};
+pub use inject::{at, at_frame, one_in, panic_at_one_in};

@@ -277,6 +277,8 @@ impl Runner {
         if self.stop.is_some() {
             return Err("the stream is stopping".to_owned());
         }
+        // The sockets' notices of this turn, such as the loss of a reader, do not go over.
+        self.report.update(&mut self.pipeline, now);
         for _ in 0..ANSWER_ROUNDS_MAX {
             if !self.pipeline.deliver_answers(now) {
                 break;

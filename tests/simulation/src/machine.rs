@@ -90,6 +90,16 @@ pub fn begin_process(has_supervisor: bool) -> (FdStore, Vec<Left>) {
     })
 }
 
+/// The process that this store belongs to has taken over: its descriptors outlive it, if there is a supervisor.
+pub fn taken_over(store: &FdStore, has_supervisor: bool) {
+    with(|machine| machine.kept = has_supervisor.then(|| store.clone()));
+}
+
+/// Keeps the process from dying until [`crash_after`] is set. Returns what was set.
+pub fn suspend_crash() -> Option<u64> {
+    with(|machine| machine.crash_after.take())
+}
+
 /// The process has started: it has taken what it wants of the descriptors.
 pub fn started() {
     with(|machine| machine.left.clear());

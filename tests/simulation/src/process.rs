@@ -5,12 +5,13 @@ use crate::machine;
 use crate::schedule::Settings;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_fdstore::Inherited;
+use afterbay_fdstore::{FdStore, Inherited};
 use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_outbox::Joins;
 use afterbay_sim_disk::SimDisk;
 use afterbay_stream::{
-    Budget, CallDone, CallHandle, CallService, DrivenStream, JournalPolicy, Setup, SinkSetup,
+    Budget, CallDone, CallHandle, CallService, DrivenStream, JournalPolicy, PreparedStream, Setup, SinkSetup,
+    Stream, StreamState,
 };
 use afterbay_wire::Layouts;
 use bytes::Bytes;
@@ -38,6 +39,8 @@ pub struct Machine {
 pub struct Process {
     pub stream: DrivenStream,
     pub directory: Arc<JournalDirectory>,
+    /// The descriptors that may outlive the process.
+    pub store: FdStore,
 }
 
 /// No service is configured.
@@ -99,17 +102,42 @@ pub fn config(dir: &Path, settings: &Settings) -> config::Stream {
 impl Machine {
     /// Starts the process. `Err`: the journal or the stream does not start.
     pub fn start(&self) -> Result<Process, String> {
-        let settings = &self.settings;
-        let sync = if settings.sync_always { SyncPolicy::Always } else { SyncPolicy::None };
+        let sync = if self.settings.sync_always { SyncPolicy::Always } else { SyncPolicy::None };
         let options = JournalOptions {
             sync,
-            segment_bytes: settings.segment_bytes,
+            segment_bytes: self.settings.segment_bytes,
             abandon_after: Duration::from_secs(3600),
             ..JournalOptions::default()
         };
         let journal = Path::new(JOURNAL);
         let directory = JournalDirectory::open_on(self.disk.process(), journal, options, Background::Caller);
         let directory = Arc::new(directory.map_err(|error| format!("journal: {error}"))?);
+        let (store, left) = machine::begin_process(self.settings.supervisor);
+        let inherited = Inherited::from_entries(&store, left);
+        let stream = self.prepare(&directory, &store, inherited, None)?.drive();
+        machine::started();
+        Ok(Process { stream, directory, store })
+    }
+
+    /// Prepares the process that takes over from `old`, which has stopped with this state.
+    pub fn take_over(&self, old: &Process, state: &StreamState) -> Result<(PreparedStream, FdStore), String> {
+        let text = serde_json::to_string(state).map_err(|error| error.to_string())?;
+        let state = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let store = FdStore::new();
+        store.release();
+        let inherited = Inherited::from_entries(&store, old.store.entries().unwrap());
+        Ok((self.prepare(&old.directory, &store, inherited, Some(state))?, store))
+    }
+
+    /// Builds the stream. Nobody runs it yet.
+    fn prepare(
+        &self,
+        directory: &Arc<JournalDirectory>,
+        fdstore: &FdStore,
+        inherited: Inherited,
+        handed_over: Option<StreamState>,
+    ) -> Result<PreparedStream, String> {
+        let settings = &self.settings;
         let journal = directory.stream(STREAM).map_err(|error| format!("journal: {error}"))?;
         machine::trace(|| format!("  {:?}", journal.1));
         let health = Health::default();
@@ -120,12 +148,10 @@ impl Machine {
             reader_id: None,
             joins: Joins::Anywhere,
         });
-        let (fdstore, left) = machine::begin_process(settings.supervisor);
-        let inherited = Inherited::from_entries(&fdstore, left);
         let setup = Setup {
-            fdstore,
+            fdstore: fdstore.clone(),
             inherited,
-            handed_over: None,
+            handed_over,
             config: self.config.clone(),
             listen: self.config.listen.clone(),
             sinks: sinks.collect(),
@@ -154,8 +180,6 @@ impl Machine {
             metrics,
             health,
         };
-        let stream = DrivenStream::start(setup).map_err(|error| format!("start: {error}"))?;
-        machine::started();
-        Ok(Process { stream, directory })
+        Stream::prepare(setup).map_err(|error| format!("start: {error}"))
     }
 }

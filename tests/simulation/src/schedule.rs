@@ -6,10 +6,15 @@ use afterbay_wire::synth::SynthWire;
 /// Senders of a schedule at most.
 pub const SENDERS_MAX: u64 = 3;
 
+/// Seeds from here on make schedules with hand-overs. The rest of the seed means the same schedule as without.
+pub const HAND_OVER_SEEDS: u64 = 1 << 62;
+
 /// A schedule.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// The seed that the schedule was made from, and of the choices within an action.
+    /// The seed that the schedule was made from.
+    pub made_from: u64,
+    /// The seed of the choices within an action.
     pub seed: u64,
     /// The settings of the world.
     pub settings: Settings,
@@ -89,12 +94,17 @@ pub enum Action {
     Panics(u64),
     /// The process stops as by SIGTERM, and starts again.
     Restart,
+    /// The process hands the stream over to another one.
+    HandOver,
+    /// The process hands the stream over, and the other process fails before it confirms.
+    FailedHandOver,
 }
 
 impl Schedule {
     /// The schedule of a seed.
     pub fn new(seed: u64) -> Schedule {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
+        let base = seed & (HAND_OVER_SEEDS - 1);
+        let mut random = Random(base.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
         let settings = Settings::new(&mut random);
         let count = 20 + random.below(120) as usize;
         let mut actions = Vec::new();
@@ -108,7 +118,14 @@ impl Schedule {
         while actions.len() < count {
             actions.extend(Action::some(&mut random, &can));
         }
-        Schedule { seed, settings, actions: actions.into_iter().enumerate().collect() }
+        if seed >= HAND_OVER_SEEDS {
+            for _ in 0..1 + random.below(6) {
+                let at = random.below(actions.len() as u64) as usize;
+                let action = if random.once_in(3) { Action::FailedHandOver } else { Action::HandOver };
+                actions.splice(at..at, [action, Action::Turns(random.below(4))]);
+            }
+        }
+        Schedule { made_from: seed, seed: base, settings, actions: actions.into_iter().enumerate().collect() }
     }
 
     /// The same schedule with the actions of these numbers alone.

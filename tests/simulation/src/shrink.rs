@@ -44,7 +44,7 @@ pub fn kind(failure: &Failure) -> String {
 /// The failure of a seed in words: the command that replays it, and the shortest schedule that was found.
 pub fn explain(schedule: &Schedule) -> String {
     let Some((shortest, failure)) = shrink(schedule) else {
-        return format!("seed {} fails no longer: the simulation is not deterministic", schedule.seed);
+        return format!("seed {} fails no longer: the simulation is not deterministic", schedule.made_from);
     };
     let numbers: Vec<String> = shortest.actions.iter().map(|(number, _)| number.to_string()).collect();
     let actions: Vec<String> =
@@ -52,9 +52,9 @@ pub fn explain(schedule: &Schedule) -> String {
     format!(
         "seed {}: {}\nreplay it with\n  AFTERBAY_SEED={} AFTERBAY_ACTIONS={} cargo test -p afterbay-simulation a_given_seed -- --nocapture\n\
          {:?}\n{}\nevents:\n  {}",
-        shortest.seed,
+        shortest.made_from,
         failure.what,
-        shortest.seed,
+        shortest.made_from,
         numbers.join(","),
         shortest.settings,
         actions.join("\n"),

@@ -14,6 +14,8 @@ pub struct Totals {
     pub crashes: u64,
     /// Panics of the stream's thread.
     pub panics: u64,
+    /// Hand-overs, also those that failed.
+    pub hand_overs: u64,
     /// System calls.
     pub calls: u64,
     /// Received frames.
@@ -27,6 +29,7 @@ impl Totals {
         self.schedules += 1;
         self.crashes += summary.crashes;
         self.panics += summary.panics;
+        self.hand_overs += summary.hand_overs;
         self.calls += summary.calls;
         self.frames += summary.frames;
         self.crash_points.extend(summary.crash_points);

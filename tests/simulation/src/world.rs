@@ -13,12 +13,13 @@ use afterbay_sim::load::{Endings, Lengths, Load};
 use afterbay_sim_disk::{Faults, Random, SimDisk};
 use afterbay_sockets::bounds::CREDIT_STALL_MAX;
 use afterbay_sockets::injected;
-use afterbay_stream::{Clock, Ended};
+use afterbay_stream::{Clock, Ended, StreamState};
 use afterbay_wire::BatchKind;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::{TryRecvError, channel};
 use std::time::Duration;
 
 /// Turns without an end after which the stream counts as stuck.
@@ -43,6 +44,8 @@ pub struct Summary {
     pub crashes: u64,
     /// Panics of the stream's thread.
     pub panics: u64,
+    /// Hand-overs, also those that failed.
+    pub hand_overs: u64,
     /// Frames in the journal.
     pub frames: u64,
     /// The calls at which the process died, each with the three calls before it.
@@ -65,6 +68,8 @@ pub struct World {
     /// The readers that were away while a start waited in vain for their counts. Afterbay cannot know that they were dead.
     pub waited_out: BTreeSet<usize>,
     random: Random,
+    /// Hand-overs, also those that failed.
+    hand_overs: u64,
     /// Turns in a row after which the stream did not wait although no peer had anything to do.
     idle_turns: u64,
 }
@@ -111,6 +116,7 @@ impl World {
             lossy: BTreeSet::new(),
             waited_out: BTreeSet::new(),
             random: Random(schedule.seed ^ 0xac7),
+            hand_overs: 0,
             idle_turns: 0,
         }
     }
@@ -176,6 +182,8 @@ impl World {
             Action::DiskHeals => self.heal_disk(),
             Action::Crash(calls) => machine::crash_after(Some(calls)),
             Action::Panics(one_in) => failpoint::panic_at_one_in(self.random.next(), one_in),
+            Action::HandOver => self.hand_over(false)?,
+            Action::FailedHandOver => self.hand_over(true)?,
             Action::Restart => {
                 let ended = self.stop(DRAIN)?;
                 // With a disk that refuses frames, a stop loses what it names.
@@ -224,11 +232,7 @@ impl World {
         let machine = &self.machine;
         let begin = machine.clock.elapsed();
         let result = machine::run_process(|| machine.start());
-        if machine.clock.elapsed() - begin >= CREDIT_STALL_MAX {
-            let readers = self.readers.borrow();
-            let away = readers.iter().enumerate().filter(|(_, reader)| !reader.is_alive());
-            self.waited_out.extend(away.map(|(index, _)| index));
-        }
+        self.note_wait(begin);
         match result {
             Ok(Ok(process)) => {
                 self.process = Some(process);
@@ -242,6 +246,15 @@ impl World {
             }
             Ok(Err(why)) => Err(format!("the process does not start: {why}")),
             Err(why) => self.died(why).map(|()| false),
+        }
+    }
+
+    /// Notes the readers that are away, if a start that began at this time has waited for them in vain.
+    fn note_wait(&mut self, begin: Duration) {
+        if self.machine.clock.elapsed() - begin >= CREDIT_STALL_MAX {
+            let readers = self.readers.borrow();
+            let away = readers.iter().enumerate().filter(|(_, reader)| !reader.is_alive());
+            self.waited_out.extend(away.map(|(index, _)| index));
         }
     }
 
@@ -274,6 +287,74 @@ impl World {
             }
             Err(why) => self.died(why),
         }
+    }
+
+    /// Hands the stream over to another process. `fails`: that process ends before it confirms.
+    fn hand_over(&mut self, fails: bool) -> Result<(), String> {
+        let Some(mut old) = self.process.take() else { return Ok(()) };
+        // Each process may die as well, but which of the two owns what is the matter of `host/hand-over`.
+        let (crash, one_in) = (machine::suspend_crash(), failpoint::one_in());
+        failpoint::panic_at_one_in(0, 0);
+        let (reply, answer) = channel();
+        old.stream.handle().hand_over(move |state| drop(reply.send(state)));
+        // A hand-over that has failed ends in the turn before.
+        let mut answered = Err(TryRecvError::Empty);
+        for _ in 0..3 {
+            if let Some(ended) = old.stream.turn() {
+                return Err(format!("the stream ended at a hand-over: {ended:?}"));
+            }
+            answered = answer.try_recv();
+            if answered != Err(TryRecvError::Empty) {
+                break;
+            }
+        }
+        let result = match answered {
+            Err(_) => Err("the stream did not answer a hand-over".to_owned()),
+            // The disk refuses what must be recorded before.
+            Ok(Err(why)) if self.machine.disk.has_faults() || why.contains("the disk") => {
+                self.process = Some(old);
+                Ok(())
+            }
+            Ok(Err(why)) => Err(format!("the stream refuses a hand-over: {why}")),
+            Ok(Ok(state)) => self.end_hand_over(old, &state, fails),
+        };
+        machine::crash_after(crash);
+        failpoint::panic_at_one_in(self.random.next(), one_in);
+        result
+    }
+
+    fn end_hand_over(&mut self, mut old: Process, state: &StreamState, fails: bool) -> Result<(), String> {
+        old.store.release();
+        let begin = self.machine.clock.elapsed();
+        let taken = self.machine.take_over(&old, state);
+        self.note_wait(begin);
+        match taken {
+            Ok((prepared, store)) if !fails => {
+                old.stream.handle().release();
+                if old.stream.turn() != Some(Ended::default()) {
+                    return Err("a released stream does not end".to_owned());
+                }
+                let directory = old.directory.clone();
+                drop(old);
+                store.reclaim();
+                machine::taken_over(&store, self.machine.settings.supervisor);
+                self.process = Some(Process { stream: prepared.drive(), directory, store });
+                self.hand_overs += 1;
+            }
+            prepared => {
+                if let Err(why) = &prepared
+                    && !self.machine.disk.has_faults()
+                {
+                    return Err(format!("the next process cannot take over: {why}"));
+                }
+                drop(prepared);
+                old.store.reclaim();
+                old.stream.handle().resume();
+                self.process = Some(old);
+                self.hand_overs += 1;
+            }
+        }
+        Ok(())
     }
 
     /// The work of all peers until none has more to do. Returns whether anything happened.
@@ -386,6 +467,7 @@ impl World {
             calls: machine::calls(),
             crashes: self.crashed.len() as u64,
             panics: self.recorder.of::<StreamPanicked>().len() as u64,
+            hand_overs: self.hand_overs,
             frames,
             crash_points: machine::crash_points(),
         }

@@ -1,7 +1,7 @@
 //! Schedules of the simulation: a fixed set of seeds, new ones, and seeds that once failed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use afterbay_simulation::schedule::Schedule;
+use afterbay_simulation::schedule::{HAND_OVER_SEEDS, Schedule};
 use afterbay_simulation::soak::{Totals, quiet_panics};
 use afterbay_simulation::{explain, run};
 
@@ -22,9 +22,15 @@ fn fixed_schedules_keep_every_promise() {
 }
 
 #[test]
+fn fixed_schedules_with_hand_overs_keep_every_promise() {
+    let totals = all_hold((0..300).map(|seed| seed | HAND_OVER_SEEDS));
+    assert!(totals.hand_overs > 300, "{totals:?}");
+}
+
+#[test]
 fn the_same_schedule_runs_the_same_way() {
     quiet_panics();
-    for seed in 1000..1030 {
+    for seed in (1000..1020).flat_map(|seed| [seed, seed | HAND_OVER_SEEDS]) {
         let schedule = Schedule::new(seed);
         assert_eq!(run(&schedule), run(&schedule), "seed {seed}");
     }
@@ -68,6 +74,10 @@ const REGRESSIONS: &[(u64, &str)] = &[
         "a connection that outlived a process knew nothing of frames that a start on a full disk had found missing",
     ),
     (805_035, "the check did not expect half a summary after an error of the disk"),
+    (
+        905_146 | HAND_OVER_SEEDS,
+        "a process that handed over in the turn in which a reader was lost never reported the loss",
+    ),
     (706_008, "the check took a frame that passed unread for a loss"),
 ];
 

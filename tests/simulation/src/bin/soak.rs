@@ -1,6 +1,7 @@
 //! Runs new seeds for an hour, or for `SOAK_MINUTES` minutes. Prints progress, and each failure with its replay.
 #![allow(clippy::unwrap_used, reason = "a wrong number may panic")]
 
+use afterbay_simulation::schedule::HAND_OVER_SEEDS;
 use afterbay_simulation::soak::Totals;
 use afterbay_simulation::{explain, kind};
 use std::collections::BTreeMap;
@@ -22,7 +23,8 @@ fn main() -> ExitCode {
     let every = Duration::from_secs(if stdout().is_terminal() { 1 } else { 60 });
     let mut shown = began;
     println!("{minutes} minutes from seed {first} on");
-    for seed in first.. {
+    // Each schedule runs without and with hand-overs.
+    for seed in (first..HAND_OVER_SEEDS).flat_map(|seed| [seed, seed | HAND_OVER_SEEDS]) {
         if let Err(failed) = totals.run(seed) {
             let (schedule, failure) = *failed;
             failures += 1;
@@ -38,11 +40,11 @@ fn main() -> ExitCode {
         if is_over || shown.elapsed() >= every {
             shown = Instant::now();
             let ending = if stdout().is_terminal() && !is_over { "\r" } else { "\n" };
-            let Totals { schedules, crashes, panics, calls, frames, crash_points } = &totals;
+            let Totals { schedules, crashes, panics, hand_overs, calls, frames, crash_points } = &totals;
             let rate = *schedules as f64 * 60.0 / began.elapsed().as_secs_f64();
             print!(
                 "{:>4} min: {schedules} schedules ({rate:.0} a minute), {failures} failures, {crashes} crashes at {} distinct \
-                 points, {panics} panics, {frames} frames, {calls} system calls{ending}",
+                 points, {panics} panics, {hand_overs} hand-overs, {frames} frames, {calls} system calls{ending}",
                 began.elapsed().as_secs() / 60,
                 crash_points.len(),
             );
