@@ -31,6 +31,10 @@ impl<N> NoticeQueue<N> {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.missed == 0
+    }
+
     pub(crate) fn next(&mut self, missed: impl FnOnce(u64) -> N) -> Option<N> {
         match self.queue.pop_front() {
             None if self.missed > 0 => Some(missed(std::mem::take(&mut self.missed))),

@@ -381,6 +381,11 @@ impl Push {
         self.credit.as_ref().map_or(CreditState::Off, |credit| credit.tracker.state())
     }
 
+    /// Whether [`Push::next_notice`] returns one.
+    pub fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
+    }
+
     /// Returns the oldest notice that was not taken yet.
     pub fn next_notice(&mut self) -> Option<PushNotice> {
         self.notices.next(|count| PushNotice::Missed { count })

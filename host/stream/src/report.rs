@@ -107,18 +107,7 @@ impl Report {
 
     /// Publishes everything that is new since the last round.
     pub(crate) fn update(&mut self, pipeline: &mut Pipeline, now: Timestamp) {
-        while let Some(notice) = pipeline.receive.next_notice() {
-            self.pull_notice(notice);
-        }
-        let mut sinks = std::mem::take(&mut self.sinks);
-        for (sink, report) in pipeline.delivery.sinks.iter_mut().zip(&mut sinks) {
-            while let Some(notice) = sink.sender.next_notice() {
-                let endpoint = sink.sender.socket().endpoint().to_string();
-                self.push_notice(notice, report, &endpoint, now);
-            }
-            self.publish_lost(sink, report, now.instant.checked_sub(SENDERS_END_WITHIN));
-        }
-        self.sinks = sinks;
+        self.publish_notices(pipeline, now);
         while let Some(notice) = pipeline.persister.next_notice() {
             self.journal_notice(notice, pipeline.persister.is_durable_first(), now);
         }
@@ -134,6 +123,22 @@ impl Report {
             pipeline.chain.publish_gauges(&pipeline.held_rows);
             self.update_states(pipeline, now.instant);
         }
+    }
+
+    /// Publishes the notices of the sockets. Call it before frames that a notice names as unconfirmed are recorded as taken.
+    pub(crate) fn publish_notices(&mut self, pipeline: &mut Pipeline, now: Timestamp) {
+        while let Some(notice) = pipeline.receive.next_notice() {
+            self.pull_notice(notice);
+        }
+        let mut sinks = std::mem::take(&mut self.sinks);
+        for (sink, report) in pipeline.delivery.sinks.iter_mut().zip(&mut sinks) {
+            while let Some(notice) = sink.sender.next_notice() {
+                let endpoint = sink.sender.socket().endpoint().to_string();
+                self.push_notice(notice, report, &endpoint, now);
+            }
+            self.publish_lost(sink, report, now.instant.checked_sub(SENDERS_END_WITHIN));
+        }
+        self.sinks = sinks;
     }
 
     /// Publishes at the end of the stream what [`Report::update`] would publish later.

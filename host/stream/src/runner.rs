@@ -253,6 +253,7 @@ impl Runner {
         self.plan.taps.start(&mut self.pipeline.delivery.taps, &self.plan.telemetry, now.instant);
         self.run_catch_ups(now);
         let has_answers = self.pipeline.deliver_answers(now);
+        self.report.publish_notices(&mut self.pipeline, now);
         let (report, clock) = (&mut self.report, &*self.clock);
         self.is_busy = self.pipeline.run(now, clock, |received| {
             let written_at = clock.now().instant;
