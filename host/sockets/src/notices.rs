@@ -35,6 +35,10 @@ impl<N> NoticeQueue<N> {
         self.queue.is_empty() && self.missed == 0
     }
 
+    pub(crate) fn any(&self, is_it: impl Fn(&N) -> bool) -> bool {
+        self.queue.iter().any(is_it) || self.missed > 0
+    }
+
     pub(crate) fn next(&mut self, missed: impl FnOnce(u64) -> N) -> Option<N> {
         match self.queue.pop_front() {
             None if self.missed > 0 => Some(missed(std::mem::take(&mut self.missed))),

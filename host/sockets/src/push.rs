@@ -65,6 +65,8 @@ pub struct Push {
     waits_for: Option<LossReason>,
     /// The generation of the credit page at the last [`Push::flush`]. Another reader gets no frame before the next one.
     flushed_for: Option<u64>,
+    /// The connection is to be kept once the owner has taken the notices.
+    keeps_later: bool,
     /// Frames are queued that no flush has tried to write.
     unflushed: bool,
     /// The latest time that a caller passed in. A deadline that is due at once is this time.
@@ -116,6 +118,7 @@ impl Push {
             addresses: VecDeque::new(),
             waits_for: None,
             flushed_for: None,
+            keeps_later: false,
             unflushed: false,
             now,
             notices: NoticeQueue::new(),
@@ -217,6 +220,10 @@ impl Push {
     /// death, the position says whose count tells which frames arrived.
     pub fn flush(&mut self, now: Instant) {
         self.flushed_for = self.generation();
+        if self.keeps_later && !self.names_unconfirmed() {
+            self.keeps_later = false;
+            self.keep();
+        }
         self.write(now);
     }
 
@@ -398,7 +405,7 @@ impl Push {
 
     /// The limits of unfinished frames and of their bytes. `None`: no frame may be written now.
     fn window(&self) -> Option<(usize, usize)> {
-        if !self.is_connected() || self.flushed_for != self.generation() {
+        if !self.is_connected() || self.keeps_later || self.flushed_for != self.generation() {
             return None;
         }
         match (&self.credit, &self.options.credit) {
@@ -467,13 +474,27 @@ impl Push {
                 .up(pid, &mut TrackerContext { queue: &mut self.queue, notices: &mut self.notices, now });
         }
         self.save();
+        // A connection that outlived this process would know nothing of frames that nobody has named as unconfirmed yet.
+        self.keeps_later = self.options.keep.is_some() && self.names_unconfirmed();
+        if !self.keeps_later {
+            self.keep();
+        }
+    }
+
+    fn keep(&mut self) {
         if let (Some(link), Some(keep)) = (&mut self.link, &self.options.keep) {
             link.keep(keep);
         }
     }
 
+    /// Whether a notice that the owner has not taken names unconfirmed frames.
+    fn names_unconfirmed(&self) -> bool {
+        self.notices.any(|notice| matches!(notice, PushNotice::Settled { unconfirmed: Some(_), .. }))
+    }
+
     fn lose(&mut self, why: LossReason, now: Instant) {
         let Some(link) = self.link.take() else { return };
+        self.keeps_later = false;
         link.conn.deregister(&self.registry);
         // The store of descriptors may hold the socket a little longer.
         link.conn.shutdown(Shutdown::Both);

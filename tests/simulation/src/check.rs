@@ -141,10 +141,14 @@ fn check_readers(world: &World, frames: &[Vec<u8>]) -> Result<(), String> {
             };
             // Frames that a dead reader had, with or without having read them, or that a dead process had sent.
             let is_lost = missing.iter().all(is_known) && (unconfirmed > 0 || !reader.counts());
+            // A process that died, or that stopped on a failing disk, may have named frames as unconfirmed.
+            let has_ended = !world.crashed.is_empty() || !world.lossy.is_empty() || world.stopped_on_faults;
             // With a supervisor, a dead process's connection continues, and nothing is in doubt.
-            let is_continued =
-                world.machine.settings.supervisor && world.lossy.is_empty() && reader.lives == 1;
-            if is_lost || (unconfirmed > 0 && !world.crashed.is_empty() && !is_continued) {
+            let is_continued = world.machine.settings.supervisor
+                && world.lossy.is_empty()
+                && !world.stopped_on_faults
+                && reader.lives == 1;
+            if is_lost || (unconfirmed > 0 && has_ended && !is_continued) {
                 continue;
             }
             return Err(format!(

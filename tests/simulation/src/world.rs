@@ -65,6 +65,8 @@ pub struct World {
     pub crashed: BTreeSet<u64>,
     /// The lives that may have lost frames of senders: their stop named losses, or they died without a supervisor.
     pub lossy: BTreeSet<u64>,
+    /// Whether a process stopped while the disk failed: it may have been unable to record what readers have.
+    pub stopped_on_faults: bool,
     /// The readers that were away while a start waited in vain for their counts. Afterbay cannot know that they were dead.
     pub waited_out: BTreeSet<usize>,
     random: Random,
@@ -114,6 +116,7 @@ impl World {
             life: 0,
             crashed: BTreeSet::new(),
             lossy: BTreeSet::new(),
+            stopped_on_faults: false,
             waited_out: BTreeSet::new(),
             random: Random(schedule.seed ^ 0xac7),
             hand_overs: 0,
@@ -185,6 +188,7 @@ impl World {
             Action::HandOver => self.hand_over(false)?,
             Action::FailedHandOver => self.hand_over(true)?,
             Action::Restart => {
+                self.stopped_on_faults |= self.machine.disk.has_faults();
                 let ended = self.stop(DRAIN)?;
                 // With a disk that refuses frames, a stop loses what it names.
                 if ended.is_some_and(|ended| ended.unpersisted > 0 || ended.unread_bytes > 0) {

@@ -78,6 +78,19 @@ const REGRESSIONS: &[(u64, &str)] = &[
         905_146 | HAND_OVER_SEEDS,
         "a process that handed over in the turn in which a reader was lost never reported the loss",
     ),
+    (
+        30_124_411_944_241_203,
+        "a process that died between the record of unconfirmed frames and their report never named them",
+    ),
+    (
+        30_124_411_944_323_049,
+        "a connection that outlived a process did not know of unconfirmed frames that nobody had named",
+    ),
+    (30_124_411_944_253_811, "the check took a token for an equal one at another place"),
+    (
+        30_124_411_944_327_700,
+        "the check did not expect frames that a stop on a failing disk could not record",
+    ),
     (706_008, "the check took a frame that passed unread for a loss"),
 ];
 
