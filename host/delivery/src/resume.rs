@@ -114,11 +114,14 @@ impl Resume {
             _ => known,
         };
         let credit = sender.credit();
-        writer.resume(name, taken, credit);
-        let with_socket = taken + 1..=last;
-        for (sequence, content) in known.sent().filter(|(sequence, _)| with_socket.contains(sequence)) {
-            // The writer took the same record before, so it takes it again.
-            let _recorded = writer.sent(name, sequence, content.clone());
+        // Otherwise the records say what the socket has. Records that replace them could be torn, and frames would be forgotten.
+        if writer.known_sink(name).is_none() || known.sent().any(|(sequence, _)| sequence > last) {
+            writer.resume(name, taken, credit);
+            let with_socket = taken + 1..=last;
+            for (sequence, content) in known.sent().filter(|(sequence, _)| with_socket.contains(sequence)) {
+                // The writer took the same record before, so it takes it again.
+                let _recorded = writer.sent(name, sequence, content.clone());
+            }
         }
         // A record is written before its frame is given to the socket. Only a disk that refuses records leaves the socket ahead.
         let has_unrecorded = recovered.unrecorded || last > known.last_sent();
