@@ -188,10 +188,13 @@ impl World {
             Action::HandOver => self.hand_over(false)?,
             Action::FailedHandOver => self.hand_over(true)?,
             Action::Restart => {
-                self.stopped_on_faults |= self.machine.disk.has_faults();
+                let had_faults = self.machine.disk.has_faults();
+                self.stopped_on_faults |= had_faults;
                 let ended = self.stop(DRAIN)?;
-                // With a disk that refuses frames, a stop loses what it names.
-                if ended.is_some_and(|ended| ended.unpersisted > 0 || ended.unread_bytes > 0) {
+                // With a disk that refuses frames, a stop loses what it names, also if the process dies in its last words.
+                let names_losses =
+                    ended.map_or(had_faults, |ended| ended.unpersisted > 0 || ended.unread_bytes > 0);
+                if names_losses {
                     self.lossy.insert(self.life);
                 }
             }

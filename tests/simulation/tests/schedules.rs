@@ -4,6 +4,7 @@
 use afterbay_simulation::schedule::{HAND_OVER_SEEDS, Schedule};
 use afterbay_simulation::soak::{Totals, quiet_panics};
 use afterbay_simulation::{explain, run};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 fn all_hold(seeds: impl Iterator<Item = u64>) -> Totals {
     let mut totals = Totals::default();
@@ -25,6 +26,13 @@ fn fixed_schedules_keep_every_promise() {
 fn fixed_schedules_with_hand_overs_keep_every_promise() {
     let totals = all_hold((0..300).map(|seed| seed | HAND_OVER_SEEDS));
     assert!(totals.hand_overs > 300, "{totals:?}");
+}
+
+/// The seeds are of the day, so that a failure can be replayed.
+#[test]
+fn new_schedules_keep_every_promise() {
+    let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400;
+    all_hold((day << 10..).take(100).flat_map(|seed| [seed, seed | HAND_OVER_SEEDS]));
 }
 
 #[test]
