@@ -20,7 +20,7 @@ pub struct Predecessor {
 }
 
 /// The state of the earlier process, which stands still and waits. This process must not move a byte of a stream until
-/// [`Taken::wait_until_released`] has returned.
+/// [`Confirmation::wait_until_released`] has returned.
 #[derive(Debug)]
 pub struct Taken {
     /// The parts, in the order of the earlier process.

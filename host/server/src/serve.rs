@@ -58,7 +58,7 @@ impl Server {
     /// [`Options::take_over`], stops the process that runs with the same journal and takes over its lock.
     ///
     /// # Errors
-    /// A directory cannot be made, or the journal cannot be opened. [`NotTakenOver`]: nothing was taken over.
+    /// A directory cannot be made, or the journal cannot be opened. [`crate::NotTakenOver`]: nothing was taken over.
     pub fn open(
         config: Config,
         host: Host,
@@ -100,7 +100,7 @@ impl Server {
     /// if a new process has taken them over.
     ///
     /// # Errors
-    /// An address cannot be bound, or a stream cannot be started. [`NotTakenOver`]: nothing was taken over.
+    /// An address cannot be bound, or a stream cannot be started. [`crate::NotTakenOver`]: nothing was taken over.
     pub fn run(self) -> anyhow::Result<DrainOutcome> {
         let Server { shared, reloads, options, taken } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
