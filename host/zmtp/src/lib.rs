@@ -4,8 +4,7 @@
 //! bytes are valid, and knows no sockets, clocks or threads, so a fuzzer can drive it. Sources: RFC 23/ZMTP 3.0 and RFC
 //! 37/ZMTP 3.1 (rfc.zeromq.org), and libzmq 4.3.5 where these are vague.
 //!
-//! `afterbay_sockets` feeds received bytes to [`Conversation::feed`], or reads them straight into a message's buffer
-//! ([`Conversation::body`]). To send, it writes a [`FrameHeader`] before each payload.
+//! `afterbay_sockets` feeds received bytes to [`Conversation::feed`]. To send, it writes a [`FrameHeader`] before each payload.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod error;
