@@ -116,13 +116,12 @@ impl Delivery {
         self.sinks.iter().for_each(|sink| sink.record_never_written(persister));
     }
 
-    /// Records at a hand-over how far each reader is, and for those that are away which frames the kernel never had.
+    /// Records at a hand-over how far each reader is, and which frames the next process does not have. This process forgets these
+    /// frames, too: whichever process goes on composes them again.
     pub fn record_hand_over(&mut self, persister: &mut Persister) {
         for sink in &mut self.sinks {
             sink.record_taken(persister);
-            if !sink.sender.is_connected() {
-                sink.record_never_written(persister);
-            }
+            sink.drop_unsaved(persister);
         }
     }
 

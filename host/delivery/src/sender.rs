@@ -203,6 +203,14 @@ impl SinkSender {
         Pending { frames: self.staged.len(), bytes: self.staged_bytes }
     }
 
+    /// Drops the frames that the next process would not have. They must be composed again.
+    pub fn drop_unsaved(&mut self) {
+        self.drop_staged();
+        self.push.drop_unsaved();
+        self.last = self.push.last();
+        self.unwritten.retain(|(sequence, _)| *sequence <= self.last);
+    }
+
     /// Drops the staged frames after a panic. The rebuilt outbox composes them again.
     pub fn drop_staged(&mut self) {
         self.staged.clear();

@@ -292,6 +292,13 @@ impl Sink {
         }
     }
 
+    /// Forgets the frames that the next process does not have, and records which frames it has.
+    pub fn drop_unsaved(&mut self, persister: &mut Persister) {
+        self.sender.drop_unsaved();
+        let socket = self.sender.socket();
+        persister.record_never_written(&self.name, socket.taken(), self.sender.last(), self.sender.credit());
+    }
+
     /// Records at the end of the stream which of the socket's frames the kernel never had.
     pub fn record_never_written(&self, persister: &mut Persister) {
         let socket = self.sender.socket();

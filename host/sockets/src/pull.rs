@@ -68,6 +68,8 @@ pub struct Pull {
     /// The latest time that a caller passed in.
     now: Instant,
     next_peer: u64,
+    /// Whether the memories of adopted senders are as the earlier process left them.
+    has_unclaimed: bool,
     notices: NoticeQueue<PullNotice>,
 }
 
@@ -118,6 +120,7 @@ impl Pull {
             closing: None,
             now: Instant::now(),
             next_peer: 1,
+            has_unclaimed: false,
             notices,
         };
         if let Some(lasting) = lasting {
@@ -155,6 +158,7 @@ impl Pull {
             self.handshakes.push_back((slot, self.now + self.options.handshake_timeout));
         }
         self.slots.push(Some(sender));
+        self.has_unclaimed = true;
         self.peers += 1;
         self.enter_ring(slot);
         Ok(())
@@ -163,6 +167,9 @@ impl Pull {
     /// No other process goes on with the sockets of an earlier process.
     fn claim(&mut self) {
         self.acceptor.claim();
+        if std::mem::take(&mut self.has_unclaimed) {
+            self.slots.iter_mut().flatten().for_each(Sender::claim);
+        }
         if let Some(mut retired) = self.retired.take() {
             retired.claim();
         }

@@ -133,6 +133,13 @@ impl Push {
         }
     }
 
+    /// Drops the frames that a process which adopts the connection would not have. [`Push::last`] is then the last one that it
+    /// has. The frames must be composed again.
+    pub fn drop_unsaved(&mut self) {
+        let is_connected = self.is_connected();
+        self.queue.drop_unstaged(is_connected);
+    }
+
     /// Sets whether the socket makes no connection for now. A connection that it has stays.
     pub fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;

@@ -88,6 +88,8 @@ pub(crate) struct Runner {
     /// Set while another process may take the stream over: the times of the held rows. The pipeline stands still, and its
     /// journal is sealed.
     handed_over: Option<Vec<HoldTimes>>,
+    /// Whether a hand-over has failed after the sinks had prepared for it: the pipeline is rebuilt.
+    resumes: bool,
     /// The commands that came meanwhile.
     deferred: VecDeque<StreamCommand>,
 }
@@ -146,6 +148,7 @@ impl Runner {
             stop: None,
             panics: Panics::default(),
             handed_over: None,
+            resumes: false,
             deferred: VecDeque::new(),
         })
     }
@@ -247,6 +250,9 @@ impl Runner {
         }
         self.pipeline.tick(now);
         self.obey_commands(now);
+        if std::mem::take(&mut self.resumes) {
+            return TurnEnd::Resume;
+        }
         if self.handed_over.is_some() {
             return TurnEnd::Continue;
         }
@@ -292,11 +298,18 @@ impl Runner {
                 "the disk has refused frame {skipped}, which no reader has yet and no journal"
             ));
         }
+        // Afterwards the sinks forget what the next process does not have.
+        if !persister.flush() {
+            return Err("the journal refuses records".to_owned());
+        }
         let plugins = chain.hand_over(ledger, now);
         delivery.record_hand_over(persister);
-        persister.hand_over().map_err(|error| format!("the journal refuses records: {error}"))?;
         let (stream, holds) = (self.plan.config.name.to_string(), held_rows.times(now.instant));
         self.handed_over = Some(holds.clone());
+        if let Err(error) = persister.hand_over() {
+            self.resumes = true;
+            return Err(format!("the journal refuses records: {error}"));
+        }
         let last_frame = persister.last_frame().0;
         Ok(StreamState { version: STREAM_STATE_VERSION, stream, last_frame, plugins, holds })
     }

@@ -106,7 +106,9 @@ fn check_readers(world: &World, frames: &[Vec<u8>]) -> Result<(), String> {
         let saw_every_life = (1..=reader.lives).all(|generation| generations.contains(&generation));
         // Readers do not count frames without rows, so a reader that dies may lose these.
         let all_count = world.senders.iter().flat_map(|sender| &sender.frames).all(|frame| frame.rows > 0);
-        let is_known = saw_every_life && !world.waited_out.contains(&index) && !world.stopped_on_faults;
+        let disk = world.machine.disk.counts();
+        let all_recorded = !world.stopped_on_faults && disk.failed_writes == 0 && disk.full == 0;
+        let is_known = saw_every_life && !world.waited_out.contains(&index) && all_recorded;
         if reader.counts() && all_count && world.crashed.is_empty() && is_known && unconfirmed > 0 {
             return Err(format!(
                 "reader {index} counts, and {unconfirmed} frames are reported as unconfirmed"

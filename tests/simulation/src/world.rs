@@ -386,6 +386,17 @@ impl World {
             return Ok(None);
         }
         let life = self.life;
+        // A sender sees the end of a draining stream and connects again. If the process then died and its connections continued,
+        // the sender's frames would come on two connections, which have no order.
+        let crash = if self.machine.settings.supervisor { machine::suspend_crash() } else { None };
+        let ended = self.drain(life, drain);
+        if crash.is_some() {
+            machine::crash_after(crash);
+        }
+        ended
+    }
+
+    fn drain(&mut self, life: u64, drain: Duration) -> Result<Option<Ended>, String> {
         let deadline = self.machine.clock.now().instant + drain;
         if let Some(process) = &self.process {
             process.stream.handle().stop(deadline);

@@ -200,6 +200,12 @@ impl ReceiveBuffer {
         self.frame
     }
 
+    /// Notes in an adopted memory what this process makes of it. The frame that an earlier process noted is in the journal, or
+    /// another message will have its number.
+    pub(crate) fn claim(&mut self) {
+        self.commit();
+    }
+
     /// Takes the message in hand back: it is parsed again, and the memory knows of no frame.
     pub(crate) fn rewind(&mut self) {
         (self.parsed, self.frame) = (self.done, 0);

@@ -100,6 +100,11 @@ impl Sender {
         Sender { zmtp, kept, ..Sender::new(id, conn, from, limit, buffer) }
     }
 
+    /// No other process goes on with the connection.
+    pub(crate) fn claim(&mut self) {
+        self.buffer.claim();
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
         self.zmtp.is_ready()
     }

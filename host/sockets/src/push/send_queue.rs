@@ -124,6 +124,16 @@ impl SendQueue {
         (!self.retains || self.staged == 0 || is_within()).then_some((header, outgoing))
     }
 
+    /// Drops the frames that no connection has: those behind the memory of this one, or without a connection those that wait.
+    pub(crate) fn drop_unstaged(&mut self, is_connected: bool) {
+        let kept = if is_connected { self.staged.max(self.written) } else { self.written };
+        for frame in self.frames.drain(kept.min(self.frames.len())..) {
+            self.waiting.frames -= 1;
+            self.waiting.bytes -= frame.outgoing.bytes.len();
+        }
+        self.last = self.frames.back().map_or(self.taken, |frame| frame.outgoing.sequence);
+    }
+
     /// Notes that the next frame is in the connection's memory.
     pub(crate) fn staged(&mut self) {
         if let Some(frame) = self.frames.get(self.staged) {
