@@ -321,7 +321,7 @@ fn an_empty_stream_is_in_the_journal() {
     let sandbox = Sandbox::new();
     let afterbay = Afterbay::run(&sandbox, &sandbox.config());
     let (code, report) = verify(&sandbox);
-    assert_eq!((code, &report["stream"], &report["segments"]), (0, &"test".into(), &0.into()), "{report}");
+    assert_eq!((code, &report["stream"], &report["frames"]), (0, &"test".into(), &0.into()), "{report}");
     for command in [&["ls"][..], &["tail"], &["export"]] {
         journal(&sandbox, command).success();
     }
