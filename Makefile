@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build test test-languages test-rust test-guests test-connector docs bench mutants soak check check-sdk fmt setup clean
+.PHONY: demo build test test-languages test-rust test-guests test-connector test-deployment docs bench mutants soak check check-sdk fmt setup clean
 
 demo: build ## builds, then shows the main job on simulated traffic
 	$(CARGO) run --release --quiet --package afterbay --bin afterbay -- demo
@@ -17,7 +17,7 @@ test-languages: setup ## new projects and examples in every language: needs the 
 build: setup ## the release binary, target/release/afterbay
 	$(CARGO) build --release --package afterbay
 
-test: test-rust test-guests test-connector docs ## every test, and the book
+test: test-rust test-guests test-connector test-deployment docs ## every test, and the book
 
 # Most of them wait most of the time: for sockets, for other processes.
 test-rust: setup $(VENV)/done
@@ -29,6 +29,9 @@ test-guests: setup
 
 test-connector: $(VENV)/done
 	cd host/sglang && $(VENV)/bin/python -m pytest -q
+
+test-deployment: $(VENV)/done ## the systemd unit
+	cd tests/deployment && $(VENV)/bin/python -m pytest -q -rs
 
 docs: $(VENV)/mdbook ## the book, target/book
 	$(VENV)/bin/mdbook build docs

@@ -10,7 +10,7 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with the programs after the comment mark.
-const PROGRAMS: [&str; 19] = [
+const PROGRAMS: [&str; 22] = [
     "cd",
     "cp",
     "rm",
@@ -23,7 +23,10 @@ const PROGRAMS: [&str; 19] = [
     "ls",
     "git",
     "jq",
-    "export", //
+    "export",
+    "systemctl",
+    "systemd-sysusers",
+    "kubectl", //
     "cargo",
     "python",
     "python3",
