@@ -32,6 +32,7 @@ enum Command {
     Plugins(commands::plugins::Args),
     Reload(commands::reload::Args),
     Upgrade(commands::upgrade::Args),
+    Connector(commands::connector::Args),
     Sim(commands::sim::Args),
     Demo(commands::demo::Args),
     #[command(name = commands::run::WORKER, hide = true)]
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Command::Plugins(args) => commands::plugins::run(args),
         Command::Reload(args) => commands::reload::run(args),
         Command::Upgrade(args) => commands::upgrade::run(args),
+        Command::Connector(args) => commands::connector::run(args),
         Command::Sim(args) => commands::sim::run(args),
         Command::Demo(args) => commands::demo::run(args),
         Command::Worker(args) => commands::run::become_worker(args),

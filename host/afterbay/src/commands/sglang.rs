@@ -22,7 +22,7 @@ const SKIP: &str = "builtin:skip-detokenization";
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// The files of the connector, a package that Python finds on PYTHONPATH without an installation.
-const CONNECTOR: &[(&str, &str)] = &[
+pub(super) const CONNECTOR: &[(&str, &str)] = &[
     ("afterbay_sglang/__init__.py", include_str!("../../../sglang/afterbay_sglang/__init__.py")),
     ("afterbay_sglang/abort.py", include_str!("../../../sglang/afterbay_sglang/abort.py")),
     ("afterbay_sglang/attached.py", include_str!("../../../sglang/afterbay_sglang/attached.py")),
