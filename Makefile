@@ -30,8 +30,13 @@ test-guests: setup
 test-connector: $(VENV)/done
 	cd host/sglang && $(VENV)/bin/python -m pytest -q
 
-test-deployment: $(VENV)/done ## the systemd unit
-	cd tests/deployment && $(VENV)/bin/python -m pytest -q -rs
+# kubectl is used if it is installed: it renders the Kubernetes example.
+test-deployment: $(VENV)/deployment ## the systemd unit, and the examples for Kubernetes and observability
+	test -x target/debug/afterbay || $(CARGO) build --package afterbay
+	cd tests/deployment && \
+		AFTERBAY_PROMTOOL=$$(command -v promtool || ls $(VENV)/prometheus/usr/bin/promtool 2>/dev/null) \
+		AFTERBAY_COMPOSE_SCHEMA=$(VENV)/compose/compose/config/compose_spec.json \
+		$(VENV)/bin/python -m pytest -q -rs
 
 docs: $(VENV)/mdbook ## the book, target/book
 	$(VENV)/bin/mdbook build docs
@@ -76,6 +81,14 @@ setup:
 $(VENV)/done: tests/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+# promtool comes from Debian's package, unpacked beside the build: 19 MB. Tests that need it say so if it cannot be had.
+$(VENV)/deployment: tests/deployment/requirements.txt tests/deployment/compose-schema.txt $(VENV)/done
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/deployment/requirements.txt
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/compose --require-hashes -r tests/deployment/compose-schema.txt
+	command -v promtool || (cd $(VENV) && (apt-get -qq download prometheus || (apt-get -qq update && apt-get -qq download prometheus)) \
+		&& dpkg-deb -x prometheus_*.deb prometheus) || echo "promtool cannot be had: its tests are skipped" >&2
 	touch $@
 
 # A wheel holds mdBook's binary and is pinned by its hash. cargo compiles mdBook where no wheel fits.

@@ -10,7 +10,7 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with the programs after the comment mark.
-const PROGRAMS: [&str; 22] = [
+const PROGRAMS: [&str; 24] = [
     "cd",
     "cp",
     "rm",
@@ -26,7 +26,9 @@ const PROGRAMS: [&str; 22] = [
     "export",
     "systemctl",
     "systemd-sysusers",
-    "kubectl", //
+    "kubectl",
+    "docker",
+    "promtool", //
     "cargo",
     "python",
     "python3",
