@@ -85,6 +85,16 @@ impl Metrics {
         block(&self.blocks.taps, vec![("stream", stream.to_owned()), ("tap", tap.to_owned())])
     }
 
+    /// The taps of a stream with their blocks, in the order of their creation.
+    pub fn taps_of(&self, stream: &str) -> Vec<(String, Arc<TapCounters>)> {
+        blocks_of(&self.blocks.taps, stream, "tap")
+    }
+
+    /// The plugins of a stream with their blocks, in the order of their creation.
+    pub fn plugins_of(&self, stream: &str) -> Vec<(String, Arc<PluginCounters>)> {
+        blocks_of(&self.blocks.plugins, stream, "plugin")
+    }
+
     /// The block of a stream's aborts; the same one for each call. Only one thread at a time may write to it.
     pub fn aborts(&self, stream: &str) -> Arc<AbortCounters> {
         block(&self.blocks.aborts, vec![("stream", stream.to_owned())])
@@ -197,6 +207,16 @@ fn block<B: Default>(labelled: &Labelled<B>, labels: Labels) -> Arc<B> {
     let block = Arc::new(B::default());
     blocks.push((labels, block.clone()));
     block
+}
+
+/// The blocks of a stream, each with the value of its label `name`.
+fn blocks_of<B>(labelled: &Labelled<B>, stream: &str, name: &str) -> Vec<(String, Arc<B>)> {
+    let value = |labels: &Labels, name: &str| {
+        labels.iter().find_map(|(other, value)| (*other == name).then(|| value.clone()))
+    };
+    let blocks = lock(labelled);
+    let of = blocks.iter().filter(|(labels, _)| value(labels, "stream").is_some_and(|is| is == stream));
+    of.filter_map(|(labels, block)| Some((value(labels, name)?, block.clone()))).collect()
 }
 
 /// Removes the blocks that have these labels, and perhaps more.

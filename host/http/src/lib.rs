@@ -10,4 +10,4 @@ mod server;
 
 pub use client::{ExchangeError, HttpAnswer, HttpTarget, UrlError, get, post, redacted};
 pub use hyper::{StatusCode, header};
-pub use server::{ClientAddress, HttpListener, ServerBounds, serve};
+pub use server::{ClientAddress, HttpListener, Lasting, ServerBounds, serve};

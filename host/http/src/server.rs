@@ -2,11 +2,14 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -51,7 +54,13 @@ pub struct ServerBounds {
     pub head: Duration,
     /// The time for the whole exchange. A slower connection is closed.
     pub exchange: Duration,
+    /// The time for the whole exchange, if the response has the extension [`Lasting`].
+    pub lasting: Duration,
 }
+
+/// An extension of a response whose body goes on for as long as there is something to send, such as server-sent events.
+#[derive(Clone, Copy, Debug)]
+pub struct Lasting;
 
 impl HttpListener {
     async fn accept(&self) -> std::io::Result<(Stream, ClientAddress)> {
@@ -100,13 +109,27 @@ where
     S::Future: Send,
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
+    let is_lasting = Arc::new(AtomicBool::new(false));
+    let (service, answers_last) = (TowerToHyperService::new(service), is_lasting.clone());
+    let service = service_fn(move |request| {
+        let (answer, is_lasting) = (service.call(request), answers_last.clone());
+        async move {
+            let response = answer.await?;
+            is_lasting.store(response.extensions().get::<Lasting>().is_some(), Ordering::Relaxed);
+            Ok::<_, Infallible>(response)
+        }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head)
         .max_buf_size(HEAD_BYTES_MAX)
         // One exchange per connection: a client that stays connected would use up a permit.
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
     // A client's errors concern only the client.
-    let _ended = timeout(bounds.exchange, connection).await;
+    let ended = timeout(bounds.exchange, connection.as_mut()).await;
+    if ended.is_err() && is_lasting.load(Ordering::Relaxed) {
+        let _ended = timeout(bounds.lasting.saturating_sub(bounds.exchange), connection).await;
+    }
 }

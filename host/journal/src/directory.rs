@@ -11,10 +11,12 @@ use crate::background::StreamShared;
 use crate::error::{IoError, OpenError, ReadError};
 use crate::mutex::lock;
 use crate::options::{Background, JournalOptions, check};
+use crate::position::SegmentId;
 use crate::reader;
 use crate::recovery::{self, RecoveredStream, WriterStart};
 use crate::retention;
 use crate::root::Root;
+use crate::segment_files;
 use crate::storage::{Disk, LOCK, Storage, is_full};
 use crate::text_file;
 use crate::writer::JournalWriter;
@@ -132,6 +134,25 @@ impl JournalDirectory {
     /// Opens a stream of this journal for reading, from any thread.
     pub fn reader(&self, name: &str) -> Result<reader::StreamReader, ReadError> {
         reader::JournalReader::open_on(self.root.storage.clone(), &self.root.dir)?.stream(name)
+    }
+
+    /// The names of the streams that are open for writing.
+    pub fn open_streams(&self) -> Vec<String> {
+        lock(&self.root.streams).keys().cloned().collect()
+    }
+
+    /// The segments of a stream, oldest first, each with its bytes. A stream without a directory has none.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn segments(&self, stream: &str) -> io::Result<Vec<(SegmentId, u64)>> {
+        let segments = segment_files::list(&*self.root.storage, &self.root.dir.join(stream))?;
+        Ok(segments.into_iter().map(|segment| (segment.id, segment.bytes)).collect())
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.root.dir
     }
 
     /// A further descriptor of the lock, for the next process. `None` while the disk has no room for the directory.

@@ -1,5 +1,5 @@
 //! The routes of the admin addresses, and the form of their answers: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`,
-//! `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/attributes`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
+//! `/v1/status`, `/v1/status/stream`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/attributes`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
 //! `/v1/plugins/{plugin}/promote`, `/v1/reload` and `/v1/upgrade`.
 //!
 //! `access` decides who may call, `gate` refuses changes during a hand-over, `listen` binds and serves the sockets.
@@ -7,6 +7,7 @@
 mod access;
 mod gate;
 mod listen;
+mod status;
 
 pub(crate) use access::token;
 pub(crate) use gate::Gate;
@@ -17,6 +18,7 @@ use crate::attributes::{self, Attributes, AttributesError};
 use crate::plugins::{NotChanged, Plugins, Step};
 use crate::reload_queue::ReloadQueue;
 use crate::signals::{Report, Signals};
+use crate::status::Status;
 use crate::upgrade::{NotUpgraded, UpgradeRequest, Upgrades};
 use access::Access;
 use afterbay_events::{Condition, Exposition, Health, Metrics, Severity};
@@ -47,6 +49,7 @@ pub(crate) struct AdminState {
     pub(crate) plugins: Plugins,
     pub(crate) reloads: ReloadQueue,
     pub(crate) upgrades: Upgrades,
+    pub(crate) status: Status,
     pub(crate) gate: Gate,
 }
 
@@ -57,6 +60,8 @@ fn routes(state: AdminState, access: Access) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/v1/signals", get(signals_json))
+        .route("/v1/status", get(status::now))
+        .route("/v1/status/stream", get(status::stream))
         .route("/v1/requests/{rid}/abort", post(abort))
         .route("/v1/reload", post(reload))
         .route("/v1/plugins", get(plugins))

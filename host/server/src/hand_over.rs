@@ -169,6 +169,7 @@ pub(crate) async fn hand_over(
         return HandedOver::No;
     }
     hand_overs.leave();
+    shared.status.end(ANSWER_LEAVES).await;
     tokio::time::sleep(ANSWER_LEAVES).await;
     shared.gate.settle(ANSWERS_MAX).await;
     HandedOver::Yes

@@ -23,6 +23,7 @@ mod calls;
 mod plugins;
 mod reload_queue;
 mod signals;
+mod status;
 mod upgrade;
 
 // The streams of a process, from start to end.

@@ -25,6 +25,8 @@ use tokio::sync::mpsc;
 
 /// The interval of looking at the rendezvous file, the streams and the watched process.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time at a stop for the watchers of the status to get the end of their events.
+const WATCHERS_END: Duration = Duration::from_millis(50);
 
 /// The options of a server beside its configuration.
 pub struct Options {
@@ -151,6 +153,7 @@ async fn serve(
         Source::new(&options.config_file, options.rendezvous.as_deref(), options.drain_timeout, reloads)?;
     source.watch(&shared)?;
     let _pings = tokio::spawn(shared.supervision.clone().run());
+    let _readings = tokio::spawn(shared.status.clone().run());
     loop {
         let (mut running, mut sockets) = match ready.take() {
             Some(ready) => ready,
@@ -182,6 +185,7 @@ async fn serve(
         // Dropped tasks release their sockets only when the runtime runs; the next sockets may have the same names.
         tokio::task::yield_now().await;
         if matches!(stop, Stop::Requested) {
+            shared.status.end(WATCHERS_END).await;
             return Ok(left);
         }
     }

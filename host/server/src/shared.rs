@@ -3,12 +3,14 @@
 use crate::aborts::Aborts;
 use crate::admin::{Admin, AdminState, Gate};
 use crate::attributes::Attributes;
+use crate::descriptors;
 use crate::inheritance::{self, Inheritance};
 use crate::loading::Loader;
 use crate::plugins::Plugins;
 use crate::reload_queue::ReloadQueue;
 use crate::signals::Signals;
 use crate::sinks::Sinks;
+use crate::status::{Status, StatusSource};
 use crate::supervision::Supervision;
 use crate::take_over::TakeOver;
 use crate::upgrade::{Launch, Upgrades};
@@ -54,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) upgrades: Upgrades,
     /// The gate for changes over the admin addresses.
     pub(crate) gate: Gate,
+    /// The status for people who watch the process.
+    pub(crate) status: Status,
     /// The tasks that answer on the admin addresses.
     pub(crate) admin: Admin,
 }
@@ -76,6 +80,7 @@ impl Shared {
             plugins: self.plugins.clone(),
             reloads: self.reloads.clone(),
             upgrades: self.upgrades.clone(),
+            status: self.status.clone(),
             gate: self.gate.clone(),
         }
     }
@@ -143,6 +148,15 @@ impl Shared {
         }
         let supervision = Supervision::new(fdstore.supervisor(), &events, &metrics);
         let (attributes, plugins) = (Attributes::default(), Plugins::default());
+        let source = StatusSource {
+            metrics: metrics.clone(),
+            health: health.clone(),
+            signals: signals.clone(),
+            plugins: plugins.clone(),
+            directory: directory.clone(),
+            retain_bytes: config.journal.retain.bytes,
+        };
+        let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
         Ok(Shared {
             budget,
             config,
@@ -166,6 +180,7 @@ impl Shared {
             supervision,
             upgrades: Upgrades::new(launch),
             gate: Gate::default(),
+            status,
             admin: Admin::default(),
         })
     }

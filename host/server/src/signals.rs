@@ -34,6 +34,14 @@ struct StreamSignals {
     source: Mutex<Option<Source>>,
 }
 
+/// A stream, its sinks, and the scheduler's load.
+pub(crate) struct StreamLoad {
+    pub(crate) stream: String,
+    pub(crate) sinks: Vec<String>,
+    /// `None` without a source. Stale values are the last known ones.
+    pub(crate) load: Option<LoadSnapshot>,
+}
+
 struct Source {
     reader: LoadReader,
     /// The configuration of the reader, with the load file that it follows now.
@@ -118,6 +126,24 @@ impl Signals {
                 events.publish(event(stream.clone(), notice));
             }
         }
+    }
+
+    /// The name of each configured stream, and those of its sinks.
+    pub(crate) fn names(&self) -> Vec<(String, Vec<String>)> {
+        let names = |stream_signals: &Arc<StreamSignals>| {
+            (stream_signals.stream.clone(), stream_signals.sinks().clone())
+        };
+        self.all().iter().map(names).collect()
+    }
+
+    /// Each configured stream with its sinks and the scheduler's load.
+    pub(crate) fn streams(&self) -> Vec<StreamLoad> {
+        let read = |stream_signals: &Arc<StreamSignals>| StreamLoad {
+            stream: stream_signals.stream.clone(),
+            sinks: stream_signals.sinks().clone(),
+            load: stream_signals.read().map(|(load, _)| load),
+        };
+        self.all().iter().map(read).collect()
     }
 
     /// `/v1/signals`.

@@ -39,6 +39,7 @@ mod shadows;
 mod signals;
 mod sinks;
 mod start_and_stop;
+mod status;
 mod stop_loop;
 mod stops_under_load;
 mod takeovers;

@@ -22,6 +22,8 @@ const SOCKET_MODE: u32 = 0o600;
 const HEAD_MAX: Duration = Duration::from_secs(5);
 /// Time for a whole exchange. A reload compiles plugins before its answer.
 const EXCHANGE_MAX: Duration = Duration::from_secs(150);
+/// Time for server-sent events. A browser connects again by itself.
+const LASTING_MAX: Duration = Duration::from_secs(3600);
 
 /// The served addresses. Dropping it closes them; requests that were received are still answered.
 #[derive(Default)]
@@ -134,6 +136,7 @@ impl Served {
             connections: descriptors::for_admin(descriptors::limit()),
             head: HEAD_MAX,
             exchange: EXCHANGE_MAX,
+            lasting: LASTING_MAX,
         };
         self.accepting = Some(tokio::spawn(async move {
             serve(listener, bounds, |peer| routes.clone().layer(Extension(peer))).await;
