@@ -2,9 +2,10 @@
 //! `/v1/status`, `/v1/status/stream`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/attributes`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
 //! `/v1/plugins/{plugin}/promote`, `/v1/reload` and `/v1/upgrade`.
 //!
-//! `access` decides who may call, `gate` refuses changes during a hand-over, `listen` binds and serves the sockets.
+//! `dashboard` has the page at `/`, `access` decides who may call, `gate` refuses changes during a hand-over, `listen` binds and serves the sockets.
 
 mod access;
+mod dashboard;
 mod gate;
 mod listen;
 mod status;
@@ -56,6 +57,8 @@ pub(crate) struct AdminState {
 /// The routes of one address.
 fn routes(state: AdminState, access: Access) -> Router {
     Router::new()
+        .route("/", get(dashboard::page))
+        .route("/ui/{name}", get(dashboard::file))
         .route("/metrics", get(metrics_text))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

@@ -65,6 +65,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     // Uses only the credit page from sockets; the simulator's sockets are the zeromq crate's.
     ("afterbay-sim", &["sockets", "types", "wire"]),
     ("afterbay-terminal", &[]),
+    ("afterbay-dashboard", &[]),
     ("afterbay-plugin-loader", &["bundled", "config", "kit", "oci", "runtime", "store", "text"]),
     (
         "afterbay-server",
@@ -72,6 +73,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "bundled",
             "calls",
             "config",
+            "dashboard",
             "events",
             "fdstore",
             "hand-over",

@@ -1,7 +1,8 @@
 //! The access rules of an admin address. Every request passes [`check`] before its route.
 //!
 //! Everybody who reaches an address can read. A call that changes something must come over the Unix socket, whose mode keeps
-//! other users out, or carry the token of `admin.token_file`. If there is a token, the Unix socket needs it, too.
+//! other users out, or carry the token of `admin.token_file`. If there is a token, the Unix socket needs it, too. Of all pages in
+//! a browser, only the dashboard of the same address may change something, with the token.
 
 use super::refusal;
 use crate::attributes;
@@ -102,12 +103,16 @@ impl Access {
         if matches!(*method, Method::GET | Method::HEAD) {
             return None;
         }
-        // A browser says where a page is from.
-        if headers.contains_key(header::ORIGIN) {
-            let why = "a page in a browser may not ask for this";
-            return Some(refusal(StatusCode::FORBIDDEN, "origin", why));
+        let token_file = self.token_file.get();
+        // A browser says where a page is from. The dashboard may ask with the token; another site's page may not.
+        if let Some(origin) = headers.get(header::ORIGIN) {
+            let is_dashboard = is_of_host(origin, headers.get(header::HOST));
+            if !is_dashboard || (token_file.is_none() && matches!(self.address, AdminAddress::Unix(_))) {
+                let why = "a page in a browser may not ask for this, except the dashboard of this address with a token";
+                return Some(refusal(StatusCode::FORBIDDEN, "origin", why));
+            }
         }
-        match (self.token_file.get(), &self.address) {
+        match (token_file, &self.address) {
             (Some(file), _) => refuses_token(&file, headers.get(header::AUTHORIZATION)),
             (None, AdminAddress::Unix(_)) => None,
             (None, AdminAddress::Tcp(address)) => {
@@ -141,6 +146,15 @@ fn refuses_token(file: &Path, given: Option<&HeaderValue>) -> Option<Response> {
     let mut refused = refusal(StatusCode::UNAUTHORIZED, "token", why);
     refused.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     Some(refused)
+}
+
+/// Whether an Origin header names the host and the port of the Host header.
+fn is_of_host(origin: &HeaderValue, host: Option<&HeaderValue>) -> bool {
+    let (Ok(origin), Some(Ok(host))) = (origin.to_str(), host.map(|host| host.to_str())) else {
+        return false;
+    };
+    let site = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    site.is_some_and(|site| site.eq_ignore_ascii_case(host))
 }
 
 /// Whether a Host header is `localhost` or a loopback address, with or without a port.
@@ -207,6 +221,38 @@ mod tests {
             assert_eq!(status(access("127.0.0.1:9464").refuses(&method, &here)), 403, "{method}");
             assert_eq!(status(access("0.0.0.0:9464").refuses(&method, &here)), 403, "{method}");
         }
+    }
+
+    #[test]
+    fn only_the_page_of_this_address_may_ask_and_only_with_the_token() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        std::fs::write(&file, "s3cret").unwrap();
+        let asks = |address: &str, host: &str, origin: &str, has_file: bool| {
+            let access = access(address);
+            access.token_file.set(has_file.then(|| file.clone()));
+            let sent =
+                [(header::HOST, host), (header::ORIGIN, origin), (header::AUTHORIZATION, "Bearer s3cret")];
+            status(access.refuses(&Method::POST, &headers(&sent)))
+        };
+        assert_eq!(asks("127.0.0.1:9464", "localhost:9464", "http://localhost:9464", true), 200);
+        assert_eq!(asks("0.0.0.0:9464", "ops.test", "https://ops.test", true), 200);
+        assert_eq!(asks("unix:/run/a.sock", "ops.test", "https://ops.test", true), 200);
+        for origin in [
+            "http://evil.test",
+            "http://localhost",
+            "http://localhost:9465",
+            "null",
+            "",
+            "file://",
+            "http://localhost:9464.evil.test",
+            "http://localhost:9464/",
+        ] {
+            assert_eq!(asks("127.0.0.1:9464", "localhost:9464", origin, true), 403, "{origin:?}");
+        }
+        // A name of another site may lead to a proxy of the socket.
+        assert_eq!(asks("unix:/run/a.sock", "evil.test", "http://evil.test", false), 403);
+        assert_eq!(asks("127.0.0.1:9464", "localhost:9464", "http://localhost:9464", false), 403);
     }
 
     #[test]

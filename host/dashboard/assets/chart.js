@@ -1,0 +1,101 @@
+// A chart of lines over the last minutes, as SVG. Labels are HTML beside it, because the drawing is stretched to its box.
+
+import { h, setText, svg } from "./dom.js";
+import { WINDOW_SECONDS } from "./history.js";
+import { clock, duration, NONE } from "./format.js";
+
+const [WIDTH, HEIGHT] = [600, 100];
+// A new page begins with a short window, which grows with its history.
+const WINDOWS = [60, 120, 300, WINDOW_SECONDS];
+
+export class Chart {
+  // `series` is a list of {name, of(point)}; the first is drawn thickest. `format` makes a figure with its unit.
+  constructor(title, series, format) {
+    this.format = format;
+    this.points = [];
+    this.window = WINDOWS[0];
+    this.drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", focusable: "false" });
+    this.max = h("span", { class: "axis top" });
+    this.when = h("span", { class: "when" });
+    this.legend = h("dl", { class: "legend" });
+    this.node = h(
+      "figure",
+      { class: "chart" },
+      h("figcaption", null, title, this.legend),
+      h("div", { class: "plot" }, this.drawing, this.max, h("span", { class: "axis bottom" }, "0"), this.when, h("span", { class: "when now" }, "now")),
+    );
+    this.title = title;
+    this.pointed = null;
+    this.drawing.addEventListener("pointermove", (event) => this.point(event));
+    this.drawing.addEventListener("pointerleave", () => this.point(null));
+    this.set(series);
+  }
+
+  set(series) {
+    this.series = series;
+    this.lines = series.map((_, at) => svg("path", { class: `line line-${at}`, "vector-effect": "non-scaling-stroke" }));
+    this.cursor = svg("path", { class: "cursor", "vector-effect": "non-scaling-stroke" });
+    const grid = svg("path", { class: "grid", d: `M0 .5H${WIDTH}M0 50H${WIDTH}M0 99.5H${WIDTH}`, "vector-effect": "non-scaling-stroke" });
+    this.drawing.replaceChildren(grid, ...this.lines.toReversed(), this.cursor);
+    this.figures = series.map(() => h("dd"));
+    this.legend.replaceChildren(
+      ...series.map(({ name }, at) => h("div", null, h("dt", { class: `key line-${at}` }, name), this.figures[at])),
+    );
+  }
+
+  update(points) {
+    this.points = points;
+    const end = points.at(-1)?.at ?? 0;
+    const age = end - (points[0]?.at ?? end);
+    this.window = WINDOWS.find((seconds) => age <= seconds) ?? WINDOW_SECONDS;
+    const values = this.series.map(({ of }) => points.map(of));
+    const most = values.flat().reduce((max, value) => (value > max ? value : max), 0);
+    this.scale = nice(most);
+    const y = (value) => (HEIGHT - 1 - (value / this.scale) * (HEIGHT - 4)).toFixed(1);
+    this.lines.forEach((line, at) => {
+      let path = "";
+      let drawn = false;
+      values[at].forEach((value, index) => {
+        if (typeof value !== "number") {
+          drawn = false;
+          return;
+        }
+        const x = (WIDTH * (1 - (end - points[index].at) / this.window)).toFixed(1);
+        path += drawn ? `L${x} ${y(value)}` : `M${x} ${y(value)}h.01`;
+        drawn = true;
+      });
+      line.setAttribute("d", path);
+    });
+    setText(this.max, most > 0 ? this.format(this.scale) : "");
+    this.figuresOf(this.pointed === null ? points.at(-1) : this.nearest());
+    const last = this.series.map(({ name, of }) => `${name} ${this.format(points.at(-1) && of(points.at(-1)))}`);
+    this.drawing.setAttribute("aria-label", `${this.title}, now: ${last.join(", ")}`);
+  }
+
+  // Shows the figures of the time under the pointer.
+  point(event) {
+    const box = this.drawing.getBoundingClientRect();
+    this.pointed = event ? Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) : null;
+    const x = this.pointed === null ? null : (this.pointed * WIDTH).toFixed(1);
+    this.cursor.setAttribute("d", x === null ? "" : `M${x} 0V${HEIGHT}`);
+    this.figuresOf(x === null ? this.points.at(-1) : this.nearest());
+  }
+
+  nearest() {
+    const end = this.points.at(-1)?.at ?? 0;
+    const at = end - (1 - this.pointed) * this.window;
+    return this.points.findLast((point) => point.at <= at + 0.5);
+  }
+
+  figuresOf(point) {
+    this.series.forEach(({ of }, at) => setText(this.figures[at], point ? this.format(of(point)) : NONE));
+    setText(this.when, this.pointed !== null && point ? clock(point.at * 1000) : `${duration(this.window)} ago`);
+  }
+}
+
+// The least of 1, 2, 2.5, 5 times a power of ten that is not below a value.
+export function nice(value) {
+  if (!(value > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= value * 0.9999);
+}
