@@ -30,7 +30,8 @@ mount -t tmpfs -o mode=755 root "$NEW"
 mkdir -p "$NEW"/usr "$NEW"/proc "$NEW"/sys "$NEW"/dev "$NEW"/etc "$NEW"/image "$NEW"/tmp
 mount --rbind /usr "$NEW"/usr
 for name in bin lib lib64 sbin; do ln -s usr/$name "$NEW"/$name; done
-mount --bind "$IMAGE" "$NEW"/image
+touch "$NEW"/image/afterbay
+mount --bind "$BINARY" "$NEW"/image/afterbay
 mount --bind /sys "$NEW"/sys
 mount -o remount,bind,ro "$NEW"/sys
 mount -t proc proc "$NEW"/proc
@@ -117,9 +118,9 @@ class Container:
 class Pod:
     """The volumes and namespaces of a pod. Leaving the context ends every process in it."""
 
-    def __init__(self, overlay, directory, image, extra=()):
+    def __init__(self, overlay, directory, binary, extra=()):
         self.spec = template(overlay)["spec"]
-        self.directory, self.image, self.extra = Path(directory), image, extra
+        self.directory, self.binary, self.extra = Path(directory), binary, extra
         self.maps = {each["metadata"]["name"]: each["data"] for each in objects(overlay, "ConfigMap")}
         self.versions = 0
 
@@ -195,7 +196,7 @@ class Pod:
         new.mkdir(exist_ok=True)
         variables = {
             "NEW": str(new),
-            "IMAGE": str(self.image),
+            "BINARY": str(self.binary),
             "MOUNTS": str(mounts),
             "READ_ONLY": "yes" if own.get("readOnlyRootFilesystem") else "no",
             "ID_USER": str(pod["runAsUser"]),

@@ -48,16 +48,8 @@ def overlay(request):
 
 @pytest.fixture
 def pod(overlay, afterbay, tmp_path):
-    with Pod(overlay, tmp_path, image(afterbay, tmp_path)) as pod:
+    with Pod(overlay, tmp_path, afterbay) as pod:
         yield pod
-
-
-def image(afterbay, tmp_path):
-    """A directory with nothing but the binary."""
-    directory = tmp_path / "image"
-    directory.mkdir()
-    (directory / "afterbay").hardlink_to(afterbay)
-    return directory
 
 
 def started(pod):
