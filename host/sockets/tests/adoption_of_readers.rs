@@ -12,13 +12,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use afterbay_fdstore::{FdName, FdStore};
-use afterbay_sockets::credit::CreditWriter;
 use afterbay_sockets::injected::{self, SocketCall};
 use afterbay_sockets::{
     Endpoint, InheritedPush, KeepAs, LossReason, OutgoingFrame, PullOptions, PushNotice, PushOptions,
     Unconfirmed,
 };
 use afterbay_zmtp::{Conversation, Role, ZmtpEvent};
+use support::counting_reader::CountingReader;
 use support::{Loop, describe, free_port, ipc, outgoing, path_of, settled, with_credit};
 
 /// A source of numbers that a seed determines.
@@ -121,28 +121,6 @@ fn size(random: &mut Random) -> usize {
     }
 }
 
-/// A reader in this process with a credit page.
-struct Reader {
-    this: Loop,
-    page: CreditWriter,
-    finished: Vec<u64>,
-}
-
-impl Reader {
-    fn start(dir: &tempfile::TempDir, endpoint: &Endpoint) -> Reader {
-        let page = CreditWriter::open(&dir.path().join("page")).unwrap();
-        Reader { this: Loop::bind(endpoint, PullOptions::default()), page, finished: Vec::new() }
-    }
-
-    fn finish(&mut self, count: usize) {
-        let count = count.min(self.this.received.len());
-        for message in self.this.received.drain(..count) {
-            self.finished.push(describe(&message.bytes).1);
-            self.page.finished().unwrap();
-        }
-    }
-}
-
 #[test]
 fn over_deaths_at_any_call_a_reader_without_credit_gets_each_frame_once_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
@@ -184,7 +162,7 @@ fn over_deaths_of_both_sides_a_counting_reader_finishes_each_frame_once_and_in_o
             credit.max_window_frames = 20;
             credit.generation_wait = Duration::from_secs(10);
         });
-        let mut reader = Reader::start(&dir, &endpoint);
+        let mut reader = CountingReader::start(&dir, &endpoint);
         let mut ours = Processes::start(&endpoint, options);
         let (frames, mut finished, mut readers, mut turns) = (400, Vec::new(), 1, 0);
         while finished.len() + reader.finished.len() < frames {
@@ -211,7 +189,7 @@ fn over_deaths_of_both_sides_a_counting_reader_finishes_each_frame_once_and_in_o
                 if random.below(2) == 0 {
                     ours.restart();
                 }
-                reader = Reader::start(&dir, &endpoint);
+                reader = CountingReader::start(&dir, &endpoint);
                 readers += 1;
             }
             turns += 1;
@@ -242,10 +220,13 @@ fn over_deaths_of_both_sides_a_counting_reader_finishes_each_frame_once_and_in_o
     }
 }
 
-fn listen(endpoint: &Endpoint) -> UnixListener {
+/// A listener of a reader made by hand, and our process, which has begun to connect to it.
+fn connecting(endpoint: &Endpoint) -> (UnixListener, Processes) {
     let listener = UnixListener::bind(path_of(endpoint)).unwrap();
     listener.set_nonblocking(true).unwrap();
-    listener
+    let mut ours = Processes::start(endpoint, PushOptions::default());
+    ours.this.turn(Duration::ZERO);
+    (listener, ours)
 }
 
 /// Completes the handshake of a reader made by hand.
@@ -278,9 +259,7 @@ fn a_ping_that_a_dead_process_had_read_is_answered_between_two_frames() {
     // The calls of the turn that reads PING: after the read, before the write, after the write.
     for dies_at in 1..=4 {
         let _ = std::fs::remove_file(path_of(&endpoint));
-        let listener = listen(&endpoint);
-        let mut ours = Processes::start(&endpoint, PushOptions::default());
-        ours.this.turn(Duration::ZERO);
+        let (listener, mut ours) = connecting(&endpoint);
         let mut stream = accept(&mut ours.this, &listener);
         for sequence in 1..=3 {
             ours.send(outgoing(sequence, 400_000));
@@ -313,10 +292,8 @@ fn a_ping_that_a_dead_process_had_read_is_answered_between_two_frames() {
 fn a_reader_that_dies_while_nobody_runs_is_found_by_the_next_process() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "reader");
-    // Without credit: the cut frame is sent again, and the frames that the reader may lack are named.
-    let listener = listen(&endpoint);
-    let mut ours = Processes::start(&endpoint, PushOptions::default());
-    ours.this.turn(Duration::ZERO);
+    // The cut frame is sent again. The reader has no credit page, so the frames that it may lack are named.
+    let (listener, mut ours) = connecting(&endpoint);
     let stream = accept(&mut ours.this, &listener);
     for sequence in 1..=3 {
         ours.send(outgoing(sequence, 100_000));
@@ -351,9 +328,7 @@ fn a_reader_that_dies_while_nobody_runs_is_found_by_the_next_process() {
 fn the_memory_of_the_last_connection_is_forgotten_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "reader");
-    let listener = listen(&endpoint);
-    let mut ours = Processes::start(&endpoint, PushOptions::default());
-    ours.this.turn(Duration::ZERO);
+    let (listener, mut ours) = connecting(&endpoint);
     assert!(!ours.is_kept(), "a connection is kept only after its handshake");
     let stream = accept(&mut ours.this, &listener);
     assert!(ours.is_kept());
@@ -370,9 +345,9 @@ fn the_memory_of_the_last_connection_is_forgotten_with_it() {
 fn a_process_that_only_prepares_leaves_the_connection_to_the_earlier_one() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "reader");
-    let mut reader = Reader::start(&dir, &endpoint);
+    let mut reader = CountingReader::start(&dir, &endpoint);
     let mut ours = Processes::start(&endpoint, with_credit(&dir, |_| ()));
-    let both = |ours: &mut Processes, reader: &mut Reader, finished: usize| {
+    let both = |ours: &mut Processes, reader: &mut CountingReader, finished: usize| {
         ours.this.until("finished", |this| {
             reader.this.turn(Duration::ZERO);
             reader.finish(3);

@@ -8,40 +8,9 @@ mod support;
 use std::time::Duration;
 
 use afterbay_sockets::credit::{CreditState, CreditWriter};
-use afterbay_sockets::{
-    CreditPosition, Endpoint, OutgoingFrame, Pending, PullOptions, PushNotice, PushOptions,
-};
-use support::{Loop, describe, free_port, ipc, outgoing, settled, with_credit};
-
-/// A reader in this process: receives messages, and counts the finished ones.
-struct Reader {
-    this: Loop,
-    page: CreditWriter,
-    finished: Vec<u64>,
-}
-
-impl Reader {
-    /// Opens the page, then binds, as the connector does.
-    fn start(dir: &tempfile::TempDir, endpoint: &Endpoint) -> Reader {
-        let page = CreditWriter::open(&dir.path().join("page")).unwrap();
-        Reader { this: Loop::bind(endpoint, PullOptions::default()), page, finished: Vec::new() }
-    }
-
-    /// Runs both ends until `done`.
-    fn until(&mut self, this: &mut Loop, what: &str, mut done: impl FnMut(&mut Loop) -> bool) {
-        this.until(what, |this| {
-            self.this.turn(Duration::ZERO);
-            done(this)
-        });
-    }
-
-    fn finish(&mut self, count: usize) {
-        for message in self.this.received.drain(..count) {
-            self.finished.push(describe(&message.bytes).1);
-            self.page.finished().unwrap();
-        }
-    }
-}
+use afterbay_sockets::{CreditPosition, OutgoingFrame, Pending, PullOptions, PushNotice, PushOptions};
+use support::counting_reader::CountingReader;
+use support::{Loop, free_port, ipc, outgoing, settled, with_credit};
 
 #[test]
 fn ten_readers_killed_one_after_the_other_get_every_frame_once_and_in_order() {
@@ -51,7 +20,7 @@ fn ten_readers_killed_one_after_the_other_get_every_frame_once_and_in_order() {
         let mut this = Loop::connect(&endpoint, with_credit(&dir, |credit| credit.max_window_frames = 40));
         let (mut finished, mut next) = (Vec::new(), 1);
         for round in 0..10 {
-            let mut reader = Reader::start(&dir, &endpoint);
+            let mut reader = CountingReader::start(&dir, &endpoint);
             for _ in 0..100_000 {
                 if reader.finished.len() >= 40 {
                     break;
@@ -68,7 +37,7 @@ fn ten_readers_killed_one_after_the_other_get_every_frame_once_and_in_order() {
             }
             finished.extend(reader.finished);
         }
-        let mut reader = Reader::start(&dir, &endpoint);
+        let mut reader = CountingReader::start(&dir, &endpoint);
         for _ in 0..100_000 {
             if this.push().is_drained() {
                 break;
@@ -92,11 +61,11 @@ fn a_new_reader_gets_nothing_before_the_owner_knows_whose_count_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "new");
     let mut this = Loop::connect(&endpoint, with_credit(&dir, |_| ()));
-    let mut first = Reader::start(&dir, &endpoint);
+    let mut first = CountingReader::start(&dir, &endpoint);
     this.send(outgoing(1, 100));
     first.until(&mut this, "the first reader has the frame", |this| this.push().unfinished().frames == 1);
     drop(first);
-    let mut second = Reader::start(&dir, &endpoint);
+    let mut second = CountingReader::start(&dir, &endpoint);
     let generation = |this: &mut Loop| this.push().position().map(|position| position.generation);
     for _ in 0..100_000 {
         if this.push().is_connected() && generation(&mut this) == Some(2) {
@@ -117,11 +86,11 @@ fn a_new_reader_gets_nothing_before_the_owner_knows_whose_count_it_is() {
 fn the_window_limits_the_unfinished_frames_of_a_slow_reader() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "slow");
-    let mut reader = Reader::start(&dir, &endpoint);
+    let mut reader = CountingReader::start(&dir, &endpoint);
     let mut options = with_credit(&dir, |credit| credit.max_window_frames = 5);
     options.max_queue_frames = 3;
     let mut this = Loop::connect(&endpoint, options);
-    let turn = |this: &mut Loop, reader: &mut Reader| {
+    let turn = |this: &mut Loop, reader: &mut CountingReader| {
         for _ in 0..20 {
             this.turn(Duration::from_millis(1));
             reader.this.turn(Duration::ZERO);
@@ -148,7 +117,7 @@ fn the_window_limits_the_unfinished_frames_of_a_slow_reader() {
 fn a_count_that_others_move_is_reported_and_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "shared");
-    let mut reader = Reader::start(&dir, &endpoint);
+    let mut reader = CountingReader::start(&dir, &endpoint);
     let mut this = Loop::connect(&endpoint, with_credit(&dir, |_| ()));
     this.send(outgoing(1, 100));
     reader.until(&mut this, "written", |this| this.push().written() == 1);
@@ -207,7 +176,7 @@ fn a_page_of_any_kind_or_none_does_not_stop_the_stream() {
 fn our_own_restart_continues_where_the_reader_is() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "reader");
-    let mut reader = Reader::start(&dir, &endpoint);
+    let mut reader = CountingReader::start(&dir, &endpoint);
     let mut this = Loop::connect(&endpoint, with_credit(&dir, |_| ()));
     for i in 1..=10 {
         this.send(outgoing(i, 1000));
@@ -240,7 +209,7 @@ fn our_own_restart_continues_where_the_reader_is() {
 fn uncounted_frames_are_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "reader");
-    let mut reader = Reader::start(&dir, &endpoint);
+    let mut reader = CountingReader::start(&dir, &endpoint);
     let mut this = Loop::connect(&endpoint, with_credit(&dir, |credit| credit.max_window_frames = 4));
     for i in 1..=50 {
         this.send(OutgoingFrame { counted: false, ..outgoing(i, 100) });

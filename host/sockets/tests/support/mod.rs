@@ -1,6 +1,7 @@
 //! Shared by the socket tests: a poll loop, payloads that prove themselves, libzmq in a Python process.
 #![allow(dead_code)]
 
+pub mod counting_reader;
 pub mod python;
 pub mod raw;
 
