@@ -44,11 +44,11 @@ docs: $(VENV)/mdbook ## the book, target/book
 bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
 	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench
 
-# CRATE=outbox: one crate. SINCE=main: changes since a commit. SHARD=0/16: the first of 16 parts.
 # Our crates optimised, and their assertions kept.
 soak: setup ## simulated schedules with new seeds for an hour, or SOAK_MINUTES=
 	CARGO_PROFILE_DEV_OPT_LEVEL=1 $(CARGO) run --package afterbay-simulation --bin soak
 
+# CRATE=outbox: one crate. SINCE=main: changes since a commit. SHARD=0/16: the first of 16 parts.
 mutants: setup $(VENV)/bin/cargo-mutants ## changes the core piece by piece, and expects a test to fail: hours, or seconds for a change
 	PATH="$(VENV)/bin:$$PATH" AFTERBAY_MUTANTS_CRATE=$(CRATE) AFTERBAY_MUTANTS_SINCE=$(SINCE) AFTERBAY_MUTANTS_SHARD=$(SHARD) \
 		$(CARGO) test -p afterbay-tests --test mutants -- --ignored --nocapture

@@ -133,17 +133,51 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Runs cargo-mutants on one crate. Returns the directory of its results.
-fn run(name: &str, diff: Option<&Path>) -> PathBuf {
+/// The crates that `CRATE` selects, all without it.
+fn crates(only: Option<&str>) -> Result<Vec<&'static str>, String> {
+    let Some(only) = only else { return Ok(CRATES.into()) };
+    let found = CRATES.into_iter().find(|name| *name == only);
+    found.map(|name| vec![name]).ok_or_else(|| format!("CRATE={only}: must be one of {}", CRATES.join(", ")))
+}
+
+/// `SHARD` as cargo-mutants takes it: the part, counted from 0, and the number of parts.
+fn shard(text: &str) -> Result<&str, String> {
+    let number = |text: &str| text.parse::<u32>().ok();
+    match text.split_once('/').and_then(|(part, parts)| number(part).zip(number(parts))) {
+        Some((part, parts)) if part < parts => Ok(text),
+        Some((_, 0)) => Err(format!("SHARD={text}: there must be at least 1 part")),
+        Some((part, parts)) => {
+            Err(format!("SHARD={text}: part {part} of {parts}, the last is {}", parts - 1))
+        }
+        None => Err(format!("SHARD={text}: must be PART/PARTS, such as 0/16")),
+    }
+}
+
+#[test]
+fn a_crate_or_a_shard_that_does_not_exist_is_refused_with_those_that_do() {
+    assert_eq!(crates(None).unwrap(), CRATES);
+    assert_eq!(crates(Some("journal")).unwrap(), ["journal"]);
+    let why = "CRATE=nonsense: must be one of outbox, ledger, hold, persist, delivery, chain, journal";
+    assert_eq!(crates(Some("nonsense")).unwrap_err(), why);
+    assert_eq!(shard("15/16"), Ok("15/16"));
+    assert_eq!(shard("5/4").unwrap_err(), "SHARD=5/4: part 5 of 4, the last is 3");
+    assert_eq!(shard("0/0").unwrap_err(), "SHARD=0/0: there must be at least 1 part");
+    for text in ["3", "a/b", "-1/4", "1/4/2"] {
+        assert_eq!(shard(text).unwrap_err(), format!("SHARD={text}: must be PART/PARTS, such as 0/16"));
+    }
+}
+
+/// Runs cargo-mutants on one crate, or on a shard of its mutants. Returns the directory of its results.
+fn run(name: &str, shard: Option<&str>, diff: Option<&Path>) -> PathBuf {
     let root = repository();
     let out = root.join("target/mutants-results").join(name);
     std::fs::create_dir_all(&out).unwrap();
     let mut cargo = Command::new("cargo");
     cargo.args(["mutants", "--package", &format!("afterbay-{name}"), "--output"]).arg(&out);
-    // What was compiled stays for the next crate and the next run.
+    // The next crate and the next run use the compiled crates again.
     cargo.env("CARGO_TARGET_DIR", root.join("target/mutants")).current_dir(&root);
-    if let Some(shard) = variable("AFTERBAY_MUTANTS_SHARD") {
-        cargo.args(["--sharding", "round-robin", "--shard", &shard]);
+    if let Some(shard) = shard {
+        cargo.args(["--sharding", "round-robin", "--shard", shard]);
     }
     if let Some(diff) = diff {
         cargo.arg("--in-diff").arg(diff);
@@ -167,15 +201,14 @@ fn diff_since(commit: &str) -> tempfile::NamedTempFile {
 #[test]
 #[ignore = "make mutants runs it: a few seconds for each of some thousand mutants"]
 fn every_mutant_is_caught_by_a_test_or_is_in_the_list() {
-    let only = variable("AFTERBAY_MUTANTS_CRATE");
-    let crates: Vec<&str> =
-        CRATES.into_iter().filter(|name| only.as_deref().is_none_or(|only| only == *name)).collect();
-    assert!(!crates.is_empty(), "CRATE is {only:?}, and not one of {CRATES:?}");
+    let crates = crates(variable("AFTERBAY_MUTANTS_CRATE").as_deref()).unwrap_or_else(|why| panic!("{why}"));
+    let part = variable("AFTERBAY_MUTANTS_SHARD");
+    let part = part.as_deref().map(|part| shard(part).unwrap_or_else(|why| panic!("{why}")));
     let diff = variable("AFTERBAY_MUTANTS_SINCE").map(|commit| diff_since(&commit));
     let listed: BTreeSet<Mutant> = listed().into_iter().map(|(mutant, _)| mutant).collect();
     let mut faults = Vec::new();
     for name in crates {
-        let out = run(name, diff.as_ref().map(|file| file.path()));
+        let out = run(name, part, diff.as_ref().map(|file| file.path()));
         let caught: BTreeSet<Mutant> =
             ["caught.txt", "timeout.txt"].iter().flat_map(|file| result(&out.join(file))).collect();
         let missed = result(&out.join("missed.txt"));
