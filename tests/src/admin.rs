@@ -129,6 +129,12 @@ impl Metrics {
         self.find(&format!("afterbay_sink_{name}{{stream={STREAM:?},sink={SINK:?}}}"))
     }
 
+    /// A value of the stream's first sink with one more label.
+    #[track_caller]
+    pub fn sink_by(&self, name: &str, label: &str, value: &str) -> u64 {
+        self.find(&format!("afterbay_sink_{name}{{stream={STREAM:?},sink={SINK:?},{label}={value:?}}}"))
+    }
+
     /// A value of another sink of the stream.
     #[track_caller]
     pub fn sink_named(&self, sink: &str, name: &str) -> u64 {

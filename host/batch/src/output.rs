@@ -149,12 +149,15 @@ impl ChainOutput {
         requests: Box<[u64]>,
         redirected: Vec<(u32, Destination)>,
     ) -> (Settled, Vec<Row>) {
+        let may_begin =
+            self.accounted.any().first || self.accounted.is_released() || !self.released.is_empty();
         let (persisted, batch, rows) = self.accounted.into_parts();
         let batch = match change {
             BatchChange::Unchanged => Some(batch),
             BatchChange::Changed(batch) => Some(batch),
             BatchChange::Dropped => None,
         };
+        let batch = batch.map(|batch| if may_begin { batch } else { batch.without_first_rows() });
         let content = batch.map_or(SettledContent::Nothing, |batch| SettledContent::Rows {
             alone: !batch.has_text_rids(),
             batch,

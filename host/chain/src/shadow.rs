@@ -35,7 +35,7 @@ pub fn compare<'r>(
             (Some(_), None) => Compared::OnlyShadow,
             _ => Compared::OnlyLive,
         };
-        counters.compared.add(compared, 1);
+        counters.rows_compared.add(compared, 1);
         if compared != Compared::Same {
             // Ids are a user's text: they are only logged at the level debug.
             tracing::debug!(

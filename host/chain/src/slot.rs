@@ -192,9 +192,8 @@ impl PluginSlot {
         let verdicts = self.call_with_retries(opened, columns, accounted, context);
         let counters = &self.telemetry.counters;
         if is_called {
-            counters.calls.add(1);
             counters.rows.add(rows);
-            counters.seconds.add(started.elapsed());
+            counters.batch_seconds.observe(started.elapsed());
         }
         let Some(verdicts) = verdicts else {
             if self.on_fault() != OnFault::Terminate {

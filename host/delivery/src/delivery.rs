@@ -1,6 +1,7 @@
 //! The delivery end of one stream: its router, its sinks and its taps.
 
 use crate::router::Router;
+use crate::sender::WrittenFrame;
 use crate::sink::Sink;
 use crate::tap::Tap;
 use afterbay_batch::{FrameDecoder, Settled, Timestamp, failpoint};
@@ -38,14 +39,14 @@ impl Delivery {
         }
     }
 
-    /// Sends what the readers take now. `on_written` gets the times of receipt of frames that the kernel now has whole.
+    /// Sends what the readers take now. `on_written` gets the frames that the kernel now has whole.
     /// Returns whether more can be sent without an event of the poll.
     pub fn send(
         &mut self,
         persister: &mut Persister,
         decoder: &mut FrameDecoder,
         now: Timestamp,
-        mut on_written: impl FnMut(&mut dyn Iterator<Item = Instant>),
+        mut on_written: impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
     ) -> bool {
         let mut has_more = false;
         for (index, sink) in self.sinks.iter_mut().enumerate() {

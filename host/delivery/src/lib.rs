@@ -20,6 +20,6 @@ pub use delivery::Delivery;
 pub use error::StartError;
 pub use resume::{ReaderCount, Resume, UnconfirmedFrames};
 pub use router::{Outgoing, Router};
-pub use sender::{ReaderState, SINK_STATES, SinkSender, push_options};
+pub use sender::{SinkSender, WrittenFrame, push_options};
 pub use sink::Sink;
 pub use tap::{Tap, TapSetup, close_taps};

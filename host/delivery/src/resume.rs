@@ -205,7 +205,7 @@ impl Resume {
         match batch.take(&missing) {
             Ok(batch) => Content::Rows { batch, requests: missing_requests },
             // Cannot happen: the earlier run has split the same batch.
-            Err(_) => Content::Whole { bytes: batch.bytes().clone(), counted: true, rows: batch.rows() },
+            Err(_) => Content::whole(&batch),
         }
     }
 }

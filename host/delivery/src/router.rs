@@ -16,6 +16,7 @@ use afterbay_journal::FrameNo;
 use afterbay_outbox::Content;
 use afterbay_persist::Persister;
 use afterbay_wire::Batch;
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// A routed frame.
@@ -84,7 +85,7 @@ impl Router {
                 let content = |(index, sink): (u32, &SinkTarget)| match first == Some(&index)
                     || (to_all && sink.takes == Takes::Share)
                 {
-                    true => Content::Whole { bytes: bytes.clone(), counted, rows: u32::from(counted) },
+                    true => not_decoded(bytes.clone(), counted),
                     false => Content::Nothing,
                 };
                 (0..).zip(&self.table.sinks).map(content).collect()
@@ -190,7 +191,7 @@ impl Router {
         self.telemetry.publish(BatchUnsplit { stream, frame: frame.0, rows, why });
         let mut contents = self.nothing();
         if let Some(content) = contents.get_mut(reader as usize) {
-            *content = Content::Whole { bytes: batch.bytes().clone(), counted: true, rows: batch.rows() };
+            *content = Content::whole(batch);
         }
         contents
     }
@@ -200,17 +201,19 @@ impl Router {
 fn all_of(content: SettledContent) -> Content {
     match content {
         SettledContent::Nothing => Content::Nothing,
-        // Rows that cannot be decoded cannot be counted either. They count as one row.
-        SettledContent::Whole { bytes, counted, .. } => {
-            Content::Whole { bytes, counted, rows: u32::from(counted) }
-        }
+        SettledContent::Whole { bytes, counted, .. } => not_decoded(bytes, counted),
         SettledContent::Rows { batch, requests, alone, .. } => rows(batch, requests, alone),
     }
 }
 
+/// A message without rows that can be decoded. Such rows cannot be counted either: they count as one.
+fn not_decoded(bytes: Bytes, counted: bool) -> Content {
+    Content::Whole { bytes, counted, rows: u32::from(counted), first_rows: 0 }
+}
+
 fn rows(batch: Batch, requests: Box<[u64]>, alone: bool) -> Content {
     match alone {
-        true => Content::Whole { bytes: batch.bytes().clone(), counted: true, rows: batch.rows() },
+        true => Content::whole(&batch),
         false => Content::Rows { batch, requests },
     }
 }

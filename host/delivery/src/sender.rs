@@ -3,6 +3,7 @@
 //! Owns the PUSH socket, the number of frames that the reader is given ahead of its count, and the time of receipt of each
 //! frame that the kernel does not have whole.
 
+use afterbay_events::ReaderState;
 use afterbay_journal::Credit;
 use afterbay_outbox::FrameToSend;
 use afterbay_sockets::{OutgoingFrame, Pending, Push, PushNotice, PushOptions};
@@ -27,34 +28,20 @@ const BEHIND_AFTER: Duration = Duration::from_millis(100);
 /// A reader that has frames and finishes none for this time has stalled.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
 
-/// The state of a sink's reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReaderState {
-    /// The reader takes frames as they are received.
-    KeepsUp,
-    /// Frames wait for the reader, and are joined if the configuration allows it.
-    Behind,
-    /// The reader has frames and finishes none.
-    Stalled,
-    /// The reader is not connected.
-    Away,
-}
-
-/// The names of the states of [`ReaderState`], in its order.
-pub const SINK_STATES: [&str; 4] = ["keeping up", "behind", "stalled", "away"];
-
-impl ReaderState {
-    /// The state's name in events.
-    pub fn name(self) -> &'static str {
-        SINK_STATES[self as usize]
-    }
+/// A frame that the kernel has whole.
+#[derive(Debug)]
+pub struct WrittenFrame {
+    /// When the frame, or the oldest one of which it is composed, was received.
+    pub received_at: Instant,
+    /// The first rows of requests in it: when they were received, and their number.
+    pub first_rows: Vec<(Instant, u32)>,
 }
 
 /// The PUSH socket of a sink.
 pub struct SinkSender {
     push: Push,
-    /// Frames that the kernel does not have whole: the sequence number and the time of receipt.
-    unwritten: VecDeque<(u64, Instant)>,
+    /// Frames that the kernel does not have whole, with their sequence numbers.
+    unwritten: VecDeque<(u64, WrittenFrame)>,
     frames: u64,
     pace: Pace,
     /// Whether rows that wait are joined under backpressure.
@@ -183,7 +170,7 @@ impl SinkSender {
         } else if oldest.is_some_and(|at| since(at) >= BEHIND_AFTER) {
             ReaderState::Behind
         } else {
-            ReaderState::KeepsUp
+            ReaderState::KeepingUp
         }
     }
 
@@ -222,22 +209,26 @@ impl SinkSender {
         self.staged_bytes = 0;
         while let Some(outgoing) = self.staged.pop_front() {
             on_each(&outgoing);
-            let FrameToSend { sequence, bytes, counted, at, .. } = outgoing;
+            let FrameToSend { sequence, bytes, counted, at, first_rows, .. } = outgoing;
             self.frames += 1;
-            self.unwritten.push_back((sequence, at));
+            self.unwritten.push_back((sequence, WrittenFrame { received_at: at, first_rows }));
             self.last = sequence;
             let queued = self.push.send(OutgoingFrame { sequence, bytes, counted });
             debug_assert!(queued.is_ok(), "a frame is staged only if the socket has room");
         }
     }
 
-    /// Gives the kernel what it takes. If the kernel now has frames whole, `on_written` gets their times of receipt.
-    pub fn flush(&mut self, now: Instant, mut on_written: impl FnMut(&mut dyn Iterator<Item = Instant>)) {
+    /// Gives the kernel what it takes. If the kernel now has frames whole, `on_written` gets these.
+    pub fn flush(
+        &mut self,
+        now: Instant,
+        mut on_written: impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
+    ) {
         self.push.flush(now);
         let (unwritten, written) = (&mut self.unwritten, self.push.written());
         if unwritten.front().is_some_and(|(sequence, _)| *sequence <= written) {
             let next = || unwritten.pop_front_if(|(sequence, _)| *sequence <= written);
-            on_written(&mut std::iter::from_fn(next).map(|(_, received_at)| received_at));
+            on_written(&mut std::iter::from_fn(next).map(|(_, frame)| frame));
         }
     }
 

@@ -6,15 +6,17 @@
 use crate::budget::Portion;
 use crate::resume::Resume;
 use crate::router::Router;
-use crate::sender::SinkSender;
+use crate::sender::{SinkSender, WrittenFrame};
 use crate::spill::{Spill, Spilled};
 use crate::stored_content::stored_content;
 use crate::tap::Tap;
 use afterbay_batch::{FrameDecoder, Persisted, Timestamp, failpoint};
 use afterbay_config::TapOf;
+use afterbay_events::SinkCounters;
 use afterbay_journal::{BacklogFrame, Credit, FrameNo, HandedOver};
 use afterbay_outbox::{Content, Frame, Options, Outbox};
 use afterbay_persist::Persister;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Frames that one call of [`Sink::refill`] reads from the journal.
@@ -32,6 +34,7 @@ pub struct Sink {
     spill: Option<Spill>,
     /// The socket.
     pub sender: SinkSender,
+    counters: Arc<SinkCounters>,
     /// The frames of an earlier run that the reader has, until all frames of that run have been pushed.
     resume: Option<Resume>,
     last_pushed: FrameNo,
@@ -60,6 +63,7 @@ impl Sink {
         sender: SinkSender,
         resume: Resume,
         persister: &Persister,
+        counters: Arc<SinkCounters>,
     ) -> Sink {
         let outbox = Outbox::new(options, resume.last_sent(), resume.done().0);
         let last_pushed = resume.done();
@@ -78,6 +82,7 @@ impl Sink {
             memory,
             spill,
             sender,
+            counters,
             resume: Some(resume),
             last_pushed,
             recorded,
@@ -210,14 +215,14 @@ impl Sink {
             .then_some("the frames that wait in the journal for a sink have reached journal.retain.bytes")
     }
 
-    /// Sends what the reader takes now. `on_written` gets the times of receipt of frames that the kernel now has whole.
+    /// Sends what the reader takes now. `on_written` gets the frames that the kernel now has whole.
     /// Returns whether the reader would take more.
     pub fn send(
         &mut self,
         persister: &mut Persister,
         taps: &mut [Tap],
         now: Timestamp,
-        on_written: &mut impl FnMut(&mut dyn Iterator<Item = Instant>),
+        on_written: &mut impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
     ) -> bool {
         self.sender.observe(now.instant);
         self.outbox.taken(self.sender.socket().taken());
@@ -230,6 +235,10 @@ impl Sink {
         let mut has_sent = false;
         while !was_refused && self.sender.has_room() {
             let Some(outgoing) = self.outbox.next(self.sender.keeps_up(), now.instant) else { break };
+            for (received_at, rows) in self.outbox.sent_rows() {
+                let waited = now.instant.saturating_duration_since(*received_at);
+                self.counters.row_wait_seconds.observe_many(waited, u64::from(*rows));
+            }
             failpoint::at("compose");
             persister.record_sent(&self.name, &outgoing);
             failpoint::at("recorded");

@@ -62,6 +62,7 @@ fn frame(sequence: u64) -> FrameToSend {
         at: Instant::now(),
         frame: Some(sequence),
         rows: Vec::new(),
+        first_rows: Vec::new(),
     }
 }
 

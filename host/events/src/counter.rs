@@ -5,12 +5,12 @@
 //! counts, so a block of counters belongs to one stream, sink or plugin.
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use afterbay_types::{
-    AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReloadResult, ShadowComparison, SourceState,
-    VerdictKind, Word,
+    AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,
+    SourceState, VerdictKind, Word,
 };
 
 /// A number that only grows. One writer.
@@ -88,6 +88,34 @@ impl SecondsNow {
     }
 }
 
+/// A state that changes: published as one gauge for each value of the label, 1 for the state now and 0 for the others. It
+/// begins with the first value. One writer.
+#[derive(Debug)]
+pub struct StateGauge<L: Label>(AtomicUsize, PhantomData<L>);
+
+impl<L: Label> Default for StateGauge<L> {
+    fn default() -> StateGauge<L> {
+        StateGauge(AtomicUsize::new(0), PhantomData)
+    }
+}
+
+impl<L: Label> StateGauge<L> {
+    /// Sets the state.
+    #[inline]
+    pub fn set(&self, state: L) {
+        self.0.store(state.index(), Relaxed);
+    }
+
+    /// The word of the state now.
+    pub fn word(&self) -> &'static str {
+        L::WORDS.get(self.index()).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn index(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+}
+
 /// A total that was read from elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total(pub u64);
@@ -111,7 +139,8 @@ labels! {
     BarrierCause: "kind",
     CallResult: "result",
     FaultKind: "kind",
-    HoldEnd: "why",
+    HoldEnd: "reason",
+    ReaderState: "state",
     ReloadResult: "result",
     ShadowComparison: "result",
     SourceState: "state",

@@ -1,13 +1,16 @@
 //! The counters of streams, sinks, taps, plugins and schedulers, each declared once with its name in `/metrics` and its help.
 //!
 //! The help says what the counter means and, in a second sentence, what an operator does about it.
+//!
+//! Names follow Prometheus: what is counted, what happened to it, the unit last. The names of a scheduler's load are those of
+//! SGLang.
 
 use afterbay_types::{
-    AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReloadResult, ShadowComparison, SourceState,
-    VerdictKind,
+    AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,
+    SourceState, VerdictKind,
 };
 
-use crate::counter::{Counter, CounterBy, Gauge, Seconds, SecondsNow, Total};
+use crate::counter::{Counter, CounterBy, Gauge, Seconds, SecondsNow, StateGauge, Total};
 use crate::histogram::Histogram;
 use crate::reading::{Block, Reading, Series};
 
@@ -62,7 +65,7 @@ counters! {
         request_imbalances: Counter, "Requests whose ledger did not balance at their end. Any is a bug to report";
         senders: Gauge, "Schedulers connected";
         receiving: Gauge, "1 while the stream receives, 0 while the scheduler's own queue holds the frames. Look at the sinks and the journal if it stays 0";
-        receive_paused_seconds: Seconds, "Time in which the stream received nothing, because a queue was full or the journal failed";
+        receive_pause_seconds: Histogram, "Pauses in receiving, because a queue was full or the journal failed; a pause counts when it ends";
         panics: Counter, "Panics of the stream's thread, after each of which the stream continued. Any is a bug to report";
         outbox_frames: Gauge, "Frames received and not yet written to a sink's socket";
         outbox_bytes: Gauge, "Bytes of frames received and not yet written to a sink's socket";
@@ -72,8 +75,10 @@ counters! {
         journal_durable_frame: Gauge, "Number of the last frame that survives a power cut";
         journal_frames_skipped: Counter, "Frames forwarded without being written to the journal, as on_error = \"forward\" says";
         journal_append_seconds: Seconds, "Time spent appending to the journal";
+        journal_sync_seconds: Histogram, "Time of each sync of the journal to the disk; rows wait for it only with journal.sync = \"always\"";
         journal_failing: Gauge, "1 while frames cannot be written to the journal. Free disk space or repair the disk";
         frame_seconds: Histogram, "Time from the receipt of a frame until all of it is in the kernel's buffer for the sink";
+        first_token_seconds: Histogram, "Time from the receipt of the frame with a request's first row until the frame that carries this row is whole in the kernel's buffer for the sink; for a row that a plugin held, from the frame that released it";
         change_seconds: Histogram, "Time for which the stream paused between two batches while another component or configuration took over";
     }
 }
@@ -97,16 +102,17 @@ counters! {
         frames_resent: Counter, "Frames sent again after the reader was lost";
         frames_unconfirmed: Counter, "Frames of which nobody knows whether a lost reader had them. Give the sink a credit page";
         taken_frame: Gauge, "Number of the last frame that never needs to be sent again";
-        state: Gauge, "State of the reader: 0 keeping up, 1 behind, 2 stalled, 3 away";
+        state: StateGauge<ReaderState>, "1 for the state of the reader: keeping up, behind (frames wait for it), stalled (it finishes none) or away (not connected)";
         waiting_rows: Gauge, "Rows that wait for the sink in memory; a frame that is sent whole counts as one";
         waiting_tokens: Gauge, "Tokens of the rows that wait for the sink in memory";
         waiting_oldest_seconds: SecondsNow, "Time for which the oldest of these rows has waited";
         spilled_frames: Gauge, "Frames that wait for the sink only in the journal, because its queue is full";
         spilled_bytes: Gauge, "Bytes of frames that wait for the sink only in the journal";
         frames_composed: Counter, "Frames composed of waiting rows, in place of the frames that the scheduler sent";
-        rows_left: Counter, "Received rows sent to the sink, alone or inside another row";
+        rows_sent: Counter, "Received rows sent to the sink, alone or inside another row";
         rows_per_second: Gauge, "Received rows sent to the sink per second, over the last second";
         rows_joined: Counter, "Received rows sent inside another row of their request";
+        row_wait_seconds: Histogram, "Time from the receipt of a row until it is put into a frame for the sink";
         frames_torn: Counter, "Frames sent whole although some of their rows had been sent, because they could not be taken apart";
         window_frames: Gauge, "Frames that the reader may be given ahead of its count";
         queue_frames: Gauge, "Frames not yet written to the kernel";
@@ -137,12 +143,11 @@ counters! {
 counters! {
     /// The counters of one plugin. Its labels are `stream` and `plugin`.
     PluginCounters, "plugin_" {
-        calls: Counter, "Calls of process, one for each batch that the plugin saw";
         rows: Counter, "Rows that the plugin saw";
-        seconds: Seconds, "Time spent in calls of the plugin";
+        batch_seconds: Histogram, "Time of the plugin's call for each batch that it saw";
         verdicts: CounterBy<VerdictKind>, "Verdicts, by action";
         faults: CounterBy<FaultKind>, "Faults, by kind. Look for the event PluginFault";
-        compared: CounterBy<ShadowComparison>, "Rows on which a shadow or its live plugin gave a verdict, by whether both agree";
+        rows_compared: CounterBy<ShadowComparison>, "Rows on which a shadow or its live plugin gave a verdict, by whether both agree";
         held_rows: Gauge, "Rows that wait because the plugin holds them";
         held_tokens: Gauge, "Tokens of the rows that wait because the plugin holds them";
         holds_ended: CounterBy<HoldEnd>, "Times that a request's held rows were sent, by reason";
@@ -208,6 +213,6 @@ counters! {
         age_seconds: Option<f64>, "Time since the source's last load was measured";
         readings: Total, "Readings with a new load";
         refusals: Total, "Reads, scrapes and messages without a usable load";
-        missed: Total, "Messages of the publisher that were lost";
+        messages_missed: Total, "Messages of the publisher that were lost";
     }
 }

@@ -215,7 +215,7 @@ events! {
     ///
     /// Action: behind or stalled means that the reader is slower than the scheduler; rows are joined meanwhile. See the
     /// reader's CPU time.
-    SinkState, warn_if(*state != "keeping up" && !*at_end), first 5 of [stream, sink, state, at_end] {
+    SinkState, warn_if(*state != "keeping_up" && !*at_end), first 5 of [stream, sink, state, at_end] {
         stream: Name, sink: Name, state: &'static str, rows: u64, oldest_ms: u64, at_end: bool,
     } => "stream {stream:?}: sink {sink:?} is {state}, {rows} rows wait, the oldest for {oldest_ms} ms";
 

@@ -34,7 +34,7 @@ const BOUNDS_NS: [u64; 24] = [
 ];
 
 /// The upper bounds of the buckets, in seconds.
-pub const FRAME_SECONDS_BOUNDS: [f64; BOUNDS_NS.len()] = {
+pub const BUCKET_SECONDS: [f64; BOUNDS_NS.len()] = {
     let mut bounds = [0.0; BOUNDS_NS.len()];
     let mut at = 0;
     while at < bounds.len() {
@@ -56,10 +56,21 @@ impl Histogram {
     /// Records a time. A time equal to a bound counts below it, as in Prometheus.
     #[inline]
     pub fn observe(&self, time: Duration) {
+        self.observe_many(time, 1);
+    }
+
+    /// Records a time `count` times.
+    #[inline]
+    pub fn observe_many(&self, time: Duration, count: u64) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let at = BOUNDS_NS.partition_point(|bound| *bound < nanos);
-        self.buckets.get(at).unwrap_or(&self.longer).add(1);
-        self.sum_ns.add(nanos);
+        self.buckets.get(at).unwrap_or(&self.longer).add(count);
+        self.sum_ns.add(nanos.saturating_mul(count));
+    }
+
+    /// The number of recorded times.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(Counter::get).sum::<u64>() + self.longer.get()
     }
 
     /// The sum of all recorded times.
@@ -69,7 +80,7 @@ impl Histogram {
 
     /// The upper bound in seconds and the count of each bucket, not cumulative. The last bound is infinite.
     pub fn buckets(&self) -> [(f64, u64); BOUNDS_NS.len() + 1] {
-        std::array::from_fn(|at| match (FRAME_SECONDS_BOUNDS.get(at), self.buckets.get(at)) {
+        std::array::from_fn(|at| match (BUCKET_SECONDS.get(at), self.buckets.get(at)) {
             (Some(bound), Some(counter)) => (*bound, counter.get()),
             _ => (f64::INFINITY, self.longer.get()),
         })

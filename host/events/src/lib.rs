@@ -25,10 +25,10 @@ mod own;
 mod reading;
 
 pub use afterbay_types::{
-    AbortBy, BarrierCause as Barrier, CallResult, FaultKind, HoldEnd, Name, ReloadResult,
+    AbortBy, BarrierCause as Barrier, CallResult, FaultKind, HoldEnd, Name, ReaderState, ReloadResult,
     ShadowComparison as Compared, VerdictKind as Verdict,
 };
-pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, Total};
+pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, StateGauge, Total};
 pub use counters::{
     AbortCounters, CallCounters, PluginCounters, SchedulerLoad, SignalSource, SinkCounters, StoreCounters,
     StreamCounters, TapCounters,
@@ -36,7 +36,7 @@ pub use counters::{
 pub use event::Event;
 pub use exposition::Exposition;
 pub use health::{Condition, Health, Severity};
-pub use histogram::{FRAME_SECONDS_BOUNDS, Histogram};
+pub use histogram::{BUCKET_SECONDS, Histogram};
 pub use limiter::{KEYS_MAX, WINDOW};
 pub use metrics::{Metrics, Signals};
 pub use own::{OVERFLOW, OWN_NAMES_MAX, OWN_SERIES_MAX, OwnError, OwnLabels, OwnMetrics};

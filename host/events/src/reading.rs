@@ -3,7 +3,7 @@
 use afterbay_types::{SourceState, Word};
 use prometheus_client::metrics::MetricType;
 
-use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, Total};
+use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, StateGauge, Total};
 use crate::histogram::Histogram;
 
 /// A struct of counters that `/metrics` can read.
@@ -70,6 +70,12 @@ impl From<&SecondsNow> for Reading<'_> {
 impl<L: Label> From<&CounterBy<L>> for Reading<'_> {
     fn from(by: &CounterBy<L>) -> Self {
         Reading::By(L::NAME, by.each().collect())
+    }
+}
+
+impl<L: Label> From<&StateGauge<L>> for Reading<'_> {
+    fn from(state: &StateGauge<L>) -> Self {
+        Reading::OneOf(L::NAME, L::WORDS, state.index())
     }
 }
 

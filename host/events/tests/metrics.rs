@@ -11,7 +11,7 @@ use afterbay_events::event::{DrainBegun, SenderConnected};
 use afterbay_events::{
     Events, Health, Metrics, OWN_SERIES_MAX, OwnError, Recorder, SchedulerLoad, SignalSource, Total,
 };
-use afterbay_types::{BarrierCause, FaultKind, SourceState, VerdictKind};
+use afterbay_types::{BarrierCause, FaultKind, ReaderState, SourceState, VerdictKind};
 
 fn metrics() -> (Events, Health, Metrics) {
     let (events, health) = (Events::new(), Health::default());
@@ -30,7 +30,7 @@ fn every_block_is_published_by_its_labels() {
     stream.rows_received.add(40);
     stream.rows_received.add(2);
     stream.barriers.add(BarrierCause::Idle, 3);
-    stream.receive_paused_seconds.add(Duration::from_millis(1500));
+    stream.receive_pause_seconds.observe(Duration::from_millis(1500));
     stream.requests_live.set(17);
     metrics.stream("decode-1").rows_received.add(5);
     metrics.sink("decode-0", "detokenizer").queue_bytes.set(99);
@@ -42,7 +42,7 @@ fn every_block_is_published_by_its_labels() {
     has(&text, "afterbay_rows_received_total{stream=\"decode-1\"} 5");
     has(&text, "afterbay_barriers_total{stream=\"decode-0\",kind=\"idle\"} 3");
     has(&text, "afterbay_barriers_total{stream=\"decode-0\",kind=\"control\"} 0");
-    has(&text, "afterbay_receive_paused_seconds_total{stream=\"decode-0\"} 1.5");
+    has(&text, "afterbay_receive_pause_seconds_sum{stream=\"decode-0\"} 1.5");
     has(&text, "afterbay_requests_live{stream=\"decode-0\"} 17");
     has(&text, "afterbay_sink_queue_bytes{stream=\"decode-0\",sink=\"detokenizer\"} 99");
     has(&text, "afterbay_plugin_verdicts_total{stream=\"decode-0\",plugin=\"upper\",action=\"finish\"} 1");
@@ -99,6 +99,39 @@ fn a_time_at_a_bucket_s_bound_counts_in_it_and_one_past_it_in_the_next() {
     has(&text, "afterbay_frame_seconds_bucket{le=\"60.0\",stream=\"s\"} 5");
     has(&text, "afterbay_frame_seconds_bucket{le=\"+Inf\",stream=\"s\"} 6");
     has(&text, "afterbay_frame_seconds_count{stream=\"s\"} 6");
+}
+
+#[test]
+fn a_time_that_is_observed_for_many_rows_counts_for_each() {
+    let (_, _, metrics) = metrics();
+    let stream = metrics.stream("s");
+    stream.first_token_seconds.observe_many(Duration::from_millis(500), 3);
+    stream.first_token_seconds.observe_many(Duration::from_secs(9), 0);
+    assert_eq!(
+        (stream.first_token_seconds.count(), stream.first_token_seconds.sum()),
+        (3, Duration::from_millis(1500))
+    );
+    let text = metrics.encode(OpenMetrics);
+    has(&text, "afterbay_first_token_seconds_bucket{le=\"0.25\",stream=\"s\"} 0");
+    has(&text, "afterbay_first_token_seconds_bucket{le=\"0.5\",stream=\"s\"} 3");
+    has(&text, "afterbay_first_token_seconds_sum{stream=\"s\"} 1.5");
+}
+
+#[test]
+fn a_state_is_one_gauge_for_each_value_and_exactly_one_of_them_is_1() {
+    let (_, _, metrics) = metrics();
+    let sink = metrics.sink("s", "k");
+    for (state, word) in
+        [(None, "keeping_up"), (Some(ReaderState::Stalled), "stalled"), (Some(ReaderState::Away), "away")]
+    {
+        state.into_iter().for_each(|state| sink.state.set(state));
+        assert_eq!(sink.state.word(), word);
+        let text = metrics.encode(OpenMetrics);
+        for other in ["keeping_up", "behind", "stalled", "away"] {
+            let value = u64::from(other == word);
+            has(&text, &format!("afterbay_sink_state{{stream=\"s\",sink=\"k\",state=\"{other}\"}} {value}"));
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::bounds::NOTICES_MAX;
 use crate::clock::ClockReading;
@@ -55,6 +55,7 @@ pub(crate) struct StreamShared {
     notices: Mutex<VecDeque<BackgroundNotice>>,
     has_notices: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    on_sync: OnceLock<Box<dyn Fn(Duration) + Send + Sync>>,
     thread: OnceLock<Thread>,
     asleep: AtomicBool,
     stop: AtomicBool,
@@ -102,6 +103,7 @@ impl StreamShared {
             notices: Mutex::default(),
             has_notices: AtomicBool::new(false),
             wake: OnceLock::new(),
+            on_sync: OnceLock::new(),
             thread: OnceLock::new(),
             asleep: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -190,6 +192,11 @@ impl StreamShared {
     pub fn on_change(&self, wake: Box<dyn Fn() + Send + Sync>) {
         // The first waker stays.
         let _ = self.wake.set(wake);
+    }
+
+    pub fn on_sync(&self, synced: Box<dyn Fn(Duration) + Send + Sync>) {
+        // The first one stays.
+        let _ = self.on_sync.set(synced);
     }
 
     pub fn push_notice(&self, notice: BackgroundNotice) {
@@ -319,7 +326,12 @@ impl StreamShared {
             self.storage.sync_dir(&self.dir)?;
             entrusted.named = true;
         }
-        entrusted.segment.file.sync()
+        let started = Instant::now();
+        let synced = entrusted.segment.file.sync();
+        if let Some(on_sync) = self.on_sync.get() {
+            on_sync(started.elapsed());
+        }
+        synced
     }
 
     /// Removes the oldest segment from the queue, unless its file was found missing meanwhile.

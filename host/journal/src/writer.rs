@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use crate::background::StreamShared;
 use crate::backlog::BacklogReader;
@@ -317,6 +318,12 @@ impl JournalWriter {
     /// first call counts.
     pub fn on_change(&mut self, wake: Box<dyn Fn() + Send + Sync>) {
         self.shared.on_change(wake);
+    }
+
+    /// Sets the function that gets the time of each sync of a segment. The journal's thread calls it. Only the first call
+    /// counts.
+    pub fn on_sync(&mut self, synced: Box<dyn Fn(Duration) + Send + Sync>) {
+        self.shared.on_sync(synced);
     }
 
     /// Returns the oldest notice.

@@ -17,6 +17,8 @@ pub(crate) struct Row {
     tokens: u32,
     /// How the request's text ends after this row. Whole if the text does not matter.
     ending: TextEnd,
+    /// Whether it is the request's first row and has tokens.
+    first: bool,
 }
 
 /// A request with rows in this lane.
@@ -92,7 +94,7 @@ impl Backlog {
             None => TextEnd::Whole,
         };
         let is_new = request.rows.is_empty();
-        request.rows.push_back(Row { frame, row, tokens, ending });
+        request.rows.push_back(Row { frame, row, tokens, ending, first: first && tokens > 0 });
         request.begins |= first;
         request.ends |= last;
         if is_new {
@@ -187,6 +189,14 @@ impl Backlog {
         picked.iter().filter_map(|(index, count)| {
             let request = self.requests.get(*index as usize)?;
             Some((request.number, request.rows.get(count.checked_sub(1)? as usize)?.frame))
+        })
+    }
+
+    /// The frame of each picked row that is the first of its request.
+    pub(crate) fn first_rows_of(&self, picked: &[(u32, u32)]) -> impl Iterator<Item = FrameIndex> {
+        picked.iter().filter_map(|(index, _)| {
+            let row = self.requests.get(*index as usize)?.rows.front()?;
+            row.first.then_some(row.frame)
         })
     }
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use afterbay_wire::{Batch, BatchPart, Finish, Matched, RowsError, is_health_check};
+use afterbay_wire::{Batch, BatchPart, Finish, Matched, RowsError, is_first, is_health_check};
 use bytes::Bytes;
 
 use crate::backlog::{Backlog, NewRow};
@@ -23,6 +23,8 @@ pub(crate) struct WaitingFrame {
     requests: Box<[u64]>,
     /// The number of rows that wait.
     unsent: u32,
+    /// The number of rows that are the first of their requests.
+    first_rows: u32,
     bytes: u64,
 }
 
@@ -35,7 +37,8 @@ impl WaitingFrame {
         requests: Box<[u64]>,
     ) -> WaitingFrame {
         let (unsent, bytes) = (batch.rows(), batch.bytes().len() as u64);
-        WaitingFrame { index, number, at, batch: Some(batch), requests, unsent, bytes }
+        let first_rows = batch.first_rows();
+        WaitingFrame { index, number, at, batch: Some(batch), requests, unsent, first_rows, bytes }
     }
 
     /// Whether none of its rows is sent.
@@ -73,6 +76,13 @@ pub(crate) struct ComposedFrame {
     pub(crate) at: Instant,
     /// Whether rows of this frame may have been sent before, because the frame could not be taken apart.
     pub(crate) torn: bool,
+    /// The first rows of requests in it: the time at which their frame was received, and their number.
+    pub(crate) first_rows: Vec<(Instant, u32)>,
+}
+
+/// `count` first rows that were received at `at`.
+pub(crate) fn first_rows_of(at: Instant, count: u32) -> Vec<(Instant, u32)> {
+    if count == 0 { Vec::new() } else { vec![(at, count)] }
 }
 
 /// The frames of a lane, and their rows by request.
@@ -160,6 +170,7 @@ impl Lane {
                         rows: (1, 1),
                         at,
                         torn: false,
+                        first_rows: first_rows_of(at, is_first(tokens, count).into()),
                     });
                     continue;
                 }
@@ -185,14 +196,20 @@ impl Lane {
 
     /// Composes the next frame. A frame that waits alone is sent unchanged; otherwise the frame has at most `max_requests`
     /// requests. `hurried` restricts it to requests whose first or last row waits. `now` is the frame's time if no source
-    /// frame is known.
-    pub(crate) fn next(&mut self, max_requests: usize, hurried: bool, now: Instant) -> Option<ComposedFrame> {
+    /// frame is known. `sent` gets the time at which each source frame was received, and the number of its rows.
+    pub(crate) fn next(
+        &mut self,
+        max_requests: usize,
+        hurried: bool,
+        now: Instant,
+        sent: &mut Vec<(Instant, u32)>,
+    ) -> Option<ComposedFrame> {
         if !hurried && self.frames.len() == 1 && self.frames.front().is_some_and(WaitingFrame::is_whole) {
-            return self.whole();
+            return self.whole(sent);
         }
         loop {
             if self.plain {
-                return self.rest_of_front();
+                return self.rest_of_front(sent);
             }
             self.backlog.pick(max_requests, hurried, &mut self.picked);
             if self.picked.is_empty() {
@@ -200,7 +217,7 @@ impl Lane {
             }
             self.backlog.rows_of(&self.picked, &mut self.rows);
             match self.join() {
-                Ok((bytes, frame)) => return Some(self.leave(bytes, frame, now)),
+                Ok((bytes, frame)) => return Some(self.leave(bytes, frame, now, sent)),
                 Err(error) => {
                     self.backlog.stay(&self.picked);
                     let is_single =
@@ -236,7 +253,13 @@ impl Lane {
     }
 
     /// Removes the picked rows after they were written.
-    fn leave(&mut self, bytes: Bytes, frame: Option<u64>, now: Instant) -> ComposedFrame {
+    fn leave(
+        &mut self,
+        bytes: Bytes,
+        frame: Option<u64>,
+        now: Instant,
+        sent: &mut Vec<(Instant, u32)>,
+    ) -> ComposedFrame {
         let rows = (self.rows.len() as u32, self.picked.len() as u32);
         let number = |frame_index| self.frame(frame_index).map_or(0, |frame| frame.number);
         let ahead = match frame {
@@ -247,30 +270,35 @@ impl Lane {
                 .map(|(request, frame_index)| (request, number(frame_index)))
                 .collect(),
         };
+        let received = |frame_index| self.frame(frame_index).map_or(now, |frame| frame.at);
+        let first_rows = self.backlog.first_rows_of(&self.picked).map(|index| (received(index), 1)).collect();
         self.backlog.leave(&self.picked);
         let groups = self.rows.chunk_by(|one, next| one.0 == next.0);
         let of: Vec<(FrameIndex, u32)> = groups.map(|group| (group[0].0, group.len() as u32)).collect();
-        let oldest = of.first().and_then(|(frame_index, _)| self.frame(*frame_index));
-        let at = oldest.map_or(now, |frame| frame.at);
+        let received = |frame_index| self.frame(frame_index).map_or(now, |frame| frame.at);
+        sent.extend(of.iter().map(|(frame_index, rows)| (received(*frame_index), *rows)));
+        let at = sent.first().map_or(now, |(at, _)| *at);
         self.mark_sent(&of);
-        ComposedFrame { bytes, of, frame, ahead, rows, at, torn: false }
+        ComposedFrame { bytes, of, frame, ahead, rows, at, torn: false, first_rows }
     }
 
     /// Sends the first frame unchanged.
-    fn whole(&mut self) -> Option<ComposedFrame> {
+    fn whole(&mut self, sent: &mut Vec<(Instant, u32)>) -> Option<ComposedFrame> {
         let front = self.frames.front()?;
         let (frame_index, frame, rows, at) = (front.index, Some(front.number), front.unsent, front.at);
         let bytes = front.batch.as_ref()?.bytes().clone();
+        let first_rows = first_rows_of(at, front.first_rows);
+        sent.push((at, rows));
         self.backlog.forget(frame_index);
         self.mark_sent(&[(frame_index, rows)]);
         let (of, ahead) = (vec![(frame_index, rows)], Vec::new());
-        Some(ComposedFrame { bytes, of, frame, ahead, rows: (rows, rows), at, torn: false })
+        Some(ComposedFrame { bytes, of, frame, ahead, rows: (rows, rows), at, torn: false, first_rows })
     }
 
     /// Sends the rest of the first frame, of which some rows were sent joined with others.
-    fn rest_of_front(&mut self) -> Option<ComposedFrame> {
+    fn rest_of_front(&mut self, sent: &mut Vec<(Instant, u32)>) -> Option<ComposedFrame> {
         if self.frames.front()?.is_whole() {
-            return self.whole();
+            return self.whole(sent);
         }
         let frame = self.frames.front()?;
         let (frame_index, at) = (frame.index, frame.at);
@@ -281,10 +309,13 @@ impl Lane {
             Err(_) => (batch.bytes().clone(), true),
         };
         let ahead = rows.iter().map(|row| (frame.request(*row), frame.number)).collect();
+        let first_rows = rows.iter().filter(|row| batch.is_first(**row)).count() as u32;
+        let first_rows = first_rows_of(at, first_rows);
+        sent.push((at, rows.len() as u32));
         let of = vec![(frame_index, rows.len() as u32)];
         self.mark_sent(&of);
         let rows = (rows.len() as u32, rows.len() as u32);
-        Some(ComposedFrame { bytes, of, frame: None, ahead, rows, at, torn })
+        Some(ComposedFrame { bytes, of, frame: None, ahead, rows, at, torn, first_rows })
     }
 
     /// Marks rows of these frames as sent.

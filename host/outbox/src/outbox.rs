@@ -6,7 +6,7 @@ use std::time::Instant;
 use afterbay_wire::{Batch, BatchKind};
 use bytes::Bytes;
 
-use crate::lane::{ComposedFrame, Lane, WaitingFrame};
+use crate::lane::{ComposedFrame, Lane, WaitingFrame, first_rows_of};
 use crate::options::{Joins, Options, When};
 use crate::sent::{FrameIndex, Outstanding};
 
@@ -33,8 +33,10 @@ pub enum Content {
         bytes: Bytes,
         /// Whether the reader counts the frame.
         counted: bool,
-        /// The number of rows in it, for [`Totals::rows_left`]. 0 for a frame without rows.
+        /// The number of rows in it, for [`Totals::rows_sent`]. 0 for a frame without rows.
         rows: u32,
+        /// The number of rows that are the first of their requests.
+        first_rows: u32,
     },
     /// Rows that may be joined with other rows of their requests.
     Rows {
@@ -43,6 +45,18 @@ pub enum Content {
         /// The number of each row's request, as given back in [`FrameToSend::rows`].
         requests: Box<[u64]>,
     },
+}
+
+impl Content {
+    /// Rows that are sent together, unchanged.
+    pub fn whole(batch: &Batch) -> Content {
+        Content::Whole {
+            bytes: batch.bytes().clone(),
+            counted: true,
+            rows: batch.rows(),
+            first_rows: batch.first_rows(),
+        }
+    }
 }
 
 /// A frame for the sink.
@@ -60,6 +74,8 @@ pub struct FrameToSend {
     pub frame: Option<u64>,
     /// For a composed frame: the number of each request in it, and the frame up to which all its rows are now sent.
     pub rows: Vec<(u64, u64)>,
+    /// The first rows of requests in it: the time at which their frame was received, and their number.
+    pub first_rows: Vec<(Instant, u32)>,
 }
 
 /// Counts since the start.
@@ -68,7 +84,7 @@ pub struct Totals {
     /// Frames that were composed of rows of several frames, or of some rows of one.
     pub frames_composed: u64,
     /// Rows received and sent, alone or inside another row.
-    pub rows_left: u64,
+    pub rows_sent: u64,
     /// Rows sent inside another row: rows received minus rows written.
     pub rows_joined: u64,
     /// Frames sent whole although some of their rows had been sent, because they could not be taken apart.
@@ -79,7 +95,15 @@ pub struct Totals {
 #[expect(clippy::large_enum_variant, reason = "there are few, and nearly all are the large one")]
 enum Stage {
     Rows(Lane),
-    Whole { frame_index: FrameIndex, number: u64, bytes: Bytes, counted: bool, rows: u32, at: Instant },
+    Whole {
+        frame_index: FrameIndex,
+        number: u64,
+        bytes: Bytes,
+        counted: bool,
+        rows: u32,
+        first_rows: u32,
+        at: Instant,
+    },
 }
 
 /// The queue of one sink.
@@ -96,6 +120,8 @@ pub struct Outbox {
     /// For [`When::Window`]: the time from which everything that waits may be sent, until nothing waits.
     window_ends: Option<Instant>,
     totals: Totals,
+    /// See [`Outbox::sent_rows`].
+    sent_rows: Vec<(Instant, u32)>,
 }
 
 impl Outbox {
@@ -110,6 +136,7 @@ impl Outbox {
             bytes: 0,
             window_ends: None,
             totals: Totals::default(),
+            sent_rows: Vec::new(),
         }
     }
 
@@ -145,16 +172,15 @@ impl Outbox {
     pub fn push(&mut self, frame: Frame) {
         let Frame { number, at, content } = frame;
         let content = match content {
-            Content::Rows { batch, .. } if !self.joins(&batch) => {
-                Content::Whole { bytes: batch.bytes().clone(), counted: true, rows: batch.rows() }
-            }
+            Content::Rows { batch, .. } if !self.joins(&batch) => Content::whole(&batch),
             content => content,
         };
         match content {
             Content::Nothing => _ = self.outstanding.add(number, 0),
-            Content::Whole { bytes, counted, rows } => {
+            Content::Whole { bytes, counted, rows, first_rows } => {
                 let frame_index = self.add(number, 1, &bytes);
-                self.stages.push_back(Stage::Whole { frame_index, number, bytes, counted, rows, at });
+                let stage = Stage::Whole { frame_index, number, bytes, counted, rows, first_rows, at };
+                self.stages.push_back(stage);
             }
             Content::Rows { batch, requests } => {
                 let frame_index = self.add(number, batch.rows(), batch.bytes());
@@ -208,7 +234,9 @@ impl Outbox {
 
     /// The next frame for the sink. `has_room` says that the sink can take one now. Health checks are returned in any case.
     pub fn next(&mut self, has_room: bool, now: Instant) -> Option<FrameToSend> {
+        self.sent_rows.clear();
         if let Some(composed) = self.urgent.pop_front() {
+            self.sent_rows.push((composed.at, 1));
             return Some(self.leave(composed));
         }
         if !has_room {
@@ -217,13 +245,14 @@ impl Outbox {
         loop {
             match self.stages.front_mut()? {
                 Stage::Whole { .. } => {
-                    let Some(Stage::Whole { frame_index, number, bytes, counted, rows, at }) =
+                    let Some(Stage::Whole { frame_index, number, bytes, counted, rows, first_rows, at }) =
                         self.stages.pop_front()
                     else {
                         return None;
                     };
+                    self.sent_rows.push((at, rows));
                     self.subtract((1, bytes.len() as u64));
-                    self.totals.rows_left += u64::from(rows);
+                    self.totals.rows_sent += u64::from(rows);
                     let sequence = self.outstanding.send(vec![(frame_index, 1)]);
                     return Some(FrameToSend {
                         sequence,
@@ -232,6 +261,7 @@ impl Outbox {
                         at,
                         frame: Some(number),
                         rows: Vec::new(),
+                        first_rows: first_rows_of(at, first_rows),
                     });
                 }
                 Stage::Rows(lane) if lane.is_empty() => drop(self.stages.pop_front()),
@@ -240,7 +270,7 @@ impl Outbox {
                         When::Window(window) => now < *self.window_ends.get_or_insert(now + window),
                         _ => false,
                     };
-                    let composed = lane.next(self.options.max_rows, hurried, now);
+                    let composed = lane.next(self.options.max_rows, hurried, now, &mut self.sent_rows);
                     if lane.is_empty()
                         && let When::Window(window) = self.options.when
                     {
@@ -255,13 +285,19 @@ impl Outbox {
     }
 
     fn leave(&mut self, composed: ComposedFrame) -> FrameToSend {
-        let ComposedFrame { bytes, of, frame, ahead, rows, at, torn } = composed;
+        let ComposedFrame { bytes, of, frame, ahead, rows, at, torn, first_rows } = composed;
         self.totals.frames_composed += u64::from(frame.is_none());
-        self.totals.rows_left += u64::from(rows.0);
+        self.totals.rows_sent += u64::from(rows.0);
         self.totals.rows_joined += u64::from(rows.0 - rows.1);
         self.totals.frames_torn += u64::from(torn);
         let sequence = self.outstanding.send(of);
-        FrameToSend { sequence, bytes, counted: true, at, frame, rows: ahead }
+        FrameToSend { sequence, bytes, counted: true, at, frame, rows: ahead, first_rows }
+    }
+
+    /// The received rows of the frame that [`Outbox::next`] returned last: the time at which their frame was received, and
+    /// their number. Empty if it returned none.
+    pub fn sent_rows(&self) -> &[(Instant, u32)] {
+        &self.sent_rows
     }
 
     /// The time at which [`Outbox::next`] must be called even if no frame and no signal from the sink arrives.

@@ -109,7 +109,15 @@ impl Stage {
     fn send(&mut self, sequence: u64, frame: Option<u64>) {
         let at = self.instant();
         let bytes = Bytes::from_static(b"x");
-        let outgoing = FrameToSend { sequence, bytes, counted: true, at, frame, rows: vec![(4, 5)] };
+        let outgoing = FrameToSend {
+            sequence,
+            bytes,
+            counted: true,
+            at,
+            frame,
+            rows: vec![(4, 5)],
+            first_rows: Vec::new(),
+        };
         self.persister.record_sent("sink", &outgoing);
     }
 

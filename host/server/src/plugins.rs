@@ -119,11 +119,11 @@ impl PluginView {
             memory_max_bytes: config.map_or(0, |config| config.limits.memory_bytes),
             memory_bytes: status.memory_bytes,
             requests_open: status.requests_open,
-            calls: counters.calls.get(),
+            calls: counters.batch_seconds.count(),
             rows,
             ns_per_row: (rows > 0).then(|| {
                 // The clock is not more exact than a tenth of a nanosecond a row.
-                (counters.seconds.get().as_nanos() as f64 / rows as f64 * 10.0).round() / 10.0
+                (counters.batch_seconds.sum().as_nanos() as f64 / rows as f64 * 10.0).round() / 10.0
             }),
             verdicts: counted(&mut counters.verdicts.each()),
             faults: counted(&mut counters.faults.each()),

@@ -14,7 +14,7 @@ use afterbay_signals::{
     LoadConfig, LoadReader, LoadSnapshot, SnapshotLocation, SourceChange, SourceKind, SourceNotice,
     SourceReport,
 };
-use afterbay_stream::{SINK_STATES, SchedulerLoad as LoadForPlugins};
+use afterbay_stream::SchedulerLoad as LoadForPlugins;
 use anyhow::Context;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -340,7 +340,7 @@ fn of_source(load: &LoadSnapshot, report: &SourceReport) -> SignalSource {
         age_seconds: age.map(|age| seconds(age.age_ns)),
         readings: Total(report.readings),
         refusals: Total(report.refusals),
-        missed: Total(report.missed),
+        messages_missed: Total(report.missed),
     }
 }
 
@@ -374,7 +374,7 @@ struct StreamReport {
 struct SinkReport {
     sink: String,
     connected: bool,
-    /// `keeping up`, `behind`, `stalled`, `away`.
+    /// `keeping_up`, `behind`, `stalled`, `away`.
     state: &'static str,
     /// Sentence that says where waiting rows are joined for this reader; `null` before the stream runs.
     joins: Option<String>,
@@ -400,10 +400,7 @@ impl SinkReport {
         SinkReport {
             sink,
             connected: counters.connected.get() == 1,
-            state: usize::try_from(counters.state.get())
-                .ok()
-                .and_then(|state| SINK_STATES.get(state).copied())
-                .unwrap_or_default(),
+            state: counters.state.word(),
             joins,
             waiting_rows: counters.waiting_rows.get(),
             waiting_tokens: counters.waiting_tokens.get(),

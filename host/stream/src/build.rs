@@ -28,7 +28,7 @@ use afterbay_delivery::{
     push_options,
 };
 use afterbay_events::event::{HoldLost, JournalNotice, NotContinued, SinkRemoved, SinkResuming, SinkSettled};
-use afterbay_events::{Health, StreamTelemetry};
+use afterbay_events::{Health, SinkCounters, StreamTelemetry};
 use afterbay_fdstore::FdName;
 use afterbay_hold::{HeldRows, HoldTimes};
 use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, SinkProgress};
@@ -53,6 +53,8 @@ const REPLAY_PAUSE_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Plan {
     pub(crate) config: config::Stream,
     pub(crate) sinks: Vec<PlannedSink>,
+    /// The counters of each sink.
+    sink_counters: Vec<Arc<SinkCounters>>,
     routing: Arc<RoutingTable>,
     pub(crate) layouts: Layouts,
     journal_policy: JournalPolicy,
@@ -86,7 +88,9 @@ pub(crate) fn start(
     let counters = metrics.stream(&stream);
     let telemetry = StreamTelemetry { stream: stream.as_str().into(), events, counters };
     let sinks: Vec<PlannedSink> = sinks.into_iter().map(PlannedSink::new).collect();
+    let counters_of = |sink: &PlannedSink| metrics.sink(&stream, &sink.config.name);
     let mut plan = Plan {
+        sink_counters: sinks.iter().map(counters_of).collect(),
         routing: Arc::new(RoutingTable::new(sinks.iter().map(PlannedSink::target).collect())),
         sinks,
         layouts,
@@ -144,11 +148,9 @@ pub(crate) fn start(
         .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
     drop(inherited);
     let now = plan.clock.now();
-    let counters = plan.sinks.iter().map(|sink| {
-        let name = sink.config.name.as_str();
-        (name, metrics.sink(&stream, name))
-    });
-    let report = Report::new(telemetry.clone(), health, counters, now.instant);
+    let names = plan.sinks.iter().map(|sink| sink.config.name.as_str());
+    let sinks = names.zip(plan.sink_counters.iter().cloned());
+    let report = Report::new(telemetry.clone(), health, sinks, now.instant);
     let gap = RestartGap::new(journal.recovered.last_frame, &journal.recovered.live);
     let ledger = plan.ledger(&mut journal, UpstreamAborts::new(setup.upstream), gap, now.instant);
     let outputs =
@@ -217,6 +219,8 @@ impl Plan {
         let waker = self.waker.clone();
         // The waker fails only if the stream has ended.
         writer.on_change(Box::new(move || drop(waker.wake())));
+        let counters = self.telemetry.counters.clone();
+        writer.on_sync(Box::new(move |time| counters.journal_sync_seconds.observe(time)));
         OpenJournal { writer, recovered, decoder: FrameDecoder::new(self.layouts.clone()) }
     }
 
@@ -351,9 +355,10 @@ impl Plan {
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
         let mut persister =
             Persister::new(writer, self.journal_policy, &recovered, telemetry.clone(), health, now);
-        let sinks = self.sinks.iter().zip(readers).map(|(sink, (sender, resume))| {
+        let planned = self.sinks.iter().zip(&self.sink_counters);
+        let sinks = planned.zip(readers).map(|((sink, counters), (sender, resume))| {
             let (options, memory) = (sink.outbox_options(&self.config), self.budget.portion());
-            Sink::new(sink.name.clone(), options, memory, sender, resume, &persister)
+            Sink::new(sink.name.clone(), options, memory, sender, resume, &persister, counters.clone())
         });
         let router = Router::new(self.routing.clone(), telemetry);
         let delivery = Delivery::new(router, sinks.collect(), taps, self.spill_max);

@@ -44,7 +44,7 @@ pub use afterbay_chain::{
     AttributesOf, CallDone, CallFailure, CallHandle, CallOutcome, CallService, LastReload, PluginChange,
     PluginSetup, PluginState, PluginStatus, ServiceResponse,
 };
-pub use afterbay_delivery::{Budget, SINK_STATES, StartError, Tap, TapSetup};
+pub use afterbay_delivery::{Budget, StartError, Tap, TapSetup};
 pub use afterbay_ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
 pub use afterbay_persist::{JournalPolicy, RecordCopy};
 pub use change::{Change, TapChange};

@@ -14,7 +14,7 @@ use crate::receive::Receive;
 use crate::stages::Stages;
 use afterbay_batch::{FrameDecoder, Timestamp, failpoint};
 use afterbay_chain::{CatchUpResult, Chain, JournalSource, REPLAY_TIME_MAX};
-use afterbay_delivery::Delivery;
+use afterbay_delivery::{Delivery, WrittenFrame};
 use afterbay_hold::HeldRows;
 use afterbay_journal::Background;
 use afterbay_journal::FrameNo;
@@ -42,12 +42,12 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     /// Carries up to [`FRAMES_PER_ROUND`] received frames to the sinks, and sends what the readers take. `on_written` gets the
-    /// time of receipt of each frame that the kernel now has whole. Returns whether there may be more to do at once.
+    /// frames that the kernel now has whole. Returns whether there may be more to do at once.
     pub(crate) fn run(
         &mut self,
         now: Timestamp,
         clock: &dyn Clock,
-        on_written: impl FnMut(&mut dyn Iterator<Item = Instant>),
+        on_written: impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
     ) -> bool {
         self.persist_release_marker(now);
         for _ in 0..FRAMES_PER_ROUND {

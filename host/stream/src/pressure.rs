@@ -2,7 +2,8 @@
 //!
 //! Owns the times of the snapshots, and decides which difference is a change that plugins are called for.
 
-use afterbay_delivery::{ReaderState, Sink as DeliverySink};
+use afterbay_delivery::Sink as DeliverySink;
+use afterbay_events::ReaderState;
 use afterbay_ledger::Ledger;
 use afterbay_persist::Persister;
 use afterbay_runtime::signals::{Load, Queue, Sink, SinkState, Snapshot};
@@ -66,7 +67,7 @@ impl Pressure {
             oldest_age_ms: persister.oldest_received_at().map_or(0, |at| age_ms(at, now)),
         };
         let sinks = sinks.iter().zip(&mut self.rates).map(|(sink, rate)| {
-            let rows = sink.outbox.totals().rows_left;
+            let rows = sink.outbox.totals().rows_sent;
             let over = now.saturating_duration_since(rate.since);
             if over >= RATE_OVER {
                 let rows_per_second = rows.saturating_sub(rate.rows) as f64 / over.as_secs_f64();
@@ -78,7 +79,7 @@ impl Pressure {
             Sink {
                 name: sink.name().to_owned(),
                 state: match sink.sender.state(oldest, now) {
-                    ReaderState::KeepsUp => SinkState::KeepingUp,
+                    ReaderState::KeepingUp => SinkState::KeepingUp,
                     ReaderState::Behind => SinkState::Behind,
                     ReaderState::Stalled => SinkState::Stalled,
                     ReaderState::Away => SinkState::Away,

@@ -4,14 +4,14 @@
 
 use crate::pipeline::Pipeline;
 use afterbay_batch::Timestamp;
-use afterbay_delivery::{ReaderState, Sink};
+use afterbay_delivery::{Sink, WrittenFrame};
 use afterbay_events::event::{
     CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NotContinued, NoticesMissed, PollFailed,
     ReceivePaused, ReceiveResumed, SegmentRemoved, SenderClosed, SenderConnected, SenderContinued,
     SenderRefused, SinkConnected, SinkContinued, SinkLost, SinkSettled, SinkState, SinkWaiting,
     StreamPanicked,
 };
-use afterbay_events::{Health, Name, Severity, SinkCounters, StreamTelemetry};
+use afterbay_events::{Health, Name, ReaderState, Severity, SinkCounters, StreamTelemetry};
 use afterbay_journal::{BackgroundNotice, FrameNo};
 use afterbay_sockets::credit::CreditState;
 use afterbay_sockets::{LossReason, PeerId, PullNotice, PushNotice};
@@ -100,9 +100,14 @@ impl Report {
         lost.chain([self.gauges_at]).min()
     }
 
-    /// Counts a frame that the kernel now has whole. `time` since its receipt.
-    pub(crate) fn frame_written(&self, time: Duration) {
-        self.telemetry.counters.frame_seconds.observe(time);
+    /// Counts a frame that the kernel now has whole.
+    pub(crate) fn frame_written(&self, frame: &WrittenFrame, now: Instant) {
+        let counters = &self.telemetry.counters;
+        counters.frame_seconds.observe(now.saturating_duration_since(frame.received_at));
+        for (received_at, rows) in &frame.first_rows {
+            let time = now.saturating_duration_since(*received_at);
+            counters.first_token_seconds.observe_many(time, u64::from(*rows));
+        }
     }
 
     /// Publishes everything that is new since the last round.
@@ -200,7 +205,7 @@ impl Report {
             counters.taken_frame.set(sink.outbox.done());
             let joined = sink.outbox.totals();
             counters.frames_composed.set(joined.frames_composed);
-            counters.rows_left.set(joined.rows_left);
+            counters.rows_sent.set(joined.rows_sent);
             counters.rows_joined.set(joined.rows_joined);
             counters.frames_torn.set(joined.frames_torn);
             counters.window_frames.set(sink.sender.window() as u64);
@@ -232,13 +237,13 @@ impl Report {
             let state = sink.sender.state(oldest, now);
             report.counters.waiting_rows.set(waiting_rows);
             report.counters.waiting_tokens.set(sink.outbox.tokens());
-            let sent = sink.outbox.totals().rows_left;
+            let sent = sink.outbox.totals().rows_sent;
             let (sent_before, before) = std::mem::replace(&mut report.rows, (sent, now));
             let millis = now.saturating_duration_since(before).as_millis().max(1);
             let rate = u128::from(sent.saturating_sub(sent_before)) * 1000 / millis;
             report.counters.rows_per_second.set(u64::try_from(rate).unwrap_or(u64::MAX));
             report.counters.waiting_oldest_seconds.set(oldest_waits);
-            report.counters.state.set(state as u64);
+            report.counters.state.set(state);
             if report.lost.is_some() {
                 continue;
             }
@@ -247,7 +252,7 @@ impl Report {
             let now = (state, at_end);
             if report.state.replace(now).is_some_and(|before| before != now) {
                 let (stream, sink) = (self.telemetry.stream.clone(), report.name.clone());
-                let (state, rows) = (state.name(), waiting_rows);
+                let (state, rows) = (state.word(), waiting_rows);
                 let oldest_ms = u64::try_from(oldest_waits.as_millis()).unwrap_or(u64::MAX);
                 self.telemetry.publish(SinkState { stream, sink, state, rows, oldest_ms, at_end });
             }
@@ -262,7 +267,7 @@ impl Report {
         let Some(why) = why else {
             let Some(Pause { since, is_published }) = self.pause.take() else { return };
             let paused = now.saturating_duration_since(since);
-            self.telemetry.counters.receive_paused_seconds.add(paused);
+            self.telemetry.counters.receive_pause_seconds.observe(paused);
             if is_published {
                 let paused_ms = u64::try_from(paused.as_millis()).unwrap_or(u64::MAX);
                 self.telemetry.publish(ReceiveResumed { stream, paused_ms });

@@ -261,9 +261,9 @@ impl Runner {
         let has_answers = self.pipeline.deliver_answers(now);
         self.report.publish_notices(&mut self.pipeline, now);
         let (report, clock) = (&mut self.report, &*self.clock);
-        self.is_busy = self.pipeline.run(now, clock, |received| {
+        self.is_busy = self.pipeline.run(now, clock, |written| {
             let written_at = clock.now().instant;
-            received.for_each(|at| report.frame_written(written_at.saturating_duration_since(at)));
+            written.for_each(|frame| report.frame_written(&frame, written_at));
         });
         self.is_busy |= has_answers;
         if !self.is_busy {

@@ -10,6 +10,6 @@ mod words;
 pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
 pub use name::{NAME_BYTES_MAX, Name, NameError};
 pub use words::{
-    AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReloadResult, ShadowComparison, SourceState,
-    VerdictKind, Word,
+    AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,
+    SourceState, VerdictKind, Word,
 };

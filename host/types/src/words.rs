@@ -177,6 +177,18 @@ words! {
         Invalid = "invalid",
     }
 
+    /// The state of a sink's reader.
+    ReaderState {
+        /// The reader takes frames as they are received.
+        KeepingUp = "keeping_up",
+        /// Frames wait for the reader, and are joined if the configuration allows it.
+        Behind = "behind",
+        /// The reader has frames and finishes none.
+        Stalled = "stalled",
+        /// The reader is not connected.
+        Away = "away",
+    }
+
     /// The party that asked to end a request.
     AbortBy {
         /// `afterbay abort`, or the admin address.

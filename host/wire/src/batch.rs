@@ -25,6 +25,12 @@ pub fn is_health_check(rid: &[u8]) -> bool {
     rid.strip_prefix(HEALTH_CHECK).is_some_and(|rest| is_uuid(rest) || is_time(rest))
 }
 
+/// Whether a row with these counts is the first of its request: it has tokens, and all that the request has.
+#[inline]
+pub fn is_first(tokens: u32, completion_tokens: Option<u64>) -> bool {
+    tokens > 0 && completion_tokens == Some(u64::from(tokens))
+}
+
 fn is_uuid(text: &[u8]) -> bool {
     text.len() == 32 && text.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -59,6 +65,8 @@ pub struct Batch {
     wrapped: OnceLock<Result<Vec<(usize, Tree)>, RowsError>>,
     /// Rows whose `output_ids` are all ids of the request so far, ascending. The frame does not say so.
     pub(crate) cumulative: Vec<u32>,
+    /// Whether a row may be the first of its request.
+    pub(crate) may_begin: bool,
     /// Rows that cannot be read, ascending.
     pub(crate) unread: Vec<Unread>,
     /// Whether every cell of `output_ids` is an id array of the usual form, so that equal headers mean equal numbers of
@@ -85,6 +93,7 @@ impl Batch {
             body,
             wrapped: OnceLock::new(),
             cumulative,
+            may_begin: true,
             unread,
             has_usual_ids: false,
             has_text_rids: false,
@@ -100,6 +109,25 @@ impl Batch {
     /// last such row replaces the ids of the rows before it.
     pub fn with_cumulative(self, rows: Vec<u32>) -> Batch {
         Batch { cumulative: rows, ..self }
+    }
+
+    /// Says that no row is the first of its request, so that nobody searches for one.
+    pub fn without_first_rows(self) -> Batch {
+        Batch { may_begin: false, ..self }
+    }
+
+    /// The number of rows that are the first of their requests.
+    pub fn first_rows(&self) -> u32 {
+        if !self.may_begin {
+            return 0;
+        }
+        let counts = self.token_counts().zip(self.completion_counts());
+        counts.filter(|(tokens, count)| is_first(*tokens, *count)).count() as u32
+    }
+
+    /// Whether the row is the first of its request.
+    pub fn is_first(&self, row: u32) -> bool {
+        self.may_begin && is_first(self.tokens(row), self.completion_tokens(row))
     }
 
     /// Whether the row's `output_ids` are all ids of its request so far, as [`TokenEdit::Cumulative`](crate::TokenEdit) makes

@@ -56,7 +56,7 @@ mod decode;
 mod json;
 
 pub use abort::{AbortError, AbortForm, AbortShape, read_abort};
-pub use batch::{Batch, Unread, is_health_check};
+pub use batch::{Batch, Unread, is_first, is_health_check};
 pub use decode::{Barrier, BarrierKind, DecodedFrame, Decoder, decode};
 pub use edit::{Edit, FinishReason, TokenEdit};
 pub use error::{PackError, RowsError, WireError};

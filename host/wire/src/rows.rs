@@ -53,7 +53,9 @@ impl Batch {
 
     /// Returns some rows, ascending, as a batch of its own.
     pub fn take(&self, rows: &[u32]) -> Result<Batch, RowsError> {
-        WritePlan::of_rows(self, rows)?.write()
+        let mut taken = WritePlan::of_rows(self, rows)?.write()?;
+        taken.may_begin = self.may_begin;
+        Ok(taken)
     }
 
     /// Joins the parts' rows into one batch. The rows of one request become one row, in the order of the parts.

@@ -207,7 +207,7 @@ fn a_thousand_requests_wait_for_a_service_that_does_not_answer_and_no_other_requ
     let metrics =
         afterbay.until_metrics("all have ended", |metrics| metrics.stream("requests_finished_total") == 1001);
     assert_eq!(metrics.stream("request_imbalances_total"), 0);
-    assert_eq!(metrics.plugin_by("moderate", "holds_ended_total", "why", "verdict"), 1020);
+    assert_eq!(metrics.plugin_by("moderate", "holds_ended_total", "reason", "verdict"), 1020);
     assert_eq!(afterbay.stop(), 0);
 }
 

@@ -33,7 +33,7 @@ fn a_component_is_swapped_between_two_batches_without_loss_or_repetition() {
         afterbay.events("PluginReloaded").iter().map(|event| event["digest"].to_string()).collect();
     assert_eq!(digests.len(), usize::from(SWAPS), "{digests:?}");
     let metrics = afterbay.metrics();
-    assert_eq!(metrics.plugin("p", "calls_total"), read);
+    assert_eq!(metrics.plugin("p", "batch_seconds_count"), read);
     assert_eq!((metrics.plugin("p", "bypassed_batches_total"), metrics.stream("request_gaps_total")), (0, 0));
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
@@ -102,7 +102,7 @@ fn a_component_without_the_pinned_digest_is_refused_at_the_start_and_at_a_reload
     let frame = batch(Msgpack, vec![SynthRequest::new("a").last(&[1])]);
     sender.send(&frame);
     assert_eq!(reader.frame(), frame);
-    assert_eq!(afterbay.metrics().plugin("p", "calls_total"), 1);
+    assert_eq!(afterbay.metrics().plugin("p", "batch_seconds_count"), 1);
     assert_eq!(afterbay.stop(), 0);
 }
 
@@ -132,7 +132,10 @@ fn components_and_settings_are_swapped_every_200_ms_under_load_without_loss_or_r
     });
     let metrics = afterbay.metrics();
     assert_eq!(metrics.plugin_by("p", "reloads_total", "result", "ok"), swaps);
-    assert_eq!((metrics.plugin("p", "calls_total"), metrics.plugin("stays", "calls_total")), (sent, sent));
+    assert_eq!(
+        (metrics.plugin("p", "batch_seconds_count"), metrics.plugin("stays", "batch_seconds_count")),
+        (sent, sent)
+    );
     assert_eq!(metrics.plugin_by("stays", "reloads_total", "result", "ok"), 0);
     assert_eq!((metrics.plugin("p", "bypassed_batches_total"), metrics.stream("request_gaps_total")), (0, 0));
     assert_eq!(afterbay.stop(), 0);
@@ -164,7 +167,7 @@ fn a_bad_component_keeps_the_old_version_with_a_reason_and_a_good_one_takes_over
     assert_eq!(metrics.plugin_by("p", "reloads_total", "result", "failed"), 1);
     let (sent, received) = step();
     assert_eq!(sent, received);
-    assert_eq!(afterbay.metrics().plugin("p", "calls_total"), 6, "the old version no longer runs");
+    assert_eq!(afterbay.metrics().plugin("p", "batch_seconds_count"), 6, "the old version no longer runs");
     afterbay.until_degraded("plugin-reload:test:p");
 
     // Another plugin: it learns of the live request and finishes it.

@@ -39,7 +39,10 @@ fn a_reload_adds_changes_and_removes_plugins_and_unchanged_plugins_continue() {
         assert_eq!(step(vec![b.row(&[1, 2])]).1[0].finish.as_deref(), Some("stop:finished by judges"));
         let metrics = afterbay.metrics();
         assert_eq!(
-            (metrics.plugin("notes", "calls_total"), metrics.plugin("finishes", "calls_total")),
+            (
+                metrics.plugin("notes", "batch_seconds_count"),
+                metrics.plugin("finishes", "batch_seconds_count")
+            ),
             (2, 1)
         );
         assert_eq!(metrics.plugin_by("notes", "reloads_total", "result", "ok"), 0, "the instance continues");

@@ -89,6 +89,7 @@ fn the_metrics_equal_the_sent_load() {
             ("journal_frames_skipped_total", 0),
             ("journal_failing", 0),
             ("frame_seconds_count", count),
+            ("first_token_seconds_count", 40 + health),
         ] {
             assert_eq!(metrics.stream(name), expected, "{name}, {wire:?}");
         }
@@ -101,6 +102,7 @@ fn the_metrics_equal_the_sent_load() {
         ] {
             assert_eq!(metrics.sink(name), expected, "sink {name}, {wire:?}");
         }
+        assert_eq!(metrics.sink("row_wait_seconds_count"), metrics.sink("rows_sent_total"));
         assert_eq!(afterbay.get("/healthz").status, 200);
         assert_eq!(afterbay.get("/readyz").status, 200);
         assert_eq!(afterbay.stop(), 0);

@@ -271,7 +271,7 @@ fn cost_of_1024_requests_that_begin_at_once_and_end_at_once() {
         let afterbay = Afterbay::run(&sandbox, &with_limits(sandbox.config(), &settings, &limits));
         let mut sender = Sender::connect(&sandbox.scheduler_side());
         let seconds = || {
-            let series = "afterbay_plugin_seconds_total{";
+            let series = "afterbay_plugin_batch_seconds_sum{";
             let body = afterbay.get("/metrics").body;
             let line = body.lines().find(|line| line.starts_with(series)).unwrap().to_owned();
             line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()

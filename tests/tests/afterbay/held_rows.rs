@@ -89,7 +89,7 @@ fn held_rows_continue_as_one_row_with_the_row_that_releases_them() {
         let tokens = of_tokens.map(|name| metrics.stream(&format!("tokens_{name}_total")));
         // The replacement stands for three tokens.
         assert_eq!(tokens, [15, 10, 2], "{wire:?}");
-        let by = |why| metrics.plugin_by("holds", "holds_ended_total", "why", why);
+        let by = |why| metrics.plugin_by("holds", "holds_ended_total", "reason", why);
         assert_eq!((by("verdict"), by("time"), by("last")), (2, 0, 0));
         let verdicts = |action| metrics.plugin_by("holds", "verdicts_total", "action", action);
         assert_eq!((verdicts("hold"), verdicts("release"), verdicts("release_as")), (2, 1, 1));
@@ -139,7 +139,7 @@ fn held_rows_continue_unchanged_when_their_time_is_over_without_a_further_frame(
         assert_eq!(rows(&reader.frame()), ended, "{wire:?}");
         let metrics =
             afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 3);
-        assert_eq!(metrics.plugin_by("holds", "holds_ended_total", "why", "time"), 2);
+        assert_eq!(metrics.plugin_by("holds", "holds_ended_total", "reason", "time"), 2);
         assert_eq!(
             (metrics.stream("tokens_received_total"), metrics.stream("tokens_forwarded_total")),
             (6, 6)
@@ -191,7 +191,7 @@ fn the_last_row_or_a_finish_releases_held_rows_unchanged() {
         let metrics = afterbay.until_metrics("later rows are swallowed", |metrics| {
             metrics.stream("tokens_swallowed_total") == 1
         });
-        assert_eq!(metrics.plugin_by("holds", "holds_ended_total", "why", "last"), 2);
+        assert_eq!(metrics.plugin_by("holds", "holds_ended_total", "reason", "last"), 2);
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0);
@@ -229,7 +229,7 @@ fn release_and_hold_releases_the_held_rows_and_holds_the_new_row() {
         assert_eq!(rows(&reader.frame()), [last], "{wire:?}");
         let metrics =
             afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 9);
-        let by = |why| metrics.plugin_by("holds", "holds_ended_total", "why", why);
+        let by = |why| metrics.plugin_by("holds", "holds_ended_total", "reason", why);
         assert_eq!((by("verdict"), by("time"), by("last")), (3, 0, 1), "{wire:?}");
         assert_eq!(metrics.plugin_by("holds", "verdicts_total", "action", "release_and_hold"), 5);
         assert_eq!(metrics.stream("request_imbalances_total"), 0);

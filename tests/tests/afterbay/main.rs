@@ -22,6 +22,7 @@ mod keeper;
 mod kills;
 mod malformed_rows;
 mod match_text;
+mod metrics_page;
 mod new_home;
 mod panics;
 mod plugin_status;

@@ -458,10 +458,10 @@ fn a_change_of_a_readers_state_is_reported() {
     (0..2).for_each(|_| credit.finished().unwrap());
     reader.frame();
     credit.finished().unwrap();
-    afterbay.event_where("SinkState", is("keeping up"));
+    afterbay.event_where("SinkState", is("keeping_up"));
     afterbay.until_metrics("the reader keeps up", |metrics| {
-        (metrics.sink("state"), metrics.sink("waiting_rows"), metrics.sink("waiting_oldest_seconds"))
-            == (0, 0, 0)
+        let state = metrics.sink_by("state", "state", "keeping_up");
+        (state, metrics.sink("waiting_rows"), metrics.sink("waiting_oldest_seconds")) == (1, 0, 0)
     });
     drop(reader);
     afterbay.event_where("SinkState", is("away"));

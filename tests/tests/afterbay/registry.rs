@@ -76,7 +76,7 @@ fn a_plugin_from_a_registry_runs_and_starts_again_without_the_registry() {
         sender.send(&frame);
         assert_eq!(reader.frame(), frame);
         assert_eq!(afterbay.plugins()["plugins"][0]["source"], component);
-        assert_eq!(afterbay.metrics().plugin("guard", "calls_total"), 1);
+        assert_eq!(afterbay.metrics().plugin("guard", "batch_seconds_count"), 1);
         assert_eq!(afterbay.stop(), 0);
         drop(registry.take());
     }

@@ -82,6 +82,7 @@ fn the_status_says_what_each_stream_does() {
         (&1.into(), &1.into(), &1.into()),
         "{stream}"
     );
+    assert!(stream["first_token_seconds"]["p99"].is_f64(), "{stream}");
     let ledger = json!({
         "tokens_received": 4, "tokens_forwarded": 4, "tokens_dropped": 0, "tokens_swallowed": 0, "tokens_held": 0,
         "rows_replaced": 0, "gaps": 0, "imbalances": 0,

@@ -122,7 +122,7 @@ fn an_outbox_counts_the_tokens_of_rows_that_wait_alone_and_of_rows_that_wait_tog
     outbox.push(Frame {
         number: 3,
         at: later,
-        content: Content::Whole { bytes: Bytes::from_static(b"?"), counted: false, rows: 0 },
+        content: Content::Whole { bytes: Bytes::from_static(b"?"), counted: false, rows: 0, first_rows: 0 },
     });
     assert_eq!(
         (outbox.rows(), outbox.tokens()),

@@ -59,11 +59,12 @@ fn each_row_of_an_unchanged_frame_is_counted() {
         let of_three = rows((0..3).map(|i| row(&format!("r-{i}"), 5, i)).collect());
         outbox.push(Frame { number: 1, at: now, content: of_three });
         outbox.next(true, now).unwrap();
-        assert_eq!(outbox.totals().rows_left, 3);
-        let barrier = Content::Whole { bytes: Bytes::from_static(b"?"), counted: false, rows: 0 };
+        assert_eq!(outbox.totals().rows_sent, 3);
+        let barrier =
+            Content::Whole { bytes: Bytes::from_static(b"?"), counted: false, rows: 0, first_rows: 0 };
         outbox.push(Frame { number: 2, at: now, content: barrier });
         outbox.next(true, now).unwrap();
-        assert_eq!(outbox.totals().rows_left, 3, "a frame without rows has none");
+        assert_eq!(outbox.totals().rows_sent, 3, "a frame without rows has none");
     }
 }
 
@@ -114,7 +115,8 @@ fn an_outbox_has_room_up_to_its_bounds_of_frames_and_bytes() {
     }
     assert!(!outbox.has_room());
     assert!(outbox.next(true, now).is_some() && outbox.has_room());
-    let content = Content::Whole { bytes: Bytes::from_static(b"12345"), counted: false, rows: 0 };
+    let content =
+        Content::Whole { bytes: Bytes::from_static(b"12345"), counted: false, rows: 0, first_rows: 0 };
     let bound = Options { max_bytes: 5, ..options(When::Backpressure, Joins::Anywhere, 8) };
     let mut outbox = Outbox::new(bound, 0, 0);
     outbox.push(Frame { number: 1, at: now, content });
@@ -198,4 +200,42 @@ fn before_a_detokenizer_rows_are_joined_up_to_the_last_whole_text_and_all_at_the
     // Rows that have a text are joined anywhere.
     assert!(bytes().vocabulary(BatchKind::TokenId).is_some());
     assert!(bytes().vocabulary(BatchKind::Str).is_none());
+}
+
+#[test]
+fn a_frame_says_when_its_rows_and_its_first_rows_were_received() {
+    let begun = Instant::now();
+    let at = |ms| begun + Duration::from_millis(ms);
+    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
+    // A frame that waits alone, of which one request begins.
+    outbox.push(Frame { number: 1, at: at(1), content: rows(vec![row("a", 1, 0), row("old", 9, 0)]) });
+    assert_eq!(outbox.next(true, at(5)).unwrap().first_rows, [(at(1), 1)]);
+    assert_eq!(outbox.sent_rows(), [(at(1), 2)]);
+    // Three frames that are joined: "b" begins in the first, "c" and "d" in the third.
+    outbox.push(Frame { number: 2, at: at(10), content: rows(vec![row("a", 2, 0), row("b", 1, 0)]) });
+    outbox.push(Frame { number: 3, at: at(20), content: rows(vec![row("a", 3, 0), row("b", 2, 0)]) });
+    let third = rows(vec![row("c", 1, 0), row("d", 1, 0)]);
+    outbox.push(Frame { number: 4, at: at(30), content: third });
+    let joined = outbox.next(true, at(40)).unwrap();
+    assert_eq!(joined.first_rows.iter().map(|(at, rows)| (*at, *rows)).collect::<BTreeMap<_, _>>().len(), 2);
+    let firsts =
+        |from| joined.first_rows.iter().filter(|(at, _)| *at == from).map(|(_, rows)| rows).sum::<u32>();
+    assert_eq!((firsts(at(10)), firsts(at(30))), (1, 2));
+    assert_eq!(outbox.sent_rows(), [(at(10), 2), (at(20), 2), (at(30), 2)]);
+    // A frame of which the ledger knows that no request begins in it.
+    let Content::Rows { batch, requests } = rows(vec![row("e", 1, 0)]) else { panic!("rows") };
+    let content = Content::Rows { batch: batch.without_first_rows(), requests };
+    outbox.push(Frame { number: 5, at: at(50), content });
+    assert_eq!(outbox.next(true, at(60)).unwrap().first_rows, []);
+    assert!(outbox.next(true, at(60)).is_none() && outbox.sent_rows().is_empty());
+}
+
+#[test]
+fn a_frame_that_is_never_joined_says_how_many_requests_begin_in_it() {
+    let now = Instant::now();
+    let mut outbox = Outbox::new(options(When::Never, Joins::Anywhere, 512), 0, 0);
+    let content = rows(vec![row("a", 1, 0), row("b", 7, 0), row("c", 1, 0)]);
+    outbox.push(Frame { number: 1, at: now, content });
+    assert_eq!(outbox.next(true, now).unwrap().first_rows, [(now, 2)]);
+    assert_eq!(outbox.sent_rows(), [(now, 3)]);
 }

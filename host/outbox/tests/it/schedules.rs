@@ -197,7 +197,7 @@ impl Run {
                     let later = waiting.split_off(&(through + 1));
                     let sent = std::mem::replace(waiting, later);
                     oldest = oldest.min(*sent.keys().next().unwrap());
-                    self.totals.rows_left += sent.len() as u64;
+                    self.totals.rows_sent += sent.len() as u64;
                     self.totals.rows_joined += sent.len() as u64 - 1;
                     self.check_text(&batch, row, request, sent.len());
                 }
@@ -268,7 +268,7 @@ impl Run {
             {
                 Some(DecodedFrame::Batch(batch)) => self.rest(number, batch),
                 Some(DecodedFrame::Barrier(barrier)) if self.barriers.contains(&number) => {
-                    Content::Whole { bytes: barrier.bytes().clone(), counted: false, rows: 0 }
+                    Content::Whole { bytes: barrier.bytes().clone(), counted: false, rows: 0, first_rows: 0 }
                 }
                 _ => Content::Nothing,
             };
@@ -294,7 +294,7 @@ impl Run {
 fn sum(one: Totals, other: Totals) -> Totals {
     Totals {
         frames_composed: one.frames_composed + other.frames_composed,
-        rows_left: one.rows_left + other.rows_left,
+        rows_sent: one.rows_sent + other.rows_sent,
         rows_joined: one.rows_joined + other.rows_joined,
         frames_torn: one.frames_torn + other.frames_torn,
     }
@@ -352,7 +352,7 @@ fn run(options: Options, wire: SynthWire, kind: BatchKind, steps: &[Step]) -> Ru
                 run.outbox.push(Frame {
                     number,
                     at,
-                    content: Content::Whole { bytes, counted: false, rows: 0 },
+                    content: Content::Whole { bytes, counted: false, rows: 0, first_rows: 0 },
                 });
             }
             Step::Nothing => {
@@ -415,7 +415,7 @@ fn check(options: Options, wire: SynthWire, kind: BatchKind, steps: &[Step]) {
     );
     let totals = sum(run.earlier, run.outbox.totals());
     assert_eq!(totals, run.totals, "the counts are those of the sent frames");
-    assert_eq!(totals.rows_left, run.rows, "every row is counted once");
+    assert_eq!(totals.rows_sent, run.rows, "every row is counted once");
     if when == When::Never {
         assert_eq!((totals.frames_composed, totals.rows_joined), (0, 0));
     }

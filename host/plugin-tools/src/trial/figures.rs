@@ -31,7 +31,7 @@ impl PluginFigures {
                 PluginState::Quarantined => "quarantined",
             },
             rows: it.counters.rows.get(),
-            ns: it.counters.seconds.get().as_nanos(),
+            ns: it.counters.batch_seconds.sum().as_nanos(),
             verdicts: it.counters.verdicts.each().collect(),
             faults: it.counters.faults.each().collect(),
         };

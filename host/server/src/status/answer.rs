@@ -7,7 +7,6 @@ use crate::plugins::PluginView;
 use crate::signals::StreamLoad;
 use afterbay_events::{Condition, Severity, SinkCounters, StreamCounters, TapCounters};
 use afterbay_signals::LoadSnapshot;
-use afterbay_stream::SINK_STATES;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use std::time::{Duration, Instant, SystemTime};
@@ -114,7 +113,7 @@ struct Journal {
 #[derive(Serialize)]
 struct SinkView {
     name: String,
-    state: String,
+    state: &'static str,
     connected: bool,
     waiting_rows: u64,
     waiting_tokens: u64,
@@ -193,8 +192,11 @@ impl StreamView {
             requests_finished: counters.requests_finished.get(),
             rates: readings.second(&name).map_or_else(Rates::default, |second| Rates::new(&second)),
             frame_seconds: times
+                .as_ref()
                 .and_then(|times| Quantiles::of(&times.times(|stream| &stream.frame_seconds))),
-            first_token_seconds: None,
+            first_token_seconds: times
+                .as_ref()
+                .and_then(|times| Quantiles::of(&times.times(|stream| &stream.first_token_seconds))),
             ledger: Ledger::new(&counters, tokens_held),
             scheduler: load.map(|load| Scheduler::new(&load)),
             journal: Journal::new(&name, &counters, source.retain_bytes, readings),
@@ -270,10 +272,9 @@ impl Journal {
 
 impl SinkView {
     fn new(name: String, counters: &SinkCounters) -> SinkView {
-        let state = usize::try_from(counters.state.get()).ok().and_then(|state| SINK_STATES.get(state));
         SinkView {
             name,
-            state: state.map_or_else(String::new, |state| state.replace(' ', "_")),
+            state: counters.state.word(),
             connected: counters.connected.get() == 1,
             waiting_rows: counters.waiting_rows.get(),
             waiting_tokens: counters.waiting_tokens.get(),

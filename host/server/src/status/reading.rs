@@ -30,6 +30,7 @@ pub(super) struct StreamReading {
     pub(super) tokens_forwarded: u64,
     pub(super) rows_joined: u64,
     pub(super) frame_seconds: Buckets,
+    pub(super) first_token_seconds: Buckets,
 }
 
 /// Counts of times, each with the upper bound of its bucket in seconds. The last bound is infinite.
@@ -55,6 +56,7 @@ impl Reading {
                 tokens_forwarded: counters.tokens_forwarded.get(),
                 rows_joined: joined.sum(),
                 frame_seconds: Buckets::of(&counters.frame_seconds),
+                first_token_seconds: Buckets::of(&counters.first_token_seconds),
             };
             (stream, reading)
         });
