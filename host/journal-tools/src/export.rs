@@ -2,11 +2,12 @@
 
 use crate::LoadConfig;
 use crate::not_found::not_found;
-use crate::place::{Place, json_time, parse_time};
-use crate::wording::passage;
+use crate::place::{Place, parse_time};
 use afterbay_journal::Outcome;
 use afterbay_journal::reader::{ReadFrom, StoredFrame, StreamReader};
 use afterbay_journal::stored_rid;
+use afterbay_journal_view::json_time;
+use afterbay_journal_view::wording::passage;
 use afterbay_wire::{Batch, DecodedFrame, Layouts, Wrapped};
 use anyhow::Context;
 use std::io::Write;

@@ -1,10 +1,7 @@
 //! The `afterbay journal` commands: list, show, neighbours, follow, export, verify and replay. They can read while `afterbay run` writes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod content;
-mod ending;
 mod export;
-mod legs;
 mod ls;
 mod neighbours;
 mod not_found;
@@ -13,12 +10,11 @@ mod replay;
 mod show;
 mod tail;
 mod verify;
-mod wording;
 
 #[cfg(test)]
 mod tests;
 
-pub use place::{json_time, local_time, parse_time};
+pub use place::parse_time;
 
 use afterbay_config::Config;
 use std::path::Path;

@@ -1,9 +1,11 @@
 //! `afterbay journal ls`: prints a line for each request.
 
 use crate::LoadConfig;
-use crate::legs::{self, Leg, Request};
-use crate::place::{Place, json_time, local_time, parse_time};
+use crate::place::{Place, parse_time};
 use afterbay_journal::reader::{RequestFilter, RequestInfo, RequestState};
+use afterbay_journal_view::json::{state, whole};
+use afterbay_journal_view::legs;
+use afterbay_journal_view::local_time;
 use afterbay_terminal::{self as screen, Table};
 use clap::ValueEnum;
 use std::io::Write;
@@ -111,46 +113,4 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
 
 fn tokens(request: &RequestInfo) -> String {
     screen::warn_if(request.received.to_string(), request.gaps > 0)
-}
-
-/// A request as JSON: the figures of its first leg, the state of the whole. If there are two legs, `legs` has both.
-pub(crate) fn whole<T: legs::Totals>(request: &Request<T>) -> serde_json::Value {
-    let leg = |leg: &Leg<T>| json(&leg.stream, leg.of.info());
-    let legs: Vec<serde_json::Value> = request.0.iter().map(leg).collect();
-    let mut whole = legs.first().cloned().unwrap_or_default();
-    if request.next().is_some() {
-        whole["state"] = state(request.state()).into();
-        whole["last_time"] = json_time(request.last_unix_ns()).into();
-        whole["legs"] = legs.into();
-    }
-    whole
-}
-
-pub(crate) fn state(state: RequestState) -> &'static str {
-    match state {
-        RequestState::Live => "live",
-        RequestState::Finished => "finished",
-        RequestState::Abandoned => "abandoned",
-    }
-}
-
-fn json(stream: &str, request: &RequestInfo) -> serde_json::Value {
-    serde_json::json!({
-        "stream": stream,
-        "rid": request.rid,
-        "request": request.number.0,
-        "state": state(request.state),
-        "rows": request.rows,
-        "tokens_received": request.received,
-        "tokens_forwarded": request.forwarded,
-        "tokens_dropped": request.dropped,
-        "tokens_replaced": request.replaced,
-        "gaps": request.gaps,
-        "first_frame": request.first_frame.0,
-        "last_frame": request.last_frame.0,
-        "first_time": json_time(request.first_unix_ns),
-        "last_time": json_time(request.last_unix_ns),
-        "finish_reason": (!request.finish.is_empty()).then_some(&request.finish),
-        "completion_tokens": request.completion_tokens,
-    })
 }

@@ -1,22 +1,18 @@
 //! `afterbay journal neighbours RID`: lists the requests whose rows travelled in the same frames as the rows of one request.
 
 use crate::LoadConfig;
-use crate::legs::{self, Known, Leg};
-use crate::ls;
 use crate::not_found::not_found;
-use crate::place::{Place, json_time, local_time};
-use crate::wording::counted;
-use afterbay_journal::reader::{JournalRecord, ReadFrom, RequestFilter, RequestInfo, StreamReader, Tail};
-use afterbay_journal::{Outcome, RequestNo};
+use crate::place::Place;
+use afterbay_journal::reader::{RequestFilter, RequestInfo, StreamReader};
+use afterbay_journal_view::json::state;
+use afterbay_journal_view::legs::{self, Known, Leg};
+use afterbay_journal_view::neighbours::{NEIGHBOURS_MAX, SharedFrame, SharedFrames, Sums};
+use afterbay_journal_view::wording::counted;
+use afterbay_journal_view::{json_time, local_time};
 use afterbay_terminal::{self as screen, Busy, Table};
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-/// The journal writes an outcome at most about this many frames after its frame. The reader looks no further.
-const OUTCOME_AFTER_FRAMES: u64 = 1024;
-/// Most requests that the summary counts. A frame still lists all of its requests.
-const NEIGHBOURS_MAX: usize = 65_536;
 /// Most other requests in a line on a terminal. A pipe and JSON have all.
 const OTHERS_SHOWN: usize = 4;
 /// Most requests of the summary on a terminal. A pipe and JSON have all.
@@ -76,167 +72,6 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A frame with a row of the request.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct SharedFrame {
-    pub(crate) frame: u64,
-    pub(crate) received_unix_ns: u64,
-    /// The rows of the request in the frame, mostly one.
-    pub(crate) rows: Vec<u32>,
-    /// Rows of the frame.
-    pub(crate) batch: usize,
-    /// The other rows: request and row.
-    pub(crate) others: Vec<(RequestNo, u32)>,
-}
-
-/// Reads the frames of one request in order. Keeps one record and the rids of requests that were live lately.
-pub(crate) struct SharedFrames {
-    tail: Tail,
-    request: RequestNo,
-    /// Rows of the request that were not read yet.
-    rows_left: u64,
-    last_frame: u64,
-    /// The last frames read: a record may be in the journal twice.
-    seen: VecDeque<u64>,
-    /// Release markers whose outcome was not read yet. A marker is Afterbay's own frame and no batch.
-    markers: VecDeque<u64>,
-}
-
-impl SharedFrames {
-    pub(crate) fn of(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<SharedFrames> {
-        Ok(SharedFrames {
-            tail: stream.tail(ReadFrom::Frame(info.first_frame))?,
-            request: info.number,
-            rows_left: info.rows,
-            last_frame: info.last_frame.0,
-            seen: VecDeque::new(),
-            markers: VecDeque::new(),
-        })
-    }
-
-    pub(crate) fn next(&mut self) -> anyhow::Result<Option<SharedFrame>> {
-        while self.rows_left > 0 {
-            match self.tail.next()? {
-                Some(JournalRecord::Frame(frame)) => {
-                    let number = frame.position.frame.0;
-                    if number > self.last_frame.saturating_add(OUTCOME_AFTER_FRAMES) {
-                        return Ok(None);
-                    }
-                    if frame.is_release_marker() {
-                        remember(&mut self.markers, number);
-                    }
-                }
-                Some(JournalRecord::Outcome(outcome)) => {
-                    if let Some(shared) = self.shared(&outcome) {
-                        return Ok(Some(shared));
-                    }
-                }
-                Some(_) => {}
-                None => return Ok(None),
-            }
-        }
-        Ok(None)
-    }
-
-    fn shared(&mut self, outcome: &Outcome<'_>) -> Option<SharedFrame> {
-        let frame = outcome.frame.0;
-        if !outcome.requests.contains(&self.request) || self.seen.contains(&frame) {
-            return None;
-        }
-        remember(&mut self.seen, frame);
-        let all = (0..).zip(outcome.requests.iter().copied());
-        let (own, others): (Vec<_>, Vec<_>) = all.partition(|(_, request)| *request == self.request);
-        self.rows_left = self.rows_left.saturating_sub(own.len() as u64);
-        if self.markers.contains(&frame) {
-            return None;
-        }
-        Some(SharedFrame {
-            frame,
-            received_unix_ns: outcome.received_unix_ns,
-            rows: own.into_iter().map(|(row, _)| row).collect(),
-            batch: outcome.requests.len(),
-            others: others.into_iter().map(|(row, request)| (request, row)).collect(),
-        })
-    }
-
-    /// The rid of a request; its number if the journal no longer says.
-    pub(crate) fn rid(&self, request: RequestNo) -> String {
-        self.tail.rid(request).map_or_else(|| format!("(request {request})"), str::to_owned)
-    }
-}
-
-/// Adds to a queue of [`OUTCOME_AFTER_FRAMES`] numbers.
-fn remember(numbers: &mut VecDeque<u64>, number: u64) {
-    if numbers.len() as u64 >= OUTCOME_AFTER_FRAMES {
-        numbers.pop_front();
-    }
-    numbers.push_back(number);
-}
-
-/// A request that shared frames.
-struct Neighbour {
-    rid: String,
-    frames: u64,
-    /// A frame with two rows of a request is one shared frame.
-    last_frame: u64,
-}
-
-/// The sums over the frames of one request.
-#[derive(Default)]
-pub(crate) struct Sums {
-    pub(crate) frames: u64,
-    rows: u64,
-    /// Number of frames by batch size.
-    sizes: BTreeMap<usize, u64>,
-    /// By number of the request.
-    neighbours: HashMap<u64, Neighbour>,
-    /// Rows of requests past [`NEIGHBOURS_MAX`].
-    not_counted: u64,
-}
-
-impl Sums {
-    pub(crate) fn add(&mut self, shared: &SharedFrame, rid: impl Fn(RequestNo) -> String) {
-        self.frames += 1;
-        self.rows += shared.rows.len() as u64;
-        *self.sizes.entry(shared.batch).or_default() += 1;
-        for (request, _) in &shared.others {
-            let has_room = self.neighbours.len() < NEIGHBOURS_MAX;
-            match self.neighbours.get_mut(&request.0) {
-                Some(known) => {
-                    known.frames += u64::from(known.last_frame != shared.frame);
-                    known.last_frame = shared.frame;
-                }
-                None if has_room => {
-                    let known = Neighbour { rid: rid(*request), frames: 1, last_frame: shared.frame };
-                    self.neighbours.insert(request.0, known);
-                }
-                None => self.not_counted += 1,
-            }
-        }
-    }
-
-    /// The least, the median and the largest batch. The median of an even number of batches is the smaller one in the middle.
-    pub(crate) fn batches(&self) -> Option<(usize, usize, usize)> {
-        let (least, most) = (*self.sizes.keys().next()?, *self.sizes.keys().next_back()?);
-        let mut left = self.frames.div_ceil(2);
-        let median = self.sizes.iter().find(|(_, frames)| {
-            let is_here = left <= **frames;
-            left = left.saturating_sub(**frames);
-            is_here
-        });
-        Some((least, median.map_or(least, |(size, _)| *size), most))
-    }
-
-    /// The other requests, most shared frames first: request, rid, frames.
-    pub(crate) fn neighbours(&self) -> Vec<(u64, &str, u64)> {
-        let entries = self.neighbours.iter();
-        let mut sorted: Vec<(u64, &str, u64)> =
-            entries.map(|(request, known)| (*request, &*known.rid, known.frames)).collect();
-        sorted.sort_by_key(|(request, _, frames)| (std::cmp::Reverse(*frames), *request));
-        sorted
-    }
-}
-
 fn print_json(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut frames = SharedFrames::of(stream, info)?;
@@ -271,7 +106,7 @@ fn print_json(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
         "request": info.number.0,
         "summary": {
             "rows": info.rows,
-            "rows_missing": frames.rows_left,
+            "rows_missing": frames.rows_left(),
             "frames": sums.frames,
             "batch": batch,
             "neighbours": neighbours.collect::<Vec<_>>(),
@@ -326,7 +161,7 @@ fn print(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
         info.rid,
         info.number.0,
         stream.name(),
-        screen::state(ls::state(info.state)),
+        screen::state(state(info.state)),
         counted(info.rows, "row"),
     );
     println!("{}", screen::wrapped(&line, 2));
@@ -368,7 +203,7 @@ fn print(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
         }
     }
     println!();
-    print_sums(&sums, frames.rows_left, info)?;
+    print_sums(&sums, frames.rows_left(), info)?;
     println!();
     Ok(())
 }

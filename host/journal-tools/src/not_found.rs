@@ -1,9 +1,10 @@
 //! The answers for a rid that no stored request has. "Not in the journal", "not stored" and "cannot be read" are three answers.
 
-use crate::place::{Selected, local_time};
-use crate::wording::counted;
+use crate::place::Selected;
 use afterbay_config::Config;
 use afterbay_journal::reader::{RequestFilter, StreamCoverage, StreamReader};
+use afterbay_journal_view::local_time;
+use afterbay_journal_view::wording::counted;
 use afterbay_terminal::bytes;
 
 /// The most problems that the error names.

@@ -1,10 +1,10 @@
-//! The options that select a journal, and the times that commands read and print.
+//! The options that select a journal, and the times that commands read.
 
 use crate::LoadConfig;
 use afterbay_config::{Config, user_dirs};
 use afterbay_journal::reader::{JournalReader, StreamReader};
 use anyhow::{Context, bail, ensure};
-use chrono::{DateTime, Local, NaiveDateTime, SecondsFormat, TimeZone, Utc};
+use chrono::{DateTime, Local, NaiveDateTime, TimeZone, Utc};
 use std::path::PathBuf;
 
 /// The journal and the stream that a command reads.
@@ -89,22 +89,4 @@ pub fn parse_time(text: &str) -> Result<u64, String> {
 fn unix_ns<Z: TimeZone>(time: &DateTime<Z>) -> Result<u64, String> {
     let nanos = time.timestamp_nanos_opt().and_then(|nanos| u64::try_from(nanos).ok());
     nanos.ok_or_else(|| "before 1970 or after 2262".to_owned())
-}
-
-/// A time for a table: local, in milliseconds. Empty for 0, which means never.
-pub fn local_time(unix_ns: u64) -> String {
-    match moment(unix_ns) {
-        Some(time) => time.with_timezone(&Local).format("%Y-%m-%d %H:%M:%S%.3f").to_string(),
-        None => String::new(),
-    }
-}
-
-/// A time for JSON: RFC 3339, in nanoseconds. `None` for 0, which means never.
-pub fn json_time(unix_ns: u64) -> Option<String> {
-    Some(moment(unix_ns)?.to_rfc3339_opts(SecondsFormat::Nanos, true))
-}
-
-fn moment(unix_ns: u64) -> Option<DateTime<Utc>> {
-    let nanos = i64::try_from(unix_ns).ok().filter(|nanos| *nanos != 0)?;
-    Some(DateTime::from_timestamp_nanos(nanos))
 }

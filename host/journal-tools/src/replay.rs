@@ -1,10 +1,10 @@
 //! `afterbay journal replay`: sends frames of the journal to a reader.
 
 use crate::LoadConfig;
-use crate::legs;
 use crate::not_found::not_found;
 use crate::place::{Place, parse_time};
 use afterbay_journal::reader::ReadFrom;
+use afterbay_journal_view::legs;
 use afterbay_sockets::{Endpoint, OutgoingFrame, Push, PushNotice, PushOptions, TokenRange};
 use afterbay_terminal::seconds;
 use afterbay_wire::{DecodedFrame, Layouts};

@@ -1,16 +1,17 @@
 //! `afterbay journal show RID`: prints a request, row by row.
 
 use crate::LoadConfig;
-use crate::content::{Absent, Content, ContentReader};
-use crate::ending::RequestEnd;
-use crate::legs::{self, Known, Leg, Request};
-use crate::ls;
 use crate::not_found::not_found;
-use crate::place::{Place, json_time, local_time};
-use crate::wording::{counted, passage, short, verdict};
+use crate::place::Place;
 use afterbay_config::Config;
 use afterbay_journal::reader::{JournalRow, RequestHistory, RequestInfo};
 use afterbay_journal::{Passage, PluginAction, StoredReplacement, Verdict};
+use afterbay_journal_view::content::{ContentBounds, ContentReader};
+use afterbay_journal_view::json::{state, whole};
+use afterbay_journal_view::leg_view::LegView;
+use afterbay_journal_view::legs::{self, Known, Leg, Request};
+use afterbay_journal_view::local_time;
+use afterbay_journal_view::wording::{counted, short, verdict};
 use afterbay_terminal::{self as screen, Table};
 use afterbay_text::TokenBytes;
 use afterbay_wire::Layouts;
@@ -74,12 +75,9 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         let mut shown = Vec::new();
         for Leg { stream, of } in &request.0 {
             let Some(reader) = readers.iter().find(|reader| reader.name() == stream) else { continue };
-            let contents = reader.contents(of);
             let tokens = if of.request.ended_early { tokenizers.of(stream)? } else { None };
             let sender = if followers.contains(stream) { "detokenizer" } else { "scheduler" };
-            let end =
-                RequestEnd::new(stream, sender, of, &contents, tokens.as_ref(), || reader.rows_absent(of));
-            shown.push(ShownLeg { stream, life: of, contents, end });
+            shown.push(LegView::read(reader, (stream, of), sender, tokens, ContentBounds::NONE));
         }
         match args.json {
             true => println!("{}", json(request, &shown)),
@@ -87,14 +85,6 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A request on one stream, with what is shown of it.
-struct ShownLeg<'a> {
-    stream: &'a str,
-    life: &'a RequestHistory,
-    contents: Vec<Result<Content, Absent>>,
-    end: RequestEnd<'a>,
 }
 
 /// The tokenizer of each stream: --tokenizer, or the one that the configuration names for a sink of the stream.
@@ -121,15 +111,15 @@ impl Tokenizers<'_> {
 }
 
 /// The fields of `ls --json`, each row, and the end of the request.
-fn json(request: &Request<RequestHistory>, shown: &[ShownLeg<'_>]) -> serde_json::Value {
-    let mut whole = ls::whole(request);
-    whole["rows_seen"] = shown.iter().flat_map(rows).collect();
+fn json(request: &Request<RequestHistory>, shown: &[LegView<'_>]) -> serde_json::Value {
+    let mut whole = whole(request);
+    whole["rows_seen"] = shown.iter().flat_map(|leg| leg.rows(usize::MAX)).collect();
     let early = shown.iter().find(|leg| leg.end.is_early());
     whole["ended"] = early.or(shown.first()).map(|leg| leg.end.json()).into();
     whole
 }
 
-fn print(request: &Request<RequestHistory>, shown: &[ShownLeg<'_>]) -> std::io::Result<()> {
+fn print(request: &Request<RequestHistory>, shown: &[LegView<'_>]) -> std::io::Result<()> {
     // Times of all legs are since the first row of the first leg.
     let begun = request.first().of.rows.first().map_or(0, |row| row.received_unix_ns);
     headline(request);
@@ -151,7 +141,7 @@ fn headline(request: &Request<RequestHistory>) {
     let line = format!(
         "{}  {}, 2 legs: the first row on {} was received {:.3} s after the first row on {}, the last row {:.3} s after the last",
         first.rid,
-        screen::state(ls::state(request.state())),
+        screen::state(state(request.state())),
         next.stream,
         later(|info| info.first_unix_ns),
         request.first().stream,
@@ -160,14 +150,14 @@ fn headline(request: &Request<RequestHistory>) {
     println!("{}", screen::wrapped(&line, 2));
 }
 
-fn print_leg(leg: &ShownLeg<'_>, begun: u64) -> std::io::Result<()> {
-    let ShownLeg { stream, life, contents, end } = leg;
+fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
+    let LegView { stream, life, contents, end, .. } = leg;
     let request = &life.request;
     let line = format!(
         "{}  request {} of stream {stream}, {}{}",
         request.rid,
         request.number.0,
-        screen::state(ls::state(request.state)),
+        screen::state(state(request.state)),
         end.reasons(),
     );
     println!("{}", screen::wrapped(&line, 2));
@@ -278,37 +268,4 @@ fn action(action: &PluginAction<'_>) -> String {
         Verdict::Length => format!("{plugin}: finished, as at the token limit"),
         other => format!("{plugin}: {} {text:?}", verdict(other)),
     }
-}
-
-/// The rows of a leg, as JSON.
-fn rows(leg: &ShownLeg<'_>) -> Vec<serde_json::Value> {
-    let rows = leg.life.rows.iter().zip(&leg.contents).map(|(row, content)| {
-        let actions = row.actions.iter().map(|action| {
-            serde_json::json!({
-                "plugin": action.plugin,
-                "verdict": verdict(action.verdict),
-                "text": action.text,
-                "ids": if action.verdict == Verdict::Release { &[][..] } else { &action.ids },
-                "rows_released": action.released(),
-                "tokens_forwarded": action.forwarded,
-            })
-        });
-        serde_json::json!({
-            "stream": leg.stream,
-            "time": json_time(row.received_unix_ns),
-            "frame": row.frame.0,
-            "row": row.row,
-            "tokens": row.tokens,
-            "tokens_forwarded": row.forwarded,
-            "ids": content.as_ref().ok().map(|content| &content.ids),
-            "text": content.as_ref().ok().and_then(|content| content.text.as_ref()),
-            "missing": content.as_ref().err().map(|why| why.words()),
-            "passage": passage(&row.passage),
-            "actions": actions.collect::<Vec<_>>(),
-            "finish_reason": row.finish.as_ref().map(|finish| &finish.reason),
-            "gap": row.gap.as_ref().map(|gap| serde_json::json!({"expected": gap.expected, "got": gap.got})),
-            "taken_by": row.taken_by,
-        })
-    });
-    rows.collect()
 }

@@ -1,10 +1,11 @@
 //! `afterbay journal tail`: prints the last rows, and follows new ones.
 
 use crate::LoadConfig;
-use crate::place::{Place, json_time, local_time};
-use crate::wording::{counted, passage, verdict};
+use crate::place::Place;
 use afterbay_journal::reader::{JournalRecord, ReadFrom, StreamReader, Tail};
 use afterbay_journal::{Outcome, Passage, PluginAction};
+use afterbay_journal_view::wording::{counted, passage, verdict};
+use afterbay_journal_view::{json_time, local_time};
 use afterbay_terminal as screen;
 use std::io::Write;
 use std::process::ExitCode;

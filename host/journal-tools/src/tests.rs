@@ -2,8 +2,6 @@
 
 mod neighbours;
 
-use crate::content::{Absent, ContentReader};
-use crate::ending::RequestEnd;
 use crate::not_found::not_found;
 use crate::place::Selected;
 use afterbay_journal::reader::{JournalReader, OperatorAbort};
@@ -11,6 +9,8 @@ use afterbay_journal::{
     FrameNo, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, OPERATOR, Outcome, Passage,
     PluginAction, RowFinish, SWALLOWED, SyncPolicy, Verdict,
 };
+use afterbay_journal_view::content::{Absent, ContentBounds, ContentReader};
+use afterbay_journal_view::ending::RequestEnd;
 use afterbay_text::TokenBytes;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, Layouts};
@@ -119,7 +119,7 @@ fn end(dir: &Path, rid: &str, tokens: Option<&TokenBytes>) -> (Vec<String>, serd
     let [life] = stream.lives(rid).unwrap().try_into().unwrap();
     let layouts = Layouts::builtin();
     let reader = ContentReader::new(&stream, &layouts);
-    let contents = reader.contents(&life);
+    let contents = reader.contents(&life, ContentBounds::NONE);
     let end = RequestEnd::new(STREAM, "scheduler", &life, &contents, tokens, || reader.rows_absent(&life));
     (end.sentences(), end.json())
 }

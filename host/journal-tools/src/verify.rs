@@ -1,10 +1,10 @@
 //! `afterbay journal verify`: checks that the journal is complete and consistent.
 
 use crate::LoadConfig;
-use crate::legs::{self, Request};
 use crate::place::{Place, Selected};
 use afterbay_journal::reader::{RequestFilter, RequestInfo, RequestState, StreamReader};
 use afterbay_journal::{VerifyNote, VerifyReport};
+use afterbay_journal_view::legs::{self, Request};
 use afterbay_terminal as screen;
 use std::process::ExitCode;
 

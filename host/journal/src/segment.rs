@@ -145,6 +145,8 @@ pub(crate) enum Payloads {
     Skipped,
     /// Outcomes, and the bytes sent in place of frames.
     Outcomes,
+    /// Outcomes, and what opens, closes and lists requests.
+    Requests,
 }
 
 impl Payloads {
@@ -155,6 +157,14 @@ impl Payloads {
             Payloads::Frames => kind == RecordKind::FRAME || kind == RecordKind::SKIPPED,
             Payloads::Skipped => kind == RecordKind::SKIPPED,
             Payloads::Outcomes => kind == RecordKind::OUTCOME || kind == RecordKind::CHANGED,
+            Payloads::Requests => matches!(
+                kind,
+                RecordKind::OUTCOME
+                    | RecordKind::OPEN
+                    | RecordKind::CLOSE
+                    | RecordKind::CARRY
+                    | RecordKind::ABORT
+            ),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The tokenizer files of a process. Each is read once, although the check before a start and several sinks need it.
 
 use afterbay_runtime::{EncodeError, Tokens};
-use afterbay_text::{Encoder, MAX_TEXT_BYTES, TokenizerFiles, Vocabulary, VocabularyError};
+use afterbay_text::{Encoder, MAX_TEXT_BYTES, TokenBytes, TokenizerFiles, Vocabulary, VocabularyError};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,7 @@ pub struct Tokenizers(Mutex<HashMap<PathBuf, Cached>>);
 struct Cached {
     vocabulary: Option<Vocabulary>,
     tokens: Option<Arc<ModelTokens>>,
+    bytes: Option<TokenBytes>,
 }
 
 impl Tokenizers {
@@ -43,6 +44,22 @@ impl Tokenizers {
         Ok(tokens)
     }
 
+    /// The bytes of the model's tokens, for people.
+    ///
+    /// # Errors
+    /// The files cannot be read.
+    pub fn token_bytes(&self, path: &Path) -> Result<TokenBytes, VocabularyError> {
+        let of_plugins = |cached: &Cached| cached.tokens.as_ref().map(|tokens| tokens.tokens.clone());
+        let cached =
+            self.lock().get(path).and_then(|cached| cached.bytes.clone().or_else(|| of_plugins(cached)));
+        if let Some(cached) = cached {
+            return Ok(cached);
+        }
+        let bytes = TokenBytes::load(path)?;
+        self.lock().entry(path.to_owned()).or_default().bytes = Some(bytes.clone());
+        Ok(bytes)
+    }
+
     /// Forgets every file: another SGLang may use other files under the same names.
     pub fn forget(&self) {
         self.lock().clear();
@@ -57,7 +74,7 @@ impl Tokenizers {
 ///
 /// The encoder takes some tenths of a second to make, so loading makes it.
 pub struct ModelTokens {
-    tokens: afterbay_text::TokenBytes,
+    tokens: TokenBytes,
     /// The error is kept: a plugin that encodes nothing does not need the encoder.
     encoder: Result<Encoder, String>,
 }

@@ -13,7 +13,7 @@ use crate::{StartTrial, StartTrials};
 use afterbay_config as config;
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, StreamReader};
 use afterbay_journal::{FrameNo, OPERATOR, Outcome};
-use afterbay_journal_tools::local_time;
+use afterbay_journal_view::local_time;
 use afterbay_plugin_loader::{host_options, plugin_host};
 use afterbay_runtime::{Host, HostOptions};
 use afterbay_terminal::{self as screen, Busy};

@@ -1,5 +1,5 @@
 //! The routes of the admin addresses, and the form of their answers: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`,
-//! `/v1/status`, `/v1/status/stream`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/attributes`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
+//! `/v1/status`, `/v1/status/stream`, `/v1/requests`, `/v1/requests/{rid}`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/attributes`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
 //! `/v1/plugins/{plugin}/promote`, `/v1/reload` and `/v1/upgrade`.
 //!
 //! `dashboard` has the page at `/`, `access` decides who may call, `gate` refuses changes during a hand-over, `listen` binds and serves the sockets.
@@ -8,6 +8,7 @@ mod access;
 mod dashboard;
 mod gate;
 mod listen;
+mod requests;
 mod status;
 
 pub(crate) use access::token;
@@ -18,6 +19,7 @@ use crate::aborts::{Aborts, Reason, Refused};
 use crate::attributes::{self, Attributes, AttributesError};
 use crate::plugins::{NotChanged, Plugins, Step};
 use crate::reload_queue::ReloadQueue;
+use crate::requests::Requests;
 use crate::signals::{Report, Signals};
 use crate::status::Status;
 use crate::upgrade::{NotUpgraded, UpgradeRequest, Upgrades};
@@ -51,6 +53,7 @@ pub(crate) struct AdminState {
     pub(crate) reloads: ReloadQueue,
     pub(crate) upgrades: Upgrades,
     pub(crate) status: Status,
+    pub(crate) requests: Requests,
     pub(crate) gate: Gate,
 }
 
@@ -65,6 +68,8 @@ fn routes(state: AdminState, access: Access) -> Router {
         .route("/v1/signals", get(signals_json))
         .route("/v1/status", get(status::now))
         .route("/v1/status/stream", get(status::stream))
+        .route("/v1/requests", get(requests::list))
+        .route("/v1/requests/{rid}", get(requests::one))
         .route("/v1/requests/{rid}/abort", post(abort))
         .route("/v1/reload", post(reload))
         .route("/v1/plugins", get(plugins))

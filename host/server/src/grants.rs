@@ -32,8 +32,14 @@ pub(crate) fn terms(
     Terms { limits, grants, digest: plugin.sha256.map(Digest) }
 }
 
-/// The tokens of the stream's model, if the plugin is granted the tokenizer. The first sink that names a tokenizer decides,
-/// else the rendezvous file. The error is a sentence for the operator.
+/// The tokenizer of the stream's model: the one that a sink names first, else that of the rendezvous file.
+pub(crate) fn tokenizer(stream: &config::Stream, rendezvous: Option<&RendezvousFile>) -> Option<PathBuf> {
+    let named = stream.sinks.iter().find_map(|sink| sink.tokenizer.clone());
+    let found = rendezvous.and_then(|file| file.tokenizer_path.as_ref().or(file.model_path.as_ref()));
+    named.or_else(|| found.map(PathBuf::from))
+}
+
+/// The tokens of the stream's model, if the plugin is granted the tokenizer. The error is a sentence for the operator.
 pub(crate) fn model(
     stream: &config::Stream,
     plugin: &config::Plugin,
@@ -43,9 +49,7 @@ pub(crate) fn model(
     if !plugin.grant.contains(&config::Grant::Tokenizer) {
         return Ok(None);
     }
-    let named = stream.sinks.iter().find_map(|sink| sink.tokenizer.clone());
-    let found = rendezvous.and_then(|file| file.tokenizer_path.as_ref().or(file.model_path.as_ref()));
-    let path = named.or_else(|| found.map(PathBuf::from));
+    let path = tokenizer(stream, rendezvous);
     let path = path.ok_or("is granted the tokenizer, and no sink of its stream names one: sink.tokenizer")?;
     tokenizers.tokens(&path).map(Some).map_err(|error| format!("tokenizer: {error}"))
 }

@@ -22,6 +22,7 @@ mod attributes;
 mod calls;
 mod plugins;
 mod reload_queue;
+mod requests;
 mod signals;
 mod status;
 mod upgrade;

@@ -8,6 +8,7 @@ use crate::inheritance::{self, Inheritance};
 use crate::loading::Loader;
 use crate::plugins::Plugins;
 use crate::reload_queue::ReloadQueue;
+use crate::requests::Requests;
 use crate::signals::Signals;
 use crate::sinks::Sinks;
 use crate::status::{Status, StatusSource};
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     /// The status for people who watch the process.
     pub(crate) status: Status,
+    /// The requests of the journal for people.
+    pub(crate) requests: Requests,
     /// The tasks that answer on the admin addresses.
     pub(crate) admin: Admin,
 }
@@ -81,6 +84,7 @@ impl Shared {
             reloads: self.reloads.clone(),
             upgrades: self.upgrades.clone(),
             status: self.status.clone(),
+            requests: self.requests.clone(),
             gate: self.gate.clone(),
         }
     }
@@ -156,6 +160,7 @@ impl Shared {
             directory: directory.clone(),
             retain_bytes: config.journal.retain.bytes,
         };
+        let requests = Requests::new(&config.journal.dir, &tokenizers);
         let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
         Ok(Shared {
             budget,
@@ -181,6 +186,7 @@ impl Shared {
             upgrades: Upgrades::new(launch),
             gate: Gate::default(),
             status,
+            requests,
             admin: Admin::default(),
         })
     }

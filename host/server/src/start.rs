@@ -3,9 +3,11 @@
 
 use crate::aborts::{AbortSocket, OpenChannel};
 use crate::calls::PluginCalls;
+use crate::grants;
 use crate::loading::{Key, Loader};
 use crate::plugins;
 use crate::rendezvous::{self, RendezvousFile, StreamSockets};
+use crate::requests::StreamContent;
 use crate::shared::Shared;
 use afterbay_config as config;
 use afterbay_events::event::{
@@ -204,6 +206,9 @@ fn setup(
         watched.extend(file);
         plugins.push(setup);
     }
+    let layouts = layouts(stream, rendezvous)?;
+    let tokenizer = grants::tokenizer(stream, rendezvous);
+    shared.requests.add(&name, StreamContent { layouts: layouts.clone(), tokenizer });
     let workers = rendezvous::workers(stream, rendezvous)?;
     let sinks = stream.sinks.iter().chain(&workers);
     let sinks = sinks.map(|sink| shared.sinks.setup(&shared.config, stream, sink, rendezvous));
@@ -215,7 +220,7 @@ fn setup(
         fdstore: shared.fdstore.clone(),
         inherited: Inherited::default(),
         sinks,
-        layouts: layouts(stream, rendezvous)?,
+        layouts,
         journal,
         reopen: {
             let (directory, name) = (shared.directory.clone(), name.clone());

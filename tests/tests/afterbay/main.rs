@@ -34,6 +34,7 @@ mod publishing_taps;
 mod reader_kind;
 mod readers;
 mod registry;
+mod requests;
 mod run_dev;
 mod senders;
 mod shadows;

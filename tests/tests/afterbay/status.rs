@@ -2,7 +2,7 @@
 
 use afterbay_tests::admin::Address;
 use afterbay_tests::frames::{SynthRequest, batch};
-use afterbay_tests::sandbox::SINK;
+use afterbay_tests::sandbox::{SINK, STREAM};
 use afterbay_tests::{Afterbay, PATIENCE, Reader, Sandbox, Sender, wait_for};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::{Value, json};
@@ -96,13 +96,16 @@ fn the_status_says_what_each_stream_does() {
         (&stream["scheduler"], &stream["taps"], &status["plugins"]),
         (&Value::Null, &json!([]), &json!([]))
     );
-    // The reader that is away is a condition.
     drop(reader);
-    wait_for("the status names the absent reader", || {
+    let away = wait_for("the absent reader is a condition", || {
         let now = self::status(&afterbay);
-        let is_away = |condition: &Value| condition["key"].as_str().unwrap().contains(SINK);
-        now["conditions"].as_array().unwrap().iter().any(is_away).then_some(())
+        let is_it = |condition: &&Value| condition["condition"] == "sink";
+        now["conditions"].as_array().unwrap().iter().find(is_it).cloned()
     });
+    assert_eq!(
+        (&away["key"], &away["severity"]),
+        (&format!("sink:{STREAM}/{SINK}").into(), &"degraded".into())
+    );
     assert_eq!(afterbay.stop(), 0);
 }
 

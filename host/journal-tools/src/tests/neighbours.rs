@@ -1,11 +1,11 @@
 //! The frames that requests shared, on small journals.
 
 use super::{NS, STREAM, Scene, release};
-use crate::neighbours::{SharedFrame, SharedFrames, Sums};
 use afterbay_journal::reader::{JournalReader, RequestFilter};
 use afterbay_journal::{
     FrameNo, JournalRequest, Outcome, Passage, PluginAction, RELEASE_MARKER, RequestNo, RowFinish,
 };
+use afterbay_journal_view::neighbours::{SharedFrame, SharedFrames, Sums};
 use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 

@@ -5,22 +5,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::RowDelivery;
 use crate::position::{FrameNo, RequestNo};
 use crate::record::RecordBody;
 use crate::release_marker::HELD_SINK;
 use crate::sink_progress::SinkContent;
 
-/// A row that was sent to a sink.
-struct Delivery {
-    sink: String,
-    /// Sequence number of the frame that carried the row.
-    sequence: u64,
-    taken: bool,
-}
-
 #[derive(Default)]
 struct TrackedRow {
-    deliveries: Vec<Delivery>,
+    deliveries: Vec<RowDelivery>,
     /// Sinks that the row was routed to, for a stream with several sinks.
     routed: Vec<String>,
 }
@@ -32,7 +25,7 @@ impl TrackedRow {
 
     fn deliver(&mut self, sink: &str, sequence: u64) {
         if self.may_be_of(sink) && !self.deliveries.iter().any(|delivery| delivery.sink == sink) {
-            self.deliveries.push(Delivery { sink: sink.to_owned(), sequence, taken: false });
+            self.deliveries.push(RowDelivery { sink: sink.to_owned(), sequence, taken: false });
         }
     }
 
@@ -107,6 +100,12 @@ impl Deliveries {
         let last = self.rows.values().filter_map(|rows| rows.last_key_value()).map(|(frame, _)| *frame).max();
         let is_behind = |last: u64| !self.through.is_empty() && self.through.values().all(|to| to.0 >= last);
         last.is_none_or(is_behind) || self.rows.values().flat_map(BTreeMap::values).all(TrackedRow::is_taken)
+    }
+
+    /// Frames that carried a row.
+    pub(super) fn of_row(&self, frame: FrameNo, request: RequestNo) -> Vec<RowDelivery> {
+        let row = self.rows.get(&request.0).and_then(|rows| rows.get(&frame.0));
+        row.map(|row| row.deliveries.clone()).unwrap_or_default()
     }
 
     /// Sinks that have taken a row. Returns `None` if the journal does not record who was sent the row.

@@ -127,6 +127,7 @@ impl HistoryBuilder<'_> {
                 gap: outcome.gaps.iter().find(|each| each.row == index).copied(),
                 actions,
                 taken_by: Vec::new(),
+                deliveries: Vec::new(),
             };
             life.insert((outcome.frame.0, index), row);
         }
@@ -148,6 +149,7 @@ impl HistoryBuilder<'_> {
                 let taken =
                     sinks_without_numbers.iter().filter(|sink| sink.has_taken_row(row.frame, request));
                 let sinks_without_numbers = || taken.map(|sink| sink.name().to_owned()).collect();
+                row.deliveries = self.deliveries.of_row(row.frame, request);
                 // A held row is sent with a later row.
                 row.taken_by = match row.actions.last().is_some_and(|last| last.verdict == Verdict::Hold) {
                     true => Vec::new(),

@@ -6,6 +6,7 @@ mod deliveries;
 mod frames;
 mod histories;
 mod request_list;
+mod segment_requests;
 mod tail;
 mod types;
 
@@ -30,8 +31,11 @@ pub use crate::request::{OperatorAbort, RequestInfo, RequestState};
 pub use coverage::StreamCoverage;
 pub use frames::FramesWithOutcomes;
 pub use request_list::RequestList;
+pub use segment_requests::{RequestChange, SegmentRequests};
 pub use tail::Tail;
-pub use types::{JournalRecord, JournalRow, ReadFrom, RequestFilter, RequestHistory, StoredFrame};
+pub use types::{
+    JournalRecord, JournalRow, ReadFrom, RequestFilter, RequestHistory, RowDelivery, StoredFrame,
+};
 
 /// A journal directory, opened for reading.
 pub struct JournalReader {
@@ -150,6 +154,20 @@ impl StreamReader {
     /// not frames.
     pub fn requests(&self, filter: RequestFilter) -> Result<RequestList, ReadError> {
         RequestList::new(self.segments.clone(), filter)
+    }
+
+    /// Segments now, oldest first.
+    pub fn segments(&self) -> Result<Vec<SegmentId>, ReadError> {
+        Ok(self.segments.list()?.into_iter().map(|segment| segment.id).collect())
+    }
+
+    /// Opens a segment for the totals of its requests. Returns `None` if the segment was removed or its header
+    /// cannot be read.
+    pub fn segment_requests(&self, id: SegmentId) -> Result<Option<SegmentRequests>, ReadError> {
+        let Some(segment) = self.segments.open(id)? else { return Ok(None) };
+        let next = self.segments()?.into_iter().find(|next| *next > id);
+        let limit = self.segments.recorded_end(next, id)?.limit;
+        Ok(Some(SegmentRequests::new(segment, limit)))
     }
 
     /// Completes a rid of which the beginning is given. Returns `None` if no request has such a rid.

@@ -65,6 +65,19 @@ pub struct JournalRow {
     pub actions: Vec<PluginAction<'static>>,
     /// Sinks that have taken the row, including removed sinks.
     pub taken_by: Vec<String>,
+    /// Frames that carried the row to a sink. Empty if the journal does not record them.
+    pub deliveries: Vec<RowDelivery>,
+}
+
+/// A frame that carried a row to a sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowDelivery {
+    /// Name of the sink.
+    pub sink: String,
+    /// Sequence number of the frame at this sink. Rows of a request with the same number were joined.
+    pub sequence: u64,
+    /// Whether the sink has taken the frame.
+    pub taken: bool,
 }
 
 /// A frame as received.

@@ -3,7 +3,7 @@
 use super::compare::{ComparedRequest, FaultKey, Side, Sums};
 use super::fate::{Difference, EarlyEnd, Fate};
 use super::figures::{PluginFigure, PluginFigures};
-use afterbay_journal_tools::{json_time, local_time};
+use afterbay_journal_view::{json_time, local_time};
 use afterbay_terminal::{self as screen, Table, count};
 use serde_json::json;
 use std::io::Write;

@@ -6,15 +6,36 @@ use std::cell::OnceCell;
 
 /// The received content of a row.
 #[derive(Debug)]
-pub(crate) struct Content {
-    pub(crate) ids: Vec<i64>,
+pub struct Content {
+    /// Token ids.
+    pub ids: Vec<i64>,
     /// Only rows behind a detokenizer have a text.
-    pub(crate) text: Option<String>,
+    pub text: Option<String>,
+}
+
+impl Content {
+    fn bytes(&self) -> usize {
+        size_of_val(self.ids.as_slice()) + self.text.as_ref().map_or(0, String::len)
+    }
+}
+
+/// Bounds of the content that is read for one request.
+#[derive(Clone, Copy, Debug)]
+pub struct ContentBounds {
+    /// Most rows with content.
+    pub rows: usize,
+    /// Bytes of ids and texts after which no further row is read.
+    pub bytes: usize,
+}
+
+impl ContentBounds {
+    /// Every row.
+    pub const NONE: ContentBounds = ContentBounds { rows: usize::MAX, bytes: usize::MAX };
 }
 
 /// The reason why the journal does not give a row's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Absent {
+pub enum Absent {
     /// The frame was forwarded without being stored.
     NotStored,
     /// Retention removed the segment.
@@ -23,31 +44,36 @@ pub(crate) enum Absent {
     Unreadable,
     /// The frame cannot be decoded with the given layout.
     NotDecoded,
+    /// The row is past the bound of what is shown.
+    NotShown,
 }
 
 impl Absent {
-    pub(crate) fn words(self) -> &'static str {
+    /// The reason in two words.
+    pub fn words(self) -> &'static str {
         match self {
             Absent::NotStored => "not stored",
             Absent::Removed => "removed",
             Absent::Unreadable => "cannot be read",
             Absent::NotDecoded => "not decoded",
+            Absent::NotShown => "not shown",
         }
     }
 
     /// The reason in a sentence about several rows.
-    pub(crate) fn reason(self) -> &'static str {
+    pub fn reason(self) -> &'static str {
         match self {
             Absent::NotStored => "the frames were forwarded without being stored (on_error = \"forward\")",
             Absent::Removed => "retention removed the segments",
             Absent::Unreadable => "the journal is damaged (`afterbay journal verify` names the damage)",
-            Absent::NotDecoded => "the frames do not fit --layout",
+            Absent::NotDecoded => "the frames do not fit the layout (--layout)",
+            Absent::NotShown => "they are past the bound of this answer (`afterbay journal show` prints all)",
         }
     }
 }
 
 /// A stream whose rows are shown.
-pub(crate) struct ContentReader<'a> {
+pub struct ContentReader<'a> {
     stream: &'a StreamReader,
     layouts: &'a Layouts,
     /// Read for the first row without content.
@@ -55,17 +81,29 @@ pub(crate) struct ContentReader<'a> {
 }
 
 impl<'a> ContentReader<'a> {
-    pub(crate) fn new(stream: &'a StreamReader, layouts: &'a Layouts) -> ContentReader<'a> {
+    /// A reader of a stream's rows, whose msgpack frames have one of these layouts.
+    pub fn new(stream: &'a StreamReader, layouts: &'a Layouts) -> ContentReader<'a> {
         ContentReader { stream, layouts, coverage: OnceCell::new() }
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// Name of the stream.
+    pub fn name(&self) -> &str {
         self.stream.name()
     }
 
-    /// The received content of each row.
-    pub(crate) fn contents(&self, life: &RequestHistory) -> Vec<Result<Content, Absent>> {
-        life.rows.iter().map(|row| self.content(row)).collect()
+    /// The received content of each row. Rows past the bounds are [`Absent::NotShown`].
+    pub fn contents(&self, life: &RequestHistory, bounds: ContentBounds) -> Vec<Result<Content, Absent>> {
+        let mut bytes = 0;
+        let rows = life.rows.iter().enumerate();
+        let content = rows.map(|(at, row)| {
+            if at >= bounds.rows || bytes >= bounds.bytes {
+                return Err(Absent::NotShown);
+            }
+            let content = self.content(row);
+            bytes += content.as_ref().map_or(0, Content::bytes);
+            content
+        });
+        content.collect()
     }
 
     fn content(&self, row: &JournalRow) -> Result<Content, Absent> {
@@ -94,7 +132,7 @@ impl<'a> ContentReader<'a> {
     }
 
     /// The reason why rows of a request are in no record.
-    pub(crate) fn rows_absent(&self, life: &RequestHistory) -> Absent {
+    pub fn rows_absent(&self, life: &RequestHistory) -> Absent {
         let coverage = self.coverage.get_or_init(|| self.stream.coverage().unwrap_or_default());
         match life.request.first_frame < coverage.first_frame {
             true => Absent::Removed,

@@ -3,20 +3,24 @@
 //! The journal says which stream is after which ([`StreamReader::after`]). A rid may be used several times: a second leg belongs to the
 //! request with this rid that had begun last when the leg began.
 
+use afterbay_journal::ReadError;
 use afterbay_journal::reader::{RequestFilter, RequestHistory, RequestInfo, RequestState, StreamReader};
 use std::collections::{HashMap, HashSet};
 
 /// A request on one stream.
-pub(crate) struct Leg<T> {
-    pub(crate) stream: String,
-    pub(crate) of: T,
+pub struct Leg<T> {
+    /// Name of the stream.
+    pub stream: String,
+    /// The request's totals or history there.
+    pub of: T,
 }
 
 /// The legs of a request, in order, at least one. A second leg is alone if the journal does not have the first.
-pub(crate) struct Request<T>(pub(crate) Vec<Leg<T>>);
+pub struct Request<T>(pub Vec<Leg<T>>);
 
 /// A value that has the totals of a request.
-pub(crate) trait Totals {
+pub trait Totals {
+    /// The totals.
     fn info(&self) -> &RequestInfo;
 }
 
@@ -33,12 +37,13 @@ impl Totals for RequestHistory {
 }
 
 impl<T: Totals> Request<T> {
-    pub(crate) fn first(&self) -> &Leg<T> {
+    /// The first leg.
+    pub fn first(&self) -> &Leg<T> {
         &self.0[0]
     }
 
     /// The leg after the first.
-    pub(crate) fn next(&self) -> Option<&Leg<T>> {
+    pub fn next(&self) -> Option<&Leg<T>> {
         self.0.get(1)
     }
 
@@ -47,7 +52,7 @@ impl<T: Totals> Request<T> {
     }
 
     /// The state of the whole request, which has ended when every leg has.
-    pub(crate) fn state(&self) -> RequestState {
+    pub fn state(&self) -> RequestState {
         let any = |state| self.infos().any(|info| info.state == state);
         match (any(RequestState::Live), any(RequestState::Abandoned)) {
             (true, _) => RequestState::Live,
@@ -57,7 +62,7 @@ impl<T: Totals> Request<T> {
     }
 
     /// The time of the last row on any leg, in Unix nanoseconds.
-    pub(crate) fn last_unix_ns(&self) -> u64 {
+    pub fn last_unix_ns(&self) -> u64 {
         self.infos().map(|info| info.last_unix_ns).max().unwrap_or_default()
     }
 
@@ -69,10 +74,10 @@ impl<T: Totals> Request<T> {
 }
 
 /// The requests of each stream: name of the stream, names of the streams it is after, requests.
-pub(crate) type Known<T> = Vec<(String, Vec<String>, Vec<T>)>;
+pub type Known<T> = Vec<(String, Vec<String>, Vec<T>)>;
 
 /// Joins legs to requests. Requests are in the order of their first legs; second legs without a first are last.
-pub(crate) fn join<T: Totals>(known: Known<T>) -> Vec<Request<T>> {
+pub fn join<T: Totals>(known: Known<T>) -> Vec<Request<T>> {
     let (nexts, firsts): (Known<T>, Known<T>) =
         known.into_iter().partition(|(_, after, _)| !after.is_empty());
     let mut requests: Vec<Request<T>> = Vec::new();
@@ -106,10 +111,13 @@ pub(crate) fn join<T: Totals>(known: Known<T>) -> Vec<Request<T>> {
 }
 
 /// The requests of these streams that match the filter, live ones last.
-pub(crate) fn requests(
+///
+/// # Errors
+/// A stream cannot be read.
+pub fn requests(
     streams: &[StreamReader],
     filter: &RequestFilter,
-) -> anyhow::Result<Vec<Request<RequestInfo>>> {
+) -> Result<Vec<Request<RequestInfo>>, ReadError> {
     // The state is that of the whole request, and a second leg may begin after `until`.
     let first = RequestFilter { state: None, ..filter.clone() };
     let next = RequestFilter { until_unix_ns: None, ..first.clone() };
@@ -132,7 +140,7 @@ fn add_ended_before(
     streams: &[StreamReader],
     filter: &RequestFilter,
     known: &mut Known<RequestInfo>,
-) -> anyhow::Result<()> {
+) -> Result<(), ReadError> {
     if filter.since_unix_ns.is_none() || known.iter().all(|(_, after, _)| after.is_empty()) {
         return Ok(());
     }
@@ -164,7 +172,10 @@ fn add_ended_before(
 }
 
 /// The names of those of `streams` that a stream is after.
-pub(crate) fn after(stream: &StreamReader, streams: &[StreamReader]) -> anyhow::Result<Vec<String>> {
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn after(stream: &StreamReader, streams: &[StreamReader]) -> Result<Vec<String>, ReadError> {
     let mut after = stream.after()?;
     after.retain(|name| streams.iter().any(|stream| stream.name() == name));
     Ok(after)

@@ -6,20 +6,21 @@ use afterbay_journal::{Passage, Verdict};
 const IDS_SHOWN: usize = 8;
 
 /// A number with its noun, which gets an `s` unless the number is 1.
-pub(crate) fn counted(count: u64, noun: &str) -> String {
+pub fn counted(count: u64, noun: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{s}")
 }
 
 /// The first [`IDS_SHOWN`] ids, and the number of the others.
-pub(crate) fn short(ids: &[i64]) -> String {
+pub fn short(ids: &[i64]) -> String {
     let shown: Vec<String> = ids.iter().take(IDS_SHOWN).map(i64::to_string).collect();
     let more = ids.len().saturating_sub(IDS_SHOWN);
     let more = if more == 0 { String::new() } else { format!(" … {more} more") };
     format!("{}{more}", shown.join(" "))
 }
 
-pub(crate) fn verdict(verdict: Verdict) -> &'static str {
+/// The word for a verdict.
+pub fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Replace => "replace",
         Verdict::Drop => "drop",
@@ -36,7 +37,8 @@ pub(crate) fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-pub(crate) fn passage(passage: &Passage) -> &'static str {
+/// The words for a passage.
+pub fn passage(passage: &Passage) -> &'static str {
     match passage {
         Passage::Unchanged => "unchanged",
         Passage::Changed => "changed",

@@ -1,7 +1,7 @@
 //! The end of a request: who ended it, what the reader got, and what the scheduler sent afterwards.
 
 use crate::content::{Absent, Content};
-use crate::place::{json_time, local_time};
+use crate::time::{json_time, local_time};
 use crate::wording::{counted, short};
 use afterbay_journal::reader::{JournalRow, OperatorAbort, RequestHistory, RequestInfo, RequestState};
 use afterbay_journal::{OPERATOR, PluginAction, Verdict};
@@ -12,12 +12,14 @@ const TEXT_SHOWN: usize = 400;
 
 /// The party that ended a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EndedBy {
+pub enum EndedBy {
     /// The process that sends the stream's rows: the scheduler, or the detokenizer for a second leg.
     Sender,
+    /// This plugin.
     Plugin(String),
     /// Afterbay, because this plugin failed and has `on_fault = "terminate"`.
     Fault(String),
+    /// An operator, by `afterbay abort`.
     Operator,
     /// A plugin or an operator: the record of the row is no longer in the journal.
     Unknown,
@@ -61,7 +63,7 @@ struct Swallowed {
 }
 
 /// The end of a request on one stream.
-pub(crate) struct RequestEnd<'a> {
+pub struct RequestEnd<'a> {
     stream: &'a str,
     /// The process that sends the stream's rows.
     sender: &'static str,
@@ -76,7 +78,7 @@ pub(crate) struct RequestEnd<'a> {
 
 impl<'a> RequestEnd<'a> {
     /// `tokens` gives the text of swallowed ids; `rows_absent` gives the reason if rows are in no record.
-    pub(crate) fn new(
+    pub fn new(
         stream: &'a str,
         sender: &'static str,
         life: &'a RequestHistory,
@@ -95,7 +97,7 @@ impl<'a> RequestEnd<'a> {
     }
 
     /// Whether the request ended for its reader before the sender ended it.
-    pub(crate) fn is_early(&self) -> bool {
+    pub fn is_early(&self) -> bool {
         self.info().ended_early
     }
 
@@ -129,7 +131,7 @@ impl<'a> RequestEnd<'a> {
     }
 
     /// The finish reasons, for the request's first line; empty if there is none.
-    pub(crate) fn reasons(&self) -> String {
+    pub fn reasons(&self) -> String {
         match (self.is_early(), self.got(), self.said()) {
             (true, Some((got, _)), Some(said)) => format!(" (reader: {got}, {}: {said})", self.sender),
             (true, Some((got, _)), None) => format!(" (reader: {got})"),
@@ -139,7 +141,7 @@ impl<'a> RequestEnd<'a> {
     }
 
     /// The end in plain sentences, the most important first.
-    pub(crate) fn sentences(&self) -> Vec<String> {
+    pub fn sentences(&self) -> Vec<String> {
         let mut out = vec![self.who()];
         out.extend(self.abort_progress().map(str::to_owned));
         if self.is_early() {
@@ -284,7 +286,8 @@ impl<'a> RequestEnd<'a> {
         (rows > 0).then(|| format!("Plugin {plugin:?} holds the last {}.", counted(rows as u64, "row")))
     }
 
-    pub(crate) fn json(&self) -> serde_json::Value {
+    /// The end as JSON.
+    pub fn json(&self) -> serde_json::Value {
         let Swallowed { rows, tokens, ids, text, .. } = &self.swallowed;
         let row = self.last_row();
         serde_json::json!({

@@ -1,0 +1,194 @@
+//! A request on one stream: its rows with their content before and after each plugin, and its end.
+
+use crate::content::{Absent, Content, ContentBounds, ContentReader};
+use crate::ending::RequestEnd;
+use crate::time::json_time;
+use crate::wording::{passage, verdict};
+use afterbay_journal::reader::{JournalRow, RequestHistory};
+use afterbay_journal::{PluginAction, StoredReplacement, Verdict};
+use afterbay_text::TokenBytes;
+use serde_json::{Value, json};
+
+/// Most rows after a held row in which its release is looked for.
+const HELD_ROWS_MAX: usize = 1000;
+
+/// A request on one stream.
+pub struct LegView<'a> {
+    /// Name of the stream.
+    pub stream: &'a str,
+    /// Totals and rows.
+    pub life: &'a RequestHistory,
+    /// The received content of each row.
+    pub contents: Vec<Result<Content, Absent>>,
+    /// The end of the request: who ended it, and how.
+    pub end: RequestEnd<'a>,
+    tokens: Option<TokenBytes>,
+}
+
+impl<'a> LegView<'a> {
+    /// Reads the content of the rows. `sender` is the process that sends the stream's rows. `tokens` gives ids a text.
+    pub fn read(
+        reader: &ContentReader<'_>,
+        (stream, life): (&'a str, &'a RequestHistory),
+        sender: &'static str,
+        tokens: Option<TokenBytes>,
+        bounds: ContentBounds,
+    ) -> LegView<'a> {
+        let contents = reader.contents(life, bounds);
+        let rows_absent = || reader.rows_absent(life);
+        let end = RequestEnd::new(stream, sender, life, &contents, tokens.as_ref(), rows_absent);
+        LegView { stream, life, contents, end, tokens }
+    }
+
+    /// The first rows as JSON, at most `rows_max`.
+    pub fn rows(&self, rows_max: usize) -> Vec<Value> {
+        let mut received = TextOfTokens::new(self.tokens.as_ref());
+        let rows = self.life.rows.iter().zip(&self.contents).take(rows_max);
+        rows.map(|(row, content)| {
+            let content = content.as_ref();
+            let text =
+                content.ok().and_then(|content| content.text.clone().or_else(|| received.next(&content.ids)));
+            json!({
+                "stream": self.stream,
+                "time": json_time(row.received_unix_ns),
+                "frame": row.frame.0,
+                "row": row.row,
+                "tokens": row.tokens,
+                "tokens_forwarded": row.forwarded,
+                "ids": content.ok().map(|content| &content.ids),
+                "text": text,
+                "missing": content.err().map(|why| why.words()),
+                "passage": passage(&row.passage),
+                "actions": row.actions.iter().map(|action| self.action(action)).collect::<Vec<_>>(),
+                "finish_reason": row.finish.as_ref().map(|finish| &finish.reason),
+                "gap": row.gap.as_ref().map(|gap| json!({"expected": gap.expected, "got": gap.got})),
+                "taken_by": row.taken_by,
+            })
+        })
+        .collect()
+    }
+
+    /// An action, with the content of the row after it: `null` if the action does not change the content.
+    fn action(&self, action: &PluginAction<'_>) -> Value {
+        let after = match action.replaced() {
+            Some(StoredReplacement::Row { ids, text }) => {
+                let text =
+                    text.map(str::to_owned).or_else(|| TextOfTokens::new(self.tokens.as_ref()).next(ids));
+                json!({"ids": ids, "text": text})
+            }
+            Some(StoredReplacement::Cumulative) | None => match action.verdict {
+                Verdict::Drop | Verdict::Hold => json!({"ids": [], "text": ""}),
+                _ => Value::Null,
+            },
+        };
+        json!({
+            "plugin": action.plugin,
+            "verdict": verdict(action.verdict),
+            "text": action.text,
+            "ids": if action.verdict == Verdict::Release { &[][..] } else { &action.ids },
+            "rows_released": action.released(),
+            "tokens_forwarded": action.forwarded,
+            "after": after,
+        })
+    }
+
+    /// Whether rows have no content because of the bounds, or the request has more rows than `rows_max`.
+    pub fn is_truncated(&self, rows_max: usize) -> bool {
+        self.life.rows.len() > rows_max || self.contents.iter().any(|it| matches!(it, Err(Absent::NotShown)))
+    }
+
+    /// The way of each row, in the order of the rows, at most `events_max` stages.
+    pub fn timeline(&self, events_max: usize) -> Vec<Value> {
+        let rows = &self.life.rows;
+        let events = rows.iter().enumerate().flat_map(|(at, row)| stages(row, &rows[at..]));
+        let stream = |mut event: Value| {
+            event["stream"] = self.stream.into();
+            event
+        };
+        events.take(events_max).map(stream).collect()
+    }
+}
+
+/// The stages of a row. `from` are the rows from this one on. The journal records the time of receipt only: the stages after it
+/// have no time.
+fn stages<'r>(row: &'r JournalRow, from: &'r [JournalRow]) -> impl Iterator<Item = Value> {
+    let (time, frame) = (json_time(row.received_unix_ns), row.frame.0);
+    let received = json!({"stage": "received", "time": time, "frame": frame});
+    let journaled = row.position.map(|_| json!({"stage": "journaled", "time": null, "frame": frame}));
+    let plugins = row.actions.iter().map(move |action| match action.verdict {
+        Verdict::Hold => {
+            // The plugin's release is a later row's.
+            let released = from.iter().skip(1).take(HELD_ROWS_MAX).find(|later| {
+                later.actions.iter().any(|it| it.plugin == action.plugin && it.verdict == Verdict::Release)
+            });
+            let until = released.and_then(|later| json_time(later.received_unix_ns));
+            json!({"stage": "held", "time": time, "frame": frame, "plugin": action.plugin, "until": until})
+        }
+        other => {
+            json!({"stage": "plugin", "time": time, "frame": frame, "plugin": action.plugin, "verdict": verdict(other)})
+        }
+    });
+    let sent = row.deliveries.iter().flat_map(move |delivery| {
+        // This row travels inside the next one if the same frame to the sink carries both.
+        let is_joined = from.get(1).is_some_and(|later| {
+            later.deliveries.iter().any(|it| (&it.sink, it.sequence) == (&delivery.sink, delivery.sequence))
+        });
+        let stage = if is_joined { "joined" } else { "sent" };
+        let event = move |stage| json!({"stage": stage, "time": null, "frame": frame, "sink": delivery.sink});
+        [Some(event(stage)), delivery.taken.then(|| event("taken"))].into_iter().flatten()
+    });
+    // Journals of version 1 record no frames to sinks.
+    let unsent = row.taken_by.iter().filter(|_| row.deliveries.is_empty());
+    let taken = unsent.map(move |sink| json!({"stage": "taken", "time": null, "frame": frame, "sink": sink}));
+    [Some(received), journaled].into_iter().flatten().chain(plugins).chain(sent).chain(taken)
+}
+
+/// The text of ids, row by row. The end of a row may be inside a character, which then belongs to the next row.
+struct TextOfTokens<'a> {
+    tokens: Option<&'a TokenBytes>,
+    open: Vec<u8>,
+}
+
+impl<'a> TextOfTokens<'a> {
+    fn new(tokens: Option<&'a TokenBytes>) -> TextOfTokens<'a> {
+        TextOfTokens { tokens, open: Vec::new() }
+    }
+
+    /// The text of further ids; `None` without a tokenizer.
+    fn next(&mut self, ids: &[i64]) -> Option<String> {
+        let mut bytes = std::mem::take(&mut self.open);
+        bytes.extend(self.tokens?.decode(ids));
+        self.open = bytes.split_off(bytes.len() - open_bytes(&bytes));
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// The bytes at the end that begin a character which is not complete.
+fn open_bytes(bytes: &[u8]) -> usize {
+    let is_open = |count: &usize| {
+        let end = bytes.len().checked_sub(*count).and_then(|from| bytes.get(from..)).unwrap_or_default();
+        std::str::from_utf8(end).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+    };
+    (1..=3).find(is_open).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_that_is_not_complete_stays_open() {
+        for (bytes, open) in [
+            (&b""[..], 0),
+            (b"abc", 0),
+            ("é".as_bytes(), 0),
+            (&"é".as_bytes()[..1], 1),
+            (&"a€".as_bytes()[..3], 2),
+            (&"😀".as_bytes()[..3], 3),
+            (b"a\xff", 0),
+            (b"\x80\x80", 0),
+        ] {
+            assert_eq!(open_bytes(bytes), open, "{bytes:?}");
+        }
+    }
+}

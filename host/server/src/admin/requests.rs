@@ -1,0 +1,158 @@
+//! `/v1/requests` and `/v1/requests/{rid}`.
+
+use super::{AdminState, refusal};
+use crate::requests::NoRequests;
+use afterbay_journal::reader::RequestState;
+use afterbay_journal::stored_rid;
+use afterbay_journal_view::index::{Cursor, PAGE_MAX, Page, Search};
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+
+/// Requests of a page, if the question does not say.
+const PAGE: usize = 100;
+
+/// The question of `/v1/requests`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Question {
+    stream: Option<String>,
+    rid: Option<String>,
+    state: Option<String>,
+    finish: Option<String>,
+    plugin: Option<String>,
+    limit: Option<usize>,
+    after: Option<String>,
+}
+
+impl Question {
+    /// The error is a sentence.
+    fn search(self) -> Result<Search, String> {
+        // A form that was not filled in sends empty fields.
+        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let limit = self.limit.unwrap_or(PAGE);
+        if limit == 0 || limit > PAGE_MAX {
+            return Err(format!("limit: is {limit}, must be 1 to {PAGE_MAX}"));
+        }
+        let state = match given(self.state).as_deref() {
+            None => None,
+            Some("live") => Some(RequestState::Live),
+            Some("finished") => Some(RequestState::Finished),
+            Some("abandoned") => Some(RequestState::Abandoned),
+            Some(other) => return Err(format!("state: is {other:?}, must be live, finished or abandoned")),
+        };
+        let after = given(self.after).map(|text| {
+            text.parse::<Cursor>().map_err(|()| format!("after: is {text:?}, must be the next of a page"))
+        });
+        Ok(Search {
+            stream: given(self.stream),
+            rid_prefix: given(self.rid),
+            state,
+            finish: given(self.finish),
+            plugin: given(self.plugin),
+            after: after.transpose()?,
+            limit,
+        })
+    }
+}
+
+pub(super) async fn list(
+    State(admin): State<AdminState>,
+    question: Result<Query<Question>, QueryRejection>,
+) -> Response {
+    let search = question.map_err(|rejection| rejection.body_text()).and_then(|Query(asked)| asked.search());
+    let search = match search {
+        Ok(search) => search,
+        Err(why) => return refusal(StatusCode::BAD_REQUEST, "query", &why),
+    };
+    match admin.requests.page(search).await {
+        Ok(Page { requests, next, known, kept, is_complete }) => {
+            let next = next.map(|next| next.to_string());
+            Json(json!({"requests": requests, "next": next, "known": known, "kept": kept, "complete": is_complete}))
+                .into_response()
+        }
+        Err(error) => no_requests(&error),
+    }
+}
+
+pub(super) async fn one(State(admin): State<AdminState>, uri: Uri) -> Response {
+    match admin.requests.life(rid_of(&uri)).await {
+        Ok(life) => Json(life).into_response(),
+        Err(error) => no_requests(&error),
+    }
+}
+
+/// The rid in the last segment of a path, as the journal stores it. The segment has any bytes, percent-encoded.
+fn rid_of(uri: &Uri) -> String {
+    let encoded = uri.path().rsplit('/').next().unwrap_or_default();
+    let bytes: Vec<u8> = percent_encoding::percent_decode_str(encoded).collect();
+    stored_rid(&bytes).into_owned()
+}
+
+fn no_requests(error: &NoRequests) -> Response {
+    let (status, code) = match error {
+        NoRequests::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
+        NoRequests::Unreadable(_) => (StatusCode::SERVICE_UNAVAILABLE, "journal"),
+        NoRequests::Ends => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
+    };
+    refusal(status, code, &error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search(query: &str) -> Result<Search, String> {
+        let uri: Uri = format!("/v1/requests?{query}").parse().unwrap();
+        let question = Query::<Question>::try_from_uri(&uri).map_err(|rejection| rejection.body_text());
+        question.and_then(|Query(question)| question.search())
+    }
+
+    #[test]
+    fn a_rid_of_any_bytes_is_read_from_its_encoded_path() {
+        let long = ["r".repeat(4096), "r".repeat(4097)];
+        let hostile = [
+            "a/b/../c",
+            "..",
+            "%2e%2e",
+            "a\0b",
+            "\"><script>",
+            "a b?c=d&e#f",
+            "é\u{202e}",
+            "\r\nSet-Cookie: a=b",
+        ];
+        let hostile = hostile.into_iter().chain(long.iter().map(String::as_str)).map(str::as_bytes);
+        for rid in hostile.chain([&b"\xff\xfe"[..], b"%"]) {
+            let encoded: String = rid.iter().map(|byte| format!("%{byte:02X}")).collect();
+            let uri: Uri = format!("/v1/requests/{encoded}").parse().unwrap();
+            assert_eq!(rid_of(&uri), stored_rid(rid));
+        }
+    }
+
+    #[test]
+    fn a_question_is_taken_or_refused_with_the_value_and_the_limit() {
+        let taken = search("stream=a&rid=r&state=live&finish=&limit=1000&after=5.6.a").unwrap();
+        assert_eq!(
+            (taken.stream.as_deref(), taken.rid_prefix.as_deref(), taken.limit),
+            (Some("a"), Some("r"), 1000)
+        );
+        assert_eq!((taken.state, taken.finish), (Some(RequestState::Live), None));
+        assert_eq!(taken.after.map(|after| after.to_string()).as_deref(), Some("5.6.a"));
+        assert_eq!(search("").unwrap().limit, PAGE);
+        for (query, words) in [
+            ("limit=0", "limit: is 0, must be 1 to 1000"),
+            ("limit=1001", "limit: is 1001, must be 1 to 1000"),
+            ("limit=x", "limit"),
+            ("state=dead", "state: is \"dead\", must be live, finished or abandoned"),
+            ("after=yesterday", "after: is \"yesterday\""),
+            ("since=10m", "since"),
+        ] {
+            let why = search(query).unwrap_err();
+            assert!(why.contains(words), "{query}: {why}");
+        }
+    }
+}
