@@ -10,6 +10,7 @@ pub(crate) mod reload;
 pub(crate) mod run;
 pub(crate) mod sglang;
 pub(crate) mod sim;
+pub(crate) mod top;
 pub(crate) mod upgrade;
 
 /// The parts of the server that `afterbay plugin run --config` needs.

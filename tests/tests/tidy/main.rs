@@ -66,6 +66,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-sim", &["sockets", "types", "wire"]),
     ("afterbay-terminal", &[]),
     ("afterbay-dashboard", &[]),
+    ("afterbay-top", &["terminal"]),
     ("afterbay-plugin-loader", &["bundled", "config", "kit", "oci", "runtime", "store", "text"]),
     (
         "afterbay-server",
@@ -128,6 +129,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "sim",
             "sockets",
             "terminal",
+            "top",
             "upstream",
             "wire",
         ],
@@ -162,7 +164,7 @@ const FOR_TESTS: [(&str, &[&str]); 8] = [
 ];
 
 /// External crates that only the listed crates may use.
-const ONLY_IN: [(&str, &[&str]); 15] = [
+const ONLY_IN: [(&str, &[&str]); 16] = [
     ("wasmtime", &["afterbay-runtime"]),
     ("notify", &["afterbay-runtime"]),
     // The tests of sockets use it as a peer; signals subscribe with it outside the pipeline.
@@ -194,6 +196,7 @@ const ONLY_IN: [(&str, &[&str]); 15] = [
         &["afterbay", "afterbay-server", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench"],
     ),
     ("prometheus-client", &["afterbay-events"]),
+    ("ratatui", &["afterbay-top"]),
 ];
 
 fn repository() -> PathBuf {

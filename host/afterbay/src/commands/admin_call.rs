@@ -10,8 +10,8 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Most bytes of an answer, which may list every plugin of every stream.
-const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Most bytes of an answer, which may list every plugin of every stream, or 10,000 rows of a request.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// Time for an answer that waits until plugins are compiled.
 const SLOW_MAX: Duration = Duration::from_secs(120);
 /// The admin address if the configuration names none.
@@ -61,15 +61,23 @@ impl AdminCall {
         self.ask(false, async |target, _| http_get(target, path, ANSWER_BYTES_MAX).await)
     }
 
+    /// The admin address that is called, in the form of --admin.
+    pub(crate) fn address_text(&self) -> anyhow::Result<String> {
+        self.address(self.admin_of_config()?.as_ref())
+    }
+
+    /// The `admin` table of the configuration. The token in it is not sent to another Afterbay that --admin names.
+    fn admin_of_config(&self) -> anyhow::Result<Option<Admin>> {
+        self.config.as_deref().filter(|_| self.admin.is_none()).map(of_config).transpose()
+    }
+
     /// Calls the admin address. A call that changes something is made `with_token`.
     fn ask(
         &self,
         with_token: bool,
         exchange: impl AsyncFnOnce(&HttpTarget, Option<&ApiKey>) -> Result<HttpAnswer, HttpError>,
     ) -> anyhow::Result<(bool, Value)> {
-        // The token in the configuration is not sent to another Afterbay that --admin names.
-        let config = self.config.as_deref().filter(|_| self.admin.is_none());
-        let config = config.map(of_config).transpose()?;
+        let config = self.admin_of_config()?;
         let address = self.address(config.as_ref())?;
         let target = match address.parse() {
             Ok(AdminAddress::Unix(path)) => socket(&path),

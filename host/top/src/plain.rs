@@ -1,0 +1,97 @@
+//! The status as text without a screen: `--once` and `--json`.
+
+use afterbay_terminal::{self as screen, Table};
+use std::io::Write;
+
+use crate::admin::Admin;
+use crate::grid::Grid;
+use crate::poll::{self, EVERY};
+use crate::run::TopError;
+use crate::sections;
+use crate::status::Status;
+use crate::text::{long, safe};
+use crate::theme::Tone;
+
+/// Prints one table for the process, its streams, sinks, taps and plugins.
+///
+/// # Errors
+/// The admin address does not answer, or standard output takes no more.
+pub fn print_once(admin: &impl Admin) -> Result<(), TopError> {
+    let status = poll::status(admin).map_err(TopError::Admin)?;
+    print_head(&status)?;
+    for grid in [
+        sections::streams(&status),
+        sections::sinks(&status),
+        sections::taps(&status),
+        sections::plugins(&status),
+    ] {
+        if !grid.rows.is_empty() {
+            writeln!(std::io::stdout())?;
+            print(&grid)?;
+        }
+    }
+    Ok(())
+}
+
+fn print_head(status: &Status) -> std::io::Result<()> {
+    let state =
+        if status.ready { screen::good("ready".to_owned()) } else { screen::bad("not ready".to_owned()) };
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "afterbay {}  pid {}  up {}  {state}",
+        crate::status::version(status),
+        status.pid,
+        long(status.uptime_seconds)
+    )?;
+    for condition in &status.conditions {
+        let severity = if condition.severity == "not_ready" { "not ready" } else { "degraded" };
+        let text = if condition.text.is_empty() { &condition.condition } else { &condition.text };
+        writeln!(out, "{}", screen::warn_if(format!("{severity}: {}", safe(text)), true))?;
+    }
+    Ok(())
+}
+
+fn print(grid: &Grid) -> std::io::Result<()> {
+    let heads: Vec<&str> = grid.columns.iter().map(|column| column.head).collect();
+    let mut table = Table::new(&heads);
+    for row in &grid.rows {
+        let cells = row.iter().map(|cell| {
+            let text = cell.text.clone();
+            match cell.tone {
+                Tone::Good => screen::good(text),
+                Tone::Warn => screen::warn_if(text, true),
+                Tone::Bad => screen::bad(text),
+                Tone::Marked => screen::marked(text),
+                Tone::Plain | Tone::Faint | Tone::Strong => text,
+            }
+        });
+        table.row(cells.collect());
+    }
+    table.print()
+}
+
+/// Prints the status as JSON, one line a second; one line if `once`. After the first line, a missing answer is reported on
+/// standard error and asked for again.
+///
+/// # Errors
+/// The first answer is missing, or standard output takes no more.
+pub fn print_json(admin: &impl Admin, once: bool) -> Result<(), TopError> {
+    let mut is_first = true;
+    loop {
+        match poll::ask(admin, &["status"], &[]) {
+            Ok(status) => {
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "{status}")?;
+                out.flush()?;
+            }
+            Err(why) if is_first => return Err(TopError::Admin(why)),
+            Err(why) => eprintln!("afterbay: {}", safe(&why)),
+        }
+        if once {
+            return Ok(());
+        }
+        is_first = false;
+        std::thread::sleep(EVERY);
+    }
+}
