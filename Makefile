@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build test test-languages test-rust test-guests test-connector test-deployment docs bench mutants soak check check-sdk fmt setup clean
+.PHONY: demo build test bench-real test-languages test-rust test-guests test-connector test-deployment docs bench mutants soak check check-sdk fmt setup clean
 
 demo: build ## builds, then shows the main job on simulated traffic
 	$(CARGO) run --release --quiet --package afterbay --bin afterbay -- demo
@@ -43,6 +43,11 @@ docs: $(VENV)/mdbook ## the book, target/book
 
 bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
 	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench
+
+# SHARED: the directory with the real SGLang's readers, installed by its sglang/install. BENCH_ARGS="--n 128 --t 64 --prompts 32": a short try.
+SHARED ?= ../shared
+bench-real: build ## SGLang's own readers under load beside Afterbay, and their page: 25 minutes on a quiet machine
+	$(PYTHON) tests/bench/real.py --shared $(SHARED)/sglang --afterbay target/release/afterbay --page docs/src/benchmarks.md $(BENCH_ARGS)
 
 # Our crates optimised, and their assertions kept.
 soak: setup ## simulated schedules with new seeds for an hour, or SOAK_MINUTES=

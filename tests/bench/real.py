@@ -1,0 +1,492 @@
+#!/usr/bin/env python3
+"""Measures SGLang's own readers under load: as they are, with each of SGLang's remedies, and behind Afterbay.
+
+    make bench-real SHARED=../shared
+    python3 tests/bench/real.py --shared ../shared/sglang --afterbay target/release/afterbay --n 128 --t 64
+
+SHARED/README.md says how the real SGLang is installed (`install`). Two loads, every case in one run on one machine:
+
+replayed   A fake scheduler sends batches at a fixed rate, with SGLang's own encoder, to SGLang's own detokenizer and tokenizer.
+           The readers do the work of the HTTP server for each chunk. The scheduler is never the limit.
+http       SGLang's own HTTP server with a tiny model, and its own serving benchmark. The model is the limit. Only here can the Rust
+           server run, because it lives in the scheduler's process.
+
+Writes the results as JSON (--json) and renders them as the page of the book (--page). `--render` renders an earlier result.
+Exits 1 if a case fails or a client misses a token.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CONNECTOR = HERE.parents[1] / "host/sglang"
+# Seconds until a part of SGLang is ready; it imports torch.
+START_MAX = 240
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Failed(Exception):
+    """A case has no result."""
+
+
+class Processes:
+    """The processes of one case, each in a session of its own, with a log in the case's directory."""
+
+    def __init__(self, directory):
+        self.directory = Path(directory)
+        self.running = {}
+
+    def start(self, name, command, environment):
+        log = open(self.directory / f"{name}.log", "w")
+        self.running[name] = subprocess.Popen(
+            [str(part) for part in command], env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+
+    def wait_file(self, path, name):
+        """Waits for a file that the process writes."""
+        end = time.monotonic() + START_MAX
+        while not Path(path).exists():
+            if self.running[name].poll() is not None or time.monotonic() > end:
+                raise Failed(f"{name} did not start: {self.log(name)}")
+            time.sleep(0.1)
+
+    def wait_end(self, name, seconds):
+        try:
+            code = self.running[name].wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{name} did not end in {seconds} s: {self.log(name)}") from None
+        if code != 0:
+            raise Failed(f"{name} ended with {code}: {self.log(name)}")
+
+    def log(self, name):
+        return (self.directory / f"{name}.log").read_text()[-1500:]
+
+    def end(self):
+        """Ends all, and what they started. SGLang's TokenizerManager catches SIGTERM."""
+        for name, process in self.running.items():
+            if name == "afterbay" and process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    pass
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+
+
+def cpu(pid):
+    """The CPU seconds of a process so far."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def peak_mb(pid):
+    """The most resident memory of a process so far, in MiB."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0.0)
+
+
+def tree(pid):
+    """A process and its descendants."""
+    found, children = [], {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    waiting = [pid]
+    while waiting:
+        found.append(waiting.pop())
+        waiting += children.get(found[-1], [])
+    return found
+
+
+def quantile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def sglang_environment(args, **more):
+    environment = dict(os.environ, PYTHONWARNINGS="ignore", SGLANG_USE_PICKLE_IPC="0", SGLANG_PLUGINS="none", PYTHONDONTWRITEBYTECODE="1")
+    return {**environment, **more}
+
+
+# --- replayed -------------------------------------------------------------------------------------------------------------------
+
+# The name, the tokens in a row, detokenizers, tokenizers, and whether Afterbay stands between.
+REPLAYED = [
+    ("direct", 1, 1, 1, False),
+    ("`--stream-interval 4`", 4, 1, 1, False),
+    ("4 detokenizers", 1, 4, 1, False),
+    ("2 tokenizer workers", 1, 1, 2, False),
+    ("4 tokenizer workers", 1, 1, 4, False),
+    ("Afterbay", 1, 1, 1, True),
+]
+
+AFTERBAY_TOML = """\
+[[stream]]
+name   = "tokens"
+listen = "ipc://{dir}/ingress"
+
+[[stream.sink]]
+name      = "detokenizer"
+connect   = "ipc://{dir}/detok"
+reader    = "detokenizer"
+credit    = "{dir}/credit/detokenizer"
+tokenizer = "{model}"
+
+[[stream]]
+name   = "text"
+listen = "ipc://{dir}/text"
+after  = "tokens"
+
+[[stream.sink]]
+name    = "tokenizer"
+connect = "ipc://{dir}/tok"
+reader  = "tokenizer"
+credit  = "{dir}/credit/tokenizer"
+
+[journal]
+dir = "{dir}/journal"
+
+[admin]
+listen = "unix:{dir}/admin"
+"""
+
+
+def replayed(args, name, ntok, detokenizers, tokenizers, afterbay):
+    with tempfile.TemporaryDirectory(prefix="ab", dir="/tmp") as directory:
+        processes = Processes(directory)
+        try:
+            return replay(args, processes, directory, name, ntok, detokenizers, tokenizers, afterbay)
+        finally:
+            processes.end()
+
+
+def replay(args, processes, directory, name, ntok, detokenizers, tokenizers, afterbay):
+    shared, python = args.shared, args.python
+    part = [python, HERE / "real_part.py", shared]
+    environment = sglang_environment(args)
+    destination = "detok"
+    if afterbay:
+        destination = f"ipc://{directory}/ingress"
+        # As `afterbay sglang` sets it: the detokenizer sends to Afterbay, and both readers count.
+        environment.update(
+            SGLANG_PLUGINS="afterbay",
+            PYTHONPATH=f"{CONNECTOR}/afterbay_sglang/attached_path:{CONNECTOR}",
+            AFTERBAY_INGRESS=destination,
+            AFTERBAY_TEXT_INGRESS=f"ipc://{directory}/text",
+            AFTERBAY_CREDIT=f"{directory}/credit",
+        )
+    readers = []
+    if detokenizers == 1:
+        command = [python, f"{shared}/real_detokenizer.py"] if tokenizers == 1 else [*part, "detokenizer_of_workers"]
+        processes.start("detokenizer", [*command, "--dir", directory], environment)
+        processes.wait_file(f"{directory}/detok.ready", "detokenizer")
+        readers.append("detokenizer")
+    else:
+        for at in range(detokenizers):
+            os.mkdir(f"{directory}/{at}")
+            command = [python, f"{shared}/real_detokenizer.py", "--dir", f"{directory}/{at}", "--tok-name", f"ipc://{directory}/tok"]
+            processes.start(f"detokenizer-{at}", command, environment)
+            readers.append(f"detokenizer-{at}")
+        for at in range(detokenizers):
+            processes.wait_file(f"{directory}/{at}/detok.ready", f"detokenizer-{at}")
+        processes.start("router", [*part, "detokenizer_router", "--dir", directory, "--number", detokenizers], environment)
+        processes.wait_file(f"{directory}/router.ready", "router")
+        readers.append("router")
+    if afterbay:
+        config = AFTERBAY_TOML.format(dir=directory, model=f"{shared}/models/tiny-llama")
+        Path(directory, "afterbay.toml").write_text(config)
+        processes.start("afterbay", [args.afterbay, "run", "--config", f"{directory}/afterbay.toml"], environment)
+    if tokenizers > 1:
+        processes.start("router", [*part, "tokenizer_router", "--dir", directory], environment)
+        processes.wait_file(f"{directory}/router.ready", "router")
+        readers.append("router")
+    before = {reader: cpu(processes.running[reader].pid) for reader in readers}
+    for at in range(tokenizers):
+        command = [python, f"{shared}/real_tokenizer.py"] if tokenizers == 1 else [*part, "tokenizer_worker", "--number", at]
+        command += ["--dir", directory, "--n", args.n // tokenizers, "--with-tokenizer", "--incremental", "--sse", "--request"]
+        command += ["--out", f"{directory}/tok{at}.json", "--timeout", args.timeout]
+        processes.start(f"tokenizer-{at}", command, environment)
+    requests = args.n // tokenizers * tokenizers
+    command = [*part, "scheduler", "--dir", directory, "--n", requests, "--t", args.t, "--rate", args.rate / ntok]
+    command += ["--stagger", args.stagger, "--ntok", ntok, "--dest", destination, "--pre", "--out", f"{directory}/sched.json"]
+    processes.start("scheduler", command, sglang_environment(args))
+    for at in range(tokenizers):
+        processes.wait_end(f"tokenizer-{at}", args.timeout + START_MAX)
+    reader_cpu = sum(cpu(processes.running[reader].pid) - before[reader] for reader in readers)
+    reader_mb = sum(peak_mb(processes.running[reader].pid) for reader in readers)
+    result = {"name": name, "afterbay_cpu_s": None, "afterbay_mb": None}
+    if afterbay:
+        result["afterbay_cpu_s"] = sum(cpu(pid) for pid in tree(processes.running["afterbay"].pid))
+        result["afterbay_mb"] = sum(peak_mb(pid) for pid in tree(processes.running["afterbay"].pid))
+    processes.wait_end("scheduler", 60)
+    sent = json.loads(Path(directory, "sched.json").read_text())
+    read = [json.loads(Path(directory, f"tok{at}.json").read_text()) for at in range(tokenizers)]
+    reader_cpu += sum(one["cpu"] for one in read)
+    result["reader_mb"] = reader_mb + sum(one["maxrss_mb"] for one in read)
+    return {**result, **figures(sent, read, reader_cpu)}
+
+
+def figures(sent, read, reader_cpu):
+    """First tokens against the time at which their batch was sent; gaps between two chunks of every 16th client."""
+    index = {rid: at for at, rid in enumerate(sent["rids"])}
+    first, gaps, tokens, bad, last = [], [], 0, 0, 0.0
+    for worker, one in enumerate(read):
+        for number, request in enumerate(one["res"]):
+            rid = f"req-{number:06d}" if len(read) == 1 else f"w{worker}-req-{number:06d}"
+            first.append(request["first"] - sent["send_t"][sent["join"][index[rid]]])
+            tokens += request["tokens"]
+            bad += (request["fin"] or {}).get("type") != "length"
+            last = max(last, request["last"])
+        for chunks in one["samples"].values():
+            gaps += [after[0] - before[0] for before, after in zip(chunks, chunks[1:])]
+            bad += not chunks or chunks[-1][1] != sent["t"]
+    chunks = sum(request["chunks"] for one in read for request in one["res"])
+    return {
+        "first_token_p50_s": quantile(first, 0.5),
+        "first_token_p99_s": quantile(first, 0.99),
+        "gap_p50_s": quantile(gaps, 0.5),
+        "gap_p99_s": quantile(gaps, 0.99),
+        "tokens": sent["tokens"],
+        "tokens_per_s": sent["tokens"] / (last - sent["t_begin"]),
+        "offered_per_s": sent["tokens"] / (sent["t_end"] - sent["t_begin"]),
+        "tokens_per_chunk": sent["tokens"] / chunks,
+        "reader_cpu_us": reader_cpu * 1e6 / sent["tokens"],
+        "bad": bad,
+    }
+
+
+# --- http -----------------------------------------------------------------------------------------------------------------------
+
+# The name, arguments of the server, its environment, and whether Afterbay starts it.
+HTTP = [
+    ("direct", [], {}, False),
+    ("`--stream-interval 4`", ["--stream-interval", "4"], {}, False),
+    ("4 detokenizers", ["--detokenizer-worker-num", "4"], {}, False),
+    ("2 tokenizer workers", ["--tokenizer-worker-num", "2"], {}, False),
+    ("4 tokenizer workers", ["--tokenizer-worker-num", "4"], {}, False),
+    ("Rust server", [], {"SGLANG_RUST_SERVER": "1"}, False),
+    ("Afterbay", [], {}, True),
+]
+
+
+def http(args, name, arguments, more, afterbay):
+    with tempfile.TemporaryDirectory(prefix="ab", dir="/tmp") as directory:
+        processes = Processes(directory)
+        try:
+            return serve(args, processes, directory, name, arguments, more, afterbay)
+        finally:
+            processes.end()
+
+
+def serve(args, processes, directory, name, arguments, more, afterbay):
+    environment = sglang_environment(args, **more)
+    if afterbay:
+        environment.pop("SGLANG_PLUGINS")
+        environment["WRAP"] = f"{args.afterbay} sglang --journal {directory}/journal --admin none --log-file {directory}/afterbay.log --"
+    url = f"http://127.0.0.1:{args.port}"
+    processes.start("server", [args.shared / "serve", "--port", args.port, *arguments], environment)
+    end = time.monotonic() + START_MAX
+    ready = ["curl", "-sf", "-m", "20", "-o", "/dev/null", f"{url}/health_generate"]
+    while subprocess.run(ready, check=False).returncode != 0:
+        if processes.running["server"].poll() is not None or time.monotonic() > end:
+            raise Failed(f"the server did not start: {processes.log('server')}")
+        time.sleep(0.5)
+    pids = tree(processes.running["server"].pid)
+    proxies = [pid for pid in pids if "afterbay" in Path(f"/proc/{pid}/comm").read_text()]
+    servers = [pid for pid in pids if pid not in proxies]
+    before = {pid: cpu(pid) for pid in pids}
+    bench = [args.shared / "bench_http", args.prompts, args.concurrency, "--base-url", url]
+    bench += ["--output-file", f"{directory}/bench.jsonl", "--disable-tqdm"]
+    processes.start("bench", bench, environment)
+    processes.wait_end("bench", args.timeout)
+    spent = {pid: cpu(pid) - before[pid] for pid in pids}
+    said = json.loads(Path(directory, "bench.jsonl").read_text().splitlines()[-1])
+    return {
+        "name": name,
+        "first_token_p50_s": said["median_ttft_ms"] / 1e3,
+        "first_token_p99_s": said["p99_ttft_ms"] / 1e3,
+        "gap_p50_s": said["median_itl_ms"] / 1e3,
+        "gap_p99_s": said["p99_itl_ms"] / 1e3,
+        "tokens_per_s": said["output_throughput"],
+        "server_cpu_s": sum(spent[pid] for pid in servers),
+        "server_mb": sum(peak_mb(pid) for pid in servers),
+        "afterbay_cpu_s": sum(spent[pid] for pid in proxies) if afterbay else None,
+        "afterbay_mb": sum(peak_mb(pid) for pid in proxies) if afterbay else None,
+        "bad": args.prompts - said["completed"],
+    }
+
+
+# --- the run and its page -------------------------------------------------------------------------------------------------------
+
+
+def measure(args):
+    cores = os.cpu_count()
+    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?")
+    version = subprocess.run([args.afterbay, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    results = {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "machine": f"{cores} cores of {model}, {memory:.0f} GiB, {platform.system()} {platform.release()}",
+        "afterbay": version,
+        "sglang": args.sglang,
+        "load_before": os.getloadavg()[0],
+        "replayed_load": {"n": args.n, "t": args.t, "rate": args.rate, "stagger": args.stagger},
+        "http_load": {"prompts": args.prompts, "concurrency": args.concurrency},
+        "replayed": [],
+        "http": [],
+    }
+    failed = False
+    loads = [("replayed", replayed, REPLAYED), ("http", http, HTTP)]
+    for kind, run, cases in loads:
+        for case in cases if kind in args.only else []:
+            begun = time.monotonic()
+            try:
+                result = run(args, *case)
+            except Failed as error:
+                result = {"name": case[0], "failed": str(error)}
+            result["run_s"] = time.monotonic() - begun
+            result["load_average"] = os.getloadavg()[0]
+            failed |= bool(result.get("failed") or result.get("bad"))
+            results[kind].append(result)
+            print(json.dumps({"load": kind, **result}), flush=True)
+            args.json.write_text(json.dumps(results, indent=1) + "\n")
+    return results, failed
+
+
+def seconds(value):
+    return f"{value:.1f} s" if value >= 1 else f"{value * 1e3:.0f} ms"
+
+
+def cell(value, form):
+    return "–" if value is None else form(value)
+
+
+def table(results, heads, row):
+    lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
+    for result in results:
+        if result.get("failed"):
+            lines.append(f"| {result['name']} |" + " failed |" * (len(heads) - 1))
+        else:
+            lines.append("| " + " | ".join([result["name"], *row(result)]) + " |")
+    return "\n".join(lines)
+
+
+def replayed_row(one):
+    mb = one["reader_mb"] + (one["afterbay_mb"] or 0)
+    tokens = one["tokens"]
+    return [
+        seconds(one["first_token_p99_s"]),
+        seconds(one["gap_p99_s"]),
+        f"{one['tokens_per_s']:,.0f}",
+        f"{one['tokens_per_chunk']:.1f}",
+        f"{one['reader_cpu_us']:.1f}",
+        cell(one["afterbay_cpu_s"], lambda value: f"{value * 1e6 / tokens:.1f}"),
+        f"{mb:,.0f}",
+    ]
+
+
+def http_row(one):
+    mb = one["server_mb"] + (one["afterbay_mb"] or 0)
+    return [
+        seconds(one["first_token_p99_s"]),
+        seconds(one["gap_p99_s"]),
+        f"{one['tokens_per_s']:,.0f}",
+        f"{one['server_cpu_s']:.1f}",
+        cell(one["afterbay_cpu_s"], lambda value: f"{value:.1f}"),
+        f"{mb:,.0f}",
+    ]
+
+
+def render(results):
+    load, served = results["replayed_load"], results["http_load"]
+    every = results["replayed"] + results["http"]
+    averages = [one["load_average"] for one in every]
+    heads = ["", "first token p99", "gap p99", "tokens/s"]
+    offered = next((f"{one['offered_per_s']:,.0f}" for one in results["replayed"] if "offered_per_s" in one), "?")
+    page = (HERE / "real.md").read_text()
+    facts = {
+        "date": results["date"],
+        "machine": results["machine"],
+        "afterbay": results["afterbay"],
+        "sglang": results["sglang"],
+        "load": f"{min(averages, default=0):.1f} to {max(averages, default=0):.1f}",
+        "n": f"{load['n']:,}",
+        "t": str(load["t"]),
+        "rate": f"{load['rate']:g}",
+        "stagger": f"{load['stagger']:.0%}".replace("%", " %"),
+        "offered": offered,
+        "prompts": str(served["prompts"]),
+        "concurrency": str(served["concurrency"]),
+        "replayed": table(
+            results["replayed"], [*heads, "tokens a chunk", "readers' CPU, µs a token", "Afterbay's CPU, µs a token", "memory, MiB"], replayed_row
+        ),
+        "http": table(results["http"], [*heads, "server's CPU, s", "Afterbay's CPU, s", "memory, MiB"], http_row),
+    }
+    for name, text in facts.items():
+        page = page.replace(f"{{{{{name}}}}}", text)
+    return page
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shared", type=Path, help="the directory with run_bench.py")
+    parser.add_argument("--afterbay", type=Path, help="the binary: a release build")
+    home = os.environ.get("AFTERBAY_SGLANG_HOME") or str(Path.home() / ".cache/afterbay-sglang")
+    parser.add_argument("--python", type=Path, default=Path(home, "venv/bin/python"), help="SGLang's Python")
+    parser.add_argument("--n", type=int, default=2048, help="streams of the replayed load, a multiple of 4")
+    parser.add_argument("--t", type=int, default=512, help="tokens of each")
+    parser.add_argument("--rate", type=float, default=50, help="decode steps a second")
+    parser.add_argument("--stagger", type=float, default=0.5, help="share of the streams that join later")
+    parser.add_argument("--prompts", type=int, default=256, help="requests of the http load")
+    parser.add_argument("--concurrency", type=int, default=64, help="requests at once")
+    parser.add_argument("--port", type=int, default=30400, help="of the HTTP server")
+    parser.add_argument("--timeout", type=int, default=400, help="seconds for a case")
+    parser.add_argument("--only", nargs="*", choices=["replayed", "http"], default=["replayed", "http"])
+    parser.add_argument("--json", type=Path, default=Path("target/bench-real.json"), help="the results")
+    parser.add_argument("--page", type=Path, help="the page to write")
+    parser.add_argument("--render", type=Path, metavar="JSON", help="render these results, and measure nothing")
+    args = parser.parse_args()
+    failed = False
+    if args.render:
+        results = json.loads(args.render.read_text())
+    else:
+        if not args.shared or not args.afterbay:
+            parser.error("--shared and --afterbay are needed to measure")
+        if args.n % 4 or args.n < 4:
+            parser.error(f"--n {args.n} is not a multiple of 4")
+        args.shared, args.afterbay = args.shared.resolve(), args.afterbay.resolve()
+        if not (args.shared / "run_bench.py").exists() or not args.python.exists():
+            parser.error(f"{args.shared}/run_bench.py or {args.python} is missing: run {args.shared}/install")
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.sglang = next((path.name for path in Path(home).glob("sglang-*")), "sglang")
+        results, failed = measure(args)
+    if args.page:
+        args.page.write_text(render(results))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
