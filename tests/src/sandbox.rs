@@ -189,6 +189,13 @@ impl Config {
         self
     }
 
+    /// Allows only components with these digests.
+    pub fn allow(mut self, digests: &[&str]) -> Config {
+        let digests: Vec<String> = digests.iter().map(|digest| format!("sha256:{digest}")).collect();
+        writeln!(self.legs, "[plugins]\nallow = {digests:?}").unwrap();
+        self
+    }
+
     /// Adds a line to `[journal]`.
     pub fn journal(mut self, line: &str) -> Config {
         self.journal += line;

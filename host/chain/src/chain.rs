@@ -551,7 +551,7 @@ fn call_plugin(
     };
     let answer = slots[index].run(&opened, &columns, accounted, context);
     if slots[index].is_shadow() {
-        slots[index].compare(&answer, &[], rid);
+        slots[index].compare(&answer, &[], accounted, rid);
         return None;
     }
     let verdicts = match &answer {
@@ -560,7 +560,7 @@ fn call_plugin(
     };
     for shadow in shadows {
         let of_shadow = slots[shadow].run(&opened, &columns, accounted, context);
-        slots[shadow].compare(&of_shadow, verdicts, rid);
+        slots[shadow].compare(&of_shadow, verdicts, accounted, rid);
     }
     Some(answer)
 }

@@ -11,6 +11,7 @@ mod catch_up;
 mod chain;
 mod context;
 mod hand_over;
+mod history;
 mod open_requests;
 mod quarantine;
 mod replay;
@@ -24,6 +25,7 @@ pub use calls::{CallDone, CallFailure, CallHandle, CallOutcome, CallService, Cha
 pub use catch_up::{CatchUp, CatchUpResult};
 pub use chain::Chain;
 pub use hand_over::{ChainState, HANDED_BYTES_MAX};
+pub use history::{DIFFERENCES_MAX, Difference, RELOADS_MAX, Reload};
 pub use replay::{JournalSource, REPLAY_TIME_MAX, TakenOver};
 pub use setup::{ChainTelemetry, PluginChange, PluginSetup};
-pub use status::{LastReload, PluginState, PluginStatus};
+pub use status::{PluginState, PluginStatus};

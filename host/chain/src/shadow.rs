@@ -2,8 +2,6 @@
 //!
 //! This module compares. The chain decides when it calls a shadow, and when a shadow becomes live.
 
-use afterbay_events::StreamTelemetry;
-use afterbay_events::event::ShadowDiffers;
 use afterbay_events::{Compared, Name, PluginCounters};
 use afterbay_runtime::{Action, TokenId, Verdict};
 
@@ -11,14 +9,14 @@ use afterbay_runtime::{Action, TokenId, Verdict};
 const IDS_SHOWN: usize = 8;
 
 /// Compares the verdicts of a shadow with those of the live plugin. Both are sorted by row and have one verdict per row.
-/// `rid` names the request of a row.
+/// Calls `differs` with each row on which they differ, the live verdict and the shadow's. `rid` names the request of a row.
 pub fn compare<'r>(
     shadow: &Name,
     of_shadow: &[Verdict],
     of_live: &[Verdict],
     counters: &PluginCounters,
-    telemetry: &StreamTelemetry,
     rid: impl Fn(u32) -> Option<&'r str>,
+    mut differs: impl FnMut(u32, Option<&Action>, Option<&Action>),
 ) {
     let (mut of_shadow, mut of_live) = (of_shadow.iter().peekable(), of_live.iter().peekable());
     loop {
@@ -45,19 +43,13 @@ pub fn compare<'r>(
                 ids(shadow_action),
                 ids(live_action),
             );
-            telemetry.publish(ShadowDiffers {
-                stream: telemetry.stream.clone(),
-                plugin: shadow.clone(),
-                rid: rid(row).unwrap_or_default().to_owned(),
-                live: in_words(live_action),
-                shadow: in_words(shadow_action),
-            });
+            differs(row, live_action, shadow_action);
         }
     }
 }
 
-/// A verdict without its ids, for an event, which is logged at the level info.
-fn in_words(action: Option<&Action>) -> String {
+/// A verdict without its ids, for an event, which is logged at the level info, and for the plugin's history.
+pub fn in_words(action: Option<&Action>) -> String {
     let Some(action) = action else { return "nothing".to_owned() };
     let text = action.text().map(|text| format!(" {text:?}")).unwrap_or_default();
     let rest = match action {

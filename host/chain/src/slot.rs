@@ -13,6 +13,7 @@ mod telemetry;
 
 use crate::catch_up::MissedCall;
 use crate::context::ChainContext;
+use crate::history::{DIFFERENCES_MAX, Difference, Last};
 use crate::open_requests;
 use crate::quarantine::Faults;
 use crate::setup::{ChainTelemetry, PluginSetup};
@@ -21,7 +22,7 @@ use crate::status::{PluginState, PluginStatus};
 use afterbay_batch::{Accounted, Location, Timestamp};
 use afterbay_config::{self as config, Mode, OnFault};
 use afterbay_events as events;
-use afterbay_events::event::{PluginDown, PluginLoaded, PluginPromoted};
+use afterbay_events::event::{PluginDown, PluginLoaded, PluginPromoted, ShadowDiffers};
 use afterbay_events::{Name, Severity};
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{ColumnSet, Columns, Component, Fault, IdShape, Opened, Plugin, Verdict};
@@ -70,6 +71,8 @@ pub struct PluginSlot {
     state: SlotState,
     faults: Faults,
     reload: ReloadState,
+    /// The last rows on which this shadow and its live plugin differed.
+    differences: Last<Difference, DIFFERENCES_MAX>,
     mark: ReadinessMark,
     calls: SlotCalls,
     /// Set from a change of the instance until the holds of the previous instance are ended.
@@ -111,6 +114,7 @@ impl PluginSlot {
             state: SlotState::Restarting,
             faults: Faults::new(config.quarantine),
             reload: ReloadState::default(),
+            differences: Last::default(),
             mark: ReadinessMark::default(),
             calls: SlotCalls::default(),
             has_lost_holds: false,
@@ -154,12 +158,31 @@ impl PluginSlot {
         self.telemetry.publish(|stream, plugin| PluginPromoted { stream, plugin, of });
     }
 
-    /// Compares the answer of this shadow with the verdicts of the live plugin. `rid` names the request of a row.
-    pub fn compare<'r>(&self, answer: &Answer, live: &[Verdict], rid: impl Fn(u32) -> Option<&'r str>) {
-        if let Answer::Verdicts(verdicts) = answer {
-            let PluginTelemetry { plugin, events, counters, .. } = &self.telemetry;
-            shadow::compare(plugin, verdicts, live, counters, events, rid);
-        }
+    /// Compares the answer of this shadow with the verdicts of the live plugin on the same batch. `rid` names the request of a
+    /// row.
+    pub fn compare<'r>(
+        &mut self,
+        answer: &Answer,
+        live: &[Verdict],
+        accounted: &Accounted,
+        rid: impl Fn(u32) -> Option<&'r str>,
+    ) {
+        let Answer::Verdicts(verdicts) = answer else { return };
+        let PluginTelemetry { plugin, events, counters, .. } = &self.telemetry;
+        shadow::compare(plugin, verdicts, live, counters, &rid, |row, live, shadow| {
+            let (live, shadow) = (shadow::in_words(live), shadow::in_words(shadow));
+            let rid = rid(row).unwrap_or_default().to_owned();
+            events.publish(ShadowDiffers {
+                stream: events.stream.clone(),
+                plugin: plugin.clone(),
+                rid: rid.clone(),
+                live: live.clone(),
+                shadow: shadow.clone(),
+            });
+            let persisted = accounted.persisted();
+            let (at, frame) = (persisted.at().system_time(), persisted.frame().0);
+            self.differences.push(Difference { at, rid, frame, live, shadow }.bounded());
+        });
     }
 
     /// The columns that the instance and its successor need.
@@ -520,7 +543,8 @@ impl PluginSlot {
             not_ready: self.mark.reason().map(str::to_owned),
             requests_open: self.state.running().map_or(0, |(_, requests_open)| requests_open),
             memory_bytes: self.state.running().map_or(0, |(plugin, _)| plugin.memory_bytes()),
-            last_reload: self.reload.last.clone(),
+            reloads: self.reload.history.list(),
+            differences: self.differences.list(),
         }
     }
 

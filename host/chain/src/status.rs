@@ -1,7 +1,8 @@
 //! The status of a plugin, for the operator.
 
+use crate::history::{Difference, Reload};
 use afterbay_runtime::Digest;
-use std::time::SystemTime;
+use std::sync::Arc;
 
 /// The status of a plugin of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +27,11 @@ pub struct PluginStatus {
     pub requests_open: u64,
     /// Linear memory of the instance, in bytes.
     pub memory_bytes: u64,
-    /// The last reload, if there was one.
-    pub last_reload: Option<LastReload>,
+    /// The last [`RELOADS_MAX`](crate::RELOADS_MAX) reloads since the process or the plugin started, the earliest first.
+    pub reloads: Vec<Arc<Reload>>,
+    /// The last [`DIFFERENCES_MAX`](crate::DIFFERENCES_MAX) rows on which this shadow and its live plugin differed, the earliest
+    /// first. Empty for a plugin that never was a shadow.
+    pub differences: Vec<Arc<Difference>>,
 }
 
 /// Whether a plugin is in the chain.
@@ -41,13 +45,4 @@ pub enum PluginState {
     Down,
     /// The plugin faulted too often and stays without an instance until it is reinstated or reloaded.
     Quarantined,
-}
-
-/// A reload of a plugin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastReload {
-    /// The time of the reload.
-    pub at: SystemTime,
-    /// The reason why the reload failed. `None` if the new instance took over.
-    pub refused: Option<String>,
 }

@@ -75,6 +75,8 @@ pub const INSTANCE_ID_BYTES_MAX: usize = 128;
 pub const PLUGIN_MEMORY_BYTES: (u64, u64) = (MIB, 4 * GIB);
 /// Shortest and longest `plugin.limits.deadline`.
 pub const PLUGIN_DEADLINE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_secs(10));
+/// Most digests in `plugins.allow`.
+pub const PLUGINS_ALLOW_MAX: usize = 256;
 /// Fewest and most `plugin.quarantine.faults`. Afterbay stores the time of each.
 pub const QUARANTINE_FAULTS: (u64, u64) = (0, 1000);
 /// Shortest and longest `plugin.quarantine.within`.

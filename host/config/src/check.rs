@@ -118,7 +118,8 @@ impl Check<'_> {
         let dir = journal.as_ref().zip(dir).map(|(journal, dir)| (journal.dir.as_path(), &dir.location));
         let admin = self.admin(&written.admin, dir);
         let log = self.log(&written.log);
-        let streams: Option<Vec<Stream>> = streams.into_iter().collect();
+        let mut streams: Option<Vec<Stream>> = streams.into_iter().collect();
+        self.allow(&written.plugins, streams.as_deref_mut().unwrap_or_default());
         if let (Some(streams), true) = (&streams, written.calls.is_empty()) {
             self.calls_without_endpoint(streams, &written.streams);
         }

@@ -5,7 +5,7 @@ mod calls;
 mod plugins;
 
 pub(crate) use calls::{BREAKER, CALL};
-pub(crate) use plugins::{ATTRIBUTE, LIMITS, PLUGIN, PLUGIN_DEFAULTS, QUARANTINE};
+pub(crate) use plugins::{ATTRIBUTE, LIMITS, PLUGIN, PLUGIN_DEFAULTS, PLUGINS, QUARANTINE};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -78,6 +78,7 @@ pub(crate) static ROOT: Table = Table {
         key("call", Optional, "", "An HTTP service that plugins with the grant \"call\" may ask. Up to 64."),
         key("journal", Required, "", "The journal: every frame is written to it before it is forwarded."),
         key("memory", Optional, "", "The memory bound of all streams together."),
+        key("plugins", Optional, "", "The components that may run. Without this table, any component may."),
         key(
             "admin",
             Optional,

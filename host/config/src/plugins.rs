@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 use toml::de::DeTable;
 
 use crate::check::{Check, SeenNames, list, value};
-use crate::checked::{Component, Grant, Limits, Mode, Plugin, PluginDefaults, Quarantine};
+use crate::checked::{Component, Grant, Limits, Mode, Plugin, PluginDefaults, Quarantine, Stream};
 use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
 use crate::units::{Size, Time};
@@ -92,6 +93,7 @@ impl Check<'_> {
             name: name?,
             component: component?,
             sha256: self.sha256(&written.sha256),
+            allowed: None,
             mode: self.mode(written),
             limits,
             on_fault: value(&written.on_fault).unwrap_or_default(),
@@ -173,8 +175,33 @@ impl Check<'_> {
         }
     }
 
+    /// Gives each plugin the digests of `plugins.allow`, but for the plugins in the binary.
+    pub(crate) fn allow(&self, written: &Option<written::Plugins>, streams: &mut [Stream]) {
+        let Some(written) = written else { return };
+        let location = written.allow.first().map(|first| &first.location);
+        self.most(written.allow.len(), bounds::PLUGINS_ALLOW_MAX, "digests", location);
+        let digest = |located: &Located<String>| {
+            let Located { value, location } = located;
+            let Some(digits) = value.strip_prefix("sha256:") else {
+                self.source.report(location, format!("{value:?} must be sha256: and 64 hexadecimal digits"));
+                return None;
+            };
+            self.digits(digits, location)
+        };
+        let allowed: Arc<[[u8; 32]]> = written.allow.iter().filter_map(digest).collect();
+        for plugin in streams.iter_mut().flat_map(|stream| &mut stream.plugins) {
+            if !matches!(plugin.component, Component::Builtin(_)) {
+                plugin.allowed = Some(Arc::clone(&allowed));
+            }
+        }
+    }
+
     fn sha256(&self, written: &Option<Located<String>>) -> Option<[u8; 32]> {
         let Located { value, location } = written.as_ref()?;
+        self.digits(value, location)
+    }
+
+    fn digits(&self, value: &str, location: &Location) -> Option<[u8; 32]> {
         let digit = |digit: &u8| char::from(*digit).to_digit(16);
         let byte = |pair: &[u8]| match pair {
             [high, low] => u8::try_from(digit(high)? << 4 | digit(low)?).ok(),

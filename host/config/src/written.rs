@@ -57,6 +57,7 @@ tables! {
         streams: Vec<Stream> = |root| Stream::each(root, "stream"),
         calls: Vec<Call> = |root| Call::each(root, "call"),
         memory: Memory = |root| Memory::one(root, "memory"),
+        plugins: Option<Plugins> = |root| Plugins::optional(root, "plugins"),
         journal: Journal = |root| Journal::one(root, "journal"),
         admin: Admin = |root| Admin::one(root, "admin"),
         log: Log = |root| Log::one(root, "log"),
@@ -145,6 +146,10 @@ tables! {
         prefix: Value<String> = |rule| rule.text("prefix"),
         pattern: Value<String> = |rule| rule.text("pattern"),
         set: Value<Map<String, Json>> = |rule| rule.json("set"),
+    }
+
+    Plugins of PLUGINS {
+        allow: Vec<Located<String>> = |plugins| plugins.texts("allow"),
     }
 
     Plugin of PLUGIN {

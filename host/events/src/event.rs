@@ -613,6 +613,13 @@ events! {
         stream: Name, plugin: Name, why: String,
     } => "plugin {plugin:?} of {stream:?}: reload failed, the component before it stays: {why}";
 
+    /// A component was refused, because its digest is not in `plugins.allow`. It does not run.
+    ///
+    /// Action: find out who changed the component. If it is meant to run, add its digest to `plugins.allow`.
+    PluginRefused, Level::ERROR, first 5 of [stream, plugin] {
+        stream: Name, plugin: Name, digest: String,
+    } => "plugin {plugin:?} of {stream:?}: refused: sha256:{digest} is not in plugins.allow";
+
     /// A plugin project was built (`afterbay run --dev`). Its component is reloaded if it changed.
     PluginBuilt, Level::INFO, first 5 of [project] {
         project: String, took_ms: u64,

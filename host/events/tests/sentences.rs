@@ -285,6 +285,7 @@ fn one_of_each() -> Vec<Event> {
         .into(),
         PluginReloadFailed { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }
             .into(),
+        PluginRefused { stream: name("decode-0"), plugin: name("upper"), digest: "5f1c".into() }.into(),
         PluginBuilt { project: "/home/me/upper".into(), took_ms: 412 }.into(),
         PluginBuildFailed { project: "/home/me/upper".into(), why: "why it is".into() }.into(),
         PluginReloadUnwatched { directory: "/etc/afterbay".into(), why: "why it is".into() }.into(),

@@ -77,7 +77,7 @@ fn start(host: &Host, directory: &StoreDirectory, stream: &Stream, tenant_tokens
         ..Grants::default()
     };
     let limits = Limits { deadline: Duration::from_secs(10), ..Limits::default() };
-    let terms = Terms { limits, grants, digest: None };
+    let terms = Terms { limits, grants, digest: None, allowed: None };
     let component = host.load("budget", afterbay_bundled::find("budget").unwrap().component, terms).unwrap();
     let settings = format!(r#"{{"request_tokens": {REQUEST_TOKENS}, "tokens": {tenant_tokens}}}"#);
     let mut plugin = component.instantiate(&settings).unwrap();

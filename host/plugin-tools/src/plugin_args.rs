@@ -165,7 +165,7 @@ pub(crate) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, U
         request: true,
         tokenizer: Some(tokens),
     };
-    Ok(Terms { limits, grants, digest: None })
+    Ok(Terms { limits, grants, digest: None, allowed: None })
 }
 
 /// Whether a component starts and describes itself.

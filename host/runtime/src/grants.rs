@@ -18,6 +18,8 @@ pub struct Terms {
     pub grants: Grants,
     /// The digest that its bytes must have. `None` allows any.
     pub digest: Option<Digest>,
+    /// The operator's list of digests, of which its bytes must have one. `None` allows any.
+    pub allowed: Option<Arc<[Digest]>>,
 }
 
 impl From<Limits> for Terms {

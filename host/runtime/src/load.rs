@@ -49,6 +49,19 @@ pub enum LoadError {
         /// The digest of the bytes.
         digest: Digest,
     },
+    /// The digest of the bytes is not on the operator's list.
+    #[error(
+        "plugin \"{name}\": its digest sha256:{digest} is not in plugins.allow, which has {}",
+        listed(allowed)
+    )]
+    NotAllowed {
+        /// The operator's name of the plugin.
+        name: String,
+        /// The digest of the bytes.
+        digest: Digest,
+        /// The operator's list.
+        allowed: Arc<[Digest]>,
+    },
     /// The bytes are not a component, or a broken one.
     #[error("plugin \"{name}\": not a webassembly component: {message}")]
     NotAComponent {
@@ -93,12 +106,15 @@ impl Host {
     /// # Errors
     /// If the bytes are not a component of this host's world, or its description breaks the contract.
     pub fn load(&self, name: &str, bytes: &[u8], terms: impl Into<Terms>) -> Result<Component, LoadError> {
-        let Terms { mut limits, grants, digest: pinned } = terms.into();
+        let Terms { mut limits, grants, digest: pinned, allowed } = terms.into();
         limits.memory_bytes = limits.memory_bytes.min(MEMORY_BYTES_MAX);
         let digest = Digest::of(bytes);
         // The digest is checked before the bytes are parsed.
         if let Some(pinned) = pinned.filter(|pinned| *pinned != digest) {
             return Err(LoadError::OtherDigest { name: name.to_owned(), pinned, digest });
+        }
+        if let Some(allowed) = allowed.filter(|allowed| !allowed.contains(&digest)) {
+            return Err(LoadError::NotAllowed { name: name.to_owned(), digest, allowed });
         }
         let no_component = |message| LoadError::NotAComponent { name: name.to_owned(), message };
         let (code, environment) = environment::split(bytes).map_err(no_component)?;
@@ -146,6 +162,17 @@ impl Host {
         terms: impl Into<Terms>,
     ) -> Result<Component, LoadError> {
         self.load(name, &read(name, path)?, terms)
+    }
+}
+
+/// The operator's list in words. A long list is cut.
+fn listed(allowed: &[Digest]) -> String {
+    const SHOWN: usize = 4;
+    let shown: Vec<String> = allowed.iter().take(SHOWN).map(|digest| format!("sha256:{digest}")).collect();
+    match allowed.len() {
+        0 => "no digest".to_owned(),
+        count if count > SHOWN => format!("{} and {} more", shown.join(", "), count - SHOWN),
+        _ => shown.join(", "),
     }
 }
 

@@ -49,6 +49,18 @@ pub enum ReloadError {
     Start(#[from] StartError),
 }
 
+impl ReloadError {
+    /// The digest of a component that is refused for its digest. `None` for every other reason.
+    pub fn digest(&self) -> Option<Digest> {
+        match self {
+            ReloadError::Load(
+                LoadError::OtherDigest { digest, .. } | LoadError::NotAllowed { digest, .. },
+            ) => Some(*digest),
+            _ => None,
+        }
+    }
+}
+
 /// A thread that watches component files. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Watch(Watching);

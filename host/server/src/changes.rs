@@ -179,6 +179,7 @@ pub(crate) fn stays(before: &Plugin, after: &Plugin) -> bool {
         name,
         component,
         sha256,
+        allowed,
         limits,
         on_fault: _,
         quarantine: _,
@@ -188,7 +189,7 @@ pub(crate) fn stays(before: &Plugin, after: &Plugin) -> bool {
         files: _,
     } = before;
     (name, component, sha256, limits) == (&after.name, &after.component, &after.sha256, &after.limits)
-        && (grant, settings) == (&after.grant, &after.settings)
+        && (grant, settings, allowed) == (&after.grant, &after.settings, &after.allowed)
 }
 
 /// The streams that are in both configurations, by name.

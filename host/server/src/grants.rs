@@ -29,7 +29,8 @@ pub(crate) fn terms(
         request: has(config::Grant::Request),
         tokenizer: model.map(|model| model as Arc<dyn Tokens>),
     };
-    Terms { limits, grants, digest: plugin.sha256.map(Digest) }
+    let allowed = plugin.allowed.as_ref().map(|allowed| allowed.iter().copied().map(Digest).collect());
+    Terms { limits, grants, digest: plugin.sha256.map(Digest), allowed }
 }
 
 /// The tokenizer of the stream's model: the one that a sink names first, else that of the rendezvous file.

@@ -3,10 +3,11 @@
 use crate::grants;
 use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
-use afterbay_events::Metrics;
+use afterbay_events::event::PluginRefused;
+use afterbay_events::{Events, Metrics};
 use afterbay_plugin_loader::project::Project;
 use afterbay_plugin_loader::{Source, Tokenizers};
-use afterbay_runtime::{Component, Grants, Host, Plugin, Terms, Watched};
+use afterbay_runtime::{Component, Grants, Host, LoadError, Plugin, Terms, Watched};
 use afterbay_store::StoreDirectory;
 use afterbay_stream::PluginSetup;
 use anyhow::Context;
@@ -57,6 +58,7 @@ pub(crate) struct Loader {
     /// Whether a plugin whose component file is missing awaits its first build (`run --dev`). Otherwise it is an error.
     pub(crate) awaits_builds: bool,
     pub(crate) stores: Arc<StoreDirectory>,
+    pub(crate) events: Events,
 }
 
 impl Loader {
@@ -83,7 +85,9 @@ impl Loader {
                 (component, Some(file), instance, Some("its first build is not done".to_owned()))
             }
             None => {
-                let (component, file) = load(&self.host, plugin, terms.clone())?;
+                let loaded = load(&self.host, plugin, terms.clone());
+                let (component, file) =
+                    loaded.inspect_err(|error| self.report_refusal(&name, plugin, error))?;
                 let instance = component.instantiate(&settings)?;
                 (component, file, instance, None)
             }
@@ -97,5 +101,12 @@ impl Loader {
             digest: component.digest(),
         });
         Ok((PluginSetup { config: plugin.clone(), settings, instance, awaits }, watched))
+    }
+
+    fn report_refusal(&self, stream: &str, plugin: &config::Plugin, error: &anyhow::Error) {
+        if let Some(LoadError::NotAllowed { digest, .. }) = error.downcast_ref() {
+            let (stream, plugin) = (stream.into(), plugin.name.as_str().into());
+            self.events.publish(PluginRefused { stream, plugin, digest: digest.to_string() });
+        }
     }
 }

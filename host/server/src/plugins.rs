@@ -4,11 +4,12 @@
 
 use afterbay_config as config;
 use afterbay_events::Metrics;
-use afterbay_stream::{PluginState, PluginStatus, StreamHandle};
+use afterbay_stream::{Difference, PluginState, PluginStatus, Reload, StreamHandle};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 use tokio::time::error::Elapsed;
 
@@ -64,6 +65,10 @@ pub(crate) struct PluginView {
     terminated_rows: u64,
     /// `null` if the plugin is as at the start.
     last_reload: Option<LastReload>,
+    /// The last 20 reloads since the start, the newest first.
+    reloads: Vec<ReloadView>,
+    /// The last 100 rows on which this shadow and its live plugin differed, the newest first.
+    differences: Vec<DifferenceView>,
 }
 
 #[derive(Debug, Serialize)]
@@ -71,6 +76,56 @@ struct LastReload {
     ago_s: u64,
     /// The reason why the previous version stayed; `null` if the new one took over.
     refused: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct ReloadView {
+    time: String,
+    from_digest: String,
+    /// `null` if the component was refused before its digest was known.
+    to_digest: Option<String>,
+    version: Option<String>,
+    refused: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct DifferenceView {
+    /// The receive time of the row's frame.
+    time: String,
+    rid: String,
+    frame: u64,
+    /// The decision in words, without ids.
+    live: String,
+    shadow: String,
+}
+
+impl From<&Reload> for ReloadView {
+    fn from(Reload { at, from, to, version, refused }: &Reload) -> ReloadView {
+        ReloadView {
+            time: rfc3339(*at),
+            from_digest: from.to_string(),
+            to_digest: to.as_ref().map(ToString::to_string),
+            version: version.clone(),
+            refused: refused.clone(),
+        }
+    }
+}
+
+impl From<&Difference> for DifferenceView {
+    fn from(Difference { at, rid, frame, live, shadow }: &Difference) -> DifferenceView {
+        DifferenceView {
+            time: rfc3339(*at),
+            rid: rid.clone(),
+            frame: *frame,
+            live: live.clone(),
+            shadow: shadow.clone(),
+        }
+    }
+}
+
+/// A time for JSON, in milliseconds.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    DateTime::<Utc>::from(time).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 impl PluginView {
@@ -130,10 +185,12 @@ impl PluginView {
             bypassed_batches: counters.bypassed_batches.get(),
             retried_batches: counters.retried_batches.get(),
             terminated_rows: counters.terminated_rows.get(),
-            last_reload: status.last_reload.map(|last| LastReload {
+            last_reload: status.reloads.last().map(|last| LastReload {
                 ago_s: last.at.elapsed().unwrap_or_default().as_secs(),
-                refused: last.refused,
+                refused: last.refused.clone(),
             }),
+            reloads: status.reloads.iter().rev().map(|reload| (&**reload).into()).collect(),
+            differences: status.differences.iter().rev().map(|each| (&**each).into()).collect(),
             stream: stream.to_owned(),
             plugin,
         }

@@ -69,7 +69,8 @@ impl Shared {
     pub(crate) fn loader(&self) -> Loader {
         let (host, tokenizers) = (self.host.clone(), self.tokenizers.clone());
         let (metrics, stores) = (self.metrics.clone(), self.stores.clone());
-        Loader { host, tokenizers, metrics, stores, awaits_builds: false }
+        let events = self.events.clone();
+        Loader { host, tokenizers, metrics, stores, events, awaits_builds: false }
     }
 
     /// The state that the routes of the admin addresses read.

@@ -37,10 +37,18 @@ impl Trials {
         let metrics = Metrics::new(events.clone(), health.clone());
         let tokenizers = Arc::new(Tokenizers::default());
         let sinks = Sinks::new(&tokenizers, &events, &health);
+        let events_of_loader = events.clone();
         let telemetry = StoreTelemetry { events, metrics: metrics.clone(), health };
         let storage = Arc::new(DiscardingStorage::default());
         let stores = StoreDirectory::open_on(storage, Path::new("/trial"), telemetry, Background::Caller)?;
-        let loader = Loader { host, tokenizers, metrics, awaits_builds: false, stores: Arc::new(stores) };
+        let loader = Loader {
+            host,
+            tokenizers,
+            metrics,
+            awaits_builds: false,
+            stores: Arc::new(stores),
+            events: events_of_loader,
+        };
         Ok(Trials { config, loader, sinks, attributes: Attributes::default(), events: recorder })
     }
 

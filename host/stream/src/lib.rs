@@ -41,8 +41,8 @@ mod stream;
 mod driven;
 
 pub use afterbay_chain::{
-    AttributesOf, CallDone, CallFailure, CallHandle, CallOutcome, CallService, LastReload, PluginChange,
-    PluginSetup, PluginState, PluginStatus, ServiceResponse,
+    AttributesOf, CallDone, CallFailure, CallHandle, CallOutcome, CallService, Difference, PluginChange,
+    PluginSetup, PluginState, PluginStatus, Reload, ServiceResponse,
 };
 pub use afterbay_delivery::{Budget, StartError, Tap, TapSetup};
 pub use afterbay_ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};

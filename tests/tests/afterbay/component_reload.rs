@@ -106,6 +106,44 @@ fn a_component_without_the_pinned_digest_is_refused_at_the_start_and_at_a_reload
     assert_eq!(afterbay.stop(), 0);
 }
 
+#[test]
+fn a_component_whose_digest_is_not_allowed_is_refused_by_check_at_the_start_and_at_a_reload() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let component = sandbox.path("plugin.wasm");
+    install(&guest("nothing"), 0, &component);
+    let allow = |digests: &[&str]| sandbox.config().plugin("p", &component, "").allow(digests);
+    // A bundled plugin needs no entry, the file does.
+    let config = allow(&[]).plugin_with("bundled", "builtin:delta-to-cumulative", "", "");
+    let refused = run_afterbay(&["check", "--config", &sandbox.write(&config)]);
+    assert_eq!(refused.code, 64, "{refused:?}");
+    let why = refused.stderr.split("its digest sha256:").nth(1).unwrap();
+    let (is, words) = why.split_at(64);
+    assert!(words.starts_with(" is not in plugins.allow, which has no digest"), "{}", refused.stderr);
+    assert_eq!(refused.stderr.matches("is not in plugins.allow").count(), 1, "{}", refused.stderr);
+
+    let other = "0".repeat(64);
+    let refused = run_afterbay(&["run", "--config", &sandbox.write(&allow(&[&other]))]);
+    let why =
+        format!("plugin \"p\": its digest sha256:{is} is not in plugins.allow, which has sha256:{other}");
+    assert!(refused.code != 0 && refused.stderr.contains(&why), "{refused:?}");
+    assert!(refused.stderr.contains("PluginRefused"), "{refused:?}");
+
+    let afterbay = Afterbay::run(&sandbox, &allow(&[&other, is]));
+    install(&guest("nothing"), 1, &component);
+    let event = afterbay.event("PluginRefused");
+    assert_ne!(event["digest"], is, "{event}");
+    let failed = afterbay.event("PluginReloadFailed");
+    assert!(failed["why"].as_str().unwrap().contains("is not in plugins.allow"), "{failed}");
+    let plugin = afterbay.plugins()["plugins"][0].take();
+    assert_eq!((&plugin["digest"], &plugin["reloads"][0]["to_digest"]), (&is.into(), &event["digest"]));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let frame = batch(Msgpack, vec![SynthRequest::new("a").last(&[1])]);
+    sender.send(&frame);
+    assert_eq!(reader.frame(), frame);
+    assert_eq!(afterbay.stop(), 0);
+}
+
 /// `AFTERBAY_TEST_TRIALS` sets the number of trials. A trial is ten swaps in two seconds.
 #[test]
 fn components_and_settings_are_swapped_every_200_ms_under_load_without_loss_or_repetition() {

@@ -59,6 +59,16 @@ fn plugins_are_shown_with_component_state_cost_and_verdicts() {
     let plugins = asked();
     assert_eq!(plugins[0]["last_reload"]["refused"], Value::Null);
     assert_ne!(plugins[0]["digest"], loops["digest"]);
+    // The history has both, the newest first.
+    let reloads = plugins[0]["reloads"].as_array().unwrap();
+    let shown: Vec<_> =
+        reloads.iter().map(|it| (&it["from_digest"], &it["to_digest"], &it["version"])).collect();
+    let (old, new, version) = (&loops["digest"], &plugins[0]["digest"], "0.1.0".into());
+    assert_eq!(shown, [(old, new, &version), (old, &Value::Null, &Value::Null)], "{reloads:?}");
+    assert_eq!(reloads[0]["refused"], Value::Null);
+    assert!(reloads[1]["refused"].as_str().unwrap().contains("do not begin as webassembly does"));
+    assert!(reloads[0]["time"].as_str() > reloads[1]["time"].as_str(), "{reloads:?}");
+    assert_eq!(plugins[0]["differences"], json!([]));
 
     let reinstate = |name: &str, args: &[&str]| {
         run_afterbay(&[&["plugins", "reinstate", name, "--admin", &admin], args].concat())

@@ -12,12 +12,10 @@ use crate::hand_over::{HandedBytes, HandedCall, HandedPlugin, HandedReload, Hand
 use crate::open_requests::{self, OpenedRequest};
 use crate::replay::{EarlierInstance, JournalSource};
 use crate::setup::{ChainTelemetry, PluginSetup};
-use crate::status::LastReload;
 use afterbay_config::Mode;
 use afterbay_events::event::{PluginReplayed, PluginStateLost};
 use afterbay_runtime::{CallSet, Digest, Plugin};
 use std::collections::HashSet;
-use std::time::{Duration, UNIX_EPOCH};
 
 impl PluginSlot {
     /// Exports the plugin for the next process; its state only if it has room in `room` bytes. The slot continues.
@@ -33,11 +31,6 @@ impl PluginSlot {
             SlotState::Restarting | SlotState::Down { .. } => HandedStatus::Down,
             SlotState::Quarantined { why } => HandedStatus::Quarantined { why: why.clone() },
         };
-        let last_reload = self.reload.last.as_ref().map(|LastReload { at, refused }| {
-            let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-            let at_unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-            HandedReload { at_unix_ms, refused: refused.clone() }
-        });
         let (version, digest) = self.version();
         HandedPlugin {
             plugin: self.name().to_string(),
@@ -46,7 +39,7 @@ impl PluginSlot {
             settings: self.settings_digest(),
             is_promoted: self.policy.mode == Mode::Live && self.policy.configured_mode != Mode::Live,
             status,
-            last_reload,
+            reloads: self.reload.history.list().iter().map(|reload| HandedReload::of(reload)).collect(),
             last_call: self.calls.last(),
             open_calls: self.calls.unanswered(take_room),
             ends: self.calls.ends_to_hand(),
@@ -67,10 +60,8 @@ impl PluginSlot {
         if handed.is_promoted {
             slot.policy.mode = Mode::Live;
         }
-        slot.reload.last = handed.last_reload.map(|HandedReload { at_unix_ms, refused }| {
-            let at = UNIX_EPOCH.checked_add(Duration::from_millis(at_unix_ms)).unwrap_or(UNIX_EPOCH);
-            LastReload { at, refused }
-        });
+        let reloads = handed.reloads.into_iter().filter_map(HandedReload::into_reload);
+        reloads.for_each(|reload| slot.reload.history.push(reload.bounded()));
         slot.calls.take_over(handed.last_call, handed.ends, &open_requests::numbers(context.ledger));
         let is_same = handed.digest == slot.version().1 && handed.settings == slot.settings_digest();
         match (awaits, handed.status) {

@@ -10,12 +10,14 @@ use super::PluginSlot;
 use super::state::SlotState;
 use crate::catch_up::{CatchUp, CatchUpResult, CatchUpSource, ExportedState, MissedCall, MissedCalls};
 use crate::context::ChainContext;
+use crate::history::{Last, RELOADS_MAX, Reload};
 use crate::open_requests::{self, OpenedRequest};
 use crate::setup::PluginSetup;
-use crate::status::LastReload;
 use afterbay_batch::Timestamp;
 use afterbay_events::ReloadResult;
-use afterbay_events::event::{PluginReloadFailed, PluginReloaded, PluginReplayed, PluginStateLost};
+use afterbay_events::event::{
+    PluginRefused, PluginReloadFailed, PluginReloaded, PluginReplayed, PluginStateLost,
+};
 use afterbay_runtime::{
     CallSet, ColumnSet, Columns, Digest, LoadError, Opened, OwnedColumns, Plugin, ReloadError,
 };
@@ -32,7 +34,7 @@ pub(super) struct ReloadState {
     pub(super) successor: Option<Successor>,
     /// The number of successors so far, which is the number of the latest.
     successors: u64,
-    pub(super) last: Option<LastReload>,
+    pub(super) history: Last<Reload, RELOADS_MAX>,
 }
 
 impl ReloadState {
@@ -81,7 +83,13 @@ impl PluginSlot {
             // The missing file of a plugin that is not built yet is reported already.
             Err(ReloadError::Load(LoadError::Read { error, .. }))
                 if self.state.awaits_component() && error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => self.report_reload_failed(error.to_string(), context.now),
+            Err(error) => {
+                if let ReloadError::Load(LoadError::NotAllowed { digest, .. }) = &error {
+                    let digest = digest.to_string();
+                    self.telemetry.publish(|stream, plugin| PluginRefused { stream, plugin, digest });
+                }
+                self.report_reload_failed(error.digest(), None, error.to_string(), context.now);
+            }
         }
     }
 
@@ -128,13 +136,22 @@ impl PluginSlot {
 
     /// Drops the old instance and takes over the new instance's component and settings.
     fn retire_instance(&mut self, next: &Plugin, settings: String, now: Timestamp) {
-        (self.component, self.settings) = (next.component().clone(), settings);
+        let before = std::mem::replace(&mut self.component, next.component().clone());
+        self.settings = settings;
         self.leave_quarantine("reload");
         if let SlotState::Running { plugin, .. } = std::mem::replace(&mut self.state, SlotState::Restarting) {
             plugin.retire();
         }
         self.faults.instance_started();
-        self.reload.last = Some(LastReload { at: now.system_time(), refused: None });
+        let description = self.component.description();
+        let reload = Reload {
+            at: now.system_time(),
+            from: before.digest(),
+            to: Some(self.component.digest()),
+            version: Some(description.version.clone()),
+            refused: None,
+        };
+        self.reload.history.push(reload.bounded());
         self.telemetry.clear_reload_condition();
     }
 
@@ -291,7 +308,12 @@ impl PluginSlot {
                 self.telemetry.publish(|stream, plugin| PluginStateLost { stream, plugin, why });
                 self.start_replacement(fresh, settings, context);
             }
-            (Err(error), _) => self.report_reload_failed(error.to_string(), context.now),
+            (Err(error), _) => {
+                let component = failed.component();
+                let version = component.description().version.clone();
+                let (to, why) = (Some(component.digest()), error.to_string());
+                self.report_reload_failed(to, Some(version), why, context.now);
+            }
         }
     }
 
@@ -308,8 +330,17 @@ impl PluginSlot {
         });
     }
 
-    fn report_reload_failed(&mut self, why: String, now: Timestamp) {
-        self.reload.last = Some(LastReload { at: now.system_time(), refused: Some(why.clone()) });
+    /// Reports that the previous component stays. `to` and `version` are those of the refused one, as far as they are known.
+    fn report_reload_failed(
+        &mut self,
+        to: Option<Digest>,
+        version: Option<String>,
+        why: String,
+        now: Timestamp,
+    ) {
+        let (at, from) = (now.system_time(), self.component.digest());
+        let reload = Reload { at, from, to, version, refused: Some(why.clone()) };
+        self.reload.history.push(reload.bounded());
         let text = format!("the previous component stays: {why}");
         self.telemetry.set_reload_condition(text, now.system_time());
         self.telemetry.counters.reloads.add(ReloadResult::Failed, 1);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Name;
@@ -16,6 +17,9 @@ pub struct Plugin {
     pub component: Component,
     /// The digest that the code must have.
     pub sha256: Option<[u8; 32]>,
+    /// The digests of `plugins.allow`, of which the code must have one. `None`: any code may run. A plugin in the binary needs no
+    /// entry.
+    pub allowed: Option<Arc<[[u8; 32]]>>,
     /// Whether Afterbay applies the plugin's verdicts.
     pub mode: Mode,
     /// The limits of one instance.
@@ -39,6 +43,7 @@ impl Plugin {
             name,
             component,
             sha256: None,
+            allowed: None,
             mode: Mode::default(),
             limits: Limits::default(),
             on_fault: OnFault::default(),

@@ -25,6 +25,17 @@ const GRANT_KEY: Key = key(
 /// The keys of a bundled plugin's own defaults.
 pub(crate) static PLUGIN_DEFAULTS: Table = Table { keys: &[GRANT_KEY, LIMITS_KEY] };
 
+pub(crate) static PLUGINS: Table = Table {
+    keys: &[key(
+        "allow",
+        Required,
+        "[\"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"]",
+        "The SHA-256 of each component that may run, at most 256, as `afterbay check` and `afterbay plugin check` print it. A\n\
+         component with another digest is refused, at the start, at a reload and by `afterbay check`. A plugin in this binary\n\
+         needs no entry: the digest of the binary pins it.",
+    )],
+};
+
 pub(crate) static PLUGIN: Table = Table {
     keys: &[
         key(

@@ -52,7 +52,7 @@ fn limits() -> Limits {
 
 /// The default limits with these grants.
 fn granted(grants: Grants) -> Terms {
-    Terms { limits: limits(), grants, digest: None }
+    Terms { limits: limits(), grants, digest: None, allowed: None }
 }
 
 fn load(name: &str) -> Component {

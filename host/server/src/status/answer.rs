@@ -3,11 +3,11 @@
 use super::StatusSource;
 use super::journal_space::Limit;
 use super::reading::{Between, Buckets, Readings};
-use crate::plugins::PluginView;
+use crate::plugins::{PluginView, rfc3339};
 use crate::signals::StreamLoad;
 use afterbay_events::{Condition, Severity, SinkCounters, StreamCounters, TapCounters};
 use afterbay_signals::LoadSnapshot;
-use chrono::{DateTime, SecondsFormat, Utc};
+use afterbay_stream::SINK_STATES;
 use serde::Serialize;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -293,10 +293,6 @@ impl TapView {
         let frames_dropped = counters.frames_dropped.get() + counters.subscriber_frames_dropped.get();
         TapView { name, connected: counters.connected.get() == 1, frames_dropped }
     }
-}
-
-fn rfc3339(time: SystemTime) -> String {
-    DateTime::<Utc>::from(time).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 /// Seconds, to the millisecond.

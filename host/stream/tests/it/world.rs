@@ -67,7 +67,8 @@ fn component(guest: &'static str, grants: &Grants) -> Component {
         let bytes = std::fs::read(built.join("examples").join(format!("{guest}.wasm"))).unwrap();
         let limits =
             Limits { deadline: Duration::from_secs(10), hold: Duration::from_secs(600), ..Limits::default() };
-        host.load(guest, &bytes, Terms { limits, grants: grants.clone(), digest: None }).unwrap()
+        host.load(guest, &bytes, Terms { limits, grants: grants.clone(), digest: None, allowed: None })
+            .unwrap()
     };
     loaded.entry(guest).or_insert_with(load).clone()
 }

@@ -82,7 +82,8 @@ fn a_component_with_an_import_that_is_not_granted_is_refused_by_name() {
 fn a_call_that_names_a_metric_in_thirty_megabytes_ends_at_its_deadline() {
     let (recorder, deadline) = (Arc::new(Recorder::default()), Duration::from_millis(15));
     let grants = Grants { metrics: Some(recorder.clone()), ..Grants::default() };
-    let terms = Terms { limits: Limits { deadline, ..Limits::default() }, grants, digest: None };
+    let terms =
+        Terms { limits: Limits { deadline, ..Limits::default() }, grants, digest: None, allowed: None };
     let component = host().load("meters", &guest("meters"), terms).unwrap();
     let settings = SETTINGS.replace('}', r#", "times": 7500000}"#);
     let fault = component.instantiate(&settings).unwrap().process(&batch_of(&[4])).unwrap_err();
