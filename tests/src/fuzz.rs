@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use afterbay_config::{Builtin, Config, Env, Names};
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter};
 use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_pickle::Tree;
@@ -81,6 +82,32 @@ fn look_at(batch: &Batch) {
         let _looked_at = (batch.rid(row), batch.finish(row), batch.text(row), batch.http_worker_ipc(row));
     }
     batch.to_json(Wrapped::Open);
+}
+
+/// Checks a configuration. It is accepted, or each problem has a place in the file and a sentence.
+pub fn config(bytes: &[u8]) {
+    let began = Instant::now();
+    let text = String::from_utf8_lossy(bytes);
+    let env = Env {
+        var: &|name| (name == "SET").then(|| "a-value".to_owned()),
+        names: Names::FromConfig,
+        builtins: &[Builtin { name: "delta-to-cumulative", defaults: "grant = [\"log\"]" }],
+        reference: &|reference| {
+            reference.contains("@sha256:").then_some(()).ok_or("is not pinned".to_owned())
+        },
+        tokenizer: &|_| Ok(()),
+        layouts: &["0.5.23"],
+    };
+    match Config::parse(&text, Path::new("/dev/shm/afterbay.toml"), &env) {
+        Ok(config) => assert!(!config.streams.is_empty(), "a configuration has a stream"),
+        Err(problems) => {
+            let words = problems.to_string();
+            let has_place =
+                |line: &str| line.starts_with("/dev/shm/afterbay.toml:") || line.starts_with("and ");
+            assert!(words.lines().all(has_place), "{words}");
+        }
+    }
+    assert!(began.elapsed() < INPUT_TIME_MAX, "{:?}", began.elapsed());
 }
 
 /// Reads a segment file. Every query gives an answer or an error. A start recovers a journal that takes a frame, which can be read.

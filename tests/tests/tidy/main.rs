@@ -502,7 +502,7 @@ fn every_guest_and_every_example_is_run_by_a_test() {
 }
 
 #[test]
-fn every_invariant_names_a_test_that_exists() {
+fn every_invariant_and_every_threat_names_a_test_that_exists() {
     let tests: BTreeSet<String> = ["rs", "py"]
         .into_iter()
         .flat_map(files)
@@ -520,8 +520,11 @@ fn every_invariant_names_a_test_that_exists() {
     // An invariant may span several lines.
     let invariants: Vec<&str> = text.split("Invariant:").skip(1).collect();
     assert!(invariants.len() >= 10, "ARCHITECTURE.md has {} invariants", invariants.len());
+    let security = read(&repository().join("docs/src/security.md"));
+    let threats: Vec<&str> = security.split("\n- Cannot ").skip(1).collect();
+    assert!(threats.len() >= 20, "security.md has {} threats", threats.len());
     let mut wrong = Vec::new();
-    for invariant in invariants {
+    for invariant in invariants.into_iter().chain(threats) {
         let first: String = invariant.chars().take(80).collect();
         let named = invariant.split_once("(test: ").and_then(|(_, rest)| rest.split_once(')'));
         let Some((named, _)) = named else {
