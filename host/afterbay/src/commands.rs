@@ -3,6 +3,7 @@
 pub(crate) mod abort;
 mod admin_call;
 pub(crate) mod check;
+pub(crate) mod command_line;
 pub(crate) mod connector;
 pub(crate) mod demo;
 pub(crate) mod plugins;

@@ -5,9 +5,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod commands;
+mod version;
 
 use afterbay_terminal as screen;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// A proxy on the output socket of an LLM scheduler.
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 /// Afterbay receives every batch that an SGLang scheduler sends, writes it to a per-request journal, runs WebAssembly plugins
 /// on it, and sends it to the reader, which needs no change.
 #[derive(Parser)]
-#[command(name = "afterbay", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "afterbay", version, long_version = version::LONG.as_str(), propagate_version = true, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -36,6 +37,10 @@ enum Command {
     Connector(commands::connector::Args),
     Sim(commands::sim::Args),
     Demo(commands::demo::Args),
+    #[command(hide = true)]
+    Completions(commands::command_line::CompletionsArgs),
+    #[command(hide = true)]
+    ManPages(commands::command_line::ManPagesArgs),
     #[command(name = commands::run::WORKER, hide = true)]
     Worker(commands::run::WorkerArgs),
 }
@@ -68,6 +73,8 @@ fn main() -> ExitCode {
         Command::Connector(args) => commands::connector::run(args),
         Command::Sim(args) => commands::sim::run(args),
         Command::Demo(args) => commands::demo::run(args),
+        Command::Completions(args) => commands::command_line::completions(args, Cli::command()),
+        Command::ManPages(args) => commands::command_line::man_pages(args, Cli::command()),
         Command::Worker(args) => commands::run::become_worker(args),
     };
     done.unwrap_or_else(|error| {

@@ -19,13 +19,17 @@ pub(crate) struct AttributesPart {
     pub(crate) entries: Vec<HandedAttributes>,
 }
 
-/// The versions of this process.
-pub(crate) fn versions() -> Versions {
-    let formats = [
+/// The version of each format that this binary writes: the journal, the store of plugins, and a stream's state at a hand-over.
+pub fn format_versions() -> [(&'static str, u32); 3] {
+    [
         ("journal", afterbay_journal::FORMAT_VERSION),
         ("store", afterbay_store::FORMAT_VERSION),
         ("stream", afterbay_stream::STREAM_STATE_VERSION),
-    ];
-    let formats = formats.into_iter().map(|(name, version)| (name.to_owned(), version));
+    ]
+}
+
+/// The versions of this process.
+pub(crate) fn versions() -> Versions {
+    let formats = format_versions().into_iter().map(|(name, version)| (name.to_owned(), version));
     Versions { afterbay: env!("CARGO_PKG_VERSION").to_owned(), formats: formats.collect::<Formats>() }
 }

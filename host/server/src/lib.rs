@@ -45,7 +45,15 @@ mod trials;
 pub use check::check_files;
 pub use config_file::{load as load_config, load_admin};
 pub use drain::DrainOutcome;
+pub use handed::format_versions;
 pub use serve::{Options, Server};
 pub use sinks::warnings;
 pub use take_over::NotTakenOver;
 pub use trials::Trials;
+
+/// The commit that this binary was built from, with `-dirty` behind it if files had changed. `None` outside of `make build` and
+/// `make dist`, and where the source has no git directory. The Makefile sets the variable: no build script runs at each build.
+pub const COMMIT: Option<&str> = match option_env!("AFTERBAY_COMMIT") {
+    Some(commit) if !commit.is_empty() => Some(commit),
+    _ => None,
+};

@@ -144,7 +144,7 @@ impl<'a> Answer<'a> {
         let streams = source.signals.streams().into_iter();
         Answer {
             version: env!("CARGO_PKG_VERSION"),
-            commit: None,
+            commit: crate::COMMIT,
             pid: std::process::id(),
             started: rfc3339(process.started),
             uptime_seconds: in_ms(process.begun.elapsed()),
