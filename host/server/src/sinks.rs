@@ -322,7 +322,7 @@ fn unknown(sink: &config::Sink, page: Option<&Page>) -> String {
                \"DIR\", the directory of the model's tokenizer.json";
     match (&sink.credit, page) {
         (Some(path), None) => format!(
-            "reader unknown until it writes its credit page {}: start it with afterbay-sglang, or {add}",
+            "reader unknown until it writes its credit page {}: start it with the connector, or {add}",
             path.display()
         ),
         (Some(path), Some(_)) => {

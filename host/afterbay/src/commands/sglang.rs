@@ -2,7 +2,8 @@
 //!
 //! Afterbay starts first, outside SGLang's process tree, because SGLang kills its children when it ends, and Afterbay still has to
 //! send what it received. Then this process becomes the command, so that pid, signals and exit code are SGLang's own. The
-//! connector is in this binary, and is put on PYTHONPATH.
+//! connector is in this binary, and is put on PYTHONPATH: the command may run in any environment, and gets the connector of this
+//! version also where a wheel of another version is installed.
 
 use afterbay_config::{Abort, AdminAddress, Stream, user_dirs};
 use afterbay_terminal::EXIT_USAGE;
@@ -23,9 +24,9 @@ const START_MAX: Duration = Duration::from_secs(60);
 
 /// The files of the connector, a package that Python finds on PYTHONPATH without an installation.
 pub(super) const CONNECTOR: &[(&str, &str)] = &[
-    ("afterbay_sglang/__init__.py", include_str!("../../../sglang/afterbay_sglang/__init__.py")),
-    ("afterbay_sglang/abort.py", include_str!("../../../sglang/afterbay_sglang/abort.py")),
-    ("afterbay_sglang/attached.py", include_str!("../../../sglang/afterbay_sglang/attached.py")),
+    ("afterbay_sglang/__init__.py", include_str!("../../../connectors/afterbay_sglang/__init__.py")),
+    ("afterbay_sglang/abort.py", include_str!("../../../connectors/afterbay_sglang/abort.py")),
+    ("afterbay_sglang/attached.py", include_str!("../../../connectors/afterbay_sglang/attached.py")),
     (
         "afterbay_sglang/attached_path/afterbay_sglang_attached-0.1.0.dist-info/METADATA",
         "Metadata-Version: 2.1\nName: afterbay-sglang-attached\nVersion: 0.1.0\n",
@@ -34,22 +35,24 @@ pub(super) const CONNECTOR: &[(&str, &str)] = &[
         "afterbay_sglang/attached_path/afterbay_sglang_attached-0.1.0.dist-info/entry_points.txt",
         "[sglang.srt.platforms]\nafterbay = afterbay_sglang.attached:activate\n",
     ),
-    ("afterbay_sglang/credit.py", include_str!("../../../sglang/afterbay_sglang/credit.py")),
-    ("afterbay_sglang/detokenizer.py", include_str!("../../../sglang/afterbay_sglang/detokenizer.py")),
-    ("afterbay_sglang/http_app.py", include_str!("../../../sglang/afterbay_sglang/http_app.py")),
-    ("afterbay_sglang/ingress.py", include_str!("../../../sglang/afterbay_sglang/ingress.py")),
-    ("afterbay_sglang/readers.py", include_str!("../../../sglang/afterbay_sglang/readers.py")),
-    ("afterbay_sglang/rendezvous.py", include_str!("../../../sglang/afterbay_sglang/rendezvous.py")),
-    ("afterbay_sglang/settings.py", include_str!("../../../sglang/afterbay_sglang/settings.py")),
-    ("afterbay_sglang/text.py", include_str!("../../../sglang/afterbay_sglang/text.py")),
-    ("afterbay_sglang/wire.py", include_str!("../../../sglang/afterbay_sglang/wire.py")),
-    ("afterbay_sglang/workers.py", include_str!("../../../sglang/afterbay_sglang/workers.py")),
+    ("afterbay_sglang/credit.py", include_str!("../../../connectors/afterbay_sglang/credit.py")),
+    ("afterbay_sglang/detokenizer.py", include_str!("../../../connectors/afterbay_sglang/detokenizer.py")),
+    ("afterbay_sglang/http_app.py", include_str!("../../../connectors/afterbay_sglang/http_app.py")),
+    ("afterbay_sglang/ingress.py", include_str!("../../../connectors/afterbay_sglang/ingress.py")),
+    ("afterbay_sglang/readers.py", include_str!("../../../connectors/afterbay_sglang/readers.py")),
+    ("afterbay_sglang/rendezvous.py", include_str!("../../../connectors/afterbay_sglang/rendezvous.py")),
+    ("afterbay_sglang/settings.py", include_str!("../../../connectors/afterbay_sglang/settings.py")),
+    ("afterbay_sglang/text.py", include_str!("../../../connectors/afterbay_sglang/text.py")),
+    ("afterbay_sglang/wire.py", include_str!("../../../connectors/afterbay_sglang/wire.py")),
+    ("afterbay_sglang/workers.py", include_str!("../../../connectors/afterbay_sglang/workers.py")),
+    // The name of the wheel: Python takes a distribution only from the first place of its path, so that an installed wheel's connector
+    // is not loaded a second time.
     (
-        "afterbay_sglang-0.1.0.dist-info/METADATA",
-        "Metadata-Version: 2.1\nName: afterbay-sglang\nVersion: 0.1.0\n",
+        concat!("afterbay-", env!("CARGO_PKG_VERSION"), ".dist-info/METADATA"),
+        concat!("Metadata-Version: 2.1\nName: afterbay\nVersion: ", env!("CARGO_PKG_VERSION"), "\n"),
     ),
     (
-        "afterbay_sglang-0.1.0.dist-info/entry_points.txt",
+        concat!("afterbay-", env!("CARGO_PKG_VERSION"), ".dist-info/entry_points.txt"),
         "[sglang.srt.plugins]\nafterbay = afterbay_sglang:register\n",
     ),
 ];

@@ -1,6 +1,6 @@
 //! Reads a rendezvous file, in which the SGLang connector describes the scheduler that it runs in.
 //!
-//! The README of `host/sglang`, which writes the file, explains each field.
+//! The README of `host/connectors/afterbay_sglang`, which writes the file, explains each field.
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};

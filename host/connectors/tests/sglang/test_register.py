@@ -120,6 +120,6 @@ def test_a_missing_function_stops_the_start_with_a_reason(registry, fake_modules
 def test_refused_settings_stop_the_start_with_a_reason(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("SGLANG_RUST_SERVER", "1")
-    with pytest.raises(SystemExit, match="afterbay-sglang: SGLANG_RUST_SERVER is on"):
+    with pytest.raises(SystemExit, match="afterbay_sglang: SGLANG_RUST_SERVER is on"):
         afterbay_sglang.register()
     assert registry.registered == []

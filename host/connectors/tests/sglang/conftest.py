@@ -10,7 +10,7 @@ import pytest
 
 from afterbay_sglang import workers
 
-PACKAGE = pathlib.Path(__file__).resolve().parent.parent
+PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_TEXT_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "AFTERBAY_ABORT", "AFTERBAY_HTTP_APP", "SGLANG_HTTP_SERVER_APP_PATH", "SGLANG_RUST_SERVER", "SGLANG_PLUGINS", "SGLANG_PLATFORM", "SGLANG_ZMQ_ALLOWED_PEERS")
 
 
@@ -107,8 +107,8 @@ def on_path(tmp_path):
     directory = tmp_path / "on-path"
     directory.mkdir()
     (directory / "afterbay_sglang").symlink_to(PACKAGE / "afterbay_sglang")
-    info = directory / f"afterbay_sglang-{__version__}.dist-info"
+    info = directory / f"afterbay-{__version__}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: afterbay-sglang\nVersion: {__version__}\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: afterbay\nVersion: {__version__}\n")
     (info / "entry_points.txt").write_text("[sglang.srt.plugins]\nafterbay = afterbay_sglang:register\n")
     return directory

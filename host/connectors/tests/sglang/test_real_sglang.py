@@ -196,7 +196,7 @@ print(json.dumps([told, received, abort.request()]))
 def test_the_rust_server_is_refused_before_anything_starts(real_sglang, on_path):
     done = real_sglang.run(HOOKED + "print(hooked())", path=[on_path], AFTERBAY_INGRESS="ipc:///a", SGLANG_RUST_SERVER="1")
     assert done.returncode == 1 and done.stdout == ""
-    assert "afterbay-sglang: SGLANG_RUST_SERVER is on" in done.stderr.strip().splitlines()[-1]
+    assert "afterbay_sglang: SGLANG_RUST_SERVER is on" in done.stderr.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize("leg", ["direct", "through AFTERBAY_TEXT_INGRESS", "through it to two tokenizers"])

@@ -43,7 +43,7 @@ def main() -> int:
     why = refusal(sglang, os.environ)
     print(json.dumps({"connector": __version__, "sglang": sglang, "works": why is None, "why": why}))
     if why:
-        print(f"afterbay-sglang: {why}", file=sys.stderr)
+        print(f"afterbay_sglang: {why}", file=sys.stderr)
     return 1 if why else 0
 
 

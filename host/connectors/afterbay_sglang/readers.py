@@ -160,7 +160,7 @@ def _check_attached() -> None:
     try:
         workers.check_attached()
     except Refused as refused:
-        raise SystemExit(f"afterbay-sglang: {refused}") from refused
+        raise SystemExit(f"afterbay_sglang: {refused}") from refused
 
 
 def _describe(page: Optional[CreditPage], server_args: Any) -> None:

@@ -32,7 +32,7 @@ def describe(ingress="ipc:///a", credit="/dev/shm/c", rank=0, **args):
 
 
 def test_the_fields_are_exactly_those_of_the_readme(detokenizer_with_plugins):
-    readme = os.path.join(os.path.dirname(rendezvous.__file__), "..", "README.md")
+    readme = os.path.join(os.path.dirname(rendezvous.__file__), "README.md")
     with open(readme, encoding="utf-8") as file:
         table = file.read().split("### Rendezvous file")[1].split("\n#")[0]
     named = [cell.strip("` ") for line in table.splitlines() if line.startswith("| `") for cell in line.split("|")[1].split(",")]

@@ -33,7 +33,7 @@ def register() -> None:
             return
         _register_hooks(settings)
     except Refused as refused:
-        raise SystemExit(f"afterbay-sglang: {refused}") from refused
+        raise SystemExit(f"afterbay_sglang: {refused}") from refused
 
 
 def _register_hooks(settings: Settings) -> None:
