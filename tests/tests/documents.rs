@@ -10,7 +10,7 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with the programs after the comment mark.
-const PROGRAMS: [&str; 24] = [
+const PROGRAMS: [&str; 26] = [
     "cd",
     "cp",
     "rm",
@@ -28,7 +28,9 @@ const PROGRAMS: [&str; 24] = [
     "systemd-sysusers",
     "kubectl",
     "docker",
-    "promtool", //
+    "promtool",
+    "apt",
+    "tar", //
     "cargo",
     "python",
     "python3",
