@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build dist test bench-real test-languages test-rust test-guests test-connector test-deployment docs bench mutants soak check check-sdk fmt setup clean
+.PHONY: demo build dist test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench mutants soak check check-sdk fmt setup clean
 
 # `afterbay --version` names the commit. Only release builds know it, so that tests are not linked again after each commit.
 build dist demo: export AFTERBAY_COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
@@ -27,8 +27,17 @@ dist: setup $(VENV)/maturin $(VENV)/bin/cargo-deb ## what an operator installs: 
 test: test-rust test-guests test-connector test-deployment docs ## every test, and the book
 
 # Most of them wait most of the time: for sockets, for other processes.
-test-rust: setup $(VENV)/done
+test-rust: setup chromium $(VENV)/done
 	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python RUST_TEST_THREADS=$$((2 * $$(nproc))) $(CARGO) test --workspace
+
+# apt-get needs root. Without a browser, the dashboard's tests say that they are skipped.
+chromium: ## a browser for the dashboard's tests, if there is none: 100 MB, under a minute
+	@for name in chromium-headless-shell chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends chromium-headless-shell >/dev/null; \
+	else \
+		echo "no Chromium: the dashboard's tests are skipped. On Debian: apt-get install chromium-headless-shell" >&2; \
+	fi
 
 # The plugins' own unit tests run on the host, as their authors run them.
 test-guests: setup

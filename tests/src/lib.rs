@@ -8,6 +8,7 @@
 pub mod admin;
 pub mod afterbay;
 pub mod binary;
+pub mod browser;
 pub mod commands;
 pub mod components;
 pub mod frames;
