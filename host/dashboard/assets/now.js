@@ -152,7 +152,7 @@ const SINK_HEADS = [
   number("Waiting rows"),
   number("Waiting tokens"),
   number("Oldest", "Age of the oldest waiting row"),
-  number("Lag, frames", "Frames that the reader has not finished"),
+  number("Lag, frames", "Frames sent that the reader has not finished; known with a credit page"),
   number("Spilled", "Frames that wait only in the journal"),
   number("Rows/s"),
   number("Joined", "Rows that were joined with a later row of their request"),
@@ -165,7 +165,7 @@ function sinkRow(tr, sink) {
     setBadge(tr.children[1], sink.frames_dropped ? "warn" : sink.connected ? "good" : "off", words);
     return;
   }
-  const texts = [count(sink.waiting_rows), count(sink.waiting_tokens), sink.waiting_rows ? seconds(sink.oldest_seconds) : NONE, count(sink.lag_frames ?? sink.queue_frames), count(sink.spilled_frames), rate(sink.rows_per_second), short(sink.rows_joined)];
+  const texts = [count(sink.waiting_rows), count(sink.waiting_tokens), sink.waiting_rows ? seconds(sink.oldest_seconds) : NONE, count(sink.lag_frames), count(sink.spilled_frames), rate(sink.rows_per_second), short(sink.rows_joined)];
   setText(tr.children[0], sink.name);
   setBadge(tr.children[1], ...(SINK_STATES[sink.state] ?? ["warn", String(sink.state)]));
   texts.forEach((text, at) => setText(tr.children[at + 2], text));
