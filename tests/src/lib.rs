@@ -13,6 +13,7 @@ pub mod commands;
 pub mod components;
 pub mod frames;
 pub mod fuzz;
+pub mod holds;
 pub mod peers;
 pub mod sandbox;
 pub mod sync_gate;

@@ -1,17 +1,13 @@
-//! Gives a verdict for the token ids of a row: 101 holds it for the time in the settings, 102 releases, 103
-//! releases as one row with other ids, 104 drops, 105 finishes, 106 panics, and 107 releases and holds.
+//! Gives the verdict that a token id of a row asks for (see `ids`).
 
 use std::time::Duration;
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts, info};
 
-const HOLD: i64 = 101;
-const RELEASE: i64 = 102;
-const RELEASE_AS: i64 = 103;
-const DROP: i64 = 104;
-const FINISH: i64 = 105;
-const PANIC: i64 = 106;
-const RELEASE_AND_HOLD: i64 = 107;
+use ids::{DROP, FINISH, HOLD, PANIC, RELEASE, RELEASE_AND_HOLD, RELEASE_AS};
+
+#[path = "../../src/holds/ids.rs"]
+mod ids;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Holds {

@@ -6,8 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 
 use afterbay_tests::commands::{journal, verify};
-use afterbay_tests::components::guest;
 use afterbay_tests::frames::{ReaderRow, SynthRequest, WIRES, batch, ids as ids_of, row, rows};
+use afterbay_tests::holds::{HOLD, LONG, holds};
 use afterbay_tests::{Afterbay, Config, Input, PATIENCE, Reader, Sandbox, Sender, repository};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::Value;
@@ -318,12 +318,9 @@ fn after_kill_9_rows_that_wait_for_a_service_follow_on_fault_also_the_last() {
 
 #[test]
 fn rows_that_an_earlier_plugin_holds_when_a_request_is_blocked_are_swallowed() {
-    const HOLD: i64 = 101;
     let (sandbox, service) = (Sandbox::new(), Service::start());
     let mut reader = Reader::bind(&sandbox.reader_side());
-    let holds = guest("holds");
-    let limits = "deadline = \"10s\", hold = \"60s\"";
-    let config = tokenizer(&sandbox).plugin_with("holds", holds.to_str().unwrap(), "millis = 60000", limits);
+    let config = holds(tokenizer(&sandbox), "holds", LONG);
     let afterbay = Afterbay::run(&sandbox, &moderated(config, &service.url, "bypass"));
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let (text, no) = (ids("text"), ids("no"));

@@ -1,39 +1,18 @@
 //! Held rows: they wait, continue as one row, and are sent exactly once through faults, reloads, stops and kills.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use afterbay_tests::commands::{journal, show, verify};
 use afterbay_tests::components::{guest, install};
 use afterbay_tests::frames::{ReaderRow, SynthRequest, WIRES, batch, ids, row, rows};
+use afterbay_tests::holds::{
+    DROP, FINISH, HOLD, LONG, PANIC, RELEASE, RELEASE_AND_HOLD, RELEASE_AS, holding, holds, holds_by,
+};
 use afterbay_tests::sandbox::Config;
 use afterbay_tests::{Afterbay, Input, Reader, Sandbox, Sender, repository};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use afterbay_wire::{DecodedFrame, Edit, Layouts, TokenEdit, Wrapped};
 use serde_json::json;
-
-const HOLD: i64 = 101;
-const RELEASE: i64 = 102;
-const RELEASE_AS: i64 = 103;
-const DROP: i64 = 104;
-const FINISH: i64 = 105;
-const PANIC: i64 = 106;
-const RELEASE_AND_HOLD: i64 = 107;
-
-/// A hold time that no test reaches.
-const LONG: &str = "millis = 60000";
-
-/// A tokenizer and the guest `holds`.
-fn holding(sandbox: &Sandbox, settings: &str) -> Config {
-    holds(sandbox.config().sink("reader = \"tokenizer\""), "holds", settings)
-}
-
-fn holds(config: Config, name: &str, settings: &str) -> Config {
-    holds_by(&guest("holds"), config, name, settings)
-}
-
-fn holds_by(component: &Path, config: Config, name: &str, settings: &str) -> Config {
-    config.plugin_with(name, component.to_str().unwrap(), settings, "deadline = \"10s\", hold = \"60s\"")
-}
 
 /// A tokenizer and the guest `holds` as a component that can be replaced.
 fn installed(sandbox: &Sandbox) -> (PathBuf, Config) {
@@ -206,7 +185,7 @@ fn release_and_hold_releases_the_held_rows_and_holds_the_new_row() {
         let afterbay = Afterbay::run(&sandbox, &holding(&sandbox, LONG));
         let mut sender = Sender::connect(&sandbox.scheduler_side());
         let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
-        // Without held rows the verdict is a hold.
+        // No rows are held, so the verdict is a hold.
         sender.send(&batch(wire, vec![a.row(&[RELEASE_AND_HOLD, 1]), b.row(&[1])]));
         assert_eq!(rows(&reader.frame()), [row("b", &[1], 1, None)], "{wire:?}");
         sender.send(&batch(wire, vec![a.row(&[2]), b.row(&[2])]));

@@ -4,6 +4,7 @@ use super::attributes::{GRANT, plugin_log, set_attributes};
 use afterbay_tests::commands::notes;
 use afterbay_tests::components::{guest, install};
 use afterbay_tests::frames::{SynthRequest, batch, rows};
+use afterbay_tests::holds::{HOLD, LONG, RELEASE, RELEASE_AND_HOLD, holding};
 use afterbay_tests::{Afterbay, Config, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
@@ -45,16 +46,13 @@ fn a_replay_shows_rows_that_an_earlier_plugin_held_as_they_continued() {
     let mut reader = Reader::bind(&sandbox.reader_side());
     let component = sandbox.path("plugin.wasm");
     install(&guest("nothing"), 0, &component);
-    let limits = "deadline = \"10s\", hold = \"60s\"";
-    let config = sandbox.config().sink("reader = \"tokenizer\"");
-    let config = config.plugin_with("holds", guest("holds").to_str().unwrap(), "millis = 60000", limits);
-    let config = config.plugin("p", &component, "").granted(GRANT);
+    let config = holding(&sandbox, LONG).plugin("p", &component, "").granted(GRANT);
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
-    let (mut a, hold, release, release_and_hold) = (SynthRequest::new("a"), 101, 102, 107);
+    let mut a = SynthRequest::new("a");
     // Held and released; held and released alone; then held rows that wait during the replay.
     for (ids, frames) in
-        [([1], 1), ([hold], 0), ([release], 1), ([hold], 0), ([release_and_hold], 1), ([2], 0)]
+        [([1], 1), ([HOLD], 0), ([RELEASE], 1), ([HOLD], 0), ([RELEASE_AND_HOLD], 1), ([2], 0)]
     {
         sender.send(&batch(Msgpack, vec![a.row(&ids)]));
         reader.take(frames);
@@ -63,8 +61,8 @@ fn a_replay_shows_rows_that_an_earlier_plugin_held_as_they_continued() {
     install(&guest("remembers"), 0, &component);
     assert_eq!(afterbay.event("PluginReplayed")["rows"], 3, "{}", afterbay.log());
     afterbay.event("PluginReloaded");
-    sender.send(&batch(Msgpack, vec![a.last(&[release])]));
-    assert_eq!(rows(&reader.frame())[0].ids, [release_and_hold, 2, release]);
+    sender.send(&batch(Msgpack, vec![a.last(&[RELEASE])]));
+    assert_eq!(rows(&reader.frame())[0].ids, [RELEASE_AND_HOLD, 2, RELEASE]);
     assert_eq!(afterbay.stop(), 0);
     let mut row_notes = notes(&sandbox, "a");
     row_notes.retain(|row_notes| row_notes.starts_with("row"));
