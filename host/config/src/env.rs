@@ -37,6 +37,19 @@ pub enum Names {
     FromRendezvous,
 }
 
+impl Env<'static> {
+    /// The environment without variables and without plugins or layouts in the binary. It accepts every reference to a registry
+    /// and every path of a tokenizer.
+    pub const EMPTY: Env<'static> = Env {
+        var: &|_| None,
+        names: Names::FromConfig,
+        builtins: &[],
+        reference: &|_| Ok(()),
+        tokenizer: &|_| Ok(()),
+        layouts: &[],
+    };
+}
+
 impl<'a> Env<'a> {
     /// The environment variables of this process. A variable that is not UTF-8 counts as unset.
     pub fn of_process(

@@ -13,7 +13,7 @@ use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
 use crate::units::{Size, Time};
 use crate::written::Table as _;
-use crate::{Env, Names, Problem, Problems, bounds, disk, keys, written};
+use crate::{Env, Problem, Problems, bounds, disk, keys, written};
 
 /// Replaces each `{ file = "…" }` in `setting` with the text of that file, since a plugin has no file system. Relative paths
 /// start at `dir`. Each path is added to `files`, readable or not. Returns one sentence for each file that cannot be used.
@@ -46,16 +46,9 @@ impl PluginDefaults {
     /// # Errors
     /// The text is not TOML, or a key or a value is not one of a configuration.
     pub fn parse(text: &str) -> Result<PluginDefaults, Problems> {
-        let env = Env {
-            var: &|_| None,
-            names: Names::FromConfig,
-            builtins: &[],
-            reference: &|_| Ok(()),
-            tokenizer: &|_| Ok(()),
-            layouts: &[],
-        };
         let (table, errors) = DeTable::parse_recoverable(text);
-        let source = Source { file: Path::new("defaults"), text, env: &env, problems: RefCell::default() };
+        let source =
+            Source { file: Path::new("defaults"), text, env: &Env::EMPTY, problems: RefCell::default() };
         for error in errors {
             let (line, column) = line_and_column(text, error.span().map_or(0, |span| span.start));
             source.report(&Location { line, column, key: String::new() }, error.message());

@@ -177,9 +177,7 @@ fn every_configuration_of_a_document_is_accepted() {
         var: &|_| Some("/tmp".to_owned()),
         names: Names::FromRendezvous,
         builtins: &builtins,
-        reference: &|_| Ok(()),
-        tokenizer: &|_| Ok(()),
-        layouts: &[],
+        ..Env::EMPTY
     };
     let (mut wrong, mut seen) = (Vec::new(), 0);
     for path in documents() {

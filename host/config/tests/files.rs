@@ -5,19 +5,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use afterbay_config::{Builtin, Config, Env, Names, bounds};
-
-const ENV: Env<'static> = Env {
-    var: &|_| None,
-    names: Names::FromConfig,
-    builtins: &[],
-    reference: &|_| Ok(()),
-    tokenizer: &|_| Ok(()),
-    layouts: &[],
-};
+use afterbay_config::{Builtin, Config, Env, bounds};
 
 fn problems_of(path: &Path) -> String {
-    Config::load(path, &ENV).unwrap_err().to_string()
+    Config::load(path, &Env::EMPTY).unwrap_err().to_string()
 }
 
 #[test]
@@ -57,7 +48,7 @@ fn a_file_that_is_not_utf8_is_reported() {
 #[test]
 fn problems_past_their_bound_are_counted() {
     let lines: String = (0..bounds::PROBLEMS_MAX + 7).map(|at| format!("key-{at} = 1\n")).collect();
-    let problems = Config::parse(&lines, Path::new("afterbay.toml"), &ENV).unwrap_err();
+    let problems = Config::parse(&lines, Path::new("afterbay.toml"), &Env::EMPTY).unwrap_err();
     // The keys `stream` and `journal` are missing, too.
     assert_eq!(problems.iter().count(), bounds::PROBLEMS_MAX);
     assert_eq!(problems.left_out(), 9);
@@ -75,7 +66,7 @@ fn streams_and_plugins_past_their_bounds_are_reported_once_each() {
         let text = format!(
             "{streams}[journal]\ndir = \"/tmp/afterbay-bounds\"\nretain = {{ bytes = \"unlimited\" }}\n"
         );
-        let env = Env { builtins: &[Builtin { name: "p", defaults: "" }], ..ENV };
+        let env = Env { builtins: &[Builtin { name: "p", defaults: "" }], ..Env::EMPTY };
         let problems = Config::parse(&text, Path::new("afterbay.toml"), &env).err();
         problems
             .map_or(Vec::new(), |problems| problems.iter().map(|problem| problem.message.clone()).collect())
@@ -91,7 +82,7 @@ fn streams_and_plugins_past_their_bounds_are_reported_once_each() {
 fn deeply_nested_tables_are_an_error_and_no_overflow() {
     for (open, close) in [("[", "]"), ("{ a = ", "}")] {
         let text = format!("a = {}1{}", open.repeat(50_000), close.repeat(50_000));
-        assert!(Config::parse(&text, Path::new("afterbay.toml"), &ENV).is_err());
+        assert!(Config::parse(&text, Path::new("afterbay.toml"), &Env::EMPTY).is_err());
     }
 }
 
@@ -106,7 +97,7 @@ fn a_journal_directory_that_cannot_be_written_is_reported() {
         return;
     }
     let text = format!("[journal]\ndir = {:?}\n", closed.join("journal"));
-    let problems = Config::parse(&text, Path::new("afterbay.toml"), &ENV).unwrap_err();
+    let problems = Config::parse(&text, Path::new("afterbay.toml"), &Env::EMPTY).unwrap_err();
     assert!(problems.to_string().contains("cannot be written: Permission denied"), "{problems}");
 }
 
@@ -119,6 +110,6 @@ fn missing_directories_are_no_problem_if_they_can_be_created() {
          [journal]\ndir = {journal:?}\n",
         listen.display()
     );
-    assert_eq!(Config::parse(&text, Path::new("afterbay.toml"), &ENV).unwrap().journal.dir, journal);
+    assert_eq!(Config::parse(&text, Path::new("afterbay.toml"), &Env::EMPTY).unwrap().journal.dir, journal);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "a check makes nothing");
 }

@@ -436,15 +436,8 @@ mod tests {
                  signals = {{ load_snapshot = \"./l.shm\", load_stat = {load_stat:?}, metrics = {url:?} }}\n\
                  [journal]\ndir = \"/tmp/afterbay-signals\"\n"
             );
-            let env = config::Env {
-                var: &|_| None,
-                names: config::Names::FromConfig,
-                builtins: &[],
-                reference: &|_| Ok(()),
-                tokenizer: &|_| Ok(()),
-                layouts: &[],
-            };
-            let config = config::Config::parse(&text, std::path::Path::new("/tmp/a.toml"), &env).unwrap();
+            let path = std::path::Path::new("/tmp/a.toml");
+            let config = config::Config::parse(&text, path, &config::Env::EMPTY).unwrap();
             let reads = reads(&config.streams[0].signals, None).unwrap();
             assert!(reads.problems().is_empty(), "{:?}", reads.problems());
         }

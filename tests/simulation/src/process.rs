@@ -87,15 +87,7 @@ pub fn config(dir: &Path, settings: &Settings) -> config::Stream {
             let _ = writeln!(text, "credit = {:?}", page_path(dir, index));
         }
     }
-    let env = config::Env {
-        var: &|_| None,
-        names: config::Names::FromConfig,
-        builtins: &[],
-        reference: &|_| Ok(()),
-        tokenizer: &|_| Ok(()),
-        layouts: &[],
-    };
-    let config = config::Config::parse(&text, &dir.join("afterbay.toml"), &env);
+    let config = config::Config::parse(&text, &dir.join("afterbay.toml"), &config::Env::EMPTY);
     config.unwrap_or_else(|problems| panic!("{problems}\n{text}")).streams.remove(0)
 }
 
