@@ -29,11 +29,11 @@ use std::sync::Arc;
 /// after, verdict and reason. With --step each row is a block: what arrived, what the plugin saw, said and logged, and what left.
 /// A scenario names its own plugin and settings.
 ///
-/// With --config, the frames of a journal pass through the streams of that configuration, matched by name, as in `afterbay run`:
-/// plugin chain, shadows, grants, limits, settings, attributes by rules, tokenizers. Held rows are released at the recorded times.
-/// Nothing is sent or written. The differences to what happened are printed: for each request and in sum. Stores begin empty.
-/// Calls to services get no answer, so their rows stay held for limits.hold. Signals, and attributes that were set over the admin
-/// address, are not in a journal and are missing. A request that ended early at the time may have no later rows to judge.
+/// The option --config sends the frames of a journal through the streams of that configuration, matched by name, with the parts of
+/// `afterbay run`: plugin chain, shadows, grants, limits, settings, attributes by rules, tokenizers. Held rows are released at the
+/// recorded times. Nothing is sent or written. The differences to what happened are printed: for each request and in sum. Stores
+/// begin empty. Calls to services get no answer, so their rows stay held for limits.hold. Signals, and attributes that were set over
+/// the admin address, are not in a journal and are missing. A request that ended early at the time may have no later rows to judge.
 ///
 /// Exits 1 if a plugin faults. A difference is no failure.
 #[derive(clap::Args)]

@@ -1,31 +1,31 @@
 //! `afterbay plugin run --config`: the recorded traffic of a journal passes through the streams of a configuration, off the path,
 //! and the difference to what happened is printed.
 //!
-//! The stages are those of a running stream ([`Trial`]). This module feeds them and compares; it decides nothing about a row.
+//! The stages are those of a running stream ([`afterbay_stream::Trial`]). This module feeds them and compares. It decides nothing
+//! about a row.
 
 mod compare;
-mod fate;
+mod plugin_changes;
 mod figures;
 mod report;
+mod stream_trial;
 
 use crate::plugin_args::UsageError;
 use crate::{StartTrial, StartTrials};
 use afterbay_config as config;
+use afterbay_journal::FrameNo;
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, StreamReader};
-use afterbay_journal::{FrameNo, OPERATOR, Outcome};
 use afterbay_journal_view::local_time;
 use afterbay_plugin_loader::{host_options, plugin_host};
 use afterbay_runtime::{Host, HostOptions};
-use afterbay_terminal::{self as screen, Busy};
-use compare::{Comparison, RecordedFrame, Window};
-use figures::PluginFigures;
+use afterbay_terminal::Busy;
+use compare::Window;
 use report::{Report, Reporter};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+use stream_trial::StreamTrial;
 
-/// Rows after which the work of plugins is no longer counted: counting needs a second, slower trial.
-const FUEL_ROWS_MAX: u64 = 100_000;
 /// The deadline of a call while work is counted.
 const FUEL_DEADLINE: Duration = Duration::from_secs(10);
 /// Frames between two messages about the progress.
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options<'_>, start: &StartTrials) -> anyhow::Result<
         return Err(UsageError(format!("--since {since} is not before --until {until}")).into());
     }
     let config = (start.load)(options.config).map_err(|problems| UsageError(problems.join("\n")))?;
-    let journal = JournalReader::open(options.from)?;
+    let journal = JournalReader::open(options.from).map_err(|error| UsageError(error.to_string()))?;
     let streams = streams(options, &config, &journal)?;
     let timed = (start.prepare)(config.clone(), plugin_host()?)?;
     let counting = Host::new(HostOptions { counts_fuel: true, ..host_options() })?;
@@ -83,6 +83,9 @@ fn streams<'c>(
             UsageError(format!("--stream {wanted:?}: not in {file}, which has {configured:?}")).into()
         );
     }
+    if let Some(wanted) = options.stream.filter(|wanted| !recorded.iter().any(|name| name == wanted)) {
+        return Err(UsageError(format!("--stream {wanted:?}: not in {dir}, which has {recorded:?}")).into());
+    }
     let mut found = Vec::new();
     for stream in config.streams.iter().filter(|stream| is_wanted(stream.name.as_str())) {
         match recorded.iter().any(|name| *name == *stream.name) {
@@ -106,95 +109,36 @@ fn without_deadlines(mut config: config::Config) -> config::Config {
     config
 }
 
+/// Carries the recorded frames of one stream, and hands each compared request to the reporter.
 fn try_stream(
     stream: &config::Stream,
     reader: &StreamReader,
     window: Window,
-    (timed, counted): (&StartTrial, &StartTrial),
+    start: (&StartTrial, &StartTrial),
     reporter: &mut Reporter,
 ) -> anyhow::Result<Report> {
-    let last = reader.last_frame()?;
     let busy = Busy::new(format!("stream {}: plugins are compiled and started", stream.name));
+    let last = reader.last_frame()?;
     let mut frames = reader.frames(begin(reader, window.since)?)?;
     let mut next = frames.next().transpose()?;
     let begins = next.as_ref().map_or(0, |(frame, _)| frame.received_unix_ns);
-    let (mut trial, mut missing) = timed(&stream.name, begins)
-        .map_err(|error| UsageError(format!("stream {}: {error:#}", stream.name)))?;
-    let mut fuel = match stream.plugins.is_empty() {
-        true => None,
-        false => Some(counted(&stream.name, begins)?.0),
-    };
-    let mut comparison = Comparison::of(window);
-    let mut before = None;
-    let mut report = Report::default();
+    let mut trial = StreamTrial::start(stream, window, begins, start)?;
     let mut read = 0_u64;
-    while let Some((frame, outcome)) = next.take() {
-        let at = frame.received_unix_ns;
+    while let Some((frame, outcome)) = next {
+        let (number, at) = (frame.position.frame, frame.received_unix_ns);
         if window.is_over(at) {
             break;
         }
-        if window.has(at) {
-            before.get_or_insert_with(|| PluginFigures::of(&trial));
-            report.begins_unix_ns = report.begins_unix_ns.or(Some(at));
-            report.ends_unix_ns = Some(at);
-        }
-        let number = frame.position.frame;
-        let recorded = outcome.as_ref().map(|outcome| RecordedFrame { frame: number.0, outcome });
-        if frame.is_release_marker() {
-            recorded.iter().for_each(|recorded| comparison.released_then(recorded));
-            next = frames.next().transpose()?;
-            continue;
-        }
-        let aborted = outcome.iter().flat_map(|outcome| operator_aborts(outcome));
-        let aborted: Vec<String> =
-            aborted.filter_map(|request| frames.rid(request).map(str::to_owned)).collect();
-        let bytes = bytes::Bytes::from(frame.bytes);
-        for trial in std::iter::once(&mut trial).chain(&mut fuel) {
-            aborted.iter().for_each(|rid| trial.abort(rid));
-        }
-        if let Some(counting) = &mut fuel {
-            counting.frame(bytes.clone(), at);
-            counting.take_records();
-            counting.take_events();
-            if read.is_multiple_of(PROGRESS_EVERY) && counting.rows_shown() >= FUEL_ROWS_MAX {
-                report.fuel = figures::fuel(counting);
-                fuel = None;
-            }
-        }
-        let in_trial = trial.frame(bytes, at);
-        let rid = |request| frames.rid(request).map_or_else(|| format!("(request {request})"), str::to_owned);
-        comparison.frame(recorded, in_trial.0, &trial.take_records(), rid);
-        let events = trial.take_events();
-        if window.has(at) {
-            comparison.events(&events);
-        }
-        reporter.take(comparison.take_compared(false))?;
+        trial.frame(frame, outcome.as_ref(), &frames);
+        reporter.take(trial.take_compared())?;
         read += 1;
         if read.is_multiple_of(PROGRESS_EVERY) {
             busy.say(format!("stream {}: frame {number} of {last}, {}", stream.name, local_time(at)));
         }
         next = frames.next().transpose()?;
     }
-    trial.end();
-    trial.take_records().iter().for_each(|record| comparison.without_frame(record));
-    comparison.events(&trial.take_events());
-    reporter.take(comparison.take_compared(true))?;
-    drop(busy);
-    if let Some(counting) = &fuel {
-        report.fuel = figures::fuel(counting);
-    }
-    report.plugins = PluginFigures::of(&trial);
-    report.plugins.subtract(before.as_ref());
-    if trial.wants_signals() {
-        missing.push("no plugin gets signals: the journal does not have them".to_owned());
-    }
-    if trial.calls_not_sent() > 0 {
-        missing.push(format!(
-            "{} calls of plugins were not sent and got no answer",
-            screen::count(trial.calls_not_sent())
-        ));
-    }
-    (report.missing, report.sums) = (missing, comparison.sums);
+    let (rest, report) = trial.end();
+    reporter.take(rest)?;
     Ok(report)
 }
 
@@ -210,10 +154,4 @@ fn begin(reader: &StreamReader, since: Option<u64>) -> anyhow::Result<ReadFrom> 
         first = Some(first.map_or(request.first_frame, |first| first.min(request.first_frame)));
     }
     Ok(first.map_or(ReadFrom::Time(since), ReadFrom::Frame))
-}
-
-/// The requests that an operator ended with this frame.
-fn operator_aborts(outcome: &Outcome<'_>) -> Vec<afterbay_journal::RequestNo> {
-    let ends = outcome.actions.iter().filter(|action| action.plugin == OPERATOR && action.ends_request());
-    ends.filter_map(|action| outcome.requests.get(action.row as usize).copied()).collect()
 }

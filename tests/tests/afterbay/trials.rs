@@ -3,33 +3,13 @@
 use std::collections::BTreeMap;
 
 use afterbay_tests::commands::{CommandOutput, journal, json_lines, run_afterbay, show};
-use afterbay_tests::components::guest;
 use afterbay_tests::frames::{SynthRequest, batch, rows};
+use afterbay_tests::holds::{DROP, FINISH, HOLD, LONG, PANIC, RELEASE, RELEASE_AS, holding};
 use afterbay_tests::sandbox::Config;
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::{self, Msgpack, Pickle};
 use bytes::Bytes;
 use serde_json::{Value, json};
-
-// The verdicts of the guest `holds`, by the first id of a row.
-const HOLD: i64 = 101;
-const RELEASE: i64 = 102;
-const RELEASE_AS: i64 = 103;
-const DROP: i64 = 104;
-const FINISH: i64 = 105;
-const PANIC: i64 = 106;
-
-/// A tokenizer and the guest `holds`, which holds rows for this time.
-fn holding(sandbox: &Sandbox, millis: u64) -> Config {
-    let component = guest("holds");
-    let settings = format!("millis = {millis}");
-    sandbox.config().sink("reader = \"tokenizer\"").plugin_with(
-        "holds",
-        component.to_str().unwrap(),
-        &settings,
-        "deadline = \"10s\", hold = \"60s\"",
-    )
-}
 
 fn without_plugin(sandbox: &Sandbox) -> Config {
     sandbox.config().sink("reader = \"tokenizer\"")
@@ -80,7 +60,7 @@ fn compared(output: &str) -> (BTreeMap<String, Value>, Value) {
 #[test]
 fn the_configuration_that_ran_gives_no_difference_on_its_own_journal() {
     let sandbox = Sandbox::new();
-    let config = holding(&sandbox, 60_000);
+    let config = holding(&sandbox, LONG);
     record(&sandbox, &config, &traffic([Msgpack, Msgpack]), 5);
     let output = try_config(&sandbox, &config, &["--json"]).success();
     let (requests, summary) = compared(&output);
@@ -103,18 +83,49 @@ fn the_configuration_that_ran_gives_no_difference_on_its_own_journal() {
     assert_eq!(summary["then"], summary["trial"], "{output}");
     let output = try_config(&sandbox, &config, &["--json", "--until", since]).success();
     assert_eq!(compared(&output).1["frames"], 3, "{output}");
+}
 
-    let file = sandbox.replace("new.toml", config.to_toml().replace("\"test\"", "\"tset\""));
-    let journal = sandbox.journal();
-    let unknown = run_afterbay(&["plugin", "run", "--config", &file, "--from", journal.to_str().unwrap()]);
-    assert_eq!(unknown.code, 64);
-    assert!(unknown.stderr.contains("stream \"tset\": not in"), "{}", unknown.stderr);
+#[test]
+fn a_trial_of_what_does_not_exist_is_one_error_with_the_value_and_what_exists() {
+    let sandbox = Sandbox::new();
+    let config = without_plugin(&sandbox);
+    record(&sandbox, &config, &[batch(Msgpack, vec![SynthRequest::new("a").last(&[1])])], 1);
+    let (file, from) = (sandbox.write(&config), sandbox.text("journal"));
+    let other = sandbox.replace("other.toml", config.to_toml().replace("\"test\"", "\"tset\""));
+    let (absent, empty) = (sandbox.text("absent.toml"), sandbox.text("empty"));
+    std::fs::create_dir(&empty).unwrap();
+    let (earlier, later) = ("2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z");
+    let cases: [(&[&str], &[&str]); 8] = [
+        (&["--config", &absent, "--from", &from], &[&absent, "No such file or directory"]),
+        (&["--config", &file], &["--from <PATH>"]),
+        (&["--config", &file, "--from", &absent], &[&absent]),
+        (&["--config", &file, "--from", &empty], &[&empty]),
+        (
+            &["--config", &file, "--from", &from, "--since", later, "--until", earlier],
+            &["is not before --until"],
+        ),
+        (
+            &["--config", &file, "--from", &from, "--stream", "tset"],
+            &["--stream \"tset\": not in", "[\"test\"]"],
+        ),
+        (
+            &["--config", &other, "--from", &from, "--stream", "tset"],
+            &["--stream \"tset\": not in", "[\"test\"]"],
+        ),
+        (&["--config", &other, "--from", &from], &["stream \"tset\": not in", "[\"test\"]"]),
+    ];
+    for (args, words) in cases {
+        let done = run_afterbay(&[&["plugin", "run"], args].concat());
+        assert_eq!((done.code, &done.stdout[..]), (64, ""), "{args:?}: {}", done.stderr);
+        assert_eq!(done.stderr.matches("afterbay: ").count() + done.stderr.matches("error: ").count(), 1);
+        assert!(words.iter().all(|word| done.stderr.contains(word)), "{args:?}: {}", done.stderr);
+    }
 }
 
 #[test]
 fn rows_that_a_release_marker_released_are_no_difference() {
     let sandbox = Sandbox::new();
-    let config = holding(&sandbox, 60_000);
+    let config = holding(&sandbox, LONG);
     // Rows of two encodings cannot be joined, so held rows leave with markers.
     record(&sandbox, &config, &traffic([Msgpack, Pickle]), 5);
     let output = try_config(&sandbox, &config, &["--json"]).success();
@@ -128,8 +139,8 @@ fn the_differences_of_a_new_guard_are_what_its_stream_does_with_the_same_traffic
     let (then, now) = (Sandbox::new(), Sandbox::new());
     let frames = traffic([Msgpack, Msgpack]);
     record(&then, &without_plugin(&then), &frames, 5);
-    record(&now, &holding(&now, 60_000), &frames, 5);
-    let output = try_config(&then, &holding(&then, 60_000), &["--json"]).success();
+    record(&now, &holding(&now, LONG), &frames, 5);
+    let output = try_config(&then, &holding(&then, LONG), &["--json"]).success();
     let (requests, summary) = compared(&output);
     assert_eq!(requests.keys().collect::<Vec<_>>(), ["dropped", "ended", "held", "replaced"], "{output}");
     assert_eq!(summary["ends_earlier_by_plugin"], json!({"holds": 1}), "{output}");
@@ -162,7 +173,7 @@ fn the_differences_of_a_new_guard_are_what_its_stream_does_with_the_same_traffic
     assert_eq!(requests["ended"]["differences"], json!(["ends_earlier"]));
     assert_eq!(requests["ended"]["trial"]["end"]["token"], 4);
     assert_eq!(requests["ended"]["scheduler"], json!({"finish_reason": "length", "token": 6}));
-    let text = try_config(&then, &holding(&then, 60_000), &[]).success();
+    let text = try_config(&then, &holding(&then, LONG), &[]).success();
     for words in
         ["1 request would end earlier: 1 by holds.", "1 with length", "ended\tends earlier\tlength at 6"]
     {
@@ -176,7 +187,7 @@ fn a_fault_of_a_plugin_on_recorded_traffic_is_named_with_its_message() {
     let mut request = SynthRequest::new("a");
     let frames = [batch(Msgpack, vec![request.row(&[PANIC])]), batch(Msgpack, vec![request.last(&[1])])];
     record(&sandbox, &without_plugin(&sandbox), &frames, 1);
-    let output = try_config(&sandbox, &holding(&sandbox, 1), &["--json"]);
+    let output = try_config(&sandbox, &holding(&sandbox, "millis = 1"), &["--json"]);
     assert_eq!(output.code, 1, "{}", output.stderr);
     let lines = json_lines(&output.stdout);
     let fault = lines.iter().find(|line| line.get("fault").is_some()).unwrap();

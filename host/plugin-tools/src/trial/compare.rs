@@ -1,6 +1,6 @@
 //! Compares a trial with what the journal recorded, request by request. Keeps the live requests, and no frame.
 
-use super::fate::{Difference, Fate, RowOfOutcome};
+use super::plugin_changes::{Difference, PluginChanges, RowOfOutcome};
 use afterbay_events::Event;
 use afterbay_events::event::{Kind, PluginDown, PluginFault, PluginQuarantined};
 use afterbay_journal::{Outcome, PluginAction, RequestNo};
@@ -25,8 +25,8 @@ pub(crate) struct ComparedRequest {
     pub(crate) tokens: u64,
     /// The scheduler's finish reason, and the tokens up to it.
     pub(crate) finish: Option<(String, u64)>,
-    pub(crate) then: Fate,
-    pub(crate) trial: Fate,
+    pub(crate) then: PluginChanges,
+    pub(crate) trial: PluginChanges,
 }
 
 /// A frame of the journal with its outcome.
@@ -179,8 +179,8 @@ impl Comparison {
             }
             if counts {
                 (known.rows, known.tokens) = (known.rows + 1, known.tokens + tokens);
-                for (fate, outcome) in [(&mut known.then, outcome), (&mut known.trial, trial)] {
-                    fate.add(&RowOfOutcome { frame, tokens, received, actions: of_row(outcome, row) });
+                for (changes, outcome) in [(&mut known.then, outcome), (&mut known.trial, trial)] {
+                    changes.add(&RowOfOutcome { frame, tokens, received, actions: of_row(outcome, row) });
                 }
             }
         }
@@ -288,12 +288,12 @@ impl Comparison {
 }
 
 impl Side {
-    fn add(&mut self, fate: &Fate) {
-        self.ended_early += u64::from(fate.end.is_some());
-        self.dropped += fate.dropped;
-        self.replaced += fate.replaced;
-        self.swallowed += fate.swallowed;
-        self.rows_held += fate.rows_held;
+    fn add(&mut self, changes: &PluginChanges) {
+        self.ended_early += u64::from(changes.end.is_some());
+        self.dropped += changes.dropped;
+        self.replaced += changes.replaced;
+        self.swallowed += changes.swallowed;
+        self.rows_held += changes.rows_held;
     }
 
     pub(crate) fn json(&self) -> serde_json::Value {

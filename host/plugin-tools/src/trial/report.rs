@@ -1,8 +1,8 @@
 //! Prints the differences of a trial: sentences and tables, or JSON lines.
 
 use super::compare::{ComparedRequest, FaultKey, Side, Sums};
-use super::fate::{Difference, EarlyEnd, Fate};
 use super::figures::{PluginFigure, PluginFigures};
+use super::plugin_changes::{Difference, EarlyEnd, PluginChanges};
 use afterbay_journal_view::{json_time, local_time};
 use afterbay_terminal::{self as screen, Table, count};
 use serde_json::json;
@@ -27,7 +27,8 @@ pub(crate) struct Report {
     pub(crate) missing: Vec<String>,
 }
 
-type Different = (ComparedRequest, Vec<Difference>);
+/// A request that was compared, with its differences, if any.
+pub(crate) type Different = (ComparedRequest, Vec<Difference>);
 
 /// Prints the requests of one stream as they are compared (JSON), or keeps the most important ones for a table.
 pub(crate) struct Reporter {
@@ -182,8 +183,8 @@ impl Reporter {
             table.row(vec![
                 request.rid.clone(),
                 screen::warn_if(text.join(", "), *importance == 0),
-                fate(&request.then, request, differences),
-                fate(&request.trial, request, differences),
+                changes(&request.then, request, differences),
+                changes(&request.trial, request, differences),
             ]);
         }
         table.print()?;
@@ -312,10 +313,10 @@ fn faults(sums: &Sums) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A fate in a table: the end that the reader gets, then the counts that differ.
-fn fate(fate: &Fate, request: &ComparedRequest, differences: &[Difference]) -> String {
+/// The changes to a request in a table: the end that the reader gets, then the counts that differ.
+fn changes(changes: &PluginChanges, request: &ComparedRequest, differences: &[Difference]) -> String {
     let mut parts = Vec::new();
-    match (&fate.end, &request.finish) {
+    match (&changes.end, &request.finish) {
         (Some(EarlyEnd { token, plugin, reason, text, .. }), _) => {
             let mut shown: String = text.chars().take(REASON_CHARS).collect();
             if shown.len() < text.len() {
@@ -328,9 +329,9 @@ fn fate(fate: &Fate, request: &ComparedRequest, differences: &[Difference]) -> S
         (None, None) => parts.push("no end".to_owned()),
     }
     let counts = [
-        (Difference::Changed, fate.dropped, "tokens dropped"),
-        (Difference::Changed, fate.replaced, "tokens replaced"),
-        (Difference::Held, fate.rows_held, "rows held"),
+        (Difference::Changed, changes.dropped, "tokens dropped"),
+        (Difference::Changed, changes.replaced, "tokens replaced"),
+        (Difference::Held, changes.rows_held, "rows held"),
     ];
     let counts = counts.iter().filter(|(of, ..)| differences.contains(of));
     parts.extend(counts.map(|(_, number, what)| format!("{} {what}", count(*number))));

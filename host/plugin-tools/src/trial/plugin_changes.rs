@@ -20,7 +20,7 @@ pub(crate) struct EarlyEnd {
 
 /// The changes that plugins made to a request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fate {
+pub(crate) struct PluginChanges {
     pub(crate) end: Option<EarlyEnd>,
     /// Tokens, without those of rows after the end.
     pub(crate) dropped: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Fate {
     pub(crate) swallowed: u64,
     pub(crate) rows_held: u64,
     /// A hash of the verdicts that change what the reader gets, in order.
-    changes: u64,
+    verdicts: u64,
 }
 
 /// A row as an outcome has it.
@@ -44,7 +44,7 @@ pub(crate) struct RowOfOutcome<'a> {
     pub(crate) actions: &'a [PluginAction<'static>],
 }
 
-impl Fate {
+impl PluginChanges {
     /// Adds a row.
     pub(crate) fn add(&mut self, row: &RowOfOutcome<'_>) {
         if row.actions.iter().any(PluginAction::is_swallowed) {
@@ -84,8 +84,8 @@ impl Fate {
         let mut hasher = DefaultHasher::new();
         // A plugin of another name may do the same.
         let kind = std::mem::discriminant(&action.verdict);
-        (self.changes, kind, &*action.text, &*action.ids).hash(&mut hasher);
-        self.changes = hasher.finish();
+        (self.verdicts, kind, &*action.text, &*action.ids).hash(&mut hasher);
+        self.verdicts = hasher.finish();
     }
 
     pub(crate) fn json(&self) -> serde_json::Value {
@@ -102,7 +102,7 @@ impl Fate {
     }
 }
 
-/// A way in which two fates of a request differ.
+/// A way in which the changes to a request differ between then and the trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Difference {
     /// The request ends at an earlier token.
@@ -142,21 +142,27 @@ impl Difference {
 
     /// The differences between what happened and what happens in a trial. `finish`: the token at which the scheduler ended the
     /// request. A request that ends at another token is not compared further: its later rows differ anyway.
-    pub(crate) fn between(then: &Fate, trial: &Fate, finish: Option<u64>) -> Vec<Difference> {
-        let token = |fate: &Fate| fate.end.as_ref().map(|end| end.token).or(finish).unwrap_or(u64::MAX);
+    pub(crate) fn between(
+        then: &PluginChanges,
+        trial: &PluginChanges,
+        finish: Option<u64>,
+    ) -> Vec<Difference> {
+        let token = |changes: &PluginChanges| {
+            changes.end.as_ref().map(|end| end.token).or(finish).unwrap_or(u64::MAX)
+        };
         match (token(then), token(trial)) {
             (then, trial) if trial < then => return vec![Difference::EndsEarlier],
             (then, trial) if trial > then => return vec![Difference::EndsLater],
             _ => {}
         }
-        let said = |fate: &Fate| fate.end.as_ref().map(|end| (end.reason, end.text.clone()));
+        let said = |changes: &PluginChanges| changes.end.as_ref().map(|end| (end.reason, end.text.clone()));
         let mut found = Vec::new();
         let is_same_end = said(then) == said(trial);
         if !is_same_end {
             found.push(Difference::EndsOtherwise);
         }
-        let tokens = |fate: &Fate| (fate.dropped, fate.replaced, fate.swallowed);
-        if tokens(then) != tokens(trial) || is_same_end && then.changes != trial.changes {
+        let tokens = |changes: &PluginChanges| (changes.dropped, changes.replaced, changes.swallowed);
+        if tokens(then) != tokens(trial) || is_same_end && then.verdicts != trial.verdicts {
             found.push(Difference::Changed);
         }
         if then.rows_held != trial.rows_held {
@@ -176,22 +182,22 @@ mod tests {
         PluginAction { row: 0, plugin, verdict, text, ids: ids.to_vec().into(), forwarded: 0 }
     }
 
-    /// The fate of a request with rows of two tokens, each with these actions.
-    fn fate(rows: &[&[PluginAction<'static>]]) -> Fate {
-        let mut fate = Fate::default();
+    /// The changes of a request with rows of two tokens, each with these actions.
+    fn changes(rows: &[&[PluginAction<'static>]]) -> PluginChanges {
+        let mut changes = PluginChanges::default();
         for (frame, actions) in (1..).zip(rows) {
-            fate.add(&RowOfOutcome { frame, tokens: 2, received: frame * 2, actions });
+            changes.add(&RowOfOutcome { frame, tokens: 2, received: frame * 2, actions });
         }
-        fate
+        changes
     }
 
-    fn between(then: &Fate, trial: &Fate) -> Vec<Difference> {
+    fn between(then: &PluginChanges, trial: &PluginChanges) -> Vec<Difference> {
         Difference::between(then, trial, None)
     }
 
     #[test]
     fn the_same_verdicts_of_a_plugin_with_another_name_are_no_difference() {
-        let of = |plugin| fate(&[&[], &[action(plugin, Verdict::Replace, "", &[7])]]);
+        let of = |plugin| changes(&[&[], &[action(plugin, Verdict::Replace, "", &[7])]]);
         assert_eq!(between(&of("a"), &of("b")), []);
     }
 
@@ -199,8 +205,8 @@ mod tests {
     fn an_end_at_another_token_is_the_only_difference() {
         let end = |text| action("loops", Verdict::Finish, text, &[]);
         let swallowed = action("loops", Verdict::Drop, SWALLOWED, &[]);
-        let (never, early) = (fate(&[&[], &[], &[]]), fate(&[&[], &[end("loop")], &[swallowed]]));
-        let otherwise = fate(&[&[], &[end("other")], &[action("loops", Verdict::Drop, SWALLOWED, &[])]]);
+        let (never, early) = (changes(&[&[], &[], &[]]), changes(&[&[], &[end("loop")], &[swallowed]]));
+        let otherwise = changes(&[&[], &[end("other")], &[action("loops", Verdict::Drop, SWALLOWED, &[])]]);
         assert_eq!(between(&never, &early), [Difference::EndsEarlier]);
         assert_eq!(between(&early, &never), [Difference::EndsLater]);
         assert_eq!(between(&early, &otherwise), [Difference::EndsOtherwise]);
@@ -215,7 +221,7 @@ mod tests {
 
     #[test]
     fn other_ids_and_other_texts_of_a_replacement_are_a_difference() {
-        let of = |text, ids| fate(&[&[action("p", Verdict::Replace, text, ids)]]);
+        let of = |text, ids| changes(&[&[action("p", Verdict::Replace, text, ids)]]);
         assert_eq!(between(&of("", &[1]), &of("", &[2])), [Difference::Changed]);
         assert_eq!(between(&of("x", &[1]), &of("y", &[1])), [Difference::Changed]);
         assert_eq!(between(&of("x", &[1]), &of("x", &[1])), []);
@@ -225,11 +231,11 @@ mod tests {
     fn held_rows_count_once_and_the_moment_of_their_release_does_not_matter() {
         let hold = || action("pii", Verdict::Hold, "for at most 1 s", &[]);
         let release = || action("pii", Verdict::Release, "", &[1]);
-        let (by_row, mut by_time) = (fate(&[&[hold()], &[release()]]), fate(&[&[hold()], &[]]));
+        let (by_row, mut by_time) = (changes(&[&[hold()], &[release()]]), changes(&[&[hold()], &[]]));
         let actions = &[release()];
         by_time.add(&RowOfOutcome { frame: 3, tokens: 0, received: 4, actions });
         assert_eq!((by_row.rows_held, by_time.rows_held), (1, 1));
         assert_eq!(between(&by_row, &by_time), []);
-        assert_eq!(between(&by_row, &fate(&[&[], &[]])), [Difference::Held]);
+        assert_eq!(between(&by_row, &changes(&[&[], &[]])), [Difference::Held]);
     }
 }

@@ -1,0 +1,139 @@
+//! One stream under trial: its plugins see each recorded frame, and a comparison gets what they did.
+
+use super::compare::{Comparison, RecordedFrame, Window};
+use super::figures::{self, PluginFigures};
+use super::report::{Different, Report};
+use crate::StartTrial;
+use crate::plugin_args::UsageError;
+use afterbay_config as config;
+use afterbay_journal::reader::{FramesWithOutcomes, StoredFrame};
+use afterbay_journal::{OPERATOR, Outcome, RequestNo};
+use afterbay_stream::Trial;
+use afterbay_terminal as screen;
+use bytes::Bytes;
+
+/// Rows after which the work of plugins is no longer counted: counting needs a second, slower trial.
+const FUEL_ROWS_MAX: u64 = 100_000;
+/// Frames between two looks at the number of these rows.
+const FUEL_LOOK_FRAMES: u64 = 256;
+
+/// One stream under trial.
+pub(super) struct StreamTrial {
+    trial: Trial,
+    /// The second trial, which counts the work of plugins. `None` without plugins, and after [`FUEL_ROWS_MAX`] rows.
+    counting: Option<Trial>,
+    /// Frames whose work was counted.
+    counted: u64,
+    window: Window,
+    comparison: Comparison,
+    /// The figures of the plugins at the first compared frame.
+    before: Option<PluginFigures>,
+    report: Report,
+}
+
+impl StreamTrial {
+    /// Starts the plugins of a stream whose first frame was received at `begins`, in Unix nanoseconds.
+    ///
+    /// # Errors
+    /// A plugin does not start.
+    pub(super) fn start(
+        stream: &config::Stream,
+        window: Window,
+        begins: u64,
+        (timed, counted): (&StartTrial, &StartTrial),
+    ) -> anyhow::Result<StreamTrial> {
+        let (trial, missing) = timed(&stream.name, begins)
+            .map_err(|error| UsageError(format!("stream {}: {error:#}", stream.name)))?;
+        let counting = match stream.plugins.is_empty() {
+            true => None,
+            false => Some(counted(&stream.name, begins)?.0),
+        };
+        let report = Report { missing, ..Report::default() };
+        let comparison = Comparison::of(window);
+        Ok(StreamTrial { trial, counting, counted: 0, window, comparison, before: None, report })
+    }
+
+    /// Carries a recorded frame, and compares. `outcome` is the recorded one; `frames` knows the rids of its requests.
+    pub(super) fn frame(
+        &mut self,
+        frame: StoredFrame,
+        outcome: Option<&Outcome<'static>>,
+        frames: &FramesWithOutcomes,
+    ) {
+        let at = frame.received_unix_ns;
+        let is_compared = self.window.has(at);
+        if is_compared {
+            self.before.get_or_insert_with(|| PluginFigures::of(&self.trial));
+            self.report.begins_unix_ns.get_or_insert(at);
+            self.report.ends_unix_ns = Some(at);
+        }
+        let recorded = outcome.map(|outcome| RecordedFrame { frame: frame.position.frame.0, outcome });
+        // The trial makes its own release markers.
+        if frame.is_release_marker() {
+            recorded.iter().for_each(|recorded| self.comparison.released_then(recorded));
+            return;
+        }
+        for request in outcome.into_iter().flat_map(operator_aborts) {
+            let Some(rid) = frames.rid(request) else { continue };
+            std::iter::once(&mut self.trial).chain(&mut self.counting).for_each(|trial| trial.abort(rid));
+        }
+        let bytes = Bytes::from(frame.bytes);
+        self.count_work(bytes.clone(), at);
+        let in_trial = self.trial.frame(bytes, at);
+        let rid = |request| frames.rid(request).map_or_else(|| format!("(request {request})"), str::to_owned);
+        self.comparison.frame(recorded, in_trial.0, &self.trial.take_records(), rid);
+        let events = self.trial.take_events();
+        if is_compared {
+            self.comparison.events(&events);
+        }
+    }
+
+    fn count_work(&mut self, bytes: Bytes, at: u64) {
+        let Some(counting) = &mut self.counting else { return };
+        counting.frame(bytes, at);
+        counting.take_records();
+        counting.take_events();
+        self.counted += 1;
+        if self.counted.is_multiple_of(FUEL_LOOK_FRAMES) && counting.rows_shown() >= FUEL_ROWS_MAX {
+            self.end_counting();
+        }
+    }
+
+    fn end_counting(&mut self) {
+        if let Some(counting) = self.counting.take() {
+            self.report.fuel = figures::fuel(&counting);
+        }
+    }
+
+    /// The requests that were compared since the last call.
+    pub(super) fn take_compared(&mut self) -> Vec<Different> {
+        self.comparison.take_compared(false)
+    }
+
+    /// Ends the requests that are left. Returns them, and the report.
+    pub(super) fn end(mut self) -> (Vec<Different>, Report) {
+        self.end_counting();
+        self.trial.end();
+        self.trial.take_records().iter().for_each(|record| self.comparison.without_frame(record));
+        self.comparison.events(&self.trial.take_events());
+        let rest = self.comparison.take_compared(true);
+        let mut report = self.report;
+        report.plugins = PluginFigures::of(&self.trial);
+        report.plugins.subtract(self.before.as_ref());
+        if self.trial.wants_signals() {
+            report.missing.push("no plugin gets signals: the journal does not have them".to_owned());
+        }
+        if self.trial.calls_not_sent() > 0 {
+            let calls = screen::count(self.trial.calls_not_sent());
+            report.missing.push(format!("{calls} calls of plugins were not sent and got no answer"));
+        }
+        report.sums = self.comparison.sums;
+        (rest, report)
+    }
+}
+
+/// The requests that an operator ended with this frame.
+fn operator_aborts(outcome: &Outcome<'_>) -> Vec<RequestNo> {
+    let ends = outcome.actions.iter().filter(|action| action.plugin == OPERATOR && action.ends_request());
+    ends.filter_map(|action| outcome.requests.get(action.row as usize).copied()).collect()
+}
