@@ -6,6 +6,7 @@
 use afterbay_http::ClientAddress;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -210,7 +211,7 @@ impl Upgrades {
                 return Err(NotUpgraded::Start { binary, error: std::io::Error::other(error.to_string()) });
             }
         };
-        let started = launch.command(&binary).spawn();
+        let started = check_binary(&binary).and_then(|()| launch.command(&binary).spawn());
         let child =
             started.map_err(|error| NotUpgraded::Start { binary: binary.display().to_string(), error })?;
         let pid = child.id();
@@ -225,10 +226,21 @@ impl Upgrades {
     }
 }
 
+/// Checks that a path can be a binary. The kernel says "permission denied" of a directory and of a file that is not executable.
+fn check_binary(binary: &Path) -> std::io::Result<()> {
+    let metadata = binary.metadata()?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    match (metadata.is_dir(), mode & 0o111) {
+        (true, _) => Err(std::io::Error::other("it is a directory")),
+        (false, 0) => Err(std::io::Error::other(format!("it is not executable, its mode is {mode:04o}"))),
+        (false, _) => Ok(()),
+    }
+}
+
 /// Waits for the end of the child on a thread.
 fn wait(mut child: Child) -> oneshot::Receiver<ExitStatus> {
     let (sender, ended) = oneshot::channel();
-    // Without a thread, nobody collects the child, and the outcome comes by the hand-over alone.
+    // If no thread starts, nobody collects the child, and the outcome comes by the hand-over alone.
     let _started = std::thread::Builder::new().name("upgrade".into()).spawn(move || {
         if let Ok(status) = child.wait() {
             let _sent = sender.send(status);
@@ -293,6 +305,10 @@ mod tests {
         let upgrades = upgrades("/nonexistent", &[]);
         assert!(refused(&upgrades, us(), None).starts_with("/nonexistent: cannot be started: No such file"));
         assert!(refused(&upgrades, us(), Some("afterbay")).contains("is not absolute"));
+        assert_eq!(refused(&upgrades, us(), Some("/tmp")), "/tmp: cannot be started: it is a directory");
+        let plain = tempfile::NamedTempFile::new().unwrap();
+        let why = refused(&upgrades, us(), plain.path().to_str());
+        assert!(why.ends_with("cannot be started: it is not executable, its mode is 0600"), "{why}");
         let why = refused(&upgrades, us(), Some("/bin/false"));
         assert!(why.starts_with("the new process ended before it took over (exit status: 1)"), "{why}");
         // Nothing is left of the failed ones.
