@@ -5,13 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use afterbay_sim::Stop;
-use afterbay_sim::load::Load;
-use afterbay_sim::reader::{self, Restarts, Until};
-use afterbay_sim::record::Record;
-use afterbay_sim::work::{Cost, Spent};
 use afterbay_tests::commands::verify;
-use afterbay_tests::frames::{WIRES, frames_of, ids, rows};
+use afterbay_tests::frames::{WIRES, ids, rows};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::Value;
@@ -44,55 +39,6 @@ fn a_reader_that_is_absent_at_the_start_gets_every_frame() {
         assert_eq!(reader.frame(), frame.bytes);
     }
     afterbay.until_healthy();
-    assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&sandbox).0, 0);
-}
-
-#[test]
-fn a_reader_with_credit_that_dies_ten_times_gets_every_token_once() {
-    let sandbox = Sandbox::new();
-    // Without joins, because joined frames would be too few for ten lives.
-    let config = sandbox.config().credit(&sandbox).stream("coalesce = { when = \"never\" }");
-    let afterbay = Afterbay::run(&sandbox, &config);
-    let frames = frames_of(&Load::new(200, 60), Msgpack);
-    let mut sent = Record::new();
-    frames.iter().for_each(|frame| sent.frame(&frame.bytes));
-
-    let mut options = reader::Options::new(sandbox.reader_side());
-    options.credit = Some(sandbox.credit());
-    // The reader dies between two frames and loses its buffered frames.
-    options.restarts = Some(Restarts { every_frames: 5, pause: Duration::from_millis(30), times: Some(10) });
-    options.cost =
-        Cost { per_row: Duration::from_micros(10), per_token: Duration::ZERO, spent: Spent::Asleep };
-    let until = Until { requests: Some(200), linger: Duration::from_millis(200), ..Until::default() };
-    options.until = until;
-    let stop = Stop::new();
-    let stopped = stop.clone();
-    let reads = std::thread::spawn(move || reader::run(options, &stopped, &mut |_| {}).unwrap());
-    let mut sender = Sender::connect(&sandbox.scheduler_side());
-    frames.iter().for_each(|frame| sender.send(&frame.bytes));
-    // The reader ends by itself. If a token is lost it waits until this thread stops it.
-    let patience = std::thread::spawn({
-        let stop = stop.clone();
-        move || {
-            let began = std::time::Instant::now();
-            while !stop.is_stopped() && began.elapsed() < afterbay_tests::PATIENCE {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            stop.stop();
-        }
-    });
-    let received = reads.join().unwrap();
-    let ended_by_itself = !stop.is_stopped();
-    stop.stop();
-    patience.join().unwrap();
-    assert!(ended_by_itself, "{received:?}\n{}", afterbay.log());
-    assert_eq!(received.restarts, 10);
-    assert!(received.is_whole(), "{:?}", received.faults);
-    assert_eq!((received.record.frames, received.record.frames_digest), (sent.frames, sent.frames_digest));
-    let metrics = afterbay.metrics();
-    assert!(metrics.sink("frames_resent_total") > 0, "no frame was in a killed reader's buffer");
-    assert_eq!(metrics.sink("frames_unconfirmed_total"), 0);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
 }
@@ -152,45 +98,6 @@ fn frames_that_a_dead_reader_without_credit_may_lack_are_reported_as_unconfirmed
 }
 
 #[test]
-fn after_kill_9_a_reader_with_credit_gets_every_persisted_token_once() {
-    const LIVES: usize = 4;
-    for wire in WIRES {
-        let sandbox = Sandbox::new();
-        let config = sandbox.config().credit(&sandbox).sink("reader = \"tokenizer\"");
-        let frames = frames_of(&Load::new(200, 60), wire);
-        let mut options = reader::Options::new(sandbox.reader_side());
-        options.credit = Some(sandbox.credit());
-        options.cost =
-            Cost { per_row: Duration::from_micros(50), per_token: Duration::ZERO, spent: Spent::Asleep };
-        options.until = Until { requests: Some(200), linger: Duration::from_millis(200), ..Until::default() };
-        let stop = Stop::new();
-        let stopped = stop.clone();
-        let reads = std::thread::spawn(move || reader::run(options, &stopped, &mut |_| {}).unwrap());
-        let mut composed = 0;
-        for (life, part) in frames.chunks(frames.len().div_ceil(LIVES)).enumerate() {
-            let afterbay = Afterbay::run(&sandbox, &config);
-            let mut sender = Sender::connect(&sandbox.scheduler_side());
-            part.iter().for_each(|frame| sender.send(&frame.bytes));
-            let metrics = afterbay.until_metrics("every frame is persisted", |metrics| {
-                metrics.stream("frames_received_total") == part.len() as u64
-            });
-            composed += metrics.sink("frames_composed_total");
-            if life + 1 < LIVES {
-                afterbay.kill();
-                continue;
-            }
-            let received = reads.join().unwrap();
-            assert!(received.is_whole(), "{:?}\n{}", received.faults, afterbay.log());
-            assert_eq!(afterbay.metrics().sink("frames_unconfirmed_total"), 0);
-            assert_eq!(afterbay.stop(), 0);
-            break;
-        }
-        assert!(composed > 0, "nothing was joined before a kill");
-        assert_eq!(verify(&sandbox).0, 0);
-    }
-}
-
-#[test]
 fn a_reader_that_pauses_around_a_kill_gets_no_token_twice() {
     let sandbox = Sandbox::new();
     let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
@@ -220,43 +127,6 @@ fn a_reader_that_pauses_around_a_kill_gets_no_token_twice() {
     assert_eq!(received, ids(frames.iter().map(|frame| &frame.bytes)), "{}", afterbay.log());
     assert_eq!(afterbay.metrics().sink("frames_unconfirmed_total"), 0);
     assert_eq!(afterbay.stop(), 0);
-}
-
-#[test]
-fn frames_resent_after_a_kill_are_not_sent_again_after_the_next_kill() {
-    let sandbox = Sandbox::new();
-    let (mut reader, mut credit, config) = sandbox.counting_tokenizer();
-    let config = config.stream("coalesce = { max_rows = 16 }");
-    let frames = frames_of(&Load { max_running: 20, ..Load::new(200, 8) }, Msgpack);
-    let mut received = Vec::new();
-    let mut take = |reader: &mut Reader| {
-        while let Some(frame) = reader.next_within(Duration::from_millis(300)) {
-            // Slow enough that the journal records each count.
-            std::thread::sleep(Duration::from_millis(10));
-            credit.finished().unwrap();
-            received.push(frame);
-        }
-    };
-    let afterbay = Afterbay::run(&sandbox, &config);
-    let mut sender = Sender::connect(&sandbox.scheduler_side());
-    frames.iter().for_each(|frame| sender.send(&frame.bytes));
-    afterbay.until_metrics("every frame is persisted", |metrics| {
-        metrics.stream("frames_received_total") == frames.len() as u64
-    });
-    afterbay.kill();
-    take(&mut reader);
-    // The rest is sent from the journal, without new frames of the scheduler.
-    for _ in 0..2 {
-        let afterbay = Afterbay::run(&sandbox, &config);
-        take(&mut reader);
-        afterbay.until_metrics("every frame is taken", |metrics| {
-            metrics.sink("taken_frame") == frames.len() as u64
-        });
-        // The journal records the count when the stream is idle.
-        std::thread::sleep(Duration::from_millis(200));
-        afterbay.kill();
-    }
-    assert_eq!(ids(&received), ids(frames.iter().map(|frame| &frame.bytes)));
 }
 
 /// Sends frames of 500 kB on a thread. Returns the counter of sent frames and the thread.
