@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use afterbay_tests::commands::{run_afterbay, verify};
-use afterbay_tests::frames::{SynthRequest, batch};
-use afterbay_tests::peers::Input;
+use afterbay_tests::commands::{journal, run_afterbay, verify};
+use afterbay_tests::components::guest;
+use afterbay_tests::frames::{SynthRequest, batch, row, rows};
+use afterbay_tests::holds::{HOLD, LONG, RELEASE};
+use afterbay_tests::peers::{Input, framed};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::Value;
@@ -76,6 +78,57 @@ fn a_new_process_takes_over_under_load_on_the_same_connections() {
         let (code, report) = verify(&sandbox);
         assert_eq!((code, &report["frames"]), (0, &(HAND_OVERS * FRAMES_EACH).into()), "{report}");
     }
+}
+
+#[test]
+fn rows_held_in_two_streams_continue_in_the_next_process() {
+    let sandbox = Sandbox::new();
+    let end = |end: &str, rank: usize| sandbox.ipc(&format!("{end}-{rank}"));
+    let ranks = [0, 1];
+    let streams = ranks.map(|rank| {
+        format!(
+            "[[stream]]\nname = \"rank-{rank}\"\nlisten = {:?}\n\
+             sink = [{{ name = \"reader\", connect = {:?}, reader = \"tokenizer\" }}]\n\
+             [[stream.plugin]]\nname = \"holds\"\ncomponent = {:?}\nsettings = {{ {LONG} }}\n\
+             limits = {{ deadline = \"10s\", hold = \"60s\" }}\n",
+            end("in", rank),
+            end("out", rank),
+            guest("holds"),
+        )
+    });
+    let rest = format!("[journal]\ndir = {:?}\n[admin]\nlisten = \"127.0.0.1:0\"\n", sandbox.journal());
+    let mut readers = ranks.map(|rank| Reader::bind(&end("out", rank)));
+    let mut afterbay = Afterbay::run_toml(&sandbox, &(streams.concat() + &rest), &[]);
+    let mut senders = ranks.map(|rank| Sender::connect(&end("in", rank)));
+    let mut requests =
+        ranks.map(|rank| ["held", "plain"].map(|it| SynthRequest::new(&format!("{it}-{rank}"))));
+    let mut tails = Vec::new();
+    for (rank, [held, plain]) in requests.iter_mut().enumerate() {
+        senders[rank].send(&batch(Msgpack, vec![held.row(&[HOLD]), plain.row(&[1])]));
+        assert_eq!(rows(&readers[rank].frame()), [row(&format!("plain-{rank}"), &[1], 1, None)]);
+        // A frame of which half is on its way at the hand-over.
+        let frame = framed(&batch(Msgpack, vec![held.row(&[5]), plain.row(&[2])]));
+        let (head, tail) = frame.split_at(frame.len() / 2);
+        senders[rank].raw(head);
+        tails.push(tail.to_vec());
+    }
+    afterbay.upgrade(&[]).success();
+    for (rank, [held, plain]) in requests.iter_mut().enumerate() {
+        let (held_rid, plain_rid) = (format!("held-{rank}"), format!("plain-{rank}"));
+        senders[rank].raw(&tails[rank]);
+        assert_eq!(rows(&readers[rank].frame()), [row(&plain_rid, &[2], 2, None)], "the other row waits too");
+        senders[rank].send(&batch(Msgpack, vec![held.last(&[RELEASE]), plain.last(&[3])]));
+        let out = [
+            row(&held_rid, &[HOLD, 5, RELEASE], 3, Some("length")),
+            row(&plain_rid, &[3], 3, Some("length")),
+        ];
+        assert_eq!(rows(&readers[rank].frame()), out);
+    }
+    assert_eq!(afterbay.event("TookOver")["streams"], 2);
+    assert!(afterbay.events("SenderClosed").is_empty(), "{}", afterbay.log());
+    assert_eq!(readers.map(|reader| reader.accepted), [1, 1]);
+    assert_eq!(afterbay.stop(), 0);
+    journal(&sandbox, &["verify"]).success();
 }
 
 /// A new process that fails at a step, in place of a binary.

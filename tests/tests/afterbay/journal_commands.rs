@@ -269,7 +269,8 @@ fn a_journal_is_found_by_its_configuration_and_a_missing_journal_is_an_error() {
     assert_eq!(scene.afterbay.stop(), 0);
 }
 
-const EVERY_COMMAND: [&[&str]; 5] = [&["verify"], &["ls"], &["tail"], &["export"], &["show", "chat-done"]];
+const EVERY_COMMAND: [&[&str]; 6] =
+    [&["verify"], &["ls"], &["tail"], &["export"], &["show", "chat-done"], &["neighbours", "chat-done"]];
 
 #[test]
 fn every_journal_command_refuses_a_directory_that_is_no_journal() {
@@ -329,10 +330,10 @@ fn an_empty_stream_is_in_the_journal() {
 }
 
 #[test]
-fn an_unknown_rid_is_an_error_with_the_most_similar_rid() {
+fn an_unknown_rid_is_an_error_with_the_most_similar_rid_and_an_ambiguous_one_with_two() {
     let scene = Scene::set();
     let to = scene.sandbox.ipc("replay");
-    for command in [&["show"][..], &["export", "--rid"], &["replay", "--to", &to]] {
+    for command in [&["show"][..], &["neighbours"], &["export", "--rid"], &["replay", "--to", &to]] {
         let slip = journal(&scene.sandbox, &[command, &["chat-doen"]].concat());
         assert_eq!((slip.code, slip.stdout.as_str()), (1, ""), "{command:?}: {slip:?}");
         let says = "rid \"chat-doen\": not in the journal, did you mean \"chat-done\"?";
@@ -342,6 +343,16 @@ fn an_unknown_rid_is_an_error_with_the_most_similar_rid() {
         let reach = format!("{}: stream \"test\" reaches back to ", scene.sandbox.text("journal"));
         let says = format!("rid \"nosuch\": not in the journal\n  {reach}");
         assert!(none.stderr.contains(&says), "{}", none.stderr);
+    }
+    for command in ["show", "neighbours"] {
+        for (beginning, count) in [("chat-", 2), ("", 3)] {
+            let several = journal(&scene.sandbox, &[command, beginning]);
+            assert_eq!((several.code, several.stdout.as_str()), (1, ""), "{command}: {several:?}");
+            let says = format!(
+                "rid {beginning:?}: {count} requests begin with it, among them \"chat-done\" and \"chat-live\""
+            );
+            assert!(several.stderr.contains(&says), "{command}: {}", several.stderr);
+        }
     }
     // The request exists, but has no row in that time.
     assert_eq!(scene.ask(&["export", "--rid", "chat-done", "--until", "1h"]), "");

@@ -1,5 +1,9 @@
 //! The keeper of `afterbay run --keep`, and the messages to a supervisor.
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixListener;
+use std::process::Stdio;
+
 use afterbay_fdstore::NotifySocket;
 use afterbay_tests::commands::{afterbay_command, verify};
 use afterbay_tests::frames::{SynthRequest, batch, rows};
@@ -74,6 +78,27 @@ fn the_keeper_forwards_signals_and_ends_with_the_exit_code_of_its_worker() {
     send(worker, Signal::KILL);
     let mut keeper = keeper;
     assert_eq!(keeper.wait(), 128 + 9);
+}
+
+/// Somebody listens on the stream's endpoint, so each worker fails at its start, and the delays grow.
+#[test]
+fn a_keeper_that_is_stopped_between_two_workers_ends_with_the_code_of_the_last_one() {
+    let sandbox = Sandbox::new();
+    let _listens = UnixListener::bind(sandbox.path("in")).unwrap();
+    let file = sandbox.write(&sandbox.config());
+    let mut command = afterbay_command(&["run", "--keep", "--config", &file]);
+    let mut keeper = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(keeper.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let delay = |line: &str| {
+        let (_, rest) = line.split_once("starts again in ")?;
+        rest.split_once(" ms")?.0.parse::<u64>().ok()
+    };
+    let long = lines.find(|line| delay(line).is_some_and(|millis| millis >= 800)).unwrap();
+    assert!(long.contains("exited with 1"), "{long}");
+    send(keeper.id() as i32, Signal::TERM);
+    assert_eq!(keeper.wait().unwrap().code(), Some(1));
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.is_empty(), "another worker was started: {rest:?}");
 }
 
 #[test]
