@@ -6,7 +6,7 @@ socket (pyzmq). The simulated reader counts on a credit page and checks every re
 
     python tests/bench/kills.py --binary target/release/afterbay --kills 1000
 
-With --systemd, the real systemd is the supervisor: as process 1 of a namespace of its own. That needs root.
+The option --systemd makes the real systemd the supervisor, as process 1 of a namespace of its own. This needs root.
 """
 import argparse
 import json

@@ -41,6 +41,6 @@ impl Timestamp {
 pub struct Received {
     /// The message.
     pub bytes: Bytes,
-    /// When Afterbay received the message.
+    /// The time at which Afterbay received the message.
     pub at: Timestamp,
 }

@@ -422,7 +422,7 @@ impl Journal {
 /// The moment at which the journal makes frames durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// When the kernel writes them. A power cut may lose frames that the kernel had not written.
+    /// The kernel writes them at a time of its own. A power cut may lose frames that the kernel had not written.
     None,
     /// Every `sync_interval`. A power cut loses at most the frames of one interval and one fsync.
     Interval,

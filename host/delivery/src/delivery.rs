@@ -104,7 +104,7 @@ impl Delivery {
         self.sinks.iter_mut().for_each(|sink| sink.tick(now));
     }
 
-    /// When [`Delivery::tick`] or [`Delivery::send`] is due.
+    /// The time at which [`Delivery::tick`] or [`Delivery::send`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.sinks.iter().filter_map(Sink::deadline).min()
     }

@@ -61,7 +61,7 @@ pub struct SinkSender {
 /// The speed at which the reader finishes frames, and the number of frames ahead that follows from it.
 struct Pace {
     finished: u64,
-    /// When the reader last finished a frame, or got the first one after a time without any.
+    /// The time at which the reader last finished a frame, or got the first one after a time without any.
     since: Instant,
     per_frame: Duration,
     window: usize,
@@ -133,7 +133,7 @@ impl SinkSender {
     pub fn observe(&mut self, now: Instant) {
         let totals = self.push.totals();
         let has_credit = self.push.finished().is_some();
-        // Without credit, the unread bytes in the kernel are the only sign of a slow reader.
+        // The unread bytes in the kernel are the only sign of a slow reader without credit.
         let has_unread = self.joins && !has_credit && !self.push.has_little_unread();
         self.is_blocked = self.push.pending().frames > 0 || has_unread;
         let finished = if has_credit { totals.frames_finished } else { totals.frames_written };

@@ -322,7 +322,7 @@ impl Sink {
         }
     }
 
-    /// When [`Sink::tick`] or [`Sink::send`] is due.
+    /// The time at which [`Sink::tick`] or [`Sink::send`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         // While the reader is behind, the outbox waits for the reader, not for a time. While the disk refuses the records of
         // staged frames, it waits for the disk. While the socket is full, it waits for the kernel.

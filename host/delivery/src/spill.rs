@@ -19,7 +19,7 @@ pub(crate) struct Spill {
     bytes: u64,
     /// The frames among these that the journal does not have (`on_error = "forward"`).
     unpersisted: VecDeque<Frame>,
-    /// When to read again after a read failed or found nothing.
+    /// The time to read again after a read failed or found nothing.
     pub(crate) retry_at: Option<Instant>,
 }
 

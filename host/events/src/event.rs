@@ -1,6 +1,10 @@
 //! Every event of Afterbay: its fields, its level, its sentence, and its key for the log's rate limit.
 //!
 //! A doc comment says what the event means and, after `Action:`, what an operator does about it.
+//!
+//! All events are in one file, because one declaration makes the enum [`Event`], its list of names and its pages in the book.
+//! A comment heads the events of each part: the stream, its sinks, the journal, a hand-over, the configuration, the supervisor,
+//! plugins.
 
 use afterbay_types::{FaultKind, HoldEnd, Name};
 use tracing::Level;

@@ -36,7 +36,7 @@ pub struct Condition {
     pub severity: Severity,
     /// The condition in words: `no space left on device`.
     pub text: String,
-    /// When it began.
+    /// The time at which it began.
     pub since: SystemTime,
 }
 

@@ -149,7 +149,7 @@ impl Visit for Words {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing to a String cannot fail.
         let _ = match (field.name(), &mut self.fields) {
-            // Where in its sources a library is that writes by `log`.
+            // A library that writes by `log` names the place in its sources, which no operator needs.
             (name, _) if name.starts_with("log.") => Ok(()),
             ("message", _) => fmt::Write::write_fmt(&mut self.message, format_args!("{value:?}")),
             (name, Some(fields)) => fmt::Write::write_fmt(fields, format_args!(" {name}={value:?}")),

@@ -156,7 +156,7 @@ impl FdStore {
         let mut entries = self.lock();
         for (name, fds) in inherited {
             entries.reserved.insert(name.clone());
-            // Without an identity the entry is stored anew, which changes nothing if the supervisor has it.
+            // An entry without an identity is stored anew, which changes nothing if the supervisor has it.
             entries.told.insert(name.clone(), identities(fds).unwrap_or_default());
         }
     }

@@ -48,7 +48,7 @@ impl Versions {
     }
 }
 
-/// The three numbers of a version. What follows them (`-rc.1`, `+build`) does not count.
+/// The three numbers of a version. A suffix (`-rc.1`, `+build`) does not count.
 fn numbers(version: &str) -> Option<[u64; 3]> {
     let end = version.find(['-', '+']).unwrap_or(version.len());
     let mut numbers = version[..end].split('.').map(|number| number.parse().ok());

@@ -36,9 +36,9 @@ struct PluginHold {
     deadlines: Vec<Instant>,
     /// The first `released` rows are released by the plugin and wait for the text to be whole, or for the next frame.
     released: usize,
-    /// When the released rows leave, whether the text is whole or not.
+    /// The time at which the released rows leave, whether the text is whole or not.
     release_deadline: Instant,
-    /// When the rows that the plugin still holds leave.
+    /// The time at which the rows that the plugin still holds leave.
     hold_deadline: Instant,
     /// Set once all rows are to leave, with the reason.
     end: Option<HoldEnd>,
@@ -372,7 +372,7 @@ impl HeldRows {
         all.any(|hold| hold.due(now, &self.joins).is_some())
     }
 
-    /// When [`HeldRows::is_due`] becomes true if nothing else happens.
+    /// The time at which [`HeldRows::is_due`] becomes true if nothing else happens.
     pub fn deadline(&self) -> Option<Instant> {
         let all = self.by_request.values().flatten();
         let at = |hold: &PluginHold| {

@@ -267,7 +267,7 @@ fn as_many_rows_as_the_bound_allows_are_held() {
     }
     assert!(rows.check_room(1, PLUGIN, &one).unwrap_err().contains("4096"));
     assert_eq!(rows.check_room(1, OTHER, &one), Ok(()), "the bound is each plugin's");
-    // What leaves makes room.
+    // A row that leaves makes room.
     rows.take(1, PLUGIN, 1);
     assert_eq!(rows.check_room(1, PLUGIN, &one), Ok(()));
 }

@@ -9,7 +9,7 @@
 mod backoff;
 // A start of the worker.
 mod worker;
-// What the system knows about a process.
+// A process as the system knows it.
 mod process;
 // The life of the keeper.
 mod keeper;

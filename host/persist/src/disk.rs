@@ -76,7 +76,7 @@ impl Disk {
         self.telemetry.publish(JournalHealed { stream, failing_ms, skipped_frames: failure.skipped_frames });
     }
 
-    /// When the next probe is due.
+    /// The time of the next probe.
     pub(crate) fn probe_at(&self) -> Option<Instant> {
         self.failure.as_ref().map(|failure| failure.probe_at)
     }

@@ -34,7 +34,7 @@ pub struct JournalPolicy {
 /// A received frame that the journal has not confirmed.
 struct UnwrittenFrame {
     received: Received,
-    /// When to write the frame again after the disk refused it; `None` while the write runs.
+    /// The time to write the frame again after the disk refused it; `None` while the write runs.
     retry_at: Option<Instant>,
 }
 
@@ -106,7 +106,7 @@ impl Persister {
             unwritten: None,
             queue: PersistedQueue::default(),
             disk: Disk::new(telemetry.clone(), health),
-            // What the start has settled.
+            // The start has settled both for the earlier run.
             records: Records::Buffered,
             held_after: recovered.sinks.iter().find(|sink| !sink.is_reader()).map(SinkProgress::through),
             rows: Vec::new(),
@@ -255,7 +255,7 @@ impl Persister {
         self.writer.keep_from(frame);
     }
 
-    /// When [`Persister::tick`] or [`Persister::flush_when_idle`] is due.
+    /// The time at which [`Persister::tick`] or [`Persister::flush_when_idle`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let write_at = self.unwritten.as_ref().and_then(|unwritten| unwritten.retry_at);
         let read_at = self.unaccounted.as_ref().and_then(|unaccounted| unaccounted.retry_at);
@@ -286,7 +286,7 @@ impl Persister {
         }
     }
 
-    /// When the oldest frame was received that decode has not taken.
+    /// The time at which the oldest frame was received that decode has not taken.
     pub fn oldest_received_at(&self) -> Option<Instant> {
         self.queue.frames.front().map(|persisted| persisted.at().instant)
     }

@@ -10,7 +10,7 @@ pub(crate) struct UnaccountedFrames {
     frames: FrameSet,
     /// Frames of these that were not read yet.
     pub(crate) left: usize,
-    /// When to read again after the disk failed to read.
+    /// The time to read again after the disk failed to read.
     pub(crate) retry_at: Option<Instant>,
 }
 

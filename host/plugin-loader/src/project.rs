@@ -418,7 +418,7 @@ mod tests {
         let project = Project::of_dir(&examples().join("stop-on-loop")).unwrap();
         let component = project.component().unwrap();
         assert!(component.ends_with("wasm32-wasip2/release/stop_on_loop.wasm"), "{component:?}");
-        // Where cargo builds elsewhere (CARGO_TARGET_DIR), nothing above the file says whose it is.
+        // Nothing above the file says whose it is if cargo builds elsewhere (CARGO_TARGET_DIR).
         if component.starts_with(examples()) {
             assert_eq!(Project::of_component(&component), Some(project));
         }

@@ -20,7 +20,7 @@ pub(crate) struct Acceptor {
     /// `None` after [`Acceptor::close`].
     listener: Option<Listener>,
     endpoint: Endpoint,
-    /// When to accept without an event. `None`: the listener blocks, and the poll reports the next connection.
+    /// The time to accept without an event. `None`: the listener blocks, and the poll reports the next connection.
     accept_at: Option<Instant>,
     /// Connections accepted in this turn.
     accepted: usize,
@@ -105,7 +105,7 @@ impl Acceptor {
         None
     }
 
-    /// When to accept without an event.
+    /// The time to accept without an event.
     pub(crate) fn accept_at(&self) -> Option<Instant> {
         self.accept_at
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::bounds::NOTICES_MAX;
 
-/// When the queue is full, further notices are dropped and counted, and a last notice gives their count.
+/// A full queue drops and counts further notices, and a last notice gives their count.
 #[derive(Debug)]
 pub(crate) struct NoticeQueue<N> {
     queue: VecDeque<N>,

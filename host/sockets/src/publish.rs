@@ -97,7 +97,7 @@ impl Pub {
         }
     }
 
-    /// When [`Pub::tick`] is due.
+    /// The time at which [`Pub::tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let subscribers = self.slots.iter().flatten().filter_map(|subscriber| {
             let handshake = (!subscriber.is_ready()).then_some(subscriber.until);

@@ -61,9 +61,9 @@ pub struct Pull {
     /// The buffer of the next connection. It is made first, so that no connection is accepted and then refused for lack of
     /// memory or descriptors.
     spare: Option<ReceiveBuffer>,
-    /// When to return memory of big messages.
+    /// The time to return memory of big messages.
     trim_at: Option<Instant>,
-    /// When [`Pull::close`] was called.
+    /// The time at which [`Pull::close`] was called.
     closing: Option<Instant>,
     /// The latest time that a caller passed in.
     now: Instant,
@@ -241,7 +241,7 @@ impl Pull {
         }
     }
 
-    /// When [`Pull::tick`] is due.
+    /// The time at which [`Pull::tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         if let Some(since) = self.closing {
             return self.slots.iter().flatten().filter_map(|peer| peer.close_deadline(since)).min();

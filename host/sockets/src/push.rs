@@ -54,7 +54,7 @@ pub struct Push {
     queue: SendQueue,
     credit: Option<Credit>,
     link: Option<Link>,
-    /// When to connect. Ignored while there is a link.
+    /// The time to connect. Ignored while there is a link.
     connect_at: Instant,
     /// Whether the owner lets the socket connect.
     is_held: bool,
@@ -223,7 +223,7 @@ impl Push {
     /// Writes as much as the kernel takes. Call it after a round of sends, so that they share a system call. Otherwise
     /// [`Push::deadline`] is due at once, and [`Push::tick`] flushes.
     ///
-    /// With credit, a new reader gets its first frame by this call alone. A journal stores the [`Push::position`] before: after a
+    /// A new reader with credit gets its first frame by this call alone. A journal stores the [`Push::position`] before: after a
     /// death, the position says whose count tells which frames arrived.
     pub fn flush(&mut self, now: Instant) {
         self.flushed_for = self.generation();
@@ -317,7 +317,7 @@ impl Push {
         }
     }
 
-    /// When [`Push::tick`] is due.
+    /// The time at which [`Push::tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let link = match &self.link {
             None => Some(self.connect_at).filter(|_| !self.is_held),

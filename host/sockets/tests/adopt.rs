@@ -437,7 +437,7 @@ fn a_listener_of_another_endpoint_is_closed_and_its_senders_continue() {
 fn a_memory_that_contradicts_itself_closes_its_connection_with_the_reason_and_others_continue() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "damaged");
-    // Where each change goes: the header, then the words of both slots (END is word 2, DONE is word 3, FRAME word 4).
+    // The place of each change: the header, then the words of both slots (END is word 2, DONE is word 3, FRAME word 4).
     let word = |slot: u64, word: u64| 32 + slot * 192 + word * 8;
     let cases: [(&[u64], &[u8], &str); 5] = [
         (&[0], b"ABNOTHIN", "the memory is none of Afterbay's"),

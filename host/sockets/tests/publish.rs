@@ -235,7 +235,7 @@ fn frames_that_a_slow_subscriber_misses_are_numbered_and_cost_no_other_a_frame()
         let [first] = dropping[..] else { panic!("{dropping:?}") };
         let dropped = this.publish.totals().frames_dropped;
         assert_eq!(first + dropped - 1, FRAMES * 5, "all from the first on");
-        // When it reads, it gets the frames before the dropped ones whole, and then the new ones.
+        // The subscriber reads: it gets the frames before the dropped ones whole, and then the new ones.
         let reader = std::thread::spawn(move || {
             let mut got = vec![0; says("PUB", &[]).len()];
             slow.read_exact(&mut got).unwrap();

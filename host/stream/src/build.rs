@@ -236,7 +236,7 @@ impl Plan {
         let (routing, telemetry) = (self.routing.clone(), self.telemetry.clone());
         let mut ledger = Ledger::new(&recovered.live, aborts, gap, routing, telemetry, now);
         ledger.restore_counts(&recovered.live, writer, decoder);
-        // With one sink and no plugin, nothing needs the requests' first rows.
+        // Only a choice of sinks and plugins need the requests' first rows.
         if self.sinks.len() > 1 || !self.config.plugins.is_empty() {
             ledger.restore_first_rows(&recovered.live, writer, decoder);
         }

@@ -15,7 +15,7 @@ const REPORT_AFTER: Duration = Duration::from_secs(5);
 pub(crate) struct LateTaps {
     taps: Vec<TapSetup>,
     metrics: Option<Metrics>,
-    /// When the first attempt was made, and whether its failure was reported since.
+    /// The time of the first attempt, and whether its failure was reported since.
     since: Option<(Instant, bool)>,
     retry_at: Option<Instant>,
 }
@@ -30,7 +30,7 @@ impl LateTaps {
         self.taps.retain(|tap| stays(tap.config.name.as_str()));
     }
 
-    /// When [`LateTaps::start`] is due.
+    /// The time at which [`LateTaps::start`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.retry_at
     }

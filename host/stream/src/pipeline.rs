@@ -146,7 +146,7 @@ impl Pipeline {
         }
     }
 
-    /// When [`Pipeline::tick`] or [`Pipeline::run`] is due.
+    /// The time at which [`Pipeline::tick`] or [`Pipeline::run`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let pressure = self.chain.wants_signals().then(|| self.pressure.deadline());
         // A pending marker releases the rows that are due.

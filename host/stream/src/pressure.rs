@@ -44,7 +44,7 @@ impl Pressure {
         Pressure { scheduler, snapshot_at: now, last: None, rates: Vec::new() }
     }
 
-    /// When the next snapshot is due.
+    /// The time of the next snapshot.
     pub(crate) fn deadline(&self) -> Instant {
         self.snapshot_at
     }

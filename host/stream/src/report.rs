@@ -94,7 +94,7 @@ impl Report {
         }
     }
 
-    /// When [`Report::update`] is due without other work.
+    /// The time at which [`Report::update`] is due without other work.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let lost = self.sinks.iter().filter_map(|sink| Some(sink.lost.as_ref()?.since + SENDERS_END_WITHIN));
         lost.chain([self.gauges_at]).min()

@@ -195,7 +195,7 @@ fn spawn(
     }
     let schedulers = schedulers.clone();
     tokio::spawn(async move {
-        // Who connected, and why the connection ended, is not reported. A send without a scheduler fails and says so.
+        // The peer and the reason of its end are not reported. A send without a scheduler fails and says so.
         let _ended = connection(id, socket, &schedulers).await;
         schedulers.lock().queues.remove(&id);
         schedulers.connections.fetch_sub(1, Ordering::AcqRel);

@@ -120,7 +120,7 @@ pub const COLUMNS: &[Column] = &[
     column("prefill_launch_delay", Join::Last, Absent::Never),
     column("prefill_launch_latency", Join::Last, Absent::Never),
     column("prefill_finished_ts", Join::Last, Absent::Never),
-    // Of the prompt: sent once, in the row after prefill (usually the first), and `[]` in the others. The reader
+    // Columns of the prompt: sent once, in the row after prefill (usually the first), and `[]` in the others. The reader
     // appends the lists; the flat ones it replaces.
     column("input_token_logprobs_val", Join::Concat, Absent::Empty),
     column("input_token_logprobs_idx", Join::Concat, Absent::Empty),

@@ -23,7 +23,7 @@ pub(crate) struct Windows {
     length_ms: u64,
     /// The beginning of the current window.
     start_ms: Option<u64>,
-    /// When to look for keys of other windows.
+    /// The time to look for keys of other windows.
     look_at_ms: u64,
     old_keys: Vec<String>,
 }

@@ -145,7 +145,7 @@ fn check_readers(world: &World, frames: &[Vec<u8>]) -> Result<(), String> {
             let is_lost = missing.iter().all(is_known) && (unconfirmed > 0 || !reader.counts());
             // A process that died, or that stopped on a failing disk, may have named frames as unconfirmed.
             let has_ended = !world.crashed.is_empty() || !world.lossy.is_empty() || world.stopped_on_faults;
-            // With a supervisor, a dead process's connection continues, and nothing is in doubt.
+            // A supervisor continues a dead process's connection, so nothing is in doubt.
             let is_continued = world.machine.settings.supervisor
                 && world.lossy.is_empty()
                 && !world.stopped_on_faults

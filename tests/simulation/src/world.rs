@@ -191,7 +191,7 @@ impl World {
                 let had_faults = self.machine.disk.has_faults();
                 self.stopped_on_faults |= had_faults;
                 let ended = self.stop(DRAIN)?;
-                // With a disk that refuses frames, a stop loses what it names, also if the process dies in its last words.
+                // A stop on a disk that refuses frames loses the frames that it names, also if the process dies in its last words.
                 let names_losses =
                     ended.map_or(had_faults, |ended| ended.unpersisted > 0 || ended.unread_bytes > 0);
                 if names_losses {

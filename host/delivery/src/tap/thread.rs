@@ -32,7 +32,7 @@ pub(super) struct Shared {
 
 /// The socket of a tap.
 pub(super) trait CopySocket: Send {
-    /// When [`CopySocket::tick`] is due.
+    /// The time at which [`CopySocket::tick`] is due.
     fn deadline(&self) -> Option<Instant>;
     /// Handles an event of the poll.
     fn ready(&mut self, event: &Event, now: Instant);

@@ -28,7 +28,7 @@ struct Collecting {
     last_frame: FrameNo,
     /// Numbers of the requests of the last run without a row since.
     silent: HashSet<u64>,
-    /// When the first batch since the start was received.
+    /// The time at which the first batch since the start was received.
     since: Option<Instant>,
     /// Requests with missing tokens.
     requests: u64,

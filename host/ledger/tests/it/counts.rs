@@ -173,7 +173,7 @@ fn the_journal_has_each_row_of_a_batch_with_its_tokens_and_what_became_of_it() {
     let outcome = stream.outcomes().pop().unwrap();
     assert_eq!((outcome.passage, outcome.changed.is_some()), (Passage::Changed, true));
     assert_eq!(stream.counters().frames_rewritten.get(), 2);
-    // What follows an end is swallowed, and says so.
+    // Rows after an end are swallowed, and their outcome says so.
     stream.decide(vec![row("a", &[12], 6), row("b", &[13], 4)], &Decide::Finish);
     stream.pass(vec![row("b", &[14], 5)]);
     let outcome = stream.outcomes().pop().unwrap();

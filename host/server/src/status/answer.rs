@@ -11,7 +11,7 @@ use afterbay_stream::SINK_STATES;
 use serde::Serialize;
 use std::time::{Duration, Instant, SystemTime};
 
-/// When the process started.
+/// The time at which the process started.
 pub(super) struct Process {
     pub(super) started: SystemTime,
     pub(super) begun: Instant,

@@ -56,7 +56,7 @@ pub struct Page {
     pub last_generation: u64,
     /// The final count of the generation before.
     pub last_count: u64,
-    /// When `count` changed last, in unix nanoseconds.
+    /// The time at which `count` changed last, in unix nanoseconds.
     pub changed_unix_ns: u64,
     /// The kind of reader.
     pub reader: ReaderKind,

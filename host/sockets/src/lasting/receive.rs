@@ -9,7 +9,7 @@
 //! number of the journal's frame. A later process that finds the number in the journal continues behind the message, and
 //! otherwise receives the message again.
 //!
-//! When `done` reaches `end`, the buffer begins at its start again. A rest is copied to the start when it overlaps nothing.
+//! The buffer begins at its start again when `done` reaches `end`. A rest is copied to the start when it overlaps nothing.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -22,7 +22,7 @@ pub(crate) struct Subscriber {
     pub(crate) id: PeerId,
     pub(crate) conn: Conn,
     pub(crate) from: PeerAddress,
-    /// When the handshake times out.
+    /// The time at which the handshake times out.
     pub(crate) until: Instant,
     /// Frames that the kernel took whole.
     pub(crate) frames: u64,

@@ -250,7 +250,7 @@ impl Sender {
         true
     }
 
-    /// When [`Sender::close_due`] is due.
+    /// The time at which [`Sender::close_due`] is due.
     pub(crate) fn close_deadline(&self, since: Instant) -> Option<Instant> {
         match self.closing {
             Closing::Open => Some(since + CLOSE_SHUT_MAX),

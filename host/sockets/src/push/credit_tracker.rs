@@ -58,7 +58,7 @@ pub(crate) struct CreditTracker {
     /// Whether the first count read was not 0. Within this generation it may include frames of an earlier process.
     joined_midway: bool,
     doubt: Option<Doubt>,
-    /// When the count last moved, or when the first frame became unfinished.
+    /// The time at which the count last moved, or the first frame became unfinished.
     moved: Instant,
 }
 
@@ -232,7 +232,7 @@ impl CreditTracker {
         }
     }
 
-    /// When [`CreditTracker::tick`] is due.
+    /// The time at which [`CreditTracker::tick`] is due.
     pub(crate) fn deadline(&self, queue: &SendQueue) -> Option<Instant> {
         match &self.connection.as_ref()?.wait {
             Some(WriteWait::Generation { until, .. } | WriteWait::Loss { until, .. }) => Some(*until),

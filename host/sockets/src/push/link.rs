@@ -38,7 +38,7 @@ pub(crate) enum LinkStage {
 pub(crate) struct Link {
     pub(crate) conn: Conn,
     pub(crate) stage: LinkStage,
-    /// When the stage times out; in [`LinkStage::Up`]: when the stage began.
+    /// The time at which the stage times out; in [`LinkStage::Up`]: at which the stage began.
     pub(crate) at: Instant,
     pub(crate) to: PeerAddress,
     /// The kernel may take bytes. The poll sets it; only a write that blocks clears it.
@@ -50,7 +50,7 @@ pub(crate) struct Link {
     memory: Option<SendMemory>,
     /// Holds the socket and the memory for a later process.
     kept: Option<Kept>,
-    /// When the memory was last asked to give pages back.
+    /// The time at which the memory was last asked to give pages back.
     gave_back: Instant,
 }
 
@@ -176,7 +176,7 @@ impl Link {
         memory.save(queue.taken(), queue.has_staged(), &words);
     }
 
-    /// When [`Link::give_back`] is due.
+    /// The time at which [`Link::give_back`] is due.
     pub(crate) fn give_back_at(&self) -> Option<Instant> {
         let has_spare_pages = self.memory.as_ref().is_some_and(SendMemory::has_spare_pages);
         has_spare_pages.then(|| self.gave_back + SEND_GIVE_BACK_EVERY)

@@ -218,7 +218,7 @@ fn the_stop_token_that_the_detokenizer_leaves_out_stays_for_it() {
     assert_eq!((ids(&replaced, "output_ids", 0), ids(&replaced, "decode_ids", 0)), (vec![7], vec![7, 2]));
     let kept = edited(&batch, &[tokens(0, TokenEdit::Delta(vec![7, 2]))]);
     assert_eq!(ids(&kept, "decode_ids", 0), [7, 2]);
-    // With another finish reason the detokenizer removes nothing.
+    // The detokenizer removes nothing at another finish reason.
     let finish = Edit { finish: Some(FinishReason::Stop("x".into())), ..tokens(0, TokenEdit::Empty) };
     assert!(ids(&edited(&batch, &[finish]), "decode_ids", 0).is_empty());
 }

@@ -95,7 +95,7 @@ proptest! {
         // Frames in the memory, and bytes that the reader will get.
         let (mut frames, mut taken, mut next) = (VecDeque::new(), 0, 1);
         let (mut expected, mut received) = (Vec::new(), Vec::new());
-        // What an appended frame adds if the memory has it at a death.
+        // Appended frames, each with the bytes that it adds if the memory has it at a death.
         let mut unsaved: Vec<(Vec<u8>, bool)> = Vec::new();
         for step in steps {
             match step {
@@ -132,8 +132,8 @@ proptest! {
                 }
                 Step::Die => {
                     memory = adopt(&memory).unwrap();
-                    // What was appended after the last write or save is lost with the process. The memory may have it
-                    // nevertheless, if its bytes were moved since.
+                    // The process takes frames with it that it appended after the last write or save. The memory may have
+                    // them nevertheless, if their bytes were moved since.
                     let left = contents(&memory);
                     let lost = frames.len() - left.len();
                     prop_assert!(lost <= unsaved.iter().filter(|(_, is_frame)| *is_frame).count());
