@@ -23,32 +23,54 @@ async function answer(response) {
   throw new Refused(response.status, body?.code ?? "", words);
 }
 
-export async function get(path, signal) {
-  return answer(await fetch(path, { signal, cache: "no-store" }));
-}
-
-export function hasToken() {
-  return token !== null;
-}
-
-// Sends a change. Asks for the token if the server wants one; null if the reader of the page cancels.
-export async function change(path, body) {
-  for (let why = ""; ; ) {
-    const headers = { "content-type": "application/json" };
-    if (token !== null) headers.authorization = `Bearer ${token}`;
+// Asks the server. Asks for the token if the server wants one.
+async function send(path, init) {
+  for (;;) {
+    const used = token;
+    const headers = used === null ? init.headers : { ...init.headers, authorization: `Bearer ${used}` };
     try {
-      return await answer(await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }));
+      return await answer(await fetch(path, { cache: "no-store", ...init, headers }));
     } catch (error) {
       if (!(error instanceof Refused) || error.status !== 401) throw error;
-      why = token === null ? "" : "The last token was refused.";
-      token = null;
-      token = await ask(why);
-      if (token === null) return null;
+      // Another call may have asked meanwhile.
+      if (token === used) token = await ask(used === null ? "" : "The last token was refused.");
+      if (token === null) throw error;
     }
   }
 }
 
+// After a cancelled question, reading does not ask again by itself.
+let cancelled = false;
+
+export async function get(path, signal) {
+  const init = { signal, headers: {} };
+  if (cancelled && token === null) return answer(await fetch(path, { cache: "no-store", ...init }));
+  return send(path, init);
+}
+
+// Sends a change; null if the reader of the page cancels the question for the token.
+export async function change(path, body) {
+  try {
+    return await send(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+  } catch (error) {
+    if (error instanceof Refused && error.status === 401) return null;
+    throw error;
+  }
+}
+
+let asking = null;
+
+// The token that the reader of the page gives; null if the reader cancels. Calls at the same time share one question.
 function ask(why) {
+  asking ??= question(why).then((given) => {
+    asking = null;
+    cancelled = given === null;
+    return given;
+  });
+  return asking;
+}
+
+function question(why) {
   const dialog = document.getElementById("token");
   const input = document.getElementById("token-text");
   document.getElementById("token-why").textContent = why;

@@ -66,7 +66,8 @@ export class RequestView {
     } catch (error) {
       if (error.name === "AbortError") return;
       this.message.hidden = false;
-      setText(this.message, `${error.message}. The journal of an earlier run may have it: afterbay journal show ${this.rid}`);
+      const remedy = error.status === 404 ? `. The journal of an earlier run may have it: afterbay journal show ${this.rid}` : "";
+      setText(this.message, error.message + remedy);
     } finally {
       this.asking = null;
     }

@@ -59,6 +59,7 @@ pub(crate) struct AdminState {
 
 /// The routes of one address.
 fn routes(state: AdminState, access: Access) -> Router {
+    let contents = from_fn_with_state(access.clone(), access::check_contents);
     Router::new()
         .route("/", get(dashboard::page))
         .route("/ui/{name}", get(dashboard::file))
@@ -68,8 +69,8 @@ fn routes(state: AdminState, access: Access) -> Router {
         .route("/v1/signals", get(signals_json))
         .route("/v1/status", get(status::now))
         .route("/v1/status/stream", get(status::stream))
-        .route("/v1/requests", get(requests::list))
-        .route("/v1/requests/{rid}", get(requests::one))
+        .route("/v1/requests", get(requests::list).layer(contents.clone()))
+        .route("/v1/requests/{rid}", get(requests::one).layer(contents.clone()))
         .route("/v1/requests/{rid}/abort", post(abort))
         .route("/v1/reload", post(reload))
         .route("/v1/plugins", get(plugins))
@@ -80,6 +81,7 @@ fn routes(state: AdminState, access: Access) -> Router {
         .route(
             "/v1/requests/{rid}/attributes",
             get(attributes_of)
+                .layer(contents)
                 .put(set_attributes)
                 .delete(forget_attributes)
                 .layer(DefaultBodyLimit::max(attributes::BODY_BYTES_MAX)),

@@ -88,7 +88,7 @@ fn every_bundled_plugin_loads_under_its_name() {
             tokenizer: Some(Arc::new(NoTokens)),
             ..Grants::default()
         };
-        let terms = Terms { limits: limits(), grants, digest: None };
+        let terms = Terms { limits: limits(), grants, ..Terms::default() };
         let component = host.load(name, component, terms).unwrap();
         assert_eq!(component.description().name, name);
         assert!(component.description().settings_schema.is_some(), "{name} has no schema");

@@ -263,7 +263,7 @@ impl Guards {
             ..Grants::default()
         };
         let source = Source::find(&format!("builtin:{name}"), Path::new(""))?;
-        Ok(source.load(&self.host, Terms { limits, grants, digest: None })?)
+        Ok(source.load(&self.host, Terms { limits, grants, ..Terms::default() })?)
     }
 
     /// Shows [`STEPS`] batches to a fresh instance. The time of `open` and `close` does not count, and a request that the plugin

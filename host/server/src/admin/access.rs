@@ -1,8 +1,8 @@
 //! The access rules of an admin address. Every request passes [`check`] before its route.
 //!
-//! Everybody who reaches an address can read. A call that changes something must come over the Unix socket, whose mode keeps
-//! other users out, or carry the token of `admin.token_file`. If there is a token, the Unix socket needs it, too. Of all pages in
-//! a browser, only the dashboard of the same address may change something, with the token.
+//! Everybody who reaches an address can read figures. The rids, ids and texts of requests, and each change, need the Unix
+//! socket, whose mode keeps other users out, or the token of `admin.token_file`. If there is a token, a change over the Unix
+//! socket needs the token, too. Of all pages in a browser, only the dashboard of the same address may change something.
 
 use super::refusal;
 use crate::attributes;
@@ -87,7 +87,23 @@ pub(crate) async fn check(State(access): State<Access>, request: Request, next: 
     }
 }
 
+/// Passes a request for the contents of requests on if its sender may read them.
+pub(crate) async fn check_contents(State(access): State<Access>, request: Request, next: Next) -> Response {
+    match access.refuses_contents(request.headers()) {
+        Some(refused) => refused,
+        None => next.run(request).await,
+    }
+}
+
 impl Access {
+    /// Refuses to show the contents of requests over TCP without the token: the journal's files are its user's alone.
+    fn refuses_contents(&self, headers: &HeaderMap) -> Option<Response> {
+        match &self.address {
+            AdminAddress::Unix(_) => None,
+            AdminAddress::Tcp(_) => self.refuses_tcp(headers, "shows requests only with a token"),
+        }
+    }
+
     fn refuses(&self, method: &Method, headers: &HeaderMap) -> Option<Response> {
         if let AdminAddress::Tcp(address) = &self.address
             && address.ip().is_loopback()
@@ -103,27 +119,30 @@ impl Access {
         if matches!(*method, Method::GET | Method::HEAD) {
             return None;
         }
-        let token_file = self.token_file.get();
         // A browser says where a page is from. The dashboard may ask with the token; another site's page may not.
         if let Some(origin) = headers.get(header::ORIGIN) {
             let is_dashboard = is_of_host(origin, headers.get(header::HOST));
-            if !is_dashboard || (token_file.is_none() && matches!(self.address, AdminAddress::Unix(_))) {
+            let is_socket = matches!(self.address, AdminAddress::Unix(_));
+            if !is_dashboard || (is_socket && self.token_file.get().is_none()) {
                 let why = "a page in a browser may not ask for this, except the dashboard of this address with a token";
                 return Some(refusal(StatusCode::FORBIDDEN, "origin", why));
             }
         }
-        match (token_file, &self.address) {
-            (Some(file), _) => refuses_token(&file, headers.get(header::AUTHORIZATION)),
+        match (self.token_file.get(), &self.address) {
             (None, AdminAddress::Unix(_)) => None,
-            (None, AdminAddress::Tcp(address)) => {
-                let socket =
-                    self.socket.as_ref().map(|socket| format!("ask over {socket}, or ")).unwrap_or_default();
-                let why = format!(
-                    "{address} is read-only without a token: {socket}set token_file = \"FILE\" under [admin]"
-                );
-                Some(refusal(StatusCode::FORBIDDEN, "read_only", &why))
-            }
+            (Some(file), AdminAddress::Unix(_)) => refuses_token(&file, headers.get(header::AUTHORIZATION)),
+            (_, AdminAddress::Tcp(_)) => self.refuses_tcp(headers, "is read-only without a token"),
         }
+    }
+
+    /// Refuses a call over TCP without the token. `rule` continues a sentence that begins with the address.
+    fn refuses_tcp(&self, headers: &HeaderMap, rule: &str) -> Option<Response> {
+        if let Some(file) = self.token_file.get() {
+            return refuses_token(&file, headers.get(header::AUTHORIZATION));
+        }
+        let socket = self.socket.as_ref().map(|socket| format!("ask over {socket}, or ")).unwrap_or_default();
+        let why = format!("{} {rule}: {socket}set token_file = \"FILE\" under [admin]", self.address);
+        Some(refusal(StatusCode::FORBIDDEN, "read_only", &why))
     }
 }
 
@@ -221,6 +240,25 @@ mod tests {
             assert_eq!(status(access("127.0.0.1:9464").refuses(&method, &here)), 403, "{method}");
             assert_eq!(status(access("0.0.0.0:9464").refuses(&method, &here)), 403, "{method}");
         }
+    }
+
+    #[test]
+    fn over_tcp_the_contents_of_requests_need_the_token() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        std::fs::write(&file, "s3cret").unwrap();
+        let reads = |address: &str, has_file: bool, authorization: &str| {
+            let access = access(address);
+            access.token_file.set(has_file.then(|| file.clone()));
+            status(access.refuses_contents(&headers(&[(header::AUTHORIZATION, authorization)])))
+        };
+        for address in ["127.0.0.1:9464", "0.0.0.0:9464"] {
+            assert_eq!(reads(address, false, "Bearer s3cret"), 403, "{address}");
+            assert_eq!(reads(address, true, ""), 401, "{address}");
+            assert_eq!(reads(address, true, "Bearer wrong"), 401, "{address}");
+            assert_eq!(reads(address, true, "Bearer s3cret"), 200, "{address}");
+        }
+        assert_eq!([reads("unix:/run/a.sock", false, ""), reads("unix:/run/a.sock", true, "")], [200, 200]);
     }
 
     #[test]

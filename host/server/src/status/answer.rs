@@ -7,7 +7,6 @@ use crate::plugins::{PluginView, rfc3339};
 use crate::signals::StreamLoad;
 use afterbay_events::{Condition, Severity, SinkCounters, StreamCounters, TapCounters};
 use afterbay_signals::LoadSnapshot;
-use afterbay_stream::SINK_STATES;
 use serde::Serialize;
 use std::time::{Duration, Instant, SystemTime};
 
