@@ -43,7 +43,7 @@ chromium: ## a browser for the dashboard's tests, if there is none: 100 MB, unde
 test-guests: setup
 	set -e; for workspace in plugins examples; do $(CARGO) test --manifest-path $$workspace/Cargo.toml --workspace --target-dir target/guests; done
 
-# A wheel of the tests' profile: only the binary is linked again.
+# A wheel of the tests' binary: nothing is compiled again.
 test-connector: $(VENV)/maturin
 	cd host/connectors && $(VENV)/bin/maturin build --quiet --locked --compression-method stored --out $(CURDIR)/target/wheels
 	cd host/connectors && AFTERBAY_TEST_WHEELS=$(CURDIR)/target/wheels $(VENV)/bin/python -m pytest -q
