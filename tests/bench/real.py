@@ -121,6 +121,20 @@ def tree(pid):
     return found
 
 
+def running(binary):
+    """The processes of a binary."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                is_it = os.readlink(entry / "exe") == str(binary)
+            except OSError:
+                continue
+            if is_it:
+                found.add(int(entry.name))
+    return found
+
+
 def quantile(values, share):
     values = sorted(values)
     return values[min(len(values) - 1, int(share * len(values)))]
@@ -303,6 +317,7 @@ def http(args, name, arguments, more, afterbay):
 
 def serve(args, processes, directory, name, arguments, more, afterbay):
     environment = sglang_environment(args, **more)
+    others = running(args.afterbay)
     if afterbay:
         environment.pop("SGLANG_PLUGINS")
         environment["WRAP"] = f"{args.afterbay} sglang --journal {directory}/journal --admin none --log-file {directory}/afterbay.log --"
@@ -314,15 +329,17 @@ def serve(args, processes, directory, name, arguments, more, afterbay):
         if processes.running["server"].poll() is not None or time.monotonic() > end:
             raise Failed(f"the server did not start: {processes.log('server')}")
         time.sleep(0.5)
-    pids = tree(processes.running["server"].pid)
-    proxies = [pid for pid in pids if "afterbay" in Path(f"/proc/{pid}/comm").read_text()]
-    servers = [pid for pid in pids if pid not in proxies]
-    before = {pid: cpu(pid) for pid in pids}
+    # The launcher becomes the server, and its Afterbay is no descendant of it.
+    proxies = running(args.afterbay) - others
+    servers = set(tree(processes.running["server"].pid)) - proxies
+    if afterbay and not proxies:
+        raise Failed(f"no Afterbay runs beside the server: {processes.log('server')}")
+    before = {pid: cpu(pid) for pid in servers | proxies}
     bench = [args.shared / "bench_http", args.prompts, args.concurrency, "--base-url", url]
     bench += ["--output-file", f"{directory}/bench.jsonl", "--disable-tqdm"]
     processes.start("bench", bench, environment)
     processes.wait_end("bench", args.timeout)
-    spent = {pid: cpu(pid) - before[pid] for pid in pids}
+    spent = {pid: cpu(pid) - before[pid] for pid in before}
     said = json.loads(Path(directory, "bench.jsonl").read_text().splitlines()[-1])
     return {
         "name": name,
@@ -426,7 +443,7 @@ def render(results):
     averages = [one["load_average"] for one in every]
     heads = ["", "first token p99", "gap p99", "tokens/s"]
     offered = next((f"{one['offered_per_s']:,.0f}" for one in results["replayed"] if "offered_per_s" in one), "?")
-    page = (HERE / "real.md").read_text()
+    page = (HERE / "real.md.in").read_text()
     facts = {
         "date": results["date"],
         "machine": results["machine"],

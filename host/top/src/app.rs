@@ -42,7 +42,7 @@ impl View {
     }
 }
 
-/// What the terminal does after a key.
+/// The next step of the terminal after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Draw,

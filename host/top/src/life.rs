@@ -41,7 +41,7 @@ impl LifeText {
             let request = Request::deserialize(leg).unwrap_or_default();
             text.facts.push(("leg", leg_facts(&request, clock)));
             let sentences = list(&leg["ended"]["sentences"]).iter().filter_map(Value::as_str);
-            text.facts.extend(sentences.map(|sentence| ("", vec![safe(sentence).into()])));
+            text.facts.extend(sentences.map(|sentence| ("", vec![Cell::from(safe(sentence))])));
             let title = format!("rows on {}", safe(&request.stream));
             text.legs.push((title, row_grid(list(&leg["rows_seen"]), begun, clock)));
         }
@@ -127,8 +127,8 @@ fn stage_grid(timeline: &[Value], begun: Option<&str>, clock: Clock) -> Grid {
     }
     let mut stages: Vec<Stage> = Vec::new();
     for entry in timeline {
-        let word = |field: &str| entry[field].as_str().unwrap_or_default();
-        let name = [word("stage"), word("plugin"), word("sink")].join(" ").trim().to_owned();
+        let words = ["stage", "plugin", "sink"].into_iter().filter_map(|field| entry[field].as_str());
+        let name = words.collect::<Vec<_>>().join(" ");
         let at = match stages.iter().position(|stage| stage.name == name) {
             Some(at) => at,
             None => {

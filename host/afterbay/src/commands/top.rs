@@ -3,7 +3,7 @@
 use crate::commands::abort::percent_encoded;
 use crate::commands::admin_call::AdminCall;
 use afterbay_terminal as screen;
-use afterbay_top::{Admin, End};
+use afterbay_top::{Admin, End, TopError};
 use serde_json::Value;
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -28,9 +28,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { once, call } = args;
     if call.json {
-        afterbay_top::print_json(&call, once)?;
+        printed(afterbay_top::print_json(&call, once))?;
     } else if once || !std::io::stdout().is_terminal() {
-        afterbay_top::print_once(&call)?;
+        printed(afterbay_top::print_once(&call))?;
     } else {
         let address = call.address_text()?;
         if let End::Signal(signal) = afterbay_top::run(call, &address, screen::is_coloured())? {
@@ -38,6 +38,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// An error of standard output stays one, so that the command ends quietly where nobody reads.
+fn printed(result: Result<(), TopError>) -> anyhow::Result<()> {
+    result.map_err(|error| match error {
+        TopError::Terminal(error) => error.into(),
+        other => other.into(),
+    })
 }
 
 impl Admin for AdminCall {

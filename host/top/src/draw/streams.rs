@@ -95,7 +95,7 @@ fn facts_of(app: &App, stream: &Stream, width: usize) -> Vec<Line<'static>> {
         None => Cell::toned(format!("{name} -"), Tone::Faint),
     };
     let first = quantiles("first token", &stream.first_token_seconds);
-    facts.add("time within", [first, quantiles("every frame", &stream.frame_seconds)]);
+    facts.add("latency", [first, quantiles("every frame", &stream.frame_seconds)]);
     facts.add("ledger", ledger(stream));
     facts.add("journal", journal(stream));
     facts.add("scheduler", scheduler(stream));
