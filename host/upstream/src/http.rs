@@ -73,9 +73,18 @@ impl fmt::Debug for ApiKey {
 }
 
 /// GETs `path`, which begins with a slash and is appended to the server's prefix. The answer has at most `max` bytes.
-pub async fn get(server: &HttpTarget, path: &str, max: usize) -> Result<HttpAnswer, HttpError> {
+pub async fn get(
+    server: &HttpTarget,
+    path: &str,
+    key: Option<&ApiKey>,
+    max: usize,
+) -> Result<HttpAnswer, HttpError> {
     let path = format!("{}{path}", server.path.trim_end_matches('/'));
-    let exchange = server.exchange(afterbay_http::get(&path), Bytes::new(), max);
+    let mut request = afterbay_http::get(&path);
+    if let Some(ApiKey(key)) = key {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
+    }
+    let exchange = server.exchange(request, Bytes::new(), max);
     Ok(timeout(HTTP_MAX, exchange).await.map_err(|_| HttpError::Slow(HTTP_MAX))??)
 }
 

@@ -56,9 +56,11 @@ impl AdminCall {
         self.ask(true, async |target, key| http_post_within(target, path, key, body, SLOW_MAX).await)
     }
 
-    /// GETs JSON.
+    /// GETs JSON. Only requests over TCP need a token to be read, and a configuration leads to the Unix socket: a token that is
+    /// not given by --token-file is not sent.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<(bool, Value)> {
-        self.ask(false, async |target, _| http_get(target, path, ANSWER_BYTES_MAX).await)
+        let with_token = self.token_file.is_some();
+        self.ask(with_token, async |target, key| http_get(target, path, key, ANSWER_BYTES_MAX).await)
     }
 
     /// The admin address that is called, in the form of --admin.
@@ -71,7 +73,7 @@ impl AdminCall {
         self.config.as_deref().filter(|_| self.admin.is_none()).map(of_config).transpose()
     }
 
-    /// Calls the admin address. A call that changes something is made `with_token`.
+    /// Calls the admin address. The token is sent only `with_token`.
     fn ask(
         &self,
         with_token: bool,
