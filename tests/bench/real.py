@@ -28,7 +28,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-CONNECTOR = HERE.parents[1] / "host/sglang"
+CONNECTOR = HERE.parents[1] / "host/connectors"
 # Seconds until a part of SGLang is ready; it imports torch.
 START_MAX = 240
 TICKS = os.sysconf("SC_CLK_TCK")

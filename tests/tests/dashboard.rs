@@ -47,6 +47,19 @@ impl Shown {
         self.browser.eval(&format!("location.hash = {}", json!(hash)));
     }
 
+    /// Gives the token, which the page asks for at the first view of requests.
+    fn unlock(&mut self) {
+        self.view("#/requests");
+        self.browser
+            .until("document.querySelector('#token').open && document.activeElement.id === 'token-text'");
+        self.browser.type_text("s3cret");
+        self.browser.press("Enter");
+        self.browser.until("!document.querySelector('#token').open");
+        // The answer 401 is in the browser's log.
+        let problems = self.browser.problems();
+        assert!(problems.len() == 1 && problems[0].contains("401"), "{problems:?}");
+    }
+
     /// Sends rows with a text, which the reader takes.
     fn send(&mut self, rows: Vec<SynthRow>) {
         self.sender.send(&SynthBatch { rows }.encode(BatchKind::Str, Msgpack).unwrap());
@@ -105,7 +118,7 @@ fn a_search_finds_a_request_and_its_page_has_each_row_before_and_after_the_plugi
     shown.send(vec![text(first.row(&[1]), "one "), text(other.row(&[5]), "five ")]);
     first.lose(2);
     shown.send(vec![text(first.last(&[4]), "four")]);
-    shown.view("#/requests");
+    shown.unlock();
     shown.browser.until("document.querySelectorAll('tbody tr').length === 2");
     shown.browser.eval("document.querySelector('#rid').focus()");
     shown.browser.type_text("chat");
@@ -146,6 +159,7 @@ fn hostile_names_and_texts_are_shown_as_text_and_inline_code_does_not_run() {
     shown.send(vec![text(request.row(&[1]), HOSTILE)]);
     let end = SynthFinish::Abort(HOSTILE.to_owned());
     shown.send(vec![SynthRow { finish: Some(end), ..text(request.row(&[2]), HOSTILE) }]);
+    shown.unlock();
     for hash in ["#/requests".to_owned(), request_path(HOSTILE), "#/plugins".to_owned(), "#/now".to_owned()] {
         shown.view(&hash);
         if hash.starts_with("#/requests") {
@@ -253,6 +267,7 @@ fn every_control_is_reached_by_tab_and_has_a_name() {
     };
     let mut request = SynthRequest::new("keys-1");
     shown.send(vec![text(request.row(&[1]), "one")]);
+    shown.unlock();
     for hash in ["#/now".to_owned(), "#/requests".to_owned(), "#/plugins".to_owned(), request_path("keys-1")]
     {
         shown.view(&hash);
@@ -319,6 +334,7 @@ fn every_view_fits_a_phone_and_has_enough_contrast_in_light_and_dark() {
     shown.send(vec![text(request.row(&[1]), &"longword".repeat(100))]);
     request.lose(1);
     shown.send(vec![text(request.last(&[2]), "end")]);
+    shown.unlock();
     for hash in ["#/now".to_owned(), "#/requests".to_owned(), "#/plugins".to_owned(), request_path(&rid)] {
         shown.view(&hash);
         shown.browser.until("document.querySelector('main table tbody tr, main .plugin')?.checkVisibility()");

@@ -10,7 +10,7 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with the programs after the comment mark.
-const PROGRAMS: [&str; 26] = [
+const PROGRAMS: [&str; 27] = [
     "cd",
     "cp",
     "rm",
@@ -27,6 +27,7 @@ const PROGRAMS: [&str; 26] = [
     "systemctl",
     "systemd-sysusers",
     "kubectl",
+    "ssh",
     "docker",
     "promtool",
     "apt",

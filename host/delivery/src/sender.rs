@@ -31,7 +31,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(5);
 /// A frame that the kernel has whole.
 #[derive(Debug)]
 pub struct WrittenFrame {
-    /// When the frame, or the oldest one of which it is composed, was received.
+    /// Time of receipt of the frame, or of the oldest frame that it is composed of.
     pub received_at: Instant,
     /// The first rows of requests in it: when they were received, and their number.
     pub first_rows: Vec<(Instant, u32)>,

@@ -128,7 +128,13 @@ fn stages<'r>(row: &'r JournalRow, from: &'r [JournalRow]) -> impl Iterator<Item
             json!({"stage": "plugin", "time": time, "frame": frame, "plugin": action.plugin, "verdict": verdict(other)})
         }
     });
-    let sent = row.deliveries.iter().flat_map(move |delivery| {
+    // The sink's record is of the whole frame.
+    let is_dropped = row
+        .actions
+        .iter()
+        .any(|action| action.is_swallowed() || (action.verdict == Verdict::Drop && row.finish.is_none()));
+    let deliveries = row.deliveries.iter().filter(move |_| !is_dropped);
+    let sent = deliveries.flat_map(move |delivery| {
         // This row travels inside the next one if the same frame to the sink carries both.
         let is_joined = from.get(1).is_some_and(|later| {
             later.deliveries.iter().any(|it| (&it.sink, it.sequence) == (&delivery.sink, delivery.sequence))
@@ -138,7 +144,7 @@ fn stages<'r>(row: &'r JournalRow, from: &'r [JournalRow]) -> impl Iterator<Item
         [Some(event(stage)), delivery.taken.then(|| event("taken"))].into_iter().flatten()
     });
     // Journals of version 1 record no frames to sinks.
-    let unsent = row.taken_by.iter().filter(|_| row.deliveries.is_empty());
+    let unsent = row.taken_by.iter().filter(move |_| row.deliveries.is_empty() && !is_dropped);
     let taken = unsent.map(move |sink| json!({"stage": "taken", "time": null, "frame": frame, "sink": sink}));
     [Some(received), journaled].into_iter().flatten().chain(plugins).chain(sent).chain(taken)
 }

@@ -57,8 +57,7 @@ fn a_running_afterbay_exposes_the_metrics_of_the_page_with_their_types_and_label
     let _tap = Reader::bind(&sandbox.ipc("tap"));
     let config = sandbox.config().sink("reader = \"tokenizer\"");
     // The file's times are of 2023.
-    let config =
-        config.stream(&format!("signals = {{ load_snapshot = {load:?}, stale_after = \"1000000h\" }}"));
+    let config = config.stream(&format!("signals = {{ load_snapshot = {load:?}, stale_after = \"1h\" }}"));
     let config = config.another_sink("tap", &sandbox.ipc("tap"), "kind = \"tap\"");
     let settings = "tokens = 1000, window = \"1h\"";
     let config = config.plugin_with("budget", "builtin:budget", settings, "deadline = \"10s\"");

@@ -55,7 +55,10 @@ fn stop_on_loop_finishes_a_looping_request_and_its_later_rows_are_swallowed() {
         assert_eq!(metrics.stream("frames_rewritten_total"), 9);
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(metrics.plugin_by("loops", "verdicts_total", "action", "finish"), 1);
-        assert_eq!((metrics.plugin("loops", "calls_total"), metrics.plugin("loops", "rows_total")), (12, 16));
+        assert_eq!(
+            (metrics.plugin("loops", "batch_seconds_count"), metrics.plugin("loops", "rows_total")),
+            (12, 16)
+        );
         assert_eq!(afterbay.stop(), 0);
 
         assert_eq!(verify(&sandbox).0, 0);

@@ -46,7 +46,7 @@ fn requests_are_listed_searched_and_shown_as_the_journal_commands_show_them() {
         (rids(&afterbay, "rid=&state=finished").len() == 2 && rids(&afterbay, "").len() == 3).then_some(())
     });
     assert_eq!(rids(&afterbay, "state=live"), ["chat-live"]);
-    assert_eq!(rids(&afterbay, "rid=chat-&state=finished&finish=stop&stream=test"), ["chat-done"]);
+    assert_eq!(rids(&afterbay, "rid=chat-&state=finished&finish=length&stream=test"), ["chat-done"]);
     assert_eq!(rids(&afterbay, "plugin=nobody"), [""; 0]);
     let first = ask(&afterbay, "/v1/requests?limit=2");
     assert_eq!((&first["kept"], &first["known"], &first["complete"]), (&3.into(), &3.into(), &true.into()));

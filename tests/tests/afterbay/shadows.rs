@@ -28,7 +28,7 @@ fn a_shadows_verdicts_are_counted_and_change_no_byte_even_if_it_faults() {
         let all = frames.len() as u64;
         let metrics =
             afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == all);
-        let compared = metrics.plugin_by("candidate", "compared_total", "result", "only_shadow");
+        let compared = metrics.plugin_by("candidate", "rows_compared_total", "result", "only_shadow");
         let trapped = metrics.plugin_by("candidate", "faults_total", "kind", "trap");
         assert_eq!((compared, trapped), if faults { (0, all) } else { (shown, 0) }, "{guest_name}");
         assert_eq!(metrics.stream("tokens_dropped_total"), 0);
@@ -66,8 +66,8 @@ fn a_shadow_is_compared_with_its_plugin_row_by_row_and_replaces_it_when_promoted
     let differs = afterbay.event_where("ShadowDiffers", |event| event["plugin"] == "echoes");
     assert_eq!(differs["shadow"], "replace by 1 ids", "ids are for the level debug: {differs}");
     let metrics = afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 3);
-    assert_eq!(metrics.plugin_by("alike", "compared_total", "result", "same"), 3);
-    assert_eq!(metrics.plugin_by("other", "compared_total", "result", "other"), 3);
+    assert_eq!(metrics.plugin_by("alike", "rows_compared_total", "result", "same"), 3);
+    assert_eq!(metrics.plugin_by("other", "rows_compared_total", "result", "other"), 3);
     let listed = afterbay.plugins();
     let differences = listed["plugins"][2]["differences"].as_array().unwrap();
     let frames: Vec<_> = differences.iter().map(|it| it["frame"].as_u64().unwrap()).collect();
@@ -91,7 +91,7 @@ fn a_shadow_is_compared_with_its_plugin_row_by_row_and_replaces_it_when_promoted
     let last = rows(&reader.frame());
     assert_eq!((last[0].ids.len(), last[0].finish.as_deref()), (0, Some("length")), "{last:?}");
     let metrics = afterbay.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 5);
-    assert_eq!(metrics.plugin("live", "calls_total"), 3);
+    assert_eq!(metrics.plugin("live", "batch_seconds_count"), 3);
 
     assert_eq!(promote("other").status, 409, "it is live");
     assert_eq!(promote("live").status, 404, "the subscriber is gone");

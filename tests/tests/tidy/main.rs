@@ -137,7 +137,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-plugin-build", &[]),
     ("afterbay-bundled", &["plugin-build"]),
     ("afterbay-kit", &[]),
-    ("afterbay-tests", &["fdstore", "journal", "pickle", "plugin-build", "sim", "sockets", "text", "wire"]),
+    (
+        "afterbay-tests",
+        &["config", "fdstore", "journal", "pickle", "plugin-build", "sim", "sockets", "text", "wire"],
+    ),
     (
         "afterbay-simulation",
         &[
