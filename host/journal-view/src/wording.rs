@@ -11,7 +11,7 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{s}")
 }
 
-/// The first [`IDS_SHOWN`] ids, and the number of the others.
+/// The first 8 ids, and the number of the others.
 pub fn short(ids: &[i64]) -> String {
     let shown: Vec<String> = ids.iter().take(IDS_SHOWN).map(i64::to_string).collect();
     let more = ids.len().saturating_sub(IDS_SHOWN);

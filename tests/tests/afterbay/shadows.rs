@@ -71,9 +71,9 @@ fn a_shadow_is_compared_with_its_plugin_row_by_row_and_replaces_it_when_promoted
     let listed = afterbay.plugins();
     let differences = listed["plugins"][2]["differences"].as_array().unwrap();
     let frames: Vec<_> = differences.iter().map(|it| it["frame"].as_u64().unwrap()).collect();
-    assert_eq!(frames, [2, 1, 0], "the newest first: {listed}");
+    assert_eq!(frames, [3, 2, 1], "the newest first: {listed}");
     let row = ["rid", "live", "shadow"].map(|key| differences[0][key].as_str().unwrap());
-    assert_eq!(row, ["a", "annotate", "drop \"dropped by judges\""], "{listed}");
+    assert_eq!(row, ["a", "annotate \"seen by judges\"", "drop \"dropped by judges\""], "{listed}");
     assert_eq!(listed["plugins"][1]["differences"].as_array().unwrap().len(), 0, "{listed}");
     assert!(!listed["plugins"][3]["differences"].to_string().contains("[1]"), "no ids: {listed}");
     let states = [0, 1, 2].map(|at| listed["plugins"][at]["state"].as_str());

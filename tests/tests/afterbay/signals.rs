@@ -18,7 +18,7 @@ fn unix_now() -> f64 {
 }
 
 /// The load file of two ranks that SGLang's own classes wrote, with the present time.
-fn write_load(path: &Path) {
+pub(crate) fn write_load(path: &Path) {
     let mut file = fixture("load-snapshot-two-ranks.shm");
     let (then, now) = (1_700_000_000.25_f64.to_be_bytes(), unix_now().to_be_bytes());
     let at: Vec<usize> = (0..file.len() - 8).filter(|at| file[*at..at + 8] == then).collect();
