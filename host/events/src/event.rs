@@ -221,7 +221,7 @@ events! {
     /// reader's CPU time.
     SinkState, warn_if(*state != "keeping_up" && !*at_end), first 5 of [stream, sink, state, at_end] {
         stream: Name, sink: Name, state: &'static str, rows: u64, oldest_ms: u64, at_end: bool,
-    } => "stream {stream:?}: sink {sink:?} is {state}, {rows} rows wait, the oldest for {oldest_ms} ms";
+    } => "stream {stream:?}: sink {sink:?}: state {state}, {rows} rows wait, the oldest for {oldest_ms} ms";
 
     /// A batch for several sinks could not be taken apart, so the sink of its first row got all of it.
     ///
