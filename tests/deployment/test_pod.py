@@ -12,7 +12,7 @@ from pod import Pod, until, why_impossible
 IMPOSSIBLE = why_impossible()
 pytestmark = pytest.mark.skipif(IMPOSSIBLE is not None, reason=f"this machine runs no pod: {IMPOSSIBLE}")
 
-# What the connector writes for an engine without a detokenizer, by the process that then becomes the scheduler.
+# The connector writes this file for an engine without a detokenizer. The writing process then becomes the scheduler.
 RENDEZVOUS = {
     "format": 1,
     "written_unix_ns": 1,

@@ -184,29 +184,10 @@ pub fn after(stream: &StreamReader, streams: &[StreamReader]) -> Result<Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afterbay_journal::reader::OperatorAbort;
-    use afterbay_journal::{FrameNo, RequestNo};
+    use crate::sample;
 
     fn info(rid: &str, state: RequestState, first: u64, last: u64) -> RequestInfo {
-        RequestInfo {
-            number: RequestNo(first),
-            rid: rid.to_owned(),
-            state,
-            rows: 1,
-            received: 1,
-            forwarded: 1,
-            dropped: 0,
-            replaced: 0,
-            gaps: 0,
-            ended_early: false,
-            ending: OperatorAbort::No,
-            first_frame: FrameNo(1),
-            last_frame: FrameNo(1),
-            first_unix_ns: first,
-            last_unix_ns: last,
-            finish: String::new(),
-            completion_tokens: None,
-        }
+        RequestInfo { state, last_unix_ns: last, ..sample::request(first, rid) }
     }
 
     /// Each request as its streams and the beginnings of its legs.

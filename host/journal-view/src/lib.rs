@@ -4,6 +4,8 @@
 //! Reads a journal while `afterbay run` writes it, off the path. Knows neither the command line nor HTTP.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+#[cfg(test)]
+mod sample;
 mod time;
 pub mod wording;
 

@@ -1,10 +1,11 @@
 //! The index on small journals, and its bounds.
 
 use super::*;
-use afterbay_journal::reader::{OperatorAbort, RequestInfo};
+use crate::sample;
+use afterbay_journal::reader::RequestInfo;
 use afterbay_journal::{
-    FrameNo, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome, Passage, PluginAction,
-    RequestNo, RowFinish, SyncPolicy, Verdict,
+    JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome, Passage, PluginAction,
+    RowFinish, SyncPolicy, Verdict,
 };
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -186,25 +187,7 @@ fn the_legs_of_a_request_are_one_line_also_if_its_rid_is_used_again() {
 }
 
 fn change(number: u64, rid: &str) -> RequestChange {
-    let request = RequestInfo {
-        number: RequestNo(number),
-        rid: rid.to_owned(),
-        state: RequestState::Live,
-        rows: 1,
-        received: 1,
-        forwarded: 1,
-        dropped: 0,
-        replaced: 0,
-        gaps: 0,
-        ended_early: false,
-        ending: OperatorAbort::No,
-        first_frame: FrameNo(number),
-        last_frame: FrameNo(number),
-        first_unix_ns: number,
-        last_unix_ns: number,
-        finish: "stop".to_owned(),
-        completion_tokens: None,
-    };
+    let request = RequestInfo { finish: "stop".to_owned(), ..sample::request(number, rid) };
     RequestChange { request, plugins: BTreeSet::new() }
 }
 
