@@ -109,7 +109,10 @@ impl Status {
             if number.is_multiple_of(JOURNAL_EVERY) {
                 space = self.look_at_journal(space.clone()).await.unwrap_or(space);
             }
-            let reading = Reading::take(&self.0.source.signals, &self.0.source.metrics, space.clone());
+            let reading = match number {
+                0 => Reading::zero(space.clone()),
+                _ => Reading::take(&self.0.source.signals, &self.0.source.metrics, space.clone()),
+            };
             let is_watched = {
                 let mut state = self.lock();
                 state.readings.push(reading);

@@ -4,7 +4,7 @@ use super::journal_space::JournalSpace;
 use crate::signals::Signals;
 use afterbay_events::{Histogram, Metrics};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 /// Readings that are kept: quantiles are those of the time between the first and the last.
@@ -45,6 +45,11 @@ pub(super) struct Between<'a> {
 }
 
 impl Reading {
+    /// The counters before the first stream: zero.
+    pub(super) fn zero(space: Arc<JournalSpace>) -> Reading {
+        Reading { at: Instant::now(), streams: BTreeMap::new(), space }
+    }
+
     pub(super) fn take(signals: &Signals, metrics: &Metrics, space: Arc<JournalSpace>) -> Reading {
         let streams = signals.names().into_iter().map(|(stream, sinks)| {
             let counters = metrics.stream(&stream);
@@ -94,8 +99,10 @@ impl Readings {
     }
 
     fn between(&self, from: usize, stream: &str) -> Option<Between<'_>> {
+        static ZERO: LazyLock<StreamReading> = LazyLock::new(StreamReading::default);
         let (first, last) = (self.0.get(from)?, self.0.back()?);
-        let (before, after) = (first.streams.get(stream)?, last.streams.get(stream)?);
+        // A stream that started in between has counted from 0.
+        let (before, after) = (first.streams.get(stream).unwrap_or(&ZERO), last.streams.get(stream)?);
         Some(Between { before, after, time: last.at - first.at }).filter(|between| !between.time.is_zero())
     }
 }
@@ -165,6 +172,15 @@ mod tests {
         readings.push(reading(4, base, tokens(5)));
         assert_eq!(rate(&readings), Some(0.0));
         assert!(readings.second("other").is_none());
+    }
+
+    #[test]
+    fn a_stream_counts_from_zero_where_it_started_between_two_readings() {
+        let (mut readings, base) = (Readings::default(), Instant::now());
+        readings.push(Reading::zero(Arc::new(JournalSpace::new(base))));
+        readings.push(reading(2, readings.last().unwrap().at, tokens(30)));
+        let grown = readings.ten_seconds("a").unwrap().rate(|stream| stream.tokens_received);
+        assert_eq!(grown, 15.0);
     }
 
     #[test]
