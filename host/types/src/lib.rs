@@ -5,6 +5,7 @@
 
 mod endpoint;
 mod name;
+pub mod parts;
 mod words;
 
 pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
