@@ -28,7 +28,6 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-CONNECTOR = HERE.parents[1] / "host/connectors"
 # Seconds until a part of SGLang is ready; it imports torch.
 START_MAX = 240
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -205,9 +204,10 @@ def replay(args, processes, directory, name, ntok, detokenizers, tokenizers, aft
     if afterbay:
         destination = f"ipc://{directory}/ingress"
         # As `afterbay sglang` sets it: the detokenizer sends to Afterbay, and both readers count.
+        subprocess.run([args.afterbay, "connector", f"{directory}/connector"], check=True, stdout=subprocess.DEVNULL)
         environment.update(
             SGLANG_PLUGINS="afterbay",
-            PYTHONPATH=f"{CONNECTOR}/afterbay_sglang/attached_path:{CONNECTOR}",
+            PYTHONPATH=f"{directory}/connector",
             AFTERBAY_INGRESS=destination,
             AFTERBAY_TEXT_INGRESS=f"ipc://{directory}/text",
             AFTERBAY_CREDIT=f"{directory}/credit",
@@ -230,6 +230,8 @@ def replay(args, processes, directory, name, ntok, detokenizers, tokenizers, aft
         processes.wait_file(f"{directory}/router.ready", "router")
         readers.append("router")
     if afterbay:
+        # Without its page a reader does not count, and the case would measure nothing.
+        processes.wait_file(f"{directory}/credit/detokenizer", "detokenizer")
         config = AFTERBAY_TOML.format(dir=directory, model=f"{shared}/models/tiny-llama")
         Path(directory, "afterbay.toml").write_text(config)
         processes.start("afterbay", [args.afterbay, "run", "--config", f"{directory}/afterbay.toml"], environment)
@@ -362,12 +364,13 @@ def serve(args, processes, directory, name, arguments, more, afterbay):
 def measure(args):
     cores = os.cpu_count()
     model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?")
-    version = subprocess.run([args.afterbay, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    said = subprocess.run([args.afterbay, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()
+    commit = next((line.split()[1] for line in said if line.startswith("commit:")), "commit unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     results = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": f"{cores} cores of {model}, {memory:.0f} GiB, {platform.system()} {platform.release()}",
-        "afterbay": version,
+        "afterbay": f"{said[0]} ({commit})",
         "sglang": args.sglang,
         "load_before": os.getloadavg()[0],
         "replayed_load": {"n": args.n, "t": args.t, "rate": args.rate, "stagger": args.stagger},
