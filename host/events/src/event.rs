@@ -134,7 +134,7 @@ events! {
     } => "stream {stream:?}: sender {peer} connected from {from}";
 
     /// A scheduler's connection has ended. Every complete frame was received. `reason` is one word for metrics and tests:
-    /// `clean`, `cut`, `garbage`, `too_large`, `multipart` and others; `why` is for people.
+    /// `clean`, `cut`, `garbage`, `too_large` and others; `why` is for people.
     ///
     /// Action: if a `RequestGap` follows, ZeroMQ lost messages: look for a crash of the scheduler, or for another client.
     SenderClosed, warn_if(*reason != "clean"), first 5 of [stream, reason] {

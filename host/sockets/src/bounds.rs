@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-/// The biggest message that a [`Pull`](crate::Pull) receives. A bigger one closes its peer before anything is allocated.
+/// The biggest message that a [`Pull`](crate::Pull) receives. A bigger one closes its peer before anything is allocated. All parts
+/// of a message together have this bound, each with 9 bytes more than its own, and their number has
+/// [`PARTS_MAX`](afterbay_types::parts::PARTS_MAX).
 pub const MESSAGE_BYTES_MAX: usize = 512 << 20;
 
 /// Peers of one [`Pull`](crate::Pull). A further one is closed as soon as it connects, and a notice says so.

@@ -22,6 +22,12 @@ pub enum CloseReason {
         /// Its size.
         of: usize,
     },
+    /// The peer closed, or died, between two parts of a message. The received parts were dropped.
+    #[error("cut a message after {had} parts")]
+    CutParts {
+        /// Parts of the message that were received.
+        had: usize,
+    },
     /// The peer closed in the middle of its handshake, of a command, or of a message's header.
     #[error("cut {what} after {had} bytes")]
     Cut {
@@ -67,7 +73,7 @@ impl CloseReason {
     pub fn label(&self) -> &'static str {
         match self {
             CloseReason::Left | CloseReason::Stopped => "clean",
-            CloseReason::CutMessage { .. } | CloseReason::Cut { .. } => "cut",
+            CloseReason::CutMessage { .. } | CloseReason::CutParts { .. } | CloseReason::Cut { .. } => "cut",
             CloseReason::Protocol(error) => error.label(),
             CloseReason::HandshakeTimeout(_) | CloseReason::HandshakeCrowded(_) => "timeout",
             CloseReason::Unread { .. } => "unread",
@@ -82,6 +88,7 @@ impl CloseReason {
             Some(zmtp::UnfinishedPart::Header { had }) => CloseReason::Cut { what: "header", had },
             Some(zmtp::UnfinishedPart::Command { had, .. }) => CloseReason::Cut { what: "command", had },
             Some(zmtp::UnfinishedPart::Message { had, of }) => CloseReason::CutMessage { had, of },
+            Some(zmtp::UnfinishedPart::Parts { had }) => CloseReason::CutParts { had },
         }
     }
 }

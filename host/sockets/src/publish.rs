@@ -15,7 +15,7 @@ use mio::{Interest, Registry, Token};
 
 pub use self::notice::{PubNotice, PubOptions, PubTotals};
 
-use self::subscriber::{QueueResult, Subscriber};
+use self::subscriber::{QueueResult, Subscriber, WireFrame};
 use crate::acceptor::{Acceptor, clone_registry};
 use crate::conn::{Conn, PeerAddress, TokenRange};
 use crate::dropped::Dropped;
@@ -109,9 +109,13 @@ impl Pub {
     /// Queues a frame for every subscriber that wants it. [`Pub::flush`] sends it. NoticeQueue about dropped frames use
     /// `number`.
     pub fn send(&mut self, number: u64, bytes: &Bytes) {
+        if self.slots.iter().all(Option::is_none) {
+            return;
+        }
+        let frame = WireFrame::new(bytes);
         for subscriber in self.slots.iter_mut().flatten() {
             let result = loop {
-                match subscriber.enqueue(bytes, &self.options) {
+                match subscriber.enqueue(&frame, &self.options) {
                     // After many frames in a row the kernel may still take some.
                     QueueResult::Full
                         if subscriber.is_writable() && subscriber.write(&mut self.totals).is_ok() => {}

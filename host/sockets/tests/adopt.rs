@@ -17,7 +17,7 @@ use afterbay_sockets::{Endpoint, Lasting, Message, PeerId, Pull, PullNotice, Pul
 use afterbay_zmtp::Role;
 use support::python::PythonPeer;
 use support::raw::{Raw, dial, hello, message};
-use support::{both, describe, ipc, path_of, payload};
+use support::{both, describe, in_parts, ipc, path_of, payload};
 
 const TOKENS: TokenRange = TokenRange { first: 10, count: 1 + 32 };
 
@@ -250,7 +250,7 @@ fn send_all(endpoint: &Endpoint, sender: u64, sizes: Vec<usize>) -> std::thread:
         // As libzmq, it sends no message before it has READY.
         raw.receive(0);
         for (sequence, size) in sizes.into_iter().enumerate() {
-            raw.send(&payload(sender, sequence as u64, size));
+            raw.send(&in_parts(sequence as u64, payload(sender, sequence as u64, size)));
         }
         raw
     })

@@ -5,9 +5,10 @@ mod support;
 
 use std::time::Duration;
 
-use afterbay_sockets::{Endpoint, PullNotice, PullOptions, PushNotice, PushOptions};
+use afterbay_sockets::{OutgoingFrame, PullNotice, PullOptions, PushNotice, PushOptions};
 use support::python::PythonPeer;
-use support::{Loop, both, describe, free_port, ipc, outgoing};
+use support::raw::Raw;
+use support::{Loop, both, free_port, in_parts, ipc, outgoing, payload};
 
 /// Sizes around every limit of the frame header and of our buffers.
 const SIZES: [usize; 22] = [
@@ -126,31 +127,43 @@ fn sixty_four_senders_are_all_heard_in_turn() {
 }
 
 #[test]
-fn multipart_is_refused_with_the_reason_and_others_continue() {
+fn messages_of_several_parts_come_from_libzmq_and_go_to_libzmq_with_the_same_parts() {
     let dir = tempfile::tempdir().unwrap();
-    for endpoint in both(&dir, "parts") {
-        let mut this = Loop::bind(&endpoint, PullOptions::default());
-        let (mut good, mut bad) = (PythonPeer::start(), PythonPeer::start());
-        good.ask(&format!("push a connect {}", this.endpoint()));
-        bad.ask(&format!("push a connect {}", this.endpoint()));
-        bad.ask("send a 2 0 3 100");
-        this.receive(3);
-        bad.ask("part a");
-        this.until("the bad one is closed", |this| !this.closed().is_empty());
-        assert_eq!(this.closed()[0], "multipart message (MORE flag): a message must be one frame");
-        good.ask("send a 1 0 10 100");
-        this.until("the good one's", |this| this.received.len() >= 13);
-        let of_good = this.received.iter().filter(|message| describe(&message.bytes).0 == 1).count();
-        assert_eq!(of_good, 10);
-        let PullNotice::Closed { from, messages, .. } =
-            this.pulled.iter().find(|notice| matches!(notice, PullNotice::Closed { .. })).unwrap()
-        else {
-            unreachable!()
-        };
-        assert_eq!(*messages, 3);
-        if let Endpoint::Ipc(_) = endpoint {
-            assert!(from.to_string().starts_with(&format!("pid {} ", bad.ask("pid"))), "{from}");
+    let sizes = [3000, 16, 70_000, 100, 1 << 20];
+    for (endpoint, to) in both(&dir, "parts").into_iter().zip([ipc(&dir, "out"), free_port()]) {
+        let mut peer = PythonPeer::start();
+        peer.ask(&format!("pull out bind {to}"));
+        let mut this =
+            Loop::bind(&endpoint, PullOptions::default()).also_connect(&to, PushOptions::default());
+        peer.ask(&format!("push in connect {}", this.endpoint()));
+        peer.send_command(&format!("parts in 1 0 30 {}", words(&sizes)));
+        this.receive(30);
+        peer.answer();
+        peer.send_command("count_parts out 30 30000");
+        for (sequence, message) in (1..).zip(this.received.clone()) {
+            let of = sequence - 1;
+            assert_eq!(message.bytes, in_parts(of, payload(1, of, sizes[of as usize % sizes.len()])));
+            this.send(OutgoingFrame { sequence, bytes: message.bytes, counted: true });
         }
+        this.until("all taken", |this| this.push().is_drained());
+        let parts = peer.received();
+        assert_eq!(parts, (0..30).map(|of| (1, of, of as usize % 3 + 1)).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_sender_that_ends_between_two_parts_loses_only_the_incomplete_message() {
+    let dir = tempfile::tempdir().unwrap();
+    for endpoint in both(&dir, "parts-cut") {
+        let mut this = Loop::bind(&endpoint, PullOptions::default());
+        let (mut ends, mut other) = (Raw::push(&this.endpoint()), Raw::push(&this.endpoint()));
+        ends.send(&in_parts(1, payload(1, 1, 3000)));
+        ends.write(&[1, 3, b'o', b'n', b'e']);
+        this.receive(1);
+        drop(ends);
+        this.until("reported", |this| this.closed() == ["cut a message after 1 parts"]);
+        other.send(&in_parts(2, payload(2, 2, 3000)));
+        assert_eq!(this.described(2), [(1, 1, 3000), (2, 2, 3000)]);
     }
 }
 

@@ -11,7 +11,7 @@ use afterbay_zmtp::{FrameHeader, SUBSCRIPTIONS_MAX};
 use bytes::Bytes;
 use support::python::PythonPeer;
 use support::raw::{Stream, dial};
-use support::{both, ipc, payload};
+use support::{both, in_parts, ipc, payload};
 use zeromq::{Socket, SocketRecv};
 
 /// One thread with one poll, like a tap.
@@ -311,6 +311,32 @@ fn frames_that_a_subscriber_leaves_are_reported_and_its_slot_is_free_for_the_nex
 }
 
 #[test]
+fn a_message_of_several_parts_goes_with_its_parts_to_those_that_want_the_first_one() {
+    let dir = tempfile::tempdir().unwrap();
+    for endpoint in both(&dir, "parts") {
+        let mut this = Loop::bind(&endpoint, PubOptions::default());
+        let mut peer = PythonPeer::start();
+        for (name, topic) in [("a", ""), ("b", "01"), ("c", "02")] {
+            peer.ask(&format!("sub {name} connect {}", this.endpoint()));
+            peer.ask(&format!("subscribe {name} {topic}"));
+        }
+        this.subscribed(3);
+        // The sender's number begins the payload: the topic of b, not of c.
+        for sequence in [7, 8, 9] {
+            this.publish.send(sequence, &in_parts(sequence, payload(1, sequence, 2000)));
+        }
+        peer.send_command("count_parts a 3 30000");
+        this.until("written", |this| this.publish.queue_frames() == 0);
+        let expected = [(1, 7, 2), (1, 8, 3), (1, 9, 1)];
+        assert_eq!(peer.received(), expected);
+        peer.send_command("count_parts b 3 30000");
+        assert_eq!(peer.received(), expected);
+        peer.send_command("count_parts c 1 0");
+        assert_eq!(peer.received(), []);
+    }
+}
+
+#[test]
 fn garbage_closes_its_peer_with_the_reason_and_others_continue() {
     let dir = tempfile::tempdir().unwrap();
     let options = PubOptions { handshake_timeout: Duration::from_millis(50), ..PubOptions::default() };
@@ -325,7 +351,7 @@ fn garbage_closes_its_peer_with_the_reason_and_others_continue() {
     for (bytes, words) in [
         (b"GET / HTTP/1.1\r\n".to_vec(), "not with a ZMTP signature"),
         (says("PULL", &[]), "a PUB takes only a SUB or XSUB"),
-        (says("SUB", &[1, 1, 1]), "multipart message"),
+        (says("SUB", &[1, 1, 1]), "cut a message after 1 parts"),
         (says("SUB", &topics), "more than 256 subscriptions at once, the limit"),
         (says("SUB", &[2, 0, 0, 0, 0, 0, 0, 0x20, 1]), "message has 8193 bytes, the limit is 8192"),
         (says("SUB", &[0, 5, 1]), "cut a message after 1 bytes of 5"),

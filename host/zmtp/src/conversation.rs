@@ -1,5 +1,6 @@
 //! The state of one ZMTP connection, from the first byte to the last.
 
+use afterbay_types::parts;
 use bytes::Bytes;
 
 use crate::command::{self, COMMAND_BYTES_MAX, Command};
@@ -49,7 +50,7 @@ pub struct Handshake {
 pub enum ZmtpEvent {
     /// The handshake is complete: messages may be sent.
     Ready(Handshake),
-    /// A whole message, in an allocation of its own.
+    /// A whole message, in an allocation of its own. Several parts are one frame (`afterbay_types::parts`).
     Message(Bytes),
     /// A SUB subscribed to frames that begin with this topic. Empty: to all frames.
     Subscribe(Bytes),
@@ -79,12 +80,17 @@ pub enum UnfinishedPart {
         /// Its size.
         of: usize,
     },
-    /// A message's body.
+    /// A message's body, or a part's.
     Message {
         /// Bytes received.
         had: usize,
         /// Its size.
         of: usize,
+    },
+    /// A message of several parts, at the end of a part that is not the last.
+    Parts {
+        /// Parts received.
+        had: usize,
     },
 }
 
@@ -99,6 +105,11 @@ pub struct Conversation {
     /// Bytes received during the handshake.
     handshake_bytes: usize,
     state: ConversationState,
+    /// The parts of the present message before the one that is being received.
+    parts: Vec<Bytes>,
+    /// Bytes of all frames since the present message's first part began, each with the longest header. A command between two
+    /// parts counts, too, so that a later process finds all of them in the receive buffer. 0: between two messages.
+    message_bytes: u64,
     output: Vec<u8>,
 }
 
@@ -107,7 +118,7 @@ enum ConversationState {
     Greeting { bytes: [u8; GREETING_BYTES], have: usize },
     Header { bytes: [u8; HEADER_BYTES_MAX], have: usize },
     Command { body: Vec<u8>, size: usize },
-    Message { body: Vec<u8>, size: usize },
+    Message { body: Vec<u8>, size: usize, is_last: bool },
     Failed(ZmtpError),
 }
 
@@ -124,12 +135,14 @@ impl Conversation {
             is_ready: false,
             handshake_bytes: 0,
             state: ConversationState::Greeting { bytes: [0; GREETING_BYTES], have: 0 },
+            parts: Vec::new(),
+            message_bytes: 0,
             output: GREETING.to_vec(),
         }
     }
 
-    /// Continues a connection whose earlier part another process had, at the end of a frame that the peer sent, or of its
-    /// greeting. We have sent our greeting and READY. `is_ready`: the peer's READY was received, too.
+    /// Continues a connection whose earlier part another process had, at the end of a message or command that the peer sent, or
+    /// of its greeting. We have sent our greeting and READY. `is_ready`: the peer's READY was received, too.
     pub fn resumed(role: Role, message_bytes_max: usize, is_ready: bool) -> Conversation {
         let new = Conversation::new(role, message_bytes_max);
         Conversation { is_ready, state: BETWEEN_FRAMES, output: Vec::new(), ..new }
@@ -156,17 +169,20 @@ impl Conversation {
         Ok((used, None))
     }
 
-    /// The incomplete frame, command or greeting. `None`: the last byte ended a frame.
+    /// The incomplete message, command or greeting. `None`: the last byte ended a message, or a command between two messages.
     pub fn unfinished(&self) -> Option<UnfinishedPart> {
         match &self.state {
             ConversationState::Failed(_) => None,
             _ if !self.is_ready => Some(UnfinishedPart::Handshake { had: self.handshake_bytes }),
+            ConversationState::Header { have: 0, .. } if !self.parts.is_empty() => {
+                Some(UnfinishedPart::Parts { had: self.parts.len() })
+            }
             ConversationState::Greeting { .. } | ConversationState::Header { have: 0, .. } => None,
             ConversationState::Header { have, .. } => Some(UnfinishedPart::Header { had: *have }),
             ConversationState::Command { body, size } => {
                 Some(UnfinishedPart::Command { had: body.len(), of: *size })
             }
-            ConversationState::Message { body, size } => {
+            ConversationState::Message { body, size, .. } => {
                 Some(UnfinishedPart::Message { had: body.len(), of: *size })
             }
         }
@@ -231,7 +247,7 @@ impl Conversation {
 
     /// Takes the missing bytes of the command or message that is being received.
     fn fill(&mut self, input: &[u8]) -> Result<(usize, Option<ZmtpEvent>), ZmtpError> {
-        let (ConversationState::Command { body, size } | ConversationState::Message { body, size }) =
+        let (ConversationState::Command { body, size } | ConversationState::Message { body, size, .. }) =
             &mut self.state
         else {
             return Ok((0, None));
@@ -244,17 +260,24 @@ impl Conversation {
     /// Handles a whole header: checks the limits and allocates the body.
     fn begin(&mut self, start: FrameStart) -> Result<(), ZmtpError> {
         self.state = match start {
-            FrameStart::Message(_) if !self.is_ready => return Err(ZmtpError::EarlyMessage),
-            FrameStart::Message(_) if self.role == Role::Push => return Err(ZmtpError::MessageFromPull),
-            FrameStart::Message(bytes) => {
+            FrameStart::Message { .. } if !self.is_ready => return Err(ZmtpError::EarlyMessage),
+            FrameStart::Message { .. } if self.role == Role::Push => return Err(ZmtpError::MessageFromPull),
+            FrameStart::Message { bytes, is_last } => {
+                let is_only_part = is_last && self.message_bytes == 0;
+                if !is_only_part {
+                    self.count(bytes)?;
+                }
                 let limit = self.message_bytes_max;
                 let size = usize::try_from(bytes)
                     .ok()
                     .filter(|size| *size <= limit)
                     .ok_or(ZmtpError::MessageTooLong { bytes, limit })?;
+                if self.parts.len() == parts::PARTS_MAX {
+                    return Err(ZmtpError::TooManyParts { limit: parts::PARTS_MAX });
+                }
                 let mut body = Vec::new();
                 body.try_reserve_exact(size).map_err(|_| ZmtpError::NoMemory { bytes: size })?;
-                ConversationState::Message { body, size }
+                ConversationState::Message { body, size, is_last }
             }
             FrameStart::Command(bytes) => {
                 let limit = COMMAND_BYTES_MAX;
@@ -262,18 +285,42 @@ impl Conversation {
                     .ok()
                     .filter(|size| *size <= limit)
                     .ok_or(ZmtpError::CommandTooLong { bytes, limit })?;
+                if self.message_bytes > 0 {
+                    self.count(bytes)?;
+                }
                 ConversationState::Command { body: Vec::with_capacity(size), size }
             }
         };
         Ok(())
     }
 
+    /// Counts a frame of the present message of several parts. All of them together have the limit of one message.
+    fn count(&mut self, bytes: u64) -> Result<(), ZmtpError> {
+        let limit = self.message_bytes_max;
+        self.message_bytes = self.message_bytes.saturating_add(bytes).saturating_add(HEADER_BYTES_MAX as u64);
+        match self.message_bytes {
+            bytes if bytes > limit as u64 => Err(ZmtpError::MessageTooLong { bytes, limit }),
+            _ => Ok(()),
+        }
+    }
+
     /// Handles the body, once it is whole.
     fn finish(&mut self) -> Result<Option<ZmtpEvent>, ZmtpError> {
         match &mut self.state {
-            ConversationState::Message { body, size } if body.len() == *size => {
-                let message = Bytes::from(std::mem::take(body));
+            ConversationState::Message { body, size, is_last } if body.len() == *size => {
+                let (part, is_last) = (Bytes::from(std::mem::take(body)), *is_last);
                 self.state = BETWEEN_FRAMES;
+                if !is_last {
+                    self.parts.push(part);
+                    return Ok(None);
+                }
+                let message = if self.parts.is_empty() && !parts::is_envelope(&part) {
+                    part
+                } else {
+                    self.message_bytes = 0;
+                    self.parts.push(part);
+                    parts::join(&std::mem::take(&mut self.parts))
+                };
                 match self.role {
                     Role::Pub => Ok(subscription(&message)),
                     _ => Ok(Some(ZmtpEvent::Message(message))),

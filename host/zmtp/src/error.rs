@@ -34,13 +34,16 @@ pub enum ZmtpError {
     /// The frame's flags are undefined, or exclude each other.
     #[error("frame begins with flags {0:#04x}")]
     Flags(u8),
-    /// The message has several frames.
-    #[error("multipart message (MORE flag): a message must be one frame")]
-    Multipart,
-    /// The message's header exceeds the size limit.
+    /// The message has too many parts.
+    #[error("message of more than {limit} parts, the limit")]
+    TooManyParts {
+        /// The limit.
+        limit: usize,
+    },
+    /// The message's header exceeds the size limit. Of a message of several parts, all parts together exceed it.
     #[error("message has {bytes} bytes, the limit is {limit}")]
     MessageTooLong {
-        /// The size in the header.
+        /// The size in the header. Of a message of several parts: the bytes of all frames so far, with their headers.
         bytes: u64,
         /// The limit.
         limit: usize,
@@ -77,13 +80,13 @@ pub enum ZmtpError {
 }
 
 impl ZmtpError {
-    /// A label for metrics: `too_large`, `multipart`, or `garbage` for all other errors.
+    /// A label for metrics: `too_large`, or `garbage` for all other errors.
     pub fn label(&self) -> &'static str {
         match self {
             ZmtpError::MessageTooLong { .. }
+            | ZmtpError::TooManyParts { .. }
             | ZmtpError::CommandTooLong { .. }
             | ZmtpError::Subscriptions { .. } => "too_large",
-            ZmtpError::Multipart => "multipart",
             _ => "garbage",
         }
     }

@@ -17,9 +17,19 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// The header of a message of `size` bytes, in one frame.
+    /// The header of a message of `size` bytes, in one part.
     pub fn message(size: usize) -> FrameHeader {
-        FrameHeader::new(size, 0)
+        FrameHeader::part(size, true)
+    }
+
+    /// The header of one part of a message. Every part but the last has the MORE flag.
+    pub fn part(size: usize, is_last: bool) -> FrameHeader {
+        FrameHeader::new(size, if is_last { 0 } else { MORE })
+    }
+
+    /// No header: the bytes after it have their own.
+    pub fn none() -> FrameHeader {
+        FrameHeader { bytes: [0; HEADER_BYTES_MAX], len: 0 }
     }
 
     pub(crate) fn command(size: usize) -> FrameHeader {
@@ -38,7 +48,7 @@ impl FrameHeader {
         FrameHeader { bytes, len: HEADER_BYTES_MAX as u8 }
     }
 
-    /// The bytes on the wire: 2 or 9.
+    /// The bytes on the wire: 2 or 9, and 0 of [`FrameHeader::none`].
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -47,7 +57,11 @@ impl FrameHeader {
 /// The kind and size of the frame that a header begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameStart {
-    Message(u64),
+    /// A part of a message. Whether it is the last one.
+    Message {
+        bytes: u64,
+        is_last: bool,
+    },
     Command(u64),
 }
 
@@ -55,9 +69,6 @@ pub(crate) enum FrameStart {
 pub(crate) fn header_bytes(flags: u8) -> Result<usize, ZmtpError> {
     if flags & !(MORE | LONG | COMMAND) != 0 || flags & (MORE | COMMAND) == MORE | COMMAND {
         return Err(ZmtpError::Flags(flags));
-    }
-    if flags & MORE != 0 {
-        return Err(ZmtpError::Multipart);
     }
     Ok(if flags & LONG == 0 { 2 } else { HEADER_BYTES_MAX })
 }
@@ -69,6 +80,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(FrameStart, usize)>, ZmtpErr
     let len = header_bytes(*flags)?;
     let Some(size) = bytes.get(1..len) else { return Ok(None) };
     let size = size.iter().fold(0, |size, byte| size << 8 | u64::from(*byte));
-    let start = if flags & COMMAND == 0 { FrameStart::Message(size) } else { FrameStart::Command(size) };
+    let start = match flags & COMMAND {
+        0 => FrameStart::Message { bytes: size, is_last: flags & MORE == 0 },
+        _ => FrameStart::Command(size),
+    };
     Ok(Some((start, len)))
 }

@@ -12,6 +12,8 @@ mod greeting;
 
 mod frame;
 
+mod message;
+
 mod command;
 
 mod subscriptions;
@@ -26,4 +28,5 @@ pub use conversation::{Conversation, Handshake, OUTPUT_BYTES_MAX, Role, Unfinish
 pub use error::ZmtpError;
 pub use frame::{FrameHeader, HEADER_BYTES_MAX};
 pub use greeting::GREETING_BYTES;
+pub use message::{frame_on_wire, is_on_wire, on_wire};
 pub use subscriptions::{SUBSCRIPTIONS_MAX, Subscriptions};

@@ -24,7 +24,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-types", &[]),
     ("afterbay-fdstore", &[]),
     ("afterbay-keeper", &["fdstore"]),
-    ("afterbay-zmtp", &[]),
+    ("afterbay-zmtp", &["types"]),
     ("afterbay-hand-over", &[]),
     ("afterbay-sockets", &["fdstore", "types", "zmtp"]),
     ("afterbay-pickle", &[]),

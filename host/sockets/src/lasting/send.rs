@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use afterbay_types::Endpoint;
-use afterbay_zmtp::FrameHeader;
+use bytes::Bytes;
 use rustix::io::Errno;
 
 use super::memory::{Memory, MemoryError, MemoryRole, Words};
@@ -71,10 +71,10 @@ struct Entry {
 
 /// A frame that an earlier process left.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct KeptFrame<'a> {
+pub(crate) struct KeptFrame {
     pub(crate) sequence: u64,
     pub(crate) counted: bool,
-    pub(crate) bytes: &'a [u8],
+    pub(crate) bytes: Bytes,
 }
 
 impl SendMemory {
@@ -148,7 +148,7 @@ impl SendMemory {
             let entry = adopted.entry(index);
             let is_in_order = entry.sequence > last && from <= entry.start;
             let is_in_order = is_in_order && entry.start < entry.end && entry.end <= end;
-            if !is_in_order || adopted.payload(&entry).is_none() {
+            if !is_in_order || !afterbay_zmtp::is_on_wire(adopted.wire(&entry)) {
                 return wrong(format!("frame {} at {} to {}", entry.sequence, entry.start, entry.end));
             }
             (last, from) = (entry.sequence, entry.end);
@@ -172,9 +172,9 @@ impl SendMemory {
     }
 
     /// The frames, oldest first. The first [`SendMemory::whole`] of them are whole in the kernel.
-    pub(crate) fn frames(&self) -> impl Iterator<Item = KeptFrame<'_>> {
+    pub(crate) fn frames(&self) -> impl Iterator<Item = KeptFrame> {
         (0..self.entries).map(|index| self.entry(index)).filter_map(|entry| {
-            let bytes = self.payload(&entry)?;
+            let bytes = afterbay_zmtp::frame_on_wire(self.wire(&entry))?;
             Some(KeptFrame { sequence: entry.sequence, counted: entry.counted, bytes })
         })
     }
@@ -215,11 +215,12 @@ impl SendMemory {
     }
 
     /// Appends a frame. Returns false if there is no room until the reader has finished other frames.
-    pub fn append_frame(&mut self, sequence: u64, counted: bool, header: &FrameHeader, bytes: &[u8]) -> bool {
+    pub fn append_frame(&mut self, sequence: u64, counted: bool, frame: &Bytes) -> bool {
         if self.entries as usize >= SEND_ENTRIES_MAX {
             return false;
         }
-        let Some(Range { start, end }) = self.append(&[header.as_bytes(), bytes]) else { return false };
+        let (header, rest) = afterbay_zmtp::on_wire(frame);
+        let Some(Range { start, end }) = self.append(&[header.as_bytes(), &rest]) else { return false };
         let words = [sequence, start, end, u64::from(counted)];
         let at = self.entry_at(self.entries);
         for (to, word) in self.memory.bytes_mut(at).chunks_exact_mut(8).zip(words) {
@@ -375,14 +376,9 @@ impl SendMemory {
         at..at + ENTRY_BYTES
     }
 
-    /// The frame's bytes without its header. `None` if the header is not that of so many bytes.
-    fn payload(&self, entry: &Entry) -> Option<&[u8]> {
-        let wire = self.memory.bytes(self.position(entry.start)..self.position(entry.end));
-        let header = [2, afterbay_zmtp::HEADER_BYTES_MAX].into_iter().find(|header| {
-            let of = wire.len().checked_sub(*header).map(FrameHeader::message);
-            of.is_some_and(|of| of.as_bytes().len() == *header && wire.starts_with(of.as_bytes()))
-        })?;
-        wire.get(header..)
+    /// The bytes of the entry's message, with its headers.
+    fn wire(&self, entry: &Entry) -> &[u8] {
+        self.memory.bytes(self.position(entry.start)..self.position(entry.end))
     }
 
     fn endpoint(&self) -> String {

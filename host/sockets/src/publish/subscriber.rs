@@ -1,9 +1,11 @@
 //! One subscriber of a PUB: its connection, its subscriptions, its queue.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::time::Instant;
 
+use afterbay_types::parts;
 use afterbay_zmtp as zmtp;
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -33,10 +35,41 @@ pub(crate) struct Subscriber {
     /// The kernel may have or take bytes. The poll sets both; only a call that blocks clears one.
     readable: bool,
     writable: bool,
-    queue: VecDeque<Bytes>,
+    queue: VecDeque<WireFrame>,
     queue_bytes: u64,
     /// Bytes of the first queued frame, with its header, that the kernel has.
     offset: usize,
+}
+
+/// A frame as its message's bytes on the wire, which all subscribers share.
+#[derive(Clone, Debug)]
+pub(crate) struct WireFrame {
+    header: zmtp::FrameHeader,
+    rest: Bytes,
+    /// Subscribers choose by the first part.
+    first_part: Bytes,
+    /// The frame's bytes.
+    size: usize,
+}
+
+impl WireFrame {
+    pub(crate) fn new(frame: &Bytes) -> WireFrame {
+        let size = frame.len();
+        match zmtp::on_wire(frame) {
+            (header, Cow::Borrowed(_)) => {
+                WireFrame { header, rest: frame.clone(), first_part: frame.clone(), size }
+            }
+            (header, Cow::Owned(rest)) => {
+                let parts = parts::split(frame).unwrap_or_default();
+                let first_part = parts.into_iter().next().unwrap_or_default();
+                WireFrame { header, rest: Bytes::from(rest), first_part, size }
+            }
+        }
+    }
+
+    fn on_wire(&self) -> usize {
+        self.header.as_bytes().len() + self.rest.len()
+    }
 }
 
 /// The result of queueing a frame.
@@ -105,17 +138,17 @@ impl Subscriber {
     }
 
     /// Queues a frame if the subscriber wants it and the queue has room.
-    pub(crate) fn enqueue(&mut self, bytes: &Bytes, options: &PubOptions) -> QueueResult {
-        if !self.subscriptions.want(bytes) {
+    pub(crate) fn enqueue(&mut self, frame: &WireFrame, options: &PubOptions) -> QueueResult {
+        if !self.subscriptions.want(&frame.first_part) {
             return QueueResult::Unwanted;
         }
-        let size = bytes.len() as u64;
+        let size = frame.size as u64;
         let fits = self.queue_bytes + size <= options.max_queue_bytes;
         let has_room = self.queue.len() < options.max_queue_frames && fits;
         if !has_room && !self.queue.is_empty() {
             return QueueResult::Full;
         }
-        self.queue.push_back(bytes.clone());
+        self.queue.push_back(frame.clone());
         self.queue_bytes += size;
         QueueResult::Queued
     }
@@ -152,8 +185,7 @@ impl Subscriber {
     pub(crate) fn write(&mut self, totals: &mut PubTotals) -> Result<(), CloseReason> {
         let mut turn = 0;
         while self.writable && turn < WRITE_TURN_BYTES {
-            let headers = self.headers();
-            let (slices, commands) = self.slices(&headers);
+            let (slices, commands) = self.slices();
             if slices.is_empty() {
                 return Ok(());
             }
@@ -171,29 +203,21 @@ impl Subscriber {
         Ok(())
     }
 
-    /// The headers of the frames that one call may write.
-    fn headers(&self) -> Vec<zmtp::FrameHeader> {
-        let mut sum = 0;
-        let fits = |frame: &&Bytes| {
+    /// The bytes that one call may write, and how many bytes at the front are commands. Commands are written between two
+    /// frames only.
+    fn slices(&self) -> (Vec<IoSlice<'_>>, usize) {
+        let commands = if self.offset == 0 { self.zmtp.output() } else { &[] };
+        let (mut skip, mut sum) = (self.offset, 0);
+        let fits = |frame: &&WireFrame| {
             let is_first = sum == 0;
-            sum += zmtp::HEADER_BYTES_MAX + frame.len();
+            sum += zmtp::HEADER_BYTES_MAX + frame.rest.len();
             is_first || sum <= WRITE_CALL_BYTES
         };
-        let frames = self.queue.iter().take(WRITE_CALL_FRAMES).take_while(fits);
-        frames.map(|frame| zmtp::FrameHeader::message(frame.len())).collect()
-    }
-
-    /// The bytes to write next, and how many bytes at the front are commands. Commands are written between two frames
-    /// only.
-    fn slices<'a>(&'a self, headers: &'a [zmtp::FrameHeader]) -> (Vec<IoSlice<'a>>, usize) {
-        let commands = if self.offset == 0 { self.zmtp.output() } else { &[] };
-        let mut skip = self.offset;
-        let mut slices = Vec::with_capacity(1 + 2 * headers.len());
-        slices.push(commands);
-        for (header, frame) in headers.iter().zip(&self.queue) {
-            let header = header.as_bytes();
+        let mut slices = vec![commands];
+        for frame in self.queue.iter().take(WRITE_CALL_FRAMES).take_while(fits) {
+            let header = frame.header.as_bytes();
             slices.push(&header[skip.min(header.len())..]);
-            slices.push(&frame[skip.saturating_sub(header.len())..]);
+            slices.push(&frame.rest[skip.saturating_sub(header.len())..]);
             skip = 0;
         }
         let slices = slices.into_iter().filter(|slice| !slice.is_empty()).map(IoSlice::new).collect();
@@ -204,8 +228,7 @@ impl Subscriber {
     fn advance(&mut self, bytes: usize, totals: &mut PubTotals) {
         self.offset += bytes;
         while let Some(frame) = self.queue.front() {
-            let size = frame.len();
-            let on_wire = zmtp::FrameHeader::message(size).as_bytes().len() + size;
+            let (size, on_wire) = (frame.size, frame.on_wire());
             if self.offset < on_wire {
                 return;
             }

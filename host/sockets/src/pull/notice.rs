@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::conn::PeerAddress;
 use crate::peers::{CloseReason, PeerId, RefusalReason};
 
-/// One whole ZeroMQ message.
+/// One whole ZeroMQ message. Several parts are one frame (`afterbay_types::parts`).
 #[derive(Clone, Debug)]
 pub struct Message {
     /// The payload, in an allocation of its own: keeping it keeps no other message in memory.

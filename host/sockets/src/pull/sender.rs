@@ -132,7 +132,10 @@ impl Sender {
                     Some(
                         zmtp::ZmtpEvent::Command | zmtp::ZmtpEvent::Subscribe(_) | zmtp::ZmtpEvent::Cancel(_),
                     ) => {
-                        self.settle();
+                        // Between two parts the earlier ones are not done.
+                        if self.zmtp.unfinished().is_none() {
+                            self.settle();
+                        }
                         commands += 1;
                         if commands >= COMMANDS_TURN {
                             return TurnResult::LimitReached;

@@ -225,8 +225,8 @@ impl Link {
             }
             while let Some((frames, bytes)) = window
                 && memory.unwritten() < WRITE_CALL_BYTES
-                && let Some((header, frame)) = queue.next_unstaged(frames, bytes)
-                && memory.append_frame(frame.sequence, frame.counted, header, &frame.bytes)
+                && let Some(frame) = queue.next_unstaged(frames, bytes)
+                && memory.append_frame(frame.sequence, frame.counted, &frame.bytes)
             {
                 queue.staged();
             }

@@ -6,18 +6,9 @@
 
 use std::collections::VecDeque;
 
-use afterbay_zmtp::FrameHeader;
-use bytes::Bytes;
-
 use super::notice::{OutgoingFrame, Pending, PushTotals, Unconfirmed};
 use crate::bounds::{RECENT_FRAMES_MAX, SEND_ENTRIES_MAX};
 use crate::lasting::SendMemory;
-
-#[derive(Debug)]
-struct Frame {
-    header: FrameHeader,
-    outgoing: OutgoingFrame,
-}
 
 /// The number of words of [`SendQueue::saved`].
 pub(crate) const QUEUE_WORDS: usize = 4;
@@ -27,7 +18,7 @@ pub(crate) type QueueWords = [u64; QUEUE_WORDS];
 
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
-    frames: VecDeque<Frame>,
+    frames: VecDeque<OutgoingFrame>,
     written: usize,
     staged: usize,
     /// The sum of the bytes of the frames `[..staged]`.
@@ -71,7 +62,7 @@ impl SendQueue {
         self.last = outgoing.sequence;
         self.waiting.frames += 1;
         self.waiting.bytes += outgoing.bytes.len();
-        self.frames.push_back(Frame { header: FrameHeader::message(outgoing.bytes.len()), outgoing });
+        self.frames.push_back(outgoing);
     }
 
     pub(crate) fn waiting(&self) -> Pending {
@@ -102,7 +93,7 @@ impl SendQueue {
     /// The last frame that the kernel has or had whole.
     pub(crate) fn last_written(&self) -> u64 {
         let last = self.frames.range(..self.written).next_back();
-        last.map_or(self.taken, |frame| frame.outgoing.sequence)
+        last.map_or(self.taken, |frame| frame.sequence)
     }
 
     /// The number of the last queued frame.
@@ -112,16 +103,12 @@ impl SendQueue {
 
     /// The next frame to be written that is not in the connection's memory. `None` if there is none, or if the limits of
     /// unfinished frames and bytes do not allow it. They allow a frame of any size while nothing else is unfinished.
-    pub(crate) fn next_unstaged(
-        &self,
-        max_frames: usize,
-        max_bytes: usize,
-    ) -> Option<(&FrameHeader, &OutgoingFrame)> {
-        let Frame { header, outgoing } = self.frames.get(self.staged)?;
+    pub(crate) fn next_unstaged(&self, max_frames: usize, max_bytes: usize) -> Option<&OutgoingFrame> {
+        let outgoing = self.frames.get(self.staged)?;
         let is_within = || {
             self.staged < max_frames && self.staged_bytes.saturating_add(outgoing.bytes.len()) <= max_bytes
         };
-        (!self.retains || self.staged == 0 || is_within()).then_some((header, outgoing))
+        (!self.retains || self.staged == 0 || is_within()).then_some(outgoing)
     }
 
     /// Drops the frames that no connection has: those behind the memory of this one, or without a connection those that wait.
@@ -129,15 +116,15 @@ impl SendQueue {
         let kept = if is_connected { self.staged.max(self.written) } else { self.written };
         for frame in self.frames.drain(kept.min(self.frames.len())..) {
             self.waiting.frames -= 1;
-            self.waiting.bytes -= frame.outgoing.bytes.len();
+            self.waiting.bytes -= frame.bytes.len();
         }
-        self.last = self.frames.back().map_or(self.taken, |frame| frame.outgoing.sequence);
+        self.last = self.frames.back().map_or(self.taken, |frame| frame.sequence);
     }
 
     /// Notes that the next frame is in the connection's memory.
     pub(crate) fn staged(&mut self) {
         if let Some(frame) = self.frames.get(self.staged) {
-            self.staged_bytes += frame.outgoing.bytes.len();
+            self.staged_bytes += frame.bytes.len();
             self.staged += 1;
         }
     }
@@ -151,13 +138,13 @@ impl SendQueue {
     pub(crate) fn wrote(&mut self, frames: usize) {
         for _ in 0..frames {
             let Some(frame) = self.frames.get(self.written) else { break };
-            let size = frame.outgoing.bytes.len();
+            let size = frame.bytes.len();
             self.waiting.frames -= 1;
             self.waiting.bytes -= size;
             self.written += 1;
             self.unfinished.frames += 1;
             self.unfinished.bytes += size;
-            self.counted += u64::from(frame.outgoing.counted);
+            self.counted += u64::from(frame.counted);
             self.totals.frames_written += 1;
             self.totals.bytes_written += size as u64;
             if !self.retains {
@@ -170,8 +157,8 @@ impl SendQueue {
     /// Copies the retained frames to the memory of a new connection, as frames that need not be written.
     pub(crate) fn copy_retained(&self, memory: &mut SendMemory) {
         debug_assert_eq!(self.written, self.staged, "only for a new connection");
-        for Frame { header, outgoing } in self.frames.range(..self.written.min(SEND_ENTRIES_MAX)) {
-            let has_room = memory.append_frame(outgoing.sequence, outgoing.counted, header, &outgoing.bytes);
+        for frame in self.frames.range(..self.written.min(SEND_ENTRIES_MAX)) {
+            let has_room = memory.append_frame(frame.sequence, frame.counted, &frame.bytes);
             debug_assert!(has_room, "the limits of unfinished frames are those of the memory");
         }
         memory.skip();
@@ -197,8 +184,7 @@ impl SendQueue {
             queue.recent_frames = frames;
         }
         for kept in memory.frames() {
-            let bytes = Bytes::copy_from_slice(kept.bytes);
-            queue.push(OutgoingFrame { sequence: kept.sequence, bytes, counted: kept.counted });
+            queue.push(OutgoingFrame { sequence: kept.sequence, bytes: kept.bytes, counted: kept.counted });
             queue.staged();
         }
         queue.wrote(memory.whole());
@@ -218,7 +204,7 @@ impl SendQueue {
     /// whole.
     pub(crate) fn cut(&mut self, is_cut: bool) -> Option<u64> {
         (self.staged, self.staged_bytes) = (self.written, self.unfinished.bytes);
-        self.frames.get(self.written).filter(|_| is_cut).map(|frame| frame.outgoing.sequence)
+        self.frames.get(self.written).filter(|_| is_cut).map(|frame| frame.sequence)
     }
 
     /// Frames written to the last connection and not retained that the reader may not have read.
@@ -236,7 +222,7 @@ impl SendQueue {
     pub(crate) fn finish(&mut self, count: u64) -> u64 {
         let mut left = count;
         while left > 0 && self.counted > 0 {
-            left -= u64::from(self.frames.front().is_some_and(|frame| frame.outgoing.counted));
+            left -= u64::from(self.frames.front().is_some_and(|frame| frame.counted));
             self.pop_front();
         }
         self.settle_uncounted();
@@ -278,14 +264,14 @@ impl SendQueue {
 
     /// The retained frames.
     pub(crate) fn retained(&self) -> Option<Unconfirmed> {
-        let first = self.frames.front().filter(|_| self.written > 0)?.outgoing.sequence;
+        let first = self.frames.front().filter(|_| self.written > 0)?.sequence;
         Some(Unconfirmed { first, last: self.last_written(), frames: self.written })
     }
 
     /// Takes out uncounted frames at the front: no counted frame before them is unfinished, and the reader will not
     /// report them.
     fn settle_uncounted(&mut self) {
-        while self.written > 0 && self.frames.front().is_some_and(|frame| !frame.outgoing.counted) {
+        while self.written > 0 && self.frames.front().is_some_and(|frame| !frame.counted) {
             self.settle_front();
         }
     }
@@ -310,7 +296,7 @@ impl SendQueue {
     }
 
     fn pop_front(&mut self) -> Option<OutgoingFrame> {
-        let Frame { outgoing, .. } = self.frames.pop_front()?;
+        let outgoing = self.frames.pop_front()?;
         self.written -= 1;
         self.staged -= 1;
         self.staged_bytes -= outgoing.bytes.len();

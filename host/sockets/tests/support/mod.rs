@@ -13,6 +13,7 @@ use afterbay_sockets::{
     CreditOptions, Endpoint, InheritedPush, Lasting, Message, OutgoingFrame, Pull, PullNotice, PullOptions,
     Push, PushNotice, PushOptions, TokenRange, Unconfirmed,
 };
+use afterbay_types::parts;
 use bytes::Bytes;
 
 /// The payload that `payload` of `peer.py` makes.
@@ -29,8 +30,20 @@ pub fn payload(sender: u64, sequence: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns the sender, sequence and size. Panics if the payload is damaged.
-pub fn describe(bytes: &[u8]) -> (u64, u64, usize) {
+/// The payload as the frame of a message of one part, of two, or of three with an empty one, by its sequence.
+pub fn in_parts(sequence: u64, payload: Vec<u8>) -> Bytes {
+    let half = (sequence * 97 % 1000) as usize;
+    let (half, payload) = (half.min(payload.len()), Bytes::from(payload));
+    match sequence % 3 {
+        0 => payload,
+        1 => parts::join(&[payload.slice(..half), payload.slice(half..)]),
+        _ => parts::join(&[payload.slice(..half), Bytes::new(), payload.slice(half..)]),
+    }
+}
+
+/// Returns the sender, sequence and size, of all parts together. Panics if the payload is damaged.
+pub fn describe(frame: &[u8]) -> (u64, u64, usize) {
+    let bytes = parts::split(&Bytes::copy_from_slice(frame)).unwrap().concat();
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let (sender, sequence) =
         if bytes.len() < 16 { (0, u64::from(*bytes.first().unwrap_or(&0))) } else { (word(0), word(8)) };

@@ -3,8 +3,9 @@
     push NAME bind|connect ENDPOINT [OPTION=VALUE ...]     pull NAME ...     sub NAME ...
     subscribe NAME [TOPIC]                                 in hex; all, without     unsubscribe NAME [TOPIC]
     send NAME ID FIRST COUNT SIZE [SIZE ...]               messages FIRST.., of the sizes in turn
-    part NAME                                              a message of two frames
+    parts NAME ID FIRST COUNT SIZE [SIZE ...]              as send, in 1 to 3 parts as `in_parts` of mod.rs makes them
     recv NAME COUNT TIMEOUT_MS                             ok ID:SEQUENCE:SIZE ... (as many as came)
+    count_parts NAME COUNT TIMEOUT_MS                      the same: ID:SEQUENCE:PARTS ...
     bytes NAME COUNT TIMEOUT_MS                            the same: =HEX ...
     credit PATH                                            opens the page as the connector does; every recv counts from now on
     count N                                                N more frames are finished
@@ -41,6 +42,11 @@ def describe(frame):
     return f"{sender}:{sequence}:{len(frame)}"
 
 
+def in_parts(sequence, whole):
+    half = min(sequence * 97 % 1000, len(whole))
+    return [[whole], [whole[:half], whole[half:]], [whole[:half], b"", whole[half:]]][sequence % 3]
+
+
 context = zmq.Context()
 sockets = {}
 page = None
@@ -66,9 +72,11 @@ def obey(words):
         name, sender, first, count, *sizes = rest
         for i in range(int(count)):
             sockets[name].send(payload(int(sender), int(first) + i, int(sizes[i % len(sizes)])))
-    elif command == "part":
-        sockets[rest[0]].send_multipart([b"one", b"two"])
-    elif command in ("recv", "bytes"):
+    elif command == "parts":
+        name, sender, first, count, *sizes = rest
+        for i in range(int(count)):
+            sockets[name].send_multipart(in_parts(int(first) + i, payload(int(sender), int(first) + i, int(sizes[i % len(sizes)]))))
+    elif command in ("recv", "bytes", "count_parts"):
         name, count, timeout = rest
         got = []
         end = time.monotonic() + int(timeout) / 1000
@@ -76,8 +84,13 @@ def obey(words):
             if not sockets[name].poll(max(0, (end - time.monotonic()) * 1000)):
                 break
             parts = sockets[name].recv_multipart()
-            assert len(parts) == 1, "multipart"
-            got.append(describe(parts[0]) if command == "recv" else "=" + parts[0].hex())
+            if command == "count_parts":
+                sequence = int(describe(b"".join(parts)).split(":")[1])
+                assert parts == in_parts(sequence, b"".join(parts)), "other parts"
+                got.append(":".join(describe(b"".join(parts)).split(":")[:2] + [str(len(parts))]))
+            else:
+                assert len(parts) == 1, "multipart"
+                got.append(describe(parts[0]) if command == "recv" else "=" + parts[0].hex())
             if page is not None:
                 page.finished()
         return " ".join(got)

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use afterbay_sockets::Endpoint;
-use afterbay_zmtp::{Conversation, FrameHeader, Role, ZmtpEvent};
+use afterbay_zmtp::{Conversation, Role, ZmtpEvent, on_wire};
 use bytes::Bytes;
 
 pub trait Stream: Read + Write + Send {}
@@ -40,8 +40,11 @@ pub fn hello(role: Role) -> Vec<u8> {
     peer.output().to_vec()
 }
 
-pub fn message(payload: &[u8]) -> Vec<u8> {
-    [FrameHeader::message(payload.len()).as_bytes(), payload].concat()
+/// The bytes on the wire of a frame's message.
+pub fn message(frame: &[u8]) -> Vec<u8> {
+    let frame = Bytes::copy_from_slice(frame);
+    let (header, rest) = on_wire(&frame);
+    [header.as_bytes(), &rest].concat()
 }
 
 impl Raw {
@@ -56,8 +59,8 @@ impl Raw {
         self.stream.write_all(bytes).unwrap();
     }
 
-    pub fn send(&mut self, payload: &[u8]) {
-        self.write(&message(payload));
+    pub fn send(&mut self, frame: &[u8]) {
+        self.write(&message(frame));
     }
 
     /// Reads until `count` messages have arrived (and the handshake, if it is not complete).

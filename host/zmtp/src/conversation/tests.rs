@@ -25,8 +25,35 @@ fn ping(context: &[u8]) -> Vec<u8> {
     command_frame(&[b"\x04PING\x00\x0a", context].concat())
 }
 
-/// A conversation with every valid frame.
+fn of_parts(parts: &[&'static [u8]]) -> Bytes {
+    parts::join(&parts.iter().map(|part| Bytes::from_static(part)).collect::<Vec<_>>())
+}
+
+/// Messages of several parts, and of one part that begins like an envelope.
+fn frames_of_parts() -> Vec<Bytes> {
+    let long = &[7; 300];
+    vec![of_parts(&[b"ab", b"", long, b"c"]), of_parts(&[b"", b""]), of_parts(&[b"\xc1part"])]
+}
+
+/// A conversation with every valid frame: messages of one part, then those of several parts. Returns the frames of all.
 fn conversation() -> (Vec<u8>, Vec<Vec<u8>>) {
+    let (mut bytes, mut payloads) = conversation_of_single_parts();
+    for frame in frames_of_parts() {
+        let parts = parts::split(&frame).unwrap();
+        for (number, part) in (1..).zip(&parts) {
+            bytes.extend_from_slice(FrameHeader::part(part.len(), number == parts.len()).as_bytes());
+            bytes.extend_from_slice(part);
+            if number < parts.len() {
+                // libzmq's heartbeat comes between any two parts.
+                bytes.extend(ping(b"context"));
+            }
+        }
+        payloads.push(frame.to_vec());
+    }
+    (bytes, payloads)
+}
+
+fn conversation_of_single_parts() -> (Vec<u8>, Vec<Vec<u8>>) {
     let payloads: Vec<Vec<u8>> =
         [0, 1, 2, 254, 255, 256, 257, 300, 5000].iter().map(|n| (0..*n).map(|i| i as u8).collect()).collect();
     let mut bytes = hello("PUSH");
@@ -60,7 +87,8 @@ fn a_valid_conversation_gives_its_messages_and_pongs() {
     assert_eq!(messages(&events), payloads);
     assert_eq!(output[..hello("PULL").len()], hello("PULL"));
     let pong = command_frame(b"\x04PONGcontext");
-    assert_eq!(output[hello("PULL").len()..], pong.repeat(payloads.len()));
+    // Four commands are between parts.
+    assert_eq!(output[hello("PULL").len()..], pong.repeat(payloads.len() - frames_of_parts().len() + 4));
 }
 
 /// The bytes of a SUB of ZMTP 3.1 and of 3.0, and of an XSUB.
@@ -169,7 +197,6 @@ fn invalid_bytes_are_refused_with_the_reason() {
         (run(Role::Push, &hello("PUSH"), &[]).1, "peer is a \"PUSH\" socket, a PUSH takes only a PULL"),
         (run(Role::Push, &[hello("PULL"), message(b"x")].concat(), &[]).1, "message from a PULL peer"),
         (run(Role::Pub, &hello("PULL"), &[]).1, "peer is a \"PULL\" socket, a PUB takes only a SUB or XSUB"),
-        (run(Role::Pub, &[hello("SUB"), vec![1, 1, 1]].concat(), &[]).1, "multipart message"),
         (
             run(Role::Pub, &[&GREETING[..], &command_frame(b"\x09SUBSCRIBE")].concat(), &[]).1,
             "\"SUBSCRIBE\" where READY",
@@ -192,8 +219,6 @@ fn invalid_bytes_are_refused_with_the_reason() {
             "peer says: \"go away\"",
         ),
         (after_hello(&command::error("later")), "peer says: \"later\""),
-        (after_hello(&[0x01, 1, 0]), "multipart message (MORE flag)"),
-        (after_hello(&[0x03]), "multipart message (MORE flag)"),
         (after_hello(&[0x08]), "flags 0x08"),
         (after_hello(&[0x05]), "flags 0x05"),
         (after_hello(&[0xff]), "flags 0xff"),
@@ -239,6 +264,43 @@ fn a_message_at_the_bound_passes_and_one_past_it_is_refused_by_its_header_alone(
         after_hello(&[2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]),
         Some(ZmtpError::MessageTooLong { bytes: u64::MAX, limit: 1 << 16 })
     );
+}
+
+#[test]
+fn the_parts_of_a_message_and_the_commands_between_them_have_the_bound_of_one_message() {
+    let limit = 1000;
+    let fed = |frames: &[Vec<u8>]| {
+        let mut peer = Conversation::new(Role::Pull, limit);
+        let bytes = [hello("PUSH"), frames.concat()].concat();
+        let mut rest = &bytes[..];
+        let mut messages = 0;
+        while !rest.is_empty() {
+            let (used, event) = peer.feed(rest)?;
+            messages += usize::from(matches!(event, Some(ZmtpEvent::Message(_))));
+            rest = &rest[used..];
+        }
+        Ok((messages, peer.unfinished()))
+    };
+    let part = |size: usize, is_last| [FrameHeader::part(size, is_last).as_bytes(), &vec![1; size]].concat();
+    // Each part counts 9 bytes more than its own.
+    let at = [part(400, false), part(1000 - 2 * 9 - 400, true)];
+    assert_eq!(fed(&[&at[..], &at[..]].concat()), Ok((2, None)), "the bound is each message's");
+    let past = [part(400, false), part(1000 - 2 * 9 - 399, true)];
+    assert_eq!(fed(&past), Err(ZmtpError::MessageTooLong { bytes: 1001, limit }));
+    let commands = [vec![part(0, false)], vec![ping(b""); 100]].concat();
+    assert!(matches!(fed(&commands), Err(ZmtpError::MessageTooLong { .. })));
+    assert_eq!(fed(&commands[..20]), Ok((0, Some(UnfinishedPart::Parts { had: 1 }))));
+}
+
+#[test]
+fn more_parts_than_the_bound_are_refused() {
+    let limit = parts::PARTS_MAX;
+    let mut peer = Conversation::new(Role::Pull, 1 << 30);
+    peer.feed(&hello("PUSH")).unwrap();
+    let message = [&[1, 0].repeat(limit - 1)[..], &[0, 0]].concat();
+    let (_, event) = peer.feed(&message).unwrap();
+    assert!(matches!(event, Some(ZmtpEvent::Message(frame)) if frame.len() == 5 + 4 * limit));
+    assert_eq!(peer.feed(&[1, 0].repeat(limit + 1)), Err(ZmtpError::TooManyParts { limit }));
 }
 
 #[test]
@@ -301,6 +363,8 @@ fn the_unfinished_part_is_named() {
         unfinished(&[&hello[..], &[0, 9, 1]].concat()),
         Some(UnfinishedPart::Message { had: 1, of: 9 })
     );
+    let between_parts = [&hello[..], &[1, 1, 65], &ping(b"")].concat();
+    assert_eq!(unfinished(&between_parts), Some(UnfinishedPart::Parts { had: 1 }));
     assert_eq!(
         unfinished(&[&hello[..], &[4, 9, 1, 65]].concat()),
         Some(UnfinishedPart::Command { had: 2, of: 9 })
@@ -350,7 +414,7 @@ proptest! {
 }
 
 #[test]
-fn a_conversation_is_resumed_at_the_end_of_any_frame() {
+fn a_conversation_is_resumed_at_the_end_of_any_message_or_command_between_two() {
     let (bytes, payloads) = conversation();
     let mut whole = Conversation::new(Role::Pull, 1 << 20);
     let (mut used, mut seen, mut resumed_at) = (0, 0, 0);
@@ -374,5 +438,7 @@ fn a_conversation_is_resumed_at_the_end_of_any_frame() {
         assert_eq!(messages(&events), payloads[seen..]);
         assert!(resumed.is_ready());
     }
-    assert_eq!(resumed_at, 2 + 3 * payloads.len());
+    // A message of several parts has one end, whatever is between its parts.
+    let several = frames_of_parts().len();
+    assert_eq!(resumed_at, 2 + 3 * (payloads.len() - several) + several);
 }

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
+use afterbay_types::parts;
+use afterbay_zmtp::FrameHeader;
 use proptest::prelude::*;
 
 use super::*;
@@ -34,8 +36,28 @@ fn payload(sequence: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
+/// The frame with this number and a payload of this size. Every third one has three parts.
+fn frame(sequence: u64, size: usize) -> Bytes {
+    let payload = Bytes::from(payload(sequence, size));
+    match sequence % 3 {
+        0 => parts::join(&[payload.slice(..size / 2), Bytes::new(), payload.slice(size / 2..)]),
+        _ => payload,
+    }
+}
+
 fn append(memory: &mut SendMemory, sequence: u64, size: usize) -> bool {
-    memory.append_frame(sequence, true, &FrameHeader::message(size), &payload(sequence, size))
+    memory.append_frame(sequence, true, &frame(sequence, size))
+}
+
+/// The bytes that a reader gets of this frame.
+fn wire(sequence: u64, size: usize) -> Vec<u8> {
+    let payload = payload(sequence, size);
+    if !sequence.is_multiple_of(3) {
+        return [FrameHeader::message(size).as_bytes(), &payload].concat();
+    }
+    let (first, last) = payload.split_at(size / 2);
+    let header = |size, is_last| FrameHeader::part(size, is_last).as_bytes().to_vec();
+    [&header(first.len(), false)[..], first, &[1, 0], &header(last.len(), true), last].concat()
 }
 
 fn read_all(theirs: &mut UnixStream) -> Vec<u8> {
@@ -56,8 +78,9 @@ fn contents(memory: &SendMemory) -> Vec<(u64, usize)> {
     memory
         .frames()
         .map(|frame| {
-            assert!(frame.bytes == payload(frame.sequence, frame.bytes.len()), "frame {}", frame.sequence);
-            (frame.sequence, frame.bytes.len())
+            let size = parts::split(&frame.bytes).unwrap().iter().map(Bytes::len).sum();
+            assert!(frame.bytes == self::frame(frame.sequence, size), "frame {}", frame.sequence);
+            (frame.sequence, size)
         })
         .collect()
 }
@@ -101,8 +124,7 @@ proptest! {
             match step {
                 Step::Append(size) => {
                     prop_assert!(append(&mut memory, next, size));
-                    let wire = [FrameHeader::message(size).as_bytes(), &payload(next, size)].concat();
-                    unsaved.push((wire, true));
+                    unsaved.push((wire(next, size), true));
                     frames.push_back((next, size));
                     next += 1;
                 }

@@ -75,7 +75,7 @@ impl Bench {
     fn write(&mut self) -> Vec<u64> {
         let mut written = Vec::new();
         while self.tracker.may_write()
-            && let Some((_, frame)) = self.queue.next_unstaged(usize::MAX, usize::MAX)
+            && let Some(frame) = self.queue.next_unstaged(usize::MAX, usize::MAX)
         {
             written.push(frame.sequence);
             self.queue.staged();
@@ -94,7 +94,7 @@ impl Bench {
         let mut earlier = std::mem::replace(&mut self.queue, adopted);
         // The journal sends what was not in the memory.
         earlier.cut(false);
-        while let Some((_, frame)) = earlier.next_unstaged(usize::MAX, usize::MAX) {
+        while let Some(frame) = earlier.next_unstaged(usize::MAX, usize::MAX) {
             self.queue.push(frame.clone());
             earlier.staged();
         }

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use afterbay_types::parts;
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -57,11 +58,11 @@ fn a_cut_frame_and_those_behind_it_are_sent_again() {
     queue.staged();
     queue.staged();
     assert_eq!(queue.cut(true), Some(1));
-    assert_eq!(queue.next_unstaged(9, 9999).unwrap().1.sequence, 1);
+    assert_eq!(queue.next_unstaged(9, 9999).unwrap().sequence, 1);
     write(&mut queue, 1);
     queue.staged();
     assert_eq!(queue.cut(false), None, "between two frames nothing is cut");
-    assert_eq!(queue.next_unstaged(9, 9999).unwrap().1.sequence, 2);
+    assert_eq!(queue.next_unstaged(9, 9999).unwrap().sequence, 2);
 }
 
 #[test]
@@ -78,7 +79,7 @@ fn with_credit_frames_are_kept_until_they_are_finished_or_sent_again() {
     assert_eq!((queue.taken(), queue.unfinished().frames), (1, 3));
     assert_eq!(queue.requeue(), 3);
     assert_eq!((queue.last_written(), queue.waiting().frames, queue.unfinished().frames), (1, 4, 0));
-    assert_eq!(queue.next_unstaged(9, 9999).unwrap().1.sequence, 2);
+    assert_eq!(queue.next_unstaged(9, 9999).unwrap().sequence, 2);
     write(&mut queue, 4);
     // Frame 2 is finished, and with it the uncounted frame 3, which no count reports.
     assert_eq!(queue.finish(1), 0);
@@ -181,10 +182,19 @@ proptest! {
         let (mut next, mut taken, mut received) = (1, 0, Vec::<u8>::new());
         for step in steps {
             match step {
-                Step::Push(size, counted) => { queue.push(frame(next, size, counted)); next += 1; }
+                Step::Push(size, counted) => {
+                    let frame = frame(next, size, counted);
+                    // Every third message has two parts.
+                    let bytes = match next % 3 {
+                        0 => parts::join(&[frame.bytes.slice(..size / 2), frame.bytes.slice(size / 2..)]),
+                        _ => frame.bytes.clone(),
+                    };
+                    queue.push(OutgoingFrame { bytes, ..frame });
+                    next += 1;
+                }
                 Step::Stage(frames) => for _ in 0..frames {
-                    if let Some((header, frame)) = queue.next_unstaged(usize::MAX, usize::MAX) {
-                        prop_assert!(memory.append_frame(frame.sequence, frame.counted, header, &frame.bytes));
+                    if let Some(frame) = queue.next_unstaged(usize::MAX, usize::MAX) {
+                        prop_assert!(memory.append_frame(frame.sequence, frame.counted, &frame.bytes));
                         queue.staged();
                     }
                 },
@@ -207,7 +217,7 @@ proptest! {
                 Step::Finish(count) => { queue.finish(count); }
                 Step::Adopt => {
                     // Frames that are not in the memory are lost with the process, and pushed again by the journal.
-                    let unstaged: Vec<_> = queue.frames.drain(queue.staged..).map(|frame| frame.outgoing).collect();
+                    let unstaged: Vec<_> = queue.frames.drain(queue.staged..).collect();
                     let fd = memory.fd().try_clone_to_owned().unwrap();
                     memory = SendMemory::adopt(fd, &endpoint).unwrap();
                     let words = memory.owner()[..QUEUE_WORDS].try_into().unwrap();
@@ -215,9 +225,9 @@ proptest! {
                     prop_assert_eq!(adopted.taken(), queue.taken());
                     prop_assert_eq!(adopted.written, queue.written);
                     let both = adopted.frames.iter().zip(&queue.frames);
-                    both.for_each(|(adopted, queue)| assert_eq!(adopted.outgoing, queue.outgoing));
+                    both.for_each(|(adopted, queue)| assert_eq!(adopted, queue));
                     // A frame whose staging no write and no save followed is lost with the process as well.
-                    let lost = queue.frames.drain(adopted.frames.len()..).map(|frame| frame.outgoing);
+                    let lost = queue.frames.drain(adopted.frames.len()..);
                     let unstaged: Vec<_> = lost.chain(unstaged).collect();
                     queue = adopted;
                     unstaged.into_iter().for_each(|frame| queue.push(frame));
@@ -232,31 +242,37 @@ proptest! {
             taken = queue.taken();
             let kept = queue.frames.iter().take(queue.written);
             prop_assert_eq!(queue.unfinished().frames, queue.written);
-            prop_assert_eq!(queue.unfinished().bytes, kept.clone().map(|f| f.outgoing.bytes.len()).sum::<usize>());
-            prop_assert_eq!(queue.counted(), kept.filter(|f| f.outgoing.counted).count() as u64);
+            prop_assert_eq!(queue.unfinished().bytes, kept.clone().map(|f| f.bytes.len()).sum::<usize>());
+            prop_assert_eq!(queue.counted(), kept.filter(|f| f.counted).count() as u64);
             let staged = queue.frames.iter().take(queue.staged);
-            prop_assert_eq!(queue.staged_bytes, staged.map(|f| f.outgoing.bytes.len()).sum::<usize>());
+            prop_assert_eq!(queue.staged_bytes, staged.map(|f| f.bytes.len()).sum::<usize>());
             let waiting = queue.frames.iter().skip(queue.written);
             prop_assert_eq!(queue.waiting().frames, waiting.clone().count());
-            prop_assert_eq!(queue.waiting().bytes, waiting.map(|f| f.outgoing.bytes.len()).sum::<usize>());
-            prop_assert!(queue.frames.iter().is_sorted_by_key(|f| f.outgoing.sequence));
-            prop_assert!(queue.frames.front().is_none_or(|f| f.outgoing.sequence > taken));
+            prop_assert_eq!(queue.waiting().bytes, waiting.map(|f| f.bytes.len()).sum::<usize>());
+            prop_assert!(queue.frames.iter().is_sorted_by_key(|f| f.sequence));
+            prop_assert!(queue.frames.front().is_none_or(|f| f.sequence > taken));
             // The connection got whole frames in order, then a part of the next.
             let mut rest = &received[..];
-            let mut last = 0;
+            let (mut last, mut is_second_part) = (0, false);
             while let [flags, head @ ..] = rest {
                 let (size, head) = match flags {
-                    0 if !head.is_empty() => (usize::from(head[0]), &head[1..]),
-                    2 if head.len() >= 8 => (u64::from_be_bytes(head[..8].try_into().unwrap()) as usize, &head[8..]),
-                    0 | 2 => break,
+                    0 | 1 if !head.is_empty() => (usize::from(head[0]), &head[1..]),
+                    2 | 3 if head.len() >= 8 => {
+                        (u64::from_be_bytes(head[..8].try_into().unwrap()) as usize, &head[8..])
+                    }
+                    0..=3 => break,
                     _ => return Err(TestCaseError::fail(format!("flags {flags}"))),
                 };
                 if head.len() < size { break; }
                 if size > 0 {
                     prop_assert!(head[..size].iter().all(|byte| *byte == head[0]));
-                    prop_assert!(u64::from(head[0]) > last);
-                    last = u64::from(head[0]);
+                    let number = u64::from(head[0]);
+                    let is_same = is_second_part && number == last;
+                    prop_assert!(number > last || is_same);
+                    prop_assert!(flags & 1 == 0 || number % 3 == 0);
+                    last = number;
                 }
+                is_second_part = flags & 1 == 1;
                 rest = &head[size..];
             }
         }
