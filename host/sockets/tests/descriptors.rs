@@ -1,6 +1,7 @@
 //! The process has no free descriptor. This test is alone in its process, because the limit is the process's.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::time::{Duration, Instant};

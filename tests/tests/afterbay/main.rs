@@ -52,7 +52,7 @@ mod trials;
 
 /// libzmq at the other end.
 #[allow(dead_code)]
-#[path = "../../../host/sockets/tests/support/python.rs"]
+#[path = "../../../host/sockets/tests/it/support/python.rs"]
 mod python;
 
 /// The lengths of msgpack values.

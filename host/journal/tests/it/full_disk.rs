@@ -1,13 +1,10 @@
 //! A full disk refuses frames and still accepts the records about sent frames.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::path::Path;
 
+use crate::support::disk::SimDisk;
+use crate::support::*;
 use afterbay_journal::*;
-use support::disk::SimDisk;
-use support::*;
 
 const SEGMENT_BYTES: u64 = 64 << 10;
 const FRAME: [u8; 3000] = [7; 3000];

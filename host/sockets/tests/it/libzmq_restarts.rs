@@ -1,12 +1,9 @@
 //! libzmq readers that are killed and started again, with and without a credit page.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod support;
-
+use crate::support::python::PythonPeer;
+use crate::support::{Loop, free_port, ipc, outgoing, settled, with_credit};
 use afterbay_sockets::PushOptions;
 use afterbay_sockets::credit::CreditState;
-use support::python::PythonPeer;
-use support::{Loop, free_port, ipc, outgoing, settled, with_credit};
 
 #[test]
 fn ten_libzmq_readers_with_the_connectors_page_get_every_frame_once_and_in_order() {

@@ -1,15 +1,12 @@
 //! Binding an endpoint, and giving its name back.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
+use crate::support::raw::Raw;
+use crate::support::{Loop, ipc, path_of};
 use afterbay_sockets::{BindError, Endpoint, Pull, PullOptions, TokenRange};
-use support::raw::Raw;
-use support::{Loop, ipc, path_of};
 
 fn bind(endpoint: &Endpoint, listen_mode: u32) -> Result<Pull, BindError> {
     let poll = mio::Poll::new().unwrap();

@@ -1,17 +1,14 @@
 //! PULL against peers made by hand: bounds, fairness, every kind of end.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use crate::support::raw::{Raw, dial, hello, message};
+use crate::support::{Loop, both, ipc, path_of, payload};
 use afterbay_sockets::{Endpoint, PeerId, PullNotice, PullOptions, bounds};
 use afterbay_zmtp::Role;
-use support::raw::{Raw, dial, hello, message};
-use support::{Loop, both, ipc, path_of, payload};
 
 #[test]
 fn a_sender_that_floods_does_not_keep_another_from_being_heard() {
@@ -32,8 +29,9 @@ fn a_sender_that_floods_does_not_keep_another_from_being_heard() {
     }
     this.until("all", |this| this.received.len() == 20_050);
     flooding.join().unwrap();
-    let places: Vec<_> =
-        (0..this.received.len()).filter(|i| support::describe(&this.received[*i].bytes).0 == 2).collect();
+    let places: Vec<_> = (0..this.received.len())
+        .filter(|i| crate::support::describe(&this.received[*i].bytes).0 == 2)
+        .collect();
     // Once its bytes have arrived, every second message is the other sender's.
     let span = places[49] - places[0];
     assert!(places[0] >= start && span < 200, "50 messages took {span} places");
@@ -275,7 +273,7 @@ fn a_paused_socket_reads_nothing_and_a_resumed_one_misses_nothing() {
         let raw = sending.join().unwrap();
         drop(raw);
         for (i, message) in this.received.iter().enumerate() {
-            assert_eq!(support::describe(&message.bytes), (1, i as u64, 1000));
+            assert_eq!(crate::support::describe(&message.bytes), (1, i as u64, 1000));
         }
     }
 }

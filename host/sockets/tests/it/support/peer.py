@@ -96,7 +96,7 @@ def obey(words):
         return " ".join(got)
     elif command == "credit":
         import os
-        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../connectors"))
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../connectors"))
         from afterbay_sglang.credit import CreditPage
         page = CreditPage(*os.path.split(rest[0]))
     elif command == "count":

@@ -1,14 +1,11 @@
 //! Journals of old formats open. Each directory under `fixtures` was written by its version and is never
 //! rewritten.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::path::{Path, PathBuf};
 
+use crate::support::*;
 use afterbay_journal::reader::{ReadFrom, RequestFilter, RequestState};
 use afterbay_journal::*;
-use support::*;
 
 fn fixture(version: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version)

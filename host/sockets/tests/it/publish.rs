@@ -1,17 +1,14 @@
 //! PUB against the SUB of libzmq (through pyzmq), the SUB of the `zeromq` crate, and subscribers made by hand.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use crate::support::python::PythonPeer;
+use crate::support::raw::{Stream, dial};
+use crate::support::{both, in_parts, ipc, payload};
 use afterbay_sockets::{Endpoint, Pub, PubNotice, PubOptions, TokenRange};
 use afterbay_zmtp::{FrameHeader, SUBSCRIPTIONS_MAX};
 use bytes::Bytes;
-use support::python::PythonPeer;
-use support::raw::{Stream, dial};
-use support::{both, in_parts, ipc, payload};
 use zeromq::{Socket, SocketRecv};
 
 /// One thread with one poll, like a tap.
@@ -243,7 +240,7 @@ fn frames_that_a_slow_subscriber_misses_are_numbered_and_cost_no_other_a_frame()
             while numbers.last() != Some(&(FRAMES * 5 + 1)) {
                 let mut frame = vec![0; FrameHeader::message(SIZE).as_bytes().len() + SIZE];
                 slow.read_exact(&mut frame).unwrap();
-                numbers.push(support::describe(&frame[9..]).1);
+                numbers.push(crate::support::describe(&frame[9..]).1);
             }
             numbers
         });

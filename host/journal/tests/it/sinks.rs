@@ -1,13 +1,10 @@
 //! After a kill, the journal still knows row by row what each sink was sent and has taken.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::disk::SimDisk;
+use crate::support::*;
 use afterbay_journal::*;
-use support::disk::SimDisk;
-use support::*;
 
 /// Rows of one sink in the plainest form: (frame, request), with request 0 for a frame without rows.
 #[derive(Clone, Debug, Default)]

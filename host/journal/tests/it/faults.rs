@@ -1,7 +1,4 @@
 //! A disk that fails, fills up or vanishes: the errors that a stream gets, and how the journal recovers.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::io;
 use std::path::Path;
@@ -10,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::disk::{Faults, SimDisk};
+use crate::support::*;
 use afterbay_journal::reader::{ReadFrom, StreamReader};
 use afterbay_journal::storage::{BootClock, DirEntry, Disk, File, Lock, LockError, Storage};
 use afterbay_journal::*;
-use support::disk::{Faults, SimDisk};
-use support::*;
 
 fn numbers(stream: &StreamReader) -> Vec<u64> {
     stream.frames(ReadFrom::Start).unwrap().map(|frame| frame.unwrap().0.position.frame.0).collect()

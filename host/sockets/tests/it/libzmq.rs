@@ -1,14 +1,11 @@
 //! Conformance with libzmq, through pyzmq: both directions, ipc and tcp.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::time::Duration;
 
+use crate::support::python::PythonPeer;
+use crate::support::raw::Raw;
+use crate::support::{Loop, both, free_port, in_parts, ipc, outgoing, payload};
 use afterbay_sockets::{OutgoingFrame, PullNotice, PullOptions, PushNotice, PushOptions};
-use support::python::PythonPeer;
-use support::raw::Raw;
-use support::{Loop, both, free_port, in_parts, ipc, outgoing, payload};
 
 /// Sizes around every limit of the frame header and of our buffers.
 const SIZES: [usize; 22] = [

@@ -1,10 +1,7 @@
 //! The other end is the `zeromq` crate, which the simulator and the signals use.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod support;
-
+use crate::support::{Loop, both, free_port, ipc, outgoing, payload};
 use afterbay_sockets::{PullOptions, PushOptions};
-use support::{Loop, both, free_port, ipc, outgoing, payload};
 use zeromq::{Socket, SocketRecv, SocketSend};
 
 const SIZES: [usize; 7] = [1, 255, 256, 8192, 65_536, 100_000, 4 << 20];
@@ -54,7 +51,7 @@ fn its_pull_understands_us() {
                 while got.len() < 70 {
                     let message = pull.recv().await.unwrap();
                     assert_eq!(message.len(), 1);
-                    got.push(support::describe(message.get(0).unwrap()));
+                    got.push(crate::support::describe(message.get(0).unwrap()));
                 }
                 got
             })

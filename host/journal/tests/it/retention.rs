@@ -1,16 +1,13 @@
 //! Retention: the segments that it keeps, for how long, and the case that it may remove none.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::disk::SimDisk;
+use crate::support::*;
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, RequestState, StreamReader};
 use afterbay_journal::*;
-use support::disk::SimDisk;
-use support::*;
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -1,11 +1,8 @@
 //! Backlog readers return stored frames in order, each once, while the writer appends.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod support;
-
+use crate::support::disk::{Faults, SimDisk};
+use crate::support::*;
 use afterbay_journal::*;
-use support::disk::{Faults, SimDisk};
-use support::*;
 
 fn small() -> JournalOptions {
     JournalOptions { segment_bytes: 4096, ..options() }

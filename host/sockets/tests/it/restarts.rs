@@ -1,16 +1,13 @@
 //! Readers with a credit page, in this process: no frame that they had not finished is lost or repeated.
 //!
 //! The tests start no process: between fork and exec a child would hold the page's lock and the listener too.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::time::Duration;
 
+use crate::support::counting_reader::CountingReader;
+use crate::support::{Loop, free_port, ipc, outgoing, settled, with_credit};
 use afterbay_sockets::credit::{CreditState, CreditWriter};
 use afterbay_sockets::{CreditPosition, OutgoingFrame, Pending, PullOptions, PushNotice, PushOptions};
-use support::counting_reader::CountingReader;
-use support::{Loop, free_port, ipc, outgoing, settled, with_credit};
 
 #[test]
 fn ten_readers_killed_one_after_the_other_get_every_frame_once_and_in_order() {

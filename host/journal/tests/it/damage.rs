@@ -1,16 +1,13 @@
 //! Torn ends at every byte and flipped bits anywhere: complete records are read, damage is reported, and
 //! nothing else is returned.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::support::disk::SimDisk;
+use crate::support::*;
 use afterbay_journal::reader::{ReadFrom, RequestFilter, StreamReader};
 use afterbay_journal::*;
-use support::disk::SimDisk;
-use support::*;
 
 fn frames(stream: &StreamReader) -> BTreeMap<u64, Vec<u8>> {
     let frames = stream.frames(ReadFrom::Start).unwrap().map(Result::unwrap);

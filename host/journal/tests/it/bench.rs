@@ -1,15 +1,12 @@
 //! Cost of a frame beside plain `write` calls of the same bytes in the same run. `cargo test --release -p
-//! afterbay-journal --test bench -- --ignored --nocapture`
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
+//! afterbay-journal --test it -- --ignored --nocapture bench::`
 
 use std::fs::File;
 use std::io::Write;
 use std::time::Duration;
 
+use crate::support::*;
 use afterbay_journal::*;
-use support::*;
 
 const ROUNDS: usize = 9;
 const BYTES: usize = 192 << 20;

@@ -1,9 +1,6 @@
 //! Connections to readers that outlive our process: it dies at any system call and drops everything but descriptors.
 //!
 //! The frames that were queued and are not in the memory are sent again, as the journal does it. The tests start no process.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -11,6 +8,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use crate::support::counting_reader::CountingReader;
+use crate::support::{Loop, describe, free_port, ipc, outgoing, path_of, settled, with_credit};
 use afterbay_fdstore::{FdName, FdStore};
 use afterbay_sockets::injected::{self, SocketCall};
 use afterbay_sockets::{
@@ -18,8 +17,6 @@ use afterbay_sockets::{
     Unconfirmed,
 };
 use afterbay_zmtp::{Conversation, Role, ZmtpEvent};
-use support::counting_reader::CountingReader;
-use support::{Loop, describe, free_port, ipc, outgoing, path_of, settled, with_credit};
 
 /// A source of numbers that a seed determines.
 struct Random(u64);
@@ -238,7 +235,7 @@ fn accept(ours: &mut Loop, listener: &UnixListener) -> UnixStream {
     });
     let (mut stream, _) = accepted.unwrap();
     stream.set_nonblocking(true).unwrap();
-    stream.write_all(&support::raw::hello(Role::Pull)).unwrap();
+    stream.write_all(&crate::support::raw::hello(Role::Pull)).unwrap();
     ours.until("connected", |this| this.push().is_connected());
     stream
 }
@@ -320,7 +317,7 @@ fn a_reader_that_dies_while_nobody_runs_is_found_by_the_next_process() {
         this.push().taken() == 3
     });
     received.extend(drain(&mut stream));
-    let whole = support::raw::message(&outgoing(taken + 1, 100_000).bytes);
+    let whole = crate::support::raw::message(&outgoing(taken + 1, 100_000).bytes);
     assert!(received.windows(whole.len()).any(|window| window == whole));
 }
 

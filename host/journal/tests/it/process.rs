@@ -1,7 +1,4 @@
 //! Other processes and threads: readers beside a writer, and a second process at the lock.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,16 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use afterbay_journal::reader::{JournalReader, JournalRecord, ReadFrom, RequestFilter};
 use afterbay_journal::*;
-use support::*;
 
 const CHILD_DIR: &str = "AFTERBAY_JOURNAL_TEST_DIR";
 
 /// Starts a child that runs the ignored test of this name on `dir`.
 fn child(name: &str, dir: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--ignored", "--nocapture"])
+        .args(["--exact", &format!("process::{name}"), "--ignored", "--nocapture"])
         .env(CHILD_DIR, dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

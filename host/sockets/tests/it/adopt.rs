@@ -2,22 +2,18 @@
 //!
 //! The death of a process is the end of everything but the duplicates in the store: [`injected::set_dead`] lets the drops of
 //! this thread have no effect outside.
-#![cfg(debug_assertions)]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use crate::support::python::PythonPeer;
+use crate::support::raw::{Raw, dial, hello, message};
+use crate::support::{both, describe, in_parts, ipc, path_of, payload};
 use afterbay_fdstore::{FdName, FdStore, Inherited};
 use afterbay_sockets::injected::{self, SocketCall};
 use afterbay_sockets::{Endpoint, Lasting, Message, PeerId, Pull, PullNotice, PullOptions, TokenRange};
 use afterbay_zmtp::Role;
-use support::python::PythonPeer;
-use support::raw::{Raw, dial, hello, message};
-use support::{both, describe, in_parts, ipc, path_of, payload};
 
 const TOKENS: TokenRange = TokenRange { first: 10, count: 1 + 32 };
 

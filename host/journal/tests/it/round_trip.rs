@@ -1,11 +1,8 @@
 //! Everything written is read back, in every way of reading.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod support;
-
+use crate::support::*;
 use afterbay_journal::reader::{JournalRecord, OperatorAbort, ReadFrom, RequestFilter, RequestState};
 use afterbay_journal::*;
-use support::*;
 
 #[test]
 fn every_part_of_an_outcome_is_read_back() {

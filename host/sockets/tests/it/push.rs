@@ -1,18 +1,15 @@
 //! PUSH against readers made by hand: the queue, the kernel's share, losses.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
+use crate::support::raw::{Raw, hello};
+use crate::support::{Loop, both, describe, free_port, ipc, outgoing, path_of};
 use afterbay_sockets::{
     CreditOptions, Endpoint, LossReason, Pending, PullOptions, PushNotice, PushOptions, Unconfirmed,
 };
 use afterbay_zmtp::{Conversation, Role};
-use support::raw::{Raw, hello};
-use support::{Loop, both, describe, free_port, ipc, outgoing, path_of};
 
 fn listen(endpoint: &Endpoint) -> UnixListener {
     let _ = std::fs::remove_file(path_of(endpoint));

@@ -1,14 +1,11 @@
 //! Segments that are missing or empty although retention did not remove them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::support::disk::SimDisk;
+use crate::support::*;
 use afterbay_journal::*;
-use support::disk::SimDisk;
-use support::*;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 

@@ -1,19 +1,16 @@
 //! The journal of a stream on a failing disk against a model, over thousands of seeded schedules.
 //!
 //! A failure prints its seed; `AFTERBAY_SEED=n` runs that one alone.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::disk::{Faults, SimDisk};
+use crate::support::*;
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, RequestState};
 use afterbay_journal::*;
-use support::disk::{Faults, SimDisk};
-use support::*;
 
 /// A request as the model counts it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ pub struct PythonPeer {
 
 impl PythonPeer {
     pub fn start() -> PythonPeer {
-        let script = Path::new("host/sockets/tests/support/peer.py");
+        let script = Path::new("host/sockets/tests/it/support/peer.py");
         let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|dir| dir.join(script));
         let script = above.find(|script| script.exists()).expect("the repository is above");
         let mut child = Command::new(python())

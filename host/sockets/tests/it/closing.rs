@@ -1,16 +1,13 @@
 //! Closing a PULL: everything that senders have handed to the kernel is received, and the rest stays with them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};
 
+use crate::support::python::PythonPeer;
+use crate::support::raw::{Raw, dial, hello, message};
+use crate::support::{Loop, both, ipc, path_of, payload};
 use afterbay_sockets::{Endpoint, Message, PullOptions};
 use afterbay_zmtp::Role;
-use support::python::PythonPeer;
-use support::raw::{Raw, dial, hello, message};
-use support::{Loop, both, ipc, path_of, payload};
 
 fn close(this: &mut Loop) {
     this.pull().close(Instant::now());
@@ -157,7 +154,7 @@ fn libzmq_keeps_what_it_has_not_written_for_the_socket_that_binds_next() {
                 this.receive_max = usize::MAX;
             }
             close(&mut this);
-            let number = |message: &Message| support::describe(&message.bytes).1;
+            let number = |message: &Message| crate::support::describe(&message.bytes).1;
             let mut got: Vec<u64> = this.received.iter().map(number).collect();
             drop(this);
             let mut next = Loop::bind(&bound, PullOptions::default());

@@ -1,15 +1,12 @@
 //! Modes of the journal's files, and files that the journal refuses.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::*;
 use afterbay_journal::reader::{JournalReader, ReadFrom};
 use afterbay_journal::*;
-use support::*;
 
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
@@ -34,8 +31,9 @@ fn files_are_private_to_their_owner_under_any_umask() {
     for umask in ["000", "022", "277"] {
         let dir = tempfile::tempdir().unwrap();
         let test = std::env::current_exe().unwrap();
-        let script =
-            format!("umask {umask} && exec \"$0\" --exact files_are_private_to_their_owner_under_any_umask");
+        let script = format!(
+            "umask {umask} && exec \"$0\" --exact modes::files_are_private_to_their_owner_under_any_umask"
+        );
         let status = Command::new("sh").args(["-c", &script]).arg(test).env(IN, dir.path()).status();
         assert!(status.unwrap().success());
         let root = dir.path().join("journal");

@@ -1,13 +1,10 @@
 //! Every bound of `bounds`, and what happens at each.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::path::Path;
 
+use crate::support::disk::SimDisk;
+use crate::support::*;
 use afterbay_journal::*;
-use support::disk::SimDisk;
-use support::*;
 
 #[test]
 fn options_outside_their_bounds_are_refused_with_the_bound() {

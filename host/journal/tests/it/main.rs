@@ -1,0 +1,19 @@
+//! The journal through its public interface.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod backlog;
+mod bench;
+mod bounds;
+mod damage;
+mod faults;
+mod fixture;
+mod full_disk;
+mod missing_segments;
+mod modes;
+mod process;
+mod retention;
+mod round_trip;
+mod simulation;
+mod sinks;
+mod support;

@@ -1,0 +1,17 @@
+//! The sockets through their public interface.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[cfg(debug_assertions)]
+mod adopt;
+mod adoption_of_readers;
+mod bind;
+mod closing;
+mod libzmq;
+mod libzmq_restarts;
+mod publish;
+mod pull;
+mod push;
+mod restarts;
+mod support;
+mod zeromq_crate;
