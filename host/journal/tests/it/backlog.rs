@@ -146,7 +146,7 @@ fn frames_that_retention_removed_are_reported_and_the_others_are_read() {
 
 #[test]
 fn a_failing_disk_neither_hides_frames_from_a_reader_nor_repeats_them() {
-    for seed in seeds(200) {
+    for seed in seeds(100) {
         println!("seed {seed}");
         let disk = SimDisk::new(seed);
         let mut random = Random(seed);
@@ -280,7 +280,7 @@ fn outcomes_alone_are_written_in_time_and_end_a_segment() {
 
 #[test]
 fn frames_are_read_back_with_their_outcomes_and_changed_bytes() {
-    for seed in seeds(40) {
+    for seed in seeds(20) {
         println!("seed {seed}");
         let (disk, mut random) = (SimDisk::new(seed), Random(seed));
         let (directory, mut writer, _) = begin(&disk, small());
@@ -344,7 +344,7 @@ fn frames_are_read_back_with_their_outcomes_and_changed_bytes() {
 
 #[test]
 fn a_reader_that_skips_frames_reads_what_a_reader_that_begins_there_reads() {
-    for seed in seeds(20) {
+    for seed in seeds(10) {
         println!("seed {seed}");
         let (disk, mut random) = (SimDisk::new(seed), Random(seed));
         let (_directory, mut writer, _) = begin(&disk, small());

@@ -120,7 +120,7 @@ fn a_journal_cut_at_any_byte_keeps_every_complete_record() {
 
 #[test]
 fn larger_journals_cut_anywhere_keep_every_complete_record() {
-    for seed in seeds(8) {
+    for seed in seeds(4) {
         println!("seed {seed}");
         let disk = SimDisk::new(seed);
         let written = write(&disk, &options(), seed, 60, 3000);
@@ -209,7 +209,7 @@ fn flip(seed: u64) {
 
 #[test]
 fn a_flipped_bit_never_returns_a_wrong_frame() {
-    for seed in seeds(120) {
+    for seed in seeds(60) {
         if std::panic::catch_unwind(|| flip(seed)).is_err() {
             panic!("seed {seed}: AFTERBAY_SEED={seed} runs it alone");
         }
@@ -250,7 +250,7 @@ fn every_flipped_bit_of_a_small_journal_is_reported() {
 
 #[test]
 fn random_bytes_are_refused_without_harm() {
-    for seed in seeds(60) {
+    for seed in seeds(30) {
         println!("seed {seed}");
         let mut random = Random(seed);
         let disk = SimDisk::new(seed);

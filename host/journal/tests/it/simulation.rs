@@ -439,7 +439,7 @@ fn faults(random: &mut Random, sync: bool) -> Faults {
 #[test]
 fn a_killed_process_leaves_everything_that_was_written() {
     let (mut restarts, mut failed, mut full) = (0, 0, 0);
-    for seed in seeds(200) {
+    for seed in seeds(100) {
         let run = std::panic::catch_unwind(|| {
             let sync = if seed % 2 == 0 { SyncPolicy::None } else { SyncPolicy::Always };
             let mut run = Run::new(seed, sync);
@@ -484,7 +484,7 @@ fn a_killed_process_leaves_everything_that_was_written() {
 #[test]
 fn a_power_cut_loses_nothing_durable() {
     let (mut cuts, mut failed) = (0, 0);
-    for seed in seeds(200) {
+    for seed in seeds(100) {
         let run = std::panic::catch_unwind(|| {
             let mut run = Run::new(seed, SyncPolicy::Always);
             run.options.retain_bytes = None;
