@@ -17,15 +17,21 @@ pub const WIRES: [SynthWire; 2] = [SynthWire::Msgpack, SynthWire::Pickle];
 
 /// Every frame of `tests/fixtures` with its name, sorted by name.
 pub fn fixtures() -> Vec<(String, Vec<u8>)> {
-    fn collect(dir: &Path, root: &Path, found: &mut Vec<(String, Vec<u8>)>) {
+    fixtures_named(&["msgpack", "pickle", "bin"])
+}
+
+/// Every frame of vLLM of the fixtures, as `fixtures` returns those of SGLang.
+pub fn vllm_fixtures() -> Vec<(String, Vec<u8>)> {
+    fixtures_named(&["frame"])
+}
+
+fn fixtures_named(extensions: &[&str]) -> Vec<(String, Vec<u8>)> {
+    fn collect(dir: &Path, root: &Path, extensions: &[&str], found: &mut Vec<(String, Vec<u8>)>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                collect(&path, root, found);
-            } else if ["msgpack", "pickle", "bin"]
-                .iter()
-                .any(|it| path.extension().is_some_and(|own| own == *it))
-            {
+                collect(&path, root, extensions, found);
+            } else if extensions.iter().any(|it| path.extension().is_some_and(|own| own == *it)) {
                 let name = path.strip_prefix(root).unwrap().display().to_string();
                 found.push((name, std::fs::read(&path).unwrap()));
             }
@@ -33,7 +39,7 @@ pub fn fixtures() -> Vec<(String, Vec<u8>)> {
     }
     let root = repository().join("tests/fixtures");
     let mut found = Vec::new();
-    collect(&root, &root, &mut found);
+    collect(&root, &root, extensions, &mut found);
     found.sort();
     found
 }

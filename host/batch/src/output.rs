@@ -117,12 +117,12 @@ impl ChainOutput {
         let mut edit = Edit { text: decision.text.clone(), ..Edit::new(0) };
         let (batch, mut received, frame, is_joined) = match self.released_at(row) {
             Some(ReleasedRow { held, .. }) => {
-                (held.batch.take(&[0]), held.received, held.frame, held.is_joined)
+                (held.batch.detach(&[0]), held.received, held.frame, held.is_joined)
             }
             None => {
                 let tokens = self.accounted.rows().get(row as usize).map_or(0, |row| row.tokens);
                 let frame = self.accounted.persisted().frame();
-                (self.accounted.batch().take(&[row]), ReceivedTokens::of_row(tokens), frame, false)
+                (self.accounted.batch().detach(&[row]), ReceivedTokens::of_row(tokens), frame, false)
             }
         };
         match &decision.content {

@@ -76,7 +76,7 @@ impl HeldRows {
 
 /// The row as it was received.
 fn received(batch: &Batch, row: u32, tokens: u32, frame: FrameNo) -> Result<HeldRow, String> {
-    let batch = batch.take(&[row]).map_err(|error| error.to_string())?;
+    let batch = batch.detach(&[row]).map_err(|error| error.to_string())?;
     Ok(HeldRow::new(batch, frame, ReceivedTokens::of_row(tokens)))
 }
 

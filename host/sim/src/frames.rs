@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthError, SynthFinish, SynthRow, SynthWire};
+use afterbay_wire::vllm::SynthOutputs;
 use bytes::Bytes;
 
 use crate::ids::{Seed, word};
@@ -112,10 +113,13 @@ impl FrameWriter {
     pub(crate) fn step(&self, step: Step, out: &mut Vec<Frame>) -> Result<(), SynthError> {
         if step.control {
             let bytes = match self.encoding.wire {
-                SynthWire::Msgpack => CONTROL_MSGPACK,
-                SynthWire::Pickle => CONTROL_PICKLE,
+                SynthWire::Msgpack => Bytes::from_static(CONTROL_MSGPACK),
+                SynthWire::Pickle => Bytes::from_static(CONTROL_PICKLE),
+                SynthWire::EngineCore => {
+                    SynthOutputs { answers: Some(1), ..SynthOutputs::default() }.encode()
+                }
             };
-            out.push(Frame::new(Bytes::from_static(bytes), FrameKind::Control));
+            out.push(Frame::new(bytes, FrameKind::Control));
         }
         if step.idle {
             out.push(Frame::new(self.encode(Vec::new())?, FrameKind::Idle));
@@ -155,7 +159,7 @@ impl FrameWriter {
         let ids: Vec<i64> = (row.from..completion_tokens).map(|position| seed.id(position)).collect();
         let text = match self.encoding.kind {
             BatchKind::Str => ids.iter().map(|&id| word(id)).collect(),
-            BatchKind::TokenId | BatchKind::Embedding => String::new(),
+            BatchKind::TokenId | BatchKind::Embedding | BatchKind::EngineCore => String::new(),
         };
         let tail = if row.first { row.prompt_tail } else { 0 };
         let finish = row.ending.map(|ending| match ending {

@@ -9,6 +9,9 @@
 //!
 //! No msgpack value and no pickle begins with 0xc1. A message of one part that does is an envelope of one part.
 
+use std::iter;
+use std::ops::Range;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// Parts of one message, at most.
@@ -56,8 +59,13 @@ pub fn is_envelope(frame: &[u8]) -> bool {
 
 /// The parts of the message, without a copy.
 pub fn split(frame: &Bytes) -> Result<Vec<Bytes>, PartsError> {
+    Ok(ranges(frame)?.into_iter().map(|part| frame.slice(part)).collect())
+}
+
+/// The place of each part in the frame.
+pub fn ranges(frame: &[u8]) -> Result<Vec<Range<usize>>, PartsError> {
     if !is_envelope(frame) {
-        return Ok(vec![frame.clone()]);
+        return Ok(iter::once(0..frame.len()).collect());
     }
     let wrong = |expected: u64| PartsError::Length { bytes: frame.len(), expected };
     let number = |at: usize| {
@@ -78,7 +86,7 @@ pub fn split(frame: &Bytes) -> Result<Vec<Bytes>, PartsError> {
     }
     let mut at = body;
     let part = |length: usize| {
-        let part = frame.slice(at..at + length);
+        let part = at..at + length;
         at += length;
         part
     };

@@ -6,6 +6,7 @@
 //! does.
 
 use afterbay_pickle::{PickleWriteError, PickleWriter, Tree};
+use afterbay_types::parts;
 use bytes::Bytes;
 use serde_json::Value as Json;
 use thiserror::Error;
@@ -16,6 +17,8 @@ use crate::pack::{self, PackValue};
 const TAG: &str = "AbortReq";
 const RID: &str = "rid";
 const ABORT_ALL: &str = "abort_all";
+/// The type of vLLM's request `ABORT`.
+const ENGINE_ABORT: &[u8] = &[1];
 
 /// The form of `AbortReq` in a version of SGLang. A scheduler's input socket has the encoding of its output socket
 /// (`SGLANG_USE_PICKLE_IPC`).
@@ -27,6 +30,9 @@ pub enum AbortShape {
     Struct,
     /// A pickled dataclass: 0.5.14 and earlier.
     Dataclass,
+    /// vLLM's request `ABORT`: two parts, the type and a msgpack array of the names of requests. It ends the named
+    /// requests only, and the engine does not answer.
+    EngineCore,
 }
 
 /// The names and the encoding of an abort for one scheduler.
@@ -109,7 +115,8 @@ impl AbortForm {
         Ok(AbortForm { module: module.to_owned(), class: class.to_owned(), fields, shape })
     }
 
-    /// Encodes the message that ends `rid` and every request whose rid begins with it.
+    /// Encodes the message that ends `rid` and every request whose rid begins with it. Of vLLM it is a message of two
+    /// parts as one [frame](parts), and ends `rid` only.
     pub fn encode(&self, rid: &str) -> Result<Bytes, AbortError> {
         if rid.is_empty() {
             return Err(AbortError::Empty);
@@ -120,6 +127,12 @@ impl AbortForm {
         match self.shape {
             AbortShape::Msgpack => Ok(self.msgpack(rid)),
             AbortShape::Struct | AbortShape::Dataclass => self.pickle(rid).map_err(AbortError::Write),
+            AbortShape::EngineCore => {
+                let mut out = Vec::with_capacity(16 + rid.len());
+                pack::write::array(&mut out, 1);
+                pack::write::str(&mut out, rid);
+                Ok(parts::join(&[Bytes::from_static(ENGINE_ABORT), out.into()]))
+            }
         }
     }
 
@@ -159,9 +172,17 @@ impl AbortForm {
     }
 }
 
-/// Reads the rid and `abort_all` of an `AbortReq` whose first field is the rid, in either encoding. `None`: another
-/// message.
+/// Reads the rid and `abort_all` of an `AbortReq` whose first field is the rid, in either encoding, or the first request
+/// that vLLM's `ABORT` names. `None`: another message.
 pub fn read_abort(message: &Bytes) -> Option<(String, bool)> {
+    if parts::is_envelope(message) {
+        let parts = parts::split(message).ok()?;
+        let [kind, names] = parts.as_slice() else { return None };
+        pack::skip(names, 0).ok().filter(|end| *kind == ENGINE_ABORT && *end == names.len())?;
+        let PackValue::Array(count, inside) = pack::item(names)? else { return None };
+        let first = pack::items(inside, count).next()?;
+        return Some((std::str::from_utf8(pack::str_bytes(first)?).ok()?.to_owned(), false));
+    }
     if message.first() == Some(&0x80) {
         let tree = Tree::parse(message.clone()).ok()?;
         let object = tree.object(tree.root()).filter(|object| object.name == TAG)?;

@@ -15,6 +15,7 @@ use crate::layouts::{KnownField, MessageLayout};
 use crate::packed::{ColumnShape, Packed};
 use crate::pickled::{self, Pickled};
 use crate::value::{ColumnCells, ColumnView, RawValue};
+use crate::vllm::{EngineLoad, Outputs};
 
 /// The prefix of the rids of SGLang's health checks (`HEALTH_CHECK_RID_PREFIX`).
 const HEALTH_CHECK: &[u8] = b"HEALTH_CHECK_";
@@ -81,6 +82,8 @@ pub struct Batch {
 pub(crate) enum BatchBody {
     Packed(Packed),
     Pickled(Pickled),
+    /// Rows of vLLM, without columns.
+    Outputs(Outputs),
 }
 
 impl Batch {
@@ -121,13 +124,21 @@ impl Batch {
         if !self.may_begin {
             return 0;
         }
+        if let BatchBody::Outputs(outputs) = &self.body {
+            return outputs.first_rows();
+        }
         let counts = self.token_counts().zip(self.completion_counts());
         counts.filter(|(tokens, count)| is_first(*tokens, *count)).count() as u32
     }
 
-    /// Whether the row is the first of its request.
+    /// Whether the row is the first of its request: of SGLang it has all tokens that the request has, of vLLM it has
+    /// `prefill_stats`.
     pub fn is_first(&self, row: u32) -> bool {
-        self.may_begin && is_first(self.tokens(row), self.completion_tokens(row))
+        self.may_begin
+            && match &self.body {
+                BatchBody::Outputs(outputs) => outputs.is_first(row),
+                _ => is_first(self.tokens(row), self.completion_tokens(row)),
+            }
     }
 
     /// Whether the row's `output_ids` are all ids of its request so far, as [`TokenEdit::Cumulative`](crate::TokenEdit) makes
@@ -146,6 +157,7 @@ impl Batch {
         match &self.body {
             BatchBody::Packed(_) => Wire::Msgpack { versions: self.layout.versions.clone() },
             BatchBody::Pickled(pickled) => Wire::Pickle { protocol: pickled.tree.protocol() },
+            BatchBody::Outputs(outputs) => Wire::EngineCore { versions: outputs.versions() },
         }
     }
 
@@ -157,6 +169,7 @@ impl Batch {
                 Node::Build { .. } => AbortShape::Dataclass,
                 _ => AbortShape::Struct,
             },
+            BatchBody::Outputs(_) => AbortShape::EngineCore,
         }
     }
 
@@ -214,11 +227,14 @@ impl Batch {
         self.rid_bytes().any(is_health_check)
     }
 
-    /// The number of new tokens: those of `output_ids` or, if that is nil, those of `decode_ids` without the prompt's
+    /// The number of new tokens: of vLLM `new_token_ids`, of SGLang those of `output_ids` or, if that is nil, those of `decode_ids` without the prompt's
     /// tail.
     pub fn tokens(&self, row: u32) -> u32 {
         if self.is_unread(row) {
             return 0;
+        }
+        if let BatchBody::Outputs(outputs) = &self.body {
+            return outputs.tokens(row);
         }
         match self.cell(KnownField::OutputIds, row) {
             Some(ids) => ids.id_count().unwrap_or(0) as u32,
@@ -263,7 +279,12 @@ impl Batch {
     #[inline]
     pub fn finishes(&self) -> impl Iterator<Item = Finish<'_>> + Clone {
         let reasons = self.rows_of(KnownField::FinishedReasons).filter(|reasons| !reasons.are_nil(self.rows));
-        (0..self.rows).map(move |row| reasons.map_or(Finish::Running, |reasons| finish(reasons.get(row))))
+        let outputs = self.outputs().filter(|outputs| outputs.has_finish());
+        (0..self.rows).map(move |row| match (reasons, outputs) {
+            (Some(reasons), _) => finish(reasons.get(row)),
+            (None, Some(outputs)) => outputs.finish(row),
+            (None, None) => Finish::Running,
+        })
     }
 
     /// Reads the new ids of every row into `out`, which is cleared first.
@@ -285,7 +306,9 @@ impl Batch {
         if self.is_unread(row) {
             return;
         }
-        if let Some(ids) = self.cell(KnownField::OutputIds, row) {
+        if let BatchBody::Outputs(outputs) = &self.body {
+            outputs.ids(row, out);
+        } else if let Some(ids) = self.cell(KnownField::OutputIds, row) {
             ids.ids(out);
         } else if let Some(ids) = self.cell(KnownField::DecodeIds, row) {
             let (start, tail) = (out.len(), self.prompt_tail(row) as usize);
@@ -317,18 +340,24 @@ impl Batch {
         self.cell(KnownField::DecodeIds, row).and_then(RawValue::id_count).unwrap_or(0) as u32
     }
 
-    /// The scheduler's count of the request's tokens so far, including this row.
+    /// The scheduler's count of the request's tokens so far, including this row. vLLM has none.
     pub fn completion_tokens(&self, row: u32) -> Option<u64> {
         self.cell(KnownField::CompletionTokens, row)?.int()?.try_into().ok()
     }
 
-    /// The length of the request's prompt in tokens.
+    /// The length of the request's prompt in tokens. vLLM says it in a request's first row only.
     pub fn prompt_tokens(&self, row: u32) -> Option<u64> {
+        if let BatchBody::Outputs(outputs) = &self.body {
+            return outputs.prompt_tokens(row);
+        }
         self.cell(KnownField::PromptTokens, row)?.int()?.try_into().ok()
     }
 
     /// Whether the row is its request's last, and why the request ended.
     pub fn finish(&self, row: u32) -> Finish<'_> {
+        if let BatchBody::Outputs(outputs) = &self.body {
+            return outputs.finish(row);
+        }
         self.cell(KnownField::FinishedReasons, row).map_or(Finish::Running, finish)
     }
 
@@ -349,7 +378,31 @@ impl Batch {
     /// The cells of a column that Afterbay reads, if it has one per row.
     #[inline]
     fn rows_of(&self, known: KnownField) -> Option<ColumnCells<'_>> {
-        self.plain_rows(self.layout.position(known)?)
+        match &self.body {
+            BatchBody::Outputs(outputs) if known == KnownField::Rids => {
+                Some(ColumnCells::Spans { frame: &self.bytes, spans: &outputs.rids })
+            }
+            _ => self.plain_rows(self.layout.position(known)?),
+        }
+    }
+
+    /// The requests that vLLM's engine says have ended, also those whose client left. They have no further rows. Only an
+    /// engine that is told to names them (`include_finished_set`).
+    pub fn finished_requests(&self) -> impl Iterator<Item = &str> {
+        self.outputs().into_iter().flat_map(Outputs::finished_requests)
+    }
+
+    /// The load that vLLM's engine sends with a step. `None`: SGLang, or an engine without statistics.
+    pub fn load(&self) -> Option<EngineLoad> {
+        self.outputs()?.load()
+    }
+
+    /// The rows of vLLM.
+    pub(crate) fn outputs(&self) -> Option<&Outputs> {
+        match &self.body {
+            BatchBody::Outputs(outputs) => Some(outputs),
+            _ => None,
+        }
     }
 
     /// The cells of a column with one per row, except those inside a pickle in msgpack.
@@ -363,6 +416,7 @@ impl Batch {
                 _ => None,
             },
             BatchBody::Pickled(pickled) => pickled.rows(field, self.rows),
+            BatchBody::Outputs(_) => None,
         }
     }
 
@@ -383,6 +437,7 @@ impl Batch {
                 ColumnShape::Wrapped { .. } | ColumnShape::Whole => ColumnView::Whole,
             }),
             BatchBody::Pickled(pickled) => Ok(pickled::view(&pickled.tree, pickled.value(field), self.rows)),
+            BatchBody::Outputs(_) => Ok(ColumnView::Nil),
         }
     }
 
@@ -410,7 +465,7 @@ impl Batch {
                 ColumnShape::Wrapped { start, end } => Some(&self.bytes[start as usize..end as usize]),
                 _ => None,
             },
-            BatchBody::Pickled(_) => None,
+            BatchBody::Pickled(_) | BatchBody::Outputs(_) => None,
         }
     }
 
@@ -422,6 +477,7 @@ impl Batch {
                 RawValue::Packed(&self.bytes[span.start as usize..span.end as usize])
             }
             BatchBody::Pickled(pickled) => RawValue::Tree(&pickled.tree, pickled.value(field)),
+            BatchBody::Outputs(_) => RawValue::Packed(&[0xc0]),
         }
     }
 
@@ -429,8 +485,12 @@ impl Batch {
         matches!(self.column(field), Ok(ColumnView::Nil | ColumnView::Empty))
     }
 
-    /// Whether the batches can share a frame: they have the same kind, encoding and fields.
+    /// Whether the batches can share a frame: they have the same kind, encoding and fields. Of vLLM also the same engine
+    /// and version of the weights, and neither has a value that no other frame may have, such as an answer.
     pub fn is_like(&self, other: &Batch) -> bool {
+        if let (BatchBody::Outputs(outputs), BatchBody::Outputs(other)) = (&self.body, &other.body) {
+            return outputs.is_like(other);
+        }
         let protocol = |batch: &Batch| batch.tree().map(|(tree, _)| tree.protocol());
         self.kind() == other.kind()
             && protocol(self) == protocol(other)
@@ -446,7 +506,7 @@ impl Batch {
     pub(crate) fn tree(&self) -> Option<(&Tree, NodeId)> {
         match &self.body {
             BatchBody::Pickled(pickled) => Some((&pickled.tree, pickled.tree.root())),
-            BatchBody::Packed(_) => None,
+            BatchBody::Packed(_) | BatchBody::Outputs(_) => None,
         }
     }
 }

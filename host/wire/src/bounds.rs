@@ -27,3 +27,7 @@ pub const MAX_SHOWN: usize = 8;
 
 /// The longest rid of an abort, in bytes. The journal has no request with a longer one.
 pub const MAX_RID_BYTES: usize = 4096;
+
+/// The highest token id that is written for vLLM, whose arrays have ids as 32-bit signed ints. Its tokenizers take no
+/// negative ones.
+pub const ID_MAX: i64 = i32::MAX as i64;

@@ -1,5 +1,5 @@
-//! Decodes a frame into a batch of rows or a barrier. The first bytes determine the encoding, because no field of a message
-//! does. Plugins and the outbox come next; they see batches.
+//! Decodes a frame into a batch of rows or a barrier. The layouts say which engine wrote the frame. Of SGLang the first
+//! bytes determine the encoding, because no field of a message does. Plugins and the outbox come next; they see batches.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,11 @@ use crate::batch::{Batch, BatchBody};
 use crate::bounds::{MAX_FRAME_BYTES, PICKLE_HEAD_BYTES};
 use crate::error::WireError;
 use crate::kind::BatchKind;
-use crate::layouts::{Layouts, MessageLayout};
+use crate::layouts::{EngineLayouts, Layouts, MessageLayout};
 use crate::packed;
-use crate::read::{ReadFrame, check, has_rids, read_msgpack, read_pickle};
+use crate::read::{ReadFrame, check, has_rids, read_msgpack, read_outputs, read_pickle};
 use crate::textless::find_text_layout;
+use crate::vllm::{EngineLoad, Outputs};
 
 /// A decoded frame.
 #[derive(Debug)]
@@ -43,20 +44,21 @@ pub struct Barrier {
     pub kind: BarrierKind,
     bytes: Bytes,
     counted: bool,
-    /// The columns of an idle batch, or of a batch that is not understood and whose rids can be read. Other columns of
-    /// the latter are not checked.
+    /// The fields of a batch without rows, or of a batch that is not understood and whose rids can be read. Other fields
+    /// of the latter are not checked.
     pub(crate) columns: Option<Box<Batch>>,
 }
 
 /// The reason why a frame is a barrier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BarrierKind {
-    /// A message of another class.
+    /// A message of another class, or of vLLM one that says more than statistics.
     Control {
-        /// The class, cut after 128 bytes.
+        /// The class, cut after 128 bytes. Of vLLM the field that has a value, for example `utility_output`, or
+        /// `ENGINE_CORE_DEAD`.
         tag: String,
     },
-    /// A batch with no rows.
+    /// A batch with no rows. vLLM sends statistics and the names of ended requests so.
     Idle {
         /// The message.
         kind: BatchKind,
@@ -84,7 +86,7 @@ pub struct Decoder {
     layouts: Layouts,
     parser: Parser,
     /// The layout of the last pickled batch of each kind.
-    pickled: [Option<Arc<MessageLayout>>; BatchKind::ALL.len()],
+    pickled: [Option<Arc<MessageLayout>>; BatchKind::SGLANG.len()],
 }
 
 impl Barrier {
@@ -105,8 +107,19 @@ impl Barrier {
         self.columns.as_deref().filter(|_| self.hides_rows())
     }
 
-    /// Whether SGLang's reader counts the frame among its finished batches (`_handle_batch_output`). It counts idle
-    /// batches and no control messages. A frame that is not understood is counted if its head names a batch.
+    /// The requests that vLLM's engine says have ended, as [`Batch::finished_requests`].
+    pub fn finished_requests(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().flat_map(|batch| batch.finished_requests())
+    }
+
+    /// The load that vLLM's engine sends with a step, as [`Batch::load`].
+    pub fn load(&self) -> Option<EngineLoad> {
+        self.columns.as_ref()?.load()
+    }
+
+    /// Whether the reader counts the frame among its finished batches. SGLang's reader (`_handle_batch_output`) counts
+    /// idle batches and no control messages, and a frame that is not understood is counted if its head names a batch.
+    /// vLLM's front end counts every message that it decodes, so all but `ENGINE_CORE_DEAD`.
     pub fn counted(&self) -> bool {
         self.counted
     }
@@ -118,13 +131,20 @@ pub fn decode(frame: Bytes, layouts: &Layouts) -> DecodedFrame {
 }
 
 impl Decoder {
-    /// Makes a decoder that reads msgpack batches with these layouts.
+    /// Makes a decoder of the frames of the engine that these layouts are of.
     pub fn new(layouts: Layouts) -> Decoder {
         Decoder { layouts, parser: Parser::default(), pickled: Default::default() }
     }
 
     /// Decodes a frame. A frame that cannot be read becomes a barrier.
     pub fn decode(&mut self, frame: Bytes) -> DecodedFrame {
+        match self.layouts.engine() {
+            EngineLayouts::Sglang(_) => self.decode_sglang(frame),
+            EngineLayouts::Vllm(layout) => decode_vllm(frame, layout),
+        }
+    }
+
+    fn decode_sglang(&mut self, frame: Bytes) -> DecodedFrame {
         let read = match frame.as_ref() {
             _ if frame.len() > MAX_FRAME_BYTES => Err(WireError::TooLong { bytes: frame.len() }),
             [0x80, 0..=5, ..] => {
@@ -167,6 +187,38 @@ impl Decoder {
     }
 }
 
+/// The last message of an engine that dies. It is no msgpack.
+const ENGINE_DEAD: &str = "ENGINE_CORE_DEAD";
+
+fn decode_vllm(frame: Bytes, layout: &Arc<MessageLayout>) -> DecodedFrame {
+    let barrier = |kind, counted, columns: Option<Batch>| {
+        let columns = columns.map(Box::new);
+        DecodedFrame::Barrier(Barrier { kind, bytes: frame.clone(), counted, columns })
+    };
+    if frame == ENGINE_DEAD {
+        return barrier(BarrierKind::Control { tag: ENGINE_DEAD.to_owned() }, false, None);
+    }
+    let read = match frame.len() > MAX_FRAME_BYTES {
+        true => Err(WireError::TooLong { bytes: frame.len() }),
+        false => read_outputs(&frame, layout),
+    };
+    match read {
+        Ok((batch, _)) if batch.rows == 0 => {
+            let kind = match batch.outputs().and_then(Outputs::control) {
+                Some(field) => BarrierKind::Control { tag: field.to_owned() },
+                None => BarrierKind::Idle { kind: batch.kind() },
+            };
+            barrier(kind, true, Some(batch))
+        }
+        Ok((batch, None)) => DecodedFrame::Batch(batch),
+        Ok((batch, Some(error))) => {
+            let has_rids = batch.outputs().is_some_and(Outputs::has_rids);
+            barrier(BarrierKind::NotUnderstood { error }, true, has_rids.then_some(batch))
+        }
+        Err(error) => barrier(BarrierKind::NotUnderstood { error }, true, None),
+    }
+}
+
 /// Whether the head of an unreadable frame names a batch.
 fn names_batch(frame: &[u8]) -> bool {
     if let Ok(Some(head)) = packed::tagged(frame) {
@@ -174,7 +226,7 @@ fn names_batch(frame: &[u8]) -> bool {
     }
     let head = &frame[..frame.len().min(PICKLE_HEAD_BYTES)];
     frame.first() == Some(&0x80)
-        && BatchKind::ALL.iter().any(|kind| {
+        && BatchKind::SGLANG.iter().any(|kind| {
             let class = kind.class().as_bytes();
             head.windows(class.len()).any(|window| window == class)
         })

@@ -1,14 +1,4 @@
-//! Edits of a row: a plugin's verdict changes every column that must stay consistent.
-
-use crate::batch::Batch;
-use crate::columns::Neutral;
-use crate::error::RowsError;
-use crate::finish::{Finish, Matched};
-use crate::joining::SourcedCell;
-use crate::layouts::KnownField;
-use crate::mask::Mask;
-use crate::value::RawValue;
-use crate::value_writer::ValueWriter;
+//! Edits of a row: a plugin's verdict changes every value that must stay consistent.
 
 /// The changes to one row. Unset fields leave the row unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,15 +16,19 @@ pub struct Edit {
     pub completion_tokens: Option<u64>,
 }
 
-/// A finish reason, as SGLang's classes of the same name write it.
+/// A finish reason, as SGLang's classes of the same name write it. vLLM has a number and a `stop_reason`. Its front end
+/// leaves the last id of a row that stops out of the text; so a row with ids that is to end with [`FinishReason::Stop`] is
+/// written as two, of which the second has no ids. [Reading](crate::Batch) such a frame gives one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// `{"type": "stop", "matched": <this>}`: a stop text was found (`FINISH_MATCHED_STR`).
+    /// `{"type": "stop", "matched": <this>}`: a stop text was found (`FINISH_MATCHED_STR`). Of vLLM 0, and the text is the
+    /// `stop_reason`.
     Stop(String),
     /// `{"type": "length", "length": …}`: the token limit (`FINISH_LENGTH`). The length is the request's count of tokens,
-    /// including the row.
+    /// including the row. Of vLLM 1.
     Length,
-    /// `{"type": "abort", "message": …, "status_code": …, "err_type": …}` (`FINISH_ABORT`).
+    /// `{"type": "abort", "message": …, "status_code": …, "err_type": …}` (`FINISH_ABORT`). Of vLLM 2, or 3 with a
+    /// `status_code` from 400 on, which the client gets as error 500; the message is the `stop_reason`.
     Abort {
         /// The message. As in SGLang, an empty one becomes `Aborted`.
         message: String,
@@ -53,13 +47,15 @@ pub enum TokenEdit {
     #[default]
     Keep,
     /// Replaces the tokens with these in all columns. In lists with one entry per token, a retained token keeps its
-    /// entry and a new one gets a neutral entry ([`crate::columns::Neutral`]). The text of a
+    /// entry and a new one gets a neutral entry ([`crate::columns::Neutral`]); of vLLM the entry of a new token has the
+    /// token alone, with logprob 0 and rank 1, and an id must be at most [`ID_MAX`](crate::bounds::ID_MAX). The text of a
     /// [`BatchKind::Str`](crate::BatchKind::Str) row stays, unless [`Edit::text`] is set.
     ///
     /// A token is retained if the row had it at the same position. If the number of tokens changes, positions count
     /// from the front for the common head and from the end for the common tail.
     Delta(Vec<i64>),
-    /// Replaces `output_ids` with all ids of the request so far. Other columns stay.
+    /// Replaces `output_ids` with all ids of the request so far. Other columns stay. An error for vLLM, whose rows are never
+    /// cumulative.
     Cumulative(Vec<i64>),
     /// Removes the tokens in all columns and the text, unless [`Edit::text`] is set. A request's first row keeps the
     /// prompt's tail for the detokenizer.
@@ -75,228 +71,8 @@ impl Edit {
     }
 }
 
-/// The changes of an edit, by column.
-#[derive(Debug, Default)]
-pub(crate) struct RowChange {
-    finish: Option<FinishReason>,
-    /// The request's count of tokens, including this row, for the finish reason `length`.
-    length: i64,
-    completion_tokens: Option<i64>,
-    output_ids: Option<Vec<i64>>,
-    decode_ids: Option<Vec<i64>>,
-    /// Set if the row's tokens change.
-    tokens: Option<NewTokens>,
-    text: Option<String>,
-}
-
-#[derive(Debug)]
-struct NewTokens {
-    /// The number of old tokens.
-    before: usize,
-    ids: Vec<i64>,
-    /// For each new token, the position of the old token that it retains.
-    kept: Vec<Option<usize>>,
-}
-
-impl RowChange {
-    /// Whether the row gets all ids of its request so far.
-    pub(crate) fn is_cumulative(&self) -> bool {
-        self.output_ids.is_some() && self.tokens.is_none()
-    }
-
-    /// Computes the changes that the edit makes to this row.
-    pub(crate) fn new(batch: &Batch, row: u32, edit: &Edit) -> Result<RowChange, RowsError> {
-        let has = |known: KnownField| batch.cell(known, row).is_some() || row >= batch.rows;
-        let (finish, text) = (edit.finish.clone(), edit.text.clone());
-        let mut change = RowChange { finish, text, ..RowChange::default() };
-        if let Some(count) = edit.completion_tokens {
-            if !has(KnownField::CompletionTokens) {
-                return Err(RowsError::NoColumn { name: KnownField::CompletionTokens.name() });
-            }
-            change.completion_tokens = Some(i64::try_from(count).unwrap_or(i64::MAX));
-        }
-        if change.finish == Some(FinishReason::Length) {
-            let counted = batch.completion_tokens(row).and_then(|count| i64::try_from(count).ok());
-            change.length = change.completion_tokens.or(counted).unwrap_or_else(|| batch.tokens(row).into());
-        }
-        let no_ids = RowsError::NoColumn { name: KnownField::OutputIds.name() };
-        let ids = match &edit.tokens {
-            TokenEdit::Keep | TokenEdit::Drop => return Ok(change),
-            TokenEdit::Cumulative(_) if !has(KnownField::OutputIds) => return Err(no_ids),
-            TokenEdit::Cumulative(ids) => {
-                change.output_ids = Some(ids.clone());
-                return Ok(change);
-            }
-            _ if !has(KnownField::OutputIds) && !has(KnownField::DecodeIds) => return Err(no_ids),
-            TokenEdit::Delta(ids) => ids.clone(),
-            TokenEdit::Empty => {
-                change.text.get_or_insert_default();
-                Vec::new()
-            }
-        };
-        let mut before = Vec::new();
-        batch.row_ids(row, &mut before);
-        change.decode_ids = Some(decode_ids(batch, row, edit, &ids, &before));
-        change.output_ids = Some(ids.clone());
-        let kept = kept(&before, &ids);
-        change.tokens = Some(NewTokens { before: before.len(), ids, kept });
-        Ok(change)
-    }
-
-    /// Whether changes can affect the column `name`.
-    pub(crate) fn touches(name: &str, per_token: Option<Neutral>) -> bool {
-        let touched = [
-            KnownField::OutputIds,
-            KnownField::DecodeIds,
-            KnownField::CompletionTokens,
-            KnownField::FinishedReasons,
-            KnownField::OutputStrs,
-        ];
-        per_token.is_some() || touched.iter().any(|known| known.name() == name)
-    }
-
-    /// The row's edited sampling mask. `None`: the lengths of its arrays are inconsistent.
-    pub(crate) fn mask(&self, mask: Mask) -> Option<Mask> {
-        match &self.tokens {
-            Some(tokens) => tokens.mask(&mask),
-            None => Some(mask),
-        }
-    }
-
-    /// Writes the row's cell of the column `name`.
-    pub(crate) fn write<'a>(
-        &self,
-        out: &mut impl ValueWriter<'a>,
-        name: &str,
-        per_token: Option<Neutral>,
-        (cell, source): SourcedCell<'a>,
-    ) -> Result<(), RowsError> {
-        let is = |known: KnownField| known.name() == name;
-        if let Some(ids) = self.output_ids.as_ref().filter(|_| is(KnownField::OutputIds)) {
-            return out.ids(ids, Some(cell));
-        }
-        if let Some(ids) = self.decode_ids.as_ref().filter(|_| is(KnownField::DecodeIds)) {
-            return out.ids(ids, Some(cell));
-        }
-        if let Some(count) = self.completion_tokens.filter(|_| is(KnownField::CompletionTokens)) {
-            out.int(count);
-            return Ok(());
-        }
-        if let Some(finish) = self.finish.as_ref().filter(|_| is(KnownField::FinishedReasons)) {
-            return finish.write(out, self.length);
-        }
-        if let Some(text) = self.text.as_ref().filter(|_| is(KnownField::OutputStrs)) {
-            out.str(text);
-            return Ok(());
-        }
-        match (&self.tokens, per_token) {
-            (Some(tokens), Some(neutral)) => tokens.write(out, name, neutral, (cell, source)),
-            _ => out.copy(cell, source),
-        }
-    }
-}
-
-impl FinishReason {
-    /// Writes the reason of a request that has `length` tokens.
-    fn write<'a>(&self, out: &mut impl ValueWriter<'a>, length: i64) -> Result<(), RowsError> {
-        match self {
-            FinishReason::Stop(matched) => out.map(2, |out| {
-                ["type", "stop", "matched", matched].into_iter().for_each(|text| out.str(text));
-                Ok(())
-            }),
-            FinishReason::Length => out.map(2, |out| {
-                ["type", "length", "length"].into_iter().for_each(|text| out.str(text));
-                out.int(length);
-                Ok(())
-            }),
-            FinishReason::Abort { message, status_code, err_type } => out.map(4, |out| {
-                let message = if message.is_empty() { "Aborted" } else { message };
-                ["type", "abort", "message", message, "status_code"].into_iter().for_each(|it| out.str(it));
-                match status_code {
-                    Some(code) => out.int((*code).into()),
-                    None => out.nil(),
-                }
-                out.str("err_type");
-                match err_type {
-                    Some(kind) => out.str(kind),
-                    None => out.nil(),
-                }
-                Ok(())
-            }),
-        }
-    }
-}
-
-impl NewTokens {
-    /// Writes a list with one entry per token. A nil or empty list stays: the request did not ask for the column.
-    fn write<'a>(
-        &self,
-        out: &mut impl ValueWriter<'a>,
-        name: &str,
-        neutral: Neutral,
-        (cell, source): SourcedCell<'a>,
-    ) -> Result<(), RowsError> {
-        if let Some(mask) = Mask::read(cell) {
-            let mask = self.mask(&mask).ok_or_else(|| RowsError::Split { name: name.to_owned() })?;
-            return out.mask(&mask);
-        }
-        let Some(entries) = cell.list().filter(|entries| !entries.is_empty()) else {
-            return out.copy(cell, source);
-        };
-        out.list(self.ids.len(), |out| {
-            self.kept(entries.len()).zip(&self.ids).try_for_each(|(kept, &id)| match (kept, neutral) {
-                (Some(token), _) => out.copy(entries[token], source),
-                (None, Neutral::Nil) => {
-                    out.nil();
-                    Ok(())
-                }
-                (None, Neutral::Zero) => {
-                    out.float(0.0);
-                    Ok(())
-                }
-                (None, Neutral::Id) => {
-                    out.int(id);
-                    Ok(())
-                }
-                (None, Neutral::Empty) => out.list(0, |_| Ok(())),
-            })
-        })
-    }
-
-    fn mask(&self, mask: &Mask) -> Option<Mask> {
-        mask.select(self.kept(mask.tokens()))
-    }
-
-    /// The retained entry of each token. If the list's length differs from the number of old tokens, no entry is
-    /// retained.
-    fn kept(&self, entries: usize) -> impl Iterator<Item = Option<usize>> {
-        self.kept.iter().map(move |kept| kept.filter(|_| entries == self.before))
-    }
-}
-
-/// The ids for the detokenizer: the prompt's tail, if the row has it, and the new ids. The detokenizer removes the last
-/// id of a row that ended at a stop token, whatever the id is; so the stop token stays there.
-fn decode_ids(batch: &Batch, row: u32, edit: &Edit, ids: &[i64], before: &[i64]) -> Vec<i64> {
-    let mut decode = Vec::new();
-    if let Some(cell) = batch.cell(KnownField::DecodeIds, row) {
-        cell.ids(&mut decode);
-    }
-    decode.truncate(batch.prompt_tail(row) as usize);
-    decode.extend_from_slice(ids);
-    let trimmed = !batch.cell(KnownField::NoStopTrim, row).and_then(RawValue::bool).unwrap_or(false);
-    if let Finish::Stop { matched: Matched::Token(stop) } = batch.finish(row)
-        && trimmed
-        && edit.finish.is_none()
-        && before.last() == Some(&stop)
-        && ids.last() != Some(&stop)
-    {
-        decode.push(stop);
-    }
-    decode
-}
-
 /// For each new id, the position of the old id that it retains.
-fn kept(old: &[i64], new: &[i64]) -> Vec<Option<usize>> {
+pub(crate) fn retained(old: &[i64], new: &[i64]) -> Vec<Option<usize>> {
     if old.len() == new.len() {
         return (0..new.len()).map(|at| (old[at] == new[at]).then_some(at)).collect();
     }

@@ -10,6 +10,7 @@ use crate::error::RowsError;
 use crate::layouts::KnownField;
 use crate::pack;
 use crate::pickled;
+use crate::rows::vllm;
 use crate::synth::{SynthBatch, SynthFinish, SynthRow};
 use crate::value::RawValue;
 use crate::value_writer::{ValueWriter, wait};
@@ -19,7 +20,7 @@ const TAKEN: [KnownField; 2] = [KnownField::Rids, KnownField::HttpWorkerIpcs];
 
 impl Batch {
     /// Returns a frame like this one that ends the requests of some rows, ascending: each is aborted with this message
-    /// and has no tokens.
+    /// and has no tokens. Of vLLM, the frame keeps its other fields.
     ///
     /// The error: there are no rows, or they cannot be written.
     pub fn ended(&self, rows: &[u32], message: &str) -> Result<Batch, RowsError> {
@@ -28,6 +29,9 @@ impl Batch {
         }
         if rows.is_empty() {
             return Err(RowsError::NoRows);
+        }
+        if let Some(outputs) = self.outputs() {
+            return vllm::ended(self, outputs, rows, message);
         }
         let ends = SynthBatch { rows: rows.iter().map(|row| self.end_of(*row, message)).collect() };
         let fields = &self.layout.fields;
@@ -46,6 +50,7 @@ impl Batch {
                 }
                 out.into()
             }
+            BatchBody::Outputs(_) => return Err(RowsError::Foreign),
             BatchBody::Pickled(pickled) => {
                 let model = pickled::model(self.kind(), self.is_dataclass())
                     .map_err(|error| RowsError::Written(Box::new(error.into())))?;

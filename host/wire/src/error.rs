@@ -2,9 +2,10 @@
 //! can be forwarded unchanged.
 
 use afterbay_pickle::{ParseError, PickleWriteError};
+use afterbay_types::parts::PartsError;
 use thiserror::Error;
 
-use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES};
+use crate::bounds::{ID_MAX, MAX_EXPANSION, MAX_FRAME_BYTES};
 use crate::kind::BatchKind;
 
 /// The reason why a frame is not understood.
@@ -63,6 +64,9 @@ pub enum WireError {
     /// The pickle is not an object with named fields.
     #[error("pickle is not an object with named fields")]
     NotAnObject,
+    /// A message of several parts is damaged.
+    #[error(transparent)]
+    Parts(#[from] PartsError),
 }
 
 impl WireError {
@@ -78,6 +82,7 @@ impl WireError {
             WireError::Expands { .. } => "expands",
             WireError::Pickle(_) => "pickle",
             WireError::NotAnObject => "not an object",
+            WireError::Parts(_) => "parts",
         }
     }
 }
@@ -161,6 +166,12 @@ pub enum RowsError {
     AfterFinish {
         /// The request's rid.
         rid: String,
+    },
+    /// A token id that vLLM's front end does not take.
+    #[error("token id {id} is not between 0 and {ID_MAX}")]
+    TokenId {
+        /// The id.
+        id: i64,
     },
     /// The edited column does not exist in this batch.
     #[error("column {name:?} is not there to be edited")]

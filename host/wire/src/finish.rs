@@ -7,16 +7,16 @@ use crate::value::RawValue;
 pub enum Finish<'a> {
     /// The request continues.
     Running,
-    /// `{"type": "stop"}`: a stop token, a stop text or the end of text.
+    /// `{"type": "stop"}`, of vLLM 0: a stop token, a stop text or the end of text.
     Stop {
         /// The stop token or text.
         matched: Matched<'a>,
     },
-    /// `{"type": "length"}`: the token limit.
+    /// `{"type": "length"}`, of vLLM 1: the token limit.
     Length,
-    /// `{"type": "abort"}`: an abort by the client, or an error.
+    /// `{"type": "abort"}`, of vLLM 2 and 3: an abort by the client, or an error.
     Abort,
-    /// A reason that this version does not know.
+    /// A reason that is none of these, as vLLM's 4 (repetition), or that this version does not know.
     Other,
 }
 
@@ -25,7 +25,7 @@ pub enum Finish<'a> {
 pub enum Matched<'a> {
     /// The reason does not say.
     None,
-    /// A token, the row's last. The detokenizer leaves it out of the text unless `no_stop_trim`.
+    /// A token, the row's last. The detokenizer leaves it out of the text unless the request asks for it.
     Token(i64),
     /// A text.
     Text(&'a str),

@@ -11,6 +11,8 @@ pub enum BatchKind {
     Str,
     /// `BatchEmbeddingOutput`: from the scheduler through the detokenizer to the tokenizer. It has no tokens.
     Embedding,
+    /// vLLM's `EngineCoreOutputs`: from the engine to a front end. It has tokens and no text.
+    EngineCore,
 }
 
 /// The encoding of a batch.
@@ -26,24 +28,30 @@ pub enum Wire {
         /// The pickle protocol, 0 to 5. SGLang writes 4 up to 0.5.14 and 5 since 0.5.15.
         protocol: u8,
     },
+    /// vLLM's msgpack, in the layout of these versions of vLLM, for example `0.29.0..0.30.0`.
+    EngineCore {
+        /// The first and the last version, or `unknown`.
+        versions: &'static str,
+    },
 }
 
 impl BatchKind {
-    /// Every kind.
-    pub const ALL: [BatchKind; 3] = [BatchKind::TokenId, BatchKind::Str, BatchKind::Embedding];
+    /// The kinds of SGLang.
+    pub const SGLANG: [BatchKind; 3] = [BatchKind::TokenId, BatchKind::Str, BatchKind::Embedding];
 
-    /// The name of SGLang's class.
+    /// The name of the engine's class.
     pub fn class(self) -> &'static str {
         match self {
             BatchKind::TokenId => "BatchTokenIDOutput",
             BatchKind::Str => "BatchStrOutput",
             BatchKind::Embedding => "BatchEmbeddingOutput",
+            BatchKind::EngineCore => "EngineCoreOutputs",
         }
     }
 
-    /// The kind of SGLang's class.
+    /// The kind of SGLang's class. vLLM's messages do not name their class.
     pub fn of_class(class: &str) -> Option<BatchKind> {
-        BatchKind::ALL.into_iter().find(|kind| kind.class() == class)
+        BatchKind::SGLANG.into_iter().find(|kind| kind.class() == class)
     }
 }
 
@@ -58,6 +66,7 @@ impl fmt::Display for Wire {
         match self {
             Wire::Msgpack { versions } => write!(f, "msgpack of {versions}"),
             Wire::Pickle { protocol } => write!(f, "pickle of protocol {protocol}"),
+            Wire::EngineCore { versions } => write!(f, "msgpack of vLLM {versions}"),
         }
     }
 }

@@ -144,9 +144,16 @@ impl ColumnSource {
     }
 }
 
-/// The layouts for reading msgpack batches. Cheap to clone.
+/// The engine whose frames are read, and the layouts for SGLang's msgpack batches. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Layouts(Arc<[Arc<MessageLayout>]>);
+pub struct Layouts(EngineLayouts);
+
+#[derive(Clone, Debug)]
+pub(crate) enum EngineLayouts {
+    Sglang(Arc<[Arc<MessageLayout>]>),
+    /// The lengths of vLLM's arrays tell the version. The layout has no columns.
+    Vllm(Arc<MessageLayout>),
+}
 
 /// The reason why layouts cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -188,7 +195,7 @@ pub enum LayoutError {
 }
 
 impl Layouts {
-    /// Every version that Afterbay knows. A batch's length selects one.
+    /// Every version of SGLang that Afterbay knows. A batch's length selects one.
     pub fn builtin() -> Layouts {
         static ALL: LazyLock<Layouts> = LazyLock::new(|| {
             let mut all: Vec<MessageLayout> = Vec::new();
@@ -206,6 +213,13 @@ impl Layouts {
             Layouts::new(all)
         });
         ALL.clone()
+    }
+
+    /// vLLM's messages, in every version from 0.25.
+    pub fn vllm() -> Layouts {
+        static LAYOUT: LazyLock<Arc<MessageLayout>> =
+            LazyLock::new(|| Arc::new(MessageLayout::new(BatchKind::EngineCore, "", std::iter::empty())));
+        Layouts(EngineLayouts::Vllm(Arc::clone(&LAYOUT)))
     }
 
     /// The SGLang versions whose layouts come with Afterbay, oldest first.
@@ -229,11 +243,12 @@ impl Layouts {
         Ok(Layouts::new(read(name, json)?))
     }
 
-    /// Loads the layouts that the config key `layout` names: `auto`, a version, or the path of a file (with a `/` or
-    /// ending in `.json`).
+    /// Loads the layouts that the config key `layout` or an option names: `auto`, `vllm`, a version of SGLang, or the path
+    /// of a file (with a `/` or ending in `.json`).
     pub fn load(source: &str) -> Result<Layouts, LayoutError> {
         match source {
             "auto" => Ok(Layouts::builtin()),
+            "vllm" => Ok(Layouts::vllm()),
             path if path.contains('/') || path.ends_with(".json") => {
                 let json = std::fs::read_to_string(path)
                     .map_err(|error| LayoutError::File { path: path.to_owned(), error: error.to_string() })?;
@@ -252,7 +267,11 @@ impl Layouts {
                 _ = tokens.text_layout.set(textless);
             }
         }
-        Layouts(layouts)
+        Layouts(EngineLayouts::Sglang(layouts))
+    }
+
+    pub(crate) fn engine(&self) -> &EngineLayouts {
+        &self.0
     }
 
     /// The BatchStrOutput of the version whose BatchTokenIDOutput has these fields, in any order.
@@ -262,16 +281,23 @@ impl Layouts {
                 && layout.fields.len() == fields.len()
                 && fields.iter().all(|field| layout.fields.contains(field))
         };
-        self.0.iter().find(same)?.text_layout.get().map(|textless| &textless.layout)
+        self.sglang().iter().find(same)?.text_layout.get().map(|textless| &textless.layout)
     }
 
     /// The layout of a batch with this number of fields.
     pub(crate) fn find(&self, kind: BatchKind, fields: u64) -> Option<&Arc<MessageLayout>> {
-        self.0.iter().find(|layout| layout.kind == kind && layout.fields.len() as u64 == fields)
+        self.sglang().iter().find(|layout| layout.kind == kind && layout.fields.len() as u64 == fields)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &MessageLayout> {
-        self.0.iter().map(|layout| &**layout)
+        self.sglang().iter().map(|layout| &**layout)
+    }
+
+    fn sglang(&self) -> &[Arc<MessageLayout>] {
+        match &self.0 {
+            EngineLayouts::Sglang(layouts) => layouts,
+            EngineLayouts::Vllm(_) => &[],
+        }
     }
 }
 
@@ -280,7 +306,7 @@ fn read(name: &str, json: &str) -> Result<Vec<MessageLayout>, LayoutError> {
         .map_err(|error| LayoutError::Json { name: name.to_owned(), error: error.to_string() })?;
     let shape = || LayoutError::Shape { name: name.to_owned() };
     let mut layouts = Vec::new();
-    for kind in BatchKind::ALL {
+    for kind in BatchKind::SGLANG {
         let Some(fields) = json.get(kind.class()) else { continue };
         let fields = fields.as_array().filter(|fields| fields.len() <= MAX_FIELDS).ok_or_else(shape)?;
         let names: Vec<&str> = fields.iter().map(Json::as_str).collect::<Option<_>>().ok_or_else(shape)?;

@@ -1,13 +1,14 @@
-//! SGLang's frames as rows and columns, msgpack and pickle.
+//! The frames of SGLang (msgpack and pickle) and of vLLM (msgpack) as rows and columns.
 //!
 //! A [`Decoder`] decodes the bytes of a frame into a [`Batch`] of rows, or into a [`Barrier`] that is forwarded unchanged.
+//! [`Layouts`] say which engine wrote the frame; a batch has the same questions and operations for both.
 //! An unchanged batch is sent as the received bytes. Rows can be [taken](Batch::take) out of a batch,
-//! [joined](Batch::join), [edited](Batch::edit), and sent [past the detokenizer](Batch::without_detokenizing). Each of
-//! these writes a frame that SGLang's reader handles like one of the scheduler's. No pickle is executed, and values that
-//! the crate does not understand are copied byte for byte.
+//! [joined](Batch::join), [edited](Batch::edit), and of SGLang sent [past the
+//! detokenizer](Batch::without_detokenizing). Each of these writes a frame that the engine's reader handles like one of
+//! the engine's. No pickle is executed, and values that the crate does not understand are copied byte for byte.
 //!
-//! The crate knows SGLang's messages. It does not know sockets, the journal, plugins, or when rows are to be joined. From
-//! here a batch goes to the plugins and then to the outbox.
+//! The crate knows the messages of SGLang and, in [`vllm`], those of vLLM. It does not know sockets, the journal,
+//! plugins, or when rows are to be joined. From here a batch goes to the plugins and then to the outbox.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -31,6 +32,9 @@ mod mask;
 mod pickled;
 mod tensor;
 
+// Rows of vLLM.
+pub mod vllm;
+
 // Batches, and the message to the scheduler.
 mod abort;
 mod batch;
@@ -44,6 +48,7 @@ mod joining;
 
 mod edit;
 mod plan;
+mod row_change;
 mod rows;
 mod textless;
 
@@ -54,6 +59,7 @@ mod ended;
 // Frames.
 mod decode;
 mod json;
+mod json_values;
 
 pub use abort::{AbortError, AbortForm, AbortShape, read_abort};
 pub use batch::{Batch, Unread, is_first, is_health_check};

@@ -11,16 +11,17 @@ use bytes::Bytes;
 use crate::batch::{Batch, BatchBody};
 use crate::bounds::MAX_EXPANSION;
 use crate::columns::Join;
-use crate::edit::RowChange;
 use crate::error::RowsError;
 use crate::joining::{ColumnRule, JoinError, absent, join};
 use crate::layouts::{ColumnSource, KnownField, TextLayout};
 use crate::mask::Mask;
 use crate::pack;
 use crate::pickled;
+use crate::row_change::RowChange;
 use crate::tensor;
 use crate::value::{ColumnCells, ColumnView, RawValue};
 use crate::value_writer::{ValueWriter, wait};
+use crate::vllm::PartRow;
 
 /// Checks that the rows exist and ascend.
 pub(crate) fn check_rows(batch: &Batch, rows: &[u32]) -> Result<(), RowsError> {
@@ -31,8 +32,11 @@ pub(crate) fn check_rows(batch: &Batch, rows: &[u32]) -> Result<(), RowsError> {
     }
 }
 
-/// A row of a part: the part's index, and the row in it.
-type PartRow = (u32, u32);
+/// The error for a part that cannot share a frame with the first.
+pub(crate) fn mixed(part: usize, it: &Batch, first: &Batch) -> RowsError {
+    let describe = |batch: &Batch| format!("{} in {}", batch.kind(), batch.wire());
+    RowsError::Mixed { part, it: describe(it), first: describe(first) }
+}
 
 /// A batch to be written: its rows, and the rows that they come from.
 pub(crate) struct WritePlan<'a> {
@@ -113,13 +117,13 @@ impl<'a> WritePlan<'a> {
         let first = self.first()?;
         for (part, it) in self.parts.iter().enumerate() {
             if !it.is_like(first) {
-                let describe = |batch: &Batch| format!("{} in {}", batch.kind(), batch.wire());
-                return Err(RowsError::Mixed { part, it: describe(it), first: describe(first) });
+                return Err(mixed(part, it, first));
             }
         }
         let bytes = match &first.body {
             BatchBody::Packed(_) => self.msgpack(first, textless)?,
             BatchBody::Pickled(_) => self.pickle(first, textless)?,
+            BatchBody::Outputs(_) => return Err(RowsError::Foreign),
         };
         let layout = textless.map_or(&first.layout, |textless| &textless.layout);
         let batch = first.read_again(bytes, layout).map_err(|error| RowsError::Written(Box::new(error)))?;

@@ -14,6 +14,7 @@ use crate::pack::{EXT, LIST, MAP, NIL, OTHER, STR, Types};
 use crate::packed::{self, Packed};
 use crate::pickled::Pickled;
 use crate::value::{ColumnCells, RawValue};
+use crate::vllm::Outputs;
 
 pub(crate) fn read_msgpack<'l>(
     frame: &Bytes,
@@ -51,6 +52,28 @@ pub(crate) fn read_pickle<'l>(
     Ok(ReadFrame::Batch(Batch::new(frame.clone(), layout, rows as u32, BatchBody::Pickled(pickled))))
 }
 
+/// Reads vLLM's rows. The error beside them: no row can be read, so the layout is another than assumed.
+pub(crate) fn read_outputs(
+    frame: &Bytes,
+    layout: &Arc<MessageLayout>,
+) -> Result<(Batch, Option<WireError>), WireError> {
+    let mut outputs = Outputs::read(frame)?;
+    let rows = outputs.rids.len();
+    let error = match outputs.unread.first() {
+        Some(&(row, name)) if outputs.unread.len() == rows => {
+            Some(WireError::Cell { name, row, expected: "what vLLM sends" })
+        }
+        _ => None,
+    };
+    let unread = std::mem::take(&mut outputs.unread);
+    let unread = unread.into_iter().map(|(row, column)| Unread { row, column }).collect();
+    let has_text_rids = outputs.has_text_rids;
+    let has_first = outputs.has_first();
+    let batch = Batch::new(frame.clone(), Arc::clone(layout), rows as u32, BatchBody::Outputs(outputs));
+    let batch = batch.checked(unread, false, has_text_rids);
+    Ok((if has_first { batch } else { batch.without_first_rows() }, error))
+}
+
 impl Batch {
     /// Reads a frame that this crate wrote from batches like this one, in the given layout.
     pub(crate) fn read_again(&self, bytes: Bytes, layout: &Arc<MessageLayout>) -> Result<Batch, WireError> {
@@ -63,6 +86,7 @@ impl Batch {
                 read_msgpack(&bytes, |_, fields| (layout.fields.len() as u64 == fields).then_some(layout))
             }
             BatchBody::Pickled(_) => read_pickle(&bytes, &mut Parser::default(), |_| Some(layout)),
+            BatchBody::Outputs(_) => return read_outputs(&bytes, layout).map(|(batch, _)| batch),
         };
         match read? {
             ReadFrame::Batch(batch) => check(&batch, false).map(|checked| checked.of(batch)),

@@ -1,17 +1,22 @@
 //! Operations on the rows of batches: taking, joining and editing. Each makes a plan and writes it.
 
+pub(crate) mod vllm;
+
 use std::iter;
 
+use bytes::Bytes;
 use hashbrown::HashMap;
 
 use crate::batch::Batch;
 use crate::columns::Join;
-use crate::edit::{Edit, RowChange, TokenEdit};
+use crate::edit::{Edit, TokenEdit};
 use crate::error::RowsError;
 use crate::finish::Finish;
 use crate::layouts::{KnownField, LayoutField};
 use crate::plan::{WritePlan, check_rows};
+use crate::row_change::RowChange;
 use crate::value::ColumnView;
+use crate::vllm::{PartRow, splittable};
 
 /// Some rows of a batch, to be joined with others.
 #[derive(Clone, Copy, Debug)]
@@ -38,9 +43,41 @@ impl BatchPart<'_> {
     }
 }
 
+/// A row and its request, numbered in the order of the requests' first rows.
+type RequestRow = (u32, PartRow);
+
+/// The rows of the parts by request, each request's in the order of the parts.
+fn by_request(parts: &[BatchPart<'_>]) -> Result<Vec<RequestRow>, RowsError> {
+    let mut requests: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
+    let mut ended = Vec::new();
+    let mut rows = Vec::new();
+    for (part, it) in parts.iter().enumerate() {
+        if !it.batch.has_text_rids {
+            return Err(RowsError::Column { name: KnownField::Rids.name().to_owned(), rid: String::new() });
+        }
+        for row in it.rows()? {
+            let rid = it.batch.rid(row);
+            let request = *requests.entry(rid).or_insert(ended.len() as u32);
+            match ended.get(request as usize) {
+                None => ended.push(false),
+                Some(true) => return Err(RowsError::AfterFinish { rid: rid.to_owned() }),
+                Some(false) => (),
+            }
+            ended[request as usize] = it.batch.finish(row) != Finish::Running;
+            rows.push((request, (part as u32, row)));
+        }
+    }
+    // The stable sort keeps the order within a request.
+    rows.sort_by_key(|(request, _)| *request);
+    Ok(rows)
+}
+
 impl Batch {
     /// Whether rows can be taken, joined or edited. If not, the frame is carried whole; the error names the column.
     pub fn splittable(&self) -> Result<(), RowsError> {
+        if let Some(outputs) = self.outputs() {
+            return splittable(outputs);
+        }
         for (at, LayoutField { name, column }) in self.layout.fields.iter().enumerate() {
             if matches!(self.column(at)?, ColumnView::Whole)
                 && column.is_none_or(|column| column.join != Join::Frame)
@@ -52,72 +89,92 @@ impl Batch {
     }
 
     /// Returns some rows, ascending, as a batch of its own.
+    ///
+    /// A frame of vLLM has fields beside its rows: statistics, the names of ended requests, answers. Each must reach the
+    /// front end once. They go **with the frame's last row**: of several batches that share a frame's rows, exactly one
+    /// has them, also if some are taken after a restart. Engine, time and version of the weights are in each. Rows that
+    /// leave a batch which continues without them are [detached](Batch::detach).
     pub fn take(&self, rows: &[u32]) -> Result<Batch, RowsError> {
-        let mut taken = WritePlan::of_rows(self, rows)?.write()?;
-        taken.may_begin = self.may_begin;
+        self.take_rows(rows, false)
+    }
+
+    /// [Takes](Batch::take) some rows and no fields of the frame: the fields stay with the batch, from which an
+    /// [edit](Batch::edit) drops the rows. SGLang's frames have no such fields.
+    pub fn detach(&self, rows: &[u32]) -> Result<Batch, RowsError> {
+        self.take_rows(rows, true)
+    }
+
+    fn take_rows(&self, rows: &[u32], fields_stay: bool) -> Result<Batch, RowsError> {
+        let mut taken = match self.outputs() {
+            Some(outputs) => {
+                check_rows(self, rows)?;
+                vllm::take(self, outputs, rows, fields_stay)?
+            }
+            None => WritePlan::of_rows(self, rows)?.write()?,
+        };
+        taken.may_begin &= self.may_begin;
         Ok(taken)
+    }
+
+    /// The frame with all its fields and without rows, for a batch of which an [edit](Batch::edit) left no row. `None`:
+    /// the frame says nothing without its rows, as every frame of SGLang.
+    pub fn without_rows(&self) -> Option<Bytes> {
+        vllm::without_rows(self.outputs()?)
     }
 
     /// Joins the parts' rows into one batch. The rows of one request become one row, in the order of the parts.
     /// Requests stand in the order of their first rows. The parts must have one kind, encoding and layout.
     ///
     /// The result is exact or an error: the reader ends in the same state as after the single batches.
+    ///
+    /// Of vLLM, a part whose last row is among the rows also gives the fields of its frame, as [`Batch::take`] does.
+    /// Statistics of several frames become one: what happened in the steps is added, a state is the last one, and the
+    /// names of ended requests stand one after the other.
     pub fn join(parts: &[BatchPart<'_>]) -> Result<Batch, RowsError> {
+        let rows = by_request(parts)?;
+        let requests = rows.chunk_by(|one, next| one.0 == next.0);
+        let part_rows: Vec<PartRow> = rows.iter().map(|(_, row)| *row).collect();
+        let mut at = 0;
+        let requests = requests.map(|request| {
+            at += request.len();
+            &part_rows[at - request.len()..at]
+        });
+        if parts.iter().any(|part| part.batch.outputs().is_some()) {
+            return vllm::join(parts, requests);
+        }
         let mut plan = WritePlan::new(parts.iter().map(|part| part.batch).collect());
-        let mut requests: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
-        let mut ended = Vec::new();
-        let mut rows = Vec::new();
-        for (part, it) in parts.iter().enumerate() {
-            if !it.batch.has_text_rids {
-                return Err(RowsError::Column {
-                    name: KnownField::Rids.name().to_owned(),
-                    rid: String::new(),
-                });
-            }
-            for row in it.rows()? {
-                let rid = it.batch.rid(row);
-                let request = *requests.entry(rid).or_insert(ended.len() as u32);
-                match ended.get(request as usize) {
-                    None => ended.push(false),
-                    Some(true) => return Err(RowsError::AfterFinish { rid: rid.to_owned() }),
-                    Some(false) => (),
-                }
-                ended[request as usize] = it.batch.finish(row) != Finish::Running;
-                rows.push((request, (part as u32, row)));
-            }
-        }
-        // By request; the stable sort keeps the order within a request.
-        rows.sort_by_key(|(request, _)| *request);
-        let mut from = Vec::new();
-        for request in rows.chunk_by(|one, next| one.0 == next.0) {
-            from.clear();
-            from.extend(request.iter().map(|(_, row)| *row));
-            plan.push(&from, None);
-        }
+        requests.for_each(|request| plan.push(request, None));
         plan.write()
     }
 
     /// Returns the batch with some rows edited, or `None` if no row is left. The edits are ascending, at most one per
     /// row.
+    ///
+    /// Of vLLM, the batch keeps the fields of its frame. If no row is left, [`Batch::without_rows`] has them.
     pub fn edit(&self, edits: &[Edit]) -> Result<Option<Batch>, RowsError> {
         self.edit_replacing(edits, &[])
     }
 
     /// [Edits](Batch::edit) a batch after replacing some rows. Each of `instead` is a row and a batch of one row of the
     /// same request, for example of held rows [joined](Batch::join) with it. `instead` is ascending, at most one per
-    /// row. Edits apply to the replacements.
+    /// row. Edits apply to the replacements. Fields of the frame are those of this batch.
     pub fn edit_replacing(
         &self,
         edits: &[Edit],
         instead: &[(u32, &Batch)],
     ) -> Result<Option<Batch>, RowsError> {
-        let mut changes = Vec::with_capacity(edits.len());
         let mut next = 0;
         for edit in edits {
             if edit.row < next || edit.row >= self.rows {
                 return Err(RowsError::Row { row: edit.row, rows: self.rows });
             }
             next = edit.row + 1;
+        }
+        if let Some(outputs) = self.outputs() {
+            return vllm::edit(self, outputs, edits, instead);
+        }
+        let mut changes = Vec::with_capacity(edits.len());
+        for edit in edits {
             changes.push(match instead.binary_search_by_key(&edit.row, |(row, _)| *row) {
                 Ok(at) => RowChange::new(instead[at].1, 0, edit)?,
                 Err(_) => RowChange::new(self, edit.row, edit)?,

@@ -1,5 +1,6 @@
 //! Synthetic batches for the simulator and the benches: every column as SGLang 0.5.23's streamer writes it for plain
-//! requests (no logprobs, no speculation, metrics off). A test shows that the real SGLang reads them.
+//! requests (no logprobs, no speculation, metrics off), or the same rows as vLLM's. A test shows that the real engines read
+//! them.
 
 use afterbay_pickle::{ParseError, PickleWriter, SourceId, Tree};
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use crate::packed::write_wrapped;
 use crate::pickled;
 use crate::value::RawValue;
 use crate::value_writer::{ValueWriter, wait};
+use crate::vllm::{SynthOutput, SynthOutputs};
 
 /// The SGLang version of the frames.
 const VERSION: &str = "0.5.23";
@@ -64,6 +66,9 @@ pub enum SynthWire {
     Msgpack,
     /// A pickle of protocol 5, SGLang's default.
     Pickle,
+    /// vLLM's `EngineCoreOutputs`. Of a row it has the name, the ids, the finish reason, and in a request's first row the
+    /// length of the prompt. [`SynthOutputs`](crate::vllm::SynthOutputs) has all that vLLM sends.
+    EngineCore,
 }
 
 /// The rows of one step.
@@ -88,14 +93,18 @@ pub enum SynthError {
 }
 
 impl SynthBatch {
-    /// Writes the batch as a frame.
+    /// Writes the batch as a frame. vLLM has one kind of batch, so `kind` is ignored for its wire.
     pub fn encode(&self, kind: BatchKind, wire: SynthWire) -> Result<Bytes, SynthError> {
+        if wire == SynthWire::EngineCore {
+            let rows = self.rows.iter().map(SynthRow::to_output).collect();
+            return Ok(SynthOutputs { rows, ..SynthOutputs::default() }.encode());
+        }
         let layouts = Layouts::version(VERSION)?;
         let names =
             layouts.iter().find(|layout| layout.kind == kind).map_or(&[][..], |layout| &layout.fields);
         let stats = Tree::parse(Bytes::from_static(TIME_STATS))?;
         match wire {
-            SynthWire::Msgpack => {
+            SynthWire::EngineCore | SynthWire::Msgpack => {
                 let mut out = Vec::with_capacity(128 * (1 + self.rows.len()));
                 pack::write::array(&mut out, names.len() + 1);
                 pack::write::str(&mut out, kind.class());
@@ -164,6 +173,30 @@ impl SynthBatch {
 }
 
 impl SynthRow {
+    fn to_output(&self) -> SynthOutput {
+        let is_first = !self.ids.is_empty() && self.completion_tokens == self.ids.len() as u64;
+        let mut output = SynthOutput {
+            request_id: self.rid.clone(),
+            new_token_ids: self.ids.clone(),
+            prompt_tokens: is_first.then_some(self.prompt_tokens),
+            ..SynthOutput::default()
+        };
+        match &self.finish {
+            None => (),
+            Some(SynthFinish::Length(_)) => output.finish_reason = Some(1),
+            Some(SynthFinish::StopToken(token)) => {
+                (output.finish_reason, output.stop_token) = (Some(0), Some(*token))
+            }
+            Some(SynthFinish::StopText(text)) => {
+                (output.finish_reason, output.stop_text) = (Some(0), Some(text.clone()))
+            }
+            Some(SynthFinish::Abort(message)) => {
+                (output.finish_reason, output.stop_text) = (Some(2), Some(message.clone()))
+            }
+        }
+        output
+    }
+
     fn cell<'a>(&self, out: &mut impl ValueWriter<'a>, name: &str) -> Result<(), RowsError> {
         match name {
             "rids" => out.str(&self.rid),

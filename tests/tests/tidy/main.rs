@@ -28,7 +28,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-hand-over", &[]),
     ("afterbay-sockets", &["fdstore", "types", "zmtp"]),
     ("afterbay-pickle", &[]),
-    ("afterbay-wire", &["pickle"]),
+    ("afterbay-wire", &["pickle", "types"]),
     ("afterbay-text", &[]),
     ("afterbay-journal", &[]),
     ("afterbay-sim-disk", &["journal"]),
@@ -452,7 +452,7 @@ fn every_fixture_is_read_by_a_test() {
             wrong.push(format!("{set} is not read by host/wire/tests/it/samples.rs"));
         }
     }
-    let frames = ["msgpack", "pickle", "bin"];
+    let frames = ["msgpack", "pickle", "bin", "frame"];
     for (name, path) in frames.into_iter().chain(["json"]).flat_map(files) {
         if !name.starts_with("tests/fixtures/") {
             continue;

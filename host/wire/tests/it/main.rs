@@ -1,4 +1,4 @@
-//! The tests of afterbay-wire's public API, on frames of the real SGLang and on synthetic ones.
+//! The tests of afterbay-wire's public API, on frames of the real SGLang and vLLM and on synthetic ones.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -14,3 +14,4 @@ mod properties;
 mod real_sglang;
 mod replacements;
 mod textless;
+mod vllm;

@@ -18,6 +18,9 @@ pub struct Sample {
     pub wrapped: Wrapped,
 }
 
+/// The frames of vLLM, below `tests/fixtures`.
+pub const VLLM: &str = "vllm";
+
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
 }

@@ -1,0 +1,131 @@
+//! The same operations on rows of vLLM. A frame has fields beside its rows, and each goes into exactly one frame.
+
+use bytes::Bytes;
+
+use super::BatchPart;
+use crate::batch::Batch;
+use crate::edit::{Edit, TokenEdit};
+use crate::error::{RowsError, WireError};
+use crate::pack;
+use crate::plan::mixed;
+use crate::vllm::{CLASS, Outputs, OutputsWriter, PartRow};
+
+/// The row that the fields of the frame go with.
+fn is_owner(batch: &Batch, row: Option<&u32>) -> bool {
+    row.is_some_and(|row| row + 1 == batch.rows)
+}
+
+/// Returns some rows. The frame's fields go with its last row, unless they stay behind.
+pub(super) fn take(batch: &Batch, outputs: &Outputs, rows: &[u32], stay: bool) -> Result<Batch, RowsError> {
+    if rows.is_empty() {
+        return Err(RowsError::NoRows);
+    }
+    let mut writer = OutputsWriter::new(vec![outputs]).check()?;
+    rows.iter().try_for_each(|row| writer.copy((0, *row)))?;
+    let owns = !stay && is_owner(batch, rows.last());
+    read(batch, writer.finish(&[0], if owns { &[0] } else { &[] }), rows.len())
+}
+
+/// Joins rows of the parts, of which `requests` are those of each request.
+pub(super) fn join<'r>(
+    parts: &[BatchPart<'_>],
+    requests: impl Iterator<Item = &'r [PartRow]>,
+) -> Result<Batch, RowsError> {
+    let has_rows = |part: &BatchPart<'_>| part.rows.is_none_or(|rows| !rows.is_empty());
+    let used: Vec<u32> = (0..).zip(parts).filter(|(_, part)| has_rows(part)).map(|(at, _)| at).collect();
+    let batches = || used.iter().map(|part| (*part as usize, parts[*part as usize].batch));
+    let (_, first) = batches().next().ok_or(RowsError::NoRows)?;
+    if let Some((at, other)) = batches().skip(1).find(|(_, batch)| !batch.is_like(first)) {
+        return Err(mixed(at, other, first));
+    }
+    let outputs = parts.iter().map(|part| part.batch.outputs()).collect::<Option<Vec<_>>>();
+    let mut writer = OutputsWriter::new(outputs.ok_or(RowsError::Foreign)?).check()?;
+    let mut rows = 0;
+    for from in requests {
+        writer.join(from)?;
+        rows += 1;
+    }
+    let owns = |part: &&u32| {
+        let BatchPart { batch, rows } = parts[**part as usize];
+        rows.is_none_or(|rows| is_owner(batch, rows.last()))
+    };
+    let own: Vec<u32> = used.iter().filter(owns).copied().collect();
+    read(first, writer.finish(&used, &own), rows)
+}
+
+/// Edits rows, after replacing some. The frame's fields stay.
+pub(super) fn edit(
+    batch: &Batch,
+    outputs: &Outputs,
+    edits: &[Edit],
+    instead: &[(u32, &Batch)],
+) -> Result<Option<Batch>, RowsError> {
+    if let Some((at, (_, other))) = (1..).zip(instead).find(|(_, (_, other))| !other.is_like(batch)) {
+        return Err(mixed(at, other, batch));
+    }
+    let mut parts = vec![outputs];
+    parts.extend(instead.iter().filter_map(|(_, other)| other.outputs()));
+    let mut writer = OutputsWriter::new(parts).check()?;
+    let (mut edits, mut instead) = (edits.iter().peekable(), (1..).zip(instead).peekable());
+    let mut rows = 0;
+    for row in 0..batch.rows {
+        let edit = edits.next_if(|edit| edit.row == row);
+        let other = instead.next_if(|(_, (of, _))| *of == row);
+        if edit.is_some_and(|edit| edit.tokens == TokenEdit::Drop) {
+            continue;
+        }
+        let from = other.map_or((0, row), |(part, _)| (part, 0));
+        match edit {
+            Some(edit) => writer.edit(from, edit)?,
+            None => writer.copy(from)?,
+        }
+        rows += 1;
+    }
+    if let Some((_, (row, _))) = instead.next() {
+        return Err(RowsError::Row { row: *row, rows: batch.rows });
+    }
+    if rows == 0 {
+        return Ok(None);
+    }
+    read(batch, writer.finish(&[0], &[0]), rows).map(Some)
+}
+
+/// The frame without its rows, if it says anything without them.
+pub(super) fn without_rows(outputs: &Outputs) -> Option<Bytes> {
+    let names_parts = outputs.aux_parts() > 0 && outputs.is_alone();
+    if names_parts || !outputs.has_frame_fields() {
+        return None;
+    }
+    OutputsWriter::new(vec![outputs]).finish(&[0], &[0]).ok()
+}
+
+/// Ends the requests of some rows.
+pub(crate) fn ended(
+    batch: &Batch,
+    outputs: &Outputs,
+    rows: &[u32],
+    message: &str,
+) -> Result<Batch, RowsError> {
+    if outputs.aux_parts() > 0 && outputs.is_alone() {
+        return Err(RowsError::Split { name: "parts".to_owned() });
+    }
+    let mut writer = OutputsWriter::new(vec![outputs]);
+    for row in rows {
+        let rid = batch.rid_of(*row).and_then(|rid| std::str::from_utf8(rid).ok());
+        let rid = rid.ok_or(RowsError::NoColumn { name: "request_id" })?;
+        let mut packed = Vec::with_capacity(5 + rid.len());
+        pack::write::str(&mut packed, rid);
+        writer.end(outputs.row_elements(), &packed, message);
+    }
+    read(batch, writer.finish(&[0], &[0]), rows.len())
+}
+
+/// Reads a written frame again, so that sent frames pass the same checks as received ones.
+fn read(like: &Batch, written: Result<Bytes, RowsError>, rows: usize) -> Result<Batch, RowsError> {
+    let wrong = |error| RowsError::Written(Box::new(error));
+    let batch = like.read_again(written?, &like.layout).map_err(wrong)?;
+    match batch.rows as usize == rows {
+        true => Ok(batch),
+        false => Err(wrong(WireError::Column { name: CLASS, expected: "a row for each request" })),
+    }
+}

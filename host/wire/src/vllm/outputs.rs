@@ -1,0 +1,591 @@
+//! EngineCoreOutputs, read in place: one pass checks the structure and finds the rows, and the values that Afterbay reads
+//! of each. Other values are found when they are needed.
+
+use std::ops::Range;
+
+use afterbay_types::parts;
+use bytes::Bytes;
+
+use super::fields::{
+    self, ENGINE_INDEX, FINISH_REASON, FINISHED_REQUESTS, FRAME, FRAME_FIELDS_MIN, FrameJoin, OUTPUTS,
+    SCHEDULER_STATS,
+};
+use crate::error::{PackError, WireError};
+use crate::finish::{Finish, Matched};
+use crate::pack::{self, INT, LIST, MAP, PackValue, TYPES};
+
+/// vLLM's name of the message.
+pub(crate) const CLASS: &str = "EngineCoreOutputs";
+
+/// The fewest bytes of a row: a header and 13 fields.
+const ROW_BYTES_MIN: usize = 14;
+
+/// The longest row whose usual form is compared as bytes. Longer rows are read value by value.
+const USUAL_MAX: usize = 64;
+
+const NIL: u8 = 0xc0;
+
+/// A row: one request in one step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutputRow {
+    start: u32,
+    /// The start of `new_token_ids`.
+    ids: u32,
+    /// The start of the field behind `new_token_ids`.
+    rest: u32,
+    /// The end of the row's first array.
+    first_end: u32,
+    /// The end of the row. A row may have a second array: the end of a request whose last ids are in the first.
+    end: u32,
+    /// The start of `finish_reason`. 0: nil.
+    finish: u32,
+    /// The start of `prefill_stats`. 0: nil.
+    prefill: u32,
+    tokens: u32,
+    /// The number of elements of the first array. 0: the row is no array, or has too few elements.
+    elements: u32,
+    /// Whether no field behind `new_token_ids` says anything.
+    pub(super) is_plain: bool,
+}
+
+/// The frame and the positions of its fields and rows.
+#[derive(Debug)]
+pub(crate) struct Outputs {
+    frame: Bytes,
+    /// The parts. Empty: the frame is its only part.
+    parts: Vec<Range<usize>>,
+    /// The number of the frame's fields.
+    elements: u64,
+    /// The starts of the known fields, and the end of the last of them.
+    starts: [u32; FRAME.len() + 1],
+    /// The end of all fields.
+    end: u32,
+    pub(super) rows: Vec<OutputRow>,
+    /// The position of each row's `request_id`.
+    pub(crate) rids: Vec<(u32, u32)>,
+    /// Rows that cannot be read, with the field.
+    pub(crate) unread: Vec<(u32, &'static str)>,
+    pub(crate) has_text_rids: bool,
+    has_finish: bool,
+    has_first: bool,
+}
+
+/// An engine's load after a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EngineLoad {
+    /// Requests that run.
+    pub running: u64,
+    /// Requests that wait.
+    pub waiting: u64,
+    /// The used share of the KV cache, from 0 to 1.
+    pub kv_cache_usage: f64,
+}
+
+/// The bytes behind `new_token_ids` of a row that says nothing else.
+struct Usual {
+    elements: u64,
+    bytes: [u8; USUAL_MAX],
+    len: usize,
+}
+
+impl Usual {
+    fn new(elements: u64) -> Usual {
+        let known = fields::of_row(elements).unwrap_or_default();
+        let mut usual = Usual { elements, bytes: [NIL; USUAL_MAX], len: 0 };
+        // A later version's fields are assumed to be nil if they say nothing.
+        if (3..USUAL_MAX as u64).contains(&elements) && !known.is_empty() {
+            usual.len = elements as usize - 2;
+            for (byte, field) in usual.bytes.iter_mut().zip(known.iter().skip(2)) {
+                *byte = field.absent.byte();
+            }
+        }
+        usual
+    }
+
+    /// The end of a row whose rest begins at `at`, if the row says nothing else.
+    #[inline]
+    fn end(&self, elements: u64, bytes: &[u8], at: usize) -> Option<usize> {
+        let end = at + self.len;
+        let is_usual = elements == self.elements && bytes.get(at..end)? == &self.bytes[..self.len];
+        (is_usual && self.len > 0).then_some(end)
+    }
+}
+
+impl fields::Absent {
+    pub(super) fn byte(self) -> u8 {
+        match self {
+            fields::Absent::Nil => NIL,
+            fields::Absent::Zero => 0,
+        }
+    }
+}
+
+/// The end of an array of ids, and their number. `None`: the value is no array of ids.
+#[inline]
+fn read_ids(bytes: &[u8], at: usize) -> Result<Option<(usize, u32)>, PackError> {
+    let Some((count, mut at)) = pack::array_at(bytes, at)? else { return Ok(None) };
+    for _ in 0..count {
+        match bytes.get(at) {
+            Some(0x00..=0x7f) => at += 1,
+            Some(first) if TYPES[*first as usize] == INT => {
+                let end = pack::skip(bytes, at)?;
+                if pack::int(&bytes[at..end]).is_none() {
+                    return Ok(None);
+                }
+                at = end;
+            }
+            Some(_) => return Ok(None),
+            None => return Err(PackError::Cut { at, needed: 1, left: 0 }),
+        }
+    }
+    // A count is at most the frame's length, which fits into u32.
+    Ok(Some((at, count as u32)))
+}
+
+fn is_text(text: &[u8]) -> bool {
+    text.is_ascii() || std::str::from_utf8(text).is_ok()
+}
+
+impl Outputs {
+    /// Reads a frame: one part, or an envelope of several.
+    pub(crate) fn read(frame: &Bytes) -> Result<Outputs, WireError> {
+        let parts = if parts::is_envelope(frame) { parts::ranges(frame)? } else { Vec::new() };
+        let head = parts.first().cloned().unwrap_or(0..frame.len());
+        let bytes = &frame[..head.end];
+        let no_array =
+            || WireError::NotAFrame { head: bytes[head.start..].iter().copied().take(4).collect() };
+        let (elements, mut at) = pack::array_at(bytes, head.start)?.ok_or_else(no_array)?;
+        if elements < FRAME_FIELDS_MIN {
+            return Err(WireError::UnknownLayout { tag: CLASS.to_owned(), elements });
+        }
+        let mut outputs = Outputs {
+            frame: frame.clone(),
+            parts,
+            elements,
+            starts: [0; FRAME.len() + 1],
+            end: 0,
+            rows: Vec::new(),
+            rids: Vec::new(),
+            unread: Vec::new(),
+            has_text_rids: true,
+            has_finish: false,
+            has_first: false,
+        };
+        for field in 0..elements as usize {
+            if let Some(start) = outputs.starts.get_mut(field) {
+                *start = at as u32;
+            }
+            at = match field {
+                OUTPUTS => outputs.read_rows(bytes, at)?,
+                _ => pack::skip(bytes, at)?,
+            };
+        }
+        if at != bytes.len() {
+            return Err(PackError::Trailing { bytes: bytes.len() - at }.into());
+        }
+        outputs.end = at as u32;
+        if let Some(start) = outputs.starts.get_mut(elements as usize) {
+            *start = at as u32;
+        }
+        if TYPES[outputs.field(ENGINE_INDEX)[0] as usize] != INT {
+            return Err(WireError::Column { name: FRAME[ENGINE_INDEX].name, expected: "an int" });
+        }
+        Ok(outputs)
+    }
+
+    /// Reads the rows of the array at `at`, and returns its end.
+    fn read_rows(&mut self, bytes: &[u8], at: usize) -> Result<usize, WireError> {
+        let wrong = || WireError::Column {
+            name: FRAME[OUTPUTS].name,
+            expected: "an array of arrays of 13 fields or more",
+        };
+        let (count, mut at) = pack::array_at(bytes, at)?.ok_or_else(wrong)?;
+        // Rows take more memory than a byte, so their number is checked before memory is reserved.
+        if count as usize > bytes.len() / ROW_BYTES_MIN {
+            return Err(wrong());
+        }
+        self.rows.reserve_exact(count as usize);
+        self.rids.reserve_exact(count as usize);
+        let first = pack::array_at(bytes, at).ok().flatten();
+        let usual = Usual::new(first.map_or(0, |(elements, _)| elements));
+        for _ in 0..count {
+            at = self.read_row(bytes, at, &usual)?;
+        }
+        Ok(at)
+    }
+
+    /// Reads the row at `at`, and returns its end.
+    #[inline]
+    fn read_row(&mut self, bytes: &[u8], start: usize, usual: &Usual) -> Result<usize, PackError> {
+        let head = match bytes.get(start..start + 3) {
+            Some(&[0xdc, high, low]) => Some((u64::from(u16::from_be_bytes([high, low])), start + 3)),
+            _ => pack::array_at(bytes, start)?,
+        };
+        let mut row = OutputRow {
+            start: start as u32,
+            ids: 0,
+            rest: 0,
+            first_end: 0,
+            end: 0,
+            finish: 0,
+            prefill: 0,
+            tokens: 0,
+            elements: 0,
+            is_plain: false,
+        };
+        let Some((elements, rid)) = head.filter(|(elements, _)| *elements > 1) else {
+            let end = pack::skip(bytes, start)?;
+            // No str begins with the first byte of a frame.
+            let no_str = self.starts[ENGINE_INDEX] - 1;
+            self.has_text_rids = false;
+            return Ok(self.push_unread(row, (no_str, no_str + 1), FRAME[OUTPUTS].name, end));
+        };
+        let ids = match bytes.get(rid) {
+            Some(&short @ 0xa0..=0xbf) => rid + 1 + usize::from(short & 0x1f),
+            _ => pack::skip(bytes, rid)?,
+        };
+        let cut = PackError::Cut { at: rid, needed: (ids - rid) as u64, left: bytes.len() - rid };
+        let rid_bytes = bytes.get(rid..ids).ok_or(cut)?;
+        let text = pack::str_bytes(rid_bytes);
+        self.has_text_rids &= text.is_some_and(is_text);
+        let span = (rid as u32, ids as u32);
+        if elements < 13 {
+            let end = pack::skip(bytes, start)?;
+            return Ok(self.push_unread(row, span, FRAME[OUTPUTS].name, end));
+        }
+        (row.ids, row.elements) = (ids as u32, elements as u32);
+        let read = read_ids(bytes, ids)?;
+        let rest = match read {
+            Some((rest, tokens)) => {
+                row.tokens = tokens;
+                rest
+            }
+            None => pack::skip(bytes, ids)?,
+        };
+        row.rest = rest as u32;
+        let end = match usual.end(elements, bytes, rest) {
+            Some(end) => {
+                row.is_plain = true;
+                end
+            }
+            None => self.read_rest(bytes, rest, elements, &mut row)?,
+        };
+        let wrong = match (text, read) {
+            (None, _) => Some(fields::ROW[fields::REQUEST_ID].name),
+            (_, None) => Some(fields::ROW[fields::NEW_TOKEN_IDS].name),
+            _ => None,
+        };
+        if let Some(field) = wrong {
+            return Ok(self.push_unread(row, span, field, end));
+        }
+        row.first_end = end as u32;
+        row.end = end as u32;
+        if row.tokens == 0 && row.finish != 0 && self.ends_last_row(bytes, &row, rid_bytes) {
+            return Ok(end);
+        }
+        self.has_finish |= row.finish != 0;
+        self.has_first |= row.prefill != 0;
+        self.rows.push(row);
+        self.rids.push(span);
+        Ok(end)
+    }
+
+    fn push_unread(&mut self, row: OutputRow, rid: (u32, u32), field: &'static str, end: usize) -> usize {
+        self.unread.push((self.rows.len() as u32, field));
+        self.has_finish |= row.finish != 0;
+        self.rows.push(OutputRow { first_end: end as u32, end: end as u32, ..row });
+        self.rids.push(rid);
+        end
+    }
+
+    /// Reads the fields behind `new_token_ids`, and returns their end.
+    fn read_rest(
+        &self,
+        bytes: &[u8],
+        mut at: usize,
+        elements: u64,
+        row: &mut OutputRow,
+    ) -> Result<usize, PackError> {
+        let prefill = fields::prefill_stats(elements);
+        for field in 2..elements as usize {
+            let end = pack::skip(bytes, at)?;
+            if bytes[at] != NIL {
+                match field {
+                    FINISH_REASON => row.finish = at as u32,
+                    _ if field == prefill => row.prefill = at as u32,
+                    _ => (),
+                }
+            }
+            at = end;
+        }
+        Ok(at)
+    }
+
+    /// Adds the row to the row before it if it is that row's end: the same request, no ids, a stop, and only fields of an
+    /// end. Such rows are written for a plugin's end of a request. The engine writes one row for each request.
+    fn ends_last_row(&mut self, bytes: &[u8], row: &OutputRow, rid: &[u8]) -> bool {
+        let (Some(before), Some(span)) = (self.rows.last_mut(), self.rids.last()) else { return false };
+        let is_next = before.finish == 0 && before.tokens > 0 && before.elements == row.elements;
+        if !is_next || bytes[row.finish as usize] != 0 || &bytes[span.0 as usize..span.1 as usize] != rid {
+            return false;
+        }
+        let known = fields::of_row(row.elements.into()).unwrap_or_default();
+        let mut at = row.rest as usize;
+        for field in 2..row.elements as usize {
+            let Ok(end) = pack::skip(bytes, at) else { return false };
+            let is_absent = |absent: fields::Absent| bytes[at..end] == [absent.byte()];
+            if !known
+                .get(field)
+                .map_or(is_absent(fields::Absent::Nil), |it| it.at_end || is_absent(it.absent))
+            {
+                return false;
+            }
+            at = end;
+        }
+        (before.end, before.finish, before.is_plain) = (row.end, row.finish, false);
+        self.has_finish = true;
+        true
+    }
+
+    /// The bytes of a known field of the frame. Nil if the version has none.
+    pub(crate) fn field(&self, field: usize) -> &[u8] {
+        match (field as u64) < self.elements {
+            true => &self.frame[self.starts[field] as usize..self.starts[field + 1] as usize],
+            false => &[NIL],
+        }
+    }
+
+    /// The bytes of the fields past the known ones.
+    pub(super) fn tail(&self) -> &[u8] {
+        let known = (self.elements as usize).min(FRAME.len());
+        &self.frame[self.starts[known] as usize..self.end as usize]
+    }
+
+    /// The number of fields of the frame.
+    pub(super) fn elements(&self) -> u64 {
+        self.elements
+    }
+
+    /// The number of fields of the rows, or 0.
+    pub(crate) fn row_elements(&self) -> u32 {
+        self.rows.iter().map(|row| row.elements).find(|elements| *elements > 0).unwrap_or(0)
+    }
+
+    /// The versions of vLLM that write such frames.
+    pub(crate) fn versions(&self) -> &'static str {
+        fields::versions(self.elements, self.row_elements().into())
+    }
+
+    /// The frame's bytes.
+    pub(super) fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+
+    /// The number of parts besides the first.
+    pub(crate) fn aux_parts(&self) -> usize {
+        self.parts.len().saturating_sub(1)
+    }
+
+    /// The bytes of a part, as arrays name it: the first is 0.
+    pub(super) fn part(&self, part: usize) -> Option<&[u8]> {
+        match (part, self.parts.as_slice()) {
+            (0, []) => Some(&self.frame),
+            (part, parts) => Some(&self.frame[parts.get(part)?.clone()]),
+        }
+    }
+
+    /// Whether the frame has a value that may be in one frame only, so that the frame is joined with no other. A field
+    /// that no known version has is such a value if it is an array or a map.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.control().is_some() || self.has_unknown_container()
+    }
+
+    /// Whether a field past the known ones is an array or a map.
+    pub(super) fn has_unknown_container(&self) -> bool {
+        let unknown = self.elements.saturating_sub(FRAME.len() as u64);
+        pack::items(self.tail(), unknown).any(|value| TYPES[value[0] as usize] & (LIST | MAP) != 0)
+    }
+
+    /// The first field with a value that makes a frame without rows more than statistics.
+    pub(crate) fn control(&self) -> Option<&'static str> {
+        let mut alone = FRAME.iter().enumerate().filter(|(_, field)| field.join == FrameJoin::Alone);
+        alone.find(|(at, _)| self.field(*at)[0] != NIL).map(|(_, field)| field.name)
+    }
+
+    /// Whether the frame has something besides rows, a time, and values that each frame of the engine has.
+    pub(crate) fn has_frame_fields(&self) -> bool {
+        self.is_alone() || self.field(SCHEDULER_STATS)[0] != NIL || self.field(FINISHED_REQUESTS)[0] != NIL
+    }
+
+    /// The requests that the engine says have ended: also those whose client left.
+    pub(crate) fn finished_requests(&self) -> impl Iterator<Item = &str> {
+        let (count, body) = match pack::item(self.field(FINISHED_REQUESTS)) {
+            Some(PackValue::Array(count, body)) => (count, body),
+            _ => (0, &[][..]),
+        };
+        pack::items(body, count).filter_map(|rid| std::str::from_utf8(pack::str_bytes(rid)?).ok())
+    }
+
+    /// The load that the frame's statistics tell.
+    pub(crate) fn load(&self) -> Option<EngineLoad> {
+        let stats = self.field(SCHEDULER_STATS);
+        let count = |name| u64::try_from(pack::int(map_value(stats, name)?)?).ok();
+        let kv_cache_usage = match pack::item(map_value(stats, "kv_cache_usage")?)? {
+            PackValue::Float(usage) => usage,
+            PackValue::Int(usage) => usage as f64,
+            _ => return None,
+        };
+        let (running, waiting) = (count("num_running_reqs")?, count("num_waiting_reqs")?);
+        Some(EngineLoad { running, waiting, kv_cache_usage })
+    }
+
+    /// The number of ids of a row.
+    #[inline]
+    pub(crate) fn tokens(&self, row: u32) -> u32 {
+        self.rows.get(row as usize).map_or(0, |row| row.tokens)
+    }
+
+    /// Appends the ids of a row that can be read.
+    #[inline]
+    pub(crate) fn ids(&self, row: u32, out: &mut Vec<i64>) {
+        let Some(row) = self.rows.get(row as usize).filter(|row| row.tokens > 0) else { return };
+        match self.id_items(row) {
+            // The usual case.
+            one if row.tokens == 1 => out.extend(pack::int(one)),
+            some => out.extend(pack::items(some, row.tokens.into()).filter_map(pack::int)),
+        }
+    }
+
+    /// The ids of a row that can be read, without the head of their array.
+    #[inline]
+    pub(super) fn id_items(&self, row: &OutputRow) -> &[u8] {
+        let head = match self.frame[row.ids as usize] {
+            0xdc => 3,
+            0xdd => 5,
+            _ => 1,
+        };
+        &self.frame[row.ids as usize + head..row.rest as usize]
+    }
+
+    /// Whether every row has a `request_id`.
+    pub(crate) fn has_rids(&self) -> bool {
+        let is_str = |(start, end): &(u32, u32)| {
+            pack::str_bytes(&self.frame[*start as usize..*end as usize]).is_some()
+        };
+        self.rids.iter().all(is_str)
+    }
+
+    /// Whether any row is the first of its request.
+    pub(crate) fn has_first(&self) -> bool {
+        self.has_first
+    }
+
+    /// The number of rows that are the first of their requests.
+    pub(crate) fn first_rows(&self) -> u32 {
+        self.rows.iter().filter(|row| row.prefill != 0).count() as u32
+    }
+
+    /// Whether any row is its request's last.
+    pub(crate) fn has_finish(&self) -> bool {
+        self.has_finish
+    }
+
+    /// Whether and why a request ended with this row.
+    #[inline]
+    pub(crate) fn finish(&self, row: u32) -> Finish<'_> {
+        match self.rows.get(row as usize) {
+            Some(row) if row.finish != 0 => self.ended(row),
+            _ => Finish::Running,
+        }
+    }
+
+    fn ended(&self, row: &OutputRow) -> Finish<'_> {
+        let rest = &self.frame[row.finish as usize..row.end as usize];
+        let mut values = pack::items(rest, 2).map(pack::item);
+        let (reason, stop) = (values.next().flatten(), values.next().flatten());
+        match reason {
+            Some(PackValue::Int(0)) => Finish::Stop {
+                matched: match stop {
+                    Some(PackValue::Int(token)) => Matched::Token(token),
+                    Some(PackValue::Str(text)) => {
+                        std::str::from_utf8(text).map_or(Matched::None, Matched::Text)
+                    }
+                    _ => Matched::None,
+                },
+            },
+            Some(PackValue::Int(1)) => Finish::Length,
+            Some(PackValue::Int(2 | 3)) => Finish::Abort,
+            _ => Finish::Other,
+        }
+    }
+
+    /// Whether the row is the first of its request.
+    #[inline]
+    pub(crate) fn is_first(&self, row: u32) -> bool {
+        self.rows.get(row as usize).is_some_and(|row| row.prefill != 0)
+    }
+
+    /// The length of the prompt in tokens, in a request's first row.
+    pub(crate) fn prompt_tokens(&self, row: u32) -> Option<u64> {
+        let row = self.rows.get(row as usize).filter(|row| row.prefill != 0)?;
+        let stats = &self.frame[row.prefill as usize..row.first_end as usize];
+        pack::int(map_value(stats, "num_prompt_tokens")?)?.try_into().ok()
+    }
+}
+
+/// The value of a key of the map at the start of `bytes`.
+pub(super) fn map_value<'a>(bytes: &'a [u8], key: &str) -> Option<&'a [u8]> {
+    let PackValue::Map(len, body) = pack::item(bytes)? else { return None };
+    let mut values = pack::items(body, 2 * len);
+    while let (Some(name), Some(value)) = (values.next(), values.next()) {
+        if pack::str_bytes(name) == Some(key.as_bytes()) {
+            return Some(value);
+        }
+    }
+    None
+}
+
+impl OutputRow {
+    /// The row's bytes.
+    pub(super) fn span(&self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    /// The position of the first array.
+    pub(super) fn first(&self) -> Range<usize> {
+        self.start as usize..self.first_end as usize
+    }
+
+    /// The position of the second array, or nothing.
+    pub(super) fn second(&self) -> Range<usize> {
+        self.first_end as usize..self.end as usize
+    }
+
+    /// The start of `new_token_ids`.
+    pub(super) fn ids(&self) -> usize {
+        self.ids as usize
+    }
+
+    /// The start of the field behind `new_token_ids`.
+    pub(super) fn rest(&self) -> usize {
+        self.rest as usize
+    }
+
+    pub(super) fn tokens(&self) -> u32 {
+        self.tokens
+    }
+
+    pub(super) fn elements(&self) -> u32 {
+        self.elements
+    }
+
+    /// Whether the row is written as two arrays.
+    pub(super) fn has_end_row(&self) -> bool {
+        self.end != self.first_end
+    }
+
+    /// Whether the fields can be found: the row is an array of a known form.
+    pub(super) fn has_fields(&self) -> bool {
+        self.elements != 0
+    }
+}

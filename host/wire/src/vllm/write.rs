@@ -1,0 +1,463 @@
+//! Writes EngineCoreOutputs: rows of one frame or of several, copied, joined or edited, and the fields of the frames.
+//!
+//! A written frame has one part: arrays that were in parts are written into their rows, which vLLM's decoder takes in
+//! any size.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use super::arrays::{Logprobs, mark_parts, write_whole};
+use super::fields::{
+    self, ENGINE_INDEX, FINISH_REASON, FRAME, FrameJoin, NEW_LOGPROBS, NEW_TOKEN_IDS, OUTPUTS, REQUEST_ID,
+    ROW, RowField, RowJoin, STOP_REASON, TIMESTAMP,
+};
+use super::outputs::{OutputRow, Outputs};
+use super::stats;
+use crate::bounds::ID_MAX;
+use crate::edit::{Edit, FinishReason, TokenEdit, retained};
+use crate::error::RowsError;
+use crate::pack::{self, PackValue};
+
+/// A row of a part: the part's index, and the row in it.
+pub(crate) type PartRow = (u32, u32);
+
+/// The room for the fields before the rows: three headers and an int.
+const HEAD_BYTES: usize = 24;
+
+const NIL: &[u8] = &[0xc0];
+const NO_IDS: &[u8] = &[0x90];
+const FINISH_STOP: &[u8] = &[0];
+const FINISH_LENGTH: &[u8] = &[1];
+const FINISH_ABORT: &[u8] = &[2];
+const FINISH_ERROR: &[u8] = &[3];
+
+/// The values of a row's fields.
+type Cells<'a> = Vec<Cow<'a, [u8]>>;
+
+/// A frame that is being written.
+pub(crate) struct OutputsWriter<'a> {
+    parts: Vec<&'a Outputs>,
+    out: Vec<u8>,
+    /// The number of arrays written, at least one for each row.
+    arrays: usize,
+}
+
+/// Whether rows of the frame can be taken, joined or edited. The error names the field.
+pub(crate) fn splittable(outputs: &Outputs) -> Result<(), RowsError> {
+    if outputs.aux_parts() == 0 {
+        return Ok(());
+    }
+    // Rows must name each part once. Another part might be named by a value that stays behind.
+    let mut marked = vec![false; outputs.aux_parts() + 1];
+    let mut row_cells = Vec::new();
+    for row in &outputs.rows {
+        cells(outputs, row, &mut row_cells)?;
+        for (field, cell) in fields_of(row.elements()).zip(&row_cells) {
+            match field {
+                Some(field) if field.has_arrays() => {
+                    mark_parts(&mut marked, outputs, cell).ok_or_else(|| split(field.name))?
+                }
+                Some(_) => (),
+                // An unknown field might name a part.
+                None if matches!(pack::item(cell), Some(PackValue::Array(..) | PackValue::Map(..))) => {
+                    return Err(split("unknown"));
+                }
+                None => (),
+            }
+        }
+    }
+    let all_marked = marked.iter().skip(1).all(|marked| *marked);
+    if all_marked { Ok(()) } else { Err(split("parts")) }
+}
+
+fn split(name: &str) -> RowsError {
+    RowsError::Split { name: name.to_owned() }
+}
+
+/// The known fields of a row, and `None` for each further element.
+fn fields_of(elements: u32) -> impl Iterator<Item = Option<&'static RowField>> + Clone {
+    let known = fields::of_row(elements.into()).unwrap_or_default();
+    (0..elements as usize).map(move |at| known.get(at))
+}
+
+/// Finds the values of a row's fields. The error: the row has another form.
+fn cells<'a>(outputs: &'a Outputs, row: &OutputRow, out: &mut Vec<&'a [u8]>) -> Result<(), RowsError> {
+    out.clear();
+    if !row.has_fields() {
+        return Err(RowsError::NoColumn { name: ROW[NEW_TOKEN_IDS].name });
+    }
+    let array = |bytes: &'a [u8]| match pack::item(bytes) {
+        Some(PackValue::Array(len, body)) => pack::items(body, len),
+        _ => pack::items(&[], 0),
+    };
+    out.extend(array(&outputs.frame()[row.first()]));
+    if row.has_end_row() {
+        let end = array(&outputs.frame()[row.second()]);
+        for ((field, cell), end) in fields_of(row.elements()).zip(out.iter_mut()).zip(end) {
+            if field.is_some_and(|field| field.at_end) {
+                *cell = end;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl<'a> OutputsWriter<'a> {
+    /// A frame of rows of these frames, which must be [alike](Outputs::is_like) if they are several.
+    pub(crate) fn new(parts: Vec<&'a Outputs>) -> OutputsWriter<'a> {
+        let bytes = parts.iter().map(|part| part.frame().len()).sum::<usize>();
+        let mut out = Vec::with_capacity(HEAD_BYTES + bytes);
+        out.resize(HEAD_BYTES, 0);
+        OutputsWriter { parts, out, arrays: 0 }
+    }
+
+    /// Whether all rows can be told apart.
+    pub(crate) fn check(self) -> Result<OutputsWriter<'a>, RowsError> {
+        self.parts.iter().try_for_each(|part| splittable(part))?;
+        Ok(self)
+    }
+
+    fn row(&self, (part, row): PartRow) -> (&'a Outputs, &'a OutputRow) {
+        let outputs = self.parts[part as usize];
+        (outputs, &outputs.rows[row as usize])
+    }
+
+    /// Writes a row as it is.
+    pub(crate) fn copy(&mut self, from: PartRow) -> Result<(), RowsError> {
+        let (outputs, row) = self.row(from);
+        if outputs.aux_parts() == 0 {
+            self.out.extend_from_slice(&outputs.frame()[row.span()]);
+            self.arrays += 1 + usize::from(row.has_end_row());
+            return Ok(());
+        }
+        let cells = whole_cells(outputs, row)?;
+        self.put(row, &cells, false);
+        Ok(())
+    }
+
+    /// Writes several rows of a request as one.
+    pub(crate) fn join(&mut self, from: &[PartRow]) -> Result<(), RowsError> {
+        let (&[first, .., last], rows) = (from, from.iter().map(|from| self.row(*from))) else {
+            return from.iter().try_for_each(|from| self.copy(*from));
+        };
+        let ((outputs, first_row), (_, last_row)) = (self.row(first), self.row(last));
+        let elements = first_row.elements();
+        let cannot =
+            |name: &str| RowsError::Column { name: name.to_owned(), rid: outputs.rid(first.1).to_owned() };
+        if rows.clone().any(|(_, row)| row.elements() != elements || !row.has_fields()) {
+            return Err(cannot(FRAME[OUTPUTS].name));
+        }
+        if rows.clone().all(|(_, row)| row.is_plain) {
+            // The usual case: nothing but ids.
+            self.out.extend_from_slice(&outputs.frame()[first_row.first().start..first_row.ids()]);
+            self.put_ids(from);
+            let rest = first_row.rest()..first_row.first().end;
+            self.out.extend_from_slice(&outputs.frame()[rest]);
+            self.arrays += 1;
+            return Ok(());
+        }
+        let all = rows.map(|(outputs, row)| whole_cells(outputs, row)).collect::<Result<Vec<_>, _>>()?;
+        let mut joined = Cells::with_capacity(elements as usize);
+        for (at, field) in fields_of(elements).enumerate() {
+            let cell = match at {
+                NEW_TOKEN_IDS => {
+                    let mut ids = OutputsWriter { parts: self.parts.clone(), out: Vec::new(), arrays: 0 };
+                    ids.put_ids(from);
+                    Some(Cow::Owned(ids.out))
+                }
+                _ => join_cells(field, &all, at),
+            };
+            joined.push(cell.ok_or_else(|| cannot(field.map_or("unknown", |field| field.name)))?);
+        }
+        // The front end leaves the last id of a row that stops out of the text.
+        let stops = &*joined[FINISH_REASON] == FINISH_STOP && *joined[NEW_TOKEN_IDS] != *NO_IDS;
+        let has_end_row = stops && (last_row.has_end_row() || last_row.tokens() == 0);
+        self.put(first_row, &joined, has_end_row);
+        Ok(())
+    }
+
+    /// Writes a row with changes. The error: the row has not the form that the edit needs.
+    pub(crate) fn edit(&mut self, from: PartRow, edit: &Edit) -> Result<(), RowsError> {
+        let (outputs, row) = self.row(from);
+        if edit.completion_tokens.is_some() {
+            return Err(RowsError::NoColumn { name: "completion_tokens" });
+        }
+        let mut cells = whole_cells(outputs, row)?;
+        let mut has_end_row = row.has_end_row();
+        let ids: Option<&[i64]> = match &edit.tokens {
+            TokenEdit::Keep | TokenEdit::Drop => None,
+            TokenEdit::Delta(ids) => Some(ids),
+            TokenEdit::Empty => Some(&[]),
+            TokenEdit::Cumulative(_) => return Err(RowsError::NoColumn { name: "output_ids" }),
+        };
+        if let Some(ids) = ids {
+            let mut before = Vec::new();
+            outputs.ids(from.1, &mut before);
+            replace_ids(&mut cells, row, &before, ids)?;
+            // The engine's stop token, which the front end leaves out of the text, is no longer the last id.
+            has_end_row |= &*cells[FINISH_REASON] == FINISH_STOP && before.last() != ids.last();
+        }
+        if let Some(finish) = &edit.finish {
+            let (reason, stop) = finish.cells();
+            (cells[FINISH_REASON], cells[STOP_REASON]) = (reason.into(), stop.into());
+            has_end_row = reason == FINISH_STOP;
+        }
+        has_end_row &= *cells[NEW_TOKEN_IDS] != *NO_IDS;
+        self.put(row, &cells, has_end_row);
+        Ok(())
+    }
+
+    /// Writes a row that ends a request: no ids, and nothing else from the engine. `rid` is msgpack.
+    pub(crate) fn end(&mut self, elements: u32, rid: &[u8], message: &str) {
+        let known = fields::of_row(elements.into()).unwrap_or(ROW);
+        let finish = FinishReason::Abort { message: message.to_owned(), status_code: None, err_type: None };
+        let (reason, stop) = finish.cells();
+        pack::write::array(&mut self.out, known.len());
+        for (at, field) in known.iter().enumerate() {
+            match at {
+                REQUEST_ID => self.out.extend_from_slice(rid),
+                NEW_TOKEN_IDS => self.out.extend_from_slice(NO_IDS),
+                FINISH_REASON => self.out.extend_from_slice(reason),
+                STOP_REASON => self.out.extend_from_slice(&stop),
+                _ => self.out.push(field.absent.byte()),
+            }
+        }
+        self.arrays += 1;
+    }
+
+    /// Writes the ids of several rows as one array.
+    fn put_ids(&mut self, from: &[PartRow]) {
+        let tokens = from.iter().map(|from| self.row(*from).1.tokens() as usize).sum();
+        pack::write::array(&mut self.out, tokens);
+        for from in from {
+            let (outputs, row) = self.row(*from);
+            self.out.extend_from_slice(outputs.id_items(row));
+        }
+    }
+
+    /// Writes a row from its values, as one array or as two.
+    fn put(&mut self, row: &OutputRow, cells: &[Cow<'_, [u8]>], has_end_row: bool) {
+        pack::write::array(&mut self.out, cells.len());
+        for (field, cell) in fields_of(row.elements()).zip(cells) {
+            match field.filter(|field| has_end_row && field.at_end) {
+                Some(field) => self.out.push(field.absent.byte()),
+                None => self.out.extend_from_slice(cell),
+            }
+        }
+        self.arrays += 1;
+        if has_end_row {
+            // A later version's fields have their default if the array ends before them.
+            let known = fields_of(row.elements()).map_while(|field| field);
+            pack::write::array(&mut self.out, known.clone().count());
+            for (at, (field, cell)) in known.zip(cells).enumerate() {
+                match at {
+                    REQUEST_ID => self.out.extend_from_slice(cell),
+                    NEW_TOKEN_IDS => self.out.extend_from_slice(NO_IDS),
+                    _ if field.at_end => self.out.extend_from_slice(cell),
+                    _ => self.out.push(field.absent.byte()),
+                }
+            }
+            self.arrays += 1;
+        }
+    }
+
+    /// Writes the fields around the rows and returns the frame. `used` are the parts whose rows are in the frame, and
+    /// `own` those whose frame fields are.
+    pub(crate) fn finish(mut self, used: &[u32], own: &[u32]) -> Result<Bytes, RowsError> {
+        let first = self.parts[used.first().copied().unwrap_or_default() as usize];
+        let of = |parts: &[u32]| parts.iter().map(|part| self.parts[*part as usize]).collect::<Vec<_>>();
+        let (used, own) = (of(used), of(own));
+        for (at, field) in FRAME.iter().enumerate().take(first.elements() as usize).skip(OUTPUTS + 1) {
+            let own_values = || own.iter().map(|part| part.field(at));
+            match field.join {
+                FrameJoin::Same | FrameJoin::Rows => self.out.extend_from_slice(first.field(at)),
+                FrameJoin::Greatest => self.out.extend_from_slice(greatest(&used, at)),
+                FrameJoin::Stats => match own_values().collect::<Vec<_>>()[..] {
+                    [] => self.out.extend_from_slice(NIL),
+                    [one] => self.out.extend_from_slice(one),
+                    ref steps => stats::write_joined(&mut self.out, steps),
+                },
+                FrameJoin::Concat => concat(&mut self.out, own_values()),
+                FrameJoin::Alone => self.out.extend_from_slice(own_values().next().unwrap_or(NIL)),
+            }
+        }
+        let unknown = first.elements().saturating_sub(FRAME.len() as u64);
+        match first.has_unknown_container() && own.is_empty() {
+            true => (0..unknown).for_each(|_| pack::write::nil(&mut self.out)),
+            false => self.out.extend_from_slice(first.tail()),
+        }
+        let mut head = Vec::with_capacity(HEAD_BYTES);
+        pack::write::array(&mut head, first.elements() as usize);
+        head.extend_from_slice(first.field(ENGINE_INDEX));
+        pack::write::array(&mut head, self.arrays);
+        let start = HEAD_BYTES - head.len();
+        self.out[start..HEAD_BYTES].copy_from_slice(&head);
+        Ok(Bytes::from(self.out).slice(start..))
+    }
+}
+
+impl Outputs {
+    /// The request of a row. Empty if it cannot be read.
+    pub(crate) fn rid(&self, row: u32) -> &str {
+        let span = self.rids.get(row as usize);
+        let bytes =
+            span.and_then(|(start, end)| pack::str_bytes(&self.frame()[*start as usize..*end as usize]));
+        bytes.and_then(|rid| std::str::from_utf8(rid).ok()).unwrap_or_default()
+    }
+
+    /// Whether rows of the frames may be in one frame: they have the same values where a frame has only one.
+    pub(crate) fn is_like(&self, other: &Outputs) -> bool {
+        let same = FRAME.iter().enumerate().filter(|(_, field)| field.join == FrameJoin::Same);
+        self.elements() == other.elements()
+            && self.row_elements() == other.row_elements()
+            && same.into_iter().all(|(at, _)| self.field(at) == other.field(at))
+            && self.tail() == other.tail()
+            && !self.is_alone()
+            && !other.is_alone()
+    }
+}
+
+/// The values of a row's fields, with all data in them.
+fn whole_cells<'a>(outputs: &'a Outputs, row: &OutputRow) -> Result<Cells<'a>, RowsError> {
+    let mut borrowed = Vec::new();
+    cells(outputs, row, &mut borrowed)?;
+    let has_parts = outputs.aux_parts() > 0;
+    fields_of(row.elements())
+        .zip(borrowed)
+        .map(|(field, cell)| match field.filter(|field| has_parts && field.has_arrays()) {
+            Some(field) => {
+                let mut whole = Vec::new();
+                write_whole(&mut whole, outputs, cell).ok_or_else(|| split(field.name))?;
+                Ok(Cow::Owned(whole))
+            }
+            None => Ok(Cow::Borrowed(cell)),
+        })
+        .collect()
+}
+
+/// Joins the values of a field of several rows, of which `all` are all values. `None`: they cannot be joined.
+fn join_cells<'a>(field: Option<&RowField>, all: &[Cells<'a>], at: usize) -> Option<Cow<'a, [u8]>> {
+    let values = || all.iter().map(|cells| &cells[at]);
+    let some = || values().filter(|value| ***value != *NIL);
+    let (first, last) = (all.first()?[at].clone(), all.last()?[at].clone());
+    Some(match field.map_or(RowJoin::Never, |field| field.join) {
+        RowJoin::First => first,
+        RowJoin::Last => last,
+        RowJoin::Latest => some().next_back().cloned().unwrap_or(first),
+        RowJoin::Never => return some().next().is_none().then_some(first),
+        RowJoin::Concat => {
+            let mut out = Vec::new();
+            concat(&mut out, values().map(|value| &**value));
+            out.into()
+        }
+        RowJoin::Sum => {
+            let add = |sum: i64, value: &Cow<'_, [u8]>| Some(sum.saturating_add(pack::int(value)?));
+            let mut out = Vec::new();
+            pack::write::int(&mut out, values().try_fold(0, add)?);
+            out.into()
+        }
+        RowJoin::Logprobs => {
+            let has_ids = |cells: &&Cells<'_>| *cells[NEW_TOKEN_IDS] != *NO_IDS;
+            if some().next().is_none() {
+                return Some(first);
+            }
+            // A row with ids and without logprobs would take the logprobs of other rows.
+            let with_ids = all.iter().filter(has_ids);
+            if with_ids.clone().any(|cells| *cells[at] == *NIL) {
+                return None;
+            }
+            join_logprobs(&some().map(|value| &**value).collect::<Vec<_>>())?.into()
+        }
+    })
+}
+
+/// Joins logprobs whose data is in them.
+fn join_logprobs(values: &[&[u8]]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let rows = values.iter().map(|value| Logprobs::read(value)).collect::<Option<Vec<_>>>()?;
+    Logprobs::write_joined(&mut out, &rows)?;
+    Some(out)
+}
+
+/// Concatenates arrays. Nil counts as empty; without arrays the result is nil.
+fn concat<'a>(out: &mut Vec<u8>, values: impl Iterator<Item = &'a [u8]> + Clone) {
+    let arrays = values.filter_map(|value| match pack::item(value)? {
+        PackValue::Array(len, body) => Some((len, body)),
+        _ => None,
+    });
+    if arrays.clone().next().is_none() {
+        return pack::write::nil(out);
+    }
+    pack::write::array(out, arrays.clone().map(|(len, _)| len as usize).sum());
+    arrays.for_each(|(_, items)| out.extend_from_slice(items));
+}
+
+/// The greatest number of a field, as msgpack. The last value if none is a number.
+fn greatest<'a>(parts: &[&'a Outputs], field: usize) -> &'a [u8] {
+    debug_assert_eq!(field, TIMESTAMP);
+    let number = |value: &[u8]| match pack::item(value) {
+        Some(PackValue::Float(value)) => value,
+        Some(PackValue::Int(value)) => value as f64,
+        _ => f64::NEG_INFINITY,
+    };
+    let values = parts.iter().map(|part| part.field(field));
+    values.max_by(|one, other| number(one).total_cmp(&number(other))).unwrap_or(NIL)
+}
+
+/// Replaces the ids of a row, and the entries of its logprobs.
+fn replace_ids(cells: &mut Cells<'_>, row: &OutputRow, before: &[i64], ids: &[i64]) -> Result<(), RowsError> {
+    if let Some(id) = ids.iter().find(|id| !(0..=ID_MAX).contains(*id)) {
+        return Err(RowsError::TokenId { id: *id });
+    }
+    if before == ids {
+        return Ok(());
+    }
+    let mut array = Vec::with_capacity(5 + 5 * ids.len());
+    pack::write::array(&mut array, ids.len());
+    ids.iter().for_each(|id| pack::write::int(&mut array, *id));
+    for (at, field) in fields_of(row.elements()).enumerate() {
+        // Other values with an entry for each token: they are of ids that are no longer there.
+        if field.is_some_and(|field| field.per_token && at != NEW_LOGPROBS) {
+            cells[at] = NIL.into();
+        }
+    }
+    if *cells[NEW_LOGPROBS] != *NIL {
+        let wrong = || RowsError::Split { name: ROW[NEW_LOGPROBS].name.to_owned() };
+        let edited = if ids.is_empty() {
+            NIL.to_vec()
+        } else {
+            let logprobs = Logprobs::read(&cells[NEW_LOGPROBS]).ok_or_else(wrong)?;
+            let mut kept = retained(before, ids);
+            if !logprobs.fits(before.len()) {
+                kept.fill(None);
+            }
+            let mut out = Vec::new();
+            logprobs.write_edited(&mut out, ids, &kept).ok_or_else(wrong)?;
+            out
+        };
+        cells[NEW_LOGPROBS] = edited.into();
+    }
+    cells[NEW_TOKEN_IDS] = array.into();
+    Ok(())
+}
+
+impl FinishReason {
+    /// The values of `finish_reason` and `stop_reason`.
+    fn cells(&self) -> (&'static [u8], Vec<u8>) {
+        let text = |text: &str| {
+            let mut out = Vec::new();
+            pack::write::str(&mut out, text);
+            out
+        };
+        match self {
+            FinishReason::Stop(matched) => (FINISH_STOP, text(matched)),
+            FinishReason::Length => (FINISH_LENGTH, NIL.to_vec()),
+            FinishReason::Abort { message, status_code, .. } => {
+                let reason =
+                    if status_code.is_some_and(|code| code >= 400) { FINISH_ERROR } else { FINISH_ABORT };
+                (reason, if message.is_empty() { NIL.to_vec() } else { text(message) })
+            }
+        }
+    }
+}
