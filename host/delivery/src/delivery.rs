@@ -110,18 +110,18 @@ impl Delivery {
     }
 
     /// Records at the end of the stream how far each reader is, and which frames the kernel never had.
-    pub fn record_end(&mut self, persister: &mut Persister) {
+    pub fn record_end(&mut self, persister: &mut Persister, now: Timestamp) {
         for sink in &mut self.sinks {
-            sink.record_taken(persister);
+            sink.record_taken(persister, now);
         }
         self.sinks.iter().for_each(|sink| sink.record_never_written(persister));
     }
 
     /// Records at a hand-over how far each reader is, and which frames the next process does not have. This process forgets these
     /// frames, too: whichever process goes on composes them again.
-    pub fn record_hand_over(&mut self, persister: &mut Persister) {
+    pub fn record_hand_over(&mut self, persister: &mut Persister, now: Timestamp) {
         for sink in &mut self.sinks {
-            sink.record_taken(persister);
+            sink.record_taken(persister, now);
             sink.drop_unsaved(persister);
         }
     }

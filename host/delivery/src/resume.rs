@@ -62,13 +62,13 @@ impl Resume {
             ReaderCount::Since { finished, now } => {
                 let mut left = finished;
                 let mut sequence = known.sequence();
-                for (sent, content) in known.sent() {
-                    let counted = is_counted(content, writer, decoder);
+                for sent in known.sent() {
+                    let counted = is_counted(&sent.content, writer, decoder);
                     if counted && left == 0 {
                         break;
                     }
                     left -= u64::from(counted);
-                    sequence = sent;
+                    sequence = sent.sequence;
                 }
                 (sequence, Some(now), 0)
             }
@@ -90,7 +90,7 @@ impl Resume {
         let (name, through) = (known.name(), recovered.last_frame);
         let unconfirmed = known.open_frames(through);
         writer.resume(name, known.last_sent(), None);
-        writer.taken_sent(name, known.last_sent(), through, None);
+        writer.taken_sent(name, known.last_sent(), through, None, 0);
         let progress = writer.known_sink(name).unwrap_or(known).clone();
         Resume { progress, through, unconfirmed, in_flight_through: 0, settled: None }
     }
@@ -107,7 +107,7 @@ impl Resume {
         let known = writer.known_sink(name).cloned().unwrap_or_default();
         let known = match sender.settled() {
             // A disk that refuses records has refused also that the start has settled these frames.
-            Some((sequence, credit)) if known.sent().any(|(sent, _)| sent <= sender.begun_after()) => {
+            Some((sequence, credit)) if known.sent().any(|sent| sent.sequence <= sender.begun_after()) => {
                 writer.resume(name, sequence, credit);
                 writer.known_sink(name).cloned().unwrap_or(known)
             }
@@ -115,19 +115,19 @@ impl Resume {
         };
         let credit = sender.credit();
         // Otherwise the records say what the socket has. Records that replace them could be torn, and frames would be forgotten.
-        if writer.known_sink(name).is_none() || known.sent().any(|(sequence, _)| sequence > last) {
+        if writer.known_sink(name).is_none() || known.sent().any(|sent| sent.sequence > last) {
             writer.resume(name, taken, credit);
             let with_socket = taken + 1..=last;
-            for (sequence, content) in known.sent().filter(|(sequence, _)| with_socket.contains(sequence)) {
+            for sent in known.sent().filter(|sent| with_socket.contains(&sent.sequence)) {
                 // The writer took the same record before, so it takes it again.
-                let _recorded = writer.sent(name, sequence, content.clone());
+                let _recorded = writer.sent(name, sent.sequence, sent.content.clone(), sent.unix_ns);
             }
         }
         // A record is written before its frame is given to the socket. Only a disk that refuses records leaves the socket ahead.
         let has_unrecorded = recovered.unrecorded || last > known.last_sent();
         let unconfirmed = if has_unrecorded { known.open_frames(recovered.last_frame) } else { 0 };
         if has_unrecorded {
-            writer.taken_sent(name, last, recovered.last_frame, credit);
+            writer.taken_sent(name, last, recovered.last_frame, credit, 0);
         }
         let mut progress = writer.known_sink(name).cloned().unwrap_or(known);
         progress.take(last);
@@ -218,7 +218,7 @@ fn is_behind_records(
     decoder: &mut FrameDecoder,
 ) -> bool {
     let ReaderCount::Since { finished, .. } = count else { return false };
-    let sent = known.sent().filter(|(_, content)| is_counted(content, writer, decoder)).count();
+    let sent = known.sent().filter(|sent| is_counted(&sent.content, writer, decoder)).count();
     *finished < sent as u64
 }
 
@@ -260,10 +260,11 @@ impl UnconfirmedFrames {
         let generation = base.map(|credit| credit.generation);
         let handed = known.handed().filter(|handed| Some(handed.generation) == generation);
         let mut frames = UnconfirmedFrames { page, base, sent: 0, handed_over: 0, last: None };
-        for (sequence, content) in known.sent() {
-            if is_counted(content, writer, decoder) {
+        for sent in known.sent() {
+            if is_counted(&sent.content, writer, decoder) {
                 frames.sent += 1;
-                frames.handed_over += u64::from(handed.is_some_and(|handed| sequence <= handed.sequence));
+                frames.handed_over +=
+                    u64::from(handed.is_some_and(|handed| sent.sequence <= handed.sequence));
             }
         }
         Some(frames)

@@ -227,7 +227,7 @@ impl Sink {
         self.sender.observe(now.instant);
         self.outbox.taken(self.sender.socket().taken());
         // Before a frame is sent: after a kill, the reader's count is compared with this record.
-        self.record_taken(persister);
+        self.record_taken(persister, now);
         if self.sender.socket().is_held() && persister.may_send(now) {
             self.sender.socket_mut().hold(false);
         }
@@ -240,7 +240,7 @@ impl Sink {
                 self.counters.row_wait_seconds.observe_many(waited, u64::from(*rows));
             }
             failpoint::at("compose");
-            persister.record_sent(&self.name, &outgoing);
+            persister.record_sent(&self.name, &outgoing, now);
             failpoint::at("recorded");
             self.sender.stage(outgoing);
             has_sent = true;
@@ -268,7 +268,7 @@ impl Sink {
         // A notice may name frames as unconfirmed. It is published before they count as taken: after a death in between, nobody
         // would name them.
         if !self.sender.socket().has_notices() {
-            self.record_taken(persister);
+            self.record_taken(persister, now);
         }
         self.memory.set(self.outbox.bytes());
         has_sent && !self.outbox.is_empty() && self.sender.keeps_up()
@@ -287,7 +287,7 @@ impl Sink {
     }
 
     /// Records how far the reader has taken the stream.
-    pub fn record_taken(&mut self, persister: &mut Persister) {
+    pub fn record_taken(&mut self, persister: &mut Persister, now: Timestamp) {
         let done = FrameNo(self.outbox.done());
         // Frames without content for this sink are taken, too, if nothing is queued.
         let through = if self.is_drained() { self.last_pushed.max(done) } else { done };
@@ -297,7 +297,7 @@ impl Sink {
         // The credit is recorded even before the reader has taken a frame: it is where the reader's count begins.
         if (recorded.sequence, recorded.through, recorded.credit) != (sequence, through, credit) {
             (recorded.sequence, recorded.through, recorded.credit) = (sequence, through, credit);
-            persister.record_taken(&self.name, sequence, through, credit);
+            persister.record_taken(&self.name, sequence, through, credit, now);
         }
     }
 

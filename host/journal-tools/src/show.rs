@@ -4,7 +4,7 @@ use crate::LoadConfig;
 use crate::not_found::not_found;
 use crate::place::Place;
 use afterbay_config::Config;
-use afterbay_journal::reader::{JournalRow, RequestHistory, RequestInfo};
+use afterbay_journal::reader::{JournalRow, RequestHistory, RequestInfo, RowDelivery};
 use afterbay_journal::{Passage, PluginAction, StoredReplacement, Verdict};
 use afterbay_journal_view::content::{ContentBounds, ContentReader};
 use afterbay_journal_view::json::{state, whole};
@@ -26,8 +26,9 @@ const TEXT_AT: usize = 5;
 
 /// Show each row of a request, and who ended the request
 ///
-/// For each row: the time, the ids, the verdicts of plugins, and the readers that took the row. Below the rows: who ended the
-/// request, what the reader got, and what the scheduler sent afterwards. If several requests used the rid, each is shown. The
+/// For each row: the time, the ids, the verdicts of plugins, the time until the row was sent, and the readers that took the row,
+/// each with the time that it then needed. Below the rows: who ended the request, what the reader got, and what the scheduler
+/// sent afterwards. If several requests used the rid, each is shown. The
 /// beginning of a rid is enough if no other rid begins with it. If the request is on two streams (the scheduler's output and
 /// the detokenizer's), both are shown, with times since the first row of the first stream; --stream selects one.
 #[derive(clap::Args)]
@@ -178,7 +179,7 @@ fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
     );
     println!("{}", screen::wrapped(&line, 2));
     let has_text = contents.iter().flatten().any(|content| content.text.is_some());
-    let mut heads = vec!["WHEN", "FRAME", "ROW", "TOKENS", "IDS", "OUTCOME", "TAKEN BY"];
+    let mut heads = vec!["WHEN", "FRAME", "ROW", "TOKENS", "IDS", "OUTCOME", "SENT", "TAKEN BY"];
     if has_text {
         heads.insert(TEXT_AT, "TEXT");
     }
@@ -187,7 +188,7 @@ fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
         if let Some(gap) = &row.gap {
             let text =
                 format!("gap: the scheduler counted {} tokens, {} were received", gap.got, gap.expected);
-            let mut line = vec![String::new(); heads.len() - 2];
+            let mut line = vec![String::new(); heads.len() - 3];
             line.push(screen::bad(text));
             table.row(line);
         }
@@ -201,7 +202,8 @@ fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
                 Err(why) => screen::faint(why.words().to_owned()),
             },
             outcome(row),
-            row.taken_by.join(", "),
+            sent(row),
+            taken_by(row),
         ];
         if has_text {
             let text = content.as_ref().ok().and_then(|content| content.text.as_deref());
@@ -210,6 +212,29 @@ fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
         table.row(line);
     }
     table.print()
+}
+
+/// The time from the row's receipt until the row was sent. Empty for a row that was not sent, and in journals of earlier builds.
+fn sent(row: &JournalRow) -> String {
+    let times = row.deliveries.iter().map(|delivery| delivery.sent_unix_ns);
+    times.filter(|sent| *sent > 0).max().map_or_else(String::new, |sent| later(sent, row.received_unix_ns))
+}
+
+/// The readers that took the row, each with the time from the sending of the row if the journal has both times.
+fn taken_by(row: &JournalRow) -> String {
+    let reader = |name: &String| {
+        let known = |it: &&RowDelivery| it.sink == *name && it.sent_unix_ns > 0 && it.taken_unix_ns > 0;
+        match row.deliveries.iter().find(known) {
+            Some(delivery) => format!("{name} {}", later(delivery.taken_unix_ns, delivery.sent_unix_ns)),
+            None => name.clone(),
+        }
+    };
+    row.taken_by.iter().map(reader).collect::<Vec<_>>().join(", ")
+}
+
+/// The time between two times, in milliseconds.
+fn later(unix_ns: u64, since: u64) -> String {
+    format!("+{:.1} ms", unix_ns.saturating_sub(since) as f64 / 1e6)
 }
 
 /// The time of the first row, and for later rows the seconds since.
@@ -267,5 +292,40 @@ fn action(action: &PluginAction<'_>) -> String {
         Verdict::Finish => format!("{plugin}: finished, {text:?}"),
         Verdict::Length => format!("{plugin}: finished, as at the token limit"),
         other => format!("{plugin}: {} {text:?}", verdict(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afterbay_journal::FrameNo;
+
+    #[test]
+    fn a_row_shows_when_it_was_sent_and_taken_and_a_journal_of_an_earlier_build_does_not() {
+        let delivery = |sent_unix_ns, taken_unix_ns| RowDelivery {
+            sink: "reader".into(),
+            sequence: 1,
+            sent_unix_ns,
+            taken: true,
+            taken_unix_ns,
+        };
+        let row = |deliveries| JournalRow {
+            frame: FrameNo(1),
+            position: None,
+            received_unix_ns: 1_000_000,
+            row: 0,
+            tokens: 1,
+            forwarded: 1,
+            passage: Passage::Unchanged,
+            finish: None,
+            gap: None,
+            actions: Vec::new(),
+            taken_by: vec!["reader".into()],
+            deliveries,
+        };
+        let with_times = row(vec![delivery(1_200_000, 4_500_000)]);
+        assert_eq!((&*sent(&with_times), &*taken_by(&with_times)), ("+0.2 ms", "reader +3.3 ms"));
+        let earlier = row(vec![delivery(0, 0)]);
+        assert_eq!((&*sent(&earlier), &*taken_by(&earlier)), ("", "reader"));
     }
 }

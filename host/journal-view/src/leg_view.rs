@@ -4,7 +4,7 @@ use crate::content::{Absent, Content, ContentBounds, ContentReader};
 use crate::ending::RequestEnd;
 use crate::time::json_time;
 use crate::wording::{passage, verdict};
-use afterbay_journal::reader::{JournalRow, RequestHistory};
+use afterbay_journal::reader::{JournalRow, RequestHistory, RowDelivery};
 use afterbay_journal::{PluginAction, StoredReplacement, Verdict};
 use afterbay_text::TokenBytes;
 use serde_json::{Value, json};
@@ -63,6 +63,7 @@ impl<'a> LegView<'a> {
                 "finish_reason": row.finish.as_ref().map(|finish| &finish.reason),
                 "gap": row.gap.as_ref().map(|gap| json!({"expected": gap.expected, "got": gap.got})),
                 "taken_by": row.taken_by,
+                "deliveries": row.deliveries.iter().map(delivery).collect::<Vec<_>>(),
             })
         })
         .collect()
@@ -109,8 +110,18 @@ impl<'a> LegView<'a> {
     }
 }
 
-/// The stages of a row. `from` are the rows from this one on. The journal records the time of receipt only: the stages after it
-/// have no time.
+/// A frame that carried a row to a sink. A journal of an earlier build has no times.
+fn delivery(delivery: &RowDelivery) -> Value {
+    json!({
+        "sink": delivery.sink,
+        "sequence": delivery.sequence,
+        "sent": json_time(delivery.sent_unix_ns),
+        "taken": json_time(delivery.taken_unix_ns),
+    })
+}
+
+/// The stages of a row. `from` are the rows from this one on. A stage has the time of the row's receipt, but for the sent frame,
+/// which has its own times. The journal has no time for itself, and an earlier build recorded none for sent frames.
 fn stages<'r>(row: &'r JournalRow, from: &'r [JournalRow]) -> impl Iterator<Item = Value> {
     let (time, frame) = (json_time(row.received_unix_ns), row.frame.0);
     let received = json!({"stage": "received", "time": time, "frame": frame});
@@ -140,8 +151,11 @@ fn stages<'r>(row: &'r JournalRow, from: &'r [JournalRow]) -> impl Iterator<Item
             later.deliveries.iter().any(|it| (&it.sink, it.sequence) == (&delivery.sink, delivery.sequence))
         });
         let stage = if is_joined { "joined" } else { "sent" };
-        let event = move |stage| json!({"stage": stage, "time": null, "frame": frame, "sink": delivery.sink});
-        [Some(event(stage)), delivery.taken.then(|| event("taken"))].into_iter().flatten()
+        let event = move |stage, unix_ns| {
+            json!({"stage": stage, "time": json_time(unix_ns), "frame": frame, "sink": delivery.sink})
+        };
+        let taken = delivery.taken.then(|| event("taken", delivery.taken_unix_ns));
+        [Some(event(stage, delivery.sent_unix_ns)), taken].into_iter().flatten()
     });
     // Journals of version 1 record no frames to sinks.
     let unsent = row.taken_by.iter().filter(move |_| row.deliveries.is_empty() && !is_dropped);
@@ -181,6 +195,39 @@ fn open_bytes(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample;
+
+    /// The stages of a row received at 1 µs, as `stage time`.
+    fn stages_of(deliveries: Vec<RowDelivery>) -> Vec<String> {
+        let row = JournalRow { deliveries, ..sample::row(1000) };
+        let shown = |stage: Value| format!("{} {}", stage["stage"], stage["time"]).replace('"', "");
+        stages(&row, std::slice::from_ref(&row)).map(shown).collect()
+    }
+
+    #[test]
+    fn sent_and_taken_rows_have_their_own_times_in_the_timeline() {
+        let delivery = RowDelivery {
+            sink: "reader".into(),
+            sequence: 1,
+            sent_unix_ns: 2000,
+            taken: true,
+            taken_unix_ns: 3000,
+        };
+        assert_eq!(
+            stages_of(vec![delivery.clone()]),
+            [
+                "received 1970-01-01T00:00:00.000001000Z",
+                "sent 1970-01-01T00:00:00.000002000Z",
+                "taken 1970-01-01T00:00:00.000003000Z",
+            ]
+        );
+        let earlier = RowDelivery { sent_unix_ns: 0, taken_unix_ns: 0, ..delivery };
+        assert_eq!(
+            stages_of(vec![earlier]),
+            ["received 1970-01-01T00:00:00.000001000Z", "sent null", "taken null"],
+            "a journal of an earlier build"
+        );
+    }
 
     #[test]
     fn a_character_that_is_not_complete_stays_open() {

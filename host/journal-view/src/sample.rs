@@ -1,7 +1,7 @@
-//! A request for the tests of this crate.
+//! A request and a row for the tests of this crate.
 
-use afterbay_journal::reader::{OperatorAbort, RequestInfo, RequestState};
-use afterbay_journal::{FrameNo, RequestNo};
+use afterbay_journal::reader::{JournalRow, OperatorAbort, RequestInfo, RequestState};
+use afterbay_journal::{FrameNo, Passage, RequestNo};
 
 /// A live request of one row with one token, received at `number` nanoseconds in the frame `number`.
 pub(crate) fn request(number: u64, rid: &str) -> RequestInfo {
@@ -23,5 +23,23 @@ pub(crate) fn request(number: u64, rid: &str) -> RequestInfo {
         last_unix_ns: number,
         finish: String::new(),
         completion_tokens: None,
+    }
+}
+
+/// An unchanged row of one token, received at `unix_ns`, which the journal does not store.
+pub(crate) fn row(unix_ns: u64) -> JournalRow {
+    JournalRow {
+        frame: FrameNo(1),
+        position: None,
+        received_unix_ns: unix_ns,
+        row: 0,
+        tokens: 1,
+        forwarded: 1,
+        passage: Passage::Unchanged,
+        finish: None,
+        gap: None,
+        actions: Vec::new(),
+        taken_by: Vec::new(),
+        deliveries: Vec::new(),
     }
 }

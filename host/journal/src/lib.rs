@@ -69,6 +69,6 @@ pub use release_marker::{HELD_SINK, RELEASE_MARKER, is_release_marker};
 pub use replacement::StoredReplacement;
 pub use request::JournalRequest;
 pub use rid::stored_rid;
-pub use sink_progress::{Credit, HandedOver, SinkContent, SinkProgress};
+pub use sink_progress::{Credit, HandedOver, SentFrame, SinkContent, SinkProgress};
 pub use verify::{JournalProblem, ProblemGroup, ProblemKind, VerifyNote, VerifyReport};
 pub use writer::JournalWriter;

@@ -4,7 +4,7 @@ use crate::format::{ByteReader, RecordHead, RecordKind};
 use crate::frame_set::FrameSet;
 use crate::outcome::Outcome;
 use crate::request::{OperatorAbort, RequestState};
-use crate::sink_progress::SinkContent;
+use crate::sink_progress::SentFrame;
 
 mod entries;
 mod outcome;
@@ -37,7 +37,7 @@ pub(crate) enum RecordBody {
     Taken(Taken),
     Sent {
         sink: String,
-        content: SinkContent<'static>,
+        frame: SentFrame,
     },
     Handed {
         sink: String,
@@ -71,11 +71,12 @@ impl RecordBody {
             RecordKind::CLOSE => RecordBody::Close { state: decode_state(at.u8()?)? },
             RecordKind::TAKEN => {
                 let mut taken = decode_taken(&mut at, number)?;
+                taken.unix_ns = head.time;
                 // Version 1 ends here.
                 taken.sequence = if at.0.is_empty() { 0 } else { at.u64()? };
                 RecordBody::Taken(taken)
             }
-            RecordKind::SENT => decode_sent(&mut at, around)?,
+            RecordKind::SENT => decode_sent(&mut at, head, around)?,
             RecordKind::HANDED => RecordBody::Handed { sink: at.text()?, generation: at.u64()? },
             RecordKind::AHEAD => RecordBody::Ahead {
                 sink: at.text()?,

@@ -44,6 +44,17 @@ impl SinkContent<'_> {
     }
 }
 
+/// Frame that was handed to a sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentFrame {
+    /// Sequence number at this sink.
+    pub sequence: u64,
+    /// Content of the frame.
+    pub content: SinkContent<'static>,
+    /// Time when the frame was handed over, unix nanoseconds. 0: unknown, in journals of earlier builds.
+    pub unix_ns: u64,
+}
+
 /// Position of a sink's reader in its own count (the credit page) when a frame was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credit {
@@ -76,8 +87,10 @@ pub struct SinkProgress {
     /// For each request, the frame of the last taken row. Entries up to `through` are removed now and then.
     rows: HashMap<u64, u64, FixedState>,
     clean_rows_at: usize,
+    /// Time when the frame `sequence` was found to be taken, unix nanoseconds. 0: unknown.
+    taken_unix_ns: u64,
     /// Frames sent after `sequence`.
-    sent: VecDeque<(u64, SinkContent<'static>)>,
+    sent: VecDeque<SentFrame>,
     sent_rows: usize,
     handed: Option<HandedOver>,
 }
@@ -124,9 +137,9 @@ impl SinkProgress {
         self.credit
     }
 
-    /// Frames sent after `sequence`, in order, with their sequence numbers.
-    pub fn sent(&self) -> impl ExactSizeIterator<Item = (u64, &SinkContent<'static>)> {
-        self.sent.iter().map(|(sequence, content)| (*sequence, content))
+    /// Frames sent after `sequence`, in order.
+    pub fn sent(&self) -> impl ExactSizeIterator<Item = &SentFrame> {
+        self.sent.iter()
     }
 
     /// Sent frames that the kernel has accepted, if any of them is not taken.
@@ -151,7 +164,7 @@ impl SinkProgress {
 
     /// Marks the frames up to this sequence number as taken.
     pub fn take(&mut self, sequence: u64) {
-        while let Some((_, content)) = self.sent.pop_front_if(|(sent, _)| *sent <= sequence) {
+        while let Some(SentFrame { content, .. }) = self.sent.pop_front_if(|sent| sent.sequence <= sequence) {
             self.sent_rows -= content.rows();
             match content {
                 SinkContent::Whole(frame) if frame > self.through => self.whole.insert(frame.0),
@@ -170,6 +183,19 @@ impl SinkProgress {
             self.rows.retain(|_, frame| *frame > self.through.0);
             self.clean_rows_at = 2 * self.rows.len() + 1024;
         }
+    }
+
+    /// Marks the frames up to this sequence number as taken, at this time.
+    pub(crate) fn take_at(&mut self, sequence: u64, unix_ns: u64) {
+        if sequence > self.sequence {
+            self.taken_unix_ns = unix_ns;
+        }
+        self.take(sequence);
+    }
+
+    /// Time when the frame `sequence` was found to be taken, unix nanoseconds; 0: unknown.
+    pub(crate) fn taken_unix_ns(&self) -> u64 {
+        self.taken_unix_ns
     }
 
     /// Marks every frame up to `through` as taken.
@@ -207,13 +233,14 @@ impl SinkProgress {
     }
 
     /// Adds a sent frame. Ignores a frame that was added before.
-    pub(crate) fn send(&mut self, sequence: u64, content: SinkContent<'static>) {
-        if self.sent.back().is_some_and(|(last, _)| *last >= sequence) || sequence <= self.sequence {
+    pub(crate) fn send(&mut self, frame: SentFrame) {
+        let sequence = frame.sequence;
+        if self.sent.back().is_some_and(|last| last.sequence >= sequence) || sequence <= self.sequence {
             return;
         }
         self.last_sent = self.last_sent.max(sequence);
-        self.sent_rows += content.rows();
-        self.sent.push_back((sequence, content));
+        self.sent_rows += frame.content.rows();
+        self.sent.push_back(frame);
     }
 
     /// Frames taken whole past `through`, and the last taken frame of each request that is ahead.

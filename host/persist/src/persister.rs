@@ -330,7 +330,7 @@ impl Persister {
         self.held_after = after;
         self.buffer_records();
         match after {
-            Some(after) => self.writer.taken_sent(HELD_SINK, 0, after, None),
+            Some(after) => self.writer.taken_sent(HELD_SINK, 0, after, None, 0),
             None => self.writer.forget(HELD_SINK),
         }
     }
@@ -373,7 +373,7 @@ impl Persister {
     }
 
     /// Records that a frame is about to be given to the sink's socket.
-    pub fn record_sent(&mut self, sink: &str, outgoing: &FrameToSend) {
+    pub fn record_sent(&mut self, sink: &str, outgoing: &FrameToSend, now: Timestamp) {
         self.buffer_records();
         self.rows.clear();
         self.rows.extend(outgoing.rows.iter().map(|(request, frame)| (RequestNo(*request), FrameNo(*frame))));
@@ -381,7 +381,7 @@ impl Persister {
             Some(frame) => SinkContent::Whole(FrameNo(frame)),
             None => SinkContent::Rows((&self.rows).into()),
         };
-        if let Err(error) = self.writer.sent(sink, outgoing.sequence, content) {
+        if let Err(error) = self.writer.sent(sink, outgoing.sequence, content, now.unix_ns) {
             self.publish_notice(error.to_string());
         }
     }
@@ -394,9 +394,16 @@ impl Persister {
 
     /// Records that the sink's reader has taken the sent frames up to `sequence`, and with them the received frames up to
     /// `through`.
-    pub fn record_taken(&mut self, sink: &str, sequence: u64, through: FrameNo, credit: Option<Credit>) {
+    pub fn record_taken(
+        &mut self,
+        sink: &str,
+        sequence: u64,
+        through: FrameNo,
+        credit: Option<Credit>,
+        now: Timestamp,
+    ) {
         self.buffer_records();
-        self.writer.taken_sent(sink, sequence, through, credit);
+        self.writer.taken_sent(sink, sequence, through, credit, now.unix_ns);
     }
 
     /// Records at the end of the stream that the kernel has the sent frames up to `written` and no later one. The next start
@@ -407,9 +414,9 @@ impl Persister {
         self.buffer_records();
         self.writer.resume(sink, taken, credit);
         let with_kernel = taken + 1..=written;
-        for (sequence, content) in known.sent().filter(|(sequence, _)| with_kernel.contains(sequence)) {
+        for sent in known.sent().filter(|sent| with_kernel.contains(&sent.sequence)) {
             // The writer took the same record before, so it takes it again.
-            let _recorded = self.writer.sent(sink, sequence, content.clone());
+            let _recorded = self.writer.sent(sink, sent.sequence, sent.content.clone(), sent.unix_ns);
         }
         if let Some(handed) = known.handed() {
             self.writer.handed(sink, handed);

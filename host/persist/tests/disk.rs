@@ -118,7 +118,8 @@ impl Stage {
             rows: vec![(4, 5)],
             first_rows: Vec::new(),
         };
-        self.persister.record_sent("sink", &outgoing);
+        let now = self.now();
+        self.persister.record_sent("sink", &outgoing, now);
     }
 
     /// Receives until the disk refuses a frame.
@@ -235,14 +236,15 @@ fn what_was_recorded_about_frames_and_sinks_is_there_after_a_kill() {
     stage.send(2, None);
     stage.send(3, Some(3));
     stage.persister.record_handed_over("sink", HandedOver { sequence: 2, generation: 8 });
-    stage.persister.record_taken("sink", 1, FrameNo(1), Some(Credit { generation: 8, sent: 1 }));
+    let now = stage.now();
+    stage.persister.record_taken("sink", 1, FrameNo(1), Some(Credit { generation: 8, sent: 1 }), now);
     assert!(stage.persister.flush() && stage.may_send());
     let stage = stage.restart();
     let reader = stage.recovered.sinks.iter().find(|sink| sink.is_reader()).unwrap();
     assert_eq!((reader.through(), reader.last_sent()), (FrameNo(1), 3));
     assert_eq!(reader.credit(), Some(Credit { generation: 8, sent: 1 }));
     assert_eq!(reader.handed(), Some(HandedOver { sequence: 2, generation: 8 }));
-    let contents: Vec<_> = reader.sent().map(|(_, content)| content.clone()).collect();
+    let contents: Vec<_> = reader.sent().map(|sent| sent.content.clone()).collect();
     assert!(matches!(contents[..], [SinkContent::Rows(_), SinkContent::Whole(FrameNo(3))]), "{contents:?}");
     assert_eq!(stage.persister.held_after(), Some(FrameNo(2)));
     // The frame that nobody accounted comes first.
@@ -266,7 +268,8 @@ fn frames_that_the_kernel_never_had_are_sent_again_by_the_next_start() {
         stage.account(frame);
         stage.send(frame, Some(frame));
     }
-    stage.persister.record_taken("sink", 1, FrameNo(1), None);
+    let now = stage.now();
+    stage.persister.record_taken("sink", 1, FrameNo(1), None, now);
     let credit = Some(Credit { generation: 2, sent: 1 });
     stage.persister.record_never_written("sink", 1, 4, credit);
     stage.persister.record_never_written("other", 1, 2, credit);
@@ -277,8 +280,9 @@ fn frames_that_the_kernel_never_had_are_sent_again_by_the_next_start() {
     stage.persister.record_never_written("sink", 1, 3, credit);
     assert!(stage.persister.flush());
     let stage = stage.restart();
-    let sent: Vec<u64> = reader(&stage).sent().map(|(sequence, _)| sequence).collect();
+    let sent: Vec<u64> = reader(&stage).sent().map(|sent| sent.sequence).collect();
     assert_eq!((sent, reader(&stage).credit()), (vec![2, 3], credit));
+    assert!(reader(&stage).sent().all(|sent| sent.unix_ns > 0), "each keeps the time of its first record");
 }
 
 #[test]

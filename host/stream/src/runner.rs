@@ -303,7 +303,7 @@ impl Runner {
             return Err("the journal refuses records".to_owned());
         }
         let plugins = chain.hand_over(ledger, now);
-        delivery.record_hand_over(persister);
+        delivery.record_hand_over(persister, now);
         let (stream, holds) = (self.plan.config.name.to_string(), held_rows.times(now.instant));
         self.handed_over = Some(holds.clone());
         if let Err(error) = persister.hand_over() {
@@ -445,7 +445,7 @@ impl Runner {
         delivery.send_staged(persister, now);
         let unread_bytes = receive.abandon();
         let unpersisted = persister.unpersisted();
-        delivery.record_end(persister);
+        delivery.record_end(persister, now);
         ledger.close_restart_gap();
         let (frames_left, bytes_left) = self.pipeline.backlog_size();
         self.report.end(&mut self.pipeline, now);

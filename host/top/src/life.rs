@@ -116,7 +116,8 @@ fn leg_facts(request: &Request, clock: Clock) -> Vec<Cell> {
     facts
 }
 
-/// The frames that each stage saw, and when. The journal records the time of receipt; the stages after it have no time.
+/// The frames that each stage saw, and when. Plugins have the time of receipt. The journal has no time for itself, and a journal
+/// of an earlier build has none for sent frames.
 fn stage_grid(timeline: &[Value], begun: Option<&str>, clock: Clock) -> Grid {
     #[derive(Default)]
     struct Stage {
@@ -159,7 +160,7 @@ fn stage_grid(timeline: &[Value], begun: Option<&str>, clock: Clock) -> Grid {
         Column::text("STAGE", 0),
         Column::number("COUNT", 0),
         Column::word("FRAMES", 1),
-        Column::word("RECEIVED", 2),
+        Column::word("WHEN", 2),
     ];
     Grid { columns, rows: rows.collect() }
 }

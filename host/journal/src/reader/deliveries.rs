@@ -9,7 +9,7 @@ use super::RowDelivery;
 use crate::position::{FrameNo, RequestNo};
 use crate::record::RecordBody;
 use crate::release_marker::HELD_SINK;
-use crate::sink_progress::SinkContent;
+use crate::sink_progress::{SentFrame, SinkContent};
 
 #[derive(Default)]
 struct TrackedRow {
@@ -23,9 +23,15 @@ impl TrackedRow {
         self.routed.is_empty() || self.routed.iter().any(|routed| routed == sink)
     }
 
-    fn deliver(&mut self, sink: &str, sequence: u64) {
+    fn deliver(&mut self, sink: &str, frame: &SentFrame) {
         if self.may_be_of(sink) && !self.deliveries.iter().any(|delivery| delivery.sink == sink) {
-            self.deliveries.push(RowDelivery { sink: sink.to_owned(), sequence, taken: false });
+            self.deliveries.push(RowDelivery {
+                sink: sink.to_owned(),
+                sequence: frame.sequence,
+                sent_unix_ns: frame.unix_ns,
+                taken: false,
+                taken_unix_ns: 0,
+            });
         }
     }
 
@@ -63,19 +69,21 @@ impl Deliveries {
                     }
                 }
             }
-            RecordBody::Sent { sink, content: SinkContent::Whole(frame) } => {
-                for rows in self.rows.values_mut() {
-                    rows.get_mut(&frame.0).into_iter().for_each(|row| row.deliver(sink, number));
+            RecordBody::Sent { sink, frame } => match &frame.content {
+                SinkContent::Whole(whole) => {
+                    for rows in self.rows.values_mut() {
+                        rows.get_mut(&whole.0).into_iter().for_each(|row| row.deliver(sink, frame));
+                    }
                 }
-            }
-            RecordBody::Sent { sink, content: SinkContent::Rows(sent) } => {
-                for (request, last) in sent.iter() {
-                    let Some(rows) = self.rows.get_mut(&request.0) else { continue };
-                    // Rows sent before are not sent again.
-                    let rows = rows.range_mut(..=last.0).map(|(_, row)| row);
-                    rows.filter(|row| row.deliveries.is_empty()).for_each(|row| row.deliver(sink, number));
+                SinkContent::Rows(sent) => {
+                    for (request, last) in sent.iter() {
+                        let Some(rows) = self.rows.get_mut(&request.0) else { continue };
+                        // Rows sent before are not sent again.
+                        let rows = rows.range_mut(..=last.0).map(|(_, row)| row);
+                        rows.filter(|row| row.deliveries.is_empty()).for_each(|row| row.deliver(sink, frame));
+                    }
                 }
-            }
+            },
             RecordBody::Taken(taken) if taken.sink != HELD_SINK => {
                 let sink = &taken.sink;
                 self.through.insert(sink.clone(), taken.through);
@@ -83,8 +91,9 @@ impl Deliveries {
                     self.through.remove(sink);
                 }
                 for row in self.rows.values_mut().flat_map(BTreeMap::values_mut) {
-                    for delivery in row.deliveries.iter_mut().filter(|delivery| delivery.sink == *sink) {
-                        delivery.taken |= delivery.sequence <= taken.sequence;
+                    let of_sink = row.deliveries.iter_mut().filter(|delivery| delivery.sink == *sink);
+                    for delivery in of_sink.filter(|it| !it.taken && it.sequence <= taken.sequence) {
+                        (delivery.taken, delivery.taken_unix_ns) = (true, taken.unix_ns);
                     }
                     if taken.void || taken.forgotten {
                         row.deliveries.retain(|delivery| delivery.taken || delivery.sink != *sink);

@@ -76,8 +76,13 @@ pub struct RowDelivery {
     pub sink: String,
     /// Sequence number of the frame at this sink. Rows of a request with the same number were joined.
     pub sequence: u64,
+    /// Time when the frame was given to the sink's socket, unix nanoseconds. 0: unknown, in journals of earlier
+    /// builds.
+    pub sent_unix_ns: u64,
     /// Whether the sink has taken the frame.
     pub taken: bool,
+    /// Time when the frame was found to be taken, unix nanoseconds. 0: not taken, or unknown.
+    pub taken_unix_ns: u64,
 }
 
 /// A frame as received.

@@ -3,9 +3,9 @@
 use super::entries::put_frames;
 use super::{RecordBody, put_column, put_u32, put_u64};
 use crate::bounds::SINKS_MAX;
-use crate::format::{ByteReader, RecordKind, put_text, record, widen};
+use crate::format::{ByteReader, RecordHead, RecordKind, put_text, record, widen};
 use crate::position::{FrameNo, RequestNo};
-use crate::sink_progress::{Credit, HandedOver, SinkContent, SinkProgress};
+use crate::sink_progress::{Credit, HandedOver, SentFrame, SinkContent, SinkProgress};
 
 /// Progress of a sink, from TAKEN.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +19,14 @@ pub(crate) struct Taken {
     pub void: bool,
     /// Whether the sink was removed.
     pub forgotten: bool,
+    /// Time when `sequence` was found to be taken, unix nanoseconds. 0: unknown.
+    pub unix_ns: u64,
 }
 
 impl Taken {
     pub fn apply(&self, sink: &mut SinkProgress) {
         sink.pass(self.through);
-        sink.take(self.sequence);
+        sink.take_at(self.sequence, self.unix_ns);
         sink.set_credit(self.credit);
         if self.void {
             sink.void();
@@ -42,7 +44,7 @@ pub(crate) struct Routed {
 
 /// Adds TAKEN. `flags`: [`VOID`], [`FORGOTTEN`].
 pub(crate) fn put_taken(out: &mut Vec<u8>, sink: &SinkProgress, flags: u8) {
-    record(out, RecordKind::TAKEN, sink.through().0, 0, |out| {
+    record(out, RecordKind::TAKEN, sink.through().0, sink.taken_unix_ns(), |out| {
         put_taken_payload(out, sink.name(), sink.credit(), flags);
         put_u64(out, sink.sequence());
     });
@@ -66,8 +68,8 @@ pub(crate) fn put_ahead(out: &mut Vec<u8>, sink: &SinkProgress) {
             put_u64(out, frame);
         }
     });
-    for (sequence, content) in sink.sent() {
-        put_sent(out, sink.name(), sequence, content);
+    for SentFrame { sequence, content, unix_ns } in sink.sent() {
+        put_sent(out, sink.name(), *sequence, content, *unix_ns);
     }
     if let Some(handed) = sink.handed() {
         put_handed(out, sink.name(), handed);
@@ -82,8 +84,14 @@ pub(crate) fn put_handed(out: &mut Vec<u8>, sink: &str, handed: HandedOver) {
     });
 }
 
-pub(crate) fn put_sent(out: &mut Vec<u8>, sink: &str, sequence: u64, content: &SinkContent<'_>) {
-    record(out, RecordKind::SENT, sequence, 0, |out| {
+pub(crate) fn put_sent(
+    out: &mut Vec<u8>,
+    sink: &str,
+    sequence: u64,
+    content: &SinkContent<'_>,
+    unix_ns: u64,
+) {
+    record(out, RecordKind::SENT, sequence, unix_ns, |out| {
         put_text(out, sink);
         match content {
             SinkContent::Whole(frame) => {
@@ -131,11 +139,12 @@ pub(super) fn decode_routed(at: &mut ByteReader<'_>, around: u64) -> Option<Rout
     Some(Routed { sinks, rows })
 }
 
-pub(super) fn decode_sent(at: &mut ByteReader<'_>, around: u64) -> Option<RecordBody> {
+pub(super) fn decode_sent(at: &mut ByteReader<'_>, head: &RecordHead, around: u64) -> Option<RecordBody> {
     let sink = at.text()?;
     let (rows, base) = (at.u8()?, at.u64()?);
+    let frame = |content| SentFrame { sequence: head.number, content, unix_ns: head.time };
     if rows == 0 {
-        return Some(RecordBody::Sent { sink, content: SinkContent::Whole(FrameNo(base)) });
+        return Some(RecordBody::Sent { sink, frame: frame(SinkContent::Whole(FrameNo(base))) });
     }
     let count = at.count(8)?;
     let (requests, after) = (at.take(count * 4)?.as_chunks().0, at.take(count * 4)?.as_chunks().0);
@@ -143,7 +152,7 @@ pub(super) fn decode_sent(at: &mut ByteReader<'_>, around: u64) -> Option<Record
         let request = RequestNo(widen(u32::from_le_bytes(*request), around));
         (request, FrameNo(base.saturating_add(u32::from_le_bytes(*after).into())))
     });
-    Some(RecordBody::Sent { sink, content: SinkContent::Rows(rows.collect()) })
+    Some(RecordBody::Sent { sink, frame: frame(SinkContent::Rows(rows.collect())) })
 }
 
 pub(super) fn put_taken_payload(out: &mut Vec<u8>, sink: &str, credit: Option<Credit>, flags: u8) {
@@ -162,7 +171,8 @@ pub(super) fn decode_taken(at: &mut ByteReader<'_>, through: u64) -> Option<Take
         _ => Some(Credit { generation: at.u64()?, sent: at.u64()? }),
     };
     let (void, forgotten) = (flags & VOID != 0, flags & FORGOTTEN != 0);
-    Some(Taken { sink: at.text()?, through: FrameNo(through), credit, sequence: 0, void, forgotten })
+    let sink = at.text()?;
+    Some(Taken { sink, through: FrameNo(through), credit, sequence: 0, void, forgotten, unix_ns: 0 })
 }
 
 /// Applies a record about a sink. `number` is the record's number.
@@ -178,7 +188,7 @@ pub(crate) fn apply_to_sinks(sinks: &mut Vec<SinkProgress>, number: u64, body: &
     let Some(sink) = sink_of(sinks, name) else { return };
     match body {
         RecordBody::Taken(taken) => taken.apply(sink),
-        RecordBody::Sent { content, .. } => sink.send(number, content.clone()),
+        RecordBody::Sent { frame, .. } => sink.send(frame.clone()),
         RecordBody::Handed { generation, .. } => {
             sink.set_handed(HandedOver { sequence: number, generation: *generation });
         }

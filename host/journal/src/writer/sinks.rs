@@ -5,40 +5,54 @@ use crate::bounds::SINKS_MAX;
 use crate::error::SentError;
 use crate::position::FrameNo;
 use crate::record::{FORGOTTEN, VOID, put_handed, put_routed, put_sent, put_taken, sink_of};
-use crate::sink_progress::{Credit, HandedOver, SinkContent, SinkProgress};
+use crate::sink_progress::{Credit, HandedOver, SentFrame, SinkContent, SinkProgress};
 
 impl JournalWriter {
     /// Records that the sink's reader has taken every frame up to this one. Written with the next write.
     pub fn taken(&mut self, sink: &str, through: FrameNo, credit: Option<Credit>) {
-        self.taken_sent(sink, 0, through, credit);
+        self.taken_sent(sink, 0, through, credit, 0);
     }
 
     /// As [`JournalWriter::taken`], for a sink whose frames are recorded with [`JournalWriter::sent`]: the
-    /// reader has taken the frames up to `sequence`, and everything of the frames up to `through`. Retention
-    /// keeps the frames after `through`.
-    pub fn taken_sent(&mut self, sink: &str, sequence: u64, through: FrameNo, credit: Option<Credit>) {
+    /// reader was found at this time to have taken the frames up to `sequence`, and everything of the frames up
+    /// to `through`. Retention keeps the frames after `through`. One record of a write stands for all calls
+    /// since the last write, with the time of the last.
+    pub fn taken_sent(
+        &mut self,
+        sink: &str,
+        sequence: u64,
+        through: FrameNo,
+        credit: Option<Credit>,
+        now_unix_ns: u64,
+    ) {
         let Some(at) = self.sink(sink) else { return };
         let (sink, taken_recorded) = (&mut self.sinks[at], &mut self.taken_recorded[at]);
         if (sink.through(), sink.credit()) == (through, credit) && sequence <= sink.sequence() {
             return;
         }
         sink.pass(through);
-        sink.take(sequence);
+        sink.take_at(sequence, now_unix_ns);
         sink.set_credit(credit);
         *taken_recorded = false;
     }
 
-    /// Records that the sink's socket is about to get a frame with this content as its frame number
+    /// Records that the sink's socket is about to get, now, a frame with this content as its frame number
     /// `sequence`, one more than the last. Call [`JournalWriter::flush`] before the kernel gets the frame.
     /// The record takes some 50 bytes for a whole frame, and 8 more for each request otherwise. Refused if
     /// too much is ahead.
-    pub fn sent(&mut self, sink: &str, sequence: u64, content: SinkContent<'_>) -> Result<(), SentError> {
+    pub fn sent(
+        &mut self,
+        sink: &str,
+        sequence: u64,
+        content: SinkContent<'_>,
+        now_unix_ns: u64,
+    ) -> Result<(), SentError> {
         let Some(at) = self.sink(sink) else { return Ok(()) };
         self.sinks[at].has_room(&content)?;
         // Sent first: the record may begin a segment, which lists what each sink was sent.
         let mut record = Vec::new();
-        put_sent(&mut record, sink, sequence, &content);
-        self.sinks[at].send(sequence, content.into_owned());
+        put_sent(&mut record, sink, sequence, &content, now_unix_ns);
+        self.sinks[at].send(SentFrame { sequence, content: content.into_owned(), unix_ns: now_unix_ns });
         self.add(|pending| pending.extend_from_slice(&record));
         Ok(())
     }
@@ -66,7 +80,7 @@ impl JournalWriter {
     pub fn resume(&mut self, sink: &str, sequence: u64, credit: Option<Credit>) {
         let Some(at) = self.sink(sink) else { return };
         self.sinks[at].set_credit(credit);
-        self.sinks[at].take(sequence);
+        self.sinks[at].take_at(sequence, self.root.storage.now_unix_ns());
         self.sinks[at].void();
         let mut record = Vec::new();
         put_taken(&mut record, &self.sinks[at], VOID);

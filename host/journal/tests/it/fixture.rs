@@ -41,10 +41,16 @@ fn write_the_fixture_of_this_version() {
         writer.close(short);
         let rows = [(long.number(), frame), (short.number(), frame)];
         let sent = if round % 2 == 0 { SinkContent::Whole(frame) } else { SinkContent::Rows((&rows).into()) };
-        writer.sent("sink", 1 + round, sent).unwrap();
+        writer.sent("sink", 1 + round, sent, 0).unwrap();
         // The last three frames are not taken, and some of those before.
         let through = FrameNo(round.min(5));
-        writer.taken_sent("sink", round.min(7), through, Some(Credit { generation: 1, sent: round.min(7) }));
+        writer.taken_sent(
+            "sink",
+            round.min(7),
+            through,
+            Some(Credit { generation: 1, sent: round.min(7) }),
+            0,
+        );
     }
     writer.skipped(2, 1_010);
     let frame = writer.append(b"control", 1_011).unwrap().frame;
@@ -138,8 +144,13 @@ fn a_journal_of_version_2_is_read_and_goes_on() {
     let taken: Vec<bool> = (5..=9).map(|frame| sink.has_taken_row(FrameNo(frame), long.number())).collect();
     assert_eq!(taken, [true, true, true, false, false]);
     let sent: Vec<_> =
-        sink.sent().map(|(sequence, sent)| (sequence, matches!(sent, SinkContent::Whole(_)))).collect();
+        sink.sent().map(|sent| (sent.sequence, matches!(sent.content, SinkContent::Whole(_)))).collect();
     assert_eq!(sent, [(8, false), (9, true), (10, false)]);
+    // Earlier builds recorded no times.
+    let lives = stream.lives(&recovered.live[0].info.rid).unwrap();
+    let deliveries: Vec<_> = lives[0].rows.iter().flat_map(|row| &row.deliveries).collect();
+    assert!(deliveries.iter().any(|it| it.taken), "{deliveries:?}");
+    assert!(deliveries.iter().all(|it| (it.sent_unix_ns, it.taken_unix_ns) == (0, 0)), "{deliveries:?}");
     assert_eq!(last_step(&mut writer, &[long], 12, 2_000), FrameNo(17));
     for frame in recovered.unfinished.iter() {
         writer.outcome(&plain_outcome(frame, &[], &[]));

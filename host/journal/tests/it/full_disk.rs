@@ -30,7 +30,7 @@ fn full_disk() -> (SimDisk, JournalDirectory, JournalWriter, u64) {
 
 fn sends(writer: &mut JournalWriter, frame: u64) -> Result<(), WriteError> {
     writer.outcome(&plain_outcome(FrameNo(frame), &[], &[]));
-    writer.sent("sink", frame, SinkContent::Whole(FrameNo(frame))).unwrap();
+    writer.sent("sink", frame, SinkContent::Whole(FrameNo(frame)), 0).unwrap();
     writer.flush()
 }
 
@@ -41,7 +41,7 @@ fn stored_frames_are_recorded_as_sent_while_the_disk_is_full() {
     for frame in 1..=last {
         sends(&mut writer, frame).unwrap();
         writer.handed("sink", HandedOver { sequence: frame, generation: 1 });
-        writer.taken_sent("sink", frame, FrameNo(frame), Some(Credit { generation: 1, sent: frame }));
+        writer.taken_sent("sink", frame, FrameNo(frame), Some(Credit { generation: 1, sent: frame }), 0);
         writer.flush().unwrap();
     }
     assert!(!writer.is_healthy(), "there is still no room for a frame");

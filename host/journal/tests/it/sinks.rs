@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::disk::SimDisk;
 use crate::support::*;
+use afterbay_journal::reader::JournalRow;
 use afterbay_journal::*;
 
 /// Rows of one sink in the plainest form: (frame, request), with request 0 for a frame without rows.
@@ -43,10 +44,11 @@ impl Model {
             };
             assert_eq!(said, self.is_taken(row), "row {row:?}");
         }
-        let numbers: Vec<u64> = sink.sent().map(|(sequence, _)| sequence).collect();
+        let numbers: Vec<u64> = sink.sent().map(|sent| sent.sequence).collect();
         let expected: BTreeSet<u64> =
             self.sent.values().copied().filter(|sequence| *sequence > self.taken).collect();
         assert!(numbers.iter().copied().eq(expected), "{numbers:?}");
+        assert!(sink.sent().all(|sent| sent.unix_ns == sent.sequence), "the times survive");
     }
 }
 
@@ -91,7 +93,7 @@ impl Run {
             return;
         }
         let sequence = self.model.last_sent + 1;
-        writer.sent("sink", sequence, SinkContent::Whole(FrameNo(frame))).unwrap();
+        writer.sent("sink", sequence, SinkContent::Whole(FrameNo(frame)), sequence).unwrap();
         self.model.sent.extend(rows.into_iter().map(|row| (row, sequence)));
         self.model.last_sent = sequence;
     }
@@ -113,7 +115,7 @@ impl Run {
             }
         }
         if !content.is_empty() {
-            writer.sent("sink", sequence, SinkContent::Rows((&content).into())).unwrap();
+            writer.sent("sink", sequence, SinkContent::Rows((&content).into()), sequence).unwrap();
             self.model.last_sent = sequence;
         }
     }
@@ -128,7 +130,7 @@ impl Run {
         if self.random.once_in(2) {
             self.model.through = self.model.prefix();
         }
-        writer.taken_sent("sink", self.model.taken, FrameNo(self.model.through), None);
+        writer.taken_sent("sink", self.model.taken, FrameNo(self.model.through), None, self.model.taken);
     }
 
     /// The reader's count says what was taken; later frames are void.
@@ -236,21 +238,51 @@ fn a_journal_cut_at_any_byte_knows_what_was_taken_before() {
 }
 
 #[test]
+fn a_row_has_the_times_at_which_it_was_sent_and_taken() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk, options());
+    let request = writer.request("r").unwrap();
+    let first = step(&mut writer, &[request], b"one", 1_000);
+    writer.sent("sink", 1, SinkContent::Whole(first), 1_100).unwrap();
+    step(&mut writer, &[request], b"two", 2_000);
+    let third = step(&mut writer, &[request], b"three", 3_000);
+    let joined = [(request.number(), third)];
+    writer.sent("sink", 2, SinkContent::Rows((&joined).into()), 3_100).unwrap();
+    writer.taken_sent("sink", 1, first, None, 1_900);
+    writer.flush().unwrap();
+    let times = || {
+        let rows = stream(&disk).lives("r").unwrap().remove(0).rows;
+        let only = |row: &JournalRow| {
+            let [delivery] = &row.deliveries[..] else { panic!("{row:?}") };
+            (delivery.sent_unix_ns, delivery.taken_unix_ns)
+        };
+        rows.iter().map(only).collect::<Vec<_>>()
+    };
+    assert_eq!(times(), [(1_100, 1_900), (3_100, 0), (3_100, 0)]);
+    writer.taken_sent("sink", 2, third, None, 4_000);
+    writer.flush().unwrap();
+    // A later record of the same progress changes no time.
+    writer.taken_sent("sink", 2, third, Some(Credit { generation: 1, sent: 2 }), 5_000);
+    writer.flush().unwrap();
+    assert_eq!(times(), [(1_100, 1_900), (3_100, 4_000), (3_100, 4_000)]);
+}
+
+#[test]
 fn too_much_ahead_is_refused_and_not_recorded() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
     let frame = step(&mut writer, &[], b"", 1);
     let most = bounds::SENT_FRAMES_MAX as u64;
     for sequence in 1..=most {
-        writer.sent("sink", sequence, SinkContent::Whole(frame)).unwrap();
+        writer.sent("sink", sequence, SinkContent::Whole(frame), 0).unwrap();
     }
-    let error = writer.sent("sink", most + 1, SinkContent::Whole(frame)).unwrap_err();
+    let error = writer.sent("sink", most + 1, SinkContent::Whole(frame), 0).unwrap_err();
     assert_eq!(
         error.to_string(),
         "sink \"sink\": 8192 frames not taken (at most 8192), 8193 requests ahead (at most 1048576)"
     );
-    writer.taken_sent("sink", 1, FrameNo(0), None);
-    writer.sent("sink", most + 1, SinkContent::Whole(frame)).unwrap();
+    writer.taken_sent("sink", 1, FrameNo(0), None, 0);
+    writer.sent("sink", most + 1, SinkContent::Whole(frame), 0).unwrap();
 }
 
 #[test]
@@ -259,7 +291,7 @@ fn a_removed_sink_keeps_no_segments() {
     let options = || JournalOptions { segment_bytes: 4096, retain_bytes: Some(6_000), ..options() };
     let (directory, mut writer, _) = begin(&disk, options());
     let frame = step(&mut writer, &[], b"", 1);
-    writer.sent("gone", 1, SinkContent::Whole(frame)).unwrap();
+    writer.sent("gone", 1, SinkContent::Whole(frame), 0).unwrap();
     let fill = |writer: &mut JournalWriter| {
         for _ in 0..100 {
             step(writer, &[], &[0; 400], 1);
@@ -286,9 +318,9 @@ fn a_summary_torn_at_any_byte_changes_nothing_of_what_a_sink_was_sent() {
         let live: Vec<JournalRequest> = (0..requests).map(|_| writer.request("r").unwrap()).collect();
         for sequence in 1..=3 {
             let frame = step(&mut writer, &live, b"frame", 1);
-            writer.sent("sink", sequence, SinkContent::Whole(frame)).unwrap();
+            writer.sent("sink", sequence, SinkContent::Whole(frame), 0).unwrap();
         }
-        writer.taken_sent("sink", 1, FrameNo(1), Some(Credit { generation: 1, sent: 1 }));
+        writer.taken_sent("sink", 1, FrameNo(1), Some(Credit { generation: 1, sent: 1 }), 0);
         writer.flush().unwrap();
         let path = disk.segments().remove(0);
         let mut records = Vec::new();
