@@ -26,7 +26,7 @@ from pathlib import Path
 import zmq
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "host/connectors"))
-from afterbay_sglang.credit import CreditPage  # noqa: E402
+from afterbay_connector.credit import CreditPage  # noqa: E402
 
 # Seconds without hand-overs.
 QUIET = 15

@@ -10,7 +10,7 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with the programs after the comment mark.
-const PROGRAMS: [&str; 27] = [
+const PROGRAMS: [&str; 28] = [
     "cd",
     "cp",
     "rm",
@@ -31,7 +31,8 @@ const PROGRAMS: [&str; 27] = [
     "docker",
     "promtool",
     "apt",
-    "tar", //
+    "tar",
+    "vllm", //
     "cargo",
     "python",
     "python3",

@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod command_line;
 pub(crate) mod connector;
 pub(crate) mod demo;
+mod launcher;
 pub(crate) mod plugins;
 pub(crate) mod reload;
 pub(crate) mod run;

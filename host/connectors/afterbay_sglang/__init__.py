@@ -1,7 +1,7 @@
 """The connector between SGLang and Afterbay: an SGLang plugin that does nothing unless an AFTERBAY_* variable is set.
 
 This module decides which hooks are registered in which process. It must not know how a socket is re-routed (`ingress`),
-the content of the rendezvous file (`rendezvous`) or the bytes of a page (`credit`). SGLang calls `register` before it
+the content of the rendezvous file (`rendezvous`) or the bytes of a page (`afterbay_connector.credit`). SGLang calls `register` before it
 makes any socket. The scheduler's batches then go to Afterbay, and SGLang's readers count the frames they have finished.
 """
 from __future__ import annotations
@@ -10,9 +10,10 @@ import multiprocessing
 import pkgutil
 import sys
 
-from .settings import Refused, Settings
+from afterbay_connector import __version__
+from afterbay_connector.settings import Refused
 
-__version__ = "0.1.0"
+from .settings import Settings
 
 _registered = False
 

@@ -12,8 +12,10 @@ import re
 import sys
 from typing import Mapping, Optional
 
-from . import __version__
-from .settings import Refused, Settings
+from afterbay_connector import __version__
+from afterbay_connector.settings import Refused
+
+from .settings import Settings
 
 # The first version that loads plugins of the group sglang.srt.plugins.
 SGLANG_MIN = (0, 5, 11)

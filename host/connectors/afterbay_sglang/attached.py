@@ -8,38 +8,19 @@ exactly those processes that an engine with several tokenizers starts.
 from __future__ import annotations
 
 import functools
-import importlib.abc
-import importlib.util
 import sys
 from typing import Any
+
+from afterbay_connector.imports import after_import
 
 _MODULE = "sglang.srt.managers.multi_tokenizer_mixin"
 _FUNCTION = "get_tokenizer_worker_class"
 
 
 def activate() -> None:
-    """Install the finder. Returns None: this is no hardware platform, and SGLang continues its search for one."""
-    if _MODULE not in sys.modules and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module once, through the other finders, and wraps its function after the module has run."""
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name != _MODULE:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                execute(module)
-                _wrap(module)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+    """Wait for the import of the tokenizer's module. Returns None: this is no hardware platform, and SGLang continues its search for one."""
+    if _MODULE not in sys.modules:
+        after_import(_MODULE, _wrap)
 
 
 def _wrap(module: Any) -> None:

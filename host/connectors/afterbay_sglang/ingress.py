@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from typing import Any, List, Tuple
 
+from afterbay_connector.rendezvous import write
+
 from . import abort, detokenizer, rendezvous
 from .settings import Settings, fill
 
@@ -39,7 +41,7 @@ def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
     aborts = abort.connect(settings, scheduler, facts.dp_rank, facts.dp_size)
     if settings.rendezvous:
         path = fill(settings.rendezvous, facts.dp_rank, "AFTERBAY_RENDEZVOUS")
-        rendezvous.write(path, rendezvous.describe(facts, ingress, settings, aborts))
+        write(path, rendezvous.describe(facts, ingress, settings, aborts))
 
 
 def _output_sender(scheduler: Any) -> Any:

@@ -16,9 +16,12 @@ import os
 import types
 from typing import Any, Callable, List, Optional, Tuple
 
+from afterbay_connector.credit import CreditError, CreditPage
+from afterbay_connector.rendezvous import tokenizer_path, write
+from afterbay_connector.settings import Refused
+
 from . import rendezvous, workers
-from .credit import CreditError, CreditPage
-from .settings import Refused, Settings
+from .settings import Settings
 from .wire import BATCH_OUTPUTS
 
 logger = logging.getLogger("afterbay.sglang")
@@ -170,8 +173,8 @@ def _describe(page: Optional[CreditPage], server_args: Any) -> None:
     """
     if page is not None:
         name = getattr(server_args, "tokenizer_path", None) or getattr(server_args, "model_path", None)
-        where = rendezvous.tokenizer_path(name, getattr(server_args, "revision", None))
-        rendezvous.write(f"{page.path}.json", {"format": 1, "pid": os.getpid(), "tokenizer_path": where})
+        where = tokenizer_path(name, getattr(server_args, "revision", None))
+        write(f"{page.path}.json", {"format": 1, "pid": os.getpid(), "tokenizer_path": where})
 
 
 def _is_tokenizer_worker(reader: Any) -> bool:

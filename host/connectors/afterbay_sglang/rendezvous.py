@@ -6,18 +6,18 @@ versions. It must not change anything in SGLang. `afterbay run --rendezvous FILE
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
+from afterbay_connector import __version__
+from afterbay_connector.rendezvous import FORMAT, tokenizer_path
+
 from . import abort, detokenizer, workers
 from .abort import NO_ABORTS
 from .settings import Settings, fill
 from .wire import ipc_format, layout
-
-FORMAT = 1
 
 _SOCKET_NAMES = (
     "tokenizer_ipc_name",
@@ -68,8 +68,6 @@ class Facts:
 
 
 def describe(facts: Facts, ingress: str, settings: Settings, aborts: Tuple[Optional[str], Optional[str]] = NO_ABORTS) -> Dict[str, Any]:
-    from . import __version__
-
     credit, credit_none = _credit(facts, settings)
     readers = [{**worker, "credit": worker["credit"] if credit else None} for worker in workers.planned(facts, settings)[0]]
     text_ingress, text_none = text_leg(facts, settings)
@@ -155,33 +153,6 @@ def text_leg(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[
     if not detokenizer.loads_plugins():
         return None, detokenizer.NONE
     return settings.text_ingress, None
-
-
-def write(path: str, content: Dict[str, Any]) -> None:
-    """Write the file atomically, so that no reader sees half of it."""
-    path = os.path.abspath(path)
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    # The file names sockets, which are of no use to other users, whatever the umask is.
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        os.fchmod(descriptor, 0o600)
-        json.dump(content, file, indent=1)
-        file.write("\n")
-    os.replace(temporary, path)
-
-
-def tokenizer_path(name: Optional[str], revision: Optional[str] = None) -> Optional[str]:
-    """Return the directory of a tokenizer's files: for a name on the Hugging Face hub its directory in the cache, if present."""
-    if not name or os.path.exists(name):
-        return name and os.path.abspath(name)
-    try:
-        from huggingface_hub import try_to_load_from_cache
-
-        found = try_to_load_from_cache(name, "tokenizer.json", revision=revision)
-    except Exception:  # not installed, or not a name of the hub
-        return name
-    return os.path.dirname(found) if isinstance(found, str) else name
 
 
 def _credit(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[str]]:

@@ -5,14 +5,10 @@ import os
 from dataclasses import dataclass
 from typing import Mapping, Optional
 
-# sun_path has 108 bytes on Linux, including the final zero.
-IPC_PATH_BYTES_MAX = 107
+from afterbay_connector.settings import Refused, check_endpoint, fill as fill_places
+
 # The values that SGLang's own EnvBool accepts.
 _TRUE = ("true", "1", "yes", "y")
-
-
-class Refused(Exception):
-    """The server must not start with these settings, for the reason in the text."""
 
 
 @dataclass(frozen=True)
@@ -47,39 +43,20 @@ class Settings:
         if abort and not ingress:
             raise Refused(f'AFTERBAY_ABORT "{abort}" needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on')
         if ingress:
-            _check_endpoint("AFTERBAY_INGRESS", fill(ingress, 0, "AFTERBAY_INGRESS"))
+            check_endpoint("AFTERBAY_INGRESS", fill(ingress, 0, "AFTERBAY_INGRESS"))
         if text_ingress:
             # All ranks share one endpoint, because they share the detokenizer.
             if "{" in text_ingress or "}" in text_ingress:
                 raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}": cannot have placeholders, because all ranks share one detokenizer')
-            _check_endpoint("AFTERBAY_TEXT_INGRESS", text_ingress)
+            check_endpoint("AFTERBAY_TEXT_INGRESS", text_ingress)
             if text_ingress in (ingress, fill(ingress, 0)):
                 raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}": must differ from AFTERBAY_INGRESS')
         if abort:
-            _check_endpoint("AFTERBAY_ABORT", fill(abort, 0, "AFTERBAY_ABORT"))
+            check_endpoint("AFTERBAY_ABORT", fill(abort, 0, "AFTERBAY_ABORT"))
         if rendezvous:
             fill(rendezvous, 0, "AFTERBAY_RENDEZVOUS")
         return cls(ingress, rendezvous, credit, text_ingress, abort)
 
 
 def fill(text: str, dp_rank: int, variable: str = "value") -> str:
-    """Replace {dp_rank}. Any other brace is a mistake that would become part of a name."""
-    filled = text.replace("{dp_rank}", str(dp_rank))
-    if "{" in filled or "}" in filled:
-        raise Refused(f'{variable} "{text}": the only placeholder is {{dp_rank}}')
-    return filled
-
-
-def _check_endpoint(variable: str, endpoint: str) -> None:
-    scheme, separator, rest = endpoint.partition("://")
-    if not separator or scheme not in ("ipc", "tcp"):
-        raise Refused(f'{variable} "{endpoint}": must begin with ipc:// or tcp://')
-    if scheme == "ipc":
-        if not rest:
-            raise Refused(f'{variable} "{endpoint}": has no path')
-        if len(os.fsencode(rest)) > IPC_PATH_BYTES_MAX:
-            raise Refused(f'{variable} "{endpoint}": path is {len(os.fsencode(rest))} bytes, the limit is {IPC_PATH_BYTES_MAX}')
-        return
-    host, _, port = rest.rpartition(":")
-    if not host or host == "*" or not port.isdigit() or not 0 < int(port) < 65536:
-        raise Refused(f'{variable} "{endpoint}": must be tcp://HOST:PORT, an address that SGLang can connect to')
+    return fill_places(variable, text, dp_rank=dp_rank)

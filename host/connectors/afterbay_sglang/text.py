@@ -9,6 +9,8 @@ import logging
 import types
 from typing import Any, List, Tuple
 
+from afterbay_connector.rendezvous import write
+
 from . import rendezvous
 from .ingress import replace_socket
 from .settings import Settings
@@ -41,7 +43,7 @@ def reroute(settings: Settings, detokenizer: Any, server_args: Any, port_args: A
         detokenizer.send_to_tokenizer = replace_socket(socket, settings.text_ingress)
     logger.info("afterbay: the detokenizer's output goes to %s, and its reader is %s", settings.text_ingress, port_args.tokenizer_ipc_name)
     if settings.rendezvous:
-        rendezvous.write(rendezvous.text_file(settings), rendezvous.describe_text(facts, settings))
+        write(rendezvous.text_file(settings), rendezvous.describe_text(facts, settings))
 
 
 def _send_whole(detokenizer: Any, endpoint: str) -> None:

@@ -12,8 +12,10 @@ import os
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
-from .credit import CreditError, CreditPage
-from .settings import IPC_PATH_BYTES_MAX, Refused, Settings, fill
+from afterbay_connector.credit import CreditError, CreditPage
+from afterbay_connector.settings import IPC_PATH_BYTES_MAX, Refused
+
+from .settings import Settings, fill
 
 logger = logging.getLogger("afterbay.sglang")
 

@@ -10,20 +10,21 @@ import zipfile
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-CONNECTOR = ROOT / "host/connectors/afterbay_sglang"
+CONNECTORS = [ROOT / "host/connectors" / name for name in ("afterbay_connector", "afterbay_sglang", "afterbay_vllm")]
+GROUPS = {"sglang.srt.plugins": "afterbay_sglang:register", "vllm.general_plugins": "afterbay_vllm:register"}
 
-# Finds the plugins of SGLang's group as SGLang does, and imports them.
-PLUGINS = """
+# Finds the plugins of each engine's group as the engine does, and imports them.
+PLUGINS = f"""
 import importlib.metadata, json, os
-points = importlib.metadata.entry_points(group="sglang.srt.plugins")
+points = [point for group in {list(GROUPS)} for point in importlib.metadata.entry_points(group=group)]
 assert all(callable(point.load()) for point in points)
-import afterbay_sglang
-print(json.dumps({
-    "points": [[point.name, point.value, point.dist.name, point.dist.version] for point in points],
-    "file": afterbay_sglang.__file__,
-    "version": afterbay_sglang.__version__,
+import afterbay_connector
+print(json.dumps({{
+    "points": [[point.group, point.value, point.name, point.dist.name, point.dist.version] for point in points],
+    "file": afterbay_connector.__file__,
+    "version": afterbay_connector.__version__,
     "ingress": os.environ.get("AFTERBAY_INGRESS"),
-}))
+}}))
 """
 
 
@@ -46,7 +47,7 @@ def environment(wheel, tmp_path_factory):
 
 
 def run(environment, *command):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AFTERBAY_", "SGLANG_", "PYTHON"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AFTERBAY_", "SGLANG_", "VLLM_", "PYTHON"))}
     kept["PATH"] = f"{environment}/bin:{kept['PATH']}"
     # Python finds modules in the directory where it starts, such as this checkout's connector.
     done = subprocess.run(command, cwd=environment, env=kept, capture_output=True, text=True)
@@ -54,25 +55,30 @@ def run(environment, *command):
     return done.stdout
 
 
+def points(version):
+    """The entry points of the wheel."""
+    return [[group, value, "afterbay", "afterbay", version] for group, value in GROUPS.items()]
+
+
 needs_3_10 = pytest.mark.skipif(sys.version_info < (3, 10), reason="importlib.metadata of Python 3.9, for which there is no SGLang with plugins")
 
 
 @needs_3_10
-def test_the_wheel_installs_the_binary_and_the_connector_of_one_version(environment):
+def test_the_wheel_installs_the_binary_and_the_connectors_of_one_version(environment):
     long_version = run(environment, "afterbay", "--version")
     found = json.loads(run(environment, "python", "-c", PLUGINS))
     assert long_version.splitlines()[0] == f"afterbay {found['version']}"
-    assert found["points"] == [["afterbay", "afterbay_sglang:register", "afterbay", found["version"]]]
+    assert found["points"] == points(found["version"])
     assert found["file"].startswith(str(environment))
 
 
-def test_the_wheel_has_every_file_of_the_connector_the_licence_and_an_sbom(wheel):
+def test_the_wheel_has_every_file_of_the_connectors_the_licence_and_an_sbom(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         [sbom] = [json.loads(archive.read(name)) for name in names if name.endswith(".cyclonedx.json")]
-    files = [file for file in CONNECTOR.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
-    missing = {file.relative_to(CONNECTOR.parent).as_posix() for file in files} - set(names)
-    assert len(files) > 15 and not missing
+    files = [file for connector in CONNECTORS for file in connector.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    missing = {file.relative_to(CONNECTORS[0].parent).as_posix() for file in files} - set(names)
+    assert len(files) > 25 and not missing
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert not any("__pycache__" in name for name in names)
     components = {component["name"] for component in sbom["components"]}
@@ -84,7 +90,7 @@ def test_the_launcher_of_an_installed_wheel_gives_the_command_one_connector(envi
     launcher = ["afterbay", "sglang", "--admin", "none", "--journal", tmp_path / "journal", "--"]
     found = json.loads(run(environment, *launcher, "python", "-c", PLUGINS))
     assert found["ingress"].startswith("ipc://")
-    assert found["points"] == [["afterbay", "afterbay_sglang:register", "afterbay", found["version"]]]
+    assert found["points"] == points(found["version"])
     # The launcher's own copy, which is removed with the run.
     assert pathlib.Path(found["file"]).parents[1] == pathlib.Path(found["ingress"][len("ipc://"):]).parent
     deadline = time.monotonic() + 60

@@ -133,9 +133,9 @@ fn every_metric_that_a_document_names_exists() {
     for (path, text) in documents() {
         let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
         for word in words.filter(|word| word.starts_with("afterbay_")) {
-            // The Debian package, the connector's package, the SDK's crate, and the metrics of plugins are no metrics of Afterbay.
+            // The Debian package, the connectors' packages, the SDK's crate, and the metrics of plugins are no metrics of Afterbay.
             let is_other = word == "afterbay_"
-                || word.starts_with("afterbay_sglang")
+                || ["sglang", "vllm", "connector"].iter().any(|package| word[9..].starts_with(package))
                 || word == "afterbay_plugin"
                 || word.starts_with("afterbay_plugin_own");
             let of_histogram =

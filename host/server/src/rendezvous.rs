@@ -1,4 +1,4 @@
-//! The sockets of each stream: named by the configuration, or by the SGLang connector in a rendezvous file.
+//! The sockets of each stream: named by the configuration, or by the engine's connector in a rendezvous file.
 //!
 //! This file decides which rendezvous file belongs to which stream, and reports what it found. `file.rs` reads one file.
 
@@ -39,7 +39,7 @@ impl StreamSockets {
         matches!(self, StreamSockets::Configured | StreamSockets::Found(_))
     }
 
-    /// Whether `now` names sockets of another SGLang. A file that is missing or unreadable for a moment does not count.
+    /// Whether `now` names sockets of another engine. A file that is missing or unreadable for a moment does not count.
     pub(crate) fn has_moved(&self, now: &StreamSockets) -> bool {
         matches!((self.file(), now.file()), (Some(before), Some(now)) if !before.is_same(now))
     }
@@ -48,8 +48,8 @@ impl StreamSockets {
 /// Finds the sockets of each stream, in the order of the configuration. `None`: a scheduler has not written its file, or
 /// has ended.
 ///
-/// The file of a scheduler's stream is `pattern`, with the number of the stream among such streams for `{dp_rank}`. The file
-/// of a second leg has the name of its first leg's file with `.text` appended.
+/// The file of a scheduler's stream is `pattern`, with the number of the stream among such streams for `{dp_rank}` (SGLang's rank)
+/// or `{client}` (vLLM's API server). The file of a second leg has the name of its first leg's file with `.text` appended.
 pub(crate) fn find(
     config: &config::Config,
     pattern: Option<&Path>,
@@ -79,7 +79,7 @@ pub(crate) fn find(
     config.streams.iter().map(sockets).collect::<Result<_, _>>().map(Some)
 }
 
-/// The sockets of another configuration's streams: streams that run keep theirs, even if SGLang was restarted meanwhile.
+/// The sockets of another configuration's streams: streams that run keep theirs, even if the engine was restarted meanwhile.
 /// The next comparison with [`StreamSockets::has_moved`] finds that restart.
 pub(crate) fn keep_running(
     before: &config::Config,
@@ -143,8 +143,9 @@ pub(crate) fn workers(
     rendezvous.workers.iter().enumerate().map(worker).collect()
 }
 
-fn file_of(pattern: &Path, rank: usize) -> PathBuf {
-    PathBuf::from(pattern.to_string_lossy().replace("{dp_rank}", &rank.to_string()))
+fn file_of(pattern: &Path, number: usize) -> PathBuf {
+    let (pattern, number) = (pattern.to_string_lossy(), number.to_string());
+    PathBuf::from(pattern.replace("{dp_rank}", &number).replace("{client}", &number))
 }
 
 /// Reports for each stream where its sockets come from, or why the stream does not run.
@@ -157,9 +158,9 @@ pub(crate) fn report(config: &config::Config, sockets: &[StreamSockets], events:
                 health.clear(&key);
                 tracing::info!(
                     target: "afterbay",
-                    "rendezvous: stream {:?}: sglang {} (pid {}), {}, {}, reader {}{}{}",
+                    "rendezvous: stream {:?}: {} (pid {}), {}, {}, reader {}{}{}",
                     stream.name.as_str(),
-                    rendezvous.sglang.as_deref().unwrap_or("of unknown version"),
+                    rendezvous.engine(),
                     rendezvous.pid,
                     rendezvous.mode,
                     rendezvous.ipc_format,

@@ -32,7 +32,7 @@ const WATCHERS_END: Duration = Duration::from_millis(50);
 pub struct Options {
     /// The configuration's file, which a reload reads again.
     pub config_file: PathBuf,
-    /// The file that the SGLang connector writes; `{dp_rank}` in its name is the number of the stream.
+    /// The file that the engine's connector writes; `{dp_rank}` or `{client}` in its name is the number of the stream.
     pub rendezvous: Option<PathBuf>,
     /// The time that a stop gives each leg to send what it received.
     pub drain_timeout: Duration,

@@ -149,9 +149,7 @@ impl Sinks {
         });
         let known = KnownSink { joins: decision.text, page: watched };
         self.lock().insert((stream.name.to_string(), sink.name.to_string()), known);
-        let reader_id = rendezvous.map(|rendezvous| {
-            format!("{}-{}", rendezvous.instance_id.as_deref().unwrap_or_default(), rendezvous.pid)
-        });
+        let reader_id = rendezvous.map(RendezvousFile::reader_id);
         Ok(SinkSetup { config: sink, connect, reader_id, joins: decision.joins })
     }
 }
@@ -227,7 +225,7 @@ fn configured(
     rendezvous: Option<&RendezvousFile>,
 ) -> Option<ReaderKind> {
     match (sink.reader, rendezvous.map(|rendezvous| rendezvous.down_kind.as_str())) {
-        (config::Reads::Tokenizer, _) | (config::Reads::Auto, Some("tokenizer")) => {
+        (config::Reads::Tokenizer, _) | (config::Reads::Auto, Some("tokenizer" | "api_server")) => {
             Some(ReaderKind::Tokenizer)
         }
         (config::Reads::Detokenizer, _) | (config::Reads::Auto, Some(_)) => Some(ReaderKind::Detokenizer),
@@ -259,6 +257,9 @@ fn decide(
     rendezvous: Option<&RendezvousFile>,
     page: Option<&Page>,
 ) -> anyhow::Result<Decision> {
+    if let Some(why) = rendezvous.and_then(|rendezvous| rendezvous.joins_none.as_ref()) {
+        return Ok(unjoined(stream, sink, why, true));
+    }
     let on_page = page.map_or(ReaderKind::Unknown, |page| page.reader);
     let reader = configured(stream, sink, rendezvous).unwrap_or(on_page);
     // A stream that never joins rows needs the vocabulary only for held rows.
@@ -289,7 +290,6 @@ fn decide(
     };
     // The connector writes the file beside the page a moment after the page.
     let is_final = on_page != ReaderKind::Detokenizer || sink.tokenizer.is_some() || info.is_some();
-    let (stream, sink) = (of_stream.into(), of_sink.into());
     Ok(match vocabulary {
         Ok(vocabulary) => {
             let (tokens, kind) = (vocabulary.tokens() as u64, vocabulary.kind().to_string());
@@ -298,6 +298,7 @@ fn decide(
             } else {
                 format!("where the text is whole, by {tokens} tokens")
             };
+            let (stream, sink) = (of_stream.into(), of_sink.into());
             let event = (!never).then(|| SinkVocabulary { stream, sink, tokens, kind }.into());
             Decision { joins: Joins::WhereTextIsWhole(vocabulary), text, unjoined: None, event, is_final }
         }
@@ -308,12 +309,16 @@ fn decide(
             event: None,
             is_final,
         },
-        Err(why) => {
-            let event = Some(SinkUnjoined { stream, sink, why: why.clone() }.into());
-            let text = format!("not joined: {why}");
-            Decision { joins: Joins::Nowhere, text, unjoined: Some(why), event, is_final }
-        }
+        Err(why) => unjoined(stream, sink, &why, is_final),
     })
+}
+
+/// The decision to join no rows for this reason.
+fn unjoined(stream: &config::Stream, sink: &config::Sink, why: &str, is_final: bool) -> Decision {
+    let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
+    let event = Some(SinkUnjoined { stream, sink, why: why.to_owned() }.into());
+    let (text, unjoined) = (format!("not joined: {why}"), Some(why.to_owned()));
+    Decision { joins: Joins::Nowhere, text, unjoined, event, is_final }
 }
 
 /// Explains why rows are not joined for a reader of unknown kind, and what to do.

@@ -32,9 +32,9 @@ pub(crate) struct Args {
     /// The configuration file (`afterbay check --reference` prints one)
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
     config: PathBuf,
-    /// Take the reader's socket, its credit page and the msgpack layout from the file that the SGLang connector writes
-    /// (AFTERBAY_RENDEZVOUS). `{dp_rank}` in the name stands for the number of the stream, not counting streams that are `after`
-    /// another. Waits for the file, and follows restarts of SGLang
+    /// Take the reader's socket, its credit page and the msgpack layout from the file that the engine's connector writes
+    /// (AFTERBAY_RENDEZVOUS). `{dp_rank}` or `{client}` in the name stands for the number of the stream, not counting streams that
+    /// are `after` another. Waits for the file, and follows restarts of the engine
     #[arg(long, value_name = "FILE")]
     rendezvous: Option<PathBuf>,
     /// For plugin authors: build the plugins' projects, and build them again whenever a source is saved. Traffic passes at once
@@ -62,13 +62,13 @@ pub(crate) struct Args {
     /// `afterbay upgrade` does this within the same service
     #[arg(long)]
     take_over: bool,
-    /// Stop when this process ends (used by `afterbay sglang`)
+    /// Stop when this process ends (used by the launchers)
     #[arg(long, value_name = "PID", hide = true)]
     until_pid: Option<u32>,
-    /// A directory to remove at the end (used by `afterbay sglang`)
+    /// A directory to remove at the end (used by the launchers)
     #[arg(long, value_name = "DIR", hide = true)]
     scratch: Option<PathBuf>,
-    /// Create this file when the start can no longer be refused (used by `afterbay sglang`)
+    /// Create this file when the start can no longer be refused (used by the launchers)
     #[arg(long, value_name = "FILE", hide = true)]
     announce: Option<PathBuf>,
 }

@@ -1,10 +1,9 @@
-"""Shared fixtures: fakes of the few SGLang names that the connector uses, and the real SGLang if it is installed."""
+"""The environment of SGLang's connector, and the real SGLang if it is installed."""
 import json
 import os
 import pathlib
 import subprocess
 import sys
-import types
 
 import pytest
 
@@ -35,27 +34,6 @@ def no_sglang():
     yield
     take()
     sys.modules.update(before)
-
-
-@pytest.fixture
-def fake_modules(monkeypatch):
-    """Adds a fake module and its parents to sys.modules: fake_modules("a.b", name=value)."""
-
-    def put(name, **content):
-        parts = name.split(".")
-        for depth in range(1, len(parts) + 1):
-            dotted = ".".join(parts[:depth])
-            if dotted not in sys.modules:
-                module = types.ModuleType(dotted)
-                module.__path__ = []
-                monkeypatch.setitem(sys.modules, dotted, module)
-                if depth > 1:
-                    monkeypatch.setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], module, raising=False)
-        for key, value in content.items():
-            monkeypatch.setattr(sys.modules[name], key, value, raising=False)
-        return sys.modules[name]
-
-    return put
 
 
 class RealSglang:
@@ -106,7 +84,8 @@ def on_path(tmp_path):
 
     directory = tmp_path / "on-path"
     directory.mkdir()
-    (directory / "afterbay_sglang").symlink_to(PACKAGE / "afterbay_sglang")
+    for name in ("afterbay_connector", "afterbay_sglang"):
+        (directory / name).symlink_to(PACKAGE / name)
     info = directory / f"afterbay-{__version__}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: afterbay\nVersion: {__version__}\n")

@@ -131,7 +131,7 @@ def test_dp_ranks_that_share_a_stream_give_a_warning(caplog):
 def test_the_file_appears_after_the_socket_is_rerouted(tmp_path, monkeypatch):
     made, senders = scheduler()
     seen = []
-    monkeypatch.setattr(rendezvous, "write", lambda path, content: seen.append((path, content["down"], senders.send_to_detokenizer.socket.connected)))
+    monkeypatch.setattr(ingress, "write", lambda path, content: seen.append((path, content["down"], senders.send_to_detokenizer.socket.connected)))
     reroute(made, rendezvous_file=str(tmp_path / "r.json"))
     assert seen == [(str(tmp_path / "r.json"), "ipc:///real/detok", ["ipc:///afterbay"])]
 

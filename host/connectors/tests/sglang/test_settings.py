@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from afterbay_sglang.settings import IPC_PATH_BYTES_MAX, Refused, Settings, fill
+from afterbay_connector.settings import IPC_PATH_BYTES_MAX, Refused
+from afterbay_sglang.settings import Settings, fill
 
 
 def read(**env):
@@ -54,7 +55,7 @@ def test_the_rust_server_is_accepted_if_it_is_off_or_no_variable_is_set():
         ("ipc://", "has no path"),
         ("ipc:///" + "a" * IPC_PATH_BYTES_MAX, f"is {IPC_PATH_BYTES_MAX + 1} bytes, the limit is {IPC_PATH_BYTES_MAX}"),
         ("tcp://127.0.0.1", "must be tcp://HOST:PORT"),
-        ("tcp://*:5555", "that SGLang can connect to"),
+        ("tcp://*:5555", "that the engine can connect to"),
         ("tcp://:5555", "must be tcp://HOST:PORT"),
         ("tcp://h:70000", "must be tcp://HOST:PORT"),
         ("ipc:///run/a-{rank}", "the only placeholder is {dp_rank}"),

@@ -1,6 +1,6 @@
-//! Reads a rendezvous file, in which the SGLang connector describes the scheduler that it runs in.
+//! Reads a rendezvous file, in which an engine's connector describes the scheduler that it runs in.
 //!
-//! The README of `host/connectors/afterbay_sglang`, which writes the file, explains each field.
+//! The READMEs of `host/connectors/afterbay_sglang` and `host/connectors/afterbay_vllm`, which write the file, explain each field.
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,23 @@ const FORMAT: u32 = 1;
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub(crate) struct RendezvousFile {
     format: u32,
+    /// `sglang` or `vllm`.
+    engine: Option<String>,
     /// `tokens` (a scheduler's output) or `text` (a detokenizer's). Older connectors write none.
     leg: Option<String>,
     /// The process of the scheduler, or the one that started the detokenizers. Another pid means other sockets.
     pub(crate) pid: u32,
     pub(crate) written_unix_ns: u64,
-    /// SGLang's version, if the connector knows it.
-    pub(crate) sglang: Option<String>,
+    /// The version of SGLang or of vLLM, if the connector knows it.
+    sglang: Option<String>,
+    vllm: Option<String>,
     pub(crate) mode: String,
     pub(crate) ipc_format: String,
     /// The endpoint that the scheduler's PUSH connects to: Afterbay's `listen`.
     pub(crate) ingress: String,
     /// The reader's endpoint: Afterbay's `connect`.
     pub(crate) down: String,
-    /// The kind of reader: `detokenizer` or `tokenizer`.
+    /// The kind of reader: `detokenizer`, `tokenizer` or `api_server`.
     pub(crate) down_kind: String,
     /// The directory of the tokenizer's files, or a name that is no path on this disk.
     pub(crate) tokenizer_path: Option<String>,
@@ -33,6 +36,8 @@ pub(crate) struct RendezvousFile {
     /// The reader's credit page, or the reason why it has none.
     pub(crate) credit: Option<PathBuf>,
     pub(crate) credit_none: Option<String>,
+    /// The reason why no rows may be joined for the reader; none if nothing speaks against it.
+    pub(crate) joins_none: Option<String>,
     /// The tokenizer workers that Afterbay connects to. Empty if there is only one, or if Afterbay cannot connect to them.
     #[serde(default)]
     pub(crate) workers: Vec<Worker>,
@@ -87,11 +92,30 @@ impl RendezvousFile {
         Ok(Some(found))
     }
 
-    /// Whether both files name the same sockets of the same processes. Several detokenizers write the same file, so its time is
-    /// ignored.
+    /// The engine's name and version, for people.
+    pub(crate) fn engine(&self) -> String {
+        let (name, version) = match self.engine.as_deref() {
+            Some("vllm") => ("vllm", &self.vllm),
+            _ => ("sglang", &self.sglang),
+        };
+        format!("{name} {}", version.as_deref().unwrap_or("of unknown version"))
+    }
+
+    /// A name of this life of the reader. Another one has other sockets, and has read nothing yet.
+    pub(crate) fn reader_id(&self) -> String {
+        let instance = match self.engine.as_deref() {
+            // vLLM makes the name of a socket anew at every start.
+            Some("vllm") => self.down.as_str(),
+            _ => self.instance_id.as_deref().unwrap_or_default(),
+        };
+        format!("{instance}-{}", self.pid)
+    }
+
+    /// Whether both files name the same sockets of the same processes. Several detokenizers, and several EngineCores of vLLM, write
+    /// the same file, so its time is ignored.
     pub(crate) fn is_same(&self, other: &RendezvousFile) -> bool {
-        let is_text = self.leg.as_deref() == Some("text");
-        let written_unix_ns = if is_text { other.written_unix_ns } else { self.written_unix_ns };
+        let has_one_writer = self.leg.as_deref() != Some("text") && self.engine.as_deref() != Some("vllm");
+        let written_unix_ns = if has_one_writer { self.written_unix_ns } else { other.written_unix_ns };
         RendezvousFile { written_unix_ns, ..self.clone() } == *other
     }
 

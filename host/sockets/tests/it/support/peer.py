@@ -97,7 +97,7 @@ def obey(words):
     elif command == "credit":
         import os
         sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../connectors"))
-        from afterbay_sglang.credit import CreditPage
+        from afterbay_connector.credit import CreditPage
         page = CreditPage(*os.path.split(rest[0]))
     elif command == "count":
         for _ in range(int(rest[0])):

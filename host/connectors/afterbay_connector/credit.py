@@ -1,6 +1,6 @@
 """The credit page: 64 bytes in which a reader counts the frames that it has finished.
 
-This module writes the page's bytes and holds its lock. It must not know SGLang. `readers` decides when a frame is finished.
+This module writes the page's bytes and holds its lock. The connector of an engine decides when a frame is finished.
 Afterbay's sender reads the count: it limits the frames in flight and sends uncounted frames again after a reader's end.
 
 Little endian:

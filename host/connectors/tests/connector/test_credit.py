@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from afterbay_sglang.credit import PAGE_BYTES, CreditError, CreditPage
+from afterbay_connector.credit import PAGE_BYTES, CreditError, CreditPage
 
 FIELDS = ("magic", "version", "pid", "generation", "count", "last_generation", "last_count", "changed_unix_ns", "reader")
 spawn = multiprocessing.get_context("spawn")
@@ -139,7 +139,7 @@ def test_a_third_page_in_one_process_is_refused(tmp_path):
 
 
 def test_a_forked_child_neither_counts_nor_holds_the_lock(tmp_path):
-    """SGLang's processes fork helpers. A helper that outlives its parent must not lock the page."""
+    """An engine's processes fork helpers. A helper that outlives its parent must not lock the page."""
     page = CreditPage(str(tmp_path), "tokenizer")
     page.finished()
     ready_out, ready_in = os.pipe()

@@ -1,0 +1,250 @@
+//! Runs an engine with Afterbay on its output, without any setup: what `afterbay sglang` and `afterbay vllm` share.
+//!
+//! Afterbay starts first, outside the engine's process tree, because an engine kills its children when it ends, and Afterbay still
+//! has to send what it received. Then this process becomes the command, so that pid, signals and exit code are the engine's own. The
+//! connectors are in this binary, and are put on PYTHONPATH: the command may run in any environment, and gets the connector of this
+//! version also where a wheel of another version is installed.
+
+pub(super) mod connectors;
+
+use afterbay_config::{AdminAddress, Config, user_dirs};
+use anyhow::{Context, bail, ensure};
+use connectors::CONNECTORS;
+use std::ffi::OsString;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// Time for Afterbay to open its journal and compile its plugins.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// The options that every launcher has.
+#[derive(clap::Args)]
+pub(super) struct Options {
+    /// Use this configuration instead of the options below. Its sinks have no `connect`
+    #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
+    pub(super) config: Option<PathBuf>,
+    /// The journal's directory [default: $XDG_STATE_HOME/afterbay/journal]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    journal: Option<PathBuf>,
+    /// A plugin for the scheduler's output, `builtin:NAME` or a component file. Repeat the option for several plugins, in the order
+    /// of calls
+    #[arg(long, value_name = "COMPONENT", conflicts_with = "config")]
+    plugin: Vec<String>,
+    /// The TCP admin address, or `none` to have only the Unix socket in the journal's directory
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464", conflicts_with = "config")]
+    admin: String,
+    /// Write Afterbay's log to this file instead of standard error
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+}
+
+impl Options {
+    /// Whether the user asked for this plugin.
+    pub(super) fn has_plugin(&self, wanted: &str) -> bool {
+        self.plugin.iter().any(|plugin| plugin == wanted)
+    }
+
+    /// The tables of the plugins, for a stream that stands last in a configuration.
+    pub(super) fn plugins(&self) -> anyhow::Result<String> {
+        let mut text = String::new();
+        for (index, component) in self.plugin.iter().enumerate() {
+            let (name, component) = match component.strip_prefix("builtin:") {
+                Some(name) => (name.to_owned(), component.clone()),
+                None => {
+                    let file = std::path::absolute(component)?;
+                    (format!("plugin-{}", index + 1), file.display().to_string())
+                }
+            };
+            text += &format!("\n[[stream.plugin]]\nname = {}\n", quoted(&name));
+            text += &format!("component = {}\n", quoted(&component));
+        }
+        Ok(text)
+    }
+
+    /// The configuration of these streams, with the journal and the admin address of the options.
+    fn built_in(&self, streams: &str) -> anyhow::Result<String> {
+        let journal = match &self.journal {
+            Some(dir) => std::path::absolute(dir)?,
+            None => user_dirs::journal().context("journal: neither --journal nor HOME is set")?,
+        };
+        private_dir(&journal)?;
+        let admin = match self.admin.as_str() {
+            "none" => AdminAddress::of_journal(&journal).to_string(),
+            address => address.to_owned(),
+        };
+        let (journal, admin) = (quoted(&journal.display().to_string()), quoted(&admin));
+        Ok(format!("{streams}\n[journal]\ndir = {journal}\n\n[admin]\nlisten = {admin}\n"))
+    }
+}
+
+/// A launcher with a checked configuration.
+pub(super) struct Launcher<'a> {
+    options: &'a Options,
+    pub(super) rundir: Rundir,
+    config_file: PathBuf,
+    pub(super) config: Config,
+}
+
+impl<'a> Launcher<'a> {
+    /// Checks the configuration: the user's own, or one with the streams that `streams` writes. `None` if it is wrong: the problems
+    /// are printed.
+    pub(super) fn new(
+        options: &'a Options,
+        streams: impl FnOnce(&Rundir) -> anyhow::Result<String>,
+    ) -> anyhow::Result<Option<Launcher<'a>>> {
+        let rundir = Rundir::new()?;
+        let config_file = match &options.config {
+            Some(file) => std::path::absolute(file)?,
+            None => rundir.write("afterbay.toml", &options.built_in(&streams(&rundir)?)?)?,
+        };
+        match afterbay_server::load_config(&config_file, true) {
+            Ok(config) => Ok(Some(Launcher { options, rundir, config_file, config })),
+            Err(problems) => {
+                problems.iter().for_each(|problem| eprintln!("{problem}"));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Starts Afterbay and becomes the command, with the connector on its path and in its environment. `rendezvous` is the name of
+    /// the file, `variables` are those of the engine's connector.
+    ///
+    /// # Errors
+    /// Afterbay has not started, or the command cannot be run. Afterbay then notices the end of this process, and ends.
+    pub(super) fn run(
+        self,
+        rendezvous: &str,
+        variables: impl IntoIterator<Item = (&'static str, String)>,
+        command: &[OsString],
+    ) -> anyhow::Result<ExitCode> {
+        for (file, text) in CONNECTORS {
+            self.rundir.write(file, text)?;
+        }
+        let rendezvous = self.rundir.path(rendezvous);
+        self.start_afterbay(&rendezvous)?;
+        let Some((program, arguments)) = command.split_first() else { bail!("no command") };
+        let error = Command::new(program)
+            .args(arguments)
+            .env_remove("AFTERBAY_TEXT_INGRESS")
+            .env_remove("AFTERBAY_ABORT")
+            .env("AFTERBAY_RENDEZVOUS", &rendezvous)
+            .env("AFTERBAY_CREDIT", self.rundir.path("credit"))
+            .env("PYTHONPATH", self.python_path())
+            .envs(variables)
+            .exec();
+        bail!("{}: {error}", Path::new(program).display())
+    }
+
+    /// Starts Afterbay through a shell that ends at once, so that it is no child of the engine, and waits until its start can no
+    /// longer be refused.
+    fn start_afterbay(&self, rendezvous: &Path) -> anyhow::Result<()> {
+        let announce = self.rundir.path("started");
+        let mut run = Command::new("/bin/sh");
+        // The shell starts it in the background and leaves; `$@` is passed on as it is.
+        run.args(["-c", "\"$@\" & echo $!", "afterbay"]);
+        run.arg(std::env::current_exe()?).arg("run").arg("--config").arg(&self.config_file);
+        run.arg("--rendezvous").arg(rendezvous).arg("--announce").arg(&announce);
+        run.arg("--until-pid").arg(std::process::id().to_string()).arg("--scratch").arg(self.rundir.0.path());
+        // Its own process group: Ctrl-C goes to the engine only, and Afterbay ends after the engine.
+        run.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+        if let Some(file) = &self.options.log_file {
+            let log = std::fs::File::options().create(true).append(true).open(file);
+            run.stderr(log.with_context(|| file.display().to_string())?);
+        }
+        let mut shell = run.spawn()?;
+        let mut pid = String::new();
+        if let Some(stdout) = shell.stdout.take() {
+            std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut pid)?;
+        }
+        ensure!(shell.wait()?.success(), "afterbay run could not be started");
+        let begun = Instant::now();
+        while !announce.exists() {
+            ensure!(Path::new("/proc").join(pid.trim()).exists(), "afterbay run has ended, see its log");
+            ensure!(begun.elapsed() < START_MAX, "afterbay run has not started after {START_MAX:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// PYTHONPATH with the connectors first.
+    fn python_path(&self) -> OsString {
+        let mut path = self.rundir.0.path().as_os_str().to_owned();
+        if let Some(before) = std::env::var_os("PYTHONPATH").filter(|before| !before.is_empty()) {
+            path.push(":");
+            path.push(before);
+        }
+        path
+    }
+}
+
+/// The value of an engine's filter of plugins with the connector added. An engine without a filter loads all plugins.
+pub(super) fn with_connector(filter: &str) -> String {
+    let named = filter.split(',').any(|name| name == "afterbay");
+    match filter {
+        _ if named => filter.to_owned(),
+        "" => "afterbay".to_owned(),
+        _ => format!("{filter},afterbay"),
+    }
+}
+
+/// A directory for the sockets and files of one run. `afterbay run` removes it at its end; if the engine is not started, dropping
+/// this removes it.
+pub(super) struct Rundir(tempfile::TempDir);
+
+impl Rundir {
+    fn new() -> anyhow::Result<Rundir> {
+        // The name of a socket has at most 107 bytes, so TMPDIR may be too long.
+        let base = Path::new("/dev/shm");
+        let base = if base.is_dir() { base } else { Path::new("/tmp") };
+        Ok(Rundir(tempfile::Builder::new().prefix("afterbay-").tempdir_in(base)?))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The endpoint of a socket of this name.
+    pub(super) fn ipc(&self, name: &str) -> String {
+        format!("ipc://{}", self.path(name).display())
+    }
+
+    fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let path = self.path(name);
+        if let Some(dir) = path.parent() {
+            private_dir(dir)?;
+        }
+        let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let written = made.and_then(|mut made| made.write_all(text.as_bytes()));
+        written.with_context(|| path.display().to_string())?;
+        Ok(path)
+    }
+}
+
+/// Makes a directory and missing parents, for this user only.
+fn private_dir(dir: &Path) -> anyhow::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.with_context(|| dir.display().to_string())
+}
+
+/// A TOML string. `$` would be taken for a variable.
+pub(super) fn quoted(text: &str) -> String {
+    serde_json::Value::String(text.replace("${", "$${")).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_of_plugins_gets_the_connector_once() {
+        let filters = [("", "afterbay"), ("other", "other,afterbay"), ("afterbay,other", "afterbay,other")];
+        for (filter, expected) in filters {
+            assert_eq!(with_connector(filter), expected, "{filter:?}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+"""The connector between vLLM and Afterbay: a vLLM plugin that does nothing unless an AFTERBAY_* variable is set.
+
+This module decides which functions of vLLM are wrapped. It must not know what a wrapped function does (`engine`, `front_end`).
+vLLM calls `register` in each of its processes: the first one, API servers, EngineCores and workers. A wrapped module is changed
+when the process loads it, so that a worker loads no module of an EngineCore.
+"""
+from __future__ import annotations
+
+import functools
+import inspect
+import pkgutil
+from typing import Any, Callable, List, Tuple
+
+from afterbay_connector import __version__
+from afterbay_connector.imports import after_import
+from afterbay_connector.settings import Refused
+
+from .settings import Settings
+from .versions import unknown_version, vllm_version
+
+# A function of vLLM, a parameter that the hook needs, and the hook: hook(original, *args, **kwargs).
+Hook = Tuple[str, str, Callable[..., Any]]
+
+_registered = False
+
+
+def register() -> None:
+    """Entry point `afterbay` of the group `vllm.general_plugins`. Safe to call more than once.
+
+    Raises SystemExit if the settings cannot be met: without the connector the stream would silently bypass Afterbay.
+    """
+    global _registered
+    if _registered:
+        return
+    _registered = True
+    try:
+        settings = Settings.from_environment()
+        if settings is None:
+            return
+        why = unknown_version(vllm_version())
+        if why:
+            raise Refused(f"{why}. Unset AFTERBAY_* to run without Afterbay")
+        for hook in _hooks(settings):
+            _wrap_when_loaded(hook)
+    except Refused as refused:
+        raise SystemExit(f"afterbay_vllm: {refused}") from refused
+
+
+def _hooks(settings: Settings) -> List[Hook]:
+    from . import engine, front_end
+
+    hooks: List[Hook] = []
+    if settings.ingress:
+        hooks += engine.hooks(settings)
+    if settings.credit:
+        hooks += front_end.hooks(settings)
+    return hooks
+
+
+def _wrap_when_loaded(hook: Hook) -> None:
+    target, parameter, around = hook
+    module, _, name = target.partition(":")
+    after_import(module, functools.partial(_wrap, name, parameter, around))
+
+
+def _wrap(name: str, parameter: str, around: Callable[..., Any], module: Any) -> None:
+    owner, _, function = name.rpartition(".")
+    try:
+        holder = pkgutil.resolve_name(f"{module.__name__}:{owner}")
+        original = getattr(holder, function)
+        found = parameter in inspect.signature(original).parameters
+    except (AttributeError, TypeError, ValueError):
+        found = False
+    if not found:
+        raise SystemExit(
+            f"afterbay_vllm: vLLM {vllm_version()} has no {module.__name__}.{name} with a parameter {parameter}, which this "
+            f"connector ({__version__}) needs. Unset AFTERBAY_* to run without Afterbay"
+        )
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    setattr(holder, function, wrapped)

@@ -1,0 +1,66 @@
+"""Re-routes an EngineCore: its outputs go to Afterbay, and it takes aborts from Afterbay too.
+
+vLLM starts the thread of the input sockets first and notices when that thread dies, so everything that can be refused happens
+there. This module must not know frames. It writes the rendezvous file of each API server.
+"""
+from __future__ import annotations
+
+import inspect
+import logging
+from typing import Any, Callable, List
+
+from afterbay_connector.rendezvous import write
+from afterbay_connector.settings import Refused
+
+from . import rendezvous
+from .settings import Settings
+
+# Loggers outside of vLLM's namespace have no handler.
+logger = logging.getLogger("vllm.afterbay")
+
+_CORE = "vllm.v1.engine.core:EngineCoreProc"
+_SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+
+
+def hooks(settings: Settings) -> List[Any]:
+    def inputs(original: Callable[..., Any], engine: Any, *args: Any, **kwargs: Any) -> Any:
+        announce(settings, engine)
+        arguments = _bind(original, engine, *args, **kwargs)
+        arguments.arguments["input_addresses"] = [*arguments.arguments["input_addresses"], *settings.abort]
+        return original(*arguments.args, **arguments.kwargs)
+
+    def outputs(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        arguments = _bind(original, *args, **kwargs)
+        arguments.arguments["output_paths"] = list(settings.ingress)
+        return original(*arguments.args, **arguments.kwargs)
+
+    return [
+        (f"{_CORE}.process_input_sockets", "input_addresses", inputs),
+        (f"{_CORE}.process_output_sockets", "output_paths", outputs),
+        (f"{_SCHEDULER}.__init__", "include_finished_set", name_finished_requests),
+    ]
+
+
+def announce(settings: Settings, engine: Any) -> None:
+    """Write the rendezvous file of each API server. Every EngineCore of a server writes the same."""
+    paths = list(engine.addresses.outputs)
+    if len(paths) != len(settings.ingress):
+        raise Refused(
+            f"vLLM has {len(paths)} API servers (--api-server-count), and AFTERBAY_INGRESS names {len(settings.ingress)} endpoints, must be "
+            f"one for each. With the launcher: afterbay vllm --api-servers {len(paths)} -- COMMAND"
+        )
+    for client, (ingress, down) in enumerate(zip(settings.ingress, paths)):
+        logger.info("afterbay: the output for API server %d goes to %s, and its reader is %s", client, ingress, down)
+        if settings.rendezvous:
+            write(settings.file(client), rendezvous.describe(settings, engine, client, down))
+
+
+def name_finished_requests(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Let frames name the requests that ended, including those whose client left: such a request has no last row."""
+    arguments = _bind(original, *args, **kwargs)
+    arguments.arguments["include_finished_set"] = True
+    return original(*arguments.args, **arguments.kwargs)
+
+
+def _bind(function: Callable[..., Any], *args: Any, **kwargs: Any) -> inspect.BoundArguments:
+    return inspect.signature(function).bind(*args, **kwargs)

@@ -1,0 +1,101 @@
+"""The environment of vLLM's connector, a fake vLLM, and the real vLLM if it is installed."""
+import os
+import pathlib
+import subprocess
+import types
+
+import pytest
+
+import afterbay_vllm
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[2]
+VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_TEXT_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "AFTERBAY_ABORT", "VLLM_PLUGINS", "VLLM_USE_RUST_FRONTEND")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(afterbay_vllm, "_registered", False)
+
+
+@pytest.fixture
+def fake_vllm(fake_modules, monkeypatch):
+    """The functions of vLLM that the connector wraps. Each call is recorded with its arguments."""
+    calls = []
+
+    class EngineCoreProc:
+        def process_input_sockets(self, input_addresses, coord_input_address, identity, ready_event):
+            calls.append(("inputs", input_addresses, coord_input_address, identity, ready_event))
+
+        def process_output_sockets(self, output_paths, coord_output_path, engine_index):
+            calls.append(("outputs", output_paths, coord_output_path, engine_index))
+
+    class Scheduler:
+        def __init__(self, vllm_config, include_finished_set=False, log_stats=False):
+            calls.append(("scheduler", vllm_config, include_finished_set, log_stats))
+
+    class AsyncMPClient:
+        def __init__(self, vllm_config, client_count=1, client_index=0):
+            self.client_index = client_index
+            self.decoder = types.SimpleNamespace(decode=lambda frames: frames)
+            self.queue = []
+
+        async def get_output_async(self):
+            return self.queue.pop(0)
+
+    fake_modules("vllm", __version__="0.32.0")
+    fake_modules("vllm.envs", VLLM_USE_RUST_FRONTEND=False)
+    fake_modules("vllm.v1.engine.core", EngineCoreProc=EngineCoreProc)
+    fake_modules("vllm.v1.core.sched.scheduler", Scheduler=Scheduler)
+    fake_modules("vllm.v1.engine.core_client", AsyncMPClient=AsyncMPClient)
+    monkeypatch.setattr(afterbay_vllm, "vllm_version", lambda: "0.32.0")
+    return types.SimpleNamespace(calls=calls, EngineCoreProc=EngineCoreProc, Scheduler=Scheduler, AsyncMPClient=AsyncMPClient)
+
+
+@pytest.fixture
+def engine():
+    """An EngineCore after its handshake with one API server."""
+
+    def make(outputs=("ipc:///vllm/out",), **model):
+        known = dict(model="/models/m", tokenizer="/models/m", served_model_name="m")
+        config = types.SimpleNamespace(model_config=types.SimpleNamespace(**{**known, **model}), parallel_config=types.SimpleNamespace(data_parallel_size=1))
+        return types.SimpleNamespace(addresses=types.SimpleNamespace(outputs=list(outputs)), vllm_config=config)
+
+    return make
+
+
+class RealVllm:
+    """The Python with vLLM from `shared/vllm/install`, in AFTERBAY_VLLM_HOME or ~/.cache/afterbay-vllm."""
+
+    def __init__(self, home):
+        self.home, self.python = home, home / "venv/bin/python"
+
+    def run(self, code, *, path=(), timeout=180, **env):
+        """Run `code` with `path` in front of PYTHONPATH."""
+        environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+        environment.update(PYTHONPATH=os.pathsep.join(map(str, path)), HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_TARGET_DEVICE="cpu", PYTHONDONTWRITEBYTECODE="1")
+        environment.update({key: str(value) for key, value in env.items()})
+        return subprocess.run([str(self.python), "-c", code], env=environment, capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.fixture(scope="session")
+def real_vllm():
+    home = pathlib.Path(os.environ.get("AFTERBAY_VLLM_HOME") or pathlib.Path.home() / ".cache/afterbay-vllm")
+    if not (home / "done").exists():
+        pytest.skip(f"no vLLM in {home}: run shared/vllm/install, or set AFTERBAY_VLLM_HOME")
+    return RealVllm(home)
+
+
+@pytest.fixture
+def on_path(tmp_path):
+    """A directory with the packages and a hand-made dist-info, like the one of the launcher. Nothing is installed."""
+    directory = tmp_path / "on-path"
+    directory.mkdir()
+    for name in ("afterbay_connector", "afterbay_vllm"):
+        (directory / name).symlink_to(PACKAGE / name)
+    info = directory / f"afterbay-{afterbay_vllm.__version__}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: afterbay\nVersion: {afterbay_vllm.__version__}\n")
+    (info / "entry_points.txt").write_text("[vllm.general_plugins]\nafterbay = afterbay_vllm:register\n")
+    return directory
