@@ -8,7 +8,7 @@ use afterbay_config::{Builtin, Config, Env, Names};
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter};
 use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_pickle::Tree;
-use afterbay_wire::{Batch, BatchPart, DecodedFrame, Edit, Ids, Layouts, TokenEdit, Wrapped};
+use afterbay_wire::{Batch, BatchPart, DecodedFrame, Edit, FinishReason, Ids, Layouts, TokenEdit, Wrapped};
 use bytes::Bytes;
 
 /// The longest time of one input. It only catches an input that never ends.
@@ -28,15 +28,28 @@ pub fn pickle(bytes: &[u8]) {
     assert!(began.elapsed() < INPUT_TIME_MAX, "{:?}", began.elapsed());
 }
 
-/// Decodes a frame. A barrier keeps its bytes. A batch answers every question; taking, joining and editing rows gives a readable batch
-/// or an error.
+/// Decodes a frame of SGLang. A barrier keeps its bytes. A batch answers every question; taking, joining and editing rows gives a
+/// readable batch or an error.
 pub fn wire_decode(bytes: &[u8]) {
+    decode(bytes, &Layouts::builtin());
+}
+
+/// Decodes a frame of vLLM, as `wire_decode` one of SGLang.
+pub fn vllm_decode(bytes: &[u8]) {
+    decode(bytes, &Layouts::vllm());
+}
+
+fn decode(bytes: &[u8], layouts: &Layouts) {
     let began = Instant::now();
     let frame = Bytes::copy_from_slice(bytes);
-    match afterbay_wire::decode(frame.clone(), &Layouts::builtin()) {
+    match afterbay_wire::decode(frame.clone(), layouts) {
         DecodedFrame::Barrier(barrier) => {
             assert_eq!(barrier.bytes(), &frame);
             barrier.to_json(Wrapped::Open);
+            _ = (barrier.load(), barrier.finished_requests().count());
+            if let Some(named) = barrier.named_rows() {
+                _ = named.ended(&[0], "ended");
+            }
         }
         DecodedFrame::Batch(batch) => {
             assert_eq!(batch.bytes(), &frame);
@@ -61,10 +74,18 @@ pub fn wire_decode(bytes: &[u8]) {
                 TokenEdit::Empty,
                 TokenEdit::Drop,
             ] {
-                if let Ok(Some(edited)) = batch.edit(&[Edit { tokens, ..Edit::new(last) }]) {
-                    look_at(&edited);
+                for finish in [None, Some(FinishReason::Stop("stop".to_owned()))] {
+                    if let Ok(Some(edited)) =
+                        batch.edit(&[Edit { tokens: tokens.clone(), finish, ..Edit::new(last) }])
+                    {
+                        look_at(&edited);
+                    }
                 }
             }
+            if let Ok(ended) = batch.ended(&[last], "ended") {
+                look_at(&ended);
+            }
+            _ = (batch.load(), batch.finished_requests().count(), batch.without_rows());
         }
     }
     assert!(began.elapsed() < INPUT_TIME_MAX, "{:?}", began.elapsed());

@@ -20,7 +20,7 @@ pub mod sync_gate;
 
 pub use afterbay::Afterbay;
 pub use commands::CommandOutput;
-pub use frames::{SynthRequest, batch, fixtures, load};
+pub use frames::{SynthRequest, batch, fixtures, load, vllm_fixtures};
 pub use peers::{Input, Reader, Sender};
 pub use sandbox::{Config, Sandbox};
 

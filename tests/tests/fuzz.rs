@@ -2,7 +2,7 @@
 //! `AFTERBAY_FUZZ_SEED` selects one. The targets in `tests/fuzz` run without end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use afterbay_tests::{fixtures, fuzz};
+use afterbay_tests::{fixtures, fuzz, vllm_fixtures};
 
 const ITERATIONS: u64 = 3000;
 
@@ -78,6 +78,12 @@ fn frames(extensions: &[&str]) -> Vec<Vec<u8>> {
 #[test]
 fn any_frame_is_decoded_or_a_barrier() {
     run(fuzz::wire_decode, &frames(&[".msgpack", ".pickle", ".bin"]), 1);
+}
+
+#[test]
+fn any_frame_of_vllm_is_decoded_or_a_barrier() {
+    let frames = vllm_fixtures().into_iter().map(|(_, bytes)| bytes);
+    run(fuzz::vllm_decode, &frames.filter(|bytes| bytes.len() <= 8192).collect::<Vec<_>>(), 1);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Measures the cost of a row in ns: `cargo run --release -p afterbay-wire --example rows [msgpack|pickle]`. It prints
+//! Measures the cost of a row in ns: `cargo run --release -p afterbay-wire --example rows [msgpack|pickle|vllm]`. It prints
 //! the minimum of many runs, which depends less on the machine's load. A further argument makes a single run, for
 //! callgrind.
 
@@ -72,13 +72,17 @@ fn main() {
         "{:8} {:>5} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
         "", "rows", "decode", "by row", "columns", "ids", "take", "join of 8", "edit 1", "edit all"
     );
-    for (name, wire) in [("msgpack", SynthWire::Msgpack), ("pickle", SynthWire::Pickle)] {
+    for (name, wire, layouts) in [
+        ("msgpack", SynthWire::Msgpack, Layouts::builtin()),
+        ("pickle", SynthWire::Pickle, Layouts::builtin()),
+        ("vllm", SynthWire::EngineCore, Layouts::vllm()),
+    ] {
         if only.is_some_and(|only| only != name) {
             continue;
         }
         for rows in if once { vec![1024] } else { vec![1, 16, 64, 256, 1024, 4096] } {
             let frame = frame(rows, wire);
-            let mut decoder = Decoder::new(Layouts::builtin());
+            let mut decoder = Decoder::new(layouts.clone());
             let decode = least(once, || drop(black_box(batch(&mut decoder, &frame))));
             let it = batch(&mut decoder, &frame);
             let accessors = least(once, || _ = black_box(read(&it)));

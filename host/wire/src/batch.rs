@@ -203,12 +203,18 @@ impl Batch {
 
     /// The bytes of the rid. `None` if it is not a str.
     pub fn rid_of(&self, row: u32) -> Option<&[u8]> {
-        self.cell(KnownField::Rids, row)?.str_bytes()
+        match self.cell(KnownField::Rids, row) {
+            Some(rid) => rid.str_bytes(),
+            None => self.outputs()?.rid_bytes(row),
+        }
     }
 
     /// The rid. Empty if it is not UTF-8 ([`Batch::rid_of`] has its bytes).
     pub fn rid(&self, row: u32) -> &str {
-        self.cell(KnownField::Rids, row).and_then(RawValue::str).unwrap_or_default()
+        match self.cell(KnownField::Rids, row) {
+            Some(rid) => rid.str().unwrap_or_default(),
+            None => self.outputs().map_or("", |outputs| outputs.rid(row)),
+        }
     }
 
     /// The socket of the HTTP worker that waits for the request, if there are several workers.
@@ -218,8 +224,7 @@ impl Batch {
 
     /// Whether the row is of one of SGLang's own health checks. Such a row is never held and never dropped.
     pub fn is_health_check(&self, row: u32) -> bool {
-        let rid = self.cell(KnownField::Rids, row).and_then(RawValue::str_bytes);
-        rid.is_some_and(is_health_check)
+        self.rid_of(row).is_some_and(is_health_check)
     }
 
     /// Whether any row [is](Batch::is_health_check) of a health check.
@@ -233,26 +238,30 @@ impl Batch {
         if self.is_unread(row) {
             return 0;
         }
-        if let BatchBody::Outputs(outputs) = &self.body {
-            return outputs.tokens(row);
-        }
-        match self.cell(KnownField::OutputIds, row) {
-            Some(ids) => ids.id_count().unwrap_or(0) as u32,
-            None => self.decode_count(row) - self.prompt_tail(row),
+        match (self.cell(KnownField::OutputIds, row), self.outputs()) {
+            (Some(ids), _) => ids.id_count().unwrap_or(0) as u32,
+            (None, Some(outputs)) => outputs.tokens(row),
+            (None, None) => self.decode_count(row) - self.prompt_tail(row),
         }
     }
 
     /// The [`rid`](Batch::rid) of every row. Iterating over a column is cheaper than calling per row.
     pub fn rids(&self) -> impl Iterator<Item = &str> + Clone {
-        let rids = self.rows_of(KnownField::Rids);
-        (0..self.rows).map(move |row| rids.and_then(|rids| rids.get(row).str()).unwrap_or_default())
+        let (rids, outputs) = (self.rows_of(KnownField::Rids), self.outputs());
+        (0..self.rows).map(move |row| match (rids, outputs) {
+            (Some(rids), _) => rids.get(row).str().unwrap_or_default(),
+            (None, outputs) => outputs.map_or("", |outputs| outputs.rid(row)),
+        })
     }
 
     /// The [`rid`](Batch::rid) of every row as bytes, for comparing: this skips the UTF-8 check.
     #[inline]
     pub fn rid_bytes(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        let rids = self.rows_of(KnownField::Rids);
-        (0..self.rows).map(move |row| rids.and_then(|rids| rids.get(row).str_bytes()).unwrap_or_default())
+        let (rids, outputs) = (self.rows_of(KnownField::Rids), self.outputs());
+        (0..self.rows).map(move |row| match (rids, outputs) {
+            (Some(rids), _) => rids.get(row).str_bytes().unwrap_or_default(),
+            (None, outputs) => outputs.and_then(|outputs| outputs.rid_bytes(row)).unwrap_or_default(),
+        })
     }
 
     /// The [`tokens`](Batch::tokens) of every row.
@@ -306,10 +315,10 @@ impl Batch {
         if self.is_unread(row) {
             return;
         }
-        if let BatchBody::Outputs(outputs) = &self.body {
-            outputs.ids(row, out);
-        } else if let Some(ids) = self.cell(KnownField::OutputIds, row) {
+        if let Some(ids) = self.cell(KnownField::OutputIds, row) {
             ids.ids(out);
+        } else if let Some(outputs) = self.outputs() {
+            outputs.ids(row, out);
         } else if let Some(ids) = self.cell(KnownField::DecodeIds, row) {
             let (start, tail) = (out.len(), self.prompt_tail(row) as usize);
             ids.ids(out);
@@ -347,18 +356,18 @@ impl Batch {
 
     /// The length of the request's prompt in tokens. vLLM says it in a request's first row only.
     pub fn prompt_tokens(&self, row: u32) -> Option<u64> {
-        if let BatchBody::Outputs(outputs) = &self.body {
-            return outputs.prompt_tokens(row);
+        match self.cell(KnownField::PromptTokens, row) {
+            Some(tokens) => tokens.int()?.try_into().ok(),
+            None => self.outputs()?.prompt_tokens(row),
         }
-        self.cell(KnownField::PromptTokens, row)?.int()?.try_into().ok()
     }
 
     /// Whether the row is its request's last, and why the request ended.
     pub fn finish(&self, row: u32) -> Finish<'_> {
-        if let BatchBody::Outputs(outputs) = &self.body {
-            return outputs.finish(row);
+        match self.cell(KnownField::FinishedReasons, row) {
+            Some(reason) => finish(reason),
+            None => self.outputs().map_or(Finish::Running, |outputs| outputs.finish(row)),
         }
-        self.cell(KnownField::FinishedReasons, row).map_or(Finish::Running, finish)
     }
 
     /// The row's new text. `None` except for [`BatchKind::Str`].
@@ -378,12 +387,7 @@ impl Batch {
     /// The cells of a column that Afterbay reads, if it has one per row.
     #[inline]
     fn rows_of(&self, known: KnownField) -> Option<ColumnCells<'_>> {
-        match &self.body {
-            BatchBody::Outputs(outputs) if known == KnownField::Rids => {
-                Some(ColumnCells::Spans { frame: &self.bytes, spans: &outputs.rids })
-            }
-            _ => self.plain_rows(self.layout.position(known)?),
-        }
+        self.plain_rows(self.layout.position(known)?)
     }
 
     /// The requests that vLLM's engine says have ended, also those whose client left. They have no further rows. Only an
@@ -398,6 +402,7 @@ impl Batch {
     }
 
     /// The rows of vLLM.
+    #[inline]
     pub(crate) fn outputs(&self) -> Option<&Outputs> {
         match &self.body {
             BatchBody::Outputs(outputs) => Some(outputs),

@@ -58,7 +58,7 @@ pub(crate) fn read_outputs(
     layout: &Arc<MessageLayout>,
 ) -> Result<(Batch, Option<WireError>), WireError> {
     let mut outputs = Outputs::read(frame)?;
-    let rows = outputs.rids.len();
+    let rows = outputs.rows();
     let error = match outputs.unread.first() {
         Some(&(row, name)) if outputs.unread.len() == rows => {
             Some(WireError::Cell { name, row, expected: "what vLLM sends" })

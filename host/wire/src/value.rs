@@ -165,17 +165,8 @@ impl<'a> RawValue<'a> {
 /// The cells of a column, one per row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ColumnCells<'a> {
-    Packed {
-        frame: &'a [u8],
-        starts: &'a [u32],
-        cells: CellSpans,
-    },
+    Packed { frame: &'a [u8], starts: &'a [u32], cells: CellSpans },
     Tree(&'a Tree, &'a [NodeId]),
-    /// msgpack values that do not stand side by side.
-    Spans {
-        frame: &'a [u8],
-        spans: &'a [(u32, u32)],
-    },
 }
 
 impl<'a> ColumnCells<'a> {
@@ -188,10 +179,6 @@ impl<'a> ColumnCells<'a> {
                 RawValue::Packed(&frame[start..end])
             }
             ColumnCells::Tree(tree, items) => RawValue::Tree(tree, items[row as usize]),
-            ColumnCells::Spans { frame, spans } => {
-                let (start, end) = spans[row as usize];
-                RawValue::Packed(&frame[start as usize..end as usize])
-            }
         }
     }
 
@@ -289,7 +276,7 @@ impl<'a> ColumnCells<'a> {
                 let starts = &starts[first as usize..][..rows as usize];
                 Some(starts.iter().fold(0, |types, &at| types | TYPES[frame[at as usize] as usize]))
             }
-            ColumnCells::Tree(..) | ColumnCells::Spans { .. } => self
+            ColumnCells::Tree(..) => self
                 .iter(rows)
                 .try_fold((0, most), |(types, left), cell| {
                     let (its, weight) = cell.types_and_weight();
@@ -306,14 +293,14 @@ impl<'a> ColumnCells<'a> {
                 let (start, end) = cells.span(starts, run.start, run.end);
                 Some(&frame[start..end])
             }
-            ColumnCells::Tree(..) | ColumnCells::Spans { .. } => None,
+            ColumnCells::Tree(..) => None,
         }
     }
 
     /// The nodes of adjacent cells. `None` for msgpack.
     pub(crate) fn nodes(self, run: Range<u32>) -> Option<&'a [NodeId]> {
         match self {
-            ColumnCells::Packed { .. } | ColumnCells::Spans { .. } => None,
+            ColumnCells::Packed { .. } => None,
             ColumnCells::Tree(_, items) => Some(&items[run.start as usize..run.end as usize]),
         }
     }

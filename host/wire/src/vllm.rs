@@ -7,14 +7,15 @@
 
 mod arrays;
 pub mod fields;
+mod frame;
 mod json;
 mod outputs;
 mod stats;
 mod synth;
 mod write;
 
+pub use frame::EngineLoad;
 pub(crate) use json::to_json;
-pub use outputs::EngineLoad;
 pub(crate) use outputs::{CLASS, Outputs};
 pub use synth::{SynthOutput, SynthOutputs};
 pub(crate) use write::{OutputsWriter, PartRow, splittable};

@@ -33,8 +33,12 @@ DECODER = MsgpackDecoder(EngineCoreOutputs)
 
 
 def tokenizer():
-    """256 tokens of a byte each, so that characters are cut anywhere."""
-    vocab = {char: at for at, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    """256 tokens of a byte each, whose id is the byte, so that characters are cut anywhere."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    printable = [char for char in alphabet if ord(char) < 256]
+    # The other bytes have the characters from 256 on, in order.
+    others = iter(char for char in alphabet if ord(char) >= 256)
+    vocab = {chr(byte) if chr(byte) in printable else next(others): byte for byte in range(256)}
     made = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()

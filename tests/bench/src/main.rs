@@ -192,10 +192,11 @@ impl Bench {
     }
 
     fn parts(&mut self) -> anyhow::Result<()> {
-        for wire in ["msgpack", "pickle"] {
-            let name = format!("parts, {wire}, 1024 rows a frame");
+        let vllm = [1, 64, 1024].map(|rows| ("vllm", rows));
+        for (wire, per_frame) in [("msgpack", 1024), ("pickle", 1024)].into_iter().chain(vllm) {
+            let name = format!("parts, {wire}, {per_frame} rows a frame");
             if self.wants(&name) {
-                let parts = parts::measure(&Traffic::new(wire, 1024, self.args.tokens)?, self.time * 2)?;
+                let parts = parts::measure(&Traffic::new(wire, per_frame, self.args.tokens)?, self.time * 2)?;
                 let figures = vec![
                     ("decode ns/row", parts.decode),
                     ("outbox passes ns/row", parts.passes),

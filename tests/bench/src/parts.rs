@@ -3,7 +3,7 @@
 use crate::traffic::Traffic;
 use afterbay_outbox::{Content, Frame, Joins, Options, Outbox, When};
 use afterbay_signals::LoadHandle;
-use afterbay_wire::{Batch, BatchPart, DecodedFrame, Layouts, decode};
+use afterbay_wire::{Batch, BatchPart, DecodedFrame, decode};
 use anyhow::{Context, bail};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -26,8 +26,7 @@ pub(crate) struct Parts {
 
 /// Measures each part on this thread for a fifth of `time` and returns its fastest round.
 pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts> {
-    let layouts = Layouts::builtin();
-    let batch = |frame: &bytes::Bytes| match decode(frame.clone(), &layouts) {
+    let batch = |frame: &bytes::Bytes| match decode(frame.clone(), &traffic.layouts) {
         DecodedFrame::Batch(batch) => Ok(batch),
         DecodedFrame::Barrier(barrier) => bail!("{:?}", barrier.kind),
     };

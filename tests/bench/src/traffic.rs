@@ -1,22 +1,30 @@
 //! The frames to send: a scheduler's steps, encoded in advance.
 
-use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
+use afterbay_wire::vllm::{SynthOutput, SynthOutputs};
+use afterbay_wire::{BatchKind, Layouts};
 use bytes::Bytes;
 
 /// Frames that are sent in a cycle.
 pub(crate) struct Traffic {
     pub(crate) frames: Vec<Bytes>,
     pub(crate) rows_per_frame: u64,
+    /// The layouts of the engine that sends them.
+    pub(crate) layouts: Layouts,
 }
 
 impl Traffic {
-    /// Frames with one token per row and all columns of SGLang 0.5.23. Every request ends after `steps` frames; the next cycle uses the
-    /// same rids for new requests.
+    /// Frames with one token per row and all columns of SGLang 0.5.23, or with `vllm` all fields and statistics of vLLM 0.32. Every
+    /// request ends after `steps` frames; the next cycle uses the same rids for new requests.
     pub(crate) fn new(wire: &str, rows: u64, steps: u64) -> anyhow::Result<Traffic> {
+        if wire == "vllm" {
+            let frames = (1..=steps).map(|step| outputs(rows, step, steps).encode());
+            return Ok(Traffic { frames: frames.collect(), rows_per_frame: rows, layouts: Layouts::vllm() });
+        }
         let wire = if wire == "pickle" { SynthWire::Pickle } else { SynthWire::Msgpack };
         let frames = (1..=steps).map(|step| batch(rows, step, steps).encode(BatchKind::TokenId, wire));
-        Ok(Traffic { frames: frames.collect::<Result<_, _>>()?, rows_per_frame: rows })
+        let frames = frames.collect::<Result<_, _>>()?;
+        Ok(Traffic { frames, rows_per_frame: rows, layouts: Layouts::builtin() })
     }
 
     /// The frame that follows `sent` frames.
@@ -25,11 +33,29 @@ impl Traffic {
     }
 }
 
+/// A token id of a row.
+fn id(row: u64, step: u64) -> i64 {
+    ((row * 31 + step * 17) % 128_000) as i64
+}
+
+fn outputs(rows: u64, step: u64, steps: u64) -> SynthOutputs {
+    let row = |row: u64| SynthOutput {
+        request_id: format!("cmpl-{:016x}-0-{row:08x}", row.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        new_token_ids: vec![id(row, step)],
+        finish_reason: (step == steps).then_some(1),
+        prompt_tokens: (step == 1).then_some(32),
+        ..SynthOutput::default()
+    };
+    let stats = Some((rows as u32, 0, 0.5));
+    let timestamp = step as f64 / 40.0;
+    SynthOutputs { rows: (0..rows).map(row).collect(), timestamp, stats, ..SynthOutputs::default() }
+}
+
 fn batch(rows: u64, step: u64, steps: u64) -> SynthBatch {
     let row = |row: u64| SynthRow {
         rid: format!("{row:016x}{:016x}", row.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         prompt_tail: if step == 1 { vec![11, 12, 13, 14, 15] } else { Vec::new() },
-        ids: vec![((row * 31 + step * 17) % 128_000) as i64],
+        ids: vec![id(row, step)],
         finish: (step == steps).then_some(SynthFinish::Length(steps)),
         completion_tokens: step,
         prompt_tokens: 32,

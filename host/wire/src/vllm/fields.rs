@@ -33,7 +33,7 @@ pub enum Absent {
 }
 
 /// A field of EngineCoreOutput: a request's part of a step.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowField {
     /// vLLM's name.
     pub name: &'static str,
@@ -146,22 +146,17 @@ pub const ROW: &[RowField] = &[
     end("error", RowJoin::Latest),
 ];
 
-/// EngineCoreOutput of 0.25, which has one field less in the middle.
-pub const ROW_0_25: &[RowField] = &[
-    row("request_id", RowJoin::First),
-    row("new_token_ids", RowJoin::Concat),
-    per_token("new_logprobs", RowJoin::Logprobs),
-    row("new_prompt_logprobs_tensors", RowJoin::Never),
-    row("pooling_output", RowJoin::Never),
-    end("finish_reason", RowJoin::Last),
-    end("stop_reason", RowJoin::Last),
-    row("events", RowJoin::Concat),
-    end("kv_transfer_params", RowJoin::Latest),
-    end("trace_headers", RowJoin::Latest),
-    row("prefill_stats", RowJoin::Latest),
-    per_token("routed_experts", RowJoin::Never),
-    NANS,
-];
+/// EngineCoreOutput of 0.25, which has no `ec_transfer_params` in the middle.
+pub const ROW_0_25: &[RowField] = &{
+    const EC_TRANSFER_PARAMS: usize = 9;
+    let mut fields = [ROW[0]; 13];
+    let mut at = 0;
+    while at < fields.len() {
+        fields[at] = ROW[if at < EC_TRANSFER_PARAMS { at } else { at + 1 }];
+        at += 1;
+    }
+    fields
+};
 
 /// The fields of a row with this number of elements, as far as they are known. `None`: no version has so few.
 pub(crate) fn of_row(elements: u64) -> Option<&'static [RowField]> {

@@ -6,13 +6,11 @@ use std::ops::Range;
 use afterbay_types::parts;
 use bytes::Bytes;
 
-use super::fields::{
-    self, ENGINE_INDEX, FINISH_REASON, FINISHED_REQUESTS, FRAME, FRAME_FIELDS_MIN, FrameJoin, OUTPUTS,
-    SCHEDULER_STATS,
-};
+use super::fields::{self, ENGINE_INDEX, FINISH_REASON, FRAME, FRAME_FIELDS_MIN, OUTPUTS};
+use super::frame::map_value;
 use crate::error::{PackError, WireError};
 use crate::finish::{Finish, Matched};
-use crate::pack::{self, INT, LIST, MAP, PackValue, TYPES};
+use crate::pack::{self, INT, PackValue, TYPES};
 
 /// vLLM's name of the message.
 pub(crate) const CLASS: &str = "EngineCoreOutputs";
@@ -44,6 +42,8 @@ pub(crate) struct OutputRow {
     tokens: u32,
     /// The number of elements of the first array. 0: the row is no array, or has too few elements.
     elements: u32,
+    /// Whether `new_token_ids` is an array of ids.
+    pub(super) has_ids: bool,
     /// Whether no field behind `new_token_ids` says anything.
     pub(super) is_plain: bool,
 }
@@ -62,23 +62,12 @@ pub(crate) struct Outputs {
     end: u32,
     pub(super) rows: Vec<OutputRow>,
     /// The position of each row's `request_id`.
-    pub(crate) rids: Vec<(u32, u32)>,
+    rids: Vec<(u32, u32)>,
     /// Rows that cannot be read, with the field.
     pub(crate) unread: Vec<(u32, &'static str)>,
     pub(crate) has_text_rids: bool,
     has_finish: bool,
     has_first: bool,
-}
-
-/// An engine's load after a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EngineLoad {
-    /// Requests that run.
-    pub running: u64,
-    /// Requests that wait.
-    pub waiting: u64,
-    /// The used share of the KV cache, from 0 to 1.
-    pub kv_cache_usage: f64,
 }
 
 /// The bytes behind `new_token_ids` of a row that says nothing else.
@@ -231,6 +220,7 @@ impl Outputs {
             prefill: 0,
             tokens: 0,
             elements: 0,
+            has_ids: false,
             is_plain: false,
         };
         let Some((elements, rid)) = head.filter(|(elements, _)| *elements > 1) else {
@@ -257,7 +247,7 @@ impl Outputs {
         let read = read_ids(bytes, ids)?;
         let rest = match read {
             Some((rest, tokens)) => {
-                row.tokens = tokens;
+                (row.tokens, row.has_ids) = (tokens, true);
                 rest
             }
             None => pack::skip(bytes, ids)?,
@@ -347,6 +337,11 @@ impl Outputs {
         true
     }
 
+    /// The number of rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The bytes of a known field of the frame. Nil if the version has none.
     pub(crate) fn field(&self, field: usize) -> &[u8] {
         match (field as u64) < self.elements {
@@ -394,59 +389,29 @@ impl Outputs {
         }
     }
 
-    /// Whether the frame has a value that may be in one frame only, so that the frame is joined with no other. A field
-    /// that no known version has is such a value if it is an array or a map.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.control().is_some() || self.has_unknown_container()
+    // The columns of SGLang's batches are read in loops that stay small: those of vLLM are not put into them.
+
+    /// The bytes of a row's `request_id`. `None`: the row does not exist, or has none.
+    #[inline(never)]
+    pub(crate) fn rid_bytes(&self, row: u32) -> Option<&[u8]> {
+        let (start, end) = *self.rids.get(row as usize)?;
+        pack::str_bytes(&self.frame[start as usize..end as usize])
     }
 
-    /// Whether a field past the known ones is an array or a map.
-    pub(super) fn has_unknown_container(&self) -> bool {
-        let unknown = self.elements.saturating_sub(FRAME.len() as u64);
-        pack::items(self.tail(), unknown).any(|value| TYPES[value[0] as usize] & (LIST | MAP) != 0)
-    }
-
-    /// The first field with a value that makes a frame without rows more than statistics.
-    pub(crate) fn control(&self) -> Option<&'static str> {
-        let mut alone = FRAME.iter().enumerate().filter(|(_, field)| field.join == FrameJoin::Alone);
-        alone.find(|(at, _)| self.field(*at)[0] != NIL).map(|(_, field)| field.name)
-    }
-
-    /// Whether the frame has something besides rows, a time, and values that each frame of the engine has.
-    pub(crate) fn has_frame_fields(&self) -> bool {
-        self.is_alone() || self.field(SCHEDULER_STATS)[0] != NIL || self.field(FINISHED_REQUESTS)[0] != NIL
-    }
-
-    /// The requests that the engine says have ended: also those whose client left.
-    pub(crate) fn finished_requests(&self) -> impl Iterator<Item = &str> {
-        let (count, body) = match pack::item(self.field(FINISHED_REQUESTS)) {
-            Some(PackValue::Array(count, body)) => (count, body),
-            _ => (0, &[][..]),
-        };
-        pack::items(body, count).filter_map(|rid| std::str::from_utf8(pack::str_bytes(rid)?).ok())
-    }
-
-    /// The load that the frame's statistics tell.
-    pub(crate) fn load(&self) -> Option<EngineLoad> {
-        let stats = self.field(SCHEDULER_STATS);
-        let count = |name| u64::try_from(pack::int(map_value(stats, name)?)?).ok();
-        let kv_cache_usage = match pack::item(map_value(stats, "kv_cache_usage")?)? {
-            PackValue::Float(usage) => usage,
-            PackValue::Int(usage) => usage as f64,
-            _ => return None,
-        };
-        let (running, waiting) = (count("num_running_reqs")?, count("num_waiting_reqs")?);
-        Some(EngineLoad { running, waiting, kv_cache_usage })
+    /// The request of a row. Empty if it cannot be read.
+    #[inline(never)]
+    pub(crate) fn rid(&self, row: u32) -> &str {
+        self.rid_bytes(row).and_then(|rid| std::str::from_utf8(rid).ok()).unwrap_or_default()
     }
 
     /// The number of ids of a row.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn tokens(&self, row: u32) -> u32 {
         self.rows.get(row as usize).map_or(0, |row| row.tokens)
     }
 
     /// Appends the ids of a row that can be read.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn ids(&self, row: u32, out: &mut Vec<i64>) {
         let Some(row) = self.rows.get(row as usize).filter(|row| row.tokens > 0) else { return };
         match self.id_items(row) {
@@ -469,10 +434,7 @@ impl Outputs {
 
     /// Whether every row has a `request_id`.
     pub(crate) fn has_rids(&self) -> bool {
-        let is_str = |(start, end): &(u32, u32)| {
-            pack::str_bytes(&self.frame[*start as usize..*end as usize]).is_some()
-        };
-        self.rids.iter().all(is_str)
+        (0..self.rids.len() as u32).all(|row| self.rid_bytes(row).is_some())
     }
 
     /// Whether any row is the first of its request.
@@ -491,7 +453,7 @@ impl Outputs {
     }
 
     /// Whether and why a request ended with this row.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn finish(&self, row: u32) -> Finish<'_> {
         match self.rows.get(row as usize) {
             Some(row) if row.finish != 0 => self.ended(row),
@@ -531,18 +493,6 @@ impl Outputs {
         let stats = &self.frame[row.prefill as usize..row.first_end as usize];
         pack::int(map_value(stats, "num_prompt_tokens")?)?.try_into().ok()
     }
-}
-
-/// The value of a key of the map at the start of `bytes`.
-pub(super) fn map_value<'a>(bytes: &'a [u8], key: &str) -> Option<&'a [u8]> {
-    let PackValue::Map(len, body) = pack::item(bytes)? else { return None };
-    let mut values = pack::items(body, 2 * len);
-    while let (Some(name), Some(value)) = (values.next(), values.next()) {
-        if pack::str_bytes(name) == Some(key.as_bytes()) {
-            return Some(value);
-        }
-    }
-    None
 }
 
 impl OutputRow {

@@ -132,7 +132,7 @@ impl<'a> OutputsWriter<'a> {
             return Ok(());
         }
         let cells = whole_cells(outputs, row)?;
-        self.put(row, &cells, false);
+        self.put(row, &cells, row.has_end_row());
         Ok(())
     }
 
@@ -145,16 +145,15 @@ impl<'a> OutputsWriter<'a> {
         let elements = first_row.elements();
         let cannot =
             |name: &str| RowsError::Column { name: name.to_owned(), rid: outputs.rid(first.1).to_owned() };
-        if rows.clone().any(|(_, row)| row.elements() != elements || !row.has_fields()) {
+        if rows.clone().any(|(_, row)| row.elements() != elements) {
             return Err(cannot(FRAME[OUTPUTS].name));
+        }
+        if rows.clone().any(|(_, row)| !row.has_ids) {
+            return Err(cannot(ROW[NEW_TOKEN_IDS].name));
         }
         if rows.clone().all(|(_, row)| row.is_plain) {
             // The usual case: nothing but ids.
-            self.out.extend_from_slice(&outputs.frame()[first_row.first().start..first_row.ids()]);
-            self.put_ids(from);
-            let rest = first_row.rest()..first_row.first().end;
-            self.out.extend_from_slice(&outputs.frame()[rest]);
-            self.arrays += 1;
+            self.put_plain(first, |writer| writer.put_ids(from));
             return Ok(());
         }
         let all = rows.map(|(outputs, row)| whole_cells(outputs, row)).collect::<Result<Vec<_>, _>>()?;
@@ -183,14 +182,21 @@ impl<'a> OutputsWriter<'a> {
         if edit.completion_tokens.is_some() {
             return Err(RowsError::NoColumn { name: "completion_tokens" });
         }
-        let mut cells = whole_cells(outputs, row)?;
-        let mut has_end_row = row.has_end_row();
         let ids: Option<&[i64]> = match &edit.tokens {
             TokenEdit::Keep | TokenEdit::Drop => None,
             TokenEdit::Delta(ids) => Some(ids),
             TokenEdit::Empty => Some(&[]),
             TokenEdit::Cumulative(_) => return Err(RowsError::NoColumn { name: "output_ids" }),
         };
+        if let Some(id) = ids.into_iter().flatten().find(|id| !(0..=ID_MAX).contains(*id)) {
+            return Err(RowsError::TokenId { id: *id });
+        }
+        if let (Some(ids), None) = (ids.filter(|_| row.is_plain), &edit.finish) {
+            self.put_plain(from, |writer| write_ids(&mut writer.out, ids));
+            return Ok(());
+        }
+        let mut cells = whole_cells(outputs, row)?;
+        let mut has_end_row = row.has_end_row();
         if let Some(ids) = ids {
             let mut before = Vec::new();
             outputs.ids(from.1, &mut before);
@@ -223,6 +229,16 @@ impl<'a> OutputsWriter<'a> {
                 _ => self.out.push(field.absent.byte()),
             }
         }
+        self.arrays += 1;
+    }
+
+    /// Writes a row that has nothing but ids, with other ids.
+    fn put_plain(&mut self, from: PartRow, ids: impl FnOnce(&mut Self)) {
+        let (outputs, row) = self.row(from);
+        let frame = outputs.frame();
+        self.out.extend_from_slice(&frame[row.first().start..row.ids()]);
+        ids(self);
+        self.out.extend_from_slice(&frame[row.rest()..row.first().end]);
         self.arrays += 1;
     }
 
@@ -298,14 +314,6 @@ impl<'a> OutputsWriter<'a> {
 }
 
 impl Outputs {
-    /// The request of a row. Empty if it cannot be read.
-    pub(crate) fn rid(&self, row: u32) -> &str {
-        let span = self.rids.get(row as usize);
-        let bytes =
-            span.and_then(|(start, end)| pack::str_bytes(&self.frame()[*start as usize..*end as usize]));
-        bytes.and_then(|rid| std::str::from_utf8(rid).ok()).unwrap_or_default()
-    }
-
     /// Whether rows of the frames may be in one frame: they have the same values where a frame has only one.
     pub(crate) fn is_like(&self, other: &Outputs) -> bool {
         let same = FRAME.iter().enumerate().filter(|(_, field)| field.join == FrameJoin::Same);
@@ -405,17 +413,18 @@ fn greatest<'a>(parts: &[&'a Outputs], field: usize) -> &'a [u8] {
     values.max_by(|one, other| number(one).total_cmp(&number(other))).unwrap_or(NIL)
 }
 
+fn write_ids(out: &mut Vec<u8>, ids: &[i64]) {
+    pack::write::array(out, ids.len());
+    ids.iter().for_each(|id| pack::write::int(out, *id));
+}
+
 /// Replaces the ids of a row, and the entries of its logprobs.
 fn replace_ids(cells: &mut Cells<'_>, row: &OutputRow, before: &[i64], ids: &[i64]) -> Result<(), RowsError> {
-    if let Some(id) = ids.iter().find(|id| !(0..=ID_MAX).contains(*id)) {
-        return Err(RowsError::TokenId { id: *id });
-    }
     if before == ids {
         return Ok(());
     }
     let mut array = Vec::with_capacity(5 + 5 * ids.len());
-    pack::write::array(&mut array, ids.len());
-    ids.iter().for_each(|id| pack::write::int(&mut array, *id));
+    write_ids(&mut array, ids);
     for (at, field) in fields_of(row.elements()).enumerate() {
         // Other values with an entry for each token: they are of ids that are no longer there.
         if field.is_some_and(|field| field.per_token && at != NEW_LOGPROBS) {

@@ -132,6 +132,9 @@ fn a_bad_row_is_unread_and_takes_no_other_row() {
         assert_eq!(batch.take(&[0]).unwrap().rid(0), "g");
         let dropped = batch.edit(&[Edit { tokens: TokenEdit::Drop, ..Edit::new(1) }]).unwrap().unwrap();
         assert_eq!((dropped.rows(), dropped.unread()), (2, &[][..]), "{bad:02x?}");
+        let parts =
+            [BatchPart { batch: &batch, rows: Some(&[1]) }, BatchPart { batch: &batch, rows: Some(&[1]) }];
+        assert!(Batch::join(&parts).is_err(), "{bad:02x?}");
         if rid.is_some() {
             let ended = batch.ended(&[1], "no").unwrap();
             assert_eq!((ended.rid(0), ended.finish(0)), ("b", Finish::Abort));

@@ -165,7 +165,7 @@ fn clients_have_the_ids_text_and_end_that_a_plugin_gave() {
         ] {
             for tokens in [
                 TokenEdit::Keep,
-                TokenEdit::Delta(vec![250, 97, 98]),
+                TokenEdit::Delta(vec![99, 97, 98]),
                 TokenEdit::Delta(vec![98]),
                 TokenEdit::Empty,
             ] {
