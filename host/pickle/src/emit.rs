@@ -11,23 +11,53 @@ pub(crate) struct Memo(u32);
 pub(crate) struct Emit {
     pub bytes: Vec<u8>,
     memoized: u32,
+    has_frame: bool,
 }
 
 const PROTOCOL: usize = 1;
 const FRAME_LENGTH: std::ops::Range<usize> = 3..11;
+/// The opcode and the length of bytes.
+const BINBYTES_HEAD: usize = 5;
 
 impl Emit {
     pub fn new(protocol: u8) -> Emit {
         let mut bytes = vec![op::PROTO, protocol, op::FRAME];
         bytes.resize(FRAME_LENGTH.end, 0);
-        Emit { bytes, memoized: 0 }
+        Emit { bytes, memoized: 0, has_frame: true }
     }
 
     pub fn finish(mut self) -> Vec<u8> {
         self.bytes.push(op::STOP);
-        let length = (self.bytes.len() - FRAME_LENGTH.end) as u64;
-        self.bytes[FRAME_LENGTH].copy_from_slice(&length.to_le_bytes());
+        if self.has_frame {
+            let length = (self.bytes.len() - FRAME_LENGTH.end) as u64;
+            self.bytes[FRAME_LENGTH].copy_from_slice(&length.to_le_bytes());
+        }
         self.bytes
+    }
+
+    /// Makes the pickle this long once it is finished, without changing its value. Leaves the frame out, which is optional, if
+    /// there is no room for its head. Returns false if the pickle is longer.
+    pub fn pad_to(&mut self, length: usize) -> bool {
+        // The STOP is still to come.
+        let unused = |emit: &Emit| length.checked_sub(emit.bytes.len() + 1);
+        if unused(self).is_none() && self.has_frame {
+            self.bytes.drain(FRAME_LENGTH.start - 1..FRAME_LENGTH.end);
+            self.has_frame = false;
+        }
+        unused(self).map(|unused| self.pad(unused)).is_some()
+    }
+
+    /// Adds this many bytes that change nothing, after the last value: bytes that are popped, or memo entries that nobody
+    /// gets.
+    fn pad(&mut self, bytes: usize) {
+        match bytes.checked_sub(BINBYTES_HEAD + 1).map(u32::try_from) {
+            Some(Ok(unused)) => {
+                self.with(op::BINBYTES, unused.to_le_bytes());
+                self.bytes.resize(self.bytes.len() + unused as usize, 0);
+                self.opcode(op::POP);
+            }
+            _ => self.bytes.resize(self.bytes.len() + bytes, op::MEMOIZE),
+        }
     }
 
     #[inline]

@@ -207,6 +207,15 @@ impl<'t> PickleWriter<'t> {
         }
     }
 
+    /// Returns the pickle of the one value that was written, with exactly this many bytes: unused bytes are opcodes that leave
+    /// the value as it is. `None` if the pickle is longer.
+    pub fn finish_with_length(mut self, length: usize) -> Result<Option<Bytes>, PickleWriteError> {
+        if !self.emit.pad_to(length) {
+            return Ok(None);
+        }
+        self.finish().map(Some)
+    }
+
     /// Writes the values of a container after a mark, and returns their number. An empty container gets no mark.
     fn inside(
         &mut self,

@@ -22,6 +22,7 @@ mod layouts;
 
 // Values in place.
 mod ids;
+mod blank;
 mod pack;
 mod packed;
 
@@ -58,6 +59,7 @@ mod ended;
 
 // Frames.
 mod decode;
+mod erase;
 mod json;
 mod json_values;
 
@@ -65,6 +67,7 @@ pub use abort::{AbortError, AbortForm, AbortShape, read_abort};
 pub use batch::{Batch, Unread, is_first, is_health_check};
 pub use decode::{Barrier, BarrierKind, DecodedFrame, Decoder, decode};
 pub use edit::{Edit, FinishReason, TokenEdit};
+pub use erase::{EraseError, ErasedFrame};
 pub use error::{PackError, RowsError, WireError};
 pub use finish::{Finish, Matched};
 pub use ids::Ids;

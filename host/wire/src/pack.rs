@@ -12,13 +12,13 @@ const EXT_IDS: [u8; 6] = [0, 0, 0, 2, 0xa1, b'q'];
 
 /// The extent of a value: up to its end for a scalar, up to the first child for a container.
 #[derive(Clone, Copy)]
-struct Extent {
+pub(crate) struct Extent {
     /// The end of the type byte and the length.
-    body: usize,
+    pub(crate) body: usize,
     /// The end of a scalar; for a container, the same as `body`.
-    end: usize,
+    pub(crate) end: usize,
     /// The number of values inside: an array's items, or a map's keys and values.
-    children: u64,
+    pub(crate) children: u64,
 }
 
 /// A parsed value.
@@ -107,7 +107,7 @@ fn one_byte(byte: u8) -> bool {
     !(0x80..0xe0).contains(&byte) | (byte == 0xc0) | (byte & 0xfe == 0xc2)
 }
 
-fn extent(bytes: &[u8], at: usize) -> Result<Extent, PackError> {
+pub(crate) fn extent(bytes: &[u8], at: usize) -> Result<Extent, PackError> {
     let rest = bytes.get(at..).unwrap_or_default();
     let cut = |needed: u64| PackError::Cut { at, needed, left: rest.len() };
     let Some(&first) = rest.first() else { return Err(cut(1)) };

@@ -6,6 +6,7 @@
 //! are copied and never read.
 
 mod arrays;
+mod erase;
 pub mod fields;
 mod frame;
 mod json;
@@ -14,6 +15,7 @@ mod stats;
 mod synth;
 mod write;
 
+pub(crate) use erase::erase;
 pub use frame::EngineLoad;
 pub(crate) use json::to_json;
 pub(crate) use outputs::{CLASS, Outputs};

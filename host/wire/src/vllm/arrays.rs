@@ -121,6 +121,17 @@ pub(super) fn write_whole(out: &mut Vec<u8>, outputs: &Outputs, value: &[u8]) ->
     Some(())
 }
 
+/// The positions in the frame of the data of a value's arrays. Nothing if it cannot be told which arrays the value has.
+pub(super) fn data_spans(outputs: &Outputs, value: &[u8]) -> Vec<std::ops::Range<usize>> {
+    let frame = outputs.frame().as_ptr().addr();
+    let arrays = arrays(outputs, value).unwrap_or_default();
+    let span = |data: &[u8]| {
+        let start = data.as_ptr().addr() - frame;
+        start..start + data.len()
+    };
+    arrays.into_iter().flatten().map(|array| span(array.data)).collect()
+}
+
 /// Marks the parts that a value names. `None`: it cannot be told, or a part is named twice.
 pub(super) fn mark_parts(marked: &mut [bool], outputs: &Outputs, value: &[u8]) -> Option<()> {
     for array in arrays(outputs, value)?.into_iter().flatten() {

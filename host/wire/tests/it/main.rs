@@ -7,6 +7,7 @@ mod value_len;
 
 mod columns;
 mod edits;
+mod erase;
 mod fixtures;
 mod hostile;
 mod joins;

@@ -3,6 +3,7 @@
 mod support;
 
 mod edits;
+mod erase;
 mod fields;
 mod fixtures;
 mod hostile;
