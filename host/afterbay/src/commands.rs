@@ -2,6 +2,9 @@
 
 pub(crate) mod abort;
 mod admin_call;
+
+pub(crate) use admin_call::call_of_journal;
+
 pub(crate) mod check;
 pub(crate) mod command_line;
 pub(crate) mod connector;

@@ -61,7 +61,8 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         Command::Check(args) => commands::check::run(args),
         Command::Journal(args) => {
-            afterbay_journal_tools::run(args, |file| afterbay_server::load_config(file, true))
+            let load = |file: &std::path::Path| afterbay_server::load_config(file, true);
+            afterbay_journal_tools::run(args, load, commands::call_of_journal)
         }
         Command::Plugin(args) => afterbay_plugin_tools::run(args, &commands::trials()),
         Command::Sglang(args) => commands::sglang::run(args),

@@ -94,5 +94,9 @@ pub const RETAIN_BYTES_MAX: u64 = 1 << 50;
 /// Shortest and longest `journal.retain.age`.
 pub const RETAIN_AGE: (Duration, Duration) =
     (Duration::from_secs(60), Duration::from_secs(10 * 365 * 86_400));
+/// The most rules of `journal.erase`.
+pub const ERASE_RULES_MAX: usize = 64;
+/// Shortest and longest `journal.erase.after`.
+pub const ERASE_AFTER: (Duration, Duration) = RETAIN_AGE;
 /// Shortest and longest `journal.abandon_after`.
 pub const ABANDON_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30 * 86_400));

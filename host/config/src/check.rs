@@ -235,10 +235,12 @@ impl Check<'_> {
         let abandon = self.within(&written.abandon_after, bounds::ABANDON_AFTER, |&time| Time(time));
         let segment = self.within(&written.segment, bounds::SEGMENT_BYTES, |&bytes| Size(bytes));
         let segment_bytes = segment.unwrap_or(default.segment_bytes);
+        let retain = self.retain(written, segment_bytes, streams);
         Some(Journal {
+            erase: self.erase_rules(&written.erase, retain.age),
             sync: value(&written.sync).unwrap_or(default.sync),
             sync_interval: interval.unwrap_or(default.sync_interval),
-            retain: self.retain(written, segment_bytes, streams),
+            retain,
             segment_bytes,
             on_error: value(&written.on_error).unwrap_or(default.on_error),
             abandon_after: abandon.unwrap_or(default.abandon_after),

@@ -402,6 +402,25 @@ pub struct Journal {
     pub on_error: OnError,
     /// The time without a row after which a live request no longer prevents the removal of segments.
     pub abandon_after: Duration,
+    /// The rules by which requests are erased, in order.
+    pub erase: Vec<EraseRule>,
+}
+
+/// A rule that erases requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EraseRule {
+    /// The attribute and its value that a request must have. `None`: every request.
+    pub attribute: Option<(String, String)>,
+    /// The time since the segment with the request's end was closed.
+    pub after: Duration,
+}
+
+impl EraseRule {
+    /// Whether this rule applies to a request with these attributes.
+    pub fn is_of(&self, attributes: Option<&serde_json::Value>) -> bool {
+        let Some((name, value)) = &self.attribute else { return true };
+        attributes.and_then(|attributes| attributes.get(name)?.as_str()) == Some(value)
+    }
 }
 
 impl Journal {
@@ -415,6 +434,7 @@ impl Journal {
             segment_bytes: 256 << 20,
             on_error: OnError::Stop,
             abandon_after: Duration::from_secs(3600),
+            erase: Vec::new(),
         }
     }
 }

@@ -436,6 +436,31 @@ pub(crate) static JOURNAL: Table = Table {
             "\"1h\"",
             "The time without a row after which a live request no longer prevents the removal of segments. 1s to 30d.",
         ),
+        key(
+            "erase",
+            Optional,
+            "",
+            "The time after which tokens and texts of requests are erased. The first rule that selects a request when it begins, or\n\
+             when its attributes change, holds. Without a rule, retain alone removes the request. Up to 64.",
+        ),
+    ],
+};
+
+pub(crate) static ERASE: Table = Table {
+    keys: &[
+        key(
+            "attribute",
+            Optional,
+            "\"tenant\"",
+            "Selects the requests with this attribute. Without it, a rule selects every request.",
+        ),
+        key("value", Optional, "\"acme\"", "The value of the attribute, a text."),
+        key(
+            "after",
+            Required,
+            "\"12h\"",
+            "Time since the segment with the request's end was closed: 1m to 3650d, and less than retain.age.",
+        ),
     ],
 };
 
@@ -516,7 +541,7 @@ const fn section(
 }
 
 /// Every table of the config file, in the order of the reference.
-pub static SECTIONS: [Section; 12] = [
+pub static SECTIONS: [Section; 13] = [
     section(&ROOT, "stream", "[[stream]]", &STREAM),
     section(&STREAM, "sink", "[[stream.sink]]", &SINK),
     section(&STREAM, "coalesce", "[stream.coalesce]", &COALESCE),
@@ -527,6 +552,7 @@ pub static SECTIONS: [Section; 12] = [
     section(&ROOT, "call", "[[call]]", &CALL),
     section(&ROOT, "memory", "[memory]", &MEMORY),
     section(&ROOT, "journal", "[journal]", &JOURNAL),
+    section(&JOURNAL, "erase", "[[journal.erase]]", &ERASE),
     section(&ROOT, "admin", "[admin]", &ADMIN),
     section(&ROOT, "log", "[log]", &LOG),
 ];

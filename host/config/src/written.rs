@@ -222,6 +222,14 @@ tables! {
             ("forward", OnError::Forward),
         ]),
         abandon_after: Value<Duration> = |journal| journal.time("abandon_after"),
+        erase: Vec<EraseRule> = |journal| EraseRule::each(journal, "erase"),
+    }
+
+    EraseRule of ERASE {
+        location: Location = |rule| rule.location.clone(),
+        attribute: Value<String> = |rule| rule.text("attribute"),
+        value: Value<String> = |rule| rule.text("value"),
+        after: Value<Duration> = |rule| rule.time("after"),
     }
 
     Retain of RETAIN {

@@ -3,8 +3,11 @@
 
 use std::path::Path;
 
+use std::time::Duration;
+
 use afterbay_config::{
-    AttributeRule, Builtin, Component, Config, Env, Name, Names, Plugin, Problems, Rids, Signals, Stream,
+    AttributeRule, Builtin, Component, Config, Env, EraseRule, Name, Names, Plugin, Problems, Rids, Signals,
+    Stream,
 };
 
 fn reference() -> String {
@@ -67,6 +70,8 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
     expected.streams[0].plugins = vec![plugin];
     let url = "http://127.0.0.1:8080/moderate";
     expected.calls = vec![afterbay_config::Call::new("moderation".parse().unwrap(), url)];
+    let attribute = Some(("tenant".to_owned(), "acme".to_owned()));
+    expected.journal.erase = vec![EraseRule { attribute, after: Duration::from_secs(12 * 3600) }];
     expected.admin.token_file = Some("/run/secrets/afterbay".into());
     assert_eq!(config, expected);
 }

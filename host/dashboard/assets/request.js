@@ -141,6 +141,7 @@ function paintFacts(list, life) {
     ["gaps", count(life.gaps), life.gaps ? "bad" : ""],
     ["finish", life.finish_reason ?? NONE],
   ];
+  if (life.erased) each.push(["erased", `${clock(life.erased.time)} by ${life.erased.by}`, "warn"]);
   keyed(list, each, ([label]) => label, ([label]) => h("div", null, h("dt", null, label), h("dd")), (item, [, text, kind]) => {
     setText(item.children[1], text);
     setClass(item.children[1], kind ?? "");

@@ -172,7 +172,7 @@ function made(of) {
 
 function update(tr, of) {
   setBadge(tr.children[1], ...(STATES[of.state] ?? ["warn", String(of.state)]));
-  const finish = of.finish_reason ?? "";
+  const finish = [of.finish_reason, of.erased ? "erased" : ""].filter(Boolean).join(", ");
   const gaps = of.gaps ? ` (${plural(of.gaps, "gap")})` : "";
   const texts = [of.stream, count(of.rows), `${count(of.tokens_received)}${gaps}`, count(of.tokens_forwarded), finish, (of.plugins ?? []).join(", "), clock(of.first_time), seconds(between(of.first_time, of.last_time))];
   texts.forEach((text, at) => setText(tr.children[at + 2], text));

@@ -60,6 +60,7 @@ counters! {
         barriers: CounterBy<BarrierCause>, "Frames passed on whole in their place, by kind";
         requests_opened: Counter, "Requests seen for the first time";
         requests_finished: Counter, "Requests that ended";
+        requests_erased: Counter, "Requests whose tokens and texts were erased in the journal, by journal.erase";
         requests_live: Gauge, "Requests that have begun and not ended";
         request_gaps: Counter, "Rows before which tokens of their request are missing. Look for lost connections of the scheduler";
         request_imbalances: Counter, "Requests whose ledger did not balance at their end. Any is a bug to report";

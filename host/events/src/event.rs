@@ -452,6 +452,23 @@ events! {
         stream: Name, segment: String, bytes: u64,
     } => "journal of {stream:?}: segment {segment} removed, {bytes} bytes";
 
+    /// A request was erased: its tokens, texts and notes were overwritten in the segments. `by` is a user's number, a caller over
+    /// TCP, or `journal.erase`. 0 `segments`: everything was erased before. `left_frames` may still hold content.
+    ///
+    /// Action: if `left_frames` is not 0, see the report of `afterbay journal erase`, and erase again with the layout of that time.
+    RequestErased, warn_if(*left_frames > 0), first 5 of [stream] {
+        stream: Name, rid: String, by: String, rows: u64, tokens: u64, segments: u64, left_frames: u64,
+    } => "journal of {stream:?}: request {rid:?} erased by {by}: {rows} rows ({tokens} tokens) in {segments} segments written \
+         again, {left_frames} frames may still hold content";
+
+    /// Requests were erased because of their age, as `journal.erase` says. `left_frames` may still hold content.
+    ///
+    /// Action: if `left_frames` is not 0, erase the requests with `afterbay journal erase` and the layout of that time.
+    RequestsErased, warn_if(*left_frames > 0), first 5 of [stream] {
+        stream: Name, requests: u64, rows: u64, tokens: u64, segments: u64, left_frames: u64,
+    } => "journal of {stream:?}: {requests} requests erased by age: {rows} rows ({tokens} tokens) in {segments} segments written \
+         again, {left_frames} frames may still hold content";
+
     /// A live request had no row for `journal.abandon_after`. It no longer prevents the removal of segments.
     ///
     /// Action: find out why the scheduler forgot the request.

@@ -215,6 +215,25 @@ fn one_of_each() -> Vec<Event> {
         JournalNotice { stream: name("decode-0"), is_wrong: true, what: "what it is".into() }.into(),
         SegmentSealed { stream: name("decode-0"), segment: "000001".into(), bytes: 2 }.into(),
         SegmentRemoved { stream: name("decode-0"), segment: "000001".into(), bytes: 2 }.into(),
+        RequestErased {
+            stream: name("decode-0"),
+            rid: "5b0c".into(),
+            by: "user 1000".into(),
+            rows: 3,
+            tokens: 9,
+            segments: 1,
+            left_frames: 0,
+        }
+        .into(),
+        RequestsErased {
+            stream: name("decode-0"),
+            requests: 2,
+            rows: 3,
+            tokens: 9,
+            segments: 1,
+            left_frames: 0,
+        }
+        .into(),
         RequestAbandoned { stream: name("decode-0"), rid: "r-1".into() }.into(),
         FrameNotUnderstood {
             stream: name("decode-0"),

@@ -1,6 +1,8 @@
-//! The `afterbay journal` commands: list, show, neighbours, follow, export, verify and replay. They can read while `afterbay run` writes.
+//! The `afterbay journal` commands: list, show, neighbours, follow, export, verify, replay and erase. They work while `afterbay
+//! run` writes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod erase;
 mod export;
 mod ls;
 mod neighbours;
@@ -17,13 +19,18 @@ mod tests;
 pub use place::parse_time;
 
 use afterbay_config::Config;
+use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
+
+/// A function that POSTs JSON to the admin address of the Afterbay that has a journal open: the journal's directory, the
+/// configuration if it is known, path and body. Returns whether the call succeeded, and the answer.
+pub type CallServer = fn(&Path, Option<&Config>, &str, &Value) -> anyhow::Result<(bool, Value)>;
 
 /// A function that reads and checks a configuration file. The problems are complete sentences.
 pub type LoadConfig = fn(&Path) -> Result<Config, Vec<String>>;
 
-/// List, show, verify, export and replay the requests in a journal, and find who shared their batches
+/// List, show, verify, export, replay and erase the requests in a journal, and find who shared their batches
 ///
 /// Works while `afterbay run` runs. --config or --dir names the journal; else it is the default journal of `afterbay sglang`.
 #[derive(clap::Args)]
@@ -44,13 +51,15 @@ enum Command {
     Export(export::Args),
     Verify(verify::Args),
     Replay(replay::Args),
+    Erase(erase::Args),
 }
 
-/// Carries out an `afterbay journal` command; `load` reads the configuration that --config names.
+/// Carries out an `afterbay journal` command; `load` reads the configuration that --config names, and `call` calls the Afterbay
+/// that has the journal open.
 ///
 /// # Errors
 /// The journal or the configuration cannot be read, or names no such stream or request.
-pub fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
+pub fn run(args: Args, load: LoadConfig, call: CallServer) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Ls(args) => ls::run(args, load),
         Command::Show(args) => show::run(args, load),
@@ -59,5 +68,6 @@ pub fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         Command::Export(args) => export::run(args, load),
         Command::Verify(args) => verify::run(args, load),
         Command::Replay(args) => replay::run(args, load),
+        Command::Erase(args) => erase::run(args, load, call),
     }
 }

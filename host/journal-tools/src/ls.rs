@@ -84,6 +84,10 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     if has_text {
         heads.extend(["TEXT ROWS", "TEXT TOKENS", "TEXT LAST"]);
     }
+    let is_any_erased = listed.iter().any(|request| request.erased().is_some());
+    if is_any_erased {
+        heads.push("ERASED");
+    }
     let mut table = Table::new(&heads);
     for listed in &listed {
         let request = &listed.first().of;
@@ -104,6 +108,9 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             row.extend([next.of.rows.to_string(), tokens(&next.of), local_time(next.of.last_unix_ns)]);
         } else if has_text {
             row.extend([const { String::new() }; 3]);
+        }
+        if is_any_erased {
+            row.push(listed.erased().map_or_else(String::new, |erased| local_time(erased.unix_ns)));
         }
         table.row(row);
     }

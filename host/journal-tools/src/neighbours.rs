@@ -3,7 +3,9 @@
 use crate::LoadConfig;
 use crate::not_found::not_found;
 use crate::place::Place;
+use crate::show::erased_line;
 use afterbay_journal::reader::{RequestFilter, RequestInfo, StreamReader};
+use afterbay_journal_view::erase::erasure;
 use afterbay_journal_view::json::state;
 use afterbay_journal_view::legs::{self, Known, Leg};
 use afterbay_journal_view::neighbours::{NEIGHBOURS_MAX, SharedFrame, SharedFrames, Sums};
@@ -106,6 +108,7 @@ fn print_json(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
         "request": info.number.0,
         "summary": {
             "rows": info.rows,
+            "erased": info.erased.as_ref().map(erasure),
             "rows_missing": frames.rows_left(),
             "frames": sums.frames,
             "batch": batch,
@@ -165,6 +168,9 @@ fn print(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
         counted(info.rows, "row"),
     );
     println!("{}", screen::wrapped(&line, 2));
+    if let Some(erased) = &info.erased {
+        println!("{}", screen::marked(erased_line(erased)));
+    }
     let mut frames = SharedFrames::of(stream, info)?;
     let mut sums = Sums::default();
     let mut begun = None;

@@ -48,6 +48,11 @@ impl Place {
         Ok(Selected { journal, streams, config })
     }
 
+    /// The stream of --stream.
+    pub(crate) fn stream(&self) -> Option<&str> {
+        self.stream.as_deref()
+    }
+
     fn dir(&self, load: LoadConfig) -> anyhow::Result<(PathBuf, Option<Config>)> {
         if let Some(dir) = &self.dir {
             return Ok((dir.clone(), None));

@@ -4,7 +4,7 @@ use crate::LoadConfig;
 use crate::not_found::not_found;
 use crate::place::Place;
 use afterbay_config::Config;
-use afterbay_journal::reader::{JournalRow, RequestHistory, RequestInfo, RowDelivery};
+use afterbay_journal::reader::{Erasure, JournalRow, RequestHistory, RequestInfo, RowDelivery};
 use afterbay_journal::{Passage, PluginAction, StoredReplacement, Verdict};
 use afterbay_journal_view::content::{ContentBounds, ContentReader};
 use afterbay_journal_view::json::{state, whole};
@@ -151,6 +151,11 @@ fn headline(request: &Request<RequestHistory>) {
     println!("{}", screen::wrapped(&line, 2));
 }
 
+/// The erasure of a request in words.
+pub(crate) fn erased_line(erased: &Erasure) -> String {
+    format!("erased {} by {}", local_time(erased.unix_ns), erased.by)
+}
+
 fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
     let LegView { stream, life, contents, end, .. } = leg;
     let request = &life.request;
@@ -162,6 +167,9 @@ fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
         end.reasons(),
     );
     println!("{}", screen::wrapped(&line, 2));
+    if let Some(erased) = &request.erased {
+        println!("{}", screen::marked(erased_line(erased)));
+    }
     let scheduler = match request.completion_tokens {
         Some(counted) if counted == request.received => {
             screen::good(format!(", the scheduler counted {counted}"))

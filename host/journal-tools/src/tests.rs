@@ -1,5 +1,6 @@
 //! The end of a request in every way that one can end, and the answers for a rid that is not found, on small journals.
 
+mod erase;
 mod neighbours;
 
 use crate::not_found::not_found;

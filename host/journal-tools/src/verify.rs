@@ -5,6 +5,7 @@ use crate::place::{Place, Selected};
 use afterbay_journal::reader::{RequestFilter, RequestInfo, RequestState, StreamReader};
 use afterbay_journal::{VerifyNote, VerifyReport};
 use afterbay_journal_view::legs::{self, Request};
+use afterbay_journal_view::local_time;
 use afterbay_terminal as screen;
 use std::process::ExitCode;
 
@@ -156,6 +157,11 @@ fn note(note: &VerifyNote) -> String {
             format!("{segment}: the last {bytes} bytes are being written, or torn")
         }
         VerifyNote::SegmentsLost { count } => format!("{count} segments were missing at an earlier start"),
+        VerifyNote::Erased { requests, last_unix_ns } => {
+            let were =
+                if *requests == 1 { "1 request was".to_owned() } else { format!("{requests} requests were") };
+            format!("{were} erased, the last {}", local_time(*last_unix_ns))
+        }
         VerifyNote::Unrecorded => {
             "the last forwarded frames are not recorded, because the disk failed".to_owned()
         }

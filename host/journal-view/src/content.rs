@@ -46,6 +46,8 @@ pub enum Absent {
     NotDecoded,
     /// The row is past the bound of what is shown.
     NotShown,
+    /// The request was erased.
+    Erased,
 }
 
 impl Absent {
@@ -57,6 +59,7 @@ impl Absent {
             Absent::Unreadable => "cannot be read",
             Absent::NotDecoded => "not decoded",
             Absent::NotShown => "not shown",
+            Absent::Erased => "erased",
         }
     }
 
@@ -67,6 +70,7 @@ impl Absent {
             Absent::Removed => "retention removed the segments",
             Absent::Unreadable => "the journal is damaged (`afterbay journal verify` names the damage)",
             Absent::NotDecoded => "the frames do not fit the layout (--layout)",
+            Absent::Erased => "the request was erased",
             Absent::NotShown => "they are past the bound of this answer (`afterbay journal show` prints all)",
         }
     }
@@ -98,6 +102,9 @@ impl<'a> ContentReader<'a> {
         let content = rows.map(|(at, row)| {
             if at >= bounds.rows || bytes >= bounds.bytes {
                 return Err(Absent::NotShown);
+            }
+            if life.request.erased.is_some() {
+                return Err(Absent::Erased);
             }
             let content = self.content(row);
             bytes += content.as_ref().map_or(0, Content::bytes);

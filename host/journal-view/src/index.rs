@@ -10,7 +10,8 @@ pub use follower::Follower;
 
 use crate::json;
 use crate::legs::{self, Known, Request};
-use afterbay_journal::reader::{RequestChange, RequestState};
+use afterbay_journal::RequestNo;
+use afterbay_journal::reader::{Erasure, RequestChange, RequestState};
 use entry::{Entry, Indexed, Names};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,6 +154,21 @@ impl RequestIndex {
             is_kept &= oldest != key;
         }
         is_kept
+    }
+
+    /// Marks requests of a stream as erased. The index holds no text of them.
+    pub fn erase(&mut self, stream: &str, rid: &str, requests: &[RequestNo], erasure: Erasure) {
+        let Some(at) = self.streams.iter().position(|known| known.name == stream) else { return };
+        let hash = self.hasher.hash_one(rid);
+        let of_rid = self.by_rid.range((hash, (0, 0, 0))..=(hash, (u64::MAX, u16::MAX, u64::MAX)));
+        for (_, key) in of_rid {
+            if usize::from(key.1) == at
+                && requests.contains(&RequestNo(key.2))
+                && let Some(entry) = self.entries.get_mut(key)
+            {
+                entry.erase(erasure);
+            }
+        }
     }
 
     /// A page of a search.

@@ -1,5 +1,6 @@
 //! Requests as JSON, for `afterbay journal ls --json` and for the admin address.
 
+use crate::erase::erasure;
 use crate::legs::{Leg, Request, Totals};
 use crate::time::json_time;
 use afterbay_journal::reader::{RequestInfo, RequestState};
@@ -13,6 +14,7 @@ pub fn whole<T: Totals>(request: &Request<T>) -> Value {
     if request.next().is_some() {
         whole["state"] = state(request.state()).into();
         whole["last_time"] = json_time(request.last_unix_ns()).into();
+        whole["erased"] = request.erased().as_ref().map(erasure).into();
         whole["legs"] = legs.into();
     }
     whole
@@ -46,5 +48,6 @@ pub fn totals(stream: &str, request: &RequestInfo) -> Value {
         "last_time": json_time(request.last_unix_ns),
         "finish_reason": (!request.finish.is_empty()).then_some(&request.finish),
         "completion_tokens": request.completion_tokens,
+        "erased": request.erased.as_ref().map(erasure),
     })
 }

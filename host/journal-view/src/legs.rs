@@ -4,7 +4,9 @@
 //! request with this rid that had begun last when the leg began.
 
 use afterbay_journal::ReadError;
-use afterbay_journal::reader::{RequestFilter, RequestHistory, RequestInfo, RequestState, StreamReader};
+use afterbay_journal::reader::{
+    Erasure, RequestFilter, RequestHistory, RequestInfo, RequestState, StreamReader,
+};
 use std::collections::{HashMap, HashSet};
 
 /// A request on one stream.
@@ -59,6 +61,12 @@ impl<T: Totals> Request<T> {
             (false, true) => RequestState::Abandoned,
             (false, false) => RequestState::Finished,
         }
+    }
+
+    /// The last erasure of the request. `None` unless every leg is erased.
+    pub fn erased(&self) -> Option<Erasure> {
+        let erased: Option<Vec<Erasure>> = self.infos().map(|info| info.erased).collect();
+        erased?.into_iter().max_by_key(|erasure| erasure.unix_ns)
     }
 
     /// The time of the last row on any leg, in Unix nanoseconds.

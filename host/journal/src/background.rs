@@ -41,6 +41,10 @@ pub(crate) struct StreamShared {
     pub durable: AtomicU64,
     /// Set if the current segment is damaged: the writer must begin another.
     pub renew: AtomicBool,
+    /// Set if the writer is to end the current segment: an erasure rewrites only segments that are ended.
+    pub must_end: AtomicBool,
+    /// Shortest age, in seconds, at which a request of the current segment is to be erased; `u64::MAX` for never.
+    shortest_expiry_s: AtomicU64,
     /// Retention may remove segments that hold only frames before this one.
     pub floor: AtomicU64,
     /// Segments that need work, oldest first. The last one may still be written.
@@ -95,6 +99,8 @@ impl StreamShared {
             writes: AtomicU64::new(0),
             durable: AtomicU64::new(if policy == SyncPolicy::None { 0 } else { last.0 }),
             renew: AtomicBool::new(false),
+            must_end: AtomicBool::new(false),
+            shortest_expiry_s: AtomicU64::new(u64::MAX),
             floor: AtomicU64::new(0),
             queue: Mutex::default(),
             recent_ends: Mutex::default(),
@@ -224,6 +230,30 @@ impl StreamShared {
         if let Some(wake) = self.wake.get() {
             wake();
         }
+    }
+
+    /// Records the shortest age at which a request of the current segment is to be erased.
+    pub fn set_shortest_expiry(&self, seconds: Option<u64>) {
+        self.shortest_expiry_s.store(seconds.unwrap_or(u64::MAX), SeqCst);
+    }
+
+    /// Asks the writer to end its segment after an eighth of the shortest age at which a request in it is to be erased, also
+    /// without a further frame.
+    pub fn end_expired(&self, age_s: u64) {
+        if age_s >= self.shortest_expiry_s.load(SeqCst) / 8 {
+            self.end_segment();
+        }
+    }
+
+    /// Asks the writer to end the current segment, also if the stream is idle.
+    pub fn end_segment(&self) {
+        self.must_end.store(true, SeqCst);
+        self.changed();
+    }
+
+    /// Whether the segment is written, or waits for its summary or its sync.
+    pub fn is_tracked(&self, id: SegmentId) -> bool {
+        lock(&self.queue).iter().any(|each| each.segment.id == id)
     }
 
     /// Oldest segment that needs work.

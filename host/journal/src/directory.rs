@@ -8,12 +8,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
 use crate::background::StreamShared;
+use crate::erase::{EraseRows, ErasedRequests, Eraser, Expired, NotErased};
 use crate::error::{IoError, OpenError, ReadError};
 use crate::mutex::lock;
 use crate::options::{Background, JournalOptions, check};
+use crate::pause::Pause;
 use crate::position::SegmentId;
 use crate::reader;
 use crate::recovery::{self, RecoveredStream, WriterStart};
+use crate::request::ErasedBy;
 use crate::retention;
 use crate::root::Root;
 use crate::segment_files;
@@ -24,9 +27,11 @@ use crate::writer::JournalWriter;
 /// A journal directory. It stays locked for this process until it and all its writers are dropped.
 pub struct JournalDirectory {
     root: Arc<Root>,
-    /// Set while another process may write to the journal: nothing is removed meanwhile.
-    is_paused: Arc<Mutex<bool>>,
+    /// Set while another process may write to the journal: nothing is removed and nothing erased meanwhile.
+    pause: Arc<Pause>,
     retention: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+    /// Erases requests by age.
+    expired: Arc<Mutex<Option<Expired>>>,
 }
 
 impl JournalDirectory {
@@ -64,9 +69,9 @@ impl JournalDirectory {
         inherited: Option<OwnedFd>,
     ) -> Result<JournalDirectory, OpenError> {
         check(&options)?;
-        let is_paused = Arc::new(Mutex::new(inherited.is_some()));
+        let pause = Arc::new(Pause::new(inherited.is_some()));
         let root = Arc::new(Root::open(storage, dir, options, background, inherited)?);
-        let mut directory = JournalDirectory { root, is_paused, retention: None };
+        let mut directory = JournalDirectory { root, pause, retention: None, expired: Arc::default() };
         if background == Background::Threads {
             directory.retention = Some(directory.spawn_retention()?);
         }
@@ -75,14 +80,15 @@ impl JournalDirectory {
 
     fn spawn_retention(&self) -> Result<(Arc<AtomicBool>, JoinHandle<()>), OpenError> {
         let (root, stop) = (self.root.clone(), Arc::new(AtomicBool::new(false)));
-        let (stopped, is_paused) = (stop.clone(), self.is_paused.clone());
+        let (stopped, pause, expired) = (stop.clone(), self.pause.clone(), self.expired.clone());
         let work = move || {
             while !stopped.load(Ordering::Acquire) {
-                let is_paused = lock(&is_paused);
-                if !*is_paused {
+                if let Some(_working) = pause.work() {
                     retention::pass(&root);
                 }
-                drop(is_paused);
+                if let Some(expired) = &mut *lock(&expired) {
+                    expired.pass(&root, &pause);
+                }
                 std::thread::park_timeout(retention::PERIOD);
             }
         };
@@ -136,6 +142,28 @@ impl JournalDirectory {
         reader::JournalReader::open_on(self.root.storage.clone(), &self.root.dir)?.stream(name)
     }
 
+    /// Erases the requests with this rid in these streams: overwrites their tokens, texts and notes in the segments, and
+    /// records the erasure. Blocks while it reads and writes segments. Streams continue meanwhile. May be repeated.
+    ///
+    /// # Errors
+    /// [`NotErased::Busy`]: a stream was asked to end its segment, call again. Nothing is erased unless all can be.
+    pub fn erase(
+        &self,
+        streams: &[String],
+        rid: &str,
+        by: ErasedBy,
+        rows: &mut dyn EraseRows,
+    ) -> Result<Vec<ErasedRequests>, NotErased> {
+        let eraser = Eraser { root: &self.root, pause: &self.pause, by };
+        eraser.erase(streams, &|_, info| info.rid == rid, rows)
+    }
+
+    /// Erases requests by age from now on, in the retention thread: those that a writer gave an age
+    /// ([`JournalWriter::set_erase_after`]) which the segment with their end has reached. One segment's requests per second.
+    pub fn erase_expired(&self, rows: Box<dyn EraseRows + Send>) {
+        *lock(&self.expired) = Some(Expired::new(rows));
+    }
+
     /// The names of the streams that are open for writing.
     pub fn open_streams(&self) -> Vec<String> {
         lock(&self.root.streams).keys().cloned().collect()
@@ -163,21 +191,25 @@ impl JournalDirectory {
         self.root.lock_descriptor()
     }
 
-    /// Leaves the directory to another process, which has the lock too. No stream is open. Waits for a removal that is under way.
+    /// Leaves the directory to another process, which has the lock too. No stream is open. Waits for a removal that is under way; an
+    /// erasure stops within a MiB.
     pub fn pause(&self) {
-        *lock(&self.is_paused) = true;
+        self.pause.begin();
     }
 
     /// Makes this process the one that owns the directory: after [`JournalDirectory::take_over`] or [`JournalDirectory::pause`],
     /// when no other process writes to it any more.
     pub fn claim(&self) {
-        *lock(&self.is_paused) = false;
+        self.pause.end();
         self.root.write_pid();
     }
 
     /// Runs one pass of the retention thread, for `Background::Caller`.
     pub fn tend(&self) {
         retention::pass(&self.root);
+        if let Some(expired) = &mut *lock(&self.expired) {
+            expired.pass(&self.root, &self.pause);
+        }
     }
 }
 

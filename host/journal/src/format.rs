@@ -137,6 +137,12 @@ impl RecordKind {
     pub const ROUTED: RecordKind = RecordKind(17);
     /// Progress of an operator's abort of a request.
     pub const ABORT: RecordKind = RecordKind(18);
+    /// A request whose content was erased in this segment. Stands between TOTALS and TRAILER, where a reader that does not know
+    /// the kind does not look.
+    pub const ERASED: RecordKind = RecordKind(19);
+    /// Age at which a request is to be erased. Stands after the request's OPEN, after the CARRY that lists the request, and after
+    /// TOTALS of a summary that lists it.
+    pub const EXPIRES: RecordKind = RecordKind(20);
     /// Last kind that a later version may add without a new format version. Resynchronization accepts all
     /// kinds up to this one.
     const LAST: u8 = 31;

@@ -9,6 +9,7 @@
 // Modules stand from low to high. A module imports only from groups above its own group.
 pub mod bounds;
 mod mutex;
+mod pause;
 mod position;
 mod release_marker;
 pub mod storage;
@@ -47,6 +48,7 @@ mod backlog;
 pub mod reader;
 mod root;
 
+mod erase;
 mod retention;
 mod writer;
 
@@ -54,6 +56,7 @@ mod directory;
 
 pub use backlog::{BacklogFrame, BacklogItem, BacklogReader};
 pub use directory::JournalDirectory;
+pub use erase::{EraseRows, ErasedRequests, LeftFrame, NotErased, RewrittenFrame};
 pub use error::{IoError, OpenError, ReadError, RequestError, SentError, WriteError};
 pub use format::VERSION as FORMAT_VERSION;
 pub use frame_set::FrameSet;
@@ -71,4 +74,4 @@ pub use request::JournalRequest;
 pub use rid::stored_rid;
 pub use sink_progress::{Credit, HandedOver, SentFrame, SinkContent, SinkProgress};
 pub use verify::{JournalProblem, ProblemGroup, ProblemKind, VerifyNote, VerifyReport};
-pub use writer::JournalWriter;
+pub use writer::{EraseAfter, JournalWriter};

@@ -81,6 +81,30 @@ pub enum BackgroundNotice {
         /// Error of the system.
         error: String,
     },
+    /// Requests were erased by age.
+    Erased {
+        /// Name of the stream.
+        stream: String,
+        /// Number of requests.
+        requests: u64,
+        /// Their rows.
+        rows: u64,
+        /// Tokens received in the rows.
+        tokens: u64,
+        /// Segments that were written again.
+        segments: u64,
+        /// Frames that may still hold content of a request.
+        left_frames: u64,
+    },
+    /// Requests that are due could not be erased. The journal tries again in a minute.
+    EraseFailed {
+        /// Name of the stream.
+        stream: String,
+        /// Segment in which the requests ended.
+        segment: SegmentId,
+        /// The reason.
+        error: String,
+    },
     /// Outcomes were dropped because too many waited while the disk refused writes.
     OutcomesLost {
         /// Number of outcomes dropped.
@@ -125,6 +149,18 @@ impl fmt::Display for BackgroundNotice {
                 write!(
                     f,
                     "file system cannot reserve space ({error}): once it is full, a restart may not know which frames were sent"
+                )
+            }
+            BackgroundNotice::Erased { stream, requests, rows, left_frames, .. } => {
+                write!(
+                    f,
+                    "{requests} requests of stream {stream:?} were erased by age, {rows} rows; {left_frames} frames may still hold content"
+                )
+            }
+            BackgroundNotice::EraseFailed { stream, segment, error } => {
+                write!(
+                    f,
+                    "requests of stream {stream:?} that ended in segment {segment} could not be erased, the journal retries: {error}"
                 )
             }
             BackgroundNotice::OutcomesLost { count } => {

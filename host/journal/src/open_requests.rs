@@ -181,6 +181,12 @@ impl OpenRequests {
         self.get_mut(request).map(|(_, info)| info.ending = ending).is_some()
     }
 
+    /// Sets the age at which a request is to be erased. Returns its totals if the age is new and the request open.
+    pub fn set_erase_after(&mut self, request: JournalRequest, seconds: u64) -> Option<&RequestInfo> {
+        let (_, info) = self.get_mut(request)?;
+        (info.erase_after_s.replace(seconds) != Some(seconds)).then_some(info)
+    }
+
     /// Closes a request and returns its final state, or `None` if it was closed before. With `remember`, the
     /// summary lists the request.
     pub fn close(&mut self, request: JournalRequest, remember: bool) -> Option<RequestState> {

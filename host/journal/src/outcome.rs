@@ -150,6 +150,13 @@ pub const OPERATOR: &str = "(operator)";
 pub const SWALLOWED: &str = "swallowed: the request had ended";
 
 impl PluginAction<'_> {
+    /// The action without the content of an erased row.
+    pub(crate) fn without_content(self) -> Self {
+        let stays = self.verdict.text_that_stays(&self.text);
+        let ids = if self.verdict == Verdict::Release { self.ids } else { Cow::Owned(Vec::new()) };
+        PluginAction { text: Cow::Owned(self.text[..stays].to_owned()), ids, ..self }
+    }
+
     fn to_static(&self) -> PluginAction<'static> {
         PluginAction {
             row: self.row,
@@ -169,6 +176,20 @@ impl PluginAction<'_> {
     /// Whether the row was received after its request had ended for the reader.
     pub fn is_swallowed(&self) -> bool {
         self.verdict == Verdict::Drop && self.text == SWALLOWED
+    }
+}
+
+/// Start of the text of a `replace` that replaces all ids so far.
+pub(crate) const CUMULATIVE: &str = "cumulative";
+/// Start of the text of a `replace` before the row's new text.
+pub(crate) const NEW_TEXT: &str = "text: ";
+
+/// The bytes of a replacement's text that say what kind it is.
+fn replacement_head(text: &str) -> usize {
+    match text.starts_with(CUMULATIVE) {
+        true => text.len(),
+        false if text.starts_with(NEW_TEXT) => NEW_TEXT.len(),
+        false => 0,
     }
 }
 
@@ -199,6 +220,18 @@ pub enum Verdict {
     Fault,
     /// A verdict that this version does not know.
     Other(u8),
+}
+
+impl Verdict {
+    /// The bytes at the start of an action's text that are no content of the row, so that an erasure lets them stay.
+    pub(crate) fn text_that_stays(self, text: &str) -> usize {
+        match self {
+            Verdict::Route | Verdict::SkipDetokenizing => text.len(),
+            Verdict::Drop if text == SWALLOWED => text.len(),
+            Verdict::Replace => replacement_head(text),
+            _ => 0,
+        }
+    }
 }
 
 /// Combined effect of the actions on one row.

@@ -7,12 +7,14 @@ use crate::request::{OperatorAbort, RequestState};
 use crate::sink_progress::SentFrame;
 
 mod entries;
+mod erased;
 mod outcome;
 mod sinks;
 
 pub(crate) use entries::{
     RequestEntry, RequestEntryRef, SegmentTotals, decode_entries, decode_totals, put_entries, put_totals,
 };
+pub(crate) use erased::{ErasedEntry, erase_outcome, put_expires};
 pub(crate) use outcome::put_outcome;
 pub(crate) use sinks::{
     FORGOTTEN, Routed, Taken, VOID, apply_to_sinks, put_ahead, put_handed, put_routed, put_sent, put_taken,
@@ -50,6 +52,8 @@ pub(crate) enum RecordBody {
     },
     Routed(Routed),
     OperatorAbort(OperatorAbort),
+    /// Seconds.
+    Expires(u64),
     Skipped {
         count: u64,
     },
@@ -85,6 +89,7 @@ impl RecordBody {
             },
             RecordKind::ROUTED => RecordBody::Routed(decode_routed(&mut at, around)?),
             RecordKind::ABORT => RecordBody::OperatorAbort(OperatorAbort::of_code(at.u8()?)?),
+            RecordKind::EXPIRES => RecordBody::Expires(at.u64()?),
             RecordKind::SKIPPED => RecordBody::Skipped { count: at.u64()? },
             RecordKind::LOST => RecordBody::Lost,
             RecordKind::CARRY => RecordBody::Carry(decode_entries(&mut at, number)?),

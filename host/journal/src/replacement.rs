@@ -1,12 +1,7 @@
 //! StoredReplacement of a row's tokens, as the text and the ids of an action encode it.
 
 use crate::bounds::TEXT_BYTES_MAX;
-use crate::outcome::{PluginAction, Verdict};
-
-/// Start of an action's text that replaces all ids so far.
-const CUMULATIVE: &str = "cumulative";
-/// Start of an action's text before the row's new text.
-const TEXT: &str = "text: ";
+use crate::outcome::{CUMULATIVE, NEW_TEXT, PluginAction, Verdict};
 
 /// StoredReplacement of a row's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +20,7 @@ pub enum StoredReplacement<'a> {
 impl StoredReplacement<'_> {
     /// Text of an action that gives a row this text. Returns `None` if the text is too long to be stored.
     pub fn with_text(text: &str) -> Option<String> {
-        (TEXT.len() + text.len() <= TEXT_BYTES_MAX).then(|| format!("{TEXT}{text}"))
+        (NEW_TEXT.len() + text.len() <= TEXT_BYTES_MAX).then(|| format!("{NEW_TEXT}{text}"))
     }
 
     /// Text of an action that replaces all ids of a request so far with this number of ids.
@@ -42,7 +37,7 @@ impl PluginAction<'_> {
         }
         Some(match self.text.starts_with(CUMULATIVE) {
             true => StoredReplacement::Cumulative,
-            false => StoredReplacement::Row { ids: &self.ids, text: self.text.strip_prefix(TEXT) },
+            false => StoredReplacement::Row { ids: &self.ids, text: self.text.strip_prefix(NEW_TEXT) },
         })
     }
 
@@ -83,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_text_is_stored_completely_or_not_at_all() {
-        let longest = TEXT_BYTES_MAX - TEXT.len();
+        let longest = TEXT_BYTES_MAX - NEW_TEXT.len();
         assert_eq!(
             StoredReplacement::with_text(&"x".repeat(longest)).map(|text| text.len()),
             Some(TEXT_BYTES_MAX)

@@ -1,5 +1,7 @@
 //! Requests as the journal numbers and counts them.
 
+use std::fmt;
+
 use crate::position::{FrameNo, RequestNo};
 
 /// Handle of a request that is open in a [`JournalWriter`](crate::JournalWriter): its number, and its slot in
@@ -52,6 +54,62 @@ impl OperatorAbort {
     }
 }
 
+/// Erasure of a request: its tokens and texts were overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Erasure {
+    /// Time of the erasure, unix nanoseconds.
+    pub unix_ns: u64,
+    /// The one who erased the request.
+    pub by: ErasedBy,
+}
+
+/// The one who erased a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErasedBy {
+    /// A user of this host, by number.
+    User(u32),
+    /// A host that called the admin address over TCP: the user is not known.
+    Remote,
+    /// A rule of the configuration.
+    Rule,
+}
+
+impl ErasedBy {
+    /// The user of this process.
+    #[must_use]
+    pub fn this_user() -> ErasedBy {
+        ErasedBy::User(rustix::process::getuid().as_raw())
+    }
+
+    /// The code, and the user's number.
+    pub(crate) fn code(self) -> (u8, u32) {
+        match self {
+            ErasedBy::User(uid) => (0, uid),
+            ErasedBy::Remote => (1, 0),
+            ErasedBy::Rule => (2, 0),
+        }
+    }
+
+    pub(crate) fn of_code(code: u8, uid: u32) -> Option<ErasedBy> {
+        Some(match code {
+            0 => ErasedBy::User(uid),
+            1 => ErasedBy::Remote,
+            2 => ErasedBy::Rule,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for ErasedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ErasedBy::User(uid) => write!(f, "user {uid}"),
+            ErasedBy::Remote => f.write_str("a caller over TCP"),
+            ErasedBy::Rule => f.write_str("journal.erase"),
+        }
+    }
+}
+
 /// Totals of a request. Times are unix nanoseconds, 0 before the first row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
@@ -90,6 +148,10 @@ pub struct RequestInfo {
     pub finish: String,
     /// The scheduler's token count in the last row.
     pub completion_tokens: Option<u64>,
+    /// Age, in seconds, of the segment with the request's end at which the request is to be erased. `None` if no rule says so.
+    pub erase_after_s: Option<u64>,
+    /// Set once the request's tokens and texts were overwritten in every segment.
+    pub erased: Option<Erasure>,
 }
 
 impl RequestInfo {
@@ -112,6 +174,8 @@ impl RequestInfo {
             last_unix_ns: 0,
             finish: String::new(),
             completion_tokens: None,
+            erase_after_s: None,
+            erased: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Reads one segment: its records, past damage, and its summary.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use crate::format::{
     SegmentHeader, VERSION, checksum,
 };
 use crate::position::SegmentId;
-use crate::record::{RecordBody, RequestEntry, SegmentTotals, apply_to_sinks, decode_entries, decode_totals};
+use crate::record::{
+    ErasedEntry, RecordBody, RequestEntry, SegmentTotals, apply_to_sinks, decode_entries, decode_totals,
+};
 use crate::storage::{File, Storage, read_full};
 
 /// An open segment.
@@ -29,6 +32,10 @@ pub(crate) struct SegmentSummary {
     pub totals: SegmentTotals,
     /// Offset of the summary, which is the end of the segment's records.
     pub begins: u64,
+    /// Requests that were erased in the segment.
+    pub erased: Vec<ErasedEntry>,
+    /// Offset of the first ERASED, or of the TRAILER.
+    pub erased_begins: u64,
 }
 
 /// End of a segment as the header of the next segment records it.
@@ -102,12 +109,18 @@ impl Segment {
                         let version = self.header.version;
                         decode_totals(scan.payload(&record), number, record.head.time, version)
                     };
-                    return Ok(totals.map(|mut totals| {
-                        for (number, body) in of_sinks {
-                            apply_to_sinks(&mut totals.sinks, number, &body);
-                        }
-                        SegmentSummary { entries, totals, begins }
-                    }));
+                    let Some(mut totals) = totals else { return Ok(None) };
+                    for (number, body) in of_sinks {
+                        apply_to_sinks(&mut totals.sinks, number, &body);
+                    }
+                    let mut summary = SegmentSummary {
+                        entries,
+                        totals,
+                        begins,
+                        erased: Vec::new(),
+                        erased_begins: trailer,
+                    };
+                    return Ok(read_after_totals(&mut scan, trailer, &mut summary)?.then_some(summary));
                 }
                 _ => return Ok(None),
             }
@@ -131,6 +144,37 @@ impl Segment {
     pub fn records(&self, limit: u64, payloads: Payloads) -> Scan {
         self.scan(HEADER_BYTES as u64, limit, payloads)
     }
+}
+
+/// Reads EXPIRES and ERASED between TOTALS and TRAILER. Returns false if bytes there are damaged.
+fn read_after_totals(scan: &mut Scan, trailer: u64, summary: &mut SegmentSummary) -> Result<bool, ReadError> {
+    let (mut expires, mut erased) = (HashMap::new(), HashMap::new());
+    while scan.offset < trailer {
+        let ScanStep::Record(record) = scan.step()? else { return Ok(false) };
+        match record.head.kind {
+            RecordKind::EXPIRES => match scan.body(&record) {
+                Some(RecordBody::Expires(seconds)) => _ = expires.insert(record.head.number, seconds),
+                _ => return Ok(false),
+            },
+            RecordKind::ERASED => {
+                let Some(entry) = ErasedEntry::decode(&record.head, scan.payload(&record)) else {
+                    return Ok(false);
+                };
+                summary.erased_begins = summary.erased_begins.min(record.offset);
+                erased.insert(entry.number.0, entry.erasure);
+                summary.erased.push(entry);
+            }
+            // A later version may add other kinds here.
+            _ => {}
+        }
+    }
+    if !expires.is_empty() || !erased.is_empty() {
+        for RequestEntry { info, .. } in &mut summary.entries {
+            info.erase_after_s = expires.get(&info.number.0).copied();
+            info.erased = erased.get(&info.number.0).copied();
+        }
+    }
+    Ok(true)
 }
 
 /// Selects the records whose payload is read and checked. The scan skips other payloads.

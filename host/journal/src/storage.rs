@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
@@ -84,6 +84,8 @@ pub trait File: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// Size of the file.
     fn bytes(&self) -> io::Result<u64>;
+    /// Sets the time of the last write, unix nanoseconds. Ages are counted from there.
+    fn set_modified(&self, unix_ns: u64) -> io::Result<()>;
     /// Whether `path` still names this file.
     fn is_at(&self, path: &Path) -> bool;
 }
@@ -293,6 +295,10 @@ impl File for DiskFile {
 
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+
+    fn set_modified(&self, unix_ns: u64) -> io::Result<()> {
+        self.0.set_modified(UNIX_EPOCH + Duration::from_nanos(unix_ns))
     }
 
     fn is_at(&self, path: &Path) -> bool {

@@ -64,6 +64,7 @@ impl StreamState {
         self.requests.retain(|_, entry| !entry.closed);
         for entry in self.requests.values_mut() {
             entry.here = false;
+            entry.info.erased = None;
         }
         self.next_request = self.next_request.max(header.next_request);
         (self.frames, self.frame_bytes, self.first_unix_ns, self.last_unix_ns) = (0, 0, 0, 0);
@@ -103,6 +104,11 @@ impl StreamState {
             RecordBody::OperatorAbort(ending) => {
                 if let Some(entry) = self.requests.get_mut(&number) {
                     entry.info.ending = *ending;
+                }
+            }
+            RecordBody::Expires(seconds) => {
+                if let Some(entry) = self.requests.get_mut(&number) {
+                    entry.info.erase_after_s = Some(*seconds);
                 }
             }
             RecordBody::Taken(_)

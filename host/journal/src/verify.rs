@@ -9,6 +9,7 @@ use crate::manifest::{self, Manifest, MissingSegments};
 use crate::outcome::Outcome;
 use crate::position::{FrameNo, RequestNo, SegmentId};
 use crate::record::RecordBody;
+use crate::request::RequestInfo;
 use crate::segment::{Payloads, RawRecord, RecordedEnd, Scan, ScanStep, Segment, SegmentSummary};
 use crate::segment_files::{SegmentFile, SegmentFiles};
 use crate::stream_state::StreamState;
@@ -183,6 +184,14 @@ pub enum VerifyNote {
     /// readers have.
     #[error("the newest frames were forwarded without a record, because the disk refused writes")]
     Unrecorded,
+    /// Requests were erased, as the journal records.
+    #[error("{requests} requests were erased")]
+    Erased {
+        /// Number of requests.
+        requests: u64,
+        /// Time of the last erasure, unix nanoseconds.
+        last_unix_ns: u64,
+    },
     /// The outcomes of the last frames may still be written.
     #[error("the last {frames} frames have no outcome yet")]
     Unfinished {
@@ -199,6 +208,7 @@ pub(crate) fn verify(segments: &SegmentFiles) -> Result<VerifyReport, ReadError>
         last: SegmentId::default(),
         places: BTreeMap::new(),
         clean: false,
+        erased: BTreeMap::new(),
     };
     let (manifest, found) = segments_and_manifest(segments)?;
     let listed: Vec<SegmentId> = found.iter().map(|segment| segment.id).collect();
@@ -270,6 +280,8 @@ struct Verifier {
     places: BTreeMap<u64, (SegmentId, u64)>,
     /// Whether the last segment was ended cleanly.
     clean: bool,
+    /// Erased requests, each with the time of its last erasure.
+    erased: BTreeMap<RequestNo, u64>,
 }
 
 impl Verifier {
@@ -335,7 +347,10 @@ impl Verifier {
             }
         }
         match &summary {
-            Some(summary) => self.summary(id, summary, exact),
+            Some(summary) => {
+                self.erased.extend(summary.erased.iter().map(|entry| (entry.number, entry.erasure.unix_ns)));
+                self.summary(id, summary, exact);
+            }
             None => self.without_summary(segment, previous, summary_begins)?,
         }
         self.clean = summary.is_some_and(|summary| summary.totals.clean);
@@ -484,6 +499,10 @@ impl Verifier {
                 awaited += count;
             }
         }
+        if let Some(&last_unix_ns) = self.erased.values().max() {
+            let requests = self.erased.len() as u64;
+            self.report.notes.push(VerifyNote::Erased { requests, last_unix_ns });
+        }
         if awaited > 0 {
             self.report.notes.push(VerifyNote::Unfinished { frames: awaited });
         }
@@ -506,7 +525,9 @@ fn difference(records: &StreamState, summarized: &StreamState) -> Option<String>
         match summarized.requests.get(number) {
             None => return Some(format!("request {number} is not in the summary")),
             Some(known)
-                if known.info != entry.info || known.closed != entry.closed || entry.here && !known.here =>
+                // Only the summary knows of an erasure.
+                if (RequestInfo { erased: None, ..known.info.clone() }) != entry.info
+                    || known.closed != entry.closed || entry.here && !known.here =>
             {
                 return Some(format!(
                     "request {number} is {:?}, but {:?} in the records",

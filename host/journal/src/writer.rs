@@ -19,7 +19,7 @@ use crate::open_requests::OpenRequests;
 use crate::options::Background;
 use crate::outcome::Outcome;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
-use crate::record::{put_outcome, put_taken, put_u64, state_code};
+use crate::record::{put_expires, put_outcome, put_taken, put_u64, state_code};
 use crate::recovery::{LiveRequest, RecoveredStream, WriterStart};
 use crate::request::{JournalRequest, OperatorAbort, RequestState};
 use crate::root::Root;
@@ -71,7 +71,14 @@ pub struct JournalWriter {
     unsettled: bool,
     /// Whether [`JournalWriter::hand_over`] was called.
     is_handed_over: bool,
+    /// Gives the age, in seconds, at which the request with a rid is to be erased.
+    erase_after: Option<EraseAfter>,
+    /// Shortest such age of the requests in the current segment.
+    shortest_expiry_s: Option<u64>,
 }
+
+/// Returns the age at which the request with this rid is to be erased, `None` for never.
+pub type EraseAfter = Box<dyn Fn(&str) -> Option<Duration> + Send>;
 
 /// Segment that is being written.
 struct ActiveSegment {
@@ -119,6 +126,8 @@ impl JournalWriter {
             unrecorded: found.unrecorded,
             unsettled: found.unrecorded,
             is_handed_over: false,
+            erase_after: None,
+            shortest_expiry_s: None,
             root,
             shared,
         };
@@ -215,7 +224,25 @@ impl JournalWriter {
         }
         let (number, time) = (request.number.0, self.last_unix_ns);
         self.add(|pending| record(pending, RecordKind::OPEN, number, time, |out| put_text(out, rid)));
+        self.refresh_erase_after(request, rid);
         Ok(request)
+    }
+
+    /// Sets the function that gives the age at which a request is to be erased: the age of the segment in which the request
+    /// ended. Asked when a request is opened.
+    pub fn set_erase_after(&mut self, erase_after: EraseAfter) {
+        self.erase_after = Some(erase_after);
+    }
+
+    /// Asks again for the age at which an open request is to be erased.
+    pub fn refresh_erase_after(&mut self, request: JournalRequest, rid: &str) {
+        let Some(after) = self.erase_after.as_ref().and_then(|of| of(rid)) else { return };
+        let Some(info) = self.requests.set_erase_after(request, after.as_secs()) else { return };
+        let mut expires = Vec::new();
+        put_expires(&mut expires, info);
+        self.add(|pending| pending.extend_from_slice(&expires));
+        self.shortest_expiry_s = segments::shorter(self.shortest_expiry_s, Some(after.as_secs()));
+        self.shared.set_shortest_expiry(self.shortest_expiry_s);
     }
 
     /// Adds the outcome of a frame. The next `append` or `flush` writes it.
@@ -268,7 +295,7 @@ impl JournalWriter {
     /// recovered. On a disk that is full for frames, records go to the segment's spare
     /// ([`JournalWriter::probe`] tells when frames fit again).
     pub fn flush(&mut self) -> Result<(), WriteError> {
-        let renew = self.shared.renew.load(Ordering::SeqCst) && self.active.is_some();
+        let renew = self.is_to_end();
         self.stage();
         if self.pending.is_empty() && self.lost == 0 && !renew {
             if self.healthy {
@@ -290,6 +317,13 @@ impl JournalWriter {
         self.write_pending()?;
         self.recorded();
         Ok(())
+    }
+
+    /// Whether the current segment is to be ended, although no frame asks for it. [`JournalWriter::flush`] does it.
+    pub fn is_to_end(&self) -> bool {
+        let is_asked =
+            self.shared.renew.load(Ordering::SeqCst) || self.shared.must_end.load(Ordering::SeqCst);
+        is_asked && self.active.is_some()
     }
 
     /// Reads appended frames back, from this frame on, while the writer goes on. `keep_from` keeps them in

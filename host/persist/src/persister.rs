@@ -304,6 +304,12 @@ impl Persister {
         self.writer.request(rid)
     }
 
+    /// Asks again for the age at which an open request is to be erased, because its attributes have changed.
+    pub fn refresh_erase_after(&mut self, request: JournalRequest, rid: &str) {
+        self.buffer_records();
+        self.writer.refresh_erase_after(request, rid);
+    }
+
     /// Records what became of a frame.
     pub fn record_outcome(&mut self, outcome: &Outcome<'_, JournalRequest>) {
         self.buffer_records();
@@ -470,6 +476,11 @@ impl Persister {
         match self.records {
             Records::Buffered => self.records = Records::FlushAt(now + after),
             Records::FlushAt(at) if at <= now => drop(self.flush()),
+            // The journal's owner asked for the end of the segment.
+            Records::Written if self.writer.is_to_end() => {
+                self.buffer_records();
+                self.flush();
+            }
             Records::FlushAt(_) | Records::Written => {}
         }
     }

@@ -1,5 +1,5 @@
 //! The routes of the admin addresses, and the form of their answers: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`,
-//! `/v1/status`, `/v1/status/stream`, `/v1/requests`, `/v1/requests/{rid}`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/attributes`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
+//! `/v1/status`, `/v1/status/stream`, `/v1/requests`, `/v1/requests/{rid}`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/erase`, `/v1/requests/{rid}/attributes`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
 //! `/v1/plugins/{plugin}/promote`, `/v1/reload` and `/v1/upgrade`.
 //!
 //! `dashboard` has the page at `/`, `access` decides who may call, `gate` refuses changes during a hand-over, `listen` binds and serves the sockets.
@@ -17,6 +17,7 @@ pub(crate) use listen::{Admin, Bound};
 
 use crate::aborts::{Aborts, Reason, Refused};
 use crate::attributes::{self, Attributes, AttributesError};
+use crate::erasures::Erasures;
 use crate::plugins::{NotChanged, Plugins, Step};
 use crate::reload_queue::ReloadQueue;
 use crate::requests::Requests;
@@ -54,6 +55,7 @@ pub(crate) struct AdminState {
     pub(crate) upgrades: Upgrades,
     pub(crate) status: Status,
     pub(crate) requests: Requests,
+    pub(crate) erasures: Erasures,
     pub(crate) gate: Gate,
 }
 
@@ -72,6 +74,7 @@ fn routes(state: AdminState, access: Access) -> Router {
         .route("/v1/requests", get(requests::list).layer(contents.clone()))
         .route("/v1/requests/{rid}", get(requests::one).layer(contents.clone()))
         .route("/v1/requests/{rid}/abort", post(abort))
+        .route("/v1/requests/{rid}/erase", post(requests::erase))
         .route("/v1/reload", post(reload))
         .route("/v1/plugins", get(plugins))
         .route("/v1/plugins/{plugin}/reinstate", step(Step::Reinstate))

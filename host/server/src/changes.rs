@@ -10,7 +10,7 @@ pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
             keys.push(format!("{key}: a change needs a restart"));
         }
     };
-    let Journal { dir, sync, sync_interval, retain, segment_bytes, on_error, abandon_after } =
+    let Journal { dir, sync, sync_interval, retain, segment_bytes, on_error, abandon_after, erase } =
         &before.journal;
     let journal = &after.journal;
     differs(*dir != journal.dir, "journal.dir");
@@ -20,6 +20,7 @@ pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
     differs(*segment_bytes != journal.segment_bytes, "journal.segment");
     differs(*on_error != journal.on_error, "journal.on_error");
     differs(*abandon_after != journal.abandon_after, "journal.abandon_after");
+    differs(*erase != journal.erase, "journal.erase");
     differs(before.memory != after.memory, "memory.waiting");
     differs(before.log.filter != after.log.filter, "log.filter");
     differs(before.log.format != after.log.format, "log.format");

@@ -20,6 +20,7 @@ mod aborts;
 mod admin;
 mod attributes;
 mod calls;
+mod erasures;
 mod plugins;
 mod reload_queue;
 mod requests;

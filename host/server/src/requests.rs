@@ -3,8 +3,8 @@
 //! The first question for a page starts a thread that follows the journal into an index. The thread ends when nobody has asked
 //! for a while.
 
-use afterbay_journal::ReadError;
-use afterbay_journal::reader::{JournalReader, StreamReader};
+use afterbay_journal::reader::{Erasure, JournalReader, StreamReader};
+use afterbay_journal::{ReadError, RequestNo};
 use afterbay_journal_view::index::{Follower, Page, RequestIndex, Search};
 use afterbay_journal_view::life::{self, Streams};
 use afterbay_plugin_loader::Tokenizers;
@@ -93,6 +93,18 @@ impl Requests {
     /// Says how the rows of a stream are read.
     pub(crate) fn add(&self, stream: &str, content: StreamContent) {
         lock(&self.0.streams).insert(stream.to_owned(), content);
+    }
+
+    /// The layouts of a stream's msgpack frames.
+    pub(crate) fn layouts(&self, stream: &str) -> Layouts {
+        Streams::layouts(&*self.0, stream)
+    }
+
+    /// Marks requests in the index as erased, if there is an index.
+    pub(crate) fn erased(&self, stream: &str, rid: &str, requests: &[RequestNo], erasure: Erasure) {
+        if let Some(following) = &*lock(&self.0.following) {
+            lock(&following.index).erase(stream, rid, requests, erasure);
+        }
     }
 
     /// A page of the newest requests.

@@ -4,6 +4,7 @@ use crate::aborts::Aborts;
 use crate::admin::{Admin, AdminState, Gate};
 use crate::attributes::Attributes;
 use crate::descriptors;
+use crate::erasures::Erasures;
 use crate::inheritance::{self, Inheritance};
 use crate::loading::Loader;
 use crate::plugins::Plugins;
@@ -20,6 +21,7 @@ use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_fdstore::{FdStore, Inherited};
 use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
+use afterbay_journal_view::erase::FrameEraser;
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::Host;
 use afterbay_store::{StoreDirectory, StoreTelemetry};
@@ -86,6 +88,7 @@ impl Shared {
             upgrades: self.upgrades.clone(),
             status: self.status.clone(),
             requests: self.requests.clone(),
+            erasures: Erasures::new(&self.directory, &self.requests, &self.events),
             gate: self.gate.clone(),
         }
     }
@@ -162,6 +165,10 @@ impl Shared {
             retain_bytes: config.journal.retain.bytes,
         };
         let requests = Requests::new(&config.journal.dir, &tokenizers);
+        if !config.journal.erase.is_empty() {
+            let layouts = requests.clone();
+            directory.erase_expired(Box::new(FrameEraser::new(move |stream: &str| layouts.layouts(stream))));
+        }
         let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
         Ok(Shared {
             budget,

@@ -3,6 +3,7 @@
 
 use crate::aborts::{AbortSocket, OpenChannel};
 use crate::calls::PluginCalls;
+use crate::erasures::erase_after;
 use crate::grants;
 use crate::loading::{Key, Loader};
 use crate::plugins;
@@ -14,7 +15,7 @@ use afterbay_events::event::{
     JournalCorrupt, JournalCut, JournalNotice, JournalRecovered, PluginReloadUnwatched, StreamStarted,
 };
 use afterbay_fdstore::{FdName, Inherited};
-use afterbay_journal::{Background, ProblemKind, RecoveredStream};
+use afterbay_journal::{Background, OpenError, ProblemKind, RecoveredStream};
 use afterbay_runtime::{Watch, Watched};
 use afterbay_stream::{
     JournalPolicy, PreparedStream, Setup, SinkSetup, Stream, StreamHandle, StreamState, SystemClock, TapSetup,
@@ -189,7 +190,19 @@ fn setup(
     watched: &mut Vec<Watched<Key>>,
 ) -> anyhow::Result<Setup> {
     let name = stream.name.to_string();
-    let journal = shared.directory.stream(&name)?;
+    let open = {
+        let (directory, name) = (shared.directory.clone(), name.clone());
+        let (attributes, of_stream) = (shared.attributes.clone(), stream.attributes.clone());
+        let rules = shared.config.journal.erase.clone();
+        move || -> Result<_, OpenError> {
+            let mut journal = directory.stream(&name)?;
+            if let Some(erase_after) = erase_after(&rules, attributes.of(&of_stream)) {
+                journal.0.set_erase_after(erase_after);
+            }
+            Ok(journal)
+        }
+    };
+    let journal = open()?;
     let after: Vec<String> = stream.after.iter().map(ToString::to_string).collect();
     if let Err(error) = shared.directory.set_after(&name, &after) {
         if !error.is_full() {
@@ -222,10 +235,7 @@ fn setup(
         sinks,
         layouts,
         journal,
-        reopen: {
-            let (directory, name) = (shared.directory.clone(), name.clone());
-            Box::new(move || directory.stream(&name))
-        },
+        reopen: Box::new(open),
         journal_policy: JournalPolicy {
             on_error: shared.config.journal.on_error,
             durable_first: shared.config.journal.sync == config::Sync::Always,

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use afterbay_journal::storage::{BootClock, DirEntry, File, Lock, LockError, Storage};
 
 use crate::Random;
+use crate::errors::{eio, enospc};
 
 const SECTOR: usize = 512;
 
@@ -322,14 +323,6 @@ impl World {
     }
 }
 
-fn eio() -> io::Error {
-    io::Error::from_raw_os_error(5)
-}
-
-fn enospc() -> io::Error {
-    io::Error::from_raw_os_error(28)
-}
-
 impl Storage for SimDisk {
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
         let mut world = self.called("make_dir")?;
@@ -565,6 +558,11 @@ impl File for SimFile {
 
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.disk.alive()?.files[self.inode].data.len() as u64)
+    }
+
+    fn set_modified(&self, unix_ns: u64) -> io::Result<()> {
+        self.disk.called("set modified")?.files[self.inode].modified_unix_ns = unix_ns;
+        Ok(())
     }
 
     fn is_at(&self, path: &Path) -> bool {

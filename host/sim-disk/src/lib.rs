@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a mistake of a test may panic")]
 
 mod disk;
+mod errors;
 mod random;
 
 pub use disk::{Counts, DiskCall, DiskHook, Faults, SimDisk};

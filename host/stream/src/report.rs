@@ -7,9 +7,9 @@ use afterbay_batch::Timestamp;
 use afterbay_delivery::{Sink, WrittenFrame};
 use afterbay_events::event::{
     CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NotContinued, NoticesMissed, PollFailed,
-    ReceivePaused, ReceiveResumed, SegmentRemoved, SenderClosed, SenderConnected, SenderContinued,
-    SenderRefused, SinkConnected, SinkContinued, SinkLost, SinkSettled, SinkState, SinkWaiting,
-    StreamPanicked,
+    ReceivePaused, ReceiveResumed, RequestsErased, SegmentRemoved, SenderClosed, SenderConnected,
+    SenderContinued, SenderRefused, SinkConnected, SinkContinued, SinkLost, SinkSettled, SinkState,
+    SinkWaiting, StreamPanicked,
 };
 use afterbay_events::{Health, Name, ReaderState, Severity, SinkCounters, StreamTelemetry};
 use afterbay_journal::{BackgroundNotice, FrameNo};
@@ -382,6 +382,18 @@ impl Report {
             }
             BackgroundNotice::Removed { segment, bytes, .. } => {
                 self.telemetry.publish(SegmentRemoved { stream, segment: segment.to_string(), bytes });
+            }
+            BackgroundNotice::Erased { stream, requests, rows, tokens, segments, left_frames } => {
+                self.telemetry.counters.requests_erased.add(requests);
+                let stream = stream.as_str().into();
+                self.telemetry.publish(RequestsErased {
+                    stream,
+                    requests,
+                    rows,
+                    tokens,
+                    segments,
+                    left_frames,
+                });
             }
             BackgroundNotice::Rewritten { .. } => {
                 self.telemetry.publish(JournalNotice { stream, is_wrong: false, what });

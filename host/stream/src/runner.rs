@@ -390,7 +390,12 @@ impl Runner {
             StreamCommand::Reload { plugin, result } => {
                 self.change(|it| it.pipeline.chain.reload(&plugin, *result, &it.pipeline.ledger, now));
             }
-            StreamCommand::AttributesChanged { rid } => chain.refresh_attributes(&rid, ledger, now),
+            StreamCommand::AttributesChanged { rid } => {
+                chain.refresh_attributes(&rid, ledger, now);
+                if let Some(request) = ledger.handle_of(&rid) {
+                    persister.refresh_erase_after(request, &rid);
+                }
+            }
             StreamCommand::PluginStatuses { reply } => reply(chain.statuses()),
             StreamCommand::Change { change, reply } => {
                 self.change(|it| change.apply(&mut it.plan, &mut it.pipeline, now));

@@ -40,6 +40,7 @@ fn a_tcp_address_without_a_token_is_read_only_and_names_the_remedy() {
     for line in [
         "POST /v1/reload",
         "POST /v1/requests/a/abort",
+        "POST /v1/requests/a/erase",
         "PUT /v1/requests/a/attributes",
         "DELETE /v1/requests/a/attributes",
         "POST /v1/plugins/a/promote",

@@ -1,6 +1,6 @@
 //! Calls the admin address of a running Afterbay.
 
-use afterbay_config::{Admin, AdminAddress, user_dirs};
+use afterbay_config::{Admin, AdminAddress, Config, user_dirs};
 use afterbay_upstream::{
     ApiKey, HttpAnswer, HttpError, HttpTarget, get as http_get, post as http_post,
     post_within as http_post_within, server, socket,
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Most bytes of an answer, which may list every plugin of every stream, or 10,000 rows of a request.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
-/// Time for an answer that waits until plugins are compiled.
+/// Time for an answer that waits until plugins are compiled, or segments are written again.
 const SLOW_MAX: Duration = Duration::from_secs(120);
 /// The admin address if the configuration names none.
 const DEFAULT_TCP: &str = "127.0.0.1:9464";
@@ -33,6 +33,31 @@ pub(crate) struct AdminCall {
     /// Print the answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// POSTs JSON to the Afterbay that has the journal in this directory open, over its Unix socket.
+pub(crate) fn call_of_journal(
+    dir: &Path,
+    config: Option<&Config>,
+    path: &str,
+    body: &Value,
+) -> anyhow::Result<(bool, Value)> {
+    let socket = match config {
+        Some(config) => config.admin.unix_socket().map(|path| AdminAddress::Unix(path.to_owned())),
+        None => Some(AdminAddress::of_journal(dir)),
+    };
+    let Some(address) = socket else {
+        bail!(
+            "an Afterbay runs on the journal, and admin.listen is \"none\" in its configuration: stop it first"
+        );
+    };
+    let call = AdminCall {
+        config: None,
+        admin: Some(address.to_string()),
+        token_file: config.and_then(|config| config.admin.token_file.clone()),
+        json: true,
+    };
+    call.post_slow(path, body)
 }
 
 fn parse_admin(text: &str) -> Result<String, String> {

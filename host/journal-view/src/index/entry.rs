@@ -4,7 +4,7 @@ use super::Key;
 use crate::legs::Totals;
 use afterbay_journal::FrameNo;
 use afterbay_journal::RequestNo;
-use afterbay_journal::reader::{OperatorAbort, RequestInfo, RequestState};
+use afterbay_journal::reader::{Erasure, OperatorAbort, RequestInfo, RequestState};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -59,6 +59,7 @@ pub(super) struct Entry {
     last_frame: u64,
     last_unix_ns: u64,
     completion_tokens: Option<u64>,
+    erased: Option<Erasure>,
     plugins: Box<[u16]>,
 }
 
@@ -79,8 +80,14 @@ impl Entry {
             last_frame: info.last_frame.0,
             last_unix_ns: info.last_unix_ns,
             completion_tokens: info.completion_tokens,
+            erased: info.erased,
             plugins: plugins.iter().map(|plugin| names.number(plugin)).collect(),
         }
+    }
+
+    /// Marks the request as erased.
+    pub(super) fn erase(&mut self, erasure: Erasure) {
+        self.erased = Some(erasure);
     }
 
     /// Adds plugins, and takes the totals over unless they are `older`.
@@ -96,9 +103,11 @@ impl Entry {
         acted.sort_unstable();
         acted.dedup();
         let rid = std::mem::take(&mut self.rid);
+        let erased = info.erased.or(self.erased);
         if !is_older {
             *self = Entry::new(info, &BTreeSet::new(), names);
         }
+        self.erased = erased;
         (self.rid, self.plugins) = (rid, acted.into());
     }
 }
@@ -131,6 +140,8 @@ impl<'a> Indexed<'a> {
             last_unix_ns: entry.last_unix_ns,
             finish: names.name(entry.finish).to_owned(),
             completion_tokens: entry.completion_tokens,
+            erase_after_s: None,
+            erased: entry.erased,
         };
         Indexed { key, info, entry, names }
     }

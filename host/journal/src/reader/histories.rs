@@ -7,7 +7,7 @@ use super::deliveries::Deliveries;
 use super::{JournalRow, RequestHistory, RequestInfo, SegmentFold, StreamReader};
 use crate::error::ReadError;
 use crate::format::RecordKind;
-use crate::outcome::{Outcome, Verdict, row_effects};
+use crate::outcome::{Outcome, PluginAction, Verdict, row_effects};
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::RecordBody;
 use crate::segment::{Payloads, ScanStep, Segment};
@@ -51,8 +51,14 @@ pub(super) fn lives(stream: &StreamReader, rid: &str) -> Result<Vec<RequestHisto
     }
     rows.taken_by();
     let HistoryBuilder { mut lives, .. } = rows;
-    let life = |(number, request)| {
-        let rows = lives.remove(&number).unwrap_or_default().into_values().collect();
+    let life = |(number, request): (u64, RequestInfo)| {
+        let mut rows: Vec<JournalRow> = lives.remove(&number).unwrap_or_default().into_values().collect();
+        if request.erased.is_some() {
+            for row in &mut rows {
+                let actions = std::mem::take(&mut row.actions);
+                row.actions = actions.into_iter().map(PluginAction::without_content).collect();
+            }
+        }
         RequestHistory { request, rows }
     };
     Ok(requests.into_iter().map(life).collect())

@@ -27,7 +27,7 @@ use crate::stream_state;
 use crate::text_file;
 use crate::verify::{self, VerifyReport};
 
-pub use crate::request::{OperatorAbort, RequestInfo, RequestState};
+pub use crate::request::{ErasedBy, Erasure, OperatorAbort, RequestInfo, RequestState};
 pub use coverage::StreamCoverage;
 pub use frames::FramesWithOutcomes;
 pub use request_list::RequestList;
@@ -167,7 +167,7 @@ impl StreamReader {
         let Some(segment) = self.segments.open(id)? else { return Ok(None) };
         let next = self.segments()?.into_iter().find(|next| *next > id);
         let limit = self.segments.recorded_end(next, id)?.limit;
-        Ok(Some(SegmentRequests::new(segment, limit)))
+        SegmentRequests::new(segment, limit).map(Some)
     }
 
     /// Completes a rid of which the beginning is given. Returns `None` if no request has such a rid.
@@ -291,12 +291,26 @@ pub(crate) struct SegmentFold {
     pub segments: SegmentFiles,
     listed: std::collections::VecDeque<SegmentId>,
     pub state: stream_state::StreamState,
+    /// Whether the segment read last has a summary.
+    pub is_sealed: bool,
 }
 
 impl SegmentFold {
     pub fn new(segments: SegmentFiles) -> Result<SegmentFold, ReadError> {
         let listed = segments.list()?.into_iter().map(|segment| segment.id).collect();
-        Ok(SegmentFold { segments, listed, state: stream_state::StreamState::new() })
+        let state = stream_state::StreamState::new();
+        Ok(SegmentFold { segments, listed, state, is_sealed: false })
+    }
+
+    /// Leaves out segments without these frames, except the last. A segment needs no other.
+    pub fn only(&mut self, first: u64, last: u64) {
+        let ends = self.listed.iter().skip(1).map(|next| next.first.0).chain([u64::MAX]).collect::<Vec<_>>();
+        let mut ends = ends.into_iter();
+        self.listed.retain(|id| {
+            let end = ends.next().unwrap_or(u64::MAX);
+            // A segment may also have the outcomes of frames before it.
+            end == u64::MAX || id.first.0 <= last && end > first
+        });
     }
 
     /// Whether there is another segment.
@@ -309,7 +323,9 @@ impl SegmentFold {
         loop {
             let Some(id) = self.listed.pop_front() else { return Ok(None) };
             let Some(segment) = self.segments.open(id)? else { continue };
-            match segment.summary()? {
+            let summary = segment.summary()?;
+            self.is_sealed = summary.is_some();
+            match summary {
                 Some(summary) => self.state = stream_state::StreamState::at_end_of(&summary),
                 None => self.scan(&segment)?,
             }

@@ -6,7 +6,7 @@ use crate::error::ReadError;
 use crate::outcome::Outcome;
 use crate::position::SegmentId;
 use crate::record::RecordBody;
-use crate::request::RequestInfo;
+use crate::request::{Erasure, RequestInfo};
 use crate::segment::{Payloads, Scan, ScanStep, Segment};
 use crate::stream_state::StreamState;
 
@@ -18,6 +18,8 @@ pub struct SegmentRequests {
     changed: BTreeSet<u64>,
     /// Plugins with a new action since then, by request.
     acted: BTreeMap<u64, BTreeSet<String>>,
+    /// Requests that were erased before the segment was opened.
+    erased: BTreeMap<u64, Erasure>,
 }
 
 /// A request whose totals have changed.
@@ -30,11 +32,14 @@ pub struct RequestChange {
 }
 
 impl SegmentRequests {
-    pub(super) fn new(segment: Segment, limit: u64) -> SegmentRequests {
+    pub(super) fn new(segment: Segment, limit: u64) -> Result<SegmentRequests, ReadError> {
+        let summary = segment.summary()?;
+        let erased = summary.into_iter().flat_map(|summary| summary.erased);
+        let erased = erased.map(|entry| (entry.number.0, entry.erasure)).collect();
         let mut state = StreamState::new();
         state.begin_segment(&segment.header);
         let scan = segment.records(limit, Payloads::Requests);
-        SegmentRequests { scan, state, changed: BTreeSet::new(), acted: BTreeMap::new() }
+        Ok(SegmentRequests { scan, state, changed: BTreeSet::new(), acted: BTreeMap::new(), erased })
     }
 
     /// The segment.
@@ -89,7 +94,8 @@ impl SegmentRequests {
     pub fn changes(&mut self) -> impl Iterator<Item = RequestChange> {
         let (changed, mut acted) = (std::mem::take(&mut self.changed), std::mem::take(&mut self.acted));
         changed.into_iter().filter_map(move |number| {
-            let request = self.state.requests.get(&number)?.info.clone();
+            let mut request = self.state.requests.get(&number)?.info.clone();
+            request.erased = self.erased.get(&number).copied();
             // The outcome of the first row may still come.
             (request.rows > 0)
                 .then(|| RequestChange { request, plugins: acted.remove(&number).unwrap_or_default() })

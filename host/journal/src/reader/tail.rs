@@ -196,6 +196,7 @@ impl Tail {
             | RecordBody::Frame
             | RecordBody::Aside
             | RecordBody::OperatorAbort(_)
+            | RecordBody::Expires(_)
             | RecordBody::Routed(_) => {
                 return Ok(None);
             }

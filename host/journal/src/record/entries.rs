@@ -139,6 +139,8 @@ pub(crate) fn decode_entries(at: &mut ByteReader<'_>, count_: u64) -> Option<Vec
             last_unix_ns,
             finish,
             completion_tokens,
+            erase_after_s: None,
+            erased: None,
         };
         Some(RequestEntry { info, closed: flags & 1 != 0, here: flags & 2 != 0 })
     };

@@ -129,6 +129,6 @@ fn verdict_code(verdict: Verdict) -> u8 {
     }
 }
 
-fn verdict(code: u8) -> Verdict {
+pub(super) fn verdict(code: u8) -> Verdict {
     VERDICTS.get(usize::from(code)).copied().unwrap_or(Verdict::Other(code))
 }

@@ -116,6 +116,10 @@ impl File for SizedFile {
         Ok(self.0.load(Ordering::Relaxed))
     }
 
+    fn set_modified(&self, _unix_ns: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     fn is_at(&self, _path: &Path) -> bool {
         true
     }

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::{ActiveSegment, JournalWriter, REQUESTS_BEHIND_MAX};
 use crate::bounds::SEGMENT_REQUESTS_MAX;
@@ -12,10 +13,15 @@ use crate::format::{self, HEADER_BYTES, RECORD_BYTES, RecordKind, SegmentHeader,
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
 use crate::position::{FrameNo, SegmentId};
-use crate::record::{SegmentTotals, put_ahead, put_entries, put_taken};
+use crate::record::{SegmentTotals, put_ahead, put_entries, put_expires, put_taken};
 use crate::seal::SegmentEnd;
 use crate::segment::Segment;
 use crate::storage::{File, PART, write_all};
+
+/// The shorter of two ages.
+pub(super) fn shorter(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
+}
 
 impl JournalWriter {
     /// Whether the segment has grown by its full size, even without frames.
@@ -28,9 +34,12 @@ impl JournalWriter {
         let Some(active) = &self.active else { return true };
         let bytes = active.end + (self.pending.len() + frame + RECORD_BYTES) as u64;
         let age = self.last_unix_ns.saturating_sub(active.segment.header.begun_unix_ns);
-        let old = self.root.options.retain_age.is_some_and(|retain| u128::from(age) * 8 > retain.as_nanos());
+        let limits = [self.root.options.retain_age, self.shortest_expiry_s.map(Duration::from_secs)];
+        let old = limits.into_iter().flatten().any(|limit| u128::from(age) * 8 > limit.as_nanos());
         let full = bytes > self.root.options.segment_bytes || old || active.opened >= SEGMENT_REQUESTS_MAX;
-        full && active.frames > 0 || self.lost > 0 || self.shared.renew.load(Ordering::Relaxed)
+        let is_asked =
+            self.shared.renew.load(Ordering::Relaxed) || self.shared.must_end.load(Ordering::Relaxed);
+        full && active.frames > 0 || self.lost > 0 || is_asked
     }
 
     /// Ends the current segment, if any, and begins the next. Reserves space for the segment and a frame of
@@ -73,6 +82,11 @@ impl JournalWriter {
         }
         // After the waiting records: CARRY already counts them and replaces their totals.
         put_entries(&mut bytes, RecordKind::CARRY, self.requests.carried());
+        self.shortest_expiry_s = None;
+        for carried in self.requests.carried() {
+            put_expires(&mut bytes, carried.info);
+            self.shortest_expiry_s = shorter(self.shortest_expiry_s, carried.info.erase_after_s);
+        }
         format::seal(&mut bytes[HEADER_BYTES..], header.salt, HEADER_BYTES as u64);
 
         let begun = self.fill_part(&*file, &path, &bytes);
@@ -80,6 +94,7 @@ impl JournalWriter {
         begun?;
         let segment = Segment { file, path, id, header };
         self.shared.begun(segment.clone());
+        self.shared.set_shortest_expiry(self.shortest_expiry_s);
         let clock = *lock(&self.root.clock);
         // If this fails, the next start finds one more segment than it expects.
         let _ = self.shared.change_manifest(|manifest| {
@@ -155,5 +170,6 @@ impl JournalWriter {
         });
         self.shared.ended(SegmentEnd { bytes: active.end, through, summary });
         self.shared.renew.store(false, Ordering::SeqCst);
+        self.shared.must_end.store(false, Ordering::SeqCst);
     }
 }

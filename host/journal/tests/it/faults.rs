@@ -255,6 +255,9 @@ impl File for Full {
     fn bytes(&self) -> io::Result<u64> {
         Ok(0)
     }
+    fn set_modified(&self, _unix_ns: u64) -> io::Result<()> {
+        Ok(())
+    }
     fn is_at(&self, _path: &Path) -> bool {
         false
     }

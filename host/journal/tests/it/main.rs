@@ -6,6 +6,7 @@ mod backlog;
 mod bench;
 mod bounds;
 mod damage;
+mod erase;
 mod faults;
 mod fixture;
 mod full_disk;

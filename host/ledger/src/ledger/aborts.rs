@@ -7,7 +7,7 @@ use super::{Ledger, Request};
 use afterbay_batch::{ChainOutput, RecordedVerdicts, RequestSlot, Row, RowContent};
 use afterbay_events::event::AbortFailed;
 use afterbay_journal::reader::OperatorAbort;
-use afterbay_journal::{OPERATOR, PluginAction, Verdict};
+use afterbay_journal::{JournalRequest, OPERATOR, PluginAction, Verdict};
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{AbortShape, FinishReason};
@@ -73,6 +73,12 @@ impl Ledger {
     /// Replaces the sender of aborts. With `None`, the scheduler is sent no abort.
     pub fn set_upstream(&mut self, upstream: Option<AbortSender>) {
         self.upstream = upstream;
+    }
+
+    /// The journal's handle of a live request.
+    pub fn handle_of(&self, rid: &str) -> Option<JournalRequest> {
+        let slot = self.requests.find(rid.as_bytes())?;
+        self.requests.get(slot).map(|request| request.handle)
     }
 
     /// The status of a rid. Searches all live requests.

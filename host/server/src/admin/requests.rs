@@ -1,15 +1,18 @@
-//! `/v1/requests` and `/v1/requests/{rid}`.
+//! `/v1/requests`, `/v1/requests/{rid}` and `/v1/requests/{rid}/erase`.
 
-use super::{AdminState, refusal};
+use super::{AdminState, not_json, parse, refusal};
+use crate::erasures::EraseRefused;
 use crate::requests::NoRequests;
+use afterbay_http::ClientAddress;
 use afterbay_journal::reader::RequestState;
-use afterbay_journal::stored_rid;
+use afterbay_journal::{NotErased, ReadError, stored_rid};
 use afterbay_journal_view::index::{Cursor, PAGE_MAX, Page, Search};
-use axum::Json;
+use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -80,15 +83,59 @@ pub(super) async fn list(
 }
 
 pub(super) async fn one(State(admin): State<AdminState>, uri: Uri) -> Response {
-    match admin.requests.life(rid_of(&uri)).await {
+    match admin.requests.life(rid_of(&uri, 0)).await {
         Ok(life) => Json(life).into_response(),
         Err(error) => no_requests(&error),
     }
 }
 
-/// The rid in the last segment of a path, as the journal stores it. The segment has any bytes, percent-encoded.
-fn rid_of(uri: &Uri) -> String {
-    let encoded = uri.path().rsplit('/').next().unwrap_or_default();
+/// The body of an erasure.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Erase {
+    /// Every stream if there is none.
+    stream: Option<String>,
+}
+
+/// 200 with a report, also if frames are named that may still hold content.
+pub(super) async fn erase(
+    State(admin): State<AdminState>,
+    Extension(caller): Extension<ClientAddress>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if let Some(refused) = not_json(&headers) {
+        return refused;
+    }
+    let Erase { stream } = match parse(&body) {
+        Ok(parsed) => parsed,
+        Err(refused) => return *refused,
+    };
+    match admin.erasures.erase(caller, rid_of(&uri, 1), stream).await {
+        Ok(report) => Json(report).into_response(),
+        Err(error) => {
+            let (status, code) = match &error {
+                EraseRefused::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
+                EraseRefused::Read(ReadError::NoStream { .. }) => (StatusCode::NOT_FOUND, "stream"),
+                EraseRefused::Journal(NotErased::Live { .. }) => (StatusCode::CONFLICT, "live"),
+                EraseRefused::Journal(NotErased::NotTaken { .. } | NotErased::Held { .. }) => {
+                    (StatusCode::CONFLICT, "not_taken")
+                }
+                EraseRefused::Journal(NotErased::NoSummary { .. }) => (StatusCode::CONFLICT, "segment"),
+                EraseRefused::Journal(_) | EraseRefused::Read(_) => {
+                    (StatusCode::SERVICE_UNAVAILABLE, "journal")
+                }
+                EraseRefused::Ends => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
+            };
+            refusal(status, code, &error.to_string())
+        }
+    }
+}
+
+/// The rid in a path, as the journal stores it, before `after` further parts. The part has any bytes, percent-encoded.
+fn rid_of(uri: &Uri, after: usize) -> String {
+    let encoded = uri.path().rsplit('/').nth(after).unwrap_or_default();
     let bytes: Vec<u8> = percent_encoding::percent_decode_str(encoded).collect();
     stored_rid(&bytes).into_owned()
 }
@@ -129,7 +176,9 @@ mod tests {
         for rid in hostile.chain([&b"\xff\xfe"[..], b"%"]) {
             let encoded: String = rid.iter().map(|byte| format!("%{byte:02X}")).collect();
             let uri: Uri = format!("/v1/requests/{encoded}").parse().unwrap();
-            assert_eq!(rid_of(&uri), stored_rid(rid));
+            assert_eq!(rid_of(&uri, 0), stored_rid(rid));
+            let uri: Uri = format!("/v1/requests/{encoded}/erase").parse().unwrap();
+            assert_eq!(rid_of(&uri, 1), stored_rid(rid));
         }
     }
 

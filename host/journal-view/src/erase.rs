@@ -1,0 +1,72 @@
+//! Erases rows in stored frames, for [`JournalDirectory::erase`](afterbay_journal::JournalDirectory::erase), and the report of
+//! an erasure as JSON.
+
+use crate::time::json_time;
+use afterbay_journal::reader::Erasure;
+use afterbay_journal::{EraseRows, ErasedRequests, RewrittenFrame};
+use afterbay_wire::{Decoder, Layouts};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// Erases rows in SGLang's frames.
+pub struct FrameEraser<'a> {
+    /// The layouts of a stream's msgpack frames.
+    layouts: Box<dyn Fn(&str) -> Layouts + Send + 'a>,
+    decoders: HashMap<String, Decoder>,
+}
+
+impl<'a> FrameEraser<'a> {
+    /// An eraser that reads the msgpack frames of a stream with these layouts.
+    pub fn new(layouts: impl Fn(&str) -> Layouts + Send + 'a) -> FrameEraser<'a> {
+        FrameEraser { layouts: Box::new(layouts), decoders: HashMap::new() }
+    }
+}
+
+impl EraseRows for FrameEraser<'_> {
+    fn erase(
+        &mut self,
+        stream: &str,
+        frame: &Bytes,
+        is_erased: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<RewrittenFrame, String> {
+        if !self.decoders.contains_key(stream) {
+            self.decoders.insert(stream.to_owned(), Decoder::new((self.layouts)(stream)));
+        }
+        let Some(decoder) = self.decoders.get_mut(stream) else { return Err("no decoder".to_owned()) };
+        let erased = decoder.erase(frame, is_erased).map_err(|error| error.to_string())?;
+        Ok(RewrittenFrame { bytes: erased.bytes, left: erased.left })
+    }
+}
+
+/// The report of an erasure. `is_complete`: no frame may still hold content of the request.
+pub fn report(rid: &str, erased: &[ErasedRequests]) -> Value {
+    let sum = |of: fn(&ErasedRequests) -> u64| erased.iter().map(of).sum::<u64>();
+    let stream = |it: &ErasedRequests| {
+        let left = it.left.iter().map(|left| json!({"frame": left.frame.0, "why": left.why}));
+        json!({
+            "stream": it.stream,
+            "requests": it.requests.iter().map(|request| request.0).collect::<Vec<_>>(),
+            "rows": it.rows,
+            "tokens": it.tokens,
+            "segments": it.segments,
+            "bytes": it.bytes,
+            "left": left.collect::<Vec<_>>(),
+            "left_frames": it.left_count,
+        })
+    };
+    json!({
+        "rid": rid,
+        "time": erased.first().and_then(|it| json_time(it.unix_ns)),
+        "rows": sum(|it| it.rows),
+        "tokens": sum(|it| it.tokens),
+        "segments": sum(|it| it.segments),
+        "is_complete": sum(|it| it.left_count) == 0,
+        "streams": erased.iter().map(stream).collect::<Vec<_>>(),
+    })
+}
+
+/// An erasure as JSON: its time, and who erased.
+pub fn erasure(erasure: &Erasure) -> Value {
+    json!({"time": json_time(erasure.unix_ns), "by": erasure.by.to_string()})
+}

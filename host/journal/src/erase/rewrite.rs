@@ -1,0 +1,254 @@
+//! Writes one segment again, without the content of the erased requests.
+
+use std::collections::BTreeSet;
+use std::io::{self, IoSlice};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::plan::{Plan, PlannedSegment};
+use super::{EraseRows, ErasedRequests, Eraser, NotErased};
+use crate::error::IoError;
+use crate::format::{self, HEADER_BYTES, RecordKind, record};
+use crate::pause::Pause;
+use crate::position::{FrameNo, RequestNo};
+use crate::record::{ErasedEntry, RecordBody, erase_outcome};
+use crate::request::Erasure;
+use crate::rid::stored_rid;
+use crate::segment::{Payloads, RawRecord, Scan, ScanStep, Segment, SegmentSummary};
+use crate::storage::{File, PART, Storage, read_full, write_all};
+
+/// Bytes that are copied at once.
+const COPY_BYTES: usize = 1 << 20;
+
+/// Writes a segment again, unless nothing is left to change.
+pub(super) fn segment(
+    eraser: &Eraser<'_>,
+    plan: &Plan,
+    planned: &PlannedSegment,
+    erasure: Erasure,
+    rows: &mut dyn EraseRows,
+    report: &mut ErasedRequests,
+) -> Result<(), NotErased> {
+    // Retention may have removed it.
+    let Some(segment) = plan.segments_of.open(planned.id)? else { return Ok(()) };
+    let Some(summary) = segment.summary()? else {
+        return Err(NotErased::NoSummary { stream: plan.stream.clone(), segment: planned.id });
+    };
+    let storage = &*eraser.root.storage;
+    let until = summary.erased_begins;
+    let mut copy = Copy { storage, pause: eraser.pause, segment: &segment, until, part: None };
+    let changed = overwrite(plan, &segment, &summary, rows, report, &mut copy).and_then(|()| {
+        let erased = erased_entries(plan, planned, &summary, erasure, copy.part.is_some());
+        if copy.part.is_none() && erased == summary.erased {
+            return Ok(None);
+        }
+        Ok(Some(copy.finish(&summary, &erased, planned.modified_unix_ns)?))
+    });
+    match changed {
+        Ok(None) => Ok(()),
+        Ok(Some(bytes)) => {
+            (report.segments, report.bytes) = (report.segments + 1, report.bytes + bytes);
+            storage
+                .sync_dir(&plan.segments_of.dir)
+                .map_err(|error| IoError::new("sync", &plan.segments_of.dir, error).into())
+        }
+        Err(error) => {
+            // The next start removes it, if this fails.
+            let _ = storage.remove(&segment.path.with_extension(PART));
+            Err(error)
+        }
+    }
+}
+
+/// The requests that are erased in a segment once it is written again. The time of an earlier erasure stays if nothing is left
+/// to erase.
+fn erased_entries(
+    plan: &Plan,
+    planned: &PlannedSegment,
+    summary: &SegmentSummary,
+    erasure: Erasure,
+    has_changed: bool,
+) -> Vec<ErasedEntry> {
+    let numbers: BTreeSet<u64> = planned.listed.iter().chain(planned.sums.keys()).copied().collect();
+    let mut entries = summary.erased.clone();
+    for number in numbers {
+        let Some(info) = plan.requests.get(&number) else { continue };
+        let known = entries.iter_mut().find(|entry| entry.number.0 == number);
+        let (rows, tokens) = planned.sums.get(&number).copied().unwrap_or_default();
+        let entry = ErasedEntry { number: RequestNo(number), rid: info.rid.clone(), erasure, rows, tokens };
+        match known {
+            Some(known) if has_changed => *known = entry,
+            Some(_) => {}
+            None => entries.push(entry),
+        }
+    }
+    entries
+}
+
+/// Overwrites the records of the requests in the copy.
+fn overwrite(
+    plan: &Plan,
+    segment: &Segment,
+    summary: &SegmentSummary,
+    rows: &mut dyn EraseRows,
+    report: &mut ErasedRequests,
+    copy: &mut Copy<'_>,
+) -> Result<(), NotErased> {
+    let mut scan = segment.records(summary.begins, Payloads::NotFrames);
+    loop {
+        let record = match scan.step()? {
+            ScanStep::Record(record) => record,
+            ScanStep::Corrupt { .. } => continue,
+            ScanStep::End { .. } => return Ok(()),
+        };
+        let number = record.head.number;
+        match record.head.kind {
+            RecordKind::FRAME | RecordKind::CHANGED => {
+                let requests = plan.requests_in(FrameNo(number));
+                if requests.is_empty() {
+                    continue;
+                }
+                let Some(bytes) = payload(segment, &record)? else { continue };
+                let is_named = plan.frames.contains_key(&number);
+                let rids: BTreeSet<&str> = requests.iter().map(|info| &*info.rid).collect();
+                let is_erased = |rid: &[u8]| rids.contains(&*stored_rid(rid));
+                match rows.erase(&plan.stream, &bytes, &is_erased) {
+                    Ok(rewritten) if rewritten.bytes.len() != bytes.len() => {
+                        report.leave(number, "its length would change".to_owned());
+                    }
+                    Ok(rewritten) => {
+                        for left in rewritten.left {
+                            report.leave(number, format!("column {left:?} has no entry per row"));
+                        }
+                        if rewritten.bytes != bytes {
+                            copy.put(&record, &rewritten.bytes)?;
+                        }
+                    }
+                    // Without its rid in it, the frame has no row of the request.
+                    Err(_) if !is_named && !rids.iter().any(|rid| has_rid(&bytes, rid)) => {}
+                    Err(why) => report.leave(number, why),
+                }
+            }
+            RecordKind::OUTCOME => {
+                let Some(of_frame) = plan.frames.get(&number) else { continue };
+                overwrite_outcome(&scan, &record, of_frame, copy)?;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn overwrite_outcome(
+    scan: &Scan,
+    record: &RawRecord,
+    numbers: &[u64],
+    copy: &mut Copy<'_>,
+) -> Result<(), NotErased> {
+    let Some(RecordBody::Outcome(outcome)) = scan.body(record) else { return Ok(()) };
+    let is_erased =
+        |row: u32| outcome.requests.get(row as usize).is_some_and(|request| numbers.contains(&request.0));
+    let before = scan.payload(record);
+    let mut after = before.to_vec();
+    if erase_outcome(&mut after, is_erased).is_some() && after != before {
+        copy.put(record, &after)?;
+    }
+    Ok(())
+}
+
+/// Payload of a record that the scan skipped. `None` if it is damaged.
+fn payload(segment: &Segment, record: &RawRecord) -> Result<Option<Bytes>, NotErased> {
+    let mut scan = segment.scan(record.offset, u64::MAX, Payloads::All);
+    let found = scan.next_here()?;
+    Ok(found.map(|found| Bytes::copy_from_slice(scan.payload(&found))))
+}
+
+/// Whether the bytes of a frame may name a stored rid. A hashed rid is known by its first characters only.
+fn has_rid(frame: &[u8], rid: &str) -> bool {
+    let known = rid.rsplit_once("#sha256:").map_or(rid, |(first, _)| first);
+    // Characters that replace invalid bytes are not in the frame.
+    let known = known.split('\u{FFFD}').next().unwrap_or_default();
+    known.is_empty() || frame.windows(known.len()).any(|window| window == known.as_bytes())
+}
+
+/// The segment's copy, made for the first change.
+struct Copy<'a> {
+    storage: &'a dyn Storage,
+    pause: &'a Pause,
+    segment: &'a Segment,
+    /// End of what is copied.
+    until: u64,
+    part: Option<Arc<dyn File>>,
+}
+
+impl Copy<'_> {
+    fn path(&self) -> PathBuf {
+        self.segment.path.with_extension(PART)
+    }
+
+    fn error(&self, error: io::Error) -> NotErased {
+        IoError::new("write", &self.path(), error).into()
+    }
+
+    fn part(&mut self) -> Result<Arc<dyn File>, NotErased> {
+        if let Some(part) = &self.part {
+            return Ok(part.clone());
+        }
+        let part = self.copied().map_err(|error| self.error(error))?.ok_or(NotErased::HandOver)?;
+        Ok(self.part.insert(part).clone())
+    }
+
+    /// Copies the segment. Returns `None` if a pause is wanted.
+    fn copied(&self) -> io::Result<Option<Arc<dyn File>>> {
+        let part = self.storage.create(&self.path())?;
+        let mut buffer = vec![0; COPY_BYTES];
+        let mut offset = 0;
+        while offset < self.until {
+            if self.pause.is_wanted() {
+                return Ok(None);
+            }
+            let want = buffer.len().min((self.until - offset) as usize);
+            let read = read_full(&*self.segment.file, &mut buffer[..want], offset)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            write_all(&*part, &mut [IoSlice::new(&buffer[..read])], offset)?;
+            offset += read as u64;
+        }
+        Ok(Some(part))
+    }
+
+    /// Writes a record with another payload of the same length.
+    fn put(&mut self, record: &RawRecord, payload: &[u8]) -> Result<(), NotErased> {
+        debug_assert!(record.offset >= HEADER_BYTES as u64);
+        debug_assert_eq!(record.head.payload as usize, payload.len());
+        let mut bytes = Vec::new();
+        let head = record.head;
+        format::record(&mut bytes, head.kind, head.number, head.time, |out| out.extend_from_slice(payload));
+        format::seal(&mut bytes, self.segment.header.salt, record.offset);
+        let part = self.part()?;
+        write_all(&*part, &mut [IoSlice::new(&bytes)], record.offset).map_err(|error| self.error(error))
+    }
+
+    /// Writes the end of the copy, and renames the copy. Returns its size.
+    fn finish(
+        &mut self,
+        summary: &SegmentSummary,
+        erased: &[ErasedEntry],
+        modified_unix_ns: u64,
+    ) -> Result<u64, NotErased> {
+        let part = self.part()?;
+        let mut end = Vec::new();
+        erased.iter().for_each(|entry| entry.put(&mut end));
+        record(&mut end, RecordKind::TRAILER, summary.begins, 0, |_| {});
+        format::seal(&mut end, self.segment.header.salt, self.until);
+        let written = write_all(&*part, &mut [IoSlice::new(&end)], self.until)
+            .and_then(|()| part.sync())
+            // Retention counts the age of the rows, not of the erasure.
+            .and_then(|()| part.set_modified(modified_unix_ns))
+            .and_then(|()| self.storage.rename(&self.path(), &self.segment.path));
+        written.map_err(|error| self.error(error))?;
+        Ok(self.until + end.len() as u64)
+    }
+}

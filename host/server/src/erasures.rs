@@ -1,0 +1,121 @@
+//! Erases requests in the journal while the streams run.
+
+use crate::requests::Requests;
+use afterbay_config::EraseRule;
+use afterbay_events::Events;
+use afterbay_events::event::RequestErased;
+use afterbay_http::ClientAddress;
+use afterbay_journal::reader::{ErasedBy, Erasure, JournalReader};
+use afterbay_journal::{EraseAfter, ErasedRequests, JournalDirectory, NotErased, ReadError};
+use afterbay_journal_view::erase::{FrameEraser, report};
+use afterbay_stream::AttributesOf;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+
+/// Time for a stream to end the segment that it writes.
+const SEGMENT_ENDS_WITHIN: Duration = Duration::from_secs(10);
+/// Time between two looks at a segment that is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The erasures of a process, one at a time. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Erasures {
+    directory: Arc<JournalDirectory>,
+    requests: Requests,
+    events: Events,
+    turn: Arc<Mutex<()>>,
+}
+
+/// The reason why a request was not erased.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EraseRefused {
+    #[error("no request in the journal has the rid {rid:?}")]
+    Unknown { rid: String },
+    #[error(transparent)]
+    Journal(#[from] NotErased),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("the process ends")]
+    Ends,
+}
+
+/// A function that gives the age at which a request is to be erased, by the first rule that selects the request. `None` without a
+/// rule.
+pub(crate) fn erase_after(rules: &[EraseRule], attributes: AttributesOf) -> Option<EraseAfter> {
+    let rules = rules.to_vec();
+    (!rules.is_empty()).then(|| -> EraseAfter {
+        Box::new(move |rid| {
+            let of_rid = attributes(rid).and_then(|json| serde_json::from_str::<Value>(&json).ok());
+            rules.iter().find(|rule| rule.is_of(of_rid.as_ref())).map(|rule| rule.after)
+        })
+    })
+}
+
+impl Erasures {
+    pub(crate) fn new(directory: &Arc<JournalDirectory>, requests: &Requests, events: &Events) -> Erasures {
+        let (directory, requests, events) = (directory.clone(), requests.clone(), events.clone());
+        Erasures { directory, requests, events, turn: Arc::default() }
+    }
+
+    /// Erases the requests with this stored rid, in one stream or in all. Ends the segments that streams write, if the request
+    /// is in them. Returns a report.
+    pub(crate) async fn erase(
+        &self,
+        caller: ClientAddress,
+        rid: String,
+        stream: Option<String>,
+    ) -> Result<Value, EraseRefused> {
+        let _turn = self.turn.lock().await;
+        let by = match caller {
+            ClientAddress::Unix { uid } => ErasedBy::User(uid),
+            ClientAddress::Tcp(_) => ErasedBy::Remote,
+        };
+        let begun = Instant::now();
+        loop {
+            let (erasures, rid, stream) = (self.clone(), rid.clone(), stream.clone());
+            let erase = move || erasures.try_erase(by, &rid, stream);
+            match tokio::task::spawn_blocking(erase).await.map_err(|_| EraseRefused::Ends)? {
+                Err(EraseRefused::Journal(NotErased::Busy { .. }))
+                    if begun.elapsed() < SEGMENT_ENDS_WITHIN =>
+                {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn try_erase(&self, by: ErasedBy, rid: &str, stream: Option<String>) -> Result<Value, EraseRefused> {
+        let journal = JournalReader::open(self.directory.path())?;
+        let streams = match stream {
+            // Also checks that there is one.
+            Some(stream) => vec![journal.stream(&stream)?.name().to_owned()],
+            None => journal.streams()?,
+        };
+        let mut frames = FrameEraser::new(|stream: &str| self.requests.layouts(stream));
+        let erased = self.directory.erase(&streams, rid, by, &mut frames)?;
+        if erased.is_empty() {
+            return Err(EraseRefused::Unknown { rid: rid.to_owned() });
+        }
+        erased.iter().for_each(|it| self.erased(it, rid, by));
+        Ok(report(rid, &erased))
+    }
+
+    fn erased(&self, erased: &ErasedRequests, rid: &str, by: ErasedBy) {
+        if erased.segments > 0 {
+            let erasure = Erasure { unix_ns: erased.unix_ns, by };
+            self.requests.erased(&erased.stream, rid, &erased.requests, erasure);
+        }
+        self.events.publish(RequestErased {
+            stream: erased.stream.as_str().into(),
+            rid: rid.to_owned(),
+            by: by.to_string(),
+            rows: erased.rows,
+            tokens: erased.tokens,
+            segments: erased.segments,
+            left_frames: erased.left_count,
+        });
+    }
+}
