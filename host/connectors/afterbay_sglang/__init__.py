@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import pkgutil
 import sys
+from typing import Any, List, Tuple
 
 from afterbay_connector import __version__
 from afterbay_connector.settings import Refused
@@ -38,10 +39,11 @@ def register() -> None:
 
 
 def _register_hooks(settings: Settings) -> None:
-    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+    from . import detokenizer, ingress, readers, rendezvous, rust_server, text, workers
 
-    from . import detokenizer, ingress, readers, text, workers
-
+    if settings.rust_server:
+        rust_server.check_version(rendezvous.sglang_version())
+        return _apply(rust_server.hooks(settings))
     wanted = []
     if settings.text_ingress or settings.credit:
         wanted += detokenizer.hooks()
@@ -52,6 +54,12 @@ def _register_hooks(settings: Settings) -> None:
     if settings.credit:
         wanted += readers.hooks(settings)
         workers.load_in_http_workers(settings)
+    _apply(wanted)
+
+
+def _apply(wanted: List[Tuple[str, str, Any]]) -> None:
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
     for target, kind, hook in wanted:
         if _concerns_this_process(target):
             _must_exist(target)
@@ -65,7 +73,7 @@ def _concerns_this_process(target: str) -> bool:
     other modules would only cost it seconds and memory (the scheduler's modules in a detokenizer). The first process
     loads plugins before its modules, and imports all of them anyway.
     """
-    module = ".".join(target.split(".")[:4])  # sglang.srt.managers.NAME
+    module = ".".join(target.split(".")[:4])  # sglang.srt.PACKAGE.NAME
     return module in sys.modules or multiprocessing.parent_process() is None
 
 

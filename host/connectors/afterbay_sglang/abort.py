@@ -28,7 +28,7 @@ def connect(settings: Settings, scheduler: Any, dp_rank: int, dp_size: int) -> T
     why = None
     if dp_size > 1 and "{dp_rank}" not in settings.abort:
         why = f"{dp_size} DP ranks share AFTERBAY_ABORT, and an abort could reach any of them: put {{dp_rank}} into it to give each rank its own"
-    elif not _is_pull(_input(scheduler)):
+    elif not _is_pull(input_socket(scheduler)):
         why = "this SGLang's scheduler has no PULL socket for requests (recv_from_tokenizer)"
     elif request() is None:
         why = "this connector does not know the AbortReq of this SGLang"
@@ -38,7 +38,7 @@ def connect(settings: Settings, scheduler: Any, dp_rank: int, dp_size: int) -> T
     import zmq
 
     endpoint = fill(settings.abort, dp_rank, "AFTERBAY_ABORT")
-    socket = _input(scheduler)
+    socket = input_socket(scheduler)
     if endpoint.startswith("tcp://["):
         socket.setsockopt(zmq.IPV6, 1)
     socket.connect(endpoint)
@@ -46,13 +46,13 @@ def connect(settings: Settings, scheduler: Any, dp_rank: int, dp_size: int) -> T
     return endpoint, None
 
 
-def _input(scheduler: Any) -> Any:
-    """In `ipc_channels` from SGLang 0.5.13 on, on the scheduler itself before."""
+def input_socket(scheduler: Any) -> Any:
+    """Return the socket of the scheduler's requests: in `ipc_channels` from SGLang 0.5.13 on, on the scheduler itself before."""
     return getattr(getattr(scheduler, "ipc_channels", scheduler), "recv_from_tokenizer", None)
 
 
 def _is_pull(socket: Any) -> bool:
-    """Not so of what SGLang's own test runtime and its Rust server put in the socket's place."""
+    """Not so of what SGLang's own test runtime puts in the socket's place."""
     import zmq
 
     try:

@@ -27,7 +27,7 @@ def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
 
 def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
     """Connect the scheduler's output to Afterbay and write the rendezvous file, before the scheduler sends anything."""
-    sender = _output_sender(scheduler)
+    sender = output_sender(scheduler)
     if sender.socket is None:
         return  # a TP, PP or CP rank that sends nothing
     facts = rendezvous.Facts.of(scheduler, port_args)
@@ -44,7 +44,7 @@ def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
         write(path, rendezvous.describe(facts, ingress, settings, aborts))
 
 
-def _output_sender(scheduler: Any) -> Any:
+def output_sender(scheduler: Any) -> Any:
     """Return the SenderWrapper of batch outputs: in `ipc_channels` since SGLang 0.5.13, on the scheduler before."""
     holder = getattr(scheduler, "ipc_channels", scheduler)
     sender = getattr(holder, "send_to_detokenizer", None)

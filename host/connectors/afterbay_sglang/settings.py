@@ -18,6 +18,7 @@ class Settings:
     credit: Optional[str]  # the directory of the readers' pages
     text_ingress: Optional[str] = None  # the endpoint of Afterbay's PULL for the detokenizers' output
     abort: Optional[str] = None  # the endpoint of Afterbay's PUSH for aborts; may contain {dp_rank}
+    rust_server: bool = False  # SGLang's Rust server reads the output, inside the scheduler's process
 
     @classmethod
     def from_environment(cls, env: Optional[Mapping[str, str]] = None) -> Optional["Settings"]:
@@ -30,11 +31,11 @@ class Settings:
         abort = env.get("AFTERBAY_ABORT") or None
         if not (ingress or rendezvous or credit or text_ingress or abort):
             return None
-        if env.get("SGLANG_RUST_SERVER", "").lower() in _TRUE:
+        rust_server = env.get("SGLANG_RUST_SERVER", "").lower() in _TRUE
+        if rust_server and not (ingress and rendezvous):
             raise Refused(
-                "SGLANG_RUST_SERVER is on: the scheduler then gives its output to a server inside its own process, and no "
-                "socket is left for Afterbay. Unset SGLANG_RUST_SERVER, or unset AFTERBAY_INGRESS, "
-                "AFTERBAY_TEXT_INGRESS, AFTERBAY_RENDEZVOUS, AFTERBAY_CREDIT and AFTERBAY_ABORT"
+                "SGLANG_RUST_SERVER is on: this needs AFTERBAY_INGRESS and AFTERBAY_RENDEZVOUS, because Afterbay returns the output to a "
+                "socket beside the rendezvous file"
             )
         if rendezvous and not ingress:
             raise Refused(f'AFTERBAY_RENDEZVOUS "{rendezvous}" needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on')
@@ -55,7 +56,7 @@ class Settings:
             check_endpoint("AFTERBAY_ABORT", fill(abort, 0, "AFTERBAY_ABORT"))
         if rendezvous:
             fill(rendezvous, 0, "AFTERBAY_RENDEZVOUS")
-        return cls(ingress, rendezvous, credit, text_ingress, abort)
+        return cls(ingress, rendezvous, credit, text_ingress, abort, rust_server)
 
 
 def fill(text: str, dp_rank: int, variable: str = "value") -> str:

@@ -1,7 +1,7 @@
 //! `afterbay sglang -- COMMAND`: runs SGLang with Afterbay on its scheduler's output, without any setup.
 
 use super::launcher::{self, Launcher, Options, Rundir, quoted};
-use afterbay_config::{Abort, Stream};
+use afterbay_config::{Abort, Component, Stream};
 use afterbay_terminal::EXIT_USAGE;
 use anyhow::{bail, ensure};
 use std::ffi::OsString;
@@ -9,13 +9,15 @@ use std::process::ExitCode;
 
 /// The plugin that needs a sink past the detokenizer.
 const SKIP: &str = "builtin:skip-detokenization";
+/// The plugin that gives each row all ids of its request.
+const CUMULATIVE: &str = "builtin:delta-to-cumulative";
 
 /// Run SGLang with Afterbay on its scheduler's output, and on its detokenizer's
 ///
 /// Starts Afterbay, connects SGLang's scheduler and detokenizer to it, and becomes the command. Nothing has to be installed into
 /// SGLang's environment. `afterbay journal ls` and `afterbay journal show` show the requests. If SGLang has no detokenizer
 /// (--skip-tokenizer-init), or its detokenizer does not load plugins, only the scheduler's output passes Afterbay, and the log
-/// says so. With --tokenizer-worker-num, each tokenizer worker has its own sink. The configuration of --config has one stream, and
+/// says so. With SGLANG_RUST_SERVER=1 (SGLang 0.5.23), its output passes Afterbay before the Rust server. With --tokenizer-worker-num, each tokenizer worker has its own sink. The configuration of --config has one stream, and
 /// perhaps one `after` it. A plugin that writes cumulative ids needs --one-leg, which `builtin:delta-to-cumulative` implies.
 #[derive(clap::Args)]
 #[command(
@@ -33,16 +35,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if truthy(std::env::var("SGLANG_RUST_SERVER").ok().as_deref()) {
-        eprintln!(
-            "afterbay: SGLANG_RUST_SERVER is set: SGLang's Rust server has no scheduler output socket to stand on; unset it"
-        );
-        return Ok(ExitCode::from(EXIT_USAGE));
-    }
-    let Some(launcher) = Launcher::new(&args.options, |rundir| streams(&args, rundir))? else {
+    let rust_server = truthy(std::env::var("SGLANG_RUST_SERVER").ok().as_deref());
+    let Some(launcher) = Launcher::new(&args.options, |rundir| streams(&args, rust_server, rundir))? else {
         return Ok(ExitCode::from(EXIT_USAGE));
     };
     let streams = &launcher.config.streams;
+    if rust_server {
+        refuse_for_rust_server(streams)?;
+    }
     let (next, first): (Vec<_>, Vec<_>) = streams.iter().partition(|stream| !stream.after.is_empty());
     let [stream] = first[..] else {
         bail!("config has {} streams that are not after another, `afterbay sglang` serves 1", first.len());
@@ -71,8 +71,28 @@ fn truthy(value: Option<&str>) -> bool {
     value.is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y"))
 }
 
+/// SGLang's Rust server has no detokenizer, and appends the ids of each row.
+fn refuse_for_rust_server(streams: &[Stream]) -> anyhow::Result<()> {
+    for stream in streams {
+        ensure!(
+            stream.after.is_empty(),
+            "stream {:?} is after another, and SGLang's Rust server (SGLANG_RUST_SERVER) has no detokenizer whose output it could read",
+            stream.name.as_str()
+        );
+        for plugin in &stream.plugins {
+            let Component::Builtin(name) = &plugin.component else { continue };
+            let component = format!("builtin:{name}");
+            ensure!(
+                component != SKIP && component != CUMULATIVE,
+                "{component} does not work with SGLang's Rust server (SGLANG_RUST_SERVER), which has no detokenizer and appends each row's ids"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// The streams of a run without --config.
-fn streams(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
+fn streams(args: &Args, rust_server: bool, rundir: &Rundir) -> anyhow::Result<String> {
     let mut text = format!(
         "[[stream]]\nname = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"reader\"\n",
         listen = quoted(&rundir.ipc("ingress")),
@@ -83,10 +103,10 @@ fn streams(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
         text += &format!("connect = {}\n", quoted(&text_ingress));
     }
     text += &args.options.plugins()?;
-    let one_leg = args.one_leg || args.options.has_plugin("builtin:delta-to-cumulative");
+    let one_leg = args.one_leg || rust_server || args.options.has_plugin(CUMULATIVE);
     ensure!(
         !(one_leg && args.options.has_plugin(SKIP)),
-        "{SKIP} needs the second leg, which --one-leg and delta-to-cumulative leave out"
+        "{SKIP} needs the second leg, which --one-leg, delta-to-cumulative and SGLANG_RUST_SERVER leave out"
     );
     if !one_leg {
         text += &format!(

@@ -72,7 +72,7 @@ def test_each_dp_rank_has_its_own_endpoint_and_no_shared_one(caplog):
     assert shared.connected == [], "an abort could reach any rank"
 
 
-@pytest.mark.parametrize("socket", [None, types.SimpleNamespace(drain=None), Socket("DEALER")], ids=["none", "Rust server", "no PULL"])
+@pytest.mark.parametrize("socket", [None, types.SimpleNamespace(drain=None), Socket("DEALER")], ids=["none", "no socket", "no PULL"])
 def test_a_socket_that_is_no_pull_stays_unchanged(socket):
     endpoint, why = connect(socket)
     assert endpoint is None and "recv_from_tokenizer" in why

@@ -193,10 +193,44 @@ print(json.dumps([told, received, abort.request()]))
     assert (request["fields"][0], request["struct"]) == ("rid", True)
 
 
-def test_the_rust_server_is_refused_before_anything_starts(real_sglang, on_path):
-    done = real_sglang.run(HOOKED + "print(hooked())", path=[on_path], AFTERBAY_INGRESS="ipc:///a", SGLANG_RUST_SERVER="1")
-    assert done.returncode == 1 and done.stdout == ""
-    assert "afterbay_sglang: SGLANG_RUST_SERVER is on" in done.stderr.strip().splitlines()[-1]
+def test_the_real_rust_server_is_hooked_and_takes_the_rows_that_return(real_sglang, on_path, tmp_path):
+    """Without a model: SGLang's own push_generation and messages, and a stub of the extension's ring."""
+    code = (
+        HOOKED
+        + """
+import threading, types, msgspec, zmq
+from array import array
+loaded = hooked()
+from afterbay_sglang.rust_server import rows
+from afterbay_sglang.rust_server.detour import Detour
+from sglang.srt.managers import io_struct
+from sglang.srt.rust_server.server import RustServer
+
+pushed, arrived = [], threading.Semaphore(0)
+class Ring:
+    def push_decode_result_batch(self, header, columns):
+        pushed.append(msgspec.msgpack.decode(header)[:4]); arrived.release(); return True
+    def push_health_ack(self): pushed.append("health"); arrived.release()
+context = zmq.Context.instance()
+def socket(kind, name, bind):
+    made = context.socket(kind); (made.bind if bind else made.connect)("ipc://" + os.environ["AFTERBAY_RENDEZVOUS"] + name); return made
+server = RustServer(Ring(), 0)
+afterbay_in, afterbay_out = socket(zmq.PULL, "in", True), socket(zmq.PUSH, "back", False)
+server._afterbay_detour = Detour(server, types.SimpleNamespace(socket=socket(zmq.PUSH, "in", False)), None, socket(zmq.PULL, "back", True), None)
+server._afterbay_detour.start()
+request = types.SimpleNamespace(origin_input_ids=[1, 2], output_ids=array("q", [5]), send_token_offset=1, cached_tokens=0, reasoning_tokens=0)
+batch = rows.of_abort(io_struct.AbortReq(rid="a"), request)
+batch.finished_reasons, batch.output_ids = [None], [array("q", [5])]
+server.push_generation(batch, {}); server.push_health_ack(); server.push_abort(io_struct.AbortReq(rid="a"), request)
+for _ in range(3): afterbay_out.send(afterbay_in.recv()); assert arrived.acquire(timeout=30)
+print(json.dumps([sum(loaded.values()), pushed])); sys.stdout.flush(); os._exit(0)
+"""
+    )
+    asked = dict(AFTERBAY_INGRESS="ipc:///a", AFTERBAY_RENDEZVOUS=tmp_path / "r.json", SGLANG_RUST_SERVER="1")
+    hooks, pushed = real_sglang.answer(code, path=[on_path], **asked)
+    assert hooks == 1, "the scheduler's sockets, and no reader"
+    reason = {"type": "abort", "message": "Abort in waiting queue"}
+    assert pushed == [[["a"], [None], [2], [1]], "health", [["a"], [reason], [2], [0]]]
 
 
 @pytest.mark.parametrize("leg", ["direct", "through AFTERBAY_TEXT_INGRESS", "through it to two tokenizers"])

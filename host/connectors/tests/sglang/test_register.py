@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import afterbay_sglang
+from afterbay_sglang import rendezvous
 
 
 class Kind(enum.Enum):
@@ -113,6 +114,41 @@ def test_a_missing_function_stops_the_start_with_a_reason(registry, fake_modules
     fake_modules("sglang.srt.managers.scheduler", Scheduler=object)
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     with pytest.raises(SystemExit, match="has no usable sglang.srt.managers.scheduler.Scheduler.init_ipc_channels.*0.5.11 to 0.5.23"):
+        afterbay_sglang.register()
+    assert registry.registered == []
+
+
+RUST_SERVER = [
+    ("scheduler.Scheduler.init_ipc_channels", "AFTER"),
+    ("sglang.srt.rust_server.server.RustServer.launch", "AROUND"),
+    ("scheduler_components.output_streamer._GenerationStreamAccumulator.to_payload", "AROUND"),
+    ("sglang.srt.rust_server.server.RustServer.push_generation", "AROUND"),
+    ("sglang.srt.rust_server.server.RustServer.push_abort", "AROUND"),
+    ("sglang.srt.rust_server.server.RustServer.push_health_ack", "AROUND"),
+    ("sglang.srt.rust_server.server.RustServer.drain", "AFTER"),
+]
+
+
+class RustManager:
+    launch = push_generation = push_abort = push_health_ack = drain = to_payload = print
+
+
+def test_the_rust_server_is_hooked_in_place_of_the_readers(registry, all_modules, fake_modules, monkeypatch):
+    fake_modules("sglang.srt.rust_server.server", RustServer=RustManager)
+    fake_modules("sglang.srt.managers.scheduler_components.output_streamer", _GenerationStreamAccumulator=RustManager)
+    monkeypatch.setattr(rendezvous, "sglang_version", lambda: "0.5.23")
+    for name, value in dict(INGRESS="ipc:///a", RENDEZVOUS="/r.json", CREDIT="/c", TEXT_INGRESS="ipc:///t").items():
+        monkeypatch.setenv(f"AFTERBAY_{name}", value)
+    monkeypatch.setenv("SGLANG_RUST_SERVER", "1")
+    afterbay_sglang.register()
+    assert registry.registered == RUST_SERVER
+
+
+def test_the_rust_server_of_another_version_stops_the_start(registry, monkeypatch):
+    monkeypatch.setattr(rendezvous, "sglang_version", lambda: "0.5.22")
+    for name, value in dict(AFTERBAY_INGRESS="ipc:///a", AFTERBAY_RENDEZVOUS="/r.json", SGLANG_RUST_SERVER="1").items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match="afterbay_sglang: .*not of 0.5.22"):
         afterbay_sglang.register()
     assert registry.registered == []
 

@@ -37,14 +37,16 @@ def test_each_variable_is_read():
 
 @pytest.mark.parametrize("value", ["1", "true", "TRUE", "yes", "y"])
 @pytest.mark.parametrize("asked", ["AFTERBAY_INGRESS", "AFTERBAY_CREDIT"])
-def test_the_rust_server_is_refused_with_a_reason(asked, value):
-    with pytest.raises(Refused, match=r"SGLANG_RUST_SERVER is on.*no socket is left.*Unset SGLANG_RUST_SERVER"):
+def test_the_rust_server_needs_an_ingress_and_a_rendezvous(asked, value):
+    with pytest.raises(Refused, match="SGLANG_RUST_SERVER is on: this needs AFTERBAY_INGRESS and AFTERBAY_RENDEZVOUS"):
         read(**{asked: "ipc:///x", "SGLANG_RUST_SERVER": value})
+    both = {"AFTERBAY_INGRESS": "ipc:///x", "AFTERBAY_RENDEZVOUS": "/r.json"}
+    assert read(**both, SGLANG_RUST_SERVER=value) == Settings("ipc:///x", "/r.json", None, rust_server=True)
 
 
-def test_the_rust_server_is_accepted_if_it_is_off_or_no_variable_is_set():
+def test_the_rust_server_changes_nothing_if_it_is_off_or_no_variable_is_set():
     assert read(SGLANG_RUST_SERVER="1") is None
-    assert read(AFTERBAY_CREDIT="/c", SGLANG_RUST_SERVER="0") is not None
+    assert read(AFTERBAY_CREDIT="/c", SGLANG_RUST_SERVER="0") == Settings(None, None, "/c")
 
 
 @pytest.mark.parametrize(
