@@ -276,6 +276,26 @@ fn the_launcher_becomes_the_command_and_creates_the_journals_directory() {
 }
 
 #[test]
+fn the_launcher_gives_sglangs_rust_server_one_leg_and_refuses_plugins_that_need_a_detokenizer() {
+    let sandbox = Sandbox::new();
+    let launch = |options: &[&str], script: &str| {
+        let journal = sandbox.text("journal");
+        let arguments =
+            [&["sglang", "--admin", "none", "--journal", &journal], options, &["--", "sh", "-c", script]];
+        let mut launcher = afterbay_command(&arguments.concat());
+        run_command(launcher.env("SGLANG_RUST_SERVER", "1"))
+    };
+    for plugin in ["builtin:skip-detokenization", "builtin:delta-to-cumulative"] {
+        let refused = launch(&["--plugin", plugin], "echo started");
+        assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{refused:?}");
+        assert!(refused.stderr.contains(plugin) && refused.stderr.contains("SGLANG_RUST_SERVER"), "{refused:?}");
+    }
+    let script = "test -n \"$AFTERBAY_RENDEZVOUS\" && test -z \"$AFTERBAY_TEXT_INGRESS\" && exit 7";
+    let launched = launch(&[], script);
+    assert_eq!(launched.code, 7, "{launched:?}");
+}
+
+#[test]
 fn the_demo_loses_tokens_only_for_a_direct_reader_of_last_chunks_and_leaves_no_file() {
     let sandbox = Sandbox::new();
     let tmp = sandbox.path("t");
