@@ -288,7 +288,10 @@ fn the_launcher_gives_sglangs_rust_server_one_leg_and_refuses_plugins_that_need_
     for plugin in ["builtin:skip-detokenization", "builtin:delta-to-cumulative"] {
         let refused = launch(&["--plugin", plugin], "echo started");
         assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{refused:?}");
-        assert!(refused.stderr.contains(plugin) && refused.stderr.contains("SGLANG_RUST_SERVER"), "{refused:?}");
+        assert!(
+            refused.stderr.contains(plugin) && refused.stderr.contains("SGLANG_RUST_SERVER"),
+            "{refused:?}"
+        );
     }
     let script = "test -n \"$AFTERBAY_RENDEZVOUS\" && test -z \"$AFTERBAY_TEXT_INGRESS\" && exit 7";
     let launched = launch(&[], script);

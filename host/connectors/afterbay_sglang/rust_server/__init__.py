@@ -8,7 +8,6 @@ This module decides which methods are hooked and which servers are refused. It m
 from __future__ import annotations
 
 import logging
-import types
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from afterbay_connector.settings import Refused
@@ -44,9 +43,10 @@ def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
     def launch(original: Callable[..., Any], cls: type, scheduler: Any) -> Any:
         from .detour import Detour
 
-        _check(cls, scheduler)
+        port_args = getattr(scheduler, _PORT_ARGS)
+        _check(cls, scheduler, port_args)
         server = original(cls, scheduler)
-        Detour.begin(settings, server, scheduler, getattr(scheduler, _PORT_ARGS))
+        Detour.begin(settings, server, scheduler, port_args)
         return server
 
     return [
@@ -60,12 +60,12 @@ def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
     ]
 
 
-def _check(cls: type, scheduler: Any) -> None:
+def _check(cls: type, scheduler: Any, port_args: Any) -> None:
     """Refuse a server whose output would bypass Afterbay. SGLang ends if this raises."""
     from ..rendezvous import Facts
 
     why = None
-    ranks = Facts.of(scheduler, types.SimpleNamespace(tokenizer_ipc_name=None, detokenizer_ipc_name=None)).dp_size
+    ranks = Facts.of(scheduler, port_args).dp_size
     if not scheduler.is_generation:
         why = "of an embedding model: its output does not go to the Rust server"
     elif ranks > 1:

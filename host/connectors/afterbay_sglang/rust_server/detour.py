@@ -22,12 +22,11 @@ from . import rows
 
 logger = logging.getLogger("afterbay.sglang")
 
-# Of requests that have finished and whose last row has not returned. Afterbay may have dropped the row, so older ones are forgotten: the
-# server then lacks a latency in its metrics.
+# The number of finished requests that wait for the return of their last row. Afterbay may have dropped the row, so the oldest request is
+# forgotten: the server's metrics then lack its latency.
 FINISHED_MAX = 4096
 # Aborts that the scheduler has not taken yet. Others wait in the socket.
 ABORTS_MAX = 256
-
 
 
 class Detour:
@@ -45,7 +44,7 @@ class Detour:
         self._abort_thread = self._receives("afterbay-aborts", aborts, self._receive_abort) if aborts else None
 
     @classmethod
-    def begin(cls, settings: Settings, server: Any, scheduler: Any, port_args: Any) -> "Detour":
+    def begin(cls, settings: Settings, server: Any, scheduler: Any, port_args: Any) -> None:
         """Re-route the scheduler's output, start the threads, and write the rendezvous file. Call it before there is output."""
         import zmq
         from sglang.srt.utils.network import get_zmq_socket
@@ -77,7 +76,6 @@ class Detour:
             text_none="SGLang's Rust server has no detokenizer process",
         )
         write(file, content)
-        return detour
 
     def start(self) -> None:
         """Begin to receive. The server must have its detour, because batches of an earlier process may wait in Afterbay."""
