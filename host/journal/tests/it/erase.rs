@@ -527,9 +527,12 @@ fn one_request_of_a_journal_of_2_gib() {
     // 64 rows of 1.5 KB, and the request of interest in 600 of 21,000 frames.
     let others: Vec<_> = (0..64).map(|at| format!("other-{at}")).collect();
     let others: Vec<_> = others.iter().map(|rid| (&**rid, writer.request(rid).unwrap())).collect();
-    let gone = writer.request("gone").unwrap();
+    let mut gone = others[0].1;
     let text = "t".repeat(1500);
     for frame in 0..21_000 {
+        if frame == 10_000 {
+            gone = writer.request("gone").unwrap();
+        }
         match frame {
             10_000..10_600 => {
                 let mut rows = others.clone();
