@@ -233,6 +233,14 @@ fn a_reload_and_the_rows_on_which_a_shadow_differs_are_seen() {
     shown.browser.until_shown("Promote next");
     let mut request = SynthRequest::new("differs-1");
     shown.send(vec![text(request.row(&[1]), "one")]);
+    let show = "[...document.querySelectorAll('button')].find((it) => it.innerText === 'Show the rows of next' && it.checkVisibility())";
+    shown.browser.until(show);
+    shown.browser.eval(&format!("{show}.click()"));
+    shown
+        .browser
+        .until("document.querySelector('#token').open && document.activeElement.id === 'token-text'");
+    shown.browser.type_text("s3cret");
+    shown.browser.press("Enter");
     shown.browser.until_shown("Rows on which next differs from the live chain");
     shown.browser.until_shown("differs-1");
     shown.browser.until_shown("dropped by judges");

@@ -58,6 +58,12 @@ export async function change(path, body) {
   }
 }
 
+// Asks for the token, for an answer that shows more with it. Returns whether the reader of the page gave one.
+export async function unlock() {
+  token = (await ask("")) ?? token;
+  return token !== null;
+}
+
 let asking = null;
 
 // The token that the reader of the page gives; null if the reader cancels. Calls at the same time share one question.

@@ -1,6 +1,6 @@
 // The plugins: versions, reloads, shadows beside the live chain, and the steps that an operator can take.
 
-import { change, get } from "./api.js";
+import { change, get, unlock } from "./api.js";
 import { fill, h, keyed, row, setBadge, setText, table } from "./dom.js";
 import { bytes, clock, count, counts, digest, duration, plural, seconds, short, NONE } from "./format.js";
 import { requestPath } from "./requests.js";
@@ -49,13 +49,13 @@ export class PluginsView {
     }
   }
 
-  show({ plugins, last_reload: last }) {
+  show({ plugins, last_reload: last, differences_refused: refused }) {
     this.empty.hidden = plugins.length > 0;
     if (!plugins.length) {
       setText(this.empty, "No plugin is configured: every row passes as it is. `afterbay plugin new NAME` makes one; a [[stream.plugin]] of the configuration puts it into the chain.");
     }
     setText(this.last, last ? `Last reload of the configuration ${duration(last.ago_s)} ago: ${last.refused.length ? `refused, ${last.refused.join("; ")}` : last.changed.join("; ")}` : "");
-    keyed(this.list, plugins, (plugin) => `${plugin.stream} ${plugin.plugin}`, (plugin) => this.made(plugin), (node, plugin) => this.cards.get(node).update(plugin));
+    keyed(this.list, plugins, (plugin) => `${plugin.stream} ${plugin.plugin}`, (plugin) => this.made(plugin), (node, plugin) => this.cards.get(node).update(plugin, refused));
   }
 
   made(plugin) {
@@ -78,6 +78,7 @@ class Card {
     this.reloads = table(`Reloads of ${plugin}`, RELOAD_HEADS, { hidden: false });
     this.differences = table(`Rows on which ${plugin} differs from the live chain`, DIFFERENCE_HEADS, { hidden: false });
     this.none = h("p", { class: "dim" });
+    this.unlock = h("button", { type: "button", hidden: true, on: { click: async () => (await unlock()) && this.reload() } }, `Show the rows of ${plugin}`);
     this.node = h(
       "section",
       { class: "panel plugin", "aria-label": `${plugin} of stream ${stream}` },
@@ -88,10 +89,11 @@ class Card {
       this.reloads.node,
       this.differences.node,
       this.none,
+      this.unlock,
     );
   }
 
-  update(plugin) {
+  update(plugin, refused) {
     setBadge(this.state, ...pluginState(plugin));
     const why = plugin.not_ready ?? plugin.why;
     this.why.hidden = !why;
@@ -118,7 +120,9 @@ class Card {
       fill(tr, [clock(of.time), tr.children[1].firstChild, count(of.frame), side(of.live), side(of.shadow)]);
     });
     this.none.hidden = plugin.state !== "shadow" || differences.length > 0;
-    setText(this.none, `On ${plural(plugin.rows, "row")} the shadow did what the live chain does.`);
+    setText(this.none, refused ? `The rows on which the shadow differs are not shown: ${refused}` : `On ${plural(plugin.rows, "row")} the shadow did what the live chain does.`);
+    // Without a token file there is no token to give.
+    this.unlock.hidden = this.none.hidden || !refused?.includes("admin.token_file");
   }
 
   async step(step, done) {

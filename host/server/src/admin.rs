@@ -18,13 +18,13 @@ pub(crate) use listen::{Admin, Bound};
 use crate::aborts::{Aborts, Reason, Refused};
 use crate::attributes::{self, Attributes, AttributesError};
 use crate::erasures::Erasures;
-use crate::plugins::{NotChanged, Plugins, Step};
+use crate::plugins::{NotChanged, PluginView, Plugins, Step};
 use crate::reload_queue::ReloadQueue;
 use crate::requests::Requests;
 use crate::signals::{Report, Signals};
 use crate::status::Status;
 use crate::upgrade::{NotUpgraded, UpgradeRequest, Upgrades};
-use access::Access;
+use access::{Access, Contents};
 use afterbay_events::{Condition, Exposition, Health, Metrics, Severity};
 use afterbay_http::ClientAddress;
 use axum::body::Bytes;
@@ -62,6 +62,7 @@ pub(crate) struct AdminState {
 /// The routes of one address.
 fn routes(state: AdminState, access: Access) -> Router {
     let contents = from_fn_with_state(access.clone(), access::check_contents);
+    let plugins = get(plugins).layer(from_fn_with_state(access.clone(), access::find_contents));
     Router::new()
         .route("/", get(dashboard::page))
         .route("/ui/{name}", get(dashboard::file))
@@ -76,7 +77,7 @@ fn routes(state: AdminState, access: Access) -> Router {
         .route("/v1/requests/{rid}/abort", post(abort))
         .route("/v1/requests/{rid}/erase", post(requests::erase))
         .route("/v1/reload", post(reload))
-        .route("/v1/plugins", get(plugins))
+        .route("/v1/plugins", plugins)
         .route("/v1/plugins/{plugin}/reinstate", step(Step::Reinstate))
         .route("/v1/plugins/{plugin}/promote", step(Step::Promote))
         // An empty rid gets an explanation instead of "no such route".
@@ -259,9 +260,20 @@ async fn upgrade(
     }
 }
 
-async fn plugins(State(admin): State<AdminState>) -> Response {
+/// `differences` have rids, so they are `null` for a sender who may not read the contents of requests.
+async fn plugins(
+    State(admin): State<AdminState>,
+    Extension(Contents { refused }): Extension<Contents>,
+) -> Response {
     match admin.plugins.list(&admin.metrics).await {
-        Ok(plugins) => Json(json!({"plugins": plugins, "last_reload": admin.reloads.last()})).into_response(),
+        Ok(mut plugins) => {
+            if refused.is_some() {
+                plugins.iter_mut().for_each(PluginView::hide_contents);
+            }
+            let last = admin.reloads.last();
+            let answer = json!({"plugins": plugins, "last_reload": last, "differences_refused": refused});
+            Json(answer).into_response()
+        }
         Err(error) => refusal(StatusCode::SERVICE_UNAVAILABLE, "no_answer", &error.to_string()),
     }
 }

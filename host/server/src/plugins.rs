@@ -67,8 +67,9 @@ pub(crate) struct PluginView {
     last_reload: Option<LastReload>,
     /// The last 20 reloads since the start, the newest first.
     reloads: Vec<ReloadView>,
-    /// The last 100 rows on which this shadow and its live plugin differed, the newest first.
-    differences: Vec<DifferenceView>,
+    /// The last 100 rows on which this shadow and its live plugin differed, the newest first. `null` for whoever may not read the
+    /// rids of requests.
+    differences: Option<Vec<DifferenceView>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -129,6 +130,11 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
 }
 
 impl PluginView {
+    /// Leaves out what has rids of requests.
+    pub(crate) fn hide_contents(&mut self) {
+        self.differences = None;
+    }
+
     fn new(
         stream: &str,
         config: Option<&config::Plugin>,
@@ -190,7 +196,7 @@ impl PluginView {
                 refused: last.refused.clone(),
             }),
             reloads: status.reloads.iter().rev().map(|reload| (&**reload).into()).collect(),
-            differences: status.differences.iter().rev().map(|each| (&**each).into()).collect(),
+            differences: Some(status.differences.iter().rev().map(|each| (&**each).into()).collect()),
             stream: stream.to_owned(),
             plugin,
         }

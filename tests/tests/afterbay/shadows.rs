@@ -1,11 +1,12 @@
 //! Shadow plugins: they see live traffic, and their verdicts are counted and compared but not applied.
 
-use afterbay_tests::admin::JSON;
+use afterbay_tests::admin::{self, Address, JSON};
 use afterbay_tests::commands::run_afterbay;
 use afterbay_tests::components::guest;
 use afterbay_tests::frames::{SynthRequest, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load};
 use afterbay_wire::synth::SynthWire::Msgpack;
+use serde_json::Value;
 
 #[test]
 fn a_shadows_verdicts_are_counted_and_change_no_byte_even_if_it_faults() {
@@ -95,5 +96,49 @@ fn a_shadow_is_compared_with_its_plugin_row_by_row_and_replaces_it_when_promoted
 
     assert_eq!(promote("other").status, 409, "it is live");
     assert_eq!(promote("live").status, 404, "the subscriber is gone");
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn the_rows_on_which_a_shadow_differs_are_shown_over_tcp_only_with_the_token() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("token"), "s3cret\n").unwrap();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let judges = guest("judges");
+    let config = sandbox
+        .config()
+        .admin("token_file = \"token\"")
+        .plugin("live", &judges, "action = \"annotate\"")
+        .plugin("next", &judges, "action = \"drop\"")
+        .plugin_line("mode = \"shadow\"\nshadow_of = \"live\"");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let frame = batch(Msgpack, vec![SynthRequest::new("private-rid").row(&[1])]);
+    sender.send(&frame);
+    assert_eq!(reader.frame(), frame);
+    afterbay.event("ShadowDiffers");
+    let asked = |address: &Address, path: &str, headers: &[&str]| -> Value {
+        let answer = admin::ask(address, &format!("GET {path}"), headers, "");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        serde_json::from_str(&answer.body).unwrap()
+    };
+    let tcp = afterbay.tcp();
+    for (address, headers) in [(&tcp, &["Authorization: Bearer s3cret"][..]), (afterbay.admin(), &[])] {
+        let listed = asked(address, "/v1/plugins", headers);
+        assert_eq!(listed["plugins"][1]["differences"][0]["rid"], "private-rid", "{listed}");
+        assert_eq!(listed["differences_refused"], Value::Null, "{listed}");
+    }
+    for (headers, why) in [
+        (&[][..], "this call needs the token of admin.token_file"),
+        (&["Authorization: Bearer other"], "the token is not that of admin.token_file"),
+    ] {
+        let listed = asked(&tcp, "/v1/plugins", headers);
+        assert_eq!(listed["plugins"][1]["differences"], Value::Null, "{listed}");
+        assert!(listed["differences_refused"].as_str().unwrap().starts_with(why), "{listed}");
+        assert!(!listed.to_string().contains("private-rid"), "{listed}");
+    }
+    let status = asked(&tcp, "/v1/status", &[]);
+    assert_eq!(status["plugins"][1]["plugin"], "next", "{status}");
+    assert!(!status.to_string().contains("private-rid"), "{status}");
     assert_eq!(afterbay.stop(), 0);
 }

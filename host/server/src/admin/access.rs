@@ -11,7 +11,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use std::io::Read;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pub(crate) fn token(file: &Path) -> Result<String, String> {
 /// Passes an allowed request on, with its whole body.
 pub(crate) async fn check(State(access): State<Access>, request: Request, next: Next) -> Response {
     if let Some(refused) = access.refuses(request.method(), request.headers()) {
-        return refused;
+        return refused.into_response();
     }
     let (head, body) = request.into_parts();
     let max = attributes::BODY_BYTES_MAX;
@@ -90,21 +90,56 @@ pub(crate) async fn check(State(access): State<Access>, request: Request, next: 
 /// Passes a request for the contents of requests on if its sender may read them.
 pub(crate) async fn check_contents(State(access): State<Access>, request: Request, next: Next) -> Response {
     match access.refuses_contents(request.headers()) {
-        Some(refused) => refused,
+        Some(refused) => refused.into_response(),
         None => next.run(request).await,
+    }
+}
+
+/// Whether the answer may have contents of requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Contents {
+    /// The reason why the sender may not read them.
+    pub(crate) refused: Option<String>,
+}
+
+/// Passes a request on with [`Contents`], for an answer that has more than the contents of requests.
+pub(crate) async fn find_contents(
+    State(access): State<Access>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let refused = access.refuses_contents(request.headers()).map(|refusal| refusal.why);
+    request.extensions_mut().insert(Contents { refused });
+    next.run(request).await
+}
+
+/// The answer to a call that is not allowed.
+struct Refusal {
+    status: StatusCode,
+    code: &'static str,
+    why: String,
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut refused = refusal(self.status, self.code, &self.why);
+        if self.status == StatusCode::UNAUTHORIZED {
+            refused.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        refused
     }
 }
 
 impl Access {
     /// Refuses to show the contents of requests over TCP without the token: the journal's files are its user's alone.
-    fn refuses_contents(&self, headers: &HeaderMap) -> Option<Response> {
+    fn refuses_contents(&self, headers: &HeaderMap) -> Option<Refusal> {
         match &self.address {
             AdminAddress::Unix(_) => None,
             AdminAddress::Tcp(_) => self.refuses_tcp(headers, "shows requests only with a token"),
         }
     }
 
-    fn refuses(&self, method: &Method, headers: &HeaderMap) -> Option<Response> {
+    fn refuses(&self, method: &Method, headers: &HeaderMap) -> Option<Refusal> {
         if let AdminAddress::Tcp(address) = &self.address
             && address.ip().is_loopback()
             && !names_this_host(headers.get(header::HOST))
@@ -114,7 +149,7 @@ impl Access {
                 "the Host header is {:?}, must be localhost or a loopback address",
                 headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default()
             );
-            return Some(refusal(StatusCode::FORBIDDEN, "host", &why));
+            return Some(Refusal { status: StatusCode::FORBIDDEN, code: "host", why });
         }
         if matches!(*method, Method::GET | Method::HEAD) {
             return None;
@@ -125,7 +160,7 @@ impl Access {
             let is_socket = matches!(self.address, AdminAddress::Unix(_));
             if !is_dashboard || (is_socket && self.token_file.get().is_none()) {
                 let why = "a page in a browser may not ask for this, except the dashboard of this address with a token";
-                return Some(refusal(StatusCode::FORBIDDEN, "origin", why));
+                return Some(Refusal { status: StatusCode::FORBIDDEN, code: "origin", why: why.to_owned() });
             }
         }
         match (self.token_file.get(), &self.address) {
@@ -136,22 +171,22 @@ impl Access {
     }
 
     /// Refuses a call over TCP without the token. `rule` continues a sentence that begins with the address.
-    fn refuses_tcp(&self, headers: &HeaderMap, rule: &str) -> Option<Response> {
+    fn refuses_tcp(&self, headers: &HeaderMap, rule: &str) -> Option<Refusal> {
         if let Some(file) = self.token_file.get() {
             return refuses_token(&file, headers.get(header::AUTHORIZATION));
         }
         let socket = self.socket.as_ref().map(|socket| format!("ask over {socket}, or ")).unwrap_or_default();
         let why = format!("{} {rule}: {socket}set token_file = \"FILE\" under [admin]", self.address);
-        Some(refusal(StatusCode::FORBIDDEN, "read_only", &why))
+        Some(Refusal { status: StatusCode::FORBIDDEN, code: "read_only", why })
     }
 }
 
-fn refuses_token(file: &Path, given: Option<&HeaderValue>) -> Option<Response> {
+fn refuses_token(file: &Path, given: Option<&HeaderValue>) -> Option<Refusal> {
     let token = match token(file) {
         Ok(token) => token,
         Err(why) => {
             let why = format!("admin.token_file: {} {why}", file.display());
-            return Some(refusal(StatusCode::SERVICE_UNAVAILABLE, "token_file", &why));
+            return Some(Refusal { status: StatusCode::SERVICE_UNAVAILABLE, code: "token_file", why });
         }
     };
     let given = given.and_then(|given| given.as_bytes().strip_prefix(b"Bearer "));
@@ -162,9 +197,7 @@ fn refuses_token(file: &Path, given: Option<&HeaderValue>) -> Option<Response> {
         None => "this call needs the token of admin.token_file: Authorization: Bearer TOKEN",
         Some(_) => "the token is not that of admin.token_file",
     };
-    let mut refused = refusal(StatusCode::UNAUTHORIZED, "token", why);
-    refused.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    Some(refused)
+    Some(Refusal { status: StatusCode::UNAUTHORIZED, code: "token", why: why.to_owned() })
 }
 
 /// Whether an Origin header names the host and the port of the Host header.
@@ -202,8 +235,8 @@ mod tests {
         each.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap())).collect()
     }
 
-    fn status(refused: Option<Response>) -> u16 {
-        refused.map_or(200, |refused| refused.status().as_u16())
+    fn status(refused: Option<Refusal>) -> u16 {
+        refused.map_or(200, |refused| refused.status.as_u16())
     }
 
     #[test]
