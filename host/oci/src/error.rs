@@ -1,12 +1,12 @@
-//! The errors of fetching a component.
+//! The errors of fetching and pushing a component.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// The reason why there is no component.
+/// The reason why a component was not fetched or pushed.
 #[derive(Debug, Error)]
-pub enum FetchError {
+pub enum TransferError {
     /// The registry was not reached, or refused the request.
     #[error("registry {registry}: {why}")]
     Registry {
@@ -22,6 +22,20 @@ pub enum FetchError {
         registry: String,
         /// The limit.
         within: Duration,
+    },
+    /// The registry took nothing and sent nothing for too long while it was sent a blob.
+    #[error("registry {registry}: took {sent} of {bytes} bytes of {what}, and then nothing for {stall:?}")]
+    Stalled {
+        /// The registry's host and port.
+        registry: String,
+        /// The component, or its description.
+        what: &'static str,
+        /// The bytes that the connection took.
+        sent: u64,
+        /// The size of the blob.
+        bytes: u64,
+        /// The limit.
+        stall: Duration,
     },
     /// The received bytes have another digest.
     #[error("{what} has the digest {received}, the pinned one is {pinned}")]

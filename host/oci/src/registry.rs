@@ -1,4 +1,4 @@
-//! The client of one registry: fetches files, with credentials if the registry asks for them.
+//! The client of one registry: sends requests and fetches files, with credentials if the registry asks for them.
 //!
 //! Every body is limited in size, whatever its head declares. The caller limits the time; [`STALL_MAX`] limits a
 //! silence.
@@ -8,42 +8,80 @@ use std::net::IpAddr;
 use docker_credential::{CredentialRetrievalError, DockerCredential};
 use http_auth::{ChallengeRef, parse_challenges};
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
-use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Client, ClientBuilder, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 
 use crate::bounds::{CONNECT_MAX, MANIFEST_BYTES_MAX, STALL_MAX};
-use crate::error::FetchError;
+use crate::error::TransferError;
 
 /// Characters of a registry's own words in an error.
 const WORDS_MAX: usize = 1024;
 /// Bytes of the body of an error or a token.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
+/// The permission that a token is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// To read the repository.
+    Pull,
+    /// To read and write it.
+    Push,
+}
+
+impl Access {
+    /// The actions in a token's scope.
+    fn actions(self) -> &'static str {
+        match self {
+            Access::Pull => "pull",
+            Access::Push => "pull,push",
+        }
+    }
+}
+
 pub(crate) struct Registry<'r> {
     client: Client,
     image: &'r oci_client::Reference,
+    access: Access,
     credential: Result<DockerCredential, String>,
     /// The header that the registry asked for.
     authorization: Option<HeaderValue>,
+    /// The password and the tokens, which no message shows.
+    secrets: Vec<String>,
 }
 
 impl<'r> Registry<'r> {
-    pub(crate) async fn new(image: &'r oci_client::Reference) -> Result<Registry<'r>, FetchError> {
+    pub(crate) async fn new(
+        image: &'r oci_client::Reference,
+        access: Access,
+    ) -> Result<Registry<'r>, TransferError> {
         // An error means that a provider is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder().connect_timeout(CONNECT_MAX).read_timeout(STALL_MAX).build();
-        let client = client.map_err(|error| FetchError::Client(chain(&error)))?;
+        let client = client(Client::builder().read_timeout(STALL_MAX))?;
         let credential = credential(image.resolve_registry()).await;
-        Ok(Registry { client, image, credential, authorization: None })
+        let secrets = match &credential {
+            Ok(DockerCredential::UsernamePassword(_, secret) | DockerCredential::IdentityToken(secret)) => {
+                vec![secret.clone()]
+            }
+            Err(_) => Vec::new(),
+        };
+        let mut registry = Registry { client, image, access, credential, authorization: None, secrets };
+        let basic = registry.basic();
+        let encoded = basic.as_ref().and_then(|basic| basic.to_str().ok()?.strip_prefix("Basic "));
+        registry.secrets.extend(encoded.map(str::to_owned));
+        Ok(registry)
     }
 
     /// Fetches the manifest of this digest. The caller checks the digest.
-    pub(crate) async fn manifest(&mut self, digest: &str, media_type: &str) -> Result<Vec<u8>, FetchError> {
+    pub(crate) async fn manifest(
+        &mut self,
+        digest: &str,
+        media_type: &str,
+    ) -> Result<Vec<u8>, TransferError> {
         self.get("the manifest", "manifests", digest, media_type, MANIFEST_BYTES_MAX as u64).await
     }
 
     /// Fetches a layer of at most `size` bytes. The caller checks the digest.
-    pub(crate) async fn blob(&mut self, digest: &str, size: u64) -> Result<Vec<u8>, FetchError> {
+    pub(crate) async fn blob(&mut self, digest: &str, size: u64) -> Result<Vec<u8>, TransferError> {
         self.get("the component", "blobs", digest, "*/*", size).await
     }
 
@@ -54,33 +92,51 @@ impl<'r> Registry<'r> {
         digest: &str,
         accept: &str,
         max: u64,
-    ) -> Result<Vec<u8>, FetchError> {
-        let registry = self.image.resolve_registry();
-        let scheme = if is_loopback(registry) { "http" } else { "https" };
-        let url = format!("{scheme}://{registry}/v2/{}/{kind}/{digest}", self.image.repository());
-        let mut response = self.send(self.client.get(&url).header(ACCEPT, accept)).await?;
-        if response.status() == StatusCode::UNAUTHORIZED && self.authorization.is_none() {
-            self.authorization = self.authorize(response.headers()).await?;
-            if self.authorization.is_some() {
-                response = self.send(self.client.get(&url).header(ACCEPT, accept)).await?;
-            }
-        }
+    ) -> Result<Vec<u8>, TransferError> {
+        let url = self.url(&format!("{kind}/{digest}"));
+        let response = self.answer(|client| client.get(&url).header(ACCEPT, accept)).await?;
         match response.status() {
             StatusCode::OK => self.body(what, response, max).await,
             status => Err(self.refused(status, response).await),
         }
     }
 
-    async fn send(&self, request: RequestBuilder) -> Result<Response, FetchError> {
+    /// The URL of a path in the repository.
+    pub(crate) fn url(&self, path: &str) -> String {
+        let registry = self.host();
+        let scheme = if is_loopback(registry) { "http" } else { "https" };
+        format!("{scheme}://{registry}/v2/{}/{path}", self.image.repository())
+    }
+
+    /// Sends a request. If the registry answers 401, sends the request once more with fresh credentials: there were none, or a
+    /// token has expired.
+    pub(crate) async fn answer(
+        &mut self,
+        request: impl Fn(&Client) -> RequestBuilder,
+    ) -> Result<Response, TransferError> {
+        let response = self.send(request(&self.client)).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        match self.authorize(response.headers()).await? {
+            Some(authorization) if self.authorization.as_ref() != Some(&authorization) => {
+                self.authorization = Some(authorization);
+                self.send(request(&self.client)).await
+            }
+            _ => Ok(response),
+        }
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Response, TransferError> {
         let request = match &self.authorization {
             Some(authorization) => request.header(AUTHORIZATION, authorization.clone()),
             None => request,
         };
-        request.send().await.map_err(|error| self.error(&error))
+        request.send().await.map_err(|error| self.error(error))
     }
 
     /// Returns the `Authorization` header that answers a 401, or `None` without fitting credentials.
-    async fn authorize(&self, asked: &HeaderMap) -> Result<Option<HeaderValue>, FetchError> {
+    async fn authorize(&mut self, asked: &HeaderMap) -> Result<Option<HeaderValue>, TransferError> {
         if let Ok(DockerCredential::IdentityToken(token)) = &self.credential {
             return Ok(secret(format!("Bearer {token}")));
         }
@@ -91,7 +147,9 @@ impl<'r> Registry<'r> {
             |scheme: &str| challenges.iter().find(|challenge| challenge.scheme.eq_ignore_ascii_case(scheme));
         if let Some(challenge) = of("bearer") {
             let token = self.token(challenge).await?;
-            return Ok(secret(format!("Bearer {token}")));
+            let authorization = secret(format!("Bearer {token}"));
+            self.secrets.push(token);
+            return Ok(authorization);
         }
         Ok(of("basic").and(self.basic()))
     }
@@ -103,8 +161,8 @@ impl<'r> Registry<'r> {
         request.headers().get(AUTHORIZATION).cloned()
     }
 
-    /// Fetches a token for reading the repository from the server that the registry names.
-    async fn token(&self, challenge: &ChallengeRef<'_>) -> Result<String, FetchError> {
+    /// Fetches a token for the repository from the server that the registry names.
+    async fn token(&self, challenge: &ChallengeRef<'_>) -> Result<String, TransferError> {
         let of = |name: &str| {
             let found = challenge.params.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
             found.map(|(_, value)| value.to_unescaped())
@@ -113,20 +171,21 @@ impl<'r> Registry<'r> {
         let realm = of("realm").unwrap_or_default();
         let mut url =
             Url::parse(&realm).map_err(|_| wrong("its token server has no valid URL".to_owned()))?;
-        if url.scheme() != "https" && !is_loopback(self.image.resolve_registry()) {
+        if url.scheme() != "https" && !is_loopback(self.host()) {
             return Err(wrong(format!(
                 "its token server {} is not on https",
                 url.host_str().unwrap_or_default()
             )));
         }
-        url.query_pairs_mut()
-            .extend_pairs(of("service").map(|service| ("service", service)))
-            .append_pair("scope", &format!("repository:{}:pull", self.image.repository()));
+        url.query_pairs_mut().extend_pairs(of("service").map(|service| ("service", service))).append_pair(
+            "scope",
+            &format!("repository:{}:{}", self.image.repository(), self.access.actions()),
+        );
         let mut request = self.client.get(url);
         if let Some(basic) = self.basic() {
             request = request.header(AUTHORIZATION, basic);
         }
-        let response = request.send().await.map_err(|error| self.error(&error))?;
+        let response = request.send().await.map_err(|error| self.error(error))?;
         match response.status() {
             StatusCode::OK => {
                 let body = self.body("the token", response, SMALL_BYTES_MAX).await?;
@@ -139,24 +198,24 @@ impl<'r> Registry<'r> {
     }
 
     /// Reads a body of at most `max` bytes.
-    async fn body(
+    pub(crate) async fn body(
         &self,
         what: &'static str,
         mut response: Response,
         max: u64,
-    ) -> Result<Vec<u8>, FetchError> {
+    ) -> Result<Vec<u8>, TransferError> {
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.error(&error))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.error(error))? {
             if (bytes.len() + chunk.len()) as u64 > max {
-                return Err(FetchError::Longer { what, max });
+                return Err(TransferError::Longer { what, max });
             }
             bytes.extend_from_slice(&chunk);
         }
         Ok(bytes)
     }
 
-    /// The error for an answer other than 200, with the registry's words.
-    async fn refused(&self, status: StatusCode, response: Response) -> FetchError {
+    /// The error for an answer that is no success, with the registry's words.
+    pub(crate) async fn refused(&self, status: StatusCode, response: Response) -> TransferError {
         let body = self.body("the error", response, SMALL_BYTES_MAX).await.unwrap_or_default();
         let mut why = format!("{status}: {}", words(&body));
         if let (Err(without), true) = (&self.credential, status.is_client_error()) {
@@ -165,17 +224,35 @@ impl<'r> Registry<'r> {
         self.says(why)
     }
 
-    fn error(&self, error: &reqwest::Error) -> FetchError {
-        self.says(chain(error))
+    pub(crate) fn error(&self, mut error: reqwest::Error) -> TransferError {
+        // The query of a storage's URL may be a signature.
+        if let Some(url) = error.url_mut() {
+            url.set_query(None);
+        }
+        self.says(chain(&error))
     }
 
-    fn says(&self, why: String) -> FetchError {
+    pub(crate) fn says(&self, mut why: String) -> TransferError {
+        for secret in self.secrets.iter().filter(|secret| !secret.is_empty()) {
+            why = why.replace(secret.as_str(), "***");
+        }
         // Puts the words of a registry or credential helper on one line.
         let why =
             why.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(WORDS_MAX).collect::<String>();
         let why = afterbay_http::redacted(&why);
-        FetchError::Registry { registry: self.image.resolve_registry().to_owned(), why }
+        TransferError::Registry { registry: self.host().to_owned(), why }
     }
+
+    /// The registry's host and port.
+    pub(crate) fn host(&self) -> &'r str {
+        self.image.resolve_registry()
+    }
+}
+
+/// Makes a client.
+pub(crate) fn client(builder: ClientBuilder) -> Result<Client, TransferError> {
+    let client = builder.connect_timeout(CONNECT_MAX).build();
+    client.map_err(|error| TransferError::Client(chain(&error)))
 }
 
 /// Asks Docker's configuration for credentials. A credential helper is a program and may be slow.
@@ -220,7 +297,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Whether `HOST[:PORT]` is on this machine.
-fn is_loopback(registry: &str) -> bool {
+pub(crate) fn is_loopback(registry: &str) -> bool {
     let host = match registry.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host,
         _ => registry,

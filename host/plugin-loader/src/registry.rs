@@ -1,7 +1,7 @@
 //! Components out of a registry, kept in the user's cache.
 
 use afterbay_config::user_dirs;
-use afterbay_oci::{FetchError, Reference, ReferenceError};
+use afterbay_oci::{Reference, ReferenceError, TransferError};
 use afterbay_runtime::limits::COMPONENT_BYTES_MAX;
 
 /// Why a registry gave no component.
@@ -11,7 +11,7 @@ pub enum RegistryError {
     #[error(transparent)]
     Reference(#[from] ReferenceError),
     #[error(transparent)]
-    Fetch(#[from] FetchError),
+    Transfer(#[from] TransferError),
 }
 
 /// A component out of a registry, or out of the cache. Waits for the registry.

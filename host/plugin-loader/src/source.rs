@@ -4,7 +4,7 @@ use crate::project::{Project, ProjectError};
 use crate::registry::{self, RegistryError};
 use afterbay_config as config;
 use afterbay_oci::SCHEME;
-use afterbay_runtime::{Component, Host, LoadError, Terms};
+use afterbay_runtime::{Component, Host, LoadError, Terms, read_component};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
@@ -95,14 +95,23 @@ impl Source {
         }
     }
 
+    /// The component's bytes. A file of more than [`COMPONENT_BYTES_MAX`](afterbay_runtime::limits::COMPONENT_BYTES_MAX) bytes is
+    /// read up to one byte past it, which [`Host::load`] refuses.
+    ///
+    /// # Errors
+    /// Its file cannot be read.
+    pub fn read(&self) -> Result<Cow<'_, [u8]>, LoadError> {
+        match &self.file {
+            None => Ok(Cow::Borrowed(&self.bytes)),
+            Some(file) => read_component(&self.name, file).map(Cow::Owned),
+        }
+    }
+
     /// Compiles the component, or takes it from the cache.
     ///
     /// # Errors
     /// Its file cannot be read, or it is no plugin.
     pub fn load(&self, host: &Host, terms: Terms) -> Result<Component, LoadError> {
-        match &self.file {
-            None => host.load(&self.name, &self.bytes, terms),
-            Some(file) => host.load_file(&self.name, file, terms),
-        }
+        host.load(&self.name, &self.read()?, terms)
     }
 }

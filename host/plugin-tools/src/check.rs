@@ -95,7 +95,7 @@ fn warning(measured: &Result<Timing, String>, deadline: Duration) -> Option<Stri
 }
 
 /// Every reason why the component does not load, a line each.
-fn problems(error: LoadError) -> Vec<String> {
+pub(crate) fn problems(error: LoadError) -> Vec<String> {
     match error {
         LoadError::OtherWorld { name, differences } => differences
             .iter()

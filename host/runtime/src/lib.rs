@@ -62,7 +62,7 @@ pub use host::{Host, HostError, HostOptions};
 pub use instance::{Plugin, StartError};
 pub use limits::Limits;
 pub use lines::GuestFrame;
-pub use load::LoadError;
+pub use load::{LoadError, read_component};
 pub use log::{Level, LogLine};
 pub use verdict::{
     Action, Answer, CallError, Ending, FinishReason, IdShape, Replacement, RequestAction, RequestVerdict,

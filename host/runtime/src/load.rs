@@ -161,7 +161,7 @@ impl Host {
         path: &Path,
         terms: impl Into<Terms>,
     ) -> Result<Component, LoadError> {
-        self.load(name, &read(name, path)?, terms)
+        self.load(name, &read_component(name, path)?, terms)
     }
 }
 
@@ -177,7 +177,7 @@ fn listed(allowed: &[Digest]) -> String {
 }
 
 /// Reads a component file. [`Host::load`] refuses one of more than [`COMPONENT_BYTES_MAX`] bytes.
-pub(crate) fn read(name: &str, path: &Path) -> Result<Vec<u8>, LoadError> {
+pub fn read_component(name: &str, path: &Path) -> Result<Vec<u8>, LoadError> {
     read_regular(path).map_err(|error| LoadError::Read {
         name: name.to_owned(),
         path: path.to_owned(),

@@ -134,7 +134,7 @@ impl<K> File<K> {
     fn look(&mut self, host: &Host, settled: bool) -> Option<Result<Plugin, ReloadError>> {
         let stamp = self.other_stamp()?;
         self.stamp = settled.then_some(stamp);
-        let bytes = match load::read(&self.watched.name, &self.watched.path) {
+        let bytes = match load::read_component(&self.watched.name, &self.watched.path) {
             Ok(bytes) => bytes,
             Err(error) => return self.bad(Bad::Unreadable, error.into()),
         };

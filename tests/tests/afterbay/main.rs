@@ -51,6 +51,10 @@ mod text_leg;
 mod tokenizer_workers;
 mod trials;
 
+/// A registry for components.
+#[path = "../../../host/oci/tests/it/registry.rs"]
+mod oci_registry;
+
 /// libzmq at the other end.
 #[allow(dead_code)]
 #[path = "../../../host/sockets/tests/it/support/python.rs"]

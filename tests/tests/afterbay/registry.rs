@@ -1,75 +1,43 @@
-//! Components from a registry. A static file server stands in for the registry, because a pinned component is only read.
+//! Components from a registry, and pushed to a registry in this process.
 
-use crate::python;
-use afterbay_tests::commands::run_afterbay;
+use crate::oci_registry::{Registry, sha256};
+use afterbay_tests::commands::{CommandOutput, afterbay_command, run_afterbay, run_command};
 use afterbay_tests::components::guest;
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, SynthRequest, batch};
 use afterbay_wire::synth::SynthWire::Msgpack;
-use sha2::{Digest, Sha256};
+use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
-struct Registry {
-    child: Child,
-    host: String,
+/// Pushes a component with this Docker configuration.
+fn push(sandbox: &Sandbox, component: &Path, target: &str, options: &[&str]) -> CommandOutput {
+    let args = [&["plugin", "push", component.to_str().unwrap(), target], options].concat();
+    run_command(afterbay_command(&args).env("DOCKER_CONFIG", sandbox.path("docker")))
 }
 
-impl Registry {
-    fn start(dir: &Path) -> Registry {
-        let mut command = Command::new(python::python());
-        command.args(["-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory"]).arg(dir);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port = line.split(' ').skip_while(|word| *word != "port").nth(1).unwrap();
-        Registry { host: format!("127.0.0.1:{port}"), child }
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.child.kill().and_then(|()| self.child.wait());
-    }
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    let digits: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{digits}")
-}
-
-/// Adds a component to a registry's files with a unique manifest and returns the manifest's digest.
-fn push(files: &Path, component: &Path) -> String {
-    let component = fs::read(component).unwrap();
-    let of = sha256(&component);
-    let manifest = format!(
-        r#"{{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
-            "config": {{"mediaType": "application/vnd.wasm.config.v0+json", "digest": "{of}", "size": 2}},
-            "layers": [{{"mediaType": "application/wasm", "digest": "{of}", "size": {}}}],
-            "annotations": {{"of": "{}"}}}}"#,
-        component.len(),
-        files.display(),
-    );
-    let repository = files.join("v2/acme/guard");
-    for (kind, bytes) in [("blobs", &component), ("manifests", &manifest.clone().into_bytes())] {
-        fs::create_dir_all(repository.join(kind)).unwrap();
-        fs::write(repository.join(kind).join(sha256(bytes)), bytes).unwrap();
-    }
-    sha256(manifest.as_bytes())
+/// Writes a Docker configuration with this password of the user `acme`.
+fn log_in(sandbox: &Sandbox, registry: &Registry, password: &str) {
+    fs::create_dir_all(sandbox.path("docker")).unwrap();
+    let login = serde_json::json!({"username": "acme", "password": password});
+    let config = serde_json::json!({"auths": {&registry.host: login}}).to_string();
+    fs::write(sandbox.path("docker/config.json"), config).unwrap();
 }
 
 #[test]
 fn a_plugin_from_a_registry_runs_and_starts_again_without_the_registry() {
     let sandbox = Sandbox::new();
-    let digest = push(&sandbox.path("files"), &guest("nothing"));
-    let registry = Registry::start(&sandbox.path("files"));
-    let component = format!("oci://{}/acme/guard@{digest}", registry.host);
+    let registry = Registry::start();
+    push(&sandbox, &guest("nothing"), &format!("{}/acme/guard:1", registry.host), &[]).success();
+    // A manifest of this test alone, because the tests share the cache.
+    let mut manifest: Value = serde_json::from_slice(&registry.file("manifests/1").unwrap()).unwrap();
+    manifest["annotations"]["of"] = sandbox.text("").into();
+    let manifest = manifest.to_string().into_bytes();
+    let component = registry.has("manifests", &sha256(&manifest), &manifest);
     let config = || sandbox.config().plugin_with("guard", &component, "", "deadline = \"10s\"");
     let mut reader = Reader::bind(&sandbox.reader_side());
-    let mut registry = Some(registry);
     for rid in ["a", "b"] {
+        let asked = registry.asked().len();
         let afterbay = Afterbay::run(&sandbox, &config());
         let mut sender = Sender::connect(&sandbox.scheduler_side());
         let frame = batch(Msgpack, vec![SynthRequest::new(rid).last(&[1])]);
@@ -78,7 +46,7 @@ fn a_plugin_from_a_registry_runs_and_starts_again_without_the_registry() {
         assert_eq!(afterbay.plugins()["plugins"][0]["source"], component);
         assert_eq!(afterbay.metrics().plugin("guard", "batch_seconds_count"), 1);
         assert_eq!(afterbay.stop(), 0);
-        drop(registry.take());
+        assert_eq!(registry.asked().len() > asked, rid == "a", "{:?}", registry.asked());
     }
 }
 
@@ -102,11 +70,11 @@ fn a_stop_works_while_a_reload_waits_for_a_silent_registry() {
 #[test]
 fn a_component_with_another_digest_or_without_a_pin_is_refused() {
     let sandbox = Sandbox::new();
-    let digest = push(&sandbox.path("files"), &guest("nothing"));
-    let registry = Registry::start(&sandbox.path("files"));
-    let manifests = sandbox.path("files").join("v2/acme/guard/manifests");
+    let registry = Registry::start();
+    let manifest = br#"{"schemaVersion": 2}"#;
+    let digest = sha256(manifest);
     let other = format!("sha256:{}", "0".repeat(64));
-    fs::copy(manifests.join(&digest), manifests.join(&other)).unwrap();
+    registry.has("manifests", &other, manifest);
     let check = |component: &str| {
         let config = sandbox.config().plugin_with("guard", component, "", "deadline = \"10s\"");
         let checked = run_afterbay(&["check", "--config", &sandbox.write(&config)]);
@@ -120,4 +88,53 @@ fn a_component_with_another_digest_or_without_a_pin_is_refused() {
     assert!(refused.contains("is not pinned"), "{refused}");
     let refused = check(&format!("oci://{host}/acme/nothing@{digest}x"));
     assert!(refused.contains("afterbay.toml:"), "{refused}");
+}
+
+#[test]
+fn a_component_is_pushed_with_dockers_credentials_and_the_printed_lines_pin_it() {
+    let sandbox = Sandbox::new();
+    let registry = Registry::with_a_login();
+    let target = format!("{}/acme/guard:1", registry.host);
+    log_in(&sandbox, &registry, "hunter2");
+    let pushed = push(&sandbox, &guest("nothing"), &target, &[]);
+    let lines: toml::Table = pushed.stdout.parse().unwrap();
+    let bytes = fs::read(guest("nothing")).unwrap();
+    assert_eq!(lines["allow"].as_array().unwrap()[0].as_str().unwrap(), sha256(&bytes));
+    let component = lines["component"].as_str().unwrap();
+    assert!(component.starts_with(&format!("oci://{target}@sha256:")), "{component}");
+    let manifest: Value = serde_json::from_slice(&registry.file("manifests/1").unwrap()).unwrap();
+    assert_eq!(manifest["layers"][0]["digest"], sha256(&bytes));
+    let [again] = push(&sandbox, &guest("nothing"), &target, &["--json"]).json_lines_of(0);
+    assert_eq!((&again["sent"], &again["tag_named"]), (&Value::Bool(false), &again["manifest_digest"]));
+    let moved = push(&sandbox, &guest("holds"), &target, &[]);
+    let earlier = again["manifest_digest"].as_str().unwrap();
+    assert!(moved.stderr.contains(&format!("the tag 1 moved: it named {earlier}")), "{moved:?}");
+}
+
+#[test]
+fn a_refused_login_is_reported_in_the_registrys_words_without_the_password() {
+    let sandbox = Sandbox::new();
+    let registry = Registry::with_a_login();
+    log_in(&sandbox, &registry, "hunter3");
+    let refused = push(&sandbox, &guest("nothing"), &format!("{}/acme/guard:1", registry.host), &[]);
+    assert_eq!((refused.code, &*refused.stdout), (1, ""));
+    assert!(refused.stderr.contains("401 Unauthorized: wrong login"), "{refused:?}");
+    let header = "YWNtZTpodW50ZXIz";
+    assert!(!refused.stderr.contains("hunter3") && !refused.stderr.contains(header), "{refused:?}");
+}
+
+#[test]
+fn only_a_plugin_of_this_host_is_pushed() {
+    let sandbox = Sandbox::new();
+    let registry = Registry::start();
+    let target = format!("{}/acme/guard:1", registry.host);
+    fs::write(sandbox.path("core.wasm"), b"\0asm\x01\0\0\0").unwrap();
+    let refused = push(&sandbox, &sandbox.path("core.wasm"), &target, &[]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("it is a core module"), "{refused:?}");
+    for wrong in ["acme/guard:1", "localhost:5000/guard", "ghcr.io/acme/guard:1@sha256:12"] {
+        let refused = push(&sandbox, &guest("nothing"), wrong, &[]);
+        assert_eq!(refused.code, 64, "{refused:?}");
+    }
+    assert!(registry.asked().is_empty(), "{:?}", registry.asked());
 }

@@ -106,6 +106,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "journal-tools",
             "journal-view",
             "kit",
+            "oci",
             "plugin-loader",
             "runtime",
             "stream",
