@@ -7,6 +7,7 @@ use afterbay_config::Config;
 use afterbay_journal::reader::{Erasure, JournalRow, RequestHistory, RequestInfo, RowDelivery};
 use afterbay_journal::{Passage, PluginAction, StoredReplacement, Verdict};
 use afterbay_journal_view::content::{ContentBounds, ContentReader};
+use afterbay_journal_view::ending::TokenizerHint;
 use afterbay_journal_view::json::{state, whole};
 use afterbay_journal_view::leg_view::LegView;
 use afterbay_journal_view::legs::{self, Known, Leg, Request};
@@ -116,7 +117,7 @@ fn json(request: &Request<RequestHistory>, shown: &[LegView<'_>]) -> serde_json:
     let mut whole = whole(request);
     whole["rows_seen"] = shown.iter().flat_map(|leg| leg.rows(usize::MAX)).collect();
     let early = shown.iter().find(|leg| leg.end.is_early());
-    whole["ended"] = early.or(shown.first()).map(|leg| leg.end.json()).into();
+    whole["ended"] = early.or(shown.first()).map(|leg| leg.end.json(TokenizerHint::Option)).into();
     whole
 }
 
@@ -127,7 +128,7 @@ fn print(request: &Request<RequestHistory>, shown: &[LegView<'_>]) -> std::io::R
     for leg in shown {
         print_leg(leg, begun)?;
         println!();
-        for sentence in leg.end.sentences() {
+        for sentence in leg.end.sentences(TokenizerHint::Option) {
             println!("{}", screen::wrapped(&sentence, 2));
         }
         println!();

@@ -11,7 +11,7 @@ use afterbay_journal::{
     PluginAction, RowFinish, SWALLOWED, SyncPolicy, Verdict,
 };
 use afterbay_journal_view::content::{Absent, ContentBounds, ContentReader};
-use afterbay_journal_view::ending::RequestEnd;
+use afterbay_journal_view::ending::{RequestEnd, TokenizerHint};
 use afterbay_text::TokenBytes;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, Layouts};
@@ -122,7 +122,7 @@ fn end(dir: &Path, rid: &str, tokens: Option<&TokenBytes>) -> (Vec<String>, serd
     let reader = ContentReader::new(&stream, &layouts);
     let contents = reader.contents(&life, ContentBounds::NONE);
     let end = RequestEnd::new(STREAM, "scheduler", &life, &contents, tokens, || reader.rows_absent(&life));
-    (end.sentences(), end.json())
+    (end.sentences(TokenizerHint::Option), end.json(TokenizerHint::Key))
 }
 
 fn missing(dir: &Path, rid: &str) -> String {
@@ -169,7 +169,11 @@ fn a_plugin_ends_a_request_and_the_scheduler_goes_on() {
     let so_far = "The scheduler has not ended the request. \
                   It has sent 2 tokens in 1 row, which the reader did not get.";
     let ids = "The ids that the reader did not get: 75 108 (--tokenizer FILE shows their text)";
-    assert_eq!(scene.sentences("a"), [ended, so_far, ids, UNACKNOWLEDGED]);
+    let (sentences, json) = scene.end("a", None);
+    assert_eq!(sentences, [ended, so_far, ids, UNACKNOWLEDGED]);
+    // The dashboard has no options.
+    let ids = "The ids that the reader did not get: 75 108 (the key tokenizer of a [[stream.sink]] shows their text)";
+    assert_eq!(json["sentences"][2], ids, "{json}");
     scene.row(request, &[111], "length", &swallowed("loops"));
     let went_on = "The scheduler went on for 3 tokens in 2 rows, which the reader did not get, \
                    and then ended the request: length.";

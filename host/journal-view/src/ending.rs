@@ -10,6 +10,24 @@ use afterbay_text::TokenBytes;
 /// The most characters of a text in a sentence; JSON has all.
 const TEXT_SHOWN: usize = 400;
 
+/// The way to name the tokenizer to whoever shows a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenizerHint {
+    /// An option of the command.
+    Option,
+    /// A key of the configuration.
+    Key,
+}
+
+impl TokenizerHint {
+    fn words(self) -> &'static str {
+        match self {
+            TokenizerHint::Option => "--tokenizer FILE",
+            TokenizerHint::Key => "the key tokenizer of a [[stream.sink]]",
+        }
+    }
+}
+
 /// The party that ended a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndedBy {
@@ -140,15 +158,15 @@ impl<'a> RequestEnd<'a> {
         }
     }
 
-    /// The end in plain sentences, the most important first.
-    pub fn sentences(&self) -> Vec<String> {
+    /// The end in plain sentences, the most important first. `tokenizer_hint` says how to get the text of ids.
+    pub fn sentences(&self, tokenizer_hint: TokenizerHint) -> Vec<String> {
         let mut out = vec![self.who()];
         out.extend(self.abort_progress().map(str::to_owned));
         if self.is_early() {
             out.push(self.afterwards());
         }
         if self.swallowed.rows > 0 {
-            out.extend(self.swallowed_content());
+            out.extend(self.swallowed_content(tokenizer_hint));
         }
         if let Some(row) = self.last_row() {
             out.push(match row.taken_by.as_slice() {
@@ -256,7 +274,7 @@ impl<'a> RequestEnd<'a> {
         }
     }
 
-    fn swallowed_content(&self) -> Vec<String> {
+    fn swallowed_content(&self, tokenizer_hint: TokenizerHint) -> Vec<String> {
         let mut out = Vec::new();
         let Swallowed { ids, text, absent, .. } = &self.swallowed;
         match text {
@@ -266,8 +284,9 @@ impl<'a> RequestEnd<'a> {
                 out.push(format!("The text that the reader did not get: {cut:?}{more}"));
             }
             None if !ids.is_empty() => out.push(format!(
-                "The ids that the reader did not get: {} (--tokenizer FILE shows their text)",
-                short(ids)
+                "The ids that the reader did not get: {} ({} shows their text)",
+                short(ids),
+                tokenizer_hint.words()
             )),
             None => {}
         }
@@ -287,7 +306,7 @@ impl<'a> RequestEnd<'a> {
     }
 
     /// The end as JSON.
-    pub fn json(&self) -> serde_json::Value {
+    pub fn json(&self, tokenizer_hint: TokenizerHint) -> serde_json::Value {
         let Swallowed { rows, tokens, ids, text, .. } = &self.swallowed;
         let row = self.last_row();
         serde_json::json!({
@@ -307,7 +326,7 @@ impl<'a> RequestEnd<'a> {
             "swallowed": {"rows": rows, "tokens": tokens, "ids": ids, "text": text},
             "taken_by": row.map(|row| &row.taken_by),
             "rows_missing": self.absent.map(|(rows, why)| serde_json::json!({"rows": rows, "why": why.words()})),
-            "sentences": self.sentences(),
+            "sentences": self.sentences(tokenizer_hint),
         })
     }
 }

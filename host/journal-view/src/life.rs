@@ -2,6 +2,7 @@
 //! is bounded.
 
 use crate::content::{ContentBounds, ContentReader};
+use crate::ending::TokenizerHint;
 use crate::json;
 use crate::leg_view::LegView;
 use crate::legs::{self, Known, Request};
@@ -61,7 +62,7 @@ pub fn of_rid(streams: &[StreamReader], rid: &str, known: &dyn Streams) -> Resul
         timeline.extend(view.timeline(STAGES_MAX));
         let mut of_leg = json::totals(&leg.stream, &leg.of.request);
         of_leg["rows_seen"] = view.rows(ROWS_MAX).into();
-        of_leg["ended"] = view.end.json();
+        of_leg["ended"] = view.end.json(TokenizerHint::Key);
         shown.push(of_leg);
     }
     whole["legs"] = shown.into();
