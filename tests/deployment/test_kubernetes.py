@@ -15,8 +15,8 @@ OVERLAYS = sorted(str(path.parent.relative_to(KUBERNETES)) for path in KUBERNETE
 VERSIONS = ["1.30", kubernetes_validate.latest_version()]
 MIB = 2**20
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-# The formula of docs/src/operate/kubernetes.md: memory of a waiting row for each byte of its frame, and that of the process.
-WAITING = 5
+# The formula of docs/src/operate/kubernetes.md: memory.waiting with the room of the allocator, and the memory of the process.
+WAITING = 1.25
 PROCESS = 256 * MIB
 
 

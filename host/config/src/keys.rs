@@ -384,7 +384,8 @@ pub(crate) static MEMORY: Table = Table {
         "waiting",
         Default,
         "\"2GiB\"",
-        "Bytes of frames that may wait for all sinks of all streams together. Further frames wait in the journal. 1MiB to 1TiB.",
+        "Memory of the frames that wait for all sinks of all streams together, with their decoded rows. Further frames wait in the journal.\n\
+         1MiB to 1TiB.",
     )],
 };
 

@@ -123,7 +123,7 @@ impl Sink {
         let frame = |content| frame(persisted.frame(), persisted.at(), content);
         if self.spill.is_none() && self.has_room() {
             self.outbox.push(frame(content));
-            return self.memory.set(self.outbox.bytes());
+            return self.memory.set(self.outbox.memory());
         }
         let spill = self.spill.get_or_insert_with(|| Spill::new(persister.backlog(persisted)));
         spill.push(persisted, || frame(content));
@@ -159,7 +159,7 @@ impl Sink {
                     }
                 }
             }
-            self.memory.set(self.outbox.bytes());
+            self.memory.set(self.outbox.memory());
             drop(self.spill.take_if(|spill| spill.is_empty()));
         }
     }
@@ -270,7 +270,7 @@ impl Sink {
         if !self.sender.socket().has_notices() {
             self.record_taken(persister, now);
         }
-        self.memory.set(self.outbox.bytes());
+        self.memory.set(self.outbox.memory());
         has_sent && !self.outbox.is_empty() && self.sender.keeps_up()
     }
 

@@ -40,6 +40,11 @@ struct Request {
     hurried: bool,
 }
 
+/// The memory of a row that waits: a queue that grows has up to twice the room that it needs.
+pub(crate) const ROW_BYTES: usize = 2 * size_of::<Row>();
+/// The memory of a request, beside its rows: its entry, the least room of its rows' queue, its rid, and its places in the orders.
+pub(crate) const REQUEST_BYTES: usize = size_of::<Request>() + 2 * ROW_BYTES + 128;
+
 /// A row to add.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewRow<'a> {

@@ -2,12 +2,13 @@
 //! them.
 
 use std::collections::VecDeque;
+use std::ops::{AddAssign, SubAssign};
 use std::time::Instant;
 
 use afterbay_wire::{Batch, BatchPart, Finish, Matched, RowsError, is_first, is_health_check};
 use bytes::Bytes;
 
-use crate::backlog::{Backlog, NewRow};
+use crate::backlog::{Backlog, NewRow, REQUEST_BYTES, ROW_BYTES};
 use crate::options::Joins;
 use crate::sent::FrameIndex;
 
@@ -25,7 +26,49 @@ pub(crate) struct WaitingFrame {
     unsent: u32,
     /// The number of rows that are the first of their requests.
     first_rows: u32,
-    bytes: u64,
+    size: FrameSize,
+}
+
+/// The size of what waits, or of a frame of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FrameSize {
+    pub(crate) frames: usize,
+    /// Bytes of the frames.
+    pub(crate) bytes: u64,
+    /// Bytes of memory: the frames, their decoded rows, and their places in the queue.
+    pub(crate) memory: u64,
+}
+
+impl AddAssign for FrameSize {
+    fn add_assign(&mut self, other: FrameSize) {
+        self.frames += other.frames;
+        self.bytes += other.bytes;
+        self.memory += other.memory;
+    }
+}
+
+impl SubAssign for FrameSize {
+    fn sub_assign(&mut self, other: FrameSize) {
+        self.frames -= other.frames;
+        self.bytes -= other.bytes;
+        self.memory -= other.memory;
+    }
+}
+
+impl FrameSize {
+    /// Replaces a part.
+    pub(crate) fn replace(&mut self, before: FrameSize, after: FrameSize) {
+        *self -= before;
+        *self += after;
+    }
+
+    /// The size of a frame of decoded rows.
+    fn of_rows(batch: &Batch, first_rows: u32) -> FrameSize {
+        let rows =
+            batch.rows() as usize * (size_of::<u64>() + ROW_BYTES) + first_rows as usize * REQUEST_BYTES;
+        let memory = size_of::<WaitingFrame>() - size_of::<Batch>() + batch.memory() + rows;
+        FrameSize { frames: 1, bytes: batch.bytes().len() as u64, memory: memory as u64 }
+    }
 }
 
 impl WaitingFrame {
@@ -36,9 +79,9 @@ impl WaitingFrame {
         batch: Batch,
         requests: Box<[u64]>,
     ) -> WaitingFrame {
-        let (unsent, bytes) = (batch.rows(), batch.bytes().len() as u64);
-        let first_rows = batch.first_rows();
-        WaitingFrame { index, number, at, batch: Some(batch), requests, unsent, first_rows, bytes }
+        let (unsent, first_rows) = (batch.rows(), batch.first_rows());
+        let size = FrameSize::of_rows(&batch, first_rows);
+        WaitingFrame { index, number, at, batch: Some(batch), requests, unsent, first_rows, size }
     }
 
     /// Whether none of its rows is sent.
@@ -89,8 +132,7 @@ pub(crate) fn first_rows_of(at: Instant, count: u32) -> Vec<(Instant, u32)> {
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     frames: VecDeque<WaitingFrame>,
-    /// Frames that no longer wait, and their bytes, since `take_removed` was called last.
-    removed: (usize, u64),
+    size: FrameSize,
     /// The number of frames, from the front, whose rows are in `backlog`. A frame that waits alone is not indexed.
     indexed: usize,
     backlog: Backlog,
@@ -129,9 +171,9 @@ impl Lane {
         self.backlog.tokens() + fresh.flat_map(Batch::token_counts).map(u64::from).sum::<u64>()
     }
 
-    /// The frames that no longer wait since the last call, and their bytes.
-    pub(crate) fn take_removed(&mut self) -> (usize, u64) {
-        std::mem::take(&mut self.removed)
+    /// The size of the frames that wait.
+    pub(crate) fn size(&self) -> FrameSize {
+        self.size
     }
 
     pub(crate) fn oldest(&self) -> Option<Instant> {
@@ -140,12 +182,13 @@ impl Lane {
 
     /// Adds a frame. A frame that waits alone is not indexed.
     pub(crate) fn push(&mut self, frame: WaitingFrame) {
+        self.size += frame.size;
         self.frames.push_back(frame);
     }
 
     /// Indexes the frames that were added since the last call. Each health check becomes a frame of its own in `urgent`.
     pub(crate) fn index(&mut self, joins: &Joins, urgent: &mut VecDeque<ComposedFrame>) {
-        let Lane { frames, indexed, backlog, plain, ids, .. } = self;
+        let Lane { frames, size, indexed, backlog, plain, ids, .. } = self;
         for frame in frames.iter_mut().skip(*indexed) {
             *indexed += 1;
             let Some(batch) = &frame.batch else { continue };
@@ -189,6 +232,9 @@ impl Lane {
                 backlog
                     .push(NewRow { frame: frame_index, row, rid, request, tokens, first, last, alone }, text);
             }
+            // The batch has more memory once its columns were read.
+            let grown = FrameSize::of_rows(batch, frame.first_rows);
+            size.replace(std::mem::replace(&mut frame.size, grown), grown);
             frame.leave(alone_rows);
         }
         self.remove_sent();
@@ -333,7 +379,7 @@ impl Lane {
     /// Removes the frames whose rows are all sent.
     fn remove_sent(&mut self) {
         while let Some(frame) = self.frames.pop_front_if(|frame| frame.unsent == 0) {
-            self.removed = (self.removed.0 + 1, self.removed.1 + frame.bytes);
+            self.size -= frame.size;
             self.indexed = self.indexed.saturating_sub(1);
         }
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use afterbay_wire::{Batch, BatchKind};
 use bytes::Bytes;
 
-use crate::lane::{ComposedFrame, Lane, WaitingFrame, first_rows_of};
+use crate::lane::{ComposedFrame, FrameSize, Lane, WaitingFrame, first_rows_of};
 use crate::options::{Joins, Options, When};
 use crate::sent::{FrameIndex, Outstanding};
 
@@ -106,6 +106,12 @@ enum Stage {
     },
 }
 
+/// The size of a frame that is sent whole.
+fn whole_size(bytes: &Bytes) -> FrameSize {
+    let bytes = bytes.len() as u64;
+    FrameSize { frames: 1, bytes, memory: bytes + size_of::<Stage>() as u64 }
+}
+
 /// The queue of one sink.
 #[derive(Debug)]
 pub struct Outbox {
@@ -114,9 +120,8 @@ pub struct Outbox {
     /// Health checks, each in a frame of its own. They do not wait.
     urgent: VecDeque<ComposedFrame>,
     outstanding: Outstanding,
-    /// The number of frames with content in `stages`.
-    frames: usize,
-    bytes: u64,
+    /// The frames with content in `stages`.
+    size: FrameSize,
     /// For [`When::Window`]: the time from which everything that waits may be sent, until nothing waits.
     window_ends: Option<Instant>,
     totals: Totals,
@@ -132,8 +137,7 @@ impl Outbox {
             stages: VecDeque::new(),
             urgent: VecDeque::new(),
             outstanding: Outstanding::new(sequence, done),
-            frames: 0,
-            bytes: 0,
+            size: FrameSize::default(),
             window_ends: None,
             totals: Totals::default(),
             sent_rows: Vec::new(),
@@ -152,7 +156,9 @@ impl Outbox {
         // Only a window indexes a frame that waits alone. Such a frame has no health check, so none of its rows leaves.
         for stage in &mut self.stages {
             if let Stage::Rows(lane) = stage {
+                let before = lane.size();
                 lane.index(&self.options.joins, &mut self.urgent);
+                self.size.replace(before, lane.size());
             }
         }
     }
@@ -165,7 +171,7 @@ impl Outbox {
 
     /// Whether another frame may be pushed.
     pub fn has_room(&self) -> bool {
-        self.frames < self.options.max_frames && self.bytes < self.options.max_bytes
+        self.size.frames < self.options.max_frames && self.size.bytes < self.options.max_bytes
     }
 
     /// Adds a frame.
@@ -178,12 +184,13 @@ impl Outbox {
         match content {
             Content::Nothing => _ = self.outstanding.add(number, 0),
             Content::Whole { bytes, counted, rows, first_rows } => {
-                let frame_index = self.add(number, 1, &bytes);
+                self.size += whole_size(&bytes);
+                let frame_index = self.outstanding.add(number, 1);
                 let stage = Stage::Whole { frame_index, number, bytes, counted, rows, first_rows, at };
                 self.stages.push_back(stage);
             }
             Content::Rows { batch, requests } => {
-                let frame_index = self.add(number, batch.rows(), batch.bytes());
+                let frame_index = self.outstanding.add(number, batch.rows());
                 let has_health_check = batch.has_health_check();
                 let lane = match self.stages.back_mut() {
                     Some(Stage::Rows(lane)) if lane.takes(&batch) => lane,
@@ -193,14 +200,13 @@ impl Outbox {
                         lane
                     }
                 };
+                let before = lane.size();
                 lane.push(WaitingFrame::new(frame_index, number, at, batch, requests));
                 let is_windowed = matches!(self.options.when, When::Window(_));
                 if lane.frames() > 1 || has_health_check || is_windowed {
                     lane.index(&self.options.joins, &mut self.urgent);
-                    // A frame that had only health checks no longer waits.
-                    let removed = lane.take_removed();
-                    self.subtract(removed);
                 }
+                self.size.replace(before, lane.size());
             }
         }
     }
@@ -210,17 +216,6 @@ impl Outbox {
     pub fn push_rest(&mut self, frame: Frame, sequence: u64) {
         self.outstanding.rest_of(sequence);
         self.push(frame);
-    }
-
-    fn add(&mut self, number: u64, parts: u32, bytes: &Bytes) -> FrameIndex {
-        self.frames += 1;
-        self.bytes += bytes.len() as u64;
-        self.outstanding.add(number, parts)
-    }
-
-    fn subtract(&mut self, (frames, bytes): (usize, u64)) {
-        self.frames -= frames;
-        self.bytes -= bytes;
     }
 
     fn joins(&self, batch: &Batch) -> bool {
@@ -251,7 +246,7 @@ impl Outbox {
                         return None;
                     };
                     self.sent_rows.push((at, rows));
-                    self.subtract((1, bytes.len() as u64));
+                    self.size -= whole_size(&bytes);
                     self.totals.rows_sent += u64::from(rows);
                     let sequence = self.outstanding.send(vec![(frame_index, 1)]);
                     return Some(FrameToSend {
@@ -270,14 +265,14 @@ impl Outbox {
                         When::Window(window) => now < *self.window_ends.get_or_insert(now + window),
                         _ => false,
                     };
+                    let before = lane.size();
                     let composed = lane.next(self.options.max_rows, hurried, now, &mut self.sent_rows);
                     if lane.is_empty()
                         && let When::Window(window) = self.options.when
                     {
                         self.window_ends = Some(now + window);
                     }
-                    let removed = lane.take_removed();
-                    self.subtract(removed);
+                    self.size.replace(before, lane.size());
                     return composed.map(|composed| self.leave(composed));
                 }
             }
@@ -318,17 +313,22 @@ impl Outbox {
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.frames == 0 && self.urgent.is_empty()
+        self.size.frames == 0 && self.urgent.is_empty()
     }
 
     /// The number of frames with content that waits.
     pub fn frames(&self) -> usize {
-        self.frames
+        self.size.frames
     }
 
     /// The bytes of these frames.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.size.bytes
+    }
+
+    /// The memory of these frames in bytes: their bytes, their decoded rows, and their places in the queue.
+    pub fn memory(&self) -> u64 {
+        self.size.memory
     }
 
     /// The number of rows that wait. A frame that is sent whole counts as one.

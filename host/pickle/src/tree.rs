@@ -107,6 +107,12 @@ pub enum Node<'t> {
 pub struct Pairs<'t>(std::slice::Iter<'t, [NodeId; 2]>);
 
 impl Tree {
+    /// The memory of the nodes in bytes, without the pickle itself.
+    pub fn memory(&self) -> usize {
+        let Arena { nodes, children, .. } = &self.arena;
+        nodes.capacity() * size_of::<RawNode>() + children.capacity() * size_of::<NodeId>()
+    }
+
     /// The pickle's bytes.
     pub fn pickle(&self) -> &Bytes {
         &self.pickle

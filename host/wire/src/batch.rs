@@ -87,6 +87,18 @@ pub(crate) enum BatchBody {
 }
 
 impl Batch {
+    /// The memory of the batch in bytes: its frame, and the decoded positions of its columns and cells. A column that is pickled
+    /// apart counts once it was read.
+    pub fn memory(&self) -> usize {
+        let body = match &self.body {
+            BatchBody::Packed(packed) => packed.memory(),
+            BatchBody::Pickled(pickled) => pickled.memory(),
+            BatchBody::Outputs(outputs) => outputs.memory(),
+        };
+        let wrapped = self.wrapped.get().and_then(|wrapped| wrapped.as_ref().ok()).into_iter().flatten();
+        size_of::<Batch>() + self.bytes.len() + body + wrapped.map(|(_, tree)| tree.memory()).sum::<usize>()
+    }
+
     pub(crate) fn new(bytes: Bytes, layout: Arc<MessageLayout>, rows: u32, body: BatchBody) -> Batch {
         let (cumulative, unread) = (Vec::new(), Vec::new());
         Batch {

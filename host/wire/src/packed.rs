@@ -73,6 +73,11 @@ pub(crate) fn check_rest(frame: &[u8], mut at: usize, count: u64) -> Result<(), 
 }
 
 impl Packed {
+    /// The memory of the positions in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.columns.capacity() * size_of::<ColumnSpan>() + self.starts.capacity() * size_of::<u32>()
+    }
+
     /// Finds the columns, which begin at `at`, and the number of rows (`rids` is first; nil means none).
     pub(crate) fn read(
         frame: &Bytes,

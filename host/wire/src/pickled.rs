@@ -18,6 +18,11 @@ pub(crate) struct Pickled {
 }
 
 impl Pickled {
+    /// The memory of the nodes in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.tree.memory() + self.values.capacity() * size_of::<NodeId>()
+    }
+
     /// Reads the fields of the root object. `known` is a layout to share if it fits.
     pub(crate) fn read(
         tree: Tree,

@@ -102,7 +102,7 @@ fn a_window_that_begins_while_rows_wait_sends_the_first_and_last_rows_at_once() 
     assert!(outbox.is_empty());
     // A health check needs no window, and a frame with nothing else does not wait.
     outbox.push(frame(3, now, BatchKind::Str, vec![health_check]));
-    assert_eq!((outbox.rows(), outbox.frames(), outbox.bytes()), (1, 0, 0));
+    assert_eq!((outbox.rows(), outbox.frames(), outbox.bytes(), outbox.memory()), (1, 0, 0, 0));
     assert!(!outbox.is_empty());
     assert!(outbox.next(false, now).is_some() && outbox.is_empty());
 }

@@ -136,6 +136,15 @@ fn is_text(text: &[u8]) -> bool {
 }
 
 impl Outputs {
+    /// The memory of the positions in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        let Outputs { parts, rows, rids, unread, .. } = self;
+        parts.capacity() * size_of::<Range<usize>>()
+            + rows.capacity() * size_of::<OutputRow>()
+            + rids.capacity() * size_of::<(u32, u32)>()
+            + unread.capacity() * size_of::<(u32, &str)>()
+    }
+
     /// Reads a frame: one part, or an envelope of several.
     pub(crate) fn read(frame: &Bytes) -> Result<Outputs, WireError> {
         let parts = if parts::is_envelope(frame) { parts::ranges(frame)? } else { Vec::new() };
