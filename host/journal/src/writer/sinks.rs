@@ -25,6 +25,7 @@ impl JournalWriter {
         credit: Option<Credit>,
         now_unix_ns: u64,
     ) {
+        let now_unix_ns = self.not_before_receipt(now_unix_ns);
         let Some(at) = self.sink(sink) else { return };
         let (sink, taken_recorded) = (&mut self.sinks[at], &mut self.taken_recorded[at]);
         if (sink.through(), sink.credit()) == (through, credit) && sequence <= sink.sequence() {
@@ -47,6 +48,7 @@ impl JournalWriter {
         content: SinkContent<'_>,
         now_unix_ns: u64,
     ) -> Result<(), SentError> {
+        let now_unix_ns = self.not_before_receipt(now_unix_ns);
         let Some(at) = self.sink(sink) else { return Ok(()) };
         self.sinks[at].has_room(&content)?;
         // Sent first: the record may begin a segment, which lists what each sink was sent.
@@ -98,6 +100,11 @@ impl JournalWriter {
         let Some(at) = self.sinks.iter().position(|known| known.name() == sink) else { return };
         let (gone, _) = (self.sinks.remove(at), self.taken_recorded.remove(at));
         self.add(|pending| put_taken(pending, &gone, FORGOTTEN));
+    }
+
+    /// The time, but not before the last frame was received: a stream reads the clock before it receives. 0 stays unknown.
+    fn not_before_receipt(&self, now_unix_ns: u64) -> u64 {
+        if now_unix_ns == 0 { 0 } else { now_unix_ns.max(self.last_unix_ns) }
     }
 
     fn sink(&mut self, name: &str) -> Option<usize> {

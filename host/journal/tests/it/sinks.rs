@@ -248,7 +248,7 @@ fn a_row_has_the_times_at_which_it_was_sent_and_taken() {
     let third = step(&mut writer, &[request], b"three", 3_000);
     let joined = [(request.number(), third)];
     writer.sent("sink", 2, SinkContent::Rows((&joined).into()), 3_100).unwrap();
-    writer.taken_sent("sink", 1, first, None, 1_900);
+    writer.taken_sent("sink", 1, first, None, 3_200);
     writer.flush().unwrap();
     let times = || {
         let rows = stream(&disk).lives("r").unwrap().remove(0).rows;
@@ -258,13 +258,18 @@ fn a_row_has_the_times_at_which_it_was_sent_and_taken() {
         };
         rows.iter().map(only).collect::<Vec<_>>()
     };
-    assert_eq!(times(), [(1_100, 1_900), (3_100, 0), (3_100, 0)]);
+    assert_eq!(times(), [(1_100, 3_200), (3_100, 0), (3_100, 0)]);
     writer.taken_sent("sink", 2, third, None, 4_000);
     writer.flush().unwrap();
     // A later record of the same progress changes no time.
     writer.taken_sent("sink", 2, third, Some(Credit { generation: 1, sent: 2 }), 5_000);
     writer.flush().unwrap();
-    assert_eq!(times(), [(1_100, 1_900), (3_100, 4_000), (3_100, 4_000)]);
+    assert_eq!(times(), [(1_100, 3_200), (3_100, 4_000), (3_100, 4_000)]);
+    // The clock was read before the last frame was received.
+    let last = step(&mut writer, &[request], b"last", 6_000);
+    writer.sent("sink", 3, SinkContent::Whole(last), 5_900).unwrap();
+    writer.flush().unwrap();
+    assert_eq!(times().last(), Some(&(6_000, 0)));
 }
 
 #[test]
