@@ -50,7 +50,7 @@ struct Plugin {
     name: String,
     description: String,
     is_listed: bool,
-    /// The keys `grant` and `limits` of a configuration, in TOML.
+    /// The key `engines`, and the keys `grant` and `limits` of a configuration, in TOML.
     defaults: String,
 }
 

@@ -7,6 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use afterbay_types::parts;
+use bytes::Bytes;
+
 use crate::{PATIENCE, wait_for};
 
 /// The first bytes of a socket of this type: the ZMTP 3.1 greeting with NULL, then READY.
@@ -22,14 +25,19 @@ pub fn hello(socket_type: &str) -> Vec<u8> {
     bytes
 }
 
-/// A frame as the bytes on the wire.
+/// A frame as the bytes on the wire, in one part or several.
 pub fn framed(frame: &[u8]) -> Vec<u8> {
-    let mut bytes = match u8::try_from(frame.len()) {
-        Ok(length) => vec![0, length],
-        Err(_) => [&[2][..], &(frame.len() as u64).to_be_bytes()].concat(),
+    let parts = parts::split(&Bytes::copy_from_slice(frame)).unwrap();
+    let part = |(number, part): (usize, &Bytes)| {
+        let more = u8::from(number < parts.len());
+        let mut bytes = match u8::try_from(part.len()) {
+            Ok(length) => vec![more, length],
+            Err(_) => [&[2 | more][..], &(part.len() as u64).to_be_bytes()].concat(),
+        };
+        bytes.extend_from_slice(part);
+        bytes
     };
-    bytes.extend_from_slice(frame);
-    bytes
+    (1..).zip(&parts).flat_map(part).collect()
 }
 
 /// A connection over either transport.
@@ -87,20 +95,33 @@ impl Write for Socket {
     }
 }
 
-/// A scheduler's PULL socket, which connects. Afterbay sends aborts to it.
+/// A scheduler's input socket, which connects: a PULL, or vLLM's DEALER. Afterbay sends aborts to it.
 pub struct Input(Connection);
 
 impl Input {
-    /// Connects and shakes hands.
+    /// Connects a PULL and shakes hands.
     #[track_caller]
     pub fn connect(endpoint: &str) -> Input {
+        Input::shake_hands(endpoint, "PULL", "PUSH")
+    }
+
+    /// Connects a DEALER, shakes hands, and says that the engine is ready.
+    #[track_caller]
+    pub fn connect_engine(endpoint: &str) -> Input {
+        let mut engine = Input::shake_hands(endpoint, "DEALER", "ROUTER");
+        engine.0.0.get_mut().write_all(&framed(b"\x81\xacvllm_version\xa60.32.0")).unwrap();
+        engine
+    }
+
+    #[track_caller]
+    fn shake_hands(endpoint: &str, ours: &str, wanted: &str) -> Input {
         let mut socket = wait_for(&format!("a listener is on {endpoint}"), || Socket::connect(endpoint).ok());
         socket.write_timeout(PATIENCE);
-        socket.write_all(&hello("PULL")).unwrap();
+        socket.write_all(&hello(ours)).unwrap();
         socket.read_timeout(PATIENCE);
-        let mut theirs = vec![0; hello("PUSH").len()];
+        let mut theirs = vec![0; hello(wanted).len()];
         socket.read_exact(&mut theirs).unwrap();
-        assert!(theirs.ends_with(b"PUSH"), "the listener says {theirs:02x?}");
+        assert!(theirs.ends_with(wanted.as_bytes()), "the listener says {theirs:02x?}");
         Input(Connection(BufReader::new(socket)))
     }
 
@@ -353,21 +374,30 @@ impl Connection {
         }
         // The rest of the frame follows, or the connection ends.
         self.0.get_ref().read_timeout(PATIENCE);
-        let length = match flags[0] {
-            0 => {
+        let mut parts = vec![self.part(flags[0])?];
+        while flags[0] & 1 != 0 {
+            self.0.read_exact(&mut flags)?;
+            parts.push(self.part(flags[0])?);
+        }
+        Ok(Some(parts::join(&parts).to_vec()))
+    }
+
+    fn part(&mut self, flags: u8) -> io::Result<Bytes> {
+        let length = match flags {
+            0 | 1 => {
                 let mut length = [0];
                 self.0.read_exact(&mut length)?;
                 u64::from(length[0])
             }
-            2 => {
+            2 | 3 => {
                 let mut length = [0; 8];
                 self.0.read_exact(&mut length)?;
                 u64::from_be_bytes(length)
             }
             flags => panic!("a frame with flags {flags:#x}"),
         };
-        let mut frame = vec![0; length as usize];
-        self.0.read_exact(&mut frame)?;
-        Ok(Some(frame))
+        let mut part = vec![0; length as usize];
+        self.0.read_exact(&mut part)?;
+        Ok(part.into())
     }
 }

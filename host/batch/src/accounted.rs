@@ -20,6 +20,8 @@ pub struct Row {
     pub tokens: u32,
     /// The scheduler's own count of the request's tokens, if the row has one.
     pub completion_tokens: Option<u64>,
+    /// The request's tokens so far, including the row: the scheduler's count, or the ledger's if the row has none.
+    pub tokens_so_far: u64,
     /// Whether, and how, the scheduler ends the request with this row.
     pub finish: FinishKind,
     /// Whether the request begins with this row.

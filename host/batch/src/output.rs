@@ -153,17 +153,14 @@ impl ChainOutput {
             self.accounted.any().first || self.accounted.is_released() || !self.released.is_empty();
         let (persisted, batch, rows) = self.accounted.into_parts();
         let batch = match change {
-            BatchChange::Unchanged => Some(batch),
-            BatchChange::Changed(batch) => Some(batch),
-            BatchChange::Dropped => None,
+            BatchChange::Unchanged => batch,
+            BatchChange::Changed(batch) => batch,
+            BatchChange::Dropped => {
+                return (Settled { persisted, content: SettledContent::without_rows(&batch) }, rows);
+            }
         };
-        let batch = batch.map(|batch| if may_begin { batch } else { batch.without_first_rows() });
-        let content = batch.map_or(SettledContent::Nothing, |batch| SettledContent::Rows {
-            alone: !batch.has_text_rids(),
-            batch,
-            requests,
-            redirected,
-        });
-        (Settled { persisted, content }, rows)
+        let batch = if may_begin { batch } else { batch.without_first_rows() };
+        let alone = !batch.has_text_rids();
+        (Settled { persisted, content: SettledContent::Rows { alone, batch, requests, redirected } }, rows)
     }
 }

@@ -42,6 +42,11 @@ pub enum SettledContent {
         /// Whether every reader gets the message. Otherwise only the first reader does.
         to_all: bool,
     },
+    /// A message without rows that other messages may overtake: an engine's statistics. The first reader gets it.
+    Aside {
+        /// The message.
+        bytes: Bytes,
+    },
     /// Rows.
     Rows {
         /// The rows.
@@ -56,8 +61,19 @@ pub enum SettledContent {
 }
 
 impl SettledContent {
+    /// Sends what a frame says besides its rows, all of which plugins dropped. A frame of SGLang says nothing else.
+    pub fn without_rows(batch: &Batch) -> SettledContent {
+        match batch.without_rows() {
+            Some(bytes) => SettledContent::Whole { bytes, counted: true, to_all: false },
+            None => SettledContent::Nothing,
+        }
+    }
+
     /// Sends the barrier unchanged.
     pub fn from_barrier(barrier: &Barrier) -> SettledContent {
+        if barrier.may_be_overtaken() {
+            return SettledContent::Aside { bytes: barrier.bytes().clone() };
+        }
         // A message that cannot be read may contain rows: a second reader would send these rows twice.
         let to_all = !matches!(barrier.kind, BarrierKind::NotUnderstood { .. });
         SettledContent::Whole { bytes: barrier.bytes().clone(), counted: barrier.counted(), to_all }

@@ -51,7 +51,7 @@ pub(crate) fn replay(
     let JournalSource { time_max, mut backlog, through, layouts } = journal;
     OpenedRequest::open(requests, instance).map_err(|fault| fault.to_string())?;
     let live: HashSet<u64> = requests.iter().map(|request| request.request).collect();
-    let mut held = HeldContents::new();
+    let mut state = ReplayState::default();
     let mut decoder = wire::Decoder::new(layouts);
     let mut shown = 0;
     while !live.is_empty() && backlog.position() <= through {
@@ -74,7 +74,7 @@ pub(crate) fn replay(
             },
         };
         let holder = earlier.as_deref().map(|earlier| &earlier.plugin[..]);
-        let rows = rows_before(&outcome, batch.as_ref(), &live, plugins_before, holder, &mut held);
+        let rows = rows_before(&outcome, batch.as_ref(), &live, plugins_before, holder, &mut state);
         if rows.rows() > 0 {
             shown += rows.rows() as u64;
             rows.show(|columns| instance.process(columns)).map_err(|fault| fault.to_string())?;
@@ -140,15 +140,32 @@ struct Contents {
     rows: u32,
 }
 
-/// The rows of each request that each plugin before holds.
-type HeldContents = HashMap<(u64, String), Vec<Contents>>;
+/// State that earlier rows left for later ones.
+#[derive(Default)]
+struct ReplayState {
+    /// The rows of each request that each plugin before holds.
+    held: HashMap<(u64, String), Vec<Contents>>,
+    /// The tokens of each request whose rows have no count of the scheduler.
+    counts: HashMap<u64, u64>,
+}
+
+impl ReplayState {
+    /// The request's tokens so far, including this row.
+    fn count(&mut self, request: u64, batch: &wire::Batch, row: u32) -> u64 {
+        batch.completion_tokens(row).unwrap_or_else(|| {
+            let count = self.counts.entry(request).or_default();
+            *count += u64::from(batch.tokens(row));
+            *count
+        })
+    }
+}
 
 impl Contents {
-    fn received(batch: &wire::Batch, row: u32) -> Contents {
+    fn received(batch: &wire::Batch, row: u32, completion_tokens: u64) -> Contents {
         let mut ids = Vec::new();
         batch.row_ids(row, &mut ids);
         let text = batch.text(row).map(str::to_owned);
-        Contents { ids, text, completion_tokens: batch.completion_tokens(row).unwrap_or(0), rows: 1 }
+        Contents { ids, text, completion_tokens, rows: 1 }
     }
 
     fn join(mut self, next: Contents) -> Contents {
@@ -167,21 +184,26 @@ fn rows_before(
     live: &HashSet<u64>,
     plugins_before: &HashSet<String>,
     holder: Option<&str>,
-    held: &mut HeldContents,
+    state: &mut ReplayState,
 ) -> OwnedColumns {
     let mut rows = OwnedColumns::at(outcome.received_unix_ns / 1_000_000);
     for (row, request) in (0..).zip(outcome.requests.iter()).filter(|(_, request)| live.contains(&request.0))
     {
-        let mut contents = batch.map(|batch| Contents::received(batch, row));
+        let mut contents =
+            batch.map(|batch| Contents::received(batch, row, state.count(request.0, batch, row)));
         let first = outcome.actions.partition_point(|action| action.row < row);
         let of_row = outcome.actions[first..].iter().take_while(|action| action.row == row);
         for action in of_row.filter(|action| plugins_before.contains(&*action.plugin)) {
             match (action.verdict, action.replaced(), &mut contents) {
                 (Verdict::Hold, ..) => {
-                    held.entry((request.0, action.plugin.to_string())).or_default().extend(contents.take());
+                    state
+                        .held
+                        .entry((request.0, action.plugin.to_string()))
+                        .or_default()
+                        .extend(contents.take());
                 }
                 (Verdict::Release, ..) => {
-                    let of_plugin = held.entry((request.0, action.plugin.to_string())).or_default();
+                    let of_plugin = state.held.entry((request.0, action.plugin.to_string())).or_default();
                     let count = action.released().unwrap_or(usize::MAX).min(of_plugin.len());
                     contents = of_plugin.drain(..count).chain(contents).reduce(Contents::join);
                 }
@@ -201,7 +223,8 @@ fn rows_before(
         if let Some(holder) = holder {
             let of_row = outcome.actions[first..].iter().take_while(|action| action.row == row);
             let own = of_row.filter(|action| action.plugin == holder);
-            waiting = follow_holds(own, held.entry((request.0, holder.to_owned())).or_default(), own_rows);
+            waiting =
+                follow_holds(own, state.held.entry((request.0, holder.to_owned())).or_default(), own_rows);
         }
         if let Some(Contents { ids, text, completion_tokens, rows: _ }) = contents {
             let values = PlainValues { completion_tokens, finished: FinishKind::Running, waiting };
@@ -281,8 +304,14 @@ mod tests {
         let before = HashSet::from(["first".to_owned()]);
         let batch = batch(wire::BatchKind::Str, &rows);
         let live = [1, 2, 3, 5].into();
-        let shown =
-            rows_before(&outcome(5, actions), Some(&batch), &live, &before, None, &mut HeldContents::new());
+        let shown = rows_before(
+            &outcome(5, actions),
+            Some(&batch),
+            &live,
+            &before,
+            None,
+            &mut ReplayState::default(),
+        );
         shown.show(|shown| {
             assert_eq!(shown.requests, [1, 2, 3, 5], "request 4 is not live");
             assert_eq!(shown.time_ms, 17, "the time of receipt");
@@ -302,7 +331,7 @@ mod tests {
             &[1].into(),
             &before,
             None,
-            &mut HeldContents::new(),
+            &mut ReplayState::default(),
         );
         shown.show(|shown| assert_eq!((shown.output_ids, shown.output_ends), (&[][..], &[0][..])));
     }
@@ -310,10 +339,10 @@ mod tests {
     #[test]
     fn rows_that_a_plugin_before_held_are_shown_at_their_release() {
         let (live, before) = ([1].into(), HashSet::from(["first".to_owned()]));
-        let mut held = HeldContents::new();
+        let mut state = ReplayState::default();
         let mut shown = |received: Option<(&[i64], &str)>, actions: Vec<PluginAction<'static>>| {
             let batch = received.map(|(ids, text)| batch(wire::BatchKind::Str, &[("a", ids, text)]));
-            let shown = rows_before(&outcome(1, actions), batch.as_ref(), &live, &before, None, &mut held);
+            let shown = rows_before(&outcome(1, actions), batch.as_ref(), &live, &before, None, &mut state);
             shown.show(|shown| (shown.output_ids.to_vec(), shown.texts.concat()))
         };
         let held_rows = || vec![action(0, "first", Verdict::Hold, "", &[])];

@@ -129,10 +129,12 @@ impl Check<'_> {
     fn stream(&self, written: &written::Stream, names: &mut SeenNames) -> Option<Stream> {
         let name = self.name(&written.name, names);
         let listen = self.listen(&written.listen);
+        let engine = value(&written.engine).unwrap_or_default();
+        self.engine(engine, written);
         let mut plugin_names = SeenNames::default();
         let sinks = self.sinks(written, listen.as_ref());
         let plugins: Vec<Option<Plugin>> =
-            written.plugins.iter().map(|plugin| self.plugin(plugin, &mut plugin_names)).collect();
+            written.plugins.iter().map(|plugin| self.plugin(plugin, engine, &mut plugin_names)).collect();
         self.most(
             written.plugins.len(),
             bounds::PLUGINS_MAX,
@@ -148,7 +150,7 @@ impl Check<'_> {
         let listen = listen?;
         // Only the defaults of this stream are used. The sinks of the file replace its one sink.
         let mut stream = Stream::new(name?, listen.clone(), listen);
-        stream.layout = layout;
+        (stream.engine, stream.layout) = (engine, layout);
         stream.listen_mode = listen_mode.unwrap_or(stream.listen_mode);
         // An invalid name is reported where the named stream is declared.
         stream.after = written.after.iter().filter_map(|name| name.value.parse().ok()).collect();

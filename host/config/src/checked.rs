@@ -49,12 +49,37 @@ impl Config {
     }
 }
 
+/// The engine whose scheduler sends a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// SGLang, and what speaks as SGLang does.
+    #[default]
+    Sglang,
+    /// vLLM's EngineCore.
+    Vllm,
+}
+
+impl Engine {
+    /// The engines with their words in a configuration.
+    pub const WORDS: [(&'static str, Engine); 2] = [("sglang", Engine::Sglang), ("vllm", Engine::Vllm)];
+
+    /// The engine as its project writes its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Sglang => "SGLang",
+            Engine::Vllm => "vLLM",
+        }
+    }
+}
+
 /// One scheduler output and everything that Afterbay does with its frames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stream {
     /// The stream's name in logs, metrics and the journal's directory.
     pub name: Name,
-    /// The layout of msgpack frames.
+    /// The engine that sends.
+    pub engine: Engine,
+    /// The layout of SGLang's msgpack frames.
     pub layout: Layout,
     /// The endpoint on which Afterbay binds its PULL socket.
     pub listen: Endpoint,
@@ -90,6 +115,7 @@ impl Stream {
     pub fn new(name: Name, listen: Endpoint, connect: Endpoint) -> Stream {
         Stream {
             name,
+            engine: Engine::Sglang,
             layout: Layout::Auto,
             listen,
             listen_mode: 0o600,

@@ -99,10 +99,16 @@ pub(crate) static STREAM: Table = Table {
              digit.",
         ),
         key(
+            "engine",
+            Default,
+            "\"sglang\"",
+            "The engine whose scheduler sends: \"sglang\" or \"vllm\". The sink of a vLLM stream is the front end (API server).",
+        ),
+        key(
             "layout",
             Default,
             "\"auto\"",
-            "The position of the columns in a msgpack frame: \"auto\" (by the length of the array), a version like \"0.5.23\", or the\n\
+            "For SGLang: the position of the columns in a msgpack frame: \"auto\" (by the length of the array), a version like \"0.5.23\", or the\n\
              path of a layout file. Pickle frames need none.",
         ),
         key(
@@ -219,8 +225,8 @@ pub(crate) static ABORT: Table = Table {
             "push",
             Optional,
             "\"ipc:///run/afterbay/decode-0.abort\"",
-            "Afterbay binds a PUSH socket here. The connector makes the scheduler's PULL socket connect to it (AFTERBAY_ABORT). One\n\
-             scheduler per endpoint.",
+            "Afterbay binds a PUSH socket here, or for vLLM a ROUTER. The connector makes the scheduler's input socket connect to it\n\
+             (AFTERBAY_ABORT). One scheduler per endpoint.",
         ),
         key(
             "http",

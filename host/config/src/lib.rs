@@ -26,6 +26,7 @@ mod calls;
 mod check;
 mod checked;
 mod disk;
+mod engine;
 mod erase;
 mod plugins;
 mod signals;
@@ -39,9 +40,9 @@ pub use afterbay_types::{Endpoint, EndpointError, Name, NameError};
 
 pub use checked::{
     Abort, Admin, AdminAddress, ApiKeyFrom, AttributeRule, Breaker, Call, CallHeader, Coalesce, CoalesceWhen,
-    Component, Config, EraseRule, Grant, Journal, Layout, Limits, LoadSnapshot, Log, LogFormat, Memory, Mode,
-    OnError, OnFault, Pattern, Plugin, PluginDefaults, Quarantine, Queue, Reads, Retain, Rids, Route, Secret,
-    Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket, TapSocketType,
+    Component, Config, Engine, EraseRule, Grant, Journal, Layout, Limits, LoadSnapshot, Log, LogFormat,
+    Memory, Mode, OnError, OnFault, Pattern, Plugin, PluginDefaults, Quarantine, Queue, Reads, Retain, Rids,
+    Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket, TapSocketType,
 };
 pub use env::{Builtin, Env, Names};
 pub use keys::{Key, Need, SECTIONS, Section, Table, reference};

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use toml::de::DeTable;
 
 use crate::check::{Check, SeenNames, list, value};
-use crate::checked::{Component, Grant, Limits, Mode, Plugin, PluginDefaults, Quarantine, Stream};
+use crate::checked::{Component, Engine, Grant, Limits, Mode, Plugin, PluginDefaults, Quarantine, Stream};
 use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
 use crate::units::{Size, Time};
@@ -57,21 +57,37 @@ impl PluginDefaults {
         let reader = Reader::open(&source, table.get_ref(), top, &keys::PLUGIN_DEFAULTS);
         let written = written::PluginDefaults::read(&reader);
         let check = Check { source: &source, dir: PathBuf::new() };
-        let defaults = check.grant_and_limits(&written.grant, &written.limits, &PluginDefaults::default());
+        let mut defaults =
+            check.grant_and_limits(&written.grant, &written.limits, &PluginDefaults::default());
+        if let Some(engines) = &written.engines {
+            defaults.engines = engines.iter().map(|engine| engine.value).collect();
+        }
         let problems: Vec<Problem> = source.problems.take();
         if problems.is_empty() { Ok(defaults) } else { Err(Problems::new(problems)) }
     }
 }
 
 impl Check<'_> {
-    pub(crate) fn plugin(&self, written: &written::Plugin, names: &mut SeenNames) -> Option<Plugin> {
+    pub(crate) fn plugin(
+        &self,
+        written: &written::Plugin,
+        engine: Engine,
+        names: &mut SeenNames,
+    ) -> Option<Plugin> {
         let name = self.name(&written.name, names);
         let component = self.component(&written.component);
         let defaults = match (&component, &written.component) {
-            (Some(Component::Builtin(name)), Some(Located { location, .. })) => self.defaults(name, location),
+            (Some(Component::Builtin(name)), Some(Located { location, .. })) => {
+                let defaults = self.defaults(name, location);
+                if !defaults.engines.contains(&engine) {
+                    let why = format!("builtin:{name} does not serve {} streams", engine.name());
+                    self.source.report(location, why);
+                }
+                defaults
+            }
             _ => PluginDefaults::default(),
         };
-        let PluginDefaults { grant, limits } =
+        let PluginDefaults { grant, limits, .. } =
             self.grant_and_limits(&written.grant, &written.limits, &defaults);
         let (mut settings, mut files) = (value(&written.settings).unwrap_or_default(), Vec::new());
         if let Some(Located { location, .. }) = &written.settings {
@@ -120,6 +136,7 @@ impl Check<'_> {
         let hold = self.within(&limits.hold, bounds::PLUGIN_HOLD, |&time| Time(time));
         let granted = |grant: &Vec<Located<Grant>>| grant.iter().map(|granted| granted.value).collect();
         PluginDefaults {
+            engines: defaults.engines.clone(),
             grant: grant.as_ref().map_or_else(|| defaults.grant.clone(), granted),
             limits: Limits {
                 memory_bytes: memory.unwrap_or(defaults.limits.memory_bytes),

@@ -9,7 +9,8 @@ use crate::keys;
 use crate::location::{Located, Location};
 use crate::reader::Reader;
 use crate::{
-    CoalesceWhen, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf, TapSocketType,
+    CoalesceWhen, Engine, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf,
+    TapSocketType,
 };
 
 /// The value of a key. `None` if it is absent or could not be read.
@@ -66,6 +67,7 @@ tables! {
     Stream of STREAM {
         location: Location = |stream| stream.location.clone(),
         name: Value<String> = |stream| stream.text("name"),
+        engine: Value<Engine> = |stream| stream.word("engine", &Engine::WORDS),
         layout: Value<String> = |stream| stream.text("layout"),
         listen: Value<String> = |stream| stream.text("listen"),
         listen_mode: Value<String> = |stream| stream.text("listen_mode"),
@@ -171,6 +173,7 @@ tables! {
     }
 
     PluginDefaults of PLUGIN_DEFAULTS {
+        engines: Option<Vec<Located<Engine>>> = |plugin| plugin.words("engines", &Engine::WORDS),
         grant: Option<Vec<Located<Grant>>> = |plugin| plugin.words("grant", &Grant::WORDS),
         limits: Limits = |plugin| Limits::one(plugin, "limits"),
     }

@@ -26,7 +26,7 @@ fn checked(dir: &Path) -> (&'static str, String) {
         builtins: &[
             Builtin {
                 name: "delta-to-cumulative",
-                defaults: "grant = [\"log\"]\nlimits = { memory = \"128MiB\", deadline = \"200ms\" }",
+                defaults: "engines = [\"sglang\"]\ngrant = [\"log\"]\nlimits = { memory = \"128MiB\", deadline = \"200ms\" }",
             },
             Builtin { name: "upper-case", defaults: "" },
         ],

@@ -90,6 +90,14 @@ impl Router {
                 };
                 (0..).zip(&self.table.sinks).map(content).collect()
             }
+            SettledContent::Aside { bytes } => {
+                let mut contents = self.nothing();
+                let first = self.table.readers.first().copied().unwrap_or(0);
+                if let Some(content) = contents.get_mut(first as usize) {
+                    *content = Content::Aside { bytes };
+                }
+                contents
+            }
             SettledContent::Nothing => self.nothing(),
         }
     }
@@ -202,6 +210,7 @@ fn all_of(content: SettledContent) -> Content {
     match content {
         SettledContent::Nothing => Content::Nothing,
         SettledContent::Whole { bytes, counted, .. } => not_decoded(bytes, counted),
+        SettledContent::Aside { bytes } => Content::Aside { bytes },
         SettledContent::Rows { batch, requests, alone, .. } => rows(batch, requests, alone),
     }
 }

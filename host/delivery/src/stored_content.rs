@@ -12,10 +12,13 @@ pub(crate) fn stored_content(frame: &BacklogFrame, decoder: &mut FrameDecoder) -
     if is_release_marker(&frame.bytes) && !is_from_scheduler(frame) {
         return released(frame, decoder);
     }
-    if frame.outcome.as_deref().is_some_and(|outcome| outcome.passage == Passage::Dropped) {
+    let dropped = frame.outcome.as_deref().filter(|outcome| outcome.passage == Passage::Dropped);
+    // A frame that a plugin had to judge and that could not be decoded.
+    if dropped.is_some_and(|outcome| outcome.requests.is_empty()) {
         return SettledContent::Nothing;
     }
     let received = match decoder.decode_bytes(frame.bytes.clone()) {
+        DecodedFrame::Batch(batch) if dropped.is_some() => return SettledContent::without_rows(&batch),
         DecodedFrame::Batch(batch) => batch,
         DecodedFrame::Barrier(barrier) => return barrier_content(frame, &barrier, decoder),
     };

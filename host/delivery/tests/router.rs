@@ -53,6 +53,7 @@ enum Got {
     Nothing,
     Rows(Vec<(String, u64)>),
     Whole { counted: bool, rows: u32 },
+    Aside,
 }
 
 fn rows_of(rows: &[(&str, u64)]) -> Got {
@@ -63,6 +64,7 @@ fn route(router: &mut Router, sinks: usize, content: impl Fn() -> SettledContent
     let got = (0..sinks).map(|sink| match router.content_for(FrameNo(3), content(), sink) {
         Content::Nothing => Got::Nothing,
         Content::Whole { counted, rows, .. } => Got::Whole { counted, rows },
+        Content::Aside { .. } => Got::Aside,
         Content::Rows { batch, requests } => {
             Got::Rows(batch.rids().map(str::to_owned).zip(requests.iter().copied()).collect())
         }
@@ -125,9 +127,13 @@ fn a_message_without_rows_goes_to_all_readers_and_one_that_cannot_be_read_to_the
     let unread = Got::Whole { counted: true, rows: 1 };
     assert_eq!(route(&mut router, 3, whole(true, false)), [Got::Nothing, unread, Got::Nothing]);
     assert_eq!(route(&mut router, 3, || SettledContent::Nothing), [Got::Nothing, Got::Nothing, Got::Nothing]);
+    // Statistics are counted once.
+    let aside = || SettledContent::Aside { bytes: Bytes::from_static(b"?") };
+    assert_eq!(route(&mut router, 3, aside), [Got::Nothing, Got::Aside, Got::Nothing]);
     // The only sink of a stream gets everything.
     let (mut router, _) = self::router(&[("only", Takes::Share)]);
     assert_eq!(route(&mut router, 1, whole(true, false)), [Got::Whole { counted: true, rows: 1 }]);
+    assert_eq!(route(&mut router, 1, aside), [Got::Aside]);
     assert_eq!(route(&mut router, 1, || SettledContent::Nothing), [Got::Nothing]);
     let two = batch(BatchKind::TokenId, vec![row("a"), row("b")]);
     assert_eq!(route_rows(&mut router, 1, &two, &[]), [rows_of(&[("a", 1), ("b", 2)])]);

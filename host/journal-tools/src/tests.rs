@@ -273,7 +273,7 @@ fn afterbay_gives_a_request_up() {
     scene.writer.close(ended);
     let (sentences, json) = scene.end("silent", None);
     assert!(
-        sentences[0].starts_with("Nobody ended the request. The last row was received at "),
+        sentences[0].starts_with("Nobody ended the request with a row. The last row was received at "),
         "{sentences:?}"
     );
     assert_eq!((sentences.len(), &json["by"]), (1, &"given up".into()), "{json}");

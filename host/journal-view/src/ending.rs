@@ -41,7 +41,7 @@ pub enum EndedBy {
     Operator,
     /// A plugin or an operator: the record of the row is no longer in the journal.
     Unknown,
-    /// Nobody: Afterbay stopped waiting for rows.
+    /// Nobody: vLLM's engine ended the request without a row, or Afterbay stopped waiting for rows.
     GivenUp,
     /// Nobody: the request is live.
     Nobody,
@@ -214,8 +214,9 @@ impl<'a> RequestEnd<'a> {
                 format!("A plugin or an operator ended the request: the reader got {got}.")
             }
             EndedBy::GivenUp => format!(
-                "Nobody ended the request. The last row was received at {}, and Afterbay stopped waiting for \
-                 another one (abandon_after, or the limit of live requests).",
+                "Nobody ended the request with a row. The last row was received at {}. Then vLLM's engine said that the \
+                 request had ended (its client left), or Afterbay stopped waiting for another row (abandon_after, or the \
+                 limit of live requests).",
                 local_time(self.info().last_unix_ns)
             ),
             EndedBy::Nobody => format!(

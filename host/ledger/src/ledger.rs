@@ -10,6 +10,7 @@ mod account;
 mod barrier;
 mod refuse;
 mod bound;
+mod departed;
 mod release;
 mod aborts;
 mod destinations;
@@ -153,6 +154,8 @@ pub struct Ledger {
     /// Requests that close with the current frame although the scheduler continues them: the bound of live requests is reached,
     /// or the request has no rid.
     single_frame: Vec<RequestSlot>,
+    /// Requests that the current frame says have ended.
+    departed: Vec<RequestSlot>,
     /// Rows of the current frame that begin and end a request.
     begun_and_ended: usize,
     bound: LiveBound,
@@ -181,6 +184,7 @@ impl Ledger {
             tokens: Vec::new(),
             gaps: Vec::new(),
             single_frame: Vec::new(),
+            departed: Vec::new(),
             begun_and_ended: 0,
             bound: LiveBound::default(),
         };

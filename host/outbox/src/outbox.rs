@@ -38,6 +38,12 @@ pub enum Content {
         /// The number of rows that are the first of their requests.
         first_rows: u32,
     },
+    /// A frame without rows that other frames may overtake, and that may overtake them: an engine's statistics. The reader
+    /// counts it.
+    Aside {
+        /// The frame.
+        bytes: Bytes,
+    },
     /// Rows that may be joined with other rows of their requests.
     Rows {
         /// The rows.
@@ -112,6 +118,15 @@ fn whole_size(bytes: &Bytes) -> FrameSize {
     FrameSize { frames: 1, bytes, memory: bytes + size_of::<Stage>() as u64 }
 }
 
+/// A frame without rows that other frames may overtake.
+#[derive(Debug)]
+struct Aside {
+    frame_index: FrameIndex,
+    number: u64,
+    bytes: Bytes,
+    at: Instant,
+}
+
 /// The queue of one sink.
 #[derive(Debug)]
 pub struct Outbox {
@@ -119,8 +134,10 @@ pub struct Outbox {
     stages: VecDeque<Stage>,
     /// Health checks, each in a frame of its own. They do not wait.
     urgent: VecDeque<ComposedFrame>,
+    /// Frames that overtake those in `stages`: as barriers between them, they would keep rows from being joined.
+    asides: VecDeque<Aside>,
     outstanding: Outstanding,
-    /// The frames with content in `stages`.
+    /// The frames with content in `stages` and `asides`.
     size: FrameSize,
     /// For [`When::Window`]: the time from which everything that waits may be sent, until nothing waits.
     window_ends: Option<Instant>,
@@ -136,6 +153,7 @@ impl Outbox {
             options,
             stages: VecDeque::new(),
             urgent: VecDeque::new(),
+            asides: VecDeque::new(),
             outstanding: Outstanding::new(sequence, done),
             size: FrameSize::default(),
             window_ends: None,
@@ -189,6 +207,11 @@ impl Outbox {
                 let stage = Stage::Whole { frame_index, number, bytes, counted, rows, first_rows, at };
                 self.stages.push_back(stage);
             }
+            Content::Aside { bytes } => {
+                self.size += whole_size(&bytes);
+                let frame_index = self.outstanding.add(number, 1);
+                self.asides.push_back(Aside { frame_index, number, bytes, at });
+            }
             Content::Rows { batch, requests } => {
                 let frame_index = self.outstanding.add(number, batch.rows());
                 let has_health_check = batch.has_health_check();
@@ -236,6 +259,20 @@ impl Outbox {
         }
         if !has_room {
             return None;
+        }
+        if let Some(Aside { frame_index, number, bytes, at }) = self.asides.pop_front() {
+            self.size -= whole_size(&bytes);
+            let sequence = self.outstanding.send(vec![(frame_index, 1)]);
+            let (rows, first_rows) = (Vec::new(), Vec::new());
+            return Some(FrameToSend {
+                sequence,
+                bytes,
+                counted: true,
+                at,
+                frame: Some(number),
+                rows,
+                first_rows,
+            });
         }
         loop {
             match self.stages.front_mut()? {
@@ -337,7 +374,7 @@ impl Outbox {
             Stage::Rows(lane) => lane.rows(),
             Stage::Whole { .. } => 1,
         });
-        rows.sum::<usize>() + self.urgent.len()
+        rows.sum::<usize>() + self.urgent.len() + self.asides.len()
     }
 
     /// The tokens of the rows that wait.
@@ -352,10 +389,11 @@ impl Outbox {
     /// The time at which the oldest waiting frame was received.
     pub fn oldest(&self) -> Option<Instant> {
         // The first lane is empty until the next call of `next`.
-        self.stages.iter().find_map(|stage| match stage {
+        let staged = self.stages.iter().find_map(|stage| match stage {
             Stage::Rows(lane) => lane.oldest(),
             Stage::Whole { at, .. } => Some(*at),
-        })
+        });
+        staged.into_iter().chain(self.asides.front().map(|aside| aside.at)).min()
     }
 
     /// Counts since the start.

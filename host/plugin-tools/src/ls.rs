@@ -1,7 +1,7 @@
 //! `afterbay plugin ls`: lists the plugins in this binary.
 
 use afterbay_bundled::Bundled;
-use afterbay_config::{Grant, Limits, PluginDefaults};
+use afterbay_config::{Engine, Grant, Limits, PluginDefaults};
 use afterbay_terminal::Table;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -9,7 +9,8 @@ use std::process::ExitCode;
 /// List the plugins in this binary
 ///
 /// Prints a line for each plugin that a configuration can name as component = "builtin:NAME". --json also has
-/// the grants and limits that the plugin has where the configuration gives none.
+/// the grants and limits that the plugin has where the configuration gives none. A stream of an engine that the plugin
+/// does not serve refuses the plugin.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay plugin ls\n  afterbay plugin check builtin:delta-to-cumulative    # more about one"
@@ -27,19 +28,30 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             println!("{}", json(plugin)?);
         }
     } else {
-        let mut table = Table::new(&["PLUGIN", "PURPOSE"]);
-        listed.for_each(|plugin| table.row(vec![plugin.name.to_owned(), plugin.description.to_owned()]));
+        let mut table = Table::new(&["PLUGIN", "ENGINES", "PURPOSE"]);
+        for plugin in listed {
+            let engines = engines(&PluginDefaults::parse(plugin.defaults)?).join(", ");
+            table.row(vec![plugin.name.to_owned(), engines, plugin.description.to_owned()]);
+        }
         table.print()?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// The engines that the plugin serves, as in `[[stream]]`.
+fn engines(defaults: &PluginDefaults) -> Vec<&'static str> {
+    let served = Engine::WORDS.iter().filter(|(_, engine)| defaults.engines.contains(engine));
+    served.map(|(word, _)| *word).collect()
+}
+
 fn json(plugin: &Bundled) -> anyhow::Result<Value> {
-    let PluginDefaults { grant, limits: Limits { memory_bytes, deadline, hold } } =
-        PluginDefaults::parse(plugin.defaults)?;
+    let defaults = PluginDefaults::parse(plugin.defaults)?;
+    let engines = engines(&defaults);
+    let PluginDefaults { grant, limits: Limits { memory_bytes, deadline, hold }, .. } = defaults;
     Ok(json!({
         "name": plugin.name,
         "description": plugin.description,
+        "engines": engines,
         "grant": grant.into_iter().map(Grant::word).collect::<Vec<_>>(),
         "limits": {
             "memory_bytes": memory_bytes,

@@ -12,7 +12,7 @@ use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
 use afterbay_fdstore::{FdName, FdStore, Kept};
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_stream::{ABORTED, AbortSender, FinishedEarly, RequestStatus, StreamHandle};
-use afterbay_upstream::{ApiKey, HttpUpstream, PushUpstream, Upstream, UpstreamError};
+use afterbay_upstream::{ApiKey, HttpUpstream, SchedulerSocket, SocketUpstream, Upstream, UpstreamError};
 use afterbay_wire::{AbortForm, AbortShape, is_health_check};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ struct Channel {
     handle: StreamHandle,
     /// The error is the reason why there is none.
     upstream: Result<Arc<Upstream>, String>,
-    /// The form of an abort by the rendezvous file; else it follows the form of the stream's batches.
+    /// The form of an abort by the rendezvous file or by the engine; else it follows the form of the stream's batches.
     form: Option<AbortForm>,
     /// Aborts of requests that plugins finished, queued or being sent.
     under_way: Arc<AtomicUsize>,
@@ -112,6 +112,10 @@ pub(crate) enum Refused {
     NoChannel { stream: String, why: String },
     #[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
     NoAnswer { stream: String },
+    #[error(
+        "request {rid:?} of stream {stream:?} continues: vLLM answers an abort with no row of its own, must be reason stop"
+    )]
+    NoOwnRow { rid: String, stream: String },
     #[error("request {rid:?} of stream {stream:?} continues: {error}")]
     Failed { rid: String, stream: String, error: UpstreamError },
 }
@@ -142,14 +146,15 @@ impl OpenChannel {
                     unavailable(format!("stream.abort.push is {push}, and the connector says {connects}"));
                 }
                 let context = || format!("stream {name:?}: abort");
-                Ok(configured(abort, &mut socket).with_context(context)?)
+                Ok(configured(abort, stream.engine, &mut socket).with_context(context)?)
             }
             // The scheduler is connected to the first leg.
             (None, _) if !stream.after.is_empty() => {
                 Err(format!("it is after stream {:?}, which has the scheduler", stream.after[0].as_str()))
             }
             (None, Some(RendezvousFile { abort: Some(endpoint), .. })) => {
-                push(endpoint, &mut socket).map_err(|error| unavailable(format!("{endpoint}: {error:#}")))
+                bind(endpoint, stream.engine, &mut socket)
+                    .map_err(|error| unavailable(format!("{endpoint}: {error:#}")))
             }
             (None, Some(rendezvous)) => {
                 let why = rendezvous.abort_none.as_deref();
@@ -161,16 +166,20 @@ impl OpenChannel {
         let form = form.map(|(rendezvous, req)| {
             AbortForm::from_json("the rendezvous file", req, &rendezvous.ipc_format)
         });
+        let form = match stream.engine {
+            config::Engine::Sglang => form,
+            config::Engine::Vllm => Some(Ok(AbortForm::of(AbortShape::EngineCore))),
+        };
         let (upstream, form) = match form.transpose() {
             Ok(form) => (upstream, form),
-            Err(error) if matches!(upstream, Ok(Upstream::Push(_))) => {
+            Err(error) if matches!(upstream, Ok(Upstream::Socket(_))) => {
                 (Err(unavailable(error.to_string())), None)
             }
             Err(_) => (upstream, None),
         };
         let kept = match &upstream {
-            Ok(Upstream::Push(push)) => {
-                let fd = push.descriptor().with_context(|| format!("stream {name:?}: abort"))?;
+            Ok(Upstream::Socket(bound)) => {
+                let fd = bound.descriptor().with_context(|| format!("stream {name:?}: abort"))?;
                 Some(socket.store.keep(FdName::abort(name), &[fd.as_fd()]))
             }
             _ => None,
@@ -196,9 +205,13 @@ impl OpenChannel {
     }
 }
 
-fn configured(abort: &config::Abort, socket: &mut AbortSocket<'_>) -> anyhow::Result<Upstream> {
+fn configured(
+    abort: &config::Abort,
+    engine: config::Engine,
+    socket: &mut AbortSocket<'_>,
+) -> anyhow::Result<Upstream> {
     match abort {
-        config::Abort::Push(endpoint) => push(&endpoint.to_string(), socket),
+        config::Abort::Push(endpoint) => bind(&endpoint.to_string(), engine, socket),
         config::Abort::Http { url, api_key } => {
             let key = api_key.as_ref().map(read_key).transpose()?;
             Ok(Upstream::Http(HttpUpstream::new(url, key)?))
@@ -206,11 +219,15 @@ fn configured(abort: &config::Abort, socket: &mut AbortSocket<'_>) -> anyhow::Re
     }
 }
 
-fn push(endpoint: &str, socket: &mut AbortSocket<'_>) -> anyhow::Result<Upstream> {
+fn bind(endpoint: &str, engine: config::Engine, socket: &mut AbortSocket<'_>) -> anyhow::Result<Upstream> {
     let endpoint = endpoint.parse()?;
-    Ok(Upstream::Push(match socket.inherited.take() {
-        Some(listener) => PushUpstream::adopt(&endpoint, listener)?,
-        None => PushUpstream::bind(&endpoint)?,
+    let peer = match engine {
+        config::Engine::Sglang => SchedulerSocket::Pull,
+        config::Engine::Vllm => SchedulerSocket::Dealer,
+    };
+    Ok(Upstream::Socket(match socket.inherited.take() {
+        Some(listener) => SocketUpstream::adopt(&endpoint, peer, listener)?,
+        None => SocketUpstream::bind(&endpoint, peer)?,
     }))
 }
 
@@ -252,9 +269,9 @@ impl Aborts {
     pub(crate) fn claim(&self) {
         for channel in &*self.lock() {
             if let Ok(upstream) = &channel.upstream
-                && let Upstream::Push(push) = &**upstream
+                && let Upstream::Socket(socket) = &**upstream
             {
-                push.claim();
+                socket.claim();
             }
         }
     }
@@ -300,9 +317,14 @@ impl Aborts {
         // A request on several streams is aborted by the first stream that can.
         let can = |(channel, ..): &(&Arc<Channel>, _, _)| channel.upstream.is_ok();
         let (channel, live, shape) = if can(&first) { first } else { live.find(can).unwrap_or(first) };
-        if let Some((_, other)) = other {
+        let is_vllm = shape == Some(AbortShape::EngineCore);
+        if let Some((_, other)) = other.filter(|_| !is_vllm) {
             channel.counters.refused.add(1);
             return Err(Refused::Prefix { rid: rid.to_owned(), other });
+        }
+        if is_vllm && reason == Reason::Abort {
+            channel.counters.refused.add(1);
+            return Err(Refused::NoOwnRow { rid: rid.to_owned(), stream: channel.stream.clone() });
         }
         let ready =
             channel.ready(shape).map_err(|why| Refused::NoChannel { stream: channel.stream.clone(), why });
@@ -315,7 +337,10 @@ impl Aborts {
             channel.handle.record_abort(rid, live.number, OperatorAbort::No, || {});
             return Err(Refused::NoAnswer { stream: channel.stream.clone() });
         }
-        if let Err(error) = self.send(channel, upstream, &form, rid, OPERATOR, AbortBy::Operator).await {
+        // vLLM sends no further row: the stream sends the abort once it has made the last row.
+        if !is_vllm
+            && let Err(error) = self.send(channel, upstream, &form, rid, OPERATOR, AbortBy::Operator).await
+        {
             end(OperatorAbort::No).await;
             return Err(Refused::Failed { rid: rid.to_owned(), stream: channel.stream.clone(), error });
         }
@@ -349,9 +374,12 @@ impl Aborts {
 
     async fn abort_one_finished(&self, channel: &Channel, finished: FinishedEarly) {
         let FinishedEarly { rid, plugin, shape } = finished;
-        let by = format!("plugin {plugin}");
+        let (by, label) = match &plugin {
+            Some(plugin) => (format!("plugin {plugin}"), AbortBy::Plugin),
+            None => (OPERATOR.to_owned(), AbortBy::Operator),
+        };
         let failed = |why: String| {
-            channel.counters.failed.add(AbortBy::Plugin, 1);
+            channel.counters.failed.add(label, 1);
             let (stream, rid, by) = (channel.stream.as_str().into(), rid.clone(), by.as_str().into());
             self.0.events.publish(AbortFailed { stream, rid, by, why });
         };
@@ -368,7 +396,7 @@ impl Aborts {
             }
         }
         // A failure was published.
-        let _published = self.send(channel, upstream, &form, &rid, &by, AbortBy::Plugin).await;
+        let _published = self.send(channel, upstream, &form, &rid, &by, label).await;
     }
 
     async fn send(
@@ -425,7 +453,7 @@ impl Channel {
             (_, Some(form)) => Ok((upstream, form)),
             // SGLang's HTTP server takes JSON, so the form does not matter.
             (Upstream::Http(_), None) => Ok((upstream, AbortForm::of(AbortShape::Struct))),
-            (Upstream::Push(_), None) => {
+            (Upstream::Socket(_), None) => {
                 Err("no batch has been received since the start, and the form of an abort follows that of the batches".to_owned())
             }
         }

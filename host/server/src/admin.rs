@@ -343,6 +343,7 @@ fn abort_refusal(refused: &Refused) -> Response {
         Refused::HealthCheck { .. } => (StatusCode::BAD_REQUEST, "health_check"),
         Refused::NotLive { .. } => (StatusCode::NOT_FOUND, "not_live"),
         Refused::Prefix { .. } => (StatusCode::CONFLICT, "prefix"),
+        Refused::NoOwnRow { .. } => (StatusCode::BAD_REQUEST, "no_own_row"),
         Refused::NoChannel { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_way"),
         Refused::NoAnswer { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
         Refused::Failed { .. } => (StatusCode::SERVICE_UNAVAILABLE, "failed"),

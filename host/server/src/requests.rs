@@ -192,7 +192,7 @@ impl Inner {
 impl Streams for Inner {
     fn layouts(&self, stream: &str) -> Layouts {
         // A stream of an earlier run has no configuration.
-        lock(&self.streams).get(stream).map_or_else(Layouts::builtin, |content| content.layouts.clone())
+        lock(&self.streams).get(stream).map_or_else(Layouts::any, |content| content.layouts.clone())
     }
 
     fn tokens(&self, stream: &str) -> Option<TokenBytes> {

@@ -11,10 +11,10 @@ use afterbay_events::event::{
 use afterbay_events::{Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SinkCounters, Total};
 use afterbay_runtime::signals::Load;
 use afterbay_signals::{
-    LoadConfig, LoadReader, LoadSnapshot, SnapshotLocation, SourceChange, SourceKind, SourceNotice,
-    SourceReport,
+    LoadConfig, LoadReader, LoadSnapshot, LoadValues, SnapshotLocation, SourceChange, SourceKind,
+    SourceNotice, SourceReport,
 };
-use afterbay_stream::SchedulerLoad as LoadForPlugins;
+use afterbay_stream::{FrameLoads, SchedulerLoad as LoadForPlugins};
 use anyhow::Context;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +29,7 @@ struct StreamSignals {
     /// Those of the configuration, and of the tokenizers of the rendezvous file.
     sinks: Mutex<Vec<String>>,
     known: Sinks,
+    engine: config::Engine,
     config: config::Signals,
     /// `None` if there is no source.
     source: Mutex<Option<Source>>,
@@ -63,7 +64,9 @@ impl Signals {
         for stream in &config.streams {
             let sinks: Vec<String> = stream.sinks.iter().map(|sink| sink.name.to_string()).collect();
             let (name, follows) = (stream.name.to_string(), of_its_own(stream));
-            let is_same = |known: &&Arc<StreamSignals>| known.stream == name && known.config == follows;
+            let is_same = |known: &&Arc<StreamSignals>| {
+                (&known.stream, known.engine, &known.config) == (&name, stream.engine, &follows)
+            };
             if let Some(before) = before.iter().find(is_same) {
                 *before.sinks() = sinks;
                 held.push(before.clone());
@@ -75,8 +78,8 @@ impl Signals {
                 move || signals.of(&name)?.metrics()
             });
             let (sinks, source) = (Mutex::new(sinks), Mutex::default());
-            let known = known.clone();
-            held.push(Arc::new(StreamSignals { stream: name, sinks, known, config: follows, source }));
+            let (known, engine, config) = (known.clone(), stream.engine, follows);
+            held.push(Arc::new(StreamSignals { stream: name, sinks, known, engine, config, source }));
         }
     }
 
@@ -115,6 +118,20 @@ impl Signals {
             let load = stream_signals.lock().as_ref()?.reader.handle().read();
             for_plugins(&load)
         })
+    }
+
+    /// The place for the load that a stream's frames have; `None` if they have none, or the signals are not attached.
+    pub(crate) fn frames_of(&self, stream: &str) -> Option<FrameLoads> {
+        let stream_signals = self.of(stream).filter(|signals| signals.engine == config::Engine::Vllm)?;
+        let frames = stream_signals.lock().as_ref()?.reader.frames();
+        Some(Box::new(move |load| {
+            frames.send(LoadValues {
+                num_running_reqs: Some(load.running),
+                num_waiting_reqs: Some(load.waiting),
+                token_usage: Some(load.kv_cache_usage),
+                ..LoadValues::default()
+            });
+        }))
     }
 
     /// Publishes the changes of the sources since the last call.
@@ -165,7 +182,7 @@ impl StreamSignals {
 
     fn attach(&self, rendezvous: Option<&RendezvousFile>) -> Result<(), afterbay_signals::Error> {
         let mut held = self.lock();
-        let reads = reads(&self.config, rendezvous);
+        let reads = reads(&self.config, self.engine, rendezvous);
         if let (Some(source), Some(reads)) = (held.as_mut(), &reads) {
             if source.reads == *reads {
                 return Ok(());
@@ -233,17 +250,22 @@ impl Source {
     }
 }
 
-/// A second leg does not look for the scheduler's load file by itself, because the first leg reads it.
+/// A second leg does not look for the scheduler's load file by itself, because the first leg reads it. vLLM has no such file.
 fn of_its_own(stream: &config::Stream) -> config::Signals {
     let mut signals = stream.signals.clone();
-    if !stream.after.is_empty() && signals.load_snapshot == config::LoadSnapshot::Auto {
+    let has_file = stream.after.is_empty() && stream.engine == config::Engine::Sglang;
+    if !has_file && signals.load_snapshot == config::LoadSnapshot::Auto {
         signals.load_snapshot = config::LoadSnapshot::Off;
     }
     signals
 }
 
 /// The sources for a stream's load reader; `None` if there are none.
-fn reads(config: &config::Signals, rendezvous: Option<&RendezvousFile>) -> Option<LoadConfig> {
+fn reads(
+    config: &config::Signals,
+    engine: config::Engine,
+    rendezvous: Option<&RendezvousFile>,
+) -> Option<LoadConfig> {
     // SGLang before 0.5.13 has no instance id, and writes no load file.
     let instance =
         rendezvous.and_then(|rendezvous| rendezvous.instance_id.clone()).filter(|id| !id.is_empty());
@@ -258,12 +280,13 @@ fn reads(config: &config::Signals, rendezvous: Option<&RendezvousFile>) -> Optio
         load_snapshot,
         load_stat: config.load_stat.as_ref().map(ToString::to_string),
         metrics: config.metrics.clone(),
+        frames: engine == config::Engine::Vllm,
         dp_rank: config.dp_rank.or(rank).unwrap_or(0),
         stale_after: config.stale_after,
         ..LoadConfig::default()
     };
     let is_any = reads.load_snapshot.is_some() || reads.load_stat.is_some() || reads.metrics.is_some();
-    is_any.then_some(reads)
+    (is_any || reads.frames).then_some(reads)
 }
 
 fn event(stream: Name, notice: SourceNotice) -> Event {
@@ -334,6 +357,7 @@ fn of_source(load: &LoadSnapshot, report: &SourceReport) -> SignalSource {
         SourceKind::LoadSnapshot => load.sources.load_snapshot,
         SourceKind::LoadStat => load.sources.load_stat,
         SourceKind::Metrics => load.sources.metrics,
+        SourceKind::Frames => load.sources.frames,
     };
     SignalSource {
         state: Some(report.state),
@@ -438,7 +462,7 @@ mod tests {
             );
             let path = std::path::Path::new("/tmp/a.toml");
             let config = config::Config::parse(&text, path, &config::Env::EMPTY).unwrap();
-            let reads = reads(&config.streams[0].signals, None).unwrap();
+            let reads = reads(&config.streams[0].signals, config.streams[0].engine, None).unwrap();
             assert!(reads.problems().is_empty(), "{:?}", reads.problems());
         }
     }

@@ -229,8 +229,11 @@ fn configured(
             Some(ReaderKind::Tokenizer)
         }
         (config::Reads::Detokenizer, _) | (config::Reads::Auto, Some(_)) => Some(ReaderKind::Detokenizer),
-        // A second leg carries text, so a tokenizer reads it.
-        (config::Reads::Auto, None) => (!stream.after.is_empty()).then_some(ReaderKind::Tokenizer),
+        // A second leg carries text, so a tokenizer reads it. vLLM's API server reads as a tokenizer does.
+        (config::Reads::Auto, None) => {
+            let reads_anywhere = !stream.after.is_empty() || stream.engine == config::Engine::Vllm;
+            reads_anywhere.then_some(ReaderKind::Tokenizer)
+        }
     }
 }
 

@@ -247,6 +247,7 @@ fn setup(
         attributes: shared.attributes.of(&stream.attributes),
         calls: Arc::new(PluginCalls(shared.calls.clone())),
         scheduler: shared.signals.load_of(&name),
+        frame_loads: shared.signals.frames_of(&name),
         upstream: None,
         clock: Arc::new(SystemClock),
         background: Background::Threads,
@@ -268,6 +269,9 @@ pub(crate) fn layouts(
     stream: &config::Stream,
     rendezvous: Option<&RendezvousFile>,
 ) -> anyhow::Result<Layouts> {
+    if stream.engine == config::Engine::Vllm {
+        return Ok(Layouts::vllm());
+    }
     Ok(match (&stream.layout, rendezvous.and_then(|rendezvous| rendezvous.layout.as_ref())) {
         (config::Layout::Auto, Some(layout)) => Layouts::from_json("rendezvous", &layout.to_string())?,
         (config::Layout::Auto, None) => Layouts::builtin(),

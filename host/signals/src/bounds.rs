@@ -43,3 +43,6 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most consecutive reads that find a slot in the middle of a write before this is reported. Earlier
 /// reads give nothing.
 pub const BUSY_READS_MAX: u32 = 50;
+
+/// How often the load of an idle engine whose frames have the load is taken as measured again: an idle engine sends no frames.
+pub const IDLE_EVERY: Duration = Duration::from_secs(1);

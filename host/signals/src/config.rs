@@ -17,6 +17,8 @@ pub struct LoadConfig {
     pub load_stat: Option<String>,
     /// SGLang's Prometheus metrics (`--enable-metrics`): `http://HOST:PORT/PATH`.
     pub metrics: Option<String>,
+    /// Whether the owner of the stream hands on the statistics in its frames: see [`crate::LoadReader::frames`].
+    pub frames: bool,
     /// The scheduler's data parallel rank.
     pub dp_rank: u32,
     /// A reading older than this is stale.
@@ -36,6 +38,7 @@ impl Default for LoadConfig {
             load_snapshot: None,
             load_stat: None,
             metrics: None,
+            frames: false,
             dp_rank: 0,
             stale_after: Duration::from_secs(5),
             load_snapshot_every: Duration::from_millis(20),
@@ -84,7 +87,7 @@ pub fn instance_path(instance_id: &str) -> PathBuf {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No source is given.
-    #[error("signals: no source is given, expected load_snapshot, load_stat or metrics")]
+    #[error("signals: no source is given, expected load_snapshot, load_stat, metrics or frames")]
     NoSource,
     /// An instance id or path is empty.
     #[error("load_snapshot: the {name} is empty")]
@@ -124,7 +127,8 @@ impl LoadConfig {
     /// All problems of the configuration; empty if [`crate::LoadReader::start`] accepts it.
     pub fn problems(&self) -> Vec<Error> {
         let mut problems = Vec::new();
-        if self.load_snapshot.is_none() && self.load_stat.is_none() && self.metrics.is_none() {
+        let is_any = self.load_snapshot.is_some() || self.load_stat.is_some() || self.metrics.is_some();
+        if !is_any && !self.frames {
             problems.push(Error::NoSource);
         }
         problems.extend(self.load_snapshot.as_ref().and_then(|location| location.problem()));
@@ -202,6 +206,9 @@ mod tests {
         ];
         assert_eq!(problems, expected);
         let none: Vec<String> = LoadConfig::default().problems().iter().map(ToString::to_string).collect();
-        assert_eq!(none, ["signals: no source is given, expected load_snapshot, load_stat or metrics"]);
+        assert_eq!(
+            none,
+            ["signals: no source is given, expected load_snapshot, load_stat, metrics or frames"]
+        );
     }
 }

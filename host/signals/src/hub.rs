@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::bounds::SAME_NOTICE_EVERY;
 use crate::latch;
 use crate::notices::{Notices, SourceChange, SourceNotice};
-use crate::snapshot::{AT, HAS, PER_SOURCE, READ, SourceKind, UNIX, VALUES, WORDS, since};
+use crate::snapshot::{AT, HAS, PER_SOURCE, READ, SOURCES, SourceKind, UNIX, VALUES, WORDS, since};
 use crate::values::{FIELDS, LoadValues};
 
 /// The reason why a source gave no reading.
@@ -95,7 +95,7 @@ struct SourceEntry {
 pub(crate) struct Hub {
     epoch: Instant,
     stale_after_ns: i64,
-    entries: [SourceEntry; 3],
+    entries: [SourceEntry; SOURCES],
     words: latch::LatchWriter<WORDS>,
     status: Arc<Mutex<SourceStatus>>,
 }

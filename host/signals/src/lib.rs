@@ -1,5 +1,5 @@
-//! The scheduler's load, read from its shared-memory file, its LoadStat publisher and its `/metrics`. The
-//! result is one typed snapshot. Reading it costs tens of nanoseconds, takes no lock and makes no system
+//! The scheduler's load: SGLang's, read from its shared-memory file, its LoadStat publisher and its `/metrics`, and vLLM's,
+//! which is in its frames. The result is one typed snapshot. Reading it costs tens of nanoseconds, takes no lock and makes no system
 //! call.
 //!
 //! A background thread reads the configured sources. The pipeline reads the result through a [`LoadHandle`].
@@ -28,7 +28,8 @@
 //! not stale, the one measured last gives all fields that it has. A scrape has no time of its own, and its
 //! gauges may lag by many steps (SGLang sets them every `decode_log_interval` decode steps, or every 30 s
 //! when idle). [`SourceKind::Metrics`] therefore gives only the fields that no other fresh source has. A
-//! stale source gives nothing while another source is fresh. If all sources are stale, the snapshot has the
+//! stale source gives nothing while another source is fresh. [`SourceKind::Frames`] are vLLM's: the owner of a stream hands on the
+//! statistics that its frames have ([`LoadReader::frames`]). If all sources are stale, the snapshot has the
 //! last known values and is marked as stale. [`LoadSnapshot::source_of`] names the source of one field.
 //!
 //! # Time
@@ -67,6 +68,6 @@ pub use afterbay_types::SourceState;
 pub use config::{Error, LoadConfig, SnapshotLocation, instance_path};
 pub use hub::SourceReport;
 pub use notices::{SourceChange, SourceNotice};
-pub use reader::LoadReader;
+pub use reader::{FrameLoad, LoadReader};
 pub use snapshot::{Freshness, LoadHandle, LoadSnapshot, SourceAge, SourceKind, Sources};
 pub use values::{Field, LoadValues};

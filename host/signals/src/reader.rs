@@ -12,12 +12,13 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use crate::bounds::CHECK_AGE_EVERY;
+use crate::bounds::{CHECK_AGE_EVERY, IDLE_EVERY};
 use crate::config::{Error, LoadConfig, SnapshotLocation, target};
 use crate::hub::{Hub, Moment, ReadFailure, SourceReport, SourceStatus, lock};
 use crate::notices::SourceNotice;
 use crate::shm::SnapshotFile;
 use crate::snapshot::{LoadHandle, SourceKind};
+use crate::values::LoadValues;
 use crate::{exposition, latch, load_stat, metrics};
 
 /// Reads the scheduler's load in the background. Dropping it ends the thread, and the load of its
@@ -27,7 +28,25 @@ pub struct LoadReader {
     status: Arc<Mutex<SourceStatus>>,
     /// The path of the LoadSnapshot file. Closing it ends the thread.
     path: Option<watch::Sender<Option<PathBuf>>>,
+    frames: FrameLoad,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Takes the load that the frames of a stream state. Clones share it.
+#[derive(Clone, Debug)]
+pub struct FrameLoad(watch::Sender<Option<FrameReading>>);
+
+#[derive(Clone, Copy, Debug)]
+struct FrameReading {
+    values: LoadValues,
+    at: Moment,
+}
+
+impl FrameLoad {
+    /// Takes the values of a frame that was received now. Never waits. The values do not change if nobody reads them.
+    pub fn send(&self, values: LoadValues) {
+        self.0.send_replace(Some(FrameReading { values, at: Moment::now() }));
+    }
 }
 
 impl fmt::Debug for LoadReader {
@@ -51,17 +70,24 @@ impl LoadReader {
         let hub = Hub::new(writer, epoch, config.stale_after, Arc::clone(&status));
         let load = LoadHandle::new(words, epoch, config.stale_after);
         let (sender, paths) = watch::channel(config.load_snapshot.as_ref().map(SnapshotLocation::path));
+        let (frames, of_frames) = watch::channel(None);
         let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
         let thread = std::thread::Builder::new()
             .name("scheduler-load".to_owned())
-            .spawn(move || run(runtime, &config, target.as_ref(), paths, hub))
+            .spawn(move || run(runtime, &config, target.as_ref(), paths, of_frames, hub))
             .map_err(Error::Thread)?;
-        Ok(LoadReader { load, status, path: Some(sender), thread: Some(thread) })
+        let frames = FrameLoad(frames);
+        Ok(LoadReader { load, status, path: Some(sender), frames, thread: Some(thread) })
     }
 
     /// A handle for the pipeline. Clone it for each stream.
     pub fn handle(&self) -> LoadHandle {
         self.load.clone()
+    }
+
+    /// The place for the load in a stream's frames, of [`LoadConfig::frames`].
+    pub fn frames(&self) -> FrameLoad {
+        self.frames.clone()
     }
 
     /// Returns and removes the changes of the sources, oldest first, for events and logs. At most
@@ -111,6 +137,7 @@ fn run(
     config: &LoadConfig,
     target: Option<&HttpTarget>,
     paths: watch::Receiver<Option<PathBuf>>,
+    frames: watch::Receiver<Option<FrameReading>>,
     hub: Hub,
 ) {
     let hub = RefCell::new(hub);
@@ -123,6 +150,7 @@ fn run(
                 read_file(config, paths, &hub),
                 listen(config, &hub),
                 scrape(config, target, &hub),
+                take(config, frames, &hub),
                 check_ages(&hub),
             ) } => {}
         }
@@ -200,6 +228,40 @@ async fn scrape(config: &LoadConfig, target: Option<&HttpTarget>, hub: &RefCell<
             Err(failure) => hub.borrow_mut().failure(kind, failure, Moment::now()),
         }
     }
+}
+
+async fn take(config: &LoadConfig, mut frames: watch::Receiver<Option<FrameReading>>, hub: &RefCell<Hub>) {
+    if !config.frames {
+        return;
+    }
+    let kind = SourceKind::Frames;
+    hub.borrow_mut().await_source(kind, "the stream's frames".to_owned());
+    loop {
+        let Some(FrameReading { values, at }) = *frames.borrow_and_update() else {
+            if frames.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        hub.borrow_mut().reading(kind, values, at.unix_ns, Moment::now());
+        loop {
+            tokio::select! {
+                changed = frames.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                // An idle engine sends no frames, and its last load stays true.
+                () = sleep(IDLE_EVERY), if is_idle(&values) => {
+                    let now = Moment::now();
+                    hub.borrow_mut().reading(kind, values, now.unix_ns, now);
+                }
+            }
+        }
+    }
+}
+
+fn is_idle(values: &LoadValues) -> bool {
+    (values.num_running_reqs, values.num_waiting_reqs) == (Some(0), Some(0))
 }
 
 async fn check_ages(hub: &RefCell<Hub>) {

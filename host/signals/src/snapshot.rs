@@ -19,11 +19,14 @@ pub enum SourceKind {
     LoadStat,
     /// SGLang's Prometheus metrics.
     Metrics,
+    /// The statistics in vLLM's frames.
+    Frames,
 }
 
 impl SourceKind {
     /// All kinds.
-    pub const ALL: [SourceKind; 3] = [SourceKind::LoadSnapshot, SourceKind::LoadStat, SourceKind::Metrics];
+    pub const ALL: [SourceKind; SOURCES] =
+        [SourceKind::LoadSnapshot, SourceKind::LoadStat, SourceKind::Metrics, SourceKind::Frames];
 
     /// The key in [`crate::LoadConfig`], for labels.
     pub fn name(self) -> &'static str {
@@ -31,6 +34,7 @@ impl SourceKind {
             SourceKind::LoadSnapshot => "load_snapshot",
             SourceKind::LoadStat => "load_stat",
             SourceKind::Metrics => "metrics",
+            SourceKind::Frames => "frames",
         }
     }
 }
@@ -74,6 +78,8 @@ pub struct Sources {
     pub load_stat: Option<SourceAge>,
     /// The metrics.
     pub metrics: Option<SourceAge>,
+    /// The frames.
+    pub frames: Option<SourceAge>,
 }
 
 /// The scheduler's load at one read.
@@ -94,7 +100,7 @@ pub struct LoadSnapshot {
     pub sources: Sources,
     /// The fields of each source, as masks.
     #[serde(skip)]
-    from: [u64; 3],
+    from: [u64; SOURCES],
 }
 
 impl LoadSnapshot {
@@ -118,7 +124,9 @@ impl LoadSnapshot {
 /// The words of the latch. For each source: the mask of its fields, its time on our clock (signed nanoseconds
 /// from the epoch), its time in unix nanoseconds, and its fields. The reader merges them, because only a read
 /// knows which sources are stale at its time.
-pub(crate) const WORDS: usize = 3 * PER_SOURCE;
+pub(crate) const WORDS: usize = SOURCES * PER_SOURCE;
+/// The number of kinds of sources.
+pub(crate) const SOURCES: usize = 4;
 pub(crate) const PER_SOURCE: usize = VALUES + FIELDS;
 pub(crate) const HAS: usize = 0;
 pub(crate) const AT: usize = 1;
@@ -173,10 +181,10 @@ impl LoadHandle {
     #[inline]
     fn merge(&self, words: &[AtomicU64; WORDS], now_ns: i64) -> LoadSnapshot {
         let word = |source: usize, index: usize| words[source * PER_SOURCE + index].load(Ordering::Relaxed);
-        let mut ages = [None; 3];
-        let mut has = [0; 3];
+        let mut ages = [None; SOURCES];
+        let mut has = [0; SOURCES];
         let mut any_fresh = false;
-        for source in 0..3 {
+        for source in 0..SOURCES {
             let fields = word(source, HAS);
             if fields & READ == 0 {
                 continue;
@@ -187,26 +195,30 @@ impl LoadHandle {
             has[source] = fields & !READ;
             any_fresh |= is_fresh && has[source] != 0;
         }
-        for source in 0..3 {
+        for source in 0..SOURCES {
             if any_fresh && !ages[source].is_some_and(|age| age.is_fresh) {
                 has[source] = 0;
             }
         }
         let age = |source: usize| ages[source].map_or(u64::MAX, |age| age.age_ns);
-        let (file, publisher, metrics) = (0, 1, 2);
+        let (file, publisher, metrics, frames) = (0, 1, 2, 3);
         let [first, second] = if age(publisher) < age(file) { [publisher, file] } else { [file, publisher] };
-        let mut from = [0; 3];
+        let mut from = [0; SOURCES];
         from[first] = has[first];
         from[second] = has[second] & !from[first];
         from[metrics] = has[metrics] & !(from[first] | from[second]);
-        let all = from[file] | from[publisher] | from[metrics];
-        let main = [first, second, metrics].into_iter().find(|source| from[*source] != 0);
+        // A stream of vLLM has no other source.
+        from[frames] = has[frames] & !(from[first] | from[second] | from[metrics]);
+        let all = from[file] | from[publisher] | from[metrics] | from[frames];
+        let main = [first, second, metrics, frames].into_iter().find(|source| from[*source] != 0);
         let values = LoadValues::from_words(all, |field| {
             let bit = field.bit();
             let source = if from[publisher] & bit != 0 {
                 publisher
             } else if from[metrics] & bit != 0 {
                 metrics
+            } else if from[frames] & bit != 0 {
+                frames
             } else {
                 file
             };
@@ -227,6 +239,7 @@ impl LoadHandle {
                 load_snapshot: ages[file],
                 load_stat: ages[publisher],
                 metrics: ages[metrics],
+                frames: ages[frames],
             },
             from,
         }

@@ -1,16 +1,18 @@
-//! The input of the simulated scheduler: a PULL that connects, like SGLang with the connector, and receives
-//! aborts.
+//! The input of the simulated scheduler: a PULL that connects, like SGLang with the connector, or vLLM's DEALER, and
+//! receives aborts.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use afterbay_types::parts;
 use afterbay_wire::read_abort;
+use afterbay_wire::synth::SynthWire;
 use bytes::Bytes;
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
-use zeromq::{PullSocket, Socket, SocketRecv};
+use zeromq::{DealerSocket, PullSocket, Socket, SocketRecv};
 
 use crate::Stop;
 use crate::bounds::{MAX_ABORTS, STOP_NOTICED_WITHIN};
@@ -28,14 +30,19 @@ pub(crate) struct Aborts {
 impl Aborts {
     /// Receives aborts from an endpoint until it is dropped. It has its own thread, because the sender's
     /// runtime must see its own tasks end.
-    pub(crate) fn follow(endpoint: String) -> io::Result<Aborts> {
+    pub(crate) fn follow(endpoint: String, wire: SynthWire) -> io::Result<Aborts> {
         let (sender, rids) = sync_channel(MAX_ABORTS);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let stop = Stop::new();
         let stopped = stop.clone();
-        let thread = std::thread::Builder::new()
-            .name("sim aborts".to_owned())
-            .spawn(move || runtime.block_on(follow(&endpoint, &sender, &stopped)))?;
+        let thread = std::thread::Builder::new().name("sim aborts".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                match wire {
+                    SynthWire::EngineCore => follow::<DealerSocket>(&endpoint, &sender, &stopped).await,
+                    _ => follow::<PullSocket>(&endpoint, &sender, &stopped).await,
+                }
+            });
+        })?;
         Ok(Aborts { rids, stop, thread: Some(thread) })
     }
 
@@ -45,16 +52,16 @@ impl Aborts {
     }
 }
 
-async fn follow(endpoint: &str, sender: &SyncSender<String>, stop: &Stop) {
+async fn follow<S: Socket + SocketRecv>(endpoint: &str, sender: &SyncSender<String>, stop: &Stop) {
     while !stop.is_stopped() {
-        let mut socket = PullSocket::new();
+        let mut socket = S::new();
         if !matches!(timeout(STOP_NOTICED_WITHIN, socket.connect(endpoint)).await, Ok(Ok(()))) {
             sleep(BETWEEN_ATTEMPTS).await;
             continue;
         }
         while !stop.is_stopped() {
             let message = match timeout(STOP_NOTICED_WITHIN, socket.recv()).await {
-                Ok(Ok(message)) => message.into_vec().into_iter().next().unwrap_or_default(),
+                Ok(Ok(message)) => parts::join(&message.into_vec()),
                 Ok(Err(_)) => break,
                 Err(_) => Bytes::new(),
             };

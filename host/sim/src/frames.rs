@@ -1,11 +1,12 @@
-//! The frames of a load: the rows of each step as the bytes that SGLang would send, with the facts to record
+//! The frames of a load: the rows of each step as the bytes that the engine would send, with the facts to record
 //! once they are sent.
+
+mod vllm;
 
 use std::time::Duration;
 
 use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthError, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::vllm::SynthOutputs;
 use bytes::Bytes;
 
 use crate::ids::{Seed, word};
@@ -20,9 +21,10 @@ const CONTROL_PICKLE: &[u8] = include_bytes!("../../../tests/fixtures/frames/ctl
 /// The encoding of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
-    /// The output of the scheduler ([`BatchKind::TokenId`]) or of the detokenizer ([`BatchKind::Str`]).
+    /// The output of SGLang's scheduler ([`BatchKind::TokenId`]), of its detokenizer ([`BatchKind::Str`]), or of vLLM's
+    /// engine ([`BatchKind::EngineCore`]).
     pub kind: BatchKind,
-    /// One of SGLang's two encodings.
+    /// One of SGLang's two encodings, or vLLM's.
     pub wire: SynthWire,
 }
 
@@ -111,15 +113,16 @@ impl FrameWriter {
 
     /// Appends a step's frames: none if the step is empty.
     pub(crate) fn step(&self, step: Step, out: &mut Vec<Frame>) -> Result<(), SynthError> {
+        let control = match self.encoding.wire {
+            SynthWire::Msgpack => CONTROL_MSGPACK,
+            SynthWire::Pickle => CONTROL_PICKLE,
+            SynthWire::EngineCore => {
+                vllm::step(step, out);
+                return Ok(());
+            }
+        };
         if step.control {
-            let bytes = match self.encoding.wire {
-                SynthWire::Msgpack => Bytes::from_static(CONTROL_MSGPACK),
-                SynthWire::Pickle => Bytes::from_static(CONTROL_PICKLE),
-                SynthWire::EngineCore => {
-                    SynthOutputs { answers: Some(1), ..SynthOutputs::default() }.encode()
-                }
-            };
-            out.push(Frame::new(bytes, FrameKind::Control));
+            out.push(Frame::new(Bytes::from_static(control), FrameKind::Control));
         }
         if step.idle {
             out.push(Frame::new(self.encode(Vec::new())?, FrameKind::Idle));
@@ -129,18 +132,9 @@ impl FrameWriter {
         }
         let mut frame =
             Frame::new(Bytes::new(), FrameKind::Batch { health_checks: step.health_check.is_some().into() });
-        frame.rows = step.rows.len() as u32;
         let mut rows = Vec::with_capacity(step.rows.len() + 1);
         for row in step.rows {
-            frame.tokens += u64::from(row.tokens);
-            if row.first && row.tokens > 0 {
-                frame.started.push(row.rid.as_str().into());
-            }
-            if let Some(ending) = row.ending {
-                let tokens = row.from + u64::from(row.tokens);
-                let request = EndedRequest { tokens, ids: row.digest, ending, first: None };
-                frame.ended.push((row.rid.as_str().into(), request));
-            }
+            frame.add(&row);
             rows.push(self.row(row));
         }
         rows.extend(step.health_check.map(health_check));
@@ -184,6 +178,20 @@ impl FrameWriter {
 impl Frame {
     pub(crate) fn new(bytes: Bytes, kind: FrameKind) -> Frame {
         Frame { bytes, rows: 0, tokens: 0, kind, started: Vec::new(), ended: Vec::new() }
+    }
+
+    /// Adds a row to the facts.
+    fn add(&mut self, row: &StepRow) {
+        self.rows += 1;
+        self.tokens += u64::from(row.tokens);
+        if row.first && row.tokens > 0 {
+            self.started.push(row.rid.as_str().into());
+        }
+        if let Some(ending) = row.ending {
+            let tokens = row.from + u64::from(row.tokens);
+            let request = EndedRequest { tokens, ids: row.digest, ending, first: None };
+            self.ended.push((row.rid.as_str().into(), request));
+        }
     }
 }
 

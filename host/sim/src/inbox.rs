@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use afterbay_types::parts;
 use afterbay_wire::{DecodedFrame, Decoder, Layouts};
-use bytes::Bytes;
 use serde::Serialize;
 use thiserror::Error;
 use tokio::runtime::Builder;
@@ -173,7 +173,7 @@ async fn bind(endpoint: &str) -> Result<PullSocket, InboxError> {
 }
 
 async fn read_all(mut socket: PullSocket, sender: mpsc::Sender<InboxFrame>, gauge: Arc<BacklogGauge>) {
-    let mut decoder = Decoder::new(Layouts::builtin());
+    let mut decoder = Decoder::new(Layouts::any());
     loop {
         let message = tokio::select! {
             () = sender.closed() => return,
@@ -209,11 +209,10 @@ impl PeakCounter {
 
 impl BacklogShare {
     fn of(message: &ZmqMessage, decoder: &mut Decoder, gauge: &Arc<BacklogGauge>) -> BacklogShare {
-        let rows = |frame: &Bytes| match decoder.decode(frame.clone()) {
+        let rows = match decoder.decode(parts::join(&message.clone().into_vec())) {
             DecodedFrame::Batch(batch) => u64::from(batch.rows()),
             DecodedFrame::Barrier(_) => 0,
         };
-        let rows = message.get(0).map_or(0, rows);
         let bytes = message.iter().map(|part| part.len() as u64).sum();
         gauge.frames.add(1);
         gauge.rows.add(rows);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use afterbay_types::parts;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use zeromq::{PushSocket, Socket, SocketEvent, SocketOptions, SocketSend, ZmqError};
+use zeromq::{PushSocket, Socket, SocketEvent, SocketOptions, SocketSend, ZmqError, ZmqMessage};
 
 use crate::Stop;
 use crate::bounds::{MAX_IN_FLIGHT_BYTES, MAX_IN_FLIGHT_FRAMES, STOP_NOTICED_WITHIN};
@@ -103,7 +104,13 @@ impl Link {
         self.flight.frames.fetch_add(1, Ordering::AcqRel);
         self.flight.bytes.fetch_add(bytes.len() as u64, Ordering::AcqRel);
         let frame = InFlightFrame { bytes: bytes.clone(), flight: Arc::clone(&self.flight) };
-        self.socket.send(Bytes::from_owner(frame).into()).await
+        let frame = Bytes::from_owner(frame);
+        // The parts of a message share the frame's bytes, so the frame is in flight until the last one is encoded.
+        let message = match parts::split(&frame).map(ZmqMessage::try_from) {
+            Ok(Ok(message)) => message,
+            _ => frame.into(),
+        };
+        self.socket.send(message).await
     }
 
     /// Waits until everything is written and the connection is closed. The runtime must run nothing else: the

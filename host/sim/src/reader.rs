@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterbay_sockets::credit::{CreditWriter, CreditWriterError, ReaderKind};
+use afterbay_types::parts;
 use serde::Serialize;
 use thiserror::Error;
 use tokio::runtime::Builder;
@@ -267,14 +268,8 @@ impl Reader<'_> {
     fn message(&mut self, message: ZmqMessage, is_last: bool) -> bool {
         let now = Instant::now();
         self.first.get_or_insert(now);
-        let mut parts = message.into_vecdeque();
-        let counted = match (parts.pop_front(), parts.len()) {
-            (Some(frame), 0) => self.checker.frame(frame, &mut |tokens| self.work.row(tokens)).counted,
-            (_, further_parts) => {
-                self.checker.refuse(&format!("a message of {} parts", further_parts + 1));
-                false
-            }
-        };
+        let frame = parts::join(&message.into_vec());
+        let counted = self.checker.frame(frame, &mut |tokens| self.work.row(tokens)).counted;
         let now = Instant::now();
         if is_last {
             self.checker.use_found_rows(now);

@@ -29,7 +29,7 @@ use crate::steps::Steps;
 pub struct Options {
     /// The endpoint where the reader or Afterbay listens: `ipc://PATH` or `tcp://HOST:PORT`.
     pub connect: String,
-    /// The endpoint of aborts, which Afterbay binds as PUSH. Only a load has requests that can be aborted.
+    /// The endpoint of aborts, which Afterbay binds. Only a load has requests that can be aborted.
     pub aborts: Option<String>,
     /// The frames to send.
     pub source: Source,
@@ -151,7 +151,7 @@ pub fn run(
         };
         match source {
             Source::Load(load, encoding) => {
-                let aborts = aborts.map(Aborts::follow).transpose()?;
+                let aborts = aborts.map(|endpoint| Aborts::follow(endpoint, encoding.wire)).transpose()?;
                 sender.load(load, encoding, steps_per_second, aborts).await?;
             }
             Source::Frames(frames) => sender.frames(frames, steps_per_second).await,

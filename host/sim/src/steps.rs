@@ -36,6 +36,8 @@ pub struct StepRow {
     pub prompt_tail: u32,
     /// The end reason, if the row is the request's last.
     pub ending: Option<EndReason>,
+    /// Whether the row is the answer to an abort.
+    pub aborted: bool,
     /// The digest over all ids of the request, including this row.
     pub digest: Digest,
 }
@@ -186,6 +188,7 @@ impl RunningRequest {
             prompt_tokens: self.shape.prompt_tokens,
             prompt_tail: load.prompt_tail,
             ending: ended.then_some(self.shape.ending),
+            aborted: false,
             digest: self.digest,
         }
     }
@@ -199,6 +202,7 @@ impl RunningRequest {
             prompt_tokens: self.shape.prompt_tokens,
             prompt_tail: 0,
             ending: Some(EndReason::Abort),
+            aborted: true,
             digest: self.digest,
         }
     }

@@ -14,7 +14,8 @@ use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use bytes::Bytes;
 
-const ENCODINGS: [Encoding; 4] = [
+const ENCODINGS: [Encoding; 5] = [
+    Encoding { kind: BatchKind::EngineCore, wire: SynthWire::EngineCore },
     Encoding { kind: BatchKind::TokenId, wire: SynthWire::Msgpack },
     Encoding { kind: BatchKind::TokenId, wire: SynthWire::Pickle },
     Encoding { kind: BatchKind::Str, wire: SynthWire::Msgpack },

@@ -11,6 +11,7 @@ pub(crate) use rescue::{Rescued, rescue};
 use rescue::LastingStages;
 
 use crate::clock::Clock;
+use crate::frame_load::FrameLoadReader;
 use crate::hand_over::PrepareError;
 use crate::late_taps::LateTaps;
 use crate::markers::ReleaseMarkers;
@@ -176,6 +177,7 @@ pub(crate) fn start(
     let lasting = LastingStages {
         receive: Receive::new(pull),
         pressure: Pressure::new(setup.scheduler, now.instant),
+        frame_load: FrameLoadReader::new(setup.frame_loads),
         taps: taps.collect::<Result<_, _>>()?,
         poison: PoisonDetector::default(),
     };
@@ -351,7 +353,7 @@ impl Plan {
         now: Timestamp,
     ) -> Pipeline {
         let OpenJournal { writer, recovered, mut decoder } = journal;
-        let LastingStages { receive, taps, pressure, poison } = lasting;
+        let LastingStages { receive, taps, pressure, frame_load, poison } = lasting;
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
         let mut persister =
             Persister::new(writer, self.journal_policy, &recovered, telemetry.clone(), health, now);
@@ -376,6 +378,7 @@ impl Plan {
             chain,
             held_rows,
             markers,
+            frame_load,
             delivery,
             pressure,
             poison,

@@ -10,6 +10,8 @@ mod clock;
 mod setup;
 // The first stage.
 mod receive;
+// The engine's load in its frames.
+mod frame_load;
 // Frames of Afterbay's own that release held rows.
 mod markers;
 // Frames that make the stream panic.
@@ -50,6 +52,7 @@ pub use afterbay_persist::{JournalPolicy, RecordCopy};
 pub use change::{Change, TapChange};
 pub use clock::{Clock, SystemClock};
 pub use driven::DrivenStream;
+pub use frame_load::{FrameLoad, FrameLoads};
 pub use hand_over::{PrepareError, STREAM_STATE_VERSION, StreamState};
 pub use handle::StreamHandle;
 pub use pressure::SchedulerLoad;

@@ -7,6 +7,7 @@
 //! frames are not decoded. The state of a stage is in the stage's crate.
 
 use crate::clock::Clock;
+use crate::frame_load::FrameLoadReader;
 use crate::markers::ReleaseMarkers;
 use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
@@ -35,6 +36,7 @@ pub(crate) struct Pipeline {
     pub(crate) chain: Chain,
     pub(crate) held_rows: HeldRows,
     pub(crate) markers: ReleaseMarkers,
+    pub(crate) frame_load: FrameLoadReader,
     pub(crate) delivery: Delivery,
     pub(crate) pressure: Pressure,
     pub(crate) poison: PoisonDetector,
@@ -95,8 +97,8 @@ impl Pipeline {
 
     /// The stages between the journal and the sinks.
     fn stages(&mut self) -> Stages<'_> {
-        let Pipeline { persister, decoder, ledger, chain, held_rows, markers, .. } = self;
-        Stages { persister, decoder, ledger, chain, held_rows, markers }
+        let Pipeline { persister, decoder, ledger, chain, held_rows, markers, frame_load, .. } = self;
+        Stages { persister, decoder, ledger, chain, held_rows, markers, frame_load }
     }
 
     /// Persists a release marker if held rows are due to be released.

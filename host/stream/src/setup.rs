@@ -2,6 +2,7 @@
 //! fail.
 
 use crate::clock::Clock;
+use crate::frame_load::FrameLoads;
 use crate::hand_over::StreamState;
 use crate::pressure::SchedulerLoad;
 use afterbay_chain::{AttributesOf, CallService, PluginSetup};
@@ -57,6 +58,8 @@ pub struct Setup {
     pub calls: Arc<dyn CallService>,
     /// The source of the scheduler's load for plugins.
     pub scheduler: SchedulerLoad,
+    /// The receiver of the load that the stream's frames have, if any wants it.
+    pub frame_loads: Option<FrameLoads>,
     /// The function that tells the scheduler about requests that plugins finish, if there is a way to the scheduler.
     pub upstream: Option<AbortSender>,
     /// The clock of the stream.

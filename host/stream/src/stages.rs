@@ -2,6 +2,7 @@
 //!
 //! A running stream and a [`Trial`](crate::Trial) carry their frames through these stages. They know neither sockets nor sinks.
 
+use crate::frame_load::FrameLoadReader;
 use crate::markers::ReleaseMarkers;
 use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Settled, Timestamp, failpoint};
 use afterbay_chain::Chain;
@@ -19,6 +20,7 @@ pub(crate) struct Stages<'a> {
     pub(crate) chain: &'a mut Chain,
     pub(crate) held_rows: &'a mut HeldRows,
     pub(crate) markers: &'a mut ReleaseMarkers,
+    pub(crate) frame_load: &'a mut FrameLoadReader,
 }
 
 impl Stages<'_> {
@@ -31,6 +33,7 @@ impl Stages<'_> {
     /// Decodes a frame, runs the plugins on its rows, and settles what is to be sent of it.
     pub(crate) fn settle(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
         let decoded = self.decoder.decode(persisted);
+        self.frame_load.observe(&decoded);
         failpoint::at("account");
         failpoint::at_frame(decoded.persisted().frame().0);
         let decoded = match (self.refusing_plugin(&decoded), decoded) {
@@ -40,14 +43,19 @@ impl Stages<'_> {
             (_, decoded) => decoded,
         };
         self.make_room(&decoded, now);
-        match self.ledger.account(decoded, self.persister) {
+        let settled = match self.ledger.account(decoded, self.persister) {
             Ok(accounted) => {
                 let output = self.chain.run(accounted, self.held_rows, self.ledger, now);
                 self.settle_output(output, now)
             }
             // A frame without rows for the plugins.
             Err(settled) => settled,
+        };
+        let closed = self.ledger.close_departed(self.held_rows, self.persister);
+        if !closed.is_empty() {
+            self.chain.close_requests(&closed, self.ledger, now);
         }
+        settled
     }
 
     fn settle_output(&mut self, output: ChainOutput, now: Timestamp) -> Settled {

@@ -4,6 +4,7 @@
 //! discards its bytes, there is no sink and no upstream, and no call reaches a service.
 
 use crate::build::{PlannedSink, held_row_joins};
+use crate::frame_load::FrameLoadReader;
 use crate::markers::ReleaseMarkers;
 use crate::setup::SinkSetup;
 use crate::stages::Stages;
@@ -72,6 +73,7 @@ pub struct Trial {
     chain: Chain,
     held_rows: HeldRows,
     markers: ReleaseMarkers,
+    frame_load: FrameLoadReader,
     clock: RecordedClock,
     abandon_after: Duration,
     abandon_at: Instant,
@@ -144,6 +146,7 @@ impl Trial {
             chain,
             held_rows: HeldRows::new(held_row_joins(&sinks)),
             markers: ReleaseMarkers::new(recovered.last_frame),
+            frame_load: FrameLoadReader::default(),
             clock: RecordedClock { begun, now: begun },
             abandon_after,
             abandon_at: begun.instant + ABANDON_EVERY,
@@ -155,8 +158,8 @@ impl Trial {
     }
 
     fn stages(&mut self) -> Stages<'_> {
-        let Trial { persister, decoder, ledger, chain, held_rows, markers, .. } = self;
-        Stages { persister, decoder, ledger, chain, held_rows, markers }
+        let Trial { persister, decoder, ledger, chain, held_rows, markers, frame_load, .. } = self;
+        Stages { persister, decoder, ledger, chain, held_rows, markers, frame_load }
     }
 
     /// Does what is due before this time, then carries a frame that was received at this time. Returns the frame's number in

@@ -5,7 +5,10 @@ use std::time::Duration;
 /// Aborts queued for one scheduler. A further one is refused.
 pub const QUEUE_MAX: usize = 64;
 
-/// Connections to one PUSH, including those in their handshake. A further one is closed.
+/// The message with which vLLM's engine says that it is ready. A peer with a longer message is closed.
+pub const READY_BYTES_MAX: usize = 1 << 20;
+
+/// Connections to one bound socket, including those in their handshake. A further one is closed.
 pub const PEERS_MAX: usize = 16;
 
 /// A peer whose handshake takes longer is closed.

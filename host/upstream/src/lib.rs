@@ -1,6 +1,6 @@
 //! Sends aborts of requests back to the scheduler.
 //!
-//! An [`Upstream`] is either a PUSH that Afterbay binds and that the scheduler's PULL connects to ([`PushUpstream`]), or
+//! An [`Upstream`] is either a socket that Afterbay binds and that the scheduler connects to ([`SocketUpstream`]), or
 //! SGLang's HTTP server ([`HttpUpstream`]). Nothing is stored for later: without a scheduler the abort fails. The crate runs on
 //! tokio, off the path of a batch. It knows no streams; its caller decides which requests to abort.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -9,7 +9,7 @@ pub mod bounds;
 mod error;
 
 mod http;
-mod push;
+mod socket;
 
 use std::fmt;
 
@@ -18,23 +18,24 @@ use afterbay_wire::AbortForm;
 pub use afterbay_http::{HttpAnswer, HttpTarget};
 pub use error::UpstreamError;
 pub use http::{ApiKey, HttpError, HttpUpstream, get, post, post_within, server, socket};
-pub use push::PushUpstream;
+pub use socket::{SchedulerSocket, SocketUpstream};
 
 /// The way to a stream's scheduler.
 #[derive(Debug)]
 pub enum Upstream {
     /// The scheduler's own input socket.
-    Push(PushUpstream),
+    Socket(SocketUpstream),
     /// SGLang's HTTP server, which reaches all of its schedulers.
     Http(HttpUpstream),
 }
 
 impl Upstream {
-    /// Asks the scheduler to end every request whose rid begins with `rid`. `form` is the message's form for a PUSH.
+    /// Asks the scheduler to end `rid`, and with SGLang every request whose rid begins with it. `form` is the message's form for
+    /// a socket.
     /// Returns when the kernel has taken the message for the scheduler, or SGLang's HTTP server has answered.
     pub async fn abort(&self, rid: &str, form: &AbortForm) -> Result<(), UpstreamError> {
         match self {
-            Upstream::Push(push) => push.send(form.encode(rid)?).await,
+            Upstream::Socket(socket) => socket.send(form.encode(rid)?).await,
             Upstream::Http(http) => http.abort(rid).await,
         }
     }
@@ -44,7 +45,7 @@ impl Upstream {
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Upstream::Push(push) => write!(f, "{}", push.endpoint()),
+            Upstream::Socket(socket) => write!(f, "{}", socket.endpoint()),
             Upstream::Http(http) => write!(f, "{}", http.url()),
         }
     }

@@ -8,10 +8,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use afterbay_sockets::Endpoint;
-use afterbay_upstream::{ApiKey, HttpError, HttpUpstream, PushUpstream, Upstream, UpstreamError};
+use afterbay_upstream::{
+    ApiKey, HttpError, HttpUpstream, SchedulerSocket, SocketUpstream, Upstream, UpstreamError,
+};
 use afterbay_wire::{AbortForm, AbortShape, read_abort};
 use afterbay_zmtp::{Conversation, Role, ZmtpEvent};
 use bytes::Bytes;
+use zeromq::{Socket, SocketRecv, SocketSend};
 
 /// A scheduler's PULL that connects; blocking.
 struct Pull {
@@ -60,6 +63,10 @@ fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> imp
     async { work.await.unwrap() }
 }
 
+fn bind(path: &Path, peer: SchedulerSocket) -> Upstream {
+    Upstream::Socket(SocketUpstream::bind(&Endpoint::ipc(path).unwrap(), peer).unwrap())
+}
+
 fn form() -> AbortForm {
     AbortForm::of(AbortShape::Struct)
 }
@@ -81,7 +88,7 @@ fn an_abort_reaches_the_one_scheduler_that_is_connected_and_is_refused_where_the
     let path = dir.path().join("abort");
     run(async {
         let endpoint = Endpoint::ipc(&path).unwrap();
-        let upstream = Upstream::Push(PushUpstream::bind(&endpoint).unwrap());
+        let upstream = Upstream::Socket(SocketUpstream::bind(&endpoint, SchedulerSocket::Pull).unwrap());
         let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
         let told = upstream.abort("r", &form()).await.unwrap_err().to_string();
@@ -113,11 +120,30 @@ fn an_abort_reaches_the_one_scheduler_that_is_connected_and_is_refused_where_the
 }
 
 #[test]
+fn vllms_dealer_gets_the_type_and_the_ids_as_two_parts_after_it_said_that_it_is_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("abort");
+    let endpoint = Endpoint::ipc(&path).unwrap().to_string();
+    run(async {
+        let upstream = bind(&path, SchedulerSocket::Dealer);
+        let mut engine = zeromq::DealerSocket::new();
+        engine.connect(&endpoint).await.unwrap();
+        engine.send(zeromq::ZmqMessage::from(vec![0x80; 4096])).await.unwrap();
+        let form = AbortForm::of(AbortShape::EngineCore);
+        while upstream.abort("cmpl-1", &form).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let parts = engine.recv().await.unwrap().into_vec();
+        assert_eq!(parts, [&b"\x01"[..], b"\x91\xa6cmpl-1"]);
+    });
+}
+
+#[test]
 fn a_scheduler_that_takes_nothing_is_told_and_the_queue_for_it_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("abort");
     run(async {
-        let upstream = Upstream::Push(PushUpstream::bind(&Endpoint::ipc(&path).unwrap()).unwrap());
+        let upstream = bind(&path, SchedulerSocket::Pull);
         let scheduler = blocking(move || Pull::connect(&path)).await;
         until(&upstream, Result::is_ok).await;
         // More aborts than the kernel has room for, many at once: each of them ends.
@@ -143,8 +169,8 @@ fn the_name_of_a_live_listener_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     run(async {
         let endpoint = Endpoint::ipc(dir.path().join("abort")).unwrap();
-        let first = PushUpstream::bind(&endpoint).unwrap();
-        let second = PushUpstream::bind(&endpoint).unwrap_err().to_string();
+        let first = SocketUpstream::bind(&endpoint, SchedulerSocket::Pull).unwrap();
+        let second = SocketUpstream::bind(&endpoint, SchedulerSocket::Pull).unwrap_err().to_string();
         assert!(second.contains("has a listener that is alive"), "{second}");
         drop(first);
     });

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use afterbay_pickle::Parser;
+use afterbay_types::parts;
 use bytes::Bytes;
 
 use crate::batch::{Batch, BatchBody};
@@ -112,6 +113,12 @@ impl Barrier {
         self.columns.iter().flat_map(|batch| batch.finished_requests())
     }
 
+    /// Whether frames with rows may overtake the frame, and the frame them: it is of vLLM, and says nothing but statistics.
+    pub fn may_be_overtaken(&self) -> bool {
+        let is_idle = self.kind == BarrierKind::Idle { kind: BatchKind::EngineCore };
+        is_idle && self.finished_requests().next().is_none()
+    }
+
     /// The load that vLLM's engine sends with a step, as [`Batch::load`].
     pub fn load(&self) -> Option<EngineLoad> {
         self.columns.as_ref()?.load()
@@ -139,7 +146,8 @@ impl Decoder {
     /// Decodes a frame. A frame that cannot be read becomes a barrier.
     pub fn decode(&mut self, frame: Bytes) -> DecodedFrame {
         match self.layouts.engine() {
-            EngineLayouts::Sglang(_) => self.decode_sglang(frame),
+            EngineLayouts::Any(_) if is_vllm(&frame) => Decoder::new(Layouts::vllm()).decode(frame),
+            EngineLayouts::Sglang(_) | EngineLayouts::Any(_) => self.decode_sglang(frame),
             EngineLayouts::Vllm(layout) => decode_vllm(frame, layout),
         }
     }
@@ -185,6 +193,16 @@ impl Decoder {
             }
         }
     }
+}
+
+/// Whether the frame can only be vLLM's: it has several parts, is the engine's last message, or is an array that begins with an
+/// int. SGLang's begin with the name of a class.
+fn is_vllm(frame: &Bytes) -> bool {
+    let is_outputs = || match frame.as_ref() {
+        [0x98..=0x9f, first, ..] | [0xdc, _, _, first, ..] => matches!(first, 0x00..=0x7f | 0xcc..=0xcf),
+        _ => false,
+    };
+    parts::is_envelope(frame) || is_outputs() || frame == ENGINE_DEAD
 }
 
 /// The last message of an engine that dies. It is no msgpack.

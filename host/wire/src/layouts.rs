@@ -151,6 +151,8 @@ pub struct Layouts(EngineLayouts);
 #[derive(Clone, Debug)]
 pub(crate) enum EngineLayouts {
     Sglang(Arc<[Arc<MessageLayout>]>),
+    /// Those of SGLang, and frames that can only be vLLM's are read as such.
+    Any(Arc<[Arc<MessageLayout>]>),
     /// The lengths of vLLM's arrays tell the version. The layout has no columns.
     Vllm(Arc<MessageLayout>),
 }
@@ -215,6 +217,11 @@ impl Layouts {
         ALL.clone()
     }
 
+    /// Every version of both engines, for frames of which nothing says the engine: a journal's, or a simulated scheduler's.
+    pub fn any() -> Layouts {
+        Layouts(EngineLayouts::Any(Arc::from(Layouts::builtin().sglang())))
+    }
+
     /// vLLM's messages, in every version from 0.25.
     pub fn vllm() -> Layouts {
         static LAYOUT: LazyLock<Arc<MessageLayout>> =
@@ -247,7 +254,7 @@ impl Layouts {
     /// of a file (with a `/` or ending in `.json`).
     pub fn load(source: &str) -> Result<Layouts, LayoutError> {
         match source {
-            "auto" => Ok(Layouts::builtin()),
+            "auto" => Ok(Layouts::any()),
             "vllm" => Ok(Layouts::vllm()),
             path if path.contains('/') || path.ends_with(".json") => {
                 let json = std::fs::read_to_string(path)
@@ -295,7 +302,7 @@ impl Layouts {
 
     fn sglang(&self) -> &[Arc<MessageLayout>] {
         match &self.0 {
-            EngineLayouts::Sglang(layouts) => layouts,
+            EngineLayouts::Sglang(layouts) | EngineLayouts::Any(layouts) => layouts,
             EngineLayouts::Vllm(_) => &[],
         }
     }

@@ -21,6 +21,8 @@ pub enum Role {
     Push,
     /// We send to subscribers. The peer must be a SUB or an XSUB.
     Pub,
+    /// We send to one peer and receive from it. The peer must be a DEALER.
+    Router,
 }
 
 impl Role {
@@ -30,6 +32,7 @@ impl Role {
             Role::Pull => ("PULL", &["PUSH"], "PUSH"),
             Role::Push => ("PUSH", &["PULL"], "PULL"),
             Role::Pub => ("PUB", &["SUB", "XSUB"], "SUB or XSUB"),
+            Role::Router => ("ROUTER", &["DEALER"], "DEALER"),
         }
     }
 }
@@ -37,7 +40,7 @@ impl Role {
 /// The peer's data from the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handshake {
-    /// PUSH, PULL, SUB or XSUB.
+    /// PUSH, PULL, SUB, XSUB or DEALER.
     pub socket_type: String,
     /// The peer's identity, usually empty.
     pub identity: Vec<u8>,

@@ -1,6 +1,6 @@
 //! The errors that end a connection. None of them affects another connection.
 
-/// The peer sent bytes that are not ZMTP 3 for a PULL, a PUSH or a PUB, or that exceed a limit.
+/// The peer sent bytes that are not ZMTP 3 for our socket type, or that exceed a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ZmtpError {
     /// The first bytes are not a ZMTP 3 signature. ZMTP 1.0 (libzmq 2.x) begins like this too.

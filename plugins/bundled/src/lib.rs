@@ -5,6 +5,7 @@
 //! member of the plugins' workspace is bundled if its `Cargo.toml` has `[package.metadata.afterbay]`, with
 //! these keys, each optional:
 //!
+//! - `engines`: the engines that the plugin serves, all if absent,
 //! - `grant` and `limits`, as in `[[stream.plugin]]`: the plugin's own defaults,
 //! - `listed`: false for a plugin that is of no use to an operator.
 
@@ -19,7 +20,7 @@ pub struct Bundled {
     pub description: &'static str,
     /// False for a plugin that `afterbay plugin ls` leaves out.
     pub is_listed: bool,
-    /// The plugin's own defaults for `grant` and `limits` of a configuration, in TOML.
+    /// The plugin's engines, and its own defaults for `grant` and `limits` of a configuration, in TOML.
     pub defaults: &'static str,
     /// The bytes of the component.
     pub component: &'static [u8],

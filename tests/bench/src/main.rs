@@ -43,7 +43,7 @@ struct Args {
     /// Tokens per request, except in the case "swaps". The cost of a request's beginning and end is spread over its rows
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=TOKENS_MAX))]
     tokens: u64,
-    /// Only the cases whose name contains TEXT, such as "msgpack, 1024", "latency" or "swaps"
+    /// Only the cases whose name contains TEXT, such as "msgpack, 1024", "vllm", "latency" or "swaps"
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// Print one JSON object per case instead of tables
@@ -119,9 +119,10 @@ impl Bench {
     }
 
     /// A direct connection, libzmq and Afterbay.
-    fn cases(&self) -> [ProxyCase; 3] {
+    fn cases(&self, wire: &str) -> [ProxyCase; 3] {
         let afterbay = ProxyCase::Afterbay {
             binary: self.afterbay.clone(),
+            engine: if wire == "vllm" { "vllm" } else { "sglang" },
             plugin: None,
             journal: JournalStorage::OnDisk,
         };
@@ -129,8 +130,8 @@ impl Bench {
     }
 
     fn forwarding(&mut self) -> anyhow::Result<()> {
-        let cases = self.cases();
-        for wire in ["msgpack", "pickle"] {
+        for wire in ["msgpack", "pickle", "vllm"] {
+            let cases = self.cases(wire);
             for per_frame in [1, 64, 1024, 4096] {
                 let name = format!("{wire}, {per_frame} rows a frame");
                 if !self.wants(&name) {
@@ -163,7 +164,8 @@ impl Bench {
     /// The cost that a plugin adds to the path. The journal is in memory, because the noise of a disk is larger than that cost.
     fn plugin_in_path(&mut self) -> anyhow::Result<()> {
         let journal = JournalStorage::InMemory;
-        let afterbay = |plugin| ProxyCase::Afterbay { binary: self.afterbay.clone(), plugin, journal };
+        let afterbay =
+            |plugin| ProxyCase::Afterbay { binary: self.afterbay.clone(), engine: "sglang", plugin, journal };
         let [without, with] = [None, Some(self.guests.join("examples/nothing.wasm"))].map(afterbay);
         // A plugin is also called for a request's beginning and end: longer requests spread that cost over more rows.
         let mut lengths = vec![self.args.tokens, (8 * self.args.tokens).min(TOKENS_MAX)];
@@ -301,7 +303,7 @@ impl Bench {
     }
 
     fn latency(&mut self) -> anyhow::Result<()> {
-        let cases = self.cases();
+        let cases = self.cases("msgpack");
         for per_frame in [1, 64, 1024] {
             let name = format!("latency, {per_frame} rows a frame");
             if !self.wants(&name) {

@@ -33,6 +33,8 @@ pub(crate) enum ProxyCase {
     Afterbay {
         /// The `afterbay` binary.
         binary: PathBuf,
+        /// The engine of the stream: "sglang" or "vllm".
+        engine: &'static str,
         /// A plugin in the chain.
         plugin: Option<PathBuf>,
         /// The storage of its journal.
@@ -100,11 +102,11 @@ impl ProxyCase {
                 let python = std::env::var("AFTERBAY_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
                 Command::new(python).args(["-c", LIBZMQ, &ingress, reader]).spawn().context("python")?
             }
-            ProxyCase::Afterbay { binary, plugin, journal } => {
+            ProxyCase::Afterbay { binary, engine, plugin, journal } => {
                 let plugin = plugin.as_deref().map_or_else(String::new, |file| {
                     format!("[[stream.plugin]]\nname = \"nothing\"\ncomponent = {file:?}\n")
                 });
-                let stream = stream("bench", &ingress, reader, &plugin);
+                let stream = stream_of(engine, "bench", &ingress, reader, &plugin);
                 return RunningProxy::afterbay(&mut run(binary), dir, *journal, &stream, &ingress);
             }
         };
@@ -114,10 +116,14 @@ impl ProxyCase {
     }
 }
 
-/// The configuration of a stream, in TOML.
+/// The configuration of a stream of SGLang, in TOML.
 pub(crate) fn stream(name: &str, listen: &str, reader: &str, plugins: &str) -> String {
+    stream_of("sglang", name, listen, reader, plugins)
+}
+
+fn stream_of(engine: &str, name: &str, listen: &str, reader: &str, plugins: &str) -> String {
     format!(
-        "[[stream]]\nname = {name:?}\nlisten = {listen:?}\n[[stream.sink]]\nname = \"reader\"\nconnect = {reader:?}\n{plugins}"
+        "[[stream]]\nname = {name:?}\nengine = {engine:?}\nlisten = {listen:?}\n[[stream.sink]]\nname = \"reader\"\nconnect = {reader:?}\n{plugins}"
     )
 }
 

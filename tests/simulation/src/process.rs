@@ -165,6 +165,7 @@ impl Machine {
             attributes: Box::new(|_| None),
             calls: Arc::new(NoCalls),
             scheduler: Box::new(|| None),
+            frame_loads: None,
             upstream: None,
             clock: self.clock.clone(),
             background: Background::Caller,

@@ -50,6 +50,7 @@ mod taps;
 mod text_leg;
 mod tokenizer_workers;
 mod trials;
+mod vllm;
 
 /// A registry for components.
 #[path = "../../../host/oci/tests/it/registry.rs"]

@@ -140,13 +140,24 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-kit", &[]),
     (
         "afterbay-tests",
-        &["config", "fdstore", "journal", "pickle", "plugin-build", "sim", "sockets", "text", "wire"],
+        &[
+            "config",
+            "fdstore",
+            "journal",
+            "pickle",
+            "plugin-build",
+            "sim",
+            "sockets",
+            "text",
+            "types",
+            "wire",
+        ],
     ),
     (
         "afterbay-simulation",
         &[
             "batch", "config", "events", "fdstore", "journal", "outbox", "sim", "sim-disk", "sockets",
-            "stream", "wire",
+            "stream", "types", "wire",
         ],
     ),
     (
@@ -172,7 +183,7 @@ const ONLY_IN: [(&str, &[&str]); 16] = [
     ("wasmtime", &["afterbay-runtime"]),
     ("notify", &["afterbay-runtime"]),
     // The tests of sockets use it as a peer; signals subscribe with it outside the pipeline.
-    ("zeromq", &["afterbay-sim", "afterbay-sockets", "afterbay-signals"]),
+    ("zeromq", &["afterbay-sim", "afterbay-sockets", "afterbay-signals", "afterbay-upstream"]),
     (
         "mio",
         &[
@@ -348,9 +359,15 @@ fn notify_wasmtime_and_zeromq_are_named_only_in_their_files() {
             wrong.push(format!("{name} names wasmtime"));
         }
         if names(concat!("zero", "mq::"))
-            && !["host/sim/", "host/sockets/tests/", "host/signals/src/load_stat.rs", "host/signals/tests/"]
-                .iter()
-                .any(|place| name.starts_with(place))
+            && ![
+                "host/sim/",
+                "host/sockets/tests/",
+                "host/signals/src/load_stat.rs",
+                "host/signals/tests/",
+                "host/upstream/tests/",
+            ]
+            .iter()
+            .any(|place| name.starts_with(place))
         {
             wrong.push(format!("{name} names zeromq"));
         }

@@ -15,13 +15,13 @@ use afterbay_sim::check::Reading;
 use afterbay_sim::frames::Encoding;
 use afterbay_sim::load::{Arrivals, Burst, Endings, Lengths, Load};
 use afterbay_sim::work::{Cost, Spent};
-use afterbay_wire::BatchKind;
+use afterbay_wire::synth::SynthWire;
 use anyhow::bail;
 
-use self::act::{Act, STEPS_PER_SECOND};
+use self::act::{Act, Both, STEPS_PER_SECOND};
 use self::outcome::Outcome;
 use self::setup::{Afterbay, DemoDirs, EVERY_CHUNK, LAST_CHUNK, Stopped, afterbay, unless_stopped};
-use super::sim::{WireName, stop_on_signal};
+use super::sim::{EngineName, WireName, stop_on_signal};
 use afterbay_terminal as screen;
 use afterbay_terminal::{count, seconds};
 
@@ -53,6 +53,7 @@ const LIFE_AT_MOST: u64 = 40;
 #[command(after_help = "Examples:
   afterbay demo
   afterbay demo --seconds 20 --wire pickle
+  afterbay demo --engine vllm
   afterbay demo --keep /tmp/afterbay-demo    # keeps the configuration, the journal and the log
 
 Exit 1: through Afterbay a token was lost, repeated or changed, or the journal is not clean. Ctrl-C ends it at once,
@@ -64,9 +65,12 @@ pub(crate) struct Args {
     /// How many requests; the cost of a chunk is set for the same overload [default: as many as 30 us a chunk need]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     requests: Option<u64>,
-    /// SGLang's encoding on the wire
-    #[arg(long, value_enum, default_value_t = WireName::Msgpack)]
-    wire: WireName,
+    /// The engine whose frames are sent. With vLLM, the second act is left out: its reader adds up the rows
+    #[arg(long, value_enum, default_value_t = EngineName::Sglang)]
+    engine: EngineName,
+    /// SGLang's encoding on the wire [default: msgpack]
+    #[arg(long, value_enum)]
+    wire: Option<WireName>,
     /// Keep the configuration, the journal and Afterbay's log in this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -87,7 +91,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
-    let dirs = DemoDirs::create(args.keep.as_deref())?;
+    let encoding = args.engine.encoding(args.wire.map(Into::into), None, SynthWire::Msgpack)?;
+    let dirs = DemoDirs::create(args.keep.as_deref(), args.engine)?;
     let say = |text: &str| {
         if !args.json {
             println!("{text}");
@@ -98,7 +103,7 @@ fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
     let mut afterbay = Afterbay::start(&dirs)?;
     afterbay.wait_until_ready(&dirs, stop)?;
 
-    let every = every_chunk(&args);
+    let every = every_chunk(&args, encoding);
     let sentence = |text: String| say(&screen::wrapped(&text, 0));
     sentence(format!(
         "{} requests of {} to {} tokens arrive within {:.1} s. A chunk takes the reader {}, so the reader needs {OVERLOAD} times as long as the scheduler.\n",
@@ -109,22 +114,27 @@ fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
         seconds(every.cost.per_row),
     ));
     let every_sides = every.play(&dirs, &mut afterbay, stop, args.json)?;
-    let last = last_chunk(&every);
-    sentence(format!(
-        "\nThe same with {} requests at once and readers that keep the last chunk of a request that they find, \
-         as SGLang's did (sgl-project/sglang#19976); through Afterbay, with the plugin delta-to-cumulative.\n",
-        count(last.load.requests),
-    ));
-    let last_sides = last.play(&dirs, &mut afterbay, stop, args.json)?;
+    // vLLM's front end never kept the last chunk only.
+    let last = (args.engine == EngineName::Sglang).then(|| last_chunk(&every));
+    let last_sides = last.map(|last| {
+        sentence(format!(
+            "\nThe same with {} requests at once and readers that keep the last chunk of a request that they find, \
+             as SGLang's did (sgl-project/sglang#19976); through Afterbay, with the plugin delta-to-cumulative.\n",
+            count(last.load.requests),
+        ));
+        last.play(&dirs, &mut afterbay, stop, args.json)
+    });
+    let last_sides = last_sides.transpose()?;
     // The readers go on while Afterbay drains.
     let drained = afterbay.end(stop)?;
 
-    let dir = dirs.journal();
+    let (dir, streams) = (dirs.journal(), dirs.streams());
     let kept = unless_stopped(stop, move || {
         let journal = JournalReader::open(&dir)?;
-        Ok([journal.stream(EVERY_CHUNK)?.verify()?, journal.stream(LAST_CHUNK)?.verify()?])
+        streams.iter().map(|stream| Ok(journal.stream(stream)?.verify()?)).collect()
     })?;
-    let (every, last) = unless_stopped(stop, move || Ok((every_sides.end()?, last_sides.end()?)))?;
+    let (every, last) =
+        unless_stopped(stop, move || Ok((every_sides.end()?, last_sides.map(Both::end).transpose()?)))?;
     let outcome = Outcome { every, last, kept, drained };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&outcome.json())?);
@@ -138,7 +148,7 @@ fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
 }
 
 /// The first act: more chunks than the reader can handle in time.
-fn every_chunk(args: &Args) -> Act {
+fn every_chunk(args: &Args, encoding: Encoding) -> Act {
     let made_in = f64::from(args.seconds);
     let work = made_in * OVERLOAD;
     let load = |requests: u64| {
@@ -173,7 +183,7 @@ fn every_chunk(args: &Args) -> Act {
     Act {
         stream: EVERY_CHUNK,
         load,
-        encoding: Encoding { kind: BatchKind::TokenId, wire: args.wire.into() },
+        encoding,
         cost: Cost { per_row, per_token: Duration::ZERO, spent: Spent::Asleep },
         reading: Reading::Deltas,
     }
@@ -214,7 +224,11 @@ fn print_next(args: &Args) {
         println!("Kept in {}: afterbay.toml, journal, afterbay.log.", keep.display());
         println!("  afterbay journal ls --dir {}", keep.join("journal").display());
     }
-    println!("Next: put it before a real SGLang with `afterbay sglang -- <the usual command>`,");
+    let (engine, command) = match args.engine {
+        EngineName::Sglang => ("SGLang", "sglang"),
+        EngineName::Vllm => ("vLLM", "vllm"),
+    };
+    println!("Next: put it behind a real {engine} with `afterbay {command} -- <the usual command>`,");
     println!("and write a plugin of your own: examples/stop-on-loop is one, in a single file.");
 }
 

@@ -18,11 +18,11 @@ use self::args::{ReaderArgs, SchedulerArgs};
 use self::output::{Bar, fault_lines, line, table, verdict};
 use afterbay_terminal::{bytes, count, seconds};
 
-pub(super) use self::args::WireName;
+pub(super) use self::args::{EngineName, WireName};
 
 /// Simulate one end of a stream: a scheduler, or a reader that may be slow
 ///
-/// Both ends speak SGLang's own bytes over a ZeroMQ implementation that is not Afterbay's. The token ids of a simulated
+/// Both ends speak the engine's own bytes, SGLang's or vLLM's, over a ZeroMQ implementation that is not Afterbay's. The token ids of a simulated
 /// request follow from its name, so the reader finds lost, repeated, late and changed tokens by itself.
 #[derive(clap::Args)]
 #[command(

@@ -40,9 +40,7 @@ impl ChainInput {
         // Column by column: each column allocates once.
         fill(&mut self.requests, rows, &self.rows, |row| row.number);
         if wants.contains(ColumnSet::COMPLETION_TOKENS) {
-            fill(&mut self.plain.completion_tokens, rows, &self.rows, |row| {
-                row.completion_tokens.unwrap_or(0)
-            });
+            fill(&mut self.plain.completion_tokens, rows, &self.rows, |row| row.tokens_so_far);
         }
         if wants.contains(ColumnSet::FINISHED) {
             fill(&mut self.plain.finished, rows, &self.rows, |row| row.finish);

@@ -1,5 +1,6 @@
 //! The plugins of a stream.
 
+use super::Engine;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,9 +56,11 @@ impl Plugin {
     }
 }
 
-/// The grants and limits of a plugin for which the operator sets none.
+/// The engines that a plugin serves, and the grants and limits for which the operator sets none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PluginDefaults {
+    /// The engines. A stream of another engine refuses the plugin.
+    pub engines: Vec<Engine>,
     /// The host interfaces that the plugin may call.
     pub grant: Vec<Grant>,
     /// The limits of one instance.
@@ -67,7 +70,8 @@ pub struct PluginDefaults {
 impl Default for PluginDefaults {
     /// The defaults of a plugin that is not in the binary.
     fn default() -> PluginDefaults {
-        PluginDefaults { grant: Grant::DEFAULT.to_vec(), limits: Limits::default() }
+        let engines = Engine::WORDS.map(|(_, engine)| engine).to_vec();
+        PluginDefaults { engines, grant: Grant::DEFAULT.to_vec(), limits: Limits::default() }
     }
 }
 

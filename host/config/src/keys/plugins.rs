@@ -23,7 +23,18 @@ const GRANT_KEY: Key = key(
 );
 
 /// The keys of a bundled plugin's own defaults.
-pub(crate) static PLUGIN_DEFAULTS: Table = Table { keys: &[GRANT_KEY, LIMITS_KEY] };
+pub(crate) static PLUGIN_DEFAULTS: Table = Table {
+    keys: &[
+        key(
+            "engines",
+            Default,
+            "[\"sglang\", \"vllm\"]",
+            "The engines that the plugin serves. A stream of another engine refuses it.",
+        ),
+        GRANT_KEY,
+        LIMITS_KEY,
+    ],
+};
 
 pub(crate) static PLUGINS: Table = Table {
     keys: &[key(

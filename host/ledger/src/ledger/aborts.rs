@@ -19,13 +19,13 @@ pub const ABORTED: &str = "afterbay: aborted by operator";
 /// Queues an abort for the scheduler. Must not block. Returns false if the queue is full.
 pub type AbortSender = Box<dyn Fn(FinishedEarly) -> bool + Send>;
 
-/// A request that a plugin has finished while the scheduler continues it.
+/// A request that a plugin has finished while the scheduler continues it, or of vLLM also an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedEarly {
-    /// The rid. No other live request of the stream has a rid that begins with it.
+    /// The rid. Of SGLang, no other live request of the stream has a rid that begins with it.
     pub rid: String,
-    /// The plugin.
-    pub plugin: String,
+    /// The plugin. `None`: the operator.
+    pub plugin: Option<String>,
     /// How the scheduler reads an abort, known from its last batch.
     pub shape: Option<AbortShape>,
 }
@@ -171,13 +171,16 @@ impl Ledger {
     }
 
     /// Queues aborts of the requests that plugins finish with this batch and the scheduler does not. Call this before any row of the
-    /// batch is sent.
+    /// batch is sent. An operator's abort is with SGLang's scheduler already. vLLM answers an abort with no row, so its engine
+    /// gets the abort now that the reader gets the last row.
     pub(super) fn abort_upstream(&self, rows: &[Row], verdicts: &RecordedVerdicts) {
         let Some(send) = &self.upstream else { return };
+        let is_vllm = self.abort_shape == Some(AbortShape::EngineCore);
         let mut finished: Vec<(&str, &str)> = Vec::new();
         for action in verdicts.iter() {
             let Some(row) = rows.get(action.row as usize) else { continue };
-            if !action.ends_request() || action.plugin == OPERATOR || row.finish != FinishKind::Running {
+            let is_sent = action.plugin == OPERATOR && !is_vllm;
+            if !action.ends_request() || is_sent || row.finish != FinishKind::Running {
                 continue;
             }
             let Some((rid, request)) = self.request(row.slot) else { continue };
@@ -192,7 +195,7 @@ impl Ledger {
         if finished.is_empty() {
             return;
         }
-        let prefixes = self.prefixes(&finished);
+        let prefixes = if is_vllm { Vec::new() } else { self.prefixes(&finished) };
         for (rid, plugin) in finished {
             let why = match prefixes.iter().find(|(prefix, _)| *prefix == rid) {
                 Some((_, other)) => {
@@ -201,7 +204,8 @@ impl Ledger {
                     )
                 }
                 None => {
-                    let (rid, plugin) = (rid.to_owned(), plugin.to_owned());
+                    let plugin = (plugin != OPERATOR).then(|| plugin.to_owned());
+                    let rid = rid.to_owned();
                     if send(FinishedEarly { rid, plugin, shape: self.abort_shape }) {
                         continue;
                     }
@@ -215,7 +219,8 @@ impl Ledger {
     fn report_withheld(&self, rid: &str, plugin: &str, why: String) {
         self.telemetry.counters.aborts_withheld.add(1);
         let (stream, rid) = (self.telemetry.stream.clone(), rid.to_owned());
-        self.telemetry.publish(AbortFailed { stream, rid, by: format!("plugin {plugin}"), why });
+        let by = if plugin == OPERATOR { "the operator".to_owned() } else { format!("plugin {plugin}") };
+        self.telemetry.publish(AbortFailed { stream, rid, by, why });
     }
 
     /// The rids in `finished` that begin the rid of another live request, with that rid. Visits each live request once, however

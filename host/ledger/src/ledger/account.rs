@@ -18,10 +18,14 @@ impl Ledger {
     pub fn account(&mut self, decoded: Decoded, persister: &mut Persister) -> Result<Accounted, Settled> {
         let decoded = match decoded {
             Decoded::Batch(decoded) => decoded,
-            Decoded::Barrier(decoded) => return Err(self.settle_barrier(decoded, persister)),
+            Decoded::Barrier(decoded) => {
+                self.note_departed(decoded.barrier().finished_requests());
+                return Err(self.settle_barrier(decoded, persister));
+            }
         };
         let (persisted, batch) = (decoded.persisted(), decoded.batch());
         self.abort_shape = Some(batch.abort_shape());
+        self.note_departed(batch.finished_requests());
         let mut rows = self.begin_frame();
         self.requests.begin_batch();
         let mut any = AnyRow::default();
@@ -60,6 +64,7 @@ impl Ledger {
                 number: request.number(),
                 tokens,
                 completion_tokens,
+                tokens_so_far: request.scheduler_count,
                 finish,
                 first,
                 may_close: finish != FinishKind::Running || request.is_finishing,

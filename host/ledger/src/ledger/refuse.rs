@@ -89,6 +89,7 @@ impl Ledger {
                 number: request.number(),
                 tokens: 0,
                 completion_tokens: None,
+                tokens_so_far: request.scheduler_count,
                 finish: FinishKind::Running,
                 first,
                 may_close: false,

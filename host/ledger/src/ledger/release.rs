@@ -38,6 +38,7 @@ impl Ledger {
                 number,
                 tokens: 0,
                 completion_tokens: held.batch.completion_tokens(0),
+                tokens_so_far: held.batch.completion_tokens(0).unwrap_or(request.scheduler_count),
                 finish: finish_kind(&held.batch.finish(0)),
                 first: false,
                 may_close: request.is_finishing,

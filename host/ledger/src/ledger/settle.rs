@@ -20,11 +20,12 @@ impl Ledger {
         held_rows: &mut HeldRows,
         persister: &mut Persister,
     ) -> Settled {
-        match self.account(decoded, persister) {
+        let settled = match self.account(decoded, persister) {
             Ok(accounted) => self.settle(ChainOutput::new(accounted), held_rows, persister),
             Err(settled) => settled,
-        }
-        .without_content()
+        };
+        self.close_departed(held_rows, persister);
+        settled.without_content()
     }
 
     /// Counts the tokens by the chain's decisions, records the outcome, and makes the content to send.

@@ -20,7 +20,8 @@ fn a_request_that_a_plugin_finishes_is_aborted_in_the_scheduler_unless_the_sched
     let mut stream = Stream::with(Vec::new(), true);
     let sent = stream.decide(vec![row("a", &[1], 1), last("b", &[2], 1)], &Decide::Finish);
     assert!(sent.iter().all(|row| row.is_last));
-    let finished = |rid: &str| FinishedEarly { rid: rid.to_owned(), plugin: PLUGIN.to_owned(), shape: SHAPE };
+    let finished =
+        |rid: &str| FinishedEarly { rid: rid.to_owned(), plugin: Some(PLUGIN.to_owned()), shape: SHAPE };
     assert_eq!(stream.aborts(), [finished("a")]);
     let early: Vec<String> =
         stream.recorder.of::<RequestFinishedEarly>().into_iter().map(|it| it.rid).collect();

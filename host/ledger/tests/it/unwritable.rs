@@ -67,7 +67,10 @@ fn tokens_released_with_a_batch_that_cannot_be_written_arrive_once_and_in_order(
         assert_eq!(short(&sent), [("odd", &[][..], true), ("b", &[][..], true)]);
         assert_eq!(stream.outcomes().pop().unwrap().passage, Passage::Changed);
         let aborted = stream.aborts().into_iter().map(|abort| (abort.rid, abort.plugin));
-        assert_eq!(aborted.collect::<Vec<_>>(), ["odd", "b"].map(|rid| (rid.to_owned(), PLUGIN.to_owned())));
+        assert_eq!(
+            aborted.collect::<Vec<_>>(),
+            ["odd", "b"].map(|rid| (rid.to_owned(), Some(PLUGIN.to_owned())))
+        );
         if let Some(is_clean) = restart {
             stream.restart(is_clean);
         }

@@ -69,6 +69,35 @@ fn each_row_of_an_unchanged_frame_is_counted() {
 }
 
 #[test]
+fn a_frame_aside_goes_first_and_keeps_no_rows_from_being_joined() {
+    let now = Instant::now();
+    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
+    let aside = |number: u8| Content::Aside { bytes: Bytes::copy_from_slice(&[number]) };
+    for (number, content) in [
+        (1, rows(vec![row("a", 1, 7)])),
+        (2, aside(2)),
+        (3, rows(vec![row("a", 2, 8)])),
+        (4, aside(4)),
+        (5, rows(vec![row("a", 3, 9)])),
+    ] {
+        outbox.push(Frame { number, at: now, content });
+    }
+    assert_eq!((outbox.frames(), outbox.rows(), outbox.oldest()), (5, 5, Some(now)));
+    assert!(outbox.next(false, now).is_none(), "it waits for room");
+    for number in [2, 4] {
+        let sent = outbox.next(true, now).unwrap();
+        assert_eq!((sent.frame, sent.counted, &sent.bytes[..]), (Some(number), true, &[number as u8][..]));
+    }
+    let joined = batch_of(outbox.next(true, now).unwrap().bytes);
+    assert_eq!((joined.rows(), joined.tokens(0)), (1, 3));
+    assert!(outbox.is_empty() && outbox.bytes() == 0);
+    outbox.taken(2);
+    assert_eq!(outbox.done(), 0, "the rows before the first one are not taken");
+    outbox.taken(3);
+    assert_eq!(outbox.done(), 5);
+}
+
+#[test]
 fn a_request_that_ended_with_abort_is_sent_as_one_row() {
     let now = Instant::now();
     let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);

@@ -207,6 +207,7 @@ impl World {
             attributes: Box::new(|_| None),
             calls: Arc::new(self.service.clone()),
             scheduler: Box::new(|| None),
+            frame_loads: None,
             upstream: None,
             clock: Arc::new(SystemClock),
             background: Background::Caller,

@@ -1,6 +1,6 @@
 //! The fields of a frame beside its rows.
 
-use super::fields::{FINISHED_REQUESTS, FRAME, FrameJoin, SCHEDULER_STATS};
+use super::fields::{ENGINE_INDEX, FINISHED_REQUESTS, FRAME, FrameJoin, SCHEDULER_STATS};
 use super::outputs::Outputs;
 use crate::pack::{self, LIST, MAP, PackValue, TYPES};
 
@@ -9,6 +9,8 @@ const NIL: u8 = 0xc0;
 /// An engine's load after a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EngineLoad {
+    /// The engine's number among those that send to the same front end.
+    pub engine: u64,
     /// Requests that run.
     pub running: u64,
     /// Requests that wait.
@@ -60,7 +62,8 @@ impl Outputs {
             _ => return None,
         };
         let (running, waiting) = (count("num_running_reqs")?, count("num_waiting_reqs")?);
-        Some(EngineLoad { running, waiting, kv_cache_usage })
+        let engine = u64::try_from(pack::int(self.field(ENGINE_INDEX))?).ok()?;
+        Some(EngineLoad { engine, running, waiting, kv_cache_usage })
     }
 }
 

@@ -196,6 +196,7 @@ fn invalid_bytes_are_refused_with_the_reason() {
         (run(Role::Pull, &hello("PUB"), &[]).1, "peer is a \"PUB\" socket"),
         (run(Role::Push, &hello("PUSH"), &[]).1, "peer is a \"PUSH\" socket, a PUSH takes only a PULL"),
         (run(Role::Push, &[hello("PULL"), message(b"x")].concat(), &[]).1, "message from a PULL peer"),
+        (run(Role::Router, &hello("ROUTER"), &[]).1, "a ROUTER takes only a DEALER"),
         (run(Role::Pub, &hello("PULL"), &[]).1, "peer is a \"PULL\" socket, a PUB takes only a SUB or XSUB"),
         (
             run(Role::Pub, &[&GREETING[..], &command_frame(b"\x09SUBSCRIBE")].concat(), &[]).1,

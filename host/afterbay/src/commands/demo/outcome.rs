@@ -15,10 +15,10 @@ use afterbay_terminal::{bytes, count, seconds};
 pub(super) struct Outcome {
     /// The act with readers that handle every chunk.
     pub(super) every: Both<Ends>,
-    /// The act with readers that handle the last chunk that they find.
-    pub(super) last: Both<Ends>,
-    /// The journal's reports on the first and the second stream.
-    pub(super) kept: [VerifyReport; 2],
+    /// The act with readers that handle the last chunk that they find. vLLM has none.
+    pub(super) last: Option<Both<Ends>>,
+    /// The journal's reports on the streams, one for each act.
+    pub(super) kept: Vec<VerifyReport>,
     /// Whether Afterbay ended without an error.
     pub(super) drained: bool,
 }
@@ -32,8 +32,13 @@ enum Better {
 impl Outcome {
     /// Whether nothing was lost, repeated or changed through Afterbay.
     pub(super) fn is_good(&self) -> bool {
-        let exact = self.every.afterbay.is_exact() && self.last.afterbay.is_exact();
+        let exact = self.every.afterbay.is_exact() && self.last().is_none_or(Ends::is_exact);
         exact && self.kept.iter().all(|kept| kept.problems.is_empty()) && self.drained
+    }
+
+    /// The second act through Afterbay.
+    fn last(&self) -> Option<&Ends> {
+        self.last.as_ref().map(|last| &last.afterbay)
     }
 
     pub(super) fn print(&self) -> anyhow::Result<()> {
@@ -44,8 +49,8 @@ impl Outcome {
         self.print_kept()?;
         let Ends { received, comparison, .. } = &self.every.afterbay;
         let mut lines = fault_lines(&received.faults);
-        if !self.last.afterbay.is_exact() {
-            lines.extend(fault_lines(&self.last.afterbay.received.faults));
+        if let Some(last) = self.last().filter(|last| !last.is_exact()) {
+            lines.extend(fault_lines(&last.received.faults));
         }
         let whole = format!("{} of {}", count(comparison.whole), count(comparison.requests));
         lines.push(line("requests whole", whole));
@@ -61,7 +66,8 @@ impl Outcome {
         if !self.drained {
             lines.push(line("afterbay run", "did not exit 0 in time after SIGTERM"));
         }
-        let samples = [comparison, &self.last.afterbay.comparison].into_iter().flat_map(|it| &it.samples);
+        let compared = [Some(comparison), self.last().map(|last| &last.comparison)];
+        let samples = compared.into_iter().flatten().flat_map(|it| &it.samples);
         lines.extend(samples.map(|sample| line("", sample)));
         lines.push(line("result", verdict(self.is_good())));
         println!("\n{}", table(&lines));
@@ -111,9 +117,11 @@ impl Outcome {
         };
         let everywhere = every.map(texts);
         sides.row(vec!["tokens lost".to_owned(), everywhere.direct, everywhere.afterbay, String::new()]);
-        let last = self.last.as_ref().map(texts);
-        let name = "lost, last-chunk reader".to_owned();
-        sides.row(vec![name, last.direct, last.afterbay, String::new()]);
+        if let Some(last) = &self.last {
+            let last = last.as_ref().map(texts);
+            let name = "lost, last-chunk reader".to_owned();
+            sides.row(vec![name, last.direct, last.afterbay, String::new()]);
+        }
         sides.print()
     }
 
@@ -139,18 +147,22 @@ impl Outcome {
     }
 
     pub(super) fn json(&self) -> serde_json::Value {
-        let kept = self.kept.each_ref().map(|kept| {
+        let kept = |kept: &VerifyReport| {
             let problems: Vec<String> =
                 kept.problems.iter().map(|problem| problem.what.to_string()).collect();
             serde_json::json!({
                 "frames": kept.frames, "rows": kept.rows, "tokens": kept.tokens, "bytes": kept.bytes,
                 "requests": kept.requests, "problems": problems,
             })
-        });
-        let [every, last] = kept;
+        };
+        let act = |sides: &Both<Ends>, report: Option<&VerifyReport>| {
+            serde_json::json!({
+                "direct": sides.direct, "afterbay": sides.afterbay, "kept": report.map(kept),
+            })
+        };
         serde_json::json!({
-            "every_chunk": { "direct": self.every.direct, "afterbay": self.every.afterbay, "kept": every },
-            "last_chunk": { "direct": self.last.direct, "afterbay": self.last.afterbay, "kept": last },
+            "every_chunk": act(&self.every, self.kept.first()),
+            "last_chunk": self.last.as_ref().map(|last| act(last, self.kept.get(1))),
             "drained": self.drained,
             "good": self.is_good(),
         })

@@ -11,6 +11,7 @@ use afterbay_sim::Stop;
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::commands::sim::EngineName;
 use afterbay_terminal::seconds;
 
 /// The names of the streams: for a reader that handles every chunk, and for one that handles the last chunk that it finds.
@@ -29,6 +30,7 @@ pub(super) struct DemoDirs {
     temporary: tempfile::TempDir,
     /// The configuration, the journal and the log; the same directory without --keep.
     dir: PathBuf,
+    engine: EngineName,
 }
 
 /// A running `afterbay run`. Dropping it kills the process.
@@ -38,7 +40,7 @@ pub(super) struct Afterbay {
 }
 
 impl DemoDirs {
-    pub(super) fn create(keep: Option<&Path>) -> anyhow::Result<DemoDirs> {
+    pub(super) fn create(keep: Option<&Path>, engine: EngineName) -> anyhow::Result<DemoDirs> {
         let temporary = tempfile::Builder::new().prefix("afterbay-demo-").tempdir()?;
         let dir = match keep {
             None => temporary.path().to_owned(),
@@ -51,7 +53,7 @@ impl DemoDirs {
                 dir
             }
         };
-        Ok(DemoDirs { temporary, dir })
+        Ok(DemoDirs { temporary, dir, engine })
     }
 
     pub(super) fn ipc(&self, name: &str) -> String {
@@ -60,6 +62,14 @@ impl DemoDirs {
 
     pub(super) fn journal(&self) -> PathBuf {
         self.dir.join("journal")
+    }
+
+    /// The streams: one for each act.
+    pub(super) fn streams(&self) -> &'static [&'static str] {
+        match self.engine {
+            EngineName::Sglang => &[EVERY_CHUNK, LAST_CHUNK],
+            EngineName::Vllm => &[EVERY_CHUNK],
+        }
     }
 
     /// The endpoint where Afterbay listens for a stream's scheduler.
@@ -84,12 +94,17 @@ impl DemoDirs {
     }
 
     fn config(&self) -> String {
+        let (engine, reader) = match self.engine {
+            EngineName::Sglang => {
+                ("", "reader  = \"tokenizer\"   # rows may be joined anywhere: nobody detokenizes after it\n")
+            }
+            EngineName::Vllm => ("engine = \"vllm\"\n", ""),
+        };
         let stream = |name: &str| {
             format!(
-                "[[stream]]\nname   = \"{name}\"\n\
+                "[[stream]]\nname   = \"{name}\"\n{engine}\
                  listen = {:?}   # Afterbay binds here, the scheduler connects\n\
-                 [[stream.sink]]\nname    = \"reader\"\n\
-                 reader  = \"tokenizer\"   # rows may be joined anywhere: nobody detokenizes after it\n\
+                 [[stream.sink]]\nname    = \"reader\"\n{reader}\
                  connect = {:?}    # the reader binds here, Afterbay connects\n\
                  credit  = {:?}   # the reader counts here what it has finished\n",
                 self.scheduler(name),
@@ -97,11 +112,19 @@ impl DemoDirs {
                 self.credit(name),
             )
         };
+        let plugin =
+            "[[stream.plugin]]\nname      = \"cumulative\"\ncomponent = \"builtin:delta-to-cumulative\"\n";
+        let streams: Vec<String> = self
+            .streams()
+            .iter()
+            .map(|name| match *name {
+                LAST_CHUNK => stream(name) + plugin,
+                name => stream(name),
+            })
+            .collect();
         format!(
-            "{}\n{}[[stream.plugin]]\nname      = \"cumulative\"\ncomponent = \"builtin:delta-to-cumulative\"\n\n\
-             [journal]\ndir = {:?}\n\n[admin]\nlisten = \"none\"\n",
-            stream(EVERY_CHUNK),
-            stream(LAST_CHUNK),
+            "{}\n[journal]\ndir = {:?}\n\n[admin]\nlisten = \"none\"\n",
+            streams.join("\n"),
             self.journal(),
         )
     }
@@ -137,7 +160,7 @@ impl Afterbay {
             let socket = dirs.scheduler(stream);
             std::fs::metadata(socket.trim_start_matches("ipc://")).is_ok_and(|it| it.file_type().is_socket())
         };
-        while ![EVERY_CHUNK, LAST_CHUNK].iter().all(|stream| is_bound(stream)) {
+        while !dirs.streams().iter().all(|stream| is_bound(stream)) {
             if let Some(status) = self.child.try_wait()? {
                 bail!("afterbay run did not start: {status}{}", self.last_words());
             }

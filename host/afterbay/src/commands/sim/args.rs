@@ -24,13 +24,14 @@ use clap::ValueEnum;
   afterbay sim scheduler --connect ipc:///run/afterbay/decode-0 --wire msgpack --rate 50
   afterbay sim scheduler --connect ipc:///tmp/a --requests 2048 --tokens 64-512 --stagger 0.5
   afterbay sim scheduler --connect ipc:///tmp/a --rate 50 --burst 500@2s --burst 500@4s
+  afterbay sim scheduler --connect ipc:///run/afterbay/engine-0 --engine vllm --requests 512
   afterbay sim scheduler --connect tcp://127.0.0.1:5555 --endings length=6,stop-token=3,abort=1
   afterbay sim scheduler --connect ipc:///tmp/a --frames tests/fixtures/frames --suffix pickle")]
 pub(super) struct SchedulerArgs {
     /// The endpoint to connect to: ipc://PATH or tcp://HOST:PORT
     #[arg(long, value_name = "ENDPOINT", value_parser = endpoint)]
     connect: String,
-    /// Take aborts from the PUSH that Afterbay binds there (stream.abort.push), as SGLang's scheduler does
+    /// Take aborts from the socket that Afterbay binds there (stream.abort.push), as the engine's scheduler does
     #[arg(long, value_name = "ENDPOINT", conflicts_with = "frames", value_parser = endpoint)]
     aborts: Option<String>,
     /// How many requests
@@ -57,12 +58,16 @@ pub(super) struct SchedulerArgs {
     /// Steps, each with one batch, in a second; 0: as fast as the peer takes them
     #[arg(long, value_name = "STEPS", default_value_t = 50.0)]
     steps_per_second: f64,
-    /// SGLang's encoding
-    #[arg(long, value_enum, default_value_t = WireName::Pickle)]
-    wire: WireName,
-    /// The rows: token ids as the scheduler sends them, or text as the detokenizer does
-    #[arg(long, value_enum, default_value_t = KindName::TokenId)]
-    kind: KindName,
+    /// The engine whose frames are sent. vLLM has no health checks here, its batches without rows are statistics, and its
+    /// control messages are answers to utility calls
+    #[arg(long, value_enum, default_value_t = EngineName::Sglang)]
+    engine: EngineName,
+    /// SGLang's encoding [default: pickle]
+    #[arg(long, value_enum)]
+    wire: Option<WireName>,
+    /// SGLang's rows: token ids as the scheduler sends them, or text as the detokenizer does [default: token-id]
+    #[arg(long, value_enum)]
+    kind: Option<KindName>,
     /// How requests end, by weight: length, stop-token, stop-text, abort
     #[arg(long, value_name = "NAME=WEIGHT,…", default_value = "length=1", value_parser = endings)]
     endings: Endings,
@@ -82,7 +87,7 @@ pub(super) struct SchedulerArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Send the files of this directory instead, by name, one a step
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["requests", "tokens", "rate", "stagger", "burst", "kind", "wire"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["requests", "tokens", "rate", "stagger", "burst", "kind", "wire", "engine"])]
     frames: Option<PathBuf>,
     /// Suffix of the files that --frames reads
     #[arg(long, value_name = "SUFFIX", default_value = "msgpack", requires = "frames")]
@@ -95,7 +100,7 @@ pub(super) struct SchedulerArgs {
     pub(super) json: bool,
 }
 
-/// Read as SGLang's reader would, at its pace, and check every request
+/// Read as the engine's reader would, at its pace, and check every request
 ///
 /// Binds, so it may start before or after its peer. Without --requests, --frames or --idle it reads until Ctrl-C.
 #[derive(clap::Args)]
@@ -164,6 +169,36 @@ pub(super) struct ReaderArgs {
     pub(super) json: bool,
 }
 
+/// The engines whose frames are simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::commands) enum EngineName {
+    Sglang,
+    Vllm,
+}
+
+impl EngineName {
+    /// The encoding of the engine. `wire` and `kind` are SGLang's alone.
+    pub(in crate::commands) fn encoding(
+        self,
+        wire: Option<SynthWire>,
+        kind: Option<BatchKind>,
+        default: SynthWire,
+    ) -> anyhow::Result<Encoding> {
+        match self {
+            EngineName::Vllm if wire.is_some() || kind.is_some() => {
+                anyhow::bail!(
+                    "--wire and --kind are for --engine sglang: vLLM has one encoding and one kind of row"
+                )
+            }
+            EngineName::Vllm => Ok(Encoding { kind: BatchKind::EngineCore, wire: SynthWire::EngineCore }),
+            EngineName::Sglang => {
+                let (wire, kind) = (wire.unwrap_or(default), kind.unwrap_or(BatchKind::TokenId));
+                Ok(Encoding { kind, wire })
+            }
+        }
+    }
+}
+
 /// SGLang's two encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::commands) enum WireName {
@@ -196,7 +231,10 @@ impl SchedulerArgs {
     pub(super) fn options(&self) -> anyhow::Result<scheduler::Options> {
         let source = match &self.frames {
             Some(directory) => Source::Frames(replay::directory(directory, &self.suffix)?),
-            None => Source::Load(self.load(), Encoding { kind: self.kind.into(), wire: self.wire.into() }),
+            None => {
+                let (wire, kind) = (self.wire.map(Into::into), self.kind.map(Into::into));
+                Source::Load(self.load(), self.engine.encoding(wire, kind, SynthWire::Pickle)?)
+            }
         };
         let mut options = scheduler::Options::new(&self.connect, source);
         options.steps_per_second = self.steps_per_second;

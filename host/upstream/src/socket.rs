@@ -1,4 +1,5 @@
-//! A bound PUSH for aborts. The scheduler's own PULL connects to it, as it does to the tokenizer's socket.
+//! A bound socket for aborts. The scheduler's own input socket connects to it, as it does to the front end's socket: SGLang's
+//! PULL to a PUSH, vLLM's DEALER to a ROUTER.
 //!
 //! It uses Afterbay's ZMTP over tokio: the `zeromq` crate's PUSH does not read from its schedulers. So that PUSH does not
 //! notice when a scheduler disconnects, and reports a message as sent that nobody receives.
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use afterbay_sockets::{BindError, Endpoint, Listener};
-use afterbay_zmtp::{Conversation, FrameHeader, Role, ZmtpEvent};
+use afterbay_zmtp::{Conversation, Role, on_wire};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
@@ -18,18 +19,37 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::bounds::{HANDSHAKE_MAX, PEERS_MAX, QUEUE_MAX, TAKEN_MAX};
+use crate::bounds::{HANDSHAKE_MAX, PEERS_MAX, QUEUE_MAX, READY_BYTES_MAX, TAKEN_MAX};
 use crate::error::UpstreamError;
 
 /// The mode of an ipc name: another user who connects would take aborts away from the scheduler.
 const MODE: u32 = 0o600;
-/// After its handshake a PULL sends only a PING now and then.
+/// After its handshake a PULL sends only a PING now and then, and a DEALER of vLLM one message.
 const READ_BYTES: usize = 512;
+
+/// The socket with which a scheduler connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchedulerSocket {
+    /// SGLang's.
+    Pull,
+    /// vLLM's. Its first message says that the engine is ready; nothing in it is needed here.
+    Dealer,
+}
+
+impl SchedulerSocket {
+    fn conversation(self) -> Conversation {
+        match self {
+            SchedulerSocket::Pull => Conversation::new(Role::Push, 0),
+            SchedulerSocket::Dealer => Conversation::new(Role::Router, READY_BYTES_MAX),
+        }
+    }
+}
 
 /// The bound socket. Dropping it closes its connections.
 #[derive(Debug)]
-pub struct PushUpstream {
+pub struct SocketUpstream {
     endpoint: String,
+    peer: SchedulerSocket,
     schedulers: Arc<Schedulers>,
     listener: SharedListener,
     accepting: JoinHandle<()>,
@@ -48,7 +68,7 @@ struct Schedulers {
 #[derive(Debug, Default)]
 struct ReadySchedulers {
     queues: BTreeMap<u64, mpsc::Sender<QueuedAbort>>,
-    /// Set when the PUSH is dropped: a scheduler that becomes ready later is closed.
+    /// Set when the socket is dropped: a scheduler that becomes ready later is closed.
     is_closed: bool,
 }
 
@@ -64,31 +84,35 @@ enum TokioListener {
     Tcp(TcpListener),
 }
 
-impl PushUpstream {
+impl SocketUpstream {
     /// Binds and listens. Must be called on a tokio runtime.
-    pub fn bind(endpoint: &Endpoint) -> Result<PushUpstream, BindError> {
-        PushUpstream::serve(Listener::bind(endpoint, MODE, None)?)
+    pub fn bind(endpoint: &Endpoint, peer: SchedulerSocket) -> Result<SocketUpstream, BindError> {
+        SocketUpstream::serve(Listener::bind(endpoint, MODE, None)?, peer)
     }
 
     /// Continues the listening socket of an earlier process, or binds if that socket has another endpoint. The earlier process
-    /// may go on with the socket until [`PushUpstream::claim`]. Must be called on a tokio runtime.
-    pub fn adopt(endpoint: &Endpoint, listener: OwnedFd) -> Result<PushUpstream, BindError> {
+    /// may go on with the socket until [`SocketUpstream::claim`]. Must be called on a tokio runtime.
+    pub fn adopt(
+        endpoint: &Endpoint,
+        peer: SchedulerSocket,
+        listener: OwnedFd,
+    ) -> Result<SocketUpstream, BindError> {
         if let Ok(mut listener) = Listener::adopt(listener)
             && listener.serves(endpoint, MODE)
         {
-            return PushUpstream::serve(listener);
+            return SocketUpstream::serve(listener, peer);
         }
-        PushUpstream::bind(endpoint)
+        SocketUpstream::bind(endpoint, peer)
     }
 
-    fn serve(bound: Listener) -> Result<PushUpstream, BindError> {
+    fn serve(bound: Listener, peer: SchedulerSocket) -> Result<SocketUpstream, BindError> {
         let named = bound.endpoint().clone();
         let io = |error| BindError::Io { endpoint: named.clone(), call: "listen", error };
         let fd = bound.descriptor().map_err(io)?;
         let listener = TokioListener::new(&named, fd).map_err(io)?;
         let (schedulers, bound) = (Arc::<Schedulers>::default(), Arc::new(Mutex::new(bound)));
-        let accepting = tokio::spawn(accept(bound.clone(), listener, schedulers.clone()));
-        Ok(PushUpstream { endpoint: named.to_string(), schedulers, listener: bound, accepting })
+        let accepting = tokio::spawn(accept(bound.clone(), listener, peer, schedulers.clone()));
+        Ok(SocketUpstream { endpoint: named.to_string(), peer, schedulers, listener: bound, accepting })
     }
 
     /// From now on the socket's name is this process's, and is given back at the end.
@@ -109,26 +133,32 @@ impl PushUpstream {
         &self.endpoint
     }
 
-    /// Sends a message to the one connected scheduler. Returns when the kernel has taken the message.
+    /// Sends a message to the one connected scheduler, or to each of vLLM's engines, which ignore the ids of others. Returns when
+    /// the kernel has taken the message.
     pub async fn send(&self, message: Bytes) -> Result<(), UpstreamError> {
+        let queues: Vec<_> = self.schedulers.lock().queues.values().cloned().collect();
+        let (endpoint, schedulers) = (self.endpoint.clone(), queues.len());
+        match (schedulers, self.peer) {
+            (0, _) => return Err(UpstreamError::NotConnected { endpoint }),
+            (2.., SchedulerSocket::Pull) => return Err(UpstreamError::Several { endpoint, schedulers }),
+            _ => {}
+        }
+        for queue in queues {
+            self.send_to(&queue, message.clone()).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_to(&self, queue: &mpsc::Sender<QueuedAbort>, message: Bytes) -> Result<(), UpstreamError> {
         let endpoint = self.endpoint.clone();
         let (taken, is_taken) = oneshot::channel();
-        {
-            let ready = self.schedulers.lock();
-            let mut queues = ready.queues.values();
-            let queue = match (queues.next(), ready.queues.len()) {
-                (Some(queue), 1) => queue,
-                (Some(_), schedulers) => return Err(UpstreamError::Several { endpoint, schedulers }),
-                (None, _) => return Err(UpstreamError::NotConnected { endpoint }),
-            };
-            match queue.try_send(QueuedAbort { message, taken }) {
-                Ok(()) => {}
-                Err(mpsc::error::TrySendError::Full(_)) => {
-                    return Err(UpstreamError::Full { endpoint, waiting: QUEUE_MAX });
-                }
-                Err(mpsc::error::TrySendError::Closed(_)) => {
-                    return Err(UpstreamError::NotConnected { endpoint });
-                }
+        match queue.try_send(QueuedAbort { message, taken }) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                return Err(UpstreamError::Full { endpoint, waiting: QUEUE_MAX });
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => {
+                return Err(UpstreamError::NotConnected { endpoint });
             }
         }
         let why = match timeout(TAKEN_MAX, is_taken).await {
@@ -141,7 +171,7 @@ impl PushUpstream {
     }
 }
 
-impl Drop for PushUpstream {
+impl Drop for SocketUpstream {
     fn drop(&mut self) {
         self.accepting.abort();
         let mut ready = self.schedulers.lock();
@@ -167,14 +197,19 @@ impl TokioListener {
 }
 
 /// Accepts connections until the task is aborted. Dropping `_bound` gives the name back.
-async fn accept(_bound: SharedListener, listener: TokioListener, schedulers: Arc<Schedulers>) {
+async fn accept(
+    _bound: SharedListener,
+    listener: TokioListener,
+    peer: SchedulerSocket,
+    schedulers: Arc<Schedulers>,
+) {
     for id in 0.. {
         let accepted = match &listener {
             TokioListener::Ipc(listener) => {
-                listener.accept().await.map(|(socket, _)| spawn(id, socket, &schedulers))
+                listener.accept().await.map(|(socket, _)| spawn(id, socket, peer, &schedulers))
             }
             TokioListener::Tcp(listener) => {
-                listener.accept().await.map(|(socket, _)| spawn(id, socket, &schedulers))
+                listener.accept().await.map(|(socket, _)| spawn(id, socket, peer, &schedulers))
             }
         };
         if accepted.is_err() {
@@ -187,6 +222,7 @@ async fn accept(_bound: SharedListener, listener: TokioListener, schedulers: Arc
 fn spawn(
     id: u64,
     socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    peer: SchedulerSocket,
     schedulers: &Arc<Schedulers>,
 ) {
     if schedulers.connections.fetch_add(1, Ordering::AcqRel) >= PEERS_MAX {
@@ -196,7 +232,7 @@ fn spawn(
     let schedulers = schedulers.clone();
     tokio::spawn(async move {
         // The peer and the reason of its end are not reported. A send without a scheduler fails and says so.
-        let _ended = connection(id, socket, &schedulers).await;
+        let _ended = connection(id, socket, peer.conversation(), &schedulers).await;
         schedulers.lock().queues.remove(&id);
         schedulers.connections.fetch_sub(1, Ordering::AcqRel);
     });
@@ -206,9 +242,9 @@ fn spawn(
 async fn connection(
     id: u64,
     mut socket: impl AsyncRead + AsyncWrite + Unpin,
+    mut peer: Conversation,
     schedulers: &Schedulers,
 ) -> io::Result<()> {
-    let mut peer = Conversation::new(Role::Push, 0);
     let mut bytes = [0; READ_BYTES];
     let handshake = async {
         while !peer.is_ready() {
@@ -257,8 +293,8 @@ fn feed(peer: &mut Conversation, mut bytes: &[u8]) -> io::Result<()> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     while !bytes.is_empty() {
-        let (used, event) = peer.feed(bytes).map_err(io::Error::other)?;
-        debug_assert!(!matches!(event, Some(ZmtpEvent::Message(_))), "a PULL sends none");
+        // A PULL sends no message, and that of a DEALER is not needed.
+        let (used, _) = peer.feed(bytes).map_err(io::Error::other)?;
         bytes = &bytes[used..];
     }
     Ok(())
@@ -272,5 +308,6 @@ async fn answer(peer: &mut Conversation, socket: &mut (impl AsyncWrite + Unpin))
 }
 
 async fn write(message: &Bytes, socket: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
-    socket.write_all(&[FrameHeader::message(message.len()).as_bytes(), message].concat()).await
+    let (header, rest) = on_wire(message);
+    socket.write_all(&[header.as_bytes(), &rest].concat()).await
 }

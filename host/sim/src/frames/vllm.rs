@@ -1,0 +1,66 @@
+//! Steps as vLLM's EngineCore sends them.
+
+use afterbay_wire::vllm::{SynthOutput, SynthOutputs};
+
+use super::{Frame, FrameKind};
+use crate::ids::Seed;
+use crate::load::EndReason;
+use crate::steps::{Step, StepRow};
+
+/// The values of vLLM's `FinishReason`.
+const STOP: u8 = 0;
+const LENGTH: u8 = 1;
+const ABORT: u8 = 2;
+
+/// Appends a step's frames. A control message is the answer to a utility call, and a batch without rows are statistics. vLLM
+/// has no health checks on this socket.
+pub(super) fn step(step: Step, out: &mut Vec<Frame>) {
+    let stats = Some((step.rows.len() as u32, 0, 0.25));
+    if step.control {
+        let answer = SynthOutputs { answers: Some(1), ..SynthOutputs::default() };
+        out.push(Frame::new(answer.encode(), FrameKind::Control));
+    }
+    if step.idle {
+        out.push(Frame::new(SynthOutputs { stats, ..SynthOutputs::default() }.encode(), FrameKind::Idle));
+    }
+    if step.rows.is_empty() {
+        return;
+    }
+    let mut frame = Frame::new(bytes::Bytes::new(), FrameKind::Batch { health_checks: 0 });
+    let mut outputs = SynthOutputs { stats, ..SynthOutputs::default() };
+    for step_row in step.rows {
+        if step_row.aborted {
+            // vLLM answers an abort with no row.
+            outputs.finished_requests.push(step_row.rid);
+            continue;
+        }
+        frame.add(&step_row);
+        outputs.rows.push(row(step_row));
+    }
+    frame.kind = if outputs.rows.is_empty() { FrameKind::Idle } else { frame.kind };
+    frame.bytes = outputs.encode();
+    out.push(frame);
+}
+
+fn row(row: StepRow) -> SynthOutput {
+    let seed = Seed::of(&row.rid);
+    let new_token_ids: Vec<i64> =
+        (row.from..row.from + u64::from(row.tokens)).map(|position| seed.id(position)).collect();
+    let last = new_token_ids.last().copied();
+    let (finish_reason, stop_token, stop_text) = match row.ending {
+        None => (None, None, None),
+        Some(EndReason::Length | EndReason::Other) => (Some(LENGTH), None, None),
+        Some(EndReason::StopToken) => (Some(STOP), last, None),
+        Some(EndReason::StopText) => (Some(STOP), None, Some("repetition_detected".to_owned())),
+        Some(EndReason::Abort) => (Some(ABORT), None, None),
+    };
+    SynthOutput {
+        prompt_tokens: row.first.then_some(row.prompt_tokens.into()),
+        request_id: row.rid,
+        new_token_ids,
+        finish_reason,
+        stop_token,
+        stop_text,
+        logprobs: None,
+    }
+}

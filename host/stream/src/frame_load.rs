@@ -1,0 +1,67 @@
+//! The load of the engines of a stream as far as their frames have it: vLLM's scheduler_stats. One of many frames is read.
+
+use afterbay_batch::Decoded;
+use afterbay_wire::vllm::EngineLoad;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Time between two frames whose load is read. Plugins get a snapshot as often.
+const READ_EVERY: Duration = Duration::from_millis(100);
+
+/// Most engines whose load is known. That of a further one is left out.
+const ENGINES_MAX: usize = 256;
+
+/// The load of all engines of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FrameLoad {
+    /// Requests that run.
+    pub running: u64,
+    /// Requests that wait.
+    pub waiting: u64,
+    /// The used share of the fullest KV cache, from 0 to 1.
+    pub kv_cache_usage: f64,
+}
+
+/// Takes a load. Must not block.
+pub type FrameLoads = Box<dyn Fn(FrameLoad) + Send>;
+
+/// Reads the load of some frames.
+#[derive(Default)]
+pub(crate) struct FrameLoadReader {
+    loads: Option<FrameLoads>,
+    /// The last load of each engine, and when it was read.
+    engines: BTreeMap<u64, (Instant, EngineLoad)>,
+}
+
+impl FrameLoadReader {
+    pub(crate) fn new(loads: Option<FrameLoads>) -> FrameLoadReader {
+        FrameLoadReader { loads, engines: BTreeMap::new() }
+    }
+
+    /// Hands on the load with that of the frame, unless the engine's load was read shortly before.
+    pub(crate) fn observe(&mut self, decoded: &Decoded) {
+        let Some(loads) = &self.loads else { return };
+        // An idle engine sends one frame without rows, and then none: its load is never left out.
+        let (load, is_idle) = match decoded {
+            Decoded::Batch(decoded) => (decoded.batch().load(), false),
+            Decoded::Barrier(decoded) => (decoded.barrier().load(), true),
+        };
+        let (Some(load), at) = (load, decoded.persisted().at().instant) else { return };
+        let is_known = match self.engines.get(&load.engine) {
+            Some((read, _)) if !is_idle && at < *read + READ_EVERY => return,
+            known => known.is_some(),
+        };
+        if is_known || self.engines.len() < ENGINES_MAX {
+            self.engines.insert(load.engine, (at, load));
+            loads(self.all());
+        }
+    }
+
+    fn all(&self) -> FrameLoad {
+        self.engines.values().fold(FrameLoad::default(), |all, (_, load)| FrameLoad {
+            running: all.running.saturating_add(load.running),
+            waiting: all.waiting.saturating_add(load.waiting),
+            kv_cache_usage: all.kv_cache_usage.max(load.kv_cache_usage),
+        })
+    }
+}

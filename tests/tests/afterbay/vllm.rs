@@ -1,0 +1,137 @@
+//! A stream of vLLM: its frames, its front end's count, a plugin's end of a request, and the engine's input.
+
+use afterbay_sockets::credit::CreditWriter;
+use afterbay_tests::commands::{show, verify};
+use afterbay_tests::components::guest;
+use afterbay_tests::frames::vllm_fixtures;
+use afterbay_tests::{Afterbay, Config, Input, Reader, Sandbox, Sender};
+use afterbay_wire::vllm::{SynthOutput, SynthOutputs};
+use afterbay_wire::{Batch, DecodedFrame, Finish, Layouts, decode};
+use bytes::Bytes;
+
+fn config(sandbox: &Sandbox) -> Config {
+    sandbox.config().stream("engine = \"vllm\"")
+}
+
+fn row(rid: &str, ids: &[i64]) -> SynthOutput {
+    SynthOutput { request_id: rid.to_owned(), new_token_ids: ids.to_vec(), ..SynthOutput::default() }
+}
+
+fn first(rid: &str, ids: &[i64]) -> SynthOutput {
+    SynthOutput { prompt_tokens: Some(7), ..row(rid, ids) }
+}
+
+fn last(rid: &str, ids: &[i64]) -> SynthOutput {
+    SynthOutput { finish_reason: Some(1), ..row(rid, ids) }
+}
+
+fn frame(rows: Vec<SynthOutput>) -> SynthOutputs {
+    SynthOutputs { rows, stats: Some((3, 2, 0.5)), ..SynthOutputs::default() }
+}
+
+fn batch(frame: Vec<u8>) -> Batch {
+    match decode(Bytes::from(frame), &Layouts::vllm()) {
+        DecodedFrame::Batch(batch) => batch,
+        DecodedFrame::Barrier(barrier) => panic!("a barrier: {}", barrier.kind),
+    }
+}
+
+/// The rows of a frame: request, ids, whether it is the last.
+fn rows(frame: Vec<u8>) -> Vec<(String, Vec<i64>, bool)> {
+    let batch = batch(frame);
+    let row = |row| {
+        let mut ids = Vec::new();
+        batch.row_ids(row, &mut ids);
+        (batch.rid(row).to_owned(), ids, batch.finish(row) != Finish::Running)
+    };
+    (0..batch.rows()).map(row).collect()
+}
+
+#[test]
+fn frames_of_the_real_vllm_pass_byte_for_byte_also_those_of_several_parts() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &config(&sandbox));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let fixtures = vllm_fixtures();
+    let several = fixtures.iter().filter(|(_, frame)| afterbay_types::parts::is_envelope(frame)).count();
+    assert!(fixtures.len() > 50 && several > 2, "{} frames, {several} of several parts", fixtures.len());
+    for (name, frame) in &fixtures {
+        sender.send(frame);
+        assert!(reader.frame() == *frame, "{name}");
+    }
+    assert!(afterbay.events("FrameNotUnderstood").is_empty(), "{}", afterbay.log());
+    assert_eq!(afterbay.stop(), 0);
+    let (code, report) = verify(&sandbox);
+    assert_eq!((code, &report["frames"]), (0, &fixtures.len().into()), "{report}");
+}
+
+#[test]
+fn a_slow_front_end_gets_joined_rows_and_all_statistics_over_a_hand_over_and_clients_that_leave_end() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let mut page = CreditWriter::open(&sandbox.credit()).unwrap();
+    let mut afterbay = Afterbay::run(&sandbox, &config(&sandbox).credit(&sandbox));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    sender.send(&frame(vec![first("a", &[1]), first("gone", &[1])]).encode());
+    sender.send(&frame(vec![row("a", &[2]), row("gone", &[2])]).encode());
+    // The window of two frames is full. The other frames wait; those of statistics are no barrier between them.
+    for id in 3..=6 {
+        sender.send(&frame(Vec::new()).encode());
+        sender.send(&frame(vec![row("a", &[id]), row("gone", &[id])]).encode());
+    }
+    let left = SynthOutputs { finished_requests: vec!["gone".to_owned()], ..frame(vec![last("a", &[7])]) };
+    sender.send(&left.encode());
+    afterbay.until_metrics("all is received", |metrics| metrics.stream("frames_received_total") == 11);
+    afterbay.upgrade(&[]).success();
+
+    let mut ids = std::collections::BTreeMap::<String, Vec<i64>>::new();
+    let (mut frames, mut statistics, mut joined) = (0, 0, 0);
+    while ids.get("a").is_none_or(|ids| ids.len() < 7) {
+        let frame = reader.frame();
+        frames += 1;
+        if let DecodedFrame::Barrier(_) = decode(Bytes::from(frame.clone()), &Layouts::vllm()) {
+            statistics += 1;
+        } else {
+            for (rid, new, _) in rows(frame) {
+                joined = joined.max(new.len());
+                ids.entry(rid).or_default().extend(new);
+            }
+        }
+        page.finished().unwrap();
+    }
+    assert_eq!(ids["a"], [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(ids["gone"], [1, 2, 3, 4, 5, 6]);
+    assert!(statistics == 4 && frames < 11 && joined >= 4, "{frames} frames, {joined} ids in a row");
+    afterbay.until_metrics("both requests have ended", |metrics| metrics.stream("requests_live") == 0);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&sandbox).0, 0);
+    let shown = show(&sandbox, "gone");
+    assert_eq!((&shown["state"], &shown["tokens_received"]), (&"abandoned".into(), &6.into()), "{shown}");
+}
+
+#[test]
+fn a_plugin_ends_a_request_for_the_front_end_and_the_engine_gets_its_id() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config =
+        config(&sandbox).abort_by_push(&sandbox).plugin("judges", &guest("judges"), "action = \"finish\"");
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut engine = Input::connect_engine(&sandbox.abort_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    sender.send(&frame(vec![first("cmpl-1-0-0a1b2c3d", &[1, 2])]).encode());
+    let sent = batch(reader.frame());
+    assert!(matches!(sent.finish(0), Finish::Stop { .. }), "{:?}", sent.finish(0));
+    assert_eq!(engine.abort(), "cmpl-1-0-0a1b2c3d");
+    // Rows that the engine made before it got the abort.
+    sender.send(&frame(vec![row("cmpl-1-0-0a1b2c3d", &[3])]).encode());
+    let ended = SynthOutputs { finished_requests: vec!["cmpl-1-0-0a1b2c3d".to_owned()], ..frame(Vec::new()) };
+    sender.send(&ended.encode());
+    afterbay.until_metrics("the engine has ended the request", |metrics| {
+        metrics.stream("tokens_swallowed_total") == 1 && metrics.stream("requests_live") == 0
+    });
+    assert_eq!(afterbay.stop(), 0);
+    // The frames of the engine that lost their rows still have the statistics.
+    assert_eq!(reader.rest().len(), 2);
+    assert_eq!(verify(&sandbox).0, 0);
+}
