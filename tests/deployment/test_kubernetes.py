@@ -39,7 +39,7 @@ def config(overlay):
 
 
 def test_there_is_an_overlay_for_each_engine():
-    assert OVERLAYS == ["overlays/dynamo", "overlays/sglang", "overlays/sglang-kept-journal"]
+    assert OVERLAYS == ["overlays/dynamo", "overlays/sglang", "overlays/sglang-kept-journal", "overlays/vllm"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -108,9 +108,10 @@ def test_both_containers_have_the_sockets_the_credit_pages_and_the_models_at_the
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_connectors_variables_name_what_afterbay_is_configured_with(overlay):
     engine = {each["name"]: each["value"] for each in container(overlay, "engine")["env"]}
-    first, second = config(overlay)["stream"]
+    first, *second = config(overlay)["stream"]
     assert engine["AFTERBAY_INGRESS"] == first["listen"]
-    assert engine["AFTERBAY_TEXT_INGRESS"] == second["listen"] and second["after"] == first["name"]
+    assert engine.get("AFTERBAY_TEXT_INGRESS") == next((leg["listen"] for leg in second), None)
+    assert [leg["after"] for leg in second] == ([] if first.get("engine") == "vllm" else [first["name"]])
     assert engine["AFTERBAY_ABORT"] == first["abort"]["push"]
     command = container(overlay, "afterbay")["command"]
     assert f"--rendezvous={engine['AFTERBAY_RENDEZVOUS']}" in command
@@ -141,8 +142,9 @@ def test_the_journals_volume_has_more_room_than_the_journal_may_use(overlay):
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_missing_token_restarts_afterbay_at_most_and_never_the_engine(overlay):
     engine = container(overlay, "engine")
-    # SGLang's /health sends a token through Afterbay; Dynamo's /live and SGLang's /ping send none.
-    assert engine["livenessProbe"]["httpGet"]["path"] in ("/ping", "/live")
+    # SGLang's /health sends a token through Afterbay; Dynamo's /live, SGLang's /ping and vLLM's /health send none.
+    without_token = ("/health",) if overlay == "overlays/vllm" else ("/ping", "/live")
+    assert engine["livenessProbe"]["httpGet"]["path"] in without_token
     sidecar = container(overlay, "afterbay")
     paths = {probe: sidecar[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert paths == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}

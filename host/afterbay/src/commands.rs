@@ -17,6 +17,7 @@ pub(crate) mod sglang;
 pub(crate) mod sim;
 pub(crate) mod top;
 pub(crate) mod upgrade;
+pub(crate) mod vllm;
 
 /// The parts of the server that `afterbay plugin run --config` needs.
 pub(crate) fn trials() -> afterbay_plugin_tools::StartTrials {

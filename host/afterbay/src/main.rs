@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 /// A proxy on the output socket of an LLM scheduler.
 ///
-/// Afterbay receives every batch that an SGLang scheduler sends, writes it to a per-request journal, runs WebAssembly plugins
+/// Afterbay receives every batch that the scheduler of SGLang or vLLM sends, writes it to a per-request journal, runs WebAssembly plugins
 /// on it, and sends it to the reader, which needs no change.
 #[derive(Parser)]
 #[command(name = "afterbay", version, long_version = version::LONG.as_str(), propagate_version = true, max_term_width = 100)]
@@ -29,6 +29,7 @@ enum Command {
     Journal(afterbay_journal_tools::Args),
     Plugin(afterbay_plugin_tools::Args),
     Sglang(commands::sglang::Args),
+    Vllm(commands::vllm::Args),
     Abort(commands::abort::Args),
     Plugins(commands::plugins::Args),
     Top(commands::top::Args),
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         }
         Command::Plugin(args) => afterbay_plugin_tools::run(args, &commands::trials()),
         Command::Sglang(args) => commands::sglang::run(args),
+        Command::Vllm(args) => commands::vllm::run(args),
         Command::Abort(args) => commands::abort::run(args),
         Command::Plugins(args) => commands::plugins::run(args),
         Command::Top(args) => commands::top::run(args),

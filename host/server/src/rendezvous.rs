@@ -189,12 +189,31 @@ pub(crate) fn report(config: &config::Config, sockets: &[StreamSockets], events:
 mod tests {
     use super::*;
 
-    fn found(pid: u32) -> StreamSockets {
+    fn written(engine: &str, pid: u32, written_unix_ns: u64) -> StreamSockets {
         let found = serde_json::json!({
-            "format": 1, "pid": pid, "written_unix_ns": 1, "mode": "detokenizer", "ipc_format": "msgpack",
-            "ingress": "ipc:///in", "down": "ipc:///out", "down_kind": "detokenizer",
+            "format": 1, "engine": engine, "pid": pid, "written_unix_ns": written_unix_ns, "mode": "normal",
+            "ipc_format": "msgpack", "ingress": "ipc:///in", "down": "ipc:///out", "down_kind": "api_server",
         });
         StreamSockets::Found(Box::new(serde_json::from_value(found).unwrap()))
+    }
+
+    fn found(pid: u32) -> StreamSockets {
+        written("sglang", pid, 1)
+    }
+
+    #[test]
+    fn each_engine_of_vllm_writes_the_same_file_and_only_another_process_is_a_restart() {
+        let first = written("vllm", 1, 1);
+        assert!(!first.has_moved(&written("vllm", 1, 2)));
+        assert!(first.has_moved(&written("vllm", 2, 1)));
+        assert!(found(1).has_moved(&written("sglang", 1, 2)), "SGLang's scheduler writes once");
+    }
+
+    #[test]
+    fn the_number_of_a_stream_stands_in_the_name_of_its_file() {
+        for pattern in ["r-{dp_rank}.json", "r-{client}.json"] {
+            assert_eq!(file_of(Path::new(pattern), 2), Path::new("r-2.json"));
+        }
     }
 
     fn config(names: &[&str]) -> config::Config {

@@ -361,3 +361,25 @@ fn tokenizer_beside(page: &Path, pid: u32) -> Option<String> {
     let info: ReaderInfo = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
     info.tokenizer_path.filter(|_| info.pid == pid)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_for_vllms_api_server_are_joined_anywhere_unless_the_connector_says_why_not() {
+        let endpoint = |name: &str| format!("ipc:///run/{name}").parse().unwrap();
+        let mut stream = config::Stream::new("vllm".parse().unwrap(), endpoint("in"), endpoint("out"));
+        stream.engine = config::Engine::Vllm;
+        let joins = |joins_none: Option<&str>| {
+            let file = serde_json::json!({
+                "format": 1, "engine": "vllm", "pid": 1, "written_unix_ns": 1, "mode": "normal", "ipc_format": "msgpack",
+                "ingress": "ipc:///run/in", "down": "ipc:///run/out", "down_kind": "api_server", "joins_none": joins_none,
+            });
+            let file: RendezvousFile = serde_json::from_value(file).unwrap();
+            decide(&Tokenizers::default(), &stream, &stream.sinks[0], Some(&file), None).unwrap().text
+        };
+        assert_eq!(joins(None), "anywhere");
+        assert_eq!(joins(Some("vLLM 0.31.0 does not")), "not joined: vLLM 0.31.0 does not");
+    }
+}

@@ -257,22 +257,41 @@ fn both_commands_of_the_simulator_work_and_find_lost_tokens() {
     assert_eq!((&read["good"], &read["faults"]["lost_tokens"]), (&false.into(), &15.into()), "{read}");
 }
 
-#[test]
-fn the_launcher_becomes_the_command_and_creates_the_journals_directory() {
+/// Runs a command with a launcher, and checks that the launcher's process becomes the command.
+#[track_caller]
+fn launch(launcher: &[&str], script: &str) {
     let sandbox = Sandbox::new();
     let state = sandbox.path("no/such/state");
     let socket = "$XDG_STATE_HOME/afterbay/journal/ADMIN.sock";
-    let script = format!(
-        "test -n \"$AFTERBAY_INGRESS\" && test -n \"$AFTERBAY_CREDIT\" && test -S \"{socket}\" && echo $$ && exit 7"
-    );
-    let mut launcher = afterbay_command(&["sglang", "--admin", "none", "--", "sh", "-c", &script]);
-    launcher.env("XDG_STATE_HOME", &state).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = launcher.spawn().unwrap();
+    let script =
+        format!("{script} && test -n \"$AFTERBAY_CREDIT\" && test -S \"{socket}\" && echo $$ && exit 7");
+    let arguments = [launcher, &["--admin", "none", "--", "sh", "-c", &script]].concat();
+    let mut launcher = afterbay_command(&arguments);
+    launcher.env("XDG_STATE_HOME", &state).env("VLLM_PLUGINS", "").env_remove("VLLM_USE_RUST_FRONTEND");
+    let child = launcher.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(7), "{ended:?}");
     assert_eq!(String::from_utf8_lossy(&ended.stdout).trim(), pid.to_string(), "{ended:?}");
     assert!(state.join("afterbay/journal").is_dir());
+}
+
+#[test]
+fn the_launcher_becomes_the_command_and_creates_the_journals_directory() {
+    launch(&["sglang"], "test -n \"$AFTERBAY_INGRESS\"");
+}
+
+#[test]
+fn the_launcher_of_vllm_names_a_stream_for_each_api_server_and_adds_the_connector_to_the_filter() {
+    let has = |name: &str, dots: &str| format!("expr \"${name}\" : '{dots}' >/dev/null");
+    let each = |name: &str| has(name, "ipc://[^,]*-0,ipc://[^,]*-1$");
+    let script = [
+        each("AFTERBAY_INGRESS"),
+        each("AFTERBAY_ABORT"),
+        has("AFTERBAY_RENDEZVOUS", ".*/rendezvous-{client}.json$"),
+        has("VLLM_PLUGINS", "afterbay$"),
+    ];
+    launch(&["vllm", "--api-servers", "2"], &script.join(" && "));
 }
 
 #[test]
