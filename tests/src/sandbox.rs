@@ -239,6 +239,12 @@ impl Config {
         self
     }
 
+    /// Exports traces of this share of the requests.
+    pub fn traces(mut self, endpoint: &str, sample: &str) -> Config {
+        writeln!(self.legs, "[traces]\nendpoint = {endpoint:?}\nsample = {sample}").unwrap();
+        self
+    }
+
     /// Adds a stream after the first one, with these lines for its sink. `None` leaves the sink's endpoint to a rendezvous.
     pub fn next_leg(mut self, name: &str, listen: &str, connect: Option<&str>, sink: &str) -> Config {
         writeln!(self.legs, "[[stream]]\nname = {name:?}\nafter = {STREAM:?}\nlisten = {listen:?}").unwrap();

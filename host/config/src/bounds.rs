@@ -46,6 +46,9 @@ pub const BREAKER_WITHIN: (Duration, Duration) = (Duration::from_millis(100), Du
 /// Shortest and longest `call.breaker.open`.
 pub const BREAKER_OPEN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
 
+/// Least and most `traces.sample`. The most is the default.
+pub const TRACES_SAMPLE: (f64, f64) = (0.0, 1.0);
+
 /// The most rules of `stream.attribute` in one stream.
 pub const ATTRIBUTE_RULES_MAX: usize = 64;
 /// The longest attributes of one request, in bytes of JSON.

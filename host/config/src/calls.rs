@@ -39,7 +39,7 @@ impl Check<'_> {
         if let Some(Located { value: url, location }) = &written.url
             && let Err(why) = scrape::check_either(url)
         {
-            let shown = shown(url);
+            let shown = scrape::shown(url);
             let like = "must be like \"https://moderation.internal/v1/check\"";
             self.source.report(location, format!("{shown:?} {why}, {like}"));
         }
@@ -129,16 +129,6 @@ impl Check<'_> {
 }
 
 const VALUE: &str = "must be a text, or like { file = \"/run/secrets/token\", prefix = \"Bearer \" }";
-
-/// A URL for a message: without a user, and without the query, which may contain a key.
-fn shown(url: &str) -> String {
-    let url = url.split('?').next().unwrap_or_default();
-    match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://***@{rest}"),
-        (None, Some((_, rest))) => format!("***@{rest}"),
-        (_, None) => url.to_owned(),
-    }
-}
 
 /// Whether a text may be the name of a header.
 fn is_token(name: &str) -> bool {

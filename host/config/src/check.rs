@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Call, Coalesce, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Retain, Stream,
+    Admin, Call, Coalesce, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Retain, Stream, Traces,
 };
 use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
@@ -89,12 +89,14 @@ struct Checked {
     journal: Option<Journal>,
     admin: Option<Admin>,
     log: Log,
+    traces: Option<Traces>,
 }
 
 impl Checked {
     fn config(self) -> Option<Config> {
-        let Checked { streams, calls, memory, journal, admin, log } = self;
-        Some(Config { streams: streams?, calls: calls?, memory, journal: journal?, admin: admin?, log })
+        let Checked { streams, calls, memory, journal, admin, log, traces } = self;
+        let (streams, calls, journal, admin) = (streams?, calls?, journal?, admin?);
+        Some(Config { streams, calls, memory, journal, admin, log, traces })
     }
 }
 
@@ -118,12 +120,13 @@ impl Check<'_> {
         let dir = journal.as_ref().zip(dir).map(|(journal, dir)| (journal.dir.as_path(), &dir.location));
         let admin = self.admin(&written.admin, dir);
         let log = self.log(&written.log);
+        let traces = self.traces(written.traces.as_ref());
         let mut streams: Option<Vec<Stream>> = streams.into_iter().collect();
         self.allow(&written.plugins, streams.as_deref_mut().unwrap_or_default());
         if let (Some(streams), true) = (&streams, written.calls.is_empty()) {
             self.calls_without_endpoint(streams, &written.streams);
         }
-        Checked { streams, calls, memory, journal, admin, log }
+        Checked { streams, calls, memory, journal, admin, log, traces }
     }
 
     fn stream(&self, written: &written::Stream, names: &mut SeenNames) -> Option<Stream> {

@@ -32,6 +32,8 @@ pub struct Config {
     pub admin: Admin,
     /// Afterbay's own log.
     pub log: Log,
+    /// The traces of requests; `None`: there are none.
+    pub traces: Option<Traces>,
 }
 
 impl Config {
@@ -45,6 +47,7 @@ impl Config {
             admin: Admin::in_dir(&journal.dir),
             journal,
             log: Log::default(),
+            traces: None,
         }
     }
 }
@@ -522,4 +525,13 @@ pub enum LogFormat {
     Auto,
     /// One JSON object per line.
     Json,
+}
+
+/// The traces of requests, as OTLP over HTTP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traces {
+    /// The collector's URL. `/v1/traces` is added to its path.
+    pub endpoint: String,
+    /// The share of requests that are traced, 0 to 1.
+    pub sample: f64,
 }

@@ -86,6 +86,7 @@ pub(crate) static ROOT: Table = Table {
             "The admin addresses: /metrics, /healthz, /readyz, /v1/signals, /v1/plugins and POST /v1/requests/RID/abort.",
         ),
         key("log", Optional, "", "Afterbay's own log, on standard error."),
+        key("traces", Optional, "", "OpenTelemetry traces of requests. Without this table, there are none."),
     ],
 };
 
@@ -527,6 +528,25 @@ pub(crate) static LOG: Table = Table {
     ],
 };
 
+pub(crate) static TRACES: Table = Table {
+    keys: &[
+        key(
+            "endpoint",
+            Required,
+            "\"http://127.0.0.1:4318\"",
+            "The URL of a collector that takes OTLP as protobuf over HTTP or HTTPS. Afterbay adds /v1/traces to its path. The\n\
+             environment variable OTEL_EXPORTER_OTLP_HEADERS has the headers for authentication, like \"api-key=secret\".",
+        ),
+        key(
+            "sample",
+            Default,
+            "1.0",
+            "The share of requests that are traced, chosen by a hash of the rid: 0 to 1. A request with the attribute\n\
+             traceparent follows the decision in its flags.",
+        ),
+    ],
+};
+
 /// One table of the config file.
 pub struct Section {
     /// Its header in TOML, like `[[stream.sink]]`.
@@ -548,7 +568,7 @@ const fn section(
 }
 
 /// Every table of the config file, in the order of the reference.
-pub static SECTIONS: [Section; 13] = [
+pub static SECTIONS: [Section; 14] = [
     section(&ROOT, "stream", "[[stream]]", &STREAM),
     section(&STREAM, "sink", "[[stream.sink]]", &SINK),
     section(&STREAM, "coalesce", "[stream.coalesce]", &COALESCE),
@@ -562,6 +582,7 @@ pub static SECTIONS: [Section; 13] = [
     section(&JOURNAL, "erase", "[[journal.erase]]", &ERASE),
     section(&ROOT, "admin", "[admin]", &ADMIN),
     section(&ROOT, "log", "[log]", &LOG),
+    section(&ROOT, "traces", "[traces]", &TRACES),
 ];
 
 impl Section {

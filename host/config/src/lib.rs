@@ -31,6 +31,7 @@ mod erase;
 mod plugins;
 mod signals;
 mod sinks;
+mod traces;
 
 // The caller's environment, and the problems that an operator gets.
 mod env;
@@ -43,6 +44,7 @@ pub use checked::{
     Component, Config, Engine, EraseRule, Grant, Journal, Layout, Limits, LoadSnapshot, Log, LogFormat,
     Memory, Mode, OnError, OnFault, Pattern, Plugin, PluginDefaults, Quarantine, Queue, Reads, Retain, Rids,
     Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket, TapSocketType,
+    Traces,
 };
 pub use env::{Builtin, Env, Names};
 pub use keys::{Key, Need, SECTIONS, Section, Table, reference};

@@ -168,6 +168,16 @@ impl<'s, 't> Reader<'s, 't> {
         self.read(name, |value, _| value.as_bool().ok_or_else(|| expected("true or false", value)))
     }
 
+    /// A number with or without a fraction.
+    pub(crate) fn number(&self, name: &str) -> Option<Located<f64>> {
+        self.read(name, |value, _| {
+            let written = value.as_float().map(|float| float.as_str().to_owned());
+            let written = written.or_else(|| integer(value).map(|integer| integer.to_string()));
+            let number = written.and_then(|written| written.replace('_', "").parse::<f64>().ok());
+            number.filter(|number| number.is_finite()).ok_or_else(|| expected("a number", value))
+        })
+    }
+
     /// A number of bytes.
     pub(crate) fn size(&self, name: &str) -> Option<Located<u64>> {
         self.read(name, |value, _| self.parse_size(value))

@@ -43,6 +43,16 @@ fn check_rest(rest: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// A URL for a message: without a user, and without the query, which may contain a key.
+pub(crate) fn shown(url: &str) -> String {
+    let url = url.split('?').next().unwrap_or_default();
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://***@{rest}"),
+        (None, Some((_, rest))) => format!("***@{rest}"),
+        (_, None) => url.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::check;

@@ -62,6 +62,7 @@ tables! {
         journal: Journal = |root| Journal::one(root, "journal"),
         admin: Admin = |root| Admin::one(root, "admin"),
         log: Log = |root| Log::one(root, "log"),
+        traces: Option<Traces> = |root| Traces::optional(root, "traces"),
     }
 
     Stream of STREAM {
@@ -244,6 +245,11 @@ tables! {
         listen: Vec<Located<String>> = |admin| admin.texts("listen"),
         allow_remote: Value<bool> = |admin| admin.boolean("allow_remote"),
         token_file: Value<String> = |admin| admin.text("token_file"),
+    }
+
+    Traces of TRACES {
+        endpoint: Value<String> = |traces| traces.text("endpoint"),
+        sample: Value<f64> = |traces| traces.number("sample"),
     }
 
     Log of LOG {

@@ -73,6 +73,7 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
     let attribute = Some(("tenant".to_owned(), "acme".to_owned()));
     expected.journal.erase = vec![EraseRule { attribute, after: Duration::from_secs(12 * 3600) }];
     expected.admin.token_file = Some("/run/secrets/afterbay".into());
+    expected.traces = Some(afterbay_config::Traces { endpoint: "http://127.0.0.1:4318".into(), sample: 1.0 });
     assert_eq!(config, expected);
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use afterbay_types::{
     AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,
-    SourceState, VerdictKind, Word,
+    SourceState, SpanLoss, VerdictKind, Word,
 };
 
 /// A number that only grows. One writer.
@@ -144,6 +144,7 @@ labels! {
     ReloadResult: "result",
     ShadowComparison: "result",
     SourceState: "state",
+    SpanLoss: "reason",
     VerdictKind: "action",
 }
 

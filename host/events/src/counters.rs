@@ -7,7 +7,7 @@
 
 use afterbay_types::{
     AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,
-    SourceState, VerdictKind,
+    SourceState, SpanLoss, VerdictKind,
 };
 
 use crate::counter::{Counter, CounterBy, Gauge, Seconds, SecondsNow, StateGauge, Total};
@@ -181,6 +181,17 @@ counters! {
         keys: Gauge, "Keys of the plugin's store, at most 10000";
         bytes: Gauge, "Bytes of the keys and values of the plugin's store, at most 4194304";
         failing: Gauge, "1 while the file of the plugin's store cannot be written. Free disk space or repair the disk";
+    }
+}
+
+counters! {
+    /// The counters of the traces of requests. They have no label.
+    TracesCounters, "traces_" {
+        requests_exported: Counter, "Requests of a stream whose spans were made for the collector";
+        requests_left_out: Counter, "Requests of a stream without a trace, because 8192 requests were traced, or the journal lacks the end of the request";
+        spans_exported: Counter, "Spans that the collector has taken";
+        spans_dropped: CounterBy<SpanLoss>, "Spans that the collector has not, by reason. Check the collector; with queue_full, trace a smaller share";
+        traceparents_refused: Counter, "Values of the attribute traceparent that were ignored, because they are not as the W3C defines them. Correct whoever sets the attribute";
     }
 }
 

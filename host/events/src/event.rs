@@ -577,6 +577,21 @@ events! {
         directory: String, why: String,
     } => "config: {directory} cannot be watched, it is read every 2 s: {why}";
 
+    // Traces.
+
+    /// The collector does not take spans. They are dropped and counted until it does. Published once until spans are taken
+    /// again.
+    ///
+    /// Action: see `why`; check `traces.endpoint`, and that the collector runs.
+    TracesNotExported, Level::WARN, first 2 of [endpoint] {
+        endpoint: String, why: String,
+    } => "traces: {endpoint} takes no spans, they are dropped: {why}";
+
+    /// The collector takes spans again.
+    TracesExported, Level::INFO, first 2 of [endpoint] {
+        endpoint: String,
+    } => "traces: {endpoint} takes spans again";
+
     // The supervisor: systemd, or `afterbay run --keep`.
 
     /// The supervisor does not keep these descriptors, so a crash closes the connection. Published once until descriptors are

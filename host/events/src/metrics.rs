@@ -14,7 +14,7 @@ use crate::own::{Own, OwnMetrics};
 use crate::reading::{Block, Reading};
 use crate::{
     AbortCounters, CallCounters, Events, Health, PluginCounters, SchedulerLoad, SignalSource, SinkCounters,
-    StoreCounters, StreamCounters, TapCounters,
+    StoreCounters, StreamCounters, TapCounters, TracesCounters,
 };
 
 /// The load of a stream's scheduler at one moment, and the state of each source by its name.
@@ -39,6 +39,7 @@ struct Blocks {
     plugins: Labelled<PluginCounters>,
     calls: Labelled<CallCounters>,
     stores: Labelled<StoreCounters>,
+    traces: Labelled<TracesCounters>,
     own: Own,
     signals: Mutex<Vec<(String, ReadSignals)>>,
     events: Events,
@@ -52,7 +53,7 @@ type ReadSignals = Box<dyn Fn() -> Option<Signals> + Send + Sync>;
 impl Metrics {
     /// Metrics without blocks. `events` and `health` are published with them.
     pub fn new(events: Events, health: Health) -> Metrics {
-        let (streams, aborts, sinks, taps, plugins, calls, stores, own, signals) = Default::default();
+        let (streams, aborts, sinks, taps, plugins, calls, stores, traces, own, signals) = Default::default();
         let config_last_reload_successful = Gauge::default();
         config_last_reload_successful.set(1);
         let blocks = Arc::new(Blocks {
@@ -63,6 +64,7 @@ impl Metrics {
             plugins,
             calls,
             stores,
+            traces,
             own,
             signals,
             events,
@@ -125,6 +127,11 @@ impl Metrics {
         forget(&self.blocks.stores, &[("plugin", plugin)]);
     }
 
+    /// The block of the traces; the same one for each call. Each counter has one thread that writes to it.
+    pub fn traces(&self) -> Arc<TracesCounters> {
+        block(&self.blocks.traces, Vec::new())
+    }
+
     /// The metrics that a plugin names itself.
     pub fn own(&self, stream: &str, plugin: &str) -> OwnMetrics {
         self.blocks.own.of(stream, plugin)
@@ -154,6 +161,7 @@ impl Metrics {
             plugins,
             calls: _,
             stores: _,
+            traces: _,
             own,
             signals,
             events: _,
@@ -236,6 +244,7 @@ impl Collector for Blocks {
         encode_blocks(&lock(&self.plugins), &mut encoder)?;
         encode_blocks(&lock(&self.calls), &mut encoder)?;
         encode_blocks(&lock(&self.stores), &mut encoder)?;
+        encode_blocks(&lock(&self.traces), &mut encoder)?;
         self.own.encode(&mut encoder)?;
         let (mut loads, mut sources) = (Vec::new(), Vec::new());
         for (stream, read) in lock(&self.signals).iter() {
@@ -282,6 +291,10 @@ fn encode_blocks<B: Block>(blocks: &[(Labels, Arc<B>)], encoder: &mut Descriptor
         let mut metric = encoder.encode_descriptor(series.name, series.help, None, kind)?;
         for (labels, block) in blocks {
             match (series.read)(block) {
+                // Without labels there are no braces.
+                Reading::Count(count) if labels.is_empty() => {
+                    metric.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+                }
                 Reading::Count(count) => {
                     metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
                 }

@@ -28,6 +28,7 @@ fn exposition() -> String {
     metrics.plugin("s", "p");
     metrics.call("e");
     metrics.store("p");
+    metrics.traces();
     metrics.signals("s", || {
         let load = SchedulerLoad {
             load_fresh: 1,

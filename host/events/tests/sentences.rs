@@ -275,6 +275,9 @@ fn one_of_each() -> Vec<Event> {
         ConfigReloaded { changed: "plugin \"upper\" of \"decode-0\" added".into() }.into(),
         ConfigReloadFailed { why: "why it is".into() }.into(),
         ConfigUnwatched { directory: "/etc/afterbay".into(), why: "why it is".into() }.into(),
+        TracesNotExported { endpoint: "http://127.0.0.1:4318/v1/traces".into(), why: "why it is".into() }
+            .into(),
+        TracesExported { endpoint: "http://127.0.0.1:4318/v1/traces".into() }.into(),
         DescriptorsNotKept { name: "stream/decode-0/sender/7".into(), why: "why it is".into() }.into(),
         DescriptorsLeftOver { name: "stream/decode-0/sender/7".into(), why: "why it is" }.into(),
         SupervisorFailed { why: "why it is".into() }.into(),

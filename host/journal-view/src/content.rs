@@ -1,5 +1,6 @@
 //! Content of a request's rows, read from the stored frames.
 
+use afterbay_journal::Position;
 use afterbay_journal::reader::{JournalRow, RequestHistory, StreamCoverage, StreamReader};
 use afterbay_wire::{DecodedFrame, Layouts};
 use std::cell::OnceCell;
@@ -17,6 +18,15 @@ impl Content {
     fn bytes(&self) -> usize {
         size_of_val(self.ids.as_slice()) + self.text.as_ref().map_or(0, String::len)
     }
+}
+
+/// The facts that a frame has about a request, beside its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestFacts {
+    /// The engine, in lower case.
+    pub engine: &'static str,
+    /// The length of the prompt in tokens. SGLang says it in each row, vLLM in the first one.
+    pub prompt_tokens: Option<u64>,
 }
 
 /// Bounds of the content that is read for one request.
@@ -126,6 +136,15 @@ impl<'a> ContentReader<'a> {
         let mut ids = Vec::new();
         batch.row_ids(row.row, &mut ids);
         Ok(Content { ids, text: batch.text(row.row).map(str::to_owned) })
+    }
+
+    /// The facts that a frame has about the request of one of its rows. `None` if the frame cannot be read.
+    pub fn facts(&self, position: &Position, row: u32) -> Option<RequestFacts> {
+        let frame = self.stream.frame(position).ok()?;
+        let DecodedFrame::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), self.layouts) else {
+            return None;
+        };
+        Some(RequestFacts { engine: batch.engine(), prompt_tokens: batch.prompt_tokens(row) })
     }
 
     fn absent(&self, row: &JournalRow) -> Absent {

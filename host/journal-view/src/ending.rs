@@ -48,7 +48,33 @@ pub enum EndedBy {
 }
 
 impl EndedBy {
-    fn word(&self) -> Option<&'static str> {
+    /// The party that ended a request, by the action that ended it before the sender did, if any, and the totals.
+    pub fn of(early: Option<&PluginAction<'_>>, info: &RequestInfo) -> EndedBy {
+        match (early, info.state) {
+            (Some(action), _)
+                if action.verdict == Verdict::Abort && action.text.starts_with("afterbay: plugin ") =>
+            {
+                EndedBy::Fault(action.plugin.to_string())
+            }
+            (Some(action), _) => EndedBy::of_name(&action.plugin),
+            (None, _) if info.ended_early => EndedBy::Unknown,
+            (None, RequestState::Finished) => EndedBy::Sender,
+            (None, RequestState::Abandoned) => EndedBy::GivenUp,
+            (None, RequestState::Live) => EndedBy::Nobody,
+        }
+    }
+
+    fn of_name(plugin: &str) -> EndedBy {
+        match plugin {
+            OPERATOR => EndedBy::Operator,
+            // Afterbay writes such a name for a plugin of an earlier run.
+            plugin if plugin.starts_with('(') => EndedBy::Unknown,
+            plugin => EndedBy::Plugin(plugin.to_owned()),
+        }
+    }
+
+    /// The word for the party; `None` for a live request.
+    pub fn word(&self) -> Option<&'static str> {
         Some(match self {
             EndedBy::Sender => "scheduler",
             EndedBy::Plugin(_) => "plugin",
@@ -60,7 +86,8 @@ impl EndedBy {
         })
     }
 
-    fn plugin(&self) -> Option<&str> {
+    /// The plugin, if the party is one.
+    pub fn plugin(&self) -> Option<&str> {
         match self {
             EndedBy::Plugin(plugin) | EndedBy::Fault(plugin) => Some(plugin),
             _ => None,
@@ -333,27 +360,13 @@ impl<'a> RequestEnd<'a> {
 }
 
 fn ended_by(life: &RequestHistory, early: Option<&PluginAction<'_>>) -> EndedBy {
-    let by_name = |plugin: &str| match plugin {
-        OPERATOR => EndedBy::Operator,
-        // Afterbay writes such a name for a plugin of an earlier run.
-        plugin if plugin.starts_with('(') => EndedBy::Unknown,
-        plugin => EndedBy::Plugin(plugin.to_owned()),
-    };
-    match (early, life.request.state) {
-        (Some(action), _)
-            if action.verdict == Verdict::Abort && action.text.starts_with("afterbay: plugin ") =>
-        {
-            EndedBy::Fault(action.plugin.to_string())
+    if early.is_none() && life.request.ended_early {
+        let mut actions = life.rows.iter().flat_map(|row| &row.actions);
+        if let Some(swallowed) = actions.find(|action| action.is_swallowed()) {
+            return EndedBy::of_name(&swallowed.plugin);
         }
-        (Some(action), _) => by_name(&action.plugin),
-        (None, _) if life.request.ended_early => {
-            let swallowed = life.rows.iter().flat_map(|row| &row.actions).find(|it| it.is_swallowed());
-            swallowed.map_or(EndedBy::Unknown, |action| by_name(&action.plugin))
-        }
-        (None, RequestState::Finished) => EndedBy::Sender,
-        (None, RequestState::Abandoned) => EndedBy::GivenUp,
-        (None, RequestState::Live) => EndedBy::Nobody,
     }
+    EndedBy::of(early, &life.request)
 }
 
 fn swallowed(

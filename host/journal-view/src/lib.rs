@@ -20,5 +20,6 @@ pub mod leg_view;
 
 pub mod index;
 pub mod life;
+pub mod newest_segments;
 
 pub use time::{json_time, local_time};

@@ -71,6 +71,11 @@ impl StreamState {
         self.in_summary = false;
     }
 
+    /// Whether the records have reached the segment's summary, which is not applied.
+    pub fn is_in_summary(&self) -> bool {
+        self.in_summary
+    }
+
     /// Applies a record.
     pub fn apply(&mut self, record: &RawRecord, body: &RecordBody) {
         self.in_summary |= record.begins_summary();

@@ -191,6 +191,17 @@ impl Attributes {
         Some(AttributesView { rid: rid.to_owned(), attributes, expires_in_s: left.as_secs() })
     }
 
+    /// A member of the attributes of a request: the one that was set for its rid, or the one of these rules.
+    pub(crate) fn member(&self, rid: &str, rules: &[config::AttributeRule], name: &str) -> Option<Value> {
+        let set = {
+            let store = self.lock();
+            let entry = store.by_rid.get(rid).filter(|entry| entry.stands() || entry.awaited_by.is_none());
+            entry.and_then(|entry| entry.attributes.get(name).cloned())
+        };
+        let ruled = || rules.iter().rfind(|rule| rule.set.contains_key(name) && rule.is_of(rid));
+        set.or_else(|| ruled()?.set.get(name).cloned())
+    }
+
     /// Deletes a rid's attributes.
     pub(crate) fn forget(&self, rid: &str) -> Result<(), AttributesError> {
         let mut store = self.lock();
@@ -369,6 +380,23 @@ mod tests {
         );
         attributes.forget("batch-eu-7").unwrap();
         assert_eq!(of("batch-eu-7")["tenant"], "batch");
+    }
+
+    #[test]
+    fn a_member_is_that_of_the_rid_or_else_of_the_last_rule_that_has_it() {
+        let attributes = Attributes::default();
+        let rules = [
+            rule(config::Rids::All, json!({"a": 1, "b": 1})),
+            rule(config::Rids::Prefix("r".into()), json!({"a": 2})),
+        ];
+        let member = |rid, name| attributes.member(rid, &rules, name);
+        assert_eq!(
+            (member("r", "a"), member("r", "b"), member("r", "c")),
+            (Some(2.into()), Some(1.into()), None)
+        );
+        assert_eq!(member("s", "a"), Some(1.into()));
+        attributes.set(ME, "r", object(json!({"a": 3}))).unwrap();
+        assert_eq!((member("r", "a"), member("r", "b")), (Some(3.into()), Some(1.into())));
     }
 
     #[test]

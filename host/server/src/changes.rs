@@ -168,6 +168,9 @@ pub(crate) fn differences(before: &Config, after: &Config) -> Vec<String> {
     if before.calls != after.calls {
         differences.push("call changed".to_owned());
     }
+    if before.traces != after.traces {
+        differences.push("traces changed".to_owned());
+    }
     if before.admin != after.admin {
         differences.push("admin changed".to_owned());
     }

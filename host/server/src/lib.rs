@@ -26,6 +26,7 @@ mod reload_queue;
 mod requests;
 mod signals;
 mod status;
+mod traces;
 mod upgrade;
 
 // The streams of a process, from start to end.

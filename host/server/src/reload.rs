@@ -196,6 +196,10 @@ impl<'a> Source<'a> {
             changes.push(ready.change(shared)?);
         }
         shared.calls.set_endpoints(&after.calls)?;
+        if let Err(error) = shared.traces.follow(&after) {
+            shared.calls.set_endpoints(&shared.config.calls)?;
+            return Err(error.into());
+        }
         let before = std::mem::replace(&mut shared.config, after);
         shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
         let ran = running.streams.len();
@@ -207,6 +211,7 @@ impl<'a> Source<'a> {
             running.watches.clear();
             shared.config = before;
             shared.calls.set_endpoints(&shared.config.calls)?;
+            shared.traces.follow(&shared.config)?;
             shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
             shared.signals.attach(&shared.config, sockets)?;
             return Err(error);

@@ -185,6 +185,8 @@ async fn serve(
         // Dropped tasks release their sockets only when the runtime runs; the next sockets may have the same names.
         tokio::task::yield_now().await;
         if matches!(stop, Stop::Requested) {
+            // Nothing else is to be done by now.
+            shared.traces.stop();
             shared.status.end(WATCHERS_END).await;
             return Ok(left);
         }
@@ -193,6 +195,8 @@ async fn serve(
 
 /// Leaves everything to the new process: nothing is closed in order, unlinked, or written.
 fn leave(shared: Shared, running: Running) -> DrainOutcome {
+    // The new process exports the requests that end from now on.
+    shared.traces.stop();
     std::mem::forget((shared, running));
     DrainOutcome::HandedOver
 }

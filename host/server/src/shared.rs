@@ -15,6 +15,7 @@ use crate::sinks::Sinks;
 use crate::status::{Status, StatusSource};
 use crate::supervision::Supervision;
 use crate::take_over::TakeOver;
+use crate::traces::RequestTraces;
 use crate::upgrade::{Launch, Upgrades};
 use afterbay_calls::Calls;
 use afterbay_config as config;
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) status: Status,
     /// The requests of the journal for people.
     pub(crate) requests: Requests,
+    /// The traces of requests for OpenTelemetry.
+    pub(crate) traces: RequestTraces,
     /// The tasks that answer on the admin addresses.
     pub(crate) admin: Admin,
 }
@@ -169,6 +172,8 @@ impl Shared {
             let layouts = requests.clone();
             directory.erase_expired(Box::new(FrameEraser::new(move |stream: &str| layouts.layouts(stream))));
         }
+        let traces = RequestTraces::new(&requests, &attributes, &metrics, &events);
+        traces.follow(&config)?;
         let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
         Ok(Shared {
             budget,
@@ -195,6 +200,7 @@ impl Shared {
             gate: Gate::default(),
             status,
             requests,
+            traces,
             admin: Admin::default(),
         })
     }

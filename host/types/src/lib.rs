@@ -12,5 +12,5 @@ pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
 pub use name::{NAME_BYTES_MAX, Name, NameError};
 pub use words::{
     AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,
-    SourceState, VerdictKind, Word,
+    SourceState, SpanLoss, VerdictKind, Word,
 };

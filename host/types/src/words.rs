@@ -127,6 +127,14 @@ words! {
         Cancelled = "cancelled",
     }
 
+    /// The reason why a span was not exported.
+    SpanLoss {
+        /// The queue for the collector was full.
+        QueueFull = "queue_full",
+        /// The collector did not take the span.
+        NotTaken = "not_taken",
+    }
+
     /// The comparison of a shadow's verdict on a row with that of the live plugin.
     ShadowComparison {
         /// Both gave the same verdict.

@@ -413,6 +413,11 @@ impl Batch {
         self.outputs()?.load()
     }
 
+    /// The engine that wrote the batch, in lower case.
+    pub fn engine(&self) -> &'static str {
+        if self.outputs().is_some() { "vllm" } else { "sglang" }
+    }
+
     /// The rows of vLLM.
     #[inline]
     pub(crate) fn outputs(&self) -> Option<&Outputs> {

@@ -49,6 +49,7 @@ mod takeovers;
 mod taps;
 mod text_leg;
 mod tokenizer_workers;
+mod traces;
 mod trials;
 mod vllm;
 

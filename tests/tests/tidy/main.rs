@@ -90,10 +90,12 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "store",
             "stream",
             "text",
+            "traces",
             "upstream",
             "wire",
         ],
     ),
+    ("afterbay-traces", &["config", "events", "journal", "journal-view", "types", "wire"]),
     ("afterbay-journal-view", &["journal", "text", "wire"]),
     ("afterbay-journal-tools", &["config", "journal", "journal-view", "sockets", "terminal", "text", "wire"]),
     (
@@ -179,7 +181,7 @@ const FOR_TESTS: [(&str, &[&str]); 8] = [
 ];
 
 /// External crates that only the listed crates may use.
-const ONLY_IN: [(&str, &[&str]); 16] = [
+const ONLY_IN: [(&str, &[&str]); 19] = [
     ("wasmtime", &["afterbay-runtime"]),
     ("notify", &["afterbay-runtime"]),
     // The tests of sockets use it as a peer; signals subscribe with it outside the pipeline.
@@ -200,8 +202,11 @@ const ONLY_IN: [(&str, &[&str]); 16] = [
     ("axum", &["afterbay-server"]),
     ("hyper", &["afterbay-http"]),
     ("oci-client", &["afterbay-oci"]),
-    ("reqwest", &["afterbay-calls", "afterbay-oci"]),
-    ("rustls", &["afterbay-calls", "afterbay-oci"]),
+    ("reqwest", &["afterbay-calls", "afterbay-oci", "afterbay-traces"]),
+    ("rustls", &["afterbay-calls", "afterbay-oci", "afterbay-traces"]),
+    ("opentelemetry", &["afterbay-traces"]),
+    ("opentelemetry_sdk", &["afterbay-traces"]),
+    ("opentelemetry-otlp", &["afterbay-traces"]),
     ("docker_credential", &["afterbay-oci"]),
     // Each tool declares its own options.
     ("clap", &["afterbay", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench"]),

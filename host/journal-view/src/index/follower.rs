@@ -2,8 +2,9 @@
 //! first, until the index is full.
 
 use super::RequestIndex;
-use afterbay_journal::reader::{JournalReader, RequestChange, SegmentRequests, StreamReader};
-use afterbay_journal::{ReadError, SegmentId};
+use crate::newest_segments::NewestSegments;
+use afterbay_journal::ReadError;
+use afterbay_journal::reader::{JournalReader, RequestChange, SegmentRequests};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,13 +20,9 @@ pub struct Follower {
 }
 
 struct FollowedStream {
-    reader: StreamReader,
+    newest: NewestSegments,
     /// The number of the stream in the index.
     number: u16,
-    /// The newest segment that was there.
-    current: Option<SegmentRequests>,
-    /// The older segments that were not read, oldest first. `None` before the newest segment was read once.
-    older: Option<Vec<SegmentId>>,
     /// The older segment that is being read.
     filling: Option<SegmentRequests>,
 }
@@ -57,8 +54,8 @@ impl Follower {
             let reader = journal.stream(&name)?;
             let number = lock(index).stream(&name, &reader.after()?);
             if self.streams.iter().all(|known| known.number != number) {
-                let (current, older, filling) = (None, None, None);
-                self.streams.push(FollowedStream { reader, number, current, older, filling });
+                let newest = NewestSegments::new(reader, false);
+                self.streams.push(FollowedStream { newest, number, filling: None });
             }
         }
         Ok(())
@@ -68,38 +65,23 @@ impl Follower {
 impl FollowedStream {
     /// Reads the newest segment to its end, and every segment that was begun since.
     fn follow(&mut self, index: &Mutex<RequestIndex>) -> Result<(), ReadError> {
-        if self.current.is_none() {
-            let mut listed = self.reader.segments()?;
-            self.current = match listed.pop() {
-                Some(newest) => self.reader.segment_requests(newest)?,
-                None => None,
-            };
-            self.older = self.current.is_some().then_some(listed);
-        }
-        while let Some(current) = &mut self.current {
-            // Listed first: the writer has left a segment before it begins the next.
-            let next = self.reader.segments()?.into_iter().find(|id| *id > current.id());
-            while current.read(RECORDS_AT_ONCE)? {
-                apply(current, self.number, index, false);
+        let number = self.number;
+        self.newest.advance(&mut |segment| {
+            while segment.read(RECORDS_AT_ONCE)? {
+                apply(segment, number, index, false);
             }
-            apply(current, self.number, index, false);
-            let Some(next) = next else { break };
-            match self.reader.segment_requests(next)? {
-                Some(next) => self.current = Some(next),
-                // Retention was faster, or its header is not complete yet.
-                None => break,
-            }
-        }
-        Ok(())
+            apply(segment, number, index, false);
+            Ok(())
+        })
     }
 
     /// Reads a part of the older segments. Returns whether more is to be read.
     fn fill(&mut self, index: &Mutex<RequestIndex>) -> Result<bool, ReadError> {
-        let Some(older) = &mut self.older else { return Ok(false) };
         if self.filling.is_none() {
-            let Some(next) = older.pop() else { return Ok(false) };
-            self.filling = self.reader.segment_requests(next)?;
+            let Some(next) = self.newest.older().and_then(Vec::pop) else { return Ok(false) };
+            self.filling = self.newest.reader().segment_requests(next)?;
         }
+        let Some(older) = self.newest.older() else { return Ok(false) };
         // The totals of a segment count only at its end: requests that are known have later ones.
         if let Some(mut segment) = self.filling.take() {
             if segment.read(RECORDS_AT_ONCE)? {

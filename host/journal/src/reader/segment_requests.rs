@@ -1,13 +1,15 @@
-//! Totals of the requests of one segment, and the plugins that acted on them, as the segment grows.
+//! Totals of the requests of one segment, the plugins that acted on them, and the records about them, as the segment grows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::ReadError;
 use crate::outcome::Outcome;
-use crate::position::SegmentId;
+use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::RecordBody;
+use crate::release_marker::HELD_SINK;
 use crate::request::{Erasure, RequestInfo};
-use crate::segment::{Payloads, Scan, ScanStep, Segment};
+use crate::segment::{Payloads, RawRecord, Scan, ScanStep, Segment};
+use crate::sink_progress::SentFrame;
 use crate::stream_state::StreamState;
 
 /// Reads one segment. A segment lists the requests that are open when it is begun, so it needs no other segment.
@@ -31,14 +33,56 @@ pub struct RequestChange {
     pub plugins: BTreeSet<String>,
 }
 
+/// A record about requests, in the order of the journal.
+#[derive(Clone, Debug)]
+pub enum RequestRecord<'a> {
+    /// Requests that were open when the segment was begun. A long list is in several records, one after the other.
+    Carried(Vec<&'a RequestInfo>),
+    /// A request was opened: number and rid.
+    Opened(RequestNo, &'a str),
+    /// A frame was received.
+    Frame(Position),
+    /// Outcome of a frame.
+    Outcome(&'a Outcome<'static>),
+    /// Sinks of the rows of a frame, in a stream with several sinks: the request of each row, and the index of its
+    /// sink.
+    Routed(FrameNo, &'a [String], &'a [(RequestNo, u8)]),
+    /// A frame was given to this sink's socket. The records at the beginning of a segment repeat the frames that are
+    /// not taken.
+    Sent(&'a str, &'a SentFrame),
+    /// A sink has taken frames.
+    Taken(SinkTaken<'a>),
+    /// A request has ended: its totals.
+    Closed(&'a RequestInfo),
+}
+
+/// Frames that a sink has taken.
+#[derive(Clone, Copy, Debug)]
+pub struct SinkTaken<'a> {
+    /// Name of the sink.
+    pub sink: &'a str,
+    /// Sequence number of the last taken frame.
+    pub sequence: u64,
+    /// Time when that frame was found to be taken, unix nanoseconds. 0: unknown.
+    pub unix_ns: u64,
+    /// Whether the frames sent after `sequence` never arrived: their rows are sent again.
+    pub is_void: bool,
+}
+
 impl SegmentRequests {
-    pub(super) fn new(segment: Segment, limit: u64) -> Result<SegmentRequests, ReadError> {
+    /// `has_deliveries`: read the records about sinks, too.
+    pub(super) fn new(
+        segment: Segment,
+        limit: u64,
+        has_deliveries: bool,
+    ) -> Result<SegmentRequests, ReadError> {
         let summary = segment.summary()?;
         let erased = summary.into_iter().flat_map(|summary| summary.erased);
         let erased = erased.map(|entry| (entry.number.0, entry.erasure)).collect();
         let mut state = StreamState::new();
         state.begin_segment(&segment.header);
-        let scan = segment.records(limit, Payloads::Requests);
+        let payloads = if has_deliveries { Payloads::NotFrames } else { Payloads::Requests };
+        let scan = segment.records(limit, payloads);
         Ok(SegmentRequests { scan, state, changed: BTreeSet::new(), acted: BTreeMap::new(), erased })
     }
 
@@ -53,17 +97,73 @@ impl SegmentRequests {
     /// The disk.
     pub fn read(&mut self, records_max: usize) -> Result<bool, ReadError> {
         for _ in 0..records_max {
-            match self.scan.step()? {
-                ScanStep::Record(record) => {
-                    let Some(body) = self.scan.body(&record) else { continue };
-                    self.note(record.head.number, &body);
-                    self.state.apply(&record, &body);
-                }
-                ScanStep::Corrupt { .. } => {}
-                ScanStep::End { .. } => return Ok(false),
+            match self.step()? {
+                Step::Record(record, body) => self.note(record.head.number, &body),
+                Step::Other => {}
+                Step::End => return Ok(false),
             }
         }
         Ok(true)
+    }
+
+    /// As [`SegmentRequests::read`], and gives each record. [`SegmentRequests::changes`] has no part in it.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn read_records(
+        &mut self,
+        records_max: usize,
+        each: &mut dyn FnMut(RequestRecord<'_>),
+    ) -> Result<bool, ReadError> {
+        for _ in 0..records_max {
+            match self.step()? {
+                Step::Record(record, body) => {
+                    self.request_record(&record, &body).into_iter().for_each(&mut *each);
+                }
+                Step::Other => {}
+                Step::End => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads a record and applies it to the state.
+    fn step(&mut self) -> Result<Step, ReadError> {
+        let record = match self.scan.step()? {
+            ScanStep::Record(record) => record,
+            ScanStep::Corrupt { .. } => return Ok(Step::Other),
+            ScanStep::End { .. } => return Ok(Step::End),
+        };
+        let Some(body) = self.scan.body(&record) else { return Ok(Step::Other) };
+        self.state.apply(&record, &body);
+        // A summary repeats what the records say.
+        Ok(if self.state.is_in_summary() { Step::Other } else { Step::Record(record, Box::new(body)) })
+    }
+
+    fn request_record<'a>(&'a self, record: &RawRecord, body: &'a RecordBody) -> Option<RequestRecord<'a>> {
+        let number = record.head.number;
+        Some(match body {
+            RecordBody::Frame => RequestRecord::Frame(Position {
+                frame: FrameNo(number),
+                segment: self.id(),
+                offset: record.offset as u32,
+            }),
+            RecordBody::Carry(entries) => {
+                RequestRecord::Carried(entries.iter().map(|entry| &entry.info).collect())
+            }
+            RecordBody::Open { rid } => RequestRecord::Opened(RequestNo(number), rid),
+            RecordBody::Outcome(outcome) => RequestRecord::Outcome(outcome),
+            RecordBody::Routed(routed) => RequestRecord::Routed(FrameNo(number), &routed.sinks, &routed.rows),
+            RecordBody::Sent { sink, frame } => RequestRecord::Sent(sink, frame),
+            RecordBody::Taken(taken) if taken.sink != HELD_SINK => RequestRecord::Taken(SinkTaken {
+                sink: &taken.sink,
+                sequence: taken.sequence,
+                unix_ns: taken.unix_ns,
+                is_void: taken.void || taken.forgotten,
+            }),
+            RecordBody::Close { .. } => RequestRecord::Closed(&self.state.requests.get(&number)?.info),
+            _ => return None,
+        })
     }
 
     fn note(&mut self, number: u64, body: &RecordBody) {
@@ -101,4 +201,12 @@ impl SegmentRequests {
                 .then(|| RequestChange { request, plugins: acted.remove(&number).unwrap_or_default() })
         })
     }
+}
+
+/// A step of a segment's scan.
+enum Step {
+    Record(RawRecord, Box<RecordBody>),
+    /// Bytes and records that say nothing about requests.
+    Other,
+    End,
 }

@@ -1,0 +1,102 @@
+//! The traces of requests, as `[traces]` says: they start and stop with the process, and at a reload that changes them.
+
+use crate::attributes::Attributes;
+use crate::requests::Requests;
+use afterbay_config as config;
+use afterbay_events::{Events, Metrics};
+use afterbay_traces::{TraceSource, Traces, TracesError};
+use afterbay_wire::Layouts;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Time at a stop to export the requests that have ended.
+const STOP_MAX: Duration = Duration::from_secs(2);
+/// The attribute of a request with the W3C context of the engine's span.
+const TRACEPARENT: &str = "traceparent";
+
+/// The traces of a process.
+pub(crate) struct RequestTraces {
+    source: Arc<Source>,
+    metrics: Metrics,
+    events: Events,
+    /// The threads, and the configuration that they run with.
+    running: Mutex<Option<(config::Traces, Traces)>>,
+}
+
+/// The facts about requests that are not in the journal.
+struct Source {
+    requests: Requests,
+    attributes: Attributes,
+    /// The attribute rules of each stream.
+    rules: Mutex<HashMap<String, Vec<config::AttributeRule>>>,
+}
+
+impl RequestTraces {
+    pub(crate) fn new(
+        requests: &Requests,
+        attributes: &Attributes,
+        metrics: &Metrics,
+        events: &Events,
+    ) -> RequestTraces {
+        let source =
+            Source { requests: requests.clone(), attributes: attributes.clone(), rules: Mutex::default() };
+        let (metrics, events) = (metrics.clone(), events.clone());
+        RequestTraces { source: Arc::new(source), metrics, events, running: Mutex::default() }
+    }
+
+    /// Follows the configuration.
+    ///
+    /// # Errors
+    /// The client of the collector cannot be made. The traces before continue.
+    pub(crate) fn follow(&self, config: &config::Config) -> Result<(), TracesError> {
+        let rules = config.streams.iter().map(|stream| (stream.name.to_string(), stream.attributes.clone()));
+        *lock(&self.source.rules) = rules.collect();
+        let mut running = lock(&self.running);
+        if running.as_ref().map(|(traces, _)| traces) == config.traces.as_ref() {
+            return Ok(());
+        }
+        let next = match &config.traces {
+            Some(traces) => {
+                let (source, counters) = (self.source.clone(), self.metrics.traces());
+                let events = self.events.clone();
+                let started = Traces::start(traces, &config.journal.dir, source, counters, events)?;
+                Some((traces.clone(), started))
+            }
+            None => None,
+        };
+        if let Some((_, before)) = std::mem::replace(&mut *running, next) {
+            // Nobody waits for the rest of its spans.
+            drop(std::thread::spawn(move || before.stop(STOP_MAX)));
+        }
+        Ok(())
+    }
+
+    /// Exports the requests that have ended, for at most 2 seconds, and stops.
+    pub(crate) fn stop(&self) {
+        if let Some((_, traces)) = lock(&self.running).take() {
+            traces.stop(STOP_MAX);
+        }
+    }
+}
+
+impl TraceSource for Source {
+    fn layouts(&self, stream: &str) -> Layouts {
+        self.requests.layouts(stream)
+    }
+
+    fn traceparent(&self, stream: &str, rid: &str) -> Option<String> {
+        let rules = lock(&self.rules);
+        let rules = rules.get(stream).map(Vec::as_slice).unwrap_or_default();
+        match self.attributes.member(rid, rules, TRACEPARENT)? {
+            serde_json::Value::String(text) => Some(text),
+            // A value of another type is no traceparent either, and is counted as one that is not valid.
+            other => Some(other.to_string()),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics with a half-written value.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
