@@ -14,6 +14,7 @@ pub mod components;
 pub mod frames;
 pub mod fuzz;
 pub mod holds;
+pub mod mutate;
 pub mod peers;
 pub mod sandbox;
 pub mod sync_gate;

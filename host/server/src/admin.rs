@@ -6,6 +6,9 @@
 
 mod access;
 mod dashboard;
+#[cfg(any(test, feature = "fuzz"))]
+#[expect(clippy::expect_used, reason = "a fuzzer looks for panics")]
+pub mod fuzz;
 mod gate;
 mod listen;
 mod requests;

@@ -44,6 +44,8 @@ mod take_over;
 // The streams of a configuration, off the path.
 mod trials;
 
+#[cfg(any(test, feature = "fuzz"))]
+pub use admin::fuzz;
 pub use check::check_files;
 pub use config_file::{load as load_config, load_admin};
 pub use drain::DrainOutcome;

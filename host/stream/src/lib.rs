@@ -42,6 +42,10 @@ mod stream;
 // A stream on its caller's thread.
 mod driven;
 
+#[cfg(any(test, feature = "fuzz"))]
+#[expect(clippy::expect_used, clippy::panic, reason = "a fuzzer looks for panics")]
+pub mod fuzz;
+
 pub use afterbay_chain::{
     AttributesOf, CallDone, CallFailure, CallHandle, CallOutcome, CallService, Difference, PluginChange,
     PluginSetup, PluginState, PluginStatus, Reload, ServiceResponse,

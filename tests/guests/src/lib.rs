@@ -1,5 +1,7 @@
 //! Shared code of the guests in `examples/`.
 
+pub mod spelled;
+
 /// The call in which a guest misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -21,6 +21,7 @@ mod panics_in_describe;
 mod remembers;
 mod reports;
 mod routes;
+mod says;
 mod tires;
 mod tokens;
 
