@@ -8,6 +8,8 @@ pub struct NewestSegments {
     reader: StreamReader,
     /// Whether the records about sinks are read, too.
     has_deliveries: bool,
+    /// Whether every segment is new: the stream had none at an earlier look.
+    is_new: bool,
     current: Option<SegmentRequests>,
     /// The segments before the first `current`, oldest first. `None` before there was one.
     older: Option<Vec<SegmentId>>,
@@ -15,9 +17,10 @@ pub struct NewestSegments {
 
 impl NewestSegments {
     /// Follows a stream. `has_deliveries`: the segments give the records about sinks
-    /// ([`StreamReader::segment_records`]).
-    pub fn new(reader: StreamReader, has_deliveries: bool) -> NewestSegments {
-        NewestSegments { reader, has_deliveries, current: None, older: None }
+    /// ([`StreamReader::segment_records`]). `is_new`: the stream was not there at an earlier look, so that its oldest segment is
+    /// read first.
+    pub fn new(reader: StreamReader, has_deliveries: bool, is_new: bool) -> NewestSegments {
+        NewestSegments { reader, has_deliveries, is_new, current: None, older: None }
     }
 
     /// The stream.
@@ -40,8 +43,13 @@ impl NewestSegments {
     ) -> Result<(), ReadError> {
         if self.current.is_none() {
             let mut listed = self.reader.segments()?;
-            self.current = match listed.pop() {
-                Some(newest) => self.open(newest)?,
+            let first = match self.is_new {
+                true => std::mem::take(&mut listed).into_iter().next(),
+                false => listed.pop(),
+            };
+            self.is_new |= first.is_none();
+            self.current = match first {
+                Some(first) => self.open(first)?,
                 None => None,
             };
             self.older = self.current.is_some().then_some(listed);

@@ -122,7 +122,7 @@ impl Follower {
             self.streams.push(FollowedStream {
                 name,
                 after,
-                newest: NewestSegments::new(reader, true),
+                newest: NewestSegments::new(reader, true, self.begins_unix_ns == 0),
                 segment: None,
                 traced: TracedStream::new(self.begins_unix_ns),
             });

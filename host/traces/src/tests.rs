@@ -447,6 +447,22 @@ fn a_request_is_exported_once_at_its_end_and_a_live_one_is_not() {
 }
 
 #[test]
+fn a_stream_that_is_found_later_is_read_from_its_first_segment() {
+    let collector = Collector::new(&[200]);
+    let mut scene = Scene::new(&collector.endpoint, 1.0, &[]);
+    scene.look();
+    let (writer, _) = scene.directory.stream("decode").unwrap();
+    let mut writer = Writer { writer, now: START, sequence: 0 };
+    writer.request("in the first segment");
+    writer.writer.hand_over().unwrap();
+    let (next, _) = scene.directory.stream("decode").unwrap();
+    writer.writer = next;
+    writer.request("in the second segment");
+    scene.finish();
+    assert_eq!(named(&collector.spans(), "text_completion decode").len(), 2);
+}
+
+#[test]
 fn requests_live_across_segments_are_traced_with_the_rows_of_all() {
     let collector = Collector::new(&[200]);
     let mut scene = Scene::new(&collector.endpoint, 1.0, &[]);

@@ -54,7 +54,7 @@ impl Follower {
             let reader = journal.stream(&name)?;
             let number = lock(index).stream(&name, &reader.after()?);
             if self.streams.iter().all(|known| known.number != number) {
-                let newest = NewestSegments::new(reader, false);
+                let newest = NewestSegments::new(reader, false, false);
                 self.streams.push(FollowedStream { newest, number, filling: None });
             }
         }
