@@ -11,11 +11,13 @@ use afterbay_wire::synth::SynthWire::Msgpack;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
+/// The head and the body of a message.
+type Message = (String, Vec<u8>);
+
 /// A collector that takes everything.
 struct Collector {
     endpoint: String,
-    /// The head and the body of each message.
-    received: Arc<Mutex<Vec<(String, Vec<u8>)>>>,
+    received: Arc<Mutex<Vec<Message>>>,
 }
 
 impl Collector {
