@@ -13,12 +13,12 @@ use serde_json::Value;
 
 fn numbered(number: u32, bytes: usize) -> Vec<u8> {
     let mut frame = vec![b'.'; bytes];
-    frame[..4].copy_from_slice(&number.to_le_bytes());
+    frame[..4].copy_from_slice(&number.to_be_bytes());
     frame
 }
 
 fn number(frame: &[u8]) -> u32 {
-    u32::from_le_bytes(frame[..4].try_into().unwrap())
+    u32::from_be_bytes(frame[..4].try_into().unwrap())
 }
 
 #[test]

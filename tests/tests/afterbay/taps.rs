@@ -54,7 +54,7 @@ fn a_stuck_or_absent_tap_delays_nothing_and_its_missed_frames_are_reported() {
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frame = |number: u64| {
         let mut frame = vec![0; 20_000];
-        frame[..8].copy_from_slice(&number.to_le_bytes());
+        frame[..8].copy_from_slice(&number.to_be_bytes());
         frame
     };
     for number in 0..FRAMES {
