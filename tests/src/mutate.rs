@@ -56,7 +56,7 @@ fn mutate(random: &mut Random, valid: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Calls `body` with each valid input, and with [`ITERATIONS`] / `share` mutations of them.
+/// Calls `body` with each valid input, and with 3,000 / `share` mutations of them.
 ///
 /// # Panics
 /// `body` panics. The message names the seed of the input.
