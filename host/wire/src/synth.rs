@@ -67,7 +67,7 @@ pub enum SynthWire {
     /// A pickle of protocol 5, SGLang's default.
     Pickle,
     /// vLLM's `EngineCoreOutputs`. Of a row it has the name, the ids, the finish reason, and in a request's first row the
-    /// length of the prompt. [`SynthOutputs`](crate::vllm::SynthOutputs) has all that vLLM sends.
+    /// length of the prompt. [`SynthOutputs`] has all that vLLM sends.
     EngineCore,
 }
 
