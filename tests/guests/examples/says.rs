@@ -24,8 +24,9 @@ impl Guest for Says {
 
 fn verdict(Spelled { row, action }: Spelled) -> Verdict {
     let replacement = |Tokens { ids, text }| Replacement { ids, text };
-    let finish =
-        |reason, tokens: Option<Tokens>| Action::Finish(Ending { reason, replacement: tokens.map(replacement) });
+    let finish = |reason, tokens: Option<Tokens>| {
+        Action::Finish(Ending { reason, replacement: tokens.map(replacement) })
+    };
     let action = match action {
         spelled::Action::Replace(tokens) => Action::Replace(replacement(tokens)),
         spelled::Action::Drop(text) => Action::Drop(text),
