@@ -127,7 +127,7 @@ impl Batch {
     ///
     /// The result is exact or an error: the reader ends in the same state as after the single batches.
     ///
-    /// Of vLLM, a part whose last row is among the rows also gives the fields of its frame, as [`Batch::take`] does.
+    /// A part of vLLM's whose last row is among the rows also gives the fields of its frame, as [`Batch::take`] does.
     /// Statistics of several frames become one: what happened in the steps is added, a state is the last one, and the
     /// names of ended requests stand one after the other.
     pub fn join(parts: &[BatchPart<'_>]) -> Result<Batch, RowsError> {
@@ -150,7 +150,7 @@ impl Batch {
     /// Returns the batch with some rows edited, or `None` if no row is left. The edits are ascending, at most one per
     /// row.
     ///
-    /// Of vLLM, the batch keeps the fields of its frame. If no row is left, [`Batch::without_rows`] has them.
+    /// A batch of vLLM's keeps the fields of its frame. If no row is left, [`Batch::without_rows`] has them.
     pub fn edit(&self, edits: &[Edit]) -> Result<Option<Batch>, RowsError> {
         self.edit_replacing(edits, &[])
     }
