@@ -115,7 +115,7 @@ impl AbortForm {
         Ok(AbortForm { module: module.to_owned(), class: class.to_owned(), fields, shape })
     }
 
-    /// Encodes the message that ends `rid` and every request whose rid begins with it. Of vLLM it is a message of two
+    /// Encodes the message that ends `rid` and every request whose rid begins with it. For vLLM it is a message of two
     /// parts as one [frame](parts), and ends `rid` only.
     pub fn encode(&self, rid: &str) -> Result<Bytes, AbortError> {
         if rid.is_empty() {

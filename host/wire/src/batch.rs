@@ -507,8 +507,8 @@ impl Batch {
         matches!(self.column(field), Ok(ColumnView::Nil | ColumnView::Empty))
     }
 
-    /// Whether the batches can share a frame: they have the same kind, encoding and fields. Of vLLM also the same engine
-    /// and version of the weights, and neither has a value that no other frame may have, such as an answer.
+    /// Whether the batches can share a frame: they have the same kind, encoding and fields. Batches of vLLM's also have
+    /// the same engine and version of the weights, and neither has a value that no other frame may have, such as an answer.
     pub fn is_like(&self, other: &Batch) -> bool {
         if let (BatchBody::Outputs(outputs), BatchBody::Outputs(other)) = (&self.body, &other.body) {
             return outputs.is_like(other);

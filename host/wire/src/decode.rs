@@ -55,7 +55,7 @@ pub struct Barrier {
 pub enum BarrierKind {
     /// A message of another class, or of vLLM one that says more than statistics.
     Control {
-        /// The class, cut after 128 bytes. Of vLLM the field that has a value, for example `utility_output`, or
+        /// The class, cut after 128 bytes. For vLLM it is the field that has a value, for example `utility_output`, or
         /// `ENGINE_CORE_DEAD`.
         tag: String,
     },

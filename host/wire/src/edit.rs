@@ -21,14 +21,14 @@ pub struct Edit {
 /// written as two, of which the second has no ids. [Reading](crate::Batch) such a frame gives one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// `{"type": "stop", "matched": <this>}`: a stop text was found (`FINISH_MATCHED_STR`). Of vLLM 0, and the text is the
-    /// `stop_reason`.
+    /// `{"type": "stop", "matched": <this>}`: a stop text was found (`FINISH_MATCHED_STR`). For vLLM it is 0, and the
+    /// text is the `stop_reason`.
     Stop(String),
     /// `{"type": "length", "length": …}`: the token limit (`FINISH_LENGTH`). The length is the request's count of tokens,
-    /// including the row. Of vLLM 1.
+    /// including the row. For vLLM it is 1.
     Length,
-    /// `{"type": "abort", "message": …, "status_code": …, "err_type": …}` (`FINISH_ABORT`). Of vLLM 2, or 3 with a
-    /// `status_code` from 400 on, which the client gets as error 500; the message is the `stop_reason`.
+    /// `{"type": "abort", "message": …, "status_code": …, "err_type": …}` (`FINISH_ABORT`). For vLLM it is 2,
+    /// or 3 with a `status_code` from 400 on, which the client gets as error 500; the message is the `stop_reason`.
     Abort {
         /// The message. As in SGLang, an empty one becomes `Aborted`.
         message: String,

@@ -20,7 +20,7 @@ const TAKEN: [KnownField; 2] = [KnownField::Rids, KnownField::HttpWorkerIpcs];
 
 impl Batch {
     /// Returns a frame like this one that ends the requests of some rows, ascending: each is aborted with this message
-    /// and has no tokens. Of vLLM, the frame keeps its other fields.
+    /// and has no tokens. A frame of vLLM's keeps its other fields.
     ///
     /// The error: there are no rows, or they cannot be written.
     pub fn ended(&self, rows: &[u32], message: &str) -> Result<Batch, RowsError> {
