@@ -1,7 +1,7 @@
 //! The load of the engines of a stream as far as their frames have it: vLLM's scheduler_stats. One of many frames is read.
 
 use afterbay_batch::Decoded;
-use afterbay_wire::vllm::EngineLoad;
+use afterbay_wire::{Batch, vllm::EngineLoad};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -41,20 +41,23 @@ impl FrameLoadReader {
     /// Hands on the load with that of the frame, unless the engine's load was read shortly before.
     pub(crate) fn observe(&mut self, decoded: &Decoded) {
         let Some(loads) = &self.loads else { return };
-        // An idle engine sends one frame without rows, and then none: its load is never left out.
-        let (load, is_idle) = match decoded {
-            Decoded::Batch(decoded) => (decoded.batch().load(), false),
-            Decoded::Barrier(decoded) => (decoded.barrier().load(), true),
+        let at = decoded.persisted().at().instant;
+        let load = match decoded {
+            Decoded::Batch(decoded) if self.was_read_shortly_before(decoded.batch(), at) => None,
+            Decoded::Batch(decoded) => decoded.batch().load(),
+            // An idle engine sends one frame without rows, and then none: its load is never left out.
+            Decoded::Barrier(decoded) => decoded.barrier().load(),
         };
-        let (Some(load), at) = (load, decoded.persisted().at().instant) else { return };
-        let is_known = match self.engines.get(&load.engine) {
-            Some((read, _)) if !is_idle && at < *read + READ_EVERY => return,
-            known => known.is_some(),
-        };
-        if is_known || self.engines.len() < ENGINES_MAX {
+        let Some(load) = load else { return };
+        if self.engines.contains_key(&load.engine) || self.engines.len() < ENGINES_MAX {
             self.engines.insert(load.engine, (at, load));
             loads(self.all());
         }
+    }
+
+    fn was_read_shortly_before(&self, batch: &Batch, at: Instant) -> bool {
+        let last = batch.engine_index().and_then(|engine| self.engines.get(&engine));
+        last.is_some_and(|(read, _)| at < *read + READ_EVERY)
     }
 
     fn all(&self) -> FrameLoad {

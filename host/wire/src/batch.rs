@@ -413,6 +413,11 @@ impl Batch {
         self.outputs()?.load()
     }
 
+    /// The number of vLLM's engine that sent the batch. `None`: SGLang.
+    pub fn engine_index(&self) -> Option<u64> {
+        self.outputs()?.engine_index()
+    }
+
     /// The engine that wrote the batch, in lower case.
     pub fn engine(&self) -> &'static str {
         if self.outputs().is_some() { "vllm" } else { "sglang" }

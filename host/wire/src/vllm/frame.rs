@@ -62,8 +62,12 @@ impl Outputs {
             _ => return None,
         };
         let (running, waiting) = (count("num_running_reqs")?, count("num_waiting_reqs")?);
-        let engine = u64::try_from(pack::int(self.field(ENGINE_INDEX))?).ok()?;
-        Some(EngineLoad { engine, running, waiting, kv_cache_usage })
+        Some(EngineLoad { engine: self.engine_index()?, running, waiting, kv_cache_usage })
+    }
+
+    /// The engine's number among those that send to the same front end.
+    pub(crate) fn engine_index(&self) -> Option<u64> {
+        u64::try_from(pack::int(self.field(ENGINE_INDEX))?).ok()
     }
 }
 
