@@ -9,6 +9,7 @@
 mod keys;
 mod location;
 mod reader;
+mod reference;
 mod written;
 
 // Values and their bounds.
@@ -47,8 +48,9 @@ pub use checked::{
     Traces,
 };
 pub use env::{Builtin, Env, Names};
-pub use keys::{Key, Need, SECTIONS, Section, Table, reference};
+pub use keys::{Key, Need, SECTIONS, Section, Table};
 pub use plugins::read_files;
 pub use problem::{Problem, Problems};
 pub use reader::nearest_of;
+pub use reference::reference;
 pub use units::{duration_argument, parse_duration, parse_size, size_argument};
