@@ -6,6 +6,7 @@ use afterbay_wire::{
 use bytes::Bytes;
 
 use super::support::{all, barrier, batch, ids, read, sample};
+use crate::hostile::flips;
 
 /// Decodes a frame and calls everything. A barrier must keep the frame's bytes.
 fn use_up(frame: &Bytes) {
@@ -71,26 +72,10 @@ fn a_frame_cut_anywhere_is_not_understood() {
 
 #[test]
 fn flipped_bytes_end_in_values() {
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x5eed_u64);
-    println!("SEED={seed}");
-    let mut state = seed;
-    let mut random = move |below: usize| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 33) as usize % below
-    };
+    let mut flip = flips([0xdd, 0xdf, 0xc6, 0xc9, 0xdb, 0x93, 0xc0, 0x01]);
     for sample in all() {
         for _ in 0..60 {
-            let mut bytes = sample.bytes.to_vec();
-            for _ in 0..=random(4) {
-                let at = random(bytes.len());
-                bytes[at] = match random(4) {
-                    0 => bytes[at] ^ 1 << random(8),
-                    1 => 0xff,
-                    2 => [0xdd, 0xdf, 0xc6, 0xc9, 0xdb, 0x93, 0xc0, 0x01][random(8)],
-                    _ => random(256) as u8,
-                };
-            }
-            use_up(&bytes.into());
+            use_up(&flip(&sample.bytes));
         }
     }
 }
