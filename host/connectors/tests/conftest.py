@@ -1,8 +1,13 @@
 """Fixtures for the connectors of all engines."""
+import pathlib
 import sys
 import types
 
 import pytest
+
+from afterbay_connector import __version__
+
+PACKAGES = pathlib.Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -24,3 +29,21 @@ def fake_modules(monkeypatch):
         return sys.modules[name]
 
     return put
+
+
+@pytest.fixture
+def lay_out(tmp_path):
+    """Lays out a connector and a hand-made dist-info in a directory, like the one of the launcher. Nothing is installed."""
+
+    def lay_out(name, group):
+        directory = tmp_path / "on-path"
+        directory.mkdir()
+        for package in ("afterbay_connector", name):
+            (directory / package).symlink_to(PACKAGES / package)
+        info = directory / f"afterbay-{__version__}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: afterbay\nVersion: {__version__}\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\nafterbay = {name}:register\n")
+        return directory
+
+    return lay_out

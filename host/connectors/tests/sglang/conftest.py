@@ -77,17 +77,5 @@ def real_sglang():
 
 
 @pytest.fixture
-def on_path(tmp_path):
-    """A directory with the package and a hand-made dist-info, like the one of the launcher. Nothing is installed."""
-    sys.path.insert(0, str(PACKAGE))
-    from afterbay_sglang import __version__
-
-    directory = tmp_path / "on-path"
-    directory.mkdir()
-    for name in ("afterbay_connector", "afterbay_sglang"):
-        (directory / name).symlink_to(PACKAGE / name)
-    info = directory / f"afterbay-{__version__}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: afterbay\nVersion: {__version__}\n")
-    (info / "entry_points.txt").write_text("[sglang.srt.plugins]\nafterbay = afterbay_sglang:register\n")
-    return directory
+def on_path(lay_out):
+    return lay_out("afterbay_sglang", "sglang.srt.plugins")

@@ -8,7 +8,6 @@ import pytest
 
 import afterbay_vllm
 
-PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_TEXT_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "AFTERBAY_ABORT", "VLLM_PLUGINS", "VLLM_USE_RUST_FRONTEND")
 
 
@@ -88,14 +87,5 @@ def real_vllm():
 
 
 @pytest.fixture
-def on_path(tmp_path):
-    """A directory with the packages and a hand-made dist-info, like the one of the launcher. Nothing is installed."""
-    directory = tmp_path / "on-path"
-    directory.mkdir()
-    for name in ("afterbay_connector", "afterbay_vllm"):
-        (directory / name).symlink_to(PACKAGE / name)
-    info = directory / f"afterbay-{afterbay_vllm.__version__}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: afterbay\nVersion: {afterbay_vllm.__version__}\n")
-    (info / "entry_points.txt").write_text("[vllm.general_plugins]\nafterbay = afterbay_vllm:register\n")
-    return directory
+def on_path(lay_out):
+    return lay_out("afterbay_vllm", "vllm.general_plugins")
