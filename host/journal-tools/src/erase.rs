@@ -11,6 +11,7 @@ use afterbay_journal_view::wording::counted;
 use afterbay_terminal as screen;
 use afterbay_wire::Layouts;
 use anyhow::{bail, ensure};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -113,12 +114,8 @@ fn erase(
         }
         Err(OpenError::Locked { .. }) => {
             let body = stream.map_or_else(|| json!({}), |stream| json!({"stream": stream}));
-            call(
-                dir,
-                selected.config.as_ref(),
-                &format!("/v1/requests/{}/erase", percent_encoded(rid)),
-                &body,
-            )
+            let path = format!("/v1/requests/{}/erase", utf8_percent_encode(rid, NON_ALPHANUMERIC));
+            call(dir, selected.config.as_ref(), &path, &body)
         }
         Err(error) => Err(error.into()),
     }
@@ -147,9 +144,4 @@ fn print(said: &Value) {
             println!("{}", screen::bad(format!("{name}: {} more", counted(more, "frame"))));
         }
     }
-}
-
-/// Encodes a text as one part of a URL's path.
-fn percent_encoded(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }

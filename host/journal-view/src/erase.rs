@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Erases rows in SGLang's frames.
+/// Erases rows in the frames of all engines.
 pub struct FrameEraser<'a> {
     /// The layouts of a stream's msgpack frames.
     layouts: Box<dyn Fn(&str) -> Layouts + Send + 'a>,
@@ -30,10 +30,8 @@ impl EraseRows for FrameEraser<'_> {
         frame: &Bytes,
         is_erased: &dyn Fn(&[u8]) -> bool,
     ) -> Result<RewrittenFrame, String> {
-        if !self.decoders.contains_key(stream) {
-            self.decoders.insert(stream.to_owned(), Decoder::new((self.layouts)(stream)));
-        }
-        let Some(decoder) = self.decoders.get_mut(stream) else { return Err("no decoder".to_owned()) };
+        let decoder = self.decoders.entry(stream.to_owned());
+        let decoder = decoder.or_insert_with(|| Decoder::new((self.layouts)(stream)));
         let erased = decoder.erase(frame, is_erased).map_err(|error| error.to_string())?;
         Ok(RewrittenFrame { bytes: erased.bytes, left: erased.left })
     }

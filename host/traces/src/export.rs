@@ -104,18 +104,12 @@ fn client(endpoint: &str) -> Result<reqwest::Client, TracesError> {
 /// This process. `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` override the values.
 fn resource() -> Resource {
     let builder =
-        Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
-    let resource = builder.build();
+        || Resource::builder().with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+    let resource = builder().build();
     let is_named = resource
         .iter()
         .any(|(key, value)| key.as_str() == "service.name" && !value.as_str().starts_with("unknown_service"));
-    match is_named {
-        true => resource,
-        false => Resource::builder()
-            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
-            .with_service_name("afterbay")
-            .build(),
-    }
+    if is_named { resource } else { builder().with_service_name("afterbay").build() }
 }
 
 impl Exporter {

@@ -2,6 +2,7 @@
 
 use crate::commands::admin_call::AdminCall;
 use clap::ValueEnum;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -64,17 +65,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Dots are encoded, too, because `..` may be taken for the parent path.
+const PATH_PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
+
 /// Encodes a text as one part of a URL's path.
 pub(crate) fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => encoded.push(char::from(byte)),
-            // Dots are encoded, too, because `..` may be taken for the parent path.
-            _ => encoded += &format!("%{byte:02X}"),
-        }
-    }
-    encoded
+    utf8_percent_encode(text, PATH_PART).to_string()
 }
 
 #[cfg(test)]

@@ -93,7 +93,7 @@ fn the_afterbay_that_has_the_journal_open_is_asked_to_erase() {
         body: &Value,
     ) -> anyhow::Result<(bool, Value)> {
         assert!(dir.join("LOCK").exists() && config.is_none());
-        assert_eq!((path, body), ("/v1/requests/%72/erase", &json!({"stream": STREAM})));
+        assert_eq!((path, body), ("/v1/requests/r/erase", &json!({"stream": STREAM})));
         Ok((true, json!({"is_complete": true, "streams": []})))
     }
     let mut scene = filled();
