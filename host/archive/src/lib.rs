@@ -1,0 +1,1 @@
+//! Requests of the journal as Parquet files in an object store.

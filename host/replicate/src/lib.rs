@@ -1,0 +1,1 @@
+//! The journal as messages of NATS JetStream, and back.

@@ -1,0 +1,1 @@
+//! One record of tokens for each request that has ended.
