@@ -8,6 +8,11 @@ use std::process::Command;
 
 /// The crates whose mutants are tested.
 const CRATES: [&str; 7] = ["outbox", "ledger", "hold", "persist", "delivery", "chain", "journal"];
+/// Packages whose tests run the crate, beside its own. The crate joins what others decide, so that its promises are a stream's.
+const WITHIN_STREAMS: [(&str, &[&str]); 2] = [
+    ("delivery", &["afterbay-stream", "afterbay-simulation"]),
+    ("chain", &["afterbay-stream", "afterbay-simulation"]),
+];
 /// The least number of characters of a reason.
 const REASON_MIN: usize = 20;
 
@@ -174,6 +179,14 @@ fn run(name: &str, shard: Option<&str>, diff: Option<&Path>) -> PathBuf {
     std::fs::create_dir_all(&out).unwrap();
     let mut cargo = Command::new("cargo");
     cargo.args(["mutants", "--package", &format!("afterbay-{name}"), "--output"]).arg(&out);
+    if let Some((_, others)) = WITHIN_STREAMS.iter().find(|(within, _)| *within == name) {
+        cargo.args(["--test-package", &format!("afterbay-{name}")]);
+        for other in *others {
+            cargo.args(["--test-package", other]);
+        }
+        // Derived from the crate's own tests, it would be too short for these.
+        cargo.args(["--timeout", "300"]);
+    }
     // The next crate and the next run use the compiled crates again.
     cargo.env("CARGO_TARGET_DIR", root.join("target/mutants")).current_dir(&root);
     if let Some(shard) = shard {

@@ -290,3 +290,25 @@ pub fn push_options() -> PushOptions {
         ..PushOptions::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_of_the_reader_counts_towards_its_pace_only_while_it_has_frames() {
+        let begin = Instant::now();
+        let pace = |has_frames| {
+            let mut pace = Pace { finished: 0, since: begin, per_frame: COUNT_DELAY, window: WINDOW_MIN };
+            pace.observe(0, has_frames, begin + Duration::from_secs(1));
+            pace.observe(100, true, begin + Duration::from_millis(1001));
+            pace
+        };
+        // 100 frames in a millisecond, and 2 ms for each before that.
+        let idle = pace(false);
+        assert_eq!((idle.per_frame, idle.window), (Duration::from_micros(1005), 3));
+        let busy = pace(true);
+        assert_eq!((busy.per_frame, busy.window), (Duration::from_nanos(6_005_000), WINDOW_MIN));
+        assert_eq!(busy.since, begin + Duration::from_millis(1001));
+    }
+}

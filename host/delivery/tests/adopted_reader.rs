@@ -29,6 +29,8 @@ fn open(dir: &Path) -> (JournalDirectory, JournalWriter, RecoveredStream) {
 struct Process {
     poll: Poll,
     sender: SinkSender,
+    /// Frames that the kernel has whole.
+    written: u64,
 }
 
 impl Process {
@@ -39,7 +41,7 @@ impl Process {
             None => Push::connect(poll.registry(), tokens, endpoint, options, now),
             Some(inherited) => Push::adopt(poll.registry(), tokens, endpoint, options, inherited, now),
         };
-        Process { sender: SinkSender::new(push.unwrap(), false, now), poll }
+        Process { sender: SinkSender::new(push.unwrap(), false, now), poll, written: 0 }
     }
 
     fn turn(&mut self) {
@@ -49,7 +51,7 @@ impl Process {
         let push = self.sender.socket_mut();
         events.iter().for_each(|event| push.ready(event, now));
         push.tick(now);
-        self.sender.flush(now, |_| {});
+        self.sender.flush(now, |frames| self.written += frames.count() as u64);
     }
 }
 
@@ -102,13 +104,14 @@ fn die_and_resume(recorded: u64, given: u64) -> (u64, Resume) {
     (1..=given).for_each(|sequence| ours.sender.stage(frame(sequence)));
     ours.sender.commit(|_| {});
     ours.turn();
-    let fds = store.entries().unwrap().pop().unwrap().1;
+    let (fds, written) = (store.entries().unwrap().pop().unwrap().1, ours.written);
     drop((ours, writer, directory));
 
     let inherited = InheritedPush::open(fds, &endpoint).unwrap();
     let ours = Process::new(&endpoint, options, Some(inherited));
     let (_directory, mut writer, recovered) = open(&journal);
     let resume = Resume::after_panic(SINK, &recovered, &ours.sender, &mut writer);
+    assert!((given.min(1)..=ours.sender.last()).contains(&written), "{written} of {given} are reported as written");
     (ours.sender.last(), resume)
 }
 

@@ -144,8 +144,8 @@ mod tests {
             }
             assert!(runs.iter().map(|frame| frame.0).eq(plain.iter().copied()));
             assert_eq!(
-                (runs.len(), runs.first().map(|first| first.0)),
-                (plain.len() as u64, plain.first().copied())
+                (runs.len(), runs.first().map(|first| first.0), runs.last().map(|last| last.0)),
+                (plain.len() as u64, plain.first().copied(), plain.last().copied())
             );
             assert!(runs.runs.iter().zip(runs.runs.iter().skip(1)).all(|(one, next)| one.end < next.first));
         }

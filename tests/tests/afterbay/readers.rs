@@ -122,6 +122,7 @@ fn a_reader_that_pauses_around_a_kill_gets_no_token_twice() {
         received
     });
     let afterbay = Afterbay::run(&sandbox, &config);
+    assert!(afterbay.event("SinkResuming")["frames"].as_u64() > Some(0));
     let received = reads.join().unwrap();
     let received = ids(&received);
     assert_eq!(received, ids(frames.iter().map(|frame| &frame.bytes)), "{}", afterbay.log());

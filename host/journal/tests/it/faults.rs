@@ -385,3 +385,19 @@ fn frames_become_durable_without_a_call() {
         writer.finish().unwrap();
     }
 }
+
+#[test]
+fn differences_of_two_runs_are_two_causes_also_after_a_kill() {
+    let disk = SimDisk::new(1);
+    for run in 0..2 {
+        let (_directory, mut writer, _) = begin(&disk, options());
+        let rids = [format!("a{run}"), format!("b{run}")];
+        let requests = rids.map(|rid| writer.request(&rid).unwrap());
+        // The scheduler counts two tokens, and one arrived.
+        last_step(&mut writer, &requests, 2, run);
+        writer.flush().unwrap();
+    }
+    let report = stream(&disk).verify().unwrap();
+    let causes: Vec<usize> = report.causes().iter().map(|cause| cause.problems.len()).collect();
+    assert_eq!(causes, [2, 2], "{:?}", report.problems);
+}
