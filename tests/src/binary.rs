@@ -1,6 +1,6 @@
 //! The `afterbay` binary of the tests' own profile, rebuilt when a source is newer.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -50,6 +50,14 @@ fn build() {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
+    // Cargo sets these for this test. Build scripts that read them would run again, and the crates behind them be built again.
+    let is_of_test = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name == "OUT_DIR" || name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    };
+    for name in std::env::vars_os().map(|(name, _)| name).filter(is_of_test) {
+        build.env_remove(name);
+    }
     build.args(["build", "--quiet", "--package", "afterbay", "--profile", profile, "--target-dir"]);
     let built = build.arg(target_dir()).current_dir(repository()).status().unwrap();
     assert!(built.success(), "{build:?}");
