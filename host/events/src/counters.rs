@@ -77,6 +77,7 @@ counters! {
         journal_frames_skipped: Counter, "Frames forwarded without being written to the journal, as on_error = \"forward\" says";
         journal_append_seconds: Seconds, "Time spent appending to the journal";
         journal_sync_seconds: Histogram, "Time of each sync of the journal to the disk; rows wait for it only with journal.sync = \"always\"";
+        journal_segments_lost: Counter, "Segments removed before a follower had read them: the archive, the replica or the record of usage. Raise journal.retain.bytes";
         journal_failing: Gauge, "1 while frames cannot be written to the journal. Free disk space or repair the disk";
         frame_seconds: Histogram, "Time from the receipt of a frame until all of it is in the kernel's buffer for the sink";
         first_token_seconds: Histogram, "Time from the receipt of the frame with a request's first row until the frame that carries this row is whole in the kernel's buffer for the sink; for a row that a plugin held, from the frame that released it";

@@ -417,10 +417,11 @@ events! {
         stream: Name, segment: String, what: String,
     } => "journal of {stream:?}: segment {segment} is damaged: {what}";
 
-    /// A frame cannot be written. Until it can, `on_error` says whether the stream stops receiving (`stop`) or sends frames
-    /// that are in no journal (`forward`).
+    /// A frame cannot be written, or the journal has reached `retain.bytes` with segments that a follower needs. Until frames
+    /// can be written, `on_error` says whether the stream stops receiving (`stop`) or sends frames that are in no journal
+    /// (`forward`).
     ///
-    /// Action: free disk space or repair the disk.
+    /// Action: see `why`: free disk space, repair the disk, or repair what the follower waits for.
     JournalWriteFailed, Level::ERROR, first 1 of [stream] {
         stream: Name, on_error: &'static str, why: String,
     } => "journal of {stream:?}: write failed (on_error = {on_error:?}): {why}";
@@ -451,6 +452,14 @@ events! {
     SegmentRemoved, Level::INFO, first 5 of [stream] {
         stream: Name, segment: String, bytes: u64,
     } => "journal of {stream:?}: segment {segment} removed, {bytes} bytes";
+
+    /// A segment was removed that a follower (the archive, the replica, the record of usage) had not read, because the journal had
+    /// reached `retain.bytes` and `journal.on_error` is "forward". The copy lacks the segment for ever.
+    ///
+    /// Action: see why the follower does not advance; raise `journal.retain.bytes`.
+    SegmentLost, Level::ERROR, first 5 of [stream] {
+        stream: Name, segment: String, bytes: u64, followers: String,
+    } => "journal of {stream:?}: segment {segment} removed, {bytes} bytes, before these had read it: {followers}";
 
     /// A request was erased: its tokens, texts and notes were overwritten in the segments. `by` is a user's number, a caller over
     /// TCP, or `journal.erase`. 0 `segments`: everything was erased before. `left_frames` may still hold content.

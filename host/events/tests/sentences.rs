@@ -215,6 +215,13 @@ fn one_of_each() -> Vec<Event> {
         JournalNotice { stream: name("decode-0"), is_wrong: true, what: "what it is".into() }.into(),
         SegmentSealed { stream: name("decode-0"), segment: "000001".into(), bytes: 2 }.into(),
         SegmentRemoved { stream: name("decode-0"), segment: "000001".into(), bytes: 2 }.into(),
+        SegmentLost {
+            stream: name("decode-0"),
+            segment: "000001".into(),
+            bytes: 2,
+            followers: "archive".into(),
+        }
+        .into(),
         RequestErased {
             stream: name("decode-0"),
             rid: "5b0c".into(),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::bounds::NOTICES_MAX;
 use crate::clock::ClockReading;
+use crate::hold_back::SEGMENT_AGE_MAX;
 use crate::manifest::{Manifest, ManifestFile};
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
@@ -47,6 +48,8 @@ pub(crate) struct StreamShared {
     shortest_expiry_s: AtomicU64,
     /// Retention may remove segments that hold only frames before this one.
     pub floor: AtomicU64,
+    /// The segment that has records since it was begun, and when retention first saw that, unix nanoseconds.
+    filling: Mutex<Option<(SegmentId, u64)>>,
     /// Segments that need work, oldest first. The last one may still be written.
     queue: Mutex<VecDeque<TrackedSegment>>,
     /// Segments that the writer left recently, and the ends of their records. Bytes past an end do not count,
@@ -69,6 +72,8 @@ pub(crate) struct StreamShared {
 #[derive(Clone)]
 struct TrackedSegment {
     segment: Segment,
+    /// End of the records with which the segment was begun.
+    begins: u64,
     /// Set once the writer has left the segment.
     ended: Option<Arc<SegmentEnd>>,
     /// Whether the summary is written.
@@ -102,6 +107,7 @@ impl StreamShared {
             must_end: AtomicBool::new(false),
             shortest_expiry_s: AtomicU64::new(u64::MAX),
             floor: AtomicU64::new(0),
+            filling: Mutex::default(),
             queue: Mutex::default(),
             recent_ends: Mutex::default(),
             manifest: Mutex::default(),
@@ -140,10 +146,11 @@ impl StreamShared {
         lock(&self.recent_ends).iter().find(|(recent_ends, _)| *recent_ends == id).map(|(_, end)| *end)
     }
 
-    /// Adds a segment that the writer has begun.
-    pub fn begun(&self, segment: Segment) {
+    /// Adds a segment that the writer has begun. `begins` is the end of the records with which it was begun.
+    pub fn begun(&self, segment: Segment, begins: u64) {
         let entrusted = TrackedSegment {
             segment,
+            begins,
             ended: None,
             sealed: false,
             named: false,
@@ -243,6 +250,33 @@ impl StreamShared {
         if age_s >= self.shortest_expiry_s.load(SeqCst) / 8 {
             self.end_segment();
         }
+    }
+
+    /// Asks the writer to end its segment if records came that are as old as segments may be for a follower of ended segments.
+    pub fn end_aged(&self, clock: ClockReading) {
+        let mut filling = lock(&self.filling);
+        let Some(written) = self.written_segment() else { return *filling = None };
+        let (_, since) = filling.take_if(|(id, _)| *id == written).unwrap_or((written, clock.unix_ns));
+        *filling = Some((written, since));
+        drop(filling);
+        if Duration::from_nanos(clock.age_ns(since)) >= SEGMENT_AGE_MAX {
+            self.end_segment();
+        }
+    }
+
+    /// Asks the writer to end its segment if records were written to it since it was begun.
+    pub fn end_written(&self) {
+        if self.written_segment().is_some() {
+            self.end_segment();
+        }
+    }
+
+    /// The segment that is being written, if it has more than the records with which it was begun.
+    fn written_segment(&self) -> Option<SegmentId> {
+        let queue = lock(&self.queue);
+        let current = queue.back().filter(|each| each.ended.is_none())?;
+        let id = current.segment.id;
+        self.end_of_current_segment(id).filter(|end| *end > current.begins).map(|_| id)
     }
 
     /// Asks the writer to end the current segment, also if the stream is idle.

@@ -10,6 +10,8 @@ use std::thread::{Builder, JoinHandle};
 use crate::background::StreamShared;
 use crate::erase::{EraseRows, ErasedRequests, Eraser, Expired, NotErased};
 use crate::error::{IoError, OpenError, ReadError};
+use crate::hold_back::{Follower, HoldBack};
+use crate::instance::INSTANCE;
 use crate::mutex::lock;
 use crate::options::{Background, JournalOptions, check};
 use crate::pause::Pause;
@@ -178,6 +180,20 @@ impl JournalDirectory {
         Ok(segments.into_iter().map(|segment| (segment.id, segment.bytes)).collect())
     }
 
+    /// The identity of the directory: host name and 8 random digits, made at the first start. Names of copies carry it.
+    ///
+    /// # Errors
+    /// The file `INSTANCE` cannot be read or made, or holds something else.
+    pub fn instance(&self) -> Result<String, OpenError> {
+        self.root.instance()
+    }
+
+    /// Lets retention remove only segments that this follower has confirmed, from now on. A follower of
+    /// [`JournalOptions::followers`] takes the hold that exists since the directory was opened.
+    pub fn hold_back(&self, follower: Follower) -> HoldBack {
+        self.root.holds.take(follower)
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.root.dir
@@ -189,6 +205,12 @@ impl JournalDirectory {
     /// There is no room for a descriptor.
     pub fn lock_descriptor(&self) -> io::Result<Option<OwnedFd>> {
         self.root.lock_descriptor()
+    }
+
+    /// Whether another process may own the directory: between [`JournalDirectory::take_over`] or [`JournalDirectory::pause`] and
+    /// [`JournalDirectory::claim`].
+    pub fn is_paused(&self) -> bool {
+        self.pause.is_wanted()
     }
 
     /// Leaves the directory to another process, which has the lock too. No stream is open. Waits for a removal that is under way; an
@@ -230,7 +252,7 @@ fn check_name(name: &str) -> Result<(), OpenError> {
         || name.len() > 128
         || !name.bytes().all(plain)
         || name.starts_with('.')
-        || name == LOCK
+        || [LOCK, INSTANCE].contains(&name)
     {
         return Err(OpenError::StreamName { stream: name.into() });
     }

@@ -73,6 +73,18 @@ impl OpenError {
     }
 }
 
+/// State of a journal that has reached `retain_bytes`, with oldest segments that followers have not confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("journal has {bytes} bytes, the limit is {limit}, and its oldest segments wait for: {followers}")]
+pub struct HeldBack {
+    /// Size of the directory.
+    pub bytes: u64,
+    /// `retain_bytes`.
+    pub limit: u64,
+    /// Names of the followers that need the segments.
+    pub followers: String,
+}
+
 /// Error of a write. Everything accepted before is still there, and the caller may retry.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
@@ -87,6 +99,9 @@ pub enum WriteError {
         /// `JournalOptions::max_frame_bytes`.
         limit: usize,
     },
+    /// The journal has reached `retain_bytes` and followers need its oldest segments.
+    #[error(transparent)]
+    HeldBack(#[from] HeldBack),
     /// Everything is written, but the last segment has no summary. The next start scans the segment.
     #[error("journal segment {segment}: not sealed: {why}")]
     Unsealed {
@@ -195,6 +210,16 @@ pub enum ReadError {
         through: FrameNo,
         /// Damage before the missing frames, if any: file and offset.
         damage: Option<(PathBuf, u64)>,
+    },
+    /// The file `INSTANCE` holds something else than the name of an instance.
+    #[error(
+        "journal {path}: {text:?} is no instance, an instance has 1 to 64 bytes of a-z, A-Z, 0-9, '_', '-'"
+    )]
+    Instance {
+        /// The file.
+        path: PathBuf,
+        /// Begin of its text.
+        text: String,
     },
     /// The record's checksum is wrong.
     #[error("journal segment {path}: record at byte {offset} is corrupt")]

@@ -22,9 +22,13 @@ mod notice;
 mod request;
 mod rid;
 
+mod hold_back;
+
 mod options;
 mod outcome;
 mod text_file;
+
+mod instance;
 
 mod sink_progress;
 
@@ -57,9 +61,10 @@ mod directory;
 pub use backlog::{BacklogFrame, BacklogItem, BacklogReader};
 pub use directory::JournalDirectory;
 pub use erase::{EraseRows, ErasedRequests, LeftFrame, NotErased, RewrittenFrame};
-pub use error::{IoError, OpenError, ReadError, RequestError, SentError, WriteError};
+pub use error::{HeldBack, IoError, OpenError, ReadError, RequestError, SentError, WriteError};
 pub use format::VERSION as FORMAT_VERSION;
 pub use frame_set::FrameSet;
+pub use hold_back::{Follower, HoldBack, RemovedSegments};
 pub use manifest::MissingSegments;
 pub use notice::BackgroundNotice;
 pub use options::{Background, JournalOptions, SyncPolicy};

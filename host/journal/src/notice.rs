@@ -61,6 +61,17 @@ pub enum BackgroundNotice {
         /// Size of the segment.
         bytes: u64,
     },
+    /// Retention removed a segment that followers had not confirmed, because the journal had reached `retain_bytes`.
+    RemovedUnconfirmed {
+        /// Stream of the segment.
+        stream: String,
+        /// Segment removed.
+        segment: SegmentId,
+        /// Size of the segment.
+        bytes: u64,
+        /// Names of the followers that lack the segment.
+        followers: String,
+    },
     /// Retention could not remove a segment.
     RemoveFailed {
         /// File of the segment.
@@ -135,6 +146,12 @@ impl fmt::Display for BackgroundNotice {
             }
             BackgroundNotice::Removed { stream, segment, bytes } => {
                 write!(f, "retention removed segment {segment} of stream {stream:?}, {bytes} bytes")
+            }
+            BackgroundNotice::RemovedUnconfirmed { stream, segment, bytes, followers } => {
+                write!(
+                    f,
+                    "retention removed segment {segment} of stream {stream:?}, {bytes} bytes, before these had read it: {followers}"
+                )
             }
             BackgroundNotice::RemoveFailed { path, error } => {
                 write!(f, "{} could not be removed: {error}", path.display())

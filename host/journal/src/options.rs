@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::bounds::{FRAME_BYTES_MAX, SEGMENT_BYTES_MAX};
 use crate::error::OpenError;
+use crate::hold_back::Follower;
 
 /// Durability of frames across a power cut. Appended frames survive the death of the process under every
 /// policy.
@@ -35,6 +36,13 @@ pub struct JournalOptions {
     pub abandon_after: Duration,
     /// Size of the largest frame.
     pub max_frame_bytes: usize,
+    /// Followers for which everything is held back from the start on, until each takes its hold
+    /// (`JournalDirectory::hold_back`) and confirms.
+    pub followers: Vec<Follower>,
+    /// The reaction if the directory reaches `retain_bytes` and followers need the oldest segments. True: the oldest
+    /// segments are removed, published as `BackgroundNotice::RemovedUnconfirmed`. False: `append` refuses frames with
+    /// `WriteError::HeldBack`.
+    pub removes_unconfirmed: bool,
 }
 
 impl JournalOptions {
@@ -52,6 +60,8 @@ impl Default for JournalOptions {
             retain_age: None,
             abandon_after: Duration::from_secs(3600),
             max_frame_bytes: 256 << 20,
+            followers: Vec::new(),
+            removes_unconfirmed: false,
         }
     }
 }

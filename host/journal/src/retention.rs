@@ -1,9 +1,9 @@
 //! Removes the oldest segments of all streams in the background. Keeps every segment that a live request may
-//! have a row in, that a stream asked to retain, or that is the last of its stream.
+//! have a row in, that a stream asked to retain, that a follower needs, or that is the last of its stream.
 //!
 //! Each pass lists the directories again, so that it cannot be wrong about what exists.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use crate::background::StreamShared;
 use crate::clock::ClockReading;
+use crate::error::HeldBack;
+use crate::hold_back::Hold;
 use crate::manifest::{self, ManifestFile};
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
@@ -28,7 +30,16 @@ struct Candidates {
     stream: String,
     dir: PathBuf,
     segments: VecDeque<SegmentFile>,
+    /// Segments that the stream does not need.
     removable: usize,
+    /// Segments that no follower needs.
+    confirmed: usize,
+}
+
+impl Candidates {
+    fn may_go(&self, is_forced: bool) -> bool {
+        self.removable > 0 && (is_forced || self.confirmed > 0)
+    }
 }
 
 pub(crate) fn pass(root: &Root) {
@@ -36,26 +47,34 @@ pub(crate) fn pass(root: &Root) {
     for shared in &open {
         shared.check_files();
     }
+    let clock = root.read_clock();
+    let holds = root.holds.now();
+    if holds.iter().any(|hold| hold.follower.needs_ended_segments) {
+        open.iter().for_each(|shared| shared.end_aged(clock));
+    }
     let options = &root.options;
     if options.retain_bytes.is_none() && options.retain_age.is_none() {
         return;
     }
-    let clock = root.read_clock();
-    let now = clock.unix_ns;
     // The next pass lists the directory again. Writers report the error.
     let Ok(entries) = root.storage.list(&root.dir) else { return };
     let names = entries.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name);
-    let mut streams: Vec<Candidates> = names.filter_map(|name| candidates(root, name, &open, now)).collect();
+    let streams = names.filter_map(|name| candidates(root, name, &open, &holds, clock.unix_ns));
+    let mut streams: Vec<Candidates> = streams.collect();
     let mut bytes: u64 =
         streams.iter().flat_map(|stream| &stream.segments).map(|segment| segment.bytes).sum();
     loop {
-        let removable = streams.iter_mut().filter(|stream| stream.removable > 0);
+        let is_over = options.retain_bytes.is_some_and(|retain| bytes > retain);
+        // Segments that a follower needs go last, and only because of the size.
+        let is_forced =
+            is_over && options.removes_unconfirmed && !streams.iter().any(|stream| stream.may_go(false));
+        let removable = streams.iter_mut().filter(|stream| stream.may_go(is_forced));
         let Some(stream) = removable.min_by_key(|stream| stream.segments[0].modified_unix_ns) else { break };
         let oldest = &stream.segments[0];
         // Uses the smaller age, so that setting the clock forward makes nothing old.
         let age = Duration::from_nanos(clock.age_ns(oldest.modified_unix_ns));
         let expired = options.retain_age.is_some_and(|retain| age > retain);
-        if !expired && options.retain_bytes.is_none_or(|retain| bytes <= retain) {
+        if !expired && !is_over {
             break;
         }
         let path = stream.dir.join(oldest.id.to_string());
@@ -70,14 +89,10 @@ pub(crate) fn pass(root: &Root) {
         match removed {
             Ok(()) => {
                 bytes -= oldest.bytes;
-                let removed = BackgroundNotice::Removed {
-                    stream: stream.stream.clone(),
-                    segment: oldest.id,
-                    bytes: oldest.bytes,
-                };
-                push_notice(&open, &stream.stream, removed);
+                push_notice(&open, &stream.stream, removal(&holds, &stream.stream, oldest));
                 stream.segments.pop_front();
                 stream.removable -= 1;
+                stream.confirmed = stream.confirmed.saturating_sub(1);
             }
             Err(error) => {
                 push_notice(
@@ -89,14 +104,53 @@ pub(crate) fn pass(root: &Root) {
             }
         }
     }
-    if let Some(limit) = options.retain_bytes {
-        let over = bytes > limit;
-        if !root.over_budget.swap(over, Ordering::Relaxed) && over {
-            for shared in &open {
-                shared.push_notice(BackgroundNotice::OverBudget { bytes, limit });
-            }
+    let Some(limit) = options.retain_bytes else { return };
+    for hold in &holds {
+        let unconfirmed = streams.iter().map(|stream| unconfirmed_bytes(hold, stream)).sum::<u64>();
+        hold.set_pressed(unconfirmed > limit / 2);
+    }
+    let over = bytes > limit;
+    // Segments that would go if no follower needed them.
+    let held = streams.iter().filter(|stream| stream.may_go(true) && !stream.may_go(false));
+    let held: Vec<_> = held.map(|stream| (stream.stream.as_str(), stream.segments[0].id)).collect();
+    let held_back = (over && !options.removes_unconfirmed && !held.is_empty()).then(|| {
+        let followers =
+            followers(holds.iter().filter(|hold| held.iter().any(|(of, id)| hold.needs(of, *id))));
+        HeldBack { bytes, limit, followers }
+    });
+    if held_back.is_some() {
+        // The segments that are being written may have the end of the requests that the followers wait for.
+        open.iter().for_each(|shared| shared.end_written());
+    }
+    root.set_held_back(held_back);
+    if !root.over_budget.swap(over, Ordering::Relaxed) && over {
+        for shared in &open {
+            shared.push_notice(BackgroundNotice::OverBudget { bytes, limit });
         }
     }
+}
+
+/// Notes the removal of a segment for the followers that have not confirmed it, and returns the notice of the removal.
+fn removal(holds: &[Arc<Hold>], stream: &str, segment: &SegmentFile) -> BackgroundNotice {
+    let lacking = holds.iter().filter(|hold| hold.needs(stream, segment.id));
+    lacking.clone().for_each(|hold| hold.note_removed(stream, segment.id, segment.bytes));
+    let (stream, followers) = (stream.to_owned(), followers(lacking));
+    let SegmentFile { id: segment, bytes, .. } = *segment;
+    match followers.is_empty() {
+        true => BackgroundNotice::Removed { stream, segment, bytes },
+        false => BackgroundNotice::RemovedUnconfirmed { stream, segment, bytes, followers },
+    }
+}
+
+fn followers<'a>(holds: impl Iterator<Item = &'a Arc<Hold>>) -> String {
+    let names: BTreeSet<&str> = holds.map(|hold| hold.follower.name).collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+fn unconfirmed_bytes(hold: &Hold, stream: &Candidates) -> u64 {
+    let oldest = hold.oldest_needed(&stream.stream).unwrap_or_default();
+    let needed = stream.segments.iter().filter(|segment| segment.id >= oldest);
+    needed.map(|segment| segment.bytes).sum()
 }
 
 /// Records in the stream's manifest that its oldest segment is removed and `next` follows.
@@ -119,7 +173,13 @@ fn record_removal(
     file.sync()
 }
 
-fn candidates(root: &Root, stream: String, open: &[Arc<StreamShared>], now: u64) -> Option<Candidates> {
+fn candidates(
+    root: &Root,
+    stream: String,
+    open: &[Arc<StreamShared>],
+    holds: &[Arc<Hold>],
+    now: u64,
+) -> Option<Candidates> {
     let dir = root.dir.join(&stream);
     let segments = segment_files::list(&*root.storage, &dir).ok()?;
     let newest = segments.last()?.modified_unix_ns;
@@ -134,7 +194,9 @@ fn candidates(root: &Root, stream: String, open: &[Arc<StreamShared>], now: u64)
         pair[1].id.first.0 <= floor && in_care.is_none_or(|oldest| pair[0].id < oldest)
     };
     let removable = segments.windows(2).take_while(may_go).count();
-    Some(Candidates { stream, dir, segments: segments.into(), removable })
+    let is_confirmed = |segment: &&SegmentFile| !holds.iter().any(|hold| hold.needs(&stream, segment.id));
+    let confirmed = segments.iter().take_while(is_confirmed).count();
+    Some(Candidates { stream, dir, segments: segments.into(), removable, confirmed })
 }
 
 /// Publishes a notice to the stream, or to any open stream.

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::background::StreamShared;
 use crate::clock::ClockReading;
-use crate::error::{IoError, OpenError};
+use crate::error::{HeldBack, IoError, OpenError, ReadError};
+use crate::hold_back::Holds;
+use crate::instance;
 use crate::manifest;
 use crate::mutex::lock;
 use crate::options::{Background, JournalOptions};
@@ -28,6 +30,12 @@ pub(crate) struct Root {
     /// Streams that have a writer.
     pub streams: Mutex<HashMap<String, Arc<StreamShared>>>,
     pub over_budget: AtomicBool,
+    /// Followers and what they need.
+    pub holds: Arc<Holds>,
+    /// Whether `held_back` is set, for the writers.
+    pub refuses_frames: AtomicBool,
+    /// The reason why frames are refused.
+    pub held_back: Mutex<Option<HeldBack>>,
 }
 
 impl Root {
@@ -62,7 +70,8 @@ impl Root {
                 clock.merge(manifest.clock, &*storage);
             }
         }
-        Ok(Root {
+        let holds = Arc::new(Holds::of(&options.followers));
+        let root = Root {
             storage,
             dir: dir.into(),
             options,
@@ -71,7 +80,35 @@ impl Root {
             clock: Mutex::new(clock),
             streams: Mutex::default(),
             over_budget: AtomicBool::new(false),
-        })
+            holds,
+            refuses_frames: AtomicBool::new(false),
+            held_back: Mutex::default(),
+        };
+        if root.is_made() {
+            match root.instance() {
+                // A disk that refuses the file now is asked again when somebody needs the instance.
+                Ok(_) | Err(OpenError::Io(_) | OpenError::Read(ReadError::Io(_))) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(root)
+    }
+
+    /// The identity of the directory, made if there is none yet.
+    pub fn instance(&self) -> Result<String, OpenError> {
+        instance::read_or_make(&*self.storage, &self.dir)
+    }
+
+    /// Lets the writers refuse frames for this reason from now on, or take frames again.
+    pub fn set_held_back(&self, reason: Option<HeldBack>) {
+        let mut held_back = lock(&self.held_back);
+        self.refuses_frames.store(reason.is_some(), Ordering::Relaxed);
+        *held_back = reason;
+    }
+
+    /// The reason why no frame may be written now. Takes no lock unless there is one.
+    pub fn held_back(&self) -> Option<HeldBack> {
+        self.refuses_frames.load(Ordering::Relaxed).then(|| lock(&self.held_back).clone()).flatten()
     }
 
     /// Makes a stream's directory again after it vanished. The root must exist, since its mount may be

@@ -167,6 +167,9 @@ impl JournalWriter {
         if frame.len() > limit {
             return Err(WriteError::TooLarge { bytes: frame.len(), limit });
         }
+        if let Some(held_back) = self.root.held_back() {
+            return Err(held_back.into());
+        }
         self.last_unix_ns = received_unix_ns;
         if self.must_begin(frame.len()) {
             self.begin_segment(frame.len())?;

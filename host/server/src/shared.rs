@@ -220,5 +220,7 @@ fn journal_options(config: &config::Config) -> JournalOptions {
         retain_age: journal.retain.age,
         abandon_after: journal.abandon_after,
         max_frame_bytes: usize::try_from(max_frame_bytes).unwrap_or(usize::MAX),
+        followers: Vec::new(),
+        removes_unconfirmed: journal.on_error == config::OnError::Forward,
     }
 }

@@ -7,9 +7,9 @@ use afterbay_batch::Timestamp;
 use afterbay_delivery::{Sink, WrittenFrame};
 use afterbay_events::event::{
     CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NotContinued, NoticesMissed, PollFailed,
-    ReceivePaused, ReceiveResumed, RequestsErased, SegmentRemoved, SenderClosed, SenderConnected,
-    SenderContinued, SenderRefused, SinkConnected, SinkContinued, SinkLost, SinkSettled, SinkState,
-    SinkWaiting, StreamPanicked,
+    ReceivePaused, ReceiveResumed, RequestsErased, SegmentLost, SegmentRemoved, SenderClosed,
+    SenderConnected, SenderContinued, SenderRefused, SinkConnected, SinkContinued, SinkLost, SinkSettled,
+    SinkState, SinkWaiting, StreamPanicked,
 };
 use afterbay_events::{Health, Name, ReaderState, Severity, SinkCounters, StreamTelemetry};
 use afterbay_journal::{BackgroundNotice, FrameNo};
@@ -382,6 +382,11 @@ impl Report {
             }
             BackgroundNotice::Removed { segment, bytes, .. } => {
                 self.telemetry.publish(SegmentRemoved { stream, segment: segment.to_string(), bytes });
+            }
+            BackgroundNotice::RemovedUnconfirmed { stream: of, segment, bytes, followers } => {
+                self.telemetry.counters.journal_segments_lost.add(1);
+                let (stream, segment) = (of.as_str().into(), segment.to_string());
+                self.telemetry.publish(SegmentLost { stream, segment, bytes, followers });
             }
             BackgroundNotice::Erased { stream, requests, rows, tokens, segments, left_frames } => {
                 self.telemetry.counters.requests_erased.add(requests);

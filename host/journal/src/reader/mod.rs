@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::error::{IoError, ReadError};
 use crate::format::RecordKind;
+use crate::instance;
 use crate::manifest::MANIFEST;
 use crate::mutex::lock;
 use crate::position::{FrameNo, Position, SegmentId};
@@ -62,6 +63,11 @@ impl JournalReader {
     /// Journal directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The identity of the directory, `None` for the journal of an earlier version.
+    pub fn instance(&self) -> Result<Option<String>, ReadError> {
+        instance::read(&*self.storage, &self.dir)
     }
 
     /// Names of the streams, sorted.
@@ -159,6 +165,28 @@ impl StreamReader {
     /// Segments now, oldest first.
     pub fn segments(&self) -> Result<Vec<SegmentId>, ReadError> {
         Ok(self.segments.list()?.into_iter().map(|segment| segment.id).collect())
+    }
+
+    /// Segments to which nothing is added any more, oldest first: all but the last one, which has ended only if it is sealed.
+    pub fn ended_segments(&self) -> Result<Vec<SegmentId>, ReadError> {
+        let mut segments = self.segments()?;
+        let is_sealed = match segments.last() {
+            Some(last) => match self.segments.open(*last)? {
+                Some(last) => last.summary()?.is_some(),
+                None => false,
+            },
+            None => false,
+        };
+        if !is_sealed {
+            segments.pop();
+        }
+        Ok(segments)
+    }
+
+    /// Time when a segment was begun, unix nanoseconds; 0 if its first records were written before any frame. `None` if the
+    /// segment was removed or its header cannot be read.
+    pub fn begun_unix_ns(&self, id: SegmentId) -> Result<Option<u64>, ReadError> {
+        Ok(self.segments.open(id)?.map(|segment| segment.header.begun_unix_ns))
     }
 
     /// Opens a segment for the totals of its requests. Returns `None` if the segment was removed or its header

@@ -93,7 +93,7 @@ impl JournalWriter {
         self.healthy = begun.is_ok();
         begun?;
         let segment = Segment { file, path, id, header };
-        self.shared.begun(segment.clone());
+        self.shared.begun(segment.clone(), bytes.len() as u64);
         self.shared.set_shortest_expiry(self.shortest_expiry_s);
         let clock = *lock(&self.root.clock);
         // If this fails, the next start finds one more segment than it expects.

@@ -10,6 +10,7 @@ mod erase;
 mod faults;
 mod fixture;
 mod full_disk;
+mod hold_back;
 mod missing_segments;
 mod modes;
 mod process;
