@@ -171,6 +171,11 @@ fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
     if let Some(erased) = &request.erased {
         println!("{}", screen::marked(erased_line(erased)));
     }
+    if !request.attributes.is_empty() {
+        let attributes = request.attributes.iter().map(|(name, value)| format!("{name}={value}"));
+        let line = format!("attributes: {}", attributes.collect::<Vec<_>>().join(", "));
+        println!("{}", screen::wrapped(&line, 2));
+    }
     let scheduler = match request.completion_tokens {
         Some(counted) if counted == request.received => {
             screen::good(format!(", the scheduler counted {counted}"))

@@ -31,7 +31,7 @@ pub fn state(state: RequestState) -> &'static str {
 
 /// The totals of a request on one stream. Times are RFC 3339.
 pub fn totals(stream: &str, request: &RequestInfo) -> Value {
-    json!({
+    let mut totals = json!({
         "stream": stream,
         "rid": request.rid,
         "request": request.number.0,
@@ -49,5 +49,10 @@ pub fn totals(stream: &str, request: &RequestInfo) -> Value {
         "finish_reason": (!request.finish.is_empty()).then_some(&request.finish),
         "completion_tokens": request.completion_tokens,
         "erased": request.erased.as_ref().map(erasure),
-    })
+    });
+    if !request.attributes.is_empty() {
+        let attributes = request.attributes.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
+        totals["attributes"] = Value::Object(attributes.collect());
+    }
+    totals
 }

@@ -23,6 +23,7 @@ pub(crate) fn request(number: u64, rid: &str) -> RequestInfo {
         last_unix_ns: number,
         finish: String::new(),
         completion_tokens: None,
+        attributes: Vec::new(),
         erase_after_s: None,
         erased: None,
     }

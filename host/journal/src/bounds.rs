@@ -11,6 +11,13 @@ pub const RID_BYTES_MAX: usize = 4096;
 /// Bytes of a hashed rid that stand before the hash.
 pub const RID_PREFIX_BYTES_MAX: usize = 1024;
 
+/// Bytes of the name or the value of an attribute of a request. A longer attribute is not stored.
+pub const ATTRIBUTE_BYTES_MAX: usize = 256;
+
+/// Bytes of all names and values of a request's attributes. The attributes past the bound, in the order of their
+/// names, are not stored.
+pub const ATTRIBUTES_BYTES_MAX: usize = 1024;
+
 /// Requests that a stream may have open between two frames. A stream that opens more requests closes the
 /// surplus with the outcome of the same frame.
 pub const LIVE_REQUESTS_MAX: usize = 1 << 18;

@@ -143,6 +143,8 @@ impl RecordKind {
     /// Age at which a request is to be erased. Stands after the request's OPEN, after the CARRY that lists the request, and after
     /// TOTALS of a summary that lists it.
     pub const EXPIRES: RecordKind = RecordKind(20);
+    /// Attributes of a request. Stands where EXPIRES stands, and again when the attributes have changed.
+    pub const ATTRIBUTES: RecordKind = RecordKind(21);
     /// Last kind that a later version may add without a new format version. Resynchronization accepts all
     /// kinds up to this one.
     const LAST: u8 = 31;

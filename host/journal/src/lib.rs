@@ -79,4 +79,4 @@ pub use request::JournalRequest;
 pub use rid::stored_rid;
 pub use sink_progress::{Credit, HandedOver, SentFrame, SinkContent, SinkProgress};
 pub use verify::{JournalProblem, ProblemGroup, ProblemKind, VerifyNote, VerifyReport};
-pub use writer::{EraseAfter, JournalWriter};
+pub use writer::{EraseAfter, JournalWriter, JournaledAttributes};

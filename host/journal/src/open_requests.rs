@@ -181,6 +181,18 @@ impl OpenRequests {
         self.get_mut(request).map(|(_, info)| info.ending = ending).is_some()
     }
 
+    /// Sets the attributes of a request. Returns its totals if the attributes are new and the request open.
+    pub fn set_attributes(
+        &mut self,
+        request: JournalRequest,
+        attributes: Vec<(String, String)>,
+    ) -> Option<&RequestInfo> {
+        let (_, info) = self.get_mut(request)?;
+        let is_new = info.attributes != attributes;
+        info.attributes = attributes;
+        is_new.then_some(info)
+    }
+
     /// Sets the age at which a request is to be erased. Returns its totals if the age is new and the request open.
     pub fn set_erase_after(&mut self, request: JournalRequest, seconds: u64) -> Option<&RequestInfo> {
         let (_, info) = self.get_mut(request)?;

@@ -6,11 +6,13 @@ use crate::outcome::Outcome;
 use crate::request::{OperatorAbort, RequestState};
 use crate::sink_progress::SentFrame;
 
+mod attributes;
 mod entries;
 mod erased;
 mod outcome;
 mod sinks;
 
+pub(crate) use attributes::{bounded_attributes, put_attributes, put_kept_attributes};
 pub(crate) use entries::{
     RequestEntry, RequestEntryRef, SegmentTotals, decode_entries, decode_totals, put_entries, put_totals,
 };
@@ -21,6 +23,7 @@ pub(crate) use sinks::{
     sink_of,
 };
 
+use attributes::decode_attributes;
 use entries::decode_frames;
 use outcome::decode_outcome;
 use sinks::{decode_routed, decode_sent, decode_taken};
@@ -54,6 +57,8 @@ pub(crate) enum RecordBody {
     OperatorAbort(OperatorAbort),
     /// Seconds.
     Expires(u64),
+    /// Names and values.
+    Attributes(Vec<(String, String)>),
     Skipped {
         count: u64,
     },
@@ -90,6 +95,7 @@ impl RecordBody {
             RecordKind::ROUTED => RecordBody::Routed(decode_routed(&mut at, around)?),
             RecordKind::ABORT => RecordBody::OperatorAbort(OperatorAbort::of_code(at.u8()?)?),
             RecordKind::EXPIRES => RecordBody::Expires(at.u64()?),
+            RecordKind::ATTRIBUTES => RecordBody::Attributes(decode_attributes(&mut at)?),
             RecordKind::SKIPPED => RecordBody::Skipped { count: at.u64()? },
             RecordKind::LOST => RecordBody::Lost,
             RecordKind::CARRY => RecordBody::Carry(decode_entries(&mut at, number)?),

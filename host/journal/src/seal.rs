@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 
 use crate::format::{self, RecordKind, SegmentHeader, record};
 use crate::position::FrameNo;
-use crate::record::{RequestEntry, SegmentTotals, put_entries, put_expires, put_totals};
+use crate::record::{RequestEntry, SegmentTotals, put_entries, put_expires, put_kept_attributes, put_totals};
 use crate::segment::{Payloads, ScanStep, Segment};
 use crate::storage::{File, write_all};
 
@@ -30,7 +30,10 @@ pub(crate) fn write_end(file: &dyn File, header: &SegmentHeader, ended: &Segment
     }
     put_entries(&mut records, RecordKind::SUMMARY, entries.iter().map(RequestEntry::by_ref));
     put_totals(&mut records, totals);
-    entries.iter().for_each(|entry| put_expires(&mut records, &entry.info));
+    for entry in entries {
+        put_expires(&mut records, &entry.info);
+        put_kept_attributes(&mut records, &entry.info);
+    }
     record(&mut records, RecordKind::TRAILER, ended.bytes, 0, |_| {});
     format::seal(&mut records, header.salt, ended.bytes);
     // Uses the reserved space first, so that a summary fits on a full disk.

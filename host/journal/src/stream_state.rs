@@ -116,6 +116,11 @@ impl StreamState {
                     entry.info.erase_after_s = Some(*seconds);
                 }
             }
+            RecordBody::Attributes(attributes) => {
+                if let Some(entry) = self.requests.get_mut(&number) {
+                    entry.info.attributes.clone_from(attributes);
+                }
+            }
             RecordBody::Taken(_)
             | RecordBody::Sent { .. }
             | RecordBody::Handed { .. }

@@ -19,7 +19,9 @@ use crate::open_requests::OpenRequests;
 use crate::options::Background;
 use crate::outcome::Outcome;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
-use crate::record::{put_expires, put_outcome, put_taken, put_u64, state_code};
+use crate::record::{
+    bounded_attributes, put_attributes, put_expires, put_outcome, put_taken, put_u64, state_code,
+};
 use crate::recovery::{LiveRequest, RecoveredStream, WriterStart};
 use crate::request::{JournalRequest, OperatorAbort, RequestState};
 use crate::root::Root;
@@ -71,6 +73,8 @@ pub struct JournalWriter {
     unsettled: bool,
     /// Whether [`JournalWriter::hand_over`] was called.
     is_handed_over: bool,
+    /// Gives the attributes of the request with a rid.
+    attributes: Option<JournaledAttributes>,
     /// Gives the age, in seconds, at which the request with a rid is to be erased.
     erase_after: Option<EraseAfter>,
     /// Shortest such age of the requests in the current segment.
@@ -79,6 +83,10 @@ pub struct JournalWriter {
 
 /// Returns the age at which the request with this rid is to be erased, `None` for never.
 pub type EraseAfter = Box<dyn Fn(&str) -> Option<Duration> + Send>;
+
+/// Returns the names and values of the attributes that the journal keeps for the request with this rid. The call must not
+/// block.
+pub type JournaledAttributes = Box<dyn Fn(&str) -> Vec<(String, String)> + Send>;
 
 /// Segment that is being written.
 struct ActiveSegment {
@@ -126,6 +134,7 @@ impl JournalWriter {
             unrecorded: found.unrecorded,
             unsettled: found.unrecorded,
             is_handed_over: false,
+            attributes: None,
             erase_after: None,
             shortest_expiry_s: None,
             root,
@@ -227,8 +236,13 @@ impl JournalWriter {
         }
         let (number, time) = (request.number.0, self.last_unix_ns);
         self.add(|pending| record(pending, RecordKind::OPEN, number, time, |out| put_text(out, rid)));
-        self.refresh_erase_after(request, rid);
+        self.refresh(request, rid);
         Ok(request)
+    }
+
+    /// Sets the function that gives the attributes of a request. Asked when a request is opened.
+    pub fn set_attributes(&mut self, attributes: JournaledAttributes) {
+        self.attributes = Some(attributes);
     }
 
     /// Sets the function that gives the age at which a request is to be erased: the age of the segment in which the request
@@ -237,8 +251,21 @@ impl JournalWriter {
         self.erase_after = Some(erase_after);
     }
 
-    /// Asks again for the age at which an open request is to be erased.
-    pub fn refresh_erase_after(&mut self, request: JournalRequest, rid: &str) {
+    /// Asks again for the attributes of an open request, and for the age at which the request is to be erased.
+    pub fn refresh(&mut self, request: JournalRequest, rid: &str) {
+        self.refresh_attributes(request, rid);
+        self.refresh_erase_after(request, rid);
+    }
+
+    fn refresh_attributes(&mut self, request: JournalRequest, rid: &str) {
+        let Some(attributes) = self.attributes.as_ref().map(|of| bounded_attributes(of(rid))) else { return };
+        let Some(info) = self.requests.set_attributes(request, attributes) else { return };
+        let mut put = Vec::new();
+        put_attributes(&mut put, info.number, &info.attributes);
+        self.add(|pending| pending.extend_from_slice(&put));
+    }
+
+    fn refresh_erase_after(&mut self, request: JournalRequest, rid: &str) {
         let Some(after) = self.erase_after.as_ref().and_then(|of| of(rid)) else { return };
         let Some(info) = self.requests.set_erase_after(request, after.as_secs()) else { return };
         let mut expires = Vec::new();

@@ -304,10 +304,10 @@ impl Persister {
         self.writer.request(rid)
     }
 
-    /// Asks again for the age at which an open request is to be erased, because its attributes have changed.
-    pub fn refresh_erase_after(&mut self, request: JournalRequest, rid: &str) {
+    /// Records an open request's attributes, which have changed, and the age at which the request is to be erased.
+    pub fn refresh_request(&mut self, request: JournalRequest, rid: &str) {
         self.buffer_records();
-        self.writer.refresh_erase_after(request, rid);
+        self.writer.refresh(request, rid);
     }
 
     /// Records what became of a frame.

@@ -5,6 +5,7 @@
 
 use afterbay_config as config;
 use afterbay_http::ClientAddress;
+use afterbay_journal::JournaledAttributes;
 use afterbay_stream::{AttributesOf, StreamHandle};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -25,6 +26,8 @@ const RIDS_MAX: usize = 65_536;
 const ALL_BYTES_MAX: usize = 64 << 20;
 /// The longest rid, as in the journal.
 const RID_BYTES_MAX: usize = 4096;
+/// The attribute with the name of the engine's model, unless the operator sets another value.
+const MODEL: &str = "model";
 /// Lifetime of attributes for a request that has not begun. A live request keeps its attributes.
 const KEEP: Duration = Duration::from_secs(600);
 
@@ -64,6 +67,16 @@ struct Store {
     callers: HashMap<Caller, Usage>,
     /// The running streams, by name.
     streams: HashMap<String, StreamHandle>,
+    /// The rules of the configuration's streams, by name.
+    rules: HashMap<String, StreamRules>,
+}
+
+/// The attributes of a stream's requests that nobody has set by rid.
+#[derive(Clone, Default)]
+struct StreamRules {
+    rules: Arc<[config::AttributeRule]>,
+    /// The model that the engine's connector named.
+    model: Option<Arc<str>>,
 }
 
 /// The room that entries use.
@@ -140,6 +153,22 @@ impl Attributes {
     /// Adds a running stream, which is notified of changes.
     pub(crate) fn add(&self, stream: &str, handle: StreamHandle) {
         self.lock().streams.insert(stream.to_owned(), handle);
+    }
+
+    /// Follows the rules of the configuration, for the journal.
+    pub(crate) fn follow(&self, config: &config::Config) {
+        let mut store = self.lock();
+        let mut before = std::mem::take(&mut store.rules);
+        let rules = config.streams.iter().map(|stream| {
+            let StreamRules { model, .. } = before.remove(stream.name.as_str()).unwrap_or_default();
+            (stream.name.to_string(), StreamRules { rules: stream.attributes.as_slice().into(), model })
+        });
+        store.rules = rules.collect();
+    }
+
+    /// Sets the model that the requests of a stream have by default.
+    pub(crate) fn set_model(&self, stream: &str, model: Option<&str>) {
+        self.lock().rules.entry(stream.to_owned()).or_default().model = model.map(Into::into);
     }
 
     /// Forgets a stream that has ended.
@@ -252,14 +281,57 @@ impl Attributes {
             let mut store = attributes.lock();
             let set = store.begun(rid);
             drop(store);
-            let ruled = rules.iter().filter(|rule| rule.is_of(rid)).map(|rule| rule.set.clone());
-            let merged = ruled.chain(set).reduce(|mut below, above| {
-                below.extend(above);
-                below
-            })?;
-            Some(Value::Object(merged).to_string().into())
+            Some(Value::Object(merged(&rules, rid, set)?).to_string().into())
         })
     }
+
+    /// A function that returns a rid's attributes for the rules that the configuration has now for a stream.
+    pub(crate) fn of_stream(&self, stream: &str) -> AttributesOf {
+        let (attributes, stream) = (self.clone(), stream.to_owned());
+        Box::new(move |rid| {
+            let (rules, set) = attributes.lock().rules_and_set(&stream, rid);
+            Some(Value::Object(merged(&rules.rules, rid, set)?).to_string().into())
+        })
+    }
+
+    /// A function that returns the attributes that the journal keeps for a rid: texts, numbers and booleans, and the model.
+    pub(crate) fn journaled(&self, stream: &str) -> JournaledAttributes {
+        let (attributes, stream) = (self.clone(), stream.to_owned());
+        Box::new(move |rid| {
+            let (StreamRules { rules, model }, set) = attributes.lock().rules_and_set(&stream, rid);
+            let all = merged(&rules, rid, set).unwrap_or_default();
+            let has_model = all.contains_key(MODEL);
+            let mut kept: Vec<(String, String)> = all.into_iter().filter_map(text_of).collect();
+            if let Some(model) = model.filter(|_| !has_model) {
+                kept.push((MODEL.to_owned(), model.to_string()));
+            }
+            kept
+        })
+    }
+}
+
+/// The attributes of a rid: those that were set for it, over those of the rules.
+fn merged(
+    rules: &[config::AttributeRule],
+    rid: &str,
+    set: Option<Map<String, Value>>,
+) -> Option<Map<String, Value>> {
+    let ruled = rules.iter().filter(|rule| rule.is_of(rid)).map(|rule| rule.set.clone());
+    ruled.chain(set).reduce(|mut below, above| {
+        below.extend(above);
+        below
+    })
+}
+
+/// An attribute as the journal stores it; `None` for a list, an object or null.
+fn text_of((name, value): (String, Value)) -> Option<(String, String)> {
+    let text = match value {
+        Value::String(text) => text,
+        Value::Number(number) => number.to_string(),
+        Value::Bool(is) => is.to_string(),
+        Value::Null | Value::Array(_) | Value::Object(_) => return None,
+    };
+    Some((name, text))
 }
 
 impl Usage {
@@ -320,6 +392,10 @@ impl Store {
             self.no_longer_awaited(caller, bytes);
         }
         Some(attributes)
+    }
+
+    fn rules_and_set(&mut self, stream: &str, rid: &str) -> (StreamRules, Option<Map<String, Value>>) {
+        (self.rules.get(stream).cloned().unwrap_or_default(), self.begun(rid))
     }
 
     fn no_longer_awaited(&mut self, caller: Caller, bytes: usize) {
@@ -397,6 +473,32 @@ mod tests {
         assert_eq!(member("s", "a"), Some(1.into()));
         attributes.set(ME, "r", object(json!({"a": 3}))).unwrap();
         assert_eq!((member("r", "a"), member("r", "b")), (Some(3.into()), Some(1.into())));
+    }
+
+    #[test]
+    fn the_journal_gets_texts_numbers_and_booleans_and_the_model_that_nobody_sets() {
+        let attributes = Attributes::default();
+        let endpoint = |end: &str| format!("ipc:///run/{end}").parse().unwrap();
+        let mut stream = config::Stream::new("s".parse().unwrap(), endpoint("in"), endpoint("out"));
+        stream.attributes = vec![
+            rule(config::Rids::All, json!({"tenant": "any", "tier": 2})),
+            rule(config::Rids::Prefix("own-".into()), json!({"model": "mine"})),
+        ];
+        let journaled = attributes.journaled("s");
+        let of = |rid: &str| {
+            let mut of = journaled(rid);
+            of.sort();
+            of.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+        };
+        attributes.set_model("s", Some("qwen3"));
+        assert_eq!(of("a"), "model=qwen3");
+        attributes.follow(&config::Config::new(stream, "/var/lib/afterbay"));
+        assert_eq!(of("a"), "model=qwen3 tenant=any tier=2");
+        let set = json!({"tenant": "acme", "vip": true, "grammar": {"regex": "a+"}, "none": null});
+        attributes.set(ME, "own-1", object(set)).unwrap();
+        assert_eq!(of("own-1"), "model=mine tenant=acme tier=2 vip=true");
+        let for_rules: Value = serde_json::from_str(&attributes.of_stream("s")("own-1").unwrap()).unwrap();
+        assert_eq!(for_rules["grammar"]["regex"], "a+");
     }
 
     #[test]

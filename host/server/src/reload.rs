@@ -201,6 +201,7 @@ impl<'a> Source<'a> {
             return Err(error.into());
         }
         let before = std::mem::replace(&mut shared.config, after);
+        shared.attributes.follow(&shared.config);
         shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
         let ran = running.streams.len();
         if let Err(error) = running.start(shared, &after_sockets) {
@@ -210,6 +211,7 @@ impl<'a> Source<'a> {
             names.iter().for_each(|name| running.forget_stream(shared, name));
             running.watches.clear();
             shared.config = before;
+            shared.attributes.follow(&shared.config);
             shared.calls.set_endpoints(&shared.config.calls)?;
             shared.traces.follow(&shared.config)?;
             shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);

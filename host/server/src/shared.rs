@@ -172,6 +172,7 @@ impl Shared {
             let layouts = requests.clone();
             directory.erase_expired(Box::new(FrameEraser::new(move |stream: &str| layouts.layouts(stream))));
         }
+        attributes.follow(&config);
         let traces = RequestTraces::new(&requests, &attributes, &metrics, &events);
         traces.follow(&config)?;
         let status = Status::new(source, descriptors::for_admin(descriptors::limit()));

@@ -190,13 +190,15 @@ fn setup(
     watched: &mut Vec<Watched<Key>>,
 ) -> anyhow::Result<Setup> {
     let name = stream.name.to_string();
+    shared.attributes.set_model(&name, rendezvous.and_then(RendezvousFile::model));
     let open = {
         let (directory, name) = (shared.directory.clone(), name.clone());
-        let (attributes, of_stream) = (shared.attributes.clone(), stream.attributes.clone());
+        let attributes = shared.attributes.clone();
         let rules = shared.config.journal.erase.clone();
         move || -> Result<_, OpenError> {
             let mut journal = directory.stream(&name)?;
-            if let Some(erase_after) = erase_after(&rules, attributes.of(&of_stream)) {
+            journal.0.set_attributes(attributes.journaled(&name));
+            if let Some(erase_after) = erase_after(&rules, attributes.of_stream(&name)) {
                 journal.0.set_erase_after(erase_after);
             }
             Ok(journal)

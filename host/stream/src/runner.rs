@@ -393,7 +393,7 @@ impl Runner {
             StreamCommand::AttributesChanged { rid } => {
                 chain.refresh_attributes(&rid, ledger, now);
                 if let Some(request) = ledger.handle_of(&rid) {
-                    persister.refresh_erase_after(request, &rid);
+                    persister.refresh_request(request, &rid);
                 }
             }
             StreamCommand::PluginStatuses { reply } => reply(chain.statuses()),

@@ -94,6 +94,8 @@ impl TracedStream {
                     self.places.pop_first();
                 }
             }
+            // Traces take the engine's span from the attributes of the process.
+            RequestRecord::Attributes(..) => {}
             RequestRecord::Outcome(outcome) => self.outcome(outcome),
             RequestRecord::Routed(frame, sinks, rows) => {
                 for (request, sink) in rows {

@@ -140,6 +140,7 @@ impl<'a> Indexed<'a> {
             last_unix_ns: entry.last_unix_ns,
             finish: names.name(entry.finish).to_owned(),
             completion_tokens: entry.completion_tokens,
+            attributes: Vec::new(),
             erase_after_s: None,
             erased: entry.erased,
         };

@@ -40,6 +40,8 @@ pub enum RequestRecord<'a> {
     Carried(Vec<&'a RequestInfo>),
     /// A request was opened: number and rid.
     Opened(RequestNo, &'a str),
+    /// Names and values of the attributes of a request: all that it has now.
+    Attributes(RequestNo, &'a [(String, String)]),
     /// A frame was received.
     Frame(Position),
     /// Outcome of a frame.
@@ -152,6 +154,7 @@ impl SegmentRequests {
                 RequestRecord::Carried(entries.iter().map(|entry| &entry.info).collect())
             }
             RecordBody::Open { rid } => RequestRecord::Opened(RequestNo(number), rid),
+            RecordBody::Attributes(attributes) => RequestRecord::Attributes(RequestNo(number), attributes),
             RecordBody::Outcome(outcome) => RequestRecord::Outcome(outcome),
             RecordBody::Routed(routed) => RequestRecord::Routed(FrameNo(number), &routed.sinks, &routed.rows),
             RecordBody::Sent { sink, frame } => RequestRecord::Sent(sink, frame),
@@ -168,7 +171,10 @@ impl SegmentRequests {
 
     fn note(&mut self, number: u64, body: &RecordBody) {
         match body {
-            RecordBody::Open { .. } | RecordBody::Close { .. } | RecordBody::OperatorAbort(_) => {
+            RecordBody::Open { .. }
+            | RecordBody::Close { .. }
+            | RecordBody::OperatorAbort(_)
+            | RecordBody::Attributes(_) => {
                 self.changed.insert(number);
             }
             RecordBody::Carry(entries) => {

@@ -197,6 +197,7 @@ impl Tail {
             | RecordBody::Aside
             | RecordBody::OperatorAbort(_)
             | RecordBody::Expires(_)
+            | RecordBody::Attributes(_)
             | RecordBody::Routed(_) => {
                 return Ok(None);
             }

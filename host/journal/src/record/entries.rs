@@ -139,6 +139,7 @@ pub(crate) fn decode_entries(at: &mut ByteReader<'_>, count_: u64) -> Option<Vec
             last_unix_ns,
             finish,
             completion_tokens,
+            attributes: Vec::new(),
             erase_after_s: None,
             erased: None,
         };

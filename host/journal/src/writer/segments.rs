@@ -13,7 +13,7 @@ use crate::format::{self, HEADER_BYTES, RECORD_BYTES, RecordKind, SegmentHeader,
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
 use crate::position::{FrameNo, SegmentId};
-use crate::record::{SegmentTotals, put_ahead, put_entries, put_expires, put_taken};
+use crate::record::{SegmentTotals, put_ahead, put_entries, put_expires, put_kept_attributes, put_taken};
 use crate::seal::SegmentEnd;
 use crate::segment::Segment;
 use crate::storage::{File, PART, write_all};
@@ -85,6 +85,7 @@ impl JournalWriter {
         self.shortest_expiry_s = None;
         for carried in self.requests.carried() {
             put_expires(&mut bytes, carried.info);
+            put_kept_attributes(&mut bytes, carried.info);
             self.shortest_expiry_s = shorter(self.shortest_expiry_s, carried.info.erase_after_s);
         }
         format::seal(&mut bytes[HEADER_BYTES..], header.salt, HEADER_BYTES as u64);

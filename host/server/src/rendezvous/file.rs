@@ -33,6 +33,8 @@ pub(crate) struct RendezvousFile {
     /// The directory of the tokenizer's files, or a name that is no path on this disk.
     pub(crate) tokenizer_path: Option<String>,
     pub(crate) model_path: Option<String>,
+    /// The name of the model for clients; of vLLM a list, if it has several.
+    served_model_name: Option<serde_json::Value>,
     /// The reader's credit page, or the reason why it has none.
     pub(crate) credit: Option<PathBuf>,
     pub(crate) credit_none: Option<String>,
@@ -90,6 +92,13 @@ impl RendezvousFile {
             return Err(RendezvousError::Format { path: path.to_owned(), found: found.format });
         }
         Ok(Some(found))
+    }
+
+    /// The model's name for clients, or its path.
+    pub(crate) fn model(&self) -> Option<&str> {
+        let served = self.served_model_name.as_ref();
+        let served = served.and_then(|served| served.as_array().map_or(Some(served), |all| all.first()));
+        served.and_then(serde_json::Value::as_str).or(self.model_path.as_deref())
     }
 
     /// The engine's name and version, for people.
