@@ -58,7 +58,7 @@ fn function(change: &str) -> &str {
         Some((_, path)) => path,
         None => {
             let rest = change.strip_prefix("replace ").unwrap_or(change);
-            rest.split([' ', '(']).next().unwrap_or(rest)
+            rest.split(" -> ").next().unwrap_or(rest).split(" with ").next().unwrap_or(rest)
         }
     };
     path.rsplit("::").next().unwrap_or(path)
@@ -71,7 +71,11 @@ fn removed(change: &str) -> Option<&str> {
         Some(guard) => Some(guard.rsplit_once(" with ")?.0),
         None => match change.strip_prefix("replace ") {
             Some(operator) => Some(operator.split_once(" with ")?.0),
-            None => change.strip_prefix("delete ").and_then(|rest| rest.split(' ').next_back()),
+            None => match change.strip_prefix("delete match arm ") {
+                // cargo-mutants writes a pattern in its own way.
+                Some(arm) => arm.split(['{', '(']).next(),
+                None => change.strip_prefix("delete ").and_then(|rest| rest.split(' ').next_back()),
+            },
         },
     }
 }
@@ -113,6 +117,9 @@ fn a_mutants_function_and_the_code_that_it_removes_are_read_from_its_description
     assert_eq!(read("replace Lane::rows -> usize with 0"), ("rows", None));
     assert_eq!(read("replace report with ()"), ("report", None));
     assert_eq!(read("delete ! in Lane::next"), ("next", Some("!")));
+    assert_eq!(read("replace <impl CopySocket for Pub>::flush with ()"), ("flush", None));
+    let arm = "delete match arm SlotState::Down{retry_at, ..} in PluginSlot::retry_at";
+    assert_eq!(read(arm), ("retry_at", Some("SlotState::Down")));
     assert_eq!(
         read("replace match guard alone && x with true in Backlog::push"),
         ("push", Some("alone && x"))
