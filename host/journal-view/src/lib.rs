@@ -10,6 +10,7 @@ mod time;
 pub mod wording;
 
 pub mod content;
+pub mod ended;
 pub mod erase;
 pub mod ending;
 pub mod legs;

@@ -190,6 +190,8 @@ pub(crate) enum Payloads {
     All,
     /// Everything but the bytes of frames received and sent.
     NotFrames,
+    /// Everything but the bytes of frames received.
+    NotReceived,
     /// Received frames, and ranges of skipped frames.
     Frames,
     /// Ranges of skipped frames, to find a frame by its number.
@@ -205,6 +207,7 @@ impl Payloads {
         match self {
             Payloads::All => true,
             Payloads::NotFrames => kind != RecordKind::FRAME && kind != RecordKind::CHANGED,
+            Payloads::NotReceived => kind != RecordKind::FRAME,
             Payloads::Frames => kind == RecordKind::FRAME || kind == RecordKind::SKIPPED,
             Payloads::Skipped => kind == RecordKind::SKIPPED,
             Payloads::Outcomes => kind == RecordKind::OUTCOME || kind == RecordKind::CHANGED,

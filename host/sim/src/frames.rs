@@ -169,6 +169,8 @@ impl FrameWriter {
             finish,
             completion_tokens,
             prompt_tokens: row.prompt_tokens.into(),
+            // SGLang measures it only with `--enable-metrics`.
+            first_token_ns: None,
             rid: row.rid,
             http_worker_ipc: None,
         }

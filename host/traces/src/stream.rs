@@ -79,7 +79,7 @@ impl TracedStream {
     pub(crate) fn apply(&mut self, record: RequestRecord<'_>, select: Select<'_>, now: Instant) {
         match record {
             RequestRecord::Carried(requests) => {
-                for info in requests {
+                for (info, _) in requests.into_iter().filter(|(_, is_closed)| !is_closed) {
                     match self.live.get_mut(&info.number.0) {
                         Some(leg) => leg.segment = self.segment,
                         // Its earlier rows are not known.
@@ -88,7 +88,7 @@ impl TracedStream {
                 }
             }
             RequestRecord::Opened(number, rid) => self.open(number.0, rid, None, select),
-            RequestRecord::Frame(position) => {
+            RequestRecord::Frame(position, _) => {
                 self.places.insert(position.frame.0, position);
                 if self.places.len() > PLACES_MAX {
                     self.places.pop_first();
@@ -108,7 +108,7 @@ impl TracedStream {
             }
             RequestRecord::Sent(sink, frame) => self.sent(sink, frame),
             RequestRecord::Taken(taken) => self.taken(taken),
-            RequestRecord::Closed(info) => {
+            RequestRecord::Closed(info, _) => {
                 let leg = self.live.remove(&info.number.0);
                 if let Some(leg) = leg.filter(|_| info.last_unix_ns >= self.begins_unix_ns) {
                     self.ended.insert(info.number.0, EndedLeg { leg, info: info.clone(), at: now });

@@ -45,10 +45,13 @@ pub(crate) enum KnownField {
     PromptTokens,
     OutputStrs,
     NoStopTrim,
+    CachedTokens,
+    WeightVersions,
+    OutputLogprobs,
 }
 
 impl KnownField {
-    const NAMES: [&'static str; 10] = [
+    const NAMES: [&'static str; 13] = [
         "rids",
         "http_worker_ipcs",
         "finished_reasons",
@@ -59,6 +62,9 @@ impl KnownField {
         "prompt_tokens",
         "output_strs",
         "no_stop_trim",
+        "cached_tokens",
+        "weight_versions",
+        "output_token_logprobs_val",
     ];
 
     pub(crate) fn name(self) -> &'static str {

@@ -39,6 +39,7 @@ pub mod vllm;
 // Batches, and the message to the scheduler.
 mod abort;
 mod batch;
+mod facts;
 
 mod read;
 

@@ -17,6 +17,8 @@ use crate::value::RawValue;
 use crate::value_writer::{ValueWriter, wait};
 use crate::vllm::{SynthOutput, SynthOutputs};
 
+/// The engine's clock in seconds.
+const CLOCK_S: f64 = 1e6;
 /// The SGLang version of the frames.
 const VERSION: &str = "0.5.23";
 /// The most prompt tokens that SGLang sends for the detokenizer.
@@ -42,6 +44,8 @@ pub struct SynthRow {
     pub completion_tokens: u64,
     /// The length of the prompt in tokens.
     pub prompt_tokens: u64,
+    /// Time from the engine's queue to the first token, in nanoseconds, in a request's first row. `None`: the engine measures none.
+    pub first_token_ns: Option<u64>,
     /// The socket of the HTTP worker that waits for the request, if there are several workers.
     pub http_worker_ipc: Option<String>,
 }
@@ -97,7 +101,7 @@ impl SynthBatch {
     pub fn encode(&self, kind: BatchKind, wire: SynthWire) -> Result<Bytes, SynthError> {
         if wire == SynthWire::EngineCore {
             let rows = self.rows.iter().map(SynthRow::to_output).collect();
-            return Ok(SynthOutputs { rows, ..SynthOutputs::default() }.encode());
+            return Ok(SynthOutputs { rows, timestamp: CLOCK_S, ..SynthOutputs::default() }.encode());
         }
         let layouts = Layouts::version(VERSION)?;
         let names =
@@ -150,7 +154,19 @@ impl SynthBatch {
     ) -> Result<(), RowsError> {
         ValueWriter::list(writer, self.rows.len(), |writer| {
             let one = RawValue::Tree(stats, stats.root());
-            self.rows.iter().try_for_each(|_| ValueWriter::copy(writer, one, Some(source)))
+            self.rows.iter().try_for_each(|row| {
+                let Some(first_token_ns) = row.first_token_ns else {
+                    return ValueWriter::copy(writer, one, Some(source));
+                };
+                let object = writer.object(source, stats.root(), |writer| {
+                    writer.str("wait_queue_entry_time");
+                    writer.float(CLOCK_S);
+                    writer.str("prefill_finished_time");
+                    writer.float(CLOCK_S + first_token_ns as f64 / 1e9);
+                    Ok(())
+                });
+                object.map_err(RowsError::from)
+            })
         })
     }
 
@@ -179,6 +195,7 @@ impl SynthRow {
             request_id: self.rid.clone(),
             new_token_ids: self.ids.clone(),
             prompt_tokens: is_first.then_some(self.prompt_tokens),
+            first_token_ns: self.first_token_ns,
             ..SynthOutput::default()
         };
         match &self.finish {

@@ -42,6 +42,18 @@ impl<'a> RawValue<'a> {
         }
     }
 
+    /// The value of a float or an int.
+    pub(crate) fn float(self) -> Option<f64> {
+        match self {
+            RawValue::Packed(bytes) => match pack::item(bytes)? {
+                PackValue::Float(float) => Some(float),
+                PackValue::Int(int) => Some(int as f64),
+                _ => None,
+            },
+            RawValue::Tree(tree, id) => tree.float(id).or_else(|| tree.int(id).map(|int| int as f64)),
+        }
+    }
+
     pub(crate) fn str(self) -> Option<&'a str> {
         match self {
             RawValue::Packed(bytes) => std::str::from_utf8(pack::str_bytes(bytes)?).ok(),

@@ -32,6 +32,7 @@ pub use crate::request::{ErasedBy, Erasure, OperatorAbort, RequestInfo, RequestS
 pub use coverage::StreamCoverage;
 pub use frames::FramesWithOutcomes;
 pub use request_list::RequestList;
+use segment_requests::SegmentRecords;
 pub use segment_requests::{RequestChange, RequestRecord, SegmentRequests, SinkTaken};
 pub use tail::Tail;
 pub use types::{
@@ -192,23 +193,28 @@ impl StreamReader {
     /// Opens a segment for the totals of its requests. Returns `None` if the segment was removed or its header
     /// cannot be read.
     pub fn segment_requests(&self, id: SegmentId) -> Result<Option<SegmentRequests>, ReadError> {
-        self.open_segment(id, false)
+        self.open_segment(id, SegmentRecords::Requests)
     }
 
     /// As [`StreamReader::segment_requests`], with the records about sinks for [`SegmentRequests::read_records`].
     pub fn segment_records(&self, id: SegmentId) -> Result<Option<SegmentRequests>, ReadError> {
-        self.open_segment(id, true)
+        self.open_segment(id, SegmentRecords::Deliveries)
+    }
+
+    /// As [`StreamReader::segment_records`], and its outcomes have the bytes that were sent in place of frames.
+    pub fn segment_changes(&self, id: SegmentId) -> Result<Option<SegmentRequests>, ReadError> {
+        self.open_segment(id, SegmentRecords::Changes)
     }
 
     fn open_segment(
         &self,
         id: SegmentId,
-        has_deliveries: bool,
+        records: SegmentRecords,
     ) -> Result<Option<SegmentRequests>, ReadError> {
         let Some(segment) = self.segments.open(id)? else { return Ok(None) };
         let next = self.segments()?.into_iter().find(|next| *next > id);
         let limit = self.segments.recorded_end(next, id)?.limit;
-        SegmentRequests::new(segment, limit, has_deliveries).map(Some)
+        SegmentRequests::new(segment, limit, records).map(Some)
     }
 
     /// Completes a rid of which the beginning is given. Returns `None` if no request has such a rid.

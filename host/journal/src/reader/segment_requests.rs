@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
+
 use crate::error::ReadError;
+use crate::format::RecordKind;
 use crate::outcome::Outcome;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::RecordBody;
@@ -22,6 +25,18 @@ pub struct SegmentRequests {
     acted: BTreeMap<u64, BTreeSet<String>>,
     /// Requests that were erased before the segment was opened.
     erased: BTreeMap<u64, Erasure>,
+    /// Bytes of the CHANGED that precedes the next outcome.
+    changed_bytes: Option<(u64, Bytes)>,
+}
+
+/// The records of a segment that [`SegmentRequests::read_records`] gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SegmentRecords {
+    Requests,
+    /// Also the records about sinks.
+    Deliveries,
+    /// Also the records about sinks, and the bytes sent in place of frames.
+    Changes,
 }
 
 /// A request whose totals have changed.
@@ -36,15 +51,17 @@ pub struct RequestChange {
 /// A record about requests, in the order of the journal.
 #[derive(Clone, Debug)]
 pub enum RequestRecord<'a> {
-    /// Requests that were open when the segment was begun. A long list is in several records, one after the other.
-    Carried(Vec<&'a RequestInfo>),
+    /// Requests that were open when the segment was begun, and closed ones that no summary of an earlier segment lists: totals,
+    /// and whether the request is closed. A long list is in several records, one after the other.
+    Carried(Vec<(&'a RequestInfo, bool)>),
     /// A request was opened: number and rid.
     Opened(RequestNo, &'a str),
     /// Names and values of the attributes of a request: all that it has now.
     Attributes(RequestNo, &'a [(String, String)]),
-    /// A frame was received.
-    Frame(Position),
-    /// Outcome of a frame.
+    /// A frame was received: its position, and its size in bytes.
+    Frame(Position, u32),
+    /// Outcome of a frame. It has the bytes sent in place of the frame only in
+    /// [`StreamReader::segment_changes`](super::StreamReader::segment_changes).
     Outcome(&'a Outcome<'static>),
     /// Sinks of the rows of a frame, in a stream with several sinks: the request of each row, and the index of its
     /// sink.
@@ -54,8 +71,8 @@ pub enum RequestRecord<'a> {
     Sent(&'a str, &'a SentFrame),
     /// A sink has taken frames.
     Taken(SinkTaken<'a>),
-    /// A request has ended: its totals.
-    Closed(&'a RequestInfo),
+    /// A request has ended: its totals, and the offset of the record in the segment.
+    Closed(&'a RequestInfo, u32),
 }
 
 /// Frames that a sink has taken.
@@ -72,25 +89,39 @@ pub struct SinkTaken<'a> {
 }
 
 impl SegmentRequests {
-    /// `has_deliveries`: read the records about sinks, too.
     pub(super) fn new(
         segment: Segment,
         limit: u64,
-        has_deliveries: bool,
+        records: SegmentRecords,
     ) -> Result<SegmentRequests, ReadError> {
         let summary = segment.summary()?;
         let erased = summary.into_iter().flat_map(|summary| summary.erased);
         let erased = erased.map(|entry| (entry.number.0, entry.erasure)).collect();
         let mut state = StreamState::new();
         state.begin_segment(&segment.header);
-        let payloads = if has_deliveries { Payloads::NotFrames } else { Payloads::Requests };
+        let payloads = match records {
+            SegmentRecords::Requests => Payloads::Requests,
+            SegmentRecords::Deliveries => Payloads::NotFrames,
+            SegmentRecords::Changes => Payloads::NotReceived,
+        };
         let scan = segment.records(limit, payloads);
-        Ok(SegmentRequests { scan, state, changed: BTreeSet::new(), acted: BTreeMap::new(), erased })
+        let (changed, acted) = (BTreeSet::new(), BTreeMap::new());
+        Ok(SegmentRequests { scan, state, changed, acted, erased, changed_bytes: None })
     }
 
     /// The segment.
     pub fn id(&self) -> SegmentId {
         self.scan.segment.id
+    }
+
+    /// Time at which the segment was begun, unix nanoseconds.
+    pub fn begun_unix_ns(&self) -> u64 {
+        self.scan.segment.header.begun_unix_ns
+    }
+
+    /// The requests that are open after the records that were read.
+    pub fn open_requests(&self) -> impl Iterator<Item = &RequestInfo> {
+        self.state.requests.values().filter(|entry| !entry.closed).map(|entry| &entry.info)
     }
 
     /// Reads at most `records_max` further records. Returns whether it stopped before the end.
@@ -136,8 +167,23 @@ impl SegmentRequests {
             ScanStep::Corrupt { .. } => return Ok(Step::Other),
             ScanStep::End { .. } => return Ok(Step::End),
         };
-        let Some(body) = self.scan.body(&record) else { return Ok(Step::Other) };
+        if record.head.kind == RecordKind::CHANGED && self.scan.payloads == Payloads::NotReceived {
+            let bytes = Bytes::copy_from_slice(self.scan.payload(&record));
+            self.changed_bytes = Some((record.head.number, bytes));
+            return Ok(Step::Other);
+        }
+        let Some(mut body) = self.scan.body(&record) else { return Ok(Step::Other) };
+        if let RecordBody::Outcome(outcome) = &mut body {
+            let changed = self.changed_bytes.take().filter(|(frame, _)| *frame == outcome.frame.0);
+            outcome.changed = changed.map(|(_, bytes)| bytes);
+        }
         self.state.apply(&record, &body);
+        if let (RecordBody::Close { .. }, number) = (&body, record.head.number)
+            && let Some(erasure) = self.erased.get(&number)
+            && let Some(entry) = self.state.requests.get_mut(&number)
+        {
+            entry.info.erased = Some(*erasure);
+        }
         // A summary repeats what the records say.
         Ok(if self.state.is_in_summary() { Step::Other } else { Step::Record(record, Box::new(body)) })
     }
@@ -145,13 +191,12 @@ impl SegmentRequests {
     fn request_record<'a>(&'a self, record: &RawRecord, body: &'a RecordBody) -> Option<RequestRecord<'a>> {
         let number = record.head.number;
         Some(match body {
-            RecordBody::Frame => RequestRecord::Frame(Position {
-                frame: FrameNo(number),
-                segment: self.id(),
-                offset: record.offset as u32,
-            }),
+            RecordBody::Frame => {
+                let (frame, segment, offset) = (FrameNo(number), self.id(), record.offset as u32);
+                RequestRecord::Frame(Position { frame, segment, offset }, record.head.payload)
+            }
             RecordBody::Carry(entries) => {
-                RequestRecord::Carried(entries.iter().map(|entry| &entry.info).collect())
+                RequestRecord::Carried(entries.iter().map(|entry| (&entry.info, entry.closed)).collect())
             }
             RecordBody::Open { rid } => RequestRecord::Opened(RequestNo(number), rid),
             RecordBody::Attributes(attributes) => RequestRecord::Attributes(RequestNo(number), attributes),
@@ -164,7 +209,9 @@ impl SegmentRequests {
                 unix_ns: taken.unix_ns,
                 is_void: taken.void || taken.forgotten,
             }),
-            RecordBody::Close { .. } => RequestRecord::Closed(&self.state.requests.get(&number)?.info),
+            RecordBody::Close { .. } => {
+                RequestRecord::Closed(&self.state.requests.get(&number)?.info, record.offset as u32)
+            }
             _ => return None,
         })
     }

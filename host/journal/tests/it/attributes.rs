@@ -80,7 +80,7 @@ fn changed_attributes_are_written_again_and_the_last_ones_count_at_the_end() {
     let (mut told, mut ended) = (Vec::new(), Vec::new());
     let more = segment.read_records(1000, &mut |record| match record {
         RequestRecord::Attributes(number, attributes) => told.push((number, attributes.to_vec())),
-        RequestRecord::Closed(info) => ended.push(info.attributes.clone()),
+        RequestRecord::Closed(info, _) => ended.push(info.attributes.clone()),
         _ => {}
     });
     assert!(!more.unwrap());

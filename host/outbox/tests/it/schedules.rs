@@ -92,7 +92,7 @@ impl Scheduler {
                     }),
                     completion_tokens: count,
                     prompt_tokens: 9,
-                    http_worker_ipc: None,
+                    ..SynthRow::default()
                 },
             );
         }

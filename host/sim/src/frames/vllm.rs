@@ -27,7 +27,7 @@ pub(super) fn step(step: Step, out: &mut Vec<Frame>) {
         return;
     }
     let mut frame = Frame::new(bytes::Bytes::new(), FrameKind::Batch { health_checks: 0 });
-    let mut outputs = SynthOutputs { stats, ..SynthOutputs::default() };
+    let mut outputs = SynthOutputs { stats, timestamp: CLOCK_S, ..SynthOutputs::default() };
     for step_row in step.rows {
         if step_row.aborted {
             // vLLM answers an abort with no row.
@@ -41,6 +41,12 @@ pub(super) fn step(step: Step, out: &mut Vec<Frame>) {
     frame.bytes = outputs.encode();
     out.push(frame);
 }
+
+/// The engine's clock in seconds, which stands still.
+const CLOCK_S: f64 = 1e6;
+/// The simulated time of a prefill, and of each token of its prompt, in nanoseconds.
+const PREFILL_NS: u64 = 20_000_000;
+const PREFILL_TOKEN_NS: u64 = 50_000;
 
 fn row(row: StepRow) -> SynthOutput {
     let seed = Seed::of(&row.rid);
@@ -56,6 +62,7 @@ fn row(row: StepRow) -> SynthOutput {
     };
     SynthOutput {
         prompt_tokens: row.first.then_some(row.prompt_tokens.into()),
+        first_token_ns: row.first.then_some(PREFILL_NS + u64::from(row.prompt_tokens) * PREFILL_TOKEN_NS),
         request_id: row.rid,
         new_token_ids,
         finish_reason,

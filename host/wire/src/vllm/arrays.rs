@@ -144,6 +144,24 @@ pub(super) fn mark_parts(marked: &mut [bool], outputs: &Outputs, value: &[u8]) -
     Some(())
 }
 
+/// Appends the logprob of each token of a row: the first of those in its entry. `None`: the value at the start of `value` is no
+/// `LogprobsLists`, or of an unknown type.
+pub(super) fn sampled_logprobs(outputs: &Outputs, value: &[u8], out: &mut Vec<f32>) -> Option<()> {
+    let Some(PackValue::Array(4, body)) = pack::item(value) else { return None };
+    let logprobs = Array::read(Some(outputs), pack::items(body, 4).nth(1)?)?;
+    if !matches!(logprobs.dtype(), "<f4" | "float32") {
+        return None;
+    }
+    let &[tokens, of_token] = logprobs.shape.as_slice() else { return None };
+    let bytes = usize::try_from(of_token).ok()?.checked_mul(size_of::<f32>()).filter(|bytes| *bytes > 0)?;
+    if usize::try_from(tokens).ok()?.checked_mul(bytes) != Some(logprobs.data.len()) {
+        return None;
+    }
+    let first = |entry: &[u8]| entry.first_chunk().map_or(0.0, |first| f32::from_le_bytes(*first));
+    out.extend(logprobs.data.chunks_exact(bytes).map(first));
+    Some(())
+}
+
 /// The logprobs of a row (`LogprobsLists`): token ids and logprobs of `[tokens, n + 1]`, ranks of `[tokens]`.
 pub(super) struct Logprobs<'a>([Array<'a>; 3]);
 

@@ -122,6 +122,10 @@ pub(crate) const NEW_TOKEN_IDS: usize = 1;
 pub(crate) const NEW_LOGPROBS: usize = 2;
 pub(crate) const FINISH_REASON: usize = 5;
 pub(crate) const STOP_REASON: usize = 6;
+pub(crate) const EVENTS: usize = 7;
+
+/// The event of a request that enters the queue (`EngineCoreEventType`).
+pub(crate) const QUEUED: i64 = 1;
 
 /// EngineCoreOutput since 0.26, oldest fields first. Earlier versions have fewer at the end, later ones more.
 pub const ROW: &[RowField] = &[
@@ -177,6 +181,7 @@ pub(crate) const OUTPUTS: usize = 1;
 pub(crate) const SCHEDULER_STATS: usize = 2;
 pub(crate) const TIMESTAMP: usize = 3;
 pub(crate) const FINISHED_REQUESTS: usize = 5;
+pub(crate) const WEIGHT_VERSION: usize = 8;
 
 const fn frame(name: &'static str, join: FrameJoin) -> FrameField {
     FrameField { name, join }

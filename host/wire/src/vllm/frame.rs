@@ -1,6 +1,6 @@
 //! The fields of a frame beside its rows.
 
-use super::fields::{ENGINE_INDEX, FINISHED_REQUESTS, FRAME, FrameJoin, SCHEDULER_STATS};
+use super::fields::{ENGINE_INDEX, FINISHED_REQUESTS, FRAME, FrameJoin, SCHEDULER_STATS, WEIGHT_VERSION};
 use super::outputs::Outputs;
 use crate::pack::{self, LIST, MAP, PackValue, TYPES};
 
@@ -63,6 +63,11 @@ impl Outputs {
         };
         let (running, waiting) = (count("num_running_reqs")?, count("num_waiting_reqs")?);
         Some(EngineLoad { engine: self.engine_index()?, running, waiting, kv_cache_usage })
+    }
+
+    /// The version of the weights, in frames since 0.32.
+    pub(crate) fn weight_version(&self) -> Option<&str> {
+        std::str::from_utf8(pack::str_bytes(self.field(WEIGHT_VERSION))?).ok()
     }
 
     /// The engine's number among those that send to the same front end.

@@ -6,7 +6,10 @@ use std::ops::Range;
 use afterbay_types::parts;
 use bytes::Bytes;
 
-use super::fields::{self, ENGINE_INDEX, FINISH_REASON, FRAME, FRAME_FIELDS_MIN, OUTPUTS};
+use super::arrays::sampled_logprobs;
+use super::fields::{
+    self, ENGINE_INDEX, EVENTS, FINISH_REASON, FRAME, FRAME_FIELDS_MIN, OUTPUTS, QUEUED, TIMESTAMP,
+};
 use super::frame::map_value;
 use crate::error::{PackError, WireError};
 use crate::finish::{Finish, Matched};
@@ -498,9 +501,43 @@ impl Outputs {
 
     /// The length of the prompt in tokens, in a request's first row.
     pub(crate) fn prompt_tokens(&self, row: u32) -> Option<u64> {
+        self.prefill_count(row, "num_prompt_tokens")
+    }
+
+    /// Tokens of the prompt that were in the cache, in a request's first row.
+    pub(crate) fn cached_tokens(&self, row: u32) -> Option<u64> {
+        self.prefill_count(row, "num_cached_tokens")
+    }
+
+    fn prefill_count(&self, row: u32, name: &str) -> Option<u64> {
         let row = self.rows.get(row as usize).filter(|row| row.prefill != 0)?;
         let stats = &self.frame[row.prefill as usize..row.first_end as usize];
-        pack::int(map_value(stats, "num_prompt_tokens")?)?.try_into().ok()
+        pack::int(map_value(stats, name)?)?.try_into().ok()
+    }
+
+    /// The times at which the engine queued the request of a first row and sent the row, in seconds.
+    pub(crate) fn queued_and_sent(&self, row: u32) -> Option<(f64, f64)> {
+        let row = self.rows.get(row as usize).filter(|row| row.prefill != 0)?;
+        let rest = &self.frame[row.rest as usize..row.first_end as usize];
+        // The rest begins behind `request_id` and `new_token_ids`.
+        let events = pack::items(rest, row.elements.into()).nth(EVENTS - 2)?;
+        let PackValue::Array(count, events) = pack::item(events)? else { return None };
+        let is_queued = |event: &&[u8]| map_value(event, "type").and_then(pack::int) == Some(QUEUED);
+        let queued = pack::items(events, count).find(is_queued)?;
+        let seconds = |value| match pack::item(value)? {
+            PackValue::Float(seconds) => Some(seconds),
+            _ => None,
+        };
+        Some((seconds(map_value(queued, "timestamp")?)?, seconds(self.field(TIMESTAMP))?))
+    }
+
+    /// Appends the logprob of each id of a row. False: the row has none, or they have an unknown form.
+    pub(crate) fn logprobs(&self, row: u32, out: &mut Vec<f32>) -> bool {
+        let row = self.rows.get(row as usize).filter(|row| row.tokens > 0 && !row.is_plain);
+        row.is_some_and(|row| {
+            let value = &self.frame[row.rest as usize..row.first_end as usize];
+            sampled_logprobs(self, value, out).is_some()
+        })
     }
 }
 

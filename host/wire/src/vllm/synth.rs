@@ -4,8 +4,8 @@
 use bytes::Bytes;
 
 use super::fields::{
-    ENGINE_INDEX, FINISH_REASON, FINISHED_REQUESTS, FRAME, NEW_LOGPROBS, NEW_TOKEN_IDS, OUTPUTS, REQUEST_ID,
-    ROW, SCHEDULER_STATS, STATS, STOP_REASON, TIMESTAMP, prefill_stats,
+    ENGINE_INDEX, EVENTS, FINISH_REASON, FINISHED_REQUESTS, FRAME, NEW_LOGPROBS, NEW_TOKEN_IDS, OUTPUTS,
+    QUEUED, REQUEST_ID, ROW, SCHEDULER_STATS, STATS, STOP_REASON, TIMESTAMP, prefill_stats,
 };
 use crate::pack;
 
@@ -33,6 +33,8 @@ pub struct SynthOutput {
     pub stop_text: Option<String>,
     /// The length of the prompt in tokens, in a request's first row.
     pub prompt_tokens: Option<u64>,
+    /// Time from the queue to this frame, in nanoseconds, in a request's first row.
+    pub first_token_ns: Option<u64>,
 }
 
 /// A synthetic frame.
@@ -63,7 +65,7 @@ impl SynthOutputs {
                 ENGINE_INDEX => pack::write::int(&mut out, self.engine_index.into()),
                 OUTPUTS => {
                     pack::write::array(&mut out, self.rows.len());
-                    self.rows.iter().for_each(|row| row.write(&mut out));
+                    self.rows.iter().for_each(|row| row.write(&mut out, self.timestamp));
                 }
                 SCHEDULER_STATS => self.write_stats(&mut out),
                 TIMESTAMP => pack::write::float(&mut out, self.timestamp),
@@ -138,7 +140,8 @@ fn counts(out: &mut Vec<u8>, names: &[&str], count: i64) {
 }
 
 impl SynthOutput {
-    fn write(&self, out: &mut Vec<u8>) {
+    /// `timestamp`: the frame's.
+    fn write(&self, out: &mut Vec<u8>, timestamp: f64) {
         pack::write::array(out, ROW_FIELDS);
         for (at, field) in ROW.iter().take(ROW_FIELDS).enumerate() {
             match at {
@@ -148,6 +151,14 @@ impl SynthOutput {
                     self.new_token_ids.iter().for_each(|id| pack::write::int(out, *id));
                 }
                 NEW_LOGPROBS => self.write_logprobs(out),
+                EVENTS if let Some(first_token_ns) = self.first_token_ns => {
+                    pack::write::array(out, 1);
+                    pack::write::map(out, 2);
+                    pack::write::str(out, "type");
+                    pack::write::int(out, QUEUED);
+                    pack::write::str(out, "timestamp");
+                    pack::write::float(out, timestamp - first_token_ns as f64 / 1e9);
+                }
                 FINISH_REASON if let Some(reason) = self.finish_reason => {
                     pack::write::int(out, reason.into())
                 }

@@ -8,6 +8,7 @@ mod value_len;
 mod columns;
 mod edits;
 mod erase;
+mod facts;
 mod fixtures;
 mod hostile;
 mod joins;

@@ -42,7 +42,7 @@ fn batches(steps: &[Vec<(u8, u8)>], kind: BatchKind, wire: SynthWire) -> Vec<Bat
                 finish: (last(request) == Some(at)).then_some(SynthFinish::Length(*before)),
                 completion_tokens: *before,
                 prompt_tokens: 300,
-                http_worker_ipc: None,
+                ..SynthRow::default()
             }
         });
         read_batch(&SynthBatch { rows: rows.collect() }.encode(kind, wire).unwrap())

@@ -190,6 +190,7 @@ fn synthetic_batches_and_aborts_are_read_by_sglang() {
             finish: finishes[at % finishes.len()].clone(),
             completion_tokens: 37 * at as u64,
             prompt_tokens: 1 << (at % 20),
+            first_token_ns: (at % 7 == 3).then_some(at as u64 * 1_000_000),
             http_worker_ipc: (at % 5 == 4).then(|| format!("ipc:///w-{at}")),
         };
         let synth = SynthBatch { rows: (0..rows).map(row).collect() };

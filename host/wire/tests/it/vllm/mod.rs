@@ -1,6 +1,6 @@
 //! vLLM's frames: those that the real vLLM 0.32.0 wrote, and synthetic ones.
 
-mod support;
+pub mod support;
 
 mod edits;
 mod erase;

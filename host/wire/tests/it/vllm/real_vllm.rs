@@ -236,6 +236,7 @@ fn synthetic_frames_and_aborts_are_read_by_vllm() {
             finish: finish[at % 4].clone(),
             completion_tokens: 1,
             prompt_tokens: 3,
+            first_token_ns: (at % 3 == 1).then_some(1_000_000),
             ..SynthRow::default()
         };
         let plain = SynthBatch { rows: (0..rows).map(made).collect() };

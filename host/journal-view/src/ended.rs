@@ -1,0 +1,450 @@
+//! Reads the requests of a stream that have ended, segment by segment, off the path.
+//!
+//! The reader folds the records of a segment into the live requests, and gives each request as one [`EndedRequest`] when it
+//! ends. The archive and the usage records are made of these.
+
+mod numbers;
+mod types;
+
+mod frames;
+
+mod live;
+
+#[cfg(test)]
+mod tests;
+
+pub use types::{
+    Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, FrameUse, RowColumns, RowGap,
+    RowVerdict, SettledFrame, TokenLedger,
+};
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use afterbay_journal::reader::{RequestInfo, RequestRecord, SegmentRequests, StreamReader};
+use afterbay_journal::{FrameNo, Outcome, Position, ReadError, RequestNo, SegmentId, row_effects};
+use afterbay_wire::{Decoder, Layouts};
+
+use frames::{FrameContents, RowContent};
+use live::{LiveRequest, OutcomeRow};
+
+/// Most gaps of a request that are kept.
+pub const GAPS_MAX: usize = 64;
+/// Most pairs of plugin and reason by which the dropped tokens of a request are split.
+pub const DROPS_MAX: usize = 32;
+/// Most bytes of rows, ids and verdicts that are kept of one live request: at 8 bytes a token, 2 million tokens. Later rows are
+/// left out, and counted in `rows_missing`.
+pub const REQUEST_BYTES_MAX: usize = 16 << 20;
+/// Most bytes of rows, ids and verdicts that are kept of all live requests of a stream: at 8 bytes a token, 64 million tokens.
+/// Further rows are left out, and counted in `rows_missing`.
+pub const STREAM_BYTES_MAX: usize = 512 << 20;
+/// The id of a token that the journal counts and does not have.
+pub const UNKNOWN_ID: i64 = -1;
+/// Most frames without an outcome whose places are kept.
+const PLACES_MAX: usize = 65_536;
+/// Most requests that have ended and wait for the name of their sink.
+const WAITING_MAX: usize = 4096;
+/// Most plugins, sinks and operators whose names are shared between requests.
+const NAMES_MAX: usize = 1024;
+
+/// Folds the segments of one stream, in order.
+///
+/// A restart opens the segment that [`EndedReader::needs`] gave at a boundary between segments, and reads on from there. Each
+/// later request is given as this reader would give it, apart from the bounds on memory.
+///
+/// Memory of a live request: 600 bytes, its rid, 5 bytes a row and 3 bytes a token id of a usual vocabulary, at most
+/// [`REQUEST_BYTES_MAX`].
+pub struct EndedReader {
+    stream: StreamReader,
+    open: Option<SegmentRequests>,
+    /// Whether the open segment was read to its end and has a successor.
+    is_finished: bool,
+    fold: Fold,
+}
+
+/// The live requests, and the ended ones that were not taken.
+struct Fold {
+    stream: Arc<str>,
+    frames: FrameUse,
+    has_settled_frames: bool,
+    decoder: Decoder,
+    segment: SegmentId,
+    /// The number of the open segment among those that were opened.
+    ordinal: u64,
+    /// The segment that was open before.
+    before: Option<SegmentId>,
+    live: HashMap<u64, LiveRequest>,
+    /// Live requests by the segment in which they were seen first.
+    begun: BTreeMap<SegmentId, usize>,
+    /// Bytes of rows, ids and verdicts of the live requests.
+    bytes: usize,
+    request_bytes_max: usize,
+    stream_bytes_max: usize,
+    /// The places and sizes of frames without an outcome.
+    places: BTreeMap<u64, (Position, u32)>,
+    /// The sinks that records of the open segment name.
+    sinks: Vec<Arc<str>>,
+    names: HashMap<Box<str>, Arc<str>>,
+    ended: VecDeque<EndedRequest>,
+    settled: Vec<SettledFrame>,
+    content: RowContent,
+    error: Option<ReadError>,
+}
+
+impl EndedReader {
+    /// Reads this stream, whose msgpack frames have one of these layouts.
+    pub fn new(stream: StreamReader, frames: FrameUse, layouts: &Layouts) -> EndedReader {
+        let fold = Fold {
+            stream: stream.name().into(),
+            frames,
+            has_settled_frames: false,
+            decoder: Decoder::new(layouts.clone()),
+            segment: SegmentId::default(),
+            ordinal: 0,
+            before: None,
+            live: HashMap::new(),
+            begun: BTreeMap::new(),
+            bytes: 0,
+            request_bytes_max: REQUEST_BYTES_MAX,
+            stream_bytes_max: STREAM_BYTES_MAX,
+            places: BTreeMap::new(),
+            sinks: Vec::new(),
+            names: HashMap::new(),
+            ended: VecDeque::new(),
+            settled: Vec::new(),
+            content: RowContent::default(),
+            error: None,
+        };
+        EndedReader { stream, open: None, is_finished: true, fold }
+    }
+
+    /// Also gives [`EndedReader::settled_frames`].
+    #[must_use]
+    pub fn with_settled_frames(mut self) -> EndedReader {
+        self.fold.has_settled_frames = true;
+        self
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &StreamReader {
+        &self.stream
+    }
+
+    /// Continues with this segment, which is after the open one; the open one is finished. False if retention removed the
+    /// segment or its header cannot be read: the reader is then as before.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn open(&mut self, segment: SegmentId) -> Result<bool, ReadError> {
+        let opened = match self.fold.frames {
+            FrameUse::Contents => self.stream.segment_changes(segment)?,
+            FrameUse::Facts | FrameUse::None => self.stream.segment_records(segment)?,
+        };
+        let Some(opened) = opened else { return Ok(false) };
+        self.finish_segment();
+        self.open = Some(opened);
+        self.is_finished = false;
+        self.fold.begin(segment);
+        Ok(true)
+    }
+
+    /// The open segment.
+    pub fn segment(&self) -> Option<SegmentId> {
+        self.open.as_ref().map(SegmentRequests::id)
+    }
+
+    /// Time at which the open segment was begun, unix nanoseconds.
+    pub fn begun_unix_ns(&self) -> Option<u64> {
+        self.open.as_ref().map(SegmentRequests::begun_unix_ns)
+    }
+
+    /// Reads at most `records_max` further records of the open segment. False at the end of the segment, which may still grow
+    /// if it has no successor.
+    ///
+    /// # Errors
+    /// The disk. Make the reader anew.
+    pub fn read(&mut self, records_max: usize) -> Result<bool, ReadError> {
+        let EndedReader { stream, open: Some(open), fold, .. } = self else { return Ok(false) };
+        let has_more = open.read_records(records_max, &mut |record| fold.apply(stream, record))?;
+        self.fold.error.take().map_or(Ok(has_more), Err)
+    }
+
+    /// Ends the open segment. [`EndedReader::read`] has read it to its end, after its successor was listed. Requests that the
+    /// segment does not list have ended.
+    pub fn finish_segment(&mut self) {
+        if let Some(open) = self.open.as_ref().filter(|_| !self.is_finished) {
+            self.fold.finish(open.open_requests());
+        }
+        self.is_finished = true;
+    }
+
+    /// Takes the requests that have ended, in the order of their ends. With [`FrameUse::Contents`], a request whose sink is not
+    /// known waits for a record that names its sink, at most until its segment is finished.
+    pub fn requests(&mut self) -> impl Iterator<Item = EndedRequest> + '_ {
+        let waits = self.fold.frames == FrameUse::Contents && !self.is_finished;
+        let ended = &mut self.fold.ended;
+        std::iter::from_fn(move || {
+            let is_full = ended.len() > WAITING_MAX;
+            ended.pop_front_if(|first| !waits || is_full || first.sink.is_some())
+        })
+    }
+
+    /// Takes the frames whose outcome was read, in the order of the outcomes. Only with [`EndedReader::with_settled_frames`].
+    pub fn settled_frames(&mut self) -> std::vec::Drain<'_, SettledFrame> {
+        self.fold.settled.drain(..)
+    }
+
+    /// The oldest segment that the reader still needs. `None`: only segments after the open one, which is finished.
+    pub fn needs(&self) -> Option<SegmentId> {
+        let open = self.segment().filter(|_| !self.is_finished);
+        let begun = self.fold.begun.keys().next().copied();
+        [open, begun, self.fold.waiting_frame()].into_iter().flatten().min()
+    }
+
+    /// Requests that have not ended.
+    pub fn live_requests(&self) -> usize {
+        self.fold.live.len()
+    }
+
+    /// Bytes of rows, ids and verdicts that are kept of live requests.
+    pub fn live_bytes(&self) -> usize {
+        self.fold.bytes
+    }
+}
+
+impl Fold {
+    fn begin(&mut self, segment: SegmentId) {
+        self.before = (self.ordinal > 0).then_some(self.segment);
+        self.segment = segment;
+        self.ordinal += 1;
+        // A segment begins with a record of each sink.
+        self.sinks.clear();
+    }
+
+    fn apply(&mut self, stream: &StreamReader, record: RequestRecord<'_>) {
+        if self.error.is_some() {
+            return;
+        }
+        match record {
+            RequestRecord::Carried(requests) => {
+                requests.into_iter().for_each(|(info, is_closed)| self.carried(info, is_closed));
+            }
+            RequestRecord::Opened(number, rid) => {
+                // After a power cut, a number may repeat whose record never reached the disk.
+                self.remove(number);
+                self.add(number.0, LiveRequest::new(rid, self.segment, self.ordinal));
+            }
+            RequestRecord::Attributes(number, attributes) => {
+                let base = self.live.get_mut(&number.0).and_then(|live| live.base.as_mut());
+                if let Some(base) = base {
+                    base.attributes = attributes.to_vec();
+                }
+            }
+            RequestRecord::Frame(position, bytes) => {
+                if self.frames != FrameUse::None || self.has_settled_frames {
+                    self.places.insert(position.frame.0, (position, bytes));
+                    if self.places.len() > PLACES_MAX {
+                        self.places.pop_first();
+                    }
+                }
+            }
+            RequestRecord::Outcome(outcome) => {
+                if let Err(error) = self.outcome(stream, outcome) {
+                    self.error = Some(error);
+                }
+            }
+            RequestRecord::Routed(_, sinks, rows) => {
+                let sinks: Vec<Arc<str>> = sinks.iter().map(|sink| self.sink(sink)).collect();
+                for (request, sink) in rows {
+                    if let Some(sink) = sinks.get(usize::from(*sink)) {
+                        self.routed(*request, sink);
+                    }
+                }
+            }
+            RequestRecord::Sent(sink, _) => _ = self.sink(sink),
+            RequestRecord::Taken(taken) => _ = self.sink(taken.sink),
+            RequestRecord::Closed(info, offset) => {
+                let live = self.remove(info.number);
+                let live = live.unwrap_or_else(|| LiveRequest::new(&info.rid, self.segment, self.ordinal));
+                let info = live.closed(info);
+                self.end(live, info, offset);
+            }
+        }
+    }
+
+    fn add(&mut self, number: u64, request: LiveRequest) {
+        *self.begun.entry(request.first_segment).or_default() += 1;
+        self.live.insert(number, request);
+    }
+
+    fn remove(&mut self, number: RequestNo) -> Option<LiveRequest> {
+        let live = self.live.remove(&number.0)?;
+        self.bytes -= live.bytes();
+        if let Some(count) = self.begun.get_mut(&live.first_segment) {
+            *count -= 1;
+            if *count == 0 {
+                self.begun.remove(&live.first_segment);
+            }
+        }
+        Some(live)
+    }
+
+    fn carried(&mut self, info: &RequestInfo, is_closed: bool) {
+        let number = info.number.0;
+        if is_closed {
+            // Its end was read in an earlier segment, or the disk refused the record of the end.
+            if let Some(live) = self.remove(info.number) {
+                self.end(live, info.clone(), u32::MAX);
+            }
+            return;
+        }
+        if !self.live.contains_key(&number) {
+            // Its earlier segments were removed, or the reader began here.
+            self.add(number, LiveRequest::new(&info.rid, self.segment, self.ordinal));
+        }
+        if let Some(live) = self.live.get_mut(&number) {
+            (live.listed, live.base) = (self.ordinal, Some(info.clone()));
+        }
+    }
+
+    /// Ends a request that the journal does not close.
+    fn lost(&mut self, number: RequestNo) {
+        if let Some(live) = self.remove(number) {
+            let info = live.unclosed(number);
+            self.end(live, info, u32::MAX);
+        }
+    }
+
+    fn end(&mut self, mut live: LiveRequest, info: RequestInfo, offset: u32) {
+        if live.sink.is_none()
+            && let [only] = self.sinks.as_slice()
+        {
+            live.sink = Some(only.clone());
+        }
+        let end = EndPosition { segment: self.segment, offset, number: info.number };
+        let has_contents = self.frames == FrameUse::Contents;
+        self.ended.push_back(live.end(&self.stream, info, end, has_contents));
+    }
+
+    fn finish<'a>(&mut self, open: impl Iterator<Item = &'a RequestInfo>) {
+        let mut unlisted: Vec<u64> =
+            self.live.iter().filter(|(_, it)| it.listed < self.ordinal).map(|(number, _)| *number).collect();
+        unlisted.sort_unstable();
+        unlisted.into_iter().for_each(|number| self.lost(RequestNo(number)));
+        for info in open {
+            if let Some(live) = self.live.get_mut(&info.number.0).filter(|_| !info.rid.is_empty()) {
+                live.base = Some(info.clone());
+            }
+        }
+    }
+
+    /// The name of a sink, which is then known.
+    fn sink(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.sinks.iter().find(|known| ***known == *name) {
+            return known.clone();
+        }
+        let name = shared(&mut self.names, name);
+        self.sinks.push(name.clone());
+        if let [only] = self.sinks.as_slice() {
+            self.ended.iter_mut().for_each(|ended| _ = ended.sink.get_or_insert_with(|| only.clone()));
+        }
+        name
+    }
+
+    fn routed(&mut self, request: RequestNo, sink: &Arc<str>) {
+        if let Some(live) = self.live.get_mut(&request.0) {
+            live.sink = Some(sink.clone());
+            return;
+        }
+        // The record about a request's last row stands after its end.
+        if let Some(ended) = self.ended.iter_mut().rfind(|ended| ended.info.number == request) {
+            ended.sink = Some(sink.clone());
+        }
+    }
+
+    /// The segment of the oldest frame without an outcome. Older ones than of the segment before have lost their outcomes.
+    fn waiting_frame(&self) -> Option<SegmentId> {
+        let recent = self.before.unwrap_or(self.segment);
+        let waiting = self.places.values().filter(|(place, _)| place.segment >= recent);
+        (self.frames != FrameUse::None).then(|| waiting.map(|(place, _)| place.segment).min()).flatten()
+    }
+
+    fn outcome(&mut self, stream: &StreamReader, outcome: &Outcome<'static>) -> Result<(), ReadError> {
+        let FrameNo(number) = outcome.frame;
+        let place = self.places.remove(&number);
+        if self.has_settled_frames {
+            self.settled.push(SettledFrame {
+                frame: outcome.frame,
+                received_unix_ns: outcome.received_unix_ns,
+                bytes: place.map(|(_, bytes)| bytes),
+                requests: outcome.requests.len() as u32,
+                tokens: outcome.tokens.iter().map(|tokens| u64::from(*tokens)).sum(),
+            });
+        }
+        let is_finish = |row: u32| outcome.finished.iter().any(|finish| finish.row == row);
+        let has_facts = |fold: &Fold, (row, request): (u32, &RequestNo)| {
+            fold.live.get(&request.0).is_some_and(|live| live.is_new() || is_finish(row))
+        };
+        let needs_frame = match self.frames {
+            FrameUse::None => false,
+            FrameUse::Facts => (0..).zip(outcome.requests.iter()).any(|row| has_facts(self, row)),
+            FrameUse::Contents => outcome.requests.iter().any(|request| self.live.contains_key(&request.0)),
+        };
+        let place = place.map(|(place, _)| place);
+        let contents = match needs_frame {
+            true => Some(FrameContents::read(stream, place.as_ref(), outcome, &mut self.decoder)?),
+            false => None,
+        };
+        let mut actions = &outcome.actions[..];
+        for ((row, request), tokens) in (0..).zip(outcome.requests.iter()).zip(outcome.tokens.iter()) {
+            // Actions are sorted by row.
+            let before = actions.partition_point(|action| action.row < row);
+            let of_row = actions.partition_point(|action| action.row <= row);
+            let of_row = &actions[before..of_row];
+            actions = &actions[before + of_row.len()..];
+            let has_facts = has_facts(self, (row, request));
+            let (request_max, stream_max) = (self.request_bytes_max, self.stream_bytes_max);
+            let Fold { live, names, bytes, frames, ordinal, content, .. } = self;
+            let Some(live) = live.get_mut(&request.0) else { continue };
+            live.listed = *ordinal;
+            let gap = outcome.gaps.binary_search_by_key(&row, |gap| gap.row);
+            let outcome_row = OutcomeRow {
+                unix_ns: outcome.received_unix_ns,
+                tokens: *tokens,
+                actions: of_row,
+                effect: row_effects(of_row).next(),
+                gap: gap.ok().map(|at| outcome.gaps[at]),
+            };
+            let name = &mut |name: &str| shared(names, name);
+            live.count(&outcome_row, name);
+            if let Some(contents) = contents.as_ref().filter(|_| has_facts) {
+                contents.facts(row, &mut live.facts);
+            }
+            let before = live.bytes();
+            if before >= request_max || *bytes >= stream_max {
+                continue;
+            }
+            live.keep(&outcome_row, name);
+            if let Some(contents) = contents.as_ref().filter(|_| *frames == FrameUse::Contents) {
+                contents.received(row, *tokens, content);
+                let sent = contents.sent(&live.rid, of_row);
+                live.keep_content(content, sent);
+            }
+            *bytes = *bytes + live.bytes() - before;
+        }
+        Ok(())
+    }
+}
+
+/// A name that requests share.
+fn shared(names: &mut HashMap<Box<str>, Arc<str>>, name: &str) -> Arc<str> {
+    if let Some(known) = names.get(name) {
+        return known.clone();
+    }
+    if names.len() >= NAMES_MAX {
+        names.clear();
+    }
+    let shared: Arc<str> = name.into();
+    names.insert(name.into(), shared.clone());
+    shared
+}

@@ -1,0 +1,162 @@
+//! The rows of one frame as they were received and as they were sent on.
+
+use std::collections::HashMap;
+
+use afterbay_journal::reader::StreamReader;
+use afterbay_journal::{
+    Outcome, Passage, PluginAction, Position, ReadError, StoredReplacement, is_release_marker, stored_rid,
+};
+use afterbay_wire::{Batch, DecodedFrame, Decoder};
+use bytes::Bytes;
+
+use super::UNKNOWN_ID;
+use super::types::EngineFacts;
+
+/// The contents of a frame with an outcome.
+pub(super) struct FrameContents {
+    received: Received,
+    changed: Changed,
+}
+
+enum Received {
+    Batch(Batch),
+    /// The rows have no content of their own.
+    ReleaseMarker,
+    /// The frame is not stored, or cannot be read or decoded.
+    Unknown,
+}
+
+/// The rows in place of those with actions.
+enum Changed {
+    /// Every row was sent as it was received.
+    AsReceived,
+    /// No row was sent.
+    Nothing,
+    /// The rows that were sent, by the stored form of their rids.
+    Rows(Batch, HashMap<Box<str>, u32>),
+    /// Some rows differ, but the journal does not have them.
+    Unknown,
+}
+
+/// The ids of a row that were sent on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum SentIds {
+    AsReceived,
+    /// These ids.
+    Row(Vec<i64>),
+    /// These ids, in place of all ids of the request so far.
+    Cumulative(Vec<i64>),
+}
+
+/// The content of a row.
+#[derive(Default)]
+pub(super) struct RowContent {
+    /// One id for each token: [`UNKNOWN_ID`] if the journal does not have it.
+    pub(super) ids: Vec<i64>,
+    pub(super) is_absent: bool,
+    /// One logprob for each id, or nothing.
+    pub(super) logprobs: Vec<f32>,
+}
+
+impl FrameContents {
+    /// Reads the frame at `place`, and the frame that was sent in its place.
+    ///
+    /// # Errors
+    /// The disk. A frame that is damaged or removed is no error.
+    pub(super) fn read(
+        stream: &StreamReader,
+        place: Option<&Position>,
+        outcome: &Outcome<'_>,
+        decoder: &mut Decoder,
+    ) -> Result<FrameContents, ReadError> {
+        let stored = match place.map(|place| stream.frame(place)) {
+            Some(Ok(frame)) => Some(Bytes::from(frame.bytes)),
+            Some(Err(error @ ReadError::Io(_))) => return Err(error),
+            Some(Err(_)) | None => None,
+        };
+        let is_from_scheduler = matches!(outcome.passage, Passage::NotUnderstood(_));
+        let received = match stored {
+            Some(bytes) if is_release_marker(&bytes) && !is_from_scheduler => Received::ReleaseMarker,
+            Some(bytes) => match decoder.decode(bytes) {
+                DecodedFrame::Batch(batch) if batch.rows() as usize == outcome.requests.len() => {
+                    Received::Batch(batch)
+                }
+                _ => Received::Unknown,
+            },
+            None => Received::Unknown,
+        };
+        let changed = match (&outcome.passage, &outcome.changed) {
+            (Passage::Dropped, _) => Changed::Nothing,
+            (_, Some(bytes)) => match decoder.decode(bytes.clone()) {
+                DecodedFrame::Batch(batch) => {
+                    let rids = batch.rid_bytes().map(|rid| Box::from(&*stored_rid(rid)));
+                    let by_rid = rids.zip(0..).collect();
+                    Changed::Rows(batch, by_rid)
+                }
+                DecodedFrame::Barrier(_) => Changed::Unknown,
+            },
+            (Passage::Changed, None) => Changed::Unknown,
+            (_, None) => Changed::AsReceived,
+        };
+        Ok(FrameContents { received, changed })
+    }
+
+    /// The content of a row that received so many tokens.
+    pub(super) fn received(&self, row: u32, tokens: u32, out: &mut RowContent) {
+        (out.ids.clear(), out.logprobs.clear());
+        if let Received::Batch(batch) = &self.received {
+            batch.row_ids(row, &mut out.ids);
+            batch.logprobs(row, &mut out.logprobs);
+        }
+        out.is_absent = out.ids.len() != tokens as usize;
+        if out.is_absent {
+            out.logprobs.clear();
+            (out.ids.clear(), out.ids.resize(tokens as usize, UNKNOWN_ID));
+        }
+    }
+
+    /// The ids of a row that were sent on. `actions` are those on the row.
+    pub(super) fn sent(&self, rid: &str, actions: &[PluginAction<'_>]) -> SentIds {
+        // A release marker's rows have no bytes of their own to send.
+        if actions.is_empty() && matches!(self.received, Received::Batch(_)) {
+            return SentIds::AsReceived;
+        }
+        match &self.changed {
+            Changed::AsReceived => SentIds::AsReceived,
+            Changed::Nothing => SentIds::Row(Vec::new()),
+            Changed::Unknown => {
+                let forwarded = actions.last().map_or(0, |last| last.forwarded);
+                SentIds::Row(vec![UNKNOWN_ID; forwarded as usize])
+            }
+            Changed::Rows(batch, by_rid) => {
+                let mut ids = Vec::new();
+                if let Some(row) = by_rid.get(rid) {
+                    batch.row_ids(*row, &mut ids);
+                }
+                let replaced = actions.iter().rev().find_map(PluginAction::replaced);
+                match replaced {
+                    Some(StoredReplacement::Cumulative) if by_rid.contains_key(rid) => {
+                        SentIds::Cumulative(ids)
+                    }
+                    _ => SentIds::Row(ids),
+                }
+            }
+        }
+    }
+
+    /// Adds the facts that a row has about its request.
+    pub(super) fn facts(&self, row: u32, known: &mut Option<EngineFacts>) {
+        let Received::Batch(batch) = &self.received else { return };
+        let facts = known.get_or_insert_default();
+        facts.engine = batch.engine();
+        if facts.versions.is_none() {
+            facts.versions = batch.versions().map(Into::into);
+        }
+        facts.prompt_tokens = batch.prompt_tokens(row).or(facts.prompt_tokens);
+        facts.cached_tokens = batch.cached_tokens(row).or(facts.cached_tokens);
+        facts.first_token_ns = facts.first_token_ns.or_else(|| batch.first_token_ns(row));
+        if let Some(version) = batch.weight_version(row) {
+            facts.weight_version = Some(version.into());
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! One request that has not ended: what was read of it so far, in little memory.
+
+use std::sync::Arc;
+
+use afterbay_journal::reader::{OperatorAbort, RequestInfo, RequestState};
+use afterbay_journal::{FrameNo, PluginAction, RequestNo, RowEffect, SegmentId, TokenGap, Verdict};
+
+use super::frames::{RowContent, SentIds};
+use super::numbers::PackedNumbers;
+use super::types::{
+    Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, RowColumns, RowGap, RowVerdict,
+    TokenLedger,
+};
+use super::{DROPS_MAX, GAPS_MAX};
+
+/// A request that has not ended.
+pub(super) struct LiveRequest {
+    pub(super) rid: Box<str>,
+    /// The segment in which the reader saw the request first.
+    pub(super) first_segment: SegmentId,
+    /// The number of the newest segment that lists the request or has a row of it.
+    pub(super) listed: u64,
+    /// The totals at the end of the segment before, or as the open segment lists them.
+    pub(super) base: Option<RequestInfo>,
+    pub(super) sink: Option<Arc<str>>,
+    pub(super) facts: Option<EngineFacts>,
+    /// Rows that are kept.
+    rows: u32,
+    last_unix_ns: u64,
+    /// Time of receipt of each row, as the difference to the row before.
+    times: PackedNumbers,
+    tokens: PackedNumbers,
+    ids: PackedNumbers,
+    /// The ids that were sent on, if they differ from `ids`.
+    sent: Option<PackedNumbers>,
+    logprobs: Logprobs,
+    rows_absent: u64,
+    verdicts: Vec<RowVerdict>,
+    verdict_bytes: usize,
+    gaps: Vec<RowGap>,
+    ledger: TokenLedger,
+}
+
+enum Logprobs {
+    /// No row had ids.
+    Open,
+    Known(Vec<f32>),
+    /// A row had ids without logprobs.
+    None,
+}
+
+/// A row of an outcome.
+pub(super) struct OutcomeRow<'a> {
+    pub(super) unix_ns: u64,
+    pub(super) tokens: u32,
+    /// The actions on the row, and their effect.
+    pub(super) actions: &'a [PluginAction<'static>],
+    pub(super) effect: Option<RowEffect>,
+    pub(super) gap: Option<TokenGap>,
+}
+
+impl LiveRequest {
+    pub(super) fn new(rid: &str, segment: SegmentId, listed: u64) -> LiveRequest {
+        LiveRequest {
+            rid: rid.into(),
+            first_segment: segment,
+            listed,
+            base: None,
+            sink: None,
+            facts: None,
+            rows: 0,
+            last_unix_ns: 0,
+            times: PackedNumbers::default(),
+            tokens: PackedNumbers::default(),
+            ids: PackedNumbers::default(),
+            sent: None,
+            logprobs: Logprobs::Open,
+            rows_absent: 0,
+            verdicts: Vec::new(),
+            verdict_bytes: 0,
+            gaps: Vec::new(),
+            ledger: TokenLedger::default(),
+        }
+    }
+
+    /// Whether no row was read.
+    pub(super) fn is_new(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Bytes of the rows, ids and verdicts.
+    pub(super) fn bytes(&self) -> usize {
+        let sent = self.sent.as_ref().map_or(0, PackedNumbers::bytes);
+        let logprobs = match &self.logprobs {
+            Logprobs::Known(logprobs) => size_of_val(logprobs.as_slice()),
+            Logprobs::Open | Logprobs::None => 0,
+        };
+        self.times.bytes() + self.tokens.bytes() + self.ids.bytes() + sent + logprobs + self.verdict_bytes
+    }
+
+    /// Counts the tokens of a row.
+    pub(super) fn count(&mut self, row: &OutcomeRow<'_>, name: &mut dyn FnMut(&str) -> Arc<str>) {
+        let tokens = u64::from(row.tokens);
+        let ledger = &mut self.ledger;
+        ledger.received += tokens;
+        let Some(effect) = row.effect else {
+            ledger.forwarded += tokens;
+            return;
+        };
+        let (dropped, replaced) = effect.dropped_and_replaced(tokens);
+        ledger.forwarded += u64::from(effect.forwarded);
+        ledger.replaced += replaced;
+        ledger.dropped += dropped;
+        let drop = row.actions.iter().rfind(|action| action.verdict == Verdict::Drop);
+        let Some(drop) = drop.filter(|_| dropped > 0) else { return };
+        if drop.is_swallowed() {
+            ledger.swallowed += dropped;
+            return;
+        }
+        let is_full = ledger.dropped_by.len() >= DROPS_MAX;
+        let is_same = |by: &DroppedTokens| *by.plugin == *drop.plugin && *by.reason == *drop.text;
+        match ledger.dropped_by.iter_mut().find(|by| is_same(by)) {
+            Some(by) => by.tokens += dropped,
+            None if is_full => {
+                if let Some(last) = ledger.dropped_by.last_mut() {
+                    (last.reason, last.tokens) = ("".into(), last.tokens + dropped);
+                }
+            }
+            None => ledger.dropped_by.push(DroppedTokens {
+                plugin: name(&drop.plugin),
+                reason: Box::from(&*drop.text),
+                tokens: dropped,
+            }),
+        }
+    }
+
+    /// Keeps a row.
+    pub(super) fn keep(&mut self, row: &OutcomeRow<'_>, name: &mut dyn FnMut(&str) -> Arc<str>) {
+        self.times.push_signed(row.unix_ns.wrapping_sub(self.last_unix_ns) as i64);
+        self.last_unix_ns = row.unix_ns;
+        self.tokens.push(row.tokens.into());
+        let at = self.rows;
+        self.rows += 1;
+        if let Some(gap) = row.gap.filter(|_| self.gaps.len() < GAPS_MAX) {
+            self.gaps.push(RowGap { row: at, expected: gap.expected, got: gap.got });
+        }
+        for action in row.actions {
+            self.verdict_bytes += size_of::<RowVerdict>() + action.text.len();
+            self.verdicts.push(RowVerdict {
+                row: at,
+                plugin: name(&action.plugin),
+                version: None,
+                digest: None,
+                verdict: action.verdict,
+                reason: Box::from(&*action.text),
+                forwarded: action.forwarded,
+            });
+        }
+    }
+
+    /// Keeps the content of the row that was kept last.
+    pub(super) fn keep_content(&mut self, content: &RowContent, sent: SentIds) {
+        let before_row = (self.sent.is_none() && !is_same(&sent, &content.ids)).then(|| self.ids.clone());
+        self.sent = self.sent.take().or(before_row);
+        content.ids.iter().for_each(|id| self.ids.push_signed(*id));
+        if let Some(all) = &mut self.sent {
+            let ids = match &sent {
+                SentIds::AsReceived => &content.ids,
+                SentIds::Row(ids) => ids,
+                SentIds::Cumulative(ids) => {
+                    *all = PackedNumbers::default();
+                    ids
+                }
+            };
+            ids.iter().for_each(|id| all.push_signed(*id));
+        }
+        self.rows_absent += u64::from(content.is_absent);
+        if content.ids.is_empty() {
+            return;
+        }
+        match &mut self.logprobs {
+            known if content.logprobs.len() != content.ids.len() => *known = Logprobs::None,
+            Logprobs::Open => self.logprobs = Logprobs::Known(content.logprobs.clone()),
+            Logprobs::Known(logprobs) => logprobs.extend(&content.logprobs),
+            Logprobs::None => {}
+        }
+    }
+
+    /// The totals of a request that the journal does not close.
+    pub(super) fn unclosed(&self, number: RequestNo) -> RequestInfo {
+        let last = self.base.clone().unwrap_or_else(|| RequestInfo {
+            number,
+            rid: self.rid.to_string(),
+            state: RequestState::Abandoned,
+            rows: self.rows.into(),
+            received: self.ledger.received,
+            forwarded: self.ledger.forwarded,
+            dropped: self.ledger.dropped,
+            replaced: self.ledger.replaced,
+            gaps: self.gaps.len() as u32,
+            ended_early: false,
+            ending: OperatorAbort::No,
+            first_frame: FrameNo(0),
+            last_frame: FrameNo(0),
+            first_unix_ns: self.times().next().unwrap_or_default(),
+            last_unix_ns: self.last_unix_ns,
+            finish: String::new(),
+            completion_tokens: None,
+            attributes: Vec::new(),
+            erase_after_s: None,
+            erased: None,
+        });
+        let state = match last.state {
+            RequestState::Live => RequestState::Abandoned,
+            state => state,
+        };
+        RequestInfo { state, ..last }
+    }
+
+    /// The totals of a request that a segment closes. After a failed disk, records may stand before the list of the requests that
+    /// are open: the totals there count only the rows between.
+    pub(super) fn closed(&self, info: &RequestInfo) -> RequestInfo {
+        let Some(base) = self.base.as_ref().filter(|_| info.rid.is_empty()) else {
+            let rid = if info.rid.is_empty() { self.rid.to_string() } else { info.rid.clone() };
+            return RequestInfo { rid, ..info.clone() };
+        };
+        let first = if base.rows > 0 { base } else { info };
+        RequestInfo {
+            rid: base.rid.clone(),
+            rows: base.rows + info.rows,
+            received: base.received + info.received,
+            forwarded: base.forwarded + info.forwarded,
+            dropped: base.dropped + info.dropped,
+            replaced: base.replaced + info.replaced,
+            gaps: base.gaps + info.gaps,
+            ended_early: base.ended_early || info.ended_early,
+            first_frame: first.first_frame,
+            first_unix_ns: first.first_unix_ns,
+            last_frame: base.last_frame.max(info.last_frame),
+            last_unix_ns: base.last_unix_ns.max(info.last_unix_ns),
+            attributes: base.attributes.clone(),
+            erase_after_s: base.erase_after_s,
+            ..info.clone()
+        }
+    }
+
+    fn times(&self) -> impl Iterator<Item = u64> {
+        self.times.iter_signed().scan(0u64, |last, difference| {
+            *last = last.wrapping_add(difference as u64);
+            Some(*last)
+        })
+    }
+
+    /// The request at its end. `has_contents`: its frames were decoded.
+    pub(super) fn end(
+        self,
+        stream: &Arc<str>,
+        info: RequestInfo,
+        end: EndPosition,
+        has_contents: bool,
+    ) -> EndedRequest {
+        let rows = RowColumns {
+            received_unix_ns: self.times().collect(),
+            tokens: self.tokens.iter().map(|tokens| tokens as u32).collect(),
+        };
+        let contents = (has_contents && info.erased.is_none()).then(|| Contents {
+            received: self.ids.iter_signed().collect(),
+            sent: self.sent.as_ref().map(|sent| sent.iter_signed().collect()),
+            logprobs: match self.logprobs {
+                Logprobs::Known(logprobs) => Some(logprobs),
+                Logprobs::Open | Logprobs::None => None,
+            },
+            rows_absent: self.rows_absent,
+        });
+        EndedRequest {
+            stream: stream.clone(),
+            rows_missing: info.rows.saturating_sub(self.rows.into()),
+            info,
+            end,
+            sink: self.sink,
+            rows,
+            verdicts: self.verdicts,
+            gaps: self.gaps,
+            ledger: self.ledger,
+            facts: self.facts,
+            contents,
+        }
+    }
+}
+
+fn is_same(sent: &SentIds, received: &[i64]) -> bool {
+    match sent {
+        SentIds::AsReceived => true,
+        SentIds::Row(ids) => ids == received,
+        SentIds::Cumulative(_) => false,
+    }
+}

@@ -1,0 +1,180 @@
+//! A request that has ended, as one value.
+
+use std::sync::Arc;
+
+use afterbay_journal::reader::{RequestInfo, RequestState};
+use afterbay_journal::{FrameNo, RequestNo, SegmentId, Verdict};
+
+/// The frames that an [`EndedReader`](super::EndedReader) decodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameUse {
+    /// None: requests have no [`EngineFacts`] and no [`Contents`].
+    None,
+    /// Frames with the first or the last row of a request: requests have [`EngineFacts`].
+    Facts,
+    /// Every frame: requests have [`EngineFacts`] and [`Contents`].
+    Contents,
+}
+
+/// The place in a stream's journal where a request ended. Places are ordered as the requests ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EndPosition {
+    /// The segment in which the request ended.
+    pub segment: SegmentId,
+    /// Offset of the record that closed the request, in bytes. `u32::MAX` if no record did: the segment was the last that
+    /// listed the request, or the first that no longer did.
+    pub offset: u32,
+    /// Number of the request. Several requests without a record end at the same offset.
+    pub number: RequestNo,
+}
+
+/// A request of one stream that has ended: it was closed as finished or abandoned, or is listed no longer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndedRequest {
+    /// Name of the stream.
+    pub stream: Arc<str>,
+    /// The journal's totals of the request: number, rid, state, tokens, times, finish reason, completion tokens. They count all
+    /// rows, also those of removed segments. The state is `Abandoned` if no record says how the request ended.
+    pub info: RequestInfo,
+    /// The place of the end.
+    pub end: EndPosition,
+    /// The sink to which the last row was routed. `None` if no record names a sink.
+    pub sink: Option<Arc<str>>,
+    /// The rows, in the order of receipt.
+    pub rows: RowColumns,
+    /// Rows in `info.rows` that are not in `rows`: their segments were removed, or a bound on memory left them out.
+    pub rows_missing: u64,
+    /// The actions of plugins and operators, in order. Those of missing rows are not there.
+    pub verdicts: Vec<RowVerdict>,
+    /// The gaps in the token count, in order, at most [`GAPS_MAX`](super::GAPS_MAX). `info.gaps` counts all.
+    pub gaps: Vec<RowGap>,
+    /// The tokens of the rows that were read, split by what happened to them.
+    pub ledger: TokenLedger,
+    /// The engine's facts about the request. `None` with [`FrameUse::None`], or if no frame of the request can be read.
+    pub facts: Option<EngineFacts>,
+    /// The token ids. `None` without [`FrameUse::Contents`], and for an erased request.
+    pub contents: Option<Contents>,
+}
+
+impl EndedRequest {
+    /// Whether the request was closed by a row with a finish reason.
+    pub fn is_finished(&self) -> bool {
+        self.info.state == RequestState::Finished
+    }
+}
+
+/// A value for each row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowColumns {
+    /// Time of receipt, unix nanoseconds.
+    pub received_unix_ns: Vec<u64>,
+    /// Tokens received.
+    pub tokens: Vec<u32>,
+}
+
+/// The action of a plugin or an operator on a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowVerdict {
+    /// Index of the row among the rows that were read.
+    pub row: u32,
+    /// Name of the plugin; [`OPERATOR`](afterbay_journal::OPERATOR) for an operator.
+    pub plugin: Arc<str>,
+    /// Version of the plugin, if the journal knows it.
+    pub version: Option<Arc<str>>,
+    /// Digest of the plugin's component, if the journal knows it.
+    pub digest: Option<Arc<str>>,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Reason, finish reason, sink or note; empty if the verdict has none.
+    pub reason: Box<str>,
+    /// Tokens of the row that are forwarded after this action.
+    pub forwarded: u32,
+}
+
+/// A gap in the token count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowGap {
+    /// Index of the row among the rows that were read.
+    pub row: u32,
+    /// Tokens received for the request, including this row.
+    pub expected: u64,
+    /// Tokens that the scheduler has sent by its own count.
+    pub got: u64,
+}
+
+/// The tokens of the rows that were read. `received`, `forwarded`, `replaced` and `dropped` are those of `info` if no row is
+/// missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenLedger {
+    /// Tokens received.
+    pub received: u64,
+    /// Tokens forwarded.
+    pub forwarded: u64,
+    /// Tokens received in rows whose ids were replaced.
+    pub replaced: u64,
+    /// Tokens received in rows that were dropped, including the swallowed ones.
+    pub dropped: u64,
+    /// Tokens received after the request had ended for its reader.
+    pub swallowed: u64,
+    /// The dropped tokens by plugin and reason, without the swallowed ones. At most
+    /// [`DROPS_MAX`](super::DROPS_MAX) entries; further tokens are added to the last one, whose reason is then empty.
+    pub dropped_by: Vec<DroppedTokens>,
+}
+
+/// Tokens that a plugin dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DroppedTokens {
+    /// Name of the plugin.
+    pub plugin: Arc<str>,
+    /// The reason that the plugin gave.
+    pub reason: Box<str>,
+    /// Number of tokens.
+    pub tokens: u64,
+}
+
+/// The facts that the engine's frames have about a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngineFacts {
+    /// The engine, in lower case: `sglang` or `vllm`.
+    pub engine: &'static str,
+    /// The versions of the engine whose frames have this layout, as `0.5.21..0.5.23`. `None` if the frame does not tell.
+    pub versions: Option<Arc<str>>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: Option<u64>,
+    /// Tokens of the prompt that the engine took from its cache.
+    pub cached_tokens: Option<u64>,
+    /// Time from the request's entry into the engine's queue to its first token, in nanoseconds, by the engine's clock. `None` if
+    /// the engine does not say: SGLang without `--enable-metrics`, vLLM with `--disable-log-stats`.
+    pub first_token_ns: Option<u64>,
+    /// The version of the weights in the last row that has one.
+    pub weight_version: Option<Arc<str>>,
+}
+
+/// The token ids of the rows that were read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Contents {
+    /// The received ids of all rows. The row `r` has the next `rows.tokens[r]` of them.
+    pub received: Vec<i64>,
+    /// The ids as they were sent on. `None` if they are the received ones.
+    pub sent: Option<Vec<i64>>,
+    /// The logarithm of the probability of each received id. `None` unless every row with ids has them.
+    pub logprobs: Option<Vec<f32>>,
+    /// Rows whose ids are not in `received`, although `rows` counts their tokens: the frame is not stored, cannot be read or
+    /// cannot be decoded.
+    pub rows_absent: u64,
+}
+
+/// A frame and what happened to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettledFrame {
+    /// Number of the frame.
+    pub frame: FrameNo,
+    /// Time of receipt, unix nanoseconds.
+    pub received_unix_ns: u64,
+    /// Size of the frame in bytes. `None` if the frame was not stored.
+    pub bytes: Option<u32>,
+    /// Rows, which are as many requests.
+    pub requests: u32,
+    /// Tokens received.
+    pub tokens: u64,
+}

@@ -1,0 +1,109 @@
+//! The facts of batches beside their tokens, against what the real engines decoded.
+
+use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
+use afterbay_wire::{BatchKind, DecodedFrame, Layouts, decode};
+use serde_json::Value;
+
+use crate::samples::{all, batch, plain, sample};
+use crate::vllm::support;
+
+fn floats(values: &Value) -> Option<Vec<f32>> {
+    values.as_array()?.iter().map(|value| Some(value.as_f64()? as f32)).collect()
+}
+
+#[test]
+fn facts_of_sglang_are_those_that_sglang_decoded() {
+    let (mut cached, mut logprobs, mut versions) = (0, 0, 0);
+    for sample in all() {
+        let (Some(batch), Some(json)) = (batch(&sample), &sample.json) else { continue };
+        let json = plain(json);
+        for row in 0..batch.rows() {
+            let at = row as usize;
+            let known = json["cached_tokens"].get(at).and_then(Value::as_u64);
+            assert_eq!(batch.cached_tokens(row), known, "{}", sample.name);
+            cached += usize::from(known.is_some_and(|known| known > 0));
+            let spans = json.get("weight_versions").and_then(|all| all.get(at)?.as_array()?.last());
+            let version = spans.and_then(|span| span[0].as_str());
+            assert_eq!(batch.weight_version(row), version, "{}", sample.name);
+            versions += usize::from(version.is_some());
+            let mut read = Vec::new();
+            let known = json.get("output_token_logprobs_val").and_then(|all| floats(all.get(at)?));
+            let known = known.filter(|known| known.len() == batch.tokens(row) as usize);
+            let is_known = batch.logprobs(row, &mut read);
+            match known.filter(|known| !known.is_empty()) {
+                Some(known) => {
+                    assert_eq!((is_known, &read), (true, &known), "{}", sample.name);
+                    logprobs += 1;
+                }
+                None => assert!(read.is_empty(), "{}", sample.name),
+            }
+        }
+    }
+    assert!(cached > 5 && logprobs > 5 && versions > 5, "{cached} {logprobs} {versions}");
+}
+
+#[test]
+fn the_first_tokens_time_is_read_from_the_metrics_of_sglang_in_both_encodings() {
+    for name in ["frames/tokid_n3_time_stats_metrics.pickle", "frames/tokid_n3_time_stats_metrics.msgpack"] {
+        let batch = batch(&sample(name)).unwrap();
+        let times: Vec<Option<u64>> = (0..batch.rows()).map(|row| batch.first_token_ns(row)).collect();
+        // The fixture's rows were queued at 1000, 1001 and 1002 s, each with its first token a second after its prefill began.
+        assert_eq!(times, [Some(1_000_000_000); 3], "{name}");
+    }
+}
+
+#[test]
+fn synthetic_rows_have_the_first_tokens_time_that_they_were_given() {
+    for wire in [SynthWire::Msgpack, SynthWire::Pickle, SynthWire::EngineCore] {
+        let row = |first_token_ns| SynthRow {
+            rid: "r".to_owned(),
+            ids: vec![1],
+            completion_tokens: 1,
+            first_token_ns,
+            ..SynthRow::default()
+        };
+        let rows = vec![row(Some(250_000_000)), row(None)];
+        let frame = SynthBatch { rows }.encode(BatchKind::TokenId, wire).unwrap();
+        let DecodedFrame::Batch(batch) = decode(frame, &Layouts::any()) else { panic!("no batch") };
+        let times = [batch.first_token_ns(0), batch.first_token_ns(1)];
+        assert_eq!(times, [Some(250_000_000), None], "{wire:?}");
+    }
+}
+
+#[test]
+fn facts_of_vllm_are_those_that_vllm_decoded() {
+    let (mut cached, mut logprobs, mut times) = (0, 0, 0);
+    for sample in support::all() {
+        let DecodedFrame::Batch(batch) = support::read(&sample.bytes) else { continue };
+        let decoded = &sample.json["decoded"];
+        let outputs = &decoded["outputs"];
+        let version = decoded["weight_version"].as_str();
+        for row in 0..batch.rows() {
+            let json = &outputs[row as usize];
+            let stats = &json["prefill_stats"];
+            assert_eq!(batch.cached_tokens(row), stats["num_cached_tokens"].as_u64(), "{}", sample.name);
+            cached += usize::from(stats["num_cached_tokens"].as_u64() > Some(0));
+            assert_eq!(batch.weight_version(row), version, "{}", sample.name);
+            let mut read = Vec::new();
+            let known = json["new_logprobs"]["logprobs"]["data"].as_array();
+            let known: Option<Vec<f32>> =
+                known.map(|rows| rows.iter().map(|row| row[0].as_f64().unwrap() as f32).collect());
+            assert_eq!(batch.logprobs(row, &mut read), known.is_some(), "{}", sample.name);
+            assert_eq!(read, known.unwrap_or_default(), "{}", sample.name);
+            logprobs += read.len();
+            let queued = json["events"].as_array().and_then(|all| {
+                let queued = all.iter().find(|event| event["type"] == "QUEUED")?;
+                queued["timestamp"].as_f64()
+            });
+            let known = queued.filter(|_| stats.is_object());
+            let known = known.map(|queued| decoded["timestamp"].as_f64().unwrap() - queued);
+            let read = batch.first_token_ns(row);
+            assert_eq!(read.is_some(), known.is_some(), "{}", sample.name);
+            if let (Some(read), Some(known)) = (read, known) {
+                assert!((read as f64 / 1e9 - known).abs() < 1e-6, "{}: {read} is not {known} s", sample.name);
+                times += 1;
+            }
+        }
+    }
+    assert!(cached > 0 && logprobs > 5 && times > 2, "{cached} {logprobs} {times}");
+}
