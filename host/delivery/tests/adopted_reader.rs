@@ -111,7 +111,10 @@ fn die_and_resume(recorded: u64, given: u64) -> (u64, Resume) {
     let ours = Process::new(&endpoint, options, Some(inherited));
     let (_directory, mut writer, recovered) = open(&journal);
     let resume = Resume::after_panic(SINK, &recovered, &ours.sender, &mut writer);
-    assert!((given.min(1)..=ours.sender.last()).contains(&written), "{written} of {given} are reported as written");
+    assert!(
+        (given.min(1)..=ours.sender.last()).contains(&written),
+        "{written} of {given} are reported as written"
+    );
     (ours.sender.last(), resume)
 }
 

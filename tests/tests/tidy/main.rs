@@ -71,6 +71,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     (
         "afterbay-server",
         &[
+            "archive",
             "bundled",
             "calls",
             "config",
@@ -84,6 +85,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "oci",
             "outbox",
             "plugin-loader",
+            "replicate",
             "runtime",
             "signals",
             "sockets",
@@ -92,12 +94,19 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "text",
             "traces",
             "upstream",
+            "usage",
             "wire",
         ],
     ),
     ("afterbay-traces", &["config", "events", "journal", "journal-view", "types", "wire"]),
+    ("afterbay-archive", &["config", "events", "journal", "journal-view", "types", "wire"]),
+    ("afterbay-replicate", &["config", "events", "journal", "journal-view", "types", "wire"]),
+    ("afterbay-usage", &["config", "events", "journal", "journal-view", "types", "wire"]),
     ("afterbay-journal-view", &["journal", "text", "wire"]),
-    ("afterbay-journal-tools", &["config", "journal", "journal-view", "sockets", "terminal", "text", "wire"]),
+    (
+        "afterbay-journal-tools",
+        &["config", "journal", "journal-view", "replicate", "sockets", "terminal", "text", "wire"],
+    ),
     (
         "afterbay-plugin-tools",
         &[
@@ -134,6 +143,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "terminal",
             "top",
             "upstream",
+            "usage",
             "wire",
         ],
     ),
@@ -181,7 +191,7 @@ const FOR_TESTS: [(&str, &[&str]); 8] = [
 ];
 
 /// External crates that only the listed crates may use.
-const ONLY_IN: [(&str, &[&str]); 19] = [
+const ONLY_IN: [(&str, &[&str]); 22] = [
     ("wasmtime", &["afterbay-runtime"]),
     ("notify", &["afterbay-runtime"]),
     // The tests of sockets use it as a peer; signals subscribe with it outside the pipeline.
@@ -203,7 +213,13 @@ const ONLY_IN: [(&str, &[&str]); 19] = [
     ("hyper", &["afterbay-http"]),
     ("oci-client", &["afterbay-oci"]),
     ("reqwest", &["afterbay-calls", "afterbay-oci", "afterbay-traces"]),
-    ("rustls", &["afterbay-calls", "afterbay-oci", "afterbay-traces"]),
+    (
+        "rustls",
+        &["afterbay-archive", "afterbay-calls", "afterbay-oci", "afterbay-replicate", "afterbay-traces"],
+    ),
+    ("object_store", &["afterbay-archive"]),
+    ("parquet", &["afterbay-archive"]),
+    ("async-nats", &["afterbay-replicate"]),
     ("opentelemetry", &["afterbay-traces"]),
     ("opentelemetry_sdk", &["afterbay-traces"]),
     ("opentelemetry-otlp", &["afterbay-traces"]),

@@ -1,0 +1,192 @@
+//! Attributes by rid and by rules, and their bounds.
+
+use super::*;
+use serde_json::json;
+
+const ME: Caller = Caller::User(1000);
+const OTHER: Caller = Caller::Host(IpAddr::V4(Ipv4Addr::LOCALHOST));
+
+fn object(value: Value) -> Map<String, Value> {
+    let Value::Object(object) = value else { panic!("{value}") };
+    object
+}
+
+fn rule(rids: config::Rids, set: Value) -> config::AttributeRule {
+    config::AttributeRule { rids, set: object(set) }
+}
+
+#[test]
+fn later_rules_override_earlier_ones_and_what_is_set_for_the_rid_overrides_all() {
+    let attributes = Attributes::default();
+    let rules = [
+        rule(config::Rids::All, json!({"tenant": "any", "tier": 1})),
+        rule(config::Rids::Prefix("batch-".into()), json!({"tenant": "batch"})),
+        rule(config::Rids::Pattern("-eu-[0-9]+$".parse().unwrap()), json!({"region": "eu"})),
+    ];
+    let of = attributes.of(&rules);
+    let of = |rid| serde_json::from_str::<Value>(&of(rid).unwrap()).unwrap();
+    assert_eq!(of("a"), json!({"tenant": "any", "tier": 1}));
+    assert_eq!(of("batch-eu-7"), json!({"tenant": "batch", "tier": 1, "region": "eu"}));
+    attributes.set(ME, "batch-eu-7", object(json!({"tenant": "mine", "grammar": {"regex": "a+"}}))).unwrap();
+    assert_eq!(
+        of("batch-eu-7"),
+        json!({"tenant": "mine", "tier": 1, "region": "eu", "grammar": {"regex": "a+"}})
+    );
+    attributes.forget("batch-eu-7").unwrap();
+    assert_eq!(of("batch-eu-7")["tenant"], "batch");
+}
+
+#[test]
+fn a_member_is_that_of_the_rid_or_else_of_the_last_rule_that_has_it() {
+    let attributes = Attributes::default();
+    let rules = [
+        rule(config::Rids::All, json!({"a": 1, "b": 1})),
+        rule(config::Rids::Prefix("r".into()), json!({"a": 2})),
+    ];
+    let member = |rid, name| attributes.member(rid, &rules, name);
+    assert_eq!(
+        (member("r", "a"), member("r", "b"), member("r", "c")),
+        (Some(2.into()), Some(1.into()), None)
+    );
+    assert_eq!(member("s", "a"), Some(1.into()));
+    attributes.set(ME, "r", object(json!({"a": 3}))).unwrap();
+    assert_eq!((member("r", "a"), member("r", "b")), (Some(3.into()), Some(1.into())));
+}
+
+#[test]
+fn the_journal_gets_texts_numbers_and_booleans_and_the_model_that_nobody_sets() {
+    let attributes = Attributes::default();
+    let endpoint = |end: &str| format!("ipc:///run/{end}").parse().unwrap();
+    let mut stream = config::Stream::new("s".parse().unwrap(), endpoint("in"), endpoint("out"));
+    stream.attributes = vec![
+        rule(config::Rids::All, json!({"tenant": "any", "tier": 2})),
+        rule(config::Rids::Prefix("own-".into()), json!({"model": "mine"})),
+    ];
+    let journaled = attributes.journaled("s");
+    let of = |rid: &str| {
+        let mut of = journaled(rid);
+        of.sort();
+        of.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+    };
+    attributes.set_model("s", Some("qwen3"));
+    assert_eq!(of("a"), "model=qwen3");
+    attributes.follow(&config::Config::new(stream, "/var/lib/afterbay"));
+    assert_eq!(of("a"), "model=qwen3 tenant=any tier=2");
+    let set = json!({"tenant": "acme", "vip": true, "grammar": {"regex": "a+"}, "none": null});
+    attributes.set(ME, "own-1", object(set)).unwrap();
+    assert_eq!(of("own-1"), "model=mine tenant=acme tier=2 vip=true");
+    let for_rules: Value = serde_json::from_str(&attributes.of_stream("s")("own-1").unwrap()).unwrap();
+    assert_eq!(for_rules["grammar"]["regex"], "a+");
+}
+
+#[test]
+fn a_stream_without_rules_knows_nothing_of_a_rid_that_nobody_has_set() {
+    assert_eq!(Attributes::default().of(&[])("a"), None);
+}
+
+#[test]
+fn what_is_too_large_is_refused_with_its_size_and_the_limit() {
+    let attributes = Attributes::default();
+    let fits = "x".repeat(BYTES_MAX - r#"{"a":""}"#.len());
+    attributes.set(ME, "a", object(json!({"a": fits}))).unwrap();
+    let error = attributes.set(ME, "b", object(json!({"a": format!("{fits}x")}))).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the attributes of \"b\" have 16385 bytes as JSON, at most 16384 are allowed"
+    );
+    assert!(attributes.get("b").is_none());
+    assert!(attributes.set(ME, "", Map::new()).unwrap_err().to_string().contains("empty"));
+    assert!(
+        attributes.set(ME, &"r".repeat(4097), Map::new()).unwrap_err().to_string().contains("4097 bytes")
+    );
+}
+
+#[test]
+fn attributes_go_over_to_the_next_process_with_their_age_and_their_callers_room() {
+    let earlier = Attributes::default();
+    earlier.set(ME, "waits", object(json!({"a": 1}))).unwrap();
+    earlier.set(OTHER, "begun", object(json!({"b": {"c": [2]}}))).unwrap();
+    earlier.of(&[])("begun").unwrap();
+    let expired = Instant::now().checked_sub(KEEP).unwrap();
+    earlier.set(ME, "expired", Map::new()).unwrap();
+    earlier.lock().by_rid.get_mut("expired").unwrap().set = expired;
+    let handed = serde_json::to_value(earlier.hand_over()).unwrap();
+    let next = Attributes::default();
+    next.take_over(serde_json::from_value(handed).unwrap());
+    assert_eq!(next.get("waits").unwrap().attributes, object(json!({"a": 1})));
+    assert_eq!(next.get("begun").unwrap().attributes, object(json!({"b": {"c": [2]}})));
+    assert!(next.get("expired").is_none());
+    let store = next.lock();
+    let only_mine = HashMap::from([(ME, Usage { rids: 1, bytes: 7 })]);
+    assert_eq!((store.all.rids, &store.callers), (2, &only_mine));
+}
+
+#[test]
+fn handed_attributes_past_a_bound_are_left_out() {
+    let handed = |rid: &str, bytes: usize| HandedAttributes {
+        rid: rid.to_owned(),
+        attributes: object(json!({"a": "x".repeat(bytes)})),
+        age_ms: 0,
+        awaited_by: None,
+    };
+    let next = Attributes::default();
+    next.take_over(vec![handed("", 1), handed(&"r".repeat(4097), 1), handed("a", BYTES_MAX), handed("b", 1)]);
+    assert_eq!(next.lock().by_rid.keys().collect::<Vec<_>>(), ["b"]);
+}
+
+/// Sets attributes for a request that then begins.
+fn begun(attributes: &Attributes, rid: usize, set: Map<String, Value>) {
+    attributes.set(ME, &rid.to_string(), set).unwrap();
+    attributes.of(&[])(&rid.to_string()).unwrap();
+}
+
+#[test]
+fn one_rid_more_than_there_may_be_is_refused_and_one_that_is_known_is_not() {
+    let attributes = Attributes::default();
+    for rid in 0..RIDS_MAX {
+        begun(&attributes, rid, Map::new());
+    }
+    let refused = attributes.set(OTHER, "one more", Map::new()).unwrap_err().to_string();
+    assert!(refused.starts_with("65536 rids have attributes of 131072 bytes"), "{refused}");
+    attributes.set(ME, "7", object(json!({"a": 1}))).unwrap();
+    attributes.forget("8").unwrap();
+    attributes.set(ME, "one more", Map::new()).unwrap();
+}
+
+#[test]
+fn all_attributes_together_are_bounded_too() {
+    let attributes = Attributes::default();
+    let large = object(json!({"a": "x".repeat(BYTES_MAX - 8)}));
+    for rid in 0..ALL_BYTES_MAX / BYTES_MAX {
+        begun(&attributes, rid, large.clone());
+    }
+    assert!(matches!(attributes.set(OTHER, "one more", large.clone()), Err(AttributesError::Full { .. })));
+    attributes.set(ME, "0", large.clone()).unwrap();
+    attributes.forget("0").unwrap();
+    attributes.set(OTHER, "one more", large).unwrap();
+}
+
+#[test]
+fn a_caller_that_floods_is_refused_at_half_of_the_room_and_the_others_are_not() {
+    for (many, set) in
+        [(RIDS_MAX, Map::new()), (ALL_BYTES_MAX / BYTES_MAX, object(json!({"a": "x".repeat(BYTES_MAX - 8)})))]
+    {
+        let attributes = Attributes::default();
+        let set_by = |caller, rid: &str| attributes.set(caller, rid, set.clone());
+        set_by(OTHER, "the other's").unwrap();
+        for rid in 0..many / CALLER_PART {
+            set_by(ME, &rid.to_string()).unwrap();
+        }
+        let refused = set_by(ME, "one more").unwrap_err();
+        assert!(matches!(refused, AttributesError::CallerFull { .. }), "{refused}");
+        set_by(ME, "0").unwrap();
+        set_by(OTHER, "one more").unwrap();
+        assert!(attributes.get("the other's").is_some(), "nothing is pushed out");
+        // A request that begins makes room for the next one.
+        attributes.of(&[])("0").unwrap();
+        set_by(ME, "another").unwrap();
+        assert!(set_by(ME, "yet another").is_err());
+        attributes.forget("1").unwrap();
+        set_by(ME, "yet another").unwrap();
+    }
+}
