@@ -14,10 +14,18 @@ use afterbay_journal_view::ended::{EndedRequest, SettledFrame};
 
 use crate::columns::{AttributeColumn, DroppedColumn, GapColumn, VerdictColumn};
 use crate::schema::{Table, item_field, time};
-use crate::tables::StreamFacts;
 
 /// The attribute with the name of the model.
 const MODEL: &str = "model";
+
+/// The facts about a stream that stand in each of its rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamFacts {
+    /// The identity of the journal directory.
+    pub instance: String,
+    /// Name of the stream.
+    pub stream: String,
+}
 
 /// Rows of the table of requests that wait to be written.
 pub(crate) struct RequestRows {

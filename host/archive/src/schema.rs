@@ -1,4 +1,4 @@
-//! The columns of the tables: their types, and what they mean. The page about the archive shows the same list.
+//! The columns of the tables: types and meanings. The page about the archive shows the same list.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl Table {
 pub struct Column {
     /// Its name, type, and whether it may be null.
     pub field: Field,
-    /// What it means, in a sentence.
+    /// The meaning in a sentence.
     pub about: &'static str,
 }
 

@@ -3,6 +3,9 @@
 //! [`SegmentTables`] reads the segments of a stream in order. [`TableFiles`] are the files that are open. The store closes them
 //! when they are large enough, and uploads them.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +20,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
+pub use crate::rows::StreamFacts;
 use crate::rows::{BatchRows, RequestRows};
 use crate::schema::{SCHEMA_VERSION, SCHEMA_VERSION_KEY, TABLE_KEY, Table};
 
@@ -30,15 +34,6 @@ const BYTES_AT_ONCE: usize = 4 << 20;
 const RECORDS_AT_ONCE: usize = 2000;
 /// The level of zstd.
 const ZSTD_LEVEL: i32 = 3;
-
-/// The facts about a stream that stand in each of its rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamFacts {
-    /// The identity of the journal directory.
-    pub instance: String,
-    /// Name of the stream.
-    pub stream: String,
-}
 
 /// The rows of one segment that were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
