@@ -216,7 +216,7 @@ def transport(options, binary, kind, context):
     else:
         keeper.send_signal(signal.SIGTERM)
         code = keeper.wait(60)
-    verify = subprocess.run([binary, "journal", "verify", "--dir", f"{directory}/journal"], capture_output=True, text=True)
+    verify = subprocess.run([binary, "journal", "verify", "--from", f"{directory}/journal"], capture_output=True, text=True)
     print(json.dumps({"transport": kind, "kills": done, "failed_rounds": failed, "supervisor": "systemd" if options.systemd else "keep", "exit": code, "verify_exit": verify.returncode}), flush=True)
     if failed or code or verify.returncode:
         print(f"kept for you to look at: {directory}\n{verify.stdout[-2000:]}{verify.stderr[-2000:]}", file=sys.stderr)

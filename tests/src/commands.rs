@@ -97,7 +97,7 @@ pub fn run_command(command: &mut Command) -> CommandOutput {
 #[track_caller]
 pub fn journal(sandbox: &Sandbox, args: &[&str]) -> CommandOutput {
     let (command, rest) = args.split_first().unwrap();
-    run_afterbay(&[&["journal", command, "--dir", &sandbox.text("journal")], rest].concat())
+    run_afterbay(&[&["journal", command, "--from", &sandbox.text("journal")], rest].concat())
 }
 
 /// The output of `afterbay journal show --json` for a request.

@@ -411,7 +411,7 @@ fn harmless(arguments: &[String]) -> Option<Vec<&str>> {
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         match word {
-            "--dir" | "--config" | "--stream" => drop(words.next()),
+            "--from" | "--config" | "--stream" => drop(words.next()),
             "substituted" => kept.push("5b0c1f0a"),
             word => kept.push(word),
         }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// hold content of the request: the report names it. Values that plugins stored, backups and copies are not erased.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay journal erase 5b0c1f0a9e3779b97f4a7c1500000000 --config afterbay.toml\n  afterbay journal erase 5b0c1f0a9e3779b97f4a7c1500000000 --dir /var/lib/afterbay --yes --json"
+    after_help = "Example:\n  afterbay journal erase 5b0c1f0a9e3779b97f4a7c1500000000 --config afterbay.toml\n  afterbay journal erase 5b0c1f0a9e3779b97f4a7c1500000000 --from /var/lib/afterbay --yes --json"
 )]
 pub(crate) struct Args {
     /// The whole rid of the request
@@ -47,6 +47,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, load: LoadConfig, call: CallServer) -> anyhow::Result<ExitCode> {
     let layouts = Layouts::load(&args.layout)?;
     let selected = args.place.select(load)?;
+    ensure!(
+        !selected.source.is_copy(),
+        "{}: erase needs the directory of a journal, a pack is a copy: remove the file",
+        selected.source.name()
+    );
     let filter = RequestFilter { rid_prefix: Some(args.rid.clone()), ..RequestFilter::default() };
     let (mut streams, mut rows) = (Vec::new(), 0);
     for stream in &selected.streams {

@@ -1,5 +1,5 @@
-//! The `afterbay journal` commands: list, show, neighbours, follow, export, verify, replay and erase. They work while `afterbay
-//! run` writes.
+//! The `afterbay journal` commands: list, show, neighbours, follow, export, verify, replay, erase and pack. They work while
+//! `afterbay run` writes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod erase;
@@ -7,9 +7,13 @@ mod export;
 mod ls;
 mod neighbours;
 mod not_found;
+mod pack;
+mod pack_file;
 mod place;
+mod redact;
 mod replay;
 mod show;
+mod source;
 mod tail;
 mod verify;
 
@@ -17,6 +21,7 @@ mod verify;
 mod tests;
 
 pub use place::parse_time;
+pub use source::{OpenSource, Source};
 
 use afterbay_config::Config;
 use serde_json::Value;
@@ -30,12 +35,12 @@ pub type CallServer = fn(&Path, Option<&Config>, &str, &Value) -> anyhow::Result
 /// A function that reads and checks a configuration file. The problems are complete sentences.
 pub type LoadConfig = fn(&Path) -> Result<Config, Vec<String>>;
 
-/// List, show, verify, export, replay and erase the requests in a journal, and find who shared their batches
+/// List, show, verify, export, replay, erase and pack the requests in a journal, and find who shared their batches
 ///
-/// Works while `afterbay run` runs. --config or --dir names the journal; else it is the default journal of `afterbay sglang`.
+/// Works while `afterbay run` runs. --config or --from names the journal; else it is the default journal of `afterbay sglang`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay journal ls --state live\n  afterbay journal show 5b0c1f --config afterbay.toml\n  afterbay journal verify --dir /var/lib/afterbay --json"
+    after_help = "Example:\n  afterbay journal ls --state live\n  afterbay journal show 5b0c1f --config afterbay.toml\n  afterbay journal verify --from /var/lib/afterbay --json"
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -52,6 +57,7 @@ enum Command {
     Verify(verify::Args),
     Replay(replay::Args),
     Erase(erase::Args),
+    Pack(pack::Args),
 }
 
 /// Carries out an `afterbay journal` command; `load` reads the configuration that --config names, and `call` calls the Afterbay
@@ -69,5 +75,6 @@ pub fn run(args: Args, load: LoadConfig, call: CallServer) -> anyhow::Result<Exi
         Command::Verify(args) => verify::run(args, load),
         Command::Replay(args) => replay::run(args, load),
         Command::Erase(args) => erase::run(args, load, call),
+        Command::Pack(args) => pack::run(&args, load),
     }
 }

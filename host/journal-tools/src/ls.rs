@@ -64,7 +64,8 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         since_unix_ns: args.since,
         until_unix_ns: args.until,
     };
-    let mut listed = legs::requests(&args.place.streams(load)?, &filter)?;
+    let selected = args.place.select(load)?;
+    let mut listed = legs::requests(&selected.streams, &filter)?;
     if let Some(last) = args.last {
         listed.drain(..listed.len().saturating_sub(last));
     }

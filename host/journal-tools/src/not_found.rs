@@ -24,11 +24,7 @@ pub(crate) fn not_found(selected: &Selected, rid: &str) -> anyhow::Error {
         (false, _) => "not in the frames that were stored",
     };
     let mut lines = vec![format!("rid {rid:?}: {answer}{}", nearest(selected, rid))];
-    lines.push(format!(
-        "{}: {}",
-        selected.journal.dir().display(),
-        reach(&streams, selected.config.as_ref())
-    ));
+    lines.push(format!("{}: {}", selected.source.name(), reach(&streams, selected.config.as_ref())));
     for (stream, coverage) in covered() {
         if !coverage.not_stored.is_empty() {
             lines.push(format!(

@@ -1,21 +1,22 @@
 //! The options that select a journal, and the times that commands read.
 
 use crate::LoadConfig;
+use crate::source::{OpenSource, Source};
 use afterbay_config::{Config, user_dirs};
 use afterbay_journal::reader::{JournalReader, StreamReader};
 use anyhow::{Context, bail, ensure};
 use chrono::{DateTime, Local, NaiveDateTime, TimeZone, Utc};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The journal and the stream that a command reads.
 #[derive(clap::Args)]
 pub(crate) struct Place {
-    /// The configuration that names the journal's directory; --dir takes precedence
+    /// The configuration that names the journal's directory; --from takes precedence
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
     config: Option<PathBuf>,
-    /// The journal's directory
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    /// The journal: its directory, or a file that `journal pack` wrote (NAME.tar.zst)
+    #[arg(long, value_name = "SOURCE", alias = "dir")]
+    from: Option<Source>,
     /// Only this stream
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
@@ -23,6 +24,8 @@ pub(crate) struct Place {
 
 /// A journal, its selected streams, and the configuration if --config named the journal.
 pub(crate) struct Selected {
+    /// Keeps a temporary directory.
+    pub(crate) source: OpenSource,
     pub(crate) journal: JournalReader,
     /// In order of name.
     pub(crate) streams: Vec<StreamReader>,
@@ -30,22 +33,37 @@ pub(crate) struct Selected {
 }
 
 impl Place {
-    /// Opens the selected streams, in order of name.
-    pub(crate) fn streams(&self, load: LoadConfig) -> anyhow::Result<Vec<StreamReader>> {
-        Ok(self.select(load)?.streams)
-    }
-
     /// Opens the selected journal and streams.
     pub(crate) fn select(&self, load: LoadConfig) -> anyhow::Result<Selected> {
-        let (dir, config) = self.dir(load)?;
-        let journal = JournalReader::open(&dir)?;
+        let (source, config) = self.source(load)?;
+        let source = source.open()?;
+        let journal = source.journal()?;
         let mut names = journal.streams()?;
         if let Some(name) = &self.stream {
-            ensure!(names.contains(name), "stream {name:?}: not in {}, which has {names:?}", dir.display());
+            ensure!(names.contains(name), "stream {name:?}: not in {}, which has {names:?}", source.name());
             names = vec![name.clone()];
         }
         let streams = names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?;
-        Ok(Selected { journal, streams, config })
+        Ok(Selected { source, journal, streams, config })
+    }
+
+    /// The configuration of the selected journal. `None` if none is named, or the one that is named has another journal.
+    pub(crate) fn configuration(
+        &self,
+        selected: &Selected,
+        load: LoadConfig,
+    ) -> anyhow::Result<Option<Configuration>> {
+        let Some(file) = &self.config else { return Ok(None) };
+        let config = match &selected.config {
+            Some(config) => config.clone(),
+            // AFTERBAY_CONFIG may name the configuration of another journal.
+            None => match load(file) {
+                Ok(config) if is_same(&config.journal.dir, selected.source.dir()) => config,
+                _ => return Ok(None),
+            },
+        };
+        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        Ok(Some(Configuration { file: file.clone(), text, config }))
     }
 
     /// The stream of --stream.
@@ -53,21 +71,33 @@ impl Place {
         self.stream.as_deref()
     }
 
-    fn dir(&self, load: LoadConfig) -> anyhow::Result<(PathBuf, Option<Config>)> {
-        if let Some(dir) = &self.dir {
-            return Ok((dir.clone(), None));
+    fn source(&self, load: LoadConfig) -> anyhow::Result<(Source, Option<Config>)> {
+        if let Some(source) = &self.from {
+            return Ok((source.clone(), None));
         }
         let Some(file) = &self.config else {
             let dir =
-                user_dirs::journal().context("neither --dir nor --config is given, and HOME is not set")?;
-            ensure!(dir.exists(), "{}: no journal there, give --dir or --config", dir.display());
-            return Ok((dir, None));
+                user_dirs::journal().context("neither --from nor --config is given, and HOME is not set")?;
+            ensure!(dir.exists(), "{}: no journal there, give --from or --config", dir.display());
+            return Ok((Source::Directory(dir), None));
         };
         match load(file) {
-            Ok(config) => Ok((config.journal.dir.clone(), Some(config))),
+            Ok(config) => Ok((Source::Directory(config.journal.dir.clone()), Some(config))),
             Err(problems) => bail!("{}", problems.join("\n")),
         }
     }
+}
+
+/// The configuration of a journal.
+pub(crate) struct Configuration {
+    /// Its file, and the text of the file.
+    pub(crate) file: PathBuf,
+    pub(crate) text: String,
+    pub(crate) config: Config,
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
 /// Parses a time: RFC 3339, local `2026-11-20 14:00:00`, or an age (`10m`, `2h`). Returns Unix nanoseconds.

@@ -7,6 +7,7 @@ use afterbay_journal::{Outcome, Passage, PluginAction};
 use afterbay_journal_view::wording::{counted, passage, verdict};
 use afterbay_journal_view::{json_time, local_time};
 use afterbay_terminal as screen;
+use anyhow::ensure;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -43,12 +44,14 @@ struct Followed {
 }
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
-    let mut followed: Vec<Followed> = args
-        .place
-        .streams(load)?
-        .iter()
-        .map(|stream| follow(stream, args.frames))
-        .collect::<Result<_, _>>()?;
+    let selected = args.place.select(load)?;
+    ensure!(
+        !args.follow || !selected.source.is_copy(),
+        "{}: --follow needs the directory of a journal, a pack does not grow",
+        selected.source.name()
+    );
+    let streams = selected.streams.iter().map(|stream| follow(stream, args.frames));
+    let mut followed: Vec<Followed> = streams.collect::<Result<_, _>>()?;
     loop {
         let mut any = false;
         for stream in &mut followed {

@@ -2,9 +2,11 @@
 
 mod erase;
 mod neighbours;
+mod pack;
 
 use crate::not_found::not_found;
 use crate::place::Selected;
+use crate::source::Source;
 use afterbay_journal::reader::{JournalReader, OperatorAbort};
 use afterbay_journal::{
     FrameNo, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, OPERATOR, Outcome, Passage,
@@ -126,9 +128,10 @@ fn end(dir: &Path, rid: &str, tokens: Option<&TokenBytes>) -> (Vec<String>, serd
 }
 
 fn missing(dir: &Path, rid: &str) -> String {
-    let journal = JournalReader::open(dir).unwrap();
+    let source = Source::of(dir.to_owned()).open().unwrap();
+    let journal = source.journal().unwrap();
     let streams = vec![journal.stream(STREAM).unwrap()];
-    not_found(&Selected { journal, streams, config: None }, rid).to_string()
+    not_found(&Selected { source, journal, streams, config: None }, rid).to_string()
 }
 
 /// The row that a plugin or an operator dropped because the request had ended.

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 /// segment that is being written, a directory that is no stream.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay journal verify --config afterbay.toml\n  afterbay journal verify --dir /var/lib/afterbay --json"
+    after_help = "Example:\n  afterbay journal verify --config afterbay.toml\n  afterbay journal verify --from /var/lib/afterbay --json"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -31,12 +31,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let mut clean = true;
-    let Selected { journal, streams, .. } = args.place.select(load)?;
+    let Selected { source, journal, streams, .. } = args.place.select(load)?;
     for other in journal.others()? {
         eprintln!("{other}: ignored, it is no directory of a stream that can be read");
     }
     if streams.is_empty() {
-        eprintln!("{}: the journal has no stream yet", journal.dir().display());
+        eprintln!("{}: the journal has no stream yet", source.name());
     }
     for stream in &streams {
         let report = stream.verify()?;
@@ -149,6 +149,9 @@ fn note(note: &VerifyNote) -> String {
     match note {
         VerifyNote::Skipped { from, count } => {
             format!("{count} frames from {from} on were forwarded without being stored, as on_error says")
+        }
+        VerifyNote::LeftOut { count } => {
+            format!("{count} frames have no row of the packed request, or were left out otherwise")
         }
         VerifyNote::OutcomesLost { count } => {
             format!("{count} outcomes were lost while the disk failed, as recorded")

@@ -58,6 +58,8 @@ pub enum Absent {
     NotShown,
     /// The request was erased.
     Erased,
+    /// The journal is the pack of a request, and the row is not in the pack.
+    LeftOut,
 }
 
 impl Absent {
@@ -70,6 +72,7 @@ impl Absent {
             Absent::NotDecoded => "not decoded",
             Absent::NotShown => "not shown",
             Absent::Erased => "erased",
+            Absent::LeftOut => "not packed",
         }
     }
 
@@ -81,6 +84,7 @@ impl Absent {
             Absent::Unreadable => "the journal is damaged (`afterbay journal verify` names the damage)",
             Absent::NotDecoded => "the frames do not fit the layout (--layout)",
             Absent::Erased => "the request was erased",
+            Absent::LeftOut => "`journal pack` left them out",
             Absent::NotShown => "they are past the bound of this answer (`afterbay journal show` prints all)",
         }
     }
@@ -152,6 +156,7 @@ impl<'a> ContentReader<'a> {
         let coverage = self.coverage.get_or_init(|| self.stream.coverage().unwrap_or_default());
         match row.frame {
             frame if coverage.not_stored.contains(frame) => Absent::NotStored,
+            frame if coverage.left_out.contains(frame) => Absent::LeftOut,
             frame if frame < coverage.first_frame => Absent::Removed,
             _ => Absent::Unreadable,
         }
@@ -161,6 +166,7 @@ impl<'a> ContentReader<'a> {
     pub fn rows_absent(&self, life: &RequestHistory) -> Absent {
         let coverage = self.coverage.get_or_init(|| self.stream.coverage().unwrap_or_default());
         match life.request.first_frame < coverage.first_frame {
+            _ if !coverage.left_out.is_empty() => Absent::LeftOut,
             true => Absent::Removed,
             false => Absent::Unreadable,
         }

@@ -124,7 +124,7 @@ impl BacklogReader {
         let count = match record.head.kind {
             RecordKind::FRAME => 1,
             RecordKind::SKIPPED => match scan.body(record) {
-                Some(RecordBody::Skipped { count }) => count,
+                Some(RecordBody::Skipped { count, .. }) => count,
                 _ => return Ok(None),
             },
             _ => return Ok(None),

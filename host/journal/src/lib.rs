@@ -56,12 +56,15 @@ mod erase;
 mod retention;
 mod writer;
 
+mod excerpt;
+
 mod directory;
 
 pub use backlog::{BacklogFrame, BacklogItem, BacklogReader};
 pub use directory::JournalDirectory;
 pub use erase::{EraseRows, ErasedRequests, LeftFrame, NotErased, RewrittenFrame};
 pub use error::{HeldBack, IoError, OpenError, ReadError, RequestError, SentError, WriteError};
+pub use excerpt::{Excerpt, ExcerptError, OtherRows, write_excerpt};
 pub use format::VERSION as FORMAT_VERSION;
 pub use frame_set::FrameSet;
 pub use hold_back::{Follower, HoldBack, RemovedSegments};

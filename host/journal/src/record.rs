@@ -1,6 +1,6 @@
 //! Payloads of records.
 
-use crate::format::{ByteReader, RecordHead, RecordKind};
+use crate::format::{ByteReader, RecordHead, RecordKind, record};
 use crate::frame_set::FrameSet;
 use crate::outcome::Outcome;
 use crate::request::{OperatorAbort, RequestState};
@@ -61,6 +61,8 @@ pub(crate) enum RecordBody {
     Attributes(Vec<(String, String)>),
     Skipped {
         count: u64,
+        /// Whether an excerpt left the frames out. Otherwise they were forwarded without being stored.
+        left_out: bool,
     },
     Lost,
     Carry(Vec<RequestEntry>),
@@ -96,12 +98,26 @@ impl RecordBody {
             RecordKind::ABORT => RecordBody::OperatorAbort(OperatorAbort::of_code(at.u8()?)?),
             RecordKind::EXPIRES => RecordBody::Expires(at.u64()?),
             RecordKind::ATTRIBUTES => RecordBody::Attributes(decode_attributes(&mut at)?),
-            RecordKind::SKIPPED => RecordBody::Skipped { count: at.u64()? },
+            RecordKind::SKIPPED => {
+                let count = at.u64()?;
+                RecordBody::Skipped { count, left_out: !at.0.is_empty() && at.u8()? == LEFT_OUT }
+            }
             RecordKind::LOST => RecordBody::Lost,
             RecordKind::CARRY => RecordBody::Carry(decode_entries(&mut at, number)?),
             _ => RecordBody::Aside,
         })
     }
+}
+
+/// Follows the count of SKIPPED if an excerpt left the frames out.
+const LEFT_OUT: u8 = 1;
+
+/// Adds SKIPPED for frames that an excerpt leaves out.
+pub(crate) fn put_left_out(out: &mut Vec<u8>, first: u64, count: u64) {
+    record(out, RecordKind::SKIPPED, first, 0, |out| {
+        put_u64(out, count);
+        out.push(LEFT_OUT);
+    });
 }
 
 pub(crate) fn state_code(state: RequestState) -> u8 {

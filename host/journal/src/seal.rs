@@ -4,7 +4,9 @@ use std::io::{self, IoSlice};
 
 use crate::format::{self, RecordKind, SegmentHeader, record};
 use crate::position::FrameNo;
-use crate::record::{RequestEntry, SegmentTotals, put_entries, put_expires, put_kept_attributes, put_totals};
+use crate::record::{
+    ErasedEntry, RequestEntry, SegmentTotals, put_entries, put_expires, put_kept_attributes, put_totals,
+};
 use crate::segment::{Payloads, ScanStep, Segment};
 use crate::storage::{File, write_all};
 
@@ -23,6 +25,23 @@ pub(crate) fn write_end(file: &dyn File, header: &SegmentHeader, ended: &Segment
     if file.bytes()? != ended.bytes {
         file.truncate(ended.bytes)?;
     }
+    let mut records = end_records(entries, totals, &[], ended.bytes);
+    format::seal(&mut records, header.salt, ended.bytes);
+    // Uses the reserved space first, so that a summary fits on a full disk.
+    write_all(file, &mut [IoSlice::new(&records)], ended.bytes).inspect_err(|_| {
+        // Half a summary is useless. Readers skip it where it cannot be cut off.
+        let _ = file.truncate(ended.bytes);
+    })?;
+    file.truncate(ended.bytes + records.len() as u64)
+}
+
+/// The records of a segment's end, from its summary to its trailer, without checksums. They will stand at the offset `begins`.
+pub(crate) fn end_records(
+    entries: &[RequestEntry],
+    totals: &SegmentTotals,
+    erased: &[ErasedEntry],
+    begins: u64,
+) -> Vec<u8> {
     let mut records = Vec::new();
     if entries.is_empty() {
         // A summary always begins with SUMMARY: a start that finds a part of a summary must not take it for records.
@@ -34,14 +53,9 @@ pub(crate) fn write_end(file: &dyn File, header: &SegmentHeader, ended: &Segment
         put_expires(&mut records, &entry.info);
         put_kept_attributes(&mut records, &entry.info);
     }
-    record(&mut records, RecordKind::TRAILER, ended.bytes, 0, |_| {});
-    format::seal(&mut records, header.salt, ended.bytes);
-    // Uses the reserved space first, so that a summary fits on a full disk.
-    write_all(file, &mut [IoSlice::new(&records)], ended.bytes).inspect_err(|_| {
-        // Half a summary is useless. Readers skip it where it cannot be cut off.
-        let _ = file.truncate(ended.bytes);
-    })?;
-    file.truncate(ended.bytes + records.len() as u64)
+    erased.iter().for_each(|entry| entry.put(&mut records));
+    record(&mut records, RecordKind::TRAILER, begins, 0, |_| {});
+    records
 }
 
 /// Returns the first frame of a copy that cannot be read, if any.

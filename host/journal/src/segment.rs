@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::error::{IoError, ReadError};
 use crate::format::{
     ByteReader, CRC_BYTES, HEAD_BYTES, HEADER_BYTES, HeaderRead, RECORD_BYTES, RecordHead, RecordKind,
@@ -133,6 +135,13 @@ impl Segment {
             return RecordedEnd::default();
         }
         RecordedEnd { limit: self.header.previous_end, sealed: self.header.previous_sealed }
+    }
+
+    /// Reads the payload of a record that a scan skipped. Returns `None` if it is damaged.
+    pub fn payload(&self, record: &RawRecord) -> Result<Option<Bytes>, ReadError> {
+        let mut scan = self.scan(record.offset, u64::MAX, Payloads::All);
+        let found = scan.next_here()?;
+        Ok(found.map(|found| Bytes::copy_from_slice(scan.payload(&found))))
     }
 
     /// Scans the records from `offset` up to `limit`.

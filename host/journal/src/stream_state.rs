@@ -127,7 +127,7 @@ impl StreamState {
             | RecordBody::Ahead { .. } => {
                 apply_to_sinks(&mut self.sinks, number, body);
             }
-            RecordBody::Skipped { count } => {
+            RecordBody::Skipped { count, .. } => {
                 self.next_frame = self.next_frame.max(number.saturating_add(*count))
             }
             RecordBody::Carry(entries) => {

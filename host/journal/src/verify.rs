@@ -159,6 +159,12 @@ pub enum VerifyNote {
         /// Number of skipped frames.
         count: u64,
     },
+    /// The journal is an excerpt, and says which frames it left out.
+    #[error("{count} frames were left out of this excerpt")]
+    LeftOut {
+        /// Number of frames.
+        count: u64,
+    },
     /// Outcomes were dropped while the disk refused writes, as the journal records.
     #[error("{count} records of outcomes were dropped while the disk refused writes")]
     OutcomesLost {
@@ -209,6 +215,7 @@ pub(crate) fn verify(segments: &SegmentFiles) -> Result<VerifyReport, ReadError>
         places: BTreeMap::new(),
         clean: false,
         erased: BTreeMap::new(),
+        left_out: 0,
     };
     let (manifest, found) = segments_and_manifest(segments)?;
     let listed: Vec<SegmentId> = found.iter().map(|segment| segment.id).collect();
@@ -282,6 +289,8 @@ struct Verifier {
     clean: bool,
     /// Erased requests, each with the time of its last erasure.
     erased: BTreeMap<RequestNo, u64>,
+    /// Number of frames that an excerpt left out.
+    left_out: u64,
 }
 
 impl Verifier {
@@ -388,7 +397,8 @@ impl Verifier {
                 let more = entries.iter().filter(|entry| !known.contains_key(&entry.info.number.0));
                 self.report.requests += more.count() as u64;
             }
-            RecordBody::Skipped { count } => self.skipped(number, *count),
+            RecordBody::Skipped { count, left_out: true } => self.left_out += count,
+            RecordBody::Skipped { count, left_out: false } => self.skipped(number, *count),
             RecordBody::Lost => self.report.notes.push(VerifyNote::OutcomesLost { count: number }),
             _ => {}
         }
@@ -502,6 +512,9 @@ impl Verifier {
         if let Some(&last_unix_ns) = self.erased.values().max() {
             let requests = self.erased.len() as u64;
             self.report.notes.push(VerifyNote::Erased { requests, last_unix_ns });
+        }
+        if self.left_out > 0 {
+            self.report.notes.push(VerifyNote::LeftOut { count: self.left_out });
         }
         if awaited > 0 {
             self.report.notes.push(VerifyNote::Unfinished { frames: awaited });

@@ -4,11 +4,13 @@ use crate::plugin_args::UsageError;
 use crate::row::{Batch, Row};
 use crate::scenario::Scenario;
 use crate::updates::Updates;
-use afterbay_journal::reader::{JournalReader, ReadFrom, StoredFrame, StreamReader};
+use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, StoredFrame, StreamReader};
+use afterbay_journal::stored_rid;
+use afterbay_journal_tools::{OpenSource, Source};
 use afterbay_runtime::{FinishKind, PlainValues};
 use afterbay_wire::{Barrier, BarrierKind, DecodedFrame, Decoder, Finish, Layouts};
 use anyhow::{Context, bail};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// The extensions of files with a frame.
@@ -17,9 +19,9 @@ const FRAMES: [&str; 3] = ["bin", "msgpack", "pickle"];
 /// The options that select rows.
 #[derive(clap::Args)]
 pub(crate) struct RowArgs {
-    /// The rows: a journal's directory, a file with a frame, a directory of such files (*.bin, *.msgpack, *.pickle, in order of
-    /// their names), or a scenario (*.toml)
-    #[arg(long, value_name = "PATH")]
+    /// The rows: a journal's directory, a request that `journal pack` packed (*.tar.zst), a file with a frame, a directory of such
+    /// files (*.bin, *.msgpack, *.pickle, in order of their names), or a scenario (*.toml)
+    #[arg(long, value_name = "SOURCE")]
     from: PathBuf,
     /// Only this request's rows
     #[arg(long, value_name = "RID")]
@@ -43,8 +45,8 @@ impl RowArgs {
     }
 
     /// The journal and the stream that are named.
-    pub(crate) fn journal(&self) -> (&Path, Option<&str>) {
-        (&self.from, self.stream.as_deref())
+    pub(crate) fn journal(&self) -> (Source, Option<&str>) {
+        (Source::of(self.from.clone()), self.stream.as_deref())
     }
 }
 
@@ -54,22 +56,28 @@ pub(crate) type Barriers = BTreeMap<String, u64>;
 impl RowArgs {
     /// Reads every batch that has rows and passes it to `take`, one after another.
     pub(crate) fn each(&self, take: &mut dyn FnMut(Batch) -> anyhow::Result<()>) -> anyhow::Result<Barriers> {
-        let found =
-            self.from.metadata().map_err(|error| UsageError(format!("{}: {error}", self.from.display())))?;
-        let mut frames = Frames::new(self, take)?;
-        match found.is_dir() {
-            true => match files(&self.from)? {
-                none if none.is_empty() => frames.of_journal(self)?,
-                files => frames.of_files(&files)?,
-            },
-            false if self.from.extension().is_some_and(|it| it == "toml") => {
+        let (source, _) = self.journal();
+        // The files with frames, none of a journal. `None`: a single file.
+        let files = match &source {
+            Source::Directory(path) if path.is_dir() => Some(files(path)?),
+            Source::Directory(path) => {
+                path.metadata().map_err(|error| UsageError(format!("{}: {error}", path.display())))?;
+                None
+            }
+            Source::Pack(_) => Some(Vec::new()),
+        };
+        let mut frames = Frames::new(self, files.is_none(), take)?;
+        match files {
+            Some(none) if none.is_empty() => frames.of_journal(self, &source.open()?)?,
+            Some(files) => frames.of_files(&files)?,
+            None if self.from.extension().is_some_and(|it| it == "toml") => {
                 let scenario = Scenario::read(&self.from)?;
                 for (mut batch, _) in scenario.batches {
                     batch.rows.retain(|row| self.rid.as_ref().is_none_or(|rid| *rid == row.rid));
                     frames.give(batch)?;
                 }
             }
-            false => frames.of_files(std::slice::from_ref(&self.from))?,
+            None => frames.of_files(std::slice::from_ref(&self.from))?,
         }
         let Frames { barriers, known, .. } = frames;
         match &self.rid {
@@ -101,6 +109,8 @@ struct Frames<'t> {
     is_named: bool,
     /// The whole rid of the wanted request.
     rid: Option<String>,
+    /// Rids whose rows were erased. Plugins do not see them.
+    erased: HashSet<String>,
     /// The sink for rows that name none.
     sink: String,
     /// Whether a row was found.
@@ -110,13 +120,14 @@ struct Frames<'t> {
 impl<'t> Frames<'t> {
     fn new(
         args: &RowArgs,
+        is_named: bool,
         take: &'t mut dyn FnMut(Batch) -> anyhow::Result<()>,
     ) -> anyhow::Result<Frames<'t>> {
         let layouts =
             Layouts::load(&args.layout).map_err(|error| UsageError(format!("--layout: {error}")))?;
         let (decoder, rid) = (Decoder::new(layouts), args.rid.clone());
-        let (is_named, sink) = (!args.from.is_dir(), args.sink.clone().unwrap_or_default());
-        Ok(Frames { decoder, take, barriers: Barriers::new(), is_named, rid, sink, known: false })
+        let (sink, erased) = (args.sink.clone().unwrap_or_default(), HashSet::new());
+        Ok(Frames { decoder, take, barriers: Barriers::new(), is_named, rid, erased, sink, known: false })
     }
 
     fn of_files(&mut self, files: &[PathBuf]) -> anyhow::Result<()> {
@@ -128,9 +139,8 @@ impl<'t> Frames<'t> {
         Ok(())
     }
 
-    fn of_journal(&mut self, args: &RowArgs) -> anyhow::Result<()> {
-        let journal = JournalReader::open(&args.from)?;
-        let stream = stream(&journal, args.stream.as_deref())?;
+    fn of_journal(&mut self, args: &RowArgs, source: &OpenSource) -> anyhow::Result<()> {
+        let stream = stream(&source.journal()?, source.name(), args.stream.as_deref())?;
         if let Some(rid) = &args.rid {
             let Some(whole) = stream.whole_rid(rid)? else { return Ok(()) };
             let lives = stream.lives(&whole)?;
@@ -141,6 +151,7 @@ impl<'t> Frames<'t> {
             }
             return Ok(());
         }
+        self.erased = erased(&stream)?;
         for frame in stream.frames(ReadFrom::Start)? {
             self.journaled(frame?.0)?;
         }
@@ -171,7 +182,11 @@ impl<'t> Frames<'t> {
                 Ok(())
             }
             DecodedFrame::Batch(batch) => {
-                let wanted = |row: &u32| self.rid.as_ref().is_none_or(|rid| batch.rid(*row) == rid);
+                let wanted = |row: &u32| {
+                    let rid = stored_rid(batch.rid_of(*row).unwrap_or_default());
+                    self.rid.as_ref().is_none_or(|wanted| rid == wanted.as_str())
+                        && !self.erased.contains(&*rid)
+                };
                 // Plugins do not see health checks.
                 let rows = (0..batch.rows()).filter(|row| !batch.is_health_check(*row)).filter(wanted);
                 let rows = rows.map(|index| row(&batch, index)).collect();
@@ -191,9 +206,19 @@ impl<'t> Frames<'t> {
     }
 }
 
-fn stream(journal: &JournalReader, name: Option<&str>) -> anyhow::Result<StreamReader> {
+/// The rids of which every row was erased.
+fn erased(stream: &StreamReader) -> anyhow::Result<HashSet<String>> {
+    let (mut erased, mut kept) = (HashSet::new(), HashSet::new());
+    for request in stream.requests(RequestFilter::default())? {
+        let request = request?;
+        if request.erased.is_some() { &mut erased } else { &mut kept }.insert(request.rid);
+    }
+    erased.retain(|rid| !kept.contains(rid));
+    Ok(erased)
+}
+
+fn stream(journal: &JournalReader, dir: &str, name: Option<&str>) -> anyhow::Result<StreamReader> {
     let names = journal.streams()?;
-    let dir = journal.dir().display();
     match (name, names.as_slice()) {
         (Some(name), _) if names.iter().any(|known| known == name) => Ok(journal.stream(name)?),
         (Some(name), _) => {

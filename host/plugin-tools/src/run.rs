@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 /// Run recorded rows through a plugin, or recorded traffic through a whole configuration
 ///
-/// The rows for a PLUGIN are from a journal (which is only read), from files with frames, or from a scenario. The plugin sees
-/// them batch by batch, in the real runtime and within its limits. Each changed row is printed as a line: ids and text before and
+/// The rows for a PLUGIN are from a journal or a packed request (which are only read), from files with frames, or from a scenario.
+/// The plugin sees them batch by batch, in the real runtime and within its limits. It does not see erased rows. Each changed row is printed as a line: ids and text before and
 /// after, verdict and reason. With --step each row is a block: what arrived, what the plugin saw, said and logged, and what left.
 /// A scenario names its own plugin and settings.
 ///
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, trials: &StartTrials) -> anyhow::Result<ExitCode>
     if let Some(config) = &args.config {
         let (from, stream) = args.rows.journal();
         let Args { since, until, json, .. } = *args;
-        return trial::run(&trial::Options { config, from, stream, since, until, json }, trials);
+        return trial::run(&trial::Options { config, from: &from, stream, since, until, json }, trials);
     }
     let scenario = args.rows.scenario()?;
     let given = args.plugin.as_deref().map(|plugin| find(plugin, Path::new("")));

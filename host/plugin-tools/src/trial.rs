@@ -15,12 +15,14 @@ use crate::{StartTrial, StartTrials};
 use afterbay_config as config;
 use afterbay_journal::FrameNo;
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, StreamReader};
+use afterbay_journal_tools::Source;
 use afterbay_journal_view::local_time;
 use afterbay_plugin_loader::{host_options, plugin_host};
 use afterbay_runtime::{Host, HostOptions};
 use afterbay_terminal::Busy;
 use compare::Window;
 use report::{Report, Reporter};
+use std::collections::HashSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -34,7 +36,7 @@ const PROGRESS_EVERY: u64 = 256;
 /// The options of a trial.
 pub(crate) struct Options<'a> {
     pub(crate) config: &'a Path,
-    pub(crate) from: &'a Path,
+    pub(crate) from: &'a Source,
     pub(crate) stream: Option<&'a str>,
     pub(crate) since: Option<u64>,
     pub(crate) until: Option<u64>,
@@ -51,7 +53,9 @@ pub(crate) fn run(options: &Options<'_>, start: &StartTrials) -> anyhow::Result<
         return Err(UsageError(format!("--since {since} is not before --until {until}")).into());
     }
     let config = (start.load)(options.config).map_err(|problems| UsageError(problems.join("\n")))?;
-    let journal = JournalReader::open(options.from).map_err(|error| UsageError(error.to_string()))?;
+    let wrong = |error: anyhow::Error| UsageError(format!("{error:#}"));
+    let source = options.from.open().map_err(wrong)?;
+    let journal = source.journal().map_err(wrong)?;
     let streams = streams(options, &config, &journal)?;
     let timed = (start.prepare)(config.clone(), plugin_host()?)?;
     let counting = Host::new(HostOptions { counts_fuel: true, ..host_options() })?;
@@ -75,7 +79,7 @@ fn streams<'c>(
     journal: &JournalReader,
 ) -> anyhow::Result<Vec<&'c config::Stream>> {
     let recorded = journal.streams()?;
-    let (file, dir) = (options.config.display(), journal.dir().display());
+    let (file, dir) = (options.config.display(), options.from);
     let is_wanted = |name: &str| options.stream.is_none_or(|wanted| wanted == name);
     let configured: Vec<&str> = config.streams.iter().map(|stream| stream.name.as_str()).collect();
     if let Some(wanted) = options.stream.filter(|wanted| !configured.contains(wanted)) {
@@ -123,6 +127,7 @@ fn try_stream(
     let mut next = frames.next().transpose()?;
     let begins = next.as_ref().map_or(0, |(frame, _)| frame.received_unix_ns);
     let mut trial = StreamTrial::start(stream, window, begins, start)?;
+    trial.leave_out(erased(reader)?);
     let mut read = 0_u64;
     while let Some((frame, outcome)) = next {
         let (number, at) = (frame.position.frame, frame.received_unix_ns);
@@ -140,6 +145,16 @@ fn try_stream(
     let (rest, report) = trial.end();
     reporter.take(rest)?;
     Ok(report)
+}
+
+/// The numbers of erased requests. Their rows no longer say anything, so nothing about them can be compared.
+fn erased(reader: &StreamReader) -> anyhow::Result<HashSet<u64>> {
+    let mut numbers = HashSet::new();
+    for request in reader.requests(RequestFilter::default())? {
+        let request = request?;
+        numbers.extend(request.erased.map(|_| request.number.0));
+    }
+    Ok(numbers)
 }
 
 /// The first frame to read: that of the oldest request that was live at this time, so that plugins know each request from its

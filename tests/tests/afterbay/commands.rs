@@ -110,7 +110,7 @@ fn check_and_run_refuse_a_tokenizer_that_cannot_be_read() {
 
 #[test]
 fn an_error_is_printed_once() {
-    let refused = run_afterbay(&["journal", "ls", "--dir", "/nowhere/at/all"]);
+    let refused = run_afterbay(&["journal", "ls", "--from", "/nowhere/at/all"]);
     let expected = "afterbay: journal /nowhere/at/all: list: No such file or directory (os error 2)\n";
     assert_eq!((refused.code, refused.stderr.as_str()), (1, expected));
 }
@@ -120,7 +120,7 @@ fn a_command_with_a_closed_output_exits_141_and_prints_no_error() {
     let sandbox = Sandbox::new();
     std::fs::create_dir(sandbox.journal()).unwrap();
     std::fs::write(sandbox.journal().join("LOCK"), "").unwrap();
-    for args in [&["check", "--reference"][..], &["journal", "ls", "--dir", &sandbox.text("journal")]] {
+    for args in [&["check", "--reference"][..], &["journal", "ls", "--from", &sandbox.text("journal")]] {
         // Closed before the start, because the command may end at once.
         let (read, write) = std::io::pipe().unwrap();
         drop(read);
@@ -380,7 +380,7 @@ fn the_demo_shows_its_journal_and_keeps_the_files_in_the_named_directory() {
     ] {
         assert!(demo.contains(words), "{words} is not in\n{demo}");
     }
-    let verified = run_afterbay(&["journal", "verify", "--dir", &sandbox.text("kept/journal")]);
+    let verified = run_afterbay(&["journal", "verify", "--from", &sandbox.text("kept/journal")]);
     assert!(verified.success().contains("clean"));
     assert!(sandbox.path("kept/afterbay.toml").exists() && sandbox.path("kept/afterbay.log").exists());
 }

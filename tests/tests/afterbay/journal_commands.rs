@@ -138,7 +138,7 @@ fn tail_prints_the_last_rows_and_follows_new_ones() {
     assert!(scene.ask(&["tail"]).lines().last().unwrap().contains("finish: length"));
 
     let dir = scene.sandbox.journal();
-    let mut follows = afterbay_command(&["journal", "tail", "-f", "-n", "0", "--json", "--dir"])
+    let mut follows = afterbay_command(&["journal", "tail", "-f", "-n", "0", "--json", "--from"])
         .arg(&dir)
         .stdout(Stdio::piped())
         .spawn()
@@ -243,7 +243,7 @@ fn replay_prints_the_length_of_a_long_pause() {
     let to = scene.sandbox.ipc("replay");
     let _reader = Reader::bind(&to);
     let mut replays =
-        afterbay_command(&["journal", "replay", "--all", "--speed", "0.000001", "--to", &to, "--dir"])
+        afterbay_command(&["journal", "replay", "--all", "--speed", "0.000001", "--to", &to, "--from"])
             .arg(scene.sandbox.journal())
             .stderr(Stdio::piped())
             .spawn()
@@ -263,7 +263,7 @@ fn a_journal_is_found_by_its_configuration_and_a_missing_journal_is_an_error() {
     let journal = scene.sandbox.text("journal");
     let mut beside = afterbay_command(&["journal", "ls", "--dir", &journal]);
     run_command(beside.env("AFTERBAY_CONFIG", "/nowhere.toml")).success();
-    let none = run_afterbay(&["journal", "ls", "--dir", &scene.sandbox.text("nowhere")]);
+    let none = run_afterbay(&["journal", "ls", "--from", &scene.sandbox.text("nowhere")]);
     assert_eq!(none.code, 1);
     assert!(none.stderr.contains("nowhere"), "{}", none.stderr);
     assert_eq!(scene.afterbay.stop(), 0);
@@ -284,7 +284,7 @@ fn every_journal_command_refuses_a_directory_that_is_no_journal() {
         [("any", "none of its folders holds a stream: \"music\", \"photos\""), ("empty", "it has no folders")]
     {
         for command in EVERY_COMMAND {
-            let ended = run_afterbay(&[&["journal"], command, &["--dir", &sandbox.text(dir)]].concat());
+            let ended = run_afterbay(&[&["journal"], command, &["--from", &sandbox.text(dir)]].concat());
             assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{command:?}: {ended:?}");
             let place = format!("{}: no journal: ", sandbox.text(dir));
             assert!(ended.stderr.contains(&place) && ended.stderr.contains(says), "{}", ended.stderr);
@@ -297,7 +297,7 @@ fn a_streams_folder_is_no_journal_and_a_foreign_folder_is_no_stream() {
     let scene = Scene::set();
     for command in EVERY_COMMAND {
         let inside =
-            run_afterbay(&[&["journal"], command, &["--dir", &scene.sandbox.text("journal/test")]].concat());
+            run_afterbay(&[&["journal"], command, &["--from", &scene.sandbox.text("journal/test")]].concat());
         assert_eq!(inside.code, 1, "{inside:?}");
         assert!(
             inside.stderr.contains("a stream's folder, the journal is the directory above"),

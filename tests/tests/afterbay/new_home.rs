@@ -43,7 +43,7 @@ fn the_reference_configuration_runs_in_a_new_home_directory() {
         for dir in [sandbox.path(sockets), sandbox.path(state).join("journal")] {
             assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700, "{dir:?}");
         }
-        // Without --dir the commands use the journal of the reference.
+        // Without --from the commands use the journal of the reference.
         run_command(&mut run(&["journal", "verify"])).success();
     }
 }

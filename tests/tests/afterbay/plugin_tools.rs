@@ -197,6 +197,49 @@ fn plugin_run_on_a_journal_repeats_the_streams_verdicts_and_writes_nothing() {
     }
 }
 
+#[test]
+fn plugin_run_on_a_packed_request_gives_the_verdicts_of_the_whole_journal() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().plugin("loops", &example("stop-on-loop"), "window = 8, repeats = 4");
+    let file = sandbox.write(&config);
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let (mut text, mut looped) = (SynthRequest::new("text"), SynthRequest::new("looped"));
+    for step in 0..6 {
+        sender.send(&batch(WIRES[step % WIRES.len()], vec![text.row(&[40_000]), looped.row(&[7, 8])]));
+        reader.frame();
+        sender.send(&batch(WIRES[step % WIRES.len()], vec![text.row(&[50_000 + step as i64])]));
+        reader.frame();
+    }
+    assert_eq!(afterbay.stop(), 0);
+    let (pack, component) = (sandbox.text("looped.tar.zst"), path(example("stop-on-loop")));
+    run_afterbay(&["journal", "pack", "loop", "--config", &file, "--output", &pack]).success();
+    let whole = sandbox.text("journal");
+    let run = |from: &str, args: &[&str]| {
+        let settings = ["--settings", r#"{"window": 8, "repeats": 4}"#, "--json", "--all"];
+        let output =
+            run_afterbay(&[&["plugin", "run", &component, "--from", from], &settings[..], args].concat());
+        let rows = output.json_lines().into_iter().filter(|line| line["rid"] == "looped");
+        rows.collect::<Vec<Value>>()
+    };
+    let expected = run(&whole, &["--rid", "looped"]);
+    assert_eq!(expected.iter().filter(|row| !row["verdict"]["finish"].is_null()).count(), 1, "{expected:?}");
+    // The rows of the other request are erased, so a plugin does not see them.
+    assert_eq!(run(&pack, &[]), expected);
+    let show =
+        |from: &str| run_afterbay(&["journal", "show", "looped", "--json", "--from", from]).json_lines();
+    assert_eq!(show(&pack), show(&whole));
+    // The other request loops on erased ids. It is not judged.
+    let trial = run_afterbay(&["plugin", "run", "--config", &file, "--from", &pack, "--json"]).json_lines();
+    let [summary] = &trial[..] else { panic!("{trial:?}") };
+    assert_eq!(
+        (&summary["summary"]["requests"], &summary["summary"]["rows"]),
+        (&1.into(), &6.into()),
+        "{summary}"
+    );
+}
+
 /// Every file below a directory.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();

@@ -97,7 +97,7 @@ fn a_trial_of_what_does_not_exist_is_one_error_with_the_value_and_what_exists() 
     let (earlier, later) = ("2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z");
     let cases: [(&[&str], &[&str]); 8] = [
         (&["--config", &absent, "--from", &from], &[&absent, "No such file or directory"]),
-        (&["--config", &file], &["--from <PATH>"]),
+        (&["--config", &file], &["--from <SOURCE>"]),
         (&["--config", &file, "--from", &absent], &[&absent]),
         (&["--config", &file, "--from", &empty], &[&empty]),
         (

@@ -208,11 +208,11 @@ fn show_request(dirs: &DemoDirs, requests: impl Iterator<Item = RequestInfo>) ->
     let Some(request) = ended.min_by_key(|it| it.rows.abs_diff(LIFE_ABOUT)) else { return Ok(()) };
     let dir = dirs.journal();
     println!(
-        "One request out of the journal:\n  afterbay journal show {} --dir {}\n",
+        "One request out of the journal:\n  afterbay journal show {} --from {}\n",
         request.rid,
         dir.display()
     );
-    let status = afterbay().args(["journal", "show", &request.rid, "--dir"]).arg(&dir).status()?;
+    let status = afterbay().args(["journal", "show", &request.rid, "--from"]).arg(&dir).status()?;
     if !status.success() {
         bail!("afterbay journal show: {status}");
     }
@@ -222,7 +222,7 @@ fn show_request(dirs: &DemoDirs, requests: impl Iterator<Item = RequestInfo>) ->
 fn print_next(args: &Args) {
     if let Some(keep) = &args.keep {
         println!("Kept in {}: afterbay.toml, journal, afterbay.log.", keep.display());
-        println!("  afterbay journal ls --dir {}", keep.join("journal").display());
+        println!("  afterbay journal ls --from {}", keep.join("journal").display());
     }
     let (engine, command) = match args.engine {
         EngineName::Sglang => ("SGLang", "sglang"),

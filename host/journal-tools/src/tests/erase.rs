@@ -18,13 +18,17 @@ struct Cli {
 }
 
 fn run(dir: &Path, args: &[&str], call: crate::CallServer) -> anyhow::Result<ExitCode> {
-    let dir = dir.to_str().unwrap();
-    let line = [&["journal"], args, &["--dir", dir]].concat();
+    run_from(dir, args, call)
+}
+
+/// Runs `afterbay journal ARGS --from SOURCE`.
+pub(super) fn run_from(source: &Path, args: &[&str], call: crate::CallServer) -> anyhow::Result<ExitCode> {
+    let line = [&["journal"], args, &["--from", source.to_str().unwrap()]].concat();
     let Cli { args } = Cli::parse_from(line);
     crate::run(args, |_| Err(Vec::new()), call)
 }
 
-fn nobody_answers(
+pub(super) fn nobody_answers(
     _: &Path,
     _: Option<&afterbay_config::Config>,
     _: &str,

@@ -5,8 +5,6 @@ use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::plan::{Plan, PlannedSegment};
 use super::{EraseRows, ErasedRequests, Eraser, NotErased};
 use crate::error::IoError;
@@ -110,7 +108,7 @@ fn overwrite(
                 if requests.is_empty() {
                     continue;
                 }
-                let Some(bytes) = payload(segment, &record)? else { continue };
+                let Some(bytes) = segment.payload(&record)? else { continue };
                 let is_named = plan.frames.contains_key(&number);
                 let rids: BTreeSet<&str> = requests.iter().map(|info| &*info.rid).collect();
                 let is_erased = |rid: &[u8]| rids.contains(&*stored_rid(rid));
@@ -155,13 +153,6 @@ fn overwrite_outcome(
         copy.put(record, &after)?;
     }
     Ok(())
-}
-
-/// Payload of a record that the scan skipped. `None` if it is damaged.
-fn payload(segment: &Segment, record: &RawRecord) -> Result<Option<Bytes>, NotErased> {
-    let mut scan = segment.scan(record.offset, u64::MAX, Payloads::All);
-    let found = scan.next_here()?;
-    Ok(found.map(|found| Bytes::copy_from_slice(scan.payload(&found))))
 }
 
 /// Whether the bytes of a frame may name a stored rid. A hashed rid is known by its first characters only.

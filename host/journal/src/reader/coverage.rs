@@ -18,6 +18,8 @@ pub struct StreamCoverage {
     pub begun_unix_ns: u64,
     /// Frames that were forwarded without being stored (`on_error = "forward"`).
     pub not_stored: FrameSet,
+    /// Frames that an excerpt left out.
+    pub left_out: FrameSet,
     /// Damage that can hide a request: segments that are missing or unreadable, and corrupt bytes in segments
     /// without a summary. [`StreamReader::verify`](super::StreamReader::verify) finds all damage.
     pub damage: Vec<JournalProblem>,
@@ -74,8 +76,9 @@ impl StreamCoverage {
         loop {
             match scan.step()? {
                 ScanStep::Record(record) if record.head.kind == RecordKind::SKIPPED => {
-                    if let Some(RecordBody::Skipped { count }) = scan.body(&record) {
-                        self.not_stored.insert_run(record.head.number, count);
+                    if let Some(RecordBody::Skipped { count, left_out }) = scan.body(&record) {
+                        let frames = if left_out { &mut self.left_out } else { &mut self.not_stored };
+                        frames.insert_run(record.head.number, count);
                     }
                 }
                 ScanStep::Record(_) => {}

@@ -138,7 +138,7 @@ impl JournalReader {
 
 /// A stream of a journal, opened for reading.
 pub struct StreamReader {
-    segments: SegmentFiles,
+    pub(crate) segments: SegmentFiles,
     name: String,
     /// Segment of the last frame read: frames are mostly read in order.
     last_read: Mutex<Option<Segment>>,

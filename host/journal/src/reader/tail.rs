@@ -184,7 +184,7 @@ impl Tail {
                 JournalRecord::Closed(RequestNo(number), state)
             }
             RecordBody::Taken(taken) => JournalRecord::Taken(taken.sink, taken.through, taken.credit),
-            RecordBody::Skipped { count } => JournalRecord::Skipped(FrameNo(number), count),
+            RecordBody::Skipped { count, left_out: false } => JournalRecord::Skipped(FrameNo(number), count),
             RecordBody::Lost => JournalRecord::Lost(number),
             RecordBody::Carry(entries) => {
                 self.rids.extend(entries.into_iter().map(|entry| (entry.info.number.0, entry.info.rid)));
@@ -193,6 +193,7 @@ impl Tail {
             RecordBody::Sent { .. }
             | RecordBody::Handed { .. }
             | RecordBody::Ahead { .. }
+            | RecordBody::Skipped { .. }
             | RecordBody::Frame
             | RecordBody::Aside
             | RecordBody::OperatorAbort(_)

@@ -12,7 +12,7 @@ use afterbay_sim_disk::DiskCall;
 use bytes::Bytes;
 
 /// The frames of these tests: `rid=text` separated by `;`. A frame with `?` at its start cannot be decoded.
-struct Texts;
+pub(crate) struct Texts;
 
 impl EraseRows for Texts {
     fn erase(

@@ -8,6 +8,7 @@ mod bench;
 mod bounds;
 mod damage;
 mod erase;
+mod excerpt;
 mod faults;
 mod fixture;
 mod full_disk;

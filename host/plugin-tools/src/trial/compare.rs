@@ -5,7 +5,7 @@ use afterbay_events::Event;
 use afterbay_events::event::{Kind, PluginDown, PluginFault, PluginQuarantined};
 use afterbay_journal::{Outcome, PluginAction, RequestNo};
 use afterbay_stream::RecordCopy;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Frames after which a request that has ended in the trial is compared: its recorded last row may be held longer.
 const COMPARE_AFTER_FRAMES: u64 = 2048;
@@ -99,6 +99,8 @@ pub(crate) struct Sums {
 #[derive(Default)]
 pub(crate) struct Comparison {
     window: Window,
+    /// Requests that are not compared, by number in the journal.
+    pub(crate) erased: HashSet<u64>,
     /// By number in the journal.
     requests: HashMap<u64, ComparedRequest>,
     /// Numbers in the journal, by number in the trial.
@@ -258,7 +260,7 @@ impl Comparison {
             taken.extend(live);
             self.numbers.clear();
         }
-        taken.retain(|request| request.rows > 0);
+        taken.retain(|request| request.rows > 0 && !self.erased.contains(&request.number));
         taken.into_iter().map(|request| self.compared(request)).collect()
     }
 

@@ -11,6 +11,7 @@ use afterbay_journal::{OPERATOR, Outcome, RequestNo};
 use afterbay_stream::Trial;
 use afterbay_terminal as screen;
 use bytes::Bytes;
+use std::collections::HashSet;
 
 /// Rows after which the work of plugins is no longer counted: counting needs a second, slower trial.
 const FUEL_ROWS_MAX: u64 = 100_000;
@@ -51,6 +52,15 @@ impl StreamTrial {
         let report = Report { missing, ..Report::default() };
         let comparison = Comparison::of(window);
         Ok(StreamTrial { trial, counting, counted: 0, window, comparison, before: None, report })
+    }
+
+    /// Does not compare these requests, by their numbers in the journal: they were erased.
+    pub(super) fn leave_out(&mut self, erased: HashSet<u64>) {
+        if !erased.is_empty() {
+            let erased = screen::count(erased.len() as u64);
+            self.report.missing.push(format!("erased requests are not compared: {erased}"));
+        }
+        self.comparison.erased = erased;
     }
 
     /// Carries a recorded frame, and compares. `outcome` is the recorded one; `frames` knows the rids of its requests.

@@ -1,0 +1,181 @@
+//! Excerpts: what a journal has about one rid, as a journal of its own.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use crate::erase::Texts;
+use crate::support::*;
+use afterbay_journal::reader::{
+    ErasedBy, Erasure, JournalRow, ReadFrom, RequestFilter, RequestInfo, RequestState, StreamReader,
+};
+use afterbay_journal::*;
+
+const ERASURE: Erasure = Erasure { unix_ns: 77, by: ErasedBy::User(1000) };
+const BYTES_MAX: u64 = 1 << 20;
+
+/// A stream whose requests share frames. The requests: `a` has a row in every third frame and ends with frame 297, `b` ends with
+/// frame 294, `c` with frame 200, `d` begins with frame 290 and is live. Every row has a note, and every frame is sent and taken.
+fn filled(dir: &Path) -> StreamReader {
+    let (_directory, mut writer, _) = open_alone(dir, JournalOptions { segment_bytes: 4096, ..options() });
+    writer.set_attributes(Box::new(|rid| vec![("tenant".to_owned(), format!("tenant of {rid}"))]));
+    let names = ["a", "b", "c", "d"];
+    let requests = names.map(|rid| writer.request(rid).unwrap());
+    let mut received = [0; 4];
+    for n in 1..=300_u64 {
+        let is_here = [n % 3 == 0 && n <= 297, n <= 294, n <= 200, n >= 290];
+        let last = [297, 294, 200, u64::MAX];
+        let here: Vec<usize> = (0..4).filter(|at| is_here[*at]).collect();
+        let texts: Vec<String> =
+            here.iter().map(|at| format!("{}=said{n}{}", names[*at], names[*at])).collect();
+        let frame = writer.append(texts.join(";").as_bytes(), n * 1000).unwrap().frame;
+        let (mut finished, mut actions) = (Vec::new(), Vec::new());
+        for (row, at) in (0..).zip(&here) {
+            received[*at] += 1;
+            if n == last[*at] {
+                let completion_tokens = Some(received[*at]);
+                finished.push(RowFinish { row, reason: "stop".into(), completion_tokens });
+            }
+            let text: Cow<'_, str> = format!("note of {}", names[*at]).into();
+            let (plugin, verdict, ids) = ("p".into(), Verdict::Annotate, (&[]).into());
+            actions.push(PluginAction { row, plugin, verdict, text, ids, forwarded: 1 });
+        }
+        let rows: Vec<JournalRequest> = here.iter().map(|at| requests[*at]).collect();
+        writer.outcome(&Outcome {
+            received_unix_ns: n * 1000,
+            finished: finished.into(),
+            actions: actions.into(),
+            ..plain_outcome(frame, &rows, &vec![1; rows.len()])
+        });
+        (0..4).filter(|at| n == last[*at]).for_each(|at| writer.close(requests[at]));
+        writer.sent("reader", n, SinkContent::Whole(frame), n * 1000 + 10).unwrap();
+        writer.flush().unwrap();
+        writer.taken_sent("reader", n - 1, FrameNo(n - 1), None, n * 1000 + 20);
+    }
+    writer.finish().unwrap();
+    reader(dir)
+}
+
+fn excerpt(stream: &StreamReader, rid: &str, to: &Path) -> Excerpt {
+    write_excerpt(stream, rid, to, OtherRows::Erased(ERASURE, &mut Texts), BYTES_MAX).unwrap().unwrap()
+}
+
+/// The rows of a request without the offsets of their frames.
+fn rows(stream: &StreamReader, rid: &str) -> Vec<JournalRow> {
+    let lives = stream.lives(rid).unwrap();
+    let rows = lives.into_iter().flat_map(|life| life.rows);
+    rows.map(|row| {
+        let position = row.position.map(|it| Position { segment: SegmentId::default(), offset: 0, ..it });
+        JournalRow { position, ..row }
+    })
+    .collect()
+}
+
+fn request(stream: &StreamReader, rid: &str) -> RequestInfo {
+    let found = stream.requests(RequestFilter::default()).unwrap().map(Result::unwrap);
+    found.filter(|info| info.rid == rid).last().unwrap()
+}
+
+fn frames(stream: &StreamReader) -> Vec<(u64, String)> {
+    let frames = stream.frames(ReadFrom::Start).unwrap().map(|frame| frame.unwrap().0);
+    frames.map(|it| (it.position.frame.0, String::from_utf8(it.bytes).unwrap())).collect()
+}
+
+#[test]
+fn an_excerpt_has_the_rows_and_deliveries_of_a_request_and_is_a_clean_journal() {
+    let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let source = filled(dir.path());
+    assert!(source.segments().unwrap().len() > 3);
+    let found = excerpt(&source, "a", to.path());
+    assert_eq!((found.rows, found.frames, found.others, found.left_count), (99, 99, 3, 0));
+    let packed = reader(to.path());
+    let report = packed.verify().unwrap();
+    assert_eq!(report.problems, []);
+    let left_out = VerifyNote::LeftOut { count: 297 - 99 };
+    assert_eq!(report.notes, [VerifyNote::Erased { requests: 3, last_unix_ns: 77 }, left_out]);
+    assert_eq!(rows(&packed, "a"), rows(&source, "a"));
+    assert!(rows(&packed, "a").iter().all(|row| row.deliveries[0].taken_unix_ns > 0));
+    assert_eq!(request(&packed, "a"), request(&source, "a"));
+    assert_eq!(request(&packed, "a").attributes[0].1, "tenant of a");
+    let written: Vec<u64> = frames(&packed).iter().map(|(number, _)| *number).collect();
+    assert_eq!(written, (1..=99).map(|n| n * 3).collect::<Vec<u64>>());
+    let coverage = packed.coverage().unwrap();
+    assert_eq!((coverage.left_out.len(), coverage.not_stored.len()), (297 - 99, 0));
+}
+
+#[test]
+fn an_excerpt_has_the_totals_of_other_requests_and_nothing_that_they_said() {
+    let (dir, to, again) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let source = filled(dir.path());
+    excerpt(&source, "a", to.path());
+    let packed = reader(to.path());
+    // Totals are those at the end of the excerpt: the reader took the last row after frame 298.
+    for (rid, state, received) in
+        [("b", RequestState::Finished, 294), ("c", RequestState::Finished, 200), ("d", RequestState::Live, 9)]
+    {
+        let info = request(&packed, rid);
+        assert_eq!((info.state, info.received, info.erased), (state, received, Some(ERASURE)), "{rid}");
+    }
+    let (number, text) = &frames(&packed)[1];
+    assert_eq!((*number, &**text), (6, "a=said6a;b=xxxxxx;c=xxxxxx"));
+    let file = |dir: &Path| {
+        let files = std::fs::read_dir(dir.join("s")).unwrap().map(|file| file.unwrap().path());
+        std::fs::read(files.filter(|path| path.extension().is_some_and(|it| it == "seg")).last().unwrap())
+            .unwrap()
+    };
+    let bytes = file(to.path());
+    let says = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(says("note of a") && says("said6a") && says("tenant of a"));
+    assert!(!says("note of b") && !says("said6b") && !says("said6c") && !says("tenant of b"));
+    excerpt(&source, "a", again.path());
+    assert!(bytes == file(again.path()), "the same request gives the same bytes");
+}
+
+#[test]
+fn other_rows_stay_if_they_are_asked_for_and_else_a_frame_that_cannot_be_overwritten_is_left_out() {
+    let (dir, to, kept) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_directory, mut writer, _) = open_alone(dir.path(), options());
+    let (a, b) = (writer.request("a").unwrap(), writer.request("b").unwrap());
+    step(&mut writer, &[a, b], b"a=1;b=private", 10);
+    step(&mut writer, &[a, b], b"?a=2;b=private", 20);
+    // A frame that was forwarded without being stored.
+    let skipped = writer.skipped(1, 30);
+    writer.outcome(&plain_outcome(skipped, &[a], &[1]));
+    step(&mut writer, &[b], b"b=private", 40);
+    // The rid is used again, and the request is live.
+    last_step(&mut writer, &[a], 4, 50);
+    let second = writer.request("a").unwrap();
+    step(&mut writer, &[second], b"a=3", 60);
+    writer.flush().unwrap();
+    let source = reader(dir.path());
+    let found = excerpt(&source, "a", to.path());
+    assert_eq!((found.rows, found.frames, found.left_count), (5, 3, 1));
+    assert_eq!(found.left, [LeftFrame { frame: FrameNo(2), why: "not decoded".into() }]);
+    let packed = reader(to.path());
+    assert_eq!(packed.verify().unwrap().problems, []);
+    let expected = [(1, "a=1;b=xxxxxxx"), (5, "last"), (6, "a=3")].map(|(n, text)| (n, text.to_owned()));
+    assert_eq!(frames(&packed), expected);
+    let positions: Vec<bool> = rows(&packed, "a").iter().map(|row| row.position.is_some()).collect();
+    assert_eq!(positions, [true, false, false, true, true]);
+    let coverage = packed.coverage().unwrap();
+    assert_eq!(
+        (coverage.left_out.iter().collect::<Vec<_>>(), coverage.not_stored.first()),
+        (vec![FrameNo(2), FrameNo(4)], Some(FrameNo(3)))
+    );
+
+    write_excerpt(&source, "a", kept.path(), OtherRows::Kept, BYTES_MAX).unwrap().unwrap();
+    let kept = reader(kept.path());
+    assert_eq!(kept.verify().unwrap().problems, []);
+    assert_eq!(frames(&kept)[1], (2, "?a=2;b=private".to_owned()));
+    assert_eq!(request(&kept, "b").erased, None);
+}
+
+#[test]
+fn an_excerpt_is_bounded_and_a_rid_without_a_row_has_none() {
+    let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let source = filled(dir.path());
+    let refused = write_excerpt(&source, "a", to.path(), OtherRows::Kept, 4096).unwrap_err();
+    assert_eq!(refused.to_string(), "the excerpt of stream \"s\" would have more than 4096 bytes");
+    assert!(write_excerpt(&source, "nobody", to.path(), OtherRows::Kept, BYTES_MAX).unwrap().is_none());
+}
