@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build dist test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench mutants soak check check-sdk fmt setup clean
+.PHONY: demo build dist test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench bench-cost valgrind mutants soak check check-sdk fmt setup clean
 
 # `afterbay --version` names the commit. Only release builds know it, so that tests are not linked again after each commit.
 build dist demo: export AFTERBAY_COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
@@ -61,6 +61,20 @@ docs: $(VENV)/mdbook ## the book, target/book
 
 bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
 	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench
+
+# The crates on the path optimised; everything else as the tests have built it. BLESS=1: commit the figures.
+bench-cost: setup valgrind ## the instructions of each stage beside those of the last commit: seconds, after a minute of compiling
+	@command -v valgrind >/dev/null || exit 0; \
+	CARGO_INCREMENTAL=0 $(CARGO) --config tests/cost/profile.toml run --quiet --package afterbay-cost -- $(if $(BLESS),--bless)
+
+# apt-get needs root.
+valgrind:
+	@command -v valgrind >/dev/null && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends valgrind >/dev/null; \
+	else \
+		echo "no valgrind: instructions are not counted. On Debian: apt-get install valgrind" >&2; \
+	fi
 
 # SHARED: the directory with the real SGLang's readers, installed by its sglang/install. BENCH_ARGS="--n 128 --t 64 --prompts 32": a short try.
 SHARED ?= ../shared

@@ -3,7 +3,7 @@
 use crate::figures::percentile_ms;
 use crate::proxy::{JournalStorage, RunningProxy, run, stream};
 use crate::timed_stream::{Pace, TimedStream};
-use crate::traffic::Traffic;
+use afterbay_cost::traffic::Traffic;
 use afterbay_runtime::{Columns, FinishKind, Host, HostOptions, Limits};
 use anyhow::{Context, ensure};
 use rustix::time::{ClockId, clock_gettime};

@@ -3,7 +3,7 @@
 use crate::figures::percentile_ms;
 use crate::peers::{Reader, STALL, Sender};
 use crate::proxy::{ProxyCase, RunningProxy};
-use crate::traffic::Traffic;
+use afterbay_cost::traffic::Traffic;
 use anyhow::Context;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};

@@ -16,7 +16,6 @@ mod proxy;
 mod saved_to_live;
 mod swaps;
 mod timed_stream;
-mod traffic;
 
 use anyhow::Context;
 use clap::Parser;
@@ -26,7 +25,7 @@ use std::io::ErrorKind::BrokenPipe;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use traffic::Traffic;
+use afterbay_cost::traffic::Traffic;
 
 /// Measure the cost of Afterbay beside that of a libzmq forwarder and of a direct connection
 #[derive(Parser)]

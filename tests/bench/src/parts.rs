@@ -1,6 +1,6 @@
 //! The cost per row of single parts in this process, beside the cost of decoding the same frames.
 
-use crate::traffic::Traffic;
+use afterbay_cost::traffic::Traffic;
 use afterbay_outbox::{Content, Frame, Joins, Options, Outbox, When};
 use afterbay_signals::LoadHandle;
 use afterbay_wire::{Batch, BatchPart, DecodedFrame, decode};

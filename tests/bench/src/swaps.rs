@@ -3,7 +3,7 @@
 use crate::figures::percentile_ms;
 use crate::proxy::{JournalStorage, RunningProxy, run, stream};
 use crate::timed_stream::{Pace, TimedStream};
-use crate::traffic::Traffic;
+use afterbay_cost::traffic::Traffic;
 use anyhow::{Context, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

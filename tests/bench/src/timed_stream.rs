@@ -1,7 +1,7 @@
 //! A stream under load: measures how long each frame waits, and checks that each frame arrives once and unchanged.
 
 use crate::peers::{Reader, Sender};
-use crate::traffic::Traffic;
+use afterbay_cost::traffic::Traffic;
 use anyhow::{Context, ensure};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};

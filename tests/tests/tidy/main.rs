@@ -174,7 +174,11 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ),
     (
         "afterbay-bench",
-        &["outbox", "plugin-build", "plugin-loader", "runtime", "signals", "sockets", "wire", "zmtp"],
+        &["cost", "outbox", "plugin-build", "plugin-loader", "runtime", "signals", "sockets", "wire", "zmtp"],
+    ),
+    (
+        "afterbay-cost",
+        &["batch", "config", "events", "fdstore", "journal", "outbox", "sockets", "stream", "wire"],
     ),
 ];
 
@@ -204,6 +208,7 @@ const ONLY_IN: [(&str, &[&str]); 22] = [
             "afterbay-stream",
             "afterbay-journal-tools",
             "afterbay-bench",
+            "afterbay-cost",
         ],
     ),
     ("nix", &["afterbay-hand-over", "afterbay-keeper", "afterbay-sockets"]),
@@ -225,11 +230,18 @@ const ONLY_IN: [(&str, &[&str]); 22] = [
     ("opentelemetry-otlp", &["afterbay-traces"]),
     ("docker_credential", &["afterbay-oci"]),
     // Each tool declares its own options.
-    ("clap", &["afterbay", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench"]),
+    ("clap", &["afterbay", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench", "afterbay-cost"]),
     // The server and the tools return errors to the binary, which prints them.
     (
         "anyhow",
-        &["afterbay", "afterbay-server", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench"],
+        &[
+            "afterbay",
+            "afterbay-server",
+            "afterbay-journal-tools",
+            "afterbay-plugin-tools",
+            "afterbay-bench",
+            "afterbay-cost",
+        ],
     ),
     ("prometheus-client", &["afterbay-events"]),
     ("ratatui", &["afterbay-top"]),

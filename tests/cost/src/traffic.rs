@@ -6,17 +6,19 @@ use afterbay_wire::{BatchKind, Layouts};
 use bytes::Bytes;
 
 /// Frames that are sent in a cycle.
-pub(crate) struct Traffic {
-    pub(crate) frames: Vec<Bytes>,
-    pub(crate) rows_per_frame: u64,
+pub struct Traffic {
+    /// The frames, in order.
+    pub frames: Vec<Bytes>,
+    /// The number of rows of each frame.
+    pub rows_per_frame: u64,
     /// The layouts of the engine that sends them.
-    pub(crate) layouts: Layouts,
+    pub layouts: Layouts,
 }
 
 impl Traffic {
     /// Frames with one token per row and all columns of SGLang 0.5.23, or with `vllm` all fields and statistics of vLLM 0.32. Every
     /// request ends after `steps` frames; the next cycle uses the same rids for new requests.
-    pub(crate) fn new(wire: &str, rows: u64, steps: u64) -> anyhow::Result<Traffic> {
+    pub fn new(wire: &str, rows: u64, steps: u64) -> anyhow::Result<Traffic> {
         if wire == "vllm" {
             let frames = (1..=steps).map(|step| outputs(rows, step, steps).encode());
             return Ok(Traffic { frames: frames.collect(), rows_per_frame: rows, layouts: Layouts::vllm() });
@@ -28,7 +30,7 @@ impl Traffic {
     }
 
     /// The frame that follows `sent` frames.
-    pub(crate) fn frame(&self, sent: u64) -> Bytes {
+    pub fn frame(&self, sent: u64) -> Bytes {
         self.frames[(sent % self.frames.len() as u64) as usize].clone()
     }
 }

@@ -1,0 +1,136 @@
+//! The committed figures, and the rule for a stage that costs more: a line in CHANGELOG.md says why.
+
+use anyhow::Context;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// The growth of a stage that needs no reason, in parts of one.
+const GROWTH_MAX: f64 = 0.05;
+/// The growth in instructions a row that needs no reason: maps with random seeds vary by less.
+const NOISE: f64 = 1.0;
+
+/// Instructions a row by stage, and under the last names system calls a frame.
+pub type CaseFigures = Vec<(String, f64)>;
+
+/// The figures of all cases, in order, and the compiler that they are of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// The version of the compiler, as `rustc 1.95.0`.
+    pub compiler: String,
+    /// The stages whose growth CHANGELOG.md explained when the figures were taken.
+    pub explained: Vec<String>,
+    /// The name of a case, such as `msgpack.64`, and its figures.
+    pub cases: Vec<(String, CaseFigures)>,
+}
+
+impl Figures {
+    /// Reads the committed file.
+    pub fn parse(text: &str) -> anyhow::Result<Figures> {
+        let file: BTreeMap<String, toml::Value> = toml::from_str(text)?;
+        let mut figures = Figures::default();
+        for (name, value) in file {
+            if let Some(compiler) = value.as_str() {
+                figures.compiler = compiler.to_owned();
+                continue;
+            }
+            if let Some(stages) = value.as_array() {
+                figures.explained =
+                    stages.iter().filter_map(|stage| Some(stage.as_str()?.to_owned())).collect();
+                continue;
+            }
+            let stages = value.as_table().with_context(|| format!("{name} is not a table"))?;
+            let figure = |value: &toml::Value| {
+                value.as_float().with_context(|| format!("{name}: {value} is not a float"))
+            };
+            let stages = stages.iter().map(|(stage, value)| Ok((stage.clone(), figure(value)?)));
+            figures.cases.push((name.clone(), stages.collect::<anyhow::Result<_>>()?));
+        }
+        Ok(figures)
+    }
+
+    /// Writes the file.
+    pub fn to_toml(&self) -> String {
+        let mut text = format!(
+            "# Instructions a row of each stage, by encoding and rows a frame, and system calls a frame.\n\
+             # `make bench-cost BLESS=1` writes this file.\n\ncompiler = {:?}\nexplained = {:?}\n",
+            self.compiler, self.explained
+        );
+        for (case, stages) in &self.cases {
+            let _ = write!(text, "\n[{case:?}]\n");
+            for (stage, figure) in stages {
+                let _ = writeln!(text, "{stage:?} = {figure:.1}");
+            }
+        }
+        text
+    }
+
+    /// The figure of a stage.
+    pub fn get(&self, case: &str, stage: &str) -> Option<f64> {
+        let (_, stages) = self.cases.iter().find(|(name, _)| name == case)?;
+        stages.iter().find(|(name, _)| name == stage).map(|(_, figure)| *figure)
+    }
+
+    /// The figures that grew by more than a twentieth since `last`, each as a sentence. A stage with a new reason may grow.
+    pub fn grown(&self, last: &Figures) -> Vec<String> {
+        let reasons =
+            |figures: &Figures, stage: &str| figures.explained.iter().filter(|it| *it == stage).count();
+        let all = self
+            .cases
+            .iter()
+            .flat_map(|(case, stages)| stages.iter().map(move |(stage, now)| (case, stage, *now)));
+        let unexplained = all.filter(|(_, stage, _)| reasons(self, stage) <= reasons(last, stage));
+        let grown = unexplained.filter_map(|(case, stage, now)| {
+            let last = last.get(case, stage)?;
+            (now > last * (1.0 + GROWTH_MAX) && now > last + NOISE).then(|| {
+                format!(
+                    "{case}: {stage} needs {now:.1}, {:.1} % more than {last:.1}",
+                    100.0 * (now / last - 1.0)
+                )
+            })
+        });
+        grown.collect()
+    }
+}
+
+/// The stages whose growth the unreleased part of CHANGELOG.md explains, once for each line `- Cost of decode, take: …`.
+pub fn explained(changelog: &str) -> Vec<String> {
+    let unreleased = changelog.split("\n## ").find(|part| part.starts_with("Unreleased"));
+    let lines = unreleased.unwrap_or_default().lines();
+    let stages = lines.filter_map(|line| line.strip_prefix("- Cost of ")?.split_once(':'));
+    stages.flat_map(|(stages, _)| stages.split(", ")).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(decode: f64, join: f64, explained: &[&str]) -> Figures {
+        let stages = vec![("decode".to_owned(), decode), ("join".to_owned(), join)];
+        let explained = explained.iter().map(|stage| (*stage).to_owned()).collect();
+        Figures { compiler: "rustc 1".to_owned(), explained, cases: vec![("pickle.64".to_owned(), stages)] }
+    }
+
+    #[test]
+    fn figures_are_read_as_they_were_written() {
+        for explained in [&[][..], &["decode", "take"]] {
+            let written = figures(812.4, 0.0, explained);
+            assert_eq!(Figures::parse(&written.to_toml()).unwrap(), written);
+        }
+    }
+
+    #[test]
+    fn a_stage_that_grows_by_more_than_a_twentieth_needs_a_new_reason() {
+        let last = figures(100.0, 10.0, &["decode"]);
+        let grown = |decode, join, explained| figures(decode, join, explained).grown(&last);
+        assert_eq!(grown(105.0, 10.9, &["decode"]), [""; 0]);
+        assert_eq!(grown(105.2, 5.0, &["decode"]), ["pickle.64: decode needs 105.2, 5.2 % more than 100.0"]);
+        assert_eq!(grown(120.0, 10.0, &["decode", "decode"]), [""; 0]);
+        assert_eq!(grown(120.0, 12.0, &["decode", "decode"]).len(), 1);
+    }
+
+    #[test]
+    fn a_reason_is_a_line_of_the_unreleased_changes() {
+        let changelog = "# Changelog\n\n## Unreleased\n\n- Cost of decode, take: because\n- Other\n\n## 1.0\n\n- Cost of join: x\n";
+        assert_eq!(explained(changelog), ["decode", "take"]);
+    }
+}
