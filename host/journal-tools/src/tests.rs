@@ -107,6 +107,15 @@ impl Scene {
     }
 }
 
+/// The directory of a journal of SGLang, with one request.
+pub(crate) fn sglang() -> tempfile::TempDir {
+    let mut scene = Scene::new();
+    let request = scene.request("r");
+    scene.row(request, &[1], "length", &[]);
+    scene.writer.flush().unwrap();
+    scene.dir
+}
+
 fn action((plugin, verdict, text): (&str, Verdict, &str)) -> PluginAction<'static> {
     let (plugin, text) = (plugin.to_owned().into(), text.to_owned().into());
     PluginAction { row: 0, plugin, verdict, text, ids: Vec::new().into(), forwarded: 0 }
@@ -276,13 +285,38 @@ fn afterbay_gives_a_request_up() {
     scene.writer.close(ended);
     let (sentences, json) = scene.end("silent", None);
     assert!(
-        sentences[0].starts_with("Nobody ended the request with a row. The last row was received at "),
+        sentences[0].starts_with("Nobody ended the request. The last row was received at "),
         "{sentences:?}"
     );
     assert_eq!((sentences.len(), &json["by"]), (1, &"given up".into()), "{json}");
     let no_more =
         "The scheduler sent no more tokens. It gave no finish reason, and Afterbay stopped waiting for one.";
     assert_eq!(scene.sentences("ended")[1], no_more);
+}
+
+#[test]
+fn the_engine_ends_a_request_without_a_row() {
+    let mut scene = Scene::new();
+    let (left, ended) = (scene.request("left"), scene.request("ended"));
+    scene.row(left, &[1], "", &[]);
+    scene.row(ended, &[1], "", &[("loops", Verdict::Finish, "loop")]);
+    scene.writer.close_as(left, "abort");
+    scene.writer.close_as(ended, "abort");
+    let (sentences, json) = scene.end("left", None);
+    assert!(
+        sentences[0].starts_with(
+            "The scheduler ended the request without a row, because the engine's API server aborted it: "
+        ),
+        "{sentences:?}"
+    );
+    assert_eq!(
+        (sentences.len(), &json["by"], &json["scheduler_said"]),
+        (1, &"scheduler".into(), &"abort".into())
+    );
+    assert!(json["reader_got"].is_null(), "{json}");
+    let (sentences, json) = scene.end("ended", None);
+    assert_eq!(sentences[1], "The scheduler sent no more tokens, and then aborted the request.");
+    assert_eq!((&json["by"], &json["plugin"]), (&"plugin".into(), &"loops".into()), "{json}");
 }
 
 #[test]

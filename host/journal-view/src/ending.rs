@@ -41,7 +41,7 @@ pub enum EndedBy {
     Operator,
     /// A plugin or an operator: the record of the row is no longer in the journal.
     Unknown,
-    /// Nobody: vLLM's engine ended the request without a row, or Afterbay stopped waiting for rows.
+    /// Nobody: Afterbay stopped waiting for rows.
     GivenUp,
     /// Nobody: the request is live.
     Nobody,
@@ -155,13 +155,20 @@ impl<'a> RequestEnd<'a> {
         Some(self.info().finish.as_str()).filter(|finish| !finish.is_empty())
     }
 
+    /// Whether the sender ended the request, and no row says so. Unknown if rows are in no record.
+    fn is_without_row(&self) -> bool {
+        self.said().is_some()
+            && self.absent.is_none()
+            && self.life.rows.iter().all(|row| row.finish.is_none())
+    }
+
     /// The finish reason that the reader got, and the text beside it.
     fn got(&self) -> Option<(&str, Option<&str>)> {
         match self.early {
             Some((_, action)) if action.verdict == Verdict::Abort => Some(("abort", Some(&action.text))),
             Some((_, action)) if action.verdict == Verdict::Length => Some(("length", None)),
             Some((_, action)) => Some(("stop", Some(&action.text))),
-            None if self.is_early() => None,
+            None if self.is_early() || self.is_without_row() => None,
             None => self.said().map(|said| (said, None)),
         }
     }
@@ -221,6 +228,11 @@ impl<'a> RequestEnd<'a> {
             None => "a finish reason that is no longer in the journal".to_owned(),
         };
         match &self.by {
+            EndedBy::Sender if self.is_without_row() => format!(
+                "The {sender} ended the request without a row, because the engine's API server aborted it: the client \
+                 left, or the API server found a stop string. The last row was received at {}.",
+                local_time(self.info().last_unix_ns)
+            ),
             EndedBy::Sender if self.said() == Some("abort") => format!(
                 "The {sender} aborted the request{row}. Before that, no plugin and no operator had ended the request: \
                  the client disconnected, or somebody sent an abort to the engine. If Afterbay sent the abort \
@@ -241,9 +253,8 @@ impl<'a> RequestEnd<'a> {
                 format!("A plugin or an operator ended the request: the reader got {got}.")
             }
             EndedBy::GivenUp => format!(
-                "Nobody ended the request with a row. The last row was received at {}. Then vLLM's engine said that the \
-                 request had ended (its client left), or Afterbay stopped waiting for another row (abandon_after, or the \
-                 limit of live requests).",
+                "Nobody ended the request. The last row was received at {}. Then Afterbay stopped waiting for another \
+                 row (abandon_after, or the limit of live requests).",
                 local_time(self.info().last_unix_ns)
             ),
             EndedBy::Nobody => format!(

@@ -199,9 +199,9 @@ impl OpenRequests {
         (info.erase_after_s.replace(seconds) != Some(seconds)).then_some(info)
     }
 
-    /// Closes a request and returns its final state, or `None` if it was closed before. With `remember`, the
-    /// summary lists the request.
-    pub fn close(&mut self, request: JournalRequest, remember: bool) -> Option<RequestState> {
+    /// Closes a request and returns its final state, or `None` if it was closed before. `finish` is the finish
+    /// reason if no row brought one, else empty. With `remember`, the summary lists the request.
+    pub fn close(&mut self, request: JournalRequest, finish: &str, remember: bool) -> Option<RequestState> {
         let slot = request.slot as usize;
         if self.counts.get(slot)?.number != request.number.0 {
             return None;
@@ -210,7 +210,9 @@ impl OpenRequests {
         OpenRequests::settle(counts, details);
         let here = counts.rows > details.rows_before;
         let mut info = std::mem::replace(&mut details.info, RequestInfo::new(RequestNo(0), String::new()));
-        if info.state == RequestState::Live {
+        if info.finish.is_empty() && !finish.is_empty() {
+            (info.state, info.finish) = (RequestState::Finished, finish.to_owned());
+        } else if info.state == RequestState::Live {
             info.state = RequestState::Abandoned;
         }
         let state = info.state;

@@ -38,6 +38,8 @@ pub(crate) enum RecordBody {
     },
     Close {
         state: RequestState,
+        /// The finish reason, if no row brought it.
+        finish: String,
     },
     Taken(Taken),
     Sent {
@@ -79,7 +81,10 @@ impl RecordBody {
             RecordKind::FRAME => RecordBody::Frame,
             RecordKind::OUTCOME => RecordBody::Outcome(decode_outcome(&mut at, head, around)?),
             RecordKind::OPEN => RecordBody::Open { rid: at.text()? },
-            RecordKind::CLOSE => RecordBody::Close { state: decode_state(at.u8()?)? },
+            RecordKind::CLOSE => RecordBody::Close {
+                state: decode_state(at.u8()?)?,
+                finish: if at.0.is_empty() { String::new() } else { at.text()? },
+            },
             RecordKind::TAKEN => {
                 let mut taken = decode_taken(&mut at, number)?;
                 taken.unix_ns = head.time;

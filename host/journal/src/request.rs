@@ -24,7 +24,7 @@ impl JournalRequest {
 pub enum RequestState {
     /// Rows may follow.
     Live,
-    /// A row with a finish reason was received.
+    /// A row with a finish reason was received, or the sender ended the request without a row.
     Finished,
     /// The request was closed without a finish reason, or no row was received for `abandon_after`.
     Abandoned,

@@ -101,10 +101,13 @@ impl StreamState {
                 self.outcome(outcome);
             }
             RecordBody::Open { rid } => self.entry(number).info.rid.clone_from(rid),
-            RecordBody::Close { state } => {
+            RecordBody::Close { state, finish } => {
                 let entry = self.entry(number);
                 entry.closed = true;
                 entry.info.state = *state;
+                if entry.info.finish.is_empty() {
+                    entry.info.finish.clone_from(finish);
+                }
             }
             RecordBody::OperatorAbort(ending) => {
                 if let Some(entry) = self.requests.get_mut(&number) {

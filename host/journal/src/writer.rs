@@ -286,6 +286,12 @@ impl JournalWriter {
 
     /// Closes a request: no rows follow. A request without a finish reason is listed as abandoned.
     pub fn close(&mut self, request: JournalRequest) {
+        self.close_as(request, "");
+    }
+
+    /// Closes a request that its sender ended without a row. `finish` is the finish reason, at most 4,096 bytes. A
+    /// request with a finish reason keeps it.
+    pub fn close_as(&mut self, request: JournalRequest, finish: &str) {
         // The summary of a segment has bounded room. If one frame ends more requests, the next segment lists
         // the others.
         if self.requests.ended() >= 2 * SEGMENT_REQUESTS_MAX && self.healthy && self.refused.is_none() {
@@ -293,11 +299,16 @@ impl JournalWriter {
             let _ = self.begin_segment(0);
         }
         let remember = self.requests.ended() < 2 * SEGMENT_REQUESTS_MAX;
-        let Some(state) = self.requests.close(request, remember) else { return };
+        let Some(state) = self.requests.close(request, finish, remember) else { return };
         self.lost += u64::from(!remember);
         let (number, time) = (request.number.0, self.last_unix_ns);
         self.add(|pending| {
-            record(pending, RecordKind::CLOSE, number, time, |out| out.push(state_code(state)))
+            record(pending, RecordKind::CLOSE, number, time, |out| {
+                out.push(state_code(state));
+                if !finish.is_empty() {
+                    put_text(out, finish);
+                }
+            });
         });
     }
 

@@ -50,6 +50,8 @@ pub struct Request {
     held: u64,
     /// Set once the scheduler has ended the request while rows of the request are held.
     is_finishing: bool,
+    /// Set once the engine has said that the request ended without a row.
+    is_departed: bool,
     /// Whether the last row that the reader gets of the request is held.
     is_last_held: bool,
     /// The scheduler's own token count at the request's last row.
@@ -92,6 +94,7 @@ impl Request {
             swallowed: 0,
             held: 0,
             is_finishing: false,
+            is_departed: false,
             is_last_held: false,
             scheduler_count: 0,
             unaccounted: 0,

@@ -353,10 +353,10 @@ impl Persister {
         self.flush();
     }
 
-    /// Records the end of a request.
-    pub fn record_close(&mut self, request: JournalRequest) {
+    /// Records the end of a request. `finish` is the finish reason if the sender ended the request without a row, else empty.
+    pub fn record_close(&mut self, request: JournalRequest, finish: &str) {
         self.buffer_records();
-        self.writer.close(request);
+        self.writer.close_as(request, finish);
         if let Some(copies) = &mut self.copies {
             copies.push(RecordCopy::Close(request.number()));
         }

@@ -179,7 +179,7 @@ impl Tail {
                 self.rids.insert(number, rid.clone());
                 JournalRecord::Opened(RequestNo(number), rid)
             }
-            RecordBody::Close { state } => {
+            RecordBody::Close { state, .. } => {
                 self.ended[1].push(number);
                 JournalRecord::Closed(RequestNo(number), state)
             }

@@ -251,6 +251,35 @@ fn a_closed_request_counts_no_further_rows() {
 }
 
 #[test]
+fn a_request_that_ends_without_a_row_is_finished_with_its_reason_in_records_and_summaries() {
+    let dir = tempfile::tempdir().unwrap();
+    let (directory, mut writer, _) = open(dir.path(), options());
+    let (left, ended) = (writer.request("left").unwrap(), writer.request("ended").unwrap());
+    step(&mut writer, &[left, ended], b"", 1);
+    let finish = RowFinish { row: 0, reason: "stop".into(), completion_tokens: None };
+    let frame = writer.append(b"", 2).unwrap().frame;
+    writer.outcome(&Outcome {
+        requests: (&[ended]).into(),
+        tokens: (&[1]).into(),
+        finished: vec![finish].into(),
+        ..Outcome::new(frame, 2, Passage::Unchanged)
+    });
+    writer.close_as(left, "abort");
+    writer.close_as(ended, "abort");
+    writer.flush().unwrap();
+    let found = || -> Vec<_> {
+        let requests = reader(dir.path()).requests(RequestFilter::default()).unwrap().map(Result::unwrap);
+        requests.map(|info| (info.rid, info.state, info.finish)).collect()
+    };
+    let expected = [("left", "abort"), ("ended", "stop")]
+        .map(|(rid, finish)| (rid.to_owned(), RequestState::Finished, finish.to_owned()));
+    assert_eq!(found(), expected, "in the records");
+    drop((writer, directory));
+    assert_eq!(found(), expected, "in the summary");
+    assert!(reader(dir.path()).verify().unwrap().problems.is_empty());
+}
+
+#[test]
 fn tail_returns_each_record_as_it_is_written_across_segments() {
     let dir = tempfile::tempdir().unwrap();
     let (_directory, mut writer, _) = open(dir.path(), JournalOptions { segment_bytes: 4096, ..options() });

@@ -1,10 +1,13 @@
-//! Requests that the engine ends without a row: vLLM names them in a frame (`finished_requests`), also those whose client has
-//! left.
+//! Requests that the engine ends without a row: vLLM names them in a frame (`finished_requests`). Its API server has aborted such
+//! a request, because the client left or the text had a stop string, or Afterbay has.
 
 use super::Ledger;
 use afterbay_events::HoldEnd;
 use afterbay_hold::HeldRows;
 use afterbay_persist::Persister;
+
+/// The finish reason of such a request. vLLM's engine has the same word.
+pub(super) const DEPARTED: &str = "abort";
 
 impl Ledger {
     /// Notes the live requests among those that a frame says have ended. The frame may have their last rows, too.
@@ -21,6 +24,7 @@ impl Ledger {
         for slot in std::mem::take(&mut self.departed) {
             let Some(request) = self.requests.get_mut(slot) else { continue };
             let number = request.number();
+            request.is_departed = true;
             if held_rows.has(number) {
                 request.is_finishing = true;
                 held_rows.end_all(HoldEnd::Stop, Some(number));

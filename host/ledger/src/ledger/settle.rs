@@ -1,5 +1,6 @@
 //! Settling a batch: the chain's decisions are applied, counted and recorded.
 
+use super::departed::DEPARTED;
 use super::{Ledger, Request};
 use afterbay_batch::{
     BatchChange, ChainOutput, Decoded, Destination, RecordedVerdicts, RequestSlot, Row, Settled, not_judged,
@@ -272,7 +273,7 @@ impl Ledger {
     pub(super) fn remove(&mut self, slot: RequestSlot, persister: &mut Persister) -> Option<Request> {
         let request = self.requests.remove(slot)?;
         self.forget_abort(slot);
-        persister.record_close(request.handle);
+        persister.record_close(request.handle, if request.is_departed { DEPARTED } else { "" });
         Some(request)
     }
 }
