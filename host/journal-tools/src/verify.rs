@@ -1,5 +1,7 @@
 //! `afterbay journal verify`: checks that the journal is complete and consistent.
 
+mod rows;
+
 use crate::LoadConfig;
 use crate::place::{Place, Selected};
 use afterbay_journal::reader::{RequestFilter, RequestInfo, RequestState, StreamReader};
@@ -7,12 +9,13 @@ use afterbay_journal::{VerifyNote, VerifyReport};
 use afterbay_journal_view::legs::{self, Request};
 use afterbay_journal_view::local_time;
 use afterbay_terminal as screen;
+use rows::Recount;
 use std::process::ExitCode;
 
 /// Check every checksum, and every request's tokens against the scheduler's count
 ///
-/// If requests are on two streams (the scheduler's output and the detokenizer's), compares the tokens of both, too. Exits 1 if
-/// there is a problem. Notes are no problem: frames that were forwarded without being stored because `on_error` says so, a
+/// vLLM sends no count: there, counts the ids of every stored row again, from a request's first row to its last. If requests are
+/// on two streams (the scheduler's output and the detokenizer's), compares the tokens of both, too. Exits 1 if there is a problem. Notes are no problem: frames that were forwarded without being stored because `on_error` says so, a
 /// segment that is being written, a directory that is no stream.
 #[derive(clap::Args)]
 #[command(
@@ -40,14 +43,27 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     }
     for stream in &streams {
         let report = stream.verify()?;
-        let compared = compare(stream, &streams)?;
-        clean &= report.problems.is_empty() && compared.as_ref().is_none_or(|it| it.problems.is_empty());
+        let checks = Checks { compared: compare(stream, &streams)?, recount: rows::recount(stream)? };
+        clean &= report.problems.is_empty() && checks.problems().next().is_none();
         match args.json {
-            true => println!("{}", json(stream.name(), &report, compared.as_ref())),
-            false => print(stream.name(), &report, compared.as_ref(), args.verbose),
+            true => println!("{}", json(stream.name(), &report, &checks)),
+            false => print(stream.name(), &report, &checks, args.verbose),
         }
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The checks of a stream that need more than its own records.
+struct Checks {
+    compared: Option<Compared>,
+    recount: Option<Recount>,
+}
+
+impl Checks {
+    fn problems(&self) -> impl Iterator<Item = &String> {
+        let compared = self.compared.iter().flat_map(|compared| &compared.problems);
+        compared.chain(self.recount.iter().flat_map(|recount| &recount.problems))
+    }
 }
 
 /// The comparison of a stream's requests with those of the streams it is after.
@@ -107,9 +123,9 @@ fn wrapped(line: String) -> String {
     screen::wrapped(&line, 2)
 }
 
-fn print(stream: &str, report: &VerifyReport, compared: Option<&Compared>, verbose: bool) {
+fn print(stream: &str, report: &VerifyReport, checks: &Checks, verbose: bool) {
     let VerifyReport { segments, bytes, frames, requests, rows, tokens, problems, notes, .. } = report;
-    let legs: &[String] = compared.map_or(&[], |compared| &compared.problems);
+    let more_problems: Vec<&String> = checks.problems().collect();
     let causes: Vec<String> = match verbose {
         true => problems.iter().map(ToString::to_string).collect(),
         false => report.causes().iter().map(ToString::to_string).collect(),
@@ -117,30 +133,32 @@ fn print(stream: &str, report: &VerifyReport, compared: Option<&Compared>, verbo
     for cause in &causes {
         println!("{}", screen::bad(wrapped(format!("{stream}: {cause}"))));
     }
-    let shown = if verbose { legs.len() } else { 1 };
-    for problem in legs.iter().take(shown) {
-        let more = legs.len() - shown.min(legs.len());
+    let shown = if verbose { more_problems.len() } else { 1 };
+    for problem in more_problems.iter().take(shown) {
+        let more = more_problems.len() - shown.min(more_problems.len());
         let more = if more == 0 { String::new() } else { format!(", and {more} more like it") };
         println!("{}", screen::bad(wrapped(format!("{stream}: {problem}{more}"))));
     }
     for note in notes {
         println!("{}", screen::faint(wrapped(format!("{stream}: {}", self::note(note)))));
     }
-    let verdict = match problems.len() + legs.len() {
+    let verdict = match problems.len() + more_problems.len() {
         0 => screen::good("clean".to_owned()),
         1 => screen::bad("1 problem".to_owned()),
-        count if verbose || count == causes.len() + legs.len().min(1) => {
+        count if verbose || count == causes.len() + more_problems.len().min(1) => {
             screen::bad(format!("{count} problems"))
         }
         count => screen::bad(format!("{count} problems (--verbose lists each)")),
     };
+    let compared = checks.compared.as_ref().map_or_else(String::new, |compared| {
+        format!("; {} requests compared with {}", compared.requests, compared.after.join(", "))
+    });
+    let recount = checks.recount.as_ref().map_or_else(String::new, |recount| {
+        let Recount { requests, prompt_tokens, completion_tokens, .. } = recount;
+        format!("; {requests} requests recounted: usage {prompt_tokens} prompt, {completion_tokens} completion tokens")
+    });
     let line = format!(
-        "{stream}: {verdict}: {segments} segments, {bytes} bytes, {frames} frames, {requests} requests, {rows} rows, {tokens} tokens{}",
-        compared.map_or_else(String::new, |compared| format!(
-            "; {} requests compared with {}",
-            compared.requests,
-            compared.after.join(", ")
-        )),
+        "{stream}: {verdict}: {segments} segments, {bytes} bytes, {frames} frames, {requests} requests, {rows} rows, {tokens} tokens{compared}{recount}",
     );
     println!("{}", wrapped(line));
 }
@@ -172,10 +190,11 @@ fn note(note: &VerifyNote) -> String {
     }
 }
 
-fn json(stream: &str, report: &VerifyReport, compared: Option<&Compared>) -> serde_json::Value {
-    let legs = compared.map_or(&[][..], |compared| &compared.problems);
-    let legs =
-        legs.iter().map(|problem| serde_json::json!({"segment": null, "offset": null, "what": problem}));
+fn json(stream: &str, report: &VerifyReport, checks: &Checks) -> serde_json::Value {
+    let more = checks
+        .problems()
+        .map(|problem| serde_json::json!({"segment": null, "offset": null, "what": problem}));
+    let compared = checks.compared.as_ref();
     let problems = report.problems.iter().map(|problem| {
         serde_json::json!({
             "segment": problem.segment.to_string(),
@@ -183,7 +202,7 @@ fn json(stream: &str, report: &VerifyReport, compared: Option<&Compared>) -> ser
             "what": problem.what.to_string(),
         })
     });
-    let problems: Vec<serde_json::Value> = problems.chain(legs).collect();
+    let problems: Vec<serde_json::Value> = problems.chain(more).collect();
     serde_json::json!({
         "stream": stream,
         "clean": problems.is_empty(),
@@ -195,6 +214,11 @@ fn json(stream: &str, report: &VerifyReport, compared: Option<&Compared>) -> ser
         "tokens": report.tokens,
         "after": compared.map(|compared| &compared.after),
         "requests_compared": compared.map(|compared| compared.requests),
+        "recounted": checks.recount.as_ref().map(|recount| serde_json::json!({
+            "requests": recount.requests,
+            "prompt_tokens": recount.prompt_tokens,
+            "completion_tokens": recount.completion_tokens,
+        })),
         "problems": problems,
         "notes": report.notes.iter().map(note).collect::<Vec<_>>(),
     })
