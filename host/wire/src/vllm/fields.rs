@@ -89,6 +89,8 @@ pub enum StatJoin {
     /// Adds what happened in each step: numbers are added, arrays concatenated, maps joined key by key. A flag is set
     /// if it was set once.
     Add,
+    /// Takes the last value of each key of two maps.
+    LatestEach,
     /// Adds the numbers of two arrays place by place.
     AddEach,
 }

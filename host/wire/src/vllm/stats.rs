@@ -1,6 +1,7 @@
 //! Joins the statistics of several steps: what happened in each step is added, a state is the last one.
 
 use super::fields::{STATS, STATS_INSIDE, Stat, StatJoin};
+use super::frame::map_value;
 use crate::bounds::MAX_FIELDS;
 use crate::pack::{self, PackValue};
 
@@ -24,18 +25,36 @@ enum Sum<'a> {
 pub(super) fn write_joined(out: &mut Vec<u8>, steps: &[&[u8]]) {
     let mut joined = Sum::Raw(&[0xc0]);
     for step in steps.iter().filter(|step| step[0] != 0xc0) {
-        joined = join_maps(joined, step, STATS, StatJoin::Latest, 0);
+        joined = join_maps(joined, step, &Rules { stats: STATS, usual: StatJoin::Latest, types: None }, 0);
     }
     joined.write(out);
 }
 
-fn rule(stats: &[Stat], key: &[u8], usual: StatJoin) -> StatJoin {
-    let name = pack::str_bytes(key).unwrap_or_default();
-    stats.iter().find(|stat| stat.name.as_bytes() == name).map_or(usual, |stat| stat.join)
+/// How the values of a map are joined.
+struct Rules<'a> {
+    /// The keys with a rule of their own.
+    stats: &'static [Stat],
+    /// The rule of all other keys.
+    usual: StatJoin,
+    /// The map from a key to its type, which a KV connector sends beside its data. The values of a gauge are states.
+    types: Option<&'a [u8]>,
+}
+
+impl Rules<'_> {
+    fn of(&self, key: &[u8]) -> StatJoin {
+        let name = pack::str_bytes(key).unwrap_or_default();
+        if let Some(types) = self.types {
+            let of_key = std::str::from_utf8(name).ok().and_then(|name| map_value(types, name));
+            if of_key.and_then(pack::str_bytes) == Some(b"gauge") {
+                return StatJoin::LatestEach;
+            }
+        }
+        self.stats.iter().find(|stat| stat.name.as_bytes() == name).map_or(self.usual, |stat| stat.join)
+    }
 }
 
 /// Adds a map to the sum. Keys keep the order in which they occurred first.
-fn join_maps<'a>(sum: Sum<'a>, map: &'a [u8], stats: &[Stat], usual: StatJoin, depth: usize) -> Sum<'a> {
+fn join_maps<'a>(sum: Sum<'a>, map: &'a [u8], rules: &Rules<'a>, depth: usize) -> Sum<'a> {
     let (len, body) = match pack::item(map) {
         Some(PackValue::Map(len, body)) if len <= MAX_FIELDS as u64 => (len, body),
         _ => return Sum::Raw(map),
@@ -56,9 +75,19 @@ fn join_maps<'a>(sum: Sum<'a>, map: &'a [u8], stats: &[Stat], usual: StatJoin, d
             entries.len() - 1
         });
         let before = std::mem::replace(&mut entries[at].1, Sum::Raw(value));
-        match rule(stats, key, usual) {
+        match rules.of(key) {
             StatJoin::Latest => (),
-            StatJoin::Add => entries[at].1 = add(before, value, depth),
+            StatJoin::LatestEach if depth < DEPTH_MAX => {
+                let latest = Rules { stats: &[], usual: StatJoin::Latest, types: None };
+                entries[at].1 = join_maps(before, value, &latest, depth + 1);
+            }
+            StatJoin::LatestEach => (),
+            // The data of a KV connector, whose types stand beside them.
+            StatJoin::Add if pack::str_bytes(key) == Some(b"data") && depth < DEPTH_MAX => {
+                let rules = Rules { types: map_value(map, "types"), ..ADDED };
+                entries[at].1 = add(before, value, &rules, depth);
+            }
+            StatJoin::Add => entries[at].1 = add(before, value, &ADDED, depth),
             StatJoin::AddEach => entries[at].1 = add_each(before, value, depth),
         }
         place = at + 1;
@@ -66,8 +95,11 @@ fn join_maps<'a>(sum: Sum<'a>, map: &'a [u8], stats: &[Stat], usual: StatJoin, d
     Sum::Map(entries)
 }
 
-/// Adds a value to the sum. A nil adds nothing; values of different types are the last one.
-fn add<'a>(sum: Sum<'a>, value: &'a [u8], depth: usize) -> Sum<'a> {
+/// The rules inside a map that is added.
+const ADDED: Rules<'static> = Rules { stats: STATS_INSIDE, usual: StatJoin::Add, types: None };
+
+/// Adds a value to the sum, a map by these rules. A nil adds nothing; values of different types are the last one.
+fn add<'a>(sum: Sum<'a>, value: &'a [u8], rules: &Rules<'a>, depth: usize) -> Sum<'a> {
     let Some(item) = pack::item(value) else { return sum };
     match (sum, item) {
         (sum, PackValue::Nil) => sum,
@@ -84,9 +116,7 @@ fn add<'a>(sum: Sum<'a>, value: &'a [u8], depth: usize) -> Sum<'a> {
             lists.push((len, body));
             Sum::Lists(lists)
         }
-        (sum, PackValue::Map(..)) if depth < DEPTH_MAX => {
-            join_maps(sum, value, STATS_INSIDE, StatJoin::Add, depth + 1)
-        }
+        (sum, PackValue::Map(..)) if depth < DEPTH_MAX => join_maps(sum, value, rules, depth + 1),
         _ => Sum::Raw(value),
     }
 }
@@ -103,7 +133,7 @@ fn add_each<'a>(sum: Sum<'a>, value: &'a [u8], depth: usize) -> Sum<'a> {
         if at == numbers.len() {
             numbers.push(Sum::Int(0));
         }
-        numbers[at] = add(std::mem::replace(&mut numbers[at], Sum::Int(0)), value, depth);
+        numbers[at] = add(std::mem::replace(&mut numbers[at], Sum::Int(0)), value, &ADDED, depth);
     }
     Sum::Numbers(numbers)
 }
@@ -130,6 +160,50 @@ impl Sum<'_> {
                     value.write(out);
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn write(out: &mut Vec<u8>, value: &Value) {
+        match value {
+            Value::Object(map) => {
+                pack::write::map(out, map.len());
+                for (key, value) in map {
+                    pack::write::str(out, key);
+                    write(out, value);
+                }
+            }
+            Value::String(text) => pack::write::str(out, text),
+            value => pack::write::int(out, value.as_i64().unwrap()),
+        }
+    }
+
+    fn packed(value: &Value) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(&mut out, value);
+        out
+    }
+
+    #[test]
+    fn gauges_of_a_kv_connector_are_states_and_its_counters_are_added() {
+        let types = json!({"vllm:loads": "counter", "vllm:used": "gauge"});
+        let one = |data: Value| json!({"data": data, "types": types.clone()});
+        let steps = [
+            one(json!({"vllm:loads": {"gpu": 2}, "vllm:used": {"gpu": 7}})),
+            one(json!({"vllm:loads": {"gpu": 3}, "vllm:used": {"gpu": 5, "tier": 1}})),
+        ];
+        let joined = one(json!({"vllm:loads": {"gpu": 5}, "vllm:used": {"gpu": 5, "tier": 1}}));
+        // The second is of several connectors, by name.
+        for of in [|stats: &Value| stats.clone(), |stats: &Value| json!({"Offloading": stats})] {
+            let frame = |stats: &Value| packed(&json!({"kv_connector_stats": of(stats)}));
+            let mut out = Vec::new();
+            write_joined(&mut out, &[&frame(&steps[0]), &frame(&steps[1])]);
+            assert_eq!(out, frame(&joined));
         }
     }
 }
