@@ -9,6 +9,8 @@ use crate::load::{Arrivals, EndReason, Load, RequestShape};
 /// The output of a step: optionally a control message and a batch without rows, then a batch.
 #[derive(Debug, Default)]
 pub struct Step {
+    /// The number of the step, from 0.
+    pub number: u64,
     /// Whether a control message goes before the batch.
     pub control: bool,
     /// Whether a batch without rows goes before the batch.
@@ -113,6 +115,7 @@ impl Steps {
         }
         let due = |every: Option<u64>| every.is_some_and(|every| self.step % every == every - 1);
         let mut step = Step {
+            number: self.step,
             control: due(self.load.control_every),
             idle: due(self.load.idle_every),
             health_check: due(self.load.health_every).then_some(self.step),
@@ -133,7 +136,7 @@ impl Steps {
     pub fn abort_all(&mut self) -> Step {
         self.load.requests = self.admitted;
         let rows = self.running.drain(..).map(|mut request| request.aborted()).collect();
-        Step { rows, ..Step::default() }
+        Step { number: self.step, rows, ..Step::default() }
     }
 }
 

@@ -7,7 +7,6 @@ use afterbay_events::event::{CreditSeen, FrameNotUnderstood, SinkSettled};
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter};
 use afterbay_journal::{JournalProblem, ProblemKind, is_release_marker};
 use afterbay_stream::Ended;
-use afterbay_wire::Layouts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -81,7 +80,7 @@ fn check_senders(world: &World, frames: &[Vec<u8>]) -> Result<(), String> {
 
 /// Each request of the journal reached its reader once and in order; what a reader did not get is accounted for by name.
 fn check_readers(world: &World, frames: &[Vec<u8>]) -> Result<(), String> {
-    let layouts = Layouts::builtin();
+    let layouts = world.machine.settings.layouts();
     let mut all = Rows::default();
     for frame in frames {
         all.add(frame, &layouts).map_err(|why| format!("the journal: {why}"))?;

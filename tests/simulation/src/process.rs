@@ -13,7 +13,6 @@ use afterbay_stream::{
     Budget, CallDone, CallHandle, CallService, DrivenStream, JournalPolicy, PreparedStream, Setup, SinkSetup,
     Stream, StreamState,
 };
-use afterbay_wire::Layouts;
 use bytes::Bytes;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -65,8 +64,9 @@ pub fn page_path(dir: &Path, reader: usize) -> PathBuf {
 /// The stream's checked configuration.
 pub fn config(dir: &Path, settings: &Settings) -> config::Stream {
     let mut text = format!(
-        "[journal]\ndir = {:?}\n[[stream]]\nname = {STREAM:?}\nlisten = \"ipc://{}\"\ncoalesce = {{ when = {:?}, max_rows = {} }}\n",
+        "[journal]\ndir = {:?}\n[[stream]]\nname = {STREAM:?}\nengine = {:?}\nlisten = \"ipc://{}\"\ncoalesce = {{ when = {:?}, max_rows = {} }}\n",
         dir.join("journal"),
+        if settings.is_vllm() { "vllm" } else { "sglang" },
         dir.join("in").display(),
         settings.coalesce,
         settings.max_rows,
@@ -74,11 +74,13 @@ pub fn config(dir: &Path, settings: &Settings) -> config::Stream {
     if settings.readers.len() > 1 {
         text += "route = \"crc32\"\n";
     }
+    // The front end of vLLM is of one kind.
+    let reader = if settings.is_vllm() { "" } else { "reader = \"tokenizer\"\n" };
     for (index, counts) in settings.readers.iter().enumerate() {
         let path = reader_path(dir, index);
         let _ = write!(
             text,
-            "[[stream.sink]]\nname = \"r{index}\"\nconnect = \"ipc://{}\"\nreader = \"tokenizer\"\nqueue = {{ frames = {}, bytes = {} }}\n",
+            "[[stream.sink]]\nname = \"r{index}\"\nconnect = \"ipc://{}\"\n{reader}queue = {{ frames = {}, bytes = {} }}\n",
             path.display(),
             settings.queue_frames,
             settings.queue_bytes,
@@ -148,7 +150,7 @@ impl Machine {
             listen: self.config.listen.clone(),
             sinks: sinks.collect(),
             taps: Vec::new(),
-            layouts: Layouts::builtin(),
+            layouts: settings.layouts(),
             journal,
             reopen: {
                 let directory = directory.clone();

@@ -1,13 +1,17 @@
 //! Schedules as data: settings and a list of actions, both from a seed.
 
 use afterbay_sim_disk::Random;
+use afterbay_wire::Layouts;
 use afterbay_wire::synth::SynthWire;
 
 /// Senders of a schedule at most.
 pub const SENDERS_MAX: u64 = 3;
 
-/// Seeds from here on make schedules with hand-overs. The rest of the seed means the same schedule as without.
+/// Seeds with this bit make schedules with hand-overs. The rest of the seed means the same schedule as without.
 pub const HAND_OVER_SEEDS: u64 = 1 << 62;
+
+/// Seeds with this bit make schedules of a vLLM stream, which has one reader. The rest of the seed means the same schedule otherwise.
+pub const VLLM_SEEDS: u64 = 1 << 61;
 
 /// A schedule.
 #[derive(Clone, Debug)]
@@ -103,9 +107,13 @@ pub enum Action {
 impl Schedule {
     /// The schedule of a seed.
     pub fn new(seed: u64) -> Schedule {
-        let base = seed & (HAND_OVER_SEEDS - 1);
+        let base = seed & (VLLM_SEEDS - 1);
         let mut random = Random(base.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
-        let settings = Settings::new(&mut random);
+        let mut settings = Settings::new(&mut random);
+        if seed & VLLM_SEEDS != 0 {
+            settings.wire = SynthWire::EngineCore;
+            settings.readers.truncate(1);
+        }
         let count = 20 + random.below(120) as usize;
         let mut actions = Vec::new();
         let can = Faults {
@@ -118,7 +126,7 @@ impl Schedule {
         while actions.len() < count {
             actions.extend(Action::some(&mut random, &can));
         }
-        if seed >= HAND_OVER_SEEDS {
+        if seed & HAND_OVER_SEEDS != 0 {
             for _ in 0..1 + random.below(6) {
                 let at = random.below(actions.len() as u64) as usize;
                 let action = if random.once_in(3) { Action::FailedHandOver } else { Action::HandOver };
@@ -145,6 +153,16 @@ struct Faults {
 }
 
 impl Settings {
+    /// Whether the stream is vLLM's.
+    pub fn is_vllm(&self) -> bool {
+        self.wire == SynthWire::EngineCore
+    }
+
+    /// The layouts of all frames.
+    pub fn layouts(&self) -> Layouts {
+        if self.is_vllm() { Layouts::vllm() } else { Layouts::builtin() }
+    }
+
     fn new(random: &mut Random) -> Settings {
         let queue = if random.once_in(2) { 6 } else { 60 };
         let (memory, spill) = (random.below(8), random.below(8));

@@ -88,14 +88,17 @@ impl World {
         let (events, recorder) = Events::recorded();
         let clock = Arc::new(SimClock::new(disk.clone()));
         let config = process::config(&dir, &schedule.settings);
-        let encoding = Encoding { kind: BatchKind::TokenId, wire: schedule.settings.wire };
+        let wire = schedule.settings.wire;
+        let kind = if schedule.settings.is_vllm() { BatchKind::EngineCore } else { BatchKind::TokenId };
+        let encoding = Encoding { kind, wire };
         let mut random = Random(schedule.seed ^ 0x10ad);
         let senders = senders.iter().enumerate().map(|(index, &requests)| {
             Sender::new(&dir.join("in"), &load(schedule.seed, index as u64, requests, &mut random), encoding)
         });
         let senders = senders.collect();
         let readers = readers.iter().enumerate().map(|(index, counts)| {
-            Reader::new(reader_path(&dir, index), counts.then(|| page_path(&dir, index)))
+            let page = counts.then(|| page_path(&dir, index));
+            Reader::new(reader_path(&dir, index), page, &schedule.settings)
         });
         let readers = Rc::new(RefCell::new(readers.collect::<Vec<_>>()));
         clock::set_on_sleep(Some({

@@ -12,22 +12,27 @@ const STOP: u8 = 0;
 const LENGTH: u8 = 1;
 const ABORT: u8 = 2;
 
+/// The engine's clock at the first step, and the time of a step, in seconds.
+const CLOCK_S: f64 = 1e6;
+const STEP_S: f64 = 0.02;
+
 /// Appends a step's frames. A control message is the answer to a utility call, and a batch without rows are statistics. vLLM
 /// has no health checks on this socket.
 pub(super) fn step(step: Step, out: &mut Vec<Frame>) {
-    let stats = Some((step.rows.len() as u32, 0, 0.25));
+    let timestamp = CLOCK_S + step.number as f64 * STEP_S;
+    let mut outputs = SynthOutputs { timestamp, ..SynthOutputs::default() };
     if step.control {
-        let answer = SynthOutputs { answers: Some(1), ..SynthOutputs::default() };
+        let answer = SynthOutputs { answers: Some(1), ..outputs.clone() };
         out.push(Frame::new(answer.encode(), FrameKind::Control));
     }
+    outputs.stats = Some((step.rows.len() as u32, 0, 0.25));
     if step.idle {
-        out.push(Frame::new(SynthOutputs { stats, ..SynthOutputs::default() }.encode(), FrameKind::Idle));
+        out.push(Frame::new(outputs.encode(), FrameKind::Idle));
     }
     if step.rows.is_empty() {
         return;
     }
     let mut frame = Frame::new(bytes::Bytes::new(), FrameKind::Batch { health_checks: 0 });
-    let mut outputs = SynthOutputs { stats, timestamp: CLOCK_S, ..SynthOutputs::default() };
     for step_row in step.rows {
         if step_row.aborted {
             // vLLM answers an abort with no row.
@@ -42,8 +47,6 @@ pub(super) fn step(step: Step, out: &mut Vec<Frame>) {
     out.push(frame);
 }
 
-/// The engine's clock in seconds, which stands still.
-const CLOCK_S: f64 = 1e6;
 /// The simulated time of a prefill, and of each token of its prompt, in nanoseconds.
 const PREFILL_NS: u64 = 20_000_000;
 const PREFILL_TOKEN_NS: u64 = 50_000;

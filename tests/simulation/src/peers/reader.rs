@@ -1,6 +1,7 @@
 //! A simulated reader: a PULL that may count finished frames, and the rows that it has got over all of its lives.
 
 use crate::machine;
+use crate::schedule::Settings;
 use crate::zmtp::{self, Incoming};
 use afterbay_sim::ids::Seed;
 use afterbay_sockets::credit::{CreditWriter, ReaderKind};
@@ -18,6 +19,9 @@ pub struct Rows {
     pub batches: u64,
     pub barriers: u64,
 }
+
+/// The most positions that may be missing before a row without a count.
+const UNCOUNTED_MAX: u64 = 256;
 
 /// One request's part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,14 +51,17 @@ impl Rows {
         let Some(seed) = Seed::of_simulated(rid) else { return Ok(()) };
         let mut ids = Vec::new();
         batch.row_ids(row, &mut ids);
-        let to = batch.completion_tokens(row).ok_or_else(|| format!("{rid}: a row has no count"))?;
         let request = self.requests.entry(rid.to_owned()).or_default();
         if request.has_ended {
-            return Err(format!("{rid}: a row with {} tokens up to {to} comes after the last", ids.len()));
+            return Err(format!("{rid}: a row with {} tokens comes after the last", ids.len()));
         }
         request.has_ended = batch.finish(row) != Finish::Running;
-        // Most rows have the tokens just before their count. Two tokens of a request may be equal.
-        let from = to.saturating_sub(ids.len() as u64);
+        let have = request.ranges.last().map_or(0, |range| range.1);
+        // Most rows have the tokens just before their count, or without a count the next ones. Two tokens of a request may be equal.
+        let (from, to) = match batch.completion_tokens(row) {
+            Some(to) => (to.saturating_sub(ids.len() as u64), to),
+            None => (have, have + UNCOUNTED_MAX),
+        };
         let is_plain = ids.iter().enumerate().all(|(index, id)| seed.id(from + index as u64) == *id);
         for (index, id) in ids.into_iter().enumerate() {
             let have = request.ranges.last().map_or(0, |range| range.1);
@@ -78,6 +85,8 @@ impl Rows {
 pub struct Reader {
     path: PathBuf,
     page: Option<PathBuf>,
+    /// The kind that the page says. vLLM's front end says none.
+    kind: ReaderKind,
     life: Option<Life>,
     /// The number of lives so far.
     pub lives: u64,
@@ -111,13 +120,14 @@ struct Link {
 }
 
 impl Reader {
-    pub fn new(path: PathBuf, page: Option<PathBuf>) -> Reader {
+    pub fn new(path: PathBuf, page: Option<PathBuf>, settings: &Settings) -> Reader {
         Reader {
             path,
             page,
             life: None,
             lives: 0,
-            layouts: Layouts::builtin(),
+            kind: if settings.is_vllm() { ReaderKind::Unknown } else { ReaderKind::Tokenizer },
+            layouts: settings.layouts(),
             rows: Rows::default(),
             lost: Vec::new(),
             lost_unread: 0,
@@ -139,8 +149,7 @@ impl Reader {
         if self.life.is_some() {
             return;
         }
-        let credit =
-            self.page.as_deref().map(|page| CreditWriter::open_as(page, ReaderKind::Tokenizer).unwrap());
+        let credit = self.page.as_deref().map(|page| CreditWriter::open_as(page, self.kind).unwrap());
         let _ = std::fs::remove_file(&self.path);
         let listener = UnixListener::bind(&self.path).unwrap();
         listener.set_nonblocking(true).unwrap();
