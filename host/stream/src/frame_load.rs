@@ -68,3 +68,6 @@ impl FrameLoadReader {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
