@@ -12,7 +12,7 @@ fn read(path: &str) -> String {
 }
 
 #[test]
-fn every_page_has_the_same_sections_and_names_the_default_grants() {
+fn every_page_has_the_same_sections_and_names_the_engines_and_the_default_grants() {
     let list = read("docs/src/plugins/bundled.md");
     for plugin in afterbay_bundled::all().iter().filter(|plugin| plugin.is_listed) {
         let name = plugin.name;
@@ -22,6 +22,14 @@ fn every_page_has_the_same_sections_and_names_the_default_grants() {
         assert_eq!(sections, SECTIONS, "{name}");
         let (_, limits) = page.split_once("\n## Limits\n").unwrap();
         let defaults: toml::Table = plugin.defaults.parse().unwrap();
+        let serves_vllm = match defaults.get("engines").and_then(|engines| engines.as_array()) {
+            Some(engines) => engines.iter().any(|engine| engine.as_str() == Some("vllm")),
+            None => true,
+        };
+        let (note, cell) = if serves_vllm { ("SGLang and vLLM.", "all") } else { ("SGLang.", "SGLang") };
+        assert!(page.contains(&format!("\n\nEngines: {note}")), "{name}: the page does not name its engines");
+        let row = format!("[{name}]({name}.md) | {cell} |");
+        assert!(list.contains(&row), "{name}: the list of bundled plugins has another engine");
         for grant in defaults.get("grant").and_then(|grant| grant.as_array()).into_iter().flatten() {
             let grant = grant.as_str().unwrap();
             assert!(
