@@ -1,4 +1,4 @@
-"""The pod of the Kubernetes example at work, with a simulated engine in the place of SGLang: see pod.py."""
+"""The pod of the Kubernetes example at work, with a simulated engine in the place of SGLang or vLLM: see pod.py."""
 
 import json
 import os
@@ -26,22 +26,41 @@ RENDEZVOUS = {
     "text_none": "there is no detokenizer",
     "instance_id": "one",
 }
+# The same of vLLM's connector, for one API server.
+VLLM_RENDEZVOUS = {
+    "format": 1,
+    "engine": "vllm",
+    "vllm": "0.32.0",
+    "leg": "tokens",
+    "written_unix_ns": 1,
+    "mode": "normal",
+    "ipc_format": "msgpack",
+    "ingress": "ipc:///run/afterbay/ingress",
+    "down": "ipc:///tmp/tokenizer",
+    "down_kind": "api_server",
+    "client": 0,
+    "credit": "/dev/shm/afterbay/tokenizer",
+    "joins_none": None,
+    "abort": "ipc:///run/afterbay/abort",
+    "instance_id": "",
+}
 ENGINE = """
 umask 077
 mkdir -p /dev/shm/afterbay
 afterbay sim reader --bind ipc:///tmp/tokenizer --credit /dev/shm/afterbay/tokenizer --requests %(requests)d --json > /tmp/read.json &
 printf '{"pid": %%d, %%s' $$ '%(rendezvous)s' > /run/afterbay/rendezvous.json
-afterbay sim scheduler --connect ipc:///run/afterbay/ingress --wire msgpack --requests %(requests)d --tokens %(tokens)d --steps-per-second 100
+afterbay sim scheduler --connect ipc:///run/afterbay/ingress %(wire)s --requests %(requests)d --tokens %(tokens)d --steps-per-second 100
 wait $!
 """
 
 
-def engine(requests=100, tokens=100):
-    rendezvous = json.dumps(RENDEZVOUS).removeprefix("{")
-    return ["sh", "-c", ENGINE % {"requests": requests, "tokens": tokens, "rendezvous": rendezvous}]
+def engine(requests=100, tokens=100, is_vllm=False):
+    rendezvous = json.dumps(VLLM_RENDEZVOUS if is_vllm else RENDEZVOUS).removeprefix("{")
+    wire = "--engine vllm" if is_vllm else "--wire msgpack"
+    return ["sh", "-c", ENGINE % {"requests": requests, "tokens": tokens, "rendezvous": rendezvous, "wire": wire}]
 
 
-@pytest.fixture(params=["overlays/sglang", "overlays/dynamo", "overlays/sglang-kept-journal"])
+@pytest.fixture(params=["overlays/sglang", "overlays/dynamo", "overlays/sglang-kept-journal", "overlays/vllm"])
 def overlay(request):
     return request.param
 
@@ -70,12 +89,12 @@ def read(pod):
     return json.loads((pod.volumes["tmp"] / "read.json").read_text())
 
 
-def test_the_engine_streams_through_afterbay_and_both_end_in_order(pod):
+def test_the_engine_streams_through_afterbay_and_both_end_in_order(pod, overlay):
     assert pod.start("connector").wait() == 0
     sidecar = started(pod)
     assert not pod.passes("afterbay", "readinessProbe"), "no engine has written its rendezvous file"
     assert pod.get("afterbay", "admin", "/metrics", host="127.0.0.1")[0] == 200
-    running = pod.start("engine", engine())
+    running = pod.start("engine", engine(is_vllm=overlay == "overlays/vllm"))
     until("readiness", lambda: pod.passes("afterbay", "readinessProbe"))
     assert running.wait() == 0, running.text() + sidecar.text()
     assert read(pod)["requests"] == 100, read(pod)
