@@ -245,7 +245,12 @@ fn requests() -> Vec<Column> {
             list(Float32),
             "The logprob of each received id. Null unless the engine sent all of them.",
         ),
-        always("verdicts", list(Struct(verdict_fields())), "The actions of plugins and operators, in order."),
+        always(
+            "verdicts",
+            list(Struct(verdict_fields())),
+            "The actions of plugins and operators, in order. `version` and `digest` are null: the journal has a plugin's name \
+             only. An operator's name is `(operator)`.",
+        ),
     ]
 }
 

@@ -346,7 +346,7 @@ fn the_queries_of_the_page_give_the_same_in_duckdb_and_polars_and_what_the_reque
         // The archive's first hour is 09:00 of 2026-11-26.
         let hour = hour - START / (3_600_000 * MS) + 9;
         assert_eq!(row[1], format!("2026-11-26T{hour:02}:00:00+00:00"));
-        let known = counts.map(|count| Value::from(count));
+        let known = counts.map(Value::from);
         assert!((2..6).zip(&known).all(|(at, known)| alike(&row[at], known)), "{row} is not {known:?}");
         let quantiles = [0.5, 0.95].map(|at| quantile(&mut times, at) / 1e6);
         assert!(alike(&row[6], &quantiles[0].into()) && alike(&row[7], &quantiles[1].into()), "{row}");

@@ -19,7 +19,7 @@ pub(super) struct FrameContents {
 }
 
 enum Received {
-    Batch(Batch),
+    Batch(Box<Batch>),
     /// The rows have no content of their own.
     ReleaseMarker,
     /// The frame is not stored, or cannot be read or decoded.
@@ -33,7 +33,7 @@ enum Changed {
     /// No row was sent.
     Nothing,
     /// The rows that were sent, by the stored form of their rids.
-    Rows(Batch, HashMap<Box<str>, u32>),
+    Rows(Box<Batch>, HashMap<Box<str>, u32>),
     /// Some rows differ, but the journal does not have them.
     Unknown,
 }
@@ -79,7 +79,7 @@ impl FrameContents {
             Some(bytes) if is_release_marker(&bytes) && !is_from_scheduler => Received::ReleaseMarker,
             Some(bytes) => match decoder.decode(bytes) {
                 DecodedFrame::Batch(batch) if batch.rows() as usize == outcome.requests.len() => {
-                    Received::Batch(batch)
+                    Received::Batch(Box::new(batch))
                 }
                 _ => Received::Unknown,
             },
@@ -91,7 +91,7 @@ impl FrameContents {
                 DecodedFrame::Batch(batch) => {
                     let rids = batch.rid_bytes().map(|rid| Box::from(&*stored_rid(rid)));
                     let by_rid = rids.zip(0..).collect();
-                    Changed::Rows(batch, by_rid)
+                    Changed::Rows(Box::new(batch), by_rid)
                 }
                 DecodedFrame::Barrier(_) => Changed::Unknown,
             },
@@ -103,7 +103,8 @@ impl FrameContents {
 
     /// The content of a row that received so many tokens.
     pub(super) fn received(&self, row: u32, tokens: u32, out: &mut RowContent) {
-        (out.ids.clear(), out.logprobs.clear());
+        out.ids.clear();
+        out.logprobs.clear();
         if let Received::Batch(batch) = &self.received {
             batch.row_ids(row, &mut out.ids);
             batch.logprobs(row, &mut out.logprobs);
@@ -111,7 +112,8 @@ impl FrameContents {
         out.is_absent = out.ids.len() != tokens as usize;
         if out.is_absent {
             out.logprobs.clear();
-            (out.ids.clear(), out.ids.resize(tokens as usize, UNKNOWN_ID));
+            out.ids.clear();
+            out.ids.resize(tokens as usize, UNKNOWN_ID);
         }
     }
 
