@@ -27,7 +27,7 @@ dist: setup $(VENV)/maturin $(VENV)/bin/cargo-deb ## what an operator installs: 
 test: test-rust test-guests test-connector test-deployment docs ## every test, and the book
 
 # Most of them wait most of the time: for sockets, for other processes.
-test-rust: setup chromium $(VENV)/done
+test-rust: setup chromium $(VENV)/queries
 	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python RUST_TEST_THREADS=$$((2 * $$(nproc))) $(CARGO) test --workspace
 
 # apt-get needs root. Without a browser, the dashboard's tests say that they are skipped.
@@ -119,6 +119,11 @@ setup:
 $(VENV)/done: tests/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+# Readers of Parquet, for the queries on an archive: Python 3.11 or later.
+$(VENV)/queries: tests/queries.txt $(VENV)/done
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/queries.txt
 	touch $@
 
 # promtool comes from Debian's package, unpacked beside the build: 19 MB. Tests that need it say so if it cannot be had.

@@ -299,7 +299,7 @@ fn the_queries_of_the_page_give_the_same_in_duckdb_and_polars_and_what_the_reque
     let python = given.clone().unwrap_or_else(|| "python3".into());
     let imports = Command::new(&python).args(["-c", "import duckdb, polars"]).output();
     if given.is_none() && !imports.is_ok_and(|imports| imports.status.success()) {
-        eprintln!("SKIPPED: python3 has no duckdb and polars (tests/requirements.txt)");
+        eprintln!("SKIPPED: python3 has no duckdb and polars (tests/queries.txt)");
         return;
     }
     let scene = Scene::filled(SynthWire::Msgpack);
