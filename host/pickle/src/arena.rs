@@ -50,7 +50,7 @@ impl Tag {
 }
 
 /// A stored node. `Tag` defines the meaning of `a` and `b`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawNode {
     pub tag: Tag,
     /// Whether the children have moved to a place with room for the next power of two; see `Arena::extend`.
@@ -76,7 +76,7 @@ impl RawNode {
 }
 
 /// The nodes and their children.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arena {
     pub nodes: Vec<RawNode>,
     pub children: Vec<NodeId>,

@@ -11,6 +11,12 @@ pub const MAX_PICKLE_BYTES: usize = 1 << 30;
 /// empty lists only, take less than 0.5 GB while they are read.
 pub const MAX_OPCODES: usize = 1 << 23;
 
+/// The longest value, in bytes, for which a parser looks for values alike. SGLang's longest, times of a request, have 100.
+pub(crate) const MAX_ALIKE_BYTES: usize = 1 << 10;
+
+/// The fewest values that must seem to be alike. Learning costs as much as reading two of them.
+pub(crate) const MIN_ALIKE: usize = 4;
+
 /// The deepest nesting that is written, in nodes below the copied one. (Reading is a stack machine without nesting.)
 pub const MAX_DEPTH: usize = 128;
 

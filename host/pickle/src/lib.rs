@@ -21,6 +21,8 @@ mod spare;
 
 // Reading.
 mod cursor;
+mod repeat;
+
 mod parse;
 
 // Writing.

@@ -88,6 +88,28 @@ impl Tree {
         }
     }
 
+    /// The number of integers of each node, if all are arrays of one format and length, as most columns of ids. `None`: they
+    /// are not, or there are none.
+    pub fn equal_ids_len(&self, nodes: &[NodeId]) -> Option<usize> {
+        let (first, others) = nodes.split_first()?;
+        let first = self.raw(*first);
+        if first.tag != Tag::Reduce {
+            return None;
+        }
+        let &[class, typecode, format, bytes] = self.items(NodeId(first.b))? else { return None };
+        let bytes = self.raw(bytes);
+        let is_like_first = |id: &NodeId| {
+            let raw = self.raw(*id);
+            raw.tag == Tag::Reduce
+                && raw.a == first.a
+                && matches!(self.items(NodeId(raw.b)), Some(&[its_class, its_typecode, its_format, its_bytes])
+                    if (its_class, its_typecode, its_format) == (class, typecode, format)
+                        && (self.raw(its_bytes).tag, self.raw(its_bytes).b) == (bytes.tag, bytes.b))
+        };
+        let len = self.ids_len(nodes[0])?;
+        others.iter().all(is_like_first).then_some(len)
+    }
+
     /// The format and bytes of `array._array_reconstructor(array.array, typecode, machine format code, bytes)` with
     /// integers.
     fn array(&self, id: NodeId) -> Option<(ArrayFormat, &[u8])> {

@@ -10,13 +10,14 @@ use crate::bounds::{KEPT, MAX_OPCODES, MAX_PICKLE_BYTES};
 use crate::cursor::Cursor;
 use crate::error::{OpcodeError, ParseError};
 use crate::opcode as op;
+use crate::repeat::{Alike, Output, ValueStart};
 use crate::spare;
 use crate::tree::Tree;
 
 /// Reads pickles, and retains its stack and memo from one to the next.
 #[derive(Debug, Default)]
 pub struct Parser {
-    arena: Arena,
+    pub(crate) arena: Arena,
     stack: Vec<NodeId>,
     /// The heights of the stack at the marks.
     marks: Vec<u32>,
@@ -26,7 +27,16 @@ pub struct Parser {
     /// The number of memo entries that were put. MEMOIZE uses it as the next index.
     puts: usize,
     protocol: u8,
+    /// The last value that began with a memo entry, by the number of marks, of which the lowest bits count.
+    starts: [Option<ValueStart>; STARTS],
+    alike: Alike,
+    /// Whether every value is read opcode by opcode.
+    #[cfg(test)]
+    pub(crate) is_plain: bool,
 }
+
+/// The nesting in which values alike are looked for: rows, and lists or dicts inside of a row.
+const STARTS: usize = 4;
 
 /// A memo entry that was not put although a later one was.
 const UNPUT: NodeId = NodeId(u32::MAX);
@@ -52,7 +62,7 @@ impl Parser {
         self.clear();
         // About the size of a batch, so that it rarely grows.
         self.arena = spare::take(pickle.len() / 12, pickle.len() / 4);
-        let read = self.run(&pickle);
+        let read = self.run(&pickle, MAX_OPCODES);
         let arena = std::mem::take(&mut self.arena);
         match read {
             Ok(root) => {
@@ -68,7 +78,13 @@ impl Parser {
         }
     }
 
-    fn clear(&mut self) {
+    /// Whether a pattern of values alike was learned.
+    #[cfg(test)]
+    pub(crate) fn has_learned(&self) -> bool {
+        self.alike.has_learned()
+    }
+
+    pub(crate) fn clear(&mut self) {
         self.stack.clear();
         self.marks.clear();
         self.memo.clear();
@@ -76,18 +92,21 @@ impl Parser {
         self.marks.shrink_to(KEPT);
         self.memo.shrink_to(KEPT);
         (self.fence, self.puts, self.protocol) = (0, 0, 0);
+        self.starts = [None; STARTS];
     }
 
     /// Returns the value at STOP, or the offset of an error.
-    fn run(&mut self, pickle: &[u8]) -> Result<NodeId, (usize, OpcodeError)> {
+    pub(crate) fn run(&mut self, pickle: &[u8], opcodes_max: usize) -> Result<NodeId, (usize, OpcodeError)> {
         let mut cursor = Cursor { pickle, rest: pickle, opcode: pickle };
-        self.opcodes(&mut cursor).map_err(|fault| (pickle.len() - cursor.opcode.len(), fault))
+        self.opcodes(&mut cursor, opcodes_max).map_err(|fault| (pickle.len() - cursor.opcode.len(), fault))
     }
 
     /// Inlined, so that the cursor stays in registers.
     #[inline(always)]
-    fn opcodes(&mut self, cursor: &mut Cursor) -> Result<NodeId, OpcodeError> {
-        for _ in 0..MAX_OPCODES {
+    fn opcodes(&mut self, cursor: &mut Cursor, opcodes_max: usize) -> Result<NodeId, OpcodeError> {
+        let mut left = opcodes_max;
+        while left > 0 {
+            left -= 1;
             cursor.opcode = cursor.rest;
             let [opcode] = cursor.argument()?;
             match opcode {
@@ -122,12 +141,13 @@ impl Parser {
                     }
                 }
 
-                op::NONE => self.push(NONE),
-                op::NEWTRUE => self.push(TRUE),
-                op::NEWFALSE => self.push(FALSE),
+                op::NONE => self.push_all(NONE, cursor, &mut left),
+                op::NEWTRUE => self.push_all(TRUE, cursor, &mut left),
+                op::NEWFALSE => self.push_all(FALSE, cursor, &mut left),
                 op::BININT1 => {
                     let [int] = cursor.argument()?;
                     self.push(small_int(int));
+                    self.push_small_ints(cursor, &mut left);
                 }
                 op::BININT2 => {
                     let int = u16::from_le_bytes(cursor.argument()?);
@@ -261,11 +281,11 @@ impl Parser {
                 }
                 op::BINGET => {
                     let [index] = cursor.argument()?;
-                    self.get(index.into())?;
+                    self.get_values(index.into(), cursor, &mut left)?;
                 }
                 op::LONG_BINGET => {
                     let index = u32::from_le_bytes(cursor.argument()?);
-                    self.get(index)?;
+                    self.get_values(index, cursor, &mut left)?;
                 }
                 op::GET => {
                     let index = number(cursor.line()?)?;
@@ -301,6 +321,36 @@ impl Parser {
     fn add(&mut self, raw: RawNode) {
         let id = self.arena.add(raw);
         self.push(id);
+    }
+
+    /// The number of opcodes that may be read together with the current one. In a test of the plain parser there are none.
+    #[inline(always)]
+    fn ahead(&self, left: usize) -> usize {
+        #[cfg(test)]
+        if self.is_plain {
+            return 0;
+        }
+        left
+    }
+
+    /// Pushes a value for its opcode and for the same opcodes after it, as in a column of `None`.
+    #[inline(always)]
+    fn push_all(&mut self, id: NodeId, cursor: &mut Cursor, left: &mut usize) {
+        self.push(id);
+        let opcode = cursor.opcode[0];
+        let more = cursor.rest.iter().take(self.ahead(*left)).take_while(|next| **next == opcode).count();
+        self.stack.resize(self.stack.len() + more, id);
+        (cursor.rest, *left) = (&cursor.rest[more..], *left - more);
+    }
+
+    /// Pushes the small ints after a small int, as in a column of counts.
+    #[inline(always)]
+    fn push_small_ints(&mut self, cursor: &mut Cursor, left: &mut usize) {
+        let (pairs, _) = cursor.rest.as_chunks();
+        let more =
+            pairs.iter().take(self.ahead(*left)).take_while(|[opcode, _]| *opcode == op::BININT1).count();
+        self.stack.extend(pairs[..more].iter().map(|[_, int]| small_int(*int)));
+        (cursor.rest, *left) = (&cursor.rest[2 * more..], *left - more);
     }
 
     fn int(&mut self, int: i64) {
@@ -478,6 +528,52 @@ impl Parser {
         self.puts += usize::from(memo[index] == UNPUT);
         memo[index] = value;
         Ok(())
+    }
+
+    /// Gets a memo entry. If the last value began with the same entry, also reads the values alike that begin here.
+    fn get_values(&mut self, entry: u32, cursor: &mut Cursor, left: &mut usize) -> Result<(), OpcodeError> {
+        let here = ValueStart {
+            entry,
+            at: cursor.pickle.len() - cursor.opcode.len(),
+            marks: self.marks.len(),
+            height: self.stack.len(),
+            nodes: self.arena.nodes.len() as u32,
+            children: self.arena.children.len() as u32,
+            memo: self.memo.len() as u32,
+        };
+        let last = self.starts[here.marks % STARTS].replace(here);
+        match last.filter(|last| last.entry == entry && last.marks == here.marks) {
+            Some(last) if self.read_alike(last, here, cursor, left) => Ok(()),
+            _ => self.get(entry),
+        }
+    }
+
+    /// Reads the values alike at the last opcode if it ends a value. Returns whether there are any.
+    fn read_alike(
+        &mut self,
+        start: ValueStart,
+        end: ValueStart,
+        cursor: &mut Cursor,
+        left: &mut usize,
+    ) -> bool {
+        // With gaps in the memo, a new entry may come before others.
+        if self.puts != self.memo.len() || self.ahead(*left) == 0 {
+            return false;
+        }
+        let Parser { arena, memo, stack, alike, .. } = self;
+        let output = Output { arena, memo, stack };
+        if !alike.learn(cursor.pickle, start, end, &output) {
+            return false;
+        }
+        // The opcode here is counted already.
+        let (bytes, opcodes) = alike.read(cursor.opcode, *left + 1, output);
+        if bytes == 0 {
+            return false;
+        }
+        self.puts = self.memo.len();
+        self.starts[end.marks % STARTS] = None;
+        (cursor.rest, *left) = (&cursor.opcode[bytes..], *left + 1 - opcodes);
+        true
     }
 
     #[inline]

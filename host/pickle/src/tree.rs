@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use crate::arena::{Arena, NodeId, RawNode, Tag};
+use crate::arena::{Arena, NONE, NodeId, RawNode, Tag};
 
 /// A parsed pickle. It shares the pickle's bytes.
 #[derive(Clone, Debug)]
@@ -168,6 +168,11 @@ impl Tree {
     /// Whether the node is `None`.
     pub fn is_none(&self, id: NodeId) -> bool {
         self.raw(id).tag == Tag::None
+    }
+
+    /// Whether all nodes are `None`.
+    pub fn are_none(&self, ids: &[NodeId]) -> bool {
+        ids.iter().all(|id| *id == NONE)
     }
 
     /// The value of a bool.

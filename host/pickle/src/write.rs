@@ -20,8 +20,8 @@ pub struct PickleWriter<'t> {
     emit: Emit,
     sources: Vec<SourceTree<'t>>,
     globals: Globals<'t>,
-    /// The memo entry of `'q'`, for arrays that are not copied.
-    typecode: Option<Memo>,
+    /// The memo entries of `array._array_reconstructor`, `array.array` and `'q'`, after the first array that is not copied.
+    arrays: Option<[Memo; 3]>,
     /// The number of values in the open container, or at the top level.
     values: u32,
 }
@@ -39,7 +39,7 @@ impl<'t> PickleWriter<'t> {
             emit: Emit::new(protocol.clamp(4, 5)),
             sources: Vec::new(),
             globals: Globals::default(),
-            typecode: None,
+            arrays: None,
             values: 0,
         }
     }
@@ -107,14 +107,19 @@ impl<'t> PickleWriter<'t> {
     /// Writes token ids as SGLang 0.5.13 and later sends them: an `array('q')`.
     pub fn id_array(&mut self, ids: &[i64]) {
         self.values += 1;
-        self.globals.put(&mut self.emit, "array", "_array_reconstructor");
-        self.emit.opcode(op::MARK);
-        self.globals.put(&mut self.emit, "array", "array");
-        match self.typecode {
-            Some(memo) => self.emit.get(memo),
+        match self.arrays {
+            Some([function, class, typecode]) => {
+                self.emit.get(function);
+                self.emit.opcode(op::MARK);
+                self.emit.get(class);
+                self.emit.get(typecode);
+            }
             None => {
+                let function = self.globals.put(&mut self.emit, "array", "_array_reconstructor");
+                self.emit.opcode(op::MARK);
+                let class = self.globals.put(&mut self.emit, "array", "array");
                 self.emit.str(b"q");
-                self.typecode = Some(self.emit.memoize());
+                self.arrays = Some([function, class, self.emit.memoize()]);
             }
         }
         self.emit.int(12); // signed, 64 bits, little endian

@@ -70,9 +70,8 @@ pub struct Batch {
     pub(crate) may_begin: bool,
     /// Rows that cannot be read, ascending.
     pub(crate) unread: Vec<Unread>,
-    /// Whether every cell of `output_ids` is an id array of the usual form, so that equal headers mean equal numbers of
-    /// ids.
-    pub(crate) has_usual_ids: bool,
+    /// The number of ids of each cell of `output_ids`, if it is the same in all rows and the ids have the usual form.
+    pub(crate) ids_each: Option<usize>,
     /// Whether every rid is valid UTF-8.
     pub(crate) has_text_rids: bool,
 }
@@ -110,14 +109,14 @@ impl Batch {
             cumulative,
             may_begin: true,
             unread,
-            has_usual_ids: false,
+            ids_each: None,
             has_text_rids: false,
         }
     }
 
     /// Adds the results of the check.
-    pub(crate) fn checked(self, unread: Vec<Unread>, has_usual_ids: bool, has_text_rids: bool) -> Batch {
-        Batch { unread, has_usual_ids, has_text_rids, ..self }
+    pub(crate) fn checked(self, unread: Vec<Unread>, ids_each: Option<usize>, has_text_rids: bool) -> Batch {
+        Batch { unread, ids_each, has_text_rids, ..self }
     }
 
     /// Marks these rows, ascending: their `output_ids` are all ids of their requests so far. When rows are joined, the
@@ -280,8 +279,7 @@ impl Batch {
     #[inline]
     pub fn token_counts(&self) -> impl Iterator<Item = u32> + Clone {
         let ids = self.rows_of(KnownField::OutputIds);
-        let is_alike = self.has_usual_ids && self.unread.is_empty();
-        let each = ids.filter(|_| is_alike).and_then(ColumnCells::model).and_then(RawValue::id_count);
+        let each = self.ids_each.filter(|_| self.unread.is_empty());
         (0..self.rows).map(move |row| match (each, ids) {
             (Some(count), _) => count as u32,
             (None, Some(ids)) if self.unread.is_empty() => ids.get(row).id_count().unwrap_or(0) as u32,
@@ -314,7 +312,7 @@ impl Batch {
         out.ends.clear();
         out.ends.reserve(self.rows as usize);
         if let Some(ids) = self.rows_of(KnownField::OutputIds).filter(|_| self.unread.is_empty()) {
-            return ids.ids(self.rows, self.has_usual_ids, out);
+            return ids.ids(self.rows, self.ids_each, out);
         }
         for row in 0..self.rows {
             self.row_ids(row, &mut out.values);

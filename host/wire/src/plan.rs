@@ -392,6 +392,15 @@ impl<'a> WritePlan<'a> {
                         None => run.clone().try_for_each(|_| absent(out, rule))?,
                     },
                     WriteStep::One { from, change } => {
+                        // Most columns take one row's cell as it is, however many rows are joined.
+                        if let (None, Some(one)) = (change, rule.one_of(from.len())) {
+                            let (part, row) = self.from[from.start + one];
+                            match rows[part as usize] {
+                                Some(rows) => out.copy(rows.get(row), sources[part as usize])?,
+                                None => absent(out, rule)?,
+                            }
+                            continue;
+                        }
                         cells.clear();
                         let mut from = from.clone();
                         if is_ids {

@@ -70,7 +70,7 @@ pub(crate) fn read_outputs(
     let has_text_rids = outputs.has_text_rids;
     let has_first = outputs.has_first();
     let batch = Batch::new(frame.clone(), Arc::clone(layout), rows as u32, BatchBody::Outputs(outputs));
-    let batch = batch.checked(unread, false, has_text_rids);
+    let batch = batch.checked(unread, None, has_text_rids);
     Ok((if has_first { batch } else { batch.without_first_rows() }, error))
 }
 
@@ -119,14 +119,14 @@ pub(crate) struct BatchCheck {
     /// is known to be right.
     is_strict: bool,
     unread: Vec<Unread>,
-    has_usual_ids: bool,
+    ids_each: Option<usize>,
     has_text_rids: bool,
 }
 
 impl BatchCheck {
     pub(crate) fn of(self, batch: Batch) -> Batch {
-        let BatchCheck { unread, has_usual_ids, has_text_rids, .. } = self;
-        batch.checked(unread, has_usual_ids, has_text_rids)
+        let BatchCheck { unread, ids_each, has_text_rids, .. } = self;
+        batch.checked(unread, ids_each, has_text_rids)
     }
 
     /// Records the rows whose cell is not of the column's type. The error: no cell is, so the layout is wrong.
@@ -153,8 +153,7 @@ impl BatchCheck {
 /// therefore not understood, instead of being misread. A single cell of another type affects only its own row. An
 /// invalid count is treated as unknown.
 pub(crate) fn check(batch: &Batch, is_strict: bool) -> Result<BatchCheck, WireError> {
-    let mut checked =
-        BatchCheck { is_strict, unread: Vec::new(), has_usual_ids: false, has_text_rids: false };
+    let mut checked = BatchCheck { is_strict, unread: Vec::new(), ids_each: None, has_text_rids: false };
     let (rids, types) = need(batch, KnownField::Rids)?;
     checked.has_text_rids = rids.are_ascii(batch.rows) || rids.iter(batch.rows).all(RawValue::is_text);
     if types & !STR != 0 {
@@ -167,21 +166,25 @@ pub(crate) fn check(batch: &Batch, is_strict: bool) -> Result<BatchCheck, WireEr
         return Err(WireError::Cell { name, row, expected });
     }
     if batch.kind() != BatchKind::Embedding {
-        let output = may(batch, KnownField::OutputIds)?;
-        let decode = may(batch, KnownField::DecodeIds)?;
+        let output = cells(batch, KnownField::OutputIds)?;
+        let decode = cells(batch, KnownField::DecodeIds)?;
         if output.is_none() && decode.is_none() {
             let name = KnownField::OutputIds.name();
             return Err(WireError::Column { name, expected: "a list of id arrays" });
         }
         for (known, rows) in [(KnownField::OutputIds, output), (KnownField::DecodeIds, decode)] {
-            let Some((rows, types)) = rows else { continue };
-            let are_usual = rows.are_ids(batch.rows);
-            checked.has_usual_ids |= are_usual && known == KnownField::OutputIds;
-            if !are_usual {
-                let may_be = types & (EXT | LIST | OTHER) != 0;
-                let is = |cell: RawValue<'_>| may_be && cell.is_ids();
-                checked.note(batch, known, rows, "an id array", is)?;
+            let Some(rows) = rows else { continue };
+            if let Some(each) = rows.ids_each(batch.rows) {
+                if rows.get(0).weight() * batch.rows as usize > weight_max(batch) {
+                    return Err(WireError::Expands { name: known.name() });
+                }
+                if known == KnownField::OutputIds {
+                    checked.ids_each = Some(each);
+                }
+                continue;
             }
+            let may_be = types_of(batch, known, rows)? & (EXT | LIST | OTHER) != 0;
+            checked.note(batch, known, rows, "an id array", |cell| may_be && cell.is_ids())?;
         }
     }
     if batch.kind() == BatchKind::Str {
@@ -200,18 +203,28 @@ pub(crate) fn has_rids(batch: &Batch) -> bool {
 
 /// The cells of a required column, and their types.
 fn need(batch: &Batch, known: KnownField) -> Result<(ColumnCells<'_>, Types), WireError> {
-    let there = may(batch, known)?;
-    there.ok_or(WireError::Column { name: known.name(), expected: "a list with an entry a row" })
+    let there = cells(batch, known)?;
+    let rows =
+        there.ok_or(WireError::Column { name: known.name(), expected: "a list with an entry a row" })?;
+    Ok((rows, types_of(batch, known, rows)?))
 }
 
-/// The cells of an optional column, and their types. `None`: the column is nil, empty or missing.
-fn may(batch: &Batch, known: KnownField) -> Result<Option<(ColumnCells<'_>, Types)>, WireError> {
+/// The cells of an optional column. `None`: the column is nil, empty or missing.
+fn cells(batch: &Batch, known: KnownField) -> Result<Option<ColumnCells<'_>>, WireError> {
     let Some(field) = batch.layout.position(known) else { return Ok(None) };
-    let Some(rows) = batch.plain_rows(field) else {
-        let wrong = WireError::Column { name: known.name(), expected: "a list with an entry a row" };
-        return if batch.is_nil_or_empty(field) { Ok(None) } else { Err(wrong) };
-    };
-    let most = MAX_EXPANSION * batch.bytes.len();
-    let types = rows.types(batch.rows, most).ok_or(WireError::Expands { name: known.name() })?;
-    Ok(Some((rows, types)))
+    match batch.plain_rows(field) {
+        Some(rows) => Ok(Some(rows)),
+        None if batch.is_nil_or_empty(field) => Ok(None),
+        None => Err(WireError::Column { name: known.name(), expected: "a list with an entry a row" }),
+    }
+}
+
+/// The types of a column's cells.
+fn types_of(batch: &Batch, known: KnownField, rows: ColumnCells<'_>) -> Result<Types, WireError> {
+    rows.types(batch.rows, weight_max(batch)).ok_or(WireError::Expands { name: known.name() })
+}
+
+/// The limit of a column's [weight](RawValue::weight).
+fn weight_max(batch: &Batch) -> usize {
+    MAX_EXPANSION * batch.bytes.len()
 }

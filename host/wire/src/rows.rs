@@ -48,19 +48,29 @@ type RequestRow = (u32, PartRow);
 
 /// The rows of the parts by request, each request's in the order of the parts.
 fn by_request(parts: &[BatchPart<'_>]) -> Result<Vec<RequestRow>, RowsError> {
-    let mut requests: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
+    let mut requests: HashMap<&[u8], u32, foldhash::fast::RandomState> = HashMap::default();
+    let mut rids: Vec<&[u8]> = Vec::new();
     let mut ended = Vec::new();
     let mut rows = Vec::new();
     for (part, it) in parts.iter().enumerate() {
         if !it.batch.has_text_rids {
             return Err(RowsError::Column { name: KnownField::Rids.name().to_owned(), rid: String::new() });
         }
+        // A step mostly has the requests of the step before, in the same order.
+        let mut expected = 0;
         for row in it.rows()? {
-            let rid = it.batch.rid(row);
-            let request = *requests.entry(rid).or_insert(ended.len() as u32);
+            let rid = it.batch.rid_of(row).unwrap_or_default();
+            let request = match rids.get(expected as usize) {
+                Some(known) if *known == rid => expected,
+                _ => *requests.entry(rid).or_insert(rids.len() as u32),
+            };
+            expected = request + 1;
             match ended.get(request as usize) {
-                None => ended.push(false),
-                Some(true) => return Err(RowsError::AfterFinish { rid: rid.to_owned() }),
+                None => {
+                    rids.push(rid);
+                    ended.push(false);
+                }
+                Some(true) => return Err(RowsError::AfterFinish { rid: it.batch.rid(row).to_owned() }),
                 Some(false) => (),
             }
             ended[request as usize] = it.batch.finish(row) != Finish::Running;

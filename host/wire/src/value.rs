@@ -224,15 +224,20 @@ impl<'a> ColumnCells<'a> {
         cells.all(|cell| cell[cell.len() - length..].is_ascii())
     }
 
-    /// Whether the headers show that all cells are id arrays of one length in the usual form.
-    pub(crate) fn are_ids(self, rows: u32) -> bool {
-        self.alike(rows).is_some_and(|mut cells| cells.all(|cell| pack::usual_ids(cell).is_some()))
+    /// The number of ids of each cell, if the headers show that all cells are id arrays of one length in the usual form.
+    pub(crate) fn ids_each(self, rows: u32) -> Option<usize> {
+        match self {
+            ColumnCells::Packed { .. } => {
+                let are_ids = self.alike(rows)?.all(|cell| pack::usual_ids(cell).is_some());
+                self.model().filter(|_| are_ids)?.id_count()
+            }
+            ColumnCells::Tree(tree, items) => tree.equal_ids_len(items),
+        }
     }
 
-    /// Appends the ids of all cells, which are id arrays, and the end of each. `are_usual`: [`ColumnCells::are_ids`] is true.
-    pub(crate) fn ids(self, rows: u32, are_usual: bool, out: &mut Ids) {
-        let count = self.model().filter(|_| are_usual).and_then(RawValue::id_count);
-        if let (Some(count), Some(cells)) = (count, self.alike(rows)) {
+    /// Appends the ids of all cells, which are id arrays, and the end of each. `each` is the cells' [`ColumnCells::ids_each`].
+    pub(crate) fn ids(self, rows: u32, each: Option<usize>, out: &mut Ids) {
+        if let (Some(count), Some(cells)) = (each, self.alike(rows)) {
             // This path computes no cell's position and length, and reserves once.
             let from = out.values.len();
             match count {
@@ -259,9 +264,10 @@ impl<'a> ColumnCells<'a> {
         }
     }
 
-    /// Whether the bytes show that all cells are nil: msgpack of one byte each.
+    /// Whether all cells are nil, as far as bytes or nodes show it without a look into cells of several widths.
     pub(crate) fn are_nil(self, rows: u32) -> bool {
         match self {
+            ColumnCells::Tree(tree, items) => tree.are_none(items),
             ColumnCells::Packed { frame, cells: CellSpans::Uniform { start, width: 1 }, .. } => {
                 frame[start as usize..(start + rows) as usize].iter().all(|&byte| byte == 0xc0)
             }
@@ -288,6 +294,7 @@ impl<'a> ColumnCells<'a> {
                 let starts = &starts[first as usize..][..rows as usize];
                 Some(starts.iter().fold(0, |types, &at| types | TYPES[frame[at as usize] as usize]))
             }
+            ColumnCells::Tree(..) if self.are_nil(rows) => Some(NIL),
             ColumnCells::Tree(..) => self
                 .iter(rows)
                 .try_fold((0, most), |(types, left), cell| {
