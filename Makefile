@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build dist test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench bench-cost valgrind mutants soak check check-sdk fmt setup clean
+.PHONY: demo build dist test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench bench-real-vllm bench-cost valgrind mutants soak check check-sdk fmt setup clean
 
 # `afterbay --version` names the commit. Only release builds know it, so that tests are not linked again after each commit.
 build dist demo: export AFTERBAY_COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
@@ -76,10 +76,14 @@ valgrind:
 		echo "no valgrind: instructions are not counted. On Debian: apt-get install valgrind" >&2; \
 	fi
 
-# SHARED: the directory with the real SGLang's readers, installed by its sglang/install. BENCH_ARGS="--n 128 --t 64 --prompts 32": a short try.
+# SHARED: the directory with the real engines' readers, installed by its sglang/install and vllm/install. BENCH_ARGS="--n 128 --t 64 --prompts 32": a short try.
 SHARED ?= ../shared
-bench-real: build ## SGLang's own readers under load beside Afterbay, and their page: 25 minutes on a quiet machine
+bench-real: build ## SGLang's and vLLM's own readers under load beside Afterbay, and their page: 30 minutes on a quiet machine
 	$(PYTHON) tests/bench/real.py --shared $(SHARED)/sglang --afterbay target/release/afterbay --page docs/src/benchmarks.md $(BENCH_ARGS)
+	$(MAKE) bench-real-vllm
+
+bench-real-vllm: build ## the part with vLLM alone: 6 minutes
+	$(PYTHON) tests/bench/real_vllm.py --shared $(SHARED)/vllm --afterbay target/release/afterbay --page docs/src/benchmarks-vllm.md $(VLLM_BENCH_ARGS)
 
 # Our crates optimised, and their assertions kept.
 soak: setup ## simulated schedules with new seeds for an hour, or SOAK_MINUTES=

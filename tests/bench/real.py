@@ -361,18 +361,24 @@ def serve(args, processes, directory, name, arguments, more, afterbay):
 # --- the run and its page -------------------------------------------------------------------------------------------------------
 
 
-def measure(args):
-    cores = os.cpu_count()
+def facts_of_run(binary):
+    """The date, the machine and the binary of a run."""
     model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?")
-    said = subprocess.run([args.afterbay, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()
+    said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()
     commit = next((line.split()[1] for line in said if line.startswith("commit:")), "commit unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    results = {
+    return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": f"{cores} cores of {model}, {memory:.0f} GiB, {platform.system()} {platform.release()}",
+        "machine": f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB, {platform.system()} {platform.release()}",
         "afterbay": f"{said[0]} ({commit})",
-        "sglang": args.sglang,
         "load_before": os.getloadavg()[0],
+    }
+
+
+def measure(args):
+    results = {
+        **facts_of_run(args.afterbay),
+        "sglang": args.sglang,
         "replayed_load": {"n": args.n, "t": args.t, "rate": args.rate, "stagger": args.stagger},
         "http_load": {"prompts": args.prompts, "concurrency": args.concurrency},
         "replayed": [],
