@@ -83,7 +83,7 @@ bench-real: build ## SGLang's and vLLM's own readers under load beside Afterbay,
 	$(MAKE) bench-real-vllm
 
 bench-real-vllm: build ## the part with vLLM alone: 6 minutes
-	$(PYTHON) tests/bench/real_vllm.py --shared $(SHARED)/vllm --afterbay target/release/afterbay --page docs/src/benchmarks-vllm.md $(VLLM_BENCH_ARGS)
+	$(PYTHON) tests/bench/real_vllm.py --shared $(SHARED)/vllm --afterbay target/release/afterbay --page docs/src/benchmarks.md $(VLLM_BENCH_ARGS)
 
 # Our crates optimised, and their assertions kept.
 soak: setup ## simulated schedules with new seeds for an hour, or SOAK_MINUTES=
