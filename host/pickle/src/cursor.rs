@@ -64,3 +64,19 @@ impl<'p> Cursor<'p> {
 fn line_length(rest: &[u8]) -> Option<usize> {
     rest.iter().position(|byte| *byte == b'\n')
 }
+
+/// Checks UTF-8 that may have lone surrogates, as CPython writes a str.
+#[inline]
+pub(crate) fn is_text(mut bytes: &[u8]) -> bool {
+    // Nearly all texts are ASCII, which is much cheaper to check.
+    if bytes.is_ascii() {
+        return true;
+    }
+    while let Err(error) = std::str::from_utf8(bytes) {
+        match &bytes[error.valid_up_to()..] {
+            [0xed, 0xa0..=0xbf, 0x80..=0xbf, rest @ ..] => bytes = rest,
+            _ => return false,
+        }
+    }
+    true
+}

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::arena::{Arena, EMPTY_TUPLE, FALSE, NONE, NodeId, RawNode, TRUE, Tag, small_int};
 use crate::bounds::{KEPT, MAX_OPCODES, MAX_PICKLE_BYTES};
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, is_text};
 use crate::error::{OpcodeError, ParseError};
 use crate::opcode as op;
 use crate::repeat::{Alike, Output, ValueStart};
@@ -556,7 +556,7 @@ impl Parser {
         cursor: &mut Cursor,
         left: &mut usize,
     ) -> bool {
-        // With gaps in the memo, a new entry may come before others.
+        // A memo with gaps may get a new entry before others.
         if self.puts != self.memo.len() || self.ahead(*left) == 0 {
             return false;
         }
@@ -591,19 +591,4 @@ impl Parser {
 
 fn number<T: std::str::FromStr>(digits: &[u8]) -> Result<T, OpcodeError> {
     std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(OpcodeError::BadText)
-}
-
-/// Checks UTF-8 that may have lone surrogates, as CPython writes a str.
-fn is_text(mut bytes: &[u8]) -> bool {
-    // Nearly all texts are ASCII, which is much cheaper to check.
-    if bytes.is_ascii() {
-        return true;
-    }
-    while let Err(error) = std::str::from_utf8(bytes) {
-        match &bytes[error.valid_up_to()..] {
-            [0xed, 0xa0..=0xbf, 0x80..=0xbf, rest @ ..] => bytes = rest,
-            _ => return false,
-        }
-    }
-    true
 }
