@@ -48,7 +48,7 @@ pub(crate) struct Alike {
     value: Option<Moving<NodeId>>,
 }
 
-/// A part of the last value, and its distance from the same part of the next value.
+/// A part of the learned value, and its distance from the same part of the next value.
 #[derive(Clone, Copy, Debug)]
 struct Moving<T> {
     last: T,
@@ -126,26 +126,25 @@ impl Alike {
 
     /// Reads the values alike at the head of `rest`, with at most this many opcodes. Returns the number of bytes and of
     /// opcodes.
-    pub fn read(&mut self, rest: &[u8], opcodes_max: usize, output: Output<'_>) -> (usize, usize) {
+    pub fn read(&self, rest: &[u8], opcodes_max: usize, output: Output<'_>) -> (usize, usize) {
         let mut values = 0;
         while (values + 1) * self.opcodes <= opcodes_max && self.is_next(&rest[values * self.bytes..]) {
             values += 1;
         }
         let Output { arena, memo, stack } = output;
-        arena.nodes.reserve(values * self.nodes.len());
-        arena.children.reserve(values * self.children.len());
-        memo.reserve(values * self.memo.len());
-        let bytes = &rest[..values * self.bytes];
-        for value in bytes.chunks_exact(self.bytes.max(1)) {
-            let first = arena.nodes.len();
-            arena.nodes.extend(self.nodes.iter_mut().map(Moving::<RawNode>::next));
-            for &(index, offset) in &self.floats {
-                let bits = value[offset..].first_chunk().map_or(0, |bits| u64::from_be_bytes(*bits));
-                arena.nodes[first + index] = RawNode::of_word(Tag::Float, bits);
+        let (bytes, first) = (&rest[..values * self.bytes], arena.nodes.len());
+        add(&mut arena.nodes, &self.nodes, values);
+        add(&mut arena.children, &self.children, values);
+        add(memo, &self.memo, values);
+        add(stack, self.value.as_slice(), values);
+        if !self.floats.is_empty() {
+            let places = arena.nodes[first..].chunks_exact_mut(self.nodes.len());
+            for (value, nodes) in bytes.chunks_exact(self.bytes).zip(places) {
+                for &(index, offset) in &self.floats {
+                    let bits = value[offset..].first_chunk().map_or(0, |bits| u64::from_be_bytes(*bits));
+                    nodes[index] = RawNode::of_word(Tag::Float, bits);
+                }
             }
-            arena.children.extend(self.children.iter_mut().map(Moving::<NodeId>::next));
-            memo.extend(self.memo.iter_mut().map(Moving::<NodeId>::next));
-            stack.extend(self.value.iter_mut().map(Moving::<NodeId>::next));
         }
         (bytes.len(), values * self.opcodes)
     }
@@ -161,18 +160,36 @@ impl Alike {
     }
 }
 
-impl Moving<NodeId> {
-    fn next(&mut self) -> NodeId {
-        self.last.0 += self.by.0;
-        self.last
+/// Adds the parts of this many values alike.
+fn add<T: Movable>(out: &mut Vec<T>, parts: &[Moving<T>], values: usize) {
+    let (Some(part), first) = (parts.first(), out.len()) else { return };
+    // The parts are computed from the first value and not from the value before, which the processor would have to wait for.
+    out.resize(first + values * parts.len(), part.last);
+    for (number, places) in (1..).zip(out[first..].chunks_exact_mut(parts.len())) {
+        for (place, part) in places.iter_mut().zip(parts) {
+            *place = part.last.after(part.by, number);
+        }
     }
 }
 
-impl Moving<RawNode> {
-    fn next(&mut self) -> RawNode {
-        self.last.a = self.last.a.wrapping_add(self.by.a);
-        self.last.b = self.last.b.wrapping_add(self.by.b);
-        self.last
+/// A part of a value that moves by a constant distance from value to value.
+trait Movable: Copy {
+    /// The part of the value alike with this number, which begins with 1.
+    fn after(self, distance: Self, number: u32) -> Self;
+}
+
+impl Movable for NodeId {
+    #[inline]
+    fn after(self, distance: NodeId, number: u32) -> NodeId {
+        NodeId(self.0.wrapping_add(distance.0.wrapping_mul(number)))
+    }
+}
+
+impl Movable for RawNode {
+    #[inline]
+    fn after(self, distance: RawNode, number: u32) -> RawNode {
+        let after = |at: u32, distance: u32| at.wrapping_add(distance.wrapping_mul(number));
+        RawNode { a: after(self.a, distance.a), b: after(self.b, distance.b), ..self }
     }
 }
 
