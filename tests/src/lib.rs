@@ -15,6 +15,7 @@ pub mod frames;
 pub mod fuzz;
 pub mod holds;
 pub mod mutate;
+pub mod nats;
 pub mod peers;
 pub mod sandbox;
 pub mod sync_gate;

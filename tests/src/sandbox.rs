@@ -245,6 +245,12 @@ impl Config {
         self
     }
 
+    /// Copies the journal to a NATS server.
+    pub fn replicate(mut self, url: &str) -> Config {
+        writeln!(self.legs, "[replicate]\nnats = {url:?}").unwrap();
+        self
+    }
+
     /// Adds a stream after the first one, with these lines for its sink. `None` leaves the sink's endpoint to a rendezvous.
     pub fn next_leg(mut self, name: &str, listen: &str, connect: Option<&str>, sink: &str) -> Config {
         writeln!(self.legs, "[[stream]]\nname = {name:?}\nafter = {STREAM:?}\nlisten = {listen:?}").unwrap();

@@ -10,7 +10,7 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with the programs after the comment mark.
-const PROGRAMS: [&str; 28] = [
+const PROGRAMS: [&str; 29] = [
     "cd",
     "cp",
     "rm",
@@ -32,6 +32,7 @@ const PROGRAMS: [&str; 28] = [
     "promtool",
     "apt",
     "tar",
+    "nats",
     "vllm", //
     "cargo",
     "python",

@@ -46,6 +46,9 @@ pub const BREAKER_WITHIN: (Duration, Duration) = (Duration::from_millis(100), Du
 /// Shortest and longest `call.breaker.open`.
 pub const BREAKER_OPEN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
 
+/// Most servers in `replicate.nats`. A server of a cluster names the others itself.
+pub const NATS_SERVERS_MAX: usize = 16;
+
 /// Least and most `traces.sample`. The most is the default.
 pub const TRACES_SAMPLE: (f64, f64) = (0.0, 1.0);
 

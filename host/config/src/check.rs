@@ -9,7 +9,8 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Call, Coalesce, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Retain, Stream, Traces,
+    Admin, Call, Coalesce, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Replicate, Retain,
+    Stream, Traces,
 };
 use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
@@ -90,13 +91,14 @@ struct Checked {
     admin: Option<Admin>,
     log: Log,
     traces: Option<Traces>,
+    replicate: Option<Replicate>,
 }
 
 impl Checked {
     fn config(self) -> Option<Config> {
-        let Checked { streams, calls, memory, journal, admin, log, traces } = self;
+        let Checked { streams, calls, memory, journal, admin, log, traces, replicate } = self;
         let (streams, calls, journal, admin) = (streams?, calls?, journal?, admin?);
-        Some(Config { streams, calls, memory, journal, admin, log, traces })
+        Some(Config { streams, calls, memory, journal, admin, log, traces, replicate })
     }
 }
 
@@ -121,12 +123,13 @@ impl Check<'_> {
         let admin = self.admin(&written.admin, dir);
         let log = self.log(&written.log);
         let traces = self.traces(written.traces.as_ref());
+        let replicate = self.replicate(written.replicate.as_ref());
         let mut streams: Option<Vec<Stream>> = streams.into_iter().collect();
         self.allow(&written.plugins, streams.as_deref_mut().unwrap_or_default());
         if let (Some(streams), true) = (&streams, written.calls.is_empty()) {
             self.calls_without_endpoint(streams, &written.streams);
         }
-        Checked { streams, calls, memory, journal, admin, log, traces }
+        Checked { streams, calls, memory, journal, admin, log, traces, replicate }
     }
 
     fn stream(&self, written: &written::Stream, names: &mut SeenNames) -> Option<Stream> {

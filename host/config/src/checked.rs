@@ -34,6 +34,8 @@ pub struct Config {
     pub log: Log,
     /// The traces of requests; `None`: there are none.
     pub traces: Option<Traces>,
+    /// The live copy of the journal; `None`: there is none.
+    pub replicate: Option<Replicate>,
 }
 
 impl Config {
@@ -48,6 +50,7 @@ impl Config {
             journal,
             log: Log::default(),
             traces: None,
+            replicate: None,
         }
     }
 }
@@ -534,4 +537,13 @@ pub struct Traces {
     pub endpoint: String,
     /// The share of requests that are traced, 0 to 1.
     pub sample: f64,
+}
+
+/// The live copy of the journal in NATS JetStream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicate {
+    /// URLs of servers of one cluster.
+    pub nats: Vec<String>,
+    /// A credentials file of NATS. `None`: the environment has the credentials, if any are needed.
+    pub credentials: Option<PathBuf>,
 }

@@ -81,6 +81,12 @@ pub(crate) static ROOT: Table = Table {
         ),
         key("log", Optional, "", "Afterbay's own log, on standard error."),
         key("traces", Optional, "", "OpenTelemetry traces of requests. Without this table, there are none."),
+        key(
+            "replicate",
+            Optional,
+            "",
+            "A live copy of the journal in NATS JetStream. Without this table, there is none.",
+        ),
     ],
 };
 
@@ -541,6 +547,26 @@ pub(crate) static TRACES: Table = Table {
     ],
 };
 
+pub(crate) static REPLICATE: Table = Table {
+    keys: &[
+        key(
+            "nats",
+            Required,
+            "\"nats://127.0.0.1:4222\"",
+            "The NATS server, or several of one cluster, separated by commas: nats://HOST[:PORT], or tls://HOST[:PORT] for TLS. Without\n\
+             a password: see credentials. The JetStream stream \"afterbay\" takes the subjects afterbay.>; Afterbay makes it if it is\n\
+             missing.",
+        ),
+        key(
+            "credentials",
+            Optional,
+            "\"/etc/afterbay/nats.creds\"",
+            "A credentials file (.creds) of NATS. Without this key, the environment variables of the nats command count: NATS_CREDS, or\n\
+             NATS_USER and NATS_PASSWORD, or NATS_TOKEN.",
+        ),
+    ],
+};
+
 /// One table of the config file.
 pub struct Section {
     /// Its header in TOML, like `[[stream.sink]]`.
@@ -562,7 +588,7 @@ const fn section(
 }
 
 /// Every table of the config file, in the order of the reference.
-pub static SECTIONS: [Section; 14] = [
+pub static SECTIONS: [Section; 15] = [
     section(&ROOT, "stream", "[[stream]]", &STREAM),
     section(&STREAM, "sink", "[[stream.sink]]", &SINK),
     section(&STREAM, "coalesce", "[stream.coalesce]", &COALESCE),
@@ -577,6 +603,7 @@ pub static SECTIONS: [Section; 14] = [
     section(&ROOT, "admin", "[admin]", &ADMIN),
     section(&ROOT, "log", "[log]", &LOG),
     section(&ROOT, "traces", "[traces]", &TRACES),
+    section(&ROOT, "replicate", "[replicate]", &REPLICATE),
 ];
 
 impl Section {

@@ -30,6 +30,7 @@ mod disk;
 mod engine;
 mod erase;
 mod plugins;
+mod replicate;
 mod signals;
 mod sinks;
 mod traces;
@@ -43,9 +44,9 @@ pub use afterbay_types::{Endpoint, EndpointError, Name, NameError};
 pub use checked::{
     Abort, Admin, AdminAddress, ApiKeyFrom, AttributeRule, Breaker, Call, CallHeader, Coalesce, CoalesceWhen,
     Component, Config, Engine, EraseRule, Grant, Journal, Layout, Limits, LoadSnapshot, Log, LogFormat,
-    Memory, Mode, OnError, OnFault, Pattern, Plugin, PluginDefaults, Quarantine, Queue, Reads, Retain, Rids,
-    Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket, TapSocketType,
-    Traces,
+    Memory, Mode, OnError, OnFault, Pattern, Plugin, PluginDefaults, Quarantine, Queue, Reads, Replicate,
+    Retain, Rids, Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket,
+    TapSocketType, Traces,
 };
 pub use env::{Builtin, Env, Names};
 pub use keys::{Key, Need, SECTIONS, Section, Table};
@@ -53,4 +54,5 @@ pub use plugins::read_files;
 pub use problem::{Problem, Problems};
 pub use reader::nearest_of;
 pub use reference::reference;
+pub use replicate::nats_servers;
 pub use units::{duration_argument, parse_duration, parse_size, size_argument};

@@ -1,4 +1,4 @@
-//! HTTP URLs: `http://HOST[:PORT][/PATH][?QUERY]`. Nothing is resolved or requested here.
+//! URLs of HTTP, `http://HOST[:PORT][/PATH][?QUERY]`, and of NATS, `nats://HOST[:PORT]`. Nothing is resolved or requested here.
 
 /// Checks a URL of `http://`. The check is strict enough that every HTTP client accepts the result.
 pub(crate) fn check(url: &str) -> Result<(), &'static str> {
@@ -9,6 +9,14 @@ pub(crate) fn check(url: &str) -> Result<(), &'static str> {
 pub(crate) fn check_either(url: &str) -> Result<(), &'static str> {
     let rest = url.strip_prefix("https://").or(url.strip_prefix("http://"));
     check_rest(rest.ok_or("does not begin with http:// or https://")?)
+}
+
+/// Checks a URL of `nats://` or `tls://`, which has no path.
+pub(crate) fn check_nats(url: &str) -> Result<(), &'static str> {
+    let rest = url.strip_prefix("nats://").or(url.strip_prefix("tls://"));
+    let rest = rest.ok_or("does not begin with nats:// or tls://")?;
+    check_rest(rest)?;
+    if rest.contains(['/', '?']) { Err("has a path") } else { Ok(()) }
 }
 
 /// Checks a URL from the host on.
@@ -55,7 +63,7 @@ pub(crate) fn shown(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::check;
+    use super::{check, check_nats};
 
     #[test]
     fn a_url_of_metrics_has_a_host_and_perhaps_a_port_and_a_path() {
@@ -69,6 +77,12 @@ mod tests {
         let others = ["u:p@h/metrics", "h/met rics", "h/metrics#top"];
         for rest in hosts.iter().chain(&ports).chain(&others) {
             assert!(check(&format!("http://{rest}")).is_err(), "{rest}");
+        }
+        for url in ["nats://127.0.0.1", "tls://nats.local:4222", "nats://[::1]:4222"] {
+            assert_eq!(check_nats(url), Ok(()), "{url}");
+        }
+        for url in ["nats://h/x", "nats://u:p@h", "nats://", "ws://h", "h:4222", "nats://h:0"] {
+            assert!(check_nats(url).is_err(), "{url}");
         }
         for url in ["", "127.0.0.1:30000/metrics", "https://127.0.0.1/metrics", "HTTP://h"] {
             assert!(check(url).is_err(), "{url}");

@@ -63,6 +63,7 @@ tables! {
         admin: Admin = |root| Admin::one(root, "admin"),
         log: Log = |root| Log::one(root, "log"),
         traces: Option<Traces> = |root| Traces::optional(root, "traces"),
+        replicate: Option<Replicate> = |root| Replicate::optional(root, "replicate"),
     }
 
     Stream of STREAM {
@@ -250,6 +251,11 @@ tables! {
     Traces of TRACES {
         endpoint: Value<String> = |traces| traces.text("endpoint"),
         sample: Value<f64> = |traces| traces.number("sample"),
+    }
+
+    Replicate of REPLICATE {
+        nats: Value<String> = |replicate| replicate.text("nats"),
+        credentials: Value<String> = |replicate| replicate.text("credentials"),
     }
 
     Log of LOG {

@@ -74,6 +74,10 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
     expected.journal.erase = vec![EraseRule { attribute, after: Duration::from_secs(12 * 3600) }];
     expected.admin.token_file = Some("/run/secrets/afterbay".into());
     expected.traces = Some(afterbay_config::Traces { endpoint: "http://127.0.0.1:4318".into(), sample: 1.0 });
+    expected.replicate = Some(afterbay_config::Replicate {
+        nats: vec!["nats://127.0.0.1:4222".to_owned()],
+        credentials: Some("/etc/afterbay/nats.creds".into()),
+    });
     assert_eq!(config, expected);
 }
 

@@ -197,6 +197,18 @@ counters! {
 }
 
 counters! {
+    /// The counters of the copy of the journal in NATS JetStream. They have no label.
+    ReplicateCounters, "replicate_" {
+        connected: Gauge, "1 while NATS takes the journal";
+        behind_bytes: Gauge, "Bytes of the journal that NATS has not acknowledged. If the value grows, check the NATS servers";
+        bytes: Counter, "Bytes of the journal that NATS has acknowledged";
+        messages: Counter, "Messages that NATS has acknowledged";
+        failures: Counter, "Attempts to reach NATS or to publish that failed. Look for the event NotReplicated";
+        holes: Counter, "Times that the journal or NATS had lost records which the copy needs. Look for the events SegmentLost and ReplicaLost";
+    }
+}
+
+counters! {
     /// The load of a stream's scheduler when it is read. Its label is `stream`. `None` is left out: a value that no source
     /// gives, and every value while the load is not fresh.
     SchedulerLoad, "scheduler_" {

@@ -601,6 +601,41 @@ events! {
         endpoint: String,
     } => "traces: {endpoint} takes spans again";
 
+    // The copy of the journal in NATS JetStream.
+
+    /// The connection to NATS is established, for the first time in this process. The event names the durability that a client can read.
+    ReplicaFound, Level::INFO, first 5 of [server] {
+        server: String, version: String, stream: String, replicas: usize,
+    } => "replicate: {server} ({version}) has stream {stream:?} with {replicas} replicas; a client cannot read whether each server syncs a message before it acknowledges: set sync_interval = always there";
+
+    /// The stream in NATS keeps less than a copy of the journal needs.
+    ///
+    /// Action: change the stream as `why` says, with `nats stream edit afterbay`.
+    ReplicaWeak, Level::WARN, first 5 of [stream, why] {
+        stream: String, why: String,
+    } => "replicate: stream {stream:?} of NATS {why}";
+
+    /// NATS does not take the journal. Its records wait in the journal, which keeps their segments. Published once until NATS takes
+    /// records again.
+    ///
+    /// Action: see `why`; check the NATS servers and `replicate`.
+    NotReplicated, Level::WARN, first 2 of [server] {
+        server: String, why: String,
+    } => "replicate: {server} takes no records, they wait in the journal: {why}";
+
+    /// NATS takes the journal again.
+    ReplicatedAgain, Level::INFO, first 2 of [server] {
+        server: String, bytes: u64,
+    } => "replicate: {server} takes records again, {bytes} bytes wait in the journal";
+
+    /// NATS no longer has records that it had acknowledged. They are published again as far as the journal still has them; the rest is
+    /// a hole in the copy, which `afterbay journal verify` finds.
+    ///
+    /// Action: set `sync_interval: always` in the NATS servers, and keep 3 replicas; look for who deleted the messages.
+    ReplicaLost, Level::ERROR, first 5 of [stream] {
+        stream: Name, segment: String, offset: u64,
+    } => "replicate: stream {stream:?}: NATS has lost what it had acknowledged, from byte {offset} of segment {segment} on";
+
     // The supervisor: systemd, or `afterbay run --keep`.
 
     /// The supervisor does not keep these descriptors, so a crash closes the connection. Published once until descriptors are

@@ -13,8 +13,8 @@ use crate::exposition::Exposition;
 use crate::own::{Own, OwnMetrics};
 use crate::reading::{Block, Reading};
 use crate::{
-    AbortCounters, CallCounters, Events, Health, PluginCounters, SchedulerLoad, SignalSource, SinkCounters,
-    StoreCounters, StreamCounters, TapCounters, TracesCounters,
+    AbortCounters, CallCounters, Events, Health, PluginCounters, ReplicateCounters, SchedulerLoad,
+    SignalSource, SinkCounters, StoreCounters, StreamCounters, TapCounters, TracesCounters,
 };
 
 /// The load of a stream's scheduler at one moment, and the state of each source by its name.
@@ -40,6 +40,7 @@ struct Blocks {
     calls: Labelled<CallCounters>,
     stores: Labelled<StoreCounters>,
     traces: Labelled<TracesCounters>,
+    replicate: Labelled<ReplicateCounters>,
     own: Own,
     signals: Mutex<Vec<(String, ReadSignals)>>,
     events: Events,
@@ -54,6 +55,7 @@ impl Metrics {
     /// Metrics without blocks. `events` and `health` are published with them.
     pub fn new(events: Events, health: Health) -> Metrics {
         let (streams, aborts, sinks, taps, plugins, calls, stores, traces, own, signals) = Default::default();
+        let replicate = Labelled::default();
         let config_last_reload_successful = Gauge::default();
         config_last_reload_successful.set(1);
         let blocks = Arc::new(Blocks {
@@ -65,6 +67,7 @@ impl Metrics {
             calls,
             stores,
             traces,
+            replicate,
             own,
             signals,
             events,
@@ -132,6 +135,11 @@ impl Metrics {
         block(&self.blocks.traces, Vec::new())
     }
 
+    /// The block of the journal's copy in NATS; the same one for each call. One thread writes to it.
+    pub fn replicate(&self) -> Arc<ReplicateCounters> {
+        block(&self.blocks.replicate, Vec::new())
+    }
+
     /// The metrics that a plugin names itself.
     pub fn own(&self, stream: &str, plugin: &str) -> OwnMetrics {
         self.blocks.own.of(stream, plugin)
@@ -162,6 +170,7 @@ impl Metrics {
             calls: _,
             stores: _,
             traces: _,
+            replicate: _,
             own,
             signals,
             events: _,
@@ -245,6 +254,7 @@ impl Collector for Blocks {
         encode_blocks(&lock(&self.calls), &mut encoder)?;
         encode_blocks(&lock(&self.stores), &mut encoder)?;
         encode_blocks(&lock(&self.traces), &mut encoder)?;
+        encode_blocks(&lock(&self.replicate), &mut encoder)?;
         self.own.encode(&mut encoder)?;
         let (mut loads, mut sources) = (Vec::new(), Vec::new());
         for (stream, read) in lock(&self.signals).iter() {

@@ -29,6 +29,7 @@ fn exposition() -> String {
     metrics.call("e");
     metrics.store("p");
     metrics.traces();
+    metrics.replicate();
     metrics.signals("s", || {
         let load = SchedulerLoad {
             load_fresh: 1,

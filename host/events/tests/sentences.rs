@@ -285,6 +285,22 @@ fn one_of_each() -> Vec<Event> {
         TracesNotExported { endpoint: "http://127.0.0.1:4318/v1/traces".into(), why: "why it is".into() }
             .into(),
         TracesExported { endpoint: "http://127.0.0.1:4318/v1/traces".into() }.into(),
+        ReplicaFound {
+            server: "nats://127.0.0.1:4222".into(),
+            version: "2.12.1".into(),
+            stream: "afterbay".into(),
+            replicas: 3,
+        }
+        .into(),
+        ReplicaWeak { stream: "afterbay".into(), why: "keeps 1 replica".into() }.into(),
+        NotReplicated { server: "nats://127.0.0.1:4222".into(), why: "why it is".into() }.into(),
+        ReplicatedAgain { server: "nats://127.0.0.1:4222".into(), bytes: 65 }.into(),
+        ReplicaLost {
+            stream: name("decode-0"),
+            segment: "00000000000000000001-0000000000.seg".into(),
+            offset: 65_536,
+        }
+        .into(),
         DescriptorsNotKept { name: "stream/decode-0/sender/7".into(), why: "why it is".into() }.into(),
         DescriptorsLeftOver { name: "stream/decode-0/sender/7".into(), why: "why it is" }.into(),
         SupervisorFailed { why: "why it is".into() }.into(),

@@ -49,7 +49,7 @@ pub(crate) fn run(args: Args, load: LoadConfig, call: CallServer) -> anyhow::Res
     let selected = args.place.select(load)?;
     ensure!(
         !selected.source.is_copy(),
-        "{}: erase needs the directory of a journal, a pack is a copy: remove the file",
+        "{}: erase needs the directory of a journal, this is a copy",
         selected.source.name()
     );
     let filter = RequestFilter { rid_prefix: Some(args.rid.clone()), ..RequestFilter::default() };

@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         since_unix_ns: args.since,
         until_unix_ns: args.until,
     };
-    let selected = args.place.select(load)?;
+    let selected = args.place.select_since(load, args.since)?;
     let mut listed = legs::requests(&selected.streams, &filter)?;
     if let Some(last) = args.last {
         listed.drain(..listed.len().saturating_sub(last));
@@ -76,7 +76,8 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let several = listed.windows(2).any(|pair| pair[0].first().stream != pair[1].first().stream);
+    let several = listed.windows(2).any(|pair| streams(&pair[0]) != streams(&pair[1]))
+        || listed.iter().any(|request| request.by_instance().count() > 1);
     let has_text = listed.iter().any(|request| request.next().is_some());
     let mut heads = vec!["RID", "STATE", "ROWS", "TOKENS", "SENT", "FIRST", "LAST", "FINISH"];
     if several {
@@ -91,19 +92,22 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     }
     let mut table = Table::new(&heads);
     for listed in &listed {
-        let request = &listed.first().of;
+        let first_unix_ns = listed.first().of.first_unix_ns;
+        // On several instances, the last one has the outcome.
+        let Some(request) = listed.by_instance().next_back().and_then(|legs| legs.first()) else { continue };
+        let request = &request.of;
         let mut row = vec![
             request.rid.clone(),
             screen::state(state(listed.state())),
             request.rows.to_string(),
             tokens(request),
             request.forwarded.to_string(),
-            local_time(request.first_unix_ns),
+            local_time(first_unix_ns),
             local_time(request.last_unix_ns),
             request.finish.clone(),
         ];
         if several {
-            row.insert(0, listed.first().stream.clone());
+            row.insert(0, streams(listed));
         }
         if let Some(next) = listed.next() {
             row.extend([next.of.rows.to_string(), tokens(&next.of), local_time(next.of.last_unix_ns)]);
@@ -117,6 +121,12 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     }
     table.print()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The stream on which the request began, on each instance.
+fn streams(request: &legs::Request<RequestInfo>) -> String {
+    let firsts = request.by_instance().filter_map(|legs| legs.first());
+    firsts.map(|leg| leg.stream.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 fn tokens(request: &RequestInfo) -> String {

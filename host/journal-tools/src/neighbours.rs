@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         return Err(not_found(&selected, &args.rid));
     }
     for request in &requests {
-        let Leg { stream: name, of: info } = request.first();
+        let Leg { stream: name, of: info, .. } = request.first();
         let Some(stream) = selected.streams.iter().find(|stream| stream.name() == name) else { continue };
         match args.json {
             true => print_json(stream, info)?,

@@ -14,7 +14,7 @@ pub(crate) struct Place {
     /// The configuration that names the journal's directory; --from takes precedence
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
     config: Option<PathBuf>,
-    /// The journal: its directory, or a file that `journal pack` wrote (NAME.tar.zst)
+    /// The journal: its directory, a file that `journal pack` wrote (NAME.tar.zst), or the journals of a fleet (nats://HOST:PORT)
     #[arg(long, value_name = "SOURCE", alias = "dir")]
     from: Option<Source>,
     /// Only this stream
@@ -35,8 +35,17 @@ pub(crate) struct Selected {
 impl Place {
     /// Opens the selected journal and streams.
     pub(crate) fn select(&self, load: LoadConfig) -> anyhow::Result<Selected> {
+        self.select_since(load, None)
+    }
+
+    /// As [`Place::select`], for a command that shows nothing from before this time, Unix nanoseconds.
+    pub(crate) fn select_since(
+        &self,
+        load: LoadConfig,
+        since_unix_ns: Option<u64>,
+    ) -> anyhow::Result<Selected> {
         let (source, config) = self.source(load)?;
-        let source = source.open()?;
+        let source = source.open_part(self.stream.as_deref(), since_unix_ns)?;
         let journal = source.journal()?;
         let mut names = journal.streams()?;
         if let Some(name) = &self.stream {

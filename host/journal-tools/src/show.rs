@@ -65,7 +65,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     }
     let followers: Vec<String> =
         known.iter().filter(|(_, after, _)| !after.is_empty()).map(|(name, ..)| name.clone()).collect();
-    let requests = legs::join(known);
+    let requests = legs::join_instances(legs::join(known), &selected.streams)?;
     if requests.is_empty() {
         return Err(not_found(&selected, &args.rid));
     }
@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         Tokenizers { flag: args.tokenizer, config: selected.config.as_ref(), loaded: Vec::new() };
     for request in &requests {
         let mut shown = Vec::new();
-        for Leg { stream, of } in &request.0 {
+        for Leg { stream, of, .. } in &request.0 {
             let Some(reader) = readers.iter().find(|reader| reader.name() == stream) else { continue };
             let tokens = if of.request.ended_early { tokenizers.of(stream)? } else { None };
             let sender = if followers.contains(stream) { "detokenizer" } else { "scheduler" };
@@ -136,8 +136,23 @@ fn print(request: &Request<RequestHistory>, shown: &[LegView<'_>]) -> std::io::R
     Ok(())
 }
 
-/// Prints the state of a request with two legs as a whole.
+/// Prints the state of a request with several legs as a whole.
 fn headline(request: &Request<RequestHistory>) {
+    let mut instances = request.by_instance().filter_map(|legs| legs.first());
+    if let (Some(first), Some(last)) = (instances.next(), instances.next_back()) {
+        let begun = |leg: &Leg<RequestHistory>| leg.of.request.first_unix_ns;
+        let line = format!(
+            "{}  {}, on {} instances: the first row on {}, on {} {:.3} s later",
+            first.of.request.rid,
+            screen::state(state(request.state())),
+            request.by_instance().count(),
+            first.stream,
+            last.stream,
+            begun(last).saturating_sub(begun(first)) as f64 / 1e9,
+        );
+        println!("{}", screen::wrapped(&line, 2));
+        return;
+    }
     let (first, Some(next)) = (&request.first().of.request, request.next()) else { return };
     let later = |of: fn(&RequestInfo) -> u64| of(&next.of.request).saturating_sub(of(first)) as f64 / 1e9;
     let line = format!(

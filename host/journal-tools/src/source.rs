@@ -2,10 +2,12 @@
 
 use crate::pack_file;
 use afterbay_journal::reader::JournalReader;
+use afterbay_replicate::{Filter, Mirror};
 use anyhow::{Context, ensure};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A place that a journal is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,12 +16,19 @@ pub enum Source {
     Directory(PathBuf),
     /// A file that `afterbay journal pack` wrote.
     Pack(PathBuf),
+    /// The copies of all instances in NATS: the URLs of its servers, separated by commas.
+    Nats(String),
 }
 
 impl Source {
-    /// The source that a path names: a file whose name ends in `.tar.zst` is a pack.
+    /// The source that a path names: a file whose name ends in `.tar.zst` is a pack, and `nats://` and `tls://` begin URLs of NATS.
     #[must_use]
     pub fn of(path: PathBuf) -> Source {
+        if let Some(url) =
+            path.to_str().filter(|text| text.starts_with("nats://") || text.starts_with("tls://"))
+        {
+            return Source::Nats(url.to_owned());
+        }
         match pack_file::is_pack_name(&path) && !path.is_dir() {
             true => Source::Pack(path),
             false => Source::Directory(path),
@@ -29,24 +38,41 @@ impl Source {
     /// Makes the journal a directory. A pack is unpacked into a temporary directory, at most 1 GiB.
     ///
     /// # Errors
-    /// There is no such file, the pack is damaged, foreign or too large, or the disk.
+    /// There is no such file, the pack is damaged, foreign or too large, NATS cannot be read, or the disk.
     pub fn open(&self) -> anyhow::Result<OpenSource> {
+        self.open_part(None, None)
+    }
+
+    /// As [`Source::open`]. From NATS, fetches only the stream of this name, and only segments since this time, Unix nanoseconds.
+    ///
+    /// # Errors
+    /// As [`Source::open`].
+    pub fn open_part(&self, stream: Option<&str>, since_unix_ns: Option<u64>) -> anyhow::Result<OpenSource> {
         let copy = match self {
             Source::Directory(dir) => {
                 ensure!(
                     !dir.is_file(),
                     "{self}: neither the directory of a journal nor a pack (NAME.tar.zst)"
                 );
-                return Ok(OpenSource { name: self.to_string(), dir: dir.clone(), copy: None });
+                let (name, dir) = (self.to_string(), dir.clone());
+                return Ok(OpenSource { name, dir, copy: None, mirror: None });
             }
             Source::Pack(pack) => {
                 let copy = temporary()?;
                 pack_file::unpack(pack, copy.path())?;
                 copy
             }
+            Source::Nats(servers) => {
+                let copy = temporary()?;
+                let filter =
+                    Filter { since_unix_ns, ..stream.map_or_else(Filter::default, Filter::of_copied_stream) };
+                let mirror = afterbay_replicate::mirror(servers, filter, copy.path())?;
+                let (name, dir) = (self.to_string(), copy.path().to_owned());
+                return Ok(OpenSource { name, dir, copy: Some(copy), mirror: Some(mirror) });
+            }
         };
         let dir = copy.path().join(pack_file::JOURNAL);
-        Ok(OpenSource { name: self.to_string(), dir, copy: Some(copy) })
+        Ok(OpenSource { name: self.to_string(), dir, copy: Some(copy), mirror: None })
     }
 }
 
@@ -58,8 +84,10 @@ impl From<OsString> for Source {
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Source::Directory(path) | Source::Pack(path)) = self;
-        path.display().fmt(f)
+        match self {
+            Source::Directory(path) | Source::Pack(path) => path.display().fmt(f),
+            Source::Nats(servers) => servers.fmt(f),
+        }
     }
 }
 
@@ -74,6 +102,7 @@ pub struct OpenSource {
     name: String,
     dir: PathBuf,
     copy: Option<tempfile::TempDir>,
+    mirror: Option<Mirror>,
 }
 
 impl OpenSource {
@@ -95,8 +124,38 @@ impl OpenSource {
         &self.dir
     }
 
-    /// Whether the directory is a copy: nothing is appended to it, and changing it changes nothing.
+    /// Whether the directory is a copy: changing it changes nothing.
     pub fn is_copy(&self) -> bool {
         self.copy.is_some()
+    }
+
+    /// Whether more may be appended to the directory.
+    pub fn grows(&self) -> bool {
+        self.copy.is_none() || self.mirror.is_some()
+    }
+
+    /// Waits for this time, and adds what NATS gets meanwhile.
+    ///
+    /// # Errors
+    /// NATS cannot be reached any more: the next call connects again. Or the disk refuses the copy.
+    pub fn wait(&mut self, time: Duration) -> anyhow::Result<()> {
+        match &mut self.mirror {
+            Some(mirror) => Ok(mirror.follow(time)?),
+            None => {
+                std::thread::sleep(time);
+                Ok(())
+            }
+        }
+    }
+
+    /// The bytes of a stream that NATS does not have, as sentences.
+    pub fn holes(&self, stream: &str) -> Vec<String> {
+        let holes = self.mirror.iter().flat_map(Mirror::holes);
+        holes.filter(|hole| hole.stream == stream).map(|hole| hole.to_string()).collect()
+    }
+
+    /// Facts about a copy that are no problem, as sentences.
+    pub fn notes(&self) -> Vec<String> {
+        self.mirror.as_ref().map(Mirror::notes).unwrap_or_default()
     }
 }

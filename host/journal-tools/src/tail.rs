@@ -44,9 +44,9 @@ struct Followed {
 }
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
-    let selected = args.place.select(load)?;
+    let mut selected = args.place.select(load)?;
     ensure!(
-        !args.follow || !selected.source.is_copy(),
+        !args.follow || selected.source.grows(),
         "{}: --follow needs the directory of a journal, a pack does not grow",
         selected.source.name()
     );
@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         if !any {
-            std::thread::sleep(LOOK_EVERY);
+            selected.source.wait(LOOK_EVERY)?;
         }
     }
 }

@@ -41,9 +41,13 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     if streams.is_empty() {
         eprintln!("{}: the journal has no stream yet", source.name());
     }
+    for note in source.notes() {
+        eprintln!("{}", wrapped(note));
+    }
     for stream in &streams {
         let report = stream.verify()?;
-        let checks = Checks { compared: compare(stream, &streams)?, recount: rows::recount(stream)? };
+        let (compared, recount) = (compare(stream, &streams)?, rows::recount(stream)?);
+        let checks = Checks { holes: source.holes(stream.name()), compared, recount };
         clean &= report.problems.is_empty() && checks.problems().next().is_none();
         match args.json {
             true => println!("{}", json(stream.name(), &report, &checks)),
@@ -55,6 +59,8 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
 
 /// The checks of a stream that need more than its own records.
 struct Checks {
+    /// The bytes that a copy in NATS lacks.
+    holes: Vec<String>,
     compared: Option<Compared>,
     recount: Option<Recount>,
 }
@@ -62,7 +68,7 @@ struct Checks {
 impl Checks {
     fn problems(&self) -> impl Iterator<Item = &String> {
         let compared = self.compared.iter().flat_map(|compared| &compared.problems);
-        compared.chain(self.recount.iter().flat_map(|recount| &recount.problems))
+        self.holes.iter().chain(compared).chain(self.recount.iter().flat_map(|recount| &recount.problems))
     }
 }
 

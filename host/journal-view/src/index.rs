@@ -219,6 +219,7 @@ impl RequestIndex {
         if known.len() == 1 {
             let leg = legs::Leg {
                 stream: self.stream_name(key.1).to_owned(),
+                instance: None,
                 of: Indexed::new(key, entry, &self.names),
             };
             return Some(Request(vec![leg]));

@@ -6,12 +6,12 @@ use crate::time::json_time;
 use afterbay_journal::reader::{RequestInfo, RequestState};
 use serde_json::{Value, json};
 
-/// A request as JSON: the figures of its first leg, the state of the whole. If there are two legs, `legs` has both.
+/// A request as JSON: the figures of its first leg, the state of the whole. If there are several legs, `legs` has all.
 pub fn whole<T: Totals>(request: &Request<T>) -> Value {
     let totals = |leg: &Leg<T>| totals(&leg.stream, leg.of.info());
     let legs: Vec<Value> = request.0.iter().map(totals).collect();
     let mut whole = legs.first().cloned().unwrap_or_default();
-    if request.next().is_some() {
+    if legs.len() > 1 {
         whole["state"] = state(request.state()).into();
         whole["last_time"] = json_time(request.last_unix_ns()).into();
         whole["erased"] = request.erased().as_ref().map(erasure).into();

@@ -2,6 +2,9 @@
 //!
 //! The journal says which stream is after which ([`StreamReader::after`]). A rid may be used several times: a second leg belongs to the
 //! request with this rid that had begun last when the leg began.
+//!
+//! A copy of several journals has the streams of several instances ([`StreamReader::instance`]). A request that was retried, or went from
+//! prefill to decode, has its rid on each of them: [`join_instances`] makes one request of them.
 
 use afterbay_journal::ReadError;
 use afterbay_journal::reader::{
@@ -13,6 +16,8 @@ use std::collections::{HashMap, HashSet};
 pub struct Leg<T> {
     /// Name of the stream.
     pub stream: String,
+    /// The instance that wrote the stream, in a copy of several journals.
+    pub instance: Option<String>,
     /// The request's totals or history there.
     pub of: T,
 }
@@ -44,19 +49,27 @@ impl<T: Totals> Request<T> {
         &self.0[0]
     }
 
-    /// The leg after the first.
+    /// The leg after the first, on the same instance.
     pub fn next(&self) -> Option<&Leg<T>> {
-        self.0.get(1)
+        self.0.iter().skip(1).find(|leg| leg.instance == self.first().instance)
+    }
+
+    /// The legs on each instance, in order of their first rows.
+    pub fn by_instance(&self) -> impl DoubleEndedIterator<Item = &[Leg<T>]> {
+        self.0.chunk_by(|one, next| one.instance == next.instance)
     }
 
     fn infos(&self) -> impl Iterator<Item = &RequestInfo> {
         self.0.iter().map(|leg| leg.of.info())
     }
 
-    /// The state of the whole request, which has ended when every leg has.
+    /// The state of the whole request, which has ended when every leg has. On several instances, the instance where it began last says
+    /// how it ended.
     pub fn state(&self) -> RequestState {
-        let any = |state| self.infos().any(|info| info.state == state);
-        match (any(RequestState::Live), any(RequestState::Abandoned)) {
+        let last = self.by_instance().next_back().unwrap_or_default();
+        let is_live = self.infos().any(|info| info.state == RequestState::Live);
+        let is_abandoned = last.iter().any(|leg| leg.of.info().state == RequestState::Abandoned);
+        match (is_live, is_abandoned) {
             (true, _) => RequestState::Live,
             (false, true) => RequestState::Abandoned,
             (false, false) => RequestState::Finished,
@@ -90,7 +103,9 @@ pub fn join<T: Totals>(known: Known<T>) -> Vec<Request<T>> {
         known.into_iter().partition(|(_, after, _)| !after.is_empty());
     let mut requests: Vec<Request<T>> = Vec::new();
     for (stream, _, found) in firsts {
-        requests.extend(found.into_iter().map(|of| Request(vec![Leg { stream: stream.clone(), of }])));
+        requests.extend(
+            found.into_iter().map(|of| Request(vec![Leg { stream: stream.clone(), instance: None, of }])),
+        );
     }
     let mut by_rid: HashMap<String, Vec<usize>> = HashMap::new();
     if !nexts.is_empty() {
@@ -108,7 +123,7 @@ pub fn join<T: Totals>(known: Known<T>) -> Vec<Request<T>> {
                     && first.of.info().first_unix_ns <= begun
             });
             let belongs = candidates.max_by_key(|&at| requests[at].first().of.info().first_unix_ns);
-            let leg = Leg { stream: stream.clone(), of };
+            let leg = Leg { stream: stream.clone(), instance: None, of };
             match belongs {
                 Some(at) => requests[at].0.push(leg),
                 None => requests.push(Request(vec![leg])),
@@ -116,6 +131,51 @@ pub fn join<T: Totals>(known: Known<T>) -> Vec<Request<T>> {
         }
     }
     requests
+}
+
+/// Joins the requests with one rid on several instances. A request belongs to the one with its rid, of other instances, that had begun
+/// last when it began. A rid that is used again on the same instance begins a new request. Without instances, nothing changes.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn join_instances<T: Totals>(
+    requests: Vec<Request<T>>,
+    streams: &[StreamReader],
+) -> Result<Vec<Request<T>>, ReadError> {
+    let mut instances = HashMap::new();
+    for stream in streams {
+        instances.extend(stream.instance()?.map(|instance| (stream.name().to_owned(), instance)));
+    }
+    Ok(join_across(requests, &instances))
+}
+
+fn join_across<T: Totals>(
+    mut requests: Vec<Request<T>>,
+    instances: &HashMap<String, String>,
+) -> Vec<Request<T>> {
+    if instances.is_empty() {
+        return requests;
+    }
+    requests.sort_by_key(|request| request.first().of.info().first_unix_ns);
+    let mut joined: Vec<Request<T>> = Vec::new();
+    // The newest request of a rid.
+    let mut newest: HashMap<String, usize> = HashMap::new();
+    for mut request in requests {
+        for leg in &mut request.0 {
+            leg.instance = instances.get(&leg.stream).cloned();
+        }
+        let rid = &request.first().of.info().rid;
+        let is_other =
+            |known: &Request<T>| known.0.iter().all(|leg| leg.instance != request.first().instance);
+        match newest.get(rid).filter(|&&at| is_other(&joined[at])) {
+            Some(&at) => joined[at].0.append(&mut request.0),
+            None => {
+                newest.insert(rid.clone(), joined.len());
+                joined.push(request);
+            }
+        }
+    }
+    joined
 }
 
 /// The requests of these streams that match the filter, live ones last.
@@ -137,7 +197,7 @@ pub fn requests(
         known.push((stream.name().to_owned(), after, found));
     }
     add_ended_before(streams, filter, &mut known)?;
-    let mut requests = join(known);
+    let mut requests = join_instances(join(known), streams)?;
     requests.retain(|request| request.matches(filter));
     requests.sort_by_key(|request| request.state() == RequestState::Live);
     Ok(requests)
@@ -234,6 +294,26 @@ mod tests {
         ];
         // The last leg began before request r, so it belongs to another request.
         assert_eq!(shape(&join(known(firsts, text))), ["a@1", "b@2+text@3", "text@4", "text@0"]);
+    }
+
+    #[test]
+    fn a_rid_on_several_instances_is_one_request_and_a_rid_that_is_used_again_on_one_is_another() {
+        let finished = |first| info("r", RequestState::Finished, first, first + 5);
+        let abandoned = |first| info("r", RequestState::Abandoned, first, first + 5);
+        let known: Known<RequestInfo> = vec![
+            ("a.decode".into(), Vec::new(), vec![abandoned(10), finished(40)]),
+            ("a.text".into(), vec!["a.decode".into()], vec![abandoned(11)]),
+            ("b.decode".into(), Vec::new(), vec![finished(20), info("s", RequestState::Live, 21, 30)]),
+        ];
+        let instances: HashMap<String, String> =
+            ["a.decode", "a.text", "b.decode"].map(|name| (name.to_owned(), name[..1].to_owned())).into();
+        let requests = join_across(join(known), &instances);
+        assert_eq!(shape(&requests), ["a.decode@10+a.text@11+b.decode@20", "b.decode@21", "a.decode@40"]);
+        let retried = &requests[0];
+        // The retry says how the request ended, and the leg after the first is on the same instance.
+        assert_eq!(retried.state(), RequestState::Finished);
+        assert_eq!(retried.next().map(|leg| &*leg.stream), Some("a.text"));
+        assert_eq!(requests[1].next().map(|leg| &*leg.stream), None);
     }
 
     #[test]

@@ -180,6 +180,18 @@ impl JournalDirectory {
         Ok(segments.into_iter().map(|segment| (segment.id, segment.bytes)).collect())
     }
 
+    /// Whether no process changes this segment of a stream any more, apart from an erasure: a later segment exists, and the
+    /// segment is sealed and synced, as far as possible.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn has_ended(&self, stream: &str, segment: SegmentId) -> io::Result<bool> {
+        let is_tracked =
+            lock(&self.root.streams).get(stream).is_some_and(|shared| shared.is_tracked(segment));
+        let segments = if is_tracked { Vec::new() } else { self.segments(stream)? };
+        Ok(segments.iter().any(|(id, _)| *id > segment))
+    }
+
     /// The identity of the directory: host name and 8 random digits, made at the first start. Names of copies carry it.
     ///
     /// # Errors

@@ -30,6 +30,8 @@ mod text_file;
 
 mod instance;
 
+mod copied_stream;
+
 mod sink_progress;
 
 mod record;
@@ -61,6 +63,7 @@ mod excerpt;
 mod directory;
 
 pub use backlog::{BacklogFrame, BacklogItem, BacklogReader};
+pub use copied_stream::CopiedStream;
 pub use directory::JournalDirectory;
 pub use erase::{EraseRows, ErasedRequests, LeftFrame, NotErased, RewrittenFrame};
 pub use error::{HeldBack, IoError, OpenError, ReadError, RequestError, SentError, WriteError};

@@ -64,11 +64,13 @@ impl RowArgs {
                 path.metadata().map_err(|error| UsageError(format!("{}: {error}", path.display())))?;
                 None
             }
-            Source::Pack(_) => Some(Vec::new()),
+            Source::Pack(_) | Source::Nats(_) => Some(Vec::new()),
         };
         let mut frames = Frames::new(self, files.is_none(), take)?;
         match files {
-            Some(none) if none.is_empty() => frames.of_journal(self, &source.open()?)?,
+            Some(none) if none.is_empty() => {
+                frames.of_journal(self, &source.open_part(self.stream.as_deref(), None)?)?
+            }
             Some(files) => frames.of_files(&files)?,
             None if self.from.extension().is_some_and(|it| it == "toml") => {
                 let scenario = Scenario::read(&self.from)?;

@@ -171,6 +171,9 @@ pub(crate) fn differences(before: &Config, after: &Config) -> Vec<String> {
     if before.traces != after.traces {
         differences.push("traces changed".to_owned());
     }
+    if before.replicate != after.replicate {
+        differences.push("replicate changed".to_owned());
+    }
     if before.admin != after.admin {
         differences.push("admin changed".to_owned());
     }

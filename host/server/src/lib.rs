@@ -23,6 +23,7 @@ mod calls;
 mod erasures;
 mod plugins;
 mod reload_queue;
+mod replicate;
 mod requests;
 mod signals;
 mod status;

@@ -200,6 +200,11 @@ impl<'a> Source<'a> {
             shared.calls.set_endpoints(&shared.config.calls)?;
             return Err(error.into());
         }
+        if let Err(error) = shared.replica.follow(&after) {
+            shared.calls.set_endpoints(&shared.config.calls)?;
+            shared.traces.follow(&shared.config)?;
+            return Err(error.into());
+        }
         let before = std::mem::replace(&mut shared.config, after);
         shared.attributes.follow(&shared.config);
         shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
@@ -214,6 +219,7 @@ impl<'a> Source<'a> {
             shared.attributes.follow(&shared.config);
             shared.calls.set_endpoints(&shared.config.calls)?;
             shared.traces.follow(&shared.config)?;
+            shared.replica.follow(&shared.config)?;
             shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
             shared.signals.attach(&shared.config, sockets)?;
             return Err(error);

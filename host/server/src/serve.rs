@@ -187,6 +187,7 @@ async fn serve(
         if matches!(stop, Stop::Requested) {
             // Nothing else is to be done by now.
             shared.traces.stop();
+            shared.replica.stop();
             shared.status.end(WATCHERS_END).await;
             return Ok(left);
         }
@@ -197,6 +198,7 @@ async fn serve(
 fn leave(shared: Shared, running: Running) -> DrainOutcome {
     // The new process exports the requests that end from now on.
     shared.traces.stop();
+    shared.replica.stop();
     std::mem::forget((shared, running));
     DrainOutcome::HandedOver
 }

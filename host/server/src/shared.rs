@@ -9,6 +9,7 @@ use crate::inheritance::{self, Inheritance};
 use crate::loading::Loader;
 use crate::plugins::Plugins;
 use crate::reload_queue::ReloadQueue;
+use crate::replicate::Replica;
 use crate::requests::Requests;
 use crate::signals::Signals;
 use crate::sinks::Sinks;
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) requests: Requests,
     /// The traces of requests for OpenTelemetry.
     pub(crate) traces: RequestTraces,
+    /// The copy of the journal in NATS.
+    pub(crate) replica: Replica,
     /// The tasks that answer on the admin addresses.
     pub(crate) admin: Admin,
 }
@@ -175,6 +178,8 @@ impl Shared {
         attributes.follow(&config);
         let traces = RequestTraces::new(&requests, &attributes, &metrics, &events);
         traces.follow(&config)?;
+        let replica = Replica::new(&directory, &metrics, &events);
+        replica.follow(&config)?;
         let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
         Ok(Shared {
             budget,
@@ -202,6 +207,7 @@ impl Shared {
             status,
             requests,
             traces,
+            replica,
             admin: Admin::default(),
         })
     }
@@ -221,7 +227,7 @@ fn journal_options(config: &config::Config) -> JournalOptions {
         retain_age: journal.retain.age,
         abandon_after: journal.abandon_after,
         max_frame_bytes: usize::try_from(max_frame_bytes).unwrap_or(usize::MAX),
-        followers: Vec::new(),
+        followers: config.replicate.iter().map(|_| afterbay_replicate::FOLLOWER).collect(),
         removes_unconfirmed: journal.on_error == config::OnError::Forward,
     }
 }

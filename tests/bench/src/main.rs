@@ -17,6 +17,7 @@ mod saved_to_live;
 mod swaps;
 mod timed_stream;
 
+use afterbay_cost::traffic::Traffic;
 use anyhow::Context;
 use clap::Parser;
 use figures::median;
@@ -25,7 +26,6 @@ use std::io::ErrorKind::BrokenPipe;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use afterbay_cost::traffic::Traffic;
 
 /// Measure the cost of Afterbay beside that of a libzmq forwarder and of a direct connection
 #[derive(Parser)]

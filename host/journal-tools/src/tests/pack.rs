@@ -210,7 +210,7 @@ fn a_pack_is_written_to_a_new_file_only_and_a_copy_cannot_be_erased_or_followed(
         run_from(dir.path(), &none, nobody_answers).unwrap_err().to_string().contains("not in the journal")
     );
     for (command, why) in
-        [(&["erase", "mine", "--yes"][..], "a pack is a copy"), (&["tail", "-f"], "a pack does not grow")]
+        [(&["erase", "mine", "--yes"][..], "this is a copy"), (&["tail", "-f"], "a pack does not grow")]
     {
         let refused = run_from(&file, command, nobody_answers).unwrap_err().to_string();
         assert!(refused.contains(why), "{refused}");

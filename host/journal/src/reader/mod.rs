@@ -6,6 +6,7 @@ mod deliveries;
 mod frames;
 mod histories;
 mod request_list;
+mod segment_bytes;
 mod segment_requests;
 mod tail;
 mod types;
@@ -32,6 +33,7 @@ pub use crate::request::{ErasedBy, Erasure, OperatorAbort, RequestInfo, RequestS
 pub use coverage::StreamCoverage;
 pub use frames::FramesWithOutcomes;
 pub use request_list::RequestList;
+pub use segment_bytes::SegmentBytes;
 use segment_requests::SegmentRecords;
 pub use segment_requests::{RequestChange, RequestRecord, SegmentRequests, SinkTaken};
 pub use tail::Tail;
@@ -110,7 +112,7 @@ impl JournalReader {
         let list = |dir: &Path| self.storage.list(dir).map_err(|error| IoError::new("list", dir, error));
         let is_segment = |entry: &storage::DirEntry| !entry.is_dir && SegmentId::parse(&entry.name).is_some();
         let is_of_new_stream = |entry: &storage::DirEntry| {
-            [text_file::AFTER, text_file::SHARES, MANIFEST].contains(&&*entry.name)
+            [text_file::AFTER, text_file::SHARES, instance::INSTANCE, MANIFEST].contains(&&*entry.name)
                 || entry.name.ends_with(PART)
         };
         let entries = list(&self.dir)?;
@@ -155,6 +157,11 @@ impl StreamReader {
     pub fn after(&self) -> Result<Vec<String>, ReadError> {
         let text = text_file::read(&*self.segments.storage, &self.segments.dir, text_file::AFTER)?;
         Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// The instance that wrote the stream, in a copy of several journals; `None` in a journal that an instance writes.
+    pub fn instance(&self) -> Result<Option<String>, ReadError> {
+        instance::read(&*self.segments.storage, &self.segments.dir)
     }
 
     /// Requests that match, in order of the segment they ended in; open requests come last. Reads summaries,
@@ -204,6 +211,12 @@ impl StreamReader {
     /// As [`StreamReader::segment_records`], and its outcomes have the bytes that were sent in place of frames.
     pub fn segment_changes(&self, id: SegmentId) -> Result<Option<SegmentRequests>, ReadError> {
         self.open_segment(id, SegmentRecords::Changes)
+    }
+
+    /// Opens a segment for a copy of its bytes. Returns `None` if the segment was removed or its header cannot be read.
+    pub fn segment_bytes(&self, id: SegmentId) -> Result<Option<SegmentBytes>, ReadError> {
+        let opened = self.segments.open(id)?;
+        Ok(opened.map(|segment| SegmentBytes::new(self.segments.clone(), segment)))
     }
 
     fn open_segment(

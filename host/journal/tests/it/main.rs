@@ -18,6 +18,7 @@ mod modes;
 mod process;
 mod retention;
 mod round_trip;
+mod segment_bytes;
 mod simulation;
 mod sinks;
 mod support;
