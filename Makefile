@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build dist test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench bench-real-vllm bench-cost valgrind mutants soak check check-sdk fmt setup clean
+.PHONY: demo build dist test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench bench-real-vllm bench-cost valgrind mutants soak soak-usage check check-sdk fmt setup clean
 
 # `afterbay --version` names the commit. Only release builds know it, so that tests are not linked again after each commit.
 build dist demo: export AFTERBAY_COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
@@ -88,6 +88,13 @@ bench-real-vllm: build ## the part with vLLM alone: 6 minutes
 # Our crates optimised, and their assertions kept.
 soak: setup ## simulated schedules with new seeds for an hour, or SOAK_MINUTES=
 	CARGO_PROFILE_DEV_OPT_LEVEL=1 $(CARGO) run --package afterbay-simulation --bin soak
+
+# REQUESTS=20000 KILLS=5: a short run.
+REQUESTS ?= 1000000
+KILLS ?= 20
+soak-usage: setup ## records of usage against the scheduler's own counts, over kill -9 under load: 1,000,000 requests, or REQUESTS= and KILLS=
+	AFTERBAY_USAGE_REQUESTS=$(REQUESTS) AFTERBAY_TEST_TRIALS=$(KILLS) \
+		$(CARGO) test --package afterbay-tests --test afterbay usage_equals -- --nocapture
 
 # CRATE=outbox: one crate. SINCE=main: changes since a commit. SHARD=0/16: the first of 16 parts.
 mutants: setup $(VENV)/bin/cargo-mutants ## changes the core piece by piece, and expects a test to fail: hours, or seconds for a change

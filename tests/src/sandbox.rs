@@ -251,6 +251,12 @@ impl Config {
         self
     }
 
+    /// Records the usage of each request.
+    pub fn usage(mut self) -> Config {
+        self.legs += "[usage]\n";
+        self
+    }
+
     /// Adds a stream after the first one, with these lines for its sink. `None` leaves the sink's endpoint to a rendezvous.
     pub fn next_leg(mut self, name: &str, listen: &str, connect: Option<&str>, sink: &str) -> Config {
         writeln!(self.legs, "[[stream]]\nname = {name:?}\nafter = {STREAM:?}\nlisten = {listen:?}").unwrap();

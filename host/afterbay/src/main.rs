@@ -27,6 +27,7 @@ enum Command {
     Run(commands::run::Args),
     Check(commands::check::Args),
     Journal(afterbay_journal_tools::Args),
+    Usage(afterbay_journal_tools::UsageArgs),
     Plugin(afterbay_plugin_tools::Args),
     Sglang(commands::sglang::Args),
     Vllm(commands::vllm::Args),
@@ -64,6 +65,9 @@ fn main() -> ExitCode {
         Command::Journal(args) => {
             let load = |file: &std::path::Path| afterbay_server::load_config(file, true);
             afterbay_journal_tools::run(args, load, commands::call_of_journal)
+        }
+        Command::Usage(args) => {
+            afterbay_journal_tools::usage(args, |file| afterbay_server::load_config(file, true))
         }
         Command::Plugin(args) => afterbay_plugin_tools::run(args, &commands::trials()),
         Command::Sglang(args) => commands::sglang::run(args),

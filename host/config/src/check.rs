@@ -10,7 +10,7 @@ use toml::de::DeTable;
 use crate::bounds;
 use crate::checked::{
     Admin, Call, Coalesce, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Replicate, Retain,
-    Stream, Traces,
+    Stream, Traces, Usage,
 };
 use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
@@ -92,13 +92,14 @@ struct Checked {
     log: Log,
     traces: Option<Traces>,
     replicate: Option<Replicate>,
+    usage: Option<Usage>,
 }
 
 impl Checked {
     fn config(self) -> Option<Config> {
-        let Checked { streams, calls, memory, journal, admin, log, traces, replicate } = self;
+        let Checked { streams, calls, memory, journal, admin, log, traces, replicate, usage } = self;
         let (streams, calls, journal, admin) = (streams?, calls?, journal?, admin?);
-        Some(Config { streams, calls, memory, journal, admin, log, traces, replicate })
+        Some(Config { streams, calls, memory, journal, admin, log, traces, replicate, usage })
     }
 }
 
@@ -124,12 +125,13 @@ impl Check<'_> {
         let log = self.log(&written.log);
         let traces = self.traces(written.traces.as_ref());
         let replicate = self.replicate(written.replicate.as_ref());
+        let usage = self.usage(written.usage.as_ref(), journal.as_ref());
         let mut streams: Option<Vec<Stream>> = streams.into_iter().collect();
         self.allow(&written.plugins, streams.as_deref_mut().unwrap_or_default());
         if let (Some(streams), true) = (&streams, written.calls.is_empty()) {
             self.calls_without_endpoint(streams, &written.streams);
         }
-        Checked { streams, calls, memory, journal, admin, log, traces, replicate }
+        Checked { streams, calls, memory, journal, admin, log, traces, replicate, usage }
     }
 
     fn stream(&self, written: &written::Stream, names: &mut SeenNames) -> Option<Stream> {

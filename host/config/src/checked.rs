@@ -7,7 +7,7 @@ mod attributes;
 mod call;
 mod plugin;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::{Endpoint, Name};
@@ -36,6 +36,8 @@ pub struct Config {
     pub traces: Option<Traces>,
     /// The live copy of the journal; `None`: there is none.
     pub replicate: Option<Replicate>,
+    /// The records of usage; `None`: there are none.
+    pub usage: Option<Usage>,
 }
 
 impl Config {
@@ -51,6 +53,7 @@ impl Config {
             log: Log::default(),
             traces: None,
             replicate: None,
+            usage: None,
         }
     }
 }
@@ -546,4 +549,20 @@ pub struct Replicate {
     pub nats: Vec<String>,
     /// A credentials file of NATS. `None`: the environment has the credentials, if any are needed.
     pub credentials: Option<PathBuf>,
+}
+
+/// The records of usage: one for each request that has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Usage {
+    /// The directory of the records.
+    pub dir: PathBuf,
+}
+
+impl Usage {
+    /// The directory of the records of the journal in `dir`, if the configuration names no other.
+    #[must_use]
+    pub fn dir_of(journal: &Path) -> PathBuf {
+        // The journal takes no stream whose name begins with a dot.
+        journal.join(".usage")
+    }
 }

@@ -87,6 +87,12 @@ pub(crate) static ROOT: Table = Table {
             "",
             "A live copy of the journal in NATS JetStream. Without this table, there is none.",
         ),
+        key(
+            "usage",
+            Optional,
+            "",
+            "A record of tokens for each request that has ended, for bills. Without this table, there is none.",
+        ),
     ],
 };
 
@@ -567,6 +573,15 @@ pub(crate) static REPLICATE: Table = Table {
     ],
 };
 
+pub(crate) static USAGE: Table = Table {
+    keys: &[key(
+        "dir",
+        Optional,
+        "\"/var/lib/afterbay/usage\"",
+        "The directory of the records, JSON lines in files that Afterbay never deletes. If absent, .usage in the journal's directory.",
+    )],
+};
+
 /// One table of the config file.
 pub struct Section {
     /// Its header in TOML, like `[[stream.sink]]`.
@@ -588,7 +603,7 @@ const fn section(
 }
 
 /// Every table of the config file, in the order of the reference.
-pub static SECTIONS: [Section; 15] = [
+pub static SECTIONS: [Section; 16] = [
     section(&ROOT, "stream", "[[stream]]", &STREAM),
     section(&STREAM, "sink", "[[stream.sink]]", &SINK),
     section(&STREAM, "coalesce", "[stream.coalesce]", &COALESCE),
@@ -604,6 +619,7 @@ pub static SECTIONS: [Section; 15] = [
     section(&ROOT, "log", "[log]", &LOG),
     section(&ROOT, "traces", "[traces]", &TRACES),
     section(&ROOT, "replicate", "[replicate]", &REPLICATE),
+    section(&ROOT, "usage", "[usage]", &USAGE),
 ];
 
 impl Section {

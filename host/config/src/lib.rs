@@ -34,6 +34,7 @@ mod replicate;
 mod signals;
 mod sinks;
 mod traces;
+mod usage;
 
 // The caller's environment, and the problems that an operator gets.
 mod env;
@@ -46,7 +47,7 @@ pub use checked::{
     Component, Config, Engine, EraseRule, Grant, Journal, Layout, Limits, LoadSnapshot, Log, LogFormat,
     Memory, Mode, OnError, OnFault, Pattern, Plugin, PluginDefaults, Quarantine, Queue, Reads, Replicate,
     Retain, Rids, Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket,
-    TapSocketType, Traces,
+    TapSocketType, Traces, Usage,
 };
 pub use env::{Builtin, Env, Names};
 pub use keys::{Key, Need, SECTIONS, Section, Table};

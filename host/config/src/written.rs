@@ -64,6 +64,7 @@ tables! {
         log: Log = |root| Log::one(root, "log"),
         traces: Option<Traces> = |root| Traces::optional(root, "traces"),
         replicate: Option<Replicate> = |root| Replicate::optional(root, "replicate"),
+        usage: Option<Usage> = |root| Usage::optional(root, "usage"),
     }
 
     Stream of STREAM {
@@ -256,6 +257,10 @@ tables! {
     Replicate of REPLICATE {
         nats: Value<String> = |replicate| replicate.text("nats"),
         credentials: Value<String> = |replicate| replicate.text("credentials"),
+    }
+
+    Usage of USAGE {
+        dir: Value<String> = |usage| usage.text("dir"),
     }
 
     Log of LOG {

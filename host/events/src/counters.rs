@@ -209,6 +209,18 @@ counters! {
 }
 
 counters! {
+    /// The counters of the records of usage. They have no label.
+    UsageCounters, "usage_" {
+        records: Counter, "Records of ended requests that are in the usage files and synced";
+        bytes: Counter, "Bytes of these records";
+        failures: Counter, "Writes of usage files and reads of the journal that failed; they are repeated until they succeed";
+        failing: Gauge, "1 while records cannot be written or the journal cannot be read. Free disk space or repair the disk; the journal keeps what is missing";
+        lag_seconds: SecondsNow, "Time since everything that the journal had was in the usage files";
+        segments_missed: Counter, "Segments that retention removed before their requests were recorded. Records of these requests are missing";
+    }
+}
+
+counters! {
     /// The load of a stream's scheduler when it is read. Its label is `stream`. `None` is left out: a value that no source
     /// gives, and every value while the load is not fresh.
     SchedulerLoad, "scheduler_" {

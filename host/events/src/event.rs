@@ -636,6 +636,41 @@ events! {
         stream: Name, segment: String, offset: u64,
     } => "replicate: stream {stream:?}: NATS has lost what it had acknowledged, from byte {offset} of segment {segment} on";
 
+    // Usage.
+
+    /// Records of usage cannot be written, or the journal cannot be read for them. Both are repeated until they succeed, and the
+    /// journal keeps what is missing. Published once until records are written again.
+    ///
+    /// Action: see `why`; free disk space, or repair the disk.
+    UsageNotWritten, Level::ERROR, first 2 of [dir] {
+        dir: String, why: String,
+    } => "usage: {dir} takes no records, they are written later: {why}";
+
+    /// Records of usage are written again. `records` were written since the failure began.
+    UsageWritten, Level::INFO, first 2 of [dir] {
+        dir: String, records: u64,
+    } => "usage: {dir} takes records again, {records} are written";
+
+    /// An earlier process left incomplete lines at the end of a file of usage. They were cut, and their records are written again.
+    UsageCut, Level::WARN, first 5 of [file] {
+        file: String, cut_bytes: u64,
+    } => "usage: {file}: {cut_bytes} bytes of incomplete records cut, they are written again";
+
+    /// Lines inside a file of usage are damaged. They stay where they are; their records are not written again.
+    ///
+    /// Action: check the disk. `afterbay usage` gives the sums from the journal.
+    UsageDamaged, Level::ERROR, first 5 of [file] {
+        file: String, lines: u64,
+    } => "usage: {file}: {lines} lines are damaged";
+
+    /// Retention removed segments of the journal before their requests were recorded, because the journal had reached
+    /// `journal.retain.bytes`. The records of requests that ended in them are missing.
+    ///
+    /// Action: bill these requests from the engine's log, and repair the disk of the usage files.
+    UsageMissed, Level::ERROR, first 5 of [stream] {
+        stream: Name, first: String, last: String, segments: u64,
+    } => "usage: stream {stream:?}: {segments} segments from {first} to {last} were removed before their requests were recorded";
+
     // The supervisor: systemd, or `afterbay run --keep`.
 
     /// The supervisor does not keep these descriptors, so a crash closes the connection. Published once until descriptors are

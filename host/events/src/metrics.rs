@@ -14,7 +14,7 @@ use crate::own::{Own, OwnMetrics};
 use crate::reading::{Block, Reading};
 use crate::{
     AbortCounters, CallCounters, Events, Health, PluginCounters, ReplicateCounters, SchedulerLoad,
-    SignalSource, SinkCounters, StoreCounters, StreamCounters, TapCounters, TracesCounters,
+    SignalSource, SinkCounters, StoreCounters, StreamCounters, TapCounters, TracesCounters, UsageCounters,
 };
 
 /// The load of a stream's scheduler at one moment, and the state of each source by its name.
@@ -41,6 +41,7 @@ struct Blocks {
     stores: Labelled<StoreCounters>,
     traces: Labelled<TracesCounters>,
     replicate: Labelled<ReplicateCounters>,
+    usage: Labelled<UsageCounters>,
     own: Own,
     signals: Mutex<Vec<(String, ReadSignals)>>,
     events: Events,
@@ -56,6 +57,7 @@ impl Metrics {
     pub fn new(events: Events, health: Health) -> Metrics {
         let (streams, aborts, sinks, taps, plugins, calls, stores, traces, own, signals) = Default::default();
         let replicate = Labelled::default();
+        let usage = Labelled::default();
         let config_last_reload_successful = Gauge::default();
         config_last_reload_successful.set(1);
         let blocks = Arc::new(Blocks {
@@ -68,6 +70,7 @@ impl Metrics {
             stores,
             traces,
             replicate,
+            usage,
             own,
             signals,
             events,
@@ -140,6 +143,11 @@ impl Metrics {
         block(&self.blocks.replicate, Vec::new())
     }
 
+    /// The block of the records of usage; the same one for each call. Only one thread at a time may write to it.
+    pub fn usage(&self) -> Arc<UsageCounters> {
+        block(&self.blocks.usage, Vec::new())
+    }
+
     /// The metrics that a plugin names itself.
     pub fn own(&self, stream: &str, plugin: &str) -> OwnMetrics {
         self.blocks.own.of(stream, plugin)
@@ -171,6 +179,7 @@ impl Metrics {
             stores: _,
             traces: _,
             replicate: _,
+            usage: _,
             own,
             signals,
             events: _,
@@ -255,6 +264,7 @@ impl Collector for Blocks {
         encode_blocks(&lock(&self.stores), &mut encoder)?;
         encode_blocks(&lock(&self.traces), &mut encoder)?;
         encode_blocks(&lock(&self.replicate), &mut encoder)?;
+        encode_blocks(&lock(&self.usage), &mut encoder)?;
         self.own.encode(&mut encoder)?;
         let (mut loads, mut sources) = (Vec::new(), Vec::new());
         for (stream, read) in lock(&self.signals).iter() {
@@ -311,7 +321,9 @@ fn encode_blocks<B: Block>(blocks: &[(Labels, Arc<B>)], encoder: &mut Descriptor
                 Reading::Seconds(seconds) => {
                     metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, f64>(&seconds, None)?;
                 }
+                Reading::Gauge(value) if labels.is_empty() => metric.encode_gauge(&value)?,
                 Reading::Gauge(value) => metric.encode_family(labels)?.encode_gauge(&value)?,
+                Reading::Ratio(value) if labels.is_empty() => metric.encode_gauge(&value)?,
                 Reading::Ratio(value) => metric.encode_family(labels)?.encode_gauge(&value)?,
                 Reading::OneOf(label, values, is) => {
                     for (at, value) in values.iter().enumerate() {

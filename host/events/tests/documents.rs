@@ -30,6 +30,7 @@ fn exposition() -> String {
     metrics.store("p");
     metrics.traces();
     metrics.replicate();
+    metrics.usage();
     metrics.signals("s", || {
         let load = SchedulerLoad {
             load_fresh: 1,

@@ -301,6 +301,18 @@ fn one_of_each() -> Vec<Event> {
             offset: 65_536,
         }
         .into(),
+        UsageNotWritten { dir: "/var/lib/afterbay/.usage".into(), why: "no space left on device".into() }
+            .into(),
+        UsageWritten { dir: "/var/lib/afterbay/.usage".into(), records: 12 }.into(),
+        UsageCut { file: "usage-2026-11-20-000001.jsonl".into(), cut_bytes: 120 }.into(),
+        UsageDamaged { file: "usage-2026-11-20-000001.jsonl".into(), lines: 2 }.into(),
+        UsageMissed {
+            stream: "decode-0".into(),
+            first: "00000000000000000001-0000000000.seg".into(),
+            last: "00000000000000000900-0000000003.seg".into(),
+            segments: 4,
+        }
+        .into(),
         DescriptorsNotKept { name: "stream/decode-0/sender/7".into(), why: "why it is".into() }.into(),
         DescriptorsLeftOver { name: "stream/decode-0/sender/7".into(), why: "why it is" }.into(),
         SupervisorFailed { why: "why it is".into() }.into(),

@@ -1,5 +1,5 @@
-//! The `afterbay journal` commands: list, show, neighbours, follow, export, verify, replay, erase and pack. They work while
-//! `afterbay run` writes.
+//! The `afterbay journal` commands: list, show, neighbours, follow, export, verify, replay, erase and pack; and `afterbay usage`.
+//! They work while `afterbay run` writes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod erase;
@@ -15,6 +15,7 @@ mod replay;
 mod show;
 mod source;
 mod tail;
+mod usage;
 mod verify;
 
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod tests;
 
 pub use place::parse_time;
 pub use source::{OpenSource, Source};
+pub use usage::{UsageArgs, usage};
 
 use afterbay_config::Config;
 use serde_json::Value;

@@ -125,6 +125,11 @@ impl EndedReader {
         self
     }
 
+    /// Reads the frames from here on by these layouts.
+    pub fn set_layouts(&mut self, layouts: &Layouts) {
+        self.fold.decoder = Decoder::new(layouts.clone());
+    }
+
     /// The stream.
     pub fn stream(&self) -> &StreamReader {
         &self.stream

@@ -50,13 +50,16 @@ pub enum EndedBy {
 impl EndedBy {
     /// The party that ended a request, by the action that ended it before the sender did, if any, and the totals.
     pub fn of(early: Option<&PluginAction<'_>>, info: &RequestInfo) -> EndedBy {
+        EndedBy::of_verdict(early.map(|action| (action.verdict, &*action.plugin, &*action.text)), info)
+    }
+
+    /// As [`EndedBy::of`], with the verdict, the plugin and the text of the action.
+    pub fn of_verdict(early: Option<(Verdict, &str, &str)>, info: &RequestInfo) -> EndedBy {
         match (early, info.state) {
-            (Some(action), _)
-                if action.verdict == Verdict::Abort && action.text.starts_with("afterbay: plugin ") =>
-            {
-                EndedBy::Fault(action.plugin.to_string())
+            (Some((Verdict::Abort, plugin, text)), _) if text.starts_with("afterbay: plugin ") => {
+                EndedBy::Fault(plugin.to_owned())
             }
-            (Some(action), _) => EndedBy::of_name(&action.plugin),
+            (Some((_, plugin, _)), _) => EndedBy::of_name(plugin),
             (None, _) if info.ended_early => EndedBy::Unknown,
             (None, RequestState::Finished) => EndedBy::Sender,
             (None, RequestState::Abandoned) => EndedBy::GivenUp,
@@ -64,7 +67,8 @@ impl EndedBy {
         }
     }
 
-    fn of_name(plugin: &str) -> EndedBy {
+    /// The party with this name in an action.
+    pub fn of_name(plugin: &str) -> EndedBy {
         match plugin {
             OPERATOR => EndedBy::Operator,
             // Afterbay writes such a name for a plugin of an earlier run.

@@ -11,6 +11,7 @@ mod descriptors;
 // The parts that a stream starts with.
 mod grants;
 mod inheritance;
+mod layouts;
 mod loading;
 mod rendezvous;
 mod sinks;
@@ -28,6 +29,7 @@ mod requests;
 mod signals;
 mod status;
 mod traces;
+mod usage;
 mod upgrade;
 
 // The streams of a process, from start to end.

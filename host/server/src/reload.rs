@@ -205,6 +205,12 @@ impl<'a> Source<'a> {
             shared.traces.follow(&shared.config)?;
             return Err(error.into());
         }
+        if let Err(error) = shared.usage.follow(&after) {
+            shared.calls.set_endpoints(&shared.config.calls)?;
+            shared.traces.follow(&shared.config)?;
+            shared.replica.follow(&shared.config)?;
+            return Err(error);
+        }
         let before = std::mem::replace(&mut shared.config, after);
         shared.attributes.follow(&shared.config);
         shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
@@ -220,6 +226,7 @@ impl<'a> Source<'a> {
             shared.calls.set_endpoints(&shared.config.calls)?;
             shared.traces.follow(&shared.config)?;
             shared.replica.follow(&shared.config)?;
+            shared.usage.follow(&shared.config)?;
             shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
             shared.signals.attach(&shared.config, sockets)?;
             return Err(error);

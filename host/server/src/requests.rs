@@ -100,6 +100,11 @@ impl Requests {
         Streams::layouts(&*self.0, stream)
     }
 
+    /// The layouts of the frames of a stream that this process has set up.
+    pub(crate) fn known_layouts(&self, stream: &str) -> Option<Layouts> {
+        self.0.known_layouts(stream)
+    }
+
     /// Marks requests in the index as erased, if there is an index.
     pub(crate) fn erased(&self, stream: &str, rid: &str, requests: &[RequestNo], erasure: Erasure) {
         if let Some(following) = &*lock(&self.0.following) {
@@ -189,10 +194,16 @@ impl Inner {
     }
 }
 
+impl Inner {
+    fn known_layouts(&self, stream: &str) -> Option<Layouts> {
+        lock(&self.streams).get(stream).map(|content| content.layouts.clone())
+    }
+}
+
 impl Streams for Inner {
     fn layouts(&self, stream: &str) -> Layouts {
         // A stream of an earlier run has no configuration.
-        lock(&self.streams).get(stream).map_or_else(Layouts::any, |content| content.layouts.clone())
+        self.known_layouts(stream).unwrap_or_else(Layouts::any)
     }
 
     fn tokens(&self, stream: &str) -> Option<TokenBytes> {

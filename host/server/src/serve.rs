@@ -188,6 +188,7 @@ async fn serve(
             // Nothing else is to be done by now.
             shared.traces.stop();
             shared.replica.stop();
+            shared.usage.stop();
             shared.status.end(WATCHERS_END).await;
             return Ok(left);
         }
@@ -196,9 +197,10 @@ async fn serve(
 
 /// Leaves everything to the new process: nothing is closed in order, unlinked, or written.
 fn leave(shared: Shared, running: Running) -> DrainOutcome {
-    // The new process exports the requests that end from now on.
+    // The new process exports and records the requests that end from now on.
     shared.traces.stop();
     shared.replica.stop();
+    shared.usage.stop();
     std::mem::forget((shared, running));
     DrainOutcome::HandedOver
 }

@@ -18,6 +18,7 @@ use crate::supervision::Supervision;
 use crate::take_over::TakeOver;
 use crate::traces::RequestTraces;
 use crate::upgrade::{Launch, Upgrades};
+use crate::usage::{self, UsageRecords};
 use afterbay_calls::Calls;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) traces: RequestTraces,
     /// The copy of the journal in NATS.
     pub(crate) replica: Replica,
+    /// The records of usage.
+    pub(crate) usage: UsageRecords,
     /// The tasks that answer on the admin addresses.
     pub(crate) admin: Admin,
 }
@@ -180,6 +183,8 @@ impl Shared {
         traces.follow(&config)?;
         let replica = Replica::new(&directory, &metrics, &events);
         replica.follow(&config)?;
+        let usage = UsageRecords::new(&directory, &requests, &metrics, &events, &health);
+        usage.follow(&config)?;
         let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
         Ok(Shared {
             budget,
@@ -208,6 +213,7 @@ impl Shared {
             requests,
             traces,
             replica,
+            usage,
             admin: Admin::default(),
         })
     }
@@ -227,7 +233,10 @@ fn journal_options(config: &config::Config) -> JournalOptions {
         retain_age: journal.retain.age,
         abandon_after: journal.abandon_after,
         max_frame_bytes: usize::try_from(max_frame_bytes).unwrap_or(usize::MAX),
-        followers: config.replicate.iter().map(|_| afterbay_replicate::FOLLOWER).collect(),
+        followers: {
+            let replica = config.replicate.iter().map(|_| afterbay_replicate::FOLLOWER);
+            replica.chain(config.usage.iter().map(|_| usage::FOLLOWER)).collect()
+        },
         removes_unconfirmed: journal.on_error == config::OnError::Forward,
     }
 }

@@ -5,6 +5,7 @@ use crate::aborts::{AbortSocket, OpenChannel};
 use crate::calls::PluginCalls;
 use crate::erasures::erase_after;
 use crate::grants;
+use crate::layouts::layouts;
 use crate::loading::{Key, Loader};
 use crate::plugins;
 use crate::rendezvous::{self, RendezvousFile, StreamSockets};
@@ -20,7 +21,6 @@ use afterbay_runtime::{Watch, Watched};
 use afterbay_stream::{
     JournalPolicy, PreparedStream, Setup, SinkSetup, Stream, StreamHandle, StreamState, SystemClock, TapSetup,
 };
-use afterbay_wire::Layouts;
 use anyhow::Context;
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::DirBuilderExt;
@@ -265,21 +265,6 @@ fn setup(
 pub(crate) fn tap_setup(tap: &config::Tap) -> anyhow::Result<TapSetup> {
     let (config::TapSocket::Push(endpoint) | config::TapSocket::Pub { listen: endpoint, .. }) = &tap.socket;
     Ok(TapSetup { config: tap.clone(), endpoint: endpoint.clone() })
-}
-
-pub(crate) fn layouts(
-    stream: &config::Stream,
-    rendezvous: Option<&RendezvousFile>,
-) -> anyhow::Result<Layouts> {
-    if stream.engine == config::Engine::Vllm {
-        return Ok(Layouts::vllm());
-    }
-    Ok(match (&stream.layout, rendezvous.and_then(|rendezvous| rendezvous.layout.as_ref())) {
-        (config::Layout::Auto, Some(layout)) => Layouts::from_json("rendezvous", &layout.to_string())?,
-        (config::Layout::Auto, None) => Layouts::builtin(),
-        (config::Layout::Version(version), _) => Layouts::version(version)?,
-        (config::Layout::File(path), _) => Layouts::load(&path.to_string_lossy())?,
-    })
 }
 
 fn report_recovered(shared: &Shared, stream: &str, recovered: &RecoveredStream) {

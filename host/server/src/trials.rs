@@ -2,9 +2,9 @@
 //! attributes and tokenizers as a start gives them. No socket is opened, and the stores of plugins begin empty and are discarded.
 
 use crate::attributes::Attributes;
+use crate::layouts::layouts;
 use crate::loading::Loader;
 use crate::sinks::Sinks;
-use crate::start;
 use afterbay_config as config;
 use afterbay_events::event::SinkUnjoined;
 use afterbay_events::{Events, Health, Metrics, Recorder};
@@ -73,7 +73,7 @@ impl Trials {
         let missing = self.events.of::<SinkUnjoined>().iter().map(ToString::to_string).collect();
         let trial = Trial::start(TrialSetup {
             sinks,
-            layouts: start::layouts(&stream, None)?,
+            layouts: layouts(&stream, None)?,
             plugins,
             attributes: self.attributes.of(&stream.attributes),
             abandon_after: self.config.journal.abandon_after,

@@ -51,6 +51,7 @@ mod text_leg;
 mod tokenizer_workers;
 mod traces;
 mod trials;
+mod usage;
 mod vllm;
 
 /// A registry for components.

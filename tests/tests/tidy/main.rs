@@ -100,11 +100,11 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("afterbay-traces", &["config", "events", "journal", "journal-view", "types", "wire"]),
     ("afterbay-archive", &["config", "events", "journal", "journal-view", "types", "wire"]),
     ("afterbay-replicate", &["config", "events", "journal"]),
-    ("afterbay-usage", &["config", "events", "journal", "journal-view", "types", "wire"]),
+    ("afterbay-usage", &["events", "journal", "journal-view", "wire"]),
     ("afterbay-journal-view", &["journal", "text", "wire"]),
     (
         "afterbay-journal-tools",
-        &["config", "journal", "journal-view", "replicate", "sockets", "terminal", "text", "wire"],
+        &["config", "journal", "journal-view", "replicate", "sockets", "terminal", "text", "usage", "wire"],
     ),
     (
         "afterbay-plugin-tools",
@@ -185,11 +185,12 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 ];
 
 /// Further crates that only the tests of a crate may use.
-const FOR_TESTS: [(&str, &[&str]); 8] = [
+const FOR_TESTS: [(&str, &[&str]); 9] = [
     ("afterbay-journal", &["sim-disk"]),
     ("afterbay-store", &["sim-disk"]),
     ("afterbay-ledger", &["config", "outbox"]),
     ("afterbay-persist", &["sim-disk"]),
+    ("afterbay-usage", &["sim-disk"]),
     ("afterbay-runtime", &["plugin-build"]),
     ("afterbay-bundled", &["runtime"]),
     ("afterbay-stream", &["plugin-build", "sim-disk"]),
@@ -231,7 +232,6 @@ const ONLY_IN: [(&str, &[&str]); 22] = [
     ("opentelemetry_sdk", &["afterbay-traces"]),
     ("opentelemetry-otlp", &["afterbay-traces"]),
     ("docker_credential", &["afterbay-oci"]),
-    // Each tool declares its own options.
     (
         "clap",
         &["afterbay", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench", "afterbay-cost"],

@@ -1,0 +1,117 @@
+//! The records of usage, as `[usage]` says: they start and stop with the process, and at a reload that changes them.
+
+use crate::layouts::layouts;
+use crate::requests::Requests;
+use afterbay_config as config;
+use afterbay_events::{Events, Health, Metrics};
+use afterbay_journal::storage::Disk;
+use afterbay_journal::{Follower as JournalFollower, JournalDirectory};
+use afterbay_usage::{Follower, Usage, UsageSetup, UsageSource};
+use afterbay_wire::Layouts;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Time at a stop to record the requests that have ended. The next start records the others.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// The hold of the records of usage on the journal. A live segment is read, too.
+pub(crate) const FOLLOWER: JournalFollower = JournalFollower { name: "usage", needs_ended_segments: false };
+
+/// The records of usage of a process.
+pub(crate) struct UsageRecords {
+    directory: Arc<JournalDirectory>,
+    source: Arc<Source>,
+    metrics: Metrics,
+    events: Events,
+    health: Health,
+    /// The thread, and the configuration that it runs with.
+    running: Mutex<Option<(config::Usage, Usage)>>,
+}
+
+struct Source {
+    requests: Requests,
+    /// The layouts that the configuration gives, by stream.
+    configured: Mutex<HashMap<String, Layouts>>,
+}
+
+impl UsageRecords {
+    pub(crate) fn new(
+        directory: &Arc<JournalDirectory>,
+        requests: &Requests,
+        metrics: &Metrics,
+        events: &Events,
+        health: &Health,
+    ) -> UsageRecords {
+        UsageRecords {
+            directory: directory.clone(),
+            source: Arc::new(Source { requests: requests.clone(), configured: Mutex::default() }),
+            metrics: metrics.clone(),
+            events: events.clone(),
+            health: health.clone(),
+            running: Mutex::default(),
+        }
+    }
+
+    /// Follows the configuration.
+    ///
+    /// # Errors
+    /// The journal's identity cannot be read, or the thread cannot be started. The records before continue.
+    pub(crate) fn follow(&self, config: &config::Config) -> anyhow::Result<()> {
+        let layouts = config.streams.iter().filter_map(|stream| {
+            // A layout that cannot be loaded is reported when its stream starts.
+            Some((stream.name.to_string(), layouts(stream, None).ok()?))
+        });
+        *lock(&self.source.configured) = layouts.collect();
+        let mut running = lock(&self.running);
+        if running.as_ref().map(|(usage, _)| usage) == config.usage.as_ref() {
+            return Ok(());
+        }
+        let next = match &config.usage {
+            Some(usage) => Some((usage.clone(), self.start(usage)?)),
+            None => None,
+        };
+        if let Some((_, before)) = std::mem::replace(&mut *running, next) {
+            // Nobody waits for the rest of its records.
+            drop(std::thread::spawn(move || before.stop(STOP_MAX)));
+        }
+        Ok(())
+    }
+
+    fn start(&self, usage: &config::Usage) -> anyhow::Result<Usage> {
+        let follower = Follower::new(
+            Arc::new(Disk),
+            self.directory.path(),
+            &usage.dir,
+            &self.directory.instance()?,
+            self.source.clone(),
+            Some(self.directory.hold_back(FOLLOWER)),
+        );
+        let setup = UsageSetup {
+            dir: usage.dir.display().to_string(),
+            events: self.events.clone(),
+            health: self.health.clone(),
+            counters: self.metrics.usage(),
+        };
+        Ok(Usage::start(follower, setup)?)
+    }
+
+    /// Records the requests that have ended, for at most 2 seconds, and stops.
+    pub(crate) fn stop(&self) {
+        if let Some((_, usage)) = lock(&self.running).take() {
+            usage.stop(STOP_MAX);
+        }
+    }
+}
+
+impl UsageSource for Source {
+    fn layouts(&self, stream: &str) -> Layouts {
+        let configured = || lock(&self.configured).get(stream).cloned().unwrap_or_else(Layouts::any);
+        self.requests.known_layouts(stream).unwrap_or_else(configured)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics with a half-written value.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

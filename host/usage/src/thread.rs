@@ -1,0 +1,152 @@
+//! The thread that follows the journal.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use afterbay_events::event::{UsageCut, UsageDamaged, UsageMissed, UsageNotWritten, UsageWritten};
+use afterbay_events::{Events, Health, UsageCounters};
+
+use crate::error::UsageError;
+use crate::files::Found;
+use crate::follow::Follower;
+
+/// Time between two looks at the journal.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Time for which another process may use the directory before that is a failure: at a hand-over, two processes run.
+const IN_USE_MAX: Duration = Duration::from_secs(60);
+/// The key of the condition.
+const HEALTH: &str = "usage";
+/// Most characters of an error in an event.
+const WHY_CHARS_MAX: usize = 300;
+
+/// The receivers of what the thread reports.
+pub struct UsageSetup {
+    /// The directory, for events.
+    pub dir: String,
+    /// The receiver of events.
+    pub events: Events,
+    /// The receiver of the condition while records cannot be written.
+    pub health: Health,
+    /// The counters.
+    pub counters: Arc<UsageCounters>,
+}
+
+/// The thread that writes the records.
+pub struct Usage {
+    /// Dropped to stop.
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+    /// Disconnected at the end.
+    done: Receiver<()>,
+}
+
+impl Usage {
+    /// Starts to follow.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn start(follower: Follower, setup: UsageSetup) -> std::io::Result<Usage> {
+        let (stop, stopped) = channel::<()>();
+        let (is_done, done) = channel::<()>();
+        let mut reporter = Reporter::new(setup);
+        let thread = Builder::new().name("usage".to_owned()).spawn(move || {
+            let mut follower = follower;
+            let mut is_last = false;
+            loop {
+                reporter.look(&mut follower);
+                if is_last {
+                    break;
+                }
+                is_last = stopped.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
+            }
+            drop((follower, reporter, is_done));
+        })?;
+        Ok(Usage { stop, thread, done })
+    }
+
+    /// Writes what has ended, for at most this time, and stops. Returns false if the time was over: the thread ends by itself. The
+    /// next start writes what is missing.
+    pub fn stop(self, within: Duration) -> bool {
+        drop(self.stop);
+        if self.done.recv_timeout(within) != Err(RecvTimeoutError::Disconnected) {
+            return false;
+        }
+        // A panic has nobody to be reported to but the log.
+        let _ = self.thread.join();
+        true
+    }
+}
+
+/// Reports what the follower does.
+struct Reporter {
+    setup: UsageSetup,
+    begun: Instant,
+    /// The last time at which everything was written.
+    whole_at: Instant,
+    /// Records before the failure; `None` without one.
+    failing_since_records: Option<u64>,
+}
+
+impl Reporter {
+    fn new(setup: UsageSetup) -> Reporter {
+        let now = Instant::now();
+        Reporter { setup, begun: now, whole_at: now, failing_since_records: None }
+    }
+
+    fn look(&mut self, follower: &mut Follower) {
+        let looked = follower.advance();
+        let UsageSetup { events, counters, .. } = &self.setup;
+        for found in follower.take_found() {
+            match found {
+                Found::Cut { file, bytes } => {
+                    events.publish(UsageCut { file: file.to_string(), cut_bytes: bytes });
+                }
+                Found::Damaged { file, lines } => {
+                    events.publish(UsageDamaged { file: file.to_string(), lines });
+                }
+            }
+        }
+        for (stream, removed) in follower.take_removed() {
+            counters.segments_missed.add(removed.segments);
+            events.publish(UsageMissed {
+                stream: stream.as_str().into(),
+                first: removed.first.to_string(),
+                last: removed.last.to_string(),
+                segments: removed.segments,
+            });
+        }
+        let written = follower.take_written();
+        counters.records.add(written.records);
+        counters.bytes.add(written.bytes);
+        match looked {
+            Ok(()) => self.whole(),
+            Err(UsageError::InUse { .. }) if self.begun.elapsed() < IN_USE_MAX => {}
+            Err(error) => self.failed(&error),
+        }
+        self.setup.counters.lag_seconds.set(self.whole_at.elapsed());
+    }
+
+    fn whole(&mut self) {
+        self.whole_at = Instant::now();
+        let UsageSetup { dir, events, health, counters } = &self.setup;
+        if let Some(before) = self.failing_since_records.take() {
+            counters.failing.set(0);
+            health.clear(HEALTH);
+            events.publish(UsageWritten { dir: dir.clone(), records: counters.records.get() - before });
+        }
+    }
+
+    fn failed(&mut self, error: &UsageError) {
+        let UsageSetup { dir, events, health, counters } = &self.setup;
+        counters.failures.add(1);
+        if self.failing_since_records.is_none() {
+            self.failing_since_records = Some(counters.records.get());
+            counters.failing.set(1);
+            let why: String = error.to_string().chars().take(WHY_CHARS_MAX).collect();
+            health.degraded(HEALTH, why.clone(), SystemTime::now());
+            events.publish(UsageNotWritten { dir: dir.clone(), why });
+        }
+    }
+}

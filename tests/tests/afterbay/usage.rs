@@ -1,0 +1,243 @@
+//! Records of usage: one for each request, with the scheduler's own counts, over kill -9 under load.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use afterbay_sim::load::{EndReason, Endings, Lengths, Load};
+use afterbay_sockets::credit::CreditWriter;
+use afterbay_tests::commands::run_afterbay;
+use afterbay_tests::frames::frames_of;
+use afterbay_tests::{Afterbay, PATIENCE, Reader, Sandbox, Sender, trials, until};
+use afterbay_wire::synth::SynthWire::Msgpack;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Requests of one seed of the simulator.
+const REQUESTS_OF_SEED: u64 = 400;
+/// Output tokens after which the plugin ends a request.
+const BUDGET: u64 = 25;
+
+/// A request as the simulated scheduler ended it.
+struct Sent {
+    tokens: u64,
+    is_aborted: bool,
+}
+
+/// The requests of the load: `AFTERBAY_USAGE_REQUESTS`, which is rounded up to whole seeds.
+fn seeds() -> u64 {
+    let requests = std::env::var("AFTERBAY_USAGE_REQUESTS").ok();
+    let requests =
+        requests.map_or(REQUESTS_OF_SEED, |requests| requests.parse().expect("a number of requests"));
+    requests.div_ceil(REQUESTS_OF_SEED)
+}
+
+/// Reads and counts frames on a thread until `is_over` is set. Returns the tokens that arrived.
+fn read_all(sandbox: &Sandbox, is_over: &Arc<AtomicBool>) -> std::thread::JoinHandle<u64> {
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let mut credit = CreditWriter::open(&sandbox.credit()).unwrap();
+    let is_over = is_over.clone();
+    std::thread::spawn(move || {
+        let mut tokens = 0;
+        loop {
+            if let Some(frame) = reader.next_within(Duration::from_millis(20)) {
+                let rows = afterbay_tests::frames::rows(&frame);
+                tokens += rows.iter().map(|row| row.ids.len() as u64).sum::<u64>();
+                credit.finished().unwrap();
+            } else if is_over.load(Ordering::SeqCst) {
+                return tokens;
+            }
+        }
+    })
+}
+
+fn children(pid: u32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Waits until `count` is at least `least`. Panics if the count stays the same for a minute.
+fn until_at_least(what: &str, least: u64, mut count: impl FnMut() -> u64) {
+    let (mut last, mut since) = (0, Instant::now());
+    loop {
+        let now = count();
+        if now >= least {
+            return;
+        }
+        if now > last {
+            (last, since) = (now, Instant::now());
+        }
+        assert!(since.elapsed() < PATIENCE, "{now} of {least}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Bytes of all files, which grow with each record.
+fn bytes(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().metadata().map_or(0, |found| found.len())).sum()
+}
+
+/// The lines of all files.
+fn lines(dir: &Path) -> Vec<Value> {
+    let mut names: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.retain(|path| path.extension().is_some_and(|it| it == "jsonl"));
+    names.sort();
+    let text = names.iter().map(|path| std::fs::read_to_string(path).unwrap());
+    text.flat_map(|text| text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// The figures: `AFTERBAY_USAGE_REQUESTS=1000000 AFTERBAY_TEST_TRIALS=20`.
+#[test]
+fn usage_equals_the_schedulers_own_counts_over_aborts_plugin_finishes_and_kill_9() {
+    let (seeds, kills) = (seeds(), trials(2));
+    let sandbox = Sandbox::new();
+    let config = sandbox.config().credit(&sandbox).sink("reader = \"tokenizer\"");
+    let rules = "attribute = [{ set = { tenant = \"odd\", model = \"m\" } }, { pattern = \"[02468]$\", set = { tenant = \"even\" } }]";
+    let settings = format!("request_tokens = {BUDGET}");
+    let config = config
+        .stream(rules)
+        .usage()
+        .journal("retain = { bytes = \"unlimited\", age = \"unlimited\" }\nsegment = \"4MiB\"");
+    let config = config.plugin_with("budget", "builtin:budget", &settings, "deadline = \"10s\"");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let reads = read_all(&sandbox, &is_over);
+    // Also compiles the component, so that the lives below are short.
+    let keeper = Afterbay::run_with(&sandbox, &config, &["--keep"]);
+    let endpoint = sandbox.scheduler_side();
+    let done = Arc::new(AtomicU64::new(0));
+    let has_sent = done.clone();
+    let sends = std::thread::spawn(move || {
+        let mut sender = Sender::connect(&endpoint);
+        let mut sent: BTreeMap<String, Sent> = BTreeMap::new();
+        for seed in 1..=seeds {
+            let lengths = Lengths { low: 1, high: 40 };
+            let load = Load {
+                seed,
+                max_running: 200,
+                lengths,
+                endings: Endings::MIXED,
+                ..Load::new(REQUESTS_OF_SEED, 1)
+            };
+            for frame in frames_of(&load, Msgpack) {
+                sender.send(&frame.bytes);
+                for (rid, ended) in frame.ended {
+                    let is_aborted = ended.ending == EndReason::Abort;
+                    sent.insert(rid.into(), Sent { tokens: ended.tokens, is_aborted });
+                }
+                has_sent.store(sent.len() as u64, Ordering::SeqCst);
+                if seeds == 1 {
+                    // So that the kills fall into the load.
+                    std::thread::sleep(Duration::from_millis(3));
+                }
+            }
+        }
+        sent
+    });
+    for kill in 1..=kills {
+        let at = seeds * REQUESTS_OF_SEED * kill / (kills + 1);
+        until_at_least("requests have ended", at, || done.load(Ordering::SeqCst));
+        let started = keeper.events("StreamStarted").len();
+        kill_process(Pid::from_raw(children(keeper.pid())[0]).unwrap(), Signal::KILL).unwrap();
+        until("the next worker's stream starts", || keeper.events("StreamStarted").len() > started);
+    }
+    let sent = sends.join().unwrap();
+    until("the reader has every frame", || {
+        let metrics = keeper.metrics();
+        let waits = metrics.stream("outbox_frames") + metrics.stream("spilled_frames");
+        waits + metrics.sink("lag_frames") + metrics.sink("queue_frames") == 0
+    });
+    // A record is in the file about a second after its request has ended, without a stop.
+    let dir = sandbox.journal().join(".usage");
+    let (mut seen, mut since) = (0, Instant::now());
+    while since.elapsed() < Duration::from_secs(2) {
+        let now = bytes(&dir);
+        if now > seen {
+            (seen, since) = (now, Instant::now());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(lines(&dir).len(), sent.len(), "every request is recorded");
+    assert_eq!(keeper.stop(), 0);
+    is_over.store(true, Ordering::SeqCst);
+    let arrived = reads.join().unwrap();
+
+    let records = lines(&dir);
+    let keys: BTreeSet<&str> = records.iter().map(|record| record["key"].as_str().unwrap()).collect();
+    assert_eq!((keys.len(), records.len()), (sent.len(), sent.len()), "each request once");
+    let mut tenants: BTreeMap<&str, u64> = BTreeMap::new();
+    for record in &records {
+        let rid = record["rid"].as_str().unwrap();
+        let Sent { tokens, is_aborted } = sent[rid];
+        assert_eq!(
+            (&record["tokens_received"], &record["completion_tokens"]),
+            (&tokens.into(), &tokens.into()),
+            "{record}"
+        );
+        assert_eq!(record["finish_reason"] == "abort", is_aborted, "{record}");
+        let by = if tokens > BUDGET { "plugin" } else { "scheduler" };
+        // The budget may end a request with the row that the scheduler ends it with.
+        assert!(tokens == BUDGET || record["ended_by"] == by, "{record}");
+        assert_eq!(
+            (&record["tokens_forwarded"], &record["model"]),
+            (&tokens.min(BUDGET).into(), &"m".into()),
+            "{record}"
+        );
+        assert!(record["prompt_tokens"].as_u64().is_some_and(|prompt| prompt > 0), "{record}");
+        *tenants.entry(record["tenant"].as_str().unwrap()).or_default() += tokens;
+    }
+    let all: u64 = sent.values().map(|sent| sent.tokens).sum();
+    let forwarded: u64 = sent.values().map(|sent| sent.tokens.min(BUDGET)).sum();
+    assert_eq!(arrived, forwarded);
+
+    let dir = sandbox.text("journal");
+    let summed = run_afterbay(&["usage", "--dir", &dir, "--by", "tenant", "--json"]);
+    let summed: Value = serde_json::from_str(&summed.success()).unwrap();
+    let of = |name: &str| summed["reconciliation"][name].as_u64().unwrap();
+    assert_eq!((of("equal"), of("different")), (sent.len() as u64, 0), "{}", summed["reconciliation"]);
+    assert_eq!(summed["total"]["tokens_received"], all);
+    assert_eq!(summed["total"]["tokens_forwarded"], forwarded);
+    let groups = summed["groups"].as_array().unwrap();
+    let groups = groups
+        .iter()
+        .map(|group| (group["value"].as_str().unwrap(), group["tokens_received"].as_u64().unwrap()));
+    assert_eq!(groups.collect::<BTreeMap<_, _>>(), tenants);
+    eprintln!(
+        "{} requests, {} aborts, {} ended by the plugin, {all} tokens, {kills} kills: records, journal and scheduler agree",
+        sent.len(),
+        sent.values().filter(|sent| sent.is_aborted).count(),
+        records.iter().filter(|record| record["ended_by"] == "plugin").count(),
+    );
+}
+
+#[test]
+fn a_loss_is_named_by_afterbay_usage_and_the_exit_code_is_1() {
+    use afterbay_tests::frames::{SynthRequest, batch};
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let afterbay = Afterbay::run(&sandbox, &sandbox.config().usage());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let (mut whole, mut lossy) = (SynthRequest::new("whole"), SynthRequest::new("lossy"));
+    sender.send(&batch(Msgpack, vec![whole.row(&[1, 2]), lossy.row(&[3])]));
+    lossy.lose(2);
+    sender.send(&batch(Msgpack, vec![whole.last(&[4]), lossy.last(&[5])]));
+    reader.take(2);
+    // Both are in the file while Afterbay runs.
+    let usage = sandbox.journal().join(".usage");
+    until("both are recorded", || usage.exists() && lines(&usage).len() == 2);
+    let dir = sandbox.text("journal");
+    let output = run_afterbay(&["usage", "--dir", &dir, "--by", "stream"]);
+    assert_eq!(output.code, 1);
+    assert_eq!(output.stdout.lines().nth(1).unwrap(), "test\t2\t14\t0\t5\t5\t0\t0\t0");
+    assert!(
+        output.stderr.contains("\"lossy\": received 2 tokens, the scheduler counted 4"),
+        "{}",
+        output.stderr
+    );
+    let before = run_afterbay(&["usage", "--dir", &dir, "--until", "2020-01-01T00:00:00Z"]);
+    assert_eq!(before.success().lines().last().unwrap(), "total\t0\t0\t0\t0\t0\t0\t0\t0");
+    assert_eq!(afterbay.stop(), 0);
+}
