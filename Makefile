@@ -1,4 +1,4 @@
-# Every command here sets up what it needs. A machine needs: rustup with Rust 1.95 or later, a C linker, Python 3.9 or later.
+# Every command here sets up what it needs. A machine needs: rustup with Rust 1.95 or later, a C linker, Python 3.9 or later, 3.11 for the tests.
 
 CARGO ?= cargo
 PYTHON ?= python3
@@ -132,7 +132,7 @@ $(VENV)/done: tests/requirements.txt
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	touch $@
 
-# Readers of Parquet, for the queries on an archive: Python 3.11 or later.
+# Readers of Parquet, for the queries on an archive, and an S3 server: Python 3.11 or later.
 $(VENV)/queries: tests/queries.txt $(VENV)/done
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/queries.txt
 	touch $@

@@ -251,6 +251,12 @@ impl Config {
         self
     }
 
+    /// Archives requests at this URL.
+    pub fn archive(mut self, url: &str) -> Config {
+        writeln!(self.legs, "[archive]\nurl = {url:?}").unwrap();
+        self
+    }
+
     /// Records the usage of each request.
     pub fn usage(mut self) -> Config {
         self.legs += "[usage]\n";

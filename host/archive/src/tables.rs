@@ -46,6 +46,8 @@ pub struct SegmentCounts {
     pub batches: u64,
     /// Time at which the segment was begun, unix nanoseconds.
     pub begun_unix_ns: u64,
+    /// Bytes of the segment that are no record.
+    pub corrupt_bytes: u64,
 }
 
 /// A file that was closed: its rows are on the disk.
@@ -128,6 +130,7 @@ impl SegmentTables {
                 }
             }
             if !has_more {
+                counts.corrupt_bytes = self.reader.corrupt_bytes();
                 return Ok(Some(counts));
             }
         }
@@ -207,6 +210,21 @@ impl TableFiles {
         let files = [Some(self.requests_file), self.batches_file];
         let closed = files.into_iter().flatten().map(TableWriter::close).collect::<Result<Vec<_>, _>>()?;
         Ok(closed.into_iter().flatten().collect())
+    }
+}
+
+/// The bytes of a file without rows.
+///
+/// # Errors
+/// The schema cannot be written, which no schema of this crate causes.
+pub(crate) fn empty(table: Table) -> Result<Vec<u8>, TableError> {
+    let mut bytes = Vec::new();
+    let written = properties(table)
+        .and_then(|properties| ArrowWriter::try_new(&mut bytes, table.schema(), Some(properties)))
+        .and_then(ArrowWriter::close);
+    match written {
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(TableError::Write { path: table.name().into(), error }),
     }
 }
 

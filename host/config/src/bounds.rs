@@ -49,6 +49,8 @@ pub const BREAKER_OPEN: (Duration, Duration) = (Duration::from_millis(100), Dura
 /// Most servers in `replicate.nats`. A server of a cluster names the others itself.
 pub const NATS_SERVERS_MAX: usize = 16;
 
+/// Bytes of `archive.url`. With the longest name of an object, a key stays below the 1,024 bytes of S3.
+pub const ARCHIVE_URL_BYTES_MAX: usize = 512;
 /// Least and most `traces.sample`. The most is the default.
 pub const TRACES_SAMPLE: (f64, f64) = (0.0, 1.0);
 

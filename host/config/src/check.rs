@@ -9,8 +9,8 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Call, Coalesce, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Replicate, Retain,
-    Stream, Traces, Usage,
+    Admin, Archive, Call, Coalesce, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Replicate,
+    Retain, Stream, Traces, Usage,
 };
 use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
@@ -92,14 +92,15 @@ struct Checked {
     log: Log,
     traces: Option<Traces>,
     replicate: Option<Replicate>,
+    archive: Option<Archive>,
     usage: Option<Usage>,
 }
 
 impl Checked {
     fn config(self) -> Option<Config> {
-        let Checked { streams, calls, memory, journal, admin, log, traces, replicate, usage } = self;
+        let Checked { streams, calls, memory, journal, admin, log, traces, replicate, archive, usage } = self;
         let (streams, calls, journal, admin) = (streams?, calls?, journal?, admin?);
-        Some(Config { streams, calls, memory, journal, admin, log, traces, replicate, usage })
+        Some(Config { streams, calls, memory, journal, admin, log, traces, replicate, archive, usage })
     }
 }
 
@@ -125,13 +126,15 @@ impl Check<'_> {
         let log = self.log(&written.log);
         let traces = self.traces(written.traces.as_ref());
         let replicate = self.replicate(written.replicate.as_ref());
+        let journal_dir = journal.as_ref().map(|journal| journal.dir.as_path());
+        let archive = self.archive(written.archive.as_ref(), journal_dir);
         let usage = self.usage(written.usage.as_ref(), journal.as_ref());
         let mut streams: Option<Vec<Stream>> = streams.into_iter().collect();
         self.allow(&written.plugins, streams.as_deref_mut().unwrap_or_default());
         if let (Some(streams), true) = (&streams, written.calls.is_empty()) {
             self.calls_without_endpoint(streams, &written.streams);
         }
-        Checked { streams, calls, memory, journal, admin, log, traces, replicate, usage }
+        Checked { streams, calls, memory, journal, admin, log, traces, replicate, archive, usage }
     }
 
     fn stream(&self, written: &written::Stream, names: &mut SeenNames) -> Option<Stream> {

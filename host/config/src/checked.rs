@@ -36,6 +36,8 @@ pub struct Config {
     pub traces: Option<Traces>,
     /// The live copy of the journal; `None`: there is none.
     pub replicate: Option<Replicate>,
+    /// The archive of requests; `None`: there is none.
+    pub archive: Option<Archive>,
     /// The records of usage; `None`: there are none.
     pub usage: Option<Usage>,
 }
@@ -53,6 +55,7 @@ impl Config {
             log: Log::default(),
             traces: None,
             replicate: None,
+            archive: None,
             usage: None,
         }
     }
@@ -549,6 +552,13 @@ pub struct Replicate {
     pub nats: Vec<String>,
     /// A credentials file of NATS. `None`: the environment has the credentials, if any are needed.
     pub credentials: Option<PathBuf>,
+}
+
+/// The archive of requests, in an object store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Archive {
+    /// `s3://BUCKET[/PREFIX]`, `gs://BUCKET[/PREFIX]`, `az://CONTAINER[/PREFIX]` or `file:///PATH`, without a slash at the end.
+    pub url: String,
 }
 
 /// The records of usage: one for each request that has ended.

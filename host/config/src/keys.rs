@@ -88,6 +88,12 @@ pub(crate) static ROOT: Table = Table {
             "A live copy of the journal in NATS JetStream. Without this table, there is none.",
         ),
         key(
+            "archive",
+            Optional,
+            "",
+            "The archive: every request that has ended, as Parquet in an object store. Without this table, there is none.",
+        ),
+        key(
             "usage",
             Optional,
             "",
@@ -573,6 +579,17 @@ pub(crate) static REPLICATE: Table = Table {
     ],
 };
 
+pub(crate) static ARCHIVE: Table = Table {
+    keys: &[key(
+        "url",
+        Required,
+        "\"s3://bucket/prefix\"",
+        "The place for the objects: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///PATH. Credentials,\n\
+         region and endpoint are those of the environment: AWS_*, GOOGLE_* or AZURE_*. The journal removes no segment that is\n\
+         not in the archive, until retain.bytes is reached: then journal.on_error decides.",
+    )],
+};
+
 pub(crate) static USAGE: Table = Table {
     keys: &[key(
         "dir",
@@ -603,7 +620,7 @@ const fn section(
 }
 
 /// Every table of the config file, in the order of the reference.
-pub static SECTIONS: [Section; 16] = [
+pub static SECTIONS: [Section; 17] = [
     section(&ROOT, "stream", "[[stream]]", &STREAM),
     section(&STREAM, "sink", "[[stream.sink]]", &SINK),
     section(&STREAM, "coalesce", "[stream.coalesce]", &COALESCE),
@@ -619,6 +636,7 @@ pub static SECTIONS: [Section; 16] = [
     section(&ROOT, "log", "[log]", &LOG),
     section(&ROOT, "traces", "[traces]", &TRACES),
     section(&ROOT, "replicate", "[replicate]", &REPLICATE),
+    section(&ROOT, "archive", "[archive]", &ARCHIVE),
     section(&ROOT, "usage", "[usage]", &USAGE),
 ];
 

@@ -22,6 +22,7 @@ pub mod user_dirs;
 mod abort;
 mod across;
 mod admin;
+mod archive;
 mod attributes;
 mod calls;
 mod check;
@@ -43,11 +44,11 @@ mod problem;
 pub use afterbay_types::{Endpoint, EndpointError, Name, NameError};
 
 pub use checked::{
-    Abort, Admin, AdminAddress, ApiKeyFrom, AttributeRule, Breaker, Call, CallHeader, Coalesce, CoalesceWhen,
-    Component, Config, Engine, EraseRule, Grant, Journal, Layout, Limits, LoadSnapshot, Log, LogFormat,
-    Memory, Mode, OnError, OnFault, Pattern, Plugin, PluginDefaults, Quarantine, Queue, Reads, Replicate,
-    Retain, Rids, Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket,
-    TapSocketType, Traces, Usage,
+    Abort, Admin, AdminAddress, ApiKeyFrom, Archive, AttributeRule, Breaker, Call, CallHeader, Coalesce,
+    CoalesceWhen, Component, Config, Engine, EraseRule, Grant, Journal, Layout, Limits, LoadSnapshot, Log,
+    LogFormat, Memory, Mode, OnError, OnFault, Pattern, Plugin, PluginDefaults, Quarantine, Queue, Reads,
+    Replicate, Retain, Rids, Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf,
+    TapSocket, TapSocketType, Traces, Usage,
 };
 pub use env::{Builtin, Env, Names};
 pub use keys::{Key, Need, SECTIONS, Section, Table};

@@ -64,6 +64,7 @@ tables! {
         log: Log = |root| Log::one(root, "log"),
         traces: Option<Traces> = |root| Traces::optional(root, "traces"),
         replicate: Option<Replicate> = |root| Replicate::optional(root, "replicate"),
+        archive: Option<Archive> = |root| Archive::optional(root, "archive"),
         usage: Option<Usage> = |root| Usage::optional(root, "usage"),
     }
 
@@ -257,6 +258,10 @@ tables! {
     Replicate of REPLICATE {
         nats: Value<String> = |replicate| replicate.text("nats"),
         credentials: Value<String> = |replicate| replicate.text("credentials"),
+    }
+
+    Archive of ARCHIVE {
+        url: Value<String> = |archive| archive.text("url"),
     }
 
     Usage of USAGE {

@@ -209,6 +209,20 @@ counters! {
 }
 
 counters! {
+    /// The counters of the archive. They have no label.
+    ArchiveCounters, "archive_" {
+        segments_confirmed: Counter, "Segments that are in the archive with their manifest";
+        requests_confirmed: Counter, "Requests in the segments that are in the archive";
+        bytes_uploaded: Counter, "Bytes of objects that the object store has taken";
+        gaps: Counter, "Times that segments were removed before they were archived. Raise journal.retain.bytes";
+        failures: Counter, "Attempts that failed and are repeated. Look for the event ArchiveFailed";
+        failing: Gauge, "1 while the archive cannot go on, and segments wait in the journal. Check the object store, its credentials and the network";
+        lag_segments: Gauge, "Segments that have ended and are not in the archive";
+        lag_seconds: SecondsNow, "Time since the oldest segment was begun that has ended and is not in the archive; 0 if there is none";
+    }
+}
+
+counters! {
     /// The counters of the records of usage. They have no label.
     UsageCounters, "usage_" {
         records: Counter, "Records of ended requests that are in the usage files and synced";

@@ -636,6 +636,37 @@ events! {
         stream: Name, segment: String, offset: u64,
     } => "replicate: stream {stream:?}: NATS has lost what it had acknowledged, from byte {offset} of segment {segment} on";
 
+    // The archive.
+
+    /// The archive cannot go on: the object store takes no object, or the local disk fails. Segments stay in the journal, and
+    /// the archive tries again. Published once until it succeeds.
+    ///
+    /// Action: see `why`; check the credentials, the bucket's policy and the network. `journal.retain.bytes` says for how long the
+    /// journal can wait.
+    ArchiveFailed, Level::WARN, first 2 of [url] {
+        url: String, why: String,
+    } => "archive: {url} is not reached, segments wait in the journal: {why}";
+
+    /// The archive goes on.
+    ArchiveRecovered, Level::INFO, first 2 of [url] {
+        url: String, failing_s: u64,
+    } => "archive: {url} is reached again after {failing_s} s";
+
+    /// Segments are not in the archive and never will be: they were removed from the journal before. `after` is the last segment
+    /// before the gap, and `before` the first one after it.
+    ///
+    /// Action: raise `journal.retain.bytes`. The requests that ended in the gap are lost to the archive.
+    ArchiveGap, Level::ERROR, first 5 of [stream] {
+        stream: Name, after: String, before: String,
+    } => "archive: stream {stream:?} lacks the segments after {after} and before {before}";
+
+    /// Bytes of a segment are no record. Everything else of the segment is in the archive, and its manifest has the number of bytes.
+    ///
+    /// Action: check the disk; `afterbay journal verify` lists the damage.
+    ArchiveDamage, Level::ERROR, first 5 of [stream] {
+        stream: Name, segment: String, corrupt_bytes: u64,
+    } => "archive: {corrupt_bytes} bytes of segment {segment} of stream {stream:?} cannot be read";
+
     // Usage.
 
     /// Records of usage cannot be written, or the journal cannot be read for them. Both are repeated until they succeed, and the

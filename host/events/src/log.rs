@@ -64,8 +64,9 @@ pub fn subscriber<W>(
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    // notify warns of directories that are removed while they are watched: nothing is wrong then. A directive of the filter's own comes after.
-    let directives = format!("notify=error,{filter}");
+    // notify warns of directories that are removed while they are watched: nothing is wrong then. object_store names each repetition of
+    // a request, and the archive reports an outage once. A directive of the filter's own comes after.
+    let directives = format!("notify=error,object_store=warn,{filter}");
     let filter = EnvFilter::try_new(directives)
         .map_err(|error| LogError::Filter { filter: filter.to_owned(), error })?;
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);

@@ -13,8 +13,9 @@ use crate::exposition::Exposition;
 use crate::own::{Own, OwnMetrics};
 use crate::reading::{Block, Reading};
 use crate::{
-    AbortCounters, CallCounters, Events, Health, PluginCounters, ReplicateCounters, SchedulerLoad,
-    SignalSource, SinkCounters, StoreCounters, StreamCounters, TapCounters, TracesCounters, UsageCounters,
+    AbortCounters, ArchiveCounters, CallCounters, Events, Health, PluginCounters, ReplicateCounters,
+    SchedulerLoad, SignalSource, SinkCounters, StoreCounters, StreamCounters, TapCounters, TracesCounters,
+    UsageCounters,
 };
 
 /// The load of a stream's scheduler at one moment, and the state of each source by its name.
@@ -41,6 +42,7 @@ struct Blocks {
     stores: Labelled<StoreCounters>,
     traces: Labelled<TracesCounters>,
     replicate: Labelled<ReplicateCounters>,
+    archive: Labelled<ArchiveCounters>,
     usage: Labelled<UsageCounters>,
     own: Own,
     signals: Mutex<Vec<(String, ReadSignals)>>,
@@ -57,6 +59,7 @@ impl Metrics {
     pub fn new(events: Events, health: Health) -> Metrics {
         let (streams, aborts, sinks, taps, plugins, calls, stores, traces, own, signals) = Default::default();
         let replicate = Labelled::default();
+        let archive = Labelled::default();
         let usage = Labelled::default();
         let config_last_reload_successful = Gauge::default();
         config_last_reload_successful.set(1);
@@ -70,6 +73,7 @@ impl Metrics {
             stores,
             traces,
             replicate,
+            archive,
             usage,
             own,
             signals,
@@ -143,6 +147,11 @@ impl Metrics {
         block(&self.blocks.replicate, Vec::new())
     }
 
+    /// The block of the archive; the same one for each call. Only one thread at a time may write to it.
+    pub fn archive(&self) -> Arc<ArchiveCounters> {
+        block(&self.blocks.archive, Vec::new())
+    }
+
     /// The block of the records of usage; the same one for each call. Only one thread at a time may write to it.
     pub fn usage(&self) -> Arc<UsageCounters> {
         block(&self.blocks.usage, Vec::new())
@@ -179,6 +188,7 @@ impl Metrics {
             stores: _,
             traces: _,
             replicate: _,
+            archive: _,
             usage: _,
             own,
             signals,
@@ -264,6 +274,7 @@ impl Collector for Blocks {
         encode_blocks(&lock(&self.stores), &mut encoder)?;
         encode_blocks(&lock(&self.traces), &mut encoder)?;
         encode_blocks(&lock(&self.replicate), &mut encoder)?;
+        encode_blocks(&lock(&self.archive), &mut encoder)?;
         encode_blocks(&lock(&self.usage), &mut encoder)?;
         self.own.encode(&mut encoder)?;
         let (mut loads, mut sources) = (Vec::new(), Vec::new());

@@ -30,6 +30,7 @@ fn exposition() -> String {
     metrics.store("p");
     metrics.traces();
     metrics.replicate();
+    metrics.archive();
     metrics.usage();
     metrics.signals("s", || {
         let load = SchedulerLoad {

@@ -301,6 +301,10 @@ fn one_of_each() -> Vec<Event> {
             offset: 65_536,
         }
         .into(),
+        ArchiveFailed { url: "s3://bucket/prefix".into(), why: "why it is".into() }.into(),
+        ArchiveRecovered { url: "s3://bucket/prefix".into(), failing_s: 300 }.into(),
+        ArchiveGap { stream: name("decode-0"), after: "000001".into(), before: "000004".into() }.into(),
+        ArchiveDamage { stream: name("decode-0"), segment: "000001".into(), corrupt_bytes: 2 }.into(),
         UsageNotWritten { dir: "/var/lib/afterbay/.usage".into(), why: "no space left on device".into() }
             .into(),
         UsageWritten { dir: "/var/lib/afterbay/.usage".into(), records: 12 }.into(),

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// the times, the counts and the finish reason stay, with a record of the erasure: when, by whom, how many rows and tokens. Other
 /// requests keep their rows. A live request and rows that a reader has not taken are refused. Works while `afterbay run` runs,
 /// which then erases; otherwise takes the journal's lock. May be repeated. Exits 1 if nothing was erased, or if a frame may still
-/// hold content of the request: the report names it. Values that plugins stored, backups and copies are not erased.
+/// hold content of the request: the report names it. Values that plugins stored, backups and copies are not erased: the report names an archive and a replica.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal erase 5b0c1f0a9e3779b97f4a7c1500000000 --config afterbay.toml\n  afterbay journal erase 5b0c1f0a9e3779b97f4a7c1500000000 --from /var/lib/afterbay --yes --json"
@@ -115,7 +115,7 @@ fn erase(
         Ok(directory) => {
             let mut frames = FrameEraser::new(|_: &str| layouts.clone());
             let erased = directory.erase(streams, rid, ErasedBy::this_user(), &mut frames)?;
-            Ok((true, report(rid, &erased)))
+            Ok((true, report(rid, &erased, &selected.journal.followers()?)))
         }
         Err(OpenError::Locked { .. }) => {
             let body = stream.map_or_else(|| json!({}), |stream| json!({"stream": stream}));
@@ -148,5 +148,10 @@ fn print(said: &Value) {
         if more > 0 {
             println!("{}", screen::bad(format!("{name}: {} more", counted(more, "frame"))));
         }
+    }
+    let copies: Vec<_> = said["copies"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if !copies.is_empty() {
+        let line = format!("copies are not erased, and may have rows of the request: {}", copies.join(", "));
+        println!("{}", screen::bad(screen::wrapped(&line, 2)));
     }
 }

@@ -163,6 +163,11 @@ impl EndedReader {
         self.open.as_ref().map(SegmentRequests::begun_unix_ns)
     }
 
+    /// Bytes of the open segment that were read and are no record.
+    pub fn corrupt_bytes(&self) -> u64 {
+        self.open.as_ref().map_or(0, SegmentRequests::corrupt_bytes)
+    }
+
     /// Reads at most `records_max` further records of the open segment. False at the end of the segment, which may still grow
     /// if it has no successor.
     ///

@@ -37,8 +37,10 @@ impl EraseRows for FrameEraser<'_> {
     }
 }
 
-/// The report of an erasure. `is_complete`: no frame may still hold content of the request.
-pub fn report(rid: &str, erased: &[ErasedRequests]) -> Value {
+/// The report of an erasure. `is_complete`: no frame may still hold content of the request. `followers` are those that have ever read
+/// the journal: all but the record of usage have copies of tokens.
+pub fn report(rid: &str, erased: &[ErasedRequests], followers: &[String]) -> Value {
+    let copies: Vec<&String> = followers.iter().filter(|follower| *follower != "usage").collect();
     let sum = |of: fn(&ErasedRequests) -> u64| erased.iter().map(of).sum::<u64>();
     let stream = |it: &ErasedRequests| {
         let left = it.left.iter().map(|left| json!({"frame": left.frame.0, "why": left.why}));
@@ -61,6 +63,7 @@ pub fn report(rid: &str, erased: &[ErasedRequests]) -> Value {
         "segments": sum(|it| it.segments),
         "is_complete": sum(|it| it.left_count) == 0,
         "streams": erased.iter().map(stream).collect::<Vec<_>>(),
+        "copies": copies,
     })
 }
 

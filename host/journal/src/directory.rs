@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use crate::background::StreamShared;
 use crate::erase::{EraseRows, ErasedRequests, Eraser, Expired, NotErased};
@@ -166,6 +167,11 @@ impl JournalDirectory {
         *lock(&self.expired) = Some(Expired::new(rows));
     }
 
+    /// Time without a row after which a request counts as abandoned.
+    pub fn abandon_after(&self) -> Duration {
+        self.root.options.abandon_after
+    }
+
     /// The names of the streams that are open for writing.
     pub fn open_streams(&self) -> Vec<String> {
         lock(&self.root.streams).keys().cloned().collect()
@@ -203,6 +209,8 @@ impl JournalDirectory {
     /// Lets retention remove only segments that this follower has confirmed, from now on. A follower of
     /// [`JournalOptions::followers`] takes the hold that exists since the directory was opened.
     pub fn hold_back(&self, follower: Follower) -> HoldBack {
+        // For whoever erases a request and asks where copies are. A disk that refuses the file gets it at the next start.
+        let _ = text_file::add_line(&*self.root.storage, &self.root.dir, text_file::FOLLOWERS, follower.name);
         self.root.holds.take(follower)
     }
 
@@ -264,7 +272,7 @@ fn check_name(name: &str) -> Result<(), OpenError> {
         || name.len() > 128
         || !name.bytes().all(plain)
         || name.starts_with('.')
-        || [LOCK, INSTANCE].contains(&name)
+        || [LOCK, INSTANCE, text_file::FOLLOWERS].contains(&name)
     {
         return Err(OpenError::StreamName { stream: name.into() });
     }

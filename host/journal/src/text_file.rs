@@ -13,6 +13,8 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// Names of the preceding streams, one per line.
 pub(crate) const AFTER: &str = "AFTER";
+/// Names of the followers that have ever read the journal, one per line. In the journal directory.
+pub(crate) const FOLLOWERS: &str = "FOLLOWERS";
 /// An earlier version stored the shares of changed sinks in this file. A start removes the file.
 pub(crate) const SHARES: &str = "SHARES";
 
@@ -34,6 +36,15 @@ pub(crate) fn write(storage: &dyn Storage, dir: &Path, name: &str, text: &str) -
     written.map_err(|error| IoError::new("write", &part, error))?;
     storage.rename(&part, &path).map_err(|error| IoError::new("rename", &part, error))?;
     sync(storage, dir)
+}
+
+/// Adds a line to the file, unless the file has it.
+pub(crate) fn add_line(storage: &dyn Storage, dir: &Path, name: &str, line: &str) -> Result<(), ReadError> {
+    let text = read(storage, dir, name)?;
+    match text.lines().any(|known| known == line) {
+        true => Ok(()),
+        false => Ok(write(storage, dir, name, &format!("{text}{line}\n"))?),
+    }
 }
 
 fn sync(storage: &dyn Storage, dir: &Path) -> Result<(), IoError> {

@@ -174,6 +174,9 @@ pub(crate) fn differences(before: &Config, after: &Config) -> Vec<String> {
     if before.replicate != after.replicate {
         differences.push("replicate changed".to_owned());
     }
+    if before.archive != after.archive {
+        differences.push("archive changed".to_owned());
+    }
     if before.usage != after.usage {
         differences.push("usage changed".to_owned());
     }

@@ -100,7 +100,7 @@ impl Erasures {
             return Err(EraseRefused::Unknown { rid: rid.to_owned() });
         }
         erased.iter().for_each(|it| self.erased(it, rid, by));
-        Ok(report(rid, &erased))
+        Ok(report(rid, &erased, &journal.followers()?))
     }
 
     fn erased(&self, erased: &ErasedRequests, rid: &str, by: ErasedBy) {

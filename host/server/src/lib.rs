@@ -19,6 +19,7 @@ mod sinks;
 // The operator's requests to running streams.
 mod aborts;
 mod admin;
+mod archive;
 mod attributes;
 mod calls;
 mod erasures;

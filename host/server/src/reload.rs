@@ -205,10 +205,17 @@ impl<'a> Source<'a> {
             shared.traces.follow(&shared.config)?;
             return Err(error.into());
         }
+        if let Err(error) = shared.archive.follow(&after) {
+            shared.replica.follow(&shared.config)?;
+            shared.calls.set_endpoints(&shared.config.calls)?;
+            shared.traces.follow(&shared.config)?;
+            return Err(error.into());
+        }
         if let Err(error) = shared.usage.follow(&after) {
             shared.calls.set_endpoints(&shared.config.calls)?;
             shared.traces.follow(&shared.config)?;
             shared.replica.follow(&shared.config)?;
+            shared.archive.follow(&shared.config)?;
             return Err(error);
         }
         let before = std::mem::replace(&mut shared.config, after);
@@ -226,6 +233,7 @@ impl<'a> Source<'a> {
             shared.calls.set_endpoints(&shared.config.calls)?;
             shared.traces.follow(&shared.config)?;
             shared.replica.follow(&shared.config)?;
+            shared.archive.follow(&shared.config)?;
             shared.usage.follow(&shared.config)?;
             shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
             shared.signals.attach(&shared.config, sockets)?;

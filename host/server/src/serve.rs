@@ -188,6 +188,7 @@ async fn serve(
             // Nothing else is to be done by now.
             shared.traces.stop();
             shared.replica.stop();
+            shared.archive.stop();
             shared.usage.stop();
             shared.status.end(WATCHERS_END).await;
             return Ok(left);

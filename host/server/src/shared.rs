@@ -2,6 +2,7 @@
 
 use crate::aborts::Aborts;
 use crate::admin::{Admin, AdminState, Gate};
+use crate::archive::RequestArchive;
 use crate::attributes::Attributes;
 use crate::descriptors;
 use crate::erasures::Erasures;
@@ -23,7 +24,7 @@ use afterbay_calls::Calls;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_fdstore::{FdStore, Inherited};
-use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
+use afterbay_journal::{Follower, JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_journal_view::erase::FrameEraser;
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::Host;
@@ -70,6 +71,8 @@ pub(crate) struct Shared {
     pub(crate) traces: RequestTraces,
     /// The copy of the journal in NATS.
     pub(crate) replica: Replica,
+    /// The archive of requests.
+    pub(crate) archive: RequestArchive,
     /// The records of usage.
     pub(crate) usage: UsageRecords,
     /// The tasks that answer on the admin addresses.
@@ -183,6 +186,8 @@ impl Shared {
         traces.follow(&config)?;
         let replica = Replica::new(&directory, &metrics, &events);
         replica.follow(&config)?;
+        let archive = RequestArchive::new(&directory, &requests, &metrics, &events);
+        archive.follow(&config)?;
         let usage = UsageRecords::new(&directory, &requests, &metrics, &events, &health);
         usage.follow(&config)?;
         let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
@@ -213,10 +218,18 @@ impl Shared {
             requests,
             traces,
             replica,
+            archive,
             usage,
             admin: Admin::default(),
         })
     }
+}
+
+/// The followers that the configuration names: nothing is removed before they have read it.
+fn followers(config: &config::Config) -> Vec<Follower> {
+    let replica = config.replicate.iter().map(|_| afterbay_replicate::FOLLOWER);
+    let archive = config.archive.iter().map(|_| afterbay_archive::FOLLOWER);
+    replica.chain(archive).chain(config.usage.iter().map(|_| usage::FOLLOWER)).collect()
 }
 
 fn journal_options(config: &config::Config) -> JournalOptions {
@@ -233,10 +246,7 @@ fn journal_options(config: &config::Config) -> JournalOptions {
         retain_age: journal.retain.age,
         abandon_after: journal.abandon_after,
         max_frame_bytes: usize::try_from(max_frame_bytes).unwrap_or(usize::MAX),
-        followers: {
-            let replica = config.replicate.iter().map(|_| afterbay_replicate::FOLLOWER);
-            replica.chain(config.usage.iter().map(|_| usage::FOLLOWER)).collect()
-        },
+        followers: followers(config),
         removes_unconfirmed: journal.on_error == config::OnError::Forward,
     }
 }

@@ -226,7 +226,7 @@ const ONLY_IN: [(&str, &[&str]); 22] = [
         &["afterbay-archive", "afterbay-calls", "afterbay-oci", "afterbay-replicate", "afterbay-traces"],
     ),
     ("object_store", &["afterbay-archive"]),
-    ("parquet", &["afterbay-archive"]),
+    ("parquet", &["afterbay-archive", "afterbay-tests"]),
     ("async-nats", &["afterbay-replicate"]),
     ("opentelemetry", &["afterbay-traces"]),
     ("opentelemetry_sdk", &["afterbay-traces"]),

@@ -73,6 +73,12 @@ impl JournalReader {
         instance::read(&*self.storage, &self.dir)
     }
 
+    /// Names of the followers that have ever read this journal, and may have copies of it.
+    pub fn followers(&self) -> Result<Vec<String>, ReadError> {
+        let text = text_file::read(&*self.storage, &self.dir, text_file::FOLLOWERS)?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
     /// Names of the streams, sorted.
     pub fn streams(&self) -> Result<Vec<String>, ReadError> {
         Ok(self.folders()?.streams)

@@ -27,6 +27,7 @@ pub struct SegmentRequests {
     erased: BTreeMap<u64, Erasure>,
     /// Bytes of the CHANGED that precedes the next outcome.
     changed_bytes: Option<(u64, Bytes)>,
+    corrupt_bytes: u64,
 }
 
 /// The records of a segment that [`SegmentRequests::read_records`] gives.
@@ -106,7 +107,7 @@ impl SegmentRequests {
         };
         let scan = segment.records(limit, payloads);
         let (changed, acted) = (BTreeSet::new(), BTreeMap::new());
-        Ok(SegmentRequests { scan, state, changed, acted, erased, changed_bytes: None })
+        Ok(SegmentRequests { scan, state, changed, acted, erased, changed_bytes: None, corrupt_bytes: 0 })
     }
 
     /// The segment.
@@ -117,6 +118,11 @@ impl SegmentRequests {
     /// Time at which the segment was begun, unix nanoseconds.
     pub fn begun_unix_ns(&self) -> u64 {
         self.scan.segment.header.begun_unix_ns
+    }
+
+    /// Bytes that were read and are no record. The content of received frames is not checked.
+    pub fn corrupt_bytes(&self) -> u64 {
+        self.corrupt_bytes
     }
 
     /// The requests that are open after the records that were read.
@@ -164,7 +170,10 @@ impl SegmentRequests {
     fn step(&mut self) -> Result<Step, ReadError> {
         let record = match self.scan.step()? {
             ScanStep::Record(record) => record,
-            ScanStep::Corrupt { .. } => return Ok(Step::Other),
+            ScanStep::Corrupt { bytes, .. } => {
+                self.corrupt_bytes += bytes;
+                return Ok(Step::Other);
+            }
             ScanStep::End { .. } => return Ok(Step::End),
         };
         if record.head.kind == RecordKind::CHANGED && self.scan.payloads == Payloads::NotReceived {

@@ -232,6 +232,19 @@ fn the_instance_of_a_journal_is_made_once_and_readers_see_it() {
 }
 
 #[test]
+fn a_journal_knows_who_has_ever_followed_it() {
+    let disk = SimDisk::new(1);
+    let reader = || JournalReader::open_on(Arc::new(disk.clone()), Path::new(DIR)).unwrap();
+    let directory = begin(&disk, options());
+    assert!(reader().followers().unwrap().is_empty());
+    drop(directory.hold_back(FOLLOWER));
+    drop(directory.hold_back(Follower { name: "replica", needs_ended_segments: false }));
+    drop(directory.hold_back(FOLLOWER));
+    drop(directory);
+    assert_eq!(reader().followers().unwrap(), ["archive", "replica"]);
+}
+
+#[test]
 fn a_file_instance_with_another_text_is_refused_with_its_name() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("INSTANCE"), "node.7\n").unwrap();
