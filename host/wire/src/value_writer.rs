@@ -113,7 +113,7 @@ impl<'a> ValueWriter<'a> for Vec<u8> {
     }
 
     fn run(&mut self, rows: ColumnCells<'a>, _: Option<SourceId>, run: Range<u32>) -> Result<(), RowsError> {
-        self.extend_from_slice(rows.bytes(run).ok_or_else(|| RowsError::Foreign)?);
+        self.extend_from_slice(rows.bytes(run).ok_or(RowsError::Foreign)?);
         Ok(())
     }
 }

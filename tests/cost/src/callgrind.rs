@@ -47,7 +47,7 @@ pub fn run(args: &[&str], part_ends: &str) -> anyhow::Result<Vec<Profile>> {
     let mut parts =
         std::fs::read_dir(dir.path())?.filter_map(|entry| part(&entry.ok()?.path())).collect::<Vec<_>>();
     parts.sort();
-    parts.iter().map(|(_, file)| Ok(Profile::read(&std::fs::read_to_string(file)?)?)).collect()
+    parts.iter().map(|(_, file)| Profile::read(&std::fs::read_to_string(file)?)).collect()
 }
 
 /// The number of a part's file. The file without a number is of the end of the run.

@@ -60,6 +60,8 @@ fn a_running_afterbay_exposes_the_metrics_of_the_page_with_their_types_and_label
     let settings = "tokens = 1000, window = \"1h\"";
     let config = config.plugin_with("budget", "builtin:budget", settings, "deadline = \"10s\"");
     let config = config.call("service", "http://127.0.0.1:1/", "").traces("http://127.0.0.1:1", "1");
+    let archive = format!("file://{}", sandbox.path("archive").display());
+    let config = config.replicate("nats://127.0.0.1:1").archive(&archive).usage();
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut request = SynthRequest::new("r");
