@@ -159,6 +159,9 @@ impl SynthBatch {
                     return ValueWriter::copy(writer, one, Some(source));
                 };
                 let object = writer.object(source, stats.root(), |writer| {
+                    // The reader fails without it.
+                    writer.str("diff_realtime_monotonic");
+                    writer.float(0.0);
                     writer.str("wait_queue_entry_time");
                     writer.float(CLOCK_S);
                     writer.str("prefill_finished_time");
