@@ -1,7 +1,7 @@
 //! Requests of the journal as Parquet files in an object store.
 //!
 //! [`tables::SegmentTables`] turns the segments of one stream into rows of local Parquet files: requests that have ended, and
-//! batches. [`Archive`] uploads the files from a thread of its own, off the path of batches, and confirms their segments to
+//! batches. [`start`] uploads the files from a thread of its own, off the path of batches, and confirms their segments to
 //! retention. Knows neither streams nor the command line.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -25,4 +25,4 @@ mod location;
 mod service;
 
 pub use failure::ArchiveError;
-pub use service::{Archive, FOLLOWER, StreamLayouts};
+pub use service::{FOLLOWER, StreamLayouts, start};

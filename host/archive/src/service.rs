@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use afterbay_config as config;
 use afterbay_events::event::{ArchiveFailed, ArchiveRecovered};
 use afterbay_events::{ArchiveCounters, Events};
 use afterbay_journal::reader::JournalReader;
-use afterbay_journal::{Follower, HoldBack, JournalDirectory};
+use afterbay_journal::{Follower, FollowerThread, HoldBack, JournalDirectory};
 use afterbay_wire::Layouts;
 
 use crate::failure::{ArchiveError, Failure};
@@ -35,63 +33,30 @@ const SCRATCH: &str = ".archive";
 /// Gives the layouts of a stream's msgpack frames. `None`: the stream is about to start, and is archived then.
 pub type StreamLayouts = Box<dyn Fn(&str) -> Option<Layouts> + Send + Sync>;
 
-/// The thread that archives a journal.
-pub struct Archive {
-    /// Dropped to stop.
-    stop: Sender<()>,
-    thread: JoinHandle<()>,
-    /// Disconnected when everything is done.
-    done: Receiver<()>,
-}
-
-impl Archive {
-    /// Starts to archive all streams of this journal, from the first segment that is not in the archive. The thread holds `turn`
-    /// while it runs, so that it waits for an earlier one.
-    ///
-    /// # Errors
-    /// The environment lacks a variable for the client of the object store, or a thread cannot be started.
-    pub fn start(
-        archive: &config::Archive,
-        directory: Arc<JournalDirectory>,
-        layouts: StreamLayouts,
-        counters: Arc<ArchiveCounters>,
-        events: Events,
-        turn: Arc<Mutex<()>>,
-    ) -> Result<Archive, ArchiveError> {
-        let (store, prefix) = location::open(&archive.url)?;
-        let objects = Objects::new(store, prefix);
-        let mut archiver = Archiver::new(&archive.url, objects, directory, layouts, counters, events);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| ArchiveError(format!("no runtime: {error}")))?;
-        let (stop, stopped) = channel::<()>();
-        let (is_done, done) = channel::<()>();
-        let run = move || {
-            let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-            loop {
-                let pause = runtime.block_on(archiver.pass(now_unix_ns(), false));
-                if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
-                    break;
-                }
-            }
-            runtime.block_on(archiver.pass(now_unix_ns(), true));
-            drop(is_done);
-        };
-        let thread = Builder::new().name("archive".to_owned()).spawn(run);
-        let thread = thread.map_err(|error| ArchiveError(format!("no thread: {error}")))?;
-        Ok(Archive { stop, thread, done })
-    }
-
-    /// Archives the segments that have ended, for at most this time, and stops. Returns false if the time was over: the thread ends by
-    /// itself, and the next start goes on.
-    pub fn stop(self, within: Duration) -> bool {
-        drop(self.stop);
-        if self.done.recv_timeout(within) != Err(RecvTimeoutError::Disconnected) {
-            return false;
-        }
-        // The thread is at its end. A panic has nobody to be reported to but the log.
-        let _ = self.thread.join();
-        true
-    }
+/// Starts to archive all streams of this journal, from the first segment that is not in the archive. The thread holds `turn` while
+/// it runs, so that it waits for an earlier one. At a stop it archives the segments that have ended; the next start goes on.
+///
+/// # Errors
+/// The environment lacks a variable for the client of the object store, or a thread cannot be started.
+pub fn start(
+    archive: &config::Archive,
+    directory: Arc<JournalDirectory>,
+    layouts: StreamLayouts,
+    counters: Arc<ArchiveCounters>,
+    events: Events,
+    turn: Arc<Mutex<()>>,
+) -> Result<FollowerThread, ArchiveError> {
+    let (store, prefix) = location::open(&archive.url)?;
+    let objects = Objects::new(store, prefix);
+    let mut archiver = Archiver::new(&archive.url, objects, directory, layouts, counters, events);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| ArchiveError(format!("no runtime: {error}")))?;
+    let thread = FollowerThread::spawn("archive", move |stopped| {
+        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        while !stopped.within(runtime.block_on(archiver.pass(now_unix_ns(), false))) {}
+        runtime.block_on(archiver.pass(now_unix_ns(), true));
+    });
+    thread.map_err(|error| ArchiveError(format!("no thread: {error}")))
 }
 
 /// The work of the thread.

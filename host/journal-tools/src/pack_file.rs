@@ -9,7 +9,7 @@
 //!
 //! A pack comes from somewhere else, so unpacking trusts nothing: these names and regular files only, with bounds.
 
-use afterbay_journal::SegmentId;
+use afterbay_journal::{SegmentId, is_stream_name};
 use anyhow::{Context, bail, ensure};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -155,9 +155,4 @@ fn target(name: &[u8]) -> Option<PathBuf> {
         _ => false,
     };
     is_known.then(|| parts.iter().collect())
-}
-
-fn is_stream_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    !name.is_empty() && name.len() <= 128 && !name.starts_with('.') && name.bytes().all(is_plain)
 }

@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 use crate::error::IoError;
 use crate::instance::INSTANCE;
+use crate::names::is_plain;
 use crate::position::SegmentId;
 use crate::storage::{Disk, File, PART, Storage, read_full, write_all};
 use crate::text_file;
 
 /// Most files that are kept open for the next write. Others are opened again.
 const OPEN_FILES_MAX: usize = 4;
+/// Bytes of the longest name: an instance, a dot and a stream.
+const NAME_BYTES_MAX: usize = 250;
 
 /// A stream's directory in a copy of one or several journals. Nobody else writes to it.
 pub struct CopiedStream {
@@ -30,8 +33,7 @@ impl CopiedStream {
     /// The name is no name of a stream, or the disk refuses the directory.
     pub fn make(journal: &Path, name: &str, instance: &str) -> Result<CopiedStream, IoError> {
         let dir = journal.join(name);
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        if name.is_empty() || name.starts_with('.') || name.len() > 250 || !name.bytes().all(plain) {
+        if !is_plain(name, NAME_BYTES_MAX) {
             let error = io::Error::new(io::ErrorKind::InvalidInput, "is no name of a stream");
             return Err(IoError::new("make directory", &dir, error));
         }

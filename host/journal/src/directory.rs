@@ -14,6 +14,7 @@ use crate::error::{IoError, OpenError, ReadError};
 use crate::hold_back::{Follower, HoldBack};
 use crate::instance::INSTANCE;
 use crate::mutex::lock;
+use crate::names::is_stream_name;
 use crate::options::{Background, JournalOptions, check};
 use crate::pause::Pause;
 use crate::position::SegmentId;
@@ -267,13 +268,7 @@ impl Drop for JournalDirectory {
 }
 
 fn check_name(name: &str) -> Result<(), OpenError> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if name.is_empty()
-        || name.len() > 128
-        || !name.bytes().all(plain)
-        || name.starts_with('.')
-        || [LOCK, INSTANCE, text_file::FOLLOWERS].contains(&name)
-    {
+    if !is_stream_name(name) || [LOCK, INSTANCE, text_file::FOLLOWERS].contains(&name) {
         return Err(OpenError::StreamName { stream: name.into() });
     }
     Ok(())

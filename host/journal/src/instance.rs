@@ -6,17 +6,15 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::error::{OpenError, ReadError};
+use crate::names::{INSTANCE_BYTES_MAX, is_instance};
 use crate::storage::Storage;
 use crate::text_file;
 
 /// Name of the file in the journal directory.
 pub(crate) const INSTANCE: &str = "INSTANCE";
 
-/// Bytes of the longest instance.
-pub(crate) const BYTES_MAX: usize = 64;
-
 /// Bytes of the host name in an instance: 8 digits and a hyphen follow.
-const HOST_BYTES_MAX: usize = BYTES_MAX - 9;
+const HOST_BYTES_MAX: usize = INSTANCE_BYTES_MAX - 9;
 
 /// Reads the instance. Returns `None` if the file is missing.
 pub(crate) fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<String>, ReadError> {
@@ -24,7 +22,7 @@ pub(crate) fn read(storage: &dyn Storage, dir: &Path) -> Result<Option<String>, 
     let instance = text.trim_end_matches('\n');
     match instance {
         "" => Ok(None),
-        _ if is_valid(instance) => Ok(Some(instance.to_owned())),
+        _ if is_instance(instance) => Ok(Some(instance.to_owned())),
         _ => Err(ReadError::Instance { path: dir.join(INSTANCE), text: instance.chars().take(80).collect() }),
     }
 }
@@ -45,12 +43,6 @@ pub(crate) fn read_or_make(storage: &dyn Storage, dir: &Path) -> Result<String, 
     }
 }
 
-/// Whether the text is an instance: 1 to 64 bytes of a-z, A-Z, 0-9, '_', '-'. Without '.', so that it is one token of a name.
-fn is_valid(instance: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    (1..=BYTES_MAX).contains(&instance.len()) && instance.bytes().all(plain)
-}
-
 /// Name of this host, with a hyphen for each character that an instance may not have.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -66,10 +58,10 @@ mod tests {
 
     #[test]
     fn an_instance_is_one_token_of_a_subject_and_of_an_object_name() {
-        assert!(is_valid("node-7-0a1b2c3d") && is_valid(&host_name()));
+        assert!(is_instance("node-7-0a1b2c3d") && is_instance(&host_name()));
         let long = "a".repeat(65);
         for refused in ["", "a.b", "a/b", "..", "a b", "é", &long] {
-            assert!(!is_valid(refused), "{refused:?}");
+            assert!(!is_instance(refused), "{refused:?}");
         }
     }
 }

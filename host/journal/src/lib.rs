@@ -9,6 +9,7 @@
 // Modules stand from low to high. A module imports only from groups above its own group.
 pub mod bounds;
 mod mutex;
+mod names;
 mod pause;
 mod position;
 mod release_marker;
@@ -22,6 +23,7 @@ mod notice;
 mod request;
 mod rid;
 
+mod follower_thread;
 mod hold_back;
 
 mod options;
@@ -68,10 +70,12 @@ pub use directory::JournalDirectory;
 pub use erase::{EraseRows, ErasedRequests, LeftFrame, NotErased, RewrittenFrame};
 pub use error::{HeldBack, IoError, OpenError, ReadError, RequestError, SentError, WriteError};
 pub use excerpt::{Excerpt, ExcerptError, OtherRows, write_excerpt};
+pub use follower_thread::{FollowerThread, Stopped};
 pub use format::VERSION as FORMAT_VERSION;
 pub use frame_set::FrameSet;
 pub use hold_back::{Follower, HoldBack, RemovedSegments};
 pub use manifest::MissingSegments;
+pub use names::{is_instance, is_stream_name};
 pub use notice::BackgroundNotice;
 pub use options::{Background, JournalOptions, SyncPolicy};
 pub use outcome::{

@@ -45,7 +45,11 @@ impl Credentials {
         Ok(Credentials { file: None, user, token: var("NATS_TOKEN") })
     }
 
-    fn options(&self) -> Result<ConnectOptions, String> {
+    /// The options of a connection with these credentials.
+    ///
+    /// # Errors
+    /// The text of the file holds no credentials.
+    pub fn options(&self) -> Result<ConnectOptions, String> {
         let options = ConnectOptions::new();
         match self {
             Credentials { file: Some(text), .. } => {

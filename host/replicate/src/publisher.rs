@@ -10,11 +10,10 @@ use afterbay_config as config;
 use afterbay_events::event::{NotReplicated, ReplicaFound, ReplicaLost, ReplicaWeak, ReplicatedAgain};
 use afterbay_events::{Events, ReplicateCounters};
 use afterbay_journal::reader::JournalReader;
-use afterbay_journal::{HoldBack, JournalDirectory, ReadError, SegmentId};
+use afterbay_journal::{HoldBack, JournalDirectory, ReadError, SegmentId, Stopped};
 use async_nats::jetstream::context::PublishError;
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::stream::Stream;
-use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::followed_stream::{FollowedStream, LostAtServer};
@@ -49,15 +48,15 @@ struct Unacknowledged {
 }
 
 /// The part that publishes.
-pub(crate) struct Publisher {
+pub(crate) struct Publisher<'a> {
     pub config: config::Replicate,
     pub credentials: Credentials,
     pub directory: Arc<JournalDirectory>,
     pub hold: HoldBack,
     pub counters: Arc<ReplicateCounters>,
     pub events: Events,
-    /// Set to publish what is left and to end.
-    pub stop: watch::Receiver<bool>,
+    /// Says when to publish what is left and to end.
+    pub stopped: &'a Stopped,
     pub state: State,
 }
 
@@ -78,13 +77,11 @@ pub(crate) struct State {
     pause: Duration,
 }
 
-impl Publisher {
+impl Publisher<'_> {
     /// Publishes until it is stopped.
     pub fn run(mut self) {
         // During a hand-over, the process before publishes.
-        while self.directory.is_paused() && !self.is_stopping() {
-            std::thread::park_timeout(LOOK_EVERY);
-        }
+        while self.directory.is_paused() && !self.stopped.within(LOOK_EVERY) {}
         loop {
             // The tasks of a lost connection end with their runtime.
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -97,14 +94,10 @@ impl Publisher {
                 Ok(()) => return,
                 Err(why) => self.failed(&why),
             }
-            if self.is_stopping() || self.pauses_until_stop() {
+            if self.stopped.now() || self.pauses_until_stop() {
                 return;
             }
         }
-    }
-
-    fn is_stopping(&self) -> bool {
-        *self.stop.borrow() || self.stop.has_changed().is_err()
     }
 
     /// Waits before the next attempt. Returns true if the publisher is stopped.
@@ -113,14 +106,13 @@ impl Publisher {
         self.state.pause = pause * 2;
         let until = Instant::now() + pause;
         while Instant::now() < until {
-            if self.is_stopping() {
-                return true;
-            }
             // The state of the journal is published meanwhile, too.
             let _ = self.list(Instant::now());
-            std::thread::park_timeout(until.saturating_duration_since(Instant::now()).min(LIST_EVERY));
+            if self.stopped.within(until.saturating_duration_since(Instant::now()).min(LIST_EVERY)) {
+                return true;
+            }
         }
-        self.is_stopping()
+        false
     }
 
     async fn connect_and_publish(&mut self) -> Result<(), String> {
@@ -163,9 +155,8 @@ impl Publisher {
     async fn publish(&mut self, nats: &Nats, stream: &Stream, instance: &str) -> Result<(), String> {
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut stop = self.stop.clone();
         loop {
-            let is_stopping = self.is_stopping();
+            let is_stopping = self.stopped.now();
             self.fill(nats, stream, instance, is_stopping).await?;
             let is_done = self.state.unacknowledged.is_empty()
                 && self.state.streams.iter().all(|followed| followed.is_at_end);
@@ -179,7 +170,6 @@ impl Publisher {
                 acknowledged = next_acknowledgement(&mut self.state.unacknowledged) => self.acknowledged(acknowledged)?,
                 _ = look.tick(), if self.state.unacknowledged.len() < UNACKNOWLEDGED_MAX => {}
                 () = nats.lost.notified() => return Err("the connection was lost".to_owned()),
-                _ = stop.wait_for(|stop| *stop), if !is_stopping => {}
             }
         }
     }

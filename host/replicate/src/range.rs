@@ -1,6 +1,6 @@
 //! A message of the copy: a range of a segment's bytes, and the position of the range in its headers.
 
-use afterbay_journal::SegmentId;
+use afterbay_journal::{SegmentId, is_instance, is_stream_name};
 use async_nats::HeaderMap;
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
@@ -49,13 +49,9 @@ pub(crate) fn token(name: &str) -> String {
 /// Instance and stream of a subject. `None` if Afterbay has no such subject: the names become the name of a directory.
 pub(crate) fn parse_subject(subject: &str) -> Option<(String, String)> {
     let (instance, stream) = subject.strip_prefix("afterbay.")?.split_once('.')?;
-    let is_name = |name: &str, also: &[u8]| {
-        let is_in_name = |byte: u8| byte.is_ascii_alphanumeric() || also.contains(&byte);
-        (1..=128).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(is_in_name)
-    };
     let decode = |token: &str| percent_decode_str(token).decode_utf8().ok().map(|text| text.into_owned());
-    let instance = decode(instance).filter(|name| is_name(name, b"-_"))?;
-    let stream = decode(stream).filter(|name| is_name(name, b"-_."))?;
+    let instance = decode(instance).filter(|name| is_instance(name))?;
+    let stream = decode(stream).filter(|name| is_stream_name(name))?;
     // One way to write a subject, so that one stream has one subject.
     (self::subject(&instance, &stream) == subject).then_some((instance, stream))
 }

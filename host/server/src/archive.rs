@@ -1,11 +1,13 @@
 //! The archive of requests, as `[archive]` says: it starts and stops with the process, and at a reload that changes it.
 
+use crate::journal_follower::JournalFollower;
+use crate::mutex::lock;
 use crate::requests::Requests;
-use afterbay_archive::{Archive, ArchiveError};
+use afterbay_archive::ArchiveError;
 use afterbay_config as config;
 use afterbay_events::{Events, Metrics};
-use afterbay_journal::JournalDirectory;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use afterbay_journal::{FollowerThread, JournalDirectory};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Time at a stop to archive the segments that have ended. The next start archives the rest.
@@ -21,8 +23,7 @@ pub(crate) struct RequestArchive {
     streams: Arc<Mutex<Vec<String>>>,
     /// Held by the thread that archives: a new one waits for the one before.
     turn: Arc<Mutex<()>>,
-    /// The thread, and the configuration that it runs with.
-    running: Mutex<Option<(config::Archive, Archive)>>,
+    follower: JournalFollower<config::Archive>,
 }
 
 impl RequestArchive {
@@ -41,7 +42,7 @@ impl RequestArchive {
             events,
             streams: Arc::default(),
             turn: Arc::default(),
-            running: Mutex::default(),
+            follower: JournalFollower::new(STOP_MAX),
         }
     }
 
@@ -51,22 +52,10 @@ impl RequestArchive {
     /// The client of the object store cannot be made. The archive before continues.
     pub(crate) fn follow(&self, config: &config::Config) -> Result<(), ArchiveError> {
         *lock(&self.streams) = config.streams.iter().map(|stream| stream.name.to_string()).collect();
-        let mut running = lock(&self.running);
-        if running.as_ref().map(|(archive, _)| archive) == config.archive.as_ref() {
-            return Ok(());
-        }
-        let next = match &config.archive {
-            Some(archive) => Some((archive.clone(), self.start(archive)?)),
-            None => None,
-        };
-        if let Some((_, before)) = std::mem::replace(&mut *running, next) {
-            // The next archive waits until it has ended.
-            drop(std::thread::spawn(move || before.stop(STOP_MAX)));
-        }
-        Ok(())
+        self.follower.follow(config.archive.as_ref(), |archive| self.start(archive))
     }
 
-    fn start(&self, archive: &config::Archive) -> Result<Archive, ArchiveError> {
+    fn start(&self, archive: &config::Archive) -> Result<FollowerThread, ArchiveError> {
         let (requests, streams) = (self.requests.clone(), self.streams.clone());
         // A stream of the configuration may start later. A stream of an earlier run has no configuration.
         let layouts = Box::new(move |stream: &str| {
@@ -75,18 +64,12 @@ impl RequestArchive {
             started.or_else(|| (!is_configured).then(|| requests.layouts(stream)))
         });
         let (directory, events) = (self.directory.clone(), self.events.clone());
-        Archive::start(archive, directory, layouts, self.metrics.archive(), events, self.turn.clone())
+        let (counters, turn) = (self.metrics.archive(), self.turn.clone());
+        afterbay_archive::start(archive, directory, layouts, counters, events, turn)
     }
 
     /// Archives the segments that have ended, for at most 5 seconds, and stops.
     pub(crate) fn stop(&self) {
-        if let Some((_, archive)) = lock(&self.running).take() {
-            archive.stop(STOP_MAX);
-        }
+        self.follower.stop();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics with a half-written value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,12 @@
 //! The descriptors that an earlier process left, for each stream of the configuration.
 
+use crate::mutex::lock;
 use afterbay_config::Config;
 use afterbay_events::Events;
 use afterbay_events::event::{DescriptorsLeftOver, DescriptorsNotKept, SupervisorFailed};
 use afterbay_fdstore::{FdName, FdStore, Inherited, Notice, Supervisor};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// Opens the store of descriptors: with the supervisor of the environment, or without one.
 pub(crate) fn open_store(events: &Events) -> FdStore {
@@ -60,8 +61,4 @@ impl Inheritance {
     pub(crate) fn take(&self, stream: &str) -> Inherited {
         lock(&self.streams).remove(stream).unwrap_or_default()
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,6 +7,7 @@
 mod check;
 mod config_file;
 mod descriptors;
+mod mutex;
 
 // The parts that a stream starts with.
 mod grants;
@@ -23,6 +24,7 @@ mod archive;
 mod attributes;
 mod calls;
 mod erasures;
+mod journal_follower;
 mod plugins;
 mod reload_queue;
 mod replicate;

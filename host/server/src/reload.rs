@@ -195,27 +195,8 @@ impl<'a> Source<'a> {
         for ready in ready {
             changes.push(ready.change(shared)?);
         }
-        shared.calls.set_endpoints(&after.calls)?;
-        if let Err(error) = shared.traces.follow(&after) {
-            shared.calls.set_endpoints(&shared.config.calls)?;
-            return Err(error.into());
-        }
-        if let Err(error) = shared.replica.follow(&after) {
-            shared.calls.set_endpoints(&shared.config.calls)?;
-            shared.traces.follow(&shared.config)?;
-            return Err(error.into());
-        }
-        if let Err(error) = shared.archive.follow(&after) {
-            shared.replica.follow(&shared.config)?;
-            shared.calls.set_endpoints(&shared.config.calls)?;
-            shared.traces.follow(&shared.config)?;
-            return Err(error.into());
-        }
-        if let Err(error) = shared.usage.follow(&after) {
-            shared.calls.set_endpoints(&shared.config.calls)?;
-            shared.traces.follow(&shared.config)?;
-            shared.replica.follow(&shared.config)?;
-            shared.archive.follow(&shared.config)?;
+        if let Err(error) = shared.follow(&after) {
+            shared.follow(&shared.config)?;
             return Err(error);
         }
         let before = std::mem::replace(&mut shared.config, after);
@@ -230,11 +211,7 @@ impl<'a> Source<'a> {
             running.watches.clear();
             shared.config = before;
             shared.attributes.follow(&shared.config);
-            shared.calls.set_endpoints(&shared.config.calls)?;
-            shared.traces.follow(&shared.config)?;
-            shared.replica.follow(&shared.config)?;
-            shared.archive.follow(&shared.config)?;
-            shared.usage.follow(&shared.config)?;
+            shared.follow(&shared.config)?;
             shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
             shared.signals.attach(&shared.config, sockets)?;
             return Err(error);

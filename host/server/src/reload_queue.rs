@@ -1,8 +1,9 @@
 //! The queue of requested reloads: requested over the admin address, or by a change of the configuration's files.
 
+use crate::mutex::lock;
 use afterbay_runtime::FileContents;
 use serde::Serialize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 use tokio::sync::{mpsc, oneshot};
 
@@ -104,8 +105,4 @@ impl ReloadQueue {
             refused: last.outcome.clone().err().unwrap_or_default(),
         })
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,6 +3,7 @@
 //! The first question for a page starts a thread that follows the journal into an index. The thread ends when nobody has asked
 //! for a while.
 
+use crate::mutex::lock;
 use afterbay_journal::reader::{Erasure, JournalReader, StreamReader};
 use afterbay_journal::{ReadError, RequestNo};
 use afterbay_journal_view::index::{Follower, Page, RequestIndex, Search};
@@ -13,7 +14,7 @@ use afterbay_wire::Layouts;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
@@ -192,9 +193,7 @@ impl Inner {
             names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?;
         life::of_rid(&streams, rid, self)?.ok_or_else(|| NoRequests::Unknown { rid: rid.to_owned() })
     }
-}
 
-impl Inner {
     fn known_layouts(&self, stream: &str) -> Option<Layouts> {
         lock(&self.streams).get(stream).map(|content| content.layouts.clone())
     }
@@ -224,11 +223,6 @@ impl Following {
             _ => Ok(()),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics with a half-written value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

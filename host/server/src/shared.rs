@@ -151,7 +151,6 @@ impl Shared {
         let signals = Signals::new(&config, &metrics, &sinks);
         let budget = Budget::new(config.memory.waiting);
         let calls = Calls::new(events.clone(), metrics.clone(), health.clone());
-        calls.set_endpoints(&config.calls)?;
         let telemetry =
             StoreTelemetry { events: events.clone(), metrics: metrics.clone(), health: health.clone() };
         let stores = Arc::new(StoreDirectory::open(&config.journal.dir, telemetry)?);
@@ -183,15 +182,11 @@ impl Shared {
         }
         attributes.follow(&config);
         let traces = RequestTraces::new(&requests, &attributes, &metrics, &events);
-        traces.follow(&config)?;
         let replica = Replica::new(&directory, &metrics, &events);
-        replica.follow(&config)?;
         let archive = RequestArchive::new(&directory, &requests, &metrics, &events);
-        archive.follow(&config)?;
         let usage = UsageRecords::new(&directory, &requests, &metrics, &events, &health);
-        usage.follow(&config)?;
         let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
-        Ok(Shared {
+        let shared = Shared {
             budget,
             config,
             directory,
@@ -221,7 +216,21 @@ impl Shared {
             archive,
             usage,
             admin: Admin::default(),
-        })
+        };
+        shared.follow(&shared.config)?;
+        Ok(shared)
+    }
+
+    /// Lets what stands beside the streams follow a configuration. What is as before goes on.
+    ///
+    /// # Errors
+    /// The first that cannot. Those before it follow: let all follow the configuration before.
+    pub(crate) fn follow(&self, config: &config::Config) -> anyhow::Result<()> {
+        self.calls.set_endpoints(&config.calls)?;
+        self.traces.follow(config)?;
+        self.replica.follow(config)?;
+        self.archive.follow(config)?;
+        self.usage.follow(config)
     }
 }
 

@@ -1,13 +1,15 @@
 //! The traces of requests, as `[traces]` says: they start and stop with the process, and at a reload that changes them.
 
 use crate::attributes::Attributes;
+use crate::journal_follower::JournalFollower;
+use crate::mutex::lock;
 use crate::requests::Requests;
 use afterbay_config as config;
 use afterbay_events::{Events, Metrics};
-use afterbay_traces::{TraceSource, Traces, TracesError};
+use afterbay_traces::{TraceSource, TracesError};
 use afterbay_wire::Layouts;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Time at a stop to export the requests that have ended.
@@ -20,8 +22,7 @@ pub(crate) struct RequestTraces {
     source: Arc<Source>,
     metrics: Metrics,
     events: Events,
-    /// The threads, and the configuration that they run with.
-    running: Mutex<Option<(config::Traces, Traces)>>,
+    follower: JournalFollower<config::Traces>,
 }
 
 /// The facts about requests that are not in the journal.
@@ -42,7 +43,7 @@ impl RequestTraces {
         let source =
             Source { requests: requests.clone(), attributes: attributes.clone(), rules: Mutex::default() };
         let (metrics, events) = (metrics.clone(), events.clone());
-        RequestTraces { source: Arc::new(source), metrics, events, running: Mutex::default() }
+        RequestTraces { source: Arc::new(source), metrics, events, follower: JournalFollower::new(STOP_MAX) }
     }
 
     /// Follows the configuration.
@@ -52,31 +53,15 @@ impl RequestTraces {
     pub(crate) fn follow(&self, config: &config::Config) -> Result<(), TracesError> {
         let rules = config.streams.iter().map(|stream| (stream.name.to_string(), stream.attributes.clone()));
         *lock(&self.source.rules) = rules.collect();
-        let mut running = lock(&self.running);
-        if running.as_ref().map(|(traces, _)| traces) == config.traces.as_ref() {
-            return Ok(());
-        }
-        let next = match &config.traces {
-            Some(traces) => {
-                let (source, counters) = (self.source.clone(), self.metrics.traces());
-                let events = self.events.clone();
-                let started = Traces::start(traces, &config.journal.dir, source, counters, events)?;
-                Some((traces.clone(), started))
-            }
-            None => None,
-        };
-        if let Some((_, before)) = std::mem::replace(&mut *running, next) {
-            // Nobody waits for the rest of its spans.
-            drop(std::thread::spawn(move || before.stop(STOP_MAX)));
-        }
-        Ok(())
+        self.follower.follow(config.traces.as_ref(), |traces| {
+            let (source, counters) = (self.source.clone(), self.metrics.traces());
+            afterbay_traces::start(traces, &config.journal.dir, source, counters, self.events.clone())
+        })
     }
 
     /// Exports the requests that have ended, for at most 2 seconds, and stops.
     pub(crate) fn stop(&self) {
-        if let Some((_, traces)) = lock(&self.running).take() {
-            traces.stop(STOP_MAX);
-        }
+        self.follower.stop();
     }
 }
 
@@ -94,9 +79,4 @@ impl TraceSource for Source {
             other => Some(other.to_string()),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics with a half-written value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

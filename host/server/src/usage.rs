@@ -1,22 +1,25 @@
 //! The records of usage, as `[usage]` says: they start and stop with the process, and at a reload that changes them.
 
+use crate::journal_follower::JournalFollower;
 use crate::layouts::layouts;
+use crate::mutex::lock;
 use crate::requests::Requests;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::storage::Disk;
-use afterbay_journal::{Follower as JournalFollower, JournalDirectory};
-use afterbay_usage::{Follower, Usage, UsageSetup, UsageSource};
+use afterbay_journal::{FollowerThread, JournalDirectory};
+use afterbay_usage::{Follower, UsageSetup, UsageSource};
 use afterbay_wire::Layouts;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Time at a stop to record the requests that have ended. The next start records the others.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// The hold of the records of usage on the journal. A live segment is read, too.
-pub(crate) const FOLLOWER: JournalFollower = JournalFollower { name: "usage", needs_ended_segments: false };
+pub(crate) const FOLLOWER: afterbay_journal::Follower =
+    afterbay_journal::Follower { name: "usage", needs_ended_segments: false };
 
 /// The records of usage of a process.
 pub(crate) struct UsageRecords {
@@ -25,8 +28,7 @@ pub(crate) struct UsageRecords {
     metrics: Metrics,
     events: Events,
     health: Health,
-    /// The thread, and the configuration that it runs with.
-    running: Mutex<Option<(config::Usage, Usage)>>,
+    follower: JournalFollower<config::Usage>,
 }
 
 struct Source {
@@ -49,7 +51,7 @@ impl UsageRecords {
             metrics: metrics.clone(),
             events: events.clone(),
             health: health.clone(),
-            running: Mutex::default(),
+            follower: JournalFollower::new(STOP_MAX),
         }
     }
 
@@ -63,22 +65,10 @@ impl UsageRecords {
             Some((stream.name.to_string(), layouts(stream, None).ok()?))
         });
         *lock(&self.source.configured) = layouts.collect();
-        let mut running = lock(&self.running);
-        if running.as_ref().map(|(usage, _)| usage) == config.usage.as_ref() {
-            return Ok(());
-        }
-        let next = match &config.usage {
-            Some(usage) => Some((usage.clone(), self.start(usage)?)),
-            None => None,
-        };
-        if let Some((_, before)) = std::mem::replace(&mut *running, next) {
-            // Nobody waits for the rest of its records.
-            drop(std::thread::spawn(move || before.stop(STOP_MAX)));
-        }
-        Ok(())
+        self.follower.follow(config.usage.as_ref(), |usage| self.start(usage))
     }
 
-    fn start(&self, usage: &config::Usage) -> anyhow::Result<Usage> {
+    fn start(&self, usage: &config::Usage) -> anyhow::Result<FollowerThread> {
         let follower = Follower::new(
             Arc::new(Disk),
             self.directory.path(),
@@ -93,14 +83,12 @@ impl UsageRecords {
             health: self.health.clone(),
             counters: self.metrics.usage(),
         };
-        Ok(Usage::start(follower, setup)?)
+        Ok(afterbay_usage::start(follower, setup)?)
     }
 
     /// Records the requests that have ended, for at most 2 seconds, and stops.
     pub(crate) fn stop(&self) {
-        if let Some((_, usage)) = lock(&self.running).take() {
-            usage.stop(STOP_MAX);
-        }
+        self.follower.stop();
     }
 }
 
@@ -109,9 +97,4 @@ impl UsageSource for Source {
         let configured = || lock(&self.configured).get(stream).cloned().unwrap_or_else(Layouts::any);
         self.requests.known_layouts(stream).unwrap_or_else(configured)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics with a half-written value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

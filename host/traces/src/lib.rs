@@ -22,78 +22,46 @@ pub use source::TraceSource;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread::Builder;
+use std::time::Duration;
 
 use afterbay_config as config;
 use afterbay_events::{Events, TracesCounters};
+use afterbay_journal::FollowerThread;
 
 /// Time between two looks for new records.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The threads that make and send traces.
-pub struct Traces {
-    /// Dropped to stop.
-    stop: Sender<()>,
-    follower: JoinHandle<()>,
-    exporter: JoinHandle<()>,
-    /// Disconnected when everything is sent.
-    done: Receiver<()>,
-}
-
-impl Traces {
-    /// Starts to trace the requests of this journal that end from now on.
-    ///
-    /// # Errors
-    /// The client of the collector cannot be made, or a thread cannot be started.
-    pub fn start(
-        traces: &config::Traces,
-        journal: &Path,
-        source: Arc<dyn TraceSource>,
-        counters: Arc<TracesCounters>,
-        events: Events,
-    ) -> Result<Traces, TracesError> {
-        let (queue, exporter) = export::open(traces, counters.clone(), events)?;
-        let mut follower = follow::Follower::new(journal, traces.sample, source, counters);
-        let (stop, stopped) = channel::<()>();
-        let (is_done, done) = channel::<()>();
-        let thread = |name: &str| Builder::new().name(name.to_owned());
-        let no_thread = |error| TracesError(format!("no thread: {error}"));
-        let follower = thread("traces").spawn(move || {
-            let mut is_last = false;
-            loop {
-                // A journal that cannot be read now is read at the next look.
-                let _ = follower.advance(is_last, &mut |spans| queue.push(spans));
-                if is_last {
-                    return;
-                }
-                is_last = stopped.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
+/// Starts to trace the requests of this journal that end from now on. At a stop the threads export the requests that have ended;
+/// live requests are not exported.
+///
+/// # Errors
+/// The client of the collector cannot be made, or a thread cannot be started.
+pub fn start(
+    traces: &config::Traces,
+    journal: &Path,
+    source: Arc<dyn TraceSource>,
+    counters: Arc<TracesCounters>,
+    events: Events,
+) -> Result<FollowerThread, TracesError> {
+    let (queue, exporter) = export::open(traces, counters.clone(), events)?;
+    let mut follower = follow::Follower::new(journal, traces.sample, source, counters);
+    let no_thread = |error| TracesError(format!("no thread: {error}"));
+    let exporter = Builder::new().name("traces-export".to_owned()).spawn(move || exporter.run());
+    let exporter = exporter.map_err(no_thread)?;
+    let thread = FollowerThread::spawn("traces", move |stopped| {
+        let mut is_last = false;
+        loop {
+            // A journal that cannot be read now is read at the next look.
+            let _ = follower.advance(is_last, &mut |spans| queue.push(spans));
+            if is_last {
+                break;
             }
-        });
-        let exporter = thread("traces-export").spawn(move || {
-            exporter.run();
-            drop(is_done);
-        });
-        Ok(Traces {
-            stop,
-            follower: follower.map_err(no_thread)?,
-            exporter: exporter.map_err(no_thread)?,
-            done,
-        })
-    }
-
-    /// Exports the requests that have ended, for at most this time, and stops. Live requests are not exported. Returns false
-    /// if the time was over: the threads end by themselves.
-    pub fn stop(self, within: Duration) -> bool {
-        let until = Instant::now() + within;
-        drop(self.stop);
-        let left = until.saturating_duration_since(Instant::now());
-        if self.done.recv_timeout(left) != Err(RecvTimeoutError::Disconnected) {
-            return false;
+            is_last = stopped.within(LOOK_EVERY);
         }
-        // Both threads are at their end. A panic has nobody to be reported to but the log.
-        let _ = (self.follower.join(), self.exporter.join());
-        true
-    }
+        // The exporter ends with its queue. A panic has nobody to be reported to but the log.
+        drop(queue);
+        let _ = exporter.join();
+    });
+    thread.map_err(no_thread)
 }

@@ -25,4 +25,4 @@ pub use follow::{Follower, Written};
 pub use record::{Dropped, UsageRecord};
 pub use source::UsageSource;
 pub use sums::{Bucket, Difference, Group, Reconciliation, Sums, Uncounted};
-pub use thread::{Usage, UsageSetup};
+pub use thread::{UsageSetup, start};

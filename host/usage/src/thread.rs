@@ -1,12 +1,11 @@
 //! The thread that follows the journal.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use afterbay_events::event::{UsageCut, UsageDamaged, UsageMissed, UsageNotWritten, UsageWritten};
 use afterbay_events::{Events, Health, UsageCounters};
+use afterbay_journal::FollowerThread;
 
 use crate::error::UsageError;
 use crate::files::Found;
@@ -33,50 +32,22 @@ pub struct UsageSetup {
     pub counters: Arc<UsageCounters>,
 }
 
-/// The thread that writes the records.
-pub struct Usage {
-    /// Dropped to stop.
-    stop: Sender<()>,
-    thread: JoinHandle<()>,
-    /// Disconnected at the end.
-    done: Receiver<()>,
-}
-
-impl Usage {
-    /// Starts to follow.
-    ///
-    /// # Errors
-    /// The thread cannot be started.
-    pub fn start(follower: Follower, setup: UsageSetup) -> std::io::Result<Usage> {
-        let (stop, stopped) = channel::<()>();
-        let (is_done, done) = channel::<()>();
-        let mut reporter = Reporter::new(setup);
-        let thread = Builder::new().name("usage".to_owned()).spawn(move || {
-            let mut follower = follower;
-            let mut is_last = false;
-            loop {
-                reporter.look(&mut follower);
-                if is_last {
-                    break;
-                }
-                is_last = stopped.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
+/// Starts to follow. At a stop the thread writes what has ended; the next start writes what is missing.
+///
+/// # Errors
+/// The thread cannot be started.
+pub fn start(mut follower: Follower, setup: UsageSetup) -> std::io::Result<FollowerThread> {
+    let mut reporter = Reporter::new(setup);
+    FollowerThread::spawn("usage", move |stopped| {
+        let mut is_last = false;
+        loop {
+            reporter.look(&mut follower);
+            if is_last {
+                return;
             }
-            drop((follower, reporter, is_done));
-        })?;
-        Ok(Usage { stop, thread, done })
-    }
-
-    /// Writes what has ended, for at most this time, and stops. Returns false if the time was over: the thread ends by itself. The
-    /// next start writes what is missing.
-    pub fn stop(self, within: Duration) -> bool {
-        drop(self.stop);
-        if self.done.recv_timeout(within) != Err(RecvTimeoutError::Disconnected) {
-            return false;
+            is_last = stopped.within(LOOK_EVERY);
         }
-        // A panic has nobody to be reported to but the log.
-        let _ = self.thread.join();
-        true
-    }
+    })
 }
 
 /// Reports what the follower does.

@@ -9,9 +9,10 @@ use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics, Recorder, ReplicateCounters};
 use afterbay_journal::reader::JournalReader;
 use afterbay_journal::{
-    JournalDirectory, JournalOptions, JournalWriter, OpenError, Outcome, Passage, RowFinish, SyncPolicy,
+    FollowerThread, JournalDirectory, JournalOptions, JournalWriter, OpenError, Outcome, Passage, RowFinish,
+    SyncPolicy,
 };
-use afterbay_replicate::{Filter, Mirror, Replicate, mirror};
+use afterbay_replicate::{Filter, Mirror, mirror};
 use afterbay_tests::{PATIENCE, until, wait_for};
 
 /// The time of the first frame, Unix nanoseconds.
@@ -23,7 +24,7 @@ pub struct Scene {
     pub directory: Arc<JournalDirectory>,
     pub counters: Arc<ReplicateCounters>,
     pub events: Recorder,
-    replicate: Option<Replicate>,
+    replicate: Option<FollowerThread>,
     servers: Vec<String>,
 }
 
@@ -58,7 +59,8 @@ impl Scene {
         self.events = recorder;
         self.counters = Metrics::new(events.clone(), Health::default()).replicate();
         let replicate = config::Replicate { nats: self.servers.clone(), credentials: None };
-        let started = Replicate::start(&replicate, self.directory.clone(), self.counters.clone(), events);
+        let started =
+            afterbay_replicate::start(&replicate, self.directory.clone(), self.counters.clone(), events);
         self.replicate = Some(started.unwrap());
     }
 
