@@ -471,17 +471,39 @@ def render(results):
         ),
         "http": table(results["http"], [*heads, "server's CPU, s", "Afterbay's CPU, s", "memory, MiB"], http_row),
     }
+    return fill(page, facts)
+
+
+def fill(page, facts):
+    """A page with the facts in the places of their names."""
     for name, text in facts.items():
         page = page.replace(f"{{{{{name}}}}}", text)
     return page
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser, engine, home, page, results):
+    """The options of every engine: what to measure, and where the results go."""
     parser.add_argument("--shared", type=Path, help="the directory with run_bench.py")
     parser.add_argument("--afterbay", type=Path, help="the binary: a release build")
+    parser.add_argument("--python", type=Path, default=Path(home, "venv/bin/python"), help=f"{engine}'s Python")
+    parser.add_argument("--json", type=Path, default=Path(results), help="the results")
+    parser.add_argument("--page", type=Path, help=page)
+    parser.add_argument("--render", type=Path, metavar="JSON", help="render these results, and measure nothing")
+
+
+def check_places(parser, args):
+    """Ends the program if something that is measured is missing."""
+    if not args.shared or not args.afterbay:
+        parser.error("--shared and --afterbay are needed to measure")
+    args.shared, args.afterbay = args.shared.resolve(), args.afterbay.resolve()
+    if not (args.shared / "run_bench.py").exists() or not args.python.exists():
+        parser.error(f"{args.shared}/run_bench.py or {args.python} is missing: run {args.shared}/install")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     home = os.environ.get("AFTERBAY_SGLANG_HOME") or str(Path.home() / ".cache/afterbay-sglang")
-    parser.add_argument("--python", type=Path, default=Path(home, "venv/bin/python"), help="SGLang's Python")
+    add_options(parser, "SGLang", home, "the page to write", "target/bench-real.json")
     parser.add_argument("--n", type=int, default=2048, help="streams of the replayed load, a multiple of 4")
     parser.add_argument("--t", type=int, default=512, help="tokens of each")
     parser.add_argument("--rate", type=float, default=50, help="decode steps a second")
@@ -491,21 +513,14 @@ def main():
     parser.add_argument("--port", type=int, default=30400, help="of the HTTP server")
     parser.add_argument("--timeout", type=int, default=400, help="seconds for a case")
     parser.add_argument("--only", nargs="*", choices=["replayed", "http"], default=["replayed", "http"])
-    parser.add_argument("--json", type=Path, default=Path("target/bench-real.json"), help="the results")
-    parser.add_argument("--page", type=Path, help="the page to write")
-    parser.add_argument("--render", type=Path, metavar="JSON", help="render these results, and measure nothing")
     args = parser.parse_args()
     failed = False
     if args.render:
         results = json.loads(args.render.read_text())
     else:
-        if not args.shared or not args.afterbay:
-            parser.error("--shared and --afterbay are needed to measure")
         if args.n % 4 or args.n < 4:
             parser.error(f"--n {args.n} is not a multiple of 4")
-        args.shared, args.afterbay = args.shared.resolve(), args.afterbay.resolve()
-        if not (args.shared / "run_bench.py").exists() or not args.python.exists():
-            parser.error(f"{args.shared}/run_bench.py or {args.python} is missing: run {args.shared}/install")
+        check_places(parser, args)
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.sglang = next((path.name for path in Path(home).glob("sglang-*")), "sglang")
         results, failed = measure(args)

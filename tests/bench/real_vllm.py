@@ -24,7 +24,7 @@ import threading
 import time
 from pathlib import Path
 
-from real import HERE, Failed, cell, cpu, facts_of_run, peak_mb, running, seconds, table
+from real import HERE, Failed, add_options, cell, check_places, cpu, facts_of_run, fill, peak_mb, running, seconds, table
 
 AFTERBAY_TOML = """\
 [[stream]]
@@ -174,10 +174,7 @@ def render(results):
         "engine": table(results["engine"], heads, figures(n * load["t"])),
         "http": table(results["http"], heads, figures(n * served["t"])),
     }
-    page = (HERE / "real_vllm.md.in").read_text()
-    for name, text in facts.items():
-        page = page.replace(f"{{{{{name}}}}}", text)
-    return page
+    return fill((HERE / "real_vllm.md.in").read_text(), facts)
 
 
 def put(section, page):
@@ -192,10 +189,8 @@ def put(section, page):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shared", type=Path, help="the directory with run_bench.py")
-    parser.add_argument("--afterbay", type=Path, help="the binary: a release build")
     home = os.environ.get("AFTERBAY_VLLM_HOME") or str(Path.home() / ".cache/afterbay-vllm")
-    parser.add_argument("--python", type=Path, default=Path(home, "venv/bin/python"), help="vLLM's Python")
+    add_options(parser, "vLLM", home, "the page to put the section into", "target/bench-real-vllm.json")
     parser.add_argument("--n", type=int, default=512, help="streams")
     parser.add_argument("--t", type=int, default=256, help="tokens of each, for AsyncLLM")
     parser.add_argument("--rate", type=float, default=80, help="decode steps a second, for AsyncLLM")
@@ -204,18 +199,12 @@ def main():
     parser.add_argument("--http-rate", type=float, default=40, help="decode steps a second, over HTTP")
     parser.add_argument("--timeout", type=int, default=200, help="seconds for a case")
     parser.add_argument("--only", nargs="*", choices=["engine", "http"], default=["engine", "http"])
-    parser.add_argument("--json", type=Path, default=Path("target/bench-real-vllm.json"), help="the results")
-    parser.add_argument("--page", type=Path, help="the page to put the section into")
-    parser.add_argument("--render", type=Path, metavar="JSON", help="render these results, and measure nothing")
     args = parser.parse_args()
     if args.render:
         results = json.loads(args.render.read_text())
     else:
-        if not args.shared or not args.afterbay:
-            parser.error("--shared and --afterbay are needed to measure")
-        args.shared, args.afterbay, args.json = args.shared.resolve(), args.afterbay.resolve(), args.json.absolute()
-        if not (args.shared / "run_bench.py").exists() or not args.python.exists():
-            parser.error(f"{args.shared}/run_bench.py or {args.python} is missing: run {args.shared}/install")
+        check_places(parser, args)
+        args.json = args.json.absolute()
         said = subprocess.run([args.python, "-c", "import importlib.metadata as m; print(m.version('vllm'))"], capture_output=True, text=True)
         args.vllm = f"vLLM {said.stdout.strip() or '?'}"
         results = measure(args)

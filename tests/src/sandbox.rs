@@ -2,9 +2,14 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use afterbay_sockets::credit::CreditWriter;
 
+use crate::frames::{ReaderRow, rows};
 use crate::peers::Reader;
 
 /// The stream's name in a test's configuration.
@@ -83,6 +88,36 @@ impl Sandbox {
         let reader = Reader::bind(&self.reader_side());
         let config = self.config().credit(self).sink("reader = \"tokenizer\"");
         (reader, CreditWriter::open(&self.credit()).unwrap(), config)
+    }
+
+    /// Reads, and counts frames for its credit, on a thread until `is_over` is set and nothing arrives. `add` takes the rows of each
+    /// frame.
+    pub fn read_rows<T: Default + Send + 'static>(
+        &self,
+        is_over: &Arc<AtomicBool>,
+        add: impl Fn(&mut T, Vec<ReaderRow>) + Send + 'static,
+    ) -> JoinHandle<T> {
+        let mut reader = Reader::bind(&self.reader_side());
+        let mut credit = CreditWriter::open(&self.credit()).unwrap();
+        let is_over = is_over.clone();
+        std::thread::spawn(move || {
+            let mut read = T::default();
+            loop {
+                if let Some(frame) = reader.next_within(Duration::from_millis(20)) {
+                    add(&mut read, rows(&frame));
+                    credit.finished().unwrap();
+                } else if is_over.load(Ordering::SeqCst) {
+                    return read;
+                }
+            }
+        })
+    }
+
+    /// As [`Sandbox::read_rows`]. Returns the number of tokens that arrived.
+    pub fn count_tokens(&self, is_over: &Arc<AtomicBool>) -> JoinHandle<u64> {
+        self.read_rows(is_over, |tokens, rows| {
+            *tokens += rows.iter().map(|row| row.ids.len() as u64).sum::<u64>();
+        })
     }
 
     /// The endpoint on which Afterbay listens for the scheduler's abort input.

@@ -5,30 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use afterbay_sim::load::Load;
-use afterbay_sockets::credit::CreditWriter;
-use afterbay_tests::frames::{SynthRequest, batch, frames_of, rows};
-use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, until};
+use afterbay_tests::frames::{SynthRequest, batch, frames_of};
+use afterbay_tests::{Afterbay, Sandbox, Sender, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 const BUDGET: u64 = 1000;
-
-/// Receives frames until `is_over` is set. Returns the number of tokens.
-fn count_tokens(sandbox: &Sandbox, is_over: &Arc<AtomicBool>) -> std::thread::JoinHandle<u64> {
-    let mut reader = Reader::bind(&sandbox.reader_side());
-    let mut credit = CreditWriter::open(&sandbox.credit()).unwrap();
-    let is_over = is_over.clone();
-    std::thread::spawn(move || {
-        let mut tokens = 0;
-        loop {
-            if let Some(frame) = reader.next_within(Duration::from_millis(20)) {
-                tokens += rows(&frame).iter().map(|row| row.ids.len() as u64).sum::<u64>();
-                credit.finished().unwrap();
-            } else if is_over.load(Ordering::SeqCst) {
-                return tokens;
-            }
-        }
-    })
-}
 
 #[test]
 fn a_tenant_gets_no_token_past_its_budget_over_kill_9_and_a_reload() {
@@ -39,7 +20,7 @@ fn a_tenant_gets_no_token_past_its_budget_over_kill_9_and_a_reload() {
         config.plugin_with("budget", "builtin:budget", &settings, "deadline = \"10s\"")
     };
     let is_over = Arc::new(AtomicBool::new(false));
-    let counted = count_tokens(&sandbox, &is_over);
+    let counted = sandbox.count_tokens(&is_over);
     let load = Load { max_running: 30, ..Load::new(120, 40) };
     let frames = frames_of(&load, Msgpack);
     let endpoint = sandbox.scheduler_side();

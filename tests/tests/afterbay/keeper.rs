@@ -22,7 +22,7 @@ fn send(pid: i32, signal: Signal) {
 }
 
 /// Kills the keeper's worker and waits until the stream of the next one has started.
-fn kill_worker(keeper: &Afterbay) {
+pub(super) fn kill_worker(keeper: &Afterbay) {
     let started = keeper.events("StreamStarted").len();
     send(children(keeper.pid())[0], Signal::KILL);
     until("the next worker's stream starts", || keeper.events("StreamStarted").len() > started);

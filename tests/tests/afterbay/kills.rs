@@ -7,36 +7,10 @@ use std::time::Duration;
 
 use afterbay_journal::reader::{JournalReader, JournalRecord, ReadFrom};
 use afterbay_sim::load::Load;
-use afterbay_sockets::credit::CreditWriter;
 use afterbay_tests::commands::{journal, json_lines, verify};
-use afterbay_tests::frames::{Ids, frames_of, ids, rows};
-use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, trials, until};
+use afterbay_tests::frames::{Ids, frames_of, ids};
+use afterbay_tests::{Afterbay, Sandbox, Sender, trials, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
-
-/// Receives and counts frames on a thread until `is_over` is set. Returns each request's ids in order.
-fn read_all(sandbox: &Sandbox, is_over: &Arc<AtomicBool>) -> std::thread::JoinHandle<Ids> {
-    let mut reader = Reader::bind(&sandbox.reader_side());
-    let mut credit = CreditWriter::open(&sandbox.credit()).unwrap();
-    let is_over = is_over.clone();
-    std::thread::spawn(move || {
-        let mut received = Ids::new();
-        loop {
-            let Some(frame) = reader.next_within(Duration::from_millis(20)) else {
-                if is_over.load(Ordering::SeqCst) {
-                    return received;
-                }
-                continue;
-            };
-            let rows = rows(&frame);
-            // Slow enough that rows are joined.
-            std::thread::sleep(Duration::from_micros(10) * rows.len() as u32);
-            for row in rows {
-                received.entry(row.rid).or_default().extend(row.ids);
-            }
-            credit.finished().unwrap();
-        }
-    })
-}
 
 /// `AFTERBAY_TEST_TRIALS` sets the number of lives. A release build has no injected aborts.
 #[test]
@@ -45,7 +19,13 @@ fn kill_9_under_load_repeats_nothing_and_loses_no_journaled_token() {
     let sandbox = Sandbox::new();
     let config = sandbox.config().credit(&sandbox).sink("reader = \"tokenizer\"");
     let drained = Arc::new(AtomicBool::new(false));
-    let reads = read_all(&sandbox, &drained);
+    let reads = sandbox.read_rows(&drained, |received: &mut Ids, rows| {
+        // Slow enough that rows are joined.
+        std::thread::sleep(Duration::from_micros(10) * rows.len() as u32);
+        for row in rows {
+            received.entry(row.rid).or_default().extend(row.ids);
+        }
+    });
 
     // Requests begin and end during all lives.
     let load = Load { max_running: 100, ..Load::new(80 * lives, 60) };

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use afterbay_sim::load::{EndReason, Endings, Lengths, Load};
-use afterbay_sockets::credit::CreditWriter;
 use afterbay_tests::commands::run_afterbay;
 use afterbay_tests::frames::frames_of;
 use afterbay_tests::{Afterbay, PATIENCE, Reader, Sandbox, Sender, trials, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use super::keeper::kill_worker;
 
 /// Requests of one seed of the simulator.
 const REQUESTS_OF_SEED: u64 = 400;
@@ -32,30 +32,6 @@ fn seeds() -> u64 {
     let requests =
         requests.map_or(REQUESTS_OF_SEED, |requests| requests.parse().expect("a number of requests"));
     requests.div_ceil(REQUESTS_OF_SEED)
-}
-
-/// Reads and counts frames on a thread until `is_over` is set. Returns the tokens that arrived.
-fn read_all(sandbox: &Sandbox, is_over: &Arc<AtomicBool>) -> std::thread::JoinHandle<u64> {
-    let mut reader = Reader::bind(&sandbox.reader_side());
-    let mut credit = CreditWriter::open(&sandbox.credit()).unwrap();
-    let is_over = is_over.clone();
-    std::thread::spawn(move || {
-        let mut tokens = 0;
-        loop {
-            if let Some(frame) = reader.next_within(Duration::from_millis(20)) {
-                let rows = afterbay_tests::frames::rows(&frame);
-                tokens += rows.iter().map(|row| row.ids.len() as u64).sum::<u64>();
-                credit.finished().unwrap();
-            } else if is_over.load(Ordering::SeqCst) {
-                return tokens;
-            }
-        }
-    })
-}
-
-fn children(pid: u32) -> Vec<i32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// Waits until `count` is at least `least`. Panics if the count stays the same for a minute.
@@ -104,7 +80,7 @@ fn usage_equals_the_schedulers_own_counts_over_aborts_plugin_finishes_and_kill_9
         .journal("retain = { bytes = \"unlimited\", age = \"unlimited\" }\nsegment = \"4MiB\"");
     let config = config.plugin_with("budget", "builtin:budget", &settings, "deadline = \"10s\"");
     let is_over = Arc::new(AtomicBool::new(false));
-    let reads = read_all(&sandbox, &is_over);
+    let reads = sandbox.count_tokens(&is_over);
     // Also compiles the component, so that the lives below are short.
     let keeper = Afterbay::run_with(&sandbox, &config, &["--keep"]);
     let endpoint = sandbox.scheduler_side();
@@ -140,9 +116,7 @@ fn usage_equals_the_schedulers_own_counts_over_aborts_plugin_finishes_and_kill_9
     for kill in 1..=kills {
         let at = seeds * REQUESTS_OF_SEED * kill / (kills + 1);
         until_at_least("requests have ended", at, || done.load(Ordering::SeqCst));
-        let started = keeper.events("StreamStarted").len();
-        kill_process(Pid::from_raw(children(keeper.pid())[0]).unwrap(), Signal::KILL).unwrap();
-        until("the next worker's stream starts", || keeper.events("StreamStarted").len() > started);
+        kill_worker(&keeper);
     }
     let sent = sends.join().unwrap();
     until("the reader has every frame", || {
