@@ -15,7 +15,8 @@ impl Check<'_> {
         journal: Option<&Path>,
     ) -> Option<Archive> {
         let Located { value, location } = written?.url.as_ref()?;
-        let url = value.trim_end_matches('/');
+        // The slashes of a scheme alone stay: its error then names the missing bucket.
+        let url = Some(value.trim_end_matches('/')).filter(|url| !url.ends_with(':')).unwrap_or(value);
         let checked = check(url).and_then(|()| match (url.strip_prefix("file://"), journal) {
             (Some(dir), Some(journal)) if Path::new(dir).starts_with(journal) => {
                 Err("is inside the journal's directory")

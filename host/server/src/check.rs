@@ -24,6 +24,11 @@ pub fn check_files<B>(
     {
         problems.push(format!("admin.token_file: {} {why}", file.display()));
     }
+    if let Some(replicate) = &config.replicate
+        && let Err(error) = afterbay_replicate::check_credentials(replicate)
+    {
+        problems.push(error.to_string());
+    }
     for stream in &config.streams {
         for sink in &stream.sinks {
             match sink.tokenizer.as_deref().map(|path| tokenizers.vocabulary(path)) {

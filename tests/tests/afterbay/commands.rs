@@ -64,6 +64,19 @@ sync = \"sometimes\"
 }
 
 #[test]
+fn check_names_a_credentials_file_that_cannot_be_read() {
+    let sandbox = Sandbox::new();
+    let missing = sandbox.text("nats.creds");
+    let nats = "nats = \"nats://127.0.0.1:1\"";
+    let config = sandbox.config().replicate("nats://127.0.0.1:1").to_toml();
+    let config = config.replace(nats, &format!("{nats}\ncredentials = {missing:?}"));
+    let file = sandbox.text("afterbay.toml");
+    std::fs::write(&file, config).unwrap();
+    let refused = run_afterbay(&["check", "--config", &file]);
+    assert!(refused.code != 0 && refused.stderr.contains(&format!("replicate: {missing}: ")), "{refused:?}");
+}
+
+#[test]
 fn check_of_a_valid_configuration_opens_no_socket_and_writes_no_file() {
     let sandbox = Sandbox::new();
     let config = sandbox.config().plugin_with("c", "builtin:delta-to-cumulative", "", "deadline = \"1s\"");
