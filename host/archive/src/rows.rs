@@ -47,6 +47,8 @@ pub(crate) struct RequestRows {
     state: StringBuilder,
     finish_reason: StringBuilder,
     ended_early: BooleanBuilder,
+    ended_by: StringBuilder,
+    ended_by_plugin: StringBuilder,
     erased: BooleanBuilder,
     first_at: TimestampMicrosecondBuilder,
     last_at: TimestampMicrosecondBuilder,
@@ -107,6 +109,8 @@ impl RequestRows {
             state: StringBuilder::new(),
             finish_reason: StringBuilder::new(),
             ended_early: BooleanBuilder::new(),
+            ended_by: StringBuilder::new(),
+            ended_by_plugin: StringBuilder::new(),
             erased: BooleanBuilder::new(),
             first_at: times(),
             last_at: times(),
@@ -161,6 +165,9 @@ impl RequestRows {
         });
         self.finish_reason.append_option(Some(&info.finish).filter(|finish| !finish.is_empty()));
         self.ended_early.append_value(info.ended_early);
+        let by = request.ended_by();
+        self.ended_by.append_value(by.word().unwrap_or("unknown"));
+        self.ended_by_plugin.append_option(by.plugin());
         self.erased.append_value(info.erased.is_some());
         self.first_at.append_option(micros(info.first_unix_ns));
         self.last_at.append_option(micros(info.last_unix_ns));
@@ -221,6 +228,8 @@ impl RequestRows {
             Arc::new(self.state.finish()),
             Arc::new(self.finish_reason.finish()),
             Arc::new(self.ended_early.finish()),
+            Arc::new(self.ended_by.finish()),
+            Arc::new(self.ended_by_plugin.finish()),
             Arc::new(self.erased.finish()),
             Arc::new(self.first_at.finish()),
             Arc::new(self.last_at.finish()),

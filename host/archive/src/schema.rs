@@ -187,6 +187,12 @@ fn requests() -> Vec<Column> {
             "Whether a plugin or an operator ended the request for its reader. `verdicts` has the reason.",
         ),
         always(
+            "ended_by",
+            Utf8,
+            "The party that ended the request: `scheduler`, `plugin`, `fault`, `operator`, `given up` or `unknown`.",
+        ),
+        maybe("ended_by_plugin", Utf8, "The plugin of `plugin` and `fault`."),
+        always(
             "erased",
             Boolean,
             "Whether the request was erased before it was archived. It has no ids then.",

@@ -8,7 +8,7 @@ use afterbay_journal_view::ended::{EndedReader, FrameUse};
 use afterbay_journal_view::json_time;
 use afterbay_journal_view::wording::counted;
 use afterbay_terminal::{self as screen, Table};
-use afterbay_usage::{Bucket, Group, Reconciliation, Sums, UsageRecord};
+use afterbay_usage::{Bucket, Group, Sums, UsageRecord};
 use afterbay_wire::Layouts;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -22,19 +22,20 @@ const DIFFERENCES_SHOWN: usize = 20;
 ///
 /// Reads the journal, also while `afterbay run` writes it: the requests whose last row is in the given time and that have ended. A
 /// request on two streams counts on the first, with the scheduler's own tokens. The sums are those of the records that [usage]
-/// writes. Of each request, the tokens received are compared with the count in the scheduler's last row; a difference is
+/// writes. FIRST TOKEN is the time from the scheduler's queue to the first token, as the scheduler says it: the quantiles 0.5 and
+/// 0.95 of the requests. Of each request, the tokens received are compared with the count in the scheduler's last row; a difference is
 /// named, and the exit code is 1. Requests without such a count are counted by reason.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay usage --by tenant --since 1d\n  afterbay usage --by day --json | jq .groups"
+    after_help = "Example:\n  afterbay usage --by tenant --since 1d\n  afterbay usage --by tenant --by hour --json | jq .groups"
 )]
 pub struct UsageArgs {
     #[command(flatten)]
     place: Place,
-    /// The value to sum by: `stream`, `reason` (the scheduler's finish reason), `hour`, `day` (UTC), or the name of an
-    /// attribute, as `tenant` and `model`
+    /// The value to sum by: `stream`, `reason` (the scheduler's finish reason), `hour`, `day` (UTC, of the last row), or the name
+    /// of an attribute, as `tenant` and `model`. Several: `--by tenant --by hour`
     #[arg(long, value_name = "VALUE", default_value = "tenant")]
-    by: Bucket,
+    by: Vec<Bucket>,
     /// Only requests whose last row is at or after this time (RFC 3339, "2026-11-20 14:00:00", or an age such as 1d)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     since: Option<u64>,
@@ -70,8 +71,8 @@ pub fn usage(args: UsageArgs, load: LoadConfig) -> anyhow::Result<ExitCode> {
         }
     }
     match args.json {
-        true => println!("{}", whole(&sums, args.since, args.until)),
-        false => print(&sums)?,
+        true => println!("{}", whole(&mut sums, args.since, args.until)),
+        false => print(&mut sums)?,
     }
     Ok(if sums.reconciliation.different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -134,28 +135,36 @@ fn begin(stream: &StreamReader, segments: &[SegmentId], since: u64) -> anyhow::R
     Ok(segments.partition_point(|id| id.first <= first && *id <= at).saturating_sub(1))
 }
 
-fn whole(sums: &Sums, since: Option<u64>, until: Option<u64>) -> Value {
-    let groups = sums.groups.iter().map(|(value, group)| {
-        let mut of = json!({"value": value});
-        if let (Value::Object(of), Ok(Value::Object(group))) = (&mut of, serde_json::to_value(group)) {
-            of.extend(group);
-        }
-        of
+fn whole(sums: &mut Sums, since: Option<u64>, until: Option<u64>) -> Value {
+    let by: Vec<String> = sums.by().iter().map(|by| by.word().to_owned()).collect();
+    let mut total = sums.total();
+    let groups = sums.groups.iter_mut().map(|(values, group)| {
+        let mut figures = figures(group);
+        figures["by"] = by.iter().cloned().zip(values.iter().map(|value| json!(value))).collect();
+        figures
     });
     json!({
-        "by": sums.by().word(),
+        "by": by,
         "since": since.and_then(json_time),
         "until": until.and_then(json_time),
         "groups": groups.collect::<Vec<_>>(),
-        "total": sums.total,
+        "total": figures(&mut total),
         "reconciliation": sums.reconciliation,
     })
 }
 
-fn print(sums: &Sums) -> std::io::Result<()> {
-    let by = sums.by().word().to_uppercase();
-    let mut table = Table::new(&[
-        &by,
+fn figures(group: &mut Group) -> Value {
+    let [p50, p95] = group.first_token_ms().map_or([None; 2], |quantiles| quantiles.map(Some));
+    // Numbers with text keys always serialize.
+    let mut figures = serde_json::to_value(&*group).unwrap_or_default();
+    figures["first_token_ms_p50"] = json!(p50);
+    figures["first_token_ms_p95"] = json!(p95);
+    figures
+}
+
+fn print(sums: &mut Sums) -> std::io::Result<()> {
+    let by: Vec<String> = sums.by().iter().map(|by| by.word().to_uppercase()).collect();
+    let names = [
         "REQUESTS",
         "PROMPT",
         "CACHED",
@@ -164,8 +173,11 @@ fn print(sums: &Sums) -> std::io::Result<()> {
         "DROPPED",
         "REPLACED",
         "SWALLOWED",
-    ]);
-    let mut row = |name: &str, group: &Group| {
+        "FIRST TOKEN P50",
+        "P95",
+    ];
+    let mut table = Table::new(&by.iter().map(String::as_str).chain(names).collect::<Vec<_>>());
+    let mut row = |values: Vec<String>, group: &mut Group| {
         let figures = [
             group.requests,
             group.prompt_tokens,
@@ -176,27 +188,40 @@ fn print(sums: &Sums) -> std::io::Result<()> {
             group.tokens_replaced,
             group.tokens_swallowed,
         ];
-        let figures = figures.iter().map(u64::to_string);
-        table.row([name.to_owned()].into_iter().chain(figures).collect());
+        let quantiles = match group.first_token_ms() {
+            Some(quantiles) => quantiles.map(|ms| format!("{ms:.1} ms")),
+            None => [(); 2].map(|()| "-".to_owned()),
+        };
+        table.row(
+            values.into_iter().chain(figures.map(|figure| figure.to_string())).chain(quantiles).collect(),
+        );
     };
-    sums.groups.iter().for_each(|(value, group)| row(value, group));
-    row("total", &sums.total);
+    sums.groups.iter_mut().for_each(|(values, group)| row(values.clone(), group));
+    let mut total = sums.total();
+    let names = std::iter::once("total").chain(std::iter::repeat(""));
+    row(names.take(by.len()).map(str::to_owned).collect(), &mut total);
     table.print()?;
     // A pipe gets the table alone.
-    for line in compared(&sums.reconciliation, sums.total.without_prompt_tokens) {
+    for line in compared(sums, &total) {
         eprintln!("{}", screen::wrapped(&line, 2));
     }
     Ok(())
 }
 
 /// The comparison in sentences.
-fn compared(of: &Reconciliation, without_prompt: u64) -> Vec<String> {
+fn compared(sums: &Sums, total: &Group) -> Vec<String> {
+    if total.requests == 0 {
+        return vec!["no request that has ended was found".to_owned()];
+    }
+    let (of, without_prompt) = (&sums.reconciliation, total.without_prompt_tokens);
     let mut lines = Vec::new();
-    let equal = counted(of.equal, "request");
-    lines.push(match of.different {
-        0 => screen::good(format!("{equal}: the scheduler counted as many tokens as were received")),
-        _ => format!("{equal}: the scheduler counted as many tokens as were received"),
-    });
+    if of.equal > 0 {
+        let line = format!(
+            "{}: the scheduler counted as many tokens as were received",
+            counted(of.equal, "request")
+        );
+        lines.push(if of.different == 0 { screen::good(line) } else { line });
+    }
     for (why, requests) in &of.uncounted {
         lines.push(format!("{}: not compared, {}", counted(*requests, "request"), why.words()));
     }
@@ -205,6 +230,11 @@ fn compared(of: &Reconciliation, without_prompt: u64) -> Vec<String> {
         lines.push(format!(
             "{requests}: not in PROMPT and CACHED, the scheduler's rows have no count of the prompt"
         ));
+    }
+    if sums.is_past_quantiles() {
+        lines.push(
+            "FIRST TOKEN is left out: over 16,777,216 requests have a time (--since, --until)".to_owned(),
+        );
     }
     for it in of.differences.iter().take(DIFFERENCES_SHOWN) {
         lines.push(screen::bad(format!(

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use afterbay_journal::SWALLOWED;
-use afterbay_journal::reader::RequestState;
 use afterbay_journal_view::ended::EndedRequest;
-use afterbay_journal_view::ending::EndedBy;
 use afterbay_journal_view::json_time;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +36,8 @@ pub struct UsageRecord {
     pub prompt_tokens: Option<u64>,
     /// Tokens of the prompt that the scheduler took from its cache. `None` if no frame says it.
     pub cached_tokens: Option<u64>,
+    /// Nanoseconds from the scheduler's queue to the first token, by the scheduler's clock. `None` if the scheduler does not say.
+    pub first_token_ns: Option<u64>,
     /// Tokens that the scheduler counted in the last row. `None` without a last row, and for engines that do not count.
     pub completion_tokens: Option<u64>,
     /// Tokens received from the scheduler.
@@ -90,7 +89,7 @@ impl UsageRecord {
         let mut attributes: BTreeMap<String, String> = info.attributes.iter().cloned().collect();
         let (tenant, model) = (attributes.remove(TENANT), attributes.remove(MODEL));
         let facts = ended.facts.as_ref();
-        let by = ended_by(ended);
+        let by = ended.ended_by();
         let dropped = ledger.dropped_by.iter().map(|dropped| Dropped {
             plugin: dropped.plugin.to_string(),
             reason: dropped.reason.to_string(),
@@ -108,6 +107,7 @@ impl UsageRecord {
             engine: facts.map(|facts| facts.engine.to_owned()),
             prompt_tokens: facts.and_then(|facts| facts.prompt_tokens),
             cached_tokens: facts.and_then(|facts| facts.cached_tokens),
+            first_token_ns: facts.and_then(|facts| facts.first_token_ns),
             completion_tokens: info.completion_tokens,
             tokens_received: info.received,
             tokens_forwarded: info.forwarded,
@@ -132,24 +132,5 @@ impl UsageRecord {
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
         line
-    }
-}
-
-/// The party that ended a request. A request that no longer is in the journal's next segment was given up.
-fn ended_by(ended: &EndedRequest) -> EndedBy {
-    let early = ended.verdicts.iter().find(|verdict| {
-        use afterbay_journal::Verdict::{Abort, Finish, Length};
-        matches!(verdict.verdict, Finish | Length | Abort)
-    });
-    if early.is_none()
-        && ended.info.ended_early
-        && let Some(swallowed) = ended.verdicts.iter().find(|verdict| &*verdict.reason == SWALLOWED)
-    {
-        return EndedBy::of_name(&swallowed.plugin);
-    }
-    let early = early.map(|verdict| (verdict.verdict, &*verdict.plugin, &*verdict.reason));
-    match EndedBy::of_verdict(early, &ended.info) {
-        EndedBy::Nobody if ended.info.state == RequestState::Live => EndedBy::GivenUp,
-        by => by,
     }
 }

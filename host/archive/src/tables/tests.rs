@@ -194,6 +194,7 @@ fn every_request_is_one_row_with_its_values() {
                 assert_eq!(ints("number").value(row), info.number.0 as i64);
                 assert_eq!(texts("model").value(row), "m-7b");
                 assert_eq!(texts("sink").value(row), "reader");
+                assert_eq!(texts("ended_by").value(row), "scheduler");
                 assert_eq!(ints("tokens_forwarded").value(row), info.forwarded as i64);
                 assert_eq!(ints("first_unix_ns").value(row), info.first_unix_ns as i64);
                 let facts = request.facts.as_ref().unwrap();
@@ -328,7 +329,7 @@ fn the_queries_of_the_page_give_the_same_in_duckdb_and_polars_and_what_the_reque
     let ended = scene.ended();
     for request in &ended {
         let tenant = request.info.attributes.iter().find(|(name, _)| name == "tenant").unwrap();
-        let hour = request.info.first_unix_ns / (3_600_000 * MS);
+        let hour = request.info.last_unix_ns / (3_600_000 * MS);
         let facts = request.facts.as_ref().unwrap();
         let ([requests, prompt, received, forwarded], times) =
             sums.entry((tenant.1.clone(), hour)).or_default();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use afterbay_journal::reader::{RequestInfo, RequestState};
-use afterbay_journal::{FrameNo, RequestNo, SegmentId, Verdict};
+use afterbay_journal::{FrameNo, RequestNo, SWALLOWED, SegmentId, Verdict};
+
+use crate::ending::EndedBy;
 
 /// The frames that an [`EndedReader`](super::EndedReader) decodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,23 @@ impl EndedRequest {
     /// Whether the request was closed by a row with a finish reason.
     pub fn is_finished(&self) -> bool {
         self.info.state == RequestState::Finished
+    }
+
+    /// The party that ended the request. A request that is no longer in the journal's next segment was given up.
+    pub fn ended_by(&self) -> EndedBy {
+        let ends = |verdict| matches!(verdict, Verdict::Abort | Verdict::Finish | Verdict::Length);
+        let early = self.verdicts.iter().find(|verdict| ends(verdict.verdict));
+        if early.is_none()
+            && self.info.ended_early
+            && let Some(swallowed) = self.verdicts.iter().find(|verdict| &*verdict.reason == SWALLOWED)
+        {
+            return EndedBy::of_name(&swallowed.plugin);
+        }
+        let early = early.map(|verdict| (verdict.verdict, &*verdict.plugin, &*verdict.reason));
+        match EndedBy::of_verdict(early, &self.info) {
+            EndedBy::Nobody => EndedBy::GivenUp,
+            by => by,
+        }
     }
 }
 
