@@ -90,8 +90,10 @@ pub(crate) const FALSE: NodeId = NodeId(1);
 pub(crate) const TRUE: NodeId = NodeId(2);
 pub(crate) const EMPTY_TUPLE: NodeId = NodeId(3);
 const SMALL_INT: u32 = 4;
-const HEAD: [RawNode; 260] = {
-    let mut head = [RawNode::new(Tag::None, 0, 0); 260];
+/// The number of these values: no other node is below.
+pub(crate) const HEAD_NODES: u32 = SMALL_INT + 256;
+const HEAD: [RawNode; HEAD_NODES as usize] = {
+    let mut head = [RawNode::new(Tag::None, 0, 0); HEAD_NODES as usize];
     head[FALSE.0 as usize] = RawNode::new(Tag::Bool, 0, 0);
     head[TRUE.0 as usize] = RawNode::new(Tag::Bool, 1, 0);
     head[EMPTY_TUPLE.0 as usize] = RawNode::new(Tag::Tuple, 0, 0);
@@ -141,6 +143,7 @@ impl Arena {
         self.add(RawNode::new(tag, start, children.len() as u32))
     }
 
+    #[inline]
     pub fn children(&self, raw: RawNode) -> &[NodeId] {
         &self.children[raw.a as usize..][..raw.b as usize]
     }

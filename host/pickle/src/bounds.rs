@@ -17,6 +17,12 @@ pub(crate) const MAX_ALIKE_BYTES: usize = 1 << 10;
 /// The fewest values that must seem to be alike. Learning costs as much as reading two of them.
 pub(crate) const MIN_ALIKE: usize = 4;
 
+/// The most nodes of a value for which a writer looks for values alike. SGLang's largest, times of a request, have about 30.
+pub(crate) const MAX_FORM_NODES: usize = 64;
+
+/// How often a writer looks at another value in the same column. Looking costs as much as writing two or three values.
+pub(crate) const MAX_FORMS: usize = 8;
+
 /// The deepest nesting that is written, in nodes below the copied one. (Reading is a stack machine without nesting.)
 pub const MAX_DEPTH: usize = 128;
 

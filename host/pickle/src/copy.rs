@@ -1,11 +1,13 @@
 //! Writes nodes of a tree as opcodes, with everything below them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
-use crate::arena::{NodeId, RawNode, Tag};
-use crate::bounds::MAX_DEPTH;
+use crate::arena::{HEAD_NODES, NodeId, RawNode, Tag};
+use crate::bounds::{MAX_DEPTH, MAX_FORMS, MIN_ALIKE};
 use crate::emit::{Emit, Memo};
 use crate::error::PickleWriteError;
+use crate::form::Form;
 use crate::opcode as op;
 use crate::tree::{Node, Tree};
 
@@ -39,6 +41,56 @@ impl<'t> Globals<'t> {
 }
 
 impl TreeCopy<'_, '_> {
+    /// Whether the node is `None`, a bool or an int of one byte without identity.
+    pub fn is_small(&self, id: NodeId) -> bool {
+        id.0 < HEAD_NODES && self.tree.raw(id).tag != Tag::Tuple
+    }
+
+    /// Writes a node that [is small](TreeCopy::is_small) this often.
+    pub fn repeat(&mut self, id: NodeId, count: usize) {
+        let raw = self.tree.raw(id);
+        match raw.tag {
+            Tag::None => self.emit.repeat(&[op::NONE], count),
+            Tag::Bool => self.emit.repeat(&[if raw.a != 0 { op::NEWTRUE } else { op::NEWFALSE }], count),
+            _ => self.emit.repeat(&[op::BININT1, raw.a as u8], count),
+        }
+    }
+
+    /// Writes the nodes in these ranges, `count` in all. Those alike are written at once.
+    pub fn all(
+        &mut self,
+        nodes: &[NodeId],
+        ranges: impl Iterator<Item = Range<u32>>,
+        count: usize,
+    ) -> Result<(), PickleWriteError> {
+        let mut form: Option<Form> = None;
+        let mut learns = if count < MIN_ALIKE { 0 } else { MAX_FORMS };
+        let mut ids = Vec::with_capacity(count);
+        for range in ranges {
+            match &nodes[range.start as usize..range.end as usize] {
+                &[one] => ids.push(one),
+                some => ids.extend_from_slice(some),
+            }
+        }
+        let mut rest = ids.as_slice();
+        loop {
+            if let Some(form) = &form {
+                let (alike, others) = rest.split_at(form.count(self.tree, rest));
+                form.write(self.tree, alike, &mut self.emit.bytes);
+                rest = others;
+            }
+            let Some((&id, others)) = rest.split_first() else { return Ok(()) };
+            rest = others;
+            let (start, memoized) = (self.emit.bytes.len(), self.emit.memoized());
+            self.node(id, 0)?;
+            // A value with new memo entries is written otherwise the next time.
+            if id.0 >= HEAD_NODES && learns > 0 && memoized == self.emit.memoized() {
+                learns -= 1;
+                form = Form::learn(self.tree, self.memo, id, &self.emit.bytes[start..]);
+            }
+        }
+    }
+
     /// Writes a node. A value that can contain itself is memoized before its items, as in CPython, so the copy ends.
     /// Only a shared node has two parents, so the copy is linear.
     #[inline]

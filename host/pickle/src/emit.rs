@@ -26,6 +26,16 @@ impl Emit {
         Emit { bytes, memoized: 0, has_frame: true }
     }
 
+    /// Starts a part of a pickle.
+    pub fn part() -> Emit {
+        Emit { bytes: Vec::new(), memoized: 0, has_frame: false }
+    }
+
+    /// The number of memo entries.
+    pub fn memoized(&self) -> u32 {
+        self.memoized
+    }
+
     pub fn finish(mut self) -> Vec<u8> {
         self.bytes.push(op::STOP);
         if self.has_frame {
@@ -69,6 +79,14 @@ impl Emit {
     fn with<const N: usize>(&mut self, opcode: u8, argument: [u8; N]) {
         self.bytes.push(opcode);
         self.bytes.extend_from_slice(&argument);
+    }
+
+    /// Writes a value that is an opcode and maybe one byte, this often.
+    pub fn repeat(&mut self, value: &[u8], count: usize) {
+        match value {
+            &[opcode] => self.bytes.resize(self.bytes.len() + count, opcode),
+            value => self.bytes.extend_from_slice(&value.repeat(count)),
+        }
     }
 
     pub fn bool(&mut self, value: bool) {
@@ -133,6 +151,19 @@ impl Emit {
         self.length(op::SHORT_BINBYTES, op::BINBYTES, ids.len() * 8);
         self.bytes.reserve(ids.len() * 8);
         ids.iter().for_each(|id| self.bytes.extend_from_slice(&id.to_le_bytes()));
+    }
+
+    /// Writes bytes that stand one after the other as one value.
+    pub fn bytes_of(&mut self, parts: &[&[u8]]) {
+        let length = parts.iter().map(|part| part.len()).sum();
+        self.length(op::SHORT_BINBYTES, op::BINBYTES, length);
+        self.bytes.reserve(length);
+        for part in parts {
+            match <[u8; 8]>::try_from(*part) {
+                Ok(one) => self.bytes.extend_from_slice(&one),
+                Err(_) => self.bytes.extend_from_slice(part),
+            }
+        }
     }
 
     /// Puts the value that was just written into the memo.

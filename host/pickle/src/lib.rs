@@ -29,6 +29,7 @@ mod parse;
 mod emit;
 
 mod copy;
+mod form;
 mod write;
 
 pub use arena::NodeId;

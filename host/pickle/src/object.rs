@@ -79,6 +79,29 @@ impl Tree {
         done.map(|()| out.len() - before)
     }
 
+    /// The number of bytes of each node's items, if all are arrays of one length with little-endian integers of 64 bits.
+    /// [`Tree::array_items`] has the items of such an array.
+    pub fn equal_id_bytes(&self, nodes: &[NodeId]) -> Option<usize> {
+        let bytes = self.id_bytes(*nodes.first()?)?;
+        self.equal_ids_len(nodes).map(|_| bytes.len())
+    }
+
+    /// The last argument of a call, if it is bytes: the items of an array.
+    #[inline]
+    pub fn array_items(&self, id: NodeId) -> Option<&[u8]> {
+        let args = self.raw(NodeId(self.raw(id).b));
+        self.bytes(*self.arena.children(args).last()?)
+    }
+
+    /// The items of an `array.array` of little-endian integers of 64 bits.
+    pub fn id_bytes(&self, id: NodeId) -> Option<&[u8]> {
+        match self.raw(id).tag {
+            Tag::Reduce => self.array(id).filter(|(format, _)| matches!(format, ArrayFormat::I64Le)),
+            _ => None,
+        }
+        .map(|(_, bytes)| bytes)
+    }
+
     /// The number of [`Tree::ids`], without reading them. A list counts whatever items it has.
     pub fn ids_len(&self, id: NodeId) -> Option<usize> {
         match self.raw(id).tag {

@@ -107,6 +107,12 @@ pub enum Node<'t> {
 pub struct Pairs<'t>(std::slice::Iter<'t, [NodeId; 2]>);
 
 impl Tree {
+    /// The value `None`, of no pickle.
+    pub fn none() -> Tree {
+        let (pickle, arena) = (Bytes::new(), Arena::with_capacity(0, 0));
+        Tree { pickle, arena, root: NONE, protocol: 0, array_names: OnceLock::new() }
+    }
+
     /// The memory of the nodes in bytes, without the pickle itself.
     pub fn memory(&self) -> usize {
         let Arena { nodes, children, .. } = &self.arena;
@@ -203,6 +209,7 @@ impl Tree {
     }
 
     /// The content of bytes or a bytearray.
+    #[inline]
     pub fn bytes(&self, id: NodeId) -> Option<&[u8]> {
         let raw = self.raw(id);
         matches!(raw.tag, Tag::Bytes | Tag::ByteArray).then(|| self.span(raw))
@@ -227,10 +234,12 @@ impl Tree {
         self.pairs(dict)?.rfind(|(name, _)| self.text(*name) == Some(key.as_bytes())).map(|(_, value)| value)
     }
 
+    #[inline]
     pub(crate) fn raw(&self, id: NodeId) -> RawNode {
         self.arena.nodes[id.0 as usize]
     }
 
+    #[inline]
     pub(crate) fn span(&self, raw: RawNode) -> &[u8] {
         &self.pickle[raw.a as usize..][..raw.b as usize]
     }

@@ -1,6 +1,8 @@
 //! Writes nodes of trees and other values as a pickle that CPython loads. The memo is numbered anew: it has only values
 //! that a source refers to again, and equal globals of several sources once.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use crate::arena::NodeId;
@@ -62,6 +64,25 @@ impl<'t> PickleWriter<'t> {
         self.check_length()
     }
 
+    /// Copies as many nodes with everything below them: those of `nodes` in these ranges, in order.
+    pub fn copy_ranges(
+        &mut self,
+        source: SourceId,
+        nodes: &[NodeId],
+        ranges: impl Iterator<Item = Range<u32>>,
+        count: usize,
+    ) -> Result<(), PickleWriteError> {
+        self.values += count as u32;
+        let mut copy = self.walk(source);
+        // Most columns of flags and counts have one value. For a few of many nodes it takes longer to find out.
+        let equal = if count >= nodes.len() / 8 { equal_node(nodes) } else { None };
+        match equal {
+            Some(id) if copy.is_small(id) => copy.repeat(id, count),
+            _ => copy.all(nodes, ranges, count)?,
+        }
+        self.check_length()
+    }
+
     /// `None`.
     pub fn none(&mut self) {
         self.values += 1;
@@ -106,6 +127,23 @@ impl<'t> PickleWriter<'t> {
 
     /// Writes token ids as SGLang 0.5.13 and later sends them: an `array('q')`.
     pub fn id_array(&mut self, ids: &[i64]) {
+        self.array_head();
+        self.emit.id_bytes(ids);
+        self.emit.opcode(op::TUPLE);
+        self.emit.opcode(op::REDUCE);
+    }
+
+    /// Writes token ids as [`PickleWriter::id_array`] does. `ids` are the little-endian bytes of ids that stand one after the
+    /// other.
+    pub fn id_array_of(&mut self, ids: &[&[u8]]) {
+        self.array_head();
+        self.emit.bytes_of(ids);
+        self.emit.opcode(op::TUPLE);
+        self.emit.opcode(op::REDUCE);
+    }
+
+    /// Writes an array up to its bytes.
+    fn array_head(&mut self) {
         self.values += 1;
         match self.arrays {
             Some([function, class, typecode]) => {
@@ -123,9 +161,6 @@ impl<'t> PickleWriter<'t> {
             }
         }
         self.emit.int(12); // signed, 64 bits, little endian
-        self.emit.id_bytes(ids);
-        self.emit.opcode(op::TUPLE);
-        self.emit.opcode(op::REDUCE);
     }
 
     /// Writes token ids as SGLang up to 0.5.12 sends them: a list of ints.
@@ -244,6 +279,14 @@ impl<'t> PickleWriter<'t> {
         let SourceTree { tree, memo } = &mut self.sources[source.0];
         TreeCopy { tree, memo, emit: &mut self.emit, globals: &mut self.globals }
     }
+}
+
+/// The node that all nodes are.
+fn equal_node(nodes: &[NodeId]) -> Option<NodeId> {
+    let first = *nodes.first()?;
+    // Compares whole chunks without an early exit, so that the compiler can compare several nodes at a time.
+    let is_equal = |chunk: &[NodeId]| chunk.iter().fold(true, |all, id| all & (*id == first));
+    nodes.chunks(32).all(is_equal).then_some(first)
 }
 
 impl Tree {

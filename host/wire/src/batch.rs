@@ -167,7 +167,7 @@ impl Batch {
     pub fn wire(&self) -> Wire {
         match &self.body {
             BatchBody::Packed(_) => Wire::Msgpack { versions: self.layout.versions.clone() },
-            BatchBody::Pickled(pickled) => Wire::Pickle { protocol: pickled.tree.protocol() },
+            BatchBody::Pickled(pickled) => Wire::Pickle { protocol: pickled.protocol() },
             BatchBody::Outputs(outputs) => Wire::EngineCore { versions: outputs.versions() },
         }
     }
@@ -176,7 +176,7 @@ impl Batch {
     pub fn abort_shape(&self) -> AbortShape {
         match &self.body {
             BatchBody::Packed(_) => AbortShape::Msgpack,
-            BatchBody::Pickled(Pickled { tree, .. }) => match tree.node(tree.root()) {
+            BatchBody::Pickled(pickled) => match pickled.tree().node(pickled.tree().root()) {
                 Node::Build { .. } => AbortShape::Dataclass,
                 _ => AbortShape::Struct,
             },
@@ -396,7 +396,7 @@ impl Batch {
 
     /// The cells of a column that Afterbay reads, if it has one per row.
     #[inline]
-    fn rows_of(&self, known: KnownField) -> Option<ColumnCells<'_>> {
+    pub(crate) fn rows_of(&self, known: KnownField) -> Option<ColumnCells<'_>> {
         self.plain_rows(self.layout.position(known)?)
     }
 
@@ -461,7 +461,7 @@ impl Batch {
                 }),
                 ColumnShape::Wrapped { .. } | ColumnShape::Whole => ColumnView::Whole,
             }),
-            BatchBody::Pickled(pickled) => Ok(pickled::view(&pickled.tree, pickled.value(field), self.rows)),
+            BatchBody::Pickled(pickled) => Ok(pickled::view(pickled.tree(), pickled.value(field), self.rows)),
             BatchBody::Outputs(_) => Ok(ColumnView::Nil),
         }
     }
@@ -501,7 +501,7 @@ impl Batch {
                 let span = packed.columns[field];
                 RawValue::Packed(&self.bytes[span.start as usize..span.end as usize])
             }
-            BatchBody::Pickled(pickled) => RawValue::Tree(&pickled.tree, pickled.value(field)),
+            BatchBody::Pickled(pickled) => RawValue::Tree(pickled.tree(), pickled.value(field)),
             BatchBody::Outputs(_) => RawValue::Packed(&[0xc0]),
         }
     }
@@ -516,7 +516,10 @@ impl Batch {
         if let (BatchBody::Outputs(outputs), BatchBody::Outputs(other)) = (&self.body, &other.body) {
             return outputs.is_like(other);
         }
-        let protocol = |batch: &Batch| batch.tree().map(|(tree, _)| tree.protocol());
+        let protocol = |batch: &Batch| match &batch.body {
+            BatchBody::Pickled(pickled) => Some(pickled.protocol()),
+            BatchBody::Packed(_) | BatchBody::Outputs(_) => None,
+        };
         self.kind() == other.kind()
             && protocol(self) == protocol(other)
             && (Arc::ptr_eq(&self.layout, &other.layout) || self.layout.fields == other.layout.fields)
@@ -530,7 +533,7 @@ impl Batch {
     /// The tree and the root of a pickled batch.
     pub(crate) fn tree(&self) -> Option<(&Tree, NodeId)> {
         match &self.body {
-            BatchBody::Pickled(pickled) => Some((&pickled.tree, pickled.tree.root())),
+            BatchBody::Pickled(pickled) => Some((pickled.tree(), pickled.tree().root())),
             BatchBody::Packed(_) | BatchBody::Outputs(_) => None,
         }
     }

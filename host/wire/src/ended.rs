@@ -54,8 +54,8 @@ impl Batch {
             BatchBody::Pickled(pickled) => {
                 let model = pickled::model(self.kind(), self.is_dataclass())
                     .map_err(|error| RowsError::Written(Box::new(error.into())))?;
-                let mut writer = PickleWriter::new(pickled.tree.protocol());
-                let (model_source, source) = (writer.source(&model), writer.source(&pickled.tree));
+                let mut writer = PickleWriter::new(pickled.protocol());
+                let (model_source, source) = (writer.source(&model), writer.source(pickled.tree()));
                 let mut failed = None;
                 let object = writer.object(model_source, model.root(), |writer| {
                     let written = fields.iter().try_for_each(|field| {

@@ -119,8 +119,8 @@ impl Decoder {
             BatchBody::Packed(_) => packed(batch, &rows, &mut left)?.into(),
             BatchBody::Outputs(outputs) => vllm::erase(outputs, &rows, &mut left).into(),
             BatchBody::Pickled(body) => {
-                let field = |at: usize| Ok(pickled::view(&body.tree, body.value(at), batch.rows));
-                pickle(batch, &body.tree, &rows, field, &mut left)?
+                let field = |at: usize| Ok(pickled::view(body.tree(), body.value(at), batch.rows));
+                pickle(batch, body.tree(), &rows, field, &mut left)?
             }
         };
         let understood = |decoded: &DecodedFrame| match decoded {

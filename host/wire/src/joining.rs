@@ -32,15 +32,6 @@ impl<'a> ColumnRule<'a> {
         !copied || self.per_token.is_some()
     }
 
-    /// The only one of a request's rows whose cell is needed, in `0..rows`. `None`: several are.
-    pub(crate) fn one_of(&self, rows: usize) -> Option<usize> {
-        match self.join {
-            Join::First => Some(0),
-            Join::Last => Some(rows - 1),
-            _ => None,
-        }
-    }
-
     pub(crate) fn shape_error(&self) -> RowsError {
         RowsError::Shape { name: self.name.to_owned() }
     }

@@ -211,6 +211,14 @@ pub(crate) fn cells(
     Ok((CellSpans::Indexed { first }, end))
 }
 
+/// The value of all bytes, if it is the same and there are any.
+pub(crate) fn equal_bytes(bytes: &[u8]) -> Option<u8> {
+    let first = *bytes.first()?;
+    // Compares whole chunks without an early exit, so that the compiler can compare many bytes at a time.
+    let is_equal = |chunk: &[u8]| chunk.iter().fold(true, |all, byte| all & (*byte == first));
+    bytes.chunks(64).all(is_equal).then_some(first)
+}
+
 /// The common width of `count` cells from `at`, if they have one: one-byte cells, or scalars with equal headers.
 fn uniform_width(bytes: &[u8], at: usize, count: usize) -> Option<usize> {
     if one_byte(*bytes.get(at)?) {

@@ -95,6 +95,30 @@ impl Packed {
         Ok((packed, rows.unwrap_or(0)))
     }
 
+    /// Finds the columns of a frame that was written from some rows of this frame. `ends` are the ends of its head and of its
+    /// columns. `None`: a column has another form than here.
+    pub(crate) fn of_taken(&self, frame: &[u8], ends: &[u32], rows: u32) -> Option<Packed> {
+        let mut taken = Packed { columns: Vec::with_capacity(self.columns.len()), starts: Vec::new() };
+        for (column, pair) in self.columns.iter().zip(ends.windows(2)) {
+            let (start, end) = (pair[0], pair[1]);
+            let span = match column.shape {
+                ColumnShape::Nil | ColumnShape::Empty => ColumnSpan { start, end, shape: column.shape },
+                // Two cells can look like a pickle.
+                ColumnShape::Cells(CellSpans::Uniform { width, .. }) if rows != 2 => {
+                    let cells = CellSpans::Uniform { start: end - rows * width, width };
+                    ColumnSpan { start, end, shape: ColumnShape::Cells(cells) }
+                }
+                _ => taken.column(frame, start as usize, &mut Some(rows)).ok()?,
+            };
+            let is_alike = std::mem::discriminant(&span.shape) == std::mem::discriminant(&column.shape);
+            if !is_alike || span.end != end {
+                return None;
+            }
+            taken.columns.push(span);
+        }
+        Some(taken)
+    }
+
     /// Reads the column at `at`. The first column sets the number of rows.
     fn column(&mut self, frame: &[u8], at: usize, rows: &mut Option<u32>) -> Result<ColumnSpan, PackError> {
         let span = |end: usize, shape| ColumnSpan { start: at as u32, end: end as u32, shape };

@@ -1,8 +1,9 @@
 //! A pickled batch as columns: the fields of the message's object, by name.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use afterbay_pickle::{Node, NodeId, ParseError, Tree};
+use bytes::Bytes;
 
 use crate::bounds::MAX_FIELDS;
 use crate::error::WireError;
@@ -10,17 +11,57 @@ use crate::kind::BatchKind;
 use crate::layouts::MessageLayout;
 use crate::value::{ColumnCells, ColumnView};
 
-/// The columns of a frame, in the order of its layout.
+/// The columns of a frame, in the order of its layout. Those of a frame that this crate wrote are read when they are first
+/// needed, because most such frames are only sent.
 #[derive(Debug)]
 pub(crate) struct Pickled {
-    pub(crate) tree: Tree,
+    frame: Bytes,
+    fields: usize,
+    columns: OnceLock<PickledColumns>,
+}
+
+#[derive(Debug)]
+struct PickledColumns {
+    tree: Tree,
     values: Vec<NodeId>,
 }
 
 impl Pickled {
-    /// The memory of the nodes in bytes.
+    /// The memory of the nodes in bytes. They count once they were read.
     pub(crate) fn memory(&self) -> usize {
-        self.tree.memory() + self.values.capacity() * size_of::<NodeId>()
+        let columns = self.columns.get();
+        columns.map_or(0, |it| it.tree.memory() + it.values.capacity() * size_of::<NodeId>())
+    }
+
+    /// A frame with so many fields that this crate wrote, unread.
+    pub(crate) fn written(frame: Bytes, fields: usize) -> Pickled {
+        Pickled { frame, fields, columns: OnceLock::new() }
+    }
+
+    fn columns(&self) -> &PickledColumns {
+        self.columns.get_or_init(|| {
+            let values_of = |tree: Tree| {
+                let fields = tree.pairs(tree.object(tree.root())?.fields?)?;
+                let values: Vec<_> = fields.map(|(_, value)| value).collect();
+                (values.len() == self.fields).then_some(PickledColumns { tree, values })
+            };
+            // A written frame is one that can be read. Otherwise its rows would have no values.
+            Tree::parse(self.frame.clone()).ok().and_then(values_of).unwrap_or_else(|| {
+                let tree = Tree::none();
+                PickledColumns { values: vec![tree.root(); self.fields], tree }
+            })
+        })
+    }
+
+    /// The tree of the frame.
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.columns().tree
+    }
+
+    /// The protocol that the frame declares. A written frame declares it once, at its head.
+    pub(crate) fn protocol(&self) -> u8 {
+        let head = || self.frame.get(1).copied().unwrap_or_default();
+        self.columns.get().map_or_else(head, |columns| columns.tree.protocol())
     }
 
     /// Reads the fields of the root object. `known` is a layout to share if it fits.
@@ -47,18 +88,20 @@ impl Pickled {
             Some(layout) => Arc::clone(layout),
             None => Arc::new(MessageLayout::new(kind, "", names.into_iter())),
         };
-        Ok((Pickled { tree, values }, layout))
+        let (frame, fields) = (tree.pickle().clone(), values.len());
+        Ok((Pickled { frame, fields, columns: OnceLock::from(PickledColumns { tree, values }) }, layout))
     }
 
     pub(crate) fn value(&self, field: usize) -> NodeId {
-        self.values[field]
+        self.columns().values[field]
     }
 
     /// The cells of a column with one per row.
     pub(crate) fn rows(&self, field: usize, rows: u32) -> Option<ColumnCells<'_>> {
-        match self.tree.node(self.values[field]) {
+        let PickledColumns { tree, values } = self.columns();
+        match tree.node(values[field]) {
             Node::List(items) if items.len() as u64 == u64::from(rows) => {
-                Some(ColumnCells::Tree(&self.tree, items))
+                Some(ColumnCells::Tree(tree, items))
             }
             _ => None,
         }

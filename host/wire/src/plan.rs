@@ -19,7 +19,7 @@ use crate::pack;
 use crate::pickled;
 use crate::row_change::RowChange;
 use crate::tensor;
-use crate::value::{ColumnCells, ColumnView, RawValue};
+use crate::value::{ColumnCells, ColumnView, IdCells, RawValue};
 use crate::value_writer::{ValueWriter, wait};
 use crate::vllm::PartRow;
 
@@ -42,44 +42,97 @@ pub(crate) fn mixed(part: usize, it: &Batch, first: &Batch) -> RowsError {
 pub(crate) struct WritePlan<'a> {
     parts: Vec<&'a Batch>,
     rows: usize,
+    /// Empty: all rows are unchanged rows of a part, so they are `firsts`.
     steps: Vec<WriteStep<'a>>,
     /// The rows that [`WriteStep::One`] refers to.
     from: Vec<PartRow>,
+    /// The first of the rows that each row is joined from.
+    firsts: Vec<RowRun>,
+    /// The last of the rows that each row is joined from. Empty: no row is joined from several, so they are the first ones.
+    lasts: Vec<RowRun>,
+    has_changes: bool,
 }
 
 /// The next rows to write into each column.
 enum WriteStep<'a> {
     /// Adjacent rows of a part, unchanged.
-    Run { part: usize, rows: Range<u32> },
+    Run(RowRun),
     /// One row that is joined from these rows. A change applies to a single row.
     One { from: Range<usize>, change: Option<&'a RowChange> },
 }
 
+/// Adjacent rows of a part.
+#[derive(Clone)]
+pub(crate) struct RowRun {
+    pub(crate) part: u32,
+    pub(crate) rows: Range<u32>,
+}
+
+impl RowRun {
+    fn of((part, row): PartRow) -> RowRun {
+        RowRun { part, rows: row..row + 1 }
+    }
+
+    /// Adds a row if it is the next one.
+    fn extend(&mut self, (part, row): PartRow) -> bool {
+        let is_next = self.part == part && self.rows.end == row;
+        self.rows.end += u32::from(is_next);
+        is_next
+    }
+}
+
+fn push_row(runs: &mut Vec<RowRun>, row: PartRow) {
+    if !runs.last_mut().is_some_and(|run| run.extend(row)) {
+        runs.push(RowRun::of(row));
+    }
+}
+
 impl<'a> WritePlan<'a> {
     pub(crate) fn new(parts: Vec<&'a Batch>) -> WritePlan<'a> {
-        WritePlan { parts, rows: 0, steps: Vec::new(), from: Vec::new() }
+        let (steps, from, firsts, lasts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        WritePlan { parts, rows: 0, steps, from, firsts, lasts, has_changes: false }
     }
 
     /// A plan of some rows of a batch, ascending.
     pub(crate) fn of_rows(batch: &'a Batch, rows: &[u32]) -> Result<WritePlan<'a>, RowsError> {
         let mut plan = WritePlan::new(vec![batch]);
         check_rows(batch, rows)?;
-        rows.iter().for_each(|row| plan.push(&[(0, *row)], None));
+        plan.rows = rows.len();
+        plan.firsts.reserve_exact(rows.len());
+        rows.iter().for_each(|row| push_row(&mut plan.firsts, (0, *row)));
         Ok(plan)
     }
 
     /// Adds a row.
     pub(crate) fn push(&mut self, from: &[PartRow], change: Option<&'a RowChange>) {
+        let &[first, ..] = from else { return };
         self.rows += 1;
-        if let (&[(part, row)], None) = (from, change) {
-            match self.steps.last_mut() {
-                Some(WriteStep::Run { part: last, rows }) if *last == part as usize && rows.end == row => {
-                    rows.end += 1
-                }
-                _ => self.steps.push(WriteStep::Run { part: part as usize, rows: row..row + 1 }),
+        let last = from[from.len() - 1];
+        let is_copied = from.len() == 1 && change.is_none();
+        if is_copied && self.steps.is_empty() {
+            return push_row(&mut self.firsts, first);
+        }
+        if self.steps.is_empty() {
+            self.steps = self.firsts.iter().cloned().map(WriteStep::Run).collect();
+        }
+        if from.len() > 1 && self.lasts.is_empty() {
+            self.lasts = self.firsts.clone();
+        }
+        if from.len() > 1 || !self.lasts.is_empty() {
+            push_row(&mut self.lasts, last);
+        }
+        push_row(&mut self.firsts, first);
+        if is_copied {
+            let is_next = match self.steps.last_mut() {
+                Some(WriteStep::Run(run)) => run.extend(first),
+                _ => false,
+            };
+            if !is_next {
+                self.steps.push(WriteStep::Run(RowRun::of(first)));
             }
             return;
         }
+        self.has_changes |= change.is_some();
         let start = self.from.len();
         self.from.extend_from_slice(from);
         self.steps.push(WriteStep::One { from: start..self.from.len(), change });
@@ -96,11 +149,8 @@ impl<'a> WritePlan<'a> {
         out: &mut S,
         mut cell: impl FnMut(&mut S, u32) -> Result<(), RowsError>,
     ) -> Result<(), RowsError> {
-        let rows = self.steps.iter().flat_map(|step| match step {
-            WriteStep::Run { rows, .. } => rows.clone(),
-            WriteStep::One { .. } => 0..0,
-        });
-        out.list(self.rows, |out| rows.into_iter().try_for_each(|row| cell(out, row)))
+        let mut rows = self.firsts.iter().flat_map(|run| run.rows.clone());
+        out.list(self.rows, |out| rows.try_for_each(|row| cell(out, row)))
     }
 
     /// Writes the batch and reads it again, so that sent batches pass the same checks as received ones.
@@ -120,11 +170,18 @@ impl<'a> WritePlan<'a> {
                 return Err(mixed(part, it, first));
             }
         }
+        let mut ends = Vec::new();
         let bytes = match &first.body {
-            BatchBody::Packed(_) => self.msgpack(first, textless)?,
+            BatchBody::Packed(_) => self.msgpack(first, textless, &mut ends)?,
             BatchBody::Pickled(_) => self.pickle(first, textless)?,
             BatchBody::Outputs(_) => return Err(RowsError::Foreign),
         };
+        if textless.is_none()
+            && self.is_taken()
+            && let Some(batch) = first.read_taken(&bytes, &ends, self.rows as u32)
+        {
+            return Ok(batch.with_cumulative(self.cumulative()));
+        }
         let layout = textless.map_or(&first.layout, |textless| &textless.layout);
         let batch = first.read_again(bytes, layout).map_err(|error| RowsError::Written(Box::new(error)))?;
         Ok(batch.with_cumulative(self.cumulative()))
@@ -132,17 +189,24 @@ impl<'a> WritePlan<'a> {
 
     /// The rows that have all ids so far: a source row has them, or a change gives them.
     fn cumulative(&self) -> Vec<u32> {
+        if !self.has_cumulative() {
+            return Vec::new();
+        }
         let has = |(part, row): PartRow| self.parts[part as usize].is_cumulative(row);
         let (mut cumulative, mut next) = (Vec::new(), 0);
+        let add_run = |RowRun { part, rows }: &RowRun, next: &mut u32, cumulative: &mut Vec<u32>| {
+            if !self.parts[*part as usize].cumulative.is_empty() {
+                let of_run = (*next..).zip(rows.clone()).filter(|(_, row)| has((*part, *row)));
+                cumulative.extend(of_run.map(|(row, _)| row));
+            }
+            *next += rows.end - rows.start;
+        };
+        if self.steps.is_empty() {
+            self.firsts.iter().for_each(|run| add_run(run, &mut next, &mut cumulative));
+        }
         for step in &self.steps {
             match step {
-                WriteStep::Run { part, rows } => {
-                    if !self.parts[*part].cumulative.is_empty() {
-                        let of_run = (next..).zip(rows.clone()).filter(|(_, row)| has((*part as u32, *row)));
-                        cumulative.extend(of_run.map(|(row, _)| row));
-                    }
-                    next += rows.end - rows.start;
-                }
+                WriteStep::Run(run) => add_run(run, &mut next, &mut cumulative),
                 WriteStep::One { from, change } => {
                     let is_given = change.is_some_and(RowChange::is_cumulative);
                     if is_given || self.from[from.clone()].iter().any(|row| has(*row)) {
@@ -170,17 +234,30 @@ impl<'a> WritePlan<'a> {
         bytes / rows * self.rows + 1024
     }
 
-    fn msgpack(&self, first: &Batch, textless: Option<&TextLayout>) -> Result<Bytes, RowsError> {
+    /// Whether the rows are unchanged rows of one part.
+    fn is_taken(&self) -> bool {
+        self.parts.len() == 1 && self.lasts.is_empty() && !self.has_changes
+    }
+
+    /// Writes msgpack. `ends` gets the end of the head and of each column.
+    fn msgpack(
+        &self,
+        first: &Batch,
+        textless: Option<&TextLayout>,
+        ends: &mut Vec<u32>,
+    ) -> Result<Bytes, RowsError> {
         let mut out = Vec::with_capacity(self.capacity());
         let layout = textless.map_or(&first.layout, |textless| &textless.layout);
         pack::write::array(&mut out, layout.fields.len() + 1);
         pack::write::str(&mut out, layout.kind.class());
         let sources = vec![None; self.parts.len()];
+        ends.push(out.len() as u32);
         for (at, field) in layout.fields.iter().enumerate() {
             match textless {
                 Some(textless) => self.without_text(&mut out, &sources, textless.from[at])?,
                 None => self.column(&mut out, &sources, at, ColumnRule::new(field))?,
             }
+            ends.push(out.len() as u32);
         }
         Ok(out.into())
     }
@@ -190,6 +267,7 @@ impl<'a> WritePlan<'a> {
         let trees = trees.ok_or(RowsError::Foreign)?;
         let fields = &textless.map_or(&first.layout, |textless| &textless.layout).fields;
         let masks = match textless {
+            _ if self.steps.is_empty() => Vec::new(),
             Some(_) => Vec::new(),
             None => (0..fields.len()).map(|field| self.masks(field)).collect::<Result<Vec<_>, _>>()?,
         };
@@ -233,8 +311,8 @@ impl<'a> WritePlan<'a> {
         let mut out = b"\x80\x04](".to_vec();
         for step in &self.steps {
             let (rows, change): (Vec<PartRow>, _) = match step {
-                WriteStep::Run { part, rows } => {
-                    (rows.clone().map(|row| (*part as u32, row)).collect(), None)
+                WriteStep::Run(RowRun { part, rows }) => {
+                    (rows.clone().map(|row| (*part, row)).collect(), None)
                 }
                 WriteStep::One { from, change } => (self.from[from.clone()].to_vec(), *change),
             };
@@ -283,6 +361,12 @@ impl<'a> WritePlan<'a> {
                     Ok(())
                 }
             };
+        }
+        if let [part] = self.parts.as_slice()
+            && self.is_taken()
+            && let Some(cells) = part.plain_rows(field)
+        {
+            return self.rows(out, sources, rule, &[Some(cells)]);
         }
         let views = self.parts.iter().map(|part| part.column(field)).collect::<Result<Vec<_>, _>>()?;
         self.views(out, sources, rule, &views)
@@ -380,25 +464,42 @@ impl<'a> WritePlan<'a> {
         rule: ColumnRule<'_>,
         rows: &[Option<ColumnCells<'a>>],
     ) -> Result<(), RowsError> {
-        let mut cells = Vec::new();
+        let is_touched = self.has_changes && RowChange::touches(rule.name, rule.per_token);
+        if let Some(runs) = self.copied(rule).filter(|_| !is_touched) {
+            return out.list(self.rows, |out| self.copy(out, sources, rule, rows, runs));
+        }
+        if !is_touched && self.are_nil(rows) {
+            return out.list(self.rows, |out| {
+                (0..self.rows).for_each(|_| out.nil());
+                Ok(())
+            });
+        }
+        let joins_ids = rule.join == Join::Ids && !is_touched && !self.has_cumulative();
+        let id_cells: Option<Vec<_>> = match joins_ids {
+            true => {
+                self.parts.iter().zip(rows).map(|(part, rows)| Some((*rows)?.id_cells(part.rows))).collect()
+            }
+            false => None,
+        };
+        let (mut cells, mut ids) = (Vec::new(), Vec::new());
         let bytes: usize = self.parts.iter().map(|part| part.bytes.len()).sum();
         let mut left = MAX_EXPANSION * bytes;
+        let expands = || RowsError::Expands { name: rule.name.to_owned() };
         let is_ids = rule.name == KnownField::OutputIds.name();
         out.list(self.rows, |out| {
             for step in &self.steps {
                 match step {
-                    WriteStep::Run { part, rows: run } => match rows[*part] {
-                        Some(rows) => out.run(rows, sources[*part], run.clone())?,
+                    WriteStep::Run(RowRun { part, rows: run }) => match rows[*part as usize] {
+                        Some(rows) => out.run(rows, sources[*part as usize], run.clone())?,
                         None => run.clone().try_for_each(|_| absent(out, rule))?,
                     },
                     WriteStep::One { from, change } => {
-                        // Most columns take one row's cell as it is, however many rows are joined.
-                        if let (None, Some(one)) = (change, rule.one_of(from.len())) {
-                            let (part, row) = self.from[from.start + one];
-                            match rows[part as usize] {
-                                Some(rows) => out.copy(rows.get(row), sources[part as usize])?,
-                                None => absent(out, rule)?,
-                            }
+                        if let Some(id_cells) = &id_cells
+                            && self.usual_ids(id_cells, from.clone(), &mut ids)
+                        {
+                            let bytes = ids.iter().map(|ids| ids.len()).sum();
+                            left = left.checked_sub(bytes).ok_or_else(expands)?;
+                            out.id_bytes(&ids);
                             continue;
                         }
                         cells.clear();
@@ -414,9 +515,8 @@ impl<'a> WritePlan<'a> {
                             let part = part as usize;
                             let cell = rows[part].map(|rows| rows.get(row));
                             if rule.reads_cells() {
-                                left = left
-                                    .checked_sub(cell.map_or(0, RawValue::weight))
-                                    .ok_or_else(|| RowsError::Expands { name: rule.name.to_owned() })?;
+                                left =
+                                    left.checked_sub(cell.map_or(0, RawValue::weight)).ok_or_else(expands)?;
                             }
                             cells.push(cell.map(|cell| (cell, sources[part])));
                         }
@@ -434,6 +534,56 @@ impl<'a> WritePlan<'a> {
             }
             Ok(())
         })
+    }
+
+    /// Reads the bytes of the ids of these rows. Returns false if a cell is no id array in the usual form.
+    fn usual_ids(&self, cells: &[IdCells<'a>], from: Range<usize>, out: &mut Vec<&'a [u8]>) -> bool {
+        out.clear();
+        let ids = |&(part, row): &PartRow| cells[part as usize].get(row);
+        self.from[from].iter().map(ids).all(|ids| ids.map(|ids| out.push(ids)).is_some())
+    }
+
+    /// Whether a row may have all ids so far.
+    fn has_cumulative(&self) -> bool {
+        self.has_changes || self.parts.iter().any(|part| !part.cumulative.is_empty())
+    }
+
+    /// The rows whose cells make up the column, if none is joined from several cells.
+    fn copied(&self, rule: ColumnRule<'_>) -> Option<&[RowRun]> {
+        match rule.join {
+            _ if self.lasts.is_empty() => Some(&self.firsts),
+            Join::First => Some(&self.firsts),
+            Join::Last => Some(&self.lasts),
+            _ => None,
+        }
+    }
+
+    /// Copies the cells of these rows.
+    fn copy<S: ValueWriter<'a>>(
+        &self,
+        out: &mut S,
+        sources: &[Option<SourceId>],
+        rule: ColumnRule<'_>,
+        rows: &[Option<ColumnCells<'a>>],
+        runs: &[RowRun],
+    ) -> Result<(), RowsError> {
+        if let (&[Some(cells)], &[source]) = (rows, sources) {
+            let runs = runs.iter().map(|run| run.rows.clone());
+            return out.rows(cells, source, (self.rows, self.parts[0].rows), runs);
+        }
+        for RowRun { part, rows: run } in runs {
+            match rows[*part as usize] {
+                Some(rows) => out.run(rows, sources[*part as usize], run.clone())?,
+                None => run.clone().try_for_each(|_| absent(out, rule))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all cells of a column are nil.
+    fn are_nil(&self, rows: &[Option<ColumnCells<'a>>]) -> bool {
+        let of_part = self.parts.iter().map(|part| part.rows);
+        rows.iter().zip(of_part).all(|(rows, count)| rows.is_some_and(|rows| rows.are_nil(count)))
     }
 
     fn cannot(&self, rule: ColumnRule<'_>, from: usize) -> RowsError {

@@ -47,7 +47,7 @@ pub(crate) fn read_pickle<'l>(
     let fields = object.fields.ok_or(WireError::NotAnObject)?;
     let (pickled, layout) = Pickled::read(tree, kind, fields, known(kind))?;
     let rids = layout.position(KnownField::Rids).ok_or(NO_RIDS)?;
-    let rids = RawValue::Tree(&pickled.tree, pickled.value(rids));
+    let rids = RawValue::Tree(pickled.tree(), pickled.value(rids));
     let rows = if rids.is_nil() { 0 } else { rids.list().ok_or(NO_RIDS)?.len() };
     Ok(ReadFrame::Batch(Batch::new(frame.clone(), layout, rows as u32, BatchBody::Pickled(pickled))))
 }
@@ -67,14 +67,48 @@ pub(crate) fn read_outputs(
     };
     let unread = std::mem::take(&mut outputs.unread);
     let unread = unread.into_iter().map(|(row, column)| Unread { row, column }).collect();
-    let has_text_rids = outputs.has_text_rids;
-    let has_first = outputs.has_first();
+    Ok((of_outputs(frame, layout, outputs, unread), error))
+}
+
+fn of_outputs(frame: &Bytes, layout: &Arc<MessageLayout>, outputs: Outputs, unread: Vec<Unread>) -> Batch {
+    let (has_text_rids, has_first, rows) = (outputs.has_text_rids, outputs.has_first(), outputs.rows());
     let batch = Batch::new(frame.clone(), Arc::clone(layout), rows as u32, BatchBody::Outputs(outputs));
     let batch = batch.checked(unread, None, has_text_rids);
-    Ok((if has_first { batch } else { batch.without_first_rows() }, error))
+    if has_first { batch } else { batch.without_first_rows() }
 }
 
 impl Batch {
+    /// Reads a frame that this crate wrote from some rows of this batch, without another look at what is as it was here.
+    /// `ends` are the ends of its head and of its columns. `None`: the frame must be read as any other.
+    pub(crate) fn read_taken(&self, bytes: &Bytes, ends: &[u32], rows: u32) -> Option<Batch> {
+        if !self.is_readable(bytes) {
+            return None;
+        }
+        let body = match &self.body {
+            BatchBody::Packed(packed) => BatchBody::Packed(packed.of_taken(bytes, ends, rows)?),
+            BatchBody::Pickled(_) => {
+                BatchBody::Pickled(Pickled::written(bytes.clone(), self.layout.fields.len()))
+            }
+            BatchBody::Outputs(_) => return None,
+        };
+        let batch = Batch::new(bytes.clone(), Arc::clone(&self.layout), rows, body);
+        Some(batch.checked(Vec::new(), self.ids_each, true))
+    }
+
+    /// Reads a frame of vLLM's that this crate wrote from these rows of this batch, as [`Batch::read_taken`].
+    pub(crate) fn read_taken_outputs(&self, bytes: &Bytes, rows: &[u32]) -> Option<Batch> {
+        if !self.is_readable(bytes) {
+            return None;
+        }
+        let outputs = self.outputs()?.read_taken(bytes, rows)?;
+        Some(of_outputs(bytes, &self.layout, outputs, Vec::new()))
+    }
+
+    /// Whether all rows can be read, and so some of them in this frame.
+    fn is_readable(&self, frame: &Bytes) -> bool {
+        self.unread.is_empty() && self.has_text_rids && frame.len() <= MAX_FRAME_BYTES
+    }
+
     /// Reads a frame that this crate wrote from batches like this one, in the given layout.
     pub(crate) fn read_again(&self, bytes: Bytes, layout: &Arc<MessageLayout>) -> Result<Batch, WireError> {
         let too_long = WireError::TooLong { bytes: bytes.len() };

@@ -33,53 +33,124 @@ impl<'a> From<&'a Batch> for BatchPart<'a> {
     }
 }
 
-impl BatchPart<'_> {
-    /// The rows, checked.
-    fn rows(&self) -> Result<impl Iterator<Item = u32>, RowsError> {
-        let some = self.rows.unwrap_or_default();
-        check_rows(self.batch, some)?;
-        let all = if self.rows.is_none() { 0..self.batch.rows } else { 0..0 };
-        Ok(all.chain(some.iter().copied()))
+/// The rows of several parts by request. The requests stand in the order of their first rows.
+struct RequestRows {
+    /// The rows, those of one request one after the other, in the order of the parts.
+    rows: Vec<PartRow>,
+    /// The end of each request's rows.
+    ends: Vec<u32>,
+}
+
+impl RequestRows {
+    fn of(parts: &[BatchPart<'_>]) -> Result<RequestRows, RowsError> {
+        let rows_of = |part: &BatchPart<'_>| part.rows.map_or(part.batch.rows as usize, <[u32]>::len);
+        let total = parts.iter().map(rows_of).sum();
+        let mut requests = Requests { of_rows: Vec::with_capacity(total), ..Requests::default() };
+        for BatchPart { batch, rows } in parts {
+            if !batch.has_text_rids {
+                let name = KnownField::Rids.name().to_owned();
+                return Err(RowsError::Column { name, rid: String::new() });
+            }
+            match rows {
+                None => requests.add(batch, 0..batch.rows)?,
+                Some(rows) => {
+                    check_rows(batch, rows)?;
+                    requests.add(batch, rows.iter().copied())?;
+                }
+            }
+        }
+        // The next place of each request. In the end this is the end of its rows.
+        let mut ends = requests.counts;
+        let mut end = 0;
+        for count in &mut ends {
+            end += std::mem::replace(count, end);
+        }
+        let mut sorted = vec![(0, 0); total];
+        let mut of_rows = requests.of_rows.iter();
+        let mut place = |part: u32, row: u32| {
+            let Some(request) = of_rows.next() else { return };
+            let at = &mut ends[*request as usize];
+            sorted[*at as usize] = (part, row);
+            *at += 1;
+        };
+        for (part, BatchPart { batch, rows }) in (0..).zip(parts) {
+            match rows {
+                None => (0..batch.rows).for_each(|row| place(part, row)),
+                Some(rows) => rows.iter().for_each(|row| place(part, *row)),
+            }
+        }
+        Ok(RequestRows { rows: sorted, ends })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[PartRow]> {
+        let mut start = 0;
+        self.ends
+            .iter()
+            .map(move |end| &self.rows[std::mem::replace(&mut start, *end as usize)..*end as usize])
     }
 }
 
-/// A row and its request, numbered in the order of the requests' first rows.
-type RequestRow = (u32, PartRow);
+/// The requests of the rows that were added.
+#[derive(Default)]
+struct Requests<'a> {
+    numbers: HashMap<&'a [u8], u32, foldhash::fast::RandomState>,
+    rids: Vec<&'a [u8]>,
+    /// Whether the last row of each request was its last.
+    ended: Vec<bool>,
+    /// The number of rows of each request.
+    counts: Vec<u32>,
+    /// The request of each row.
+    of_rows: Vec<u32>,
+}
 
-/// The rows of the parts by request, each request's in the order of the parts.
-fn by_request(parts: &[BatchPart<'_>]) -> Result<Vec<RequestRow>, RowsError> {
-    let mut requests: HashMap<&[u8], u32, foldhash::fast::RandomState> = HashMap::default();
-    let mut rids: Vec<&[u8]> = Vec::new();
-    let mut ended = Vec::new();
-    let mut rows = Vec::new();
-    for (part, it) in parts.iter().enumerate() {
-        if !it.batch.has_text_rids {
-            return Err(RowsError::Column { name: KnownField::Rids.name().to_owned(), rid: String::new() });
-        }
+impl<'a> Requests<'a> {
+    /// Adds rows of a batch. The error: a row follows the last one of its request.
+    fn add(&mut self, batch: &'a Batch, rows: impl Iterator<Item = u32>) -> Result<(), RowsError> {
+        let (rids, outputs) = (batch.rows_of(KnownField::Rids), batch.outputs());
+        // The texts of rids of one length are at one place in their cells.
+        let equal = rids.and_then(|rids| {
+            let (cells, width) = rids.equal_width(batch.rows)?;
+            let text = rids.model()?.str_bytes()?.len();
+            Some((cells, width, text))
+        });
+        let reasons =
+            batch.rows_of(KnownField::FinishedReasons).filter(|reasons| !reasons.are_nil(batch.rows));
+        let ending = outputs.filter(|outputs| outputs.has_finish());
         // A step mostly has the requests of the step before, in the same order.
         let mut expected = 0;
-        for row in it.rows()? {
-            let rid = it.batch.rid_of(row).unwrap_or_default();
-            let request = match rids.get(expected as usize) {
+        for row in rows {
+            let rid = match (equal, rids, outputs) {
+                (Some((cells, width, text)), ..) => {
+                    let end = (row as usize + 1) * width;
+                    cells.get(end - text..end)
+                }
+                (None, Some(rids), _) => rids.get(row).str_bytes(),
+                (None, None, outputs) => outputs.and_then(|outputs| outputs.rid_bytes(row)),
+            };
+            let rid = rid.unwrap_or_default();
+            let request = match self.rids.get(expected as usize) {
                 Some(known) if *known == rid => expected,
-                _ => *requests.entry(rid).or_insert(rids.len() as u32),
+                _ => *self.numbers.entry(rid).or_insert(self.rids.len() as u32),
             };
             expected = request + 1;
-            match ended.get(request as usize) {
-                None => {
-                    rids.push(rid);
-                    ended.push(false);
-                }
-                Some(true) => return Err(RowsError::AfterFinish { rid: it.batch.rid(row).to_owned() }),
-                Some(false) => (),
+            if request as usize == self.rids.len() {
+                self.rids.push(rid);
+                self.ended.push(false);
+                self.counts.push(0);
             }
-            ended[request as usize] = it.batch.finish(row) != Finish::Running;
-            rows.push((request, (part as u32, row)));
+            let ended = match (reasons, ending) {
+                (Some(reasons), _) => !reasons.get(row).is_nil(),
+                (None, Some(outputs)) => outputs.finish(row) != Finish::Running,
+                (None, None) => false,
+            };
+            if std::mem::replace(&mut self.ended[request as usize], ended) {
+                return Err(RowsError::AfterFinish { rid: batch.rid(row).to_owned() });
+            }
+            self.counts[request as usize] += 1;
+            self.of_rows.push(request);
         }
+        Ok(())
     }
-    // The stable sort keeps the order within a request.
-    rows.sort_by_key(|(request, _)| *request);
-    Ok(rows)
 }
 
 impl Batch {
@@ -141,19 +212,12 @@ impl Batch {
     /// Statistics of several frames become one: what happened in the steps is added, a state is the last one, and the
     /// names of ended requests stand one after the other.
     pub fn join(parts: &[BatchPart<'_>]) -> Result<Batch, RowsError> {
-        let rows = by_request(parts)?;
-        let requests = rows.chunk_by(|one, next| one.0 == next.0);
-        let part_rows: Vec<PartRow> = rows.iter().map(|(_, row)| *row).collect();
-        let mut at = 0;
-        let requests = requests.map(|request| {
-            at += request.len();
-            &part_rows[at - request.len()..at]
-        });
+        let requests = RequestRows::of(parts)?;
         if parts.iter().any(|part| part.batch.outputs().is_some()) {
-            return vllm::join(parts, requests);
+            return vllm::join(parts, requests.iter());
         }
         let mut plan = WritePlan::new(parts.iter().map(|part| part.batch).collect());
-        requests.for_each(|request| plan.push(request, None));
+        requests.iter().for_each(|rows| plan.push(rows, None));
         plan.write()
     }
 

@@ -160,6 +160,15 @@ impl<'a> RawValue<'a> {
         }
     }
 
+    /// The ids of an id array in the usual form: 8 bytes each, little-endian.
+    #[inline]
+    pub(crate) fn usual_ids(self) -> Option<&'a [u8]> {
+        match self {
+            RawValue::Packed(bytes) => pack::usual_ids(bytes),
+            RawValue::Tree(tree, id) => tree.id_bytes(id),
+        }
+    }
+
     /// Appends the ids of an id array, and returns their number.
     #[inline]
     pub(crate) fn ids(self, out: &mut Vec<i64>) -> Option<usize> {
@@ -316,11 +325,64 @@ impl<'a> ColumnCells<'a> {
         }
     }
 
+    /// The cells as id arrays.
+    pub(crate) fn id_cells(self, rows: u32) -> IdCells<'a> {
+        match self {
+            ColumnCells::Packed { .. } => match (self.equal_width(rows), self.ids_each(rows)) {
+                (Some((cells, width)), Some(count)) => IdCells::Packed { cells, width, bytes: 8 * count },
+                _ => IdCells::Any(self),
+            },
+            ColumnCells::Tree(tree, nodes) if tree.equal_id_bytes(nodes).is_some() => {
+                IdCells::Tree(tree, nodes)
+            }
+            ColumnCells::Tree(..) => IdCells::Any(self),
+        }
+    }
+
+    /// The bytes of all cells and of each, if they have one width.
+    pub(crate) fn equal_width(self, rows: u32) -> Option<(&'a [u8], usize)> {
+        match self {
+            ColumnCells::Packed { frame, cells: CellSpans::Uniform { start, width }, .. } => {
+                Some((&frame[start as usize..(start + rows * width) as usize], width as usize))
+            }
+            _ => None,
+        }
+    }
+
     /// The nodes of adjacent cells. `None` for msgpack.
     pub(crate) fn nodes(self, run: Range<u32>) -> Option<&'a [NodeId]> {
         match self {
             ColumnCells::Packed { .. } => None,
             ColumnCells::Tree(_, items) => Some(&items[run.start as usize..run.end as usize]),
+        }
+    }
+}
+
+/// The cells of a column of id arrays. If all have one length and the usual form, each is found without another look.
+#[derive(Clone, Copy)]
+pub(crate) enum IdCells<'a> {
+    /// Cells of one width, of which the last bytes are the ids.
+    Packed {
+        cells: &'a [u8],
+        width: usize,
+        bytes: usize,
+    },
+    /// Arrays of one length.
+    Tree(&'a Tree, &'a [NodeId]),
+    Any(ColumnCells<'a>),
+}
+
+impl<'a> IdCells<'a> {
+    /// The ids of a row, little-endian. `None`: they have not the usual form.
+    #[inline]
+    pub(crate) fn get(&self, row: u32) -> Option<&'a [u8]> {
+        match *self {
+            IdCells::Packed { cells, width, bytes } => {
+                let end = (row as usize + 1) * width;
+                cells.get(end - bytes..end)
+            }
+            IdCells::Tree(tree, nodes) => tree.array_items(nodes[row as usize]),
+            IdCells::Any(cells) => cells.get(row).usual_ids(),
         }
     }
 }

@@ -102,6 +102,77 @@ proptest! {
     }
 }
 
+/// Values of a column: some of one kind and length one after the other. Their class and names are in the memo.
+fn column(blocks: &[(u8, u8, u64)]) -> Vec<u8> {
+    let mut pickle = b"\x80\x05](carray\n_array_reconstructor\n\x940carray\narray\n\x940\x8c\x01q\x940cstats\nStats\n\x940\
+                       \x8c\x04time\x940\x8c\x05again\x940"
+        .to_vec();
+    for &(kind, count, content) in blocks {
+        for number in 0..u64::from(count) {
+            let bytes = (content.wrapping_add(number * 7919)).to_le_bytes();
+            match kind {
+                0 => {
+                    let ids = bytes.repeat(1 + content as usize % 3);
+                    pickle.extend(b"h\x00(h\x01h\x02K\x0cC");
+                    pickle.push(ids.len() as u8);
+                    pickle.extend(ids);
+                    pickle.extend(b"tR");
+                }
+                1 => pickle.extend([b"h\x03)\x81}(h\x04G".as_slice(), &bytes, b"ub"].concat()),
+                2 => pickle.extend([b"h\x03)\x81}(h\x04K".as_slice(), &bytes[..1], b"ub"].concat()),
+                3 => {
+                    let text = number.to_string().repeat(1 + content as usize % 4);
+                    pickle.extend([&[0x8c, text.len() as u8], text.as_bytes()].concat());
+                }
+                4 => pickle.extend([b'M', bytes[0], bytes[1]]),
+                5 => pickle.extend([b'K', content as u8]),
+                6 => pickle.extend(b"h\x05"),
+                7 => pickle.extend([b"](G".as_slice(), &bytes, b"C\x02", &bytes[..2], b"Ne"].concat()),
+                8 => pickle.extend([b"](J".as_slice(), &bytes[..4], b"h\x05e\x940"].concat()),
+                // Values that are referred to again.
+                _ => pickle.extend([b"(C\x02".as_slice(), &bytes[..2], b"t\x94h", &[6]].concat()),
+            }
+        }
+    }
+    pickle.extend(b"e.");
+    pickle
+}
+
+proptest! {
+    #[test]
+    fn nodes_copied_together_are_written_as_one_by_one(
+        blocks in prop::collection::vec((0u8..9, 1u8..20, any::<u64>()), 0..8),
+        again in any::<bool>(),
+        cuts in prop::collection::vec((0u32..3, 1u32..30), 0..20),
+    ) {
+        let mut blocks = blocks;
+        if again {
+            // The last kind puts its values into the memo and gets the first.
+            blocks.insert(0, (9, 3, 1));
+        }
+        let tree = Tree::parse(column(&blocks).into()).unwrap();
+        let nodes = tree.items(tree.root()).unwrap();
+        let mut ranges = Vec::new();
+        let mut at = 0;
+        for (skip, take) in cuts {
+            let start = (at + skip).min(nodes.len() as u32);
+            at = (start + take).min(nodes.len() as u32);
+            ranges.push(start..at);
+        }
+        let picked = || ranges.iter().flat_map(|range| &nodes[range.start as usize..range.end as usize]);
+        let written = |copy: &dyn Fn(&mut PickleWriter, afterbay_pickle::SourceId) -> Result<(), PickleWriteError>| {
+            let mut writer = PickleWriter::new(5);
+            let source = writer.source(&tree);
+            writer.list(|writer| copy(writer, source)).unwrap();
+            writer.finish().unwrap()
+        };
+        let count = picked().count();
+        let together = written(&|writer, source| writer.copy_ranges(source, nodes, ranges.iter().cloned(), count));
+        let one_by_one = written(&|writer, source| picked().try_for_each(|id| writer.copy(source, *id)));
+        prop_assert_eq!(together, one_by_one);
+    }
+}
+
 #[test]
 fn random_programs_written_again_are_the_same_to_cpython() {
     let folder = tempfile::tempdir().unwrap();

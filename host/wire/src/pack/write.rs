@@ -56,6 +56,20 @@ pub(crate) fn ext(out: &mut Vec<u8>, code: u8, len: usize) {
     out.push(code);
 }
 
+/// Writes an `array('q')` of these ids, which are little-endian, as extension 1.
+pub(crate) fn id_bytes(out: &mut Vec<u8>, ids: &[&[u8]]) {
+    let bytes = ids.iter().map(|ids| ids.len()).sum::<usize>();
+    out.reserve(16 + bytes);
+    ext(out, EXT_ARRAY, EXT_IDS.len() + bytes);
+    out.extend_from_slice(&EXT_IDS);
+    for ids in ids {
+        match <[u8; 8]>::try_from(*ids) {
+            Ok(one) => out.extend_from_slice(&one),
+            Err(_) => out.extend_from_slice(ids),
+        }
+    }
+}
+
 /// Writes an `array('q')` as extension 1, or as `["q", bin]`.
 pub(crate) fn ids(out: &mut Vec<u8>, ids: &[i64], as_ext: bool) {
     if as_ext {

@@ -23,7 +23,11 @@ pub(super) fn take(batch: &Batch, outputs: &Outputs, rows: &[u32], stay: bool) -
     let mut writer = OutputsWriter::new(vec![outputs]).check()?;
     rows.iter().try_for_each(|row| writer.copy((0, *row)))?;
     let owns = !stay && is_owner(batch, rows.last());
-    read(batch, writer.finish(&[0], if owns { &[0] } else { &[] }), rows.len())
+    let written = writer.finish(&[0], if owns { &[0] } else { &[] })?;
+    match batch.read_taken_outputs(&written, rows) {
+        Some(taken) => Ok(taken),
+        None => read(batch, Ok(written), rows.len()),
+    }
 }
 
 /// Joins rows of the parts, of which `requests` are those of each request.

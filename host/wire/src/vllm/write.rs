@@ -145,16 +145,17 @@ impl<'a> OutputsWriter<'a> {
         let elements = first_row.elements();
         let cannot =
             |name: &str| RowsError::Column { name: name.to_owned(), rid: outputs.rid(first.1).to_owned() };
+        let is_usual = |row: &OutputRow| row.is_plain & row.has_ids & (row.elements() == elements);
+        if rows.clone().all(|(_, row)| is_usual(row)) {
+            // Nothing but ids.
+            self.put_plain(first, |writer| writer.put_ids(from));
+            return Ok(());
+        }
         if rows.clone().any(|(_, row)| row.elements() != elements) {
             return Err(cannot(FRAME[OUTPUTS].name));
         }
         if rows.clone().any(|(_, row)| !row.has_ids) {
             return Err(cannot(ROW[NEW_TOKEN_IDS].name));
-        }
-        if rows.clone().all(|(_, row)| row.is_plain) {
-            // The usual case: nothing but ids.
-            self.put_plain(first, |writer| writer.put_ids(from));
-            return Ok(());
         }
         let all = rows.map(|(outputs, row)| whole_cells(outputs, row)).collect::<Result<Vec<_>, _>>()?;
         let mut joined = Cells::with_capacity(elements as usize);

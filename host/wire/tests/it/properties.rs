@@ -6,7 +6,7 @@ use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, BatchPart, Edit, Finish, Ids, TokenEdit};
 use proptest::prelude::*;
 
-use crate::samples::{hold_and_release, open, read_batch};
+use crate::samples::{assert_reads_alike, hold_and_release, open, read_batch};
 
 /// Steps of some requests: for each step, the requests with a row and the row's number of tokens. A request ends in its
 /// last step.
@@ -89,6 +89,25 @@ proptest! {
             let rows: Vec<_> = (0..batch.rows()).collect();
             let again = read_batch(batch.take(&rows).unwrap().bytes());
             prop_assert_eq!(open(&again), open(&batch));
+        }
+    }
+
+    #[test]
+    fn taken_rows_are_read_as_a_decoder_reads_their_frame(
+        (kind, wire) in encodings(),
+        steps in steps(),
+        pick in any::<u64>(),
+    ) {
+        for batch in batches(&steps, kind, wire) {
+            let rows: Vec<u32> = (0..batch.rows()).filter(|row| pick >> (row % 64) & 1 == 1).collect();
+            let Ok(taken) = batch.take(&rows) else { continue };
+            let again = read_batch(taken.bytes());
+            assert_reads_alike(&taken, &again);
+            prop_assert_eq!(open(&taken), open(&again));
+            // Taking from what was taken finds the same.
+            let last = [taken.rows() - 1];
+            let (one, other) = (taken.take(&last).unwrap(), again.take(&last).unwrap());
+            prop_assert_eq!(one.bytes(), other.bytes());
         }
     }
 

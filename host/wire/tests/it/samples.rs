@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use afterbay_wire::{Batch, BatchPart, DecodedFrame, Finish, Layouts, Wrapped, decode};
+use afterbay_wire::{Batch, BatchPart, DecodedFrame, Finish, Ids, Layouts, Wrapped, decode};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -116,6 +116,24 @@ pub fn batch(sample: &Sample) -> Option<Batch> {
 }
 
 /// Takes every row on its own, and joins all rows again.
+pub fn assert_reads_alike(one: &Batch, other: &Batch) {
+    let read = |batch: &Batch| {
+        let mut ids = Ids::default();
+        batch.output_ids(&mut ids);
+        let rids: Vec<String> = batch.rids().map(str::to_owned).collect();
+        let counts: Vec<_> = batch.token_counts().zip(batch.completion_counts()).collect();
+        let finishes: Vec<String> = batch.finishes().map(|finish| format!("{finish:?}")).collect();
+        let rows: Vec<_> = (0..batch.rows())
+            .map(|row| (batch.is_first(row), batch.prompt_tokens(row), batch.text(row).map(str::to_owned)))
+            .collect();
+        let whole = (batch.rows(), batch.wire(), batch.first_rows(), batch.has_text_rids());
+        (whole, batch.unread().to_vec(), rids, counts, finishes, rows, ids)
+    };
+    assert_eq!(read(one), read(other));
+    assert_eq!(one.splittable(), other.splittable());
+    assert!(one.is_like(other));
+}
+
 pub fn split_and_join(batch: &Batch) -> Batch {
     let rows: Vec<_> = (0..batch.rows()).map(|row| batch.take(&[row]).unwrap()).collect();
     Batch::join(&rows.iter().map(BatchPart::from).collect::<Vec<_>>()).unwrap()

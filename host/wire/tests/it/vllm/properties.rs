@@ -7,6 +7,7 @@ use afterbay_wire::{Batch, BatchPart, Finish};
 use proptest::prelude::*;
 
 use super::support::{batch, frame, ids, json, row};
+use crate::samples::assert_reads_alike;
 
 /// Steps of some requests: for each step, the requests with a row and the row's number of ids.
 fn steps() -> impl Strategy<Value = Vec<Vec<(u8, u8)>>> {
@@ -102,6 +103,20 @@ proptest! {
             }
         }
         prop_assert_eq!(read(&written), read(&batches));
+    }
+
+    #[test]
+    fn taken_rows_are_read_as_a_decoder_reads_their_frame(steps in steps(), pick in any::<u64>()) {
+        for batch in frames(&steps) {
+            let rows: Vec<u32> = (0..batch.rows()).filter(|row| pick >> (row % 64) & 1 == 1).collect();
+            let Ok(taken) = batch.take(&rows) else { continue };
+            let again = super::support::batch(taken.bytes());
+            assert_reads_alike(&taken, &again);
+            prop_assert_eq!(json(&taken), json(&again));
+            let last = [taken.rows() - 1];
+            let (one, other) = (taken.take(&last).unwrap(), again.take(&last).unwrap());
+            prop_assert_eq!(one.bytes(), other.bytes());
+        }
     }
 
     #[test]
