@@ -4,8 +4,6 @@
 use std::ops::Range;
 
 use afterbay_pickle::{PickleWriter, SourceId, Tree};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
 use crate::batch::{Batch, BatchBody};
@@ -13,15 +11,16 @@ use crate::bounds::MAX_EXPANSION;
 use crate::columns::Join;
 use crate::error::RowsError;
 use crate::joining::{ColumnRule, JoinError, absent, join};
-use crate::layouts::{ColumnSource, KnownField, TextLayout};
+use crate::layouts::{KnownField, TextLayout};
 use crate::mask::Mask;
 use crate::pack;
 use crate::pickled;
 use crate::row_change::RowChange;
-use crate::tensor;
 use crate::value::{ColumnCells, ColumnView, IdCells, RawValue};
 use crate::value_writer::{ValueWriter, wait};
 use crate::vllm::PartRow;
+
+mod without_text;
 
 /// Checks that the rows exist and ascend.
 pub(crate) fn check_rows(batch: &Batch, rows: &[u32]) -> Result<(), RowsError> {
@@ -141,16 +140,6 @@ impl<'a> WritePlan<'a> {
     /// The part whose form the written batch follows. The error: there are no rows.
     pub(crate) fn first(&self) -> Result<&'a Batch, RowsError> {
         self.parts.first().copied().filter(|_| self.rows > 0).ok_or(RowsError::NoRows)
-    }
-
-    /// Writes a list of what `cell` writes for each row. The plan must have unchanged rows only.
-    pub(crate) fn each<S: ValueWriter<'a>>(
-        &self,
-        out: &mut S,
-        mut cell: impl FnMut(&mut S, u32) -> Result<(), RowsError>,
-    ) -> Result<(), RowsError> {
-        let mut rows = self.firsts.iter().flat_map(|run| run.rows.clone());
-        out.list(self.rows, |out| rows.try_for_each(|row| cell(out, row)))
     }
 
     /// Writes the batch and reads it again, so that sent batches pass the same checks as received ones.
@@ -589,59 +578,5 @@ impl<'a> WritePlan<'a> {
     fn cannot(&self, rule: ColumnRule<'_>, from: usize) -> RowsError {
         let (part, row) = self.from[from];
         RowsError::Column { name: rule.name.to_owned(), rid: self.parts[part as usize].rid(row).to_owned() }
-    }
-
-    /// Writes a column of a BatchStrOutput from the rows of a BatchTokenIDOutput.
-    pub(crate) fn without_text<S: ValueWriter<'a>>(
-        &self,
-        out: &mut S,
-        sources: &[Option<SourceId>],
-        from: ColumnSource,
-    ) -> Result<(), RowsError> {
-        let batch = self.first()?;
-        let name = |at: usize| batch.layout.fields[at].name.to_string();
-        match from {
-            ColumnSource::Column(at) => {
-                self.column(out, sources, at, ColumnRule::new(&batch.layout.fields[at]))
-            }
-            ColumnSource::Unknown(at) if batch.is_nil_or_empty(at) => out.copy(batch.raw(at), sources[0]),
-            ColumnSource::Unknown(at) => Err(RowsError::NotByDetokenizer { name: name(at) }),
-            ColumnSource::Nil => {
-                out.nil();
-                Ok(())
-            }
-            ColumnSource::NoText => self.each(out, |out, _| {
-                out.str("");
-                Ok(())
-            }),
-            ColumnSource::Ids(at) if batch.plain_rows(at).is_some() => {
-                self.column(out, sources, at, ColumnRule::new(&batch.layout.fields[at]))
-            }
-            ColumnSource::Ids(_) => self.each(out, |out, row| {
-                let mut ids = Vec::new();
-                batch.row_ids(row, &mut ids);
-                out.ids(&ids, batch.cell(KnownField::DecodeIds, row))
-            }),
-            ColumnSource::Base64(at) => match batch.column(at)? {
-                ColumnView::Cells(cells) => {
-                    let mut left = MAX_EXPANSION * batch.bytes.len();
-                    self.each(out, |out, row| {
-                        let cell = cells.get(row);
-                        if cell.is_nil() || cell.str().is_some() {
-                            return out.copy(cell, sources[0]);
-                        }
-                        let items = tensor::items(cell);
-                        let items = items.ok_or_else(|| RowsError::NotByDetokenizer { name: name(at) })?;
-                        left = left
-                            .checked_sub(items.len())
-                            .ok_or_else(|| RowsError::Expands { name: name(at) })?;
-                        out.str(&STANDARD.encode(items));
-                        Ok(())
-                    })
-                }
-                ColumnView::Nil | ColumnView::Empty => out.copy(batch.raw(at), sources[0]),
-                _ => Err(RowsError::NotByDetokenizer { name: name(at) }),
-            },
-        }
     }
 }
