@@ -254,8 +254,9 @@ fn requests() -> Vec<Column> {
         always(
             "verdicts",
             list(Struct(verdict_fields())),
-            "The actions of plugins and operators, in order. `version` and `digest` are null: the journal has a plugin's name \
-             only. An operator's name is `(operator)`.",
+            "The actions of plugins and operators, in order. `version` is the one that the component gives itself, `digest` \
+             its SHA-256. Both are null for an operator, whose name is `(operator)`, and for journals of an earlier \
+             Afterbay.",
         ),
     ]
 }

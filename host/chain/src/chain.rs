@@ -182,6 +182,11 @@ impl Chain {
         self.slots.iter().map(PluginSlot::status).collect()
     }
 
+    /// The component of each plugin whose verdicts are applied: the plugin's name, and the component's version and SHA-256.
+    pub fn components(&self) -> impl Iterator<Item = (&str, &str, &[u8; 32])> + Clone {
+        self.slots.iter().filter_map(PluginSlot::judging_component)
+    }
+
     /// The work of each plugin's running instance so far, if the plugin's host counts work.
     pub fn fuel_used(&self) -> Vec<Option<u64>> {
         self.slots.iter().map(PluginSlot::fuel_used).collect()

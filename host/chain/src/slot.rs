@@ -123,6 +123,13 @@ impl PluginSlot {
         }
     }
 
+    /// The plugin's name, and the version and SHA-256 of its component. `None` for a shadow, and without a component.
+    pub fn judging_component(&self) -> Option<(&str, &str, &[u8; 32])> {
+        let judges = !self.is_shadow() && !self.state.awaits_component();
+        judges
+            .then(|| (self.name().as_str(), &*self.component.description().version, self.component.sha256()))
+    }
+
     fn report_loaded(&self) {
         let (version, digest) = self.version();
         self.telemetry.publish(|stream, plugin| PluginLoaded { stream, plugin, version, digest });

@@ -6,10 +6,11 @@ use crate::pack_file::{self, CONFIGURATION, JOURNAL, MANIFEST, PackWriter};
 use crate::place::{Configuration, Place, Selected};
 use crate::redact::without_secrets;
 use crate::source::temporary;
-use afterbay_config::{Component, Config, Mode};
+use afterbay_config::{Component, Config};
 use afterbay_journal::reader::{ErasedBy, Erasure, StreamReader};
 use afterbay_journal::{
-    EraseRows, Excerpt, FORMAT_VERSION, OtherRows, RewrittenFrame, is_release_marker, write_excerpt,
+    EraseRows, Excerpt, FORMAT_VERSION, OtherRows, PluginComponent, RewrittenFrame, is_release_marker,
+    write_excerpt,
 };
 use afterbay_journal_view::json_time;
 use afterbay_journal_view::wording::counted;
@@ -18,11 +19,10 @@ use afterbay_wire::{DecodedFrame, Decoder, Layouts};
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,7 +30,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 ///
 /// Every command that reads a journal takes the file: `--from NAME.tar.zst`. It has the frames with a row of the request, of every
 /// stream, with their numbers, times, verdicts and deliveries; the other requests in these frames; the configuration without
-/// secrets; the plugins with their digests. The tokens and texts of the other requests are overwritten. manifest.json in the file
+/// secrets; the plugins that saw the frames, with their versions and digests. The tokens and texts of the other requests are overwritten. manifest.json in the file
 /// says what was left out. At most 1 GiB, unpacked. Afterbay may run meanwhile.
 #[derive(clap::Args)]
 #[command(
@@ -128,7 +128,9 @@ pub(crate) fn pack(
         excerpts.push((stream.name().to_owned(), excerpt));
     }
     ensure!(!excerpts.is_empty(), "rid {rid:?}: the journal has no row of this request");
-    let plugins = configuration.as_ref().map(|it| plugins(&it.config));
+    let config = configuration.as_ref().map(|it| &it.config);
+    let plugins = excerpts.iter().flat_map(|(stream, excerpt)| plugins_json(stream, excerpt, config));
+    let plugins: Vec<Value> = plugins.collect();
     let mut left_out = vec![
         "frames without a row of the request, with them all messages without rows".to_owned(),
         "the code of plugins, the files that settings name, tokenizers, values that plugins stored"
@@ -156,7 +158,7 @@ pub(crate) fn pack(
         }
     };
     if redacted.is_none() {
-        left_out.push("the configuration and the plugins: no --config names this journal".to_owned());
+        left_out.push("the configuration: no --config names this journal".to_owned());
     }
     let manifest = json!({
         "pack": pack_file::VERSION,
@@ -248,41 +250,27 @@ fn stream_json(
     }))
 }
 
-/// The plugins of a configuration in the manifest, with their digests now.
-fn plugins(config: &Config) -> Vec<Value> {
-    let mut plugins = Vec::new();
-    for stream in &config.streams {
-        for plugin in &stream.plugins {
-            let (component, digest) = match &plugin.component {
-                Component::Builtin(name) => (format!("builtin:{name}"), None),
-                Component::Registry(reference) => {
-                    (reference.clone(), reference.split_once("@sha256:").map(|(_, digest)| digest.to_owned()))
-                }
-                Component::File(path) => (path.display().to_string(), digest_of(path)),
-                Component::Project(dir) => (dir.display().to_string(), None),
-            };
-            let pinned = plugin.sha256.as_ref().map(|digest| hex(digest));
-            plugins.push(json!({
-                "stream": stream.name.as_str(),
-                "plugin": plugin.name.as_str(),
-                "component": component,
-                "sha256": pinned.or(digest),
-                "shadow": matches!(plugin.mode, Mode::Shadow { .. }),
-            }));
-        }
-    }
-    plugins
-}
-
-/// The digest of a file. `None` if the file cannot be read.
-fn digest_of(path: &Path) -> Option<String> {
-    let mut sum = Sha256::new();
-    std::io::copy(&mut File::open(path).ok()?, &mut sum).ok()?;
-    Some(hex(&sum.finalize()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// The plugins that saw the frames of a stream in the manifest, as the journal has them. `config`: their components in the
+/// configuration now.
+fn plugins_json(stream: &str, excerpt: &Excerpt, config: Option<&Config>) -> Vec<Value> {
+    let streams = config.into_iter().flat_map(|config| &config.streams);
+    let configured: Vec<_> = streams.filter(|it| *it.name == *stream).flat_map(|it| &it.plugins).collect();
+    let json = |of: &PluginComponent| {
+        let plugin = configured.iter().find(|plugin| *plugin.name == *of.plugin);
+        let component = plugin.map(|plugin| match &plugin.component {
+            Component::Builtin(name) => format!("builtin:{name}"),
+            Component::Registry(reference) => reference.clone(),
+            Component::File(path) | Component::Project(path) => path.display().to_string(),
+        });
+        json!({
+            "stream": stream,
+            "plugin": of.plugin,
+            "version": of.version,
+            "sha256": of.sha256_text(),
+            "component": component,
+        })
+    };
+    excerpt.plugins.iter().map(json).collect()
 }
 
 impl Packed {

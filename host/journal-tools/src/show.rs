@@ -5,7 +5,7 @@ use crate::not_found::not_found;
 use crate::place::Place;
 use afterbay_config::Config;
 use afterbay_journal::reader::{Erasure, JournalRow, RequestHistory, RequestInfo, RowDelivery};
-use afterbay_journal::{Passage, PluginAction, StoredReplacement, Verdict};
+use afterbay_journal::{Passage, PluginAction, PluginComponent, StoredReplacement, Verdict};
 use afterbay_journal_view::content::{ContentBounds, ContentReader};
 use afterbay_journal_view::ending::TokenizerHint;
 use afterbay_journal_view::json::{state, whole};
@@ -191,6 +191,11 @@ fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
         let line = format!("attributes: {}", attributes.collect::<Vec<_>>().join(", "));
         println!("{}", screen::wrapped(&line, 2));
     }
+    let plugins = life.plugins();
+    if !plugins.is_empty() {
+        let line = format!("plugins: {}", plugins.into_iter().map(component).collect::<Vec<_>>().join(", "));
+        println!("{}", screen::wrapped(&line, 2));
+    }
     let scheduler = match request.completion_tokens {
         Some(counted) if counted == request.received => {
             screen::good(format!(", the scheduler counted {counted}"))
@@ -241,6 +246,13 @@ fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
         table.row(line);
     }
     table.print()
+}
+
+/// A component as `NAME VERSION (sha256 DIGITS)`, with 12 digits.
+fn component(component: &PluginComponent) -> String {
+    let PluginComponent { plugin, version, .. } = component;
+    let version = if version.is_empty() { String::new() } else { format!(" {version}") };
+    format!("{plugin}{version} (sha256 {:.12})", component.sha256_text())
 }
 
 /// The time from the row's receipt until the row was sent. Empty for a row that was not sent, and in journals of earlier builds.
@@ -349,6 +361,7 @@ mod tests {
             finish: None,
             gap: None,
             actions: Vec::new(),
+            plugins: Vec::new(),
             taken_by: vec!["reader".into()],
             deliveries,
         };

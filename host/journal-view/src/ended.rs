@@ -26,7 +26,7 @@ use afterbay_journal::{FrameNo, Outcome, Position, ReadError, RequestNo, Segment
 use afterbay_wire::{Decoder, Layouts};
 
 use frames::{FrameContents, RowContent};
-use live::{LiveRequest, OutcomeRow};
+use live::{LiveRequest, OutcomeRow, PluginFacts};
 
 /// Most gaps of a request that are kept.
 pub const GAPS_MAX: usize = 64;
@@ -84,6 +84,8 @@ struct Fold {
     places: BTreeMap<u64, (Position, u32)>,
     /// The sinks that records of the open segment name.
     sinks: Vec<Arc<str>>,
+    /// Component of each plugin, by its name, as the open segment has recorded it.
+    plugins: HashMap<Arc<str>, PluginFacts>,
     names: HashMap<Box<str>, Arc<str>>,
     ended: VecDeque<EndedRequest>,
     settled: Vec<SettledFrame>,
@@ -109,6 +111,7 @@ impl EndedReader {
             stream_bytes_max: STREAM_BYTES_MAX,
             places: BTreeMap::new(),
             sinks: Vec::new(),
+            plugins: HashMap::new(),
             names: HashMap::new(),
             ended: VecDeque::new(),
             settled: Vec::new(),
@@ -227,8 +230,9 @@ impl Fold {
         self.before = (self.ordinal > 0).then_some(self.segment);
         self.segment = segment;
         self.ordinal += 1;
-        // A segment begins with a record of each sink.
+        // A segment begins with a record of each sink and each plugin.
         self.sinks.clear();
+        self.plugins.clear();
     }
 
     fn apply(&mut self, stream: &StreamReader, record: RequestRecord<'_>) {
@@ -248,6 +252,15 @@ impl Fold {
                 let base = self.live.get_mut(&number.0).and_then(|live| live.base.as_mut());
                 if let Some(base) = base {
                     base.attributes = attributes.to_vec();
+                }
+            }
+            RequestRecord::Plugin(component) => {
+                let names = &mut self.names;
+                let plugin = shared(names, &component.plugin);
+                let (version, digest) = (&*component.version, &*component.sha256_text());
+                let facts = PluginFacts { version: shared(names, version), digest: shared(names, digest) };
+                if self.plugins.len() < NAMES_MAX {
+                    self.plugins.insert(plugin, facts);
                 }
             }
             RequestRecord::Frame(position, bytes) => {
@@ -414,7 +427,7 @@ impl Fold {
             actions = &actions[before + of_row.len()..];
             let has_facts = has_facts(self, (row, request));
             let (request_max, stream_max) = (self.request_bytes_max, self.stream_bytes_max);
-            let Fold { live, names, bytes, frames, ordinal, content, .. } = self;
+            let Fold { live, plugins, names, bytes, frames, ordinal, content, .. } = self;
             let Some(live) = live.get_mut(&request.0) else { continue };
             live.listed = *ordinal;
             let gap = outcome.gaps.binary_search_by_key(&row, |gap| gap.row);
@@ -434,7 +447,7 @@ impl Fold {
             if before >= request_max || *bytes >= stream_max {
                 continue;
             }
-            live.keep(&outcome_row, name);
+            live.keep(&outcome_row, plugins, name);
             if let Some(contents) = contents.as_ref().filter(|_| *frames == FrameUse::Contents) {
                 contents.received(row, *tokens, content);
                 let sent = contents.sent(&live.rid, of_row);

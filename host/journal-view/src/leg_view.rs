@@ -5,7 +5,7 @@ use crate::ending::RequestEnd;
 use crate::time::json_time;
 use crate::wording::{passage, verdict};
 use afterbay_journal::reader::{JournalRow, RequestHistory, RowDelivery};
-use afterbay_journal::{PluginAction, StoredReplacement, Verdict};
+use afterbay_journal::{PluginAction, PluginComponent, StoredReplacement, Verdict};
 use afterbay_text::TokenBytes;
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ impl<'a> LegView<'a> {
                 "text": text,
                 "missing": content.err().map(|why| why.words()),
                 "passage": passage(&row.passage),
-                "actions": row.actions.iter().map(|action| self.action(action)).collect::<Vec<_>>(),
+                "actions": row.actions.iter().map(|action| self.action(row, action)).collect::<Vec<_>>(),
                 "finish_reason": row.finish.as_ref().map(|finish| &finish.reason),
                 "gap": row.gap.as_ref().map(|gap| json!({"expected": gap.expected, "got": gap.got})),
                 "taken_by": row.taken_by,
@@ -70,7 +70,8 @@ impl<'a> LegView<'a> {
     }
 
     /// An action, with the content of the row after it: `null` if the action does not change the content.
-    fn action(&self, action: &PluginAction<'_>) -> Value {
+    fn action(&self, row: &JournalRow, action: &PluginAction<'_>) -> Value {
+        let component = row.component(action);
         let after = match action.replaced() {
             Some(StoredReplacement::Row { ids, text }) => {
                 let text =
@@ -84,6 +85,8 @@ impl<'a> LegView<'a> {
         };
         json!({
             "plugin": action.plugin,
+            "version": component.map(|component| &component.version),
+            "sha256": component.map(PluginComponent::sha256_text),
             "verdict": verdict(action.verdict),
             "text": action.text,
             "ids": if action.verdict == Verdict::Release { &[][..] } else { &action.ids },

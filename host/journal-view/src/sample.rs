@@ -42,6 +42,7 @@ pub(crate) fn row(unix_ns: u64) -> JournalRow {
         finish: None,
         gap: None,
         actions: Vec::new(),
+        plugins: Vec::new(),
         taken_by: Vec::new(),
         deliveries: Vec::new(),
     }

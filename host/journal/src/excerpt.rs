@@ -16,6 +16,7 @@ use crate::erase::{EraseRows, LeftFrame};
 use crate::error::{IoError, ReadError};
 use crate::format::RecordKind;
 use crate::outcome::Outcome;
+use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, RequestNo, SegmentId};
 use crate::reader::{RequestHistory, StreamReader};
 use crate::record::{ErasedEntry, RecordBody, RequestEntry, erase_outcome};
@@ -52,6 +53,8 @@ pub struct Excerpt {
     pub frames: u64,
     /// Other requests with rows in these frames.
     pub others: u64,
+    /// The components of the plugins that saw these frames.
+    pub plugins: BTreeSet<PluginComponent>,
     /// Frames with a row of the requests that are left out, because the rows of others could not be overwritten. At most 1000.
     pub left: Vec<LeftFrame>,
     /// Number of all such frames.
@@ -230,6 +233,7 @@ impl<'a> ExcerptWriter<'a> {
                 self.file.has_request(number)
             }
             RecordBody::OperatorAbort(_) => self.file.has_request(number),
+            RecordBody::Plugin(component) => !self.file.has_plugin(component),
             RecordBody::Skipped { count, left_out: false } => {
                 let has_frame = self.frames.range(number..number.saturating_add(*count)).next().is_some();
                 if has_frame {
@@ -268,6 +272,11 @@ impl<'a> ExcerptWriter<'a> {
         changed: Option<RawRecord>,
     ) -> Result<(), ExcerptError> {
         self.carry(outcome.requests.iter().map(|request| request.0).collect())?;
+        for component in self.source.plugins.values() {
+            if !self.report.plugins.contains(component) {
+                self.report.plugins.insert(component.clone());
+            }
+        }
         let changed = changed.filter(|changed| changed.head.number == record.head.number);
         if let Some(changed) = changed
             && let Some(bytes) = segment.payload(&changed)?

@@ -145,6 +145,8 @@ impl RecordKind {
     pub const EXPIRES: RecordKind = RecordKind(20);
     /// Attributes of a request. Stands where EXPIRES stands, and again when the attributes have changed.
     pub const ATTRIBUTES: RecordKind = RecordKind(21);
+    /// Component that a plugin's name stands for from here on. A segment begins with one for each plugin.
+    pub const PLUGIN: RecordKind = RecordKind(22);
     /// Last kind that a later version may add without a new format version. Resynchronization accepts all
     /// kinds up to this one.
     const LAST: u8 = 31;

@@ -28,6 +28,7 @@ mod hold_back;
 
 mod options;
 mod outcome;
+mod plugin_component;
 mod text_file;
 
 mod instance;
@@ -81,6 +82,7 @@ pub use options::{Background, JournalOptions, SyncPolicy};
 pub use outcome::{
     OPERATOR, Outcome, Passage, PluginAction, RowEffect, RowFinish, SWALLOWED, TokenGap, Verdict, row_effects,
 };
+pub use plugin_component::PluginComponent;
 pub use position::{FrameNo, Position, RequestNo, SegmentId};
 pub use recovery::{Corruption, LiveRequest, RecoveredStream, TornEnd};
 pub use release_marker::{HELD_SINK, RELEASE_MARKER, is_release_marker};

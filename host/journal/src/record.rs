@@ -3,6 +3,7 @@
 use crate::format::{ByteReader, RecordHead, RecordKind, record};
 use crate::frame_set::FrameSet;
 use crate::outcome::Outcome;
+use crate::plugin_component::PluginComponent;
 use crate::request::{OperatorAbort, RequestState};
 use crate::sink_progress::SentFrame;
 
@@ -10,6 +11,7 @@ mod attributes;
 mod entries;
 mod erased;
 mod outcome;
+mod plugin;
 mod sinks;
 
 pub(crate) use attributes::{bounded_attributes, put_attributes, put_kept_attributes};
@@ -18,6 +20,7 @@ pub(crate) use entries::{
 };
 pub(crate) use erased::{ErasedEntry, erase_outcome, put_expires};
 pub(crate) use outcome::put_outcome;
+pub(crate) use plugin::put_plugin;
 pub(crate) use sinks::{
     FORGOTTEN, Routed, Taken, VOID, apply_to_sinks, put_ahead, put_handed, put_routed, put_sent, put_taken,
     sink_of,
@@ -26,6 +29,7 @@ pub(crate) use sinks::{
 use attributes::decode_attributes;
 use entries::decode_frames;
 use outcome::decode_outcome;
+use plugin::decode_plugin;
 use sinks::{decode_routed, decode_sent, decode_taken};
 
 /// Decoded payload of a record, without the bytes of a frame.
@@ -61,6 +65,7 @@ pub(crate) enum RecordBody {
     Expires(u64),
     /// Names and values.
     Attributes(Vec<(String, String)>),
+    Plugin(PluginComponent),
     Skipped {
         count: u64,
         /// Whether an excerpt left the frames out. Otherwise they were forwarded without being stored.
@@ -103,6 +108,7 @@ impl RecordBody {
             RecordKind::ABORT => RecordBody::OperatorAbort(OperatorAbort::of_code(at.u8()?)?),
             RecordKind::EXPIRES => RecordBody::Expires(at.u64()?),
             RecordKind::ATTRIBUTES => RecordBody::Attributes(decode_attributes(&mut at)?),
+            RecordKind::PLUGIN => RecordBody::Plugin(decode_plugin(&mut at)?),
             RecordKind::SKIPPED => {
                 let count = at.u64()?;
                 RecordBody::Skipped { count, left_out: !at.0.is_empty() && at.u8()? == LEFT_OUT }

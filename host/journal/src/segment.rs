@@ -228,6 +228,7 @@ impl Payloads {
                     | RecordKind::CARRY
                     | RecordKind::ABORT
                     | RecordKind::ATTRIBUTES
+                    | RecordKind::PLUGIN
             ),
         }
     }

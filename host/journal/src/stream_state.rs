@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use crate::format::SegmentHeader;
 use crate::frame_set::FrameSet;
 use crate::outcome::{Outcome, row_effects};
+use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, RequestNo};
 use crate::record::{RecordBody, RequestEntry, SegmentTotals, apply_to_sinks};
 use crate::request::{RequestInfo, RequestState};
@@ -24,6 +25,8 @@ pub(crate) struct StreamState {
     /// Run of unfinished frames that the last record pushed out: first frame, and length.
     pub dropped_run: Option<(FrameNo, u64)>,
     pub sinks: Vec<SinkProgress>,
+    /// Component of each plugin, by its name, as this segment has recorded it.
+    pub plugins: BTreeMap<String, PluginComponent>,
     pub next_frame: u64,
     pub next_request: u64,
     /// Totals of this segment.
@@ -49,6 +52,7 @@ impl StreamState {
             unfinished: totals.unfinished.clone(),
             dropped_run: None,
             sinks: totals.sinks.clone(),
+            plugins: BTreeMap::new(),
             next_frame: totals.next_frame,
             next_request: totals.next_request,
             frames: totals.frames,
@@ -68,6 +72,7 @@ impl StreamState {
         }
         self.next_request = self.next_request.max(header.next_request);
         (self.frames, self.frame_bytes, self.first_unix_ns, self.last_unix_ns) = (0, 0, 0, 0);
+        self.plugins.clear();
         self.in_summary = false;
     }
 
@@ -123,6 +128,9 @@ impl StreamState {
                 if let Some(entry) = self.requests.get_mut(&number) {
                     entry.info.attributes.clone_from(attributes);
                 }
+            }
+            RecordBody::Plugin(component) => {
+                self.plugins.insert(component.plugin.clone(), component.clone());
             }
             RecordBody::Taken(_)
             | RecordBody::Sent { .. }

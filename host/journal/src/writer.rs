@@ -18,6 +18,7 @@ use crate::notice::BackgroundNotice;
 use crate::open_requests::OpenRequests;
 use crate::options::Background;
 use crate::outcome::Outcome;
+use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::{
     bounded_attributes, put_attributes, put_expires, put_outcome, put_taken, put_u64, state_code,
@@ -29,6 +30,7 @@ use crate::segment::Segment;
 use crate::sink_progress::SinkProgress;
 use crate::storage::write_all;
 
+mod plugins;
 mod room;
 mod segments;
 mod sinks;
@@ -79,6 +81,8 @@ pub struct JournalWriter {
     erase_after: Option<EraseAfter>,
     /// Shortest such age of the requests in the current segment.
     shortest_expiry_s: Option<u64>,
+    /// Components of the plugins, as recorded last.
+    plugins: Vec<PluginComponent>,
 }
 
 /// Returns the age at which the request with this rid is to be erased, `None` for never.
@@ -137,6 +141,7 @@ impl JournalWriter {
             attributes: None,
             erase_after: None,
             shortest_expiry_s: None,
+            plugins: Vec::new(),
             root,
             shared,
         };

@@ -310,6 +310,17 @@ impl Persister {
         self.writer.refresh(request, rid);
     }
 
+    /// Records the components of all plugins, where they differ from those recorded last: name, version and SHA-256 of each. The
+    /// outcomes from now on have their verdicts.
+    pub fn record_plugins<'p>(
+        &mut self,
+        plugins: impl Iterator<Item = (&'p str, &'p str, &'p [u8; 32])> + Clone,
+    ) {
+        if self.writer.plugins(plugins) {
+            self.buffer_records();
+        }
+    }
+
     /// Records what became of a frame.
     pub fn record_outcome(&mut self, outcome: &Outcome<'_, JournalRequest>) {
         self.buffer_records();

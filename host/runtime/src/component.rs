@@ -73,6 +73,11 @@ impl Component {
         self.inner.digest
     }
 
+    /// The bytes of [`Component::digest`].
+    pub fn sha256(&self) -> &[u8; Digest::BYTES] {
+        &self.inner.digest.0
+    }
+
     /// The interfaces that the component imports, with what each import gets.
     pub fn imports(&self) -> &[Import] {
         &self.inner.imports

@@ -77,6 +77,8 @@ impl Pipeline {
     fn carry(&mut self, frames_max: usize, now: Timestamp) {
         for _ in 0..frames_max {
             let Some(persisted) = self.persister.next(now) else { break };
+            // Before any verdict. Plugins change between two frames.
+            self.persister.record_plugins(self.chain.components());
             let poison = self.poison.enter(persisted.frame());
             let has_taken = self.delivery.has_taken(persisted.frame());
             let mut stages = self.stages();

@@ -95,7 +95,7 @@ impl TracedStream {
                 }
             }
             // Traces take the engine's span from the attributes of the process.
-            RequestRecord::Attributes(..) => {}
+            RequestRecord::Attributes(..) | RequestRecord::Plugin(_) => {}
             RequestRecord::Outcome(outcome) => self.outcome(outcome),
             RequestRecord::Routed(frame, sinks, rows) => {
                 for (request, sink) in rows {

@@ -219,6 +219,15 @@ fn a_bad_component_keeps_the_old_version_with_a_reason_and_a_good_one_takes_over
     assert_eq!(ends.as_deref(), Some("stop:stop-on-loop"));
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
+    // The journal knows which component gave the verdict.
+    let shown = run_afterbay(&["journal", "show", "looped", "--dir", &sandbox.text("journal"), "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown.success()).unwrap();
+    let rows = shown["rows_seen"].as_array().unwrap();
+    let action = rows.iter().find_map(|row| row["actions"].get(0)).unwrap();
+    assert_eq!(
+        (&action["verdict"], &action["version"], &action["sha256"]),
+        (&"finish".into(), &"0.1.0".into(), &reloaded["digest"])
+    );
 }
 
 #[test]

@@ -46,6 +46,7 @@ impl Scene {
             let tenant = rid.split('-').next().unwrap_or_default();
             [("model", "m-7b"), ("tenant", tenant)].map(|(name, value)| (name.into(), value.into())).to_vec()
         }));
+        writer.plugins([("guard", "1.2.0", &[0xab; 32])].into_iter());
         let mut scene = Scene { dir, writer, directory, now: START, frames: 0 };
         for round in 0..60 {
             scene.round(wire, round);
@@ -211,6 +212,16 @@ fn every_request_is_one_row_with_its_values() {
                 assert_eq!(arrow_array::Array::is_null(sent, row), contents.sent.is_none());
                 let verdicts = lists("verdicts", row);
                 assert_eq!(arrow_array::Array::len(&verdicts), request.verdicts.len());
+                let verdicts = verdicts.as_struct();
+                let of = |name: &str, verdict| {
+                    verdicts.column_by_name(name).unwrap().as_string::<i32>().value(verdict).to_owned()
+                };
+                for verdict in 0..request.verdicts.len() {
+                    assert_eq!(
+                        (of("version", verdict), of("digest", verdict)),
+                        ("1.2.0".into(), "ab".repeat(32))
+                    );
+                }
             }
         }
         let batches = files.iter().filter(|file| file.table == Table::Batches).map(|file| file.rows);

@@ -73,6 +73,7 @@ fn filled() -> tempfile::TempDir {
     .unwrap();
     for (stream, kind) in [(STREAM, BatchKind::TokenId), ("text", BatchKind::Str)] {
         let (mut writer, _) = directory.stream(stream).unwrap();
+        writer.plugins([("notes", "1.2.0", &[0xab; 32])].into_iter());
         let (mine, theirs) = (writer.request("mine").unwrap(), writer.request("theirs").unwrap());
         for number in 1..=4 {
             let wire = if number == 2 { SynthWire::Pickle } else { SynthWire::Msgpack };
@@ -157,10 +158,9 @@ fn every_command_reads_a_pack_which_has_both_legs_and_nothing_that_others_said()
     assert_eq!(manifest["rid"], "mine");
     assert_eq!(manifest["streams"][0]["engine"], "sglang");
     assert_eq!(manifest["streams"][1]["after"], serde_json::json!([STREAM]));
-    assert_eq!(
-        (&manifest["plugins"], &manifest["configuration"]),
-        (&serde_json::Value::Null, &serde_json::Value::Null)
-    );
+    let plugin = |stream: &str| serde_json::json!({"stream": stream, "plugin": "notes", "version": "1.2.0", "sha256": "ab".repeat(32), "component": null});
+    assert_eq!(manifest["plugins"], serde_json::json!([plugin(STREAM), plugin("text")]));
+    assert_eq!(manifest["configuration"], serde_json::Value::Null);
     let kept = packed(dir.path(), to.path(), true, None);
     let (dir, open) = (selected(dir.path()), selected(&kept));
     assert_eq!(rows(&open, "theirs"), rows(&dir, "theirs"));
@@ -168,15 +168,14 @@ fn every_command_reads_a_pack_which_has_both_legs_and_nothing_that_others_said()
 }
 
 #[test]
-fn a_pack_has_the_configuration_without_secrets_and_the_digests_of_plugins() {
+fn a_pack_has_the_configuration_without_secrets_and_the_components_of_plugins() {
     let (dir, to, open) = (filled(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let component = to.path().join("guard.wasm");
-    std::fs::write(&component, b"code").unwrap();
     let endpoint = |text: &str| text.parse::<Endpoint>().unwrap();
     let name: Name = STREAM.parse().unwrap();
     let mut stream = Stream::new(name.clone(), endpoint("ipc:///a"), endpoint("ipc:///b"));
     stream.plugins = vec![afterbay_config::Plugin::new(
-        "guard".parse().unwrap(),
+        "notes".parse().unwrap(),
         afterbay_config::Component::File(component.clone()),
     )];
     let text = "[archive]\nurl = \"s3://key:hunter2@bucket/x\"\n# hunter2\n".to_owned();
@@ -190,9 +189,8 @@ fn a_pack_has_the_configuration_without_secrets_and_the_digests_of_plugins() {
         serde_json::from_slice(&std::fs::read(open.path().join("manifest.json")).unwrap()).unwrap();
     assert_eq!(manifest["configuration"]["left_out"], serde_json::json!(["archive.url"]));
     let plugin = &manifest["plugins"][0];
-    // printf code | sha256sum
-    let digest = "5694d08a2e53ffcae0c3103e5ad6f6076abd960eb1f8a56577040bc1028f702b";
-    assert_eq!((&plugin["plugin"], &plugin["sha256"]), (&"guard".into(), &digest.into()));
+    let path = component.display().to_string();
+    assert_eq!((&plugin["sha256"], &plugin["component"]), (&"ab".repeat(32).into(), &path.into()));
 }
 
 #[test]

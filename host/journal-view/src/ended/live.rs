@@ -1,5 +1,6 @@
 //! One request that has not ended: what was read of it so far, in little memory.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use afterbay_journal::reader::{OperatorAbort, RequestInfo, RequestState};
@@ -47,6 +48,12 @@ enum Logprobs {
     Known(Vec<f32>),
     /// A row had ids without logprobs.
     None,
+}
+
+/// The component of a plugin.
+pub(super) struct PluginFacts {
+    pub(super) version: Arc<str>,
+    pub(super) digest: Arc<str>,
 }
 
 /// A row of an outcome.
@@ -135,7 +142,12 @@ impl LiveRequest {
     }
 
     /// Keeps a row.
-    pub(super) fn keep(&mut self, row: &OutcomeRow<'_>, name: &mut dyn FnMut(&str) -> Arc<str>) {
+    pub(super) fn keep(
+        &mut self,
+        row: &OutcomeRow<'_>,
+        plugins: &HashMap<Arc<str>, PluginFacts>,
+        name: &mut dyn FnMut(&str) -> Arc<str>,
+    ) {
         self.times.push_signed(row.unix_ns.wrapping_sub(self.last_unix_ns) as i64);
         self.last_unix_ns = row.unix_ns;
         self.tokens.push(row.tokens.into());
@@ -146,11 +158,12 @@ impl LiveRequest {
         }
         for action in row.actions {
             self.verdict_bytes += size_of::<RowVerdict>() + action.text.len();
+            let facts = plugins.get(&*action.plugin);
             self.verdicts.push(RowVerdict {
                 row: at,
                 plugin: name(&action.plugin),
-                version: None,
-                digest: None,
+                version: facts.map(|facts| facts.version.clone()),
+                digest: facts.map(|facts| facts.digest.clone()),
                 verdict: action.verdict,
                 reason: Box::from(&*action.text),
                 forwarded: action.forwarded,

@@ -292,8 +292,10 @@ fn the_ids_as_sent_are_those_that_left() {
         let mut scene = Scene::new(wire, 1 << 20);
         let replace = |ids: &[i64]| action(0, Verdict::Replace, ids, ids.len() as u32);
         scene.step(&[("r", &[1], false)]);
+        scene.writer.plugins([("guard", "1.0.0", &[1; 32])].into_iter());
         scene.changed(&[("r", &[2, 3], false)], &[replace(&[9])], Some(&[("r", &[9], false)]));
         scene.changed(&[("r", &[4], false)], &[action(0, Verdict::Drop, &[], 0)], Some(&[]));
+        scene.writer.plugins([("guard", "2.0.0", &[2; 32])].into_iter());
         // A held row leaves with the next one.
         scene.changed(&[("r", &[5], false)], &[action(0, Verdict::Hold, &[], 0)], Some(&[]));
         let release = action(0, Verdict::Release, &[1], 2);
@@ -315,6 +317,14 @@ fn the_ids_as_sent_are_those_that_left() {
         assert_eq!((by.len(), &*by[0].plugin, &*by[0].reason, by[0].tokens), (1, "guard", "why", 1));
         let rows: Vec<u32> = request.verdicts.iter().map(|verdict| verdict.row).collect();
         assert_eq!(rows, [1, 2, 3, 4, 5, 6]);
+        let of = |version: &str, digit: &str| (Some(version.to_owned()), Some(digit.repeat(32)));
+        let components = request
+            .verdicts
+            .iter()
+            .map(|it| (it.version.as_deref().map(str::to_owned), it.digest.as_deref().map(str::to_owned)));
+        let (first, second) = (of("1.0.0", "01"), of("2.0.0", "02"));
+        let expected = [&first, &first, &second, &second, &second, &second].map(Clone::clone);
+        assert_eq!(components.collect::<Vec<_>>(), expected);
         assert_eq!(request.rows.tokens.len() as u64, request.info.rows);
     }
 }

@@ -98,9 +98,9 @@ pub struct RowVerdict {
     pub row: u32,
     /// Name of the plugin; [`OPERATOR`](afterbay_journal::OPERATOR) for an operator.
     pub plugin: Arc<str>,
-    /// Version of the plugin, if the journal knows it.
+    /// Version that the plugin's component gives itself. `None` for an operator, and in journals of earlier builds.
     pub version: Option<Arc<str>>,
-    /// Digest of the plugin's component, if the journal knows it.
+    /// SHA-256 of the plugin's component, in hexadecimal. `None` as the version.
     pub digest: Option<Arc<str>>,
     /// The verdict.
     pub verdict: Verdict,

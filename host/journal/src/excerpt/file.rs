@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::ExcerptError;
 use crate::error::IoError;
 use crate::format::{self, HEADER_BYTES, RecordHead, RecordKind, SegmentHeader, VERSION, checksum, record};
+use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, SegmentId};
 use crate::reader::{RequestHistory, RequestInfo};
 use crate::record::{ErasedEntry, RecordBody, RequestEntry, put_entries, put_kept_attributes, put_left_out};
@@ -86,6 +87,11 @@ impl ExcerptFile {
 
     pub(super) fn has_request(&self, number: u64) -> bool {
         self.state.requests.contains_key(&number)
+    }
+
+    /// Whether this is the last component of its plugin.
+    pub(super) fn has_plugin(&self, component: &PluginComponent) -> bool {
+        self.state.plugins.get(&component.plugin) == Some(component)
     }
 
     /// Whether a request has these totals.

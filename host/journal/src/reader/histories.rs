@@ -2,12 +2,14 @@
 //! segments.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::deliveries::Deliveries;
 use super::{JournalRow, RequestHistory, RequestInfo, SegmentFold, StreamReader};
 use crate::error::ReadError;
 use crate::format::RecordKind;
 use crate::outcome::{Outcome, PluginAction, Verdict, row_effects};
+use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::RecordBody;
 use crate::segment::{Payloads, ScanStep, Segment};
@@ -35,6 +37,7 @@ pub(super) fn lives(stream: &StreamReader, rid: &str) -> Result<Vec<RequestHisto
         lives: requests.keys().map(|&number| (number, BTreeMap::new())).collect(),
         sinks: fold.state.sinks,
         frames_without_outcome: HashMap::new(),
+        plugins: HashMap::new(),
         deliveries: Deliveries::default(),
     };
     let end = segments.iter().rposition(|(_, open)| open.is_some()).map_or(0, |last| last + 1);
@@ -71,6 +74,8 @@ struct HistoryBuilder<'a> {
     /// State of the sinks at the end of the journal.
     sinks: Vec<SinkProgress>,
     deliveries: Deliveries,
+    /// Component of each plugin at the record that is read.
+    plugins: HashMap<String, Arc<PluginComponent>>,
     /// Frames read before their outcome.
     frames_without_outcome: HashMap<u64, Position>,
 }
@@ -88,12 +93,20 @@ impl HistoryBuilder<'_> {
                 }
                 ScanStep::Record(record) => match scan.body(&record) {
                     Some(RecordBody::Outcome(outcome)) => self.outcome(&outcome)?,
+                    Some(RecordBody::Plugin(component)) => self.plugin(component),
                     Some(body) => self.deliveries.apply(record.head.number, &body),
                     None => {}
                 },
                 ScanStep::Corrupt { .. } => {}
                 ScanStep::End { .. } => return Ok(()),
             }
+        }
+    }
+
+    fn plugin(&mut self, component: PluginComponent) {
+        // Each segment repeats the components.
+        if self.plugins.get(&component.plugin).is_none_or(|known| **known != component) {
+            self.plugins.insert(component.plugin.clone(), component.into());
         }
     }
 
@@ -120,6 +133,9 @@ impl HistoryBuilder<'_> {
             let tokens = outcome.tokens.get(row).copied().unwrap_or_default();
             let actions: Vec<_> = outcome.actions.iter().filter(|each| each.row == index).cloned().collect();
             let effect = row_effects(&actions).next();
+            let mut plugins: Vec<Arc<PluginComponent>> =
+                actions.iter().filter_map(|action| self.plugins.get(&*action.plugin).cloned()).collect();
+            plugins.dedup();
             self.deliveries.track(outcome.frame, *request);
             let row = JournalRow {
                 frame: outcome.frame,
@@ -132,6 +148,7 @@ impl HistoryBuilder<'_> {
                 finish: outcome.finished.iter().find(|each| each.row == index).cloned(),
                 gap: outcome.gaps.iter().find(|each| each.row == index).copied(),
                 actions,
+                plugins,
                 taken_by: Vec::new(),
                 deliveries: Vec::new(),
             };

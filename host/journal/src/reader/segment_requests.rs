@@ -7,6 +7,7 @@ use bytes::Bytes;
 use crate::error::ReadError;
 use crate::format::RecordKind;
 use crate::outcome::Outcome;
+use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::RecordBody;
 use crate::release_marker::HELD_SINK;
@@ -59,6 +60,8 @@ pub enum RequestRecord<'a> {
     Opened(RequestNo, &'a str),
     /// Names and values of the attributes of a request: all that it has now.
     Attributes(RequestNo, &'a [(String, String)]),
+    /// Outcomes from here on have verdicts of this component under its plugin's name. A segment begins with one for each plugin.
+    Plugin(&'a PluginComponent),
     /// A frame was received: its position, and its size in bytes.
     Frame(Position, u32),
     /// Outcome of a frame. It has the bytes sent in place of the frame only in
@@ -209,6 +212,7 @@ impl SegmentRequests {
             }
             RecordBody::Open { rid } => RequestRecord::Opened(RequestNo(number), rid),
             RecordBody::Attributes(attributes) => RequestRecord::Attributes(RequestNo(number), attributes),
+            RecordBody::Plugin(component) => RequestRecord::Plugin(component),
             RecordBody::Outcome(outcome) => RequestRecord::Outcome(outcome),
             RecordBody::Routed(routed) => RequestRecord::Routed(FrameNo(number), &routed.sinks, &routed.rows),
             RecordBody::Sent { sink, frame } => RequestRecord::Sent(sink, frame),

@@ -199,6 +199,7 @@ impl Tail {
             | RecordBody::OperatorAbort(_)
             | RecordBody::Expires(_)
             | RecordBody::Attributes(_)
+            | RecordBody::Plugin(_)
             | RecordBody::Routed(_) => {
                 return Ok(None);
             }

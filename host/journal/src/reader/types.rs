@@ -1,6 +1,9 @@
 //! Types that journal readers return.
 
+use std::sync::Arc;
+
 use crate::outcome::{Outcome, Passage, PluginAction, RowFinish, TokenGap};
+use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::request::{RequestInfo, RequestState};
 use crate::sink_progress::Credit;
@@ -40,6 +43,28 @@ pub struct RequestHistory {
     pub rows: Vec<JournalRow>,
 }
 
+impl RequestHistory {
+    /// The components of all plugins that acted on the request, each once, in the order of their first actions.
+    #[must_use]
+    pub fn plugins(&self) -> Vec<&PluginComponent> {
+        let mut plugins: Vec<&PluginComponent> = Vec::new();
+        for component in self.rows.iter().flat_map(|row| &row.plugins) {
+            if !plugins.contains(&&**component) {
+                plugins.push(component);
+            }
+        }
+        plugins
+    }
+}
+
+impl JournalRow {
+    /// The component whose action this is. `None` for an operator's, and in journals of earlier builds.
+    #[must_use]
+    pub fn component(&self, action: &PluginAction<'_>) -> Option<&PluginComponent> {
+        self.plugins.iter().map(|component| &**component).find(|component| component.plugin == action.plugin)
+    }
+}
+
 /// A row of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalRow {
@@ -63,6 +88,8 @@ pub struct JournalRow {
     pub gap: Option<TokenGap>,
     /// Actions of plugins on the row.
     pub actions: Vec<PluginAction<'static>>,
+    /// Components of the plugins that acted, by the plugin's name. Empty in journals of earlier builds.
+    pub plugins: Vec<Arc<PluginComponent>>,
     /// Sinks that have taken the row, including removed sinks.
     pub taken_by: Vec<String>,
     /// Frames that carried the row to a sink. Empty if the journal does not record them.

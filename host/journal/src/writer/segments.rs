@@ -13,7 +13,9 @@ use crate::format::{self, HEADER_BYTES, RECORD_BYTES, RecordKind, SegmentHeader,
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
 use crate::position::{FrameNo, SegmentId};
-use crate::record::{SegmentTotals, put_ahead, put_entries, put_expires, put_kept_attributes, put_taken};
+use crate::record::{
+    SegmentTotals, put_ahead, put_entries, put_expires, put_kept_attributes, put_plugin, put_taken,
+};
 use crate::seal::SegmentEnd;
 use crate::segment::Segment;
 use crate::storage::{File, PART, write_all};
@@ -80,6 +82,8 @@ impl JournalWriter {
             put_taken(&mut bytes, sink, 0);
             put_ahead(&mut bytes, sink);
         }
+        // After the waiting records, which may have verdicts of earlier components.
+        self.plugins.iter().for_each(|component| put_plugin(&mut bytes, component));
         // After the waiting records: CARRY already counts them and replaces their totals.
         put_entries(&mut bytes, RecordKind::CARRY, self.requests.carried());
         self.shortest_expiry_s = None;

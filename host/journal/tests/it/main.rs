@@ -15,6 +15,7 @@ mod full_disk;
 mod hold_back;
 mod missing_segments;
 mod modes;
+mod plugins;
 mod process;
 mod retention;
 mod round_trip;
