@@ -89,7 +89,7 @@ fn request_path(rid: &str) -> String {
 
 #[test]
 fn the_page_shows_each_stream_and_follows_it_without_a_reload() {
-    let Some(mut shown) = Shown::open(|_, config| loops(config, "seen")) else {
+    let Some(mut shown) = Shown::open(|_, config| loops(config.usage(), "seen")) else {
         return;
     };
     shown.browser.until_shown("Tokens a second");
@@ -101,7 +101,9 @@ fn the_page_shows_each_stream_and_follows_it_without_a_reload() {
     shown.browser.until_shown("1 request live");
     shown.send(vec![text(request.last(&[4]), "d")]);
     shown.browser.until(&format!("{received}.includes('4 tokens')"));
-    for words in ["0 requests live, 1 finished", "every request balances", "keeping up", "seen"] {
+    for words in
+        ["0 requests live, 1 finished", "every request balances", "keeping up", "seen", ".usage", "working"]
+    {
         shown.browser.until_shown(words);
     }
     shown.end();
@@ -329,7 +331,7 @@ const FAINT: &str = r"(() => {
 #[test]
 fn every_view_fits_a_phone_and_has_enough_contrast_in_light_and_dark() {
     let Some(mut shown) = Shown::open(|_, config| {
-        loops(config, "seen").another_sink(
+        loops(config.usage(), "seen").another_sink(
             "absent",
             "ipc:///tmp/no-reader-of-the-dashboard",
             "kind = \"routed\"",

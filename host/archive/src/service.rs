@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use afterbay_config as config;
 use afterbay_events::event::{ArchiveFailed, ArchiveRecovered};
-use afterbay_events::{ArchiveCounters, Events};
+use afterbay_events::{ArchiveCounters, Events, Health};
 use afterbay_journal::reader::JournalReader;
 use afterbay_journal::{Follower, FollowerThread, HoldBack, JournalDirectory};
 use afterbay_wire::Layouts;
@@ -27,6 +27,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const RETRY_LEAST: Duration = Duration::from_secs(1);
 /// Longest time between two repetitions.
 const RETRY_MOST: Duration = Duration::from_secs(60);
+/// The key of the condition.
+const HEALTH: &str = "archive";
 /// Directory in the journal's directory for files that are not uploaded yet.
 const SCRATCH: &str = ".archive";
 
@@ -43,18 +45,19 @@ pub fn start(
     directory: Arc<JournalDirectory>,
     layouts: StreamLayouts,
     counters: Arc<ArchiveCounters>,
-    events: Events,
+    (events, health): (Events, Health),
     turn: Arc<Mutex<()>>,
 ) -> Result<FollowerThread, ArchiveError> {
     let (store, prefix) = location::open(&archive.url)?;
     let objects = Objects::new(store, prefix);
-    let mut archiver = Archiver::new(&archive.url, objects, directory, layouts, counters, events);
+    let mut archiver = Archiver::new(&archive.url, objects, directory, layouts, counters, (events, health));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| ArchiveError(format!("no runtime: {error}")))?;
     let thread = FollowerThread::spawn("archive", move |stopped| {
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         while !stopped.within(runtime.block_on(archiver.pass(now_unix_ns(), false))) {}
         runtime.block_on(archiver.pass(now_unix_ns(), true));
+        archiver.health.clear(HEALTH);
     });
     thread.map_err(|error| ArchiveError(format!("no thread: {error}")))
 }
@@ -68,6 +71,7 @@ pub(crate) struct Archiver {
     layouts: StreamLayouts,
     counters: Arc<ArchiveCounters>,
     events: Events,
+    health: Health,
     streams: BTreeMap<String, StreamArchive>,
     /// The failure that lasts: its begin, and the number of attempts.
     failing: Option<(Instant, u32)>,
@@ -80,7 +84,7 @@ impl Archiver {
         directory: Arc<JournalDirectory>,
         layouts: StreamLayouts,
         counters: Arc<ArchiveCounters>,
-        events: Events,
+        (events, health): (Events, Health),
     ) -> Archiver {
         let hold = directory.hold_back(FOLLOWER);
         Archiver {
@@ -91,6 +95,7 @@ impl Archiver {
             layouts,
             counters,
             events,
+            health,
             streams: BTreeMap::new(),
             failing: None,
         }
@@ -102,6 +107,7 @@ impl Archiver {
         match self.archive(now_unix_ns, is_last).await {
             Ok(()) => {
                 self.counters.failing.set(0);
+                self.health.clear(HEALTH);
                 if let Some((since, _)) = self.failing.take() {
                     let failing_s = since.elapsed().as_secs();
                     self.events.publish(ArchiveRecovered { url: self.url.clone(), failing_s });
@@ -113,6 +119,8 @@ impl Archiver {
             Err(failure) => {
                 self.counters.failures.add(1);
                 self.counters.failing.set(1);
+                let text = format!("{} is not archived: {}", self.url, failure.why());
+                self.health.degraded(HEALTH, text, SystemTime::now());
                 if self.failing.is_none() {
                     self.events.publish(ArchiveFailed { url: self.url.clone(), why: failure.why() });
                 }

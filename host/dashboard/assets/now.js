@@ -15,6 +15,7 @@ export class NowView {
     this.ready = h("span");
     this.conditions = h("ul", { class: "conditions" });
     this.streams = h("div");
+    this.copies = table("Copies of the journal", COPY_HEADS, { hidden: false });
     this.empty = h("p", { class: "empty" }, "Waiting for the first status…");
     this.node = h(
       "div",
@@ -23,6 +24,7 @@ export class NowView {
       this.conditions,
       this.empty,
       this.streams,
+      this.copies.node,
     );
     this.panels = new WeakMap();
   }
@@ -32,7 +34,7 @@ export class NowView {
   }
 
   update(status) {
-    const { ready, conditions, streams, plugins } = status;
+    const { ready, conditions, streams, plugins, copies = [] } = status;
     if (ready) setBadge(this.ready, conditions.length ? "warn" : "good", conditions.length ? "ready, degraded" : "ready");
     else setBadge(this.ready, "bad", "not ready");
     keyed(this.conditions, conditions, (of) => `${of.key ?? of.text} ${of.since}`, () => h("li", null, h("span"), h("span"), h("span", { class: "dim" })), (li, of) => {
@@ -47,6 +49,8 @@ export class NowView {
       const own = (plugins ?? []).filter((plugin) => plugin.stream === stream.name);
       this.panels.get(node).update(stream, own, this.known.history.of(stream.name));
     });
+    this.copies.node.hidden = copies.length === 0;
+    keyed(this.copies.body, copies, (copy) => copy.copy, () => row(COPY_HEADS), copyRow);
   }
 
   made(stream) {
@@ -54,6 +58,17 @@ export class NowView {
     this.panels.set(panel.node, panel);
     return panel.node;
   }
+}
+
+const COPY_STATES = { working: "good", connecting: "warn", failing: "bad" };
+const COPY_HEADS = ["Copy", "State", { text: "Lag", title: "Age of the oldest data that the copy lacks, or bytes", number: true }, { text: "To", long: true }, { text: "Error", long: true }];
+
+function copyRow(tr, copy) {
+  setText(tr.children[0], copy.copy);
+  setBadge(tr.children[1], COPY_STATES[copy.state] ?? "warn", String(copy.state));
+  setText(tr.children[2], typeof copy.lag_bytes === "number" ? bytes(copy.lag_bytes) : duration(copy.lag_seconds));
+  setText(tr.children[3], copy.to);
+  setText(tr.children[4], copy.error ?? NONE);
 }
 
 class StreamPanel {

@@ -23,7 +23,7 @@ pub use publisher::{MESSAGE_BYTES_MAX, UNACKNOWLEDGED_MAX};
 use std::sync::Arc;
 
 use afterbay_config as config;
-use afterbay_events::{Events, ReplicateCounters};
+use afterbay_events::{Events, Health, ReplicateCounters};
 use afterbay_journal::{Follower, FollowerThread, JournalDirectory};
 
 use publisher::Publisher;
@@ -54,13 +54,13 @@ pub fn start(
     replicate: &config::Replicate,
     directory: Arc<JournalDirectory>,
     counters: Arc<ReplicateCounters>,
-    events: Events,
+    (events, health): (Events, Health),
 ) -> Result<FollowerThread, ReplicateError> {
     let credentials = nats::Credentials::load(replicate.credentials.as_deref()).map_err(ReplicateError)?;
     let hold = directory.hold_back(FOLLOWER);
     let (config, state) = (replicate.clone(), Default::default());
     let thread = FollowerThread::spawn("replicate", move |stopped| {
-        Publisher { config, credentials, directory, hold, counters, events, stopped, state }.run();
+        Publisher { config, credentials, directory, hold, counters, events, health, stopped, state }.run();
     });
     thread.map_err(|error| ReplicateError(format!("no thread: {error}")))
 }

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use afterbay_config as config;
 use afterbay_events::event::{NotReplicated, ReplicaFound, ReplicaLost, ReplicaWeak, ReplicatedAgain};
-use afterbay_events::{Events, ReplicateCounters};
+use afterbay_events::{Events, Health, ReplicateCounters};
 use afterbay_journal::reader::JournalReader;
 use afterbay_journal::{HoldBack, JournalDirectory, ReadError, SegmentId, Stopped};
 use async_nats::jetstream::context::PublishError;
@@ -32,6 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LIST_EVERY: Duration = Duration::from_secs(1);
 /// Shortest and longest pause after a failed attempt. Each pause is twice the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+/// The key of the condition.
+const HEALTH: &str = "replicate";
 /// Characters of an error in an event.
 const WHY_CHARS_MAX: usize = 300;
 
@@ -55,6 +57,7 @@ pub(crate) struct Publisher<'a> {
     pub hold: HoldBack,
     pub counters: Arc<ReplicateCounters>,
     pub events: Events,
+    pub health: Health,
     /// Says when to publish what is left and to end.
     pub stopped: &'a Stopped,
     pub state: State,
@@ -80,6 +83,11 @@ pub(crate) struct State {
 impl Publisher<'_> {
     /// Publishes until it is stopped.
     pub fn run(mut self) {
+        self.publish_until_stopped();
+        self.health.clear(HEALTH);
+    }
+
+    fn publish_until_stopped(&mut self) {
         // During a hand-over, the process before publishes.
         while self.directory.is_paused() && !self.stopped.within(LOOK_EVERY) {}
         loop {
@@ -302,6 +310,7 @@ impl Publisher<'_> {
         self.state.pause = PAUSES.0;
         self.counters.connected.set(1);
         if std::mem::replace(&mut self.state.is_failing, false) {
+            self.health.clear(HEALTH);
             let bytes = self.state.streams.iter().map(FollowedStream::behind_bytes).sum();
             self.events.publish(ReplicatedAgain { server: self.server(), bytes });
         }
@@ -310,8 +319,10 @@ impl Publisher<'_> {
     fn failed(&mut self, why: &str) {
         self.counters.connected.set(0);
         self.counters.failures.add(1);
+        let why: String = why.chars().take(WHY_CHARS_MAX).collect();
+        let text = format!("{} does not get the journal: {why}", self.server());
+        self.health.degraded(HEALTH, text, SystemTime::now());
         if !std::mem::replace(&mut self.state.is_failing, true) {
-            let why = why.chars().take(WHY_CHARS_MAX).collect();
             self.events.publish(NotReplicated { server: self.server(), why });
         }
     }

@@ -5,7 +5,7 @@ use crate::mutex::lock;
 use crate::requests::Requests;
 use afterbay_archive::ArchiveError;
 use afterbay_config as config;
-use afterbay_events::{Events, Metrics};
+use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{FollowerThread, JournalDirectory};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,6 +19,7 @@ pub(crate) struct RequestArchive {
     requests: Requests,
     metrics: Metrics,
     events: Events,
+    health: Health,
     /// The streams of the configuration.
     streams: Arc<Mutex<Vec<String>>>,
     /// Held by the thread that archives: a new one waits for the one before.
@@ -32,6 +33,7 @@ impl RequestArchive {
         requests: &Requests,
         metrics: &Metrics,
         events: &Events,
+        health: &Health,
     ) -> RequestArchive {
         let (directory, requests) = (directory.clone(), requests.clone());
         let (metrics, events) = (metrics.clone(), events.clone());
@@ -40,6 +42,7 @@ impl RequestArchive {
             requests,
             metrics,
             events,
+            health: health.clone(),
             streams: Arc::default(),
             turn: Arc::default(),
             follower: JournalFollower::new(STOP_MAX),
@@ -63,7 +66,8 @@ impl RequestArchive {
             let started = requests.known_layouts(stream);
             started.or_else(|| (!is_configured).then(|| requests.layouts(stream)))
         });
-        let (directory, events) = (self.directory.clone(), self.events.clone());
+        let directory = self.directory.clone();
+        let events = (self.events.clone(), self.health.clone());
         let (counters, turn) = (self.metrics.archive(), self.turn.clone());
         afterbay_archive::start(archive, directory, layouts, counters, events, turn)
     }

@@ -6,6 +6,7 @@
 // Before a start.
 mod check;
 mod config_file;
+mod copies;
 mod descriptors;
 mod mutex;
 

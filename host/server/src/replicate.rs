@@ -2,7 +2,7 @@
 
 use crate::journal_follower::JournalFollower;
 use afterbay_config as config;
-use afterbay_events::{Events, Metrics};
+use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::JournalDirectory;
 use afterbay_replicate::ReplicateError;
 use std::sync::Arc;
@@ -16,13 +16,20 @@ pub(crate) struct Replica {
     directory: Arc<JournalDirectory>,
     metrics: Metrics,
     events: Events,
+    health: Health,
     follower: JournalFollower<config::Replicate>,
 }
 
 impl Replica {
-    pub(crate) fn new(directory: &Arc<JournalDirectory>, metrics: &Metrics, events: &Events) -> Replica {
-        let (directory, metrics, events) = (directory.clone(), metrics.clone(), events.clone());
-        Replica { directory, metrics, events, follower: JournalFollower::new(STOP_MAX) }
+    pub(crate) fn new(
+        directory: &Arc<JournalDirectory>,
+        metrics: &Metrics,
+        events: &Events,
+        health: &Health,
+    ) -> Replica {
+        let (directory, metrics) = (directory.clone(), metrics.clone());
+        let (events, health) = (events.clone(), health.clone());
+        Replica { directory, metrics, events, health, follower: JournalFollower::new(STOP_MAX) }
     }
 
     /// Follows the configuration.
@@ -32,7 +39,8 @@ impl Replica {
     pub(crate) fn follow(&self, config: &config::Config) -> Result<(), ReplicateError> {
         self.follower.follow(config.replicate.as_ref(), |replicate| {
             let (directory, counters) = (self.directory.clone(), self.metrics.replicate());
-            afterbay_replicate::start(replicate, directory, counters, self.events.clone())
+            let events = (self.events.clone(), self.health.clone());
+            afterbay_replicate::start(replicate, directory, counters, events)
         })
     }
 

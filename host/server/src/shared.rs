@@ -4,6 +4,7 @@ use crate::aborts::Aborts;
 use crate::admin::{Admin, AdminState, Gate};
 use crate::archive::RequestArchive;
 use crate::attributes::Attributes;
+use crate::copies::Copies;
 use crate::descriptors;
 use crate::erasures::Erasures;
 use crate::inheritance::{self, Inheritance};
@@ -75,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) archive: RequestArchive,
     /// The records of usage.
     pub(crate) usage: UsageRecords,
+    /// The copies that the three above make, for the status.
+    pub(crate) copies: Copies,
     /// The tasks that answer on the admin addresses.
     pub(crate) admin: Admin,
 }
@@ -167,12 +170,14 @@ impl Shared {
         }
         let supervision = Supervision::new(fdstore.supervisor(), &events, &metrics);
         let (attributes, plugins) = (Attributes::default(), Plugins::default());
+        let copies = Copies::default();
         let source = StatusSource {
             metrics: metrics.clone(),
             health: health.clone(),
             signals: signals.clone(),
             plugins: plugins.clone(),
             directory: directory.clone(),
+            copies: copies.clone(),
             retain_bytes: config.journal.retain.bytes,
         };
         let requests = Requests::new(&config.journal.dir, &tokenizers);
@@ -182,8 +187,8 @@ impl Shared {
         }
         attributes.follow(&config);
         let traces = RequestTraces::new(&requests, &attributes, &metrics, &events);
-        let replica = Replica::new(&directory, &metrics, &events);
-        let archive = RequestArchive::new(&directory, &requests, &metrics, &events);
+        let replica = Replica::new(&directory, &metrics, &events, &health);
+        let archive = RequestArchive::new(&directory, &requests, &metrics, &events, &health);
         let usage = UsageRecords::new(&directory, &requests, &metrics, &events, &health);
         let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
         let shared = Shared {
@@ -215,6 +220,7 @@ impl Shared {
             replica,
             archive,
             usage,
+            copies,
             admin: Admin::default(),
         };
         shared.follow(&shared.config)?;
@@ -230,7 +236,9 @@ impl Shared {
         self.traces.follow(config)?;
         self.replica.follow(config)?;
         self.archive.follow(config)?;
-        self.usage.follow(config)
+        self.usage.follow(config)?;
+        self.copies.follow(config);
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::status::Status;
 use crate::text::{long, safe};
 use crate::theme::Tone;
 
-/// Prints one table for the process, its streams, sinks, taps and plugins.
+/// Prints one table for the process, its streams, sinks, taps, plugins and copies.
 ///
 /// # Errors
 /// The admin address does not answer, or standard output takes no more.
@@ -24,6 +24,7 @@ pub fn print_once(admin: &impl Admin) -> Result<(), TopError> {
         sections::sinks(&status),
         sections::taps(&status),
         sections::plugins(&status),
+        sections::copies(&status),
     ] {
         if !grid.rows.is_empty() {
             writeln!(std::io::stdout())?;

@@ -4,7 +4,7 @@ use afterbay_terminal as figures;
 
 use crate::clock::Clock;
 use crate::grid::{Cell, Column, Grid};
-use crate::status::{Plugin, Request, Sink, Status, Stream};
+use crate::status::{Copied, Plugin, Request, Sink, Status, Stream};
 use crate::text::{long, rate, safe, seconds, short_count};
 use crate::theme::Tone;
 
@@ -101,12 +101,12 @@ fn sink_row(stream: &Stream, sink: &Sink) -> Vec<Cell> {
     ]
 }
 
-/// The tone of the state of a sink, a plugin or a request.
+/// The tone of the state of a sink, a plugin, a request or a copy.
 pub(crate) fn state_tone(state: &str) -> Tone {
     match state {
-        "keeping_up" | "live" => Tone::Good,
-        "behind" | "abandoned" => Tone::Warn,
-        "stalled" | "away" | "down" | "quarantined" => Tone::Bad,
+        "keeping_up" | "live" | "working" => Tone::Good,
+        "behind" | "abandoned" | "connecting" => Tone::Warn,
+        "stalled" | "away" | "down" | "quarantined" | "failing" => Tone::Bad,
         "shadow" => Tone::Marked,
         _ => Tone::Plain,
     }
@@ -136,6 +136,35 @@ pub(crate) fn taps(status: &Status) -> Grid {
         })
     });
     Grid { columns, rows: rows.collect() }
+}
+
+/// A line for each copy of the journal.
+pub(crate) fn copies(status: &Status) -> Grid {
+    let columns = vec![
+        Column::text("COPY", 0),
+        Column::word("STATE", 0),
+        Column::number("LAG", 0),
+        Column::text("TO", 2),
+        Column::text("ERROR", 1),
+    ];
+    let rows = status.copies.iter().map(|copy| {
+        vec![
+            Cell::toned(safe(&copy.copy), Tone::Strong),
+            Cell::toned(safe(&copy.state), state_tone(&copy.state)),
+            copy_lag(copy).into(),
+            safe(&copy.to).into(),
+            safe(copy.error.as_deref().unwrap_or("-")).into(),
+        ]
+    });
+    Grid { columns, rows: rows.collect() }
+}
+
+/// The data that a copy lacks: the age of the oldest, or bytes.
+pub(crate) fn copy_lag(copy: &Copied) -> String {
+    match copy.lag_bytes {
+        Some(bytes) => figures::bytes(bytes),
+        None => copy.lag_seconds.map_or_else(|| "-".to_owned(), long),
+    }
 }
 
 /// A line for each plugin of each stream.

@@ -21,6 +21,7 @@ pub(crate) struct Status {
     pub(crate) time: String,
     pub(crate) ready: bool,
     pub(crate) conditions: Vec<Condition>,
+    pub(crate) copies: Vec<Copied>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) plugins: Vec<Plugin>,
 }
@@ -33,6 +34,21 @@ pub(crate) struct Condition {
     pub(crate) text: String,
     /// `degraded` or `not_ready`.
     pub(crate) severity: String,
+}
+
+/// A copy of the journal: the archive, the replica in NATS, or the records of usage.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Copied {
+    /// The table of the configuration: `archive`, `replicate` or `usage`.
+    pub(crate) copy: String,
+    pub(crate) to: String,
+    /// `working`, `connecting` or `failing`.
+    pub(crate) state: String,
+    pub(crate) lag_seconds: Option<f64>,
+    pub(crate) lag_bytes: Option<u64>,
+    /// The last error, while the copy fails.
+    pub(crate) error: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

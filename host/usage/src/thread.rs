@@ -43,6 +43,7 @@ pub fn start(mut follower: Follower, setup: UsageSetup) -> std::io::Result<Follo
         loop {
             reporter.look(&mut follower);
             if is_last {
+                reporter.setup.health.clear(HEALTH);
                 return;
             }
             is_last = stopped.within(LOOK_EVERY);
@@ -112,11 +113,11 @@ impl Reporter {
     fn failed(&mut self, error: &UsageError) {
         let UsageSetup { dir, events, health, counters } = &self.setup;
         counters.failures.add(1);
+        let why: String = error.to_string().chars().take(WHY_CHARS_MAX).collect();
+        health.degraded(HEALTH, why.clone(), SystemTime::now());
         if self.failing_since_records.is_none() {
             self.failing_since_records = Some(counters.records.get());
             counters.failing.set(1);
-            let why: String = error.to_string().chars().take(WHY_CHARS_MAX).collect();
-            health.degraded(HEALTH, why.clone(), SystemTime::now());
             events.publish(UsageNotWritten { dir: dir.clone(), why });
         }
     }

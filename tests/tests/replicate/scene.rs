@@ -59,8 +59,12 @@ impl Scene {
         self.events = recorder;
         self.counters = Metrics::new(events.clone(), Health::default()).replicate();
         let replicate = config::Replicate { nats: self.servers.clone(), credentials: None };
-        let started =
-            afterbay_replicate::start(&replicate, self.directory.clone(), self.counters.clone(), events);
+        let started = afterbay_replicate::start(
+            &replicate,
+            self.directory.clone(),
+            self.counters.clone(),
+            (events, Health::default()),
+        );
         self.replicate = Some(started.unwrap());
     }
 

@@ -39,6 +39,7 @@ struct Scene {
     counters: Arc<ArchiveCounters>,
     recorder: Recorder,
     events: Events,
+    health: Health,
     now: u64,
     /// Requests that have ended.
     ended: Vec<String>,
@@ -54,10 +55,11 @@ impl Scene {
         let directory = open(dir.path(), options);
         let (writer, _) = directory.stream("s").unwrap();
         let (events, recorder) = Events::recorded();
-        let counters = Metrics::new(events.clone(), Health::default()).archive();
+        let health = Health::default();
+        let counters = Metrics::new(events.clone(), health.clone()).archive();
         let (store, ended) = (Faulty::new(), Vec::new());
         let writer = Some(writer);
-        Scene { dir, directory, writer, store, counters, recorder, events, now: START, ended }
+        Scene { dir, directory, writer, store, counters, recorder, events, health, now: START, ended }
     }
 
     fn writer(&mut self) -> &mut JournalWriter {
@@ -68,7 +70,7 @@ impl Scene {
     fn archiver(&self) -> Archiver {
         let objects = Objects::new(Arc::new(self.store.clone()), Path::from("prefix"));
         let layouts = Box::new(|_: &str| Some(Layouts::builtin()));
-        let (counters, events) = (self.counters.clone(), self.events.clone());
+        let (counters, events) = (self.counters.clone(), (self.events.clone(), self.health.clone()));
         Archiver::new(URL, objects, self.directory.clone(), layouts, counters, events)
     }
 
@@ -314,6 +316,7 @@ fn over_an_outage_everything_is_archived_once_and_the_outage_is_reported_once() 
         scene.store.set_schedule(|_| Fate::Done);
         block_on(archiver.pass(scene.now, true));
         scene.check();
+        assert_eq!(scene.health.conditions(), []);
         let (failed, ended) =
             (scene.recorder.of::<ArchiveFailed>().len(), scene.recorder.of::<ArchiveRecovered>().len());
         assert_eq!(failed, ended, "seed {seed}: each outage is reported once, and its end");
@@ -446,8 +449,10 @@ fn a_stream_of_an_earlier_run_is_archived_without_being_opened() {
     drop(directory);
     let directory = open(dir.path(), JournalOptions::default());
     let (events, recorder) = Events::recorded();
-    let counters = Metrics::new(events.clone(), Health::default()).archive();
-    let scene = Scene { dir, directory, writer: None, store, counters, recorder, events, now: START, ended };
+    let health = Health::default();
+    let counters = Metrics::new(events.clone(), health.clone()).archive();
+    let (writer, now) = (None, START);
+    let scene = Scene { dir, directory, writer, store, counters, recorder, events, health, now, ended };
     archive_all(&scene);
     scene.check();
 }
@@ -461,7 +466,7 @@ fn another_archive_gets_everything_that_the_journal_still_has() {
     scene.store = Faulty::new();
     let objects = Objects::new(Arc::new(scene.store.clone()), Path::from("prefix"));
     let layouts = Box::new(|_: &str| Some(Layouts::builtin()));
-    let (counters, events) = (scene.counters.clone(), scene.events.clone());
+    let (counters, events) = (scene.counters.clone(), (scene.events.clone(), scene.health.clone()));
     let mut other =
         Archiver::new("gs://other/prefix", objects, scene.directory.clone(), layouts, counters, events);
     block_on(other.pass(scene.now, true));

@@ -4,6 +4,7 @@ use super::access::{Access, TokenFile};
 use super::{AdminState, Gate, routes};
 use crate::aborts::Aborts;
 use crate::attributes::Attributes;
+use crate::copies::Copies;
 use crate::erasures::Erasures;
 use crate::plugins::Plugins;
 use crate::reload_queue::ReloadQueue;
@@ -86,6 +87,7 @@ impl Process {
             signals: signals.clone(),
             plugins: plugins.clone(),
             directory: self.directory.clone(),
+            copies: Copies::default(),
             retain_bytes: None,
         };
         AdminState {

@@ -11,7 +11,7 @@ use crate::draw::table;
 use crate::facts::Facts;
 use crate::grid::{Cell, cut};
 use crate::sections::{self, state_tone};
-use crate::status::{Quantiles, Status, Stream};
+use crate::status::{Copied, Quantiles, Status, Stream};
 use crate::text::{counted, long, rate, safe, seconds};
 use crate::theme::Tone;
 
@@ -98,6 +98,11 @@ fn facts_of(app: &App, stream: &Stream, width: usize) -> Vec<Line<'static>> {
     facts.add("latency", [first, quantiles("every frame", &stream.frame_seconds)]);
     facts.add("ledger", ledger(stream));
     facts.add("journal", journal(stream));
+    let status = app.status.iter();
+    let copies: Vec<Cell> = status.flat_map(|status| &status.copies).map(copy).collect();
+    if !copies.is_empty() {
+        facts.add("copies", copies);
+    }
     facts.add("scheduler", scheduler(stream));
     facts.add(
         "sinks",
@@ -175,6 +180,12 @@ fn journal(stream: &Stream) -> Vec<Cell> {
         facts.push(format!("frame {}{}", figures::count(frame), durable.unwrap_or_default()).into());
     }
     facts
+}
+
+/// A copy of the journal of all streams. A failing one has its error among the conditions, at the top of the screen.
+fn copy(copy: &Copied) -> Cell {
+    let text = format!("{} {}, lag {}", safe(&copy.copy), safe(&copy.state), sections::copy_lag(copy));
+    Cell::toned(text, state_tone(&copy.state))
 }
 
 fn scheduler(stream: &Stream) -> Vec<Cell> {
