@@ -2,12 +2,15 @@
 
 use crate::pack_file;
 use afterbay_journal::reader::JournalReader;
-use afterbay_replicate::{Filter, Mirror};
+use afterbay_replicate::{Filter, Mirror, MirrorError};
 use anyhow::{Context, ensure};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Shortest and longest pause before NATS is asked again. Each pause is twice the one before.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
 /// A place that a journal is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +58,7 @@ impl Source {
                     "{self}: neither the directory of a journal nor a pack (NAME.tar.zst)"
                 );
                 let (name, dir) = (self.to_string(), dir.clone());
-                return Ok(OpenSource { name, dir, copy: None, mirror: None });
+                return Ok(OpenSource { name, dir, copy: None, mirror: None, outage: None });
             }
             Source::Pack(pack) => {
                 let copy = temporary()?;
@@ -68,11 +71,11 @@ impl Source {
                     Filter { since_unix_ns, ..stream.map_or_else(Filter::default, Filter::of_copied_stream) };
                 let mirror = afterbay_replicate::mirror(servers, filter, copy.path())?;
                 let (name, dir) = (self.to_string(), copy.path().to_owned());
-                return Ok(OpenSource { name, dir, copy: Some(copy), mirror: Some(mirror) });
+                return Ok(OpenSource { name, dir, copy: Some(copy), mirror: Some(mirror), outage: None });
             }
         };
         let dir = copy.path().join(pack_file::JOURNAL);
-        Ok(OpenSource { name: self.to_string(), dir, copy: Some(copy), mirror: None })
+        Ok(OpenSource { name: self.to_string(), dir, copy: Some(copy), mirror: None, outage: None })
     }
 }
 
@@ -103,6 +106,15 @@ pub struct OpenSource {
     dir: PathBuf,
     copy: Option<tempfile::TempDir>,
     mirror: Option<Mirror>,
+    /// Set while NATS cannot be reached.
+    outage: Option<Outage>,
+}
+
+/// An outage of NATS that was reported.
+struct Outage {
+    why: String,
+    /// The pause before the next attempt.
+    pause: Duration,
 }
 
 impl OpenSource {
@@ -134,18 +146,34 @@ impl OpenSource {
         self.copy.is_none() || self.mirror.is_some()
     }
 
-    /// Waits for this time, and adds what NATS gets meanwhile.
+    /// Waits for this time, and adds what NATS gets meanwhile. If NATS cannot be reached, waits longer from call to call, at most
+    /// 30 s, and reports the outage and its end on standard error.
     ///
     /// # Errors
-    /// NATS cannot be reached any more: the next call connects again. Or the disk refuses the copy.
+    /// The disk refuses the copy.
     pub fn wait(&mut self, time: Duration) -> anyhow::Result<()> {
-        match &mut self.mirror {
-            Some(mirror) => Ok(mirror.follow(time)?),
-            None => {
-                std::thread::sleep(time);
-                Ok(())
+        let Some(mirror) = &mut self.mirror else {
+            std::thread::sleep(time);
+            return Ok(());
+        };
+        match mirror.follow(time) {
+            Ok(()) => {
+                if self.outage.take().is_some() {
+                    eprintln!("{}: connected again", self.name);
+                }
             }
+            Err(MirrorError::Nats { why, .. }) => {
+                let known = self.outage.take();
+                if known.as_ref().is_none_or(|known| known.why != why) {
+                    eprintln!("{}: {why}; trying again", self.name);
+                }
+                let pause = known.map_or(PAUSES.0, |known| known.pause);
+                std::thread::sleep(pause);
+                self.outage = Some(Outage { why, pause: (pause * 2).min(PAUSES.1) });
+            }
+            Err(error) => return Err(error.into()),
         }
+        Ok(())
     }
 
     /// The bytes of a stream that NATS does not have, as sentences.

@@ -145,21 +145,31 @@ impl Mirror {
         let until = Instant::now() + within;
         let mut following = match self.following.take() {
             Some(following) => following,
-            None => self
-                .runtime
-                .block_on(connect_and_follow(&self.servers, &self.filter, self.next_sequence))
-                .map_err(|why| self.refused(why))?,
+            None => {
+                let connect = connect_and_follow(&self.servers, &self.filter, self.next_sequence);
+                let (following, from) = self.runtime.block_on(connect).map_err(|why| self.refused(why))?;
+                self.next_sequence = from;
+                following
+            }
         };
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let next = self.runtime.block_on(async { tokio::time::timeout(left, following.1.next()).await });
+            let next = self.runtime.block_on(async {
+                let (nats, messages) = &mut following;
+                tokio::select! {
+                    biased;
+                    () = nats.lost.notified() => Some(None),
+                    message = messages.next() => Some(message),
+                    () = tokio::time::sleep(left) => None,
+                }
+            });
             let message = match next {
-                Err(_) => {
+                None => {
                     self.following = Some(following);
                     return Ok(());
                 }
-                Ok(None) => return Err(self.refused("the connection was lost".to_owned())),
-                Ok(Some(message)) => message.map_err(|error| self.refused(error.to_string()))?,
+                Some(None) => return Err(self.refused("the connection was lost".to_owned())),
+                Some(Some(message)) => message.map_err(|error| self.refused(error.to_string()))?,
             };
             self.take(&message)?;
         }
@@ -259,16 +269,19 @@ fn since_time(unix_ns: u64) -> Result<DeliverPolicy, String> {
     Ok(DeliverPolicy::ByStartTime { start_time })
 }
 
+/// Connects, and follows the messages from this sequence on. Returns the connection with the messages, and the sequence.
 async fn connect_and_follow(
     servers: &[String],
     filter: &Filter,
     next_sequence: u64,
-) -> Result<(Nats, Ordered), String> {
+) -> Result<((Nats, Ordered), u64), String> {
     let nats = Nats::connect(servers, &Credentials::load(None)?).await?;
     let stream = nats.stream().await?;
-    let from = DeliverPolicy::ByStartSequence { start_sequence: next_sequence };
+    // A server that has lost its newest messages gives their numbers to others.
+    let start_sequence = next_sequence.min(stream.cached_info().state.last_sequence + 1);
+    let from = DeliverPolicy::ByStartSequence { start_sequence };
     let messages = consume(&stream, &filter.subject(), from).await?;
-    Ok((nats, messages.0))
+    Ok(((nats, messages.0), start_sequence))
 }
 
 /// The messages of a subject, in order. `None` if there is none now.

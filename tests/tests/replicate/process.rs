@@ -1,9 +1,13 @@
 //! `afterbay run` with a copy in NATS, and the commands that read the copy.
 
-use afterbay_tests::commands::{journal, run_afterbay};
+use std::fs::File;
+
+use afterbay_tests::commands::{afterbay_command, journal, run_afterbay};
 use afterbay_tests::nats::NatsServer;
-use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, SynthRequest, batch};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, SynthRequest, batch, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
+
+use crate::scene::Scene;
 
 #[test]
 fn after_kill_9_the_commands_read_the_copy_as_they_read_the_journal() {
@@ -40,4 +44,43 @@ fn after_kill_9_the_commands_read_the_copy_as_they_read_the_journal() {
     assert!(verified.code == 1 && verified.stdout.contains("in no message"), "{verified:?}");
     let refused = run_afterbay(&["journal", "ls", "--from", "nats://user:secret@127.0.0.1"]);
     assert!(refused.code != 0 && !refused.stderr.contains("secret"), "{refused:?}");
+}
+
+#[test]
+fn a_followed_copy_continues_after_outages_of_nats_without_a_repeated_or_lost_row() {
+    let mut server = NatsServer::start();
+    let mut scene = Scene::new(&[server.url()]);
+    let mut stream = scene.stream("decode-0", &[]);
+    stream.requests(0..2);
+    scene.until_acknowledged(20 * 400);
+    let (out, errors) = (scene.dir.path().join("out"), scene.dir.path().join("errors"));
+    let mut tail =
+        afterbay_command(&["journal", "tail", "-f", "-n", "1000", "--json", "--from", &server.url()])
+            .stdout(File::create(&out).unwrap())
+            .stderr(File::create(&errors).unwrap())
+            .spawn()
+            .unwrap();
+    let text = |path| std::fs::read_to_string(path).unwrap();
+    let printed = || text(&out).lines().count();
+    until("the first rows are printed", || printed() >= 20);
+    for outage in 1..=2 {
+        server.kill();
+        let said = |what: &str| text(&errors).matches(what).count();
+        until("the outage is reported", || said("; trying again") >= outage);
+        stream.requests(2 * outage as u64..2 * outage as u64 + 2);
+        server.start_again();
+        until("the end of the outage is reported", || said("connected again") >= outage);
+        until("the rows of the outage are printed", || printed() >= 20 * (outage + 1));
+    }
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+    let rows = text(&out);
+    let rows = rows.lines().map(|line| {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        (row["frame"].as_u64().unwrap(), row["rid"].as_str().unwrap().to_owned())
+    });
+    let expected = (1..=60).map(|frame: u64| (frame, format!("r-{}", (frame - 1) / 10)));
+    assert!(rows.eq(expected), "{}", text(&out));
+    stream.finish();
+    scene.stop();
 }
