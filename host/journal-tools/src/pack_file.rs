@@ -7,12 +7,15 @@
 //! journal/STREAM/….seg
 //! ```
 //!
+//! A name past tar's 255 bytes stands in an entry of its own, as GNU tar writes it.
+//!
 //! A pack comes from somewhere else, so unpacking trusts nothing: these names and regular files only, with bounds.
 
-use afterbay_journal::{SegmentId, is_stream_name};
+use afterbay_journal::{SegmentId, is_copied_stream_name};
 use anyhow::{Context, bail, ensure};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use tar::{EntryType, Header};
@@ -21,8 +24,10 @@ use tar::{EntryType, Header};
 pub(crate) const UNPACKED_BYTES_MAX: u64 = 1 << 30;
 /// Files of a pack.
 const FILES_MAX: usize = 1024;
-/// Bytes that tar adds: a head of 512 bytes and padding for each file, and the end.
-const TAR_BYTES_MAX: u64 = FILES_MAX as u64 * 1024 + (64 << 10);
+/// Bytes that tar adds: for each file a head of 512 bytes and padding, and as much for a long name; and the end.
+const TAR_BYTES_MAX: u64 = FILES_MAX as u64 * 2048 + (64 << 10);
+/// Bytes of a name that stands in an entry of its own, with a zero byte at its end.
+const LONG_NAME_BYTES: RangeInclusive<u64> = 101..=512;
 /// Bytes of the manifest.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 /// The version of the layout above. A pack of a later version is refused.
@@ -55,12 +60,10 @@ impl<W: Write> PackWriter<W> {
     pub(crate) fn add(&mut self, name: &str, bytes: u64, content: impl Read) -> io::Result<()> {
         let mut header = Header::new_ustar();
         header.set_entry_type(EntryType::Regular);
-        header.set_path(name)?;
         header.set_size(bytes);
         header.set_mode(0o600);
         header.set_mtime(0);
-        header.set_cksum();
-        self.tar.append(&header, content)
+        self.tar.append_data(&mut header, name, content)
     }
 
     pub(crate) fn finish(self) -> io::Result<W> {
@@ -83,11 +86,19 @@ fn unpack_from(file: impl Read, to: &Path) -> anyhow::Result<()> {
     let damaged = |error: io::Error| anyhow::anyhow!("the pack is damaged, or no pack: {error}");
     let unzipped = zstd::Decoder::new(file).map_err(damaged)?.take(UNPACKED_BYTES_MAX + TAR_BYTES_MAX);
     let mut archive = tar::Archive::new(unzipped);
-    let (mut files, mut room) = (0, UNPACKED_BYTES_MAX);
-    // Raw: a long name or an extension of tar is a kind of entry like any other, and refused.
+    let (mut files, mut room, mut long_name) = (0, UNPACKED_BYTES_MAX, None);
+    // Raw: an extension of tar is a kind of entry like any other, and refused. The library would read a long name of any length.
     for entry in archive.entries().map_err(damaged)?.raw(true) {
         let mut entry = entry.map_err(damaged)?;
         let (path, kind) = (entry.path_bytes().into_owned(), entry.header().entry_type());
+        if kind == EntryType::GNULongName && LONG_NAME_BYTES.contains(&entry.size()) && long_name.is_none() {
+            let mut name = Vec::new();
+            entry.read_to_end(&mut name).map_err(damaged)?;
+            name.pop_if(|last| *last == 0);
+            long_name = Some(name);
+            continue;
+        }
+        let path = long_name.take().unwrap_or(path);
         let shown = String::from_utf8_lossy(&path).into_owned();
         let Some(target) = target(&path).filter(|_| kind == EntryType::Regular) else {
             bail!("not written by `afterbay journal pack`: it has an entry {shown:?} of kind {kind:?}");
@@ -150,7 +161,7 @@ fn target(name: &[u8]) -> Option<PathBuf> {
     let is_known = match parts[..] {
         [MANIFEST | CONFIGURATION] => true,
         [JOURNAL, stream, file] => {
-            is_stream_name(stream) && (file == AFTER || SegmentId::parse(file).is_some())
+            is_copied_stream_name(stream) && (file == AFTER || SegmentId::parse(file).is_some())
         }
         _ => false,
     };

@@ -7,15 +7,13 @@ use std::sync::Arc;
 
 use crate::error::IoError;
 use crate::instance::INSTANCE;
-use crate::names::is_plain;
+use crate::names::is_copied_stream_name;
 use crate::position::SegmentId;
 use crate::storage::{Disk, File, PART, Storage, read_full, write_all};
 use crate::text_file;
 
 /// Most files that are kept open for the next write. Others are opened again.
 const OPEN_FILES_MAX: usize = 4;
-/// Bytes of the longest name: an instance, a dot and a stream.
-const NAME_BYTES_MAX: usize = 250;
 
 /// A stream's directory in a copy of one or several journals. Nobody else writes to it.
 pub struct CopiedStream {
@@ -33,7 +31,7 @@ impl CopiedStream {
     /// The name is no name of a stream, or the disk refuses the directory.
     pub fn make(journal: &Path, name: &str, instance: &str) -> Result<CopiedStream, IoError> {
         let dir = journal.join(name);
-        if !is_plain(name, NAME_BYTES_MAX) {
+        if !is_copied_stream_name(name) {
             let error = io::Error::new(io::ErrorKind::InvalidInput, "is no name of a stream");
             return Err(IoError::new("make directory", &dir, error));
         }

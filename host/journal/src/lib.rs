@@ -76,7 +76,7 @@ pub use format::VERSION as FORMAT_VERSION;
 pub use frame_set::FrameSet;
 pub use hold_back::{Follower, HoldBack, RemovedSegments};
 pub use manifest::MissingSegments;
-pub use names::{is_instance, is_stream_name};
+pub use names::{is_copied_stream_name, is_instance, is_stream_name};
 pub use notice::BackgroundNotice;
 pub use options::{Background, JournalOptions, SyncPolicy};
 pub use outcome::{

@@ -11,13 +11,19 @@ pub fn is_stream_name(name: &str) -> bool {
     is_plain(name, STREAM_BYTES_MAX)
 }
 
+/// Whether this is the name of a stream in a copy of several journals: an instance, a dot and a stream, 1 to 193 bytes. A journal's own
+/// streams have such names, too.
+pub fn is_copied_stream_name(name: &str) -> bool {
+    is_plain(name, INSTANCE_BYTES_MAX + 1 + STREAM_BYTES_MAX)
+}
+
 /// Whether this is an instance: 1 to 64 bytes of a-z, A-Z, 0-9, '_', '-'. Without '.', so that it is one token of a name.
 pub fn is_instance(name: &str) -> bool {
     is_plain(name, INSTANCE_BYTES_MAX) && !name.contains('.')
 }
 
 /// Whether the name cannot leave its directory and is not hidden there.
-pub(crate) fn is_plain(name: &str, bytes_max: usize) -> bool {
+fn is_plain(name: &str, bytes_max: usize) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=bytes_max).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
 }

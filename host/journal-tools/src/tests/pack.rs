@@ -219,6 +219,21 @@ fn a_pack_is_written_to_a_new_file_only_and_a_copy_cannot_be_erased_or_followed(
     assert_eq!(rows(&selected(&again), "mine"), rows(&selected(dir.path()), "mine"));
 }
 
+#[test]
+fn a_pack_of_copied_streams_with_the_longest_names_is_read_back() {
+    let (dir, to) = (filled(), tempfile::tempdir().unwrap());
+    // The names that a copy from NATS has: an instance, a dot, and a stream.
+    let name = |stream: char| format!("{}.{}", "i".repeat(64), stream.to_string().repeat(128));
+    for (stream, name) in [(STREAM, name('d')), ("text", name('t'))] {
+        std::fs::rename(dir.path().join(stream), dir.path().join(name)).unwrap();
+    }
+    let pack = packed(dir.path(), to.path(), false, None);
+    let open = selected(&pack);
+    assert_eq!(open.journal.streams().unwrap(), [name('d'), name('t')]);
+    assert_eq!(rows(&open, "mine"), rows(&selected(dir.path()), "mine"));
+    assert_eq!(rows(&open, "mine").len(), 8);
+}
+
 /// A tar file of these entries, compressed.
 fn tar_zst(entries: &[(&[u8], EntryType, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(zstd::Encoder::new(Vec::new(), 1).unwrap());
@@ -279,6 +294,14 @@ fn a_pack_with_anything_else_in_it_is_refused() {
     ] {
         let error = refused(&tar_zst(&[(segment, kind, b"")]));
         assert!(error.contains("it has an entry"), "{kind:?}: {error}");
+    }
+    // A name in an entry of its own is checked like any other, and has a bound.
+    let long =
+        |name: &[u8]| tar_zst(&[(b"@", EntryType::GNULongName, name), (segment, EntryType::Regular, b"x")]);
+    let evil = format!("journal/{}/{}", "..", "x".repeat(100));
+    for name in [evil.as_bytes(), &[b'x'; 100], &[b'x'; 513]] {
+        let error = refused(&long(name));
+        assert!(error.contains("it has an entry"), "{error}");
     }
     let twice = (segment, EntryType::Regular, &b"x"[..]);
     assert!(refused(&tar_zst(&[twice, twice])).contains("cannot unpack"));
