@@ -224,6 +224,25 @@ fn a_directory_gets_each_request_once_over_kills_and_retention_waits_for_it() {
     traffic.check(&archive);
 }
 
+#[test]
+fn over_hand_overs_each_request_is_archived_once() {
+    let mut traffic = Traffic::new();
+    let archive = traffic.sandbox.path("archive");
+    let config = traffic.config(&format!("file://{}", archive.display()), "6MiB");
+    let mut afterbay = Afterbay::run(&traffic.sandbox, &config);
+    for hand_over in 0..2 {
+        traffic.send(16);
+        if hand_over == 0 {
+            // It comes between the calls of an upload, or shortly after it.
+            until("an object appears", || has_files(&archive));
+        }
+        afterbay.upgrade(&[]).success();
+    }
+    traffic.send(6);
+    assert_eq!(afterbay.stop(), 0);
+    traffic.check(&archive);
+}
+
 const TENANTS: [&str; 2] = ["acme", "birch"];
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// 2026-11-20 06:30:00 UTC.
