@@ -43,6 +43,11 @@ impl ChainOutput {
         &self.accounted
     }
 
+    /// Whether the chain sends every row as received. The ledger may still edit rows.
+    pub fn is_unchanged(&self) -> bool {
+        self.decisions.is_empty() && self.held.is_empty() && self.released.is_empty()
+    }
+
     /// The decisions, one per row.
     pub fn decide(&mut self) -> &mut [Decision] {
         self.decisions.resize(self.accounted.rows().len(), Decision::UNCHANGED);

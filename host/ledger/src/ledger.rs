@@ -153,6 +153,8 @@ pub struct Ledger {
     rows: Vec<Row>,
     handles: Vec<journal::JournalRequest>,
     tokens: Vec<u32>,
+    completion_counts: Vec<Option<u64>>,
+    finishes: Vec<FinishKind>,
     gaps: Vec<journal::TokenGap>,
     /// Requests that close with the current frame although the scheduler continues them: the bound of live requests is reached,
     /// or the request has no rid.
@@ -185,6 +187,8 @@ impl Ledger {
             rows: Vec::new(),
             handles: Vec::new(),
             tokens: Vec::new(),
+            completion_counts: Vec::new(),
+            finishes: Vec::new(),
             gaps: Vec::new(),
             single_frame: Vec::new(),
             departed: Vec::new(),

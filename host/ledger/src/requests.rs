@@ -55,39 +55,60 @@ impl<T> Requests<T> {
         self.cursor = 0;
     }
 
+    /// The requests of the batch's rows so far, in order.
+    #[inline]
+    pub fn rows(&self) -> &[RequestSlot] {
+        &self.now
+    }
+
     /// The live request of the batch's next row, if there is one with this `rid`.
     #[inline]
     pub fn find_next(&mut self, rid: &[u8]) -> Option<RequestSlot> {
-        // The expected request may have ended: the one after it is compared, too.
-        for skip in 0..2 {
-            let Some(&guess) = self.last.get(self.cursor + skip) else { break };
-            if let Some(entry) = &mut self.slots[guess.0 as usize]
-                && entry.rid.as_bytes() == rid
-            {
-                entry.row = self.now.len();
-                self.now.push(guess);
-                self.cursor += skip + 1;
-                return Some(guess);
+        match self.last.get(self.cursor) {
+            Some(&expected) if self.has_rid(expected, rid) => {
+                self.cursor += 1;
+                Some(self.take_row(expected))
             }
+            _ => self.find_unexpected(rid),
         }
-        self.find_unexpected(rid)
     }
 
+    #[inline(never)]
     fn find_unexpected(&mut self, rid: &[u8]) -> Option<RequestSlot> {
-        let found = self.find(rid)?;
-        let entry = self.slots[found.0 as usize].as_mut()?;
-        if self.last.get(entry.row) == Some(&found) {
-            self.cursor = entry.row + 1;
+        // The expected request may have ended.
+        if let Some(&following) = self.last.get(self.cursor + 1)
+            && self.has_rid(following, rid)
+        {
+            self.cursor += 2;
+            return Some(self.take_row(following));
         }
-        entry.row = self.now.len();
-        self.now.push(found);
-        Some(found)
+        let found = self.find(rid)?;
+        let row = self.slots[found.0 as usize].as_ref()?.row;
+        if self.last.get(row) == Some(&found) {
+            self.cursor = row + 1;
+        }
+        Some(self.take_row(found))
+    }
+
+    #[inline]
+    fn has_rid(&self, slot: RequestSlot, rid: &[u8]) -> bool {
+        self.rid(slot).is_some_and(|known| known.as_bytes() == rid)
+    }
+
+    /// Notes that the batch's next row is the request's.
+    #[inline]
+    fn take_row(&mut self, slot: RequestSlot) -> RequestSlot {
+        if let Some(Some(entry)) = self.slots.get_mut(slot.0 as usize) {
+            entry.row = self.now.len();
+        }
+        self.now.push(slot);
+        slot
     }
 
     /// The live request with this `rid`.
     pub fn find(&self, rid: &[u8]) -> Option<RequestSlot> {
         let hash = self.hasher.hash_one(rid);
-        self.by_rid.find(hash, |slot| self.rid(*slot).is_some_and(|known| known.as_bytes() == rid)).copied()
+        self.by_rid.find(hash, |slot| self.has_rid(*slot, rid)).copied()
     }
 
     /// Adds a request. No live request may have this `rid`.
@@ -105,15 +126,15 @@ impl<T> Requests<T> {
         slot
     }
 
-    /// Removes a request.
-    pub fn remove(&mut self, slot: RequestSlot) -> Option<T> {
+    /// Removes a request, and returns it with its `rid`.
+    pub fn remove(&mut self, slot: RequestSlot) -> Option<(Box<str>, T)> {
         let entry = self.slots.get_mut(slot.0 as usize)?.take()?;
         let hash = self.hasher.hash_one(entry.rid.as_bytes());
         if let Ok(known) = self.by_rid.find_entry(hash, |known| *known == slot) {
             known.remove();
         }
         self.free.push(slot);
-        Some(entry.request)
+        Some((entry.rid, entry.request))
     }
 
     /// The `rid` of the request in this slot.
@@ -176,7 +197,7 @@ mod tests {
         requests.begin_batch();
         let a = requests.insert("a", 1);
         let b = requests.insert("b", 2);
-        assert_eq!(requests.remove(a), Some(1));
+        assert_eq!(requests.remove(a), Some(("a".into(), 1)));
         assert_eq!(requests.find(b"a"), None);
         requests.begin_batch();
         assert_eq!(requests.find_next(b"a"), None);

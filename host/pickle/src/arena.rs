@@ -55,6 +55,8 @@ pub(crate) struct RawNode {
     pub tag: Tag,
     /// Whether the children have moved to a place with room for the next power of two; see `Arena::extend`.
     pub moved: bool,
+    /// Whether a str is ASCII.
+    pub is_ascii: bool,
     /// The node's number among those that the pickle refers to again, from 1. 0: no reference. Only these are memoized.
     pub shared: u32,
     pub a: u32,
@@ -63,7 +65,12 @@ pub(crate) struct RawNode {
 
 impl RawNode {
     pub const fn new(tag: Tag, a: u32, b: u32) -> RawNode {
-        RawNode { tag, moved: false, shared: 0, a, b }
+        RawNode { tag, moved: false, is_ascii: false, shared: 0, a, b }
+    }
+
+    /// An ASCII str.
+    pub const fn ascii(start: u32, length: u32) -> RawNode {
+        RawNode { is_ascii: true, ..RawNode::new(Tag::Str, start, length) }
     }
 
     pub const fn of_word(tag: Tag, word: u64) -> RawNode {

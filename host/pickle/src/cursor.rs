@@ -12,7 +12,7 @@ pub(crate) struct Cursor<'p> {
 }
 
 impl<'p> Cursor<'p> {
-    fn at(&self) -> usize {
+    pub fn at(&self) -> usize {
         self.pickle.len() - self.rest.len()
     }
 
@@ -56,7 +56,7 @@ impl<'p> Cursor<'p> {
         if !line.is_ascii() || line.contains(&b'\\') {
             return Err(OpcodeError::NotUnderstood);
         }
-        Ok(RawNode::new(Tag::Str, start, line.len() as u32))
+        Ok(RawNode::ascii(start, line.len() as u32))
     }
 }
 
@@ -66,12 +66,8 @@ fn line_length(rest: &[u8]) -> Option<usize> {
 }
 
 /// Checks UTF-8 that may have lone surrogates, as CPython writes a str.
-#[inline]
+#[inline(never)]
 pub(crate) fn is_text(mut bytes: &[u8]) -> bool {
-    // Nearly all texts are ASCII, which is much cheaper to check.
-    if bytes.is_ascii() {
-        return true;
-    }
     while let Err(error) = std::str::from_utf8(bytes) {
         match &bytes[error.valid_up_to()..] {
             [0xed, 0xa0..=0xbf, 0x80..=0xbf, rest @ ..] => bytes = rest,

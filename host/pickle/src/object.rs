@@ -114,8 +114,7 @@ impl Tree {
     /// The number of integers of each node, if all are arrays of one format and length, as most columns of ids. `None`: they
     /// are not, or there are none.
     pub fn equal_ids_len(&self, nodes: &[NodeId]) -> Option<usize> {
-        let (first, others) = nodes.split_first()?;
-        let first = self.raw(*first);
+        let first = self.raw(*nodes.first()?);
         if first.tag != Tag::Reduce {
             return None;
         }
@@ -130,7 +129,16 @@ impl Tree {
                         && (self.raw(its_bytes).tag, self.raw(its_bytes).b) == (bytes.tag, bytes.b))
         };
         let len = self.ids_len(nodes[0])?;
-        others.iter().all(is_like_first).then_some(len)
+        let mut rest = nodes;
+        while let Some((id, others)) = rest.split_first() {
+            if !is_like_first(id) {
+                return None;
+            }
+            // Values alike need no look at each.
+            let run = self.runs.binary_search_by_key(&id.0, |run| run.value.0);
+            rest = &others[run.map_or(0, |at| self.runs[at].count(others))..];
+        }
+        Some(len)
     }
 
     /// The format and bytes of `array._array_reconstructor(array.array, typecode, machine format code, bytes)` with

@@ -1,6 +1,8 @@
 //! Parses a pickle into a tree: the stack machine of pickle, with nodes in place of objects. It reads every protocol of
 //! CPython's `pickle.dumps`. An unsupported opcode is an error that names it.
 
+mod ahead;
+
 use std::sync::OnceLock;
 
 use bytes::Bytes;
@@ -10,7 +12,7 @@ use crate::bounds::{KEPT, MAX_OPCODES, MAX_PICKLE_BYTES};
 use crate::cursor::{Cursor, is_text};
 use crate::error::{OpcodeError, ParseError};
 use crate::opcode as op;
-use crate::repeat::{Alike, Output, ValueStart};
+use crate::repeat::{Alike, AlikeRun, ValueStart};
 use crate::spare;
 use crate::tree::Tree;
 
@@ -30,6 +32,8 @@ pub struct Parser {
     /// The last value that began with a memo entry, by the number of marks, of which the lowest bits count.
     starts: [Option<ValueStart>; STARTS],
     alike: Alike,
+    /// The values that were read at once, in order of their nodes.
+    runs: Vec<AlikeRun>,
     /// Whether every value is read opcode by opcode.
     #[cfg(test)]
     pub(crate) is_plain: bool,
@@ -66,7 +70,8 @@ impl Parser {
         let arena = std::mem::take(&mut self.arena);
         match read {
             Ok(root) => {
-                Ok(Tree { pickle, arena, root, protocol: self.protocol, array_names: OnceLock::new() })
+                let runs = std::mem::take(&mut self.runs);
+                Ok(Tree { pickle, arena, runs, root, protocol: self.protocol, array_names: OnceLock::new() })
             }
             Err((offset, fault)) => {
                 spare::keep(arena);
@@ -93,6 +98,7 @@ impl Parser {
         self.memo.shrink_to(KEPT);
         (self.fence, self.puts, self.protocol) = (0, 0, 0);
         self.starts = [None; STARTS];
+        self.runs.clear();
     }
 
     /// Returns the value at STOP, or the offset of an error.
@@ -186,6 +192,7 @@ impl Parser {
                 op::SHORT_BINUNICODE => {
                     let [length] = cursor.argument()?;
                     self.str(cursor.span(Tag::Str, length.into())?)?;
+                    self.push_texts(length, cursor, &mut left);
                 }
                 op::BINUNICODE => {
                     let length = u32::from_le_bytes(cursor.argument()?);
@@ -281,15 +288,15 @@ impl Parser {
                 }
                 op::BINGET => {
                     let [index] = cursor.argument()?;
-                    self.get_values(index.into(), cursor, &mut left)?;
+                    self.get_values::<2>(index.into(), cursor, &mut left)?;
                 }
                 op::LONG_BINGET => {
                     let index = u32::from_le_bytes(cursor.argument()?);
-                    self.get_values(index, cursor, &mut left)?;
+                    self.get_values::<5>(index, cursor, &mut left)?;
                 }
                 op::GET => {
                     let index = number(cursor.line()?)?;
-                    self.get(index)?;
+                    let _pushed = self.get(index)?;
                 }
                 _ => return Err(OpcodeError::NotUnderstood),
             }
@@ -323,36 +330,6 @@ impl Parser {
         self.push(id);
     }
 
-    /// The number of opcodes that may be read together with the current one. In a test of the plain parser there are none.
-    #[inline(always)]
-    fn ahead(&self, left: usize) -> usize {
-        #[cfg(test)]
-        if self.is_plain {
-            return 0;
-        }
-        left
-    }
-
-    /// Pushes a value for its opcode and for the same opcodes after it, as in a column of `None`.
-    #[inline(always)]
-    fn push_all(&mut self, id: NodeId, cursor: &mut Cursor, left: &mut usize) {
-        self.push(id);
-        let opcode = cursor.opcode[0];
-        let more = cursor.rest.iter().take(self.ahead(*left)).take_while(|next| **next == opcode).count();
-        self.stack.resize(self.stack.len() + more, id);
-        (cursor.rest, *left) = (&cursor.rest[more..], *left - more);
-    }
-
-    /// Pushes the small ints after a small int, as in a column of counts.
-    #[inline(always)]
-    fn push_small_ints(&mut self, cursor: &mut Cursor, left: &mut usize) {
-        let (pairs, _) = cursor.rest.as_chunks();
-        let more =
-            pairs.iter().take(self.ahead(*left)).take_while(|[opcode, _]| *opcode == op::BININT1).count();
-        self.stack.extend(pairs[..more].iter().map(|[_, int]| small_int(*int)));
-        (cursor.rest, *left) = (&cursor.rest[2 * more..], *left - more);
-    }
-
     fn int(&mut self, int: i64) {
         self.add(RawNode::of_word(Tag::Int, int as u64));
     }
@@ -367,8 +344,11 @@ impl Parser {
         self.int(i64::from_le_bytes(word));
     }
 
-    fn str(&mut self, (bytes, text): (&[u8], RawNode)) -> Result<(), OpcodeError> {
-        if !is_text(bytes) {
+    #[inline(always)]
+    fn str(&mut self, (bytes, mut text): (&[u8], RawNode)) -> Result<(), OpcodeError> {
+        // Nearly all texts are ASCII, which is much cheaper to check.
+        text.is_ascii = bytes.is_ascii();
+        if !text.is_ascii && !is_text(bytes) {
             return Err(OpcodeError::BadText);
         }
         self.add(text);
@@ -501,6 +481,10 @@ impl Parser {
         if !was.tag.is_object() {
             return Err(OpcodeError::WrongKind);
         }
+        // A value that changes later is no longer like the others.
+        if self.runs.last().is_some_and(|run| object.0 <= run.last_node()) {
+            self.runs.clear();
+        }
         let moved = self.arena.add(RawNode { shared: 0, ..was });
         self.arena.nodes[object.0 as usize] =
             RawNode { shared: was.shared, ..RawNode::new(change, moved.0, with.0) };
@@ -530,59 +514,13 @@ impl Parser {
         Ok(())
     }
 
-    /// Gets a memo entry. If the last value began with the same entry, also reads the values alike that begin here.
-    fn get_values(&mut self, entry: u32, cursor: &mut Cursor, left: &mut usize) -> Result<(), OpcodeError> {
-        let here = ValueStart {
-            entry,
-            at: cursor.pickle.len() - cursor.opcode.len(),
-            marks: self.marks.len(),
-            height: self.stack.len(),
-            nodes: self.arena.nodes.len() as u32,
-            children: self.arena.children.len() as u32,
-            memo: self.memo.len() as u32,
-        };
-        let last = self.starts[here.marks % STARTS].replace(here);
-        match last.filter(|last| last.entry == entry && last.marks == here.marks) {
-            Some(last) if self.read_alike(last, here, cursor, left) => Ok(()),
-            _ => self.get(entry),
-        }
-    }
-
-    /// Reads the values alike at the last opcode if it ends a value. Returns whether there are any.
-    fn read_alike(
-        &mut self,
-        start: ValueStart,
-        end: ValueStart,
-        cursor: &mut Cursor,
-        left: &mut usize,
-    ) -> bool {
-        // A memo with gaps may get a new entry before others.
-        if self.puts != self.memo.len() || self.ahead(*left) == 0 {
-            return false;
-        }
-        let Parser { arena, memo, stack, alike, .. } = self;
-        let output = Output { arena, memo, stack };
-        if !alike.learn(cursor.pickle, start, end, &output) {
-            return false;
-        }
-        // The opcode here is counted already.
-        let (bytes, opcodes) = alike.read(cursor.opcode, *left + 1, output);
-        if bytes == 0 {
-            return false;
-        }
-        self.puts = self.memo.len();
-        self.starts[end.marks % STARTS] = None;
-        (cursor.rest, *left) = (&cursor.opcode[bytes..], *left + 1 - opcodes);
-        true
-    }
-
     #[inline]
-    fn get(&mut self, index: u32) -> Result<(), OpcodeError> {
+    fn get(&mut self, index: u32) -> Result<NodeId, OpcodeError> {
         match self.memo.get(index as usize) {
             Some(&id) if id != UNPUT => {
                 self.arena.share(id);
                 self.push(id);
-                Ok(())
+                Ok(id)
             }
             _ => Err(OpcodeError::NoMemo(index)),
         }

@@ -4,7 +4,7 @@
 //!
 //! The tree is the same as without, node for node. A value that differs is read opcode by opcode, and so is every error.
 
-use crate::arena::{Arena, NodeId, RawNode, Tag};
+use crate::arena::{Arena, NONE, NodeId, RawNode, Tag};
 use crate::bounds::{MAX_ALIKE_BYTES, MIN_ALIKE};
 use crate::opcode as op;
 
@@ -46,6 +46,38 @@ pub(crate) struct Alike {
     children: Vec<Moving<NodeId>>,
     memo: Vec<Moving<NodeId>>,
     value: Option<Moving<NodeId>>,
+    check: OpcodeCheck,
+}
+
+/// The values alike that were read at once.
+pub(crate) struct AlikeRead {
+    pub bytes: usize,
+    pub opcodes: usize,
+    pub run: AlikeRun,
+}
+
+/// A value, and the values alike that follow it. They differ in their floats and bytes, of which the lengths are the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AlikeRun {
+    pub value: NodeId,
+    /// The distance from a value's node to the next one's.
+    distance: u32,
+    /// The number of values after the first.
+    others: u32,
+}
+
+impl AlikeRun {
+    /// The last value's node.
+    pub fn last_node(self) -> u32 {
+        self.value.0.wrapping_add(self.distance.wrapping_mul(self.others))
+    }
+
+    /// The number of nodes, from the head, that are the values after the first, in order.
+    pub fn count(self, nodes: &[NodeId]) -> usize {
+        let places =
+            (1..=self.others).map(|number| self.value.0.wrapping_add(self.distance.wrapping_mul(number)));
+        nodes.iter().zip(places).take_while(|(node, place)| node.0 == *place).count()
+    }
 }
 
 /// A part of the learned value, and its distance from the same part of the next value.
@@ -68,9 +100,9 @@ impl Alike {
         if pickle.get(last..last + 2) != Some(&value[..2]) {
             return false;
         }
-        let Some(opcodes) = Opcodes::of(value, start.memo) else { return false };
-        self.set_words(value, opcodes.free);
-        (self.bytes, self.opcodes) = (value.len(), opcodes.count);
+        let Some(opcodes) = self.check.opcodes(value, start.memo) else { return false };
+        (self.bytes, self.opcodes) = (value.len(), opcodes);
+        self.set_words(value);
 
         let (new, added) = (start.nodes, end.nodes - start.nodes);
         let distance = |id: u32| if id < new { 0 } else { added };
@@ -82,12 +114,12 @@ impl Alike {
         self.value = output.stack.last().map(moving);
         self.nodes.clear();
         self.floats.clear();
-        let mut floats = opcodes.floats.into_iter();
+        let mut floats = self.check.floats.iter();
         for (index, &node) in output.arena.nodes[start.nodes as usize..].iter().enumerate() {
             let (a, b) = match node.tag {
                 Tag::None | Tag::Bool | Tag::Int => (0, 0),
                 Tag::Float => {
-                    self.floats.extend(floats.next().map(|offset| (index, offset)));
+                    self.floats.extend(floats.next().map(|offset| (index, *offset)));
                     (0, 0)
                 }
                 Tag::BigInt | Tag::Str | Tag::Bytes | Tag::ByteArray => (value.len() as u32, 0),
@@ -113,7 +145,8 @@ impl Alike {
         !self.words.is_empty()
     }
 
-    fn set_words(&mut self, value: &[u8], mut free: Vec<bool>) {
+    fn set_words(&mut self, value: &[u8]) {
+        let free = &mut self.check.free;
         free.resize(value.len().next_multiple_of(8), true);
         let words = free.as_chunks::<8>().0.iter().enumerate().map(|(word, free)| {
             let mask = u64::from_ne_bytes(free.map(|free| if free { 0 } else { 0xff }));
@@ -124,12 +157,11 @@ impl Alike {
         self.words.extend(words);
     }
 
-    /// Reads the values alike at the head of `rest`, with at most this many opcodes. Returns the number of bytes and of
-    /// opcodes.
-    pub fn read(&self, rest: &[u8], opcodes_max: usize, output: Output<'_>) -> (usize, usize) {
-        let mut values = 0;
-        while (values + 1) * self.opcodes <= opcodes_max && self.is_next(&rest[values * self.bytes..]) {
-            values += 1;
+    /// Reads the values alike at the head of `rest`, with at most this many opcodes.
+    pub fn read(&self, rest: &[u8], opcodes_max: usize, output: Output<'_>) -> AlikeRead {
+        let (mut values, mut next) = (0, rest);
+        while values < opcodes_max / self.opcodes && self.is_next(next) {
+            (values, next) = (values + 1, &next[self.bytes..]);
         }
         let Output { arena, memo, stack } = output;
         let (bytes, first) = (&rest[..values * self.bytes], arena.nodes.len());
@@ -146,7 +178,10 @@ impl Alike {
                 }
             }
         }
-        (bytes.len(), values * self.opcodes)
+        let value = self.value.map_or(NONE, |value| value.last);
+        let distance = self.value.map_or(0, |value| value.by.0);
+        let run = AlikeRun { value, distance, others: values as u32 };
+        AlikeRead { bytes: bytes.len(), opcodes: values * self.opcodes, run }
     }
 
     /// Whether the bytes begin with a value alike. Near the pickle's end, where a whole word is missing, they do not count
@@ -163,103 +198,108 @@ impl Alike {
 /// Adds the parts of this many values alike.
 fn add<T: Movable>(out: &mut Vec<T>, parts: &[Moving<T>], values: usize) {
     let (Some(part), first) = (parts.first(), out.len()) else { return };
-    // The parts are computed from the first value and not from the value before, which the processor would have to wait for.
     out.resize(first + values * parts.len(), part.last);
-    for (number, places) in (1..).zip(out[first..].chunks_exact_mut(parts.len())) {
-        for (place, part) in places.iter_mut().zip(parts) {
-            *place = part.last.after(part.by, number);
+    // Part by part, so that the loop over the values has nothing to look up.
+    for (index, part) in parts.iter().enumerate() {
+        let mut moved = part.last;
+        for places in out[first..].chunks_exact_mut(parts.len()) {
+            moved = moved.by(part.by);
+            places[index] = moved;
         }
     }
 }
 
 /// A part of a value that moves by a constant distance from value to value.
 trait Movable: Copy {
-    /// The part of the value alike with this number, which begins with 1.
-    fn after(self, distance: Self, number: u32) -> Self;
+    /// The same part of the next value.
+    fn by(self, distance: Self) -> Self;
 }
 
 impl Movable for NodeId {
     #[inline]
-    fn after(self, distance: NodeId, number: u32) -> NodeId {
-        NodeId(self.0.wrapping_add(distance.0.wrapping_mul(number)))
+    fn by(self, distance: NodeId) -> NodeId {
+        NodeId(self.0.wrapping_add(distance.0))
     }
 }
 
 impl Movable for RawNode {
     #[inline]
-    fn after(self, distance: RawNode, number: u32) -> RawNode {
-        let after = |at: u32, distance: u32| at.wrapping_add(distance.wrapping_mul(number));
-        RawNode { a: after(self.a, distance.a), b: after(self.b, distance.b), ..self }
+    fn by(self, distance: RawNode) -> RawNode {
+        RawNode { a: self.a.wrapping_add(distance.a), b: self.b.wrapping_add(distance.b), ..self }
     }
 }
 
-/// The opcodes of a value that was read, checked: with other free bytes they make a value alike. They refer only to
-/// earlier values, change none of these, and leave one value.
-struct Opcodes<'v> {
-    rest: &'v [u8],
+/// Checks the opcodes of a value that was read: with other free bytes they make a value alike. They refer only to earlier
+/// values, change none of these, and leave one value.
+#[derive(Debug, Default)]
+struct OpcodeCheck {
     /// The number of memo entries before the value.
     memo: u32,
     /// The values on the stack, and whether each is one that the opcodes made.
     stack: Vec<bool>,
     marks: Vec<usize>,
-    /// For each byte up to the last free one, whether it may differ.
+    /// For each byte, whether it may differ.
     free: Vec<bool>,
     /// The offsets of the floats' bytes.
     floats: Vec<usize>,
-    count: usize,
 }
 
-impl<'v> Opcodes<'v> {
-    fn of(value: &'v [u8], memo: u32) -> Option<Opcodes<'v>> {
-        let (free, floats) = (vec![false; value.len()], Vec::new());
-        let mut opcodes =
-            Opcodes { rest: value, memo, stack: Vec::new(), marks: Vec::new(), free, floats, count: 0 };
-        while !opcodes.rest.is_empty() {
-            opcodes.read()?;
-            opcodes.count += 1;
+impl OpcodeCheck {
+    /// The number of opcodes. `None`: the value has no values alike.
+    fn opcodes(&mut self, value: &[u8], memo: u32) -> Option<usize> {
+        self.memo = memo;
+        self.stack.clear();
+        self.marks.clear();
+        self.free.clear();
+        self.free.resize(value.len(), false);
+        self.floats.clear();
+        let (mut rest, mut opcodes) = (value, 0);
+        while !rest.is_empty() {
+            self.read(&mut rest)?;
+            opcodes += 1;
         }
-        (opcodes.stack.len() == 1 && opcodes.marks.is_empty()).then_some(opcodes)
+        (self.stack.len() == 1 && self.marks.is_empty()).then_some(opcodes)
     }
 
     /// Reads an opcode. `None`: the value has no values alike.
-    fn read(&mut self) -> Option<()> {
-        let [opcode] = self.argument()?;
+    fn read(&mut self, rest: &mut &[u8]) -> Option<()> {
+        let [opcode] = argument(rest)?;
         match opcode {
             op::BINGET => {
-                let [entry] = self.argument()?;
+                let [entry] = argument(rest)?;
                 self.get(entry.into())?;
             }
             op::LONG_BINGET => {
-                let entry = u32::from_le_bytes(self.argument()?);
+                let entry = u32::from_le_bytes(argument(rest)?);
                 self.get(entry)?;
             }
             op::NONE | op::NEWTRUE | op::NEWFALSE | op::EMPTY_TUPLE => self.stack.push(false),
             op::EMPTY_LIST | op::EMPTY_DICT => self.stack.push(true),
             op::BININT1 => {
-                let [_] = self.argument()?;
+                let [_] = argument(rest)?;
                 self.stack.push(true);
             }
             op::BININT2 => {
-                let [_, _] = self.argument()?;
+                let [_, _] = argument(rest)?;
                 self.stack.push(true);
             }
             op::BININT => {
-                let [_, _, _, _] = self.argument()?;
+                let [_, _, _, _] = argument(rest)?;
                 self.stack.push(true);
             }
             op::BINFLOAT => {
-                self.floats.push(self.at());
-                self.skip_free(8)?;
+                self.floats.push(self.free.len() - rest.len());
+                self.skip_free(8, rest)?;
                 self.stack.push(true);
             }
             op::SHORT_BINBYTES => {
-                let [length] = self.argument()?;
-                self.skip_free(length.into())?;
+                let [length] = argument(rest)?;
+                self.skip_free(length.into(), rest)?;
                 self.stack.push(true);
             }
             op::SHORT_BINUNICODE => {
-                let [length] = self.argument()?;
-                self.rest = self.rest.get(length.into()..)?;
+                let [length] = argument(rest)?;
+                *rest = rest.get(length.into()..)?;
                 self.stack.push(true);
             }
             op::MARK => self.marks.push(self.stack.len()),
@@ -284,21 +324,11 @@ impl<'v> Opcodes<'v> {
         Some(())
     }
 
-    fn at(&self) -> usize {
-        self.free.len() - self.rest.len()
-    }
-
-    fn argument<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (argument, rest) = self.rest.split_first_chunk()?;
-        self.rest = rest;
-        Some(*argument)
-    }
-
     /// Reads bytes that may differ.
-    fn skip_free(&mut self, bytes: usize) -> Option<()> {
-        let at = self.at();
+    fn skip_free(&mut self, bytes: usize, rest: &mut &[u8]) -> Option<()> {
+        let at = self.free.len() - rest.len();
         self.free.get_mut(at..at + bytes)?.fill(true);
-        self.rest = &self.rest[bytes..];
+        *rest = &rest[bytes..];
         Some(())
     }
 
@@ -329,6 +359,12 @@ impl<'v> Opcodes<'v> {
         self.stack.truncate(from);
         (is_made && is_change).then_some(())
     }
+}
+
+fn argument<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (argument, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(*argument)
 }
 
 #[cfg(test)]

@@ -6,12 +6,15 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 
 use crate::arena::{Arena, NONE, NodeId, RawNode, Tag};
+use crate::repeat::AlikeRun;
 
 /// A parsed pickle. It shares the pickle's bytes.
 #[derive(Clone, Debug)]
 pub struct Tree {
     pub(crate) pickle: Bytes,
     pub(crate) arena: Arena,
+    /// Values alike, in order of their nodes.
+    pub(crate) runs: Vec<AlikeRun>,
     pub(crate) root: NodeId,
     pub(crate) protocol: u8,
     /// The two globals of an `array.array`, after the first one was found.
@@ -109,14 +112,16 @@ pub struct Pairs<'t>(std::slice::Iter<'t, [NodeId; 2]>);
 impl Tree {
     /// The value `None`, of no pickle.
     pub fn none() -> Tree {
-        let (pickle, arena) = (Bytes::new(), Arena::with_capacity(0, 0));
-        Tree { pickle, arena, root: NONE, protocol: 0, array_names: OnceLock::new() }
+        let (pickle, arena, runs) = (Bytes::new(), Arena::with_capacity(0, 0), Vec::new());
+        Tree { pickle, arena, runs, root: NONE, protocol: 0, array_names: OnceLock::new() }
     }
 
     /// The memory of the nodes in bytes, without the pickle itself.
     pub fn memory(&self) -> usize {
         let Arena { nodes, children, .. } = &self.arena;
-        nodes.capacity() * size_of::<RawNode>() + children.capacity() * size_of::<NodeId>()
+        nodes.capacity() * size_of::<RawNode>()
+            + children.capacity() * size_of::<NodeId>()
+            + self.runs.capacity() * size_of::<AlikeRun>()
     }
 
     /// The pickle's bytes.
@@ -178,7 +183,16 @@ impl Tree {
 
     /// Whether all nodes are `None`.
     pub fn are_none(&self, ids: &[NodeId]) -> bool {
-        ids.iter().all(|id| *id == NONE)
+        // Whole chunks, so that the compiler can compare many at a time.
+        ids.chunks(16).all(|ids| ids.iter().fold(true, |all, id| all & (*id == NONE)))
+    }
+
+    /// The bytes of all nodes together. `None`: a node is not an ASCII str.
+    pub fn ascii_len(&self, ids: &[NodeId]) -> Option<usize> {
+        ids.iter().try_fold(0, |bytes, id| {
+            let raw = self.raw(*id);
+            raw.is_ascii.then_some(bytes + raw.b as usize)
+        })
     }
 
     /// The value of a bool.

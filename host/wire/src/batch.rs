@@ -1,6 +1,7 @@
 //! A batch: the rows of one scheduler step, one per request, read in place from the frame. The operations on rows are
 //! in `rows`.
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
 use afterbay_pickle::{Node, NodeId, Tree};
@@ -19,10 +20,26 @@ use crate::vllm::{EngineLoad, Outputs};
 
 /// The prefix of the rids of SGLang's health checks (`HEALTH_CHECK_RID_PREFIX`).
 const HEALTH_CHECK: &[u8] = b"HEALTH_CHECK_";
+/// The length of `uuid4().hex`.
+const UUID_LENGTH: usize = 32;
+/// The lengths of `time.time()` as a text: ten digits, a point, and one to seven decimals.
+const TIME_LENGTHS: RangeInclusive<usize> = 12..=18;
 
 /// Whether a rid has exactly the form of SGLang's own health checks: `HEALTH_CHECK_` and `uuid4().hex`, or in earlier
 /// versions `time.time()`. Any other rid with this prefix belongs to a client's ordinary request.
+#[inline]
 pub fn is_health_check(rid: &[u8]) -> bool {
+    may_be_health_check(rid.len()) && has_health_check_form(rid)
+}
+
+/// Whether a rid of this length can be of a health check. Most rids have another length.
+#[inline]
+fn may_be_health_check(length: usize) -> bool {
+    let rest = length.wrapping_sub(HEALTH_CHECK.len());
+    rest == UUID_LENGTH || TIME_LENGTHS.contains(&rest)
+}
+
+fn has_health_check_form(rid: &[u8]) -> bool {
     rid.strip_prefix(HEALTH_CHECK).is_some_and(|rest| is_uuid(rest) || is_time(rest))
 }
 
@@ -33,15 +50,16 @@ pub fn is_first(tokens: u32, completion_tokens: Option<u64>) -> bool {
 }
 
 fn is_uuid(text: &[u8]) -> bool {
-    text.len() == 32 && text.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+    text.len() == UUID_LENGTH && text.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Seconds since 1970 as Python writes a float: ten digits, and up to seven decimals.
 fn is_time(text: &[u8]) -> bool {
     let Some((seconds, fraction)) = text.split_at_checked(10) else { return false };
     let are_digits = |digits: &[u8]| digits.iter().all(u8::is_ascii_digit);
-    are_digits(seconds)
-        && matches!(fraction, [b'.', digits @ ..] if (1..=7).contains(&digits.len()) && are_digits(digits))
+    TIME_LENGTHS.contains(&text.len())
+        && are_digits(seconds)
+        && matches!(fraction, [b'.', digits @ ..] if are_digits(digits))
 }
 
 /// A row with an unreadable rid, ids or text.
@@ -240,7 +258,10 @@ impl Batch {
 
     /// Whether any row [is](Batch::is_health_check) of a health check.
     pub fn has_health_check(&self) -> bool {
-        self.rid_bytes().any(is_health_check)
+        // If all rids have one length, no other cell needs a look.
+        let model = self.rows_of(KnownField::Rids).and_then(ColumnCells::model);
+        let may_be = |rid: &[u8]| may_be_health_check(rid.len());
+        model.and_then(RawValue::str_bytes).is_none_or(may_be) && self.rid_bytes().any(is_health_check)
     }
 
     /// The number of new tokens: of vLLM `new_token_ids`, of SGLang those of `output_ids` or, if that is nil, those of `decode_ids` without the prompt's
@@ -269,9 +290,11 @@ impl Batch {
     #[inline]
     pub fn rid_bytes(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let (rids, outputs) = (self.rows_of(KnownField::Rids), self.outputs());
-        (0..self.rows).map(move |row| match (rids, outputs) {
-            (Some(rids), _) => rids.get(row).str_bytes().unwrap_or_default(),
-            (None, outputs) => outputs.and_then(|outputs| outputs.rid_bytes(row)).unwrap_or_default(),
+        let uniform = rids.and_then(|rids| rids.uniform_texts(self.rows));
+        (0..self.rows).map(move |row| match (uniform, rids) {
+            (Some((cells, width, text)), _) => &cells[row as usize * width..][text..width],
+            (None, Some(rids)) => rids.get(row).str_bytes().unwrap_or_default(),
+            (None, None) => outputs.and_then(|outputs| outputs.rid_bytes(row)).unwrap_or_default(),
         })
     }
 

@@ -102,9 +102,10 @@ pub(crate) const TYPES: [Types; 256] = {
     types
 };
 
-/// Whether a value has one byte: a small int, nil or a bool. Without branches, because it is called for many bytes.
+/// Whether a value has one byte: a small int, nil, a bool or an empty text. Without branches, because it is called for many
+/// bytes.
 fn one_byte(byte: u8) -> bool {
-    !(0x80..0xe0).contains(&byte) | (byte == 0xc0) | (byte & 0xfe == 0xc2)
+    !(0x80..0xe0).contains(&byte) | (byte == 0xc0) | (byte & 0xfe == 0xc2) | (byte == 0xa0)
 }
 
 pub(crate) fn extent(bytes: &[u8], at: usize) -> Result<Extent, PackError> {
@@ -175,10 +176,12 @@ fn skip_container(bytes: &[u8], container: Extent) -> Result<usize, PackError> {
 
 /// The length and the start of the items of the array at `at`. `None`: the value is not an array.
 pub(crate) fn array_at(bytes: &[u8], at: usize) -> Result<Option<(u64, usize)>, PackError> {
-    match bytes.get(at) {
-        Some(0x90..=0x9f | 0xdc | 0xdd) => extent(bytes, at).map(|value| Some((value.children, value.body))),
-        _ => Ok(None),
-    }
+    let array = match bytes.get(at) {
+        Some(first @ 0x90..=0x9f) => container(bytes, at, 1, u64::from(first & 0x0f))?,
+        Some(0xdc | 0xdd) => extent(bytes, at)?,
+        _ => return Ok(None),
+    };
+    Ok(Some((array.children, array.body)))
 }
 
 /// Finds the `count` cells that begin at `at`, and the end of the last one. Appends the starts of cells of several
@@ -236,11 +239,24 @@ fn uniform_width(bytes: &[u8], at: usize, count: usize) -> Option<usize> {
     }
     let run = bytes.get(at..at.checked_add(width.checked_mul(count)?)?)?;
     let same = match header {
+        _ if width >= HEADS => same_heads(run, width, header),
         1 => run.chunks_exact(width).all(|cell| cell[0] == run[0]),
         2 => run.chunks_exact(width).all(|cell| cell[..2] == run[..2]),
         _ => run.chunks_exact(width).all(|cell| cell[..3] == run[..3]),
     };
     same.then_some(width)
+}
+
+/// The bytes that [`same_heads`] reads of a cell.
+const HEADS: usize = size_of::<u128>();
+
+/// Whether cells of this width begin with the same `head` bytes, at most [`HEADS`]. Without an early exit, because it is called
+/// for many cells.
+fn same_heads(cells: &[u8], width: usize, head: usize) -> bool {
+    let word = |cell: &[u8]| cell.first_chunk().map_or(0, |head| u128::from_le_bytes(*head));
+    let first = word(cells);
+    let differences = cells.chunks_exact(width).fold(0, |all, cell| all | (word(cell) ^ first));
+    differences << (8 * (HEADS - head)) == 0
 }
 
 impl CellSpans {
@@ -365,6 +381,18 @@ pub(crate) fn id_items(cell: &[u8]) -> Option<IdItems<'_>> {
     // The usual case is small, so that a loop over cells has no calls.
     usual_ids(cell).map(IdItems::I64).or_else(|| other_id_items(cell))
 }
+
+/// Whether all cells of this width are id arrays in the usual form. Their lengths are the same.
+pub(crate) fn are_usual_ids(cells: &[u8], width: usize) -> bool {
+    let is_usual = |cell: &[u8]| usual_ids(cell).is_some();
+    match width >= HEADS {
+        true => is_usual(&cells[..width]) && same_heads(cells, width, USUAL_IDS_HEAD),
+        false => cells.chunks_exact(width).all(is_usual),
+    }
+}
+
+/// The bytes of an id array in the usual form before its ids.
+const USUAL_IDS_HEAD: usize = 9;
 
 /// The items of an id array in the usual form: 8 bytes each, fewer than 32 ids.
 #[inline]

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::bounds::MAX_FIELDS;
 use crate::error::WireError;
 use crate::kind::BatchKind;
-use crate::layouts::MessageLayout;
+use crate::layouts::{LayoutField, MessageLayout};
 use crate::value::{ColumnCells, ColumnView};
 
 /// The columns of a frame, in the order of its layout. Those of a frame that this crate wrote are read when they are first
@@ -75,19 +75,21 @@ impl Pickled {
         if pairs.len() > MAX_FIELDS {
             return Err(WireError::NotAnObject);
         }
-        let (mut names, mut values) = (Vec::with_capacity(pairs.len()), Vec::with_capacity(pairs.len()));
-        for (name, value) in pairs {
-            names.push(tree.str(name).ok_or(WireError::NotAnObject)?);
-            values.push(value);
-        }
         let fits = |layout: &&Arc<MessageLayout>| {
-            layout.fields.len() == names.len()
-                && layout.fields.iter().zip(&names).all(|(field, name)| *field.name == **name)
+            let is_name =
+                |(name, field): (NodeId, &LayoutField)| tree.text(name) == Some(field.name.as_bytes());
+            let names = pairs.clone().map(|(name, _)| name);
+            layout.fields.len() == pairs.len() && names.zip(&layout.fields).all(is_name)
         };
         let layout = match known.filter(fits) {
             Some(layout) => Arc::clone(layout),
-            None => Arc::new(MessageLayout::new(kind, "", names.into_iter())),
+            None => {
+                let names: Option<Vec<&str>> = pairs.clone().map(|(name, _)| tree.str(name)).collect();
+                let names = names.ok_or(WireError::NotAnObject)?;
+                Arc::new(MessageLayout::new(kind, "", names.into_iter()))
+            }
         };
+        let values: Vec<NodeId> = pairs.map(|(_, value)| value).collect();
         let (frame, fields) = (tree.pickle().clone(), values.len());
         Ok((Pickled { frame, fields, columns: OnceLock::from(PickledColumns { tree, values }) }, layout))
     }

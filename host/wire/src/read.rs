@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use afterbay_pickle::Parser;
+use afterbay_pickle::{Node, Parser};
 use bytes::Bytes;
 
 use crate::batch::{Batch, BatchBody, Unread};
@@ -47,8 +47,11 @@ pub(crate) fn read_pickle<'l>(
     let fields = object.fields.ok_or(WireError::NotAnObject)?;
     let (pickled, layout) = Pickled::read(tree, kind, fields, known(kind))?;
     let rids = layout.position(KnownField::Rids).ok_or(NO_RIDS)?;
-    let rids = RawValue::Tree(pickled.tree(), pickled.value(rids));
-    let rows = if rids.is_nil() { 0 } else { rids.list().ok_or(NO_RIDS)?.len() };
+    let rows = match pickled.tree().node(pickled.value(rids)) {
+        Node::None => 0,
+        Node::List(rids) => rids.len(),
+        _ => return Err(NO_RIDS),
+    };
     Ok(ReadFrame::Batch(Batch::new(frame.clone(), layout, rows as u32, BatchBody::Pickled(pickled))))
 }
 

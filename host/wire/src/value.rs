@@ -212,33 +212,45 @@ impl<'a> ColumnCells<'a> {
         }
     }
 
-    /// The bytes of each cell, if there is a [`ColumnCells::model`].
+    /// The bytes of all cells, and the width of each, if there is a [`ColumnCells::model`].
     #[inline]
-    fn alike(self, rows: u32) -> Option<ChunksExact<'a, u8>> {
+    fn uniform(self, rows: u32) -> Option<(&'a [u8], usize)> {
         match self {
             ColumnCells::Packed {
                 frame, cells: CellSpans::Uniform { start, width: width @ 2.. }, ..
-            } => {
-                let cells = &frame[start as usize..(start + rows * width) as usize];
-                Some(cells.chunks_exact(width as usize))
-            }
+            } => Some((&frame[start as usize..(start + rows * width) as usize], width as usize)),
             _ => None,
         }
     }
 
-    /// Whether the headers show that all cells are ASCII texts of one length.
+    /// The bytes of each cell, if there is a [`ColumnCells::model`].
+    #[inline]
+    fn alike(self, rows: u32) -> Option<ChunksExact<'a, u8>> {
+        self.uniform(rows).map(|(cells, width)| cells.chunks_exact(width))
+    }
+
+    /// The bytes of all cells, the width of each, and the start of its text, if the headers show that all are texts of one length.
+    pub(crate) fn uniform_texts(self, rows: u32) -> Option<(&'a [u8], usize, usize)> {
+        let (cells, width) = self.uniform(rows)?;
+        let text = self.model()?.str_bytes()?;
+        Some((cells, width, width - text.len()))
+    }
+
+    /// Whether all cells are ASCII texts, as far as nodes or equal headers show it.
     pub(crate) fn are_ascii(self, rows: u32) -> bool {
-        let length = self.model().and_then(RawValue::str_bytes).map(<[u8]>::len);
-        let (Some(length), Some(mut cells)) = (length, self.alike(rows)) else { return false };
-        cells.all(|cell| cell[cell.len() - length..].is_ascii())
+        if let ColumnCells::Tree(tree, items) = self {
+            return tree.ascii_len(items).is_some();
+        }
+        let Some((cells, width, text)) = self.uniform_texts(rows) else { return false };
+        cells.chunks_exact(width).all(|cell| cell[text..].is_ascii())
     }
 
     /// The number of ids of each cell, if the headers show that all cells are id arrays of one length in the usual form.
     pub(crate) fn ids_each(self, rows: u32) -> Option<usize> {
         match self {
             ColumnCells::Packed { .. } => {
-                let are_ids = self.alike(rows)?.all(|cell| pack::usual_ids(cell).is_some());
-                self.model().filter(|_| are_ids)?.id_count()
+                let (cells, width) = self.uniform(rows)?;
+                self.model().filter(|_| pack::are_usual_ids(cells, width))?.id_count()
             }
             ColumnCells::Tree(tree, items) => tree.equal_ids_len(items),
         }
@@ -304,6 +316,9 @@ impl<'a> ColumnCells<'a> {
                 Some(starts.iter().fold(0, |types, &at| types | TYPES[frame[at as usize] as usize]))
             }
             ColumnCells::Tree(..) if self.are_nil(rows) => Some(NIL),
+            ColumnCells::Tree(tree, items) if let Some(bytes) = tree.ascii_len(items) => {
+                (bytes <= most).then_some(STR)
+            }
             ColumnCells::Tree(..) => self
                 .iter(rows)
                 .try_fold((0, most), |(types, left), cell| {

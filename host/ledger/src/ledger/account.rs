@@ -27,28 +27,29 @@ impl Ledger {
         self.abort_shape = Some(batch.abort_shape());
         self.note_departed(batch.finished_requests());
         let mut rows = self.begin_frame();
-        self.requests.begin_batch();
+        // A column at a time: one loop over all columns would look up each one's form for every row.
+        self.tokens.extend(batch.token_counts());
+        self.completion_counts.extend(batch.completion_counts());
+        self.finishes.extend(batch.finishes().map(|finish| finish_kind(&finish)));
+        let begun = match self.find_requests(persisted, batch, persister) {
+            Ok(begun) => begun,
+            Err(error) => {
+                self.rows = rows;
+                self.close_single_frame(persister);
+                return Err(self.settle_unaccounted(decoded, error.to_string(), persister));
+            }
+        };
         let mut any = AnyRow::default();
         let mut received = 0;
-        let mut refused = None;
-        let (counts, finishes) = (batch.completion_counts(), batch.finishes());
-        let columns = batch.rid_bytes().zip(batch.token_counts()).zip(counts.zip(finishes));
-        for (index, ((rid, mut tokens), (completion_tokens, finish))) in (0..).zip(columns) {
-            let finish = finish_kind(&finish);
-            let (slot, first) = match self.requests.find_next(rid) {
-                Some(slot) => (slot, false),
-                None => match self.find_or_open(persisted, batch, index, (tokens, finish), persister) {
-                    Ok(found) => found,
-                    Err(error) => {
-                        refused = Some(error);
-                        break;
-                    }
-                },
-            };
+        for index in 0..self.requests.rows().len() {
+            let (slot, mut tokens) = (self.requests.rows()[index], self.tokens[index]);
+            let (completion_tokens, finish) = (self.completion_counts[index], self.finishes[index]);
             let Some(request) = self.requests.get(slot) else { continue };
             let expected = request.scheduler_count + u64::from(tokens);
             if let Some(got) = completion_tokens.filter(|got| *got != expected) {
-                tokens = self.reconcile(persisted, index, slot, tokens, got, batch.is_unread(index));
+                let row = index as u32;
+                tokens = self.reconcile(persisted, row, slot, tokens, got, batch.is_unread(row));
+                self.tokens[index] = tokens;
             }
             let Some(request) = self.requests.get_mut(slot) else { continue };
             request.received += u64::from(tokens);
@@ -58,7 +59,6 @@ impl Ledger {
             let swallowed = request.is_finished_early();
             received += u64::from(tokens);
             self.handles.push(request.handle);
-            self.tokens.push(tokens);
             let row = Row {
                 slot,
                 number: request.number(),
@@ -66,7 +66,7 @@ impl Ledger {
                 completion_tokens,
                 tokens_so_far: request.scheduler_count,
                 finish,
-                first,
+                first: false,
                 may_close: finish != FinishKind::Running || request.is_finishing,
                 swallowed,
                 unread: false,
@@ -75,10 +75,10 @@ impl Ledger {
             any.add(&row, request.count_shift != 0, request.skip_plugin.is_some());
             rows.push(row);
         }
-        if let Some(error) = refused {
-            self.rows = rows;
-            self.close_single_frame(persister);
-            return Err(self.settle_unaccounted(decoded, error.to_string(), persister));
+        for index in begun {
+            if let Some(row) = rows.get_mut(index as usize) {
+                (row.first, any.first) = (true, true);
+            }
         }
         if !batch.unread().is_empty() || !self.single_frame.is_empty() {
             self.mark_unread(persisted, batch, &mut rows, &mut any);
@@ -90,12 +90,33 @@ impl Ledger {
         Ok(Accounted::new(decoded, rows, any))
     }
 
+    /// Finds the live request of each row, or opens one. Returns the rows that begin a request.
+    fn find_requests(
+        &mut self,
+        persisted: &Persisted,
+        batch: &Batch,
+        persister: &mut Persister,
+    ) -> Result<Vec<u32>, RequestError> {
+        self.requests.begin_batch();
+        let mut begun = Vec::new();
+        for (row, rid) in (0..).zip(batch.rid_bytes()) {
+            if self.requests.find_next(rid).is_none() {
+                let end = (self.tokens[row as usize], self.finishes[row as usize]);
+                let (_, first) = self.find_or_open(persisted, batch, row, end, persister)?;
+                begun.extend(first.then_some(row));
+            }
+        }
+        Ok(begun)
+    }
+
     /// Clears the state of the frame before. Returns an empty vector for the rows.
     pub(super) fn begin_frame(&mut self) -> Vec<Row> {
         let mut rows = std::mem::take(&mut self.rows);
         rows.clear();
         self.handles.clear();
         self.tokens.clear();
+        self.completion_counts.clear();
+        self.finishes.clear();
         self.gaps.clear();
         self.begun_and_ended = 0;
         rows

@@ -137,7 +137,7 @@ impl Ledger {
 
     /// Closes a request that the scheduler has not ended. Returns its number.
     pub(super) fn close(&mut self, slot: RequestSlot, persister: &mut Persister) -> Option<u64> {
-        let request = self.remove(slot, persister)?;
+        let (_, request) = self.remove(slot, persister)?;
         self.restart.forget(request.number());
         Some(request.number())
     }

@@ -1,7 +1,7 @@
 //! The edits that carry out the chain's decisions, and the counts of the tokens after these edits.
 
 use super::Ledger;
-use afterbay_batch::{ChainOutput, Decision, ReceivedTokens, RowContent};
+use afterbay_batch::{ChainOutput, Decision, ReceivedTokens, Row, RowContent};
 use afterbay_events::StreamCounters;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{Edit, TokenEdit};
@@ -67,6 +67,9 @@ impl Ledger {
 
     /// Counts each row's tokens by the edits that were applied.
     pub(super) fn count_tokens(&mut self, output: &ChainOutput, edits: &[Edit]) {
+        if edits.is_empty() && output.is_unchanged() {
+            return self.count_unchanged(output.accounted().rows());
+        }
         let mut edits = edits.iter().peekable();
         let mut counts = SettledCounts::default();
         for (index, row) in (0..).zip(output.accounted().rows()) {
@@ -103,6 +106,20 @@ impl Ledger {
             request.dropped += received.dropped;
             request.reader_has_row |= !matches!(edit, Some(TokenEdit::Drop));
             counts.add(received);
+        }
+        counts.add_to(&self.telemetry.counters);
+    }
+
+    /// Counts the tokens of rows that are all sent as received: the usual batch, so it skips what only a changed batch needs.
+    fn count_unchanged(&mut self, rows: &[Row]) {
+        let mut counts = SettledCounts::default();
+        for row in rows {
+            let Some(request) = self.requests.get_mut(row.slot) else { continue };
+            request.is_last_held &= row.swallowed || row.finish == FinishKind::Running;
+            request.forwarded += u64::from(row.tokens);
+            request.reader_has_row = true;
+            counts.forwarded.0 += 1;
+            counts.forwarded.1 += u64::from(row.tokens);
         }
         counts.add_to(&self.telemetry.counters);
     }

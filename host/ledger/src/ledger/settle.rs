@@ -11,7 +11,7 @@ use afterbay_hold::HeldRows;
 use afterbay_journal::{FrameNo, OPERATOR, Outcome, Passage, PluginAction, RowFinish, SWALLOWED, Verdict};
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
-use afterbay_wire::{Batch, Edit, Finish, TokenEdit};
+use afterbay_wire::{Batch, Edit, TokenEdit};
 
 impl Ledger {
     /// Settles a frame that an earlier run persisted and did not account, and that every sink has. Nothing is sent again.
@@ -55,7 +55,7 @@ impl Ledger {
             output.verdicts.sort();
         }
         let (batch, rows) = (output.accounted().batch(), output.accounted().rows());
-        let finished = if is_released || !any.may_close { Vec::new() } else { self.finished(batch, rows) };
+        let finished = if is_released || !any.may_close { Vec::new() } else { self.finished(rows) };
         let (passage, changed) = match &change {
             BatchChange::Unchanged if is_released => (Passage::Changed, Some(batch)),
             BatchChange::Unchanged => (Passage::Unchanged, None),
@@ -214,14 +214,14 @@ impl Ledger {
         actions.collect()
     }
 
-    fn finished<'b>(&self, batch: &'b Batch, rows: &[Row]) -> Vec<RowFinish<'b>> {
+    fn finished(&self, rows: &[Row]) -> Vec<RowFinish<'static>> {
         let ended = (0..).zip(rows).filter(|(_, row)| row.finish != FinishKind::Running);
         let finished = ended.map(|(index, row)| {
             let request = self.requests.get(row.slot);
             let is_accounted = request.is_none_or(|request| request.unaccounted == 0);
             RowFinish {
                 row: index,
-                reason: finish_name(&batch.finish(index)).into(),
+                reason: finish_name(row.finish).into(),
                 // A count that contains unaccounted tokens is not recorded.
                 completion_tokens: row.completion_tokens.filter(|_| is_accounted),
             }
@@ -237,14 +237,13 @@ impl Ledger {
             if request.is_finishing {
                 continue;
             }
-            let Some(rid) = self.requests.rid(row.slot).map(str::to_owned) else { continue };
-            let Some(request) = self.remove(row.slot, persister) else { continue };
+            let Some((rid, request)) = self.remove(row.slot, persister) else { continue };
             self.telemetry.counters.requests_finished.add(1);
-            self.check_balance(rid, &request);
+            self.check_balance(&rid, &request);
         }
     }
 
-    fn check_balance(&self, rid: String, request: &Request) {
+    fn check_balance(&self, rid: &str, request: &Request) {
         let Request { received, forwarded, replaced, dropped, swallowed, held, scheduler_count, .. } =
             *request;
         let accounted = received.wrapping_add_signed(request.unaccounted);
@@ -258,7 +257,7 @@ impl Ledger {
             let (stream, counted) = (self.telemetry.stream.clone(), scheduler_count);
             self.telemetry.publish(RequestImbalance {
                 stream,
-                rid,
+                rid: rid.to_owned(),
                 counted,
                 received,
                 forwarded,
@@ -269,12 +268,16 @@ impl Ledger {
         }
     }
 
-    /// Removes a live request and closes it in the journal.
-    pub(super) fn remove(&mut self, slot: RequestSlot, persister: &mut Persister) -> Option<Request> {
-        let request = self.requests.remove(slot)?;
+    /// Removes a live request and closes it in the journal. Returns it with its rid.
+    pub(super) fn remove(
+        &mut self,
+        slot: RequestSlot,
+        persister: &mut Persister,
+    ) -> Option<(Box<str>, Request)> {
+        let (rid, request) = self.requests.remove(slot)?;
         self.forget_abort(slot);
         persister.record_close(request.handle, if request.is_departed { DEPARTED } else { "" });
-        Some(request)
+        Some((rid, request))
     }
 }
 
@@ -312,12 +315,12 @@ fn not_removable(plugin: &str) -> String {
 }
 
 /// The finish reason as SGLang names it in `type`.
-fn finish_name(finish: &Finish<'_>) -> &'static str {
+fn finish_name(finish: FinishKind) -> &'static str {
     match finish {
-        Finish::Running => "running",
-        Finish::Stop { .. } => "stop",
-        Finish::Length => "length",
-        Finish::Abort => "abort",
-        Finish::Other => "other",
+        FinishKind::Running => "running",
+        FinishKind::Stop => "stop",
+        FinishKind::Length => "length",
+        FinishKind::Abort => "abort",
+        FinishKind::Other => "other",
     }
 }

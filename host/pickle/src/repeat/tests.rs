@@ -7,6 +7,7 @@ use crate::arena::{Arena, NodeId};
 use crate::bounds::{MAX_ALIKE_BYTES, MAX_OPCODES};
 use crate::error::OpcodeError;
 use crate::parse::Parser;
+use crate::tree::Tree;
 
 type Parsed = Result<(NodeId, Arena), (usize, OpcodeError)>;
 
@@ -67,8 +68,11 @@ fn changed_and_cut_frames_give_the_same_trees_or_errors() {
 #[test]
 fn the_limit_of_opcodes_ends_at_the_same_opcode() {
     let stats = |row: u8| [&b"h\0)\x81\x94}\x94(h\x01G"[..], &[row; 8], b"ub"].concat();
-    let columns: [&dyn Fn(u8) -> Vec<u8>; 5] =
-        [&array, &stats, &|row| vec![b'K', row], &|_| b"N".to_vec(), &|_| b"h\x01".to_vec()];
+    let text = |row: u8| [&b"\x8c\x02"[..], &[row; 2]].concat();
+    let memoized = |row| [text(row), b"\x94".to_vec()].concat();
+    let get = |_| b"h\x01".to_vec();
+    let columns: [&dyn Fn(u8) -> Vec<u8>; 7] =
+        [&array, &stats, &|row| vec![b'K', row], &|_| b"N".to_vec(), &get, &text, &memoized];
     for column in columns {
         let pickle = list(column);
         let needed = (0..).find(|max| parse(&pickle, *max, true).0.is_ok()).unwrap();
@@ -84,6 +88,20 @@ fn values_alike_are_read_at_once() {
         let (parsed, parser) = parse(&values, MAX_OPCODES, false);
         parsed.unwrap();
         assert!(parser.has_learned(), "{values:02x?}");
+    }
+}
+
+#[test]
+fn texts_that_are_not_ascii_or_differ_in_length_are_read_as_one_by_one() {
+    let text = |row: u8| [&[0x8c, 2 + row / 8], &b"abc"[..2 + usize::from(row / 8)]].concat();
+    let memoized = |row| [text(row), b"\x94".to_vec()].concat();
+    let memoized_late = |row: u8| [text(row), if row < 4 { vec![] } else { b"\x94".to_vec() }].concat();
+    let accent = |row: u8| if row == 5 { b"\x8c\x02\xc3\xa9\x94".to_vec() } else { memoized(row) };
+    let invalid = |row: u8| if row == 5 { b"\x8c\x02\xff\xfe\x94".to_vec() } else { memoized(row) };
+    let gap = |row: u8| if row == 2 { [text(row), b"q\x63".to_vec()].concat() } else { memoized(row) };
+    let columns: [&dyn Fn(u8) -> Vec<u8>; 6] = [&text, &memoized, &memoized_late, &accent, &invalid, &gap];
+    for column in columns {
+        let _either = assert_as_plain(&list(column), MAX_OPCODES);
     }
 }
 
@@ -104,8 +122,24 @@ fn values_that_only_look_alike_are_read_opcode_by_opcode() {
     }
 }
 
+/// An opcode after a column of arrays may give one of them, which has a memo entry, a state.
+#[test]
+fn arrays_read_at_once_have_one_length_unless_one_of_them_changes_later() {
+    let array = |row: u8| [&b"h\0(h\x01h\x02K\x0cC\x08"[..], &[row; 8], b"\x94t\x94R\x94"].concat();
+    let arrays: Vec<u8> = (0..12).flat_map(array).collect();
+    for (after, len) in [(&b""[..], Some(1)), (b"h\x1aNb0", None)] {
+        let names = b"\x80\x05(carray\n_array_reconstructor\n\x94carray\narray\n\x94\x8c\x01q\x94";
+        let pickle = [&names[..], b"](", &arrays, b"e", after, b"t."].concat();
+        let (parsed, parser) = parse(&pickle, MAX_OPCODES, false);
+        assert!(parsed.is_ok() && parser.has_learned());
+        let tree = Tree::parse(pickle.into()).unwrap();
+        let column = tree.items(tree.root()).unwrap()[3];
+        assert_eq!(tree.equal_ids_len(tree.items(column).unwrap()), len);
+    }
+}
+
 /// Opcodes with their arguments, in which 0xff stands for a byte that differs from row to row.
-const OPCODES: [&[u8]; 26] = [
+const OPCODES: [&[u8]; 28] = [
     b"h\0",
     b"h\x01",
     b"h\x02",
@@ -119,6 +153,8 @@ const OPCODES: [&[u8]; 26] = [
     b"C\0",
     b"G\xff\xff\xff\xff\xff\xff\xff\xff",
     b"\x8c\x02ab",
+    b"\x8c\x02\xff\xff",
+    b"\x8c\x02\xc3\xa9",
     b"]",
     b"}",
     b")",
