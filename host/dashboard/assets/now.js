@@ -15,7 +15,7 @@ export class NowView {
     this.ready = h("span");
     this.conditions = h("ul", { class: "conditions" });
     this.streams = h("div");
-    this.copies = table("Copies of the journal", COPY_HEADS, { hidden: false });
+    this.copies = table("Copies of the journal", COPY_HEADS, { hidden: false, name: "copies" });
     this.empty = h("p", { class: "empty" }, "Waiting for the first status…");
     this.node = h(
       "div",
