@@ -11,11 +11,15 @@ use clap::ValueEnum;
 use std::io::Write;
 use std::process::ExitCode;
 
+/// Most requests of a table without --last.
+const TABLE_ROWS: usize = 1000;
+
 /// List requests
 ///
 /// Requests are in the order in which they ended, live ones last. A request on two streams (the scheduler's output and the
 /// detokenizer's) is one line: TEXT ROWS, TEXT TOKENS and TEXT LAST are of the second stream, the other figures of the first,
-/// and it has ended when both legs have. Reads the summaries of segments, not the frames.
+/// and it has ended when both legs have. A table has the last 1,000 requests unless --last gives another number. Reads the
+/// summaries of segments, not the frames; with --last or --since only those of the newest segments.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal ls --since 10m --state finished\n  afterbay journal ls --rid chatcmpl- --json"
@@ -35,7 +39,7 @@ pub(crate) struct Args {
     /// Only requests whose first row is before this time
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     until: Option<u64>,
-    /// Only the last N requests
+    /// Only the last N requests [default: 1000 in a table, all with --json]
     #[arg(long, value_name = "N")]
     last: Option<usize>,
     /// Print one JSON object a line
@@ -63,11 +67,18 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         }),
         since_unix_ns: args.since,
         until_unix_ns: args.until,
+        ..RequestFilter::default()
     };
     let selected = args.place.select_since(load, args.since)?;
-    let mut listed = legs::requests(&selected.streams, &filter)?;
-    if let Some(last) = args.last {
-        listed.drain(..listed.len().saturating_sub(last));
+    // One more than shown tells whether there are more.
+    let last = args.last.or((!args.json).then_some(TABLE_ROWS + 1));
+    let mut listed = match last {
+        Some(last) => legs::newest(&selected.streams, &filter, last)?,
+        None => legs::requests(&selected.streams, &filter)?,
+    };
+    let is_cut = args.last.is_none() && !args.json && listed.len() > TABLE_ROWS;
+    if is_cut {
+        listed.remove(0);
     }
     if args.json {
         let mut out = std::io::stdout().lock();
@@ -120,6 +131,9 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         table.row(row);
     }
     table.print()?;
+    if is_cut {
+        eprintln!("the last {TABLE_ROWS} requests; --last N shows more, and --json all");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,11 +2,14 @@
 
 use crate::place::Selected;
 use afterbay_config::Config;
-use afterbay_journal::reader::{RequestFilter, StreamCoverage, StreamReader};
+use afterbay_journal::reader::{RequestFilter, RequestInfo, StreamCoverage, StreamReader};
+use afterbay_journal_view::legs::{self, Request};
 use afterbay_journal_view::local_time;
 use afterbay_journal_view::wording::counted;
 use afterbay_terminal::bytes;
 
+/// The newest requests of a stream whose rids are compared with one that is not found.
+const NEAREST_OF: usize = 10_000;
 /// The most problems that the error names.
 const PROBLEMS_NAMED: usize = 3;
 
@@ -47,10 +50,11 @@ pub(crate) fn not_found(selected: &Selected, rid: &str) -> anyhow::Error {
 
 fn nearest(selected: &Selected, rid: &str) -> String {
     // Streams that cannot be read are left out.
-    let streams = selected.streams.iter();
-    let found = streams.filter_map(|stream| stream.requests(RequestFilter::default()).ok());
-    let known: Vec<String> = found.flatten().flatten().map(|request| request.rid).collect();
-    let nearest = afterbay_config::nearest_of(rid, known.iter().map(String::as_str));
+    let newest =
+        |stream| legs::newest(std::slice::from_ref(stream), &RequestFilter::default(), NEAREST_OF).ok();
+    let known: Vec<Request<RequestInfo>> = selected.streams.iter().filter_map(newest).flatten().collect();
+    let rids = known.iter().map(|request| &*request.first().of.rid);
+    let nearest = afterbay_config::nearest_of(rid, rids);
     nearest.map_or_else(String::new, |nearest| format!(", did you mean {nearest:?}?"))
 }
 

@@ -4,8 +4,8 @@ use crate::LoadConfig;
 use crate::not_found::not_found;
 use crate::place::Place;
 use afterbay_config::Config;
-use afterbay_journal::reader::{Erasure, JournalRow, RequestHistory, RequestInfo, RowDelivery};
-use afterbay_journal::{Passage, PluginAction, PluginComponent, StoredReplacement, Verdict};
+use afterbay_journal::reader::{Erasure, JournalRow, RequestHistory, RequestInfo, RowDelivery, StreamReader};
+use afterbay_journal::{Passage, PluginAction, PluginComponent, StoredReplacement, Verdict, stored_rid};
 use afterbay_journal_view::content::{ContentBounds, ContentReader};
 use afterbay_journal_view::ending::TokenizerHint;
 use afterbay_journal_view::json::{state, whole};
@@ -57,12 +57,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let layouts = Layouts::load(&args.layout)?;
     let selected = args.place.select(load)?;
-    let mut known: Known<RequestHistory> = Vec::new();
-    for stream in &selected.streams {
-        let Some(rid) = stream.whole_rid(&args.rid)? else { continue };
-        let after = legs::after(stream, &selected.streams)?;
-        known.push((stream.name().to_owned(), after, stream.lives(&rid)?));
-    }
+    let known = known(&selected.streams, &args.rid)?;
     let followers: Vec<String> =
         known.iter().filter(|(_, after, _)| !after.is_empty()).map(|(name, ..)| name.clone()).collect();
     let requests = legs::join_instances(legs::join(known), &selected.streams)?;
@@ -87,6 +82,30 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The requests with this rid, or else those whose rid is the only one that begins with it. Only a search for a beginning reads the
+/// summary of every segment.
+fn known(streams: &[StreamReader], rid: &str) -> anyhow::Result<Known<RequestHistory>> {
+    let with_after = |stream: &StreamReader, lives| -> anyhow::Result<_> {
+        Ok((stream.name().to_owned(), legs::after(stream, streams)?, lives))
+    };
+    let mut known: Known<RequestHistory> = Vec::new();
+    let stored = stored_rid(rid.as_bytes());
+    for stream in streams {
+        let lives = stream.lives(&stored)?;
+        if !lives.is_empty() {
+            known.push(with_after(stream, lives)?);
+        }
+    }
+    if known.is_empty() {
+        for stream in streams {
+            if let Some(whole) = stream.whole_rid(rid)? {
+                known.push(with_after(stream, stream.lives(&whole)?)?);
+            }
+        }
+    }
+    Ok(known)
 }
 
 /// The tokenizer of each stream: --tokenizer, or the one that the configuration names for a sink of the stream.

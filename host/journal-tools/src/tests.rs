@@ -1,6 +1,7 @@
 //! The end of a request in every way that one can end, and the answers for a rid that is not found, on small journals.
 
 mod erase;
+mod ls;
 mod neighbours;
 mod pack;
 

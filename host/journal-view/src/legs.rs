@@ -178,7 +178,49 @@ fn join_across<T: Totals>(
     joined
 }
 
-/// The requests of these streams that match the filter, live ones last.
+/// The last requests of these streams that match the filter, at most `last`, in the order of their last rows, live ones last and in
+/// the order of their first rows. Reads the newest segments of each stream, twice as many each time, until there are enough.
+///
+/// # Errors
+/// A stream cannot be read.
+pub fn newest(
+    streams: &[StreamReader],
+    filter: &RequestFilter,
+    last: usize,
+) -> Result<Vec<Request<RequestInfo>>, ReadError> {
+    let mut segments = 1;
+    loop {
+        let since = begun_before(streams, segments)?;
+        let mut listed = requests(streams, &RequestFilter { ended_since_unix_ns: since, ..filter.clone() })?;
+        // Only some of the requests that ended before were read.
+        let is_after = |request: &Request<RequestInfo>| Some(request.last_unix_ns()) >= since;
+        listed.retain(|request| request.state() == RequestState::Live || is_after(request));
+        if since.is_none() || listed.len() >= last {
+            listed.drain(..listed.len().saturating_sub(last));
+            return Ok(listed);
+        }
+        segments *= 2;
+    }
+}
+
+/// The time, unix nanoseconds, since which no stream has more than this many segments. `None` if all segments are to be read.
+fn begun_before(streams: &[StreamReader], segments: usize) -> Result<Option<u64>, ReadError> {
+    let mut newest = None;
+    for stream in streams {
+        if stream.instance()?.is_some() {
+            // The parts of a request on several instances may be far apart.
+            return Ok(None);
+        }
+        let listed = stream.segments()?;
+        if let Some(at) = listed.len().checked_sub(segments).filter(|at| *at > 0) {
+            newest = newest.max(stream.begun_unix_ns(listed[at])?);
+        }
+    }
+    Ok(newest)
+}
+
+/// The requests of these streams that match the filter, in the order of their last rows, live ones last and in the order of their first
+/// rows.
 ///
 /// # Errors
 /// A stream cannot be read.
@@ -199,40 +241,39 @@ pub fn requests(
     add_ended_before(streams, filter, &mut known)?;
     let mut requests = join_instances(join(known), streams)?;
     requests.retain(|request| request.matches(filter));
-    requests.sort_by_key(|request| request.state() == RequestState::Live);
+    requests.sort_by_cached_key(|request| {
+        let is_live = request.state() == RequestState::Live;
+        let ended = if is_live { 0 } else { request.last_unix_ns() };
+        (is_live, ended, request.first().of.first_unix_ns)
+    });
     Ok(requests)
 }
 
-/// Adds first legs that ended before `since` and whose second leg did not.
+/// Adds legs that ended before the time of the filter and whose other leg did not.
 fn add_ended_before(
     streams: &[StreamReader],
     filter: &RequestFilter,
     known: &mut Known<RequestInfo>,
 ) -> Result<(), ReadError> {
-    if filter.since_unix_ns.is_none() || known.iter().all(|(_, after, _)| after.is_empty()) {
+    let since = filter.since_unix_ns.max(filter.ended_since_unix_ns);
+    if since.is_none() || known.iter().all(|(_, after, _)| after.is_empty()) {
         return Ok(());
     }
-    let is_first = |(_, after, _): &&(String, Vec<String>, Vec<RequestInfo>)| after.is_empty();
-    let has: HashSet<String> =
-        known.iter().filter(is_first).flat_map(|(.., found)| found).map(|info| info.rid.clone()).collect();
-    let nexts = known.iter().filter(|known| !is_first(known)).flat_map(|(.., found)| found);
-    let lacks: HashSet<String> =
-        nexts.map(|info| &info.rid).filter(|rid| !has.contains(*rid)).cloned().collect();
-    if lacks.is_empty() {
-        return Ok(());
-    }
+    let rids = |is_next: bool| -> HashSet<String> {
+        let of = known.iter().filter(|(_, after, _)| after.is_empty() != is_next);
+        of.flat_map(|(.., found)| found).map(|info| info.rid.clone()).collect()
+    };
+    let (firsts, nexts) = (rids(false), rids(true));
     for stream in streams {
         let Some((_, after, found)) = known.iter_mut().find(|(name, ..)| name == stream.name()) else {
             continue;
         };
-        if !after.is_empty() {
-            continue;
-        }
-        let all = RequestFilter { rid_prefix: filter.rid_prefix.clone(), ..RequestFilter::default() };
-        for request in stream.requests(all)? {
-            let request = request?;
-            if lacks.contains(&request.rid) {
-                found.push(request);
+        let (has, wants) = if after.is_empty() { (&firsts, &nexts) } else { (&nexts, &firsts) };
+        let lacks: HashSet<String> = wants.difference(has).cloned().collect();
+        if !lacks.is_empty() {
+            let filter = RequestFilter { rids: Some(lacks), ..RequestFilter::default() };
+            for request in stream.requests(filter)? {
+                found.push(request?);
             }
         }
     }

@@ -25,6 +25,10 @@ pub const LIVE_REQUESTS_MAX: usize = 1 << 18;
 /// Requests that may begin in one segment. The next frame begins a new segment.
 pub const SEGMENT_REQUESTS_MAX: usize = 1 << 16;
 
+/// Frames in one segment. The next frame begins a new segment. A start and a reader scan a segment that is not sealed: frames of one row
+/// would make a segment of the usual size slow to scan.
+pub const SEGMENT_FRAMES_MAX: u64 = 1 << 17;
+
 /// Bytes of records that wait for the next write. They grow only while the disk refuses writes. Past the
 /// bound, further records are counted and dropped; `BackgroundNotice::OutcomesLost` reports the count once the
 /// disk accepts writes again.

@@ -326,7 +326,7 @@ impl<'a> ExcerptWriter<'a> {
     fn carry(&mut self, requests: BTreeSet<u64>) -> Result<(), ExcerptError> {
         let mut carried = Vec::new();
         for number in requests {
-            let Some(RequestEntry { info, closed, .. }) = self.source.requests.get(&number) else { continue };
+            let Some(RequestEntry { info, closed, .. }) = self.source.requests.get(number) else { continue };
             // The excerpt is erased by nobody, and says itself what is erased. Attributes may name the tenant.
             let mut info = RequestInfo { erase_after_s: None, erased: None, ..info.clone() };
             if !self.numbers.contains(&number) {

@@ -147,6 +147,8 @@ impl RecordKind {
     pub const ATTRIBUTES: RecordKind = RecordKind(21);
     /// Component that a plugin's name stands for from here on. A segment begins with one for each plugin.
     pub const PLUGIN: RecordKind = RecordKind(22);
+    /// Checksums of the rids that the summary lists. Stands after TOTALS; TRAILER gives its offset.
+    pub const RIDS: RecordKind = RecordKind(23);
     /// Last kind that a later version may add without a new format version. Resynchronization accepts all
     /// kinds up to this one.
     const LAST: u8 = 31;

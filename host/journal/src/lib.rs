@@ -41,6 +41,7 @@ mod record;
 mod replacement;
 
 mod open_requests;
+mod request_table;
 mod segment;
 
 mod seal;

@@ -12,6 +12,7 @@ mod entries;
 mod erased;
 mod outcome;
 mod plugin;
+mod rids;
 mod sinks;
 
 pub(crate) use attributes::{bounded_attributes, put_attributes, put_kept_attributes};
@@ -21,6 +22,7 @@ pub(crate) use entries::{
 pub(crate) use erased::{ErasedEntry, erase_outcome, put_expires};
 pub(crate) use outcome::put_outcome;
 pub(crate) use plugin::put_plugin;
+pub(crate) use rids::RidIndex;
 pub(crate) use sinks::{
     FORGOTTEN, Routed, Taken, VOID, apply_to_sinks, put_ahead, put_handed, put_routed, put_sent, put_taken,
     sink_of,

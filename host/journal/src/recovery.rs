@@ -265,7 +265,7 @@ fn repair(
         let frame = torn_frame(segment, end)?;
         found.cut.push(TornEnd { segment: segment.id, offset: end, bytes: bytes - end, frame });
     }
-    let summary = || (state.requests.values().cloned().collect(), state.totals());
+    let summary = || (state.requests.iter().cloned().collect(), state.totals());
     let summary = can_be_sealed(segment).then(summary);
     let is_sealed = summary.is_some();
     let ended = SegmentEnd { bytes: end, through: FrameNo(0), summary };

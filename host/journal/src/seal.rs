@@ -5,7 +5,8 @@ use std::io::{self, IoSlice};
 use crate::format::{self, RecordKind, SegmentHeader, record};
 use crate::position::FrameNo;
 use crate::record::{
-    ErasedEntry, RequestEntry, SegmentTotals, put_entries, put_expires, put_kept_attributes, put_totals,
+    ErasedEntry, RequestEntry, RidIndex, SegmentTotals, put_entries, put_expires, put_kept_attributes,
+    put_totals,
 };
 use crate::segment::{Payloads, ScanStep, Segment};
 use crate::storage::{File, write_all};
@@ -49,12 +50,14 @@ pub(crate) fn end_records(
     }
     put_entries(&mut records, RecordKind::SUMMARY, entries.iter().map(RequestEntry::by_ref));
     put_totals(&mut records, totals);
+    let rids_begin = begins + records.len() as u64;
+    RidIndex::of(entries.iter().map(|entry| &*entry.info.rid)).put(&mut records);
     for entry in entries {
         put_expires(&mut records, &entry.info);
         put_kept_attributes(&mut records, &entry.info);
     }
     erased.iter().for_each(|entry| entry.put(&mut records));
-    record(&mut records, RecordKind::TRAILER, begins, 0, |_| {});
+    record(&mut records, RecordKind::TRAILER, begins, rids_begin, |_| {});
     records
 }
 

@@ -12,11 +12,15 @@ use crate::format::{
     ByteReader, CRC_BYTES, HEAD_BYTES, HEADER_BYTES, HeaderRead, RECORD_BYTES, RecordHead, RecordKind,
     SegmentHeader, VERSION, checksum,
 };
-use crate::position::SegmentId;
+use crate::position::{FrameNo, SegmentId};
 use crate::record::{
-    ErasedEntry, RecordBody, RequestEntry, SegmentTotals, apply_to_sinks, decode_entries, decode_totals,
+    ErasedEntry, RecordBody, RequestEntry, RidIndex, SegmentTotals, apply_to_sinks, decode_entries,
+    decode_totals,
 };
 use crate::storage::{File, Storage, read_full};
+
+/// Bytes that are read rather than searched for a frame.
+const SEEK_BYTES: u64 = 1 << 20;
 
 /// An open segment.
 #[derive(Clone)]
@@ -34,6 +38,8 @@ pub(crate) struct SegmentSummary {
     pub totals: SegmentTotals,
     /// Offset of the summary, which is the end of the segment's records.
     pub begins: u64,
+    /// Offset of RIDS; 0 in a segment of an earlier build.
+    pub rids_begin: u64,
     /// Requests that were erased in the segment.
     pub erased: Vec<ErasedEntry>,
     /// Offset of the first ERASED, or of the TRAILER.
@@ -80,15 +86,8 @@ impl Segment {
 
     /// Reads the summary. Returns `None` if the segment is not sealed or any part of the summary is damaged.
     pub fn summary(&self) -> Result<Option<SegmentSummary>, ReadError> {
-        let bytes = self.bytes()?;
-        let Some(trailer) = bytes.checked_sub(RECORD_BYTES as u64).filter(|&at| at >= HEADER_BYTES as u64)
-        else {
-            return Ok(None);
-        };
-        let begins = match self.scan(trailer, bytes, Payloads::All).step()? {
-            ScanStep::Record(record) if record.head.kind == RecordKind::TRAILER => record.head.number,
-            _ => return Ok(None),
-        };
+        let Some(RawRecord { head, offset: trailer }) = self.trailer()? else { return Ok(None) };
+        let begins = head.number;
         if begins < HEADER_BYTES as u64 || begins > trailer {
             return Ok(None);
         }
@@ -119,6 +118,7 @@ impl Segment {
                         entries,
                         totals,
                         begins,
+                        rids_begin: head.time,
                         erased: Vec::new(),
                         erased_begins: trailer,
                     };
@@ -127,6 +127,49 @@ impl Segment {
                 _ => return Ok(None),
             }
         }
+    }
+
+    fn trailer(&self) -> Result<Option<RawRecord>, ReadError> {
+        let bytes = self.bytes()?;
+        let Some(at) = bytes.checked_sub(RECORD_BYTES as u64).filter(|&at| at >= HEADER_BYTES as u64) else {
+            return Ok(None);
+        };
+        let found = self.scan(at, bytes, Payloads::All).next_here()?;
+        Ok(found.filter(|record| record.head.kind == RecordKind::TRAILER))
+    }
+
+    /// Reads the index of the rids that the summary lists. Returns `None` if the segment is not sealed or the index is damaged,
+    /// and for a segment of an earlier build.
+    pub fn rids(&self) -> Result<Option<RidIndex>, ReadError> {
+        let Some(RawRecord { head, offset: trailer }) = self.trailer()? else { return Ok(None) };
+        if head.time < HEADER_BYTES as u64 || head.time > trailer {
+            return Ok(None);
+        }
+        let mut scan = self.scan(head.time, trailer, Payloads::All);
+        let found = scan.next_here()?.filter(|record| record.head.kind == RecordKind::RIDS);
+        Ok(found.and_then(|record| RidIndex::decode(scan.payload(&record), record.head.number)))
+    }
+
+    /// Returns an offset before which no frame from `first` on stands. Searches the segment by halves: about
+    /// [`SEEK_BYTES`] before the frame, or more where frames are larger.
+    pub fn offset_before(&self, first: FrameNo) -> Result<u64, ReadError> {
+        let (mut low, mut high) = (HEADER_BYTES as u64, self.bytes()?);
+        while high.saturating_sub(low) > SEEK_BYTES {
+            let middle = low + (high - low) / 2;
+            let mut scan = self.scan(middle, high.min(middle + SEEK_BYTES), Payloads::NotFrames);
+            let found = loop {
+                match scan.step()? {
+                    ScanStep::Record(record) if record.head.kind == RecordKind::FRAME => break Some(record),
+                    ScanStep::Record(_) | ScanStep::Corrupt { .. } => {}
+                    ScanStep::End { .. } => break None,
+                }
+            };
+            match found {
+                Some(record) if record.head.number < first.0 => low = record.offset,
+                _ => high = middle,
+            }
+        }
+        Ok(low)
     }
 
     /// Returns the end of segment `id` if this segment directly follows it.

@@ -10,9 +10,10 @@ use crate::format::SegmentHeader;
 use crate::frame_set::FrameSet;
 use crate::outcome::{Outcome, row_effects};
 use crate::plugin_component::PluginComponent;
-use crate::position::{FrameNo, RequestNo};
+use crate::position::FrameNo;
 use crate::record::{RecordBody, RequestEntry, SegmentTotals, apply_to_sinks};
-use crate::request::{RequestInfo, RequestState};
+use crate::request::RequestState;
+use crate::request_table::RequestTable;
 use crate::segment::{RawRecord, SegmentSummary};
 use crate::sink_progress::SinkProgress;
 
@@ -20,7 +21,7 @@ use crate::sink_progress::SinkProgress;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamState {
     /// Requests of this segment and requests carried into it, by number.
-    pub requests: BTreeMap<u64, RequestEntry>,
+    pub requests: RequestTable,
     pub unfinished: FrameSet,
     /// Run of unfinished frames that the last record pushed out: first frame, and length.
     pub dropped_run: Option<(FrameNo, u64)>,
@@ -48,7 +49,7 @@ impl StreamState {
     pub fn at_end_of(summary: &SegmentSummary) -> StreamState {
         let totals = &summary.totals;
         StreamState {
-            requests: summary.entries.iter().map(|entry| (entry.info.number.0, entry.clone())).collect(),
+            requests: summary.entries.iter().cloned().collect(),
             unfinished: totals.unfinished.clone(),
             dropped_run: None,
             sinks: totals.sinks.clone(),
@@ -65,8 +66,8 @@ impl StreamState {
 
     /// Continues with the next segment. Closed requests are removed.
     pub fn begin_segment(&mut self, header: &SegmentHeader) {
-        self.requests.retain(|_, entry| !entry.closed);
-        for entry in self.requests.values_mut() {
+        self.requests.retain(|entry| !entry.closed);
+        for entry in self.requests.iter_mut() {
             entry.here = false;
             entry.info.erased = None;
         }
@@ -115,17 +116,17 @@ impl StreamState {
                 }
             }
             RecordBody::OperatorAbort(ending) => {
-                if let Some(entry) = self.requests.get_mut(&number) {
+                if let Some(entry) = self.requests.get_mut(number) {
                     entry.info.ending = *ending;
                 }
             }
             RecordBody::Expires(seconds) => {
-                if let Some(entry) = self.requests.get_mut(&number) {
+                if let Some(entry) = self.requests.get_mut(number) {
                     entry.info.erase_after_s = Some(*seconds);
                 }
             }
             RecordBody::Attributes(attributes) => {
-                if let Some(entry) = self.requests.get_mut(&number) {
+                if let Some(entry) = self.requests.get_mut(number) {
                     entry.info.attributes.clone_from(attributes);
                 }
             }
@@ -142,11 +143,13 @@ impl StreamState {
                 self.next_frame = self.next_frame.max(number.saturating_add(*count))
             }
             RecordBody::Carry(entries) => {
-                for carried in entries {
-                    let here = self.requests.get(&carried.info.number.0).is_some_and(|known| known.here);
-                    let entry = self.entry(carried.info.number.0);
-                    *entry = RequestEntry { here, ..carried.clone() };
-                }
+                let here = |number| self.requests.get(number).is_some_and(|known| known.here);
+                let carried =
+                    |entry: &RequestEntry| RequestEntry { here: here(entry.info.number.0), ..entry.clone() };
+                let entries: Vec<RequestEntry> = entries.iter().map(carried).collect();
+                let last = entries.iter().map(|entry| entry.info.number.0).max();
+                self.next_request = self.next_request.max(last.map_or(0, |last| last + 1));
+                self.requests.merge(entries.into_iter());
             }
             RecordBody::Lost | RecordBody::Routed(_) | RecordBody::Aside => {}
         }
@@ -197,11 +200,7 @@ impl StreamState {
 
     fn entry(&mut self, number: u64) -> &mut RequestEntry {
         self.next_request = self.next_request.max(number + 1);
-        self.requests.entry(number).or_insert_with(|| RequestEntry {
-            info: RequestInfo::new(RequestNo(number), String::new()),
-            closed: false,
-            here: false,
-        })
+        self.requests.entry(number)
     }
 
     /// Totals for a summary of this segment.

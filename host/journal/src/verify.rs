@@ -8,7 +8,7 @@ use crate::error::ReadError;
 use crate::manifest::{self, Manifest, MissingSegments};
 use crate::outcome::Outcome;
 use crate::position::{FrameNo, RequestNo, SegmentId};
-use crate::record::RecordBody;
+use crate::record::{RecordBody, RidIndex};
 use crate::request::RequestInfo;
 use crate::segment::{Payloads, RawRecord, RecordedEnd, Scan, ScanStep, Segment, SegmentSummary};
 use crate::segment_files::{SegmentFile, SegmentFiles};
@@ -359,6 +359,11 @@ impl Verifier {
             Some(summary) => {
                 self.erased.extend(summary.erased.iter().map(|entry| (entry.number, entry.erasure.unix_ns)));
                 self.summary(id, summary, exact);
+                let listed = RidIndex::of(summary.entries.iter().map(|entry| &*entry.info.rid));
+                if segment.rids()?.is_some_and(|rids| rids != listed) {
+                    let detail = "its index has other rids".into();
+                    self.problem(id, summary.rids_begin, ProblemKind::Summary { detail });
+                }
             }
             None => self.without_summary(segment, previous, summary_begins)?,
         }
@@ -394,7 +399,7 @@ impl Verifier {
             RecordBody::Open { .. } => self.report.requests += 1,
             RecordBody::Carry(entries) if self.first == Some(id) => {
                 let known = &self.state.requests;
-                let more = entries.iter().filter(|entry| !known.contains_key(&entry.info.number.0));
+                let more = entries.iter().filter(|entry| known.get(entry.info.number.0).is_none());
                 self.report.requests += more.count() as u64;
             }
             RecordBody::Skipped { count, left_out: true } => self.left_out += count,
@@ -450,7 +455,7 @@ impl Verifier {
     /// Compares the token count of a finished request with the scheduler's. Ignores a request whose OPEN is
     /// not known yet: on a failing disk a segment may list carried requests after the records that waited.
     fn finished(&mut self, id: SegmentId, offset: u64, request: RequestNo) {
-        let Some(entry) = self.state.requests.get(&request.0).filter(|entry| !entry.info.rid.is_empty())
+        let Some(entry) = self.state.requests.get(request.0).filter(|entry| !entry.info.rid.is_empty())
         else {
             return;
         };
@@ -462,7 +467,7 @@ impl Verifier {
     }
 
     fn rid(&self, request: RequestNo) -> String {
-        self.state.requests.get(&request.0).map_or_else(String::new, |entry| entry.info.rid.clone())
+        self.state.requests.get(request.0).map_or_else(String::new, |entry| entry.info.rid.clone())
     }
 
     fn summary(&mut self, id: SegmentId, summary: &SegmentSummary, exact: bool) {
@@ -534,7 +539,8 @@ impl Verifier {
 
 /// First difference between a summary and the records.
 fn difference(records: &StreamState, summarized: &StreamState) -> Option<String> {
-    for (number, entry) in &records.requests {
+    for entry in records.requests.iter() {
+        let number = entry.info.number.0;
         match summarized.requests.get(number) {
             None => return Some(format!("request {number} is not in the summary")),
             Some(known)
@@ -550,7 +556,8 @@ fn difference(records: &StreamState, summarized: &StreamState) -> Option<String>
             Some(_) => {}
         }
     }
-    if let Some(number) = summarized.requests.keys().find(|number| !records.requests.contains_key(number)) {
+    let mut numbers = summarized.requests.iter().map(|entry| entry.info.number.0);
+    if let Some(number) = numbers.find(|number| records.requests.get(*number).is_none()) {
         return Some(format!("request {number} is not in the records"));
     }
     let figures = |state: &StreamState| [state.frames, state.frame_bytes, state.next_frame];

@@ -78,7 +78,7 @@ impl Plan {
         let mut all = Vec::new();
         while let Some(segment) = fold.next_segment()? {
             let mut listed = Vec::new();
-            for entry in fold.state.requests.values().filter(|entry| select(&entry.info)) {
+            for entry in fold.state.requests.iter().filter(|entry| select(&entry.info)) {
                 let number = entry.info.number.0;
                 plan.requests.insert(number, entry.info.clone());
                 plan.closed.insert(number, entry.closed);

@@ -232,7 +232,7 @@ impl Copy<'_> {
         let part = self.part()?;
         let mut end = Vec::new();
         erased.iter().for_each(|entry| entry.put(&mut end));
-        record(&mut end, RecordKind::TRAILER, summary.begins, 0, |_| {});
+        record(&mut end, RecordKind::TRAILER, summary.begins, summary.rids_begin, |_| {});
         format::seal(&mut end, self.segment.header.salt, self.until);
         let written = write_all(&*part, &mut [IoSlice::new(&end)], self.until)
             .and_then(|()| part.sync())

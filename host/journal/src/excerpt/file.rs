@@ -82,11 +82,11 @@ impl ExcerptFile {
 
     /// The requests so far.
     pub(super) fn requests(&self) -> BTreeSet<u64> {
-        self.state.requests.keys().copied().collect()
+        self.state.requests.iter().map(|entry| entry.info.number.0).collect()
     }
 
     pub(super) fn has_request(&self, number: u64) -> bool {
-        self.state.requests.contains_key(&number)
+        self.state.requests.get(number).is_some()
     }
 
     /// Whether this is the last component of its plugin.
@@ -96,12 +96,12 @@ impl ExcerptFile {
 
     /// Whether a request has these totals.
     pub(super) fn has(&self, info: &RequestInfo, closed: bool) -> bool {
-        let known = self.state.requests.get(&info.number.0);
+        let known = self.state.requests.get(info.number.0);
         known.is_some_and(|known| known.info == *info && known.closed == closed)
     }
 
     pub(super) fn rid(&self, number: u64) -> String {
-        self.state.requests.get(&number).map(|known| known.info.rid.clone()).unwrap_or_default()
+        self.state.requests.get(number).map(|known| known.info.rid.clone()).unwrap_or_default()
     }
 
     /// Adds a record of the stream, with this payload.
@@ -142,7 +142,7 @@ impl ExcerptFile {
     /// Writes the summary. Returns the bytes of the segment.
     pub(super) fn finish(mut self, erased: &[ErasedEntry]) -> Result<u64, ExcerptError> {
         self.write_pending()?;
-        let entries: Vec<RequestEntry> = self.state.requests.values().cloned().collect();
+        let entries: Vec<RequestEntry> = self.state.requests.iter().cloned().collect();
         let totals = self.state.totals();
         let mut end = seal::end_records(&entries, &totals, erased, self.written);
         format::seal(&mut end, self.header.salt, self.written);

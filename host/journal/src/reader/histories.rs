@@ -1,7 +1,7 @@
 //! Histories of the requests with one rid. Summaries give the segments; the rows are then read from those
 //! segments.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::deliveries::Deliveries;
@@ -17,40 +17,47 @@ use crate::sink_progress::SinkProgress;
 
 pub(super) fn lives(stream: &StreamReader, rid: &str) -> Result<Vec<RequestHistory>, ReadError> {
     let mut requests: BTreeMap<u64, RequestInfo> = BTreeMap::new();
-    // From the first segment with rows on. Segments with rows stay open, so that retention cannot take them
-    // away.
-    let mut segments: Vec<(SegmentId, Option<Segment>)> = Vec::new();
+    // Segments with rows stay open, so that retention cannot take them away.
+    let mut with_rows: BTreeMap<SegmentId, Segment> = BTreeMap::new();
     let mut fold = SegmentFold::new(stream.segments.clone())?;
+    fold.only_rids(HashSet::from([rid.to_owned()]));
+    let listed = fold.remaining();
     while let Some(segment) = fold.next_segment()? {
-        let of_rid = fold.state.requests.values().filter(|entry| entry.info.rid == rid);
+        let of_rid = fold.state.requests.iter().filter(|entry| entry.info.rid == rid);
         let mut here = false;
         for entry in of_rid {
             here |= entry.here;
             requests.insert(entry.info.number.0, entry.info.clone());
         }
-        if here || !segments.is_empty() {
-            segments.push((segment.id, here.then_some(segment)));
+        if here {
+            with_rows.insert(segment.id, segment);
         }
     }
     let mut rows = HistoryBuilder {
         stream,
         lives: requests.keys().map(|&number| (number, BTreeMap::new())).collect(),
+        rows_left: requests.values().map(|request| request.rows).sum(),
         sinks: fold.state.sinks,
         frames_without_outcome: HashMap::new(),
         plugins: HashMap::new(),
         deliveries: Deliveries::default(),
     };
-    let end = segments.iter().rposition(|(_, open)| open.is_some()).map_or(0, |last| last + 1);
-    for (at, (id, open)) in segments.into_iter().enumerate() {
+    let first = with_rows.first_key_value().map(|(id, _)| *id);
+    let next = listed.iter().skip(1).copied().map(Some).chain([None]);
+    let listed = listed.iter().copied().zip(next).filter(|(id, _)| first.is_some_and(|first| *id >= first));
+    for (id, next) in listed {
         // Segments after the last row only tell which sinks took the rows.
-        if at >= end && rows.deliveries.is_settled() {
+        if with_rows.is_empty() && rows.deliveries.is_settled() {
             break;
         }
-        let segment = match open {
+        let segment = match with_rows.remove(&id) {
             Some(segment) => Some(segment),
             None => stream.segments.open(id)?,
         };
-        segment.iter().try_for_each(|segment| rows.read(segment))?;
+        let Some(segment) = segment else { continue };
+        if !rows.read(&segment, next)? {
+            break;
+        }
     }
     rows.taken_by();
     let HistoryBuilder { mut lives, .. } = rows;
@@ -71,6 +78,8 @@ struct HistoryBuilder<'a> {
     stream: &'a StreamReader,
     /// By request, then by frame and row, so that a record written twice counts once.
     lives: HashMap<u64, BTreeMap<(u64, u32), JournalRow>>,
+    /// Rows of the requests that were not read yet.
+    rows_left: u64,
     /// State of the sinks at the end of the journal.
     sinks: Vec<SinkProgress>,
     deliveries: Deliveries,
@@ -81,8 +90,9 @@ struct HistoryBuilder<'a> {
 }
 
 impl HistoryBuilder<'_> {
-    fn read(&mut self, segment: &Segment) -> Result<(), ReadError> {
-        let limit = self.stream.segments.recorded_end(self.next_of(segment.id)?, segment.id)?.limit;
+    /// Reads a segment. Returns false if no later record says anything about the rows.
+    fn read(&mut self, segment: &Segment, next: Option<SegmentId>) -> Result<bool, ReadError> {
+        let limit = self.stream.segments.recorded_end(next, segment.id)?.limit;
         let mut scan = segment.records(limit, Payloads::NotFrames);
         loop {
             match scan.step()? {
@@ -94,11 +104,17 @@ impl HistoryBuilder<'_> {
                 ScanStep::Record(record) => match scan.body(&record) {
                     Some(RecordBody::Outcome(outcome)) => self.outcome(&outcome)?,
                     Some(RecordBody::Plugin(component)) => self.plugin(component),
-                    Some(body) => self.deliveries.apply(record.head.number, &body),
+                    Some(body) => {
+                        self.deliveries.apply(record.head.number, &body);
+                        let is_taken = matches!(body, RecordBody::Taken(_));
+                        if is_taken && self.rows_left == 0 && self.deliveries.is_settled() {
+                            return Ok(false);
+                        }
+                    }
                     None => {}
                 },
                 ScanStep::Corrupt { .. } => {}
-                ScanStep::End { .. } => return Ok(()),
+                ScanStep::End { .. } => return Ok(true),
             }
         }
     }
@@ -108,10 +124,6 @@ impl HistoryBuilder<'_> {
         if self.plugins.get(&component.plugin).is_none_or(|known| **known != component) {
             self.plugins.insert(component.plugin.clone(), component.into());
         }
-    }
-
-    fn next_of(&self, id: SegmentId) -> Result<Option<SegmentId>, ReadError> {
-        Ok(self.stream.segments.list()?.into_iter().map(|segment| segment.id).find(|next| *next > id))
     }
 
     fn outcome(&mut self, outcome: &Outcome<'static>) -> Result<(), ReadError> {
@@ -152,7 +164,9 @@ impl HistoryBuilder<'_> {
                 taken_by: Vec::new(),
                 deliveries: Vec::new(),
             };
-            life.insert((outcome.frame.0, index), row);
+            if life.insert((outcome.frame.0, index), row).is_none() {
+                self.rows_left = self.rows_left.saturating_sub(1);
+            }
         }
         Ok(())
     }

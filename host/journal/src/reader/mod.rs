@@ -11,6 +11,7 @@ mod segment_requests;
 mod tail;
 mod types;
 
+use std::collections::{HashSet, VecDeque};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -295,7 +296,7 @@ impl StreamReader {
         let candidates = listed[..at].iter().rev();
         for SegmentFile { id, .. } in candidates {
             let Some(segment) = self.segments.open(*id)? else { continue };
-            let mut scan = segment.records(u64::MAX, Payloads::NotFrames);
+            let mut scan = segment.scan(segment.offset_before(frame)?, u64::MAX, Payloads::NotFrames);
             loop {
                 match scan.step()? {
                     ScanStep::Record(RawRecord { head, offset })
@@ -355,7 +356,9 @@ impl StreamReader {
 /// Reads segments in order and keeps their state, from summaries where there are any.
 pub(crate) struct SegmentFold {
     pub segments: SegmentFiles,
-    listed: std::collections::VecDeque<SegmentId>,
+    listed: VecDeque<SegmentId>,
+    /// Segments are left out whose index has none of these rids.
+    rids: Option<HashSet<String>>,
     pub state: stream_state::StreamState,
     /// Whether the segment read last has a summary.
     pub is_sealed: bool,
@@ -365,7 +368,7 @@ impl SegmentFold {
     pub fn new(segments: SegmentFiles) -> Result<SegmentFold, ReadError> {
         let listed = segments.list()?.into_iter().map(|segment| segment.id).collect();
         let state = stream_state::StreamState::new();
-        Ok(SegmentFold { segments, listed, state, is_sealed: false })
+        Ok(SegmentFold { segments, listed, rids: None, state, is_sealed: false })
     }
 
     /// Leaves out segments without these frames, except the last. A segment needs no other.
@@ -379,6 +382,28 @@ impl SegmentFold {
         });
     }
 
+    /// Leaves out sealed segments that list no request with one of these rids, except the last.
+    pub fn only_rids(&mut self, rids: HashSet<String>) {
+        self.rids = Some(rids);
+    }
+
+    /// Leaves out the segments that had their last row before this time, unix nanoseconds, except the last.
+    pub fn only_since(&mut self, unix_ns: u64) -> Result<(), ReadError> {
+        for at in (1..self.listed.len()).rev() {
+            let segment = self.segments.open(self.listed[at])?;
+            if segment.is_some_and(|segment| segment.header.begun_unix_ns < unix_ns) {
+                self.listed.drain(..at);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The segments that are not read yet, oldest first.
+    pub fn remaining(&self) -> Vec<SegmentId> {
+        self.listed.iter().copied().collect()
+    }
+
     /// Whether there is another segment.
     pub fn has_next(&self) -> bool {
         !self.listed.is_empty()
@@ -389,6 +414,11 @@ impl SegmentFold {
         loop {
             let Some(id) = self.listed.pop_front() else { return Ok(None) };
             let Some(segment) = self.segments.open(id)? else { continue };
+            if self.has_next() && self.is_without_rids(&segment)? {
+                // A segment needs no other.
+                self.state = stream_state::StreamState::new();
+                continue;
+            }
             let summary = segment.summary()?;
             self.is_sealed = summary.is_some();
             match summary {
@@ -397,6 +427,12 @@ impl SegmentFold {
             }
             return Ok(Some(segment));
         }
+    }
+
+    fn is_without_rids(&self, segment: &Segment) -> Result<bool, ReadError> {
+        let Some(rids) = &self.rids else { return Ok(false) };
+        let index = segment.rids()?;
+        Ok(index.is_some_and(|index| !rids.iter().any(|rid| index.may_have(rid))))
     }
 
     fn scan(&mut self, segment: &Segment) -> Result<(), ReadError> {

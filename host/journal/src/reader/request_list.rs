@@ -21,7 +21,13 @@ pub struct RequestList {
 
 impl RequestList {
     pub(super) fn new(segments: SegmentFiles, filter: RequestFilter) -> Result<RequestList, ReadError> {
-        let fold = SegmentFold::new(segments)?;
+        let mut fold = SegmentFold::new(segments)?;
+        if let Some(since) = filter.since_unix_ns.max(filter.ended_since_unix_ns) {
+            fold.only_since(since)?;
+        }
+        if let Some(rids) = &filter.rids {
+            fold.only_rids(rids.clone());
+        }
         Ok(RequestList { fold, filter, ready: Vec::new().into_iter(), before: HashSet::new(), failed: false })
     }
 
@@ -30,7 +36,7 @@ impl RequestList {
         let last = !self.fold.has_next();
         let listed =
             |entry: &&RequestEntry| (entry.closed || last) && !self.before.contains(&entry.info.number.0);
-        let entries = self.fold.state.requests.values();
+        let entries = self.fold.state.requests.iter();
         let takes = |entry: &&RequestEntry| self.filter.takes(&entry.info);
         let mut matching: Vec<&RequestEntry> = entries.clone().filter(listed).filter(takes).collect();
         matching.sort_by_key(|entry| !entry.closed);
@@ -64,14 +70,13 @@ impl Iterator for RequestList {
 
 pub(super) fn whole_rid(stream: &StreamReader, rid: &str) -> Result<Option<String>, ReadError> {
     let rid = &*stored_rid(rid.as_bytes());
+    if has_rid(stream, rid)? {
+        return Ok(Some(rid.to_owned()));
+    }
     let filter = RequestFilter { rid_prefix: Some(rid.to_owned()), ..RequestFilter::default() };
     let mut found: BTreeSet<String> = BTreeSet::new();
     for request in stream.requests(filter)? {
-        let request = request?;
-        if request.rid == rid {
-            return Ok(Some(request.rid));
-        }
-        found.insert(request.rid);
+        found.insert(request?.rid);
     }
     let (count, mut found) = (found.len(), found.into_iter());
     match (found.next(), found.next()) {
@@ -82,10 +87,17 @@ pub(super) fn whole_rid(stream: &StreamReader, rid: &str) -> Result<Option<Strin
     }
 }
 
+/// Whether a request has this stored rid.
+fn has_rid(stream: &StreamReader, rid: &str) -> Result<bool, ReadError> {
+    let filter = RequestFilter { rids: Some(HashSet::from([rid.to_owned()])), ..RequestFilter::default() };
+    stream.requests(filter)?.next().transpose().map(|found| found.is_some())
+}
+
 impl RequestFilter {
     /// Whether a request matches.
     pub fn takes(&self, info: &RequestInfo) -> bool {
         self.rid_prefix.as_ref().is_none_or(|prefix| info.rid.starts_with(prefix))
+            && self.rids.as_ref().is_none_or(|rids| rids.contains(&info.rid))
             && self.state.is_none_or(|state| info.state == state)
             && self.since_unix_ns.is_none_or(|since| info.last_unix_ns >= since)
             && self.until_unix_ns.is_none_or(|until| info.first_unix_ns < until)

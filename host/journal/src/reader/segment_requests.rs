@@ -130,7 +130,7 @@ impl SegmentRequests {
 
     /// The requests that are open after the records that were read.
     pub fn open_requests(&self) -> impl Iterator<Item = &RequestInfo> {
-        self.state.requests.values().filter(|entry| !entry.closed).map(|entry| &entry.info)
+        self.state.requests.iter().filter(|entry| !entry.closed).map(|entry| &entry.info)
     }
 
     /// Reads at most `records_max` further records. Returns whether it stopped before the end.
@@ -192,7 +192,7 @@ impl SegmentRequests {
         self.state.apply(&record, &body);
         if let (RecordBody::Close { .. }, number) = (&body, record.head.number)
             && let Some(erasure) = self.erased.get(&number)
-            && let Some(entry) = self.state.requests.get_mut(&number)
+            && let Some(entry) = self.state.requests.get_mut(number)
         {
             entry.info.erased = Some(*erasure);
         }
@@ -223,7 +223,7 @@ impl SegmentRequests {
                 is_void: taken.void || taken.forgotten,
             }),
             RecordBody::Close { .. } => {
-                RequestRecord::Closed(&self.state.requests.get(&number)?.info, record.offset as u32)
+                RequestRecord::Closed(&self.state.requests.get(number)?.info, record.offset as u32)
             }
             _ => return None,
         })
@@ -260,7 +260,7 @@ impl SegmentRequests {
     pub fn changes(&mut self) -> impl Iterator<Item = RequestChange> {
         let (changed, mut acted) = (std::mem::take(&mut self.changed), std::mem::take(&mut self.acted));
         changed.into_iter().filter_map(move |number| {
-            let mut request = self.state.requests.get(&number)?.info.clone();
+            let mut request = self.state.requests.get(number)?.info.clone();
             request.erased = self.erased.get(&number).copied();
             // The outcome of the first row may still come.
             (request.rows > 0)

@@ -1,5 +1,6 @@
 //! Types that journal readers return.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::outcome::{Outcome, Passage, PluginAction, RowFinish, TokenGap};
@@ -32,6 +33,11 @@ pub struct RequestFilter {
     pub since_unix_ns: Option<u64>,
     /// The first row was received before this time, unix nanoseconds.
     pub until_unix_ns: Option<u64>,
+    /// The rid is one of these.
+    pub rids: Option<HashSet<String>>,
+    /// The request is open, or its end is in a segment with a row at or after this time, unix nanoseconds. Earlier segments are
+    /// not read.
+    pub ended_since_unix_ns: Option<u64>,
 }
 
 /// A request and its rows.

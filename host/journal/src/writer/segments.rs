@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{ActiveSegment, JournalWriter, REQUESTS_BEHIND_MAX};
-use crate::bounds::SEGMENT_REQUESTS_MAX;
+use crate::bounds::{SEGMENT_FRAMES_MAX, SEGMENT_REQUESTS_MAX};
 use crate::error::{IoError, WriteError};
 use crate::format::{self, HEADER_BYTES, RECORD_BYTES, RecordKind, SegmentHeader, VERSION, record};
 use crate::mutex::lock;
@@ -38,7 +38,8 @@ impl JournalWriter {
         let age = self.last_unix_ns.saturating_sub(active.segment.header.begun_unix_ns);
         let limits = [self.root.options.retain_age, self.shortest_expiry_s.map(Duration::from_secs)];
         let old = limits.into_iter().flatten().any(|limit| u128::from(age) * 8 > limit.as_nanos());
-        let full = bytes > self.root.options.segment_bytes || old || active.opened >= SEGMENT_REQUESTS_MAX;
+        let many = active.opened >= SEGMENT_REQUESTS_MAX || active.frames >= SEGMENT_FRAMES_MAX;
+        let full = bytes > self.root.options.segment_bytes || old || many;
         let is_asked =
             self.shared.renew.load(Ordering::Relaxed) || self.shared.must_end.load(Ordering::Relaxed);
         full && active.frames > 0 || self.lost > 0 || is_asked

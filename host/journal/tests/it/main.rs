@@ -13,6 +13,7 @@ mod faults;
 mod fixture;
 mod full_disk;
 mod hold_back;
+mod lookup;
 mod missing_segments;
 mod modes;
 mod plugins;
