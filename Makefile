@@ -60,7 +60,7 @@ docs: $(VENV)/mdbook ## the book, target/book
 	$(VENV)/bin/mdbook build docs
 
 bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
-	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench
+	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench -- $(BENCH_ARGS)
 
 # The crates on the path optimised; everything else as the tests have built it. BLESS=1: commit the figures.
 bench-cost: setup valgrind ## the instructions of each stage beside those of the last commit: seconds, after a minute of compiling

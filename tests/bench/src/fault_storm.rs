@@ -7,7 +7,7 @@ use afterbay_cost::traffic::Traffic;
 use afterbay_runtime::{Columns, FinishKind, Host, HostOptions, Limits};
 use anyhow::{Context, ensure};
 use rustix::time::{ClockId, clock_gettime};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Rows per batch.
@@ -154,7 +154,7 @@ pub(crate) struct CallTimes {
 
 /// Measures the calls of each faulty plugin that is `wanted`, in this process, each call on a fresh instance.
 pub(crate) fn calls(
-    guests: &Path,
+    guests: impl Fn() -> anyhow::Result<PathBuf>,
     time: Duration,
     wanted: impl Fn(&str) -> bool,
 ) -> anyhow::Result<Vec<CallTimes>> {
@@ -176,7 +176,7 @@ pub(crate) fn calls(
         if !wanted(&name) {
             continue;
         }
-        let bytes = std::fs::read(guests.join(format!("examples/{guest}.wasm"))).context(guest)?;
+        let bytes = std::fs::read(guests()?.join(format!("examples/{guest}.wasm"))).context(guest)?;
         let component = host.load(guest, &bytes, limits.clone())?;
         let settings = format!("{{{setting:?}: {is:?}}}");
         let until = Instant::now() + time / FAULTY.len() as u32;

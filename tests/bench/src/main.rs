@@ -14,6 +14,7 @@ mod peers;
 mod plugins;
 mod proxy;
 mod saved_to_live;
+mod scale;
 mod swaps;
 mod timed_stream;
 
@@ -42,7 +43,7 @@ struct Args {
     /// Tokens per request, except in the case "swaps". The cost of a request's beginning and end is spread over its rows
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=TOKENS_MAX))]
     tokens: u64,
-    /// Only the cases whose name contains TEXT, such as "msgpack, 1024", "vllm", "latency" or "swaps"
+    /// Only the cases whose name contains TEXT, such as "msgpack, 1024", "vllm", "latency", "swaps" or "scale"
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// Print one JSON object per case instead of tables
@@ -63,7 +64,6 @@ struct TableRow {
 struct Bench {
     args: Args,
     afterbay: PathBuf,
-    guests: PathBuf,
     time: Duration,
     rows: Vec<TableRow>,
 }
@@ -87,7 +87,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         afterbay.display()
     );
     let time = Duration::try_from_secs_f64(args.seconds)?;
-    let mut bench = Bench { args, afterbay, guests: guests()?, time, rows: Vec::new() };
+    let mut bench = Bench { args, afterbay, time, rows: Vec::new() };
     bench.forwarding()?;
     bench.plugin_in_path()?;
     bench.parts()?;
@@ -99,6 +99,7 @@ fn run(args: Args) -> anyhow::Result<()> {
     bench.swaps()?;
     bench.storms()?;
     bench.live()?;
+    bench.scale()?;
     if !bench.args.json {
         table(&bench.rows)?;
     }
@@ -163,9 +164,9 @@ impl Bench {
     /// The cost that a plugin adds to the path. The journal is in memory, because the noise of a disk is larger than that cost.
     fn plugin_in_path(&mut self) -> anyhow::Result<()> {
         let journal = JournalStorage::InMemory;
+        let binary = self.afterbay.clone();
         let afterbay =
-            |plugin| ProxyCase::Afterbay { binary: self.afterbay.clone(), engine: "sglang", plugin, journal };
-        let [without, with] = [None, Some(self.guests.join("examples/nothing.wasm"))].map(afterbay);
+            |plugin| ProxyCase::Afterbay { binary: binary.clone(), engine: "sglang", plugin, journal };
         // A plugin is also called for a request's beginning and end: longer requests spread that cost over more rows.
         let mut lengths = vec![self.args.tokens, (8 * self.args.tokens).min(TOKENS_MAX)];
         lengths.dedup();
@@ -175,6 +176,7 @@ impl Bench {
             if !self.wants(&name) {
                 continue;
             }
+            let [without, with] = [None, Some(guests()?.join("examples/nothing.wasm"))].map(&afterbay);
             let traffic = Traffic::new("msgpack", 1024, tokens)?;
             let mut pairs = Vec::new();
             for _ in 0..self.args.runs {
@@ -257,7 +259,7 @@ impl Bench {
     fn plugins(&mut self) -> anyhow::Result<()> {
         let name = "plugins, 1024 rows a batch".to_owned();
         if self.wants(&name) {
-            let costs = plugins::measure(&self.guests, &examples()?, self.time * 2)?;
+            let costs = plugins::measure(&guests()?, &examples()?, self.time * 2)?;
             let [one, two, four, eight] = costs.chains;
             let figures = vec![
                 ("native ns/row", costs.native),
@@ -358,8 +360,9 @@ impl Bench {
                 continue;
             }
             let traffic = Traffic::new("msgpack", fault_storm::ROWS, self.args.tokens)?;
-            let calm = storm.calm().measure(&self.afterbay, &self.guests, &traffic, self.time)?;
-            let seen = storm.measure(&self.afterbay, &self.guests, &traffic, self.time)?;
+            let guests = guests()?;
+            let calm = storm.calm().measure(&self.afterbay, &guests, &traffic, self.time)?;
+            let seen = storm.measure(&self.afterbay, &guests, &traffic, self.time)?;
             let figures = vec![
                 ("faults", seen.faults),
                 ("beside: p99 ms", seen.beside_p99),
@@ -372,7 +375,7 @@ impl Bench {
             ];
             self.row(name, figures)?;
         }
-        let calls = fault_storm::calls(&self.guests, self.time, |name| self.wants(name))?;
+        let calls = fault_storm::calls(guests, self.time, |name| self.wants(name))?;
         for fault_storm::CallTimes { name, p50, p99, longest } in calls {
             let figures = vec![("CPU ms, p50", p50), ("CPU ms, p99", p99), ("CPU ms, longest", longest)];
             self.row(name, figures)?;
@@ -430,7 +433,7 @@ fn shown(figure: f64) -> String {
     if figure.is_nan() { "-".to_owned() } else { format!("{figure:.1}") }
 }
 
-/// Builds the test guests for release.
+/// Builds the test guests for release, unless they are built.
 fn guests() -> anyhow::Result<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let built = afterbay_plugin_build::build(&root.join("guests"), &root.join("../target/guests"));
