@@ -65,7 +65,8 @@ impl JournalStorage {
 
     fn settings(self) -> &'static str {
         match self {
-            JournalStorage::OnDisk => "retain = { bytes = \"2GiB\" }",
+            // Two segments for each of 8 streams.
+            JournalStorage::OnDisk => "segment = \"128MiB\"\nretain = { bytes = \"2GiB\" }",
             JournalStorage::InMemory => "segment = \"32MiB\"\nretain = { bytes = \"128MiB\" }",
         }
     }
