@@ -17,6 +17,9 @@ pub(crate) const MAX_ALIKE_BYTES: usize = 1 << 10;
 /// The fewest values that must seem to be alike. Learning costs as much as reading two of them.
 pub(crate) const MIN_ALIKE: usize = 4;
 
+/// The most runs of values alike that a tree remembers. A batch has one for each column of arrays or objects.
+pub(crate) const MAX_RUNS: usize = 32;
+
 /// The most nodes of a value for which a writer looks for values alike. SGLang's largest, times of a request, have about 30.
 pub(crate) const MAX_FORM_NODES: usize = 64;
 

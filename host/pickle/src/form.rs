@@ -4,6 +4,8 @@
 //!
 //! The written bytes are the same as without. A value that differs is written node by node.
 
+use std::ops::RangeInclusive;
+
 use crate::arena::{HEAD_NODES, NodeId, RawNode, Tag};
 use crate::bounds::{MAX_ALIKE_BYTES, MAX_FORM_NODES};
 use crate::emit::{Emit, Memo};
@@ -23,6 +25,8 @@ pub(crate) struct Form {
     contents: Vec<Content>,
     /// The bytes of the value that was learned.
     bytes: Vec<u8>,
+    /// The nodes of values that the parser found to be alike.
+    alike: RangeInclusive<u32>,
 }
 
 /// A node. A field counts if its mask is set.
@@ -99,6 +103,9 @@ impl Form {
     /// The number of values at the head that have this form.
     pub fn count(&self, tree: &Tree, values: &[NodeId]) -> usize {
         let is_alike = |value: &&NodeId| {
+            if self.alike.contains(&value.0) {
+                return true;
+            }
             let first = value.0.wrapping_add(self.lowest) as usize;
             let nodes = tree.arena.nodes.get(first..first + self.nodes.len());
             nodes.is_some_and(|nodes| self.is_alike(tree, **value, nodes))
@@ -161,7 +168,7 @@ impl Form {
 impl Learned<'_> {
     /// The form of what was learned. `None`: the value's nodes do not stand one after the other.
     fn finish(self) -> Option<Form> {
-        let Learned { mut nodes, mut parents, children, mut contents, emit, .. } = self;
+        let Learned { tree, value, mut nodes, mut parents, children, mut contents, emit, .. } = self;
         let mut order: Vec<usize> = (0..nodes.len()).collect();
         order.sort_by_key(|at| nodes[*at].0 as i32);
         let lowest = nodes[*order.first()?].0;
@@ -178,7 +185,9 @@ impl Learned<'_> {
         }
         nodes.sort_by_key(|(distance, _)| *distance as i32);
         let nodes = nodes.into_iter().map(|(_, node)| node).collect();
-        Some(Form { lowest, nodes, parents, children, contents, bytes: emit.bytes })
+        let mut runs = tree.runs.iter().map(|run| run.values());
+        let alike = runs.find(|values| values.contains(&value.0)).unwrap_or(RangeInclusive::new(1, 0));
+        Some(Form { lowest, nodes, parents, children, contents, bytes: emit.bytes, alike })
     }
 
     /// Learns a node and everything below it, in the order in which they are written.

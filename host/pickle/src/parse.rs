@@ -131,7 +131,7 @@ impl Parser {
                 }
                 op::DUP => {
                     let top = self.top()?;
-                    self.arena.share(top);
+                    self.share(top);
                     self.push(top);
                 }
                 op::PROTO => {
@@ -514,11 +514,21 @@ impl Parser {
         Ok(())
     }
 
+    /// Marks a node that is referred to again. A value that has such a node is no longer like the others.
+    #[inline]
+    fn share(&mut self, id: NodeId) {
+        let is_first = self.arena.nodes[id.0 as usize].shared == 0;
+        if is_first && self.runs.iter().any(|run| run.has(id)) {
+            self.runs.clear();
+        }
+        self.arena.share(id);
+    }
+
     #[inline]
     fn get(&mut self, index: u32) -> Result<NodeId, OpcodeError> {
         match self.memo.get(index as usize) {
             Some(&id) if id != UNPUT => {
-                self.arena.share(id);
+                self.share(id);
                 self.push(id);
                 Ok(id)
             }

@@ -4,6 +4,8 @@
 //!
 //! The tree is the same as without, node for node. A value that differs is read opcode by opcode, and so is every error.
 
+use std::ops::RangeInclusive;
+
 use crate::arena::{Arena, NONE, NodeId, RawNode, Tag};
 use crate::bounds::{MAX_ALIKE_BYTES, MIN_ALIKE};
 use crate::opcode as op;
@@ -70,6 +72,17 @@ impl AlikeRun {
     /// The last value's node.
     pub fn last_node(self) -> u32 {
         self.value.0.wrapping_add(self.distance.wrapping_mul(self.others))
+    }
+
+    /// Whether the node belongs to a value, or may belong to one.
+    pub fn has(self, id: NodeId) -> bool {
+        let first = self.value.0.saturating_sub(self.distance);
+        (first..self.last_node().saturating_add(self.distance)).contains(&id.0)
+    }
+
+    /// The nodes from the first value's to the last one's. Another node between them that is a cell is a value, too.
+    pub fn values(self) -> RangeInclusive<u32> {
+        self.value.0..=self.last_node()
     }
 
     /// The number of nodes, from the head, that are the values after the first, in order.

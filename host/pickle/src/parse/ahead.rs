@@ -2,6 +2,7 @@
 //! same as opcode by opcode.
 
 use crate::arena::{NodeId, RawNode, small_int};
+use crate::bounds::MAX_RUNS;
 use crate::cursor::Cursor;
 use crate::error::OpcodeError;
 use crate::opcode as op;
@@ -130,7 +131,9 @@ impl Parser {
         if bytes == 0 {
             return false;
         }
-        self.runs.push(run);
+        if self.runs.len() < MAX_RUNS {
+            self.runs.push(run);
+        }
         self.puts = self.memo.len();
         self.starts[end.marks % STARTS] = None;
         (cursor.rest, *left) = (&cursor.opcode[bytes..], *left + 1 - opcodes);

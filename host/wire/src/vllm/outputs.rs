@@ -121,6 +121,7 @@ fn read_ids(bytes: &[u8], at: usize) -> Result<Option<(usize, u32)>, PackError> 
     for _ in 0..count {
         match bytes.get(at) {
             Some(0x00..=0x7f) => at += 1,
+            Some(width @ 0xcc..=0xce) => at += 1 + (1 << (width - 0xcc)),
             Some(first) if TYPES[*first as usize] == INT => {
                 let end = pack::skip(bytes, at)?;
                 if pack::int(&bytes[at..end]).is_none() {
@@ -131,6 +132,9 @@ fn read_ids(bytes: &[u8], at: usize) -> Result<Option<(usize, u32)>, PackError> 
             Some(_) => return Ok(None),
             None => return Err(PackError::Cut { at, needed: 1, left: 0 }),
         }
+    }
+    if let Some(needed @ 1..) = at.checked_sub(bytes.len()) {
+        return Err(PackError::Cut { at: bytes.len(), needed: needed as u64, left: 0 });
     }
     // A count is at most the frame's length, which fits into u32.
     Ok(Some((at, count as u32)))
@@ -157,9 +161,8 @@ impl Outputs {
 
     fn read_with(
         frame: &Bytes,
-        read_rows: impl FnOnce(&mut Outputs, &[u8], usize) -> Result<usize, WireError>,
+        mut read_rows: impl FnMut(&mut Outputs, &[u8], usize) -> Result<usize, WireError>,
     ) -> Result<Outputs, WireError> {
-        let mut read_rows = Some(read_rows);
         let parts = if parts::is_envelope(frame) { parts::ranges(frame)? } else { Vec::new() };
         let head = parts.first().cloned().unwrap_or(0..frame.len());
         let bytes = &frame[..head.end];
@@ -186,9 +189,9 @@ impl Outputs {
             if let Some(start) = outputs.starts.get_mut(field) {
                 *start = at as u32;
             }
-            at = match read_rows.take_if(|_| field == OUTPUTS) {
-                Some(read_rows) => read_rows(&mut outputs, bytes, at)?,
-                None => pack::skip(bytes, at)?,
+            at = match field {
+                OUTPUTS => read_rows(&mut outputs, bytes, at)?,
+                _ => pack::skip(bytes, at)?,
             };
         }
         if at != bytes.len() {
