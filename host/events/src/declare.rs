@@ -17,14 +17,16 @@ impl fmt::Display for Times {
 
 /// ```text
 /// /// Docs.
-/// Name, LEVEL (an expression over the fields), first N of [the fields that make two events alike] {
+/// Name, LEVEL, first N of [the fields that make two events alike] {
 ///     field: Type,
 /// } => "sentence with {field} and {}" with an_expression_for_it;
 /// ```
+///
+/// LEVEL is a level, `warn_if(an expression over the fields)` for WARN or else INFO, or `any(an expression over the fields)`.
 macro_rules! events {
     ($(
         $(#[doc = $doc:literal])*
-        $event:ident, $level:expr, first $first:literal of [$($key:ident),*] {
+        $event:ident, $level:ident $(($of:expr))?, first $first:literal of [$($key:ident),*] {
             $($field:ident: $type:ty),* $(,)?
         } => $sentence:literal $(with $shown:expr)?;
     )*) => {
@@ -63,7 +65,7 @@ macro_rules! events {
                 #[allow(unused_variables)]
                 fn level(&self) -> tracing::Level {
                     let $event { $($field),* } = self;
-                    $level
+                    $crate::declare::level!($level $(($of))?)
                 }
 
                 fn key(&self) -> String {
@@ -75,17 +77,7 @@ macro_rules! events {
                 }
 
                 fn log(&self, times: Option<u64>) {
-                    let level = self.level();
-                    // `tracing` wants the level of a place in the code to be constant.
-                    if level == tracing::Level::ERROR {
-                        $crate::declare::log_at!(ERROR, self, times, $event { $($field)* });
-                    } else if level == tracing::Level::WARN {
-                        $crate::declare::log_at!(WARN, self, times, $event { $($field)* });
-                    } else if level == tracing::Level::INFO {
-                        $crate::declare::log_at!(INFO, self, times, $event { $($field)* });
-                    } else {
-                        $crate::declare::log_at!(DEBUG, self, times, $event { $($field)* });
-                    }
+                    $crate::declare::log!($level, self, times, $event { $($field)* })
                 }
             }
         )*
@@ -160,6 +152,40 @@ macro_rules! events {
     };
 }
 
+/// The level of one event.
+macro_rules! level {
+    (warn_if($is_wrong:expr)) => {
+        if $is_wrong { tracing::Level::WARN } else { tracing::Level::INFO }
+    };
+    (any($level:expr)) => {
+        $level
+    };
+    ($level:ident) => {
+        tracing::Level::$level
+    };
+}
+
+/// The log line of one event. `tracing` wants the level of a place in the code to be constant, and each place takes long to compile.
+macro_rules! log {
+    (warn_if, $self:ident, $($rest:tt)*) => {
+        match $self.level() {
+            tracing::Level::WARN => $crate::declare::log_at!(WARN, $self, $($rest)*),
+            _ => $crate::declare::log_at!(INFO, $self, $($rest)*),
+        }
+    };
+    (any, $self:ident, $($rest:tt)*) => {
+        match $self.level() {
+            tracing::Level::ERROR => $crate::declare::log_at!(ERROR, $self, $($rest)*),
+            tracing::Level::WARN => $crate::declare::log_at!(WARN, $self, $($rest)*),
+            tracing::Level::INFO => $crate::declare::log_at!(INFO, $self, $($rest)*),
+            _ => $crate::declare::log_at!(DEBUG, $self, $($rest)*),
+        }
+    };
+    ($($all:tt)*) => {
+        $crate::declare::log_at!($($all)*)
+    };
+}
+
 /// One log line of one event at one level.
 macro_rules! log_at {
     ($level:ident, $self:ident, $times:ident, $event:ident { $($field:ident)* }) => {
@@ -174,4 +200,4 @@ macro_rules! log_at {
     };
 }
 
-pub(crate) use {events, log_at};
+pub(crate) use {events, level, log, log_at};

@@ -22,11 +22,6 @@ pub trait Kind: Clone + Into<Event> {
     fn of(event: &Event) -> Option<&Self>;
 }
 
-/// WARN if `is_wrong`, otherwise INFO.
-fn warn_if(is_wrong: bool) -> Level {
-    if is_wrong { Level::WARN } else { Level::INFO }
-}
-
 /// A reason, if any, at the end of a sentence.
 struct Because<'a>(&'a Option<String>);
 
@@ -55,12 +50,12 @@ events! {
     // The stream itself.
 
     /// A stream has started and receives frames.
-    StreamStarted, Level::INFO, first 5 of [stream] {
+    StreamStarted, INFO, first 5 of [stream] {
         stream: Name, listen: String,
     } => "stream {stream:?}: started, receives on {listen}";
 
     /// A stream has stopped in order.
-    StreamStopped, Level::INFO, first 5 of [stream] {
+    StreamStopped, INFO, first 5 of [stream] {
         stream: Name, frames: u64,
     } => "stream {stream:?}: stopped after {frames} frames";
 
@@ -68,14 +63,14 @@ events! {
     /// progress, 0 for none. A frame that is in progress at three such panics passes unchanged.
     ///
     /// Action: report the message and its backtrace as a bug; nothing to do for the stream itself.
-    StreamPanicked, Level::ERROR, first 3 of [stream] {
+    StreamPanicked, ERROR, first 3 of [stream] {
         stream: Name, frame: u64, why: String,
     } => "stream {stream:?}: thread panicked at frame {frame}, continues from the journal: {why}";
 
     /// A stream could not start, or ended with an error. The other streams continue.
     ///
     /// Action: remove the cause in `why`, then restart Afterbay, which exits with 70.
-    StreamFailed, Level::ERROR, first 5 of [stream] {
+    StreamFailed, ERROR, first 5 of [stream] {
         stream: Name, why: String,
     } => "stream {stream:?}: failed: {why}";
 
@@ -83,30 +78,30 @@ events! {
     /// streams before it run.
     ///
     /// Action: start SGLang with the connector and AFTERBAY_TEXT_INGRESS if this stream is wanted.
-    StreamAbsent, Level::INFO, first 5 of [stream] {
+    StreamAbsent, INFO, first 5 of [stream] {
         stream: Name, why: String,
     } => "stream {stream:?}: does not run, the streams before it do: {why}";
 
     /// A stream has stopped receiving. The scheduler's own queue holds further frames.
     ///
     /// Action: remove the cause in `why`: a full queue (a slow reader) or a failing journal.
-    ReceivePaused, Level::WARN, first 2 of [stream, why] {
+    ReceivePaused, WARN, first 2 of [stream, why] {
         stream: Name, why: String,
     } => "stream {stream:?}: receiving is paused, the scheduler's queue holds further frames: {why}";
 
     /// A stream receives again.
-    ReceiveResumed, Level::INFO, first 2 of [stream] {
+    ReceiveResumed, INFO, first 2 of [stream] {
         stream: Name, paused_ms: u64,
     } => "stream {stream:?}: receives again after a pause of {paused_ms} ms";
 
     /// A stream drains: it accepts no new connections, receives the frames that its senders handed to the kernel, and sends
     /// everything it has.
-    DrainBegun, Level::INFO, first 5 of [stream] {
+    DrainBegun, INFO, first 5 of [stream] {
         stream: Name, frames: u64,
     } => "stream {stream:?}: drain begun, {frames} frames left to send";
 
     /// A drain is complete: every frame that senders handed to the kernel was received, and every received frame is sent.
-    DrainFinished, Level::INFO, first 5 of [stream] {
+    DrainFinished, INFO, first 5 of [stream] {
         stream: Name, drained_ms: u64,
     } => "stream {stream:?}: drain finished in {drained_ms} ms";
 
@@ -114,7 +109,7 @@ events! {
     /// from senders could not be received because the journal accepted no frames; they are lost.
     ///
     /// Action: start Afterbay again, which sends the rest. If bytes of senders are lost, the exit code is 1.
-    DrainDeadline, Level::WARN, first 5 of [stream] {
+    DrainDeadline, WARN, first 5 of [stream] {
         stream: Name, remaining_frames: u64, remaining_bytes: u64, unread_bytes: u64,
     } => "stream {stream:?}: drain stopped at its deadline, the journal keeps {remaining_frames} frames ({remaining_bytes} bytes) for the next start{}"
         with if *unread_bytes > 0 { format!(", {unread_bytes} bytes from senders are lost because the journal accepted no frames") } else { String::new() };
@@ -122,14 +117,14 @@ events! {
     /// The kernel refused to poll the stream's sockets.
     ///
     /// Action: look at file descriptors and memory; restart Afterbay if the event repeats.
-    PollFailed, Level::ERROR, first 1 of [stream] {
+    PollFailed, ERROR, first 1 of [stream] {
         stream: Name, why: String,
     } => "stream {stream:?}: poll failed: {why}";
 
     // Senders: schedulers that connect to a stream.
 
     /// A scheduler has connected.
-    SenderConnected, Level::INFO, first 5 of [stream] {
+    SenderConnected, INFO, first 5 of [stream] {
         stream: Name, peer: u64, from: String,
     } => "stream {stream:?}: sender {peer} connected from {from}";
 
@@ -144,13 +139,13 @@ events! {
     /// A connection was refused.
     ///
     /// Action: see `why`; raise `stream.max_peers` if there are more schedulers than it allows.
-    SenderRefused, Level::WARN, first 5 of [stream] {
+    SenderRefused, WARN, first 5 of [stream] {
         stream: Name, from: String, why: String,
     } => "stream {stream:?}: sender from {from} refused: {why}";
 
     /// A sender's connection outlived an earlier process and continues. `bytes`: received by the earlier process, and received
     /// again.
-    SenderContinued, Level::INFO, first 5 of [stream] {
+    SenderContinued, INFO, first 5 of [stream] {
         stream: Name, peer: u64, from: String, bytes: u64,
     } => "stream {stream:?}: sender {peer} from {from} continues its connection to an earlier process, {bytes} bytes are received \
          again";
@@ -159,20 +154,20 @@ events! {
     /// the sender had sent are lost.
     ///
     /// Action: see `why`. The peer connects again.
-    NotContinued, Level::WARN, first 5 of [stream] {
+    NotContinued, WARN, first 5 of [stream] {
         stream: Name, name: String, why: String, lost_bytes: u64,
     } => "stream {stream:?}: {name} of an earlier process is closed: {why} ({lost_bytes} received bytes are lost)";
 
     // Sinks: the readers of a stream, and taps.
 
     /// A reader has connected.
-    SinkConnected, Level::INFO, first 5 of [stream, sink] {
+    SinkConnected, INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name, endpoint: String,
     } => "stream {stream:?}: sink {sink:?} connected to {endpoint}";
 
     /// A reader's connection outlived an earlier process and continues. `unfinished_frames`: the reader has these and has not
     /// counted them. `pending_frames`: the earlier process had not written these whole.
-    SinkContinued, Level::INFO, first 5 of [stream, sink] {
+    SinkContinued, INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name, endpoint: String, unfinished_frames: u64, pending_frames: u64,
     } => "stream {stream:?}: sink {sink:?} continues the connection of an earlier process to {endpoint}, with {unfinished_frames} \
          unfinished frames and {pending_frames} to be written";
@@ -180,7 +175,7 @@ events! {
     /// No reader listens on the sink's endpoint yet. Afterbay retries until one does.
     ///
     /// Action: start the reader, or correct `sink.connect`.
-    SinkWaiting, Level::INFO, first 2 of [stream, sink] {
+    SinkWaiting, INFO, first 2 of [stream, sink] {
         stream: Name, sink: Name, endpoint: String, why: String,
     } => "stream {stream:?}: sink {sink:?} waits for a reader on {endpoint}: {why}";
 
@@ -203,14 +198,14 @@ events! {
 
     /// After a restart: the reader still has frames of the last run. Afterbay sends nothing until the reader has counted
     /// them on its credit page.
-    SinkResuming, Level::INFO, first 5 of [stream, sink] {
+    SinkResuming, INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name, frames: u64,
     } => "stream {stream:?}: sink {sink:?} waits until its reader has finished {frames} frames of the last run";
 
     /// A start found a sink of the last run that the configuration no longer has.
     ///
     /// Action: its reader may lack `frames` frames. They stay in the journal: `afterbay journal show` finds them.
-    SinkRemoved, Level::WARN, first 5 of [stream, sink] {
+    SinkRemoved, WARN, first 5 of [stream, sink] {
         stream: Name, sink: Name, frames: u64,
     } => "stream {stream:?}: sink {sink:?} is no longer configured: {frames} frames are not sent to its reader and stay in the journal";
 
@@ -226,7 +221,7 @@ events! {
     /// A batch for several sinks could not be taken apart, so the sink of its first row got all of it.
     ///
     /// Action: report the frame as a bug, with the SGLang version.
-    BatchUnsplit, Level::WARN, first 2 of [stream] {
+    BatchUnsplit, WARN, first 2 of [stream] {
         stream: Name, frame: u64, rows: u64, why: String,
     } => "stream {stream:?}: frame {frame} could not be split, all {rows} rows went to the sink of its first row: {why}";
 
@@ -234,12 +229,12 @@ events! {
     /// on `sent` are numbered by the sink, on `received` by the journal.
     ///
     /// Action: make the tap's reader faster, or enlarge its queue.
-    TapDropping, Level::WARN, first 2 of [stream, tap] {
+    TapDropping, WARN, first 2 of [stream, tap] {
         stream: Name, tap: Name, first: u64,
     } => "stream {stream:?}: tap {tap:?} is too slow, copies are dropped from frame {first} on";
 
     /// A tap accepts copies again, or has ended. These copies were dropped.
-    TapDropped, Level::WARN, first 2 of [stream, tap] {
+    TapDropped, WARN, first 2 of [stream, tap] {
         stream: Name, tap: Name, frames: u64, first: u64, last: u64,
     } => "stream {stream:?}: tap {tap:?} missed {frames} copies, of frames {first} to {last}";
 
@@ -247,17 +242,17 @@ events! {
     /// meanwhile.
     ///
     /// Action: free the tap's endpoint; `why` says what is wrong with it.
-    TapNotStarted, Level::WARN, first 2 of [stream, tap] {
+    TapNotStarted, WARN, first 2 of [stream, tap] {
         stream: Name, tap: Name, why: String,
     } => "stream {stream:?}: tap {tap:?} has not started since the hand-over: {why}";
 
     /// A tap's PUB socket listens.
-    TapListening, Level::INFO, first 5 of [stream, tap] {
+    TapListening, INFO, first 5 of [stream, tap] {
         stream: Name, tap: Name, endpoint: String,
     } => "stream {stream:?}: tap {tap:?} publishes on {endpoint}";
 
     /// A subscriber of a tap has connected.
-    SubscriberConnected, Level::INFO, first 5 of [stream, tap] {
+    SubscriberConnected, INFO, first 5 of [stream, tap] {
         stream: Name, tap: Name, subscriber: u64, from: String,
     } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} connected from {from}";
 
@@ -269,7 +264,7 @@ events! {
     /// A subscriber was refused.
     ///
     /// Action: see `why`; raise `max_subscribers` if there are more than it allows.
-    SubscriberRefused, Level::WARN, first 5 of [stream, tap] {
+    SubscriberRefused, WARN, first 5 of [stream, tap] {
         stream: Name, tap: Name, from: String, why: String,
     } => "stream {stream:?}: tap {tap:?}: subscriber from {from} refused: {why}";
 
@@ -277,48 +272,48 @@ events! {
     /// [`TapDropping`].
     ///
     /// Action: make the subscriber faster, or enlarge the tap's queue.
-    SubscriberDropping, Level::WARN, first 2 of [stream, tap, subscriber] {
+    SubscriberDropping, WARN, first 2 of [stream, tap, subscriber] {
         stream: Name, tap: Name, subscriber: u64, from: String, first: u64,
     } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} from {from} is too slow, copies are dropped from frame {first} on";
 
     /// A subscriber accepts copies again, or has left. These copies were dropped for it.
-    SubscriberDropped, Level::WARN, first 2 of [stream, tap, subscriber] {
+    SubscriberDropped, WARN, first 2 of [stream, tap, subscriber] {
         stream: Name, tap: Name, subscriber: u64, frames: u64, first: u64, last: u64,
     } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} missed {frames} copies, of frames {first} to {last}";
 
     /// Rows that wait for this sink are not joined. Under load the backlog grows instead.
     ///
     /// Action: see `why`; set `sink.reader` or `sink.tokenizer`, or start the reader with the connector.
-    SinkUnjoined, Level::WARN, first 2 of [stream, sink] {
+    SinkUnjoined, WARN, first 2 of [stream, sink] {
         stream: Name, sink: Name, why: String,
     } => "stream {stream:?}: sink {sink:?} gets rows unjoined: {why}";
 
     /// A sink joins rows under backpressure and has no credit page.
     ///
     /// Action: set `sink.credit`, or `coalesce.when = "window"`.
-    SinkUncounted, Level::WARN, first 2 of [stream, sink] {
+    SinkUncounted, WARN, first 2 of [stream, sink] {
         stream: Name, sink: Name,
     } => "stream {stream:?}: sink {sink:?} has no credit page, so Afterbay notices a slow reader only by what it leaves unread in the kernel: a libzmq reader without RCVHWM leaves nothing, and one with RCVHWM loses unread frames when Afterbay dies. Set credit, or when = \"window\"";
 
     /// The credit page says that a tokenizer reads. Rows that wait for this sink can be joined at any token.
-    SinkJoined, Level::INFO, first 5 of [stream, sink] {
+    SinkJoined, INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name,
     } => "stream {stream:?}: sink {sink:?} joins rows at any token, because its credit page says that a tokenizer reads";
 
     /// The tokenizer for this sink is loaded. Rows before a detokenizer are joined where the text is whole.
-    SinkVocabulary, Level::INFO, first 2 of [stream, sink] {
+    SinkVocabulary, INFO, first 2 of [stream, sink] {
         stream: Name, sink: Name, tokens: u64, kind: String,
     } => "stream {stream:?}: sink {sink:?} joins rows where the text is whole, with a tokenizer of {tokens} tokens ({kind})";
 
     /// The peer at the sink's endpoint is not a reader that Afterbay can send to.
     ///
     /// Action: correct `sink.connect`, or start the right reader there.
-    SinkRefused, Level::ERROR, first 5 of [stream, sink] {
+    SinkRefused, ERROR, first 5 of [stream, sink] {
         stream: Name, sink: Name, why: String,
     } => "stream {stream:?}: sink {sink:?} refused its reader: {why}";
 
     /// Afterbay reads the reader's count of finished frames.
-    CreditSeen, Level::INFO, first 5 of [stream, sink] {
+    CreditSeen, INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name, generation: u64, count: u64,
     } => "stream {stream:?}: sink {sink:?} reads its credit page: generation {generation}, {count} frames finished";
 
@@ -326,51 +321,51 @@ events! {
     /// unconfirmed.
     ///
     /// Action: see `why`; check AFTERBAY_CREDIT of the connector and `sink.credit`.
-    CreditUnusable, Level::WARN, first 5 of [stream, sink] {
+    CreditUnusable, WARN, first 5 of [stream, sink] {
         stream: Name, sink: Name, why: String,
     } => "stream {stream:?}: sink {sink:?} sends without credit: {why}";
 
     /// Sockets reported changes faster than the stream read them. Some connection events are missing from the log. No frame
     /// is lost.
-    NoticesMissed, Level::WARN, first 1 of [stream, of] {
+    NoticesMissed, WARN, first 1 of [stream, of] {
         stream: Name, of: &'static str, missed: u64,
     } => "stream {stream:?}: {missed} notices of {of} are missing from the log";
 
     // Signals: the scheduler's own load. `source` is the config key: `load_snapshot`, `load_stat` or `metrics`.
 
     /// A source of the scheduler's load is readable, for the first time or again.
-    SignalFound, Level::INFO, first 5 of [stream, source] {
+    SignalFound, INFO, first 5 of [stream, source] {
         stream: Name, source: &'static str, place: String,
     } => "signals of {stream:?}: {source} {place} is readable";
 
     /// A source of the scheduler's load cannot be reached. Afterbay retries.
     ///
     /// Action: see `why`; check `stream.signals` and that the scheduler runs.
-    SignalLost, Level::WARN, first 5 of [stream, source] {
+    SignalLost, WARN, first 5 of [stream, source] {
         stream: Name, source: &'static str, place: String, why: String,
     } => "signals of {stream:?}: {source} {place} cannot be reached: {why}";
 
     /// The data of a source of the scheduler's load cannot be used.
     ///
     /// Action: see `why`; compare the SGLang version with the supported ones.
-    SignalInvalid, Level::WARN, first 5 of [stream, source] {
+    SignalInvalid, WARN, first 5 of [stream, source] {
         stream: Name, source: &'static str, place: String, why: String,
     } => "signals of {stream:?}: {source} {place} cannot be used: {why}";
 
     /// The last load from a source is too old to be used.
     ///
     /// Action: check that the scheduler runs and is not stuck.
-    SignalStale, Level::WARN, first 5 of [stream, source] {
+    SignalStale, WARN, first 5 of [stream, source] {
         stream: Name, source: &'static str, place: String, age_ms: u64,
     } => "signals of {stream:?}: {source} {place} is stale, its last load is {age_ms} ms old";
 
     /// A source of the scheduler's load is no longer stale.
-    SignalFresh, Level::INFO, first 5 of [stream, source] {
+    SignalFresh, INFO, first 5 of [stream, source] {
         stream: Name, source: &'static str, place: String,
     } => "signals of {stream:?}: {source} {place} is fresh";
 
     /// Messages with the scheduler's load were lost on the way. Later messages supersede them.
-    SignalMissed, Level::WARN, first 1 of [stream, source] {
+    SignalMissed, WARN, first 1 of [stream, source] {
         stream: Name, source: &'static str, place: String, messages: u64,
     } => "signals of {stream:?}: {messages} messages of {source} {place} were lost";
 
@@ -380,12 +375,12 @@ events! {
     /// the process ends before the disk recovers.
     ///
     /// Action: free disk space or repair the disk.
-    PluginStoreFailed, Level::ERROR, first 1 of [plugin] {
+    PluginStoreFailed, ERROR, first 1 of [plugin] {
         plugin: Name, why: String,
     } => "store of plugin {plugin:?}: {why}";
 
     /// The file of a plugin's store has all values again.
-    PluginStoreHealed, Level::INFO, first 5 of [plugin] {
+    PluginStoreHealed, INFO, first 5 of [plugin] {
         plugin: Name, failing_ms: u64,
     } => "store of plugin {plugin:?}: written again after {failing_ms} ms";
 
@@ -393,27 +388,27 @@ events! {
     /// damaged. The changes at the end are lost.
     ///
     /// Action: check the disk if the machine did not lose its power.
-    PluginStoreDamaged, Level::WARN, first 5 of [plugin] {
+    PluginStoreDamaged, WARN, first 5 of [plugin] {
         plugin: Name, cut_bytes: u64, kept: String,
     } => "store of plugin {plugin:?}: {cut_bytes} bytes at its end cannot be read, the damaged file is {kept}";
 
     // The journal.
 
     /// A stream's journal is open. Frames that the last run had not accounted are accounted now.
-    JournalRecovered, Level::INFO, first 5 of [stream] {
+    JournalRecovered, INFO, first 5 of [stream] {
         stream: Name, segments: u64, bytes: u64, last_frame: u64, live_requests: u64, unaccounted_frames: u64,
     } => "journal of {stream:?}: open at frame {last_frame}, {segments} segments ({bytes} bytes), {live_requests} live requests, accounts {unaccounted_frames} frames of the last run";
 
     /// The last process died while it wrote. The incomplete end of a segment was removed. The scheduler's next frames
     /// follow.
-    JournalCut, Level::WARN, first 5 of [stream] {
+    JournalCut, WARN, first 5 of [stream] {
         stream: Name, segment: String, cut_bytes: u64,
     } => "journal of {stream:?}: incomplete end of segment {segment} removed, {cut_bytes} bytes";
 
     /// Bytes of a segment are not those that were written. They stay in the file and are skipped.
     ///
     /// Action: check the disk; `afterbay journal verify` lists the damage.
-    JournalCorrupt, Level::ERROR, first 5 of [stream] {
+    JournalCorrupt, ERROR, first 5 of [stream] {
         stream: Name, segment: String, what: String,
     } => "journal of {stream:?}: segment {segment} is damaged: {what}";
 
@@ -422,19 +417,19 @@ events! {
     /// (`forward`).
     ///
     /// Action: see `why`: free disk space, repair the disk, or repair what the follower waits for.
-    JournalWriteFailed, Level::ERROR, first 1 of [stream] {
+    JournalWriteFailed, ERROR, first 1 of [stream] {
         stream: Name, on_error: &'static str, why: String,
     } => "journal of {stream:?}: write failed (on_error = {on_error:?}): {why}";
 
     /// The journal accepts frames again.
-    JournalHealed, Level::INFO, first 5 of [stream] {
+    JournalHealed, INFO, first 5 of [stream] {
         stream: Name, failing_ms: u64, skipped_frames: u64,
     } => "journal of {stream:?}: accepts frames again after {failing_ms} ms, {skipped_frames} frames were sent without being written";
 
     /// A sync failed. Frames after `durable_frame` may not survive a power cut.
     ///
     /// Action: check the disk.
-    JournalSyncFailed, Level::ERROR, first 1 of [stream] {
+    JournalSyncFailed, ERROR, first 1 of [stream] {
         stream: Name, durable_frame: u64, why: String,
     } => "journal of {stream:?}: sync failed, frames after {durable_frame} may not survive a power cut: {why}";
 
@@ -444,12 +439,12 @@ events! {
     } => "journal of {stream:?}: {what}";
 
     /// A segment is full and closed.
-    SegmentSealed, Level::DEBUG, first 5 of [stream] {
+    SegmentSealed, DEBUG, first 5 of [stream] {
         stream: Name, segment: String, bytes: u64,
     } => "journal of {stream:?}: segment {segment} sealed, {bytes} bytes";
 
     /// A segment was removed, as `journal.retain` says.
-    SegmentRemoved, Level::INFO, first 5 of [stream] {
+    SegmentRemoved, INFO, first 5 of [stream] {
         stream: Name, segment: String, bytes: u64,
     } => "journal of {stream:?}: segment {segment} removed, {bytes} bytes";
 
@@ -457,7 +452,7 @@ events! {
     /// reached `retain.bytes` and `journal.on_error` is "forward". The copy lacks the segment for ever.
     ///
     /// Action: see why the follower does not advance; raise `journal.retain.bytes`.
-    SegmentLost, Level::ERROR, first 5 of [stream] {
+    SegmentLost, ERROR, first 5 of [stream] {
         stream: Name, segment: String, bytes: u64, followers: String,
     } => "journal of {stream:?}: segment {segment} removed, {bytes} bytes, before these had read it: {followers}";
 
@@ -481,7 +476,7 @@ events! {
     /// A live request had no row for `journal.abandon_after`. It no longer prevents the removal of segments.
     ///
     /// Action: find out why the scheduler forgot the request.
-    RequestAbandoned, Level::WARN, first 5 of [stream] {
+    RequestAbandoned, WARN, first 5 of [stream] {
         stream: Name, rid: String,
     } => "journal of {stream:?}: request {rid:?} had no row for abandon_after, its segments may be removed";
 
@@ -490,7 +485,7 @@ events! {
     /// A frame could not be decoded. It is in the journal; `then` says what happens to it.
     ///
     /// Action: compare the SGLang version with the supported ones, or set `stream.layout`. Export the frame and report it.
-    FrameNotUnderstood, Level::WARN, first 1 of [stream, kind] {
+    FrameNotUnderstood, WARN, first 1 of [stream, kind] {
         stream: Name, frame: u64, bytes: u64, kind: String, why: String, then: String,
     } => "stream {stream:?}: frame {frame} ({bytes} bytes) could not be decoded, {then}: {why}";
 
@@ -498,21 +493,21 @@ events! {
     /// end.
     ///
     /// Action: see `why`; compare the SGLang version with the supported ones.
-    RowsUnread, Level::WARN, first 1 of [stream] {
+    RowsUnread, WARN, first 1 of [stream] {
         stream: Name, frame: u64, rows: u64, why: String,
     } => "stream {stream:?}: {rows} rows of frame {frame} cannot be shown to plugins, on_fault decides: {why}";
 
     /// The bound of live requests is reached. Requests without a row for the longest time were given up.
     ///
     /// Action: look for a scheduler that drops requests without a last row.
-    LiveRequestsFull, Level::WARN, first 1 of [stream] {
+    LiveRequestsFull, WARN, first 1 of [stream] {
         stream: Name, limit: u64, given_up: u64,
     } => "stream {stream:?}: the limit of {limit} live requests is reached, {given_up} requests without a row for 10 s or more were given up";
 
     /// A frame has a column or a length that no known layout has. It is carried unchanged.
     ///
     /// Action: compare the SGLang version with the supported ones.
-    UnknownColumns, Level::WARN, first 1 of [stream, what] {
+    UnknownColumns, WARN, first 1 of [stream, what] {
         stream: Name, frame: u64, what: String,
     } => "stream {stream:?}: frame {frame} has parts that this version does not know and carries unchanged: {what}";
 
@@ -520,7 +515,7 @@ events! {
     /// same gap.
     ///
     /// Action: look for a `SenderClosed` before it.
-    RequestGap, Level::WARN, first 5 of [stream] {
+    RequestGap, WARN, first 5 of [stream] {
         stream: Name, rid: String, frame: u64, expected: u64, got: u64,
     } => "stream {stream:?}: request {rid:?} has a gap at frame {frame}: {got} tokens received, {expected} counted by the scheduler";
 
@@ -529,7 +524,7 @@ events! {
     /// tokens. `silent` requests that were live have had no row since.
     ///
     /// Action: nothing to repair. Stop the scheduler before Afterbay, and stop Afterbay with SIGTERM.
-    FramesMissing, Level::WARN, first 5 of [stream] {
+    FramesMissing, WARN, first 5 of [stream] {
         stream: Name, frames: u64, requests: u64, tokens: u64, row_tokens: u64, silent: u64,
     } => "stream {stream:?}: at least {frames} frames were lost between the last stop and this start, {requests} requests lack {tokens} tokens (no later row has more than {row_tokens}){}"
         with if *silent > 0 { format!("; {silent} more requests have had no row since the start") } else { String::new() };
@@ -537,52 +532,52 @@ events! {
     /// The ledger of a request does not balance at its end.
     ///
     /// Action: report it as a bug, with `afterbay journal show` of the request.
-    RequestImbalance, Level::ERROR, first 5 of [stream] {
+    RequestImbalance, ERROR, first 5 of [stream] {
         stream: Name, rid: String, counted: u64, received: u64, forwarded: u64, replaced: u64, dropped: u64, swallowed: u64,
     } => "stream {stream:?}: request {rid:?} does not balance: {counted} tokens counted by the scheduler, {received} received, {forwarded} forwarded, {replaced} replaced, {dropped} dropped, {swallowed} swallowed";
 
     // A hand-over to a new process.
 
     /// A new process takes over: the streams stop between two frames, and the new process gets their connections.
-    HandOverBegun, Level::INFO, first 5 of [to_pid] {
+    HandOverBegun, INFO, first 5 of [to_pid] {
         to_pid: u32, from: String, to: String,
     } => "hand-over: begun from afterbay {from} to afterbay {to}, process {to_pid}";
 
     /// The new process runs, and this one ends with exit code 0. No connection was closed. The streams stood still for `ms`.
-    HandOverFinished, Level::INFO, first 5 of [to_pid] {
+    HandOverFinished, INFO, first 5 of [to_pid] {
         to_pid: u32, to: String, ms: u64,
     } => "hand-over: finished, process {to_pid} with afterbay {to} runs, the streams stood still for {ms} ms";
 
     /// A hand-over was refused or has failed. This process goes on with the same connections, and the new one has ended.
     ///
     /// Action: remove the cause in `why`, and ask again; the log of the new process may say more.
-    HandOverFailed, Level::ERROR, first 5 of [why] {
+    HandOverFailed, ERROR, first 5 of [why] {
         why: String,
     } => "hand-over: failed, this process goes on: {why}";
 
     /// This process has taken the place of another one, with its connections and its live requests.
-    TookOver, Level::INFO, first 5 of [from_pid] {
+    TookOver, INFO, first 5 of [from_pid] {
         from_pid: u32, from: String, streams: usize,
     } => "hand-over: took over {streams} streams from process {from_pid} with afterbay {from}";
 
     // The configuration.
 
     /// A new configuration is in force, completely.
-    ConfigReloaded, Level::INFO, first 5 of [changed] {
+    ConfigReloaded, INFO, first 5 of [changed] {
         changed: String,
     } => "config: reloaded: {changed}";
 
     /// A new configuration was refused. The one before it stays in force.
     ///
     /// Action: correct the file as `why` says; `afterbay check` checks it.
-    ConfigReloadFailed, Level::ERROR, first 5 of [why] {
+    ConfigReloadFailed, ERROR, first 5 of [why] {
         why: String,
     } => "config: reload refused, the configuration before it stays in force: {why}";
 
     /// The configuration's directory cannot be watched, so Afterbay reads it every two seconds.
     ///
     /// Action: raise the limit of inotify watches if `why` names it.
-    ConfigUnwatched, Level::WARN, first 5 of [directory] {
+    ConfigUnwatched, WARN, first 5 of [directory] {
         directory: String, why: String,
     } => "config: {directory} cannot be watched, it is read every 2 s: {why}";
 
@@ -592,26 +587,26 @@ events! {
     /// again.
     ///
     /// Action: see `why`; check `traces.endpoint`, and that the collector runs.
-    TracesNotExported, Level::WARN, first 2 of [endpoint] {
+    TracesNotExported, WARN, first 2 of [endpoint] {
         endpoint: String, why: String,
     } => "traces: {endpoint} takes no spans, they are dropped: {why}";
 
     /// The collector takes spans again.
-    TracesExported, Level::INFO, first 2 of [endpoint] {
+    TracesExported, INFO, first 2 of [endpoint] {
         endpoint: String,
     } => "traces: {endpoint} takes spans again";
 
     // The copy of the journal in NATS JetStream.
 
     /// The connection to NATS is established, for the first time in this process. The event names the durability that a client can read.
-    ReplicaFound, Level::INFO, first 5 of [server] {
+    ReplicaFound, INFO, first 5 of [server] {
         server: String, version: String, stream: String, replicas: usize,
     } => "replicate: {server} ({version}) has stream {stream:?} with {replicas} replicas; a client cannot read whether each server syncs a message before it acknowledges: set sync_interval = always there";
 
     /// The stream in NATS keeps less than a copy of the journal needs.
     ///
     /// Action: change the stream as `why` says, with `nats stream edit afterbay`.
-    ReplicaWeak, Level::WARN, first 5 of [stream, why] {
+    ReplicaWeak, WARN, first 5 of [stream, why] {
         stream: String, why: String,
     } => "replicate: stream {stream:?} of NATS {why}";
 
@@ -619,12 +614,12 @@ events! {
     /// records again.
     ///
     /// Action: see `why`; check the NATS servers and `replicate`.
-    NotReplicated, Level::WARN, first 2 of [server] {
+    NotReplicated, WARN, first 2 of [server] {
         server: String, why: String,
     } => "replicate: {server} takes no records, they wait in the journal: {why}";
 
     /// NATS takes the journal again.
-    ReplicatedAgain, Level::INFO, first 2 of [server] {
+    ReplicatedAgain, INFO, first 2 of [server] {
         server: String, bytes: u64,
     } => "replicate: {server} takes records again, {bytes} bytes wait in the journal";
 
@@ -632,7 +627,7 @@ events! {
     /// a hole in the copy, which `afterbay journal verify` finds.
     ///
     /// Action: set `sync_interval: always` in the NATS servers, and keep 3 replicas; look for who deleted the messages.
-    ReplicaLost, Level::ERROR, first 5 of [stream] {
+    ReplicaLost, ERROR, first 5 of [stream] {
         stream: Name, segment: String, offset: u64,
     } => "replicate: stream {stream:?}: NATS has lost what it had acknowledged, from byte {offset} of segment {segment} on";
 
@@ -643,12 +638,12 @@ events! {
     ///
     /// Action: see `why`; check the credentials, the bucket's policy and the network. `journal.retain.bytes` says for how long the
     /// journal can wait.
-    ArchiveFailed, Level::WARN, first 2 of [url] {
+    ArchiveFailed, WARN, first 2 of [url] {
         url: String, why: String,
     } => "archive: {url} is not reached, segments wait in the journal: {why}";
 
     /// The archive goes on.
-    ArchiveRecovered, Level::INFO, first 2 of [url] {
+    ArchiveRecovered, INFO, first 2 of [url] {
         url: String, failing_s: u64,
     } => "archive: {url} is reached again after {failing_s} s";
 
@@ -656,14 +651,14 @@ events! {
     /// before the gap, and `before` the first one after it.
     ///
     /// Action: raise `journal.retain.bytes`. The requests that ended in the gap are lost to the archive.
-    ArchiveGap, Level::ERROR, first 5 of [stream] {
+    ArchiveGap, ERROR, first 5 of [stream] {
         stream: Name, after: String, before: String,
     } => "archive: stream {stream:?} lacks the segments after {after} and before {before}";
 
     /// Bytes of a segment are no record. Everything else of the segment is in the archive, and its manifest has the number of bytes.
     ///
     /// Action: check the disk; `afterbay journal verify` lists the damage.
-    ArchiveDamage, Level::ERROR, first 5 of [stream] {
+    ArchiveDamage, ERROR, first 5 of [stream] {
         stream: Name, segment: String, corrupt_bytes: u64,
     } => "archive: {corrupt_bytes} bytes of segment {segment} of stream {stream:?} cannot be read";
 
@@ -673,24 +668,24 @@ events! {
     /// journal keeps what is missing. Published once until records are written again.
     ///
     /// Action: see `why`; free disk space, or repair the disk.
-    UsageNotWritten, Level::ERROR, first 2 of [dir] {
+    UsageNotWritten, ERROR, first 2 of [dir] {
         dir: String, why: String,
     } => "usage: {dir} takes no records, they are written later: {why}";
 
     /// Records of usage are written again. `records` were written since the failure began.
-    UsageWritten, Level::INFO, first 2 of [dir] {
+    UsageWritten, INFO, first 2 of [dir] {
         dir: String, records: u64,
     } => "usage: {dir} takes records again, {records} are written";
 
     /// An earlier process left incomplete lines at the end of a file of usage. They were cut, and their records are written again.
-    UsageCut, Level::WARN, first 5 of [file] {
+    UsageCut, WARN, first 5 of [file] {
         file: String, cut_bytes: u64,
     } => "usage: {file}: {cut_bytes} bytes of incomplete records cut, they are written again";
 
     /// Lines inside a file of usage are damaged. They stay where they are; their records are not written again.
     ///
     /// Action: check the disk. `afterbay usage` gives the sums from the journal.
-    UsageDamaged, Level::ERROR, first 5 of [file] {
+    UsageDamaged, ERROR, first 5 of [file] {
         file: String, lines: u64,
     } => "usage: {file}: {lines} lines are damaged";
 
@@ -698,7 +693,7 @@ events! {
     /// `journal.retain.bytes`. The records of requests that ended in them are missing.
     ///
     /// Action: bill these requests from the engine's log, and repair the disk of the usage files.
-    UsageMissed, Level::ERROR, first 5 of [stream] {
+    UsageMissed, ERROR, first 5 of [stream] {
         stream: Name, first: String, last: String, segments: u64,
     } => "usage: stream {stream:?}: {segments} segments from {first} to {last} were removed before their requests were recorded";
 
@@ -708,32 +703,32 @@ events! {
     /// kept again.
     ///
     /// Action: see `why`; raise `FileDescriptorStoreMax=`, and set `NotifyAccess=main`.
-    DescriptorsNotKept, Level::WARN, first 5 of [why] {
+    DescriptorsNotKept, WARN, first 5 of [why] {
         name: String, why: String,
     } => "descriptors {name:?} do not outlive a crash: {why}";
 
     /// An earlier process left descriptors that nobody needs: their stream or sink is no longer in the configuration, or the
     /// process died while it stored them. They are closed. What a sender had given to the kernel on them is lost.
-    DescriptorsLeftOver, Level::WARN, first 5 of [why] {
+    DescriptorsLeftOver, WARN, first 5 of [why] {
         name: String, why: &'static str,
     } => "descriptors {name:?} of an earlier process are closed: {why}";
 
     /// The supervisor cannot be reached, or what it passed cannot be used. The streams run.
     ///
     /// Action: see `why`; check the unit, or the environment of the process.
-    SupervisorFailed, Level::WARN, first 2 of [why] {
+    SupervisorFailed, WARN, first 2 of [why] {
         why: String,
     } => "supervisor: {why}";
 
     // Plugins.
 
     /// A plugin is loaded.
-    PluginLoaded, Level::INFO, first 5 of [stream, plugin] {
+    PluginLoaded, INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, version: String, digest: String,
     } => "plugin {plugin:?} of {stream:?}: version {version} loaded, sha256 {digest}";
 
     /// A changed component has replaced the one before it, between two batches.
-    PluginReloaded, Level::INFO, first 5 of [stream, plugin] {
+    PluginReloaded, INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, version: String, digest: String, resumed_requests: u64,
         state_bytes: u64,
     } => "plugin {plugin:?} of {stream:?}: version {version} took over {resumed_requests} live requests with {state_bytes} bytes of state, sha256 {digest}";
@@ -742,53 +737,53 @@ events! {
     /// earlier rows.
     ///
     /// Action: see `why`.
-    PluginStateLost, Level::WARN, first 5 of [stream, plugin] {
+    PluginStateLost, WARN, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, why: String,
     } => "plugin {plugin:?} of {stream:?}: its state was lost, the new instance does not know the earlier rows of live requests: {why}";
 
     /// Before it took over, the new instance saw the rows of live requests from the journal. `why`: the reason why it could not
     /// import the state of the instance before it.
-    PluginReplayed, Level::INFO, first 5 of [stream, plugin] {
+    PluginReplayed, INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, rows: u64, why: Option<String>,
     } => "plugin {plugin:?} of {stream:?}: the new instance saw {rows} rows of live requests before it took over{}" with Because(why);
 
     /// A changed component cannot be used. The one before it stays.
     ///
     /// Action: correct the component as `why` says.
-    PluginReloadFailed, Level::ERROR, first 5 of [stream, plugin] {
+    PluginReloadFailed, ERROR, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, why: String,
     } => "plugin {plugin:?} of {stream:?}: reload failed, the component before it stays: {why}";
 
     /// A component was refused, because its digest is not in `plugins.allow`. It does not run.
     ///
     /// Action: find out who changed the component. If it is meant to run, add its digest to `plugins.allow`.
-    PluginRefused, Level::ERROR, first 5 of [stream, plugin] {
+    PluginRefused, ERROR, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, digest: String,
     } => "plugin {plugin:?} of {stream:?}: refused: sha256:{digest} is not in plugins.allow";
 
     /// A plugin project was built (`afterbay run --dev`). Its component is reloaded if it changed.
-    PluginBuilt, Level::INFO, first 5 of [project] {
+    PluginBuilt, INFO, first 5 of [project] {
         project: String, took_ms: u64,
     } => "dev: {project} built in {took_ms} ms";
 
     /// A plugin project was saved and does not build. The running component stays.
     ///
     /// Action: correct the source as `why` says.
-    PluginBuildFailed, Level::ERROR, first 5 of [project] {
+    PluginBuildFailed, ERROR, first 5 of [project] {
         project: String, why: String,
     } => "dev: {project} does not build, the running component stays: {why}";
 
     /// A directory cannot be watched for changed components, so Afterbay reads it every two seconds.
     ///
     /// Action: raise the limit of inotify watches if `why` names it.
-    PluginReloadUnwatched, Level::WARN, first 5 of [directory] {
+    PluginReloadUnwatched, WARN, first 5 of [directory] {
         directory: String, why: String,
     } => "plugins: {directory} cannot be watched, it is read every 2 s: {why}";
 
     /// A plugin trapped, exceeded its deadline or memory, or gave an invalid answer. `then` says what happens to the batch.
     ///
     /// Action: see `why`; correct the plugin or raise `limits`.
-    PluginFault, Level::ERROR, first 5 of [stream, plugin, kind] {
+    PluginFault, ERROR, first 5 of [stream, plugin, kind] {
         stream: Name, plugin: Name, kind: FaultKind, why: String, then: &'static str,
     } => "plugin {plugin:?} of {stream:?}: fault, {then}: {why}";
 
@@ -796,14 +791,14 @@ events! {
     /// meanwhile.
     ///
     /// Action: see `why`.
-    PluginDown, Level::ERROR, first 1 of [stream, plugin] {
+    PluginDown, ERROR, first 1 of [stream, plugin] {
         stream: Name, plugin: Name, why: String, then: &'static str,
     } => "plugin {plugin:?} of {stream:?}: down, {then}: {why}";
 
     /// A plugin had too many faults and has left the chain. `why` is the last fault.
     ///
     /// Action: correct the plugin, or reinstate it with `afterbay plugins reinstate`.
-    PluginQuarantined, Level::ERROR, first 5 of [stream, plugin] {
+    PluginQuarantined, ERROR, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, faults: u64, within_ms: u64, then: &'static str, why: String,
     } => "plugin {plugin:?} of {stream:?}: quarantined after {faults} faults in {within_ms} ms, {then} until it is changed or reinstated: {why}";
 
@@ -811,51 +806,51 @@ events! {
     /// the plugin's instance, or after 5 minutes in which the plugin has not set it again.
     ///
     /// Action: see `why`.
-    PluginNotReady, Level::ERROR, first 5 of [stream, plugin] {
+    PluginNotReady, ERROR, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, why: String,
     } => "plugin {plugin:?} of {stream:?}: the stream is not ready: {why}";
 
     /// A plugin no longer says that its stream is not ready.
-    PluginReady, Level::INFO, first 5 of [stream, plugin] {
+    PluginReady, INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, not_ready_ms: u64,
     } => "plugin {plugin:?} of {stream:?}: the stream is ready again after {not_ready_ms} ms";
 
     /// A plugin was removed from the configuration and from the chain.
-    PluginRemoved, Level::INFO, first 5 of [stream, plugin] {
+    PluginRemoved, INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name,
     } => "plugin {plugin:?} of {stream:?}: removed";
 
     /// A plugin has returned from quarantine to the chain. `by` is `operator` or `reload`.
-    PluginReinstated, Level::INFO, first 5 of [stream, plugin] {
+    PluginReinstated, INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, by: &'static str,
     } => "plugin {plugin:?} of {stream:?}: reinstated by {}" with if *by == "reload" { "a reload" } else { "the operator" };
 
     /// A plugin has ended a request before the scheduler did.
-    RequestFinishedEarly, Level::INFO, first 5 of [stream, plugin] {
+    RequestFinishedEarly, INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, rid: String, reason: String,
     } => "plugin {plugin:?} of {stream:?}: request {rid:?} finished early: {reason}";
 
     /// Afterbay asked the scheduler to end a request. `by` is the operator, or a plugin that had finished it.
-    AbortSent, Level::INFO, first 5 of [stream, by] {
+    AbortSent, INFO, first 5 of [stream, by] {
         stream: Name, rid: String, by: String, to: String,
     } => "stream {stream:?}: asked {to} to abort request {rid:?}, by {by}";
 
     /// The scheduler could not be asked to end a request, so it continues to generate tokens.
     ///
     /// Action: see `why`; check `stream.abort`.
-    AbortFailed, Level::WARN, first 5 of [stream, by] {
+    AbortFailed, WARN, first 5 of [stream, by] {
         stream: Name, rid: String, by: String, why: String,
     } => "stream {stream:?}: abort of request {rid:?} by {by} failed, the scheduler continues it: {why}";
 
     /// This stream has no way to ask its scheduler to end a request.
     ///
     /// Action: set `stream.abort`, or AFTERBAY_ABORT of the connector, if plugins finish requests.
-    AbortUnavailable, Level::INFO, first 2 of [stream] {
+    AbortUnavailable, INFO, first 2 of [stream] {
         stream: Name, why: String,
     } => "stream {stream:?}: the scheduler cannot be asked to abort requests: {why}";
 
     /// A plugin has dropped rows of a batch.
-    RowsDropped, Level::INFO, first 5 of [stream, plugin, reason] {
+    RowsDropped, INFO, first 5 of [stream, plugin, reason] {
         stream: Name, plugin: Name, reason: String, frame: u64, rows: u64, tokens: u64,
     } => "plugin {plugin:?} of {stream:?}: dropped {rows} rows ({tokens} tokens) of frame {frame}: {reason}";
 
@@ -863,28 +858,28 @@ events! {
     /// be removed from the frame, or a plugin with `on_fault = "terminate"` judged it, the frame's other requests end.
     ///
     /// Action: see `why`; correct the plugin.
-    VerdictFailed, Level::WARN, first 5 of [stream, plugin] {
+    VerdictFailed, WARN, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, frame: u64, why: String,
     } => "plugin {plugin:?} of {stream:?}: its verdict on frame {frame} could not be written: {why}";
 
     /// A shadow's verdict on a row differs from that of the live plugin.
     ///
     /// Action: compare the two versions.
-    ShadowDiffers, Level::INFO, first 5 of [stream, plugin] {
+    ShadowDiffers, INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, rid: String, live: String, shadow: String,
     } => "plugin {plugin:?} of {stream:?}: request {rid:?}: the shadow says {shadow}, live says {live}";
 
     /// A shadow became live.
     ///
     /// Action: change `mode` in the configuration, too.
-    PluginPromoted, Level::INFO, first 5 of [stream, plugin] {
+    PluginPromoted, INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, of: String,
     } => "plugin {plugin:?} of {stream:?}: is live until a restart or a reload with another mode; {of}";
 
     /// Rows that a plugin let skip the detokenizer go through it, because they could not be rewritten.
     ///
     /// Action: see `why`.
-    RowsNotSkipped, Level::WARN, first 2 of [stream] {
+    RowsNotSkipped, WARN, first 2 of [stream] {
         stream: Name, frame: u64, rows: u64, why: String,
     } => "stream {stream:?}: {rows} rows of frame {frame} go through the detokenizer, which a plugin let them skip: {why}";
 
@@ -899,7 +894,7 @@ events! {
     /// A row that a plugin wanted to hold was sent, or a later row cannot be joined with the held ones.
     ///
     /// Action: see `why`.
-    HoldRefused, Level::WARN, first 5 of [stream, plugin, why] {
+    HoldRefused, WARN, first 5 of [stream, plugin, why] {
         stream: Name, plugin: Name, frame: u64, why: String,
     } => "plugin {plugin:?} of {stream:?}: a row of frame {frame} cannot be held: {why}";
 
@@ -907,14 +902,14 @@ events! {
     /// plugin.
     ///
     /// Action: raise `limits.hold`, or change the plugin.
-    HoldCut, Level::WARN, first 1 of [stream, plugin] {
+    HoldCut, WARN, first 1 of [stream, plugin] {
         stream: Name, plugin: Name, wanted_ms: u64, limit_ms: u64,
     } => "plugin {plugin:?} of {stream:?}: asked to hold a row for {wanted_ms} ms, limits.hold allows {limit_ms} ms";
 
     /// Rows that were held before the last start or panic cannot be read from the journal. They are lost to the reader.
     ///
     /// Action: see `why`; `afterbay journal verify` lists damage.
-    HoldLost, Level::ERROR, first 5 of [stream] {
+    HoldLost, ERROR, first 5 of [stream] {
         stream: Name, why: String,
     } => "stream {stream:?}: held rows cannot be read from the journal and are lost: {why}";
 
@@ -922,17 +917,17 @@ events! {
     /// `open_ms`, then tries one. Each plugin's `on_fault` applies to the refused calls.
     ///
     /// Action: look at the service and at `why`, the reason of the last failure.
-    CallsStopped, Level::WARN, first 5 of [endpoint] {
+    CallsStopped, WARN, first 5 of [endpoint] {
         endpoint: Name, failures: u64, open_ms: u64, why: String,
     } => "endpoint {endpoint:?}: {failures} calls in a row failed, calls are refused for {open_ms} ms: {why}";
 
     /// An endpoint answers again, and its circuit breaker is closed.
-    CallsResumed, Level::INFO, first 5 of [endpoint] {
+    CallsResumed, INFO, first 5 of [endpoint] {
         endpoint: Name, stopped_ms: u64,
     } => "endpoint {endpoint:?}: answers again, calls were refused for {stopped_ms} ms";
 
     /// A line of a plugin's own log, at the plugin's level.
-    PluginLog, *severity, first 100 of [stream, plugin] {
+    PluginLog, any(*severity), first 100 of [stream, plugin] {
         stream: Name, plugin: Name, severity: Level, rid: Option<String>, line: String,
     } => "plugin {plugin:?} of {stream:?}: {}{line}" with OfRequest(rid);
 }
