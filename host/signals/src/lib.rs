@@ -5,24 +5,6 @@
 //! A background thread reads the configured sources. The pipeline reads the result through a [`LoadHandle`].
 //! This crate must not know streams, batches or plugins: they decide what to do about a load.
 //!
-//! ```no_run
-//! use afterbay_signals::{LoadConfig, LoadReader, SnapshotLocation};
-//!
-//! let reader = LoadReader::start(LoadConfig {
-//!     load_snapshot: Some(SnapshotLocation::Instance("0123456789ab".into())),
-//!     metrics: Some("http://127.0.0.1:30000/metrics".into()),
-//!     ..LoadConfig::default()
-//! })?;
-//! let load = reader.handle(); // cheap to clone, one for each stream
-//! if let Some(values) = load.read().fresh() {
-//!     println!("{:?} requests are running", values.num_running_reqs);
-//! }
-//! for notice in reader.notices() {
-//!     println!("{notice}");
-//! }
-//! # Ok::<(), afterbay_signals::Error>(())
-//! ```
-//!
 //! # The source of a field
 //! [`SourceKind::LoadSnapshot`] and [`SourceKind::LoadStat`] have a time of measurement. Among those that are
 //! not stale, the one measured last gives all fields that it has. A scrape has no time of its own, and its
