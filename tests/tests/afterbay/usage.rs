@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use afterbay_sim::load::{EndReason, Endings, Lengths, Load};
-use afterbay_tests::commands::run_afterbay;
+use afterbay_tests::commands::{afterbay_command, run_afterbay};
 use afterbay_tests::frames::frames_of;
 use afterbay_tests::{Afterbay, PATIENCE, Reader, Sandbox, Sender, trials, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
@@ -168,8 +168,10 @@ fn usage_equals_the_schedulers_own_counts_over_aborts_plugin_finishes_and_kill_9
     assert_eq!(arrived, forwarded);
 
     let dir = sandbox.text("journal");
-    let summed = run_afterbay(&["usage", "--dir", &dir, "--by", "tenant", "--json"]);
-    let summed: Value = serde_json::from_str(&summed.success()).unwrap();
+    // A million requests take a debug build longer than `run_afterbay` waits.
+    let summed = afterbay_command(&["usage", "--dir", &dir, "--by", "tenant", "--json"]).output().unwrap();
+    assert!(summed.status.success(), "{summed:?}");
+    let summed: Value = serde_json::from_slice(&summed.stdout).unwrap();
     let of = |name: &str| summed["reconciliation"][name].as_u64().unwrap();
     assert_eq!((of("equal"), of("different")), (sent.len() as u64, 0), "{}", summed["reconciliation"]);
     assert_eq!(summed["total"]["tokens_received"], all);
