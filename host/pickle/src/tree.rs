@@ -110,12 +110,6 @@ pub enum Node<'t> {
 pub struct Pairs<'t>(std::slice::Iter<'t, [NodeId; 2]>);
 
 impl Tree {
-    /// The value `None`, of no pickle.
-    pub fn none() -> Tree {
-        let (pickle, arena, runs) = (Bytes::new(), Arena::with_capacity(0, 0), Vec::new());
-        Tree { pickle, arena, runs, root: NONE, protocol: 0, array_names: OnceLock::new() }
-    }
-
     /// The memory of the nodes in bytes, without the pickle itself.
     pub fn memory(&self) -> usize {
         let Arena { nodes, children, .. } = &self.arena;

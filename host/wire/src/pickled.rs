@@ -45,11 +45,11 @@ impl Pickled {
                 let values: Vec<_> = fields.map(|(_, value)| value).collect();
                 (values.len() == self.fields).then_some(PickledColumns { tree, values })
             };
-            // A written frame is one that can be read. Otherwise its rows would have no values.
-            Tree::parse(self.frame.clone()).ok().and_then(values_of).unwrap_or_else(|| {
-                let tree = Tree::none();
-                PickledColumns { values: vec![tree.root(); self.fields], tree }
-            })
+            match Tree::parse(self.frame.clone()).ok().and_then(values_of) {
+                Some(columns) => columns,
+                // After a panic the stream continues from its journal. Rows without values would be lost unseen.
+                None => unreachable!("a frame that Afterbay wrote cannot be read"),
+            }
         })
     }
 
