@@ -3,6 +3,7 @@
 use crate::bounds::{END_MAX, KILL_MAX};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, getpid, pidfd_open, pidfd_send_signal};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -33,9 +34,10 @@ impl Peer {
         let pid = pid.ok_or("it runs in another pid namespace, must be the one of the running one")?;
         let process = match pid == getpid() {
             true => None,
-            false => Some(
-                pidfd_open(pid, PidfdFlags::empty()).map_err(|error| format!("process {pid:?}: {error}"))?,
-            ),
+            false => Some(pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
+                Errno::SRCH => "it ended before it read an answer".to_owned(),
+                _ => format!("process {pid:?}: {error}"),
+            })?),
         };
         Ok(Peer { pid: pid.as_raw_nonzero().get().unsigned_abs(), process })
     }

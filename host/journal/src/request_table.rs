@@ -37,20 +37,6 @@ impl RequestTable {
         &mut self.entries[at]
     }
 
-    /// Adds entries, in any order. Of several entries with a number, the last counts.
-    pub fn merge(&mut self, entries: impl Iterator<Item = RequestEntry>) {
-        self.entries.extend(entries);
-        self.entries.sort_by_key(|entry| entry.info.number);
-        self.entries.dedup_by(|later, earlier| {
-            let is_same = later.info.number == earlier.info.number;
-            if is_same {
-                std::mem::swap(later, earlier);
-            }
-            is_same
-        });
-        self.index();
-    }
-
     fn index(&mut self) {
         self.numbers = self.entries.iter().map(|entry| entry.info.number.0).collect();
         self.last = 0;
@@ -93,9 +79,18 @@ impl IntoIterator for RequestTable {
 }
 
 impl FromIterator<RequestEntry> for RequestTable {
+    /// Entries in any order. Of several entries with a number, the last counts.
     fn from_iter<I: IntoIterator<Item = RequestEntry>>(entries: I) -> RequestTable {
-        let mut table = RequestTable::default();
-        table.merge(entries.into_iter());
+        let mut table = RequestTable { entries: entries.into_iter().collect(), ..RequestTable::default() };
+        table.entries.sort_by_key(|entry| entry.info.number);
+        table.entries.dedup_by(|later, earlier| {
+            let is_same = later.info.number == earlier.info.number;
+            if is_same {
+                std::mem::swap(later, earlier);
+            }
+            is_same
+        });
+        table.index();
         table
     }
 }
@@ -130,7 +125,8 @@ mod tests {
             let info = RequestInfo { rows, ..RequestInfo::new(RequestNo(number), String::new()) };
             RequestEntry { info, closed: false, here: false }
         };
-        table.merge([entry(6, 1), entry(3, 2), entry(1, 3), entry(6, 4)].into_iter());
+        let more = [entry(6, 1), entry(3, 2), entry(1, 3), entry(6, 4)];
+        let table: RequestTable = table.into_iter().chain(more).collect();
         assert_eq!(numbers(&table), [1, 3, 4, 5, 6, 7, 9]);
         assert_eq!([3, 6].map(|number| table.get(number).map(|entry| entry.info.rows)), [Some(2), Some(4)]);
     }

@@ -143,13 +143,12 @@ impl StreamState {
                 self.next_frame = self.next_frame.max(number.saturating_add(*count))
             }
             RecordBody::Carry(entries) => {
-                let here = |number| self.requests.get(number).is_some_and(|known| known.here);
-                let carried =
-                    |entry: &RequestEntry| RequestEntry { here: here(entry.info.number.0), ..entry.clone() };
-                let entries: Vec<RequestEntry> = entries.iter().map(carried).collect();
-                let last = entries.iter().map(|entry| entry.info.number.0).max();
-                self.next_request = self.next_request.max(last.map_or(0, |last| last + 1));
-                self.requests.merge(entries.into_iter());
+                // Not merged: with many live requests there are many such records, and each merge sorts all requests.
+                for carried in entries {
+                    let number = carried.info.number.0;
+                    let here = self.requests.get(number).is_some_and(|known| known.here);
+                    *self.entry(number) = RequestEntry { here, ..carried.clone() };
+                }
             }
             RecordBody::Lost | RecordBody::Routed(_) | RecordBody::Aside => {}
         }
