@@ -342,7 +342,10 @@ fn a_file_system_that_fills_up_stops_a_stream_until_there_is_room() {
     let dir = mount.0.path();
     let filler = dir.join("filler");
     std::fs::write(&filler, vec![0; 700 << 10]).unwrap();
-    let (directory, mut writer, _) = open(dir, JournalOptions { segment_bytes: 64 << 10, ..options() });
+    let options = JournalOptions { segment_bytes: 64 << 10, ..options() };
+    // No thread gives the unused end of a segment back while the disk is full.
+    let directory = JournalDirectory::open_on(Arc::new(Disk), dir, options, Background::Caller).unwrap();
+    let (mut writer, _) = directory.stream("s").unwrap();
     let mut kept = 0;
     let error = loop {
         match writer.append(&[1; 10_000], kept) {
