@@ -8,7 +8,7 @@ use afterbay_journal_view::ended::{EndedReader, FrameUse};
 use afterbay_journal_view::json_time;
 use afterbay_journal_view::wording::counted;
 use afterbay_terminal::{self as screen, Table};
-use afterbay_usage::{Bucket, Group, Sums, UsageRecord};
+use afterbay_usage::{Bucket, FIRST_TOKENS_MAX, Group, Sums, UsageRecord};
 use afterbay_wire::Layouts;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -232,9 +232,10 @@ fn compared(sums: &Sums, total: &Group) -> Vec<String> {
         ));
     }
     if sums.is_past_quantiles() {
-        lines.push(
-            "FIRST TOKEN is left out: over 16,777,216 requests have a time (--since, --until)".to_owned(),
-        );
+        lines.push(format!(
+            "FIRST TOKEN is left out: over {} requests have a time (--since, --until)",
+            screen::count(FIRST_TOKENS_MAX as u64)
+        ));
     }
     for it in of.differences.iter().take(DIFFERENCES_SHOWN) {
         lines.push(screen::bad(format!(

@@ -27,6 +27,16 @@ impl Stopped {
     pub fn within(&self, time: Duration) -> bool {
         self.0.recv_timeout(time) != Err(RecvTimeoutError::Timeout)
     }
+
+    /// Calls `look` until the thread is to stop, with this pause between two calls, and then once more, with true.
+    pub fn look_every(&self, pause: Duration, mut look: impl FnMut(bool)) {
+        loop {
+            look(false);
+            if self.within(pause) {
+                return look(true);
+            }
+        }
+    }
 }
 
 impl FollowerThread {

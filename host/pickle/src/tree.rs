@@ -177,8 +177,7 @@ impl Tree {
 
     /// Whether all nodes are `None`.
     pub fn are_none(&self, ids: &[NodeId]) -> bool {
-        // Whole chunks, so that the compiler can compare many at a time.
-        ids.chunks(16).all(|ids| ids.iter().fold(true, |all, id| all & (*id == NONE)))
+        are_all(ids, NONE)
     }
 
     /// The bytes of all nodes together. `None`: a node is not an ASCII str.
@@ -279,3 +278,8 @@ impl DoubleEndedIterator for Pairs<'_> {
 }
 
 impl ExactSizeIterator for Pairs<'_> {}
+
+/// Whether every node is this one. Whole chunks are compared without an early exit, so that the compiler can compare many at a time.
+pub(crate) fn are_all(ids: &[NodeId], node: NodeId) -> bool {
+    ids.chunks(32).all(|ids| ids.iter().fold(true, |all, id| all & (*id == node)))
+}

@@ -11,7 +11,7 @@ use crate::copy::{Globals, TreeCopy};
 use crate::emit::{Emit, Memo};
 use crate::error::PickleWriteError;
 use crate::opcode as op;
-use crate::tree::{Node, Tree};
+use crate::tree::{Node, Tree, are_all};
 
 /// A tree that a writer copies from.
 #[derive(Clone, Copy, Debug)]
@@ -75,10 +75,10 @@ impl<'t> PickleWriter<'t> {
         self.values += count as u32;
         let mut copy = self.walk(source);
         // Most columns of flags and counts have one value. For a few of many nodes it takes longer to find out.
-        let equal = if count >= nodes.len() / 8 { equal_node(nodes) } else { None };
-        match equal {
-            Some(id) if copy.is_small(id) => copy.repeat(id, count),
-            _ => copy.all(nodes, ranges, count)?,
+        let is_one = |id: &&NodeId| copy.is_small(**id) && count >= nodes.len() / 8 && are_all(nodes, **id);
+        match nodes.first().filter(is_one) {
+            Some(id) => copy.repeat(*id, count),
+            None => copy.all(nodes, ranges, count)?,
         }
         self.check_length()
     }
@@ -127,23 +127,17 @@ impl<'t> PickleWriter<'t> {
 
     /// Writes token ids as SGLang 0.5.13 and later sends them: an `array('q')`.
     pub fn id_array(&mut self, ids: &[i64]) {
-        self.array_head();
-        self.emit.id_bytes(ids);
-        self.emit.opcode(op::TUPLE);
-        self.emit.opcode(op::REDUCE);
+        self.array(|emit| emit.id_bytes(ids));
     }
 
     /// Writes token ids as [`PickleWriter::id_array`] does. `ids` are the little-endian bytes of ids that stand one after the
     /// other.
     pub fn id_array_of(&mut self, ids: &[&[u8]]) {
-        self.array_head();
-        self.emit.bytes_of(ids);
-        self.emit.opcode(op::TUPLE);
-        self.emit.opcode(op::REDUCE);
+        self.array(|emit| emit.bytes_of(ids));
     }
 
-    /// Writes an array up to its bytes.
-    fn array_head(&mut self) {
+    /// Writes an array of the ids that `bytes` writes as one value.
+    fn array(&mut self, bytes: impl FnOnce(&mut Emit)) {
         self.values += 1;
         match self.arrays {
             Some([function, class, typecode]) => {
@@ -161,6 +155,9 @@ impl<'t> PickleWriter<'t> {
             }
         }
         self.emit.int(12); // signed, 64 bits, little endian
+        bytes(&mut self.emit);
+        self.emit.opcode(op::TUPLE);
+        self.emit.opcode(op::REDUCE);
     }
 
     /// Writes token ids as SGLang up to 0.5.12 sends them: a list of ints.
@@ -279,14 +276,6 @@ impl<'t> PickleWriter<'t> {
         let SourceTree { tree, memo } = &mut self.sources[source.0];
         TreeCopy { tree, memo, emit: &mut self.emit, globals: &mut self.globals }
     }
-}
-
-/// The node that all nodes are.
-fn equal_node(nodes: &[NodeId]) -> Option<NodeId> {
-    let first = *nodes.first()?;
-    // Compares whole chunks without an early exit, so that the compiler can compare several nodes at a time.
-    let is_equal = |chunk: &[NodeId]| chunk.iter().fold(true, |all, id| all & (*id == first));
-    nodes.chunks(32).all(is_equal).then_some(first)
 }
 
 impl Tree {

@@ -1,10 +1,10 @@
-//! The names of the plugin contract, for people and scripts: columns, calls, verdicts, finish reasons, log levels.
+//! The names of the plugin contract, for people and scripts: columns, calls, verdicts, log levels.
 //!
-//! A new verdict of `wit/transform.wit` has its name here, and nowhere else in the tools. The names of columns are the
-//! runtime's.
+//! A new verdict of `wit/transform.wit` has its name here, and nowhere else in the tools. The names of columns and
+//! finish reasons are the runtime's.
 
 use afterbay_runtime::{
-    Action, COLUMN_NAMES, CallSet, ColumnSet, Ending, FinishKind, FinishReason, IdShape, Level, Replacement,
+    Action, COLUMN_NAMES, CallSet, ColumnSet, Ending, FinishReason, IdShape, Level, Replacement,
 };
 use serde_json::{Value, json};
 
@@ -40,16 +40,6 @@ pub(crate) fn shape(shape: IdShape) -> &'static str {
     match shape {
         IdShape::Delta => "delta",
         IdShape::Cumulative => "cumulative",
-    }
-}
-
-pub(crate) fn finish(kind: FinishKind) -> &'static str {
-    match kind {
-        FinishKind::Running => "running",
-        FinishKind::Stop => "stop",
-        FinishKind::Length => "length",
-        FinishKind::Abort => "abort",
-        FinishKind::Other => "other",
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rows before and after a plugin, as lines for people and as JSON.
 
-use crate::contract_names::{finish, json, name};
+use crate::contract_names::{json, name};
 use crate::row::Row;
 use crate::row_outcome::{RowOutcome, after};
 use afterbay_runtime::{Action, FinishKind, TokenId};
@@ -67,7 +67,7 @@ pub(crate) fn line(from: &str, row: &Row, outcome: &RowOutcome, style: Style) ->
     }
     match after.as_ref().map_or(row.values.finished, |after| after.finish) {
         FinishKind::Running => {}
-        kind => change += &format!(", last ({})", finish(kind)),
+        kind => change += &format!(", last ({})", kind.word()),
     }
     let text = match outcome.verdict() {
         Some(_) => paint(outcome_text(outcome), screen::marked),
@@ -90,13 +90,13 @@ pub(crate) fn ids(ids: &[TokenId], most: usize) -> String {
 pub(crate) fn row_json(from: &str, index: usize, row: &Row, outcome: &RowOutcome) -> Value {
     let verdict = outcome.verdict().map_or_else(|| outcome_text(outcome).into(), json);
     let after = after(row, outcome)
-        .map(|after| json!({"ids": after.ids, "text": after.text, "finish": finish(after.finish)}));
+        .map(|after| json!({"ids": after.ids, "text": after.text, "finish": after.finish.word()}));
     json!({
         "from": from,
         "row": index,
         "rid": row.rid,
         "verdict": verdict,
-        "before": {"ids": row.ids, "text": row.text, "finish": finish(row.values.finished)},
+        "before": {"ids": row.ids, "text": row.text, "finish": row.values.finished.word()},
         "after": after,
     })
 }

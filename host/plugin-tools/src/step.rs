@@ -116,7 +116,7 @@ impl Steps {
     }
 
     fn content(&self, ids: &[TokenId], text: Option<&str>, finish: FinishKind) -> Value {
-        json!({"ids": ids, "text": text, "decoded": self.decoded(ids), "finish": contract_names::finish(finish)})
+        json!({"ids": ids, "text": text, "decoded": self.decoded(ids), "finish": finish.word()})
     }
 
     /// The row as the plugin saw it: only the columns that it asks for.
@@ -199,7 +199,7 @@ impl Steps {
         }
         match finish {
             FinishKind::Running => shown,
-            kind => format!("{shown}, last ({})", contract_names::finish(kind)),
+            kind => format!("{shown}, last ({})", kind.word()),
         }
     }
 
@@ -289,7 +289,7 @@ fn value(column: &str, row: &Row, seen: &PlayedRow) -> Value {
     match column {
         "output-ids" => json!(row.ids),
         "completion-tokens" => json!(row.values.completion_tokens),
-        "finished" => json!(contract_names::finish(row.values.finished)),
+        "finished" => json!(row.values.finished.word()),
         "texts" => json!(row.text),
         "waiting" => json!(seen.waiting),
         _ => Value::Null,

@@ -112,6 +112,19 @@ impl Default for FinishKind {
     }
 }
 
+impl FinishKind {
+    /// The finish reason as SGLang names it in `type`; `running` and `other` for those that it has not.
+    pub fn word(self) -> &'static str {
+        match self {
+            FinishKind::Running => "running",
+            FinishKind::Stop => "stop",
+            FinishKind::Length => "length",
+            FinishKind::Abort => "abort",
+            FinishKind::Other => "other",
+        }
+    }
+}
+
 impl Columns<'_> {
     /// The number of rows.
     pub fn rows(&self) -> usize {

@@ -50,15 +50,10 @@ pub fn start(
     let exporter = Builder::new().name("traces-export".to_owned()).spawn(move || exporter.run());
     let exporter = exporter.map_err(no_thread)?;
     let thread = FollowerThread::spawn("traces", move |stopped| {
-        let mut is_last = false;
-        loop {
+        stopped.look_every(LOOK_EVERY, |is_last| {
             // A journal that cannot be read now is read at the next look.
             let _ = follower.advance(is_last, &mut |spans| queue.push(spans));
-            if is_last {
-                break;
-            }
-            is_last = stopped.within(LOOK_EVERY);
-        }
+        });
         // The exporter ends with its queue. A panic has nobody to be reported to but the log.
         drop(queue);
         let _ = exporter.join();

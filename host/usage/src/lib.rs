@@ -24,5 +24,5 @@ pub use error::UsageError;
 pub use follow::{Follower, Written};
 pub use record::{Dropped, UsageRecord};
 pub use source::UsageSource;
-pub use sums::{Bucket, Difference, Group, Reconciliation, Sums, Uncounted};
+pub use sums::{Bucket, Difference, FIRST_TOKENS_MAX, Group, Reconciliation, Sums, Uncounted};
 pub use thread::{UsageSetup, start};

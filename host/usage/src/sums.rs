@@ -15,7 +15,7 @@ const DIFFERENCES_MAX: usize = 1000;
 /// Most groups. The records of further ones are summed in a last group.
 const GROUPS_MAX: usize = 65_536;
 /// Most times to the first token that are kept for quantiles: 128 MiB. Past it, there are no quantiles.
-const FIRST_TOKENS_MAX: usize = 16_777_216;
+pub const FIRST_TOKENS_MAX: usize = 16_777_216;
 /// Name of the group of records past that bound.
 const OTHERS: &str = "(others)";
 /// Name of the group of records without a value.
@@ -241,7 +241,7 @@ impl Sums {
         total
     }
 
-    /// Whether the quantiles are left out, because more than 16,777,216 requests have a time to the first token.
+    /// Whether the quantiles are left out, because more than [`FIRST_TOKENS_MAX`] requests have a time to the first token.
     #[must_use]
     pub fn is_past_quantiles(&self) -> bool {
         self.first_tokens > self.first_tokens_max

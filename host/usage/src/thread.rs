@@ -39,15 +39,8 @@ pub struct UsageSetup {
 pub fn start(mut follower: Follower, setup: UsageSetup) -> std::io::Result<FollowerThread> {
     let mut reporter = Reporter::new(setup);
     FollowerThread::spawn("usage", move |stopped| {
-        let mut is_last = false;
-        loop {
-            reporter.look(&mut follower);
-            if is_last {
-                reporter.setup.health.clear(HEALTH);
-                return;
-            }
-            is_last = stopped.within(LOOK_EVERY);
-        }
+        stopped.look_every(LOOK_EVERY, |_| reporter.look(&mut follower));
+        reporter.setup.health.clear(HEALTH);
     })
 }
 

@@ -1,7 +1,7 @@
 //! How much of a large journal is read for one request, and for the newest ones.
 
 use crate::support::*;
-use afterbay_journal::reader::RequestFilter;
+use afterbay_journal::reader::{RequestFilter, RequestInfo, StreamReader};
 use afterbay_journal::*;
 
 /// Bytes that this thread has read from files.
@@ -41,13 +41,16 @@ fn of_40_segments(dir: &std::path::Path) -> JournalWriter {
     writer
 }
 
+fn list(stream: &StreamReader, filter: RequestFilter) -> Vec<RequestInfo> {
+    stream.requests(filter).unwrap().map(Result::unwrap).collect()
+}
+
 #[test]
 fn a_request_is_found_without_the_summaries_of_segments_that_do_not_list_it() {
     let dir = tempfile::tempdir().unwrap();
     let _writer = of_40_segments(dir.path());
     let stream = reader(dir.path());
-    let all = |filter| stream.requests(filter).unwrap().map(Result::unwrap).collect::<Vec<_>>();
-    let (whole, requests) = reading(|| all(RequestFilter::default()));
+    let (whole, requests) = reading(|| list(&stream, RequestFilter::default()));
     assert_eq!(requests.len(), 40 * 100 + 1);
     for rid in ["rid-0-99", "rid-20-0", "rid-39-50"] {
         let (bytes, found) = reading(|| stream.whole_rid(rid).unwrap());
@@ -73,11 +76,10 @@ fn requests_since_a_time_are_listed_without_the_segments_before() {
     let dir = tempfile::tempdir().unwrap();
     let _writer = of_40_segments(dir.path());
     let stream = reader(dir.path());
-    let list = |filter| stream.requests(filter).unwrap().map(Result::unwrap).collect::<Vec<_>>();
-    let (whole, all) = reading(|| list(RequestFilter::default()));
+    let (whole, all) = reading(|| list(&stream, RequestFilter::default()));
     for since in [0, 1, 17_000_000_001, 38_000_000_004, 38_000_000_005, 39_000_000_004, u64::MAX] {
         let since_then = RequestFilter { since_unix_ns: Some(since), ..RequestFilter::default() };
-        let (bytes, listed) = reading(|| list(since_then));
+        let (bytes, listed) = reading(|| list(&stream, since_then));
         let expected: Vec<_> = all.iter().filter(|info| info.last_unix_ns >= since).cloned().collect();
         assert_eq!(listed, expected, "since {since}");
         if since > 38_000_000_000 {

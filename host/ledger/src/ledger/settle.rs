@@ -221,7 +221,7 @@ impl Ledger {
             let is_accounted = request.is_none_or(|request| request.unaccounted == 0);
             RowFinish {
                 row: index,
-                reason: finish_name(row.finish).into(),
+                reason: row.finish.word().into(),
                 // A count that contains unaccounted tokens is not recorded.
                 completion_tokens: row.completion_tokens.filter(|_| is_accounted),
             }
@@ -312,15 +312,4 @@ fn dropped(edits: &[Edit]) -> impl Iterator<Item = u32> {
 /// The message of a request that ends because its batch cannot be written without the rows that `plugin` holds.
 fn not_removable(plugin: &str) -> String {
     format!("afterbay: the batch cannot be written without the rows that plugin {plugin:?} holds")
-}
-
-/// The finish reason as SGLang names it in `type`.
-fn finish_name(finish: FinishKind) -> &'static str {
-    match finish {
-        FinishKind::Running => "running",
-        FinishKind::Stop => "stop",
-        FinishKind::Length => "length",
-        FinishKind::Abort => "abort",
-        FinishKind::Other => "other",
-    }
 }
