@@ -109,7 +109,6 @@ impl Act {
     fn side(&self, to: String, at: String, credit: Option<PathBuf>, stop: &Stop) -> anyhow::Result<Side> {
         let mut scheduler = scheduler::Options::new(to, Source::Load(self.load.clone(), self.encoding));
         scheduler.steps_per_second = STEPS_PER_SECOND;
-        scheduler.drain_timeout = Duration::from_secs(1);
         let mut reader = reader::Options::new(at);
         reader.reading = self.reading;
         reader.inbox = Inbox::Unbounded;
