@@ -4,15 +4,17 @@ CARGO ?= cargo
 PYTHON ?= python3
 # Test tools for Python (pytest, pyzmq, msgpack) live beside the build, not on the machine.
 VENV := $(CURDIR)/target/venv
+# The crates on the path optimised; everything else as for the tests.
+ON_PATH := CARGO_INCREMENTAL=0 $(CARGO) --config .cargo/path.toml
 GUESTS := plugins examples tests/guests
 
 .PHONY: demo build dist test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench bench-real-vllm bench-cost valgrind mutants soak soak-usage check check-sdk fmt setup clean
 
 # `afterbay --version` names the commit. Only release builds know it, so that tests are not linked again after each commit.
-build dist demo: export AFTERBAY_COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
+build dist: export AFTERBAY_COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
 
-demo: build ## builds, then shows the main job on simulated traffic
-	$(CARGO) run --release --quiet --package afterbay --bin afterbay -- demo
+demo: setup ## builds, then shows the main job on simulated traffic
+	$(ON_PATH) run --package afterbay -- demo
 
 test-languages: setup ## new projects and examples in every language: needs the registries, takes minutes
 	$(CARGO) test -p afterbay-tests --test afterbay -- --include-ignored projects::
@@ -63,10 +65,10 @@ docs: $(VENV)/mdbook ## the book, target/book
 bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
 	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench -- $(BENCH_ARGS)
 
-# The crates on the path optimised; everything else as the tests have built it. BLESS=1: commit the figures.
+# BLESS=1: commit the figures.
 bench-cost: setup valgrind ## the instructions of each stage beside those of the last commit: seconds, after a minute of compiling
 	@command -v valgrind >/dev/null || exit 0; \
-	CARGO_INCREMENTAL=0 $(CARGO) --config tests/cost/profile.toml run --quiet --package afterbay-cost -- $(if $(BLESS),--bless)
+	$(ON_PATH) run --quiet --package afterbay-cost -- $(if $(BLESS),--bless)
 
 # apt-get needs root.
 valgrind:
