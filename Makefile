@@ -66,7 +66,7 @@ bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
 	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench -- $(BENCH_ARGS)
 
 # BLESS=1: commit the figures.
-bench-cost: setup valgrind ## the instructions of each stage beside those of the last commit: seconds, after a minute of compiling
+bench-cost: setup valgrind ## the instructions of each stage beside those of the last commit: seconds, after minutes of compiling
 	@command -v valgrind >/dev/null || exit 0; \
 	$(ON_PATH) run --quiet --package afterbay-cost -- $(if $(BLESS),--bless)
 
