@@ -41,6 +41,10 @@ impl Loop {
             self.publish.ready(event, now);
         }
         self.publish.tick(now);
+        self.take_notices();
+    }
+
+    fn take_notices(&mut self) {
         self.notices.extend(std::iter::from_fn(|| self.publish.next_notice()));
     }
 
@@ -62,6 +66,8 @@ impl Loop {
     fn send(&mut self, number: u64, bytes: Vec<u8>) {
         self.publish.send(number, &Bytes::from(bytes));
         self.publish.flush(Instant::now());
+        // Where every subscriber keeps up or is full, no turn follows.
+        self.take_notices();
     }
 
     fn closed(&self) -> Vec<String> {
