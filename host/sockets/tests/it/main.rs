@@ -4,7 +4,6 @@
 
 #[cfg(debug_assertions)]
 mod adopt;
-mod adoption_of_readers;
 mod bind;
 mod closing;
 mod libzmq;
@@ -12,6 +11,5 @@ mod libzmq_restarts;
 mod publish;
 mod pull;
 mod push;
-mod restarts;
 mod support;
 mod zeromq_crate;

@@ -1,6 +1,4 @@
 //! Readers with a credit page, in this process: no frame that they had not finished is lost or repeated.
-//!
-//! The tests start no process: between fork and exec a child would hold the page's lock and the listener too.
 
 use std::time::Duration;
 

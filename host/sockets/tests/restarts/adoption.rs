@@ -1,6 +1,6 @@
 //! Connections to readers that outlive our process: it dies at any system call and drops everything but descriptors.
 //!
-//! The frames that were queued and are not in the memory are sent again, as the journal does it. The tests start no process.
+//! The frames that were queued and are not in the memory are sent again, as the journal does it.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -202,7 +202,7 @@ fn over_deaths_of_both_sides_a_counting_reader_finishes_each_frame_once_and_in_o
                 push.is_connected(),
                 reader.this.received.len(),
                 reader.this.pulled,
-                ours.pushed,
+                ours.this.pushed,
             );
         }
         finished.append(&mut reader.finished);
