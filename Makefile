@@ -65,10 +65,10 @@ docs: $(VENV)/mdbook ## the book, target/book
 bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
 	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench -- $(BENCH_ARGS)
 
-# BLESS=1: commit the figures.
+# With afterbay beside it, the dependencies have the features that the tests need, and are not built again. BLESS=1: commit the figures.
 bench-cost: setup valgrind ## the instructions of each stage beside those of the last commit: seconds, after minutes of compiling
 	@command -v valgrind >/dev/null || exit 0; \
-	$(ON_PATH) run --quiet --package afterbay-cost -- $(if $(BLESS),--bless)
+	$(ON_PATH) build --quiet --package afterbay --package afterbay-cost && target/debug/afterbay-cost $(if $(BLESS),--bless)
 
 # apt-get needs root.
 valgrind:
