@@ -40,8 +40,9 @@ impl NatsServer {
         })
     }
 
+    /// Starts a server with an empty store and these arguments.
     #[track_caller]
-    fn start_with(args: &[&str]) -> NatsServer {
+    pub fn start_with(args: &[&str]) -> NatsServer {
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
         let store = dir.path().join("store").into_os_string();
         let log = dir.path().join("log").into_os_string();

@@ -286,6 +286,12 @@ impl Config {
         self
     }
 
+    /// The credentials file for the copy of [`Config::replicate`], which comes before.
+    pub fn credentials(mut self, path: &str) -> Config {
+        writeln!(self.legs, "credentials = {path:?}").unwrap();
+        self
+    }
+
     /// Archives requests at this URL.
     pub fn archive(mut self, url: &str) -> Config {
         writeln!(self.legs, "[archive]\nurl = {url:?}").unwrap();

@@ -195,24 +195,30 @@ impl Mirror {
                 with_subjects.try_collect().await.map_err(|error| error.to_string())?;
             Ok((nats, stream, last, subjects))
         });
-        let (_nats, stream, last, subjects) = opened.map_err(|why| self.refused(why))?;
+        let (nats, stream, last, subjects) = opened.map_err(|why| self.refused(why))?;
         for (subject, _) in subjects {
-            self.fetch_subject(&stream, &subject, last)?;
+            self.fetch_subject(&nats, &stream, &subject, last)?;
         }
         self.next_sequence = last + 1;
         Ok(())
     }
 
     /// Fetches the messages of one stream of one instance, up to this sequence.
-    fn fetch_subject(&mut self, stream: &Stream, subject: &str, last: u64) -> Result<(), MirrorError> {
+    fn fetch_subject(
+        &mut self,
+        nats: &Nats,
+        stream: &Stream,
+        subject: &str,
+        last: u64,
+    ) -> Result<(), MirrorError> {
         let mut is_at_segment = self.filter.since_unix_ns.is_none();
         let mut from = match self.filter.since_unix_ns {
             Some(since) => since_time(since).map_err(|why| self.refused(why))?,
             None => DeliverPolicy::All,
         };
         loop {
-            let begun =
-                self.runtime.block_on(messages(stream, subject, from)).map_err(|why| self.refused(why))?;
+            let begun = self.runtime.block_on(messages(stream, subject, from));
+            let begun = begun.map_err(|why| self.refused(nats.explain(why)))?;
             let Some(mut messages) = begun else { return Ok(()) };
             let begins = loop {
                 let next =
@@ -280,8 +286,9 @@ async fn connect_and_follow(
     // A server that has lost its newest messages gives their numbers to others.
     let start_sequence = next_sequence.min(stream.cached_info().state.last_sequence + 1);
     let from = DeliverPolicy::ByStartSequence { start_sequence };
-    let messages = consume(&stream, &filter.subject(), from).await?;
-    Ok(((nats, messages.0), start_sequence))
+    let consumed = consume(&stream, &filter.subject(), from).await;
+    let (messages, _) = consumed.map_err(|why| nats.explain(why))?;
+    Ok(((nats, messages), start_sequence))
 }
 
 /// The messages of a subject, in order. `None` if there is none now.

@@ -1,7 +1,8 @@
 //! The connection to NATS, and the JetStream stream that holds the copy.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::context::{Context, ContextBuilder};
@@ -70,6 +71,8 @@ pub(crate) struct Nats {
     pub context: Context,
     /// Notified when the connection is lost.
     pub lost: Arc<Notify>,
+    /// The last error of the server that no request has as its answer, like a missing permission.
+    error: Arc<Mutex<Option<String>>>,
 }
 
 impl Nats {
@@ -86,12 +89,17 @@ impl Nats {
                 error.to_string()
             })?;
         let lost = Arc::new(Notify::new());
-        let notify = lost.clone();
+        let error = Arc::new(Mutex::new(None));
+        let (notify, said) = (lost.clone(), error.clone());
         let options =
             credentials.options()?.name("afterbay").connection_timeout(ANSWER_MAX).max_reconnects(1);
         let options = options.event_callback(move |event| {
-            if matches!(event, Event::Disconnected | Event::Closed) {
-                notify.notify_one();
+            match event {
+                Event::Disconnected | Event::Closed => notify.notify_one(),
+                Event::ServerError(error) => {
+                    *said.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+                }
+                _ => {}
             }
             async {}
         });
@@ -101,7 +109,15 @@ impl Nats {
             Err(_) => return Err(format!("no connection in {:?}", 2 * ANSWER_MAX)),
         };
         let context = ContextBuilder::new().timeout(ANSWER_MAX).build(client.clone());
-        Ok(Nats { client, context, lost })
+        Ok(Nats { client, context, lost, error })
+    }
+
+    /// The sentence with the last error that the server reported. A request without a permission has no answer: it times out.
+    pub fn explain(&self, why: impl Display) -> String {
+        match &*self.error.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => format!("{why}; {error}"),
+            None => why.to_string(),
+        }
     }
 
     /// The stream, made if it is missing: file storage, and 3 replicas in a cluster.
@@ -120,7 +136,7 @@ impl Nats {
             ..Config::default()
         };
         let made = self.context.get_or_create_stream(config).await;
-        made.map_err(|error| format!("stream {STREAM:?}: {error}"))
+        made.map_err(|error| self.explain(format_args!("stream {STREAM:?}: {error}")))
     }
 
     /// The stream of the copy, which must exist.
@@ -128,7 +144,8 @@ impl Nats {
     /// # Errors
     /// The server has no such stream, or refuses, as a sentence.
     pub async fn stream(&self) -> Result<Stream, String> {
-        self.context.get_stream(STREAM).await.map_err(|error| format!("stream {STREAM:?}: {error}"))
+        let stream = self.context.get_stream(STREAM).await;
+        stream.map_err(|error| self.explain(format_args!("stream {STREAM:?}: {error}")))
     }
 }
 

@@ -130,7 +130,7 @@ impl Publisher<'_> {
             followed.is_positioned = false;
         }
         self.state.listed = None;
-        self.publish(&nats, &stream, &instance).await
+        self.publish(&nats, &stream, &instance).await.map_err(|why| nats.explain(why))
     }
 
     async fn connect(&mut self) -> Result<(Nats, Stream), String> {

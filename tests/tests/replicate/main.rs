@@ -6,3 +6,4 @@ mod fleet;
 mod process;
 mod publishing;
 mod scene;
+mod secure;

@@ -66,7 +66,7 @@ impl Loop {
     fn send(&mut self, number: u64, bytes: Vec<u8>) {
         self.publish.send(number, &Bytes::from(bytes));
         self.publish.flush(Instant::now());
-        // Where every subscriber keeps up or is full, no turn follows.
+        // No turn follows where every subscriber keeps up or is full.
         self.take_notices();
     }
 
