@@ -39,6 +39,7 @@ pub(super) fn lives(stream: &StreamReader, rid: &str) -> Result<Vec<RequestHisto
         rows_left: requests.values().map(|request| request.rows).sum(),
         sinks: fold.state.sinks,
         frames_without_outcome: HashMap::new(),
+        skipped: BTreeMap::new(),
         plugins: HashMap::new(),
         deliveries: Deliveries::default(),
     };
@@ -59,6 +60,7 @@ pub(super) fn lives(stream: &StreamReader, rid: &str) -> Result<Vec<RequestHisto
             break;
         }
     }
+    rows.locate()?;
     rows.taken_by();
     let HistoryBuilder { mut lives, .. } = rows;
     let life = |(number, request): (u64, RequestInfo)| {
@@ -87,6 +89,8 @@ struct HistoryBuilder<'a> {
     plugins: HashMap<String, Arc<PluginComponent>>,
     /// Frames read before their outcome.
     frames_without_outcome: HashMap<u64, Position>,
+    /// Frames that were forwarded without being stored: the first one, and their number.
+    skipped: BTreeMap<u64, u64>,
 }
 
 impl HistoryBuilder<'_> {
@@ -102,8 +106,11 @@ impl HistoryBuilder<'_> {
                     self.frames_without_outcome.insert(frame.0, position);
                 }
                 ScanStep::Record(record) => match scan.body(&record) {
-                    Some(RecordBody::Outcome(outcome)) => self.outcome(&outcome)?,
+                    Some(RecordBody::Outcome(outcome)) => self.outcome(&outcome),
                     Some(RecordBody::Plugin(component)) => self.plugin(component),
+                    Some(RecordBody::Skipped { count, .. }) => {
+                        self.skipped.insert(record.head.number, count);
+                    }
                     Some(body) => {
                         self.deliveries.apply(record.head.number, &body);
                         let is_taken = matches!(body, RecordBody::Taken(_));
@@ -126,19 +133,8 @@ impl HistoryBuilder<'_> {
         }
     }
 
-    fn outcome(&mut self, outcome: &Outcome<'static>) -> Result<(), ReadError> {
-        let in_this_read = self.frames_without_outcome.remove(&outcome.frame.0);
-        if !outcome.requests.iter().any(|request| self.lives.contains_key(&request.0)) {
-            return Ok(());
-        }
-        let position = match in_this_read {
-            Some(position) => Some(position),
-            // The frame is in an earlier segment, or not in the journal.
-            None => match self.stream.position(outcome.frame) {
-                Err(ReadError::NoFrame { .. }) => None,
-                found => Some(found?),
-            },
-        };
+    fn outcome(&mut self, outcome: &Outcome<'static>) {
+        let position = self.frames_without_outcome.remove(&outcome.frame.0);
         for (row, request) in outcome.requests.iter().enumerate() {
             let Some(life) = self.lives.get_mut(&request.0) else { continue };
             let index = row as u32;
@@ -166,6 +162,21 @@ impl HistoryBuilder<'_> {
             };
             if life.insert((outcome.frame.0, index), row).is_none() {
                 self.rows_left = self.rows_left.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Searches for the frames that are in an earlier segment than their outcome, or not in the journal.
+    fn locate(&mut self) -> Result<(), ReadError> {
+        let rows = self.lives.values_mut().flat_map(BTreeMap::values_mut);
+        for row in rows.filter(|row| row.position.is_none()) {
+            let frame = row.frame.0;
+            let skipped = self.skipped.range(..=frame).next_back();
+            if skipped.is_none_or(|(first, count)| frame - first >= *count) {
+                row.position = match self.stream.position(row.frame) {
+                    Err(ReadError::NoFrame { .. }) => None,
+                    found => Some(found?),
+                };
             }
         }
         Ok(())
