@@ -91,21 +91,19 @@ impl Accounts {
     /// The configuration of a server with these accounts.
     fn server(&self, certificate: &str) -> String {
         let (system, account) = (self.system.public_key(), self.account.public_key());
-        let limits = json!({
-            "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1,
-            "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
-        });
-        let account_of = |limits| json!({ "type": "account", "version": 2, "limits": limits });
-        let mut without_storage = limits.clone();
-        for key in ["mem_storage", "disk_storage", "streams", "consumer"] {
-            without_storage[key] = 0.into();
-        }
+        // The system's account may have no storage.
+        let account_with = |storage: i64| {
+            json!({ "type": "account", "version": 2, "limits": {
+                "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": -1,
+                "mem_storage": storage, "disk_storage": storage, "streams": storage, "consumer": storage,
+            } })
+        };
         format!(
             "tls {{ cert_file: {certificate:?}, key_file: {certificate:?} }}\noperator: {}\nsystem_account: {system}\n\
              resolver: MEMORY\nresolver_preload {{ {system}: {}, {account}: {} }}\n",
             jwt(&self.operator, &self.operator, json!({ "type": "operator", "version": 2 })),
-            jwt(&self.operator, &self.system, account_of(without_storage)),
-            jwt(&self.operator, &self.account, account_of(limits)),
+            jwt(&self.operator, &self.system, account_with(0)),
+            jwt(&self.operator, &self.account, account_with(-1)),
         )
     }
 

@@ -56,6 +56,14 @@ impl Processes {
         self.this.push().send(frame).unwrap();
     }
 
+    /// Queues frames of random sizes until 8 wait, or until the journal has this many.
+    fn fill(&mut self, frames: usize, random: &mut Random) {
+        while self.journal.len() < frames && self.this.push().pending().frames < 8 {
+            let sequence = 1 + self.journal.len() as u64;
+            self.send(outgoing(sequence, size(random)));
+        }
+    }
+
     fn is_kept(&self) -> bool {
         !self.store.entries().unwrap().is_empty()
     }
@@ -128,11 +136,7 @@ fn over_deaths_at_any_call_a_reader_without_credit_gets_each_frame_once_and_in_o
         let frames = 300;
         let mut turns = 0;
         while reader.received.len() < frames {
-            while ours.journal.len() < frames && ours.this.push().pending().frames < 8 {
-                let sequence = 1 + ours.journal.len() as u64;
-                let frame = outgoing(sequence, size(&mut random));
-                ours.send(frame);
-            }
+            ours.fill(frames, &mut random);
             let dies_at = random.below(6);
             ours.turn(&mut random, dies_at);
             if random.below(3) == 0 {
@@ -163,11 +167,7 @@ fn over_deaths_of_both_sides_a_counting_reader_finishes_each_frame_once_and_in_o
         let mut ours = Processes::start(&endpoint, options);
         let (frames, mut finished, mut readers, mut turns) = (400, Vec::new(), 1, 0);
         while finished.len() + reader.finished.len() < frames {
-            while ours.journal.len() < frames && ours.this.push().pending().frames < 8 {
-                let sequence = 1 + ours.journal.len() as u64;
-                let frame = outgoing(sequence, size(&mut random));
-                ours.send(frame);
-            }
+            ours.fill(frames, &mut random);
             let dies_at = random.below(6);
             ours.turn(&mut random, dies_at);
             match random.below(4) {
