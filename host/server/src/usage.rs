@@ -12,10 +12,6 @@ use afterbay_usage::{Follower, UsageSetup, UsageSource};
 use afterbay_wire::Layouts;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-/// Time at a stop to record the requests that have ended. The next start records the others.
-const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// The hold of the records of usage on the journal. A live segment is read, too.
 pub(crate) const FOLLOWER: afterbay_journal::Follower =
@@ -51,7 +47,7 @@ impl UsageRecords {
             metrics: metrics.clone(),
             events: events.clone(),
             health: health.clone(),
-            follower: JournalFollower::new(STOP_MAX),
+            follower: JournalFollower::new(afterbay_usage::STOP_MAX),
         }
     }
 
@@ -86,7 +82,7 @@ impl UsageRecords {
         Ok(afterbay_usage::start(follower, setup)?)
     }
 
-    /// Records the requests that have ended, for at most 2 seconds, and stops.
+    /// Records the requests that have ended, for at most [`afterbay_usage::STOP_MAX`], and stops.
     pub(crate) fn stop(&self) {
         self.follower.stop();
     }

@@ -138,12 +138,13 @@ impl Follower {
         }
     }
 
-    /// Writes the records of all requests that the journal has and that have ended, and syncs.
+    /// Reads at most one further segment of each stream, writes the records of the requests that have ended in it, and syncs. True
+    /// if the journal has further segments: call it again at once. A process that is killed in between goes on behind the segment.
     ///
     /// # Errors
     /// The journal cannot be read, the files cannot be written, or another process writes them. Nothing is lost: call it again
     /// later.
-    pub fn advance(&mut self) -> Result<(), UsageError> {
+    pub fn advance(&mut self) -> Result<bool, UsageError> {
         let mut opened = match self.opened.take() {
             Some(opened) => opened,
             None => self.open()?,
@@ -195,21 +196,26 @@ impl Follower {
         Ok(Opened { _lock: lock, files, progress, streams: Vec::new(), recorded })
     }
 
-    fn look(&self, opened: &mut Opened, written: &mut Written) -> Result<(), UsageError> {
+    fn look(&self, opened: &mut Opened, written: &mut Written) -> Result<bool, UsageError> {
         // The lines of an attempt that failed come first.
         commit(&mut opened.files, written)?;
         self.find_streams(opened)?;
         let Opened { files, streams, .. } = opened;
+        let mut has_more = false;
         for stream in streams {
-            if let Err(error) = stream.read(&self.instance, &*self.source, files, written) {
-                if matches!(error, UsageError::Journal(_)) {
-                    stream.begin_again(&self.storage, &self.journal, &*self.source)?;
+            match stream.read(&self.instance, &*self.source, files, written) {
+                Ok(has_further) => has_more |= has_further,
+                Err(error) => {
+                    if matches!(error, UsageError::Journal(_)) {
+                        stream.begin_again(&self.storage, &self.journal, &*self.source)?;
+                    }
+                    return Err(error);
                 }
-                return Err(error);
             }
         }
         commit(files, written)?;
-        self.confirm(opened)
+        self.confirm(opened)?;
+        Ok(has_more)
     }
 
     fn find_streams(&self, opened: &mut Opened) -> Result<(), UsageError> {
@@ -289,42 +295,47 @@ impl FollowedStream {
         Ok(())
     }
 
-    /// Reads to the end of the newest segment. After an error of the files, it continues where it was.
+    /// Reads to the end of one segment. True if a further one was there before. After an error of the files, it continues where it
+    /// was.
     fn read(
         &mut self,
         instance: &str,
         source: &dyn UsageSource,
         files: &mut UsageFiles,
         written: &mut Written,
-    ) -> Result<(), UsageError> {
-        loop {
-            // Listed first: the writer has left a segment before it begins the next.
-            let listed = self.reader.stream().segments()?;
-            let Some(open) = self.open else {
+    ) -> Result<bool, UsageError> {
+        // Listed first: the writer has left a segment before it begins the next.
+        let listed = self.reader.stream().segments()?;
+        let open = match self.open {
+            Some(open) => open,
+            None => {
                 // Another engine may have come with the segment.
                 self.reader.set_layouts(&source.layouts(&self.name));
-                match self.open_next(&listed, files)? {
-                    true => continue,
-                    false => return Ok(()),
-                }
-            };
-            while self.reader.read(RECORDS_AT_ONCE)? {
-                self.record(instance, files);
-                commit_if_many(files, written)?;
+                let Some(opened) = self.open_next(&listed, files)? else { return Ok(false) };
+                opened
             }
+        };
+        while self.reader.read(RECORDS_AT_ONCE)? {
             self.record(instance, files);
-            if listed.last().is_none_or(|newest| *newest <= open) {
-                return Ok(());
+            if files.waiting() >= WAITING_BYTES {
+                commit(files, written)?;
             }
-            self.reader.finish_segment();
-            self.record(instance, files);
-            (self.open, self.read) = (None, Some(open));
-            commit_if_many(files, written)?;
         }
+        let has_further = listed.last().is_some_and(|newest| *newest > open);
+        if has_further {
+            self.reader.finish_segment();
+            (self.open, self.read) = (None, Some(open));
+        }
+        self.record(instance, files);
+        Ok(has_further)
     }
 
-    /// Opens the segment after the one that was read, or the one to begin with. False if there is none yet.
-    fn open_next(&mut self, listed: &[SegmentId], files: &UsageFiles) -> Result<bool, ReadError> {
+    /// Opens the segment after the one that was read, or the one to begin with. `None` if there is none yet.
+    fn open_next(
+        &mut self,
+        listed: &[SegmentId],
+        files: &UsageFiles,
+    ) -> Result<Option<SegmentId>, ReadError> {
         let at = match (self.read, self.begin) {
             (Some(read), _) => listed.partition_point(|id| *id <= read),
             // The disk may have lost the segment to begin with, and the newer ones.
@@ -340,10 +351,10 @@ impl FollowedStream {
                 let is_known = Some(*id) <= self.known_until;
                 let records = if is_known { self.known_from.clone() } else { files.newest() };
                 self.segments.push_back((*id, records));
-                return Ok(true);
+                break;
             }
         }
-        Ok(false)
+        Ok(self.open)
     }
 
     /// Adds the lines of the requests that have ended.
@@ -364,10 +375,6 @@ impl FollowedStream {
         }
         self.segments.front().cloned()
     }
-}
-
-fn commit_if_many(files: &mut UsageFiles, written: &mut Written) -> Result<(), UsageError> {
-    if files.waiting() >= WAITING_BYTES { commit(files, written) } else { Ok(()) }
 }
 
 fn commit(files: &mut UsageFiles, written: &mut Written) -> Result<(), UsageError> {

@@ -25,4 +25,4 @@ pub use follow::{Follower, Written};
 pub use record::{Dropped, UsageRecord};
 pub use source::UsageSource;
 pub use sums::{Bucket, Difference, FIRST_TOKENS_MAX, Group, Reconciliation, Sums, Uncounted};
-pub use thread::{UsageSetup, start};
+pub use thread::{STOP_MAX, UsageSetup, start};

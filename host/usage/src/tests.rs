@@ -14,6 +14,7 @@ use afterbay_journal::{
 use afterbay_sim_disk::{DiskCall, Faults, SimDisk};
 use afterbay_wire::Layouts;
 
+use crate::error::UsageError;
 use crate::files::Found;
 use crate::follow::{Follower, Numbers};
 use crate::record::UsageRecord;
@@ -115,6 +116,12 @@ fn follower(disk: &SimDisk) -> Follower {
     Follower::new(disk.process(), journal, usage, "node-1", Arc::new(NoStreams), None)
 }
 
+/// Records all that the journal has.
+fn catch_up(follower: &mut Follower) -> Result<(), UsageError> {
+    while follower.advance()? {}
+    Ok(())
+}
+
 /// The lines of all files, in their order.
 fn lines(disk: &SimDisk) -> Vec<String> {
     let mut paths: Vec<_> =
@@ -194,7 +201,7 @@ fn each_way_to_end_has_a_record_that_names_it() {
     process.close("other-operator");
     process.row(&["x-crash", "x-live"], None, &[]);
     process.flush();
-    follower.advance().unwrap();
+    catch_up(&mut follower).unwrap();
     assert_eq!(follower.take_written().records, 6);
     // The process dies. Nothing more comes for one request, and the next start gives it up.
     disk.kill();
@@ -210,7 +217,7 @@ fn each_way_to_end_has_a_record_that_names_it() {
     assert_eq!(process.live.keys().collect::<Vec<_>>(), ["x-live"]);
     process.row(&["x-live"], Some("length"), &[]);
     process.flush();
-    self::follower(&disk).advance().unwrap();
+    catch_up(&mut self::follower(&disk)).unwrap();
     assert_whole(&disk);
     let told: BTreeMap<String, String> = records(&disk)
         .into_iter()
@@ -294,7 +301,7 @@ fn dies_at_each_call(is_cut: bool) {
                 counted.store(left.saturating_sub(1), std::sync::atomic::Ordering::Relaxed);
                 usize::MAX
             })));
-            let looked = catch_unwind(AssertUnwindSafe(|| follower.advance()));
+            let looked = catch_unwind(AssertUnwindSafe(|| catch_up(&mut follower)));
             disk.set_hook(None);
             left = calls.load(std::sync::atomic::Ordering::Relaxed);
             match looked {
@@ -318,12 +325,12 @@ fn dies_at_each_call(is_cut: bool) {
             process.row(&[&rid], Some("stop"), &[]);
         }
         process.writer.finish().unwrap();
-        follower.advance().unwrap();
+        catch_up(&mut follower).unwrap();
         // Further starts record nothing again.
         for _ in 0..2 {
             drop(follower);
             follower = self::follower(&disk);
-            follower.advance().unwrap();
+            catch_up(&mut follower).unwrap();
         }
         match is_cut {
             false => assert_whole(&disk),
@@ -355,6 +362,49 @@ fn a_power_cut_at_any_call_to_the_disk_leaves_each_request_with_one_record() {
 }
 
 #[test]
+fn starts_that_are_killed_while_they_catch_up_reach_the_end_together() {
+    let disk = SimDisk::new(1);
+    let mut process = Process::start(&disk);
+    for number in 0..30 {
+        let rid = format!("acme-{number}");
+        process.open(&rid);
+        process.row(&[&rid], Some("stop"), &[]);
+    }
+    process.flush();
+    let segments = JournalReader::open_on(disk.process(), Path::new(DIR)).unwrap().stream("s").unwrap();
+    let segments = segments.segments().unwrap().len();
+    assert!(segments > 2, "{segments} segments");
+    let mut starts = 0;
+    loop {
+        let mut follower = follower(&disk);
+        // A start reads the last segment of the start before again, and one more.
+        let is_killed = follower.advance().unwrap() && follower.advance().unwrap();
+        starts += 1;
+        assert!(starts < segments, "{starts} starts, {} records", records(&disk).len());
+        if !is_killed {
+            break;
+        }
+    }
+    assert_whole(&disk);
+}
+
+#[test]
+fn a_stream_is_recorded_while_another_one_has_much_to_catch_up() {
+    let disk = SimDisk::new(1);
+    let mut process = Process::start(&disk);
+    for number in 0..10 {
+        step(&mut process, number);
+    }
+    process.flush();
+    let (mut other, _) = process.directory.stream("z").unwrap();
+    let request = other.request("of-z").unwrap();
+    other.close(request);
+    other.flush().unwrap();
+    assert!(follower(&disk).advance().unwrap(), "there is more to read");
+    assert!(records(&disk).iter().any(|record| record.rid == "of-z"));
+}
+
+#[test]
 fn a_disk_that_fails_delays_records_and_loses_none() {
     for seed in 0..20 {
         let disk = SimDisk::new(seed);
@@ -364,12 +414,12 @@ fn a_disk_that_fails_delays_records_and_loses_none() {
             step(&mut process, number);
             process.flush();
             disk.set_faults(Faults { write: 3, create: 3, sync: 3, rename: 3, ..Faults::default() });
-            failures += u32::from(follower.advance().is_err());
+            failures += u32::from(catch_up(&mut follower).is_err());
             written += follower.take_written().records;
             disk.set_faults(Faults::default());
         }
         process.writer.finish().unwrap();
-        follower.advance().unwrap();
+        catch_up(&mut follower).unwrap();
         written += follower.take_written().records;
         assert!(failures > 2, "{failures} failures");
         assert_whole(&disk);
@@ -381,15 +431,15 @@ fn a_disk_that_fails_delays_records_and_loses_none() {
 fn a_full_disk_is_an_error_and_the_records_come_once_there_is_room() {
     let disk = SimDisk::new(1);
     let (mut process, mut follower) = (Process::start(&disk), follower(&disk));
-    follower.advance().unwrap();
+    catch_up(&mut follower).unwrap();
     step(&mut process, 0);
     process.flush();
     disk.set_capacity(disk.used());
     for _ in 0..3 {
-        assert!(follower.advance().unwrap_err().to_string().contains("/journal/.usage"));
+        assert!(catch_up(&mut follower).unwrap_err().to_string().contains("/journal/.usage"));
     }
     disk.set_capacity(usize::MAX);
-    follower.advance().unwrap();
+    catch_up(&mut follower).unwrap();
     assert_whole(&disk);
 }
 
@@ -400,7 +450,7 @@ fn a_torn_last_line_is_cut_and_its_record_is_written_again() {
     let mut first = follower(&disk);
     step(&mut process, 0);
     process.flush();
-    first.advance().unwrap();
+    catch_up(&mut first).unwrap();
     let whole = lines(&disk);
     disk.kill();
     drop((process, first));
@@ -408,7 +458,7 @@ fn a_torn_last_line_is_cut_and_its_record_is_written_again() {
         disk.paths().into_iter().find(|path| path.extension().is_some_and(|it| it == "jsonl")).unwrap();
     disk.edit(&path, |bytes| bytes.truncate(bytes.len() - 10));
     let mut next = follower(&disk);
-    next.advance().unwrap();
+    catch_up(&mut next).unwrap();
     assert_eq!(lines(&disk), whole);
     let cut = whole.last().unwrap().len() as u64 - 10;
     assert!(matches!(&next.take_found()[..], [Found::Cut { bytes, .. }] if *bytes == cut));
@@ -420,14 +470,14 @@ fn two_processes_never_write_at_once_and_the_second_continues_behind_the_first()
     let (mut process, mut first) = (Process::start(&disk), follower(&disk));
     step(&mut process, 0);
     process.flush();
-    first.advance().unwrap();
+    catch_up(&mut first).unwrap();
     let mut second = follower(&disk);
-    let refused = second.advance().unwrap_err().to_string();
+    let refused = catch_up(&mut second).unwrap_err().to_string();
     assert!(refused.contains("in use by process"), "{refused}");
     step(&mut process, 1);
     process.flush();
     drop(first);
-    second.advance().unwrap();
+    catch_up(&mut second).unwrap();
     assert_whole(&disk);
 }
 
@@ -438,7 +488,7 @@ fn a_damaged_line_is_reported_and_a_start_reads_no_segment_before_those_of_live_
     for number in 0..30 {
         step(&mut process, number);
         process.flush();
-        follower.advance().unwrap();
+        catch_up(&mut follower).unwrap();
     }
     drop(follower);
     // The segments of requests that ended long ago are needed no more.
@@ -449,7 +499,7 @@ fn a_damaged_line_is_reported_and_a_start_reads_no_segment_before_those_of_live_
     let mut next = self::follower(&disk);
     step(&mut process, 30);
     process.flush();
-    next.advance().unwrap();
+    catch_up(&mut next).unwrap();
     assert!(matches!(&next.take_found()[..], [Found::Damaged { lines: 1, .. }]));
     assert_eq!(next.take_written().records, 3);
     assert_eq!(lines(&disk)[..before.len()][1..], before[1..]);
@@ -462,7 +512,7 @@ fn a_file_ends_with_its_day() {
     for number in 0..3 {
         step(&mut process, number);
         process.flush();
-        follower.advance().unwrap();
+        catch_up(&mut follower).unwrap();
         disk.pass_time(24 * 3600 * SECOND);
     }
     let names = disk.paths().into_iter().filter(|path| path.extension().is_some_and(|it| it == "jsonl"));

@@ -13,6 +13,8 @@ use crate::follow::Follower;
 
 /// Time between two looks at the journal.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Time at a stop to record the requests that have ended. The next start records the others.
+pub const STOP_MAX: Duration = Duration::from_secs(2);
 /// Time for which another process may use the directory before that is a failure: at a hand-over, two processes run.
 const IN_USE_MAX: Duration = Duration::from_secs(60);
 /// The key of the condition.
@@ -32,14 +34,18 @@ pub struct UsageSetup {
     pub counters: Arc<UsageCounters>,
 }
 
-/// Starts to follow. At a stop the thread writes what has ended; the next start writes what is missing.
+/// Starts to follow. At a stop the thread writes what has ended, for [`STOP_MAX`]; the next start writes what is missing.
 ///
 /// # Errors
 /// The thread cannot be started.
 pub fn start(mut follower: Follower, setup: UsageSetup) -> std::io::Result<FollowerThread> {
     let mut reporter = Reporter::new(setup);
     FollowerThread::spawn("usage", move |stopped| {
-        stopped.look_every(LOOK_EVERY, |_| reporter.look(&mut follower));
+        stopped.look_every(LOOK_EVERY, |is_last| {
+            let begun = Instant::now();
+            let goes_on = || if is_last { begun.elapsed() < STOP_MAX } else { !stopped.now() };
+            while reporter.look(&mut follower) && goes_on() {}
+        });
         reporter.setup.health.clear(HEALTH);
     })
 }
@@ -60,7 +66,8 @@ impl Reporter {
         Reporter { setup, begun: now, whole_at: now, failing_since_records: None }
     }
 
-    fn look(&mut self, follower: &mut Follower) {
+    /// True if the journal has more.
+    fn look(&mut self, follower: &mut Follower) -> bool {
         let looked = follower.advance();
         let UsageSetup { events, counters, .. } = &self.setup;
         for found in follower.take_found() {
@@ -85,16 +92,21 @@ impl Reporter {
         let written = follower.take_written();
         counters.records.add(written.records);
         counters.bytes.add(written.bytes);
-        match looked {
-            Ok(()) => self.whole(),
+        match &looked {
+            Ok(has_more) => {
+                if !has_more {
+                    self.whole_at = Instant::now();
+                }
+                self.works();
+            }
             Err(UsageError::InUse { .. }) if self.begun.elapsed() < IN_USE_MAX => {}
-            Err(error) => self.failed(&error),
+            Err(error) => self.failed(error),
         }
         self.setup.counters.lag_seconds.set(self.whole_at.elapsed());
+        looked.unwrap_or(false)
     }
 
-    fn whole(&mut self) {
-        self.whole_at = Instant::now();
+    fn works(&mut self) {
         let UsageSetup { dir, events, health, counters } = &self.setup;
         if let Some(before) = self.failing_since_records.take() {
             counters.failing.set(0);
