@@ -107,11 +107,16 @@ impl SourceLines {
     }
 }
 
-/// The lines so far, with each text and each stack once.
+/// The lines so far, with each stack once. Many frames have the same file and function, whose texts are made once.
 #[derive(Default)]
 struct Reader {
     lines: SourceLines,
-    texts: HashMap<String, Arc<str>>,
+    /// The directory of the unit's build, which ends with a slash.
+    dir: String,
+    /// The files of this directory's units, by their path. `None`: the file is not the author's.
+    files: HashMap<String, Option<Arc<str>>>,
+    /// The functions by their mangled names.
+    functions: HashMap<String, Arc<str>>,
     stacks: HashMap<Vec<GuestFrame>, u32>,
 }
 
@@ -154,6 +159,9 @@ impl Reader {
         if is_foreign(&path) {
             return Ok(());
         }
+        if self.dir != dir {
+            (self.dir, self.files) = (dir, HashMap::new());
+        }
         let mut ranges = unit.unit_ranges()?;
         while let Some(range) = ranges.next()? {
             // The linker leaves ranges of functions that it removed: at 0, or past every address.
@@ -165,7 +173,7 @@ impl Reader {
                 if self.lines.begins.len() >= LINES_MAX {
                     return Ok(());
                 }
-                let stack = self.stack(context, begin, &dir)?;
+                let stack = self.stack(context, begin)?;
                 self.begin(code, begin, stack);
                 end = Some(begin.saturating_add(length));
             }
@@ -190,7 +198,6 @@ impl Reader {
         &mut self,
         context: &Context<Bytes<'_>>,
         address: u64,
-        dir: &str,
     ) -> Result<Option<u32>, addr2line::gimli::Error> {
         let mut stack = Vec::new();
         let mut frames = context.find_frames(address).skip_all_loads()?;
@@ -198,13 +205,10 @@ impl Reader {
             let Some((file, line)) = frame.location.as_ref().and_then(|it| Some((it.file?, it.line?))) else {
                 continue;
             };
-            if line == 0 || is_foreign(file) {
-                continue;
-            }
+            let Some(file) = self.file(file).filter(|_| line > 0) else { continue };
             let function = frame.function.as_ref().and_then(|function| function.raw_name().ok());
-            let function = function.map_or_else(String::new, |name| short_name(&name));
-            let file = self.text(file.strip_prefix(dir).unwrap_or(file));
-            stack.push(GuestFrame { file, line, function: self.text(&function) });
+            let function = self.function(&function.unwrap_or_default());
+            stack.push(GuestFrame { file, line, function });
         }
         if stack.is_empty() {
             return Ok(None);
@@ -216,13 +220,24 @@ impl Reader {
         })))
     }
 
-    fn text(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.texts.get(text) {
-            return Arc::clone(known);
+    /// The file as a frame has it. `None`: it is not the author's.
+    fn file(&mut self, path: &str) -> Option<Arc<str>> {
+        if let Some(known) = self.files.get(path) {
+            return known.clone();
         }
-        let shared: Arc<str> = text.into();
-        self.texts.insert(text.to_owned(), Arc::clone(&shared));
-        shared
+        let file = (!is_foreign(path)).then(|| path.strip_prefix(&*self.dir).unwrap_or(path).into());
+        self.files.insert(path.to_owned(), file.clone());
+        file
+    }
+
+    /// The function as a frame has it.
+    fn function(&mut self, mangled: &str) -> Arc<str> {
+        if let Some(known) = self.functions.get(mangled) {
+            return known.clone();
+        }
+        let function: Arc<str> = short_name(mangled).into();
+        self.functions.insert(mangled.to_owned(), function.clone());
+        function
     }
 }
 
