@@ -255,10 +255,12 @@ impl Follower {
     /// Writes the progress, and confirms the segments that are no longer needed.
     fn confirm(&self, opened: &mut Opened) -> Result<(), UsageError> {
         let mut next = opened.progress.clone();
+        let mut needed = Vec::new();
         for stream in &mut opened.streams {
             let Some((segment, records)) = stream.oldest_needed() else { continue };
             let progress = StreamProgress { segment: segment.to_string(), records };
             next.streams.insert(stream.name.clone(), progress);
+            needed.push((&*stream.name, segment));
         }
         if next.streams != opened.progress.streams {
             next.synced = opened.files.synced();
@@ -266,11 +268,7 @@ impl Follower {
             opened.progress = next;
         }
         if let Some(hold) = &self.hold {
-            for stream in &mut opened.streams {
-                if let Some((segment, _)) = stream.oldest_needed() {
-                    hold.confirm(&stream.name, segment);
-                }
-            }
+            needed.into_iter().for_each(|(name, segment)| hold.confirm(name, segment));
         }
         Ok(())
     }
