@@ -4,10 +4,12 @@
     make bench-real SHARED=../shared
     python3 tests/bench/real.py --shared ../shared/sglang --afterbay target/release/afterbay --n 128 --t 64
 
-SHARED/README.md says how the real SGLang is installed (`install`). Two loads, every case in one run on one machine:
+SHARED/README.md says how the real SGLang is installed (`install`). Three loads, every case in one run on one machine. All readers
+freeze their heaps before the load, as the server does after its warm-up:
 
 replayed   A fake scheduler sends batches at a fixed rate, with SGLang's own encoder, to SGLang's own detokenizer and tokenizer.
            The readers do the work of the HTTP server for each chunk. The scheduler is never the limit.
+capacity   The same at rising rates: the highest load at which the first token's p99 stays below the limit.
 http       SGLang's own HTTP server with a tiny model, and its own serving benchmark. The model is the limit. Only here can the Rust
            server run, because it lives in the scheduler's process.
 
@@ -25,16 +27,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from capacity import LIMIT_S, Failed, search
 
 HERE = Path(__file__).resolve().parent
 # Seconds until a part of SGLang is ready; it imports torch.
 START_MAX = 240
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class Failed(Exception):
-    """A case has no result."""
 
 
 class Processes:
@@ -146,15 +147,44 @@ def sglang_environment(args, **more):
 
 # --- replayed -------------------------------------------------------------------------------------------------------------------
 
-# The name, the tokens in a row, detokenizers, tokenizers, and whether Afterbay stands between.
+# What the docs of SGLang's server name for large heaps: collections of the three generations.
+GC_THRESHOLD = "20000,50,50"
+
+
+@dataclass
+class Remedy:
+    """How the readers run. `ntok` is the number of tokens in a row, `gc` whether `--gc-threshold` is set."""
+
+    name: str
+    ntok: int = 1
+    detokenizers: int = 1
+    tokenizers: int = 1
+    afterbay: bool = False
+    gc: bool = False
+
+
 REPLAYED = [
-    ("direct", 1, 1, 1, False),
-    ("`--stream-interval 4`", 4, 1, 1, False),
-    ("4 detokenizers", 1, 4, 1, False),
-    ("2 tokenizer workers", 1, 1, 2, False),
-    ("4 tokenizer workers", 1, 1, 4, False),
-    ("Afterbay", 1, 1, 1, True),
+    Remedy("direct"),
+    Remedy("`--gc-threshold`", gc=True),
+    Remedy("`--stream-interval 4`", ntok=4),
+    Remedy("`--stream-interval 4 --gc-threshold`", ntok=4, gc=True),
+    Remedy("4 detokenizers", detokenizers=4),
+    Remedy("2 tokenizer workers", tokenizers=2),
+    Remedy("4 tokenizer workers", tokenizers=4),
+    Remedy("Afterbay", afterbay=True),
+    Remedy("Afterbay, `--gc-threshold`", afterbay=True, gc=True),
 ]
+
+# The step of the ladder at which the search of a remedy begins: near its end, so that few steps are measured.
+CAPACITY = {
+    "direct": 2,
+    "`--gc-threshold`": 3,
+    "`--stream-interval 4`": 8,
+    "`--stream-interval 4 --gc-threshold`": 10,
+    "4 tokenizer workers": 2,
+    "Afterbay": 11,
+    "Afterbay, `--gc-threshold`": 14,
+}
 
 AFTERBAY_TOML = """\
 [[stream]]
@@ -187,19 +217,39 @@ listen = "unix:{dir}/admin"
 """
 
 
-def replayed(args, name, ntok, detokenizers, tokenizers, afterbay):
+def replayed(args, remedy):
+    return replay_at(args, remedy, args.t, args.rate)
+
+
+def capacity(args, remedy):
+    """The highest load that the readers carry. Half of the streams join over the first half of the run, so the load over the whole
+    run is half of that of all streams."""
+
+    def p99(load):
+        rate = load / args.n * 2
+        result = replay_at(args, remedy, max(32, round(rate * args.capacity_s / 2)), rate)
+        if result["bad"]:
+            raise SystemExit(f"{remedy.name} at {load:,} tokens/s: {result['bad']} clients miss tokens")
+        print(json.dumps({"load": "capacity", "offered": load, **result}), flush=True)
+        return result["first_token_p99_s"]
+
+    return {"name": remedy.name, "points": [asdict(point) for point in search(p99, CAPACITY[remedy.name])]}
+
+
+def replay_at(args, remedy, t, rate):
     with tempfile.TemporaryDirectory(prefix="ab", dir="/tmp") as directory:
         processes = Processes(directory)
         try:
-            return replay(args, processes, directory, name, ntok, detokenizers, tokenizers, afterbay)
+            return replay(args, processes, directory, remedy, t, rate)
         finally:
             processes.end()
 
 
-def replay(args, processes, directory, name, ntok, detokenizers, tokenizers, afterbay):
+def replay(args, processes, directory, remedy, t, rate):
     shared, python = args.shared, args.python
     part = [python, HERE / "real_part.py", shared]
-    environment = sglang_environment(args)
+    ntok, detokenizers, tokenizers, afterbay = remedy.ntok, remedy.detokenizers, remedy.tokenizers, remedy.afterbay
+    environment = sglang_environment(args, **({"GC_THRESHOLD": GC_THRESHOLD} if remedy.gc else {}))
     destination = "detok"
     if afterbay:
         destination = f"ipc://{directory}/ingress"
@@ -246,14 +296,14 @@ def replay(args, processes, directory, name, ntok, detokenizers, tokenizers, aft
         command += ["--out", f"{directory}/tok{at}.json", "--timeout", args.timeout]
         processes.start(f"tokenizer-{at}", command, environment)
     requests = args.n // tokenizers * tokenizers
-    command = [*part, "scheduler", "--dir", directory, "--n", requests, "--t", args.t, "--rate", args.rate / ntok]
+    command = [*part, "scheduler", "--dir", directory, "--n", requests, "--t", t, "--rate", rate / ntok]
     command += ["--stagger", args.stagger, "--ntok", ntok, "--dest", destination, "--pre", "--out", f"{directory}/sched.json"]
     processes.start("scheduler", command, sglang_environment(args))
     for at in range(tokenizers):
         processes.wait_end(f"tokenizer-{at}", args.timeout + START_MAX)
     reader_cpu = sum(cpu(processes.running[reader].pid) - before[reader] for reader in readers)
     reader_mb = sum(peak_mb(processes.running[reader].pid) for reader in readers)
-    result = {"name": name, "afterbay_cpu_s": None, "afterbay_mb": None}
+    result = {"name": remedy.name, "afterbay_cpu_s": None, "afterbay_mb": None}
     if afterbay:
         result["afterbay_cpu_s"] = sum(cpu(pid) for pid in tree(processes.running["afterbay"].pid))
         result["afterbay_mb"] = sum(peak_mb(pid) for pid in tree(processes.running["afterbay"].pid))
@@ -296,35 +346,45 @@ def figures(sent, read, reader_cpu):
 
 # --- http -----------------------------------------------------------------------------------------------------------------------
 
-# The name, arguments of the server, its environment, and whether Afterbay starts it.
+@dataclass
+class Server:
+    """How SGLang's server is started."""
+
+    name: str
+    arguments: tuple = ()
+    rust: bool = False
+    afterbay: bool = False
+
+
 HTTP = [
-    ("direct", [], {}, False),
-    ("`--stream-interval 4`", ["--stream-interval", "4"], {}, False),
-    ("4 detokenizers", ["--detokenizer-worker-num", "4"], {}, False),
-    ("2 tokenizer workers", ["--tokenizer-worker-num", "2"], {}, False),
-    ("4 tokenizer workers", ["--tokenizer-worker-num", "4"], {}, False),
-    ("Rust server", [], {"SGLANG_RUST_SERVER": "1"}, False),
-    ("Afterbay", [], {}, True),
+    Server("direct"),
+    Server("`--stream-interval 4`", ("--stream-interval", "4")),
+    Server("4 detokenizers", ("--detokenizer-worker-num", "4")),
+    Server("2 tokenizer workers", ("--tokenizer-worker-num", "2")),
+    Server("4 tokenizer workers", ("--tokenizer-worker-num", "4")),
+    Server("Rust server", rust=True),
+    Server("Afterbay", afterbay=True),
 ]
 
 
-def http(args, name, arguments, more, afterbay):
+def http(args, server):
     with tempfile.TemporaryDirectory(prefix="ab", dir="/tmp") as directory:
         processes = Processes(directory)
         try:
-            return serve(args, processes, directory, name, arguments, more, afterbay)
+            return serve(args, processes, directory, server)
         finally:
             processes.end()
 
 
-def serve(args, processes, directory, name, arguments, more, afterbay):
-    environment = sglang_environment(args, **more)
+def serve(args, processes, directory, server):
+    afterbay = server.afterbay
+    environment = sglang_environment(args, **({"SGLANG_RUST_SERVER": "1"} if server.rust else {}))
     others = running(args.afterbay)
     if afterbay:
         environment.pop("SGLANG_PLUGINS")
         environment["WRAP"] = f"{args.afterbay} sglang --journal {directory}/journal --admin none --log-file {directory}/afterbay.log --"
     url = f"http://127.0.0.1:{args.port}"
-    processes.start("server", [args.shared / "serve", "--port", args.port, *arguments], environment)
+    processes.start("server", [args.shared / "serve", "--port", args.port, *server.arguments], environment)
     end = time.monotonic() + START_MAX
     ready = ["curl", "-sf", "-m", "20", "-o", "/dev/null", f"{url}/health_generate"]
     while subprocess.run(ready, check=False).returncode != 0:
@@ -344,7 +404,7 @@ def serve(args, processes, directory, name, arguments, more, afterbay):
     spent = {pid: cpu(pid) - before[pid] for pid in before}
     said = json.loads(Path(directory, "bench.jsonl").read_text().splitlines()[-1])
     return {
-        "name": name,
+        "name": server.name,
         "first_token_p50_s": said["median_ttft_ms"] / 1e3,
         "first_token_p99_s": said["p99_ttft_ms"] / 1e3,
         "gap_p50_s": said["median_itl_ms"] / 1e3,
@@ -381,18 +441,21 @@ def measure(args):
         "sglang": args.sglang,
         "replayed_load": {"n": args.n, "t": args.t, "rate": args.rate, "stagger": args.stagger},
         "http_load": {"prompts": args.prompts, "concurrency": args.concurrency},
+        "capacity_s": args.capacity_s,
         "replayed": [],
+        "capacity": [],
         "http": [],
     }
     failed = False
-    loads = [("replayed", replayed, REPLAYED), ("http", http, HTTP)]
+    searched = [remedy for remedy in REPLAYED if remedy.name in CAPACITY]
+    loads = [("replayed", replayed, REPLAYED), ("capacity", capacity, searched), ("http", http, HTTP)]
     for kind, run, cases in loads:
         for case in cases if kind in args.only else []:
             begun = time.monotonic()
             try:
-                result = run(args, *case)
+                result = run(args, case)
             except Failed as error:
-                result = {"name": case[0], "failed": str(error)}
+                result = {"name": case.name, "failed": str(error)}
             result["run_s"] = time.monotonic() - begun
             result["load_average"] = os.getloadavg()[0]
             failed |= bool(result.get("failed") or result.get("bad"))
@@ -446,9 +509,28 @@ def http_row(one):
     ]
 
 
+def capacity_table(results):
+    """For each remedy the highest load that it carries, and what the next step does."""
+    rows = []
+    for one in results:
+        points = one["points"]
+        good = [point for point in points if point["p99"] is not None and point["p99"] < LIMIT_S]
+        rows.append({"name": one["name"], "best": good[-1] if good else None, "next": next((p for p in points if p not in good), None)})
+
+    def row(one):
+        best, beyond = one["best"], one["next"]
+        return [
+            f"{best['load']:,}" if best else f"under {beyond['load']:,}",
+            seconds(best["p99"]) if best else "–",
+            "–" if beyond is None else "no end in time" if beyond["p99"] is None else seconds(beyond["p99"]),
+        ]
+
+    return table(rows, ["", "tokens/s", "first token p99 there", "25 % above"], row)
+
+
 def render(results):
     load, served = results["replayed_load"], results["http_load"]
-    every = results["replayed"] + results["http"]
+    every = results["replayed"] + results["capacity"] + results["http"]
     averages = [one["load_average"] for one in every]
     heads = ["", "first token p99", "gap p99", "tokens/s"]
     offered = next((f"{one['offered_per_s']:,.0f}" for one in results["replayed"] if "offered_per_s" in one), "?")
@@ -469,6 +551,9 @@ def render(results):
         "replayed": table(
             results["replayed"], [*heads, "tokens a chunk", "readers' CPU, µs a token", "Afterbay's CPU, µs a token", "memory, MiB"], replayed_row
         ),
+        "capacity": capacity_table(results["capacity"]),
+        "capacity_s": f"{results['capacity_s']:g}",
+        "limit": f"{LIMIT_S * 1e3:.0f}",
         "http": table(results["http"], [*heads, "server's CPU, s", "Afterbay's CPU, s", "memory, MiB"], http_row),
     }
     return fill(page, facts)
@@ -508,11 +593,12 @@ def main():
     parser.add_argument("--t", type=int, default=512, help="tokens of each")
     parser.add_argument("--rate", type=float, default=50, help="decode steps a second")
     parser.add_argument("--stagger", type=float, default=0.5, help="share of the streams that join later")
+    parser.add_argument("--capacity-s", type=float, default=12, help="seconds for which a load of the search is offered")
     parser.add_argument("--prompts", type=int, default=256, help="requests of the http load")
     parser.add_argument("--concurrency", type=int, default=64, help="requests at once")
     parser.add_argument("--port", type=int, default=30400, help="of the HTTP server")
     parser.add_argument("--timeout", type=int, default=400, help="seconds for a case")
-    parser.add_argument("--only", nargs="*", choices=["replayed", "http"], default=["replayed", "http"])
+    parser.add_argument("--only", nargs="*", choices=["replayed", "capacity", "http"], default=["replayed", "capacity", "http"])
     args = parser.parse_args()
     failed = False
     if args.render:

@@ -2,12 +2,13 @@
 """Measures vLLM's own front ends under load: as they are, and behind Afterbay.
 
     make bench-real SHARED=../shared
-    python3 tests/bench/real_vllm.py --shared ../shared/vllm --afterbay target/release/afterbay --n 128 --t 64
+    python3 tests/bench/real_vllm.py --shared ../shared/vllm --afterbay target/release/afterbay --n 128
 
 SHARED/README.md says how the real vLLM is installed (`install`). A fake EngineCore sends steps at a fixed rate, with vLLM's own
-encoder, so that the engine is never the limit. Two loads, every case in one run on one machine:
+encoder, so that the engine is never the limit. Three loads, every case in one run on one machine:
 
-engine     AsyncLLM in one process, which also makes the OpenAI chunk of each output.
+engine     AsyncLLM in one process, which also makes the OpenAI chunk of each output: below its limit and above.
+capacity   The same at rising rates: the highest load at which the first token's p99 stays below the limit.
 http       the whole API server, with a client for each stream. Only here can the Rust front end run.
 
 Writes the results as JSON (--json) and renders them as a section of the book's page (--page). `--render` renders an earlier result.
@@ -22,9 +23,11 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 
-from real import HERE, Failed, add_options, cell, check_places, cpu, facts_of_run, fill, peak_mb, running, seconds, table
+from capacity import LIMIT_S, Failed, search
+from real import HERE, add_options, capacity_table, cell, check_places, cpu, facts_of_run, fill, peak_mb, running, seconds, table
 
 AFTERBAY_TOML = """\
 [[stream]]
@@ -45,6 +48,8 @@ listen = "unix:{dir}/admin"
 
 # The name, more arguments of run_bench.py, and whether Afterbay stands between.
 ENGINE = [("direct", [], False), ("`--stream-interval 4`", ["--stream-interval", "4"], False), ("Afterbay", [], True)]
+# The step of the ladder at which the search of each begins.
+CAPACITY = {"direct": 3, "`--stream-interval 4`": 9, "Afterbay": 12}
 
 # The name, the front end, and whether Afterbay stands between.
 HTTP = [("direct", "python", False), ("Afterbay", "python", True), ("Rust front end", "rust", False), ("Rust front end, Afterbay", "rust", True)]
@@ -87,7 +92,10 @@ def bench(args, script, arguments, afterbay, credit=True):
             proxy = f"sed 's#@DIR@#{{dir}}#g' {directory}/afterbay.toml >{{dir}}/afterbay.toml && exec {args.afterbay} run --config {{dir}}/afterbay.toml"
             command += ["--send-to", "ingress", "--proxy", proxy]
         with Watch(args.afterbay) as watch:
-            done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=args.timeout + 300)
+            try:
+                done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=args.timeout + 300)
+            except subprocess.TimeoutExpired as error:
+                raise Failed(str(error)) from None
         if done.returncode != 0:
             raise Failed(f"{script} ended with {done.returncode}: {(done.stdout + done.stderr)[-1500:]}")
         row = json.loads(Path(directory, "row.jsonl").read_text().splitlines()[-1])
@@ -97,12 +105,24 @@ def bench(args, script, arguments, afterbay, credit=True):
         return {**row, **cost}
 
 
-def engine(args, arguments, afterbay):
-    load = ["--t", args.t, "--rate", args.rate, "--stagger", args.stagger, "--sse", "--text", *arguments]
+def engine(args, _name, arguments, afterbay, t, rate):
+    load = ["--t", t, "--rate", rate, "--stagger", args.stagger, "--sse", "--text", *arguments]
     return bench(args, "run_bench.py", load, afterbay)
 
 
-def http(args, front, afterbay):
+def capacity(args, name, arguments, afterbay):
+    def p99(load):
+        rate = load / args.n * 2
+        result = engine(args, name, arguments, afterbay, max(32, round(rate * args.capacity_s / 2)), rate)
+        if result["bad"]:
+            raise SystemExit(f"{name} at {load:,} tokens/s: {result['bad']} clients miss tokens")
+        print(json.dumps({"load": "capacity", "offered": load, **result}), flush=True)
+        return result["ttft99"]
+
+    return {"name": name, "points": [asdict(point) for point in search(p99, CAPACITY[name])]}
+
+
+def http(args, _name, front, afterbay):
     load = ["--t", args.http_t, "--rate", args.http_rate, "--stagger", args.stagger, "--front", front, "--text"]
     return bench(args, "http_bench.py", load, afterbay, credit=front == "python")
 
@@ -112,17 +132,21 @@ def measure(args):
         **facts_of_run(args.afterbay),
         "vllm": args.vllm,
         "n": args.n,
-        "engine_load": {"t": args.t, "rate": args.rate, "stagger": args.stagger},
+        "stagger": args.stagger,
+        "engine_loads": [{"t": round(rate * args.engine_s / 2), "rate": rate} for rate in args.rates],
         "http_load": {"t": args.http_t, "rate": args.http_rate},
         "engine": [],
+        "capacity": [],
         "http": [],
     }
-    for kind, run, cases in (("engine", engine, ENGINE), ("http", http, HTTP)):
-        for name, *case in cases if kind in args.only else []:
+    loads = [("engine", engine, (*case, *load.values())) for load in results["engine_loads"] for case in ENGINE]
+    loads += [("capacity", capacity, case) for case in ENGINE] + [("http", http, case) for case in HTTP]
+    for kind, run, (name, *case) in loads:
+        if kind in args.only:
             begun = time.monotonic()
             try:
-                result = {"name": name, **run(args, *case)}
-            except (Failed, subprocess.TimeoutExpired) as error:
+                result = {"name": name, **run(args, name, *case)}
+            except Failed as error:
                 result = {"name": name, "failed": str(error)}
             result["run_s"] = time.monotonic() - begun
             result["load_average"] = os.getloadavg()[0]
@@ -140,8 +164,8 @@ def problems(results):
         yield from (f"{kind}, {one['name']}: {one['failed']}" for one in results[kind] if one.get("failed"))
         yield from (f"{kind}, {one['name']}: {one['bad']} clients miss tokens" for one in good if one["bad"])
         # The two front ends of vLLM give characters of several tokens out in different pieces.
-        for front in {one.get("front") for one in good}:
-            texts = [(one["name"], one["text"]) for one in good if one.get("front") == front]
+        for same in {(one.get("front"), one["t"]) for one in good}:
+            texts = [(one["name"], one["text"]) for one in good if (one.get("front"), one["t"]) == same]
             if len({text for _, text in texts}) > 1:
                 yield f"{kind}: the texts differ: {texts}"
 
@@ -159,19 +183,23 @@ def figures(tokens):
 
 def render(results):
     heads = ["", "first token p99", "tokens/s", "tokens a chunk", "front end's CPU, µs a token", "Afterbay's CPU, µs a token"]
-    n, load, served = results["n"], results["engine_load"], results["http_load"]
-    averages = [one["load_average"] for one in results["engine"] + results["http"]]
+    n, served = results["n"], results["http_load"]
+    averages = [one["load_average"] for one in results["engine"] + results["capacity"] + results["http"]]
+    tables = []
+    for at, load in enumerate(results["engine_loads"]):
+        cases = results["engine"][at * len(ENGINE) : (at + 1) * len(ENGINE)]
+        said = f"{load['t']} tokens a stream, {load['rate']:g} steps a second, {n * load['rate'] / 2:,.0f} tokens/s offered:"
+        tables.append(f"{said}\n\n{table(cases, heads, figures(n * load['t']))}")
     facts = {
         **{key: results[key] for key in ("date", "machine", "afterbay", "vllm")},
         "load": f"{min(averages, default=0):.1f} to {max(averages, default=0):.1f}",
         "n": f"{n:,}",
-        "t": str(load["t"]),
-        "rate": f"{load['rate']:g}",
-        "stagger": f"{load['stagger']:.0%}".replace("%", " %"),
+        "stagger": f"{results['stagger']:.0%}".replace("%", " %"),
         "http_t": str(served["t"]),
         "http_rate": f"{served['rate']:g}",
-        "http_offered": f"{n * served['rate']:,.0f}",
-        "engine": table(results["engine"], heads, figures(n * load["t"])),
+        "engine": "\n\n".join(tables),
+        "capacity": capacity_table(results["capacity"]),
+        "limit": f"{LIMIT_S * 1e3:.0f}",
         "http": table(results["http"], heads, figures(n * served["t"])),
     }
     return fill((HERE / "real_vllm.md.in").read_text(), facts)
@@ -192,13 +220,14 @@ def main():
     home = os.environ.get("AFTERBAY_VLLM_HOME") or str(Path.home() / ".cache/afterbay-vllm")
     add_options(parser, "vLLM", home, "the page to put the section into", "target/bench-real-vllm.json")
     parser.add_argument("--n", type=int, default=512, help="streams")
-    parser.add_argument("--t", type=int, default=256, help="tokens of each, for AsyncLLM")
-    parser.add_argument("--rate", type=float, default=80, help="decode steps a second, for AsyncLLM")
+    parser.add_argument("--rates", type=float, nargs="*", default=[80, 320], help="decode steps a second, for AsyncLLM")
+    parser.add_argument("--engine-s", type=float, default=6.4, help="seconds for which they are offered")
+    parser.add_argument("--capacity-s", type=float, default=12, help="seconds for which a load of the search is offered")
     parser.add_argument("--stagger", type=float, default=0.5, help="share of the streams that join later")
     parser.add_argument("--http-t", type=int, default=128, help="tokens of each, over HTTP")
     parser.add_argument("--http-rate", type=float, default=40, help="decode steps a second, over HTTP")
     parser.add_argument("--timeout", type=int, default=200, help="seconds for a case")
-    parser.add_argument("--only", nargs="*", choices=["engine", "http"], default=["engine", "http"])
+    parser.add_argument("--only", nargs="*", choices=["engine", "capacity", "http"], default=["engine", "capacity", "http"])
     args = parser.parse_args()
     if args.render:
         results = json.loads(args.render.read_text())
