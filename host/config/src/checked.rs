@@ -191,8 +191,11 @@ pub struct Sink {
     pub takes: Takes,
     /// The process that reads.
     pub reader: Reads,
-    /// The model's `tokenizer.json` or its directory. Needed to join rows before a detokenizer.
+    /// The model's `tokenizer.json` or its directory. Needed to join rows before a detokenizer, and where rows of tool calls stay
+    /// single.
     pub tokenizer: Option<PathBuf>,
+    /// Whether rows of tool calls are joined.
+    pub tool_calls: ToolCalls,
     /// The bound on frames that wait in memory for this sink. Further frames wait in the journal.
     pub queue: Queue,
 }
@@ -290,6 +293,18 @@ pub enum TapOf {
     Sent,
 }
 
+/// Whether rows of tool calls are joined for the reader of a sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ToolCalls {
+    /// Joined if the reader has the connector and the connector does not say otherwise; else single.
+    #[default]
+    Auto,
+    /// They are joined: the reader parses none, or reads them right from any rows.
+    Joined,
+    /// A request's rows stay single from its first tool call on.
+    Single,
+}
+
 /// The SGLang process that reads a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reads {
@@ -340,6 +355,7 @@ impl Sink {
             takes: Takes::Share,
             reader: Reads::Auto,
             tokenizer: None,
+            tool_calls: ToolCalls::Auto,
             queue: Queue::default(),
         }
     }

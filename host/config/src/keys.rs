@@ -377,8 +377,16 @@ pub(crate) static SINK: Table = Table {
             "tokenizer",
             Optional,
             "\"/models/qwen3/tokenizer.json\"",
-            "For a detokenizer: the model's tokenizer.json, or its directory. If absent, the one that the connector names. Without\n\
-             a readable tokenizer, rows are not joined before a detokenizer.",
+            "The model's tokenizer.json, or its directory, for a detokenizer and for tool_calls = \"single\". If absent, the one that\n\
+             the connector names. Without a readable tokenizer, rows are not joined there.",
+        ),
+        key(
+            "tool_calls",
+            Default,
+            "\"auto\"",
+            "Whether rows of tool calls are joined: \"joined\" for a reader that reads a call right from any rows, or \"single\": a\n\
+             request's rows are not joined from its first tool call on. \"auto\": \"joined\" if the reader has the connector and the\n\
+             connector does not say otherwise, else \"single\".",
         ),
         inline(
             "queue",

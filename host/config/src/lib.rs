@@ -48,7 +48,7 @@ pub use checked::{
     CoalesceWhen, Component, Config, Engine, EraseRule, Grant, Journal, Layout, Limits, LoadSnapshot, Log,
     LogFormat, Memory, Mode, OnError, OnFault, Pattern, Plugin, PluginDefaults, Quarantine, Queue, Reads,
     Replicate, Retain, Rids, Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf,
-    TapSocket, TapSocketType, Traces, Usage,
+    TapSocket, TapSocketType, ToolCalls, Traces, Usage,
 };
 pub use env::{Builtin, Env, Names};
 pub use keys::{Key, Need, SECTIONS, Section, Table};

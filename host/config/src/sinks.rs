@@ -89,6 +89,7 @@ impl Check<'_> {
             takes,
             reader,
             tokenizer: self.tokenizer(&written.tokenizer),
+            tool_calls: value(&written.tool_calls).unwrap_or_default(),
         })
     }
 
@@ -99,6 +100,7 @@ impl Check<'_> {
             written.credit.as_ref().map(location),
             reader.as_ref().map(|placed| placed.location.clone()),
             written.tokenizer.as_ref().map(location),
+            written.tool_calls.as_ref().map(|placed| placed.location.clone()),
         ];
         for location in of_readers.iter().flatten() {
             self.source.report(location, "is for a reader; this sink is of kind \"tap\"".to_owned());

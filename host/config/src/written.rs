@@ -10,7 +10,7 @@ use crate::location::{Located, Location};
 use crate::reader::Reader;
 use crate::{
     CoalesceWhen, Engine, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf,
-    TapSocketType,
+    TapSocketType, ToolCalls,
 };
 
 /// The value of a key. `None` if it is absent or could not be read.
@@ -123,6 +123,11 @@ tables! {
             ("tokenizer", Reads::Tokenizer),
         ]),
         tokenizer: Value<String> = |sink| sink.text("tokenizer"),
+        tool_calls: Value<ToolCalls> = |sink| sink.word("tool_calls", &[
+            ("auto", ToolCalls::Auto),
+            ("joined", ToolCalls::Joined),
+            ("single", ToolCalls::Single),
+        ]),
         queue: Queue = |sink| Queue::one(sink, "queue"),
     }
 

@@ -11,7 +11,7 @@ mod times;
 use afterbay_batch::{HeldRow, RequestSlot};
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;
-use afterbay_outbox::Joins;
+use afterbay_outbox::JoinEnds;
 use afterbay_text::{TextProgress, Vocabulary};
 use afterbay_wire::{Batch, BatchKind, BatchPart};
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ pub enum HoldState {
 #[derive(Debug)]
 pub struct HeldRows {
     /// The rule for where a joined row may end in front of a detokenizer.
-    joins: Joins,
+    joins: JoinEnds,
     by_request: BTreeMap<u64, Vec<PluginHold>>,
     /// The frame of the row with which each of these requests began to have held rows. A later frame may release that row.
     since: BTreeMap<u64, FrameNo>,
@@ -100,12 +100,12 @@ pub struct DueRow {
 
 impl HeldRows {
     /// No held row yet.
-    pub fn new(joins: Joins) -> HeldRows {
+    pub fn new(joins: JoinEnds) -> HeldRows {
         HeldRows { joins, by_request: BTreeMap::new(), since: BTreeMap::new(), emptied: None, bytes: 0 }
     }
 
     /// Replaces the rule for where joined rows may end.
-    pub fn set_joins(&mut self, joins: Joins) {
+    pub fn set_joins(&mut self, joins: JoinEnds) {
         self.joins = joins;
     }
 
@@ -182,7 +182,7 @@ impl HeldRows {
     /// Checks that the row can be held at all. The error is a sentence for the operator.
     pub fn check(&self, row: &HeldRow) -> Result<(), String> {
         match (row.batch.kind(), &self.joins) {
-            (BatchKind::TokenId, Joins::Nowhere) => {
+            (BatchKind::TokenId, JoinEnds::Nowhere) => {
                 Err("before a detokenizer rows are held only where sink.tokenizer is known".to_owned())
             }
             (BatchKind::Embedding, _) => Err("an embedding has no tokens".to_owned()),
@@ -449,7 +449,7 @@ impl PluginHold {
     }
 
     /// How many rows, counted from the first, leave now, and why.
-    fn due(&self, now: Instant, joins: &Joins) -> Option<(usize, HoldEnd)> {
+    fn due(&self, now: Instant, joins: &JoinEnds) -> Option<(usize, HoldEnd)> {
         if self.ends_request && self.released > 0 {
             // The released rows are no part of the request's last row.
             let is_free = joins.vocabulary(self.rows.first()?.batch.kind()).is_none();

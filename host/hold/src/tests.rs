@@ -26,7 +26,7 @@ fn push(held_rows: &mut HeldRows, number: u64, row: HeldRow, until: Instant) {
 }
 
 /// A vocabulary whose token N is the byte N.
-fn bytes() -> Joins {
+fn bytes() -> JoinEnds {
     let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
     let (mut vocabulary, mut other) = (Vec::new(), 256_u32);
     for byte in 0..256_u32 {
@@ -42,7 +42,7 @@ fn bytes() -> Joins {
         vocabulary.join(",")
     );
     std::fs::write(file.path(), tokenizer).unwrap();
-    Joins::WhereTextIsWhole(Vocabulary::load(file.path()).unwrap())
+    JoinEnds::WhereTextIsWhole(Vocabulary::load(file.path()).unwrap())
 }
 
 fn ids(row: &HeldRow) -> Vec<i64> {
@@ -53,7 +53,7 @@ fn ids(row: &HeldRow) -> Vec<i64> {
 
 #[test]
 fn held_rows_are_due_at_the_deadline_of_the_first_and_leave_as_one() {
-    let mut held_rows = HeldRows::new(Joins::Anywhere);
+    let mut held_rows = HeldRows::new(JoinEnds::Anywhere);
     let now = Instant::now();
     let later = now + Duration::from_secs(1);
     push(&mut held_rows, 3, held("a", &[1], 5), later);
@@ -77,7 +77,7 @@ fn held_rows_are_due_at_the_deadline_of_the_first_and_leave_as_one() {
 
 #[test]
 fn released_rows_leave_and_rows_held_after_them_stay() {
-    let mut held_rows = HeldRows::new(Joins::Anywhere);
+    let mut held_rows = HeldRows::new(JoinEnds::Anywhere);
     let now = Instant::now();
     let later = now + Duration::from_secs(1);
     push(&mut held_rows, 3, held("a", &[1], 5), later);
@@ -94,7 +94,7 @@ fn released_rows_leave_and_rows_held_after_them_stay() {
 
 #[test]
 fn the_first_rows_are_released_by_their_number_and_the_rest_keeps_its_own_time() {
-    let mut held_rows = HeldRows::new(Joins::Anywhere);
+    let mut held_rows = HeldRows::new(JoinEnds::Anywhere);
     let now = Instant::now();
     let at = |seconds| now + Duration::from_secs(seconds);
     push(&mut held_rows, 3, held("a", &[1], 5), at(1));
@@ -117,7 +117,7 @@ fn the_first_rows_are_released_by_their_number_and_the_rest_keeps_its_own_time()
 
 #[test]
 fn released_rows_leave_before_the_end_of_their_request() {
-    let mut held_rows = HeldRows::new(Joins::Anywhere);
+    let mut held_rows = HeldRows::new(JoinEnds::Anywhere);
     let now = Instant::now();
     let later = now + Duration::from_secs(1);
     push(&mut held_rows, 3, held("a", &[1], 5), later);
@@ -133,7 +133,7 @@ fn released_rows_leave_before_the_end_of_their_request() {
 
 #[test]
 fn rows_that_wait_behind_a_released_row_keep_its_time() {
-    let mut held_rows = HeldRows::new(Joins::Anywhere);
+    let mut held_rows = HeldRows::new(JoinEnds::Anywhere);
     let now = Instant::now();
     let later = now + Duration::from_secs(1);
     push(&mut held_rows, 3, held("a", &[1], 5), later);
@@ -167,7 +167,7 @@ fn before_a_detokenizer_the_end_of_a_request_leaves_whether_the_text_is_whole_or
 
 #[test]
 fn held_rows_of_several_requests_leave_side_by_side_in_order_of_request_numbers() {
-    let mut held_rows = HeldRows::new(Joins::Anywhere);
+    let mut held_rows = HeldRows::new(JoinEnds::Anywhere);
     let now = Instant::now();
     for number in [7, 2, 5] {
         push(&mut held_rows, number, held(&format!("r{number}"), &[number as i64], number), now);
@@ -182,7 +182,7 @@ fn held_rows_of_several_requests_leave_side_by_side_in_order_of_request_numbers(
 
 #[test]
 fn held_rows_and_bytes_are_bounded() {
-    let mut held_rows = HeldRows::new(Joins::Anywhere);
+    let mut held_rows = HeldRows::new(JoinEnds::Anywhere);
     let later = Instant::now() + Duration::from_secs(60);
     for frame in 0..ROWS_MAX as u64 {
         let row = held("a", &[1], frame);
@@ -231,15 +231,15 @@ fn before_a_detokenizer_a_joined_row_stays_until_the_text_is_whole_or_the_stream
 
 #[test]
 fn before_a_detokenizer_rows_are_not_held_without_a_tokenizer() {
-    let held_rows = HeldRows::new(Joins::Nowhere);
+    let held_rows = HeldRows::new(JoinEnds::Nowhere);
     let why = held_rows.check(&held("a", &[1], 1)).unwrap_err();
     assert!(why.contains("sink.tokenizer"), "{why}");
-    assert_eq!(HeldRows::new(Joins::Anywhere).check(&held("a", &[1], 1)), Ok(()));
+    assert_eq!(HeldRows::new(JoinEnds::Anywhere).check(&held("a", &[1], 1)), Ok(()));
 }
 
 #[test]
 fn held_rows_of_a_removed_plugin_leave() {
-    let mut held_rows = HeldRows::new(Joins::Anywhere);
+    let mut held_rows = HeldRows::new(JoinEnds::Anywhere);
     let now = Instant::now();
     push(&mut held_rows, 1, held("a", &[1], 1), now + Duration::from_secs(60));
     held_rows.end_missing([PLUGIN].into_iter());

@@ -9,7 +9,7 @@ use afterbay_journal::{
     BacklogFrame, FrameNo, Outcome, Passage, PluginAction, RELEASE_MARKER, RequestNo, StoredReplacement,
     Verdict,
 };
-use afterbay_outbox::Joins;
+use afterbay_outbox::JoinEnds;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, DecodedFrame, Finish, Layouts};
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ struct Recovered {
 
 impl Recovered {
     fn new() -> Recovered {
-        let (rows, decoder) = (HeldRows::new(Joins::Anywhere), FrameDecoder::new(Layouts::builtin()));
+        let (rows, decoder) = (HeldRows::new(JoinEnds::Anywhere), FrameDecoder::new(Layouts::builtin()));
         Recovered { rows, decoder, now: Instant::now() }
     }
 
@@ -217,7 +217,7 @@ fn a_row_that_cannot_be_rebuilt_is_named_and_the_others_are_held() {
 
 #[test]
 fn a_row_that_could_not_be_written_leaves_by_itself_as_soon_as_it_can() {
-    let mut rows = HeldRows::new(Joins::Anywhere);
+    let mut rows = HeldRows::new(JoinEnds::Anywhere);
     let now = Instant::now();
     rows.hold_again(1, SLOT, &PLUGIN.into(), held(&[1], 1), now + Duration::from_secs(9));
     assert!(rows.is_due(now));
@@ -228,7 +228,7 @@ fn a_row_that_could_not_be_written_leaves_by_itself_as_soon_as_it_can() {
 
 #[test]
 fn the_state_of_a_request_says_what_its_rows_wait_for() {
-    let mut rows = HeldRows::new(Joins::Anywhere);
+    let mut rows = HeldRows::new(JoinEnds::Anywhere);
     let now = Instant::now();
     let later = now + Duration::from_secs(1);
     assert_eq!(rows.state(1, PLUGIN, now), HoldState::None);
@@ -259,7 +259,7 @@ fn the_state_of_a_request_says_what_its_rows_wait_for() {
 
 #[test]
 fn as_many_rows_as_the_bound_allows_are_held() {
-    let mut rows = HeldRows::new(Joins::Anywhere);
+    let mut rows = HeldRows::new(JoinEnds::Anywhere);
     let (now, one) = (Instant::now(), held(&[1], 1));
     for _ in 0..ROWS_MAX {
         assert_eq!(rows.check_room(1, PLUGIN, &one), Ok(()));

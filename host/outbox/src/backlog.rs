@@ -58,7 +58,7 @@ pub(crate) struct NewRow<'a> {
     pub(crate) first: bool,
     /// Whether it is the request's last row.
     pub(crate) last: bool,
-    /// Whether it must not be joined before a detokenizer.
+    /// Whether it must not be joined.
     pub(crate) alone: bool,
 }
 
@@ -93,11 +93,9 @@ impl Backlog {
         let NewRow { frame, row, rid, request: number, tokens, first, last, alone } = new_row;
         let index = self.find_or_make(rid, number);
         let Some(request) = self.requests.get_mut(index as usize) else { return };
-        let ending = match text.map(|(vocabulary, ids)| request.progress.advance(vocabulary, ids)) {
-            Some(_) if alone => TextEnd::Broken,
-            Some(ending) => ending,
-            None => TextEnd::Whole,
-        };
+        let ending =
+            text.map_or(TextEnd::Whole, |(vocabulary, ids)| request.progress.advance(vocabulary, ids));
+        let ending = if alone { TextEnd::Broken } else { ending };
         let is_new = request.rows.is_empty();
         request.rows.push_back(Row { frame, row, tokens, ending, first: first && tokens > 0 });
         request.begins |= first;

@@ -9,7 +9,7 @@ use afterbay_wire::{Batch, BatchPart, Finish, Matched, RowsError, is_first, is_h
 use bytes::Bytes;
 
 use crate::backlog::{Backlog, NewRow, REQUEST_BYTES, ROW_BYTES};
-use crate::options::Joins;
+use crate::options::JoinEnds;
 use crate::sent::FrameIndex;
 
 /// A frame with rows that wait.
@@ -22,6 +22,8 @@ pub(crate) struct WaitingFrame {
     pub(crate) batch: Option<Batch>,
     /// The number of each row's request.
     requests: Box<[u64]>,
+    /// Whether each row is sent singly because it may be a part of a tool call. Empty: no row.
+    single: Box<[bool]>,
     /// The number of rows that wait.
     unsent: u32,
     /// The number of rows that are the first of their requests.
@@ -78,10 +80,11 @@ impl WaitingFrame {
         at: Instant,
         batch: Batch,
         requests: Box<[u64]>,
+        single: Box<[bool]>,
     ) -> WaitingFrame {
         let (unsent, first_rows) = (batch.rows(), batch.first_rows());
         let size = FrameSize::of_rows(&batch, first_rows);
-        WaitingFrame { index, number, at, batch: Some(batch), requests, unsent, first_rows, size }
+        WaitingFrame { index, number, at, batch: Some(batch), requests, single, unsent, first_rows, size }
     }
 
     /// Whether none of its rows is sent.
@@ -187,7 +190,7 @@ impl Lane {
     }
 
     /// Indexes the frames that were added since the last call. Each health check becomes a frame of its own in `urgent`.
-    pub(crate) fn index(&mut self, joins: &Joins, urgent: &mut VecDeque<ComposedFrame>) {
+    pub(crate) fn index(&mut self, ends: &JoinEnds, urgent: &mut VecDeque<ComposedFrame>) {
         let Lane { frames, size, indexed, backlog, plain, ids, .. } = self;
         for frame in frames.iter_mut().skip(*indexed) {
             *indexed += 1;
@@ -195,7 +198,7 @@ impl Lane {
             let (frame_index, at) = (frame.index, frame.at);
             let mut alone_rows = 0;
             *plain |= batch.splittable().is_err();
-            let text = joins.vocabulary(batch.kind());
+            let text = ends.vocabulary(batch.kind());
             let counts = batch.token_counts().zip(batch.completion_counts());
             let columns = batch.rids().zip(counts).zip(batch.finishes());
             for (row, ((rid, (tokens, count)), finish)) in (0..).zip(columns) {
@@ -227,7 +230,8 @@ impl Lane {
                 let last = finish != Finish::Running;
                 // The detokenizer cuts the text of a last row at the stop text. Single rows have already sent a part of it,
                 // which a joined row would not.
-                let alone = matches!(finish, Finish::Stop { matched: Matched::Text(_) });
+                let is_cut = text.is_some() && matches!(finish, Finish::Stop { matched: Matched::Text(_) });
+                let alone = is_cut || frame.single.get(row as usize) == Some(&true);
                 let request = frame.request(row);
                 backlog
                     .push(NewRow { frame: frame_index, row, rid, request, tokens, first, last, alone }, text);

@@ -17,10 +17,12 @@ mod options;
 mod lane;
 // The rows of one lane, by request.
 mod backlog;
+// Rows of tool calls.
+mod calls;
 // Sent frames, until they are taken.
 mod sent;
 
 mod outbox;
 
-pub use options::{Joins, Options, When};
+pub use options::{JoinEnds, Joins, Options, When};
 pub use outbox::{Content, Frame, FrameToSend, Outbox, Totals};

@@ -17,9 +17,26 @@ pub enum When {
     Window(Duration),
 }
 
+/// How rows are joined for a reader.
+#[derive(Clone, Debug, Default)]
+pub struct Joins {
+    /// The positions at which a joined row may end.
+    pub ends: JoinEnds,
+    /// The model's tokens, if the reader's parser of tool calls needs single tokens: a request's rows are not joined from its first
+    /// tool call on.
+    pub single_calls: Option<Vocabulary>,
+}
+
+impl From<JoinEnds> for Joins {
+    /// For a reader that parses no tool calls, or reads them right from any rows.
+    fn from(ends: JoinEnds) -> Joins {
+        Joins { ends, single_calls: None }
+    }
+}
+
 /// The positions at which a joined row may end.
 #[derive(Clone, Debug, Default)]
-pub enum Joins {
+pub enum JoinEnds {
     /// Nowhere, so rows are not joined: the sink is a detokenizer, and its tokenizer is unknown.
     Nowhere,
     /// Only where the text is whole: the sink is a detokenizer.
@@ -29,11 +46,11 @@ pub enum Joins {
     Anywhere,
 }
 
-impl Joins {
+impl JoinEnds {
     /// The tokenizer that decides where a joined row of this kind may end. `None` if the text does not matter.
     pub fn vocabulary(&self, kind: BatchKind) -> Option<&Vocabulary> {
         match self {
-            Joins::WhereTextIsWhole(vocabulary) if kind == BatchKind::TokenId => Some(vocabulary),
+            JoinEnds::WhereTextIsWhole(vocabulary) if kind == BatchKind::TokenId => Some(vocabulary),
             _ => None,
         }
     }
@@ -44,7 +61,7 @@ impl Joins {
 pub struct Options {
     /// The condition under which rows are joined.
     pub when: When,
-    /// The positions at which a joined row may end.
+    /// How rows are joined for the reader.
     pub joins: Joins,
     /// The most requests in a composed frame. It bounds the time for which one frame occupies the reader.
     pub max_rows: usize,

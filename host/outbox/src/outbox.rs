@@ -6,8 +6,9 @@ use std::time::Instant;
 use afterbay_wire::{Batch, BatchKind};
 use bytes::Bytes;
 
+use crate::calls::ToolCalls;
 use crate::lane::{ComposedFrame, FrameSize, Lane, WaitingFrame, first_rows_of};
-use crate::options::{Joins, Options, When};
+use crate::options::{JoinEnds, Joins, Options, When};
 use crate::sent::{FrameIndex, Outstanding};
 
 /// A frame to push.
@@ -144,6 +145,7 @@ pub struct Outbox {
     totals: Totals,
     /// See [`Outbox::sent_rows`].
     sent_rows: Vec<(Instant, u32)>,
+    calls: ToolCalls,
 }
 
 impl Outbox {
@@ -159,6 +161,7 @@ impl Outbox {
             window_ends: None,
             totals: Totals::default(),
             sent_rows: Vec::new(),
+            calls: ToolCalls::default(),
         }
     }
 
@@ -175,7 +178,7 @@ impl Outbox {
         for stage in &mut self.stages {
             if let Stage::Rows(lane) = stage {
                 let before = lane.size();
-                lane.index(&self.options.joins, &mut self.urgent);
+                lane.index(&self.options.joins.ends, &mut self.urgent);
                 self.size.replace(before, lane.size());
             }
         }
@@ -214,6 +217,10 @@ impl Outbox {
             }
             Content::Rows { batch, requests } => {
                 let frame_index = self.outstanding.add(number, batch.rows());
+                let single = match &self.options.joins.single_calls {
+                    Some(vocabulary) => self.calls.single_rows(vocabulary, &batch, &requests),
+                    None => Box::default(),
+                };
                 let has_health_check = batch.has_health_check();
                 let lane = match self.stages.back_mut() {
                     Some(Stage::Rows(lane)) if lane.takes(&batch) => lane,
@@ -224,10 +231,10 @@ impl Outbox {
                     }
                 };
                 let before = lane.size();
-                lane.push(WaitingFrame::new(frame_index, number, at, batch, requests));
+                lane.push(WaitingFrame::new(frame_index, number, at, batch, requests, single));
                 let is_windowed = matches!(self.options.when, When::Window(_));
                 if lane.frames() > 1 || has_health_check || is_windowed {
-                    lane.index(&self.options.joins, &mut self.urgent);
+                    lane.index(&self.options.joins.ends, &mut self.urgent);
                 }
                 self.size.replace(before, lane.size());
             }
@@ -243,8 +250,8 @@ impl Outbox {
 
     fn joins(&self, batch: &Batch) -> bool {
         let is_text = batch.kind() == BatchKind::Str;
-        let is_allowed = match self.options.joins {
-            Joins::Nowhere => is_text,
+        let is_allowed = match self.options.joins.ends {
+            JoinEnds::Nowhere => is_text,
             _ => batch.kind() != BatchKind::Embedding,
         };
         is_allowed && self.options.when != When::Never

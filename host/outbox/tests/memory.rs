@@ -10,7 +10,7 @@ use std::time::Instant;
 
 const OPTIONS: Options = Options {
     when: When::Backpressure,
-    joins: Joins::Anywhere,
+    joins: Joins::default(),
     max_rows: 512,
     max_frames: usize::MAX,
     max_bytes: u64::MAX,

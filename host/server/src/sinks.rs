@@ -8,7 +8,7 @@ use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::event::{SinkJoined, SinkUncounted, SinkUnjoined, SinkVocabulary};
 use afterbay_events::{Event, Events, Health};
-use afterbay_outbox::Joins;
+use afterbay_outbox::{JoinEnds, Joins};
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_sockets::credit::{Page, PageReader, PageStatus, ReaderKind};
 use afterbay_stream::{SinkSetup, Stream};
@@ -213,7 +213,7 @@ fn uncounted(
     let is_own = sink.takes == config::Takes::Skipped
         && config.streams.iter().any(|next| Some(&next.listen) == sink.connect.as_ref());
     let is_uncounted =
-        sink.credit.is_none() && waits_for_pressure && !matches!(joins, Joins::Nowhere) && !is_own;
+        sink.credit.is_none() && waits_for_pressure && !matches!(joins.ends, JoinEnds::Nowhere) && !is_own;
     let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
     is_uncounted.then(|| SinkUncounted { stream, sink }.into())
 }
@@ -237,11 +237,22 @@ fn configured(
     }
 }
 
-/// Whether the credit page can add the kind of reader, or the path of a detokenizer's tokenizer.
+/// Whether the credit page can add the kind of reader, the path of a detokenizer's tokenizer, or that the reader has the connector.
 fn asks_the_page(stream: &config::Stream, sink: &config::Sink, rendezvous: Option<&RendezvousFile>) -> bool {
-    configured(stream, sink, rendezvous) != Some(ReaderKind::Tokenizer)
-        && sink.tokenizer.is_none()
-        && !is_never(stream)
+    let needs_kind =
+        configured(stream, sink, rendezvous) != Some(ReaderKind::Tokenizer) && sink.tokenizer.is_none();
+    let needs_connector = sink.tool_calls == config::ToolCalls::Auto && rendezvous.is_none();
+    (needs_kind || needs_connector) && !is_never(stream)
+}
+
+/// Whether a request's rows stay single from its first tool call on.
+fn keeps_calls_single(sink: &config::Sink, rendezvous: Option<&RendezvousFile>, page: Option<&Page>) -> bool {
+    match (sink.tool_calls, rendezvous) {
+        (config::ToolCalls::Joined, _) => false,
+        (config::ToolCalls::Single, _) => true,
+        (config::ToolCalls::Auto, Some(rendezvous)) => rendezvous.single_calls.is_some(),
+        (config::ToolCalls::Auto, None) => page.is_none_or(|page| page.reader == ReaderKind::Unknown),
+    }
 }
 
 /// Whether rows are never joined: coalescing is off, and no plugin holds rows.
@@ -264,16 +275,23 @@ fn decide(
         return Ok(unjoined(stream, sink, why, true));
     }
     let on_page = page.map_or(ReaderKind::Unknown, |page| page.reader);
-    let reader = configured(stream, sink, rendezvous).unwrap_or(on_page);
+    let by_setup = configured(stream, sink, rendezvous);
+    let reader = by_setup.unwrap_or(on_page);
     // A stream that never joins rows needs the vocabulary only for held rows.
     let never = stream.coalesce.when == config::CoalesceWhen::Never;
+    let single = keeps_calls_single(sink, rendezvous, page) && !never;
     let (of_stream, of_sink) = (stream.name.as_str(), sink.name.as_str());
-    if reader == ReaderKind::Tokenizer || is_never(stream) {
-        let learned =
-            configured(stream, sink, rendezvous).is_none() && reader == ReaderKind::Tokenizer && !never;
+    let reads_anywhere = reader == ReaderKind::Tokenizer || is_never(stream);
+    let describe = |ends: &str| match (never, single) {
+        (true, _) => "never".to_owned(),
+        (false, true) => format!("{ends}, tool calls single"),
+        (false, false) => ends.to_owned(),
+    };
+    if reads_anywhere && !single {
+        let learned = by_setup.is_none() && reader == ReaderKind::Tokenizer && !never;
         let event = learned.then(|| SinkJoined { stream: of_stream.into(), sink: of_sink.into() }.into());
-        let text = if never { "never" } else { "anywhere" }.to_owned();
-        return Ok(Decision { joins: Joins::Anywhere, text, unjoined: None, event, is_final: true });
+        let joins = JoinEnds::Anywhere.into();
+        return Ok(Decision { joins, text: describe("anywhere"), unjoined: None, event, is_final: true });
     }
     let info = match (&sink.credit, page) {
         (Some(path), Some(page)) => tokenizer_beside(path, page.pid),
@@ -287,26 +305,37 @@ fn decide(
         (None, Some(path)) => tokenizers.vocabulary(&path).map_err(|error| {
             format!("{error}: add tokenizer = \"DIR\" to the sink, the directory of the model's tokenizer.json")
         }),
+        (None, None) if reads_anywhere => Err("a tool call that is read from joined rows may lose its arguments, and the reader has not \
+                             said that it has the connector: start it with the connector, or add to the sink tool_calls = \
+                             \"joined\" if no request has tools, else tokenizer = \"DIR\", the directory of the model's tokenizer.json"
+            .to_owned()),
         (None, None) => Err("a detokenizer repeats text where a row ends inside a character, and nothing says which \
                              tokenizer it has: add tokenizer = \"DIR\" to the sink, the directory of the model's tokenizer.json"
             .to_owned()),
     };
-    // The connector writes the file beside the page a moment after the page.
-    let is_final = on_page != ReaderKind::Detokenizer || sink.tokenizer.is_some() || info.is_some();
+    // The connector writes the file beside the page a moment after the page. A reader without a page may write one later.
+    let is_final = if reads_anywhere {
+        page.is_some()
+    } else {
+        on_page != ReaderKind::Detokenizer || sink.tokenizer.is_some() || info.is_some()
+    };
     Ok(match vocabulary {
         Ok(vocabulary) => {
             let (tokens, kind) = (vocabulary.tokens() as u64, vocabulary.kind().to_string());
-            let text = if never {
-                "never".to_owned()
-            } else {
-                format!("where the text is whole, by {tokens} tokens")
+            let single_calls = single.then(|| vocabulary.clone());
+            let (ends, text) = match reads_anywhere {
+                true => (JoinEnds::Anywhere, describe("anywhere")),
+                false => {
+                    let text = describe(&format!("where the text is whole, by {tokens} tokens"));
+                    (JoinEnds::WhereTextIsWhole(vocabulary), text)
+                }
             };
             let (stream, sink) = (of_stream.into(), of_sink.into());
             let event = (!never).then(|| SinkVocabulary { stream, sink, tokens, kind }.into());
-            Decision { joins: Joins::WhereTextIsWhole(vocabulary), text, unjoined: None, event, is_final }
+            Decision { joins: Joins { ends, single_calls }, text, unjoined: None, event, is_final }
         }
         Err(_) if never => Decision {
-            joins: Joins::Nowhere,
+            joins: JoinEnds::Nowhere.into(),
             text: "never".to_owned(),
             unjoined: None,
             event: None,
@@ -321,7 +350,7 @@ fn unjoined(stream: &config::Stream, sink: &config::Sink, why: &str, is_final: b
     let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
     let event = Some(SinkUnjoined { stream, sink, why: why.to_owned() }.into());
     let (text, unjoined) = (format!("not joined: {why}"), Some(why.to_owned()));
-    Decision { joins: Joins::Nowhere, text, unjoined, event, is_final }
+    Decision { joins: JoinEnds::Nowhere.into(), text, unjoined, event, is_final }
 }
 
 /// Explains why rows are not joined for a reader of unknown kind, and what to do.

@@ -34,7 +34,7 @@ use afterbay_fdstore::FdName;
 use afterbay_hold::{HeldRows, HoldTimes};
 use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, SinkProgress};
 use afterbay_ledger::{Ledger, RestartGap, UpstreamAborts};
-use afterbay_outbox::Joins;
+use afterbay_outbox::{JoinEnds, Joins};
 use afterbay_persist::{JournalPolicy, Persister};
 use afterbay_sockets::{
     CreditOptions, InheritedPush, KeepAs, Lasting, Pull, PullOptions, Push, PushOptions, TokenRange,
@@ -246,7 +246,7 @@ impl Plan {
     }
 
     /// The rule for joining held rows: every reader of the stream must allow the join.
-    pub(crate) fn held_row_joins(&self) -> Joins {
+    pub(crate) fn held_row_joins(&self) -> JoinEnds {
         held_row_joins(&self.sinks)
     }
 

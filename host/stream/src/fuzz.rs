@@ -109,7 +109,7 @@ fn start(says: &Component, names: &[&str], on_fault: OnFault, metrics: &Metrics)
         config: sink.clone(),
         connect: endpoint(),
         reader_id: None,
-        joins: Joins::Anywhere,
+        joins: Joins::default(),
     };
     let trial = Trial::start(TrialSetup {
         sinks: stream.sinks.iter().map(sink).collect(),

@@ -1,8 +1,9 @@
-//! The tokens of a model, read from its `tokenizer.json` ([`TokenizerFiles`]), for three uses:
+//! The tokens of a model, read from its `tokenizer.json` ([`TokenizerFiles`]), for four uses:
 //!
 //! - The state of a request's text after each row of token ids ([`Vocabulary`], [`TextProgress`]): whole, or inside a
 //!   character of several tokens. SGLang's detokenizer repeats text if a joined row ends inside a character, so the
 //!   outbox checks here before it joins rows.
+//! - The start of a request's first tool call ([`CallProgress`]), for readers whose parser needs single tokens.
 //! - The bytes of each token, the special tokens and those that end a text ([`TokenBytes`]), for plugins.
 //! - The ids of a text ([`Encoder`]), for plugins.
 //!
@@ -40,11 +41,14 @@ mod vocabulary;
 
 mod progress;
 
+mod calls;
+
 // For plugins.
 mod encoder;
 mod tokens;
 
 pub use bounds::{MAX_FILE_BYTES, MAX_TEXT_BYTES, MAX_TOKENS};
+pub use calls::CallProgress;
 pub use encoder::Encoder;
 pub use error::{EncodeError, VocabularyError};
 pub use file::TokenizerFiles;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::bounds::MAX_TOKENS;
+use crate::calls::{CallRole, CallRoles};
 use crate::effect::{self, TokenEffect, UNKNOWN};
 use crate::error::VocabularyError;
 use crate::file::{NumberedToken, TokenizerFiles};
@@ -22,6 +23,7 @@ struct EffectTable {
     /// The index of each id's effect. Ids without a token have [`NONE`].
     effect_indices: Vec<u16>,
     effects: Vec<TokenEffect>,
+    call_roles: CallRoles,
     tokens: usize,
     kind: DecoderKind,
 }
@@ -50,7 +52,13 @@ impl TokenizerFiles {
         let EffectTableBuilder { effect_indices, effects, .. } = table;
         let tokens = effect_indices.iter().filter(|effect_index| **effect_index != NONE).count();
         Ok(Vocabulary {
-            table: Arc::new(EffectTable { effect_indices, effects, tokens, kind: spelling.kind }),
+            table: Arc::new(EffectTable {
+                effect_indices,
+                effects,
+                call_roles: self.call_roles(&spelling),
+                tokens,
+                kind: spelling.kind,
+            }),
         })
     }
 }
@@ -74,6 +82,11 @@ impl Vocabulary {
     /// The kind of decoder.
     pub fn kind(&self) -> DecoderKind {
         self.table.kind
+    }
+
+    /// The meaning of an id for the start of a tool call. `None`: text.
+    pub(crate) fn call_role(&self, id: i64) -> Option<CallRole> {
+        self.table.call_roles.get(&u32::try_from(id).ok()?).copied()
     }
 
     pub(crate) fn effect(&self, id: i64) -> &TokenEffect {

@@ -35,7 +35,7 @@ pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts
     let decoded = || frames.iter().map(batch).collect::<anyhow::Result<Vec<Batch>>>();
     let options = Options {
         when: When::Backpressure,
-        joins: Joins::Anywhere,
+        joins: Joins::default(),
         max_rows: 512,
         max_frames: usize::MAX,
         max_bytes: u64::MAX,

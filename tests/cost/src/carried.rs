@@ -138,7 +138,7 @@ fn start(dir: &Path, engine: &str, traffic: &Traffic, clock: Arc<StepClock>) -> 
     let (events, health, store) = (Events::new(), Health::default(), FdStore::new());
     let sinks = config.sinks.iter().map(|sink| {
         let connect = sink.connect.clone().context("a sink without an endpoint")?;
-        Ok(SinkSetup { config: sink.clone(), connect, reader_id: None, joins: Joins::Anywhere })
+        Ok(SinkSetup { config: sink.clone(), connect, reader_id: None, joins: Joins::default() })
     });
     let setup = Setup {
         listen: config.listen.clone(),

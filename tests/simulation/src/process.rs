@@ -140,7 +140,7 @@ impl Machine {
             config: sink.clone(),
             connect: sink.connect.clone().unwrap(),
             reader_id: None,
-            joins: Joins::Anywhere,
+            joins: Joins::default(),
         });
         let setup = Setup {
             fdstore: fdstore.clone(),

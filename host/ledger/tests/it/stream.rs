@@ -12,7 +12,7 @@ use afterbay_journal::{
     RecoveredStream, Verdict,
 };
 use afterbay_ledger::{AbortSender, FinishedEarly, Ledger, RestartGap, UpstreamAborts};
-use afterbay_outbox::Joins;
+use afterbay_outbox::JoinEnds;
 use afterbay_persist::{JournalPolicy, Persister};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, FinishReason, Layouts};
@@ -146,7 +146,7 @@ impl Stream {
         recovered: &RecoveredStream,
         now: Instant,
     ) -> HeldRows {
-        let mut held = HeldRows::new(Joins::Anywhere);
+        let mut held = HeldRows::new(JoinEnds::Anywhere);
         let Some(after) = persister.held_after() else { return held };
         let slots = ledger.slots();
         let mut backlog = persister.backlog_from(FrameNo(after.0 + 1));

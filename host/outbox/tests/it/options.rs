@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use crate::support::batch_of;
-use afterbay_outbox::{Content, Frame, FrameToSend, Joins, Options, Outbox, When};
+use afterbay_outbox::{Content, Frame, FrameToSend, JoinEnds, Options, Outbox, When};
 use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use bytes::Bytes;
 
 const WINDOW: Duration = Duration::from_millis(20);
 
-fn options(when: When, joins: Joins) -> Options {
-    Options { when, joins, max_rows: 512, max_frames: 64, max_bytes: 1 << 20 }
+fn options(when: When, ends: JoinEnds) -> Options {
+    Options { when, joins: ends.into(), max_rows: 512, max_frames: 64, max_bytes: 1 << 20 }
 }
 
 fn row(rid: &str, count: u64) -> SynthRow {
@@ -43,7 +43,7 @@ fn tokens(frame: &FrameToSend) -> Vec<u32> {
 #[test]
 fn frames_of_another_kind_or_encoding_are_not_joined_with_those_before() {
     let now = Instant::now();
-    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere), 0, 0);
+    let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere), 0, 0);
     outbox.push(ids(1, now, vec![row("a", 5)]));
     outbox.push(ids(2, now, vec![row("a", 6)]));
     outbox.push(frame(3, now, BatchKind::Str, vec![row("a", 7)]));
@@ -57,23 +57,23 @@ fn frames_of_another_kind_or_encoding_are_not_joined_with_those_before() {
 #[test]
 fn new_options_apply_to_the_frames_that_come_next_and_keep_the_joins() {
     let now = Instant::now();
-    let mut outbox = Outbox::new(options(When::Never, Joins::Nowhere), 0, 0);
+    let mut outbox = Outbox::new(options(When::Never, JoinEnds::Nowhere), 0, 0);
     outbox.push(ids(1, now, vec![row("a", 5)]));
     outbox.push(ids(2, now, vec![row("a", 6)]));
     // The reader may be a detokenizer: new options do not know better.
-    outbox.reset(options(When::Backpressure, Joins::Anywhere));
+    outbox.reset(options(When::Backpressure, JoinEnds::Anywhere));
     outbox.push(ids(3, now, vec![row("a", 7)]));
     outbox.push(ids(4, now, vec![row("a", 8)]));
     assert_eq!(std::iter::from_fn(|| outbox.next(true, now)).count(), 4, "no row is joined");
-    outbox.set_joins(Joins::Anywhere);
+    outbox.set_joins(JoinEnds::Anywhere.into());
     outbox.push(ids(5, now, vec![row("a", 9)]));
     outbox.push(ids(6, now, vec![row("a", 10)]));
     assert_eq!(tokens(&outbox.next(true, now).unwrap()), [2]);
-    outbox.reset(options(When::Never, Joins::Anywhere));
+    outbox.reset(options(When::Never, JoinEnds::Anywhere));
     outbox.push(ids(7, now, vec![row("a", 11)]));
     outbox.push(ids(8, now, vec![row("a", 12)]));
     assert_eq!(std::iter::from_fn(|| outbox.next(true, now)).count(), 2);
-    outbox.reset(Options { max_frames: 1, ..options(When::Never, Joins::Anywhere) });
+    outbox.reset(Options { max_frames: 1, ..options(When::Never, JoinEnds::Anywhere) });
     outbox.push(ids(9, now, vec![row("a", 13)]));
     assert!(!outbox.has_room());
 }
@@ -81,16 +81,16 @@ fn new_options_apply_to_the_frames_that_come_next_and_keep_the_joins() {
 #[test]
 fn a_window_that_begins_while_rows_wait_sends_the_first_and_last_rows_at_once() {
     let now = Instant::now();
-    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere), 0, 0);
+    let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere), 0, 0);
     outbox.push(ids(1, now, vec![row("running", 5), row("first", 1)]));
     let health_check = row("HEALTH_CHECK_0123456789abcdef0123456789abcdef", 1);
     outbox.push(frame(2, now, BatchKind::Str, vec![row("other", 5)]));
-    outbox.reset(options(When::Window(WINDOW), Joins::Anywhere));
+    outbox.reset(options(When::Window(WINDOW), JoinEnds::Anywhere));
     let sent = outbox.next(true, now).unwrap();
     assert_eq!(batch_of(sent.bytes).rids().collect::<Vec<_>>(), ["first"]);
     assert!(outbox.next(true, now).is_none());
     // A new window begins with the new options.
-    outbox.reset(options(When::Window(2 * WINDOW), Joins::Anywhere));
+    outbox.reset(options(When::Window(2 * WINDOW), JoinEnds::Anywhere));
     assert_eq!(outbox.deadline(), None);
     assert!(outbox.next(true, now + WINDOW).is_none());
     assert_eq!(outbox.deadline(), Some(now + 3 * WINDOW));
@@ -111,7 +111,7 @@ fn a_window_that_begins_while_rows_wait_sends_the_first_and_last_rows_at_once() 
 fn an_outbox_counts_the_tokens_of_rows_that_wait_alone_and_of_rows_that_wait_together() {
     let now = Instant::now();
     let later = now + WINDOW;
-    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere), 0, 0);
+    let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere), 0, 0);
     assert_eq!((outbox.rows(), outbox.tokens(), outbox.oldest()), (0, 0, None));
     let mut wide = row("a", 5);
     wide.ids = vec![1, 2, 3];
@@ -138,7 +138,7 @@ fn an_outbox_counts_the_tokens_of_rows_that_wait_alone_and_of_rows_that_wait_tog
 fn a_frame_whose_other_rows_were_sent_before_is_done_once_those_are_taken() {
     let now = Instant::now();
     // Sent frame 5 has rows of frame 11, and sent frame 6 has rows of frame 12.
-    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere), 6, 10);
+    let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere), 6, 10);
     outbox.push_rest(ids(11, now, vec![row("a", 5)]), 5);
     let sent = outbox.next(true, now).unwrap();
     assert_eq!((sent.sequence, sent.frame), (7, Some(11)));
@@ -163,7 +163,7 @@ fn a_frame_whose_other_rows_were_sent_before_is_done_once_those_are_taken() {
 #[test]
 fn rows_of_one_frame_leave_as_that_frame_although_others_wait() {
     let now = Instant::now();
-    let one = Options { max_rows: 1, ..options(When::Backpressure, Joins::Anywhere) };
+    let one = Options { max_rows: 1, ..options(When::Backpressure, JoinEnds::Anywhere) };
     let mut outbox = Outbox::new(one, 0, 0);
     for (number, rid) in [(1, "a"), (2, "b")] {
         outbox.push(ids(number, now, vec![row(rid, 5)]));
@@ -174,7 +174,7 @@ fn rows_of_one_frame_leave_as_that_frame_although_others_wait() {
 #[test]
 fn a_quarter_of_a_frame_is_for_the_requests_that_wait_longest() {
     let now = Instant::now();
-    let eight = Options { max_rows: 8, ..options(When::Backpressure, Joins::Anywhere) };
+    let eight = Options { max_rows: 8, ..options(When::Backpressure, JoinEnds::Anywhere) };
     let mut outbox = Outbox::new(eight, 0, 0);
     outbox.push(ids(1, now, (0..9).map(|i| row(&format!("old-{i}"), 5)).collect()));
     outbox.push(ids(2, now, (0..9).map(|i| row(&format!("new-{i}"), 1)).collect()));
@@ -186,7 +186,7 @@ fn a_quarter_of_a_frame_is_for_the_requests_that_wait_longest() {
 #[test]
 fn a_request_that_was_sent_waits_behind_the_others_again() {
     let now = Instant::now();
-    let one = Options { max_rows: 1, ..options(When::Backpressure, Joins::Anywhere) };
+    let one = Options { max_rows: 1, ..options(When::Backpressure, JoinEnds::Anywhere) };
     let mut outbox = Outbox::new(one, 0, 0);
     outbox.push(ids(1, now, vec![row("a", 1), row("b", 5)]));
     outbox.push(ids(2, now, vec![row("c", 5)]));

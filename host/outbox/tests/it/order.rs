@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::support::{batch_of, bytes, content, options};
-use afterbay_outbox::{Content, Frame, FrameToSend, Joins, Options, Outbox, When};
+use afterbay_outbox::{Content, Frame, FrameToSend, JoinEnds, Options, Outbox, When};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, DecodedFrame, Finish, Layouts, decode};
 use bytes::Bytes;
@@ -31,7 +31,7 @@ fn rids(leaving: &FrameToSend) -> Vec<String> {
 #[test]
 fn first_tokens_are_sent_first_then_last_rows_then_the_oldest() {
     let now = Instant::now();
-    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 4), 0, 0);
+    let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere, 4), 0, 0);
     let old: Vec<SynthRow> = (0..6).map(|i| row(&format!("old-{i}"), 5, i)).collect();
     let mut more: Vec<SynthRow> = (0..6).map(|i| row(&format!("old-{i}"), 6, 10 + i)).collect();
     more[4].finish = Some(SynthFinish::Length(6));
@@ -54,7 +54,7 @@ fn first_tokens_are_sent_first_then_last_rows_then_the_oldest() {
 #[test]
 fn each_row_of_an_unchanged_frame_is_counted() {
     let now = Instant::now();
-    for (when, joins) in [(When::Backpressure, Joins::Anywhere), (When::Backpressure, Joins::Nowhere)] {
+    for (when, joins) in [(When::Backpressure, JoinEnds::Anywhere), (When::Backpressure, JoinEnds::Nowhere)] {
         let mut outbox = Outbox::new(options(when, joins, 512), 0, 0);
         let of_three = rows((0..3).map(|i| row(&format!("r-{i}"), 5, i)).collect());
         outbox.push(Frame { number: 1, at: now, content: of_three });
@@ -71,7 +71,7 @@ fn each_row_of_an_unchanged_frame_is_counted() {
 #[test]
 fn a_frame_aside_goes_first_and_keeps_no_rows_from_being_joined() {
     let now = Instant::now();
-    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
+    let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere, 512), 0, 0);
     let aside = |number: u8| Content::Aside { bytes: Bytes::copy_from_slice(&[number]) };
     for (number, content) in [
         (1, rows(vec![row("a", 1, 7)])),
@@ -100,7 +100,7 @@ fn a_frame_aside_goes_first_and_keeps_no_rows_from_being_joined() {
 #[test]
 fn a_request_that_ended_with_abort_is_sent_as_one_row() {
     let now = Instant::now();
-    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
+    let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere, 512), 0, 0);
     for step in 1..=100 {
         let mut batch: Vec<SynthRow> = (0..300).map(|i| row(&format!("r-{i}"), step, i)).collect();
         if step == 100 {
@@ -119,7 +119,7 @@ fn in_a_window_first_and_last_rows_are_sent_at_once_and_others_at_its_end() {
     let now = Instant::now();
     let ms = |ms| now + Duration::from_millis(ms);
     let mut outbox =
-        Outbox::new(options(When::Window(Duration::from_millis(20)), Joins::Anywhere, 512), 0, 0);
+        Outbox::new(options(When::Window(Duration::from_millis(20)), JoinEnds::Anywhere, 512), 0, 0);
     let mut ending = row("c", 9, 4);
     ending.finish = Some(SynthFinish::Length(9));
     outbox.push(Frame { number: 1, at: now, content: rows(vec![row("a", 1, 1), row("b", 5, 2), ending]) });
@@ -136,7 +136,7 @@ fn in_a_window_first_and_last_rows_are_sent_at_once_and_others_at_its_end() {
 #[test]
 fn an_outbox_has_room_up_to_its_bounds_of_frames_and_bytes() {
     let now = Instant::now();
-    let bound = Options { max_frames: 2, ..options(When::Backpressure, Joins::Anywhere, 8) };
+    let bound = Options { max_frames: 2, ..options(When::Backpressure, JoinEnds::Anywhere, 8) };
     let mut outbox = Outbox::new(bound, 0, 0);
     for number in 1..=2 {
         assert!(outbox.has_room());
@@ -146,7 +146,7 @@ fn an_outbox_has_room_up_to_its_bounds_of_frames_and_bytes() {
     assert!(outbox.next(true, now).is_some() && outbox.has_room());
     let content =
         Content::Whole { bytes: Bytes::from_static(b"12345"), counted: false, rows: 0, first_rows: 0 };
-    let bound = Options { max_bytes: 5, ..options(When::Backpressure, Joins::Anywhere, 8) };
+    let bound = Options { max_bytes: 5, ..options(When::Backpressure, JoinEnds::Anywhere, 8) };
     let mut outbox = Outbox::new(bound, 0, 0);
     outbox.push(Frame { number: 1, at: now, content });
     assert!(!outbox.has_room());
@@ -183,7 +183,7 @@ fn every_frame_of_the_real_sglang_is_sent_with_every_token_once() {
             let bytes = Bytes::from(std::fs::read(&path).unwrap());
             let DecodedFrame::Batch(_) = decode(bytes.clone(), &Layouts::builtin()) else { continue };
             let now = Instant::now();
-            let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
+            let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere, 512), 0, 0);
             for number in 1..=3 {
                 let content = content(batch_of(bytes.clone()));
                 outbox.push(Frame { number, at: now, content });
@@ -235,7 +235,7 @@ fn before_a_detokenizer_rows_are_joined_up_to_the_last_whole_text_and_all_at_the
 fn a_frame_says_when_its_rows_and_its_first_rows_were_received() {
     let begun = Instant::now();
     let at = |ms| begun + Duration::from_millis(ms);
-    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
+    let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere, 512), 0, 0);
     // A frame that waits alone, of which one request begins.
     outbox.push(Frame { number: 1, at: at(1), content: rows(vec![row("a", 1, 0), row("old", 9, 0)]) });
     assert_eq!(outbox.next(true, at(5)).unwrap().first_rows, [(at(1), 1)]);
@@ -262,7 +262,7 @@ fn a_frame_says_when_its_rows_and_its_first_rows_were_received() {
 #[test]
 fn a_frame_that_is_never_joined_says_how_many_requests_begin_in_it() {
     let now = Instant::now();
-    let mut outbox = Outbox::new(options(When::Never, Joins::Anywhere, 512), 0, 0);
+    let mut outbox = Outbox::new(options(When::Never, JoinEnds::Anywhere, 512), 0, 0);
     let content = rows(vec![row("a", 1, 0), row("b", 7, 0), row("c", 1, 0)]);
     outbox.push(Frame { number: 1, at: now, content });
     assert_eq!(outbox.next(true, now).unwrap().first_rows, [(now, 2)]);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::support::{batch_of, bytes, content, number, options};
-use afterbay_outbox::{Content, Frame, FrameToSend, Joins, Options, Outbox, Totals, When};
+use afterbay_outbox::{Content, Frame, FrameToSend, JoinEnds, Options, Outbox, Totals, When};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, DecodedFrame, Finish, Layouts, Matched, decode};
 use bytes::Bytes;
@@ -303,11 +303,11 @@ fn sum(one: Totals, other: Totals) -> Totals {
 fn run(options: Options, wire: SynthWire, kind: BatchKind, steps: &[Step]) -> Run {
     let max_rows = options.max_rows;
     let when = options.when;
-    let is_text_whole = matches!(options.joins, Joins::WhereTextIsWhole(_));
+    let is_text_whole = matches!(options.joins.ends, JoinEnds::WhereTextIsWhole(_));
     let mut run = Run {
         outbox: Outbox::new(options.clone(), 0, 0),
         when,
-        is_unjoined: when == When::Never || matches!(options.joins, Joins::Nowhere),
+        is_unjoined: when == When::Never || matches!(options.joins.ends, JoinEnds::Nowhere),
         came: Reader::default(),
         got: Reader::default(),
         left: 0,
@@ -430,7 +430,7 @@ proptest! {
     ) {
         let wire = if pickle { SynthWire::Pickle } else { SynthWire::Msgpack };
         let kind = if text { BatchKind::Str } else { BatchKind::TokenId };
-        check(options(When::Backpressure, Joins::Anywhere, max_rows), wire, kind, &steps);
+        check(options(When::Backpressure, JoinEnds::Anywhere, max_rows), wire, kind, &steps);
     }
 
     #[test]
@@ -438,7 +438,7 @@ proptest! {
         steps in steps(), max_rows in 4..9usize, ms in 1..40u64,
     ) {
         let when = When::Window(Duration::from_millis(ms));
-        check(options(when, Joins::Anywhere, max_rows), SynthWire::Msgpack, BatchKind::TokenId, &steps);
+        check(options(when, JoinEnds::Anywhere, max_rows), SynthWire::Msgpack, BatchKind::TokenId, &steps);
     }
 
     #[test]
@@ -449,8 +449,8 @@ proptest! {
     #[test]
     fn without_joining_every_frame_is_sent_unchanged(steps in steps(), never in any::<bool>()) {
         let (when, joins) = match never {
-            true => (When::Never, Joins::Anywhere),
-            false => (When::Backpressure, Joins::Nowhere),
+            true => (When::Never, JoinEnds::Anywhere),
+            false => (When::Backpressure, JoinEnds::Nowhere),
         };
         check(options(when, joins, 4), SynthWire::Msgpack, BatchKind::TokenId, &steps);
     }

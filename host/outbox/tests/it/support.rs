@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use afterbay_outbox::{Content, Joins, Options, When};
+use afterbay_outbox::{Content, JoinEnds, Options, When};
 use afterbay_text::Vocabulary;
 use afterbay_wire::{Barrier, Batch, DecodedFrame, Layouts, decode};
 use bytes::Bytes;
@@ -25,7 +25,7 @@ pub fn number(rid: &str) -> u64 {
 }
 
 /// Joins before a detokenizer. Token N of its tokenizer is the byte N.
-pub fn bytes() -> Joins {
+pub fn bytes() -> JoinEnds {
     static VOCABULARY: LazyLock<Vocabulary> = LazyLock::new(|| {
         let (mut tokens, mut other) = (Vec::new(), 256_u32);
         for byte in 0..256_u32 {
@@ -43,9 +43,9 @@ pub fn bytes() -> Joins {
         std::fs::write(file.path(), tokenizer).unwrap();
         Vocabulary::load(file.path()).unwrap()
     });
-    Joins::WhereTextIsWhole(VOCABULARY.clone())
+    JoinEnds::WhereTextIsWhole(VOCABULARY.clone())
 }
 
-pub fn options(when: When, joins: Joins, max_rows: usize) -> Options {
-    Options { when, joins, max_rows, max_frames: usize::MAX, max_bytes: u64::MAX }
+pub fn options(when: When, ends: JoinEnds, max_rows: usize) -> Options {
+    Options { when, joins: ends.into(), max_rows, max_frames: usize::MAX, max_bytes: u64::MAX }
 }

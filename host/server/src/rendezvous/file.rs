@@ -40,6 +40,8 @@ pub(crate) struct RendezvousFile {
     pub(crate) credit_none: Option<String>,
     /// The reason why no rows may be joined for the reader; none if nothing speaks against it.
     pub(crate) joins_none: Option<String>,
+    /// The reason why a request's rows must stay single from its first tool call on; none if the reader reads joined ones right.
+    pub(crate) single_calls: Option<String>,
     /// The tokenizer workers that Afterbay connects to. Empty if there is only one, or if Afterbay cannot connect to them.
     #[serde(default)]
     pub(crate) workers: Vec<Worker>,

@@ -3,7 +3,7 @@
 use crate::setup::SinkSetup;
 use afterbay_batch::SinkTarget;
 use afterbay_config as config;
-use afterbay_outbox::{Joins, Options, When};
+use afterbay_outbox::{JoinEnds, Joins, Options, When};
 use afterbay_sockets::Endpoint;
 
 /// A sink as it is configured.
@@ -27,7 +27,8 @@ impl PlannedSink {
 
     /// Whether rows that wait for the sink are joined under backpressure.
     pub(crate) fn joins_under_pressure(&self, config: &config::Stream) -> bool {
-        config.coalesce.when == config::CoalesceWhen::Backpressure && !matches!(self.joins, Joins::Nowhere)
+        config.coalesce.when == config::CoalesceWhen::Backpressure
+            && !matches!(self.joins.ends, JoinEnds::Nowhere)
     }
 
     pub(crate) fn outbox_options(&self, config: &config::Stream) -> Options {
@@ -57,9 +58,9 @@ impl PlannedSink {
 }
 
 /// The rule for joining held rows: every reader of the stream must allow the join.
-pub(crate) fn held_row_joins(sinks: &[PlannedSink]) -> Joins {
-    let joins = || sinks.iter().map(|sink| &sink.joins);
-    let nowhere = joins().find(|joins| matches!(joins, Joins::Nowhere));
-    let somewhere = || joins().find(|joins| matches!(joins, Joins::WhereTextIsWhole(_)));
+pub(crate) fn held_row_joins(sinks: &[PlannedSink]) -> JoinEnds {
+    let ends = || sinks.iter().map(|sink| &sink.joins.ends);
+    let nowhere = ends().find(|ends| matches!(ends, JoinEnds::Nowhere));
+    let somewhere = || ends().find(|ends| matches!(ends, JoinEnds::WhereTextIsWhole(_)));
     nowhere.or_else(somewhere).cloned().unwrap_or_default()
 }

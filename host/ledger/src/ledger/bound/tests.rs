@@ -7,7 +7,7 @@ use afterbay_events::event::LiveRequestsFull;
 use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
 use afterbay_hold::HeldRows;
 use afterbay_journal::{JournalDirectory, JournalOptions};
-use afterbay_outbox::Joins;
+use afterbay_outbox::JoinEnds;
 use afterbay_persist::{JournalPolicy, Persister};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, Layouts};
@@ -40,7 +40,7 @@ impl Stream {
         let (aborts, routing) = (UpstreamAborts::default(), Arc::new(RoutingTable::default()));
         let mut ledger = Ledger::new(&[], aborts, RestartGap::default(), routing, telemetry, began);
         ledger.bound.max = MAX;
-        let (held_rows, decode) = (HeldRows::new(Joins::Anywhere), FrameDecoder::new(Layouts::builtin()));
+        let (held_rows, decode) = (HeldRows::new(JoinEnds::Anywhere), FrameDecoder::new(Layouts::builtin()));
         Stream { ledger, persister, held_rows, decode, began, _dir: dir, _journal: journal }
     }
 
