@@ -8,9 +8,12 @@ use std::time::Instant;
 use afterbay_wire::{Batch, BatchPart, Finish, Matched, RowsError, is_first, is_health_check};
 use bytes::Bytes;
 
-use crate::backlog::{Backlog, NewRow, REQUEST_BYTES, ROW_BYTES};
+use crate::backlog::{Backlog, NewRow, ROW_BYTES, Row};
 use crate::options::JoinEnds;
 use crate::sent::FrameIndex;
+
+/// The most frames that are sent one by one before rows are joined again.
+const UNJOINED_MAX: usize = 256;
 
 /// A frame with rows that wait.
 #[derive(Debug)]
@@ -65,9 +68,8 @@ impl FrameSize {
     }
 
     /// The size of a frame of decoded rows.
-    fn of_rows(batch: &Batch, first_rows: u32) -> FrameSize {
-        let rows =
-            batch.rows() as usize * (size_of::<u64>() + ROW_BYTES) + first_rows as usize * REQUEST_BYTES;
+    fn of_rows(batch: &Batch) -> FrameSize {
+        let rows = batch.rows() as usize * (size_of::<u64>() + ROW_BYTES);
         let memory = size_of::<WaitingFrame>() - size_of::<Batch>() + batch.memory() + rows;
         FrameSize { frames: 1, bytes: batch.bytes().len() as u64, memory: memory as u64 }
     }
@@ -83,7 +85,7 @@ impl WaitingFrame {
         single: Box<[bool]>,
     ) -> WaitingFrame {
         let (unsent, first_rows) = (batch.rows(), batch.first_rows());
-        let size = FrameSize::of_rows(&batch, first_rows);
+        let size = FrameSize::of_rows(&batch);
         WaitingFrame { index, number, at, batch: Some(batch), requests, single, unsent, first_rows, size }
     }
 
@@ -139,8 +141,12 @@ pub(crate) struct Lane {
     /// The number of frames, from the front, whose rows are in `backlog`. A frame that waits alone is not indexed.
     indexed: usize,
     backlog: Backlog,
-    /// Whether something in this lane cannot be joined. Its frames are then sent one by one.
-    plain: bool,
+    /// Frames from the front that are sent one by one, because rows could not be joined.
+    unjoined: usize,
+    /// [`Lane::unjoined`] after the last attempt that failed; 0 after one that did not.
+    unjoined_last: usize,
+    /// Rows that the rests of front frames may still have before the next composed frame: see [`Lane::pick_rest`].
+    rest_rows: usize,
     // Reused buffers, so that composing allocates little.
     picked: Vec<(u32, u32)>,
     rows: Vec<(FrameIndex, u32)>,
@@ -174,9 +180,9 @@ impl Lane {
         self.backlog.tokens() + fresh.flat_map(Batch::token_counts).map(u64::from).sum::<u64>()
     }
 
-    /// The size of the frames that wait.
+    /// The size of the frames that wait. Their requests are part of the memory.
     pub(crate) fn size(&self) -> FrameSize {
-        self.size
+        FrameSize { memory: self.size.memory + self.backlog.memory() as u64, ..self.size }
     }
 
     pub(crate) fn oldest(&self) -> Option<Instant> {
@@ -191,13 +197,12 @@ impl Lane {
 
     /// Indexes the frames that were added since the last call. Each health check becomes a frame of its own in `urgent`.
     pub(crate) fn index(&mut self, ends: &JoinEnds, urgent: &mut VecDeque<ComposedFrame>) {
-        let Lane { frames, size, indexed, backlog, plain, ids, .. } = self;
+        let Lane { frames, size, indexed, backlog, ids, .. } = self;
         for frame in frames.iter_mut().skip(*indexed) {
             *indexed += 1;
             let Some(batch) = &frame.batch else { continue };
             let (frame_index, at) = (frame.index, frame.at);
             let mut alone_rows = 0;
-            *plain |= batch.splittable().is_err();
             let text = ends.vocabulary(batch.kind());
             let counts = batch.token_counts().zip(batch.completion_counts());
             let columns = batch.rids().zip(counts).zip(batch.finishes());
@@ -237,7 +242,7 @@ impl Lane {
                     .push(NewRow { frame: frame_index, row, rid, request, tokens, first, last, alone }, text);
             }
             // The batch has more memory once its columns were read.
-            let grown = FrameSize::of_rows(batch, frame.first_rows);
+            let grown = FrameSize::of_rows(batch);
             size.replace(std::mem::replace(&mut frame.size, grown), grown);
             frame.leave(alone_rows);
         }
@@ -258,24 +263,57 @@ impl Lane {
             return self.whole(sent);
         }
         loop {
-            if self.plain {
+            if self.unjoined > 0 {
+                self.unjoined -= 1;
                 return self.rest_of_front(sent);
             }
-            self.backlog.pick(max_requests, hurried, &mut self.picked);
+            let is_rest = !hurried && self.pick_rest();
+            if !is_rest {
+                self.backlog.pick(max_requests, hurried, &mut self.picked);
+            }
             if self.picked.is_empty() {
                 return None;
             }
             self.backlog.rows_of(&self.picked, &mut self.rows);
             match self.join() {
-                Ok((bytes, frame)) => return Some(self.leave(bytes, frame, now, sent)),
+                Ok((bytes, frame)) => {
+                    self.unjoined_last = 0;
+                    let picked = self.picked.len();
+                    self.rest_rows = if is_rest { self.rest_rows - picked } else { picked };
+                    return Some(self.leave(bytes, frame, now, sent));
+                }
                 Err(error) => {
                     self.backlog.stay(&self.picked);
-                    let is_single =
-                        matches!(&error, RowsError::Column { rid, .. } if self.backlog.make_single(rid));
-                    self.plain |= !is_single;
+                    if !self.make_single(&error) {
+                        self.unjoined_last = (2 * self.unjoined_last).clamp(1, UNJOINED_MAX);
+                        self.unjoined = self.unjoined_last;
+                    }
                 }
             }
         }
+    }
+
+    /// Picks the requests with rows in the front frame if each of them gets only a row in each composed frame. Other requests
+    /// go on meanwhile, and these rows would keep all later frames in memory. So they leave in a frame of their own. Such frames
+    /// have as many rows as the composed frame before them. Returns whether it picked any.
+    fn pick_rest(&mut self) -> bool {
+        let rows_max = self.backlog.slow().min(self.rest_rows);
+        let Some(front) = self.frames.front().filter(|front| front.unsent as usize <= rows_max) else {
+            return false;
+        };
+        self.backlog.pick_slow(front.index, &front.requests, &mut self.picked)
+    }
+
+    /// Sends the rows of one request singly if the error is about it. Returns false if it is not, or they already are.
+    fn make_single(&mut self, error: &RowsError) -> bool {
+        let (RowsError::Column { rid, .. } | RowsError::AfterFinish { rid }) = error else { return false };
+        let has_rid = |row: &Row| {
+            let batch = self.frame(row.frame).and_then(|frame| frame.batch.as_ref());
+            batch.is_some_and(|batch| batch.rid(row.row) == rid)
+        };
+        let found =
+            self.backlog.fronts_of(&self.picked).find(|(_, row)| has_rid(row)).map(|(index, _)| index);
+        found.is_some_and(|index| self.backlog.make_single(index))
     }
 
     /// Writes the picked rows as one frame. Returns its number if these are all rows of one source frame.
@@ -339,20 +377,20 @@ impl Lane {
         let bytes = front.batch.as_ref()?.bytes().clone();
         let first_rows = first_rows_of(at, front.first_rows);
         sent.push((at, rows));
-        self.backlog.forget(frame_index);
+        self.backlog.forget(frame_index, &front.requests);
         self.mark_sent(&[(frame_index, rows)]);
         let (of, ahead) = (vec![(frame_index, rows)], Vec::new());
         Some(ComposedFrame { bytes, of, frame, ahead, rows: (rows, rows), at, torn: false, first_rows })
     }
 
     /// Sends the rest of the first frame, of which some rows were sent joined with others.
-    fn rest_of_front(&mut self, sent: &mut Vec<(Instant, u32)>) -> Option<ComposedFrame> {
+    pub(crate) fn rest_of_front(&mut self, sent: &mut Vec<(Instant, u32)>) -> Option<ComposedFrame> {
         if self.frames.front()?.is_whole() {
             return self.whole(sent);
         }
         let frame = self.frames.front()?;
         let (frame_index, at) = (frame.index, frame.at);
-        let rows = self.backlog.forget(frame_index);
+        let rows = self.backlog.forget(frame_index, &frame.requests);
         let batch = frame.batch.as_ref()?;
         let (bytes, torn) = match batch.take(&rows) {
             Ok(rest) => (rest.bytes().clone(), false),

@@ -140,6 +140,8 @@ pub struct Outbox {
     outstanding: Outstanding,
     /// The frames with content in `stages` and `asides`.
     size: FrameSize,
+    /// See [`Outbox::send_in_order`].
+    in_order: bool,
     /// For [`When::Window`]: the time from which everything that waits may be sent, until nothing waits.
     window_ends: Option<Instant>,
     totals: Totals,
@@ -158,6 +160,7 @@ impl Outbox {
             asides: VecDeque::new(),
             outstanding: Outstanding::new(sequence, done),
             size: FrameSize::default(),
+            in_order: false,
             window_ends: None,
             totals: Totals::default(),
             sent_rows: Vec::new(),
@@ -188,6 +191,11 @@ impl Outbox {
     /// under the old rule, or not at all.
     pub fn set_joins(&mut self, joins: Joins) {
         self.options.joins = joins;
+    }
+
+    /// Sets whether frames are sent one by one, each with all that is left of it.
+    pub fn send_in_order(&mut self, in_order: bool) {
+        self.in_order = in_order;
     }
 
     /// Whether another frame may be pushed.
@@ -303,20 +311,29 @@ impl Outbox {
                         first_rows: first_rows_of(at, first_rows),
                     });
                 }
-                Stage::Rows(lane) if lane.is_empty() => drop(self.stages.pop_front()),
+                Stage::Rows(lane) if lane.is_empty() => {
+                    self.size -= lane.size();
+                    self.stages.pop_front();
+                }
                 Stage::Rows(lane) => {
                     let hurried = match self.options.when {
                         When::Window(window) => now < *self.window_ends.get_or_insert(now + window),
                         _ => false,
                     };
                     let before = lane.size();
-                    let composed = lane.next(self.options.max_rows, hurried, now, &mut self.sent_rows);
-                    if lane.is_empty()
-                        && let When::Window(window) = self.options.when
-                    {
-                        self.window_ends = Some(now + window);
-                    }
+                    let composed = match self.in_order {
+                        true => lane.rest_of_front(&mut self.sent_rows),
+                        false => lane.next(self.options.max_rows, hurried, now, &mut self.sent_rows),
+                    };
                     self.size.replace(before, lane.size());
+                    if lane.is_empty() {
+                        // Its requests go with it.
+                        self.size -= lane.size();
+                        self.stages.pop_front();
+                        if let When::Window(window) = self.options.when {
+                            self.window_ends = Some(now + window);
+                        }
+                    }
                     return composed.map(|composed| self.leave(composed));
                 }
             }

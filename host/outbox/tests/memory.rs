@@ -39,7 +39,7 @@ fn filled(wire: SynthWire, rows: u64) -> Outbox {
         // A frame out of a socket has no spare room behind it.
         let bytes = Bytes::copy_from_slice(&batch.encode(BatchKind::TokenId, wire).unwrap());
         let DecodedFrame::Batch(batch) = decoder.decode(bytes) else { panic!("no batch") };
-        let content = Content::Rows { batch, requests: (0..rows).collect() };
+        let content = Content::Rows { batch, requests: (1..=rows).collect() };
         outbox.push(Frame { number, at: Instant::now(), content });
         if outbox.memory() >= MEMORY {
             break;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::batch_of;
+use crate::support::{batch_of, content};
 use afterbay_outbox::{Content, Frame, FrameToSend, JoinEnds, Options, Outbox, When};
 use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
@@ -24,11 +24,9 @@ fn row(rid: &str, count: u64) -> SynthRow {
     }
 }
 
-/// The number of each request is 1.
 fn frame(number: u64, at: Instant, kind: BatchKind, rows: Vec<SynthRow>) -> Frame {
     let batch = batch_of(SynthBatch { rows }.encode(kind, SynthWire::Msgpack).unwrap());
-    let requests = vec![1; batch.rows() as usize].into();
-    Frame { number, at, content: Content::Rows { batch, requests } }
+    Frame { number, at, content: content(batch) }
 }
 
 fn ids(number: u64, at: Instant, rows: Vec<SynthRow>) -> Frame {

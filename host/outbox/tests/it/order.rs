@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::support::{batch_of, bytes, content, options};
+use crate::support::{Numbers, batch_of, bytes, content, options};
 use afterbay_outbox::{Content, Frame, FrameToSend, JoinEnds, Options, Outbox, When};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{BatchKind, DecodedFrame, Finish, Layouts, decode};
+use afterbay_wire::{Batch, BatchKind, BatchPart, DecodedFrame, Finish, Layouts, decode};
 use bytes::Bytes;
 
 fn row(rid: &str, count: u64, id: i64) -> SynthRow {
@@ -19,8 +19,12 @@ fn row(rid: &str, count: u64, id: i64) -> SynthRow {
     }
 }
 
+fn batch(rows: Vec<SynthRow>) -> Batch {
+    batch_of(SynthBatch { rows }.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap())
+}
+
 fn rows(rows: Vec<SynthRow>) -> Content {
-    content(batch_of(SynthBatch { rows }.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap()))
+    content(batch(rows))
 }
 
 fn rids(leaving: &FrameToSend) -> Vec<String> {
@@ -112,6 +116,86 @@ fn a_request_that_ended_with_abort_is_sent_as_one_row() {
     let batch = batch_of(all.bytes.clone());
     assert_eq!((batch.rows(), batch.tokens(0), batch.finish(0)), (300, 100, Finish::Abort));
     assert!(outbox.is_empty());
+}
+
+#[test]
+fn a_rid_that_comes_again_is_another_request_and_waits_for_its_last_row_alone() {
+    let now = Instant::now();
+    let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere, 512), 0, 0);
+    let mut numbers = Numbers::default();
+    let mut of = BTreeMap::new();
+    let steps = [("a", 7, Some(7)), ("a", 1, None), ("a", 2, Some(2)), ("a", 1, Some(1)), ("b", 9, None)];
+    for (number, (rid, count, last)) in (1..).zip(steps) {
+        let mut step = row(rid, count, count as i64);
+        step.finish = last.map(SynthFinish::Length);
+        let other = row("other", 10 + number, number as i64);
+        let batch = batch(vec![step, other]);
+        let requests = numbers.of(&batch);
+        of.insert(number, requests[0]);
+        outbox.push(Frame { number, at: now, content: Content::Rows { batch, requests } });
+    }
+    assert_eq!([of[&2] == of[&1], of[&3] == of[&2], of[&4] == of[&3]], [false, true, false]);
+    let sent: Vec<_> = std::iter::from_fn(|| outbox.next(true, now)).collect();
+    let all: Vec<Vec<String>> = sent.iter().map(rids).collect();
+    assert_eq!(all, [vec!["a", "other", "b"], vec!["a"], vec!["a"]], "nothing else waits");
+    let joined: Vec<u32> = sent.iter().map(|sent| batch_of(sent.bytes.clone()).tokens(0)).collect();
+    assert_eq!(joined, [1, 2, 1], "rows of one request become one");
+    let told: Vec<(u64, u64)> = sent[1].rows.clone();
+    assert_eq!(told, [(of[&2], 3)], "the record names the request and its last frame");
+    assert_eq!(sent[2].frame.map_or_else(|| sent[2].rows[0], |frame| (of[&4], frame)), (of[&4], 4));
+}
+
+/// A reader that is always behind: it finishes 32 rows while the scheduler sends four frames of 41. Returns the most frames that
+/// waited, the memory after the first half and at the end, and the most rows before the first token of a new request was sent.
+fn beside(steps: u64, special: impl Fn(u64) -> Batch) -> (usize, (u64, u64), u64) {
+    let now = Instant::now();
+    let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere, 16), 0, 0);
+    let (mut frames, mut memory, mut longest) = (0, 0, 0);
+    let (mut sent_rows, mut begun) = (0, BTreeMap::new());
+    for step in 1..=steps {
+        // 40 requests, each of 40 steps: one begins and one ends with each step.
+        let usual = (step.saturating_sub(39)..=step).map(|begun| {
+            let count = step - begun + 1;
+            let finish = (count == 40).then_some(SynthFinish::Length(40));
+            SynthRow { finish, ..row(&format!("r-{begun}"), count, 1) }
+        });
+        let parts = [batch(usual.collect()), special(step)];
+        let all = Batch::join(&parts.each_ref().map(BatchPart::from)).unwrap();
+        begun.insert(format!("r-{step}"), sent_rows);
+        outbox.push(Frame { number: step, at: now, content: content(all) });
+        if step % 4 == 0 {
+            let until = sent_rows + 32;
+            while sent_rows < until
+                && let Some(sent) = outbox.next(true, now)
+            {
+                let batch = batch_of(sent.bytes);
+                sent_rows += u64::from(batch.rows());
+                outbox.taken(sent.sequence);
+                for rid in batch.rids() {
+                    longest = longest.max(begun.remove(rid).map_or(0, |at| sent_rows - at));
+                }
+            }
+        }
+        frames = frames.max(outbox.frames());
+        if step == steps / 2 {
+            memory = outbox.memory();
+        }
+    }
+    (frames, (memory, outbox.memory()), longest)
+}
+
+#[test]
+fn a_request_whose_rows_may_not_be_joined_and_a_rid_that_comes_again_hold_up_no_other() {
+    let usual = beside(300, |step| batch(vec![row("one", step, 1)]));
+    let fixture = include_bytes!("../../../../tests/fixtures/frames/tokid_hidden_states.msgpack");
+    let not_joined = |_| batch_of(Bytes::from_static(fixture)).take(&[0]).unwrap();
+    let again = SynthRow { finish: Some(SynthFinish::Length(1)), ..row("one", 1, 1) };
+    let again = |_| batch(vec![again.clone()]);
+    for (frames, (memory, at_end), longest) in [usual, beside(300, not_joined), beside(300, again)] {
+        assert!(frames < 30, "{frames} frames waited");
+        assert!(at_end < 2 * memory, "{memory} bytes of memory, then {at_end}");
+        assert!(longest < 3 * 32, "{longest} rows were sent before a first token");
+    }
 }
 
 #[test]

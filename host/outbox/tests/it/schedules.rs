@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::support::{batch_of, bytes, content, number, options};
+use crate::support::{Numbers, batch_of, bytes, options};
 use afterbay_outbox::{Content, Frame, FrameToSend, JoinEnds, Options, Outbox, Totals, When};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, DecodedFrame, Finish, Layouts, Matched, decode};
@@ -63,7 +63,7 @@ impl Scheduler {
             }
             let name = |life: u32| match number {
                 0 => format!("HEALTH_CHECK_{life:032x}"),
-                _ => format!("req-{number}-{life}"),
+                _ => format!("req-{number}"),
             };
             let before = self.requests.get(number).map_or(0, |(_, count)| *count as usize);
             let ids: Vec<i64> = match self.text {
@@ -115,20 +115,33 @@ struct Had {
     text: String,
     count: u64,
     ended: bool,
+    is_health_check: bool,
 }
 
 #[derive(Default)]
 struct Reader {
-    requests: BTreeMap<String, Had>,
+    /// By number.
+    requests: BTreeMap<u64, Had>,
     /// Barriers, and the tokens before each, without health checks.
-    barriers: Vec<BTreeMap<String, Had>>,
+    barriers: Vec<BTreeMap<u64, Had>>,
+    /// The last request with each rid.
+    last: BTreeMap<String, u64>,
 }
 
 impl Reader {
-    fn read(&mut self, batch: &Batch) {
-        for row in 0..batch.rows() {
-            let had = self.requests.entry(batch.rid(row).to_owned()).or_default();
-            assert!(!had.ended, "{} has a row after its last", batch.rid(row));
+    fn read(&mut self, batch: &Batch, numbers: &[u64]) {
+        for (row, number) in (0..).zip(numbers) {
+            let rid = batch.rid(row);
+            let last = self.last.entry(rid.to_owned()).or_insert(*number);
+            let before = std::mem::replace(last, *number);
+            assert!(before <= *number, "{rid}: a row of an earlier request comes after a later one");
+            assert!(
+                before == *number || self.requests[&before].ended,
+                "{rid} comes again before its last row"
+            );
+            let had = self.requests.entry(*number).or_default();
+            had.is_health_check = rid.starts_with("HEALTH");
+            assert!(!had.ended, "{rid} has a row after its last");
             batch.row_ids(row, &mut had.ids);
             had.text += batch.text(row).unwrap_or_default();
             had.count = batch.completion_tokens(row).unwrap();
@@ -137,8 +150,8 @@ impl Reader {
     }
 
     fn barrier(&mut self) {
-        let others = self.requests.iter().filter(|(rid, _)| !rid.starts_with("HEALTH"));
-        self.barriers.push(others.map(|(rid, had)| (rid.clone(), had.clone())).collect());
+        let others = self.requests.iter().filter(|(_, had)| !had.is_health_check);
+        self.barriers.push(others.map(|(number, had)| (*number, had.clone())).collect());
     }
 }
 
@@ -156,6 +169,11 @@ struct Run {
     max_rows: usize,
     now: Instant,
     frames: BTreeMap<u64, Bytes>,
+    numbers: Numbers,
+    /// The request of each row of each frame.
+    requests: BTreeMap<u64, Box<[u64]>>,
+    /// The rid of each request.
+    rids: BTreeMap<u64, String>,
     /// The time at which each frame was received.
     at: BTreeMap<u64, Instant>,
     /// For each request, its rows that are not sent as the outbox reports it: the frame and the tokens of each.
@@ -184,15 +202,17 @@ impl Run {
         match decode(leaving.bytes.clone(), &Layouts::builtin()) {
             DecodedFrame::Batch(batch) => {
                 let ahead: Vec<(u64, u64)> = match leaving.frame {
-                    Some(frame) => batch.rids().map(|rid| (number(rid), frame)).collect(),
+                    Some(frame) => self.requests[&frame].iter().map(|request| (*request, frame)).collect(),
                     None => leaving.rows.clone(),
                 };
-                let told: BTreeMap<u64, u64> = ahead.iter().copied().collect();
+                // A frame has at most one request with each rid.
+                let told: BTreeMap<&str, (u64, u64)> =
+                    ahead.iter().map(|told| (&*self.rids[&told.0], *told)).collect();
+                assert_eq!(told.len(), ahead.len());
+                let told: Vec<(u64, u64)> = batch.rids().map(|rid| told[rid]).collect();
                 let mut oldest = u64::MAX;
-                for (row, rid) in (0..).zip(batch.rids()) {
-                    let request = number(rid);
+                for (row, (request, through)) in (0..).zip(told.iter().copied()) {
                     let waiting = self.unsent.get_mut(&request).unwrap();
-                    let through = told[&request];
                     assert!(waiting.contains_key(&through), "a row leaves once");
                     let later = waiting.split_off(&(through + 1));
                     let sent = std::mem::replace(waiting, later);
@@ -205,7 +225,8 @@ impl Run {
                 assert_eq!(leaving.at, self.at[&oldest], "the time of the oldest row");
                 assert!(leaving.frame.is_some() || batch.rows() as usize <= self.max_rows);
                 self.totals.frames_composed += u64::from(leaving.frame.is_none());
-                self.got.read(&batch);
+                let numbers: Vec<u64> = told.iter().map(|(request, _)| *request).collect();
+                self.got.read(&batch, &numbers);
             }
             DecodedFrame::Barrier(_) => {
                 let frame = leaving.frame.unwrap();
@@ -278,16 +299,16 @@ impl Run {
     }
 
     fn rest(&mut self, frame: u64, batch: Batch) -> Content {
-        let has_left =
-            |rid: &str| self.unsent.get(&number(rid)).is_none_or(|rows| !rows.contains_key(&frame));
-        let rest: Vec<u32> =
-            (0..).zip(batch.rids()).filter(|(_, rid)| !has_left(rid)).map(|row| row.0).collect();
+        let has_left = |number: &u64| self.unsent.get(number).is_none_or(|rows| !rows.contains_key(&frame));
+        let requests = (0..).zip(self.requests[&frame].iter().copied());
+        let (rest, requests): (Vec<u32>, Vec<u64>) = requests.filter(|(_, number)| !has_left(number)).unzip();
         if rest.is_empty() {
             return Content::Nothing;
         }
         let batch = if rest.len() == batch.rows() as usize { batch } else { batch.take(&rest).unwrap() };
         self.frames.insert(frame, batch.bytes().clone());
-        content(batch)
+        self.requests.insert(frame, requests.clone().into());
+        Content::Rows { batch, requests: requests.into() }
     }
 }
 
@@ -314,6 +335,9 @@ fn run(options: Options, wire: SynthWire, kind: BatchKind, steps: &[Step]) -> Ru
         max_rows,
         now: Instant::now(),
         frames: BTreeMap::new(),
+        numbers: Numbers::default(),
+        requests: BTreeMap::new(),
+        rids: BTreeMap::new(),
         at: BTreeMap::new(),
         unsent: BTreeMap::new(),
         texts: BTreeMap::new(),
@@ -331,18 +355,22 @@ fn run(options: Options, wire: SynthWire, kind: BatchKind, steps: &[Step]) -> Ru
         match step {
             Step::Rows(rows) => {
                 let Some(batch) = scheduler.batch(rows, wire) else { continue };
-                run.came.read(&batch);
+                let requests = run.numbers.of(&batch);
+                run.came.read(&batch, &requests);
                 run.frames.insert(number, batch.bytes().clone());
+                run.requests.insert(number, requests.clone());
                 run.rows += u64::from(batch.rows());
-                for (rid, tokens) in batch.rids().zip(batch.token_counts()) {
-                    let request = self::number(rid);
+                for ((rid, request), tokens) in
+                    batch.rids().zip(requests.iter().copied()).zip(batch.token_counts())
+                {
+                    run.rids.insert(request, rid.to_owned());
                     run.unsent.entry(request).or_default().insert(number, tokens.into());
                     if is_text_whole {
                         run.texts.entry(request).or_default();
                     }
                 }
                 run.last = number;
-                run.outbox.push(Frame { number, at, content: content(batch) });
+                run.outbox.push(Frame { number, at, content: Content::Rows { batch, requests } });
             }
             Step::Barrier => {
                 let bytes = Bytes::from_static(b"\x91\xa5Other");

@@ -1,10 +1,12 @@
 //! Batches and options for the tests of an outbox.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use afterbay_outbox::{Content, JoinEnds, Options, When};
 use afterbay_text::Vocabulary;
-use afterbay_wire::{Barrier, Batch, DecodedFrame, Layouts, decode};
+use afterbay_wire::{Barrier, Batch, DecodedFrame, Finish, Layouts, decode};
 use bytes::Bytes;
 
 pub fn batch_of(bytes: Bytes) -> Batch {
@@ -14,14 +16,38 @@ pub fn batch_of(bytes: Bytes) -> Batch {
     }
 }
 
-/// The number of a request is its name.
+thread_local! {
+    static NUMBERS: RefCell<Numbers> = RefCell::default();
+}
+
+/// The rows of a batch, with numbers as a ledger gives them.
 pub fn content(batch: Batch) -> Content {
-    let requests = batch.rids().map(number).collect();
+    let requests = NUMBERS.with_borrow_mut(|numbers| numbers.of(&batch));
     Content::Rows { batch, requests }
 }
 
-pub fn number(rid: &str) -> u64 {
-    rid.bytes().fold(7, |number, byte| number * 31 % 1_000_003 + u64::from(byte))
+/// Numbers requests in the order in which they begin. A rid that comes again after its last row has another number.
+#[derive(Default)]
+pub struct Numbers {
+    live: BTreeMap<String, u64>,
+    last: u64,
+}
+
+impl Numbers {
+    pub fn of(&mut self, batch: &Batch) -> Box<[u64]> {
+        let rows = batch.rids().zip(batch.finishes());
+        let numbers = rows.map(|(rid, finish)| {
+            let number = *self.live.entry(rid.to_owned()).or_insert_with(|| {
+                self.last += 1;
+                self.last
+            });
+            if finish != Finish::Running {
+                self.live.remove(rid);
+            }
+            number
+        });
+        numbers.collect()
+    }
 }
 
 /// Joins before a detokenizer. Token N of its tokenizer is the byte N.
