@@ -39,12 +39,12 @@ def register() -> None:
 
 
 def _register_hooks(settings: Settings) -> None:
-    from . import detokenizer, ingress, readers, rendezvous, rust_server, text, workers
+    from . import abort, detokenizer, ingress, readers, rendezvous, rust_server, text, workers
 
+    wanted = abort.hooks(settings)
     if settings.rust_server:
         rust_server.check_version(rendezvous.sglang_version())
-        return _apply(rust_server.hooks(settings))
-    wanted = []
+        return _apply(wanted + rust_server.hooks(settings))
     if settings.text_ingress or settings.credit:
         wanted += detokenizer.hooks()
     if settings.ingress:

@@ -1,19 +1,25 @@
 """Lets the scheduler receive aborts from Afterbay, in addition to the requests of its tokenizer.
 
-This module connects the scheduler's input socket to Afterbay too, and describes the AbortReq of the installed version for
-the rendezvous file. It must not know when a request should end.
+This module connects the scheduler's input socket to Afterbay too, describes the AbortReq of the installed version for the
+rendezvous file, and makes an abort from Afterbay end exactly one request. It must not know when a request should end.
 """
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from typing import Any, Dict, Optional, Tuple
+import threading
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from .settings import Settings, fill
 from .wire import wire_fields
 
 logger = logging.getLogger("afterbay.sglang")
 
+# The rid of Afterbay's aborts, which begins no request's rid. `http_worker_ipc` has the rid to end: no client can set it, and
+# tokenizers put the name of their socket there. `host/wire/src/abort.rs` writes both.
+EXACT = "\0afterbay"
+_ABORT = "sglang.srt.managers.scheduler.Scheduler.abort_request"
 # The result of `connect` without AFTERBAY_ABORT.
 NO_ABORTS = (None, "AFTERBAY_ABORT is not set")
 
@@ -46,6 +52,60 @@ def connect(settings: Settings, scheduler: Any, dp_rank: int, dp_size: int) -> T
     return endpoint, None
 
 
+def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
+    """Hook every rank's scheduler: the rank that receives an abort hands it to the others of its group."""
+    return [(_ABORT, "AROUND", end_exactly)] if settings.abort else []
+
+
+def end_exactly(original: Callable[..., Any], scheduler: Any, abort: Any) -> Any:
+    """End the request that an abort from Afterbay names. SGLang ends every request whose rid begins with the rid of an abort."""
+    rid = getattr(abort, "http_worker_ipc", None)
+    if abort.rid != EXACT or not rid:
+        return original(scheduler, abort)
+    from sglang.srt.managers.schedule_batch import Req
+
+    # Requests that wait for their images have a class of their own.
+    waiting = getattr(getattr(scheduler, "mm_receiver", None), "waiting_list", ())
+    abort.rid, abort.http_worker_ipc = rid, None
+    with _only(rid, {Req, *map(type, waiting)}) as found:
+        result = original(scheduler, abort)
+    logger.info("afterbay: request %r %s", rid, "is ended" if found else "is not here, so nothing is ended")
+    return result
+
+
+class _Other(str):
+    """A rid that begins with nothing."""
+
+    def startswith(self, *_: Any) -> bool:
+        return False
+
+
+@contextlib.contextmanager
+def _only(rid: str, kinds: Set[type]) -> Iterator[List[str]]:
+    """Let only `rid` itself begin with `rid` among the rids that this thread reads of these kinds of requests. Yield a list that has
+    `rid` once it was read."""
+    thread, found = threading.get_ident(), []
+
+    def rid_of(request: Any) -> Any:
+        own = request.__dict__["rid"]
+        if own == rid:
+            found.append(own)
+            return own
+        return _Other(own) if isinstance(own, str) and threading.get_ident() == thread else own
+
+    def set_rid(request: Any, value: Any) -> None:
+        request.__dict__["rid"] = value
+
+    # A property goes before the requests' own attributes.
+    for kind in kinds:
+        kind.rid = property(rid_of, set_rid)
+    try:
+        yield found
+    finally:
+        for kind in kinds:
+            del kind.rid
+
+
 def input_socket(scheduler: Any) -> Any:
     """Return the socket of the scheduler's requests: in `ipc_channels` from SGLang 0.5.13 on, on the scheduler itself before."""
     return getattr(getattr(scheduler, "ipc_channels", scheduler), "recv_from_tokenizer", None)
@@ -62,7 +122,8 @@ def _is_pull(socket: Any) -> bool:
 
 
 def request() -> Optional[Dict[str, Any]]:
-    """Describe the AbortReq of this version. None if it differs from all versions up to 0.5.23, in which a rid is enough."""
+    """Describe the AbortReq of this version. None if it differs from all versions up to 0.5.23, in which a rid and
+    `http_worker_ipc` are enough."""
     from sglang.srt.managers import io_struct
 
     kind = getattr(io_struct, "AbortReq", None)
@@ -74,6 +135,6 @@ def request() -> Optional[Dict[str, Any]]:
         made = kind(rid="r")
     except Exception:  # a version with another required field
         return None
-    if not fields or "rid" not in fields or made.rid != "r" or getattr(made, "abort_all", False):
+    if not fields or not {"rid", "http_worker_ipc"} <= set(fields) or made.rid != "r" or getattr(made, "abort_all", False):
         return None
-    return {"module": kind.__module__, "class": kind.__name__, "fields": fields, "struct": is_struct}
+    return {"module": kind.__module__, "class": kind.__name__, "fields": fields, "struct": is_struct, "exact": True}

@@ -54,7 +54,7 @@ counters! {
         tokens_dropped: Counter, "Received token ids that a plugin dropped";
         rows_swallowed: Counter, "Rows dropped because a plugin had finished their request";
         tokens_swallowed: Counter, "Token ids dropped because a plugin had finished their request";
-        aborts_withheld: Counter, "Requests that a plugin had finished and that the scheduler was not asked to end: their rid is the beginning of another rid, or the abort queue was full";
+        aborts_withheld: Counter, "Requests that a plugin had finished and that the scheduler was not asked to end: their rid is too long or no text, or the abort queue was full";
         rows_unread: Counter, "Rows that no plugin could see: they cannot be read, or the limit of live requests was reached. Compare the SGLang version with the supported ones";
         requests_given_up: Counter, "Requests without a row for the longest time that were given up at the limit of live requests";
         barriers: CounterBy<BarrierCause>, "Frames passed on whole in their place, by kind";

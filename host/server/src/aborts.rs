@@ -1,9 +1,11 @@
 //! Aborts requests in their scheduler, when an operator asks for it or a plugin has finished a request.
 //!
-//! SGLang aborts every request whose rid begins with the given text, and all requests if it is empty. So Afterbay first asks the
-//! streams which requests are live, then sends the abort, and only then lets the stream make the request's next row its last: an
-//! abort that could not be sent changes nothing for the reader. Nothing here delays a batch. A stream answers between two
-//! batches, and passes the requests that plugins finish through a bounded queue.
+//! Afterbay first asks the streams which requests are live, then sends the abort, and only then lets the stream make the request's
+//! next row its last: an abort that could not be sent changes nothing for the reader. Nothing here delays a batch. A stream answers
+//! between two batches, and passes the requests that plugins finish through a bounded queue.
+//!
+//! SGLang's HTTP server aborts every request whose rid begins with the given text. Afterbay cannot see those that still wait, so
+//! over HTTP it aborts only requests whose rid is a UUID. The connector in the scheduler aborts exactly one request.
 
 use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
@@ -106,8 +108,14 @@ pub(crate) enum Refused {
     HealthCheck { rid: String },
     #[error("request {rid:?} is not live: it has ended, or no row of it has been received yet")]
     NotLive { rid: String },
-    #[error("the rid of live request {other:?} begins with {rid:?}: SGLang would abort both")]
+    #[error("the rid of live request {other:?} begins with {rid:?}: SGLang's HTTP server would abort both")]
     Prefix { rid: String, other: String },
+    #[error(
+        "request {rid:?} continues: SGLang's HTTP server would abort each request whose rid begins with {rid:?}, also those that \
+         wait in the scheduler, which Afterbay cannot see. Use stream.abort.push with the connector (AFTERBAY_ABORT), which aborts \
+         this request alone, or rids that are UUIDs"
+    )]
+    MayBePrefix { rid: String },
     #[error("stream {stream:?}: no abort can be sent to its scheduler: {why}")]
     NoChannel { stream: String, why: String },
     #[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
@@ -310,7 +318,6 @@ impl Aborts {
             return Err(Refused::HealthCheck { rid: rid.to_owned() });
         }
         let looked = self.look(rid).await?;
-        let other = looked.iter().find_map(|(channel, looked)| Some((channel, looked.longer.clone()?)));
         let mut live =
             looked.iter().filter_map(|(channel, looked)| Some((channel, looked.live.clone()?, looked.shape)));
         let first = live.next().ok_or_else(|| Refused::NotLive { rid: rid.to_owned() })?;
@@ -318,16 +325,13 @@ impl Aborts {
         let can = |(channel, ..): &(&Arc<Channel>, _, _)| channel.upstream.is_ok();
         let (channel, live, shape) = if can(&first) { first } else { live.find(can).unwrap_or(first) };
         let is_vllm = shape == Some(AbortShape::EngineCore);
-        if let Some((_, other)) = other.filter(|_| !is_vllm) {
-            channel.counters.refused.add(1);
-            return Err(Refused::Prefix { rid: rid.to_owned(), other });
-        }
         if is_vllm && reason == Reason::Abort {
             channel.counters.refused.add(1);
             return Err(Refused::NoOwnRow { rid: rid.to_owned(), stream: channel.stream.clone() });
         }
         let ready =
             channel.ready(shape).map_err(|why| Refused::NoChannel { stream: channel.stream.clone(), why });
+        let ready = ready.and_then(|ready| check_alone(rid, &ready.0, &looked).map(|()| ready));
         let (upstream, form) = ready.inspect_err(|_| channel.counters.refused.add(1))?;
         let matched = (reason == Reason::Stop && live.finished_by.is_none()).then_some(ABORTED);
         let end = async |ending| matched.is_none() || channel.end(rid, live.number, ending).await;
@@ -387,12 +391,10 @@ impl Aborts {
             Ok(ready) => ready,
             Err(why) => return failed(why),
         };
-        // The stream has checked its own live rids. SGLang's HTTP server aborts in all its schedulers.
-        if matches!(**upstream, Upstream::Http(_)) && self.lock().len() > 1 {
-            match self.look(&rid).await.map(|looked| looked.into_iter().find_map(|(_, it)| it.longer)) {
-                Ok(None) => {}
-                Ok(Some(other)) => return failed(Refused::Prefix { rid: rid.clone(), other }.to_string()),
-                Err(refused) => return failed(refused.to_string()),
+        if matches!(**upstream, Upstream::Http(_)) {
+            let looked = self.look(&rid).await;
+            if let Err(refused) = looked.and_then(|looked| check_alone(&rid, upstream, &looked)) {
+                return failed(refused.to_string());
             }
         }
         // A failure was published.
@@ -424,6 +426,30 @@ impl Aborts {
             }
         }
     }
+}
+
+/// Refuses an abort over HTTP that could end another request: each whose rid begins with this rid. A UUID begins only rids that were
+/// made of it.
+fn check_alone(
+    rid: &str,
+    upstream: &Upstream,
+    looked: &[(Arc<Channel>, RequestStatus)],
+) -> Result<(), Refused> {
+    if matches!(upstream, Upstream::Socket(_)) {
+        return Ok(());
+    }
+    let rid = rid.to_owned();
+    match looked.iter().find_map(|(_, status)| status.longer.clone()) {
+        Some(other) => Err(Refused::Prefix { rid, other }),
+        None if is_uuid(&rid) => Ok(()),
+        None => Err(Refused::MayBePrefix { rid }),
+    }
+}
+
+/// Whether a rid is a UUID, with or without hyphens.
+fn is_uuid(rid: &str) -> bool {
+    let digits = rid.bytes().filter(|byte| *byte != b'-');
+    digits.clone().count() == 32 && digits.clone().all(|byte| byte.is_ascii_hexdigit())
 }
 
 impl Channel {

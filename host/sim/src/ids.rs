@@ -21,7 +21,7 @@ pub struct Seed(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest(u64);
 
-/// The rid of a request of a load. No rid of a load is a prefix of another, because SGLang aborts by prefix.
+/// The rid of a request of a load.
 pub fn rid(seed: u64, index: u64) -> String {
     format!("{RID_PREFIX}{seed}-{index:010}")
 }

@@ -30,8 +30,8 @@ pub enum Upstream {
 }
 
 impl Upstream {
-    /// Asks the scheduler to end `rid`, and with SGLang every request whose rid begins with it. `form` is the message's form for
-    /// a socket.
+    /// Asks the scheduler to end `rid`; SGLang's HTTP server also ends every request whose rid begins with it. `form` is the message's
+    /// form for a socket.
     /// Returns when the kernel has taken the message for the scheduler, or SGLang's HTTP server has answered.
     pub async fn abort(&self, rid: &str, form: &AbortForm) -> Result<(), UpstreamError> {
         match self {

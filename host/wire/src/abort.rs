@@ -1,9 +1,10 @@
-//! `AbortReq`, the one message to the scheduler: it ends a request. It has only the request's rid. Every other field
-//! keeps SGLang's default: the scheduler exits on a message that it cannot decode, and `abort_all` would end every
-//! request.
+//! `AbortReq`, the one message to the scheduler: it ends a request. Every field that is not named here keeps SGLang's
+//! default: the scheduler exits on a message that it cannot decode, and `abort_all` would end every request.
 //!
-//! SGLang ends every request whose rid *begins* with the received one. The sender must check that no other request
-//! does.
+//! SGLang ends every request whose rid *begins* with the received one, also those that still wait and that Afterbay
+//! cannot see. So the message has [`EXACT`] as its rid, which begins no rid, and names the request in
+//! `http_worker_ipc`, which no client can set. The connector in the scheduler ends the request of exactly this name;
+//! a scheduler without it ends none.
 
 use afterbay_pickle::{PickleWriteError, PickleWriter, Tree};
 use afterbay_types::parts;
@@ -16,7 +17,10 @@ use crate::pack::{self, PackValue};
 
 const TAG: &str = "AbortReq";
 const RID: &str = "rid";
+const HTTP_WORKER_IPC: &str = "http_worker_ipc";
 const ABORT_ALL: &str = "abort_all";
+/// The rid of an abort whose request is named in `http_worker_ipc`. `afterbay_sglang/abort.py` knows it.
+const EXACT: &str = "\0afterbay";
 /// The type of vLLM's request `ABORT`.
 const ENGINE_ABORT: &[u8] = &[1];
 
@@ -76,12 +80,12 @@ impl AbortForm {
         AbortForm {
             module: "sglang.srt.managers.io_struct".to_owned(),
             class: TAG.to_owned(),
-            fields: [RID, "http_worker_ipc", ABORT_ALL].map(str::to_owned).to_vec(),
+            fields: [RID, HTTP_WORKER_IPC, ABORT_ALL].map(str::to_owned).to_vec(),
             shape,
         }
     }
 
-    /// Reads the connector's description, `{"module", "class", "fields", "struct"}`, for a process that encodes in
+    /// Reads the connector's description, `{"module", "class", "fields", "struct", "exact"}`, for a process that encodes in
     /// `ipc_format`.
     pub fn from_json(name: &str, json: &Json, ipc_format: &str) -> Result<AbortForm, AbortError> {
         let wrong = |why| AbortError::Form { name: name.to_owned(), why };
@@ -99,8 +103,11 @@ impl AbortForm {
         let fields: Option<Vec<String>> =
             fields.and_then(|fields| fields.iter().map(|it| it.as_str().map(str::to_owned)).collect());
         let fields = fields.ok_or_else(|| wrong("\"fields\" is no list of names"))?;
-        if !fields.iter().any(|field| field == RID) {
-            return Err(wrong("\"fields\" has no \"rid\""));
+        if ![RID, HTTP_WORKER_IPC].iter().all(|name| fields.iter().any(|field| field == name)) {
+            return Err(wrong("\"fields\" has no \"rid\" or no \"http_worker_ipc\""));
+        }
+        if json.get("exact").and_then(Json::as_bool) != Some(true) {
+            return Err(wrong("\"exact\" is not true: a connector of another version would not know the request's name"));
         }
         let shape = match (json.get("struct").and_then(Json::as_bool), ipc_format) {
             (Some(true), "msgpack") => AbortShape::Msgpack,
@@ -115,8 +122,8 @@ impl AbortForm {
         Ok(AbortForm { module: module.to_owned(), class: class.to_owned(), fields, shape })
     }
 
-    /// Encodes the message that ends `rid` and every request whose rid begins with it. For vLLM it is a message of two
-    /// parts as one [frame](parts), and ends `rid` only.
+    /// Encodes the message that ends `rid` and no other request. For vLLM it is a message of two parts as one
+    /// [frame](parts).
     pub fn encode(&self, rid: &str) -> Result<Bytes, AbortError> {
         if rid.is_empty() {
             return Err(AbortError::Empty);
@@ -136,14 +143,23 @@ impl AbortForm {
         }
     }
 
-    /// Ends the array after the rid: missing fields at the end have their default.
+    /// Ends the array after the last named field: missing fields at the end have their default.
     fn msgpack(&self, rid: &str) -> Bytes {
-        let before = self.fields.iter().take_while(|field| *field != RID).count();
-        let mut out = Vec::with_capacity(16 + rid.len());
-        pack::write::array(&mut out, before + 2);
+        let named = |field: &str| match field {
+            RID => Some(EXACT),
+            HTTP_WORKER_IPC => Some(rid),
+            _ => None,
+        };
+        let count = self.fields.iter().rposition(|field| named(field).is_some()).map_or(0, |last| last + 1);
+        let mut out = Vec::with_capacity(32 + rid.len());
+        pack::write::array(&mut out, count + 1);
         pack::write::str(&mut out, &self.class);
-        (0..before).for_each(|_| pack::write::nil(&mut out));
-        pack::write::str(&mut out, rid);
+        for field in &self.fields[..count] {
+            match named(field) {
+                Some(value) => pack::write::str(&mut out, value),
+                None => pack::write::nil(&mut out),
+            }
+        }
         out.into()
     }
 
@@ -161,6 +177,8 @@ impl AbortForm {
         let source = writer.source(&model);
         let written: Result<(), PickleWriteError> = writer.object(source, model.root(), |writer| {
             writer.str(RID);
+            writer.str(EXACT);
+            writer.str(HTTP_WORKER_IPC);
             writer.str(rid);
             if self.fields.iter().any(|field| field == ABORT_ALL) {
                 writer.str(ABORT_ALL);
@@ -172,8 +190,8 @@ impl AbortForm {
     }
 }
 
-/// Reads the rid and `abort_all` of an `AbortReq` whose first field is the rid, in either encoding, or the first request
-/// that vLLM's `ABORT` names. `None`: another message.
+/// Reads the rid and `abort_all` of an `AbortReq` whose first fields are the rid and `http_worker_ipc`, in either
+/// encoding, or the first request that vLLM's `ABORT` names. `None`: another message.
 pub fn read_abort(message: &Bytes) -> Option<(String, bool)> {
     if parts::is_envelope(message) {
         let parts = parts::split(message).ok()?;
@@ -187,7 +205,9 @@ pub fn read_abort(message: &Bytes) -> Option<(String, bool)> {
         let tree = Tree::parse(message.clone()).ok()?;
         let object = tree.object(tree.root()).filter(|object| object.name == TAG)?;
         let fields = object.fields?;
-        let rid = tree.get(fields, RID).and_then(|rid| tree.str(rid))?;
+        let text = |name| tree.get(fields, name).and_then(|value| tree.str(value));
+        let rid = text(RID)?;
+        let rid = if rid == EXACT { text(HTTP_WORKER_IPC)? } else { rid };
         let all = tree.get(fields, ABORT_ALL).and_then(|all| tree.bool(all));
         return Some((rid.to_owned(), all.unwrap_or(false)));
     }
@@ -197,9 +217,11 @@ pub fn read_abort(message: &Bytes) -> Option<(String, bool)> {
     if pack::str_bytes(items.next()?)? != TAG.as_bytes() {
         return None;
     }
-    let rid = std::str::from_utf8(pack::str_bytes(items.next()?)?).ok()?.to_owned();
-    let all = items.nth(1).and_then(pack::item) == Some(PackValue::Bool(true));
-    Some((rid, all))
+    let text = |item| std::str::from_utf8(pack::str_bytes(item)?).ok();
+    let (rid, ipc) = (text(items.next()?)?, items.next().and_then(text));
+    let rid = if rid == EXACT { ipc? } else { rid };
+    let all = items.next().and_then(pack::item) == Some(PackValue::Bool(true));
+    Some((rid.to_owned(), all))
 }
 
 #[cfg(test)]
@@ -232,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn msgpack_ends_with_the_rid() {
+    fn the_rid_is_where_sglang_takes_no_prefix_of_it() {
         let bytes = AbortForm::of(AbortShape::Msgpack).encode("r0").unwrap();
-        assert_eq!(&bytes[..], b"\x92\xa8AbortReq\xa2r0");
-        let json =
-            json!({"module": "m", "class": "AbortReq", "fields": ["http_worker_ipc", "rid"], "struct": true});
+        assert_eq!(&bytes[..], b"\x93\xa8AbortReq\xa9\0afterbay\xa2r0");
+        let fields = ["http_worker_ipc", "new", "rid", "abort_all"];
+        let json = json!({"module": "m", "class": "AbortReq", "fields": fields, "struct": true, "exact": true});
         let later = AbortForm::from_json("r.json", &json, "msgpack").unwrap();
         let bytes = later.encode("r0").unwrap();
-        assert_eq!(&bytes[..], b"\x93\xa8AbortReq\xc0\xa2r0");
+        assert_eq!(&bytes[..], b"\x94\xa8AbortReq\xa2r0\xc0\xa9\0afterbay");
     }
 
     #[test]
@@ -255,15 +277,18 @@ mod tests {
 
     #[test]
     fn a_form_that_names_something_else_is_refused() {
-        let good = json!({"module": "a.b", "class": "AbortReq", "fields": ["rid"], "struct": false});
+        let fields = ["rid", "http_worker_ipc"];
+        let good = json!({"module": "a.b", "class": "AbortReq", "fields": fields, "struct": false, "exact": true});
         assert!(AbortForm::from_json("r.json", &good, "pickle").is_ok());
         assert!(AbortForm::from_json("r.json", &good, "msgpack").is_err());
         for (key, value) in [
             ("module", json!("os\nsystem")),
             ("class", json!("")),
-            ("fields", json!(["abort_all"])),
+            ("fields", json!(["http_worker_ipc"])),
+            ("fields", json!(["rid"])),
             ("fields", json!("rid")),
             ("struct", json!(1)),
+            ("exact", json!(false)),
         ] {
             let mut bad = good.clone();
             bad[key] = value.clone();

@@ -11,7 +11,6 @@ use afterbay_journal::{JournalRequest, OPERATOR, PluginAction, Verdict};
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{AbortShape, FinishReason};
-use std::collections::HashSet;
 
 /// `matched` in the last row of a request that an operator aborted.
 pub const ABORTED: &str = "afterbay: aborted by operator";
@@ -22,7 +21,7 @@ pub type AbortSender = Box<dyn Fn(FinishedEarly) -> bool + Send>;
 /// A request that a plugin has finished while the scheduler continues it, or of vLLM also an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedEarly {
-    /// The rid. Of SGLang, no other live request of the stream has a rid that begins with it.
+    /// The rid.
     pub rid: String,
     /// The plugin. `None`: the operator.
     pub plugin: Option<String>,
@@ -35,7 +34,7 @@ pub struct FinishedEarly {
 pub struct RequestStatus {
     /// The live request with this rid.
     pub live: Option<LiveStatus>,
-    /// The rid of another live request that begins with this rid: SGLang would abort that request, too.
+    /// The rid of another live request that begins with this rid: SGLang's HTTP server would abort that request, too.
     pub longer: Option<String>,
     /// How the scheduler reads an abort, known from its last batch. `None` before the first batch.
     pub shape: Option<AbortShape>,
@@ -176,7 +175,6 @@ impl Ledger {
     pub(super) fn abort_upstream(&self, rows: &[Row], verdicts: &RecordedVerdicts) {
         let Some(send) = &self.upstream else { return };
         let is_vllm = self.abort_shape == Some(AbortShape::EngineCore);
-        let mut finished: Vec<(&str, &str)> = Vec::new();
         for action in verdicts.iter() {
             let Some(row) = rows.get(action.row as usize) else { continue };
             let is_sent = action.plugin == OPERATOR && !is_vllm;
@@ -184,56 +182,21 @@ impl Ledger {
                 continue;
             }
             let Some((rid, request)) = self.request(row.slot) else { continue };
-            match request.is_rid_hashed {
-                true => {
-                    let why = "its rid is not text, or is longer than an abort may name".to_owned();
-                    self.report_withheld(rid, &action.plugin, why);
-                }
-                false => finished.push((rid, &action.plugin)),
+            let plugin = (action.plugin != OPERATOR).then(|| action.plugin.to_string());
+            let finished = FinishedEarly { rid: rid.to_owned(), plugin, shape: self.abort_shape };
+            if request.is_rid_hashed {
+                let why = "its rid is not text, or is longer than an abort may name";
+                self.report_withheld(rid, &action.plugin, why);
+            } else if !send(finished) {
+                self.report_withheld(rid, &action.plugin, "the queue of aborts is full");
             }
         }
-        if finished.is_empty() {
-            return;
-        }
-        let prefixes = if is_vllm { Vec::new() } else { self.prefixes(&finished) };
-        for (rid, plugin) in finished {
-            let why = match prefixes.iter().find(|(prefix, _)| *prefix == rid) {
-                Some((_, other)) => {
-                    format!(
-                        "the rid of live request {other:?} begins with its rid, and that request would end, too"
-                    )
-                }
-                None => {
-                    let plugin = (plugin != OPERATOR).then(|| plugin.to_owned());
-                    let rid = rid.to_owned();
-                    if send(FinishedEarly { rid, plugin, shape: self.abort_shape }) {
-                        continue;
-                    }
-                    "the queue of aborts is full".to_owned()
-                }
-            };
-            self.report_withheld(rid, plugin, why);
-        }
     }
 
-    fn report_withheld(&self, rid: &str, plugin: &str, why: String) {
+    fn report_withheld(&self, rid: &str, plugin: &str, why: &str) {
         self.telemetry.counters.aborts_withheld.add(1);
-        let (stream, rid) = (self.telemetry.stream.clone(), rid.to_owned());
+        let (stream, rid, why) = (self.telemetry.stream.clone(), rid.to_owned(), why.to_owned());
         let by = if plugin == OPERATOR { "the operator".to_owned() } else { format!("plugin {plugin}") };
         self.telemetry.publish(AbortFailed { stream, rid, by, why });
-    }
-
-    /// The rids in `finished` that begin the rid of another live request, with that rid. Visits each live request once, however
-    /// many requests are finished.
-    fn prefixes<'a>(&'a self, finished: &[(&'a str, &str)]) -> Vec<(&'a str, &'a str)> {
-        let rids: HashSet<&str> = finished.iter().map(|(rid, _)| *rid).collect();
-        let lengths: HashSet<usize> = rids.iter().map(|rid| rid.len()).collect();
-        let mut found = Vec::new();
-        for (other, _) in self.requests().filter(|(_, request)| !request.is_finished_early()) {
-            let prefixes = lengths.iter().filter(|length| **length < other.len());
-            let prefixes = prefixes.filter_map(|length| other.get(..*length));
-            found.extend(prefixes.filter_map(|prefix| rids.get(prefix)).map(|prefix| (*prefix, other)));
-        }
-        found
     }
 }
