@@ -245,8 +245,9 @@ pub(crate) static ABORT: Table = Table {
             "http",
             Mentioned,
             "\"http://127.0.0.1:30000\"",
-            "The URL of SGLang's HTTP server, in place of push: Afterbay calls POST /abort_request. SGLang ignores an abort for a\n\
-             request whose reader already has its last row. Prefer push for plugins that finish requests.",
+            "The URL of SGLang's HTTP server, in place of push: Afterbay calls POST /abort_request. SGLang aborts every\n\
+             request whose rid begins with the rid, so only rids that are UUIDs are aborted, and it ignores an abort for a request\n\
+             whose reader already has its last row. Prefer push.",
         ),
         key(
             "api_key_env",

@@ -6,8 +6,9 @@ Control messages keep their own socket. It must not know frames. It then writes 
 from __future__ import annotations
 
 import logging
-from typing import Any, List, Tuple
+from typing import Any, Callable, List, Tuple
 
+from afterbay_connector.peer import Peer
 from afterbay_connector.rendezvous import write
 
 from . import abort, detokenizer, rendezvous
@@ -34,7 +35,7 @@ def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
     ingress = fill(settings.ingress, facts.dp_rank, "AFTERBAY_INGRESS")
     if facts.dp_size > 1 and facts.dp_rank == 0 and "{dp_rank}" not in settings.ingress:
         logger.warning("afterbay: %d DP ranks share one stream, %s; put {dp_rank} into AFTERBAY_INGRESS to give each rank its own", facts.dp_size, ingress)
-    sender.socket = replace_socket(sender.socket, ingress)
+    sender.socket = replace_socket(sender.socket, ingress, lambda socket: watch(settings, scheduler, socket))
     logger.info("afterbay: the output goes to %s, and its reader is %s", ingress, facts.down)
     if facts.down_kind == "detokenizer" and not detokenizer.loads_plugins():
         logger.warning("afterbay: the reader counts no frames, so Afterbay joins no rows: %s", detokenizer.NONE)
@@ -53,7 +54,26 @@ def output_sender(scheduler: Any) -> Any:
     return sender
 
 
-def replace_socket(old: Any, endpoint: str) -> Any:
+def watch(settings: Settings, scheduler: Any, socket: Any) -> None:
+    """Let a scheduler that has requests answer no health check while Afterbay is away. SGLang's HTTP server waits 20 s for an answer.
+
+    Its answer goes to the tokenizer directly. Without requests, SGLang's health check is a request itself, and passes Afterbay.
+    """
+    name = "maybe_send_health_check_signal"
+    if not hasattr(scheduler, name):
+        logger.warning("afterbay: this SGLang's scheduler has no %s: it may stay healthy while Afterbay is away", name)
+
+    def changed(is_here: bool) -> None:
+        if is_here:
+            # The class's own method is found again.
+            vars(scheduler).pop(name, None)
+        else:
+            setattr(scheduler, name, lambda: None)
+
+    Peer(socket, logger, changed, settings.rendezvous)
+
+
+def replace_socket(old: Any, endpoint: str, before_connect: Callable[[Any], None] = lambda socket: None) -> Any:
     """Replace a PUSH by one with the same options (no high-water mark: while Afterbay is away, frames wait in it).
 
     A second `connect` on the old socket would not do: the old peer must get nothing.
@@ -65,6 +85,7 @@ def replace_socket(old: Any, endpoint: str) -> Any:
         new.setsockopt(option, old.getsockopt(option))
     if endpoint.startswith("tcp://["):
         new.setsockopt(zmq.IPV6, 1)
+    before_connect(new)
     new.connect(endpoint)
     old.close(linger=0)
     return new

@@ -1,6 +1,6 @@
 """The connector between vLLM and Afterbay: a vLLM plugin that does nothing unless an AFTERBAY_* variable is set.
 
-This module decides which functions of vLLM are wrapped. It must not know what a wrapped function does (`engine`, `front_end`).
+This module decides which functions of vLLM are wrapped. It must not know what a wrapped function does (`engine`, `front_end`, `health`).
 vLLM calls `register` in each of its processes: the first one, API servers, EngineCores and workers. A wrapped module is changed
 when the process loads it, so that a worker loads no module of an EngineCore.
 """
@@ -47,11 +47,11 @@ def register() -> None:
 
 
 def _hooks(settings: Settings) -> List[Hook]:
-    from . import engine, front_end
+    from . import engine, front_end, health
 
     hooks: List[Hook] = []
     if settings.ingress:
-        hooks += engine.hooks(settings)
+        hooks += engine.hooks(settings) + health.hooks(settings)
     if settings.credit:
         hooks += front_end.hooks(settings)
     return hooks

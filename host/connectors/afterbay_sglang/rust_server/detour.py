@@ -12,6 +12,7 @@ from collections import OrderedDict
 from typing import Any, Callable, Dict, List, Optional
 
 from afterbay_connector.credit import CreditPage
+from afterbay_connector.peer import Peer
 from afterbay_connector.rendezvous import write
 from afterbay_connector.settings import IPC_PATH_BYTES_MAX
 
@@ -56,7 +57,8 @@ class Detour:
         if len(os.fsencode(path)) > IPC_PATH_BYTES_MAX:
             raise RuntimeError(f"afterbay: the path of ipc://{path} is over {IPC_PATH_BYTES_MAX} bytes: AFTERBAY_RENDEZVOUS must be shorter")
         sender = output_sender(scheduler)
-        sender.socket = replace_socket(sender.socket, ingress)
+        # Health checks need no more: their answer passes Afterbay.
+        sender.socket = replace_socket(sender.socket, ingress, lambda socket: Peer(socket, logger, rendezvous=file))
         aborts = abort.connect(settings, scheduler, facts.dp_rank, facts.dp_size)
         # The page opens before the socket is bound: a connected Afterbay then finds the new generation.
         page = CreditPage(settings.credit, "tokenizer") if settings.credit else None

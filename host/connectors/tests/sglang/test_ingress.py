@@ -78,6 +78,19 @@ def fakes(fake_modules):
     fake_modules("sglang.srt.managers.io_struct")
 
 
+@pytest.fixture(autouse=True)
+def peers(monkeypatch):
+    """The watched sockets, with what they tell of Afterbay."""
+    made = []
+
+    def peer(socket, _logger, changed, rendezvous):
+        assert socket.connected == [], "the first connection is seen"
+        made.append((socket, changed, rendezvous))
+
+    monkeypatch.setattr(ingress, "Peer", peer)
+    return made
+
+
 def reroute(made, ingress_name="ipc:///afterbay", rendezvous_file=None):
     ingress.reroute(Settings(ingress_name, rendezvous_file, None), made, types.SimpleNamespace(**PORTS))
 
@@ -134,6 +147,30 @@ def test_the_file_appears_after_the_socket_is_rerouted(tmp_path, monkeypatch):
     monkeypatch.setattr(ingress, "write", lambda path, content: seen.append((path, content["down"], senders.send_to_detokenizer.socket.connected)))
     reroute(made, rendezvous_file=str(tmp_path / "r.json"))
     assert seen == [(str(tmp_path / "r.json"), "ipc:///real/detok", ["ipc:///afterbay"])]
+
+
+def test_a_busy_scheduler_answers_no_health_check_while_afterbay_is_away(peers, tmp_path):
+    class Scheduler(types.SimpleNamespace):
+        def maybe_send_health_check_signal(self):
+            return "sent"
+
+    made, senders = scheduler()
+    made = Scheduler(**vars(made))
+    reroute(made, rendezvous_file=str(tmp_path / "r.json"))
+    [(socket, changed, rendezvous)] = peers
+    assert (socket, rendezvous) == (senders.send_to_detokenizer.socket, str(tmp_path / "r.json"))
+    for _ in range(2):
+        changed(False)
+        assert made.maybe_send_health_check_signal() is None
+        changed(True)
+        assert made.maybe_send_health_check_signal() == "sent"
+    changed(True)
+
+
+def test_a_scheduler_without_health_checks_is_told(caplog):
+    made, _ = scheduler()
+    reroute(made)
+    assert "has no maybe_send_health_check_signal" in caplog.text
 
 
 def test_an_unknown_scheduler_stops_the_start():

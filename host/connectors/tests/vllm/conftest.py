@@ -43,13 +43,26 @@ def fake_vllm(fake_modules, monkeypatch):
         async def get_output_async(self):
             return self.queue.pop(0)
 
+    def make_zmq_socket(ctx, path, socket_type, bind=None):
+        calls.append(("socket", ctx, path, socket_type, bind))
+        return "socket"
+
+    class AsyncLLM:
+        async def check_health(self):
+            return None
+
+    class EngineDeadError(Exception):
+        pass
+
     fake_modules("vllm", __version__="0.32.0")
     fake_modules("vllm.envs", VLLM_USE_RUST_FRONTEND=False)
     fake_modules("vllm.v1.engine.core", EngineCoreProc=EngineCoreProc)
     fake_modules("vllm.v1.core.sched.scheduler", Scheduler=Scheduler)
-    fake_modules("vllm.v1.engine.core_client", AsyncMPClient=AsyncMPClient)
+    fake_modules("vllm.v1.engine.core_client", AsyncMPClient=AsyncMPClient, make_zmq_socket=make_zmq_socket)
+    fake_modules("vllm.v1.engine.async_llm", AsyncLLM=AsyncLLM)
+    fake_modules("vllm.v1.engine.exceptions", EngineDeadError=EngineDeadError)
     monkeypatch.setattr(afterbay_vllm, "vllm_version", lambda: "0.32.0")
-    return types.SimpleNamespace(calls=calls, EngineCoreProc=EngineCoreProc, Scheduler=Scheduler, AsyncMPClient=AsyncMPClient)
+    return types.SimpleNamespace(calls=calls, EngineCoreProc=EngineCoreProc, Scheduler=Scheduler, AsyncMPClient=AsyncMPClient, AsyncLLM=AsyncLLM)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import afterbay_vllm
 from afterbay_vllm.__main__ import refusal
 from afterbay_vllm.versions import joins_none
 
-HOOKED = ["EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets", "Scheduler.__init__", "AsyncMPClient.__init__", "AsyncMPClient.get_output_async"]
+HOOKED = ["EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets", "Scheduler.__init__", "AsyncLLM.check_health", "AsyncMPClient.__init__", "AsyncMPClient.get_output_async"]
 
 
 def hooked(vllm):
@@ -23,17 +23,17 @@ def test_nothing_set_wraps_nothing_and_imports_nothing(fake_vllm, monkeypatch):
     assert "afterbay_vllm.engine" not in sys.modules and "afterbay_vllm.front_end" not in sys.modules
 
 
-def test_an_ingress_wraps_the_engine_only(fake_vllm, monkeypatch):
+def test_an_ingress_wraps_the_engine_and_the_health_check(fake_vllm, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_vllm.register()
-    assert hooked(fake_vllm) == HOOKED[:3]
+    assert hooked(fake_vllm) == HOOKED[:4]
 
 
 def test_credit_wraps_the_api_server_only_and_once(fake_vllm, monkeypatch):
     monkeypatch.setenv("AFTERBAY_CREDIT", "/c")
     afterbay_vllm.register()
     afterbay_vllm.register()
-    assert hooked(fake_vllm) == HOOKED[3:]
+    assert hooked(fake_vllm) == HOOKED[4:]
     assert not hasattr(fake_vllm.AsyncMPClient.__init__.__wrapped__, "__wrapped__")
 
 
