@@ -10,11 +10,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Resource, Rlimit, WaitOptions, WaitStatus, getpid, getrlimit, setrlimit};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 /// The command line is wrong (`EX_USAGE`): a worker that exits with it would do so again.
 const EXIT_USAGE: u8 = 64;
+/// The first worker took nothing over (`EX_UNAVAILABLE`): another Afterbay goes on.
+const EXIT_NOT_TAKEN_OVER: u8 = 69;
 /// Descriptors of the keeper beside the stored ones.
 const OWN_DESCRIPTORS: u64 = 32;
 /// The signals that the worker gets as the keeper does.
@@ -29,18 +31,37 @@ pub struct KeeperError {
     error: io::Error,
 }
 
-/// Runs this program with these arguments as the worker, and restarts it after a crash. Returns the exit code of the last worker;
-/// 128 and the signal's number if a signal ended it.
+/// The worker of a keeper.
+pub struct Worker {
+    /// The arguments of this program that make it the worker.
+    pub arguments: Vec<OsString>,
+    /// One more argument of the first start.
+    pub first_argument: Option<OsString>,
+    /// The process whose output the worker forwards, if a launcher started it.
+    pub engine: Option<Engine>,
+}
+
+/// The process that a launcher started with the keeper.
+pub struct Engine {
+    /// Whether the process has ended. No worker is started after that.
+    pub has_ended: Box<dyn Fn() -> bool>,
+    /// A directory for the notify socket, which the launcher or the last worker removes.
+    pub directory: PathBuf,
+}
+
+/// Runs this program as the worker, and restarts it after a crash. Returns the exit code of the last worker; 128 and the signal's
+/// number if a signal ended it.
 ///
-/// The keeper ends with its worker if the worker exits with 0 or with 64 (the command line or the configuration is wrong), and
-/// after SIGTERM or SIGINT. `stage` is the command of this program that calls [`become_worker`](crate::become_worker) with all
-/// further arguments.
+/// The keeper ends with its worker if the worker exits with 0, with 64 (the command line or the configuration is wrong) or with 69
+/// (nothing was taken over), and after SIGTERM or SIGINT. With an engine it also ends with its worker after the engine's end, and if
+/// no worker has ever been ready, because the launcher waits for that. `stage` is the command of this program that calls
+/// [`become_worker`](crate::become_worker) with all further arguments.
 ///
 /// # Errors
 ///
 /// The system refuses a socket, a directory or a signal descriptor. Call it before the process has a second thread.
-pub fn run(stage: &OsStr, arguments: Vec<OsString>) -> Result<u8, KeeperError> {
-    let mut keeper = Keeper::new(stage, arguments)?;
+pub fn run(stage: &OsStr, worker: Worker) -> Result<u8, KeeperError> {
+    let mut keeper = Keeper::new(stage, worker)?;
     loop {
         let status = keeper.run_worker();
         match keeper.next(status) {
@@ -57,7 +78,7 @@ pub fn run(stage: &OsStr, arguments: Vec<OsString>) -> Result<u8, KeeperError> {
 struct Keeper<'a> {
     stage: &'a OsStr,
     program: PathBuf,
-    arguments: Vec<OsString>,
+    worker: Worker,
     signals: SignalFd,
     notify: NotifySocket,
     /// Removed at the end.
@@ -71,6 +92,8 @@ struct Keeper<'a> {
     main: Option<Pid>,
     started: Instant,
     ready: Option<Instant>,
+    /// Whether a worker was ready.
+    was_ready: bool,
     /// Set by SIGTERM and SIGINT.
     is_stopping: bool,
 }
@@ -85,7 +108,7 @@ enum Next {
 }
 
 impl<'a> Keeper<'a> {
-    fn new(stage: &'a OsStr, arguments: Vec<OsString>) -> Result<Keeper<'a>, KeeperError> {
+    fn new(stage: &'a OsStr, worker: Worker) -> Result<Keeper<'a>, KeeperError> {
         let failed = |what: &'static str| move |error: io::Error| KeeperError { what, error };
         let program = std::env::current_exe().map_err(failed("the program's file"))?;
         let mut handled: SigSet = FORWARDED.into_iter().collect();
@@ -99,7 +122,8 @@ impl<'a> Keeper<'a> {
         let reaper = rustix::process::set_child_subreaper(Some(getpid())).map_err(io::Error::from);
         reaper.map_err(failed("the adoption of orphans"))?;
         let stored_max = raise_descriptors();
-        let directory = private_directory().map_err(failed("the directory of the notify socket"))?;
+        let engine_dir = worker.engine.as_ref().map(|engine| engine.directory.as_path());
+        let directory = private_directory(engine_dir).map_err(failed("the directory of the notify socket"))?;
         let notify = NotifySocket::bind(directory.path().join("notify"));
         let notify = notify.map_err(failed("the notify socket"))?;
         let supervisor = Supervisor::from_env().map_err(failed("the supervisor"))?;
@@ -107,7 +131,7 @@ impl<'a> Keeper<'a> {
         Ok(Keeper {
             stage,
             program,
-            arguments,
+            worker,
             signals,
             notify,
             _directory: directory,
@@ -118,6 +142,7 @@ impl<'a> Keeper<'a> {
             main: None,
             started: Instant::now(),
             ready: None,
+            was_ready: false,
             is_stopping: false,
         })
     }
@@ -125,10 +150,12 @@ impl<'a> Keeper<'a> {
     /// Starts a worker and waits for the end of it or of the process that took its place.
     fn run_worker(&mut self) -> Ended {
         (self.started, self.ready) = (Instant::now(), None);
+        let arguments: Vec<OsString> =
+            self.worker.arguments.iter().cloned().chain(self.worker.first_argument.take()).collect();
         let start = Start {
             stage: self.stage,
             program: &self.program,
-            arguments: &self.arguments,
+            arguments: &arguments,
             notify_socket: self.notify.path(),
             stored_max: self.stored_max,
         };
@@ -154,8 +181,10 @@ impl<'a> Keeper<'a> {
 
     fn next(&mut self, ended: Ended) -> Next {
         let code = exit_code(ended);
-        let is_final = matches!(ended.and_then(|status| status.exit_status()), Some(0)) || code == EXIT_USAGE;
-        if self.is_stopping || is_final {
+        let is_final = matches!(ended.and_then(|status| status.exit_status()), Some(0))
+            || [EXIT_USAGE, EXIT_NOT_TAKEN_OVER].contains(&code);
+        let is_over = |engine: &Engine| !self.was_ready || (engine.has_ended)();
+        if self.is_stopping || is_final || self.worker.engine.as_ref().is_some_and(is_over) {
             return Next::End(code);
         }
         let delay = self.backoff.after_crash(self.ready.map(|ready| ready.elapsed()));
@@ -232,6 +261,7 @@ impl<'a> Keeper<'a> {
             }
             if message.says("READY") {
                 self.ready.get_or_insert_with(Instant::now);
+                self.was_ready = true;
             }
             self.relay(&message.to_relay());
         }
@@ -314,7 +344,10 @@ fn raise_descriptors() -> usize {
 }
 
 /// A directory that only this user may enter. `TMPDIR` may be too long for the name of a socket.
-fn private_directory() -> io::Result<tempfile::TempDir> {
-    let make = |base: &str| tempfile::Builder::new().prefix("afterbay-keeper-").tempdir_in(base);
-    make("/dev/shm").or_else(|_| make("/tmp"))
+fn private_directory(base: Option<&Path>) -> io::Result<tempfile::TempDir> {
+    let make = |base: &Path| tempfile::Builder::new().prefix("afterbay-keeper-").tempdir_in(base);
+    match base {
+        Some(base) => make(base),
+        None => make(Path::new("/dev/shm")).or_else(|_| make(Path::new("/tmp"))),
+    }
 }

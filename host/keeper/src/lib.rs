@@ -15,5 +15,5 @@ mod process;
 mod keeper;
 
 pub use backoff::{DELAY_MAX, HEALTHY_AFTER};
-pub use keeper::{KeeperError, run};
+pub use keeper::{Engine, KeeperError, Worker, run};
 pub use worker::become_worker;

@@ -57,6 +57,7 @@ pub use check::check_files;
 pub use config_file::{load as load_config, load_admin};
 pub use drain::DrainOutcome;
 pub use handed::format_versions;
+pub use rendezvous::is_alive;
 pub use serve::{Options, Server};
 pub use sinks::warnings;
 pub use take_over::NotTakenOver;

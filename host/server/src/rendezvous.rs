@@ -4,7 +4,8 @@
 
 mod file;
 
-pub(crate) use file::{RendezvousError, RendezvousFile, Worker, is_alive};
+pub use file::is_alive;
+pub(crate) use file::{RendezvousError, RendezvousFile, Worker};
 
 use afterbay_config as config;
 use afterbay_events::event::StreamAbsent;

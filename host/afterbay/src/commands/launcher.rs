@@ -1,7 +1,7 @@
 //! Runs an engine with Afterbay on its output, without any setup: what `afterbay sglang` and `afterbay vllm` share.
 //!
-//! Afterbay starts first, outside the engine's process tree, because an engine kills its children when it ends, and Afterbay still
-//! has to send what it received. Then this process becomes the command, so that pid, signals and exit code are the engine's own. The
+//! Afterbay starts first, under its keeper and outside the engine's process tree, because an engine kills its children when it ends,
+//! and Afterbay still has to send what it received. Then this process becomes the command, so that pid, signals and exit code are the engine's own. The
 //! connectors are in this binary, and are put on PYTHONPATH: the command may run in any environment, and gets the connector of this
 //! version also where a wheel of another version is installed.
 
@@ -10,7 +10,7 @@ pub(super) mod connectors;
 use afterbay_config::{AdminAddress, Config, user_dirs};
 use anyhow::{Context, bail, ensure};
 use connectors::CONNECTORS;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -140,16 +140,24 @@ impl<'a> Launcher<'a> {
         bail!("{}: {error}", Path::new(program).display())
     }
 
-    /// Starts Afterbay through a shell that ends at once, so that it is no child of the engine, and waits until its start can no
-    /// longer be refused.
+    /// Starts Afterbay's keeper through a shell that ends at once, so that it is no child of the engine, and waits until the start can
+    /// no longer be refused.
     fn start_afterbay(&self, rendezvous: &Path) -> anyhow::Result<()> {
         let announce = self.rundir.path("started");
+        let pid = std::process::id().to_string();
+        let mut words: Vec<OsString> = vec![std::env::current_exe()?.into(), "run".into(), "--keep".into()];
+        let options: [(&str, &OsStr); 5] = [
+            ("--config", self.config_file.as_os_str()),
+            ("--rendezvous", rendezvous.as_os_str()),
+            ("--announce", announce.as_os_str()),
+            ("--until-pid", pid.as_ref()),
+            ("--scratch", self.rundir.0.path().as_os_str()),
+        ];
+        words.extend(options.into_iter().flat_map(|(name, value)| [name.into(), value.to_owned()]));
+        self.rundir.write("start", &start_script(&words)?)?;
         let mut run = Command::new("/bin/sh");
         // The shell starts it in the background and leaves; `$@` is passed on as it is.
-        run.args(["-c", "\"$@\" & echo $!", "afterbay"]);
-        run.arg(std::env::current_exe()?).arg("run").arg("--config").arg(&self.config_file);
-        run.arg("--rendezvous").arg(rendezvous).arg("--announce").arg(&announce);
-        run.arg("--until-pid").arg(std::process::id().to_string()).arg("--scratch").arg(self.rundir.0.path());
+        run.args(["-c", "\"$@\" & echo $!", "afterbay"]).args(&words);
         // Its own process group: Ctrl-C goes to the engine only, and Afterbay ends after the engine.
         run.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
         if let Some(file) = &self.options.log_file {
@@ -182,6 +190,17 @@ impl<'a> Launcher<'a> {
     }
 }
 
+/// A script that starts Afterbay again after its keeper has ended. A worker that still runs is taken over.
+fn start_script(words: &[OsString]) -> anyhow::Result<String> {
+    let mut quoted = String::new();
+    for word in words {
+        let word = word.to_str().with_context(|| format!("{word:?} is no UTF-8"))?;
+        quoted += &format!(" '{}'", word.replace('\'', "'\\''"));
+    }
+    // Exit code 69: there is no worker.
+    Ok(format!("#!/bin/sh\nset --{quoted}\n\"$@\" --take-over\ncode=$?\n[ $code = 69 ] || exit $code\nexec \"$@\"\n"))
+}
+
 /// The value of an engine's filter of plugins with the connector added. An engine without a filter loads all plugins.
 pub(super) fn with_connector(filter: &str) -> String {
     let named = filter.split(',').any(|name| name == "afterbay");
@@ -192,8 +211,8 @@ pub(super) fn with_connector(filter: &str) -> String {
     }
 }
 
-/// A directory for the sockets and files of one run. `afterbay run` removes it at its end; if the engine is not started, dropping
-/// this removes it.
+/// A directory for the sockets and files of one run. `afterbay run` removes it after the engine's end; if the engine is not started,
+/// dropping this removes it.
 pub(super) struct Rundir(tempfile::TempDir);
 
 impl Rundir {
@@ -239,6 +258,17 @@ pub(super) fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_script_passes_each_word_as_it_is() {
+        let words = ["printf", "<%s>", "a b", "it's", "$HOME", ""].map(OsString::from);
+        let script = start_script(&words).unwrap();
+        let ran = Command::new("/bin/sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "<a b><it's><$HOME><><--take-over>");
+        let fails = start_script(&["sh", "-c", "echo $1; exit 69", "0"].map(OsString::from)).unwrap();
+        let ran = Command::new("/bin/sh").args(["-c", &fails]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "--take-over\n\n");
+    }
 
     #[test]
     fn a_filter_of_plugins_gets_the_connector_once() {

@@ -2,6 +2,7 @@
 
 use afterbay_config::LogFormat;
 use afterbay_events::log;
+use afterbay_keeper::{Engine, Worker};
 use afterbay_plugin_loader::project::Output;
 use afterbay_plugin_loader::{Tokenizers, host_options};
 use afterbay_plugin_tools::dev;
@@ -12,6 +13,7 @@ use clap::ValueEnum;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Nothing was taken over (`EX_UNAVAILABLE`).
@@ -93,6 +95,8 @@ enum Format {
     Json,
 }
 
+const TAKE_OVER: &str = "--take-over";
+
 /// The hidden command of a worker's first stage.
 pub(crate) const WORKER: &str = "run-worker";
 
@@ -109,17 +113,42 @@ pub(crate) fn become_worker(args: WorkerArgs) -> anyhow::Result<ExitCode> {
     Err(anyhow::Error::from(error).context(args.program.display().to_string()))
 }
 
-/// Runs this command line without `--keep` as the keeper's worker.
-fn keep(args: &Args) -> anyhow::Result<ExitCode> {
+impl Args {
+    /// Whether the process of `--until-pid` has ended.
+    fn is_over(&self) -> bool {
+        self.until_pid.is_some_and(|pid| !afterbay_server::is_alive(pid))
+    }
+
+    /// Removes the launcher's directory after the engine's end. Before it, Afterbay can be started again.
+    fn remove_scratch(&self) {
+        if let Some(dir) = self.scratch.as_ref().filter(|_| self.is_over()) {
+            // Nobody needs the directory any more, so an error does not matter.
+            let _removed = std::fs::remove_dir_all(dir);
+        }
+    }
+}
+
+/// Runs this command line without `--keep` as the keeper's worker. Only the first worker takes over.
+fn keep(args: Args) -> anyhow::Result<ExitCode> {
     let format = args.log_format.map_or(log::Format::Auto, Format::chosen);
     log::init(args.log.as_deref().unwrap_or("info"), format)?;
-    let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--keep").collect();
-    Ok(ExitCode::from(afterbay_keeper::run(WORKER.as_ref(), arguments)?))
+    let is_of_keeper = |argument: &OsString| argument == "--keep" || argument == TAKE_OVER;
+    let arguments = std::env::args_os().skip(1).filter(|argument| !is_of_keeper(argument)).collect();
+    let args = Rc::new(args);
+    let engine = args.scratch.clone().map(|directory| {
+        let args = args.clone();
+        Engine { has_ended: Box::new(move || args.is_over()), directory }
+    });
+    let first_argument = args.take_over.then(|| TAKE_OVER.into());
+    let code = afterbay_keeper::run(WORKER.as_ref(), Worker { arguments, first_argument, engine })?;
+    // The last worker may have been killed.
+    args.remove_scratch();
+    Ok(ExitCode::from(code))
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.keep {
-        return keep(&args);
+        return keep(args);
     }
     let config = match afterbay_server::load_config(&args.config, args.rendezvous.is_some()) {
         Ok(config) => config,
@@ -156,12 +185,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let options = Options {
-        config_file: args.config,
-        rendezvous: args.rendezvous,
+        config_file: args.config.clone(),
+        rendezvous: args.rendezvous.clone(),
         drain_timeout: args.drain_timeout,
         until_pid: args.until_pid,
         awaits_builds: args.dev,
-        announce: args.announce,
+        announce: args.announce.clone(),
         take_over: args.take_over,
     };
     let server = match Server::open(config, host.clone(), tokenizers, options) {
@@ -177,9 +206,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(outcome) => *outcome == DrainOutcome::HandedOver,
         Err(error) => error.is::<NotTakenOver>(),
     };
-    if let Some(dir) = args.scratch.as_ref().filter(|_| !is_of_another) {
-        // Nobody needs the directory any more, so an error does not matter.
-        let _removed = std::fs::remove_dir_all(dir);
+    if !is_of_another {
+        args.remove_scratch();
     }
     match outcome {
         Ok(DrainOutcome::HandedOver | DrainOutcome::Complete) => Ok(ExitCode::SUCCESS),

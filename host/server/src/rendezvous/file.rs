@@ -137,7 +137,7 @@ impl RendezvousFile {
 }
 
 /// Whether a process exists and is no zombie.
-pub(crate) fn is_alive(pid: u32) -> bool {
+pub fn is_alive(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     // The line is `pid (name) state …`. A name may contain any character, so the last bracket ends it.
     stat.rsplit_once(')')
