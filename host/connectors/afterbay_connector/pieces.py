@@ -10,12 +10,13 @@ from typing import List
 
 # Longer words are divided, as a tokenizer divides them.
 WORD_CHARS_MAX = 16
-# A marker is one token of its model, so it stays one piece. Longer text between brackets is no marker.
+# A marker is one token of its model, so it stays one piece. Longer text between brackets is no marker, nor is text with characters
+# of JSON: a piece would reach from one call into the next.
 MARKER_CHARS_MAX = 64
-
+_MARKER = rf"<[^<>\s\"'{{}}\[\](),;]{{1,{MARKER_CHARS_MAX}}}>"
 _PIECE = re.compile(
     rf"""
-      <[^<>\s]{{1,{MARKER_CHARS_MAX}}}>          # <|python_tag|>, </tool_call>, <｜tool▁sep｜>
+      {_MARKER}(?:[ ]<\|\w+\|>)?             # <|python_tag|>, </tool_call>, <|action_start|> <|plugin|>
     | \[/?[A-Z_]{{2,{MARKER_CHARS_MAX}}}\]       # [TOOL_CALLS]
     | (?:\\u[0-9a-fA-F]{{4}}){{1,2}}             # a character of JSON, also one of two halves
     | \\.                                        # another escape of JSON

@@ -6,6 +6,7 @@ makes any socket. The scheduler's batches then go to Afterbay, and SGLang's read
 """
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import pkgutil
 import sys
@@ -15,6 +16,8 @@ from afterbay_connector import __version__
 from afterbay_connector.settings import Refused
 
 from .settings import Settings
+
+logger = logging.getLogger("afterbay.sglang")
 
 _registered = False
 
@@ -39,7 +42,7 @@ def register() -> None:
 
 
 def _register_hooks(settings: Settings) -> None:
-    from . import abort, detokenizer, ingress, readers, rendezvous, rust_server, text, workers
+    from . import abort, detokenizer, ingress, readers, rendezvous, rust_server, text, tool_calls, workers
 
     wanted = abort.hooks(settings)
     if settings.rust_server:
@@ -53,16 +56,17 @@ def _register_hooks(settings: Settings) -> None:
         wanted += text.hooks(settings)
     if settings.credit:
         wanted += readers.hooks(settings)
-        workers.load_in_http_workers(settings)
+    workers.load_in_http_workers()
     _apply(wanted)
+    # Whatever joins rows: these hooks do not depend on the settings.
+    _apply(tool_calls.hooks(), required=False)
 
 
-def _apply(wanted: List[Tuple[str, str, Any]]) -> None:
+def _apply(wanted: List[Tuple[str, str, Any]], required: bool = True) -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     for target, kind, hook in wanted:
-        if _concerns_this_process(target):
-            _must_exist(target)
+        if _concerns_this_process(target) and _exists(target, required):
             HookRegistry.register(target, hook, HookType[kind])
 
 
@@ -73,18 +77,22 @@ def _concerns_this_process(target: str) -> bool:
     other modules would only cost it seconds and memory (the scheduler's modules in a detokenizer). The first process
     loads plugins before its modules, and imports all of them anyway.
     """
-    module = ".".join(target.split(".")[:4])  # sglang.srt.PACKAGE.NAME
+    module = target.rsplit(".", 2)[0]  # MODULE.CLASS.METHOD
     return module in sys.modules or multiprocessing.parent_process() is None
 
 
-def _must_exist(target: str) -> None:
-    """Refuse to start if the hooked function is missing. SGLang would only log a hook that it cannot apply."""
+def _exists(target: str, required: bool) -> bool:
+    """Refuse to start if a required function is missing, and warn of another. SGLang would only log a hook that it cannot apply."""
     try:
         pkgutil.resolve_name(target)
     except Exception as error:
         from .rendezvous import sglang_version
 
-        raise Refused(
-            f"SGLang {sglang_version() or '(version unknown)'} has no usable {target} ({error!r}), which this connector "
-            f"({__version__}) needs; it supports SGLang 0.5.11 to 0.5.23. Unset AFTERBAY_* to run without Afterbay"
-        ) from error
+        missing = f"SGLang {sglang_version() or '(version unknown)'} has no usable {target} ({error!r})"
+        if required:
+            raise Refused(
+                f"{missing}, which this connector ({__version__}) needs; it supports SGLang 0.5.11 to 0.5.23. Unset AFTERBAY_* to run without Afterbay"
+            ) from error
+        logger.warning("afterbay: %s: tool calls may arrive broken in chunks of several tokens", missing)
+        return False
+    return True

@@ -98,9 +98,9 @@ def check_attached() -> None:
         )
 
 
-def load_in_http_workers(settings: Settings) -> None:
+def load_in_http_workers() -> None:
     """Make the HTTP workers that SGLang starts load plugins. Nothing else reads the variable."""
-    if settings.ingress and settings.rendezvous and settings.credit and os.environ.get(_APP) != _OUR_APP:
+    if os.environ.get(_APP) != _OUR_APP:
         os.environ[_SERVED_APP] = os.environ.get(_APP) or _SGLANG_APP
         os.environ[_APP] = _OUR_APP
 

@@ -8,10 +8,15 @@ from afterbay_connector.pieces import MARKER_CHARS_MAX, WORD_CHARS_MAX, pieces
 
 @pytest.mark.parametrize(
     "marker",
-    ["<tool_call>", "</tool_call>", "<|python_tag|>", "<｜tool▁calls▁begin｜>", "[TOOL_CALLS]", "[/INST]", "<minimax:tool_call>", "<ifm|arg_key>", '<|"|>'],
+    ["<tool_call>", "</tool_call>", "<|python_tag|>", "<｜tool▁calls▁begin｜>", "[TOOL_CALLS]", "[/INST]", "<minimax:tool_call>", "<ifm|arg_key>", "<|action_start|> <|plugin|>"],
 )
 def test_a_marker_is_one_piece_between_any_neighbours(marker):
     assert pieces(f"a{marker}{marker}{{") == ["a", marker, marker, "{"]
+
+
+def test_brackets_around_json_are_no_marker():
+    assert "<" in pieces('{"a":"<b"};{"c":">"}')
+    assert pieces("a <b and c>") == ["a", " ", "<", "b", " and", " c", ">"]
 
 
 def test_words_have_their_space_and_escapes_and_surrogates_stay_whole():
@@ -21,9 +26,9 @@ def test_words_have_their_space_and_escapes_and_surrogates_stay_whole():
 def test_the_pieces_of_any_text_are_the_text_and_are_short():
     rnd = random.Random(1)
     for _ in range(500):
-        text = "".join(rnd.choice(["<", ">", "|", "[", "]", "\\", "u00e9", " ", "\n", "word", "日本", "😀", '"', "x" * 40, "7" * 9, "\ud83d"]) for _ in range(rnd.randrange(30)))
+        text = "".join(rnd.choice(["<", ">", "|", "<|a|>", "[", "]", "\\", "u00e9", " ", "\n", "word", "日本", "😀", '"', "x" * 40, "7" * 9, "\ud83d"]) for _ in range(rnd.randrange(30)))
         found = pieces(text)
         assert "".join(found) == text
-        assert all(0 < len(piece) <= MARKER_CHARS_MAX + 3 for piece in found)
+        assert all(0 < len(piece) <= 2 * MARKER_CHARS_MAX + 5 for piece in found)
     assert pieces("") == []
     assert max(map(len, pieces("x" * 1000))) == WORD_CHARS_MAX

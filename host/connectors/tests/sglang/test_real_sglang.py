@@ -14,26 +14,27 @@ LAYOUTS = PACKAGE.parent / "wire/layouts"
 # Loads plugins like SGLang and returns the number of hooks on each function of a loaded module.
 HOOKED = """
 import json, multiprocessing, os, pkgutil, sys
-TARGETS = ["scheduler.Scheduler.init_ipc_channels", "tokenizer_manager.TokenizerManager._handle_batch_output", "tokenizer_manager.TokenizerManager.__init__",
-           "multi_tokenizer_mixin.MultiTokenizerRouter._distribute_result_to_workers", "detokenizer_manager.DetokenizerManager.event_loop"]
+TARGETS = ["managers.scheduler.Scheduler.init_ipc_channels", "managers.tokenizer_manager.TokenizerManager._handle_batch_output",
+           "managers.tokenizer_manager.TokenizerManager.__init__", "managers.multi_tokenizer_mixin.MultiTokenizerRouter._distribute_result_to_workers",
+           "managers.detokenizer_manager.DetokenizerManager.event_loop", "function_call.function_call_parser.FunctionCallParser.parse_stream_chunk"]
 def hooked():
     from sglang.srt.plugins import load_plugins
     load_plugins(); load_plugins()
     found = {}
     for target in TARGETS:
-        name = "sglang.srt.managers." + target
+        name = "sglang.srt." + target
         if ".".join(name.split(".")[:4]) in sys.modules:
             function, depth = pkgutil.resolve_name(name), 0
             while hasattr(function, "__wrapped__"):
                 function, depth = function.__wrapped__, depth + 1
-            found[target.split(".", 1)[1]] = depth
+            found[target.split(".", 2)[2]] = depth
     return found
 """
 
 # Makes several starts in one process, and resets the state between them.
 STARTS = HOOKED + """
 import sglang.srt.plugins as plugins
-import sglang.srt.managers.detokenizer_manager, sglang.srt.managers.scheduler
+import sglang.srt.function_call.function_call_parser, sglang.srt.managers.detokenizer_manager, sglang.srt.managers.scheduler
 found = []
 for start in json.loads(os.environ["STARTS"]):
     plugins._plugins_loaded = False
@@ -82,6 +83,7 @@ def test_it_hooks_once_if_it_is_enabled(real_sglang, on_path, tmp_path):
         "TokenizerManager.__init__": 1,
         "MultiTokenizerRouter._distribute_result_to_workers": 1,
         "DetokenizerManager.event_loop": 1,
+        "FunctionCallParser.parse_stream_chunk": 1,
     }
     assert nothing == filtered == dict.fromkeys(once, 0)
     assert let_through == once
@@ -291,8 +293,8 @@ def test_an_http_worker_serves_sglangs_application_with_the_hooks_in_place(real_
     code = (
         HOOKED
         + """
-from afterbay_sglang import settings, workers
-workers.load_in_http_workers(settings.Settings.from_environment())
+from afterbay_sglang import workers
+workers.load_in_http_workers()
 app = pkgutil.resolve_name(os.environ["SGLANG_HTTP_SERVER_APP_PATH"])
 from sglang.srt.entrypoints import http_server
 print(json.dumps([app is http_server.app, hooked()]))
@@ -301,4 +303,4 @@ print(json.dumps([app is http_server.app, hooked()]))
     asked = dict(AFTERBAY_INGRESS="ipc:///a", AFTERBAY_RENDEZVOUS=tmp_path / "r.json", AFTERBAY_CREDIT=tmp_path / "credit")
     is_sglangs, hooks = real_sglang.answer(code, path=[on_path], **asked)
     assert is_sglangs
-    assert (hooks["TokenizerManager.__init__"], hooks["TokenizerManager._handle_batch_output"]) == (1, 1)
+    assert [hooks[name] for name in ("TokenizerManager.__init__", "TokenizerManager._handle_batch_output", "FunctionCallParser.parse_stream_chunk")] == [1, 1, 1]

@@ -94,6 +94,59 @@ def test_a_text_ingress_hooks_the_detokenizer_too(registry, all_modules, monkeyp
     assert registry.registered == SCHEDULER + [("detokenizer_manager.DetokenizerManager.__init__", "AFTER")]
 
 
+PARSERS = [
+    ("sglang.srt.function_call.function_call_parser.FunctionCallParser.parse_stream_chunk", "AROUND"),
+    ("sglang.srt.function_call.json_array_parser.JsonArrayParser.parse_streaming_increment", "AROUND"),
+    ("sglang.srt.parser.reasoning_parser.ReasoningParser.__init__", "AFTER"),
+    ("sglang.srt.parser.reasoning_parser.ReasoningParser.parse_stream_chunk", "AROUND"),
+    ("sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat._process_tool_call_stream", "AROUND"),
+]
+
+
+class Parser:
+    parse_stream_chunk = parse_streaming_increment = _process_tool_call_stream = print
+
+
+@pytest.fixture
+def all_parsers(fake_modules):
+    fake_modules("sglang.srt.function_call.function_call_parser", FunctionCallParser=Parser)
+    fake_modules("sglang.srt.function_call.json_array_parser", JsonArrayParser=Parser)
+    fake_modules("sglang.srt.parser.reasoning_parser", ReasoningParser=Parser)
+    fake_modules("sglang.srt.entrypoints.openai.serving_chat", OpenAIServingChat=Parser)
+
+
+@pytest.mark.parametrize(
+    "variables, others",
+    [(dict(INGRESS="ipc:///a"), SCHEDULER), (dict(CREDIT="/c"), TOKENIZER + ROUTER + DETOKENIZER), (dict(INGRESS="ipc:///a", ABORT="ipc:///b"), SCHEDULER)],
+    ids=["ingress", "credit", "abort"],
+)
+def test_the_parsers_are_hooked_whatever_is_set(registry, all_modules, all_parsers, monkeypatch, variables, others):
+    for name, value in variables.items():
+        monkeypatch.setenv(f"AFTERBAY_{name}", value)
+    afterbay_sglang.register()
+    assert registry.registered == others + PARSERS
+
+
+def test_a_version_without_a_parser_is_named_in_a_warning_and_starts(registry, all_modules, all_parsers, fake_modules, monkeypatch, caplog):
+    fake_modules("sglang.srt.function_call.json_array_parser", JsonArrayParser=object)
+    monkeypatch.setattr(rendezvous, "sglang_version", lambda: "0.5.30")
+    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
+    afterbay_sglang.register()
+    assert registry.registered == SCHEDULER + [hook for hook in PARSERS if "json_array" not in hook[0]]
+    [warning] = [record.getMessage() for record in caplog.records]
+    assert "SGLang 0.5.30 has no usable sglang.srt.function_call.json_array_parser.JsonArrayParser.parse_streaming_increment" in warning
+
+
+def test_a_spawned_child_that_loads_no_parser_imports_none(registry, fake_modules, monkeypatch, caplog):
+    """A scheduler has loaded a module beside serving_chat, but not serving_chat."""
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
+    fake_modules("sglang.srt.managers.scheduler", Scheduler=Manager)
+    fake_modules("sglang.srt.entrypoints.openai.protocol")
+    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
+    afterbay_sglang.register()
+    assert registry.registered == SCHEDULER and not caplog.records
+
+
 def test_registering_twice_hooks_once(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()

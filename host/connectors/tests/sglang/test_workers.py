@@ -153,14 +153,12 @@ def test_the_detokenizer_sends_whole_batches_like_to_one_tokenizer(tmp_path, fak
     assert (tmp_path / "r.json.text").exists()
 
 
-def test_http_workers_serve_our_application_and_know_the_original_one(tmp_path, monkeypatch):
-    workers.load_in_http_workers(settings(tmp_path, credit=None))
-    assert "SGLANG_HTTP_SERVER_APP_PATH" not in os.environ
+def test_http_workers_serve_our_application_and_know_the_original_one(monkeypatch):
     for before, served in ((None, "sglang.srt.entrypoints.http_server:app"), ("mine:app", "mine:app")):
         monkeypatch.delenv("AFTERBAY_HTTP_APP", raising=False)
         monkeypatch.setenv("SGLANG_HTTP_SERVER_APP_PATH", before) if before else monkeypatch.delenv("SGLANG_HTTP_SERVER_APP_PATH", raising=False)
         # Once in the first process, and again in one that it starts.
-        workers.load_in_http_workers(settings(tmp_path))
-        workers.load_in_http_workers(settings(tmp_path))
+        workers.load_in_http_workers()
+        workers.load_in_http_workers()
         assert os.environ["SGLANG_HTTP_SERVER_APP_PATH"] == "afterbay_sglang.http_app:app"
         assert workers.served_app() == served
