@@ -44,6 +44,7 @@ def register() -> None:
 def _register_hooks(settings: Settings) -> None:
     from . import abort, detokenizer, ingress, readers, rendezvous, rust_server, text, tool_calls, workers
 
+    tool_calls.find_front_end()
     wanted = abort.hooks(settings)
     if settings.rust_server:
         rust_server.check_version(rendezvous.sglang_version())

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from afterbay_connector import __version__
 from afterbay_connector.rendezvous import FORMAT, tokenizer_path
 
-from . import abort, detokenizer, workers
+from . import abort, detokenizer, tool_calls, workers
 from .abort import NO_ABORTS
 from .settings import Settings, fill
 from .wire import ipc_format, layout
@@ -88,6 +88,7 @@ def describe(facts: Facts, ingress: str, settings: Settings, aborts: Tuple[Optio
         "down_kind": facts.down_kind,
         "credit": credit,
         "credit_none": credit_none,
+        "single_calls": tool_calls.single_calls(settings.rust_server),
         "workers": readers if facts.down_kind == "tokenizer" else [],
         "text_ingress": text_ingress,
         "text_none": text_none,

@@ -13,8 +13,10 @@ client receives for a chunk: its texts as one, and the parts of a call as one. I
 from __future__ import annotations
 
 import copy
+import os
+import sys
 import types
-from typing import Any, AsyncIterator, Callable, Iterable, List, Tuple
+from typing import Any, AsyncIterator, Callable, Iterable, List, Optional, Tuple
 
 from afterbay_connector.pieces import pieces
 
@@ -22,11 +24,28 @@ _PARSER = "sglang.srt.function_call.function_call_parser.FunctionCallParser"
 _ARRAY_PARSER = "sglang.srt.function_call.json_array_parser.JsonArrayParser"
 _REASONING_PARSER = "sglang.srt.parser.reasoning_parser.ReasoningParser"
 _CHAT = "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat"
+# Front ends that parse tool calls in a process of their own, by the package that starts the engine for them.
+_FRONT_ENDS = {"dynamo": "Dynamo's front end", "smg_grpc_servicer": "SMG"}
+# The variable in which the engine's first process names such a front end to the processes that it starts.
+_PARSED_BY = "AFTERBAY_TOOL_CALLS_PARSED_BY"
 # The attribute of a reasoning parser whose request has tools.
 _HAS_TOOLS = "_afterbay_has_tools"
 
 # A text, and the parts of calls that follow it: what SGLang's parsers return.
 Parsed = Tuple[str, List[Any]]
+
+
+def find_front_end() -> None:
+    """Remember for all processes of the engine who parses tool calls, if the hooks do not reach it. Call it in the first process."""
+    for package, name in _FRONT_ENDS.items():
+        if package in sys.modules:
+            os.environ[_PARSED_BY] = name
+
+
+def single_calls(rust_server: bool = False) -> Optional[str]:
+    """Return the reason why rows of tool calls must stay single for this engine's clients, or None."""
+    name = "SGLang's Rust server" if rust_server else os.environ.get(_PARSED_BY)
+    return name and f"{name} parses tool calls, and some of its parsers need single tokens"
 
 
 def hooks() -> List[Tuple[str, str, Any]]:

@@ -28,6 +28,7 @@ class Manager:
     """A class with every method that the connector hooks."""
 
     def init_ipc_channels(self, port_args): ...
+    def abort_request(self, abort): ...
     def event_loop(self): ...
     def multi_http_worker_event_loop(self): ...
     async def _handle_batch_output(self, batch): ...
@@ -35,6 +36,7 @@ class Manager:
 
 
 SCHEDULER = [("scheduler.Scheduler.init_ipc_channels", "AFTER")]
+ABORT = [("scheduler.Scheduler.abort_request", "AROUND")]
 TOKENIZER = [
     ("tokenizer_manager.TokenizerManager.__init__", "BEFORE"),
     ("tokenizer_manager.TokenizerManager._handle_batch_output", "AROUND"),
@@ -117,7 +119,7 @@ def all_parsers(fake_modules):
 
 @pytest.mark.parametrize(
     "variables, others",
-    [(dict(INGRESS="ipc:///a"), SCHEDULER), (dict(CREDIT="/c"), TOKENIZER + ROUTER + DETOKENIZER), (dict(INGRESS="ipc:///a", ABORT="ipc:///b"), SCHEDULER)],
+    [(dict(INGRESS="ipc:///a"), SCHEDULER), (dict(CREDIT="/c"), TOKENIZER + ROUTER + DETOKENIZER), (dict(INGRESS="ipc:///a", ABORT="ipc:///b"), ABORT + SCHEDULER)],
     ids=["ingress", "credit", "abort"],
 )
 def test_the_parsers_are_hooked_whatever_is_set(registry, all_modules, all_parsers, monkeypatch, variables, others):

@@ -1,11 +1,12 @@
 """Tests the fields of the rendezvous file and its atomic writes."""
 
 import os
+import sys
 import types
 
 import pytest
 
-from afterbay_sglang import detokenizer, rendezvous, wire
+from afterbay_sglang import detokenizer, rendezvous, tool_calls, wire
 from afterbay_sglang.settings import Settings
 from test_ingress import PORTS
 
@@ -44,6 +45,18 @@ def test_normal_mode_names_the_detokenizer(detokenizer_with_plugins):
     assert written["credit"] == "/dev/shm/c/detokenizer" and written["credit_none"] is None
     assert written["tokenizer_path"] == "/models/m", "SGLang's default is the model's path"
     assert {name: written[name] for name in PORTS} == PORTS
+
+
+def test_a_front_end_that_parses_tool_calls_itself_is_named_in_every_process(monkeypatch):
+    assert describe(skip_tokenizer_init=True)["single_calls"] is None
+    monkeypatch.setenv("AFTERBAY_TOOL_CALLS_PARSED_BY", "")
+    monkeypatch.setitem(sys.modules, "dynamo", types.ModuleType("dynamo"))
+    tool_calls.find_front_end()
+    monkeypatch.delitem(sys.modules, "dynamo")
+    assert "Dynamo's front end parses tool calls" in describe(skip_tokenizer_init=True)["single_calls"]
+    monkeypatch.setenv("AFTERBAY_TOOL_CALLS_PARSED_BY", "")
+    rust = rendezvous.describe(facts(), "ipc:///a", Settings("ipc:///a", "/r", "/c", rust_server=True))
+    assert "SGLang's Rust server parses tool calls" in rust["single_calls"]
 
 
 def test_skip_tokenizer_init_names_the_tokenizer():
