@@ -175,7 +175,7 @@ pub(crate) static STREAM: Table = Table {
             "coalesce",
             Optional,
             "",
-            "The rule for joining rows that wait for a sink. Joining loses nothing.",
+            "The rule for joining rows that wait for a sink. A joined row has the ids, text and logprobs of the rows that it replaces.",
         ),
         key(
             "abort",

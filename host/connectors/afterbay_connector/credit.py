@@ -12,7 +12,7 @@ Little endian:
     32  8  u64 last_generation: the previous generation, 0 for none
     40  8  u64 last_count: its final count
     48  8  u64 unix nanoseconds of the last change of `count`, 0 if this generation has counted nothing
-    56  8  u64 reader: 0 unknown (earlier versions), 1 a detokenizer, 2 a tokenizer
+    56  8  u64 reader: 0 unknown, 1 a detokenizer, 2 a tokenizer or an API server, whose parsers of tool calls get single tokens
 """
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGE_BYTES = 64
 # Indices of 8-byte words. Word 1 has version and pid.
 _MAGIC, _VERSION_AND_PID, _GENERATION, _COUNT, _LAST_GENERATION, _LAST_COUNT, _CHANGED_UNIX_NS, _READER = range(8)
 # The kind of reader by the name of its page.
-_READERS = {"detokenizer": 1, "tokenizer": 2}
+_READERS = {"detokenizer": 1, "tokenizer": 2, "api-server": 2}
 
 
 class CreditError(Exception):
@@ -57,7 +57,7 @@ class CreditPage:
         # Native 8-byte stores at aligned addresses are atomic: a reader of the file sees the old or the new
         # value.
         self._words = memoryview(self._map).cast("Q")
-        self._begin_generation(_READERS.get(name, 0))
+        self._begin_generation(_READERS.get(name.rstrip("-0123456789"), 0))
         self._count = 0
         # A forked child must not count here, and must not hold the lock after this process has died.
         os.register_at_fork(after_in_child=self.close)

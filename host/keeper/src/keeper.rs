@@ -123,7 +123,8 @@ impl<'a> Keeper<'a> {
         reaper.map_err(failed("the adoption of orphans"))?;
         let stored_max = raise_descriptors();
         let engine_dir = worker.engine.as_ref().map(|engine| engine.directory.as_path());
-        let directory = private_directory(engine_dir).map_err(failed("the directory of the notify socket"))?;
+        let directory =
+            private_directory(engine_dir).map_err(failed("the directory of the notify socket"))?;
         let notify = NotifySocket::bind(directory.path().join("notify"));
         let notify = notify.map_err(failed("the notify socket"))?;
         let supervisor = Supervisor::from_env().map_err(failed("the supervisor"))?;

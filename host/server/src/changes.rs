@@ -94,12 +94,13 @@ fn sinks(before: &Stream, after: &Stream) -> Vec<String> {
     }
     for (before_sink, after_sink) in sinks_in_both(before, after) {
         // Destructured, so that a further key is not forgotten here.
-        let Sink { name, connect, credit, reader, tokenizer, queue: _, takes } = before_sink;
+        let Sink { name, connect, credit, reader, tokenizer, tool_calls, queue: _, takes } = before_sink;
         let keys = [
             (*connect != after_sink.connect, "connect"),
             (*credit != after_sink.credit, "credit"),
             (*reader != after_sink.reader, "reader"),
             (*tokenizer != after_sink.tokenizer, "tokenizer"),
+            (*tool_calls != after_sink.tool_calls, "tool_calls"),
             (*takes != after_sink.takes, "kind"),
         ];
         let sink = name.as_str();

@@ -395,20 +395,62 @@ fn tokenizer_beside(page: &Path, pid: u32) -> Option<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn rows_for_vllms_api_server_are_joined_anywhere_unless_the_connector_says_why_not() {
+    const TOKENIZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../text/tests/fixtures/byte-level");
+
+    fn vllm() -> config::Stream {
         let endpoint = |name: &str| format!("ipc:///run/{name}").parse().unwrap();
         let mut stream = config::Stream::new("vllm".parse().unwrap(), endpoint("in"), endpoint("out"));
         stream.engine = config::Engine::Vllm;
-        let joins = |joins_none: Option<&str>| {
-            let file = serde_json::json!({
-                "format": 1, "engine": "vllm", "pid": 1, "written_unix_ns": 1, "mode": "normal", "ipc_format": "msgpack",
-                "ingress": "ipc:///run/in", "down": "ipc:///run/out", "down_kind": "api_server", "joins_none": joins_none,
-            });
-            let file: RendezvousFile = serde_json::from_value(file).unwrap();
-            decide(&Tokenizers::default(), &stream, &stream.sinks[0], Some(&file), None).unwrap().text
-        };
-        assert_eq!(joins(None), "anywhere");
-        assert_eq!(joins(Some("vLLM 0.31.0 does not")), "not joined: vLLM 0.31.0 does not");
+        stream
+    }
+
+    /// A rendezvous file of vLLM with these fields in addition.
+    fn rendezvous(more: serde_json::Value) -> RendezvousFile {
+        let mut file = serde_json::json!({
+            "format": 1, "engine": "vllm", "pid": 1, "written_unix_ns": 1, "mode": "normal", "ipc_format": "msgpack",
+            "ingress": "ipc:///run/in", "down": "ipc:///run/out", "down_kind": "api_server",
+        });
+        file.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::from_value(file).unwrap()
+    }
+
+    fn joins(stream: &config::Stream, file: Option<&RendezvousFile>, page: Option<ReaderKind>) -> String {
+        let page = page.map(|reader| Page {
+            file: (1, 1),
+            pid: 1,
+            generation: 1,
+            count: 0,
+            last_generation: 0,
+            last_count: 0,
+            changed_unix_ns: 0,
+            reader,
+        });
+        decide(&Tokenizers::default(), stream, &stream.sinks[0], file, page.as_ref()).unwrap().text
+    }
+
+    #[test]
+    fn rows_for_vllms_api_server_are_joined_anywhere_unless_the_connector_says_why_not() {
+        let with = |more| joins(&vllm(), Some(&rendezvous(more)), None);
+        assert_eq!(with(serde_json::json!({})), "anywhere");
+        let why = serde_json::json!({"joins_none": "vLLM 0.31.0 does not"});
+        assert_eq!(with(why), "not joined: vLLM 0.31.0 does not");
+    }
+
+    #[test]
+    fn rows_of_tool_calls_stay_single_where_the_connector_says_so_or_no_connector_is_known() {
+        let why = serde_json::json!({"single_calls": "X parses them", "tokenizer_path": TOKENIZER});
+        assert_eq!(joins(&vllm(), Some(&rendezvous(why)), None), "anywhere, tool calls single");
+        let unknown = joins(&vllm(), None, None);
+        assert!(unknown.starts_with("not joined: a tool call"), "{unknown}");
+        assert_eq!(
+            joins(&vllm(), None, Some(ReaderKind::Tokenizer)),
+            "anywhere",
+            "the page is of the connector"
+        );
+        let mut stream = vllm();
+        stream.sinks[0].tokenizer = Some(TOKENIZER.into());
+        assert_eq!(joins(&stream, None, None), "anywhere, tool calls single");
+        stream.sinks[0].tool_calls = config::ToolCalls::Joined;
+        assert_eq!(joins(&stream, None, None), "anywhere");
     }
 }

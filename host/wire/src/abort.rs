@@ -107,7 +107,9 @@ impl AbortForm {
             return Err(wrong("\"fields\" has no \"rid\" or no \"http_worker_ipc\""));
         }
         if json.get("exact").and_then(Json::as_bool) != Some(true) {
-            return Err(wrong("\"exact\" is not true: a connector of another version would not know the request's name"));
+            return Err(wrong(
+                "\"exact\" is not true: a connector of another version would not know the request's name",
+            ));
         }
         let shape = match (json.get("struct").and_then(Json::as_bool), ipc_format) {
             (Some(true), "msgpack") => AbortShape::Msgpack,
@@ -258,7 +260,8 @@ mod tests {
         let bytes = AbortForm::of(AbortShape::Msgpack).encode("r0").unwrap();
         assert_eq!(&bytes[..], b"\x93\xa8AbortReq\xa9\0afterbay\xa2r0");
         let fields = ["http_worker_ipc", "new", "rid", "abort_all"];
-        let json = json!({"module": "m", "class": "AbortReq", "fields": fields, "struct": true, "exact": true});
+        let json =
+            json!({"module": "m", "class": "AbortReq", "fields": fields, "struct": true, "exact": true});
         let later = AbortForm::from_json("r.json", &json, "msgpack").unwrap();
         let bytes = later.encode("r0").unwrap();
         assert_eq!(&bytes[..], b"\x94\xa8AbortReq\xa2r0\xc0\xa9\0afterbay");
@@ -278,7 +281,8 @@ mod tests {
     #[test]
     fn a_form_that_names_something_else_is_refused() {
         let fields = ["rid", "http_worker_ipc"];
-        let good = json!({"module": "a.b", "class": "AbortReq", "fields": fields, "struct": false, "exact": true});
+        let good =
+            json!({"module": "a.b", "class": "AbortReq", "fields": fields, "struct": false, "exact": true});
         assert!(AbortForm::from_json("r.json", &good, "pickle").is_ok());
         assert!(AbortForm::from_json("r.json", &good, "msgpack").is_err());
         for (key, value) in [

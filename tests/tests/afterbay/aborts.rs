@@ -460,7 +460,10 @@ fn over_http_only_a_uuid_is_aborted_that_begins_no_other_rid() {
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let names = [UUID.to_owned(), "job_1".to_owned(), format!("{OTHER}-2"), OTHER.to_owned()];
-    let rows = names.iter().map(|name| SynthRequest::new(name).row(&[1])).chain([SynthRequest::new("looped").row(&[7; 8])]);
+    let rows = names
+        .iter()
+        .map(|name| SynthRequest::new(name).row(&[1]))
+        .chain([SynthRequest::new("looped").row(&[7; 8])]);
     sender.send(&batch(Msgpack, rows.collect()));
     reader.frame();
     let may_be = "also those that wait in the scheduler, which Afterbay cannot see. Use stream.abort.push with the connector";

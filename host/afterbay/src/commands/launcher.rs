@@ -198,7 +198,9 @@ fn start_script(words: &[OsString]) -> anyhow::Result<String> {
         quoted += &format!(" '{}'", word.replace('\'', "'\\''"));
     }
     // Exit code 69: there is no worker.
-    Ok(format!("#!/bin/sh\nset --{quoted}\n\"$@\" --take-over\ncode=$?\n[ $code = 69 ] || exit $code\nexec \"$@\"\n"))
+    Ok(format!(
+        "#!/bin/sh\nset --{quoted}\n\"$@\" --take-over\ncode=$?\n[ $code = 69 ] || exit $code\nexec \"$@\"\n"
+    ))
 }
 
 /// The value of an engine's filter of plugins with the connector added. An engine without a filter loads all plugins.

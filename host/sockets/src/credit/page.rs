@@ -17,12 +17,12 @@ pub(super) const VERSION: u32 = 1;
 /// The kind of reader that writes the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReaderKind {
-    /// The page does not say: its writer is of an older version.
+    /// The page does not say.
     #[default]
     Unknown,
     /// A detokenizer: joined rows of token ids must end at a character boundary of the text.
     Detokenizer,
-    /// A tokenizer: rows may be joined anywhere.
+    /// A tokenizer, or vLLM's API server: rows may be joined anywhere, also those of tool calls.
     Tokenizer,
 }
 
