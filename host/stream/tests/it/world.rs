@@ -183,7 +183,7 @@ impl World {
             config: sink.clone(),
             connect: self.endpoint("out"),
             reader_id: None,
-            joins: Joins::Anywhere,
+            joins: Joins::default(),
         });
         let health = Health::default();
         Setup {
