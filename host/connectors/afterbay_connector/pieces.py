@@ -1,7 +1,9 @@
-"""Splits a chunk of text into pieces that are about as long as a token.
+"""Splits a chunk of text into pieces for a streaming parser of tool calls.
 
-A streaming parser of tool calls expects one token at a time. The connector of an engine gives it the pieces of a chunk one after
-the other, whatever made the chunk longer than a token. This module must not know any parser or tokenizer.
+Such a parser expects one token at a time: it takes one step for each chunk. The connector of an engine gives it the pieces of a
+chunk one after the other, whatever made the chunk longer than a token. Markers and signs are pieces of their own. Words between
+them stay together, because a parser takes no step there, and each piece costs one. This module must not know any parser or
+tokenizer.
 """
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import List
 
 # Longer words are divided, as a tokenizer divides them.
 WORD_CHARS_MAX = 16
+WORDS_MAX = 8
 # A marker is one token of its model, so it stays one piece. Longer text between brackets is no marker, nor is text with characters
 # of JSON: a piece would reach from one call into the next.
 MARKER_CHARS_MAX = 64
@@ -20,9 +23,7 @@ _PIECE = re.compile(
     | \[/?[A-Z_]{{2,{MARKER_CHARS_MAX}}}\]       # [TOOL_CALLS]
     | (?:\\u[0-9a-fA-F]{{4}}){{1,2}}             # a character of JSON, also one of two halves
     | \\.                                        # another escape of JSON
-    | [ ]?[A-Za-z_]{{1,{WORD_CHARS_MAX}}}        # a word with its space
-    | [ ]?[0-9]{{1,3}}
-    | \s
+    | [ ]?\w{{1,{WORD_CHARS_MAX}}}(?:[ ]\w{{1,{WORD_CHARS_MAX}}}){{0,{WORDS_MAX - 1}}}
     | .
     """,
     re.VERBOSE | re.DOTALL,

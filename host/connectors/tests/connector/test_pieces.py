@@ -1,9 +1,9 @@
-"""Tests the division of a text into pieces of about a token."""
+"""Tests the division of a text into pieces for a parser."""
 import random
 
 import pytest
 
-from afterbay_connector.pieces import MARKER_CHARS_MAX, WORD_CHARS_MAX, pieces
+from afterbay_connector.pieces import MARKER_CHARS_MAX, WORD_CHARS_MAX, WORDS_MAX, pieces
 
 
 @pytest.mark.parametrize(
@@ -16,11 +16,12 @@ def test_a_marker_is_one_piece_between_any_neighbours(marker):
 
 def test_brackets_around_json_are_no_marker():
     assert "<" in pieces('{"a":"<b"};{"c":">"}')
-    assert pieces("a <b and c>") == ["a", " ", "<", "b", " and", " c", ">"]
+    assert pieces("a <b and c>") == ["a", " ", "<", "b and c", ">"]
 
 
-def test_words_have_their_space_and_escapes_and_surrogates_stay_whole():
-    assert pieces(r'{"city": "New York\n\"\ud83d\ude00é"}') == ["{", '"', "city", '"', ":", " ", '"', "New", " York", r"\n", r"\"", r"\ud83d\ude00", "é", '"', "}"]
+def test_signs_are_pieces_and_words_between_them_and_escapes_stay_whole():
+    assert pieces(r'{"city": "New York\n\"\ud83d\ude00é"}') == ["{", '"', "city", '"', ":", " ", '"', "New York", r"\n", r"\"", r"\ud83d\ude00", "é", '"', "}"]
+    assert pieces("1 2 3 4 5 6 7 8 9 10\n") == ["1 2 3 4 5 6 7 8", " 9 10", "\n"]
 
 
 def test_the_pieces_of_any_text_are_the_text_and_are_short():
@@ -29,6 +30,6 @@ def test_the_pieces_of_any_text_are_the_text_and_are_short():
         text = "".join(rnd.choice(["<", ">", "|", "<|a|>", "[", "]", "\\", "u00e9", " ", "\n", "word", "日本", "😀", '"', "x" * 40, "7" * 9, "\ud83d"]) for _ in range(rnd.randrange(30)))
         found = pieces(text)
         assert "".join(found) == text
-        assert all(0 < len(piece) <= 2 * MARKER_CHARS_MAX + 5 for piece in found)
+        assert all(0 < len(piece) <= max(2 * MARKER_CHARS_MAX + 5, WORDS_MAX * (WORD_CHARS_MAX + 1)) for piece in found)
     assert pieces("") == []
     assert max(map(len, pieces("x" * 1000))) == WORD_CHARS_MAX

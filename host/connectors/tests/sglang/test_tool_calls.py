@@ -41,8 +41,8 @@ def read(parser, text):
 
 def test_a_chunk_is_parsed_in_pieces_and_its_parts_are_joined_for_the_client():
     parser = Parser()
-    assert read(parser, "a b<f>12345<g>7.<h>") == ("a b.", [Part(0, "12345", "<f>"), Part(1, "7", "<g>"), Part(2, name="<h>")])
-    assert parser.seen == ["a", " b", "<f>", "123", "45", "<g>", "7", ".", "<h>"]
+    assert read(parser, "a b!<f>1\n2<g>7.<h>") == ("a b!\n.", [Part(0, "12", "<f>"), Part(1, "7", "<g>"), Part(2, name="<h>")])
+    assert parser.seen == ["a b", "!", "<f>", "1", "\n", "2", "<g>", "7", ".", "<h>"]
 
 
 def test_a_chunk_of_one_token_or_none_is_parsed_as_it_is():
@@ -58,7 +58,7 @@ def test_a_part_of_an_earlier_chunk_is_not_changed_by_a_later_one():
         kept.append(Part(0, "1"))
         return "", [kept[-1]]
 
-    assert tool_calls.read_chunk(original, None, "1 2 3")[1] == [Part(0, "111")]
+    assert tool_calls.read_chunk(original, None, "1.2")[1] == [Part(0, "111")]
     assert kept == [Part(0, "1")] * 3, "a parser may keep what it returned"
 
 
@@ -98,8 +98,8 @@ def test_thinking_is_parsed_in_pieces_only_for_a_request_with_tools(arguments, k
         return (text, None) if len(seen) % 2 else (None, text)
 
     assert tool_calls.remember_tools(None, parser, *arguments, **keywords) is None
-    assert tool_calls.read_reasoning(original, parser, "a b c") == (("a c", " b") if in_pieces else ("a b c", None))
-    assert seen == (["a", " b", " c"] if in_pieces else ["a b c"])
+    assert tool_calls.read_reasoning(original, parser, "a.b") == (("ab", ".") if in_pieces else ("a.b", None))
+    assert seen == (["a", ".", "b"] if in_pieces else ["a.b"])
 
 
 async def process(serving, index, delta, parser_dict, content, flush=None):
@@ -149,6 +149,6 @@ def test_a_parser_of_arrays_gets_the_whole_chunk():
         yield "event"
 
     async def collect():
-        return [event async for event in tool_calls.send_in_order(original, None, 0, "a b c", parsers, flush=True)]
+        return [event async for event in tool_calls.send_in_order(original, None, 0, "a.b", parsers, flush=True)]
 
-    assert (asyncio.run(collect()), seen) == (["event"], ["a b c"])
+    assert (asyncio.run(collect()), seen) == (["event"], ["a.b"])

@@ -215,6 +215,8 @@ FORMATS = {
 }
 # A format of one call: its model writes no second.
 SINGLE = ("gigachat3",)
+# A format in which nothing stands before the first call.
+FROM_THE_START = ("muse",)
 # The parser loses the second call of this format also at one token a chunk.
 WRONG_IN_SGLANG = ("mistral (list)", "interns1")
 # The markers that are tokens of the models.
