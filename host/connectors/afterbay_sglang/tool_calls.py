@@ -12,6 +12,7 @@ client receives for a chunk: its texts as one, and the parts of a call as one. I
 """
 from __future__ import annotations
 
+import asyncio
 import copy
 import os
 import sys
@@ -28,6 +29,8 @@ _CHAT = "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat"
 _FRONT_ENDS = {"dynamo": "Dynamo's front end", "smg_grpc_servicer": "SMG"}
 # The variable in which the engine's first process names such a front end to the processes that it starts.
 _PARSED_BY = "AFTERBAY_TOOL_CALLS_PARSED_BY"
+# Other requests have their turn after so many pieces: some parsers need a millisecond for each.
+PIECES_AT_ONCE = 32
 # The attribute of a reasoning parser whose request has tools.
 _HAS_TOOLS = "_afterbay_has_tools"
 
@@ -102,7 +105,12 @@ async def send_in_order(original: Callable[..., AsyncIterator[str]], serving: An
         async for event in original(serving, index, "".join(split), parsers, *args, **kwargs):
             yield event
         return
-    parts = _in_order(parser.parse_stream_chunk(piece) for piece in split)
+    results = []
+    for number, piece in enumerate(split, 1):
+        results.append(parser.parse_stream_chunk(piece))
+        if number % PIECES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    parts = _in_order(results)
     try:
         for number, part in enumerate(parts, 1):
             parsers[index] = types.SimpleNamespace(parse_stream_chunk=lambda _text, part=part: part, parse_stream_end=getattr(parser, "parse_stream_end", None))

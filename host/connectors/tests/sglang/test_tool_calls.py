@@ -127,6 +127,20 @@ def test_a_text_behind_a_call_is_sent_behind_it():
     assert parsers[0].ended == 0 and parsers[0].seen[-2:] == ["!", "?"]
 
 
+def test_a_long_chunk_lets_other_requests_have_their_turn():
+    async def main():
+        turns, parsers = [], {0: Parser()}
+        other = asyncio.create_task(asyncio.sleep(0))
+        other.add_done_callback(lambda _: turns.append(len(parser.seen)))
+        parser = parsers[0]
+        stream = tool_calls.send_in_order(process, types.SimpleNamespace(new_parser=Parser), 0, "." * 10 * tool_calls.PIECES_AT_ONCE, parsers, "content")
+        return [event async for event, _ in stream], turns
+
+    events, [turn] = asyncio.run(main())
+    assert events == ["." * 10 * tool_calls.PIECES_AT_ONCE]
+    assert 0 < turn < 10 * tool_calls.PIECES_AT_ONCE
+
+
 @pytest.mark.parametrize("text", ["", "1", "1.2.3", "<f>1.<g>"])
 def test_only_the_last_part_of_the_last_chunk_ends_the_parser(text):
     parsers = {}
