@@ -32,7 +32,7 @@ def outputs():
 
     tokenizer = Tokenizer.from_file(f"{os.environ['AFTERBAY_MODEL']}/tokenizer.json")
     written = {name: tokenizer.encode(write(texts.calls_of(name, texts.CALLS))).ids for name, write in texts.FORMATS.items()}
-    [word] = tokenizer.encode(" self").ids
+    [word] = tokenizer.encode(" York").ids
     length = max(map(len, written.values())) + 8
     fill = {name: [word] * (length - len(ids)) for name, ids in written.items()}
     return [ids + fill[name] if name in texts.FROM_THE_START else fill[name] + ids for name, ids in written.items()]
