@@ -26,16 +26,19 @@ import tool_call_texts as texts  # noqa: E402
 PROMPT = 32
 
 
-def outputs():
-    """The ids of an output of each format, all of one length: words fill the shorter ones."""
+def outputs(requests):
+    """The ids of the output of each request, all of one length: words fill the shorter ones."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(f"{os.environ['AFTERBAY_MODEL']}/tokenizer.json")
-    written = {name: tokenizer.encode(write(texts.calls_of(name, texts.CALLS))).ids for name, write in texts.FORMATS.items()}
+    names = list(texts.FORMATS)
+    calls = [texts.calls_of(names[number % len(names)], texts.longer(number // len(names))) for number in range(requests)]
+    written = [tokenizer.encode(texts.FORMATS[names[number % len(names)]](calls[number])).ids for number in range(requests)]
     [word] = tokenizer.encode(" York").ids
-    length = max(map(len, written.values())) + 8
-    fill = {name: [word] * (length - len(ids)) for name, ids in written.items()}
-    return [ids + fill[name] if name in texts.FROM_THE_START else fill[name] + ids for name, ids in written.items()]
+    length = max(map(len, written)) + 8
+    fill = [[word] * (length - len(ids)) for ids in written]
+    from_the_start = [names[number % len(names)] in texts.FROM_THE_START for number in range(requests)]
+    return [ids + more if at_start else more + ids for ids, more, at_start in zip(written, fill, from_the_start)]
 
 
 def model():
@@ -55,14 +58,14 @@ def scheduler():
     """The fake scheduler. Each row has the next tokens of its request's text."""
     from sglang.srt.managers import io_struct
 
-    answers = outputs()
+    answers = outputs(int(sys.argv[sys.argv.index("--n") + 1]))
     output, position = io_struct.BatchTokenIDOutput, {}
 
     def batch(**columns):
         for at, (rid, made) in enumerate(zip(columns["rids"], columns["output_ids"])):
             begin = position.get(rid, 0)
             position[rid] = begin + len(made)
-            ids = array("q", answers[int(rid[len("req-") :]) % len(answers)][begin : begin + len(made)])
+            ids = array("q", answers[int(rid[len("req-") :])][begin : begin + len(made)])
             columns["output_ids"][at] = ids
             columns["decode_ids"][at] = columns["decode_ids"][at][: -len(made)] + ids
         columns["skip_special_tokens"] = [False] * len(columns["rids"])
@@ -95,7 +98,7 @@ def reader():
     arguments = common.make_server_args(skip_tokenizer_init=False, incremental=True)
     publish(arguments, role="tokenizer")
     names = list(texts.FORMATS)
-    chunks, tokens = 0, len(outputs()[0])
+    chunks, tokens = 0, len(outputs(args.n)[0])
 
     async def main():
         manager = TokenizerManager(arguments, common.make_port_args(args.dir))

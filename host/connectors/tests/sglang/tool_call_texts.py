@@ -236,6 +236,12 @@ def parser_of(name):
     return name.split(" ")[0]
 
 
+def longer(number):
+    """CALLS with more words in the first, so that the calls of each number begin at another token."""
+    (name, arguments), other = CALLS
+    return [[name, {**arguments, "city": "New" + " York" * (1 + number)}], other]
+
+
 def calls_of(name, calls):
     """The calls that the text of a format has."""
     return calls[:1] if name in SINGLE else calls
