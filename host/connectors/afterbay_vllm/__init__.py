@@ -1,6 +1,7 @@
 """The connector between vLLM and Afterbay: a vLLM plugin that does nothing unless an AFTERBAY_* variable is set.
 
-This module decides which functions of vLLM are wrapped. It must not know what a wrapped function does (`engine`, `front_end`, `health`).
+This module decides which functions of vLLM are wrapped. It must not know what a wrapped function does (`engine`, `front_end`,
+`health`, `tool_calls`).
 vLLM calls `register` in each of its processes: the first one, API servers, EngineCores and workers. A wrapped module is changed
 when the process loads it, so that a worker loads no module of an EngineCore.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import pkgutil
 from typing import Any, Callable, List, Tuple
 
@@ -20,6 +22,9 @@ from .versions import unknown_version, vllm_version
 
 # A function of vLLM, a parameter that the hook needs, and the hook: hook(original, *args, **kwargs).
 Hook = Tuple[str, str, Callable[..., Any]]
+
+# Loggers outside of vLLM's namespace have no handler.
+logger = logging.getLogger("vllm.afterbay")
 
 _registered = False
 
@@ -47,9 +52,9 @@ def register() -> None:
 
 
 def _hooks(settings: Settings) -> List[Hook]:
-    from . import engine, front_end, health
+    from . import engine, front_end, health, tool_calls
 
-    hooks: List[Hook] = []
+    hooks: List[Hook] = [tool_calls.HOOK]
     if settings.ingress:
         hooks += engine.hooks(settings) + health.hooks(settings)
     if settings.credit:
@@ -64,6 +69,8 @@ def _wrap_when_loaded(hook: Hook) -> None:
 
 
 def _wrap(name: str, parameter: str, around: Callable[..., Any], module: Any) -> None:
+    from . import tool_calls
+
     owner, _, function = name.rpartition(".")
     try:
         holder = pkgutil.resolve_name(f"{module.__name__}:{owner}")
@@ -71,6 +78,10 @@ def _wrap(name: str, parameter: str, around: Callable[..., Any], module: Any) ->
         found = parameter in inspect.signature(original).parameters
     except (AttributeError, TypeError, ValueError):
         found = False
+    if not found and around is tool_calls.by_token:
+        # The stream is complete without this hook, so vLLM may start.
+        logger.warning("afterbay: vLLM %s: %s", vllm_version(), tool_calls.NOT_HOOKED)
+        return
     if not found:
         raise SystemExit(
             f"afterbay_vllm: vLLM {vllm_version()} has no {module.__name__}.{name} with a parameter {parameter}, which this "

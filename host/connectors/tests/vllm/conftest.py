@@ -54,7 +54,15 @@ def fake_vllm(fake_modules, monkeypatch):
     class EngineDeadError(Exception):
         pass
 
+    class ParserManager:
+        parser = None
+
+        @classmethod
+        def get_parser(cls, tool_parser_name=None, enable_auto_tools=False):
+            return cls.parser
+
     fake_modules("vllm", __version__="0.32.0")
+    fake_modules("vllm.parser.parser_manager", ParserManager=ParserManager)
     fake_modules("vllm.envs", VLLM_USE_RUST_FRONTEND=False)
     fake_modules("vllm.v1.engine.core", EngineCoreProc=EngineCoreProc)
     fake_modules("vllm.v1.core.sched.scheduler", Scheduler=Scheduler)
@@ -62,7 +70,8 @@ def fake_vllm(fake_modules, monkeypatch):
     fake_modules("vllm.v1.engine.async_llm", AsyncLLM=AsyncLLM)
     fake_modules("vllm.v1.engine.exceptions", EngineDeadError=EngineDeadError)
     monkeypatch.setattr(afterbay_vllm, "vllm_version", lambda: "0.32.0")
-    return types.SimpleNamespace(calls=calls, EngineCoreProc=EngineCoreProc, Scheduler=Scheduler, AsyncMPClient=AsyncMPClient, AsyncLLM=AsyncLLM)
+    classes = dict(EngineCoreProc=EngineCoreProc, Scheduler=Scheduler, AsyncMPClient=AsyncMPClient, AsyncLLM=AsyncLLM, ParserManager=ParserManager)
+    return types.SimpleNamespace(calls=calls, **classes)
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Tests the connector with the installed vLLM, in processes of its own Python. Skipped if there is none."""
 import json
 
+import tiny_model
+
 LOADED = """
 import json, sys
 from vllm.plugins import load_general_plugins
@@ -11,7 +13,8 @@ def wrapped():
     from vllm.v1.engine import core_client
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.core_client import AsyncMPClient
-    functions = [EngineCoreProc.process_input_sockets, EngineCoreProc.process_output_sockets, Scheduler.__init__, AsyncMPClient.__init__, AsyncMPClient.get_output_async, AsyncLLM.check_health, core_client.make_zmq_socket]
+    from vllm.parser.parser_manager import ParserManager
+    functions = [ParserManager.get_parser, EngineCoreProc.process_input_sockets, EngineCoreProc.process_output_sockets, Scheduler.__init__, AsyncMPClient.__init__, AsyncMPClient.get_output_async, AsyncLLM.check_health, core_client.make_zmq_socket]
     return [getattr(function, "__module__", "") and "afterbay_vllm" in function.__code__.co_filename for function in functions]
 """
 
@@ -22,15 +25,66 @@ def test_the_functions_of_the_installed_version_are_wrapped_when_they_load(real_
     assert done.returncode == 0, done.stderr[-2000:]
     early, wrapped = json.loads(done.stdout.strip().splitlines()[-1])
     assert not early, "a worker would load the engine's modules"
-    assert wrapped == [True] * 7
+    assert wrapped == [True] * 8
 
 
 def test_nothing_is_wrapped_without_a_variable_or_by_a_filter(real_vllm, on_path):
     for env in ({}, {"AFTERBAY_INGRESS": "ipc:///a", "VLLM_PLUGINS": "other"}):
         done = real_vllm.run(LOADED + "print(json.dumps(wrapped()))", path=[on_path], **env)
-        assert json.loads(done.stdout.strip().splitlines()[-1]) == [False] * 7, done.stderr[-2000:]
+        assert json.loads(done.stdout.strip().splitlines()[-1]) == [False] * 8, done.stderr[-2000:]
 
 
 def test_refused_settings_end_the_process(real_vllm, on_path):
     done = real_vllm.run(LOADED, path=[on_path], AFTERBAY_ABORT="ipc:///a")
     assert done.returncode == 1 and 'afterbay_vllm: AFTERBAY_ABORT "ipc:///a" needs AFTERBAY_INGRESS' in done.stderr
+
+
+CALLS = """
+import json, sys
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+from transformers import PreTrainedTokenizerFast
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
+from vllm.parser.parser_manager import ParserManager
+from vllm.tool_parsers import ToolParserManager
+from vllm.tool_parsers.deepseekv3_tool_parser import DeepSeekV3ToolParser
+
+@ToolParserManager.register_module("own")
+class Own(DeepSeekV3ToolParser):
+    pass
+
+begin, call, sep, end, close = (f"<｜tool▁{name}｜>" for name in ("calls▁begin", "call▁begin", "sep", "call▁end", "calls▁end"))
+tokenizer = PreTrainedTokenizerFast.from_pretrained(sys.argv[1])
+tokenizer.add_tokens([begin, call, sep, end, close, "<think>", "</think>"])
+written = [["get_weather", {"city": "東京"}], ["get_time", {"city": "São Paulo"}]]
+native = begin + "\\n".join(f"{call}function{sep}{name}\\n```json\\n{json.dumps(given, ensure_ascii=False)}\\n```{end}" for name, given in written) + close
+required = json.dumps([{"name": name, "parameters": given} for name, given in written])
+
+functions = [{"name": name, "parameters": {"type": "object", "properties": {}}} for name, _ in written]
+
+def chat(choice):
+    tools = [{"type": "function", "function": function} for function in functions]
+    return ChatCompletionRequest(model="m", messages=[], tools=tools, tool_choice=choice, skip_special_tokens=False)
+
+responses = ResponsesRequest(model="m", input="hi", tools=[{"type": "function", **function} for function in functions], skip_special_tokens=False)
+
+def read(parser, reasoning, request, text):
+    "The reasoning and the calls that a client reads in one chunk."
+    made = ParserManager.get_parser(tool_parser_name=parser, reasoning_parser_name=reasoning, enable_auto_tools=True)(tokenizer, request.tools)
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    message = made.parse_delta(text, ids, request, prompt_token_ids=tokenizer.encode("hi"), finished=True)
+    return [message.reasoning, [[delta.function.name, json.loads(delta.function.arguments)] for delta in message.tool_calls]]
+
+cases = [("deepseek_v3", None, chat("auto"), native), ("own", None, responses, native)]
+cases += [("deepseek_v3", "deepseek_r1", chat("auto"), "why</think>" + native), ("pythonic", None, chat("required"), required)]
+print(json.dumps([written, [read(*case) for case in cases]]))
+"""
+
+
+def test_two_calls_in_one_chunk_are_read_by_parsers_of_vllm_and_of_plugins(real_vllm, on_path, tmp_path):
+    model = tiny_model.write(tmp_path / "model")
+    done = real_vllm.run(f"import sys; sys.argv = ['', {str(model)!r}]\n" + CALLS, path=[on_path], AFTERBAY_CREDIT=tmp_path / "credit")
+    assert done.returncode == 0, done.stderr[-2000:]
+    written, read = json.loads(done.stdout.strip().splitlines()[-1])
+    assert read == [[None, written], [None, written], ["why", written], [None, written]]

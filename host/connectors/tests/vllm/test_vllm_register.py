@@ -7,7 +7,8 @@ import afterbay_vllm
 from afterbay_vllm.__main__ import refusal
 from afterbay_vllm.versions import joins_none
 
-HOOKED = ["EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets", "Scheduler.__init__", "AsyncLLM.check_health", "AsyncMPClient.__init__", "AsyncMPClient.get_output_async"]
+HOOKED = ["ParserManager.get_parser", "EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets", "Scheduler.__init__"]
+HOOKED += ["AsyncLLM.check_health", "AsyncMPClient.__init__", "AsyncMPClient.get_output_async"]
 
 
 def hooked(vllm):
@@ -16,24 +17,24 @@ def hooked(vllm):
 
 
 def test_nothing_set_wraps_nothing_and_imports_nothing(fake_vllm, monkeypatch):
-    for module in ("engine", "front_end"):
+    for module in ("engine", "front_end", "tool_calls"):
         monkeypatch.delitem(sys.modules, f"afterbay_vllm.{module}", raising=False)
     afterbay_vllm.register()
     assert hooked(fake_vllm) == []
-    assert "afterbay_vllm.engine" not in sys.modules and "afterbay_vllm.front_end" not in sys.modules
+    assert not {"afterbay_vllm.engine", "afterbay_vllm.front_end", "afterbay_vllm.tool_calls"} & set(sys.modules)
 
 
-def test_an_ingress_wraps_the_engine_and_the_health_check(fake_vllm, monkeypatch):
+def test_an_ingress_wraps_the_engine_the_health_check_and_the_parsers(fake_vllm, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_vllm.register()
-    assert hooked(fake_vllm) == HOOKED[:4]
+    assert hooked(fake_vllm) == HOOKED[:5]
 
 
-def test_credit_wraps_the_api_server_only_and_once(fake_vllm, monkeypatch):
+def test_credit_wraps_the_api_server_and_the_parsers_once(fake_vllm, monkeypatch):
     monkeypatch.setenv("AFTERBAY_CREDIT", "/c")
     afterbay_vllm.register()
     afterbay_vllm.register()
-    assert hooked(fake_vllm) == HOOKED[4:]
+    assert hooked(fake_vllm) == [HOOKED[0], *HOOKED[5:]]
     assert not hasattr(fake_vllm.AsyncMPClient.__init__.__wrapped__, "__wrapped__")
 
 

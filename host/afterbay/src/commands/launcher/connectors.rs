@@ -45,6 +45,7 @@ pub(crate) const CONNECTORS: &[(&str, &str)] = &[
     file!("afterbay_vllm/health.py"),
     file!("afterbay_vllm/rendezvous.py"),
     file!("afterbay_vllm/settings.py"),
+    file!("afterbay_vllm/tool_calls.py"),
     file!("afterbay_vllm/versions.py"),
     // The name of the wheel: Python takes a distribution only from the first place of its path, so that an installed wheel's connector
     // is not loaded a second time.
