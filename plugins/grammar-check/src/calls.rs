@@ -10,6 +10,10 @@
 mod block;
 mod check;
 mod extent;
+mod format;
+mod literal;
+mod read;
+mod reasoning;
 mod scanner;
 mod tools;
 
@@ -53,6 +57,8 @@ struct RequestCalls {
     check: CallCheck,
     /// `None` until the first call begins.
     tools: Option<Rc<Tools>>,
+    /// Set when a marker of another format has been reported.
+    has_unread: bool,
 }
 
 impl ToolCalls {
@@ -84,7 +90,7 @@ impl ToolCalls {
             };
         };
         Ok(Some(Self {
-            markers: CallMarkers::new(format, vocabulary, tokenizer),
+            markers: CallMarkers::new(format, (settings.reasoning, settings.engine), vocabulary, tokenizer),
             tools: tools.map(Rc::new),
             cache: ToolsCache::default(),
             on_violation: settings.on_violation.unwrap_or(OnViolation::Abort),
@@ -99,8 +105,8 @@ impl ToolCalls {
 
     pub(crate) fn open(&mut self, request: &Opened) {
         let holds = self.on_violation != OnViolation::Report;
-        let check = CallCheck::new(self.markers.format(), request.received_tokens == 0, holds);
-        self.requests.insert(request.request, RequestCalls { check, tools: None });
+        let check = CallCheck::new(&self.markers, request.received_tokens == 0, holds);
+        self.requests.insert(request.request, RequestCalls { check, tools: None, has_unread: false });
     }
 
     pub(crate) fn close(&mut self, request: RequestId) {
@@ -120,7 +126,7 @@ impl ToolCalls {
         waiting: u32,
         finish: FinishKind,
     ) -> Option<CallResult> {
-        let RequestCalls { check, tools } = self.requests.get_mut(request)?;
+        let RequestCalls { check, tools, has_unread } = self.requests.get_mut(request)?;
         if check.is_free() && ids.iter().all(|id| self.markers.is_plain(*id)) {
             return None;
         }
@@ -128,6 +134,11 @@ impl ToolCalls {
         let mut tools_of = || tools.get_or_insert_with(|| source.tools()).clone();
         let given = (&self.markers, vocabulary);
         let mut result = check.row(given, &mut tools_of, ids, waiting, finish);
+        let unread = ids.iter().find_map(|id| self.markers.unread(*id)).filter(|_| !*has_unread);
+        if unread.is_some() {
+            *has_unread = true;
+            result.unread = unread.filter(|_| !tools.get_or_insert_with(|| source.tools()).allows_all());
+        }
         // The tools are read ahead, while the call's rows arrive.
         if tools.is_none() && check.is_open() && self.ahead_left > 0 {
             let (read, costs) = source.tools_ahead();

@@ -41,7 +41,9 @@ mod plugin;
 pub use check::{FindingKind, GrammarCheck, Judgement, REQUEST_TOKENS_MAX, RowAction};
 pub use grammar::{Compiler, GRAMMAR_BYTES_MAX, Grammar, GrammarText, REQUEST_GRAMMAR_BYTES_MAX};
 pub use matcher::{Finding, Marker, Matcher};
-pub use settings::{GRAMMARS_MAX, OnEarlyEnd, OnViolation, RULES_MAX, Rule, Settings, ToolCallFormat};
+pub use settings::{
+    Engine, GRAMMARS_MAX, OnEarlyEnd, OnViolation, RULES_MAX, ReasoningFormat, Rule, Settings, ToolCallFormat,
+};
 pub use vocabulary::{Tokenizer, Vocabulary};
 
 #[cfg(test)]

@@ -30,6 +30,11 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// The format of the tool calls that are checked. By default, none are.
     pub tool_calls: Option<ToolCallFormat>,
+    /// The engine that reads the outputs. By default, a call is judged that SGLang or vLLM reads.
+    pub engine: Option<Engine>,
+    /// The reasoning of the model, in which a call is no call: `none`, or the name of the engine's reasoning parser.
+    /// By default, an output that begins with `<think>` reasons up to `</think>`.
+    pub reasoning: Option<ReasoningFormat>,
     /// The tools of requests that bring none in their attribute `tools`: a list in OpenAI's format, or its JSON
     /// text. A request without tools is not checked for calls.
     pub tools: Option<serde_json::Value>,
@@ -97,21 +102,79 @@ fn work_per_call() -> u32 {
     512
 }
 
-/// A format of tool calls.
+/// A format of tool calls. The names of the engines' parsers are allowed too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolCallFormat {
     /// `<tool_call>…</tool_call>` with JSON (Hermes, Qwen) or with `<function=…>` (Qwen3-Coder).
+    #[serde(alias = "qwen", alias = "qwen25", alias = "qwen3_coder", alias = "qwen3_json", alias = "qwen3_xml")]
+    #[serde(alias = "granite4", alias = "mimo", alias = "step3p5")]
     Hermes,
-    /// `<|python_tag|>{…}`, or JSON at the beginning of the output (Llama 3).
+    /// JSON with a name and parameters, also behind `<|python_tag|>` (Llama 3).
+    #[serde(alias = "llama3", alias = "llama3_json", alias = "llama4_json")]
     Llama,
     /// `[TOOL_CALLS][{…}]` or `[TOOL_CALLS]name[ARGS]{…}`.
     Mistral,
     /// `<｜tool▁calls▁begin｜>…` (DeepSeek V3, R1 and V3.1).
     #[serde(rename = "deepseek")]
+    #[serde(alias = "deepseekv3", alias = "deepseekv31", alias = "deepseek_v3", alias = "deepseek_v31")]
     DeepSeek,
     /// `<|channel|>commentary to=functions.name…<|call|>` (gpt-oss).
+    #[serde(alias = "gpt-oss", alias = "openai")]
     Harmony,
+    /// `[name(key="value")]` (Llama 4).
+    #[serde(alias = "llama4_pythonic")]
+    Pythonic,
+    /// `<｜DSML｜invoke name="name">…` (DeepSeek V3.2).
+    #[serde(rename = "deepseekv32", alias = "deepseek_v32")]
+    DeepSeekV32,
+    /// `<tool_call>name<arg_key>…` (GLM 4.5 and later).
+    #[serde(alias = "glm45", alias = "glm47")]
+    Glm,
+    /// `<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>{…}` (Kimi K2).
+    #[serde(rename = "kimi_k2")]
+    KimiK2,
+    /// `<invoke name="name"><parameter name="key">…` (MiniMax M2).
+    #[serde(rename = "minimax-m2", alias = "minimax_m2")]
+    MinimaxM2,
+    /// `<steptml:invoke name="name">…` (Step 3).
+    Step3,
+    /// `<tool_calls><tool_call>name<tool_sep>…`, or a list in JSON (Hunyuan).
+    #[serde(alias = "hunyuan_a13b")]
+    Hunyuan,
+    /// `<|tool_call|>[{…}]` (Granite 3).
+    Granite,
+}
+
+/// An engine, whose parser hands the calls to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// SGLang.
+    Sglang,
+    /// vLLM.
+    Vllm,
+}
+
+/// How a model reasons. The names are those of the engines' reasoning parsers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReasoningFormat {
+    /// The engine has no reasoning parser: every call is one.
+    None,
+    /// From the begin of the output to `</think>`. Calls do not end it.
+    #[serde(rename = "deepseek-r1", alias = "deepseek_r1", alias = "step3")]
+    DeepseekR1,
+    /// From `<think>` to `</think>` or to a call.
+    #[serde(alias = "glm45", alias = "kimi_k2", alias = "deepseek-v3", alias = "hunyuan")]
+    Qwen3,
+    /// From the begin of the output to `</think>` or to a call.
+    #[serde(alias = "minimax", alias = "minimax_m2")]
+    Qwen3Thinking,
+    /// From `◁think▷` to `◁/think▷`.
+    Kimi,
+    /// From `[THINK]` to `[/THINK]`.
+    Mistral,
 }
 
 /// The action at a violation.

@@ -6,7 +6,6 @@ use super::block::CallFault;
 use super::scanner::{CallMarkers, CallScanner};
 use super::tools::ToolsOf;
 use crate::Vocabulary;
-use crate::settings::ToolCallFormat;
 
 /// One request's progress in its text.
 pub(crate) struct CallCheck {
@@ -48,12 +47,14 @@ pub(crate) struct CallResult {
     pub(crate) valid: u32,
     /// Set if rows of an open call were released before it was complete.
     pub(crate) leaked: bool,
+    /// The format of a marker that no setting reads, at the first one of the request.
+    pub(crate) unread: Option<&'static str>,
 }
 
 impl CallCheck {
-    pub(crate) fn new(format: ToolCallFormat, from_start: bool, holds: bool) -> Self {
+    pub(crate) fn new(markers: &CallMarkers, from_start: bool, holds: bool) -> Self {
         Self {
-            scanner: CallScanner::new(format, from_start),
+            scanner: CallScanner::new(markers, from_start),
             held_ids: Vec::new(),
             held_rows: 0,
             open_at: 0,
@@ -101,7 +102,7 @@ impl CallCheck {
         if self.is_done {
             let action = if self.held_rows > 0 { CallAction::Release } else { CallAction::Pass };
             self.forget_held();
-            return CallResult { action, valid: 0, leaked };
+            return CallResult { action, valid: 0, leaked, unread: None };
         }
         let (is_last, was_open) = (finish != FinishKind::Running, self.scanner.is_open());
         let before = self.held_ids.len();
@@ -137,7 +138,7 @@ impl CallCheck {
             }
             Ok(()) => self.placed(ids, open_at.filter(|_| !is_last), has_closed),
         };
-        CallResult { action, valid, leaked }
+        CallResult { action, valid, leaked, unread: None }
     }
 
     /// The action for a row without a fault.

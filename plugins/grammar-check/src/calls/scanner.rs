@@ -2,59 +2,69 @@
 
 use afterbay_plugin::{FinishKind, TokenId};
 
-use super::block::{self, Block, CallFault, Progress, Step};
+use super::block::{Block, CallFault, Progress};
+use super::format::{Begin, FORMATS, Format};
+use super::reasoning::{Reasoning, ToolsInReasoning};
 use super::tools::ToolsOf;
-use crate::settings::ToolCallFormat;
+use crate::settings::{Engine, ReasoningFormat, ToolCallFormat};
 use crate::{Tokenizer, Vocabulary};
-
-/// The markers of a format: those that begin a block, with the step behind them, and all others.
-fn markers(format: ToolCallFormat) -> (&'static [(&'static str, Step)], &'static [&'static str]) {
-    match format {
-        ToolCallFormat::Hermes => (&[("<tool_call>", Step::Hermes)], &["</tool_call>"]),
-        ToolCallFormat::Llama => (&[("<|python_tag|>", Step::Llama)], &[]),
-        ToolCallFormat::Mistral => (&[("[TOOL_CALLS]", Step::Mistral)], &["[ARGS]", "[CALL_ID]"]),
-        ToolCallFormat::DeepSeek => (
-            &[(block::DEEPSEEK_CALLS, Step::DeepSeek), (block::DEEPSEEK_CALL, Step::DeepSeekCall)],
-            &[block::DEEPSEEK_SEPARATOR, block::DEEPSEEK_END, "<｜tool▁calls▁end｜>"],
-        ),
-        ToolCallFormat::Harmony => (
-            &[
-                ("<|start|>", Step::HarmonyHeader { first: false }),
-                ("<|channel|>", Step::HarmonyHeader { first: false }),
-            ],
-            &["<|message|>", "<|constrain|>", "<|call|>", "<|end|>", "<|return|>"],
-        ),
-    }
-}
 
 /// The markers of a format over a model's tokens.
 pub(crate) struct CallMarkers {
-    format: ToolCallFormat,
+    format: &'static Format,
+    reasoning: Option<&'static Reasoning>,
+    engine: Option<Engine>,
     /// The special tokens that are markers. Their texts are not in the vocabulary.
     special: Vec<(TokenId, &'static str)>,
+    /// The tokens that are markers of other formats, with the name of the format.
+    unread: Vec<(TokenId, &'static str)>,
     /// For each token, whether it has no byte with which a marker begins.
     plain: Vec<bool>,
 }
 
 impl CallMarkers {
-    pub(crate) fn new(format: ToolCallFormat, vocabulary: &Vocabulary, tokenizer: &impl Tokenizer) -> Self {
-        let (begins, others) = markers(format);
-        let texts = begins.iter().map(|(text, _)| *text).chain(others.iter().copied());
-        let special = texts.filter_map(|text| Some((tokenizer.special_of(text)?, text))).collect();
-        let firsts: Vec<u8> = begins.iter().map(|(text, _)| text.as_bytes()[0]).collect();
-        let is_plain = |id: u32| {
-            let bytes = vocabulary.bytes(TokenId::from(id));
-            !bytes.is_empty() && !bytes.iter().any(|byte| firsts.contains(byte))
+    pub(crate) fn new(
+        format: ToolCallFormat,
+        (reasoning, engine): (Option<ReasoningFormat>, Option<Engine>),
+        vocabulary: &Vocabulary,
+        tokenizer: &impl Tokenizer,
+    ) -> Self {
+        let texts = |format: &'static Format| {
+            let begins = format.begins.iter().map(|begin| begin.marker);
+            begins.chain(format.others.iter().copied())
         };
-        Self { format, special, plain: (0..vocabulary.size()).map(is_plain).collect() }
-    }
-
-    pub(crate) fn format(&self) -> ToolCallFormat {
-        self.format
+        // A table of 13 lines holds every format; the first is a fallback that no value needs.
+        let at = FORMATS.iter().position(|(one, ..)| *one == format).unwrap_or(0);
+        let (_, _, format) = &FORMATS[at];
+        let reasoning = Reasoning::of(reasoning);
+        let of_reasoning = reasoning.map_or([""; 2], |reasoning| [reasoning.begin, reasoning.end]);
+        let own: Vec<&'static str> =
+            texts(format).chain(of_reasoning).filter(|text| !text.is_empty()).collect();
+        let special = own.iter().filter_map(|text| Some((tokenizer.special_of(text)?, *text))).collect();
+        let firsts: Vec<u8> = own.iter().map(|text| text.as_bytes()[0]).collect();
+        let others = FORMATS.iter().flat_map(|(_, name, format)| texts(format).map(|text| (text, *name)));
+        let others: Vec<_> =
+            others.filter(|(text, _)| text.len() > 1 && !own.contains(text)).collect();
+        let mut unread: Vec<(TokenId, &'static str)> =
+            others.iter().filter_map(|(text, name)| Some((tokenizer.special_of(text)?, *name))).collect();
+        let mut plain = Vec::new();
+        for id in (0..vocabulary.size()).map(TokenId::from) {
+            let bytes = vocabulary.bytes(id);
+            let other = others.iter().find(|(text, _)| bytes.len() > 3 && text.as_bytes() == bytes);
+            unread.extend(other.map(|(_, name)| (id, *name)));
+            plain.push(!bytes.is_empty() && other.is_none() && !bytes.iter().any(|byte| firsts.contains(byte)));
+        }
+        unread.sort_unstable();
+        Self { format, reasoning, engine, special, unread, plain }
     }
 
     pub(crate) fn is_plain(&self, id: TokenId) -> bool {
         usize::try_from(id).ok().and_then(|id| self.plain.get(id)).is_some_and(|plain| *plain)
+    }
+
+    /// The format that a token is a marker of, if it is another one than the format that is read.
+    pub(crate) fn unread(&self, id: TokenId) -> Option<&'static str> {
+        self.unread.binary_search_by_key(&id, |(id, _)| *id).ok().map(|at| self.unread[at].1)
     }
 
     /// The text of a special token that is a marker.
@@ -63,9 +73,23 @@ impl CallMarkers {
     }
 }
 
+/// The place in the reasoning of an output.
+#[derive(Debug)]
+enum Place {
+    /// Nothing but whitespace has come.
+    Begin,
+    /// In the reasoning. A call that is invalid if the reasoning has no end.
+    Reasoning(Option<CallFault>),
+    /// In the answer.
+    Answer,
+}
+
 /// The place in a request's text.
 pub(crate) struct CallScanner {
-    begins: &'static [(&'static str, Step)],
+    format: &'static Format,
+    reasoning: Option<&'static Reasoning>,
+    engine: Option<Engine>,
+    place: Place,
     block: Option<Block>,
     /// The end of the free text, if a marker may begin there.
     tail: Vec<u8>,
@@ -74,31 +98,37 @@ pub(crate) struct CallScanner {
     valid: u32,
 }
 
+/// A marker in the free text.
+#[derive(Clone, Copy)]
+enum Found {
+    Call(&'static Begin),
+    ReasoningBegin,
+    ReasoningEnd,
+}
+
 impl CallScanner {
-    pub(crate) fn new(format: ToolCallFormat, from_start: bool) -> Self {
-        let first = match format {
-            _ if !from_start => None,
-            ToolCallFormat::Llama => Some(Step::LlamaBare),
-            ToolCallFormat::Harmony => Some(Step::HarmonyHeader { first: true }),
-            _ => None,
+    pub(crate) fn new(markers: &CallMarkers, from_start: bool) -> Self {
+        let CallMarkers { format, reasoning, engine, .. } = *markers;
+        let place = match reasoning {
+            Some(reasoning) if from_start && reasoning.is_open => Place::Reasoning(None),
+            Some(_) if from_start => Place::Begin,
+            _ => Place::Answer,
         };
-        Self {
-            begins: markers(format).0,
-            block: first.map(Block::new),
-            tail: Vec::new(),
-            closed: 0,
-            valid: 0,
-        }
+        let first = format.first.filter(|_| from_start);
+        let block = first.map(|begin| Block::new(begin, engine));
+        Self { format, reasoning, engine, place, block, tail: Vec::new(), closed: 0, valid: 0 }
     }
 
     /// Whether the text is free up to its end.
     pub(crate) fn is_free(&self) -> bool {
-        self.block.is_none() && self.tail.is_empty()
+        self.block.is_none() && self.tail.is_empty() && !matches!(self.place, Place::Begin)
     }
 
     /// Whether the text ends in a block or in a part of a marker.
     pub(crate) fn is_open(&self) -> bool {
-        !self.tail.is_empty() || self.block.as_ref().is_some_and(Block::is_open)
+        !self.tail.is_empty()
+            || matches!(self.place, Place::Reasoning(Some(_)))
+            || self.block.as_ref().is_some_and(Block::is_open)
     }
 
     pub(crate) fn closed(&self) -> u64 {
@@ -109,7 +139,7 @@ impl CallScanner {
         std::mem::take(&mut self.valid)
     }
 
-    /// Adds a token. A special token that is no marker ends nothing at the end of a request.
+    /// Adds a token.
     pub(crate) fn token(
         &mut self,
         (markers, vocabulary): (&CallMarkers, &Vocabulary),
@@ -122,13 +152,13 @@ impl CallScanner {
             None => vocabulary.bytes(id),
         };
         if bytes.is_empty() {
-            return self.no_text(is_last);
+            return self.no_text(tools, is_last);
         }
         self.text(tools, bytes)
     }
 
-    /// Handles a token without text, such as the end of a turn.
-    fn no_text(&mut self, is_last: bool) -> Result<(), CallFault> {
+    /// Handles a token without text, such as the end of a turn: the block ends with it, or with its request.
+    fn no_text(&mut self, tools: ToolsOf<'_>, is_last: bool) -> Result<(), CallFault> {
         if is_last {
             return Ok(());
         }
@@ -136,8 +166,8 @@ impl CallScanner {
             self.tail.clear();
             self.closed += 1;
         }
-        match &self.block {
-            Some(block) if block.is_open() => Err(CallFault::invalid("has a special token in it")),
+        match self.block.take() {
+            Some(block) if block.is_open() => self.ended(tools, block),
             _ => Ok(()),
         }
     }
@@ -145,58 +175,119 @@ impl CallScanner {
     fn text(&mut self, tools: ToolsOf<'_>, bytes: &[u8]) -> Result<(), CallFault> {
         let mut rest = bytes.to_vec();
         loop {
-            if let Some(block) = &mut self.block {
+            if let Some(mut block) = self.block.take() {
                 let was_open = block.is_open();
-                let progress = block.push(tools, &rest);
-                self.valid += block.take_valid();
-                match progress? {
-                    Progress::More => {
-                        if was_open && !block.is_open() {
-                            self.closed += 1;
-                        }
+                match block.push(tools, &rest) {
+                    Ok(Progress::More) => {
+                        self.block = Some(block);
                         return Ok(());
                     }
-                    Progress::Ended | Progress::NoCall => {
-                        rest = block.rest();
-                        (self.block, self.closed) = (None, self.closed + u64::from(was_open));
-                    }
+                    Ok(Progress::Ended) => self.valid += block.valid(),
+                    Err(fault) => self.fault(fault)?,
                 }
+                self.closed += u64::from(was_open && !matches!(self.place, Place::Reasoning(Some(_))));
+                rest = block.rest();
                 if rest.is_empty() {
                     return Ok(());
                 }
             }
             let had_tail = !self.tail.is_empty();
             self.tail.append(&mut rest);
-            let found = self.begins.iter().filter_map(|(marker, step)| {
-                let windows = self.tail.windows(marker.len());
-                let found = windows.enumerate().find(|(_, window)| *window == marker.as_bytes());
-                found.map(|(at, _)| (at, marker.len(), *step))
-            });
-            if let Some((at, length, step)) = found.min_by_key(|(at, ..)| *at) {
+            if let Some((at, length, found)) = self.find() {
                 rest = self.tail.split_off(at + length);
+                let is_begin = matches!(self.place, Place::Begin) && self.tail[..at].trim_ascii().is_empty();
                 self.tail.clear();
-                self.block = Some(Block::new(step));
+                match found {
+                    Found::ReasoningBegin if is_begin => self.place = Place::Reasoning(None),
+                    Found::ReasoningBegin => self.place = Place::Answer,
+                    Found::ReasoningEnd => self.place = Place::Answer,
+                    Found::Call(begin) => {
+                        let ends = self.reasoning.is_some_and(|one| one.tools == ToolsInReasoning::End);
+                        if ends || matches!(self.place, Place::Begin) {
+                            self.place = Place::Answer;
+                        }
+                        self.block = Some(Block::new(begin, self.engine));
+                        continue;
+                    }
+                }
+                self.closed += 1;
+                if rest.is_empty() {
+                    return Ok(());
+                }
                 continue;
             }
-            let keeps = (1..=self.tail.len()).rev().find(|length| {
-                let end = &self.tail[self.tail.len() - length..];
-                self.begins.iter().any(|(marker, _)| marker.as_bytes().starts_with(end))
+            let keeps = self.markers().filter_map(|(marker, _)| {
+                let longest = marker.len().min(self.tail.len() + 1) - 1;
+                (1..=longest).rev().find(|length| self.tail.ends_with(&marker.as_bytes()[..*length]))
             });
-            let keeps = keeps.unwrap_or(0);
+            let keeps = keeps.max().unwrap_or(0);
             self.closed += u64::from(had_tail && keeps == 0);
-            self.tail.drain(..self.tail.len() - keeps);
+            let gone = self.tail.len() - keeps;
+            if matches!(self.place, Place::Begin) && !self.tail[..gone].trim_ascii().is_empty() {
+                self.place = Place::Answer;
+            }
+            self.tail.drain(..gone);
             return Ok(());
         }
     }
 
+    /// The markers that may come next.
+    fn markers(&self) -> impl Iterator<Item = (&'static str, Found)> {
+        let in_reasoning = matches!(self.place, Place::Reasoning(_));
+        let begins = self.reasoning.filter(|_| matches!(self.place, Place::Begin));
+        let ends = self.reasoning.filter(|_| in_reasoning);
+        // One invalid call is enough, and in some reasoning calls are text.
+        let has_calls = match (&self.place, ends) {
+            (Place::Reasoning(fault), Some(reasoning)) => {
+                fault.is_none() && reasoning.tools != ToolsInReasoning::Text
+            }
+            _ => true,
+        };
+        let calls = self.format.begins.iter().filter(move |_| has_calls);
+        calls
+            .map(|begin| (begin.marker, Found::Call(begin)))
+            .chain(begins.map(|reasoning| (reasoning.begin, Found::ReasoningBegin)))
+            .chain(ends.map(|reasoning| (reasoning.end, Found::ReasoningEnd)))
+    }
+
+    /// The first marker in the tail: its place, its length and what it is.
+    fn find(&self) -> Option<(usize, usize, Found)> {
+        let found = self.markers().filter_map(|(marker, found)| {
+            let at = self.tail.windows(marker.len()).position(|window| window == marker.as_bytes())?;
+            Some((at, marker.len(), found))
+        });
+        found.min_by_key(|(at, ..)| *at)
+    }
+
+    /// Takes a fault. In reasoning, it waits for the end of the reasoning.
+    fn fault(&mut self, fault: CallFault) -> Result<(), CallFault> {
+        match &mut self.place {
+            Place::Reasoning(waiting) => {
+                waiting.get_or_insert(fault);
+                Ok(())
+            }
+            _ => Err(fault),
+        }
+    }
+
+    /// Ends a block with its text.
+    fn ended(&mut self, tools: ToolsOf<'_>, mut block: Block) -> Result<(), CallFault> {
+        let ended = block.end(tools);
+        self.valid += block.valid();
+        self.closed += 1;
+        ended.or_else(|fault| self.fault(fault))
+    }
+
     /// Ends the text. A request that is aborted may end anywhere.
     pub(crate) fn end(&mut self, tools: ToolsOf<'_>, finish: FinishKind) -> Result<(), CallFault> {
-        match &mut self.block {
-            Some(block) if finish != FinishKind::Abort => {
-                let ended = block.end(tools);
-                self.valid += block.take_valid();
-                ended
-            }
+        if finish == FinishKind::Abort {
+            return Ok(());
+        }
+        if let Some(block) = self.block.take() {
+            self.ended(tools, block)?;
+        }
+        match &mut self.place {
+            Place::Reasoning(fault) => fault.take().map_or(Ok(()), Err),
             _ => Ok(()),
         }
     }

@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use super::{CallAction, CallFault};
 use crate::{GrammarCheck, Tokenizer};
 
+mod engines;
+
 /// Every marker of every format. In [`Tokens`] they are special tokens without bytes, or plain text.
-const MARKERS: [&str; 19] = [
+const MARKERS: [&str; 38] = [
     "<tool_call>",
     "</tool_call>",
     "<|python_tag|>",
@@ -27,6 +29,25 @@ const MARKERS: [&str; 19] = [
     "<|end|>",
     "<|return|>",
     "<|im_end|>",
+    "<think>",
+    "</think>",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+    "<|tool_calls_section_begin|>",
+    "<|tool_calls_section_end|>",
+    "<|tool_call_begin|>",
+    "<|tool_call_argument_begin|>",
+    "<|tool_call_end|>",
+    "<minimax:tool_call>",
+    "</minimax:tool_call>",
+    "<｜tool_calls_begin｜>",
+    "<｜tool_calls_end｜>",
+    "<｜tool_call_begin｜>",
+    "<｜tool_call_end｜>",
+    "<｜tool_sep｜>",
+    "<|tool_call|>",
 ];
 const WORDS: [&str; 16] = [
     "{\"",

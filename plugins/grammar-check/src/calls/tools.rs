@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::block::CallFault;
+use super::literal::{Notation, literal, number};
+use super::read::Arguments;
+use crate::settings::Engine;
 use crate::schema::{Mismatch, Schema};
 
 /// The most different lists of tools that stay compiled.
@@ -76,23 +79,70 @@ impl Tools {
         &self.unchecked
     }
 
-    /// Checks a call in a JSON object, as most formats write it.
-    pub(super) fn check_call(&self, call: &Map<String, Value>) -> Result<(), CallFault> {
-        if self.allows_all {
-            return Ok(());
-        }
-        let Some(name) = call.get("name").and_then(Value::as_str) else {
-            return Err(CallFault::invalid("has no name"));
-        };
-        match (call.get("arguments"), call.get("parameters")) {
-            (Some(_), Some(_)) => Err(CallFault::invalid("has both arguments and parameters")),
-            (None, None) => self.check(name, &Value::Object(Map::new())),
-            (Some(arguments), None) | (None, Some(arguments)) => self.check(name, arguments),
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// Checks a call.
+    pub(super) fn check_call(
+        &self,
+        name: &str,
+        arguments: Arguments,
+        engine: Option<Engine>,
+    ) -> Result<(), CallFault> {
+        match arguments {
+            _ if self.allows_all => Ok(()),
+            Arguments::Fault(fault) => Err(fault),
+            Arguments::Value(value) => self.check(name, &value),
+            Arguments::Texts(texts) => {
+                let value = |(key, text): (String, String)| {
+                    let value = self.value_of(name, &key, &text, engine);
+                    (key, value)
+                };
+                self.check(name, &Value::Object(texts.into_iter().map(value).collect()))
+            }
+            Arguments::AnyTool(value) => {
+                match self.by_name.keys().any(|name| self.check(name, &value).is_ok()) {
+                    true => Ok(()),
+                    false => Err(CallFault::invalid("no tool takes these arguments")),
+                }
+            }
         }
     }
 
+    /// The value of a parameter that a call has as text. The parsers convert it to the type in the tool's schema: the
+    /// first conversion is taken that the schema allows.
+    fn value_of(&self, function: &str, name: &str, text: &str, engine: Option<Engine>) -> Value {
+        let (trimmed, lower) = (text.trim(), text.trim().to_lowercase());
+        let (is_vllm, is_sglang) = (engine == Some(Engine::Vllm), engine == Some(Engine::Sglang));
+        let whole = |notation| literal(trimmed, notation).ok().filter(|(_, end)| *end == trimmed.len());
+        let string = Value::String(text.to_owned());
+        let json = whole(Notation::Json).map(|(value, _)| value);
+        let conversions = [
+            // SGLang makes `null` of this text for any type.
+            (lower == "null" && is_sglang).then_some(Value::Null),
+            Some(string.clone()).filter(|_| lower != "null" || !is_sglang),
+            json.clone(),
+            number(trimmed),
+            match &*lower {
+                "true" | "1" => Some(Value::Bool(true)),
+                "false" | "0" => Some(Value::Bool(false)),
+                "null" => Some(Value::Null),
+                // SGLang takes any other text for false.
+                _ => is_sglang.then_some(Value::Bool(false)),
+            },
+            whole(Notation::Python).map(|(value, _)| value).filter(|_| !is_vllm),
+        ];
+        let is_allowed = |value: &Value| match self.by_name.get(function) {
+            Some(Parameters::Schema(schema)) => schema.property_accepts(name, value),
+            _ => true,
+        };
+        let allowed = conversions.into_iter().flatten().find(is_allowed);
+        allowed.or(json.filter(|json| !json.is_string())).unwrap_or(string)
+    }
+
     /// Checks the arguments of a call.
-    pub(super) fn check(&self, name: &str, arguments: &Value) -> Result<(), CallFault> {
+    fn check(&self, name: &str, arguments: &Value) -> Result<(), CallFault> {
         if self.allows_all {
             return Ok(());
         }
@@ -113,14 +163,6 @@ impl Tools {
                     Err(CallFault::invalid(format!("{name}: {pointer}{space}{why}")))
                 }
             },
-        }
-    }
-
-    /// Whether the schema of a function's parameter allows a string, and whether it allows anything else.
-    pub(super) fn parameter(&self, function: &str, name: &str) -> (bool, bool) {
-        match self.by_name.get(function) {
-            Some(Parameters::Schema(schema)) => schema.property_allows(name),
-            _ => (true, true),
         }
     }
 }

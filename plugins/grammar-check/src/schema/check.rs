@@ -41,13 +41,10 @@ impl Schema {
 }
 
 impl Schema {
-    /// Whether a property may be a string, and whether it may be anything else.
-    pub(crate) fn property_allows(&self, name: &str) -> (bool, bool) {
-        let types = match self.property_node(self.root, name, 8) {
-            Some(id) => self.types(id, 8),
-            None => Types::ALL,
-        };
-        (types.has(Types::STRING), types.0 & !Types::STRING.0 != 0)
+    /// Whether a property may have this value, as far as the schema of the property shows it.
+    pub(crate) fn property_accepts(&self, name: &str, value: &Value) -> bool {
+        let node = self.property_node(self.root, name, 8);
+        node.is_none_or(|id| !matches!(self.check_node(id, value), Err(Mismatch::Invalid { .. })))
     }
 
     /// The schema of a property, also behind references.

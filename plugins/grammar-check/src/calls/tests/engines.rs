@@ -1,0 +1,96 @@
+//! The judgement beside what the engines' own parsers hand to a client: the lines that `tests/engines/differential.py`
+//! writes.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::super::read::Arguments;
+use super::super::tools::Tools;
+use super::{Tokens, receive};
+use crate::GrammarCheck;
+
+/// What an outcome of a parser asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Outcome {
+    Text,
+    Valid(usize),
+    Invalid,
+    /// A name that no model writes: prose about the format that a parser takes for a call.
+    Prose,
+}
+
+fn outcome(tools: &Tools, calls: &Value) -> Outcome {
+    let calls = calls.as_array().unwrap();
+    let mut all = if calls.is_empty() { Outcome::Text } else { Outcome::Valid(calls.len()) };
+    for call in calls {
+        let (name, arguments) = (call[0].as_str().unwrap(), call[1].as_str().unwrap());
+        let is_name = !name.is_empty() && name.chars().all(|char| char.is_alphanumeric() || "_-.".contains(char));
+        let read = serde_json::from_str(arguments).ok().map(Arguments::Value);
+        let is_valid = read.is_some_and(|read| tools.check_call(name, read, None).is_ok());
+        match is_name || tools.has(name) {
+            false => return Outcome::Prose,
+            true if !is_valid => all = Outcome::Invalid,
+            true => {}
+        }
+    }
+    all
+}
+
+/// The judgement of each engine's setting agrees with every parser and every way of the engine to read the output, or
+/// with one of them where they differ.
+#[test]
+fn the_judgement_is_that_of_the_engines() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engines");
+    let read = |name| std::fs::read_to_string(directory.join(name)).unwrap();
+    let list: Value = serde_json::from_str(&read("tools.json")).unwrap();
+    let tools = Tools::read(&list).unwrap();
+    let cases = match std::env::var("AFTERBAY_ENGINE_CASES") {
+        Ok(path) => std::fs::read_to_string(path).unwrap(),
+        Err(_) => read("cases.jsonl"),
+    };
+    let (mut checks, mut differs) = (0, Vec::new());
+    for line in cases.lines() {
+        let case: Value = serde_json::from_str(line).unwrap();
+        let (text, format) = (case["text"].as_str().unwrap(), case["format"].as_str().unwrap());
+        for engine in [None, Some("sglang"), Some("vllm")] {
+            let engines: Vec<&str> = engine.map_or(vec!["sglang", "vllm"], |engine| vec![engine]);
+            let outcomes = engines.iter().filter_map(|engine| case[*engine].as_array()).flatten();
+            let outcomes: Vec<Outcome> = outcomes.map(|calls| outcome(&tools, calls)).collect();
+            let is_invalid = outcomes.contains(&Outcome::Invalid);
+            let is_valid = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Valid(_)));
+            let must_stop = is_invalid && !is_valid;
+            // vLLM's parser of harmony needs a vocabulary that is not at hand.
+            let is_known = engine.is_some() || format != "harmony";
+            let must_pass = !is_invalid && !outcomes.contains(&Outcome::Prose) && is_known;
+            if outcomes.is_empty() || !must_stop && !must_pass {
+                continue;
+            }
+            let settings = json!({
+                "tool_calls": format, "tools": list, "engine": engine, "reasoning": case["reasoning"],
+            });
+            let settings = serde_json::from_value(settings).unwrap();
+            let valid = outcomes.iter().all(|outcome| *outcome == outcomes[0]).then(|| match outcomes[0] {
+                Outcome::Valid(count) => count as u32,
+                _ => 0,
+            });
+            for (special, length) in [(true, 1), (false, usize::MAX)] {
+                let tokens = Tokens { special, words: true };
+                let mut check = GrammarCheck::new(&settings, &tokens).unwrap();
+                let ids = tokens.ids(text);
+                let rows: Vec<_> = ids.chunks(length).collect();
+                let received = receive(&mut check, 1, &rows, afterbay_plugin::FinishKind::Stop);
+                let passed = received.fault.is_none() && received.ids == ids;
+                let counts = received.fault.is_some() || valid.is_none_or(|valid| valid == received.valid);
+                checks += 1;
+                if passed != must_pass || !counts {
+                    let found = (&received.fault, received.valid);
+                    differs.push(format!("{engine:?} {outcomes:?} {found:?}\n    {line}"));
+                    break;
+                }
+            }
+        }
+    }
+    println!("{checks} checks");
+    assert!(checks > 0 && differs.is_empty(), "{} differ:\n{}", differs.len(), differs.join("\n"));
+}
