@@ -285,6 +285,13 @@ impl StreamShared {
         self.changed();
     }
 
+    /// Asks the writer to end this segment, unless the writer has left it.
+    pub fn end_this_segment(&self, id: SegmentId) {
+        if lock(&self.queue).back().is_some_and(|last| last.segment.id == id && last.ended.is_none()) {
+            self.end_segment();
+        }
+    }
+
     /// Whether the segment is written, or waits for its summary or its sync.
     pub fn is_tracked(&self, id: SegmentId) -> bool {
         lock(&self.queue).iter().any(|each| each.segment.id == id)

@@ -82,6 +82,11 @@ impl JournalDirectory {
         Ok(directory)
     }
 
+    #[cfg(test)]
+    pub(crate) fn root(&self) -> &Root {
+        &self.root
+    }
+
     fn spawn_retention(&self) -> Result<(Arc<AtomicBool>, JoinHandle<()>), OpenError> {
         let (root, stop) = (self.root.clone(), Arc::new(AtomicBool::new(false)));
         let (stopped, pause, expired) = (stop.clone(), self.pause.clone(), self.expired.clone());

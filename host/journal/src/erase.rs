@@ -116,8 +116,8 @@ pub enum NotErased {
         /// Name of the stream.
         stream: String,
     },
-    /// The segment is still written. Its stream was asked to end it: call again.
-    #[error("segment {segment} of stream {stream:?} is still being written")]
+    /// The segment is still written, or gets its summary. Its stream was asked to end it: call again.
+    #[error("segment {segment} of stream {stream:?} is still being written or ended")]
     Busy {
         /// Name of the stream.
         stream: String,
@@ -128,7 +128,7 @@ pub enum NotErased {
     #[error("a new process takes the journal over: erase the request there")]
     HandOver,
     /// The segment has no summary, so that the erasure cannot be recorded in it.
-    #[error("segment {segment} of stream {stream:?} has no summary, because the disk refused it")]
+    #[error("segment {segment} of stream {stream:?} has no summary: the disk refused it, or it is damaged")]
     NoSummary {
         /// Name of the stream.
         stream: String,
@@ -243,3 +243,41 @@ impl ErasedRequests {
 
 /// Rows and tokens of requests, by number.
 type Sums = BTreeMap<u64, (u64, u64)>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Background, JournalDirectory, JournalOptions, Outcome, Passage};
+
+    #[test]
+    fn a_segment_that_gets_its_summary_while_the_erasure_is_planned_is_busy_and_not_without_summary() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = JournalOptions::default();
+        let disk = Arc::new(crate::storage::Disk);
+        let directory = JournalDirectory::open_on(disk, dir.path(), options, Background::Caller).unwrap();
+        let (mut writer, _) = directory.stream("s").unwrap();
+        let request = writer.request("rid").unwrap();
+        let frame = writer.append(b"frame", 5).unwrap().frame;
+        let (requests, tokens) = ([request], [1]);
+        let outcome = Outcome::new(frame, 0, Passage::Unchanged);
+        writer.outcome(&Outcome {
+            requests: (&requests[..]).into(),
+            tokens: (&tokens[..]).into(),
+            ..outcome
+        });
+        writer.close(request);
+        writer.flush().unwrap();
+        let root = directory.root();
+        let plan = || {
+            let shared = lock(&root.streams).get("s").cloned();
+            Plan::new(root, "s", shared, None, &|info| info.rid == "rid").unwrap()
+        };
+        let is_busy = |plan: Plan| matches!(plan.check(root), Err(NotErased::Busy { .. }));
+        assert!(is_busy(plan()), "the writer is asked to end the segment");
+        let planned = plan();
+        writer.flush().unwrap();
+        writer.tend();
+        assert!(is_busy(planned), "the segment was ended after it was read");
+        assert!(plan().check(root).is_ok());
+    }
+}

@@ -188,11 +188,17 @@ impl Plan {
         for planned in &self.segments {
             let is_tracked = self.writer.as_ref().is_some_and(|writer| writer.is_tracked(planned.id));
             if let Some(writer) = self.writer.as_ref().filter(|_| is_tracked) {
-                writer.end_segment();
+                writer.end_this_segment(planned.id);
                 return Err(NotErased::Busy { stream: stream(), segment: planned.id });
             }
             if !planned.is_sealed {
-                return Err(NotErased::NoSummary { stream: stream(), segment: planned.id });
+                // The segment may have got its summary, or been removed, since it was read.
+                let segment = self.segments_of.open(planned.id)?;
+                let summary = segment.map(|segment| segment.summary()).transpose()?;
+                return Err(match summary {
+                    Some(None) => NotErased::NoSummary { stream: stream(), segment: planned.id },
+                    Some(Some(_)) | None => NotErased::Busy { stream: stream(), segment: planned.id },
+                });
             }
         }
         Ok(())
