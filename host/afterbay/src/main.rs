@@ -88,7 +88,7 @@ fn main() -> ExitCode {
         if error.downcast_ref::<std::io::Error>().is_some_and(screen::is_unread) {
             return ExitCode::from(screen::EXIT_UNREAD);
         }
-        eprintln!("afterbay: {}", message(&error));
+        screen::complain(format!("afterbay: {}", message(&error)));
         ExitCode::FAILURE
     })
 }

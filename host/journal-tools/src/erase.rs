@@ -13,7 +13,7 @@ use afterbay_wire::Layouts;
 use anyhow::{bail, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -68,12 +68,12 @@ pub(crate) fn run(args: Args, load: LoadConfig, call: CallServer) -> anyhow::Res
         return Err(not_found(&selected, &args.rid));
     }
     if !args.yes && !agrees(&args.rid, rows, &streams)? {
-        eprintln!("nothing was erased");
+        screen::complain("nothing was erased");
         return Ok(ExitCode::FAILURE);
     }
     let (is_done, said) = erase(&selected, &args.rid, &streams, &layouts, args.place.stream(), call)?;
     if args.json {
-        println!("{said}");
+        screen::say_json(&said);
     } else if is_done {
         print(&said);
     } else {
@@ -86,12 +86,11 @@ pub(crate) fn run(args: Args, load: LoadConfig, call: CallServer) -> anyhow::Res
 /// Asks on the terminal.
 fn agrees(rid: &str, rows: u64, streams: &[String]) -> anyhow::Result<bool> {
     ensure!(std::io::stdin().is_terminal(), "there is no terminal to ask on: add --yes");
-    eprint!(
-        "Erase {} of {rid:?} on {}? This cannot be undone. [y/N] ",
+    screen::complain(format!(
+        "Erase {} of {rid:?} on {}? This cannot be undone. [y/N]",
         counted(rows, "row"),
         streams.join(", ")
-    );
-    std::io::stderr().flush()?;
+    ));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -137,21 +136,21 @@ fn print(said: &Value) {
             _ => format!("erased, {} written again", counted(segments, "segment")),
         };
         let line = format!("{name}: {} ({tokens} tokens) {what}", counted(rows, "row"));
-        println!("{}", screen::wrapped(&line, 2));
+        screen::say_wrapped(&line, 2);
         for left in stream["left"].as_array().into_iter().flatten() {
             let why = left["why"].as_str().unwrap_or_default();
             let line = format!("{name}: frame {} may still hold content: {why}", number(left, "frame"));
-            println!("{}", screen::bad(screen::wrapped(&line, 2)));
+            screen::say_wrapped(screen::bad(line), 2);
         }
         let more = number(stream, "left_frames")
             .saturating_sub(stream["left"].as_array().map_or(0, Vec::len) as u64);
         if more > 0 {
-            println!("{}", screen::bad(format!("{name}: {} more", counted(more, "frame"))));
+            screen::say(screen::bad(format!("{name}: {} more", counted(more, "frame"))));
         }
     }
     let copies: Vec<_> = said["copies"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if !copies.is_empty() {
         let line = format!("copies are not erased, and may have rows of the request: {}", copies.join(", "));
-        println!("{}", screen::bad(screen::wrapped(&line, 2)));
+        screen::say_wrapped(screen::bad(line), 2);
     }
 }

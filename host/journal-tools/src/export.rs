@@ -8,9 +8,9 @@ use afterbay_journal::reader::{ReadFrom, StoredFrame, StreamReader};
 use afterbay_journal::stored_rid;
 use afterbay_journal_view::json_time;
 use afterbay_journal_view::wording::passage;
+use afterbay_terminal as screen;
 use afterbay_wire::{Batch, DecodedFrame, Layouts, Wrapped};
 use anyhow::Context;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -44,7 +44,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     if let Some(dir) = &args.raw {
         std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     }
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = screen::Output::new();
     let mut written = 0_u64;
     let selected = args.place.select(load)?;
     let mut known = args.rid.is_none();
@@ -84,7 +84,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
                 return std::fs::write(&file, &frame.bytes).with_context(|| file.display().to_string());
             }
             let line = json(stream.name(), frame, outcome, &decoded, rows.as_deref());
-            Ok(writeln!(out, "{line}")?)
+            Ok(out.json(&line)?)
         })?;
     }
     out.flush()?;
@@ -92,7 +92,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         return Err(not_found(&selected, rid));
     }
     if args.raw.is_some() {
-        eprintln!("{written} frames");
+        screen::complain(format!("{written} frames"));
     }
     Ok(ExitCode::SUCCESS)
 }

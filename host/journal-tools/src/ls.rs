@@ -8,7 +8,6 @@ use afterbay_journal_view::legs;
 use afterbay_journal_view::local_time;
 use afterbay_terminal::{self as screen, Table};
 use clap::ValueEnum;
-use std::io::Write;
 use std::process::ExitCode;
 
 /// Most requests of a table without --last.
@@ -81,10 +80,11 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         listed.remove(0);
     }
     if args.json {
-        let mut out = std::io::stdout().lock();
+        let mut out = screen::Output::new();
         for request in &listed {
-            writeln!(out, "{}", whole(request))?;
+            out.json(&whole(request))?;
         }
+        out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
     let several = listed.windows(2).any(|pair| streams(&pair[0]) != streams(&pair[1]))
@@ -132,7 +132,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     }
     table.print()?;
     if is_cut {
-        eprintln!("the last {TABLE_ROWS} requests; --last N shows more, and --json all");
+        screen::complain(format!("the last {TABLE_ROWS} requests; --last N shows more, and --json all"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,7 +12,7 @@ use afterbay_journal_view::neighbours::{NEIGHBOURS_MAX, SharedFrame, SharedFrame
 use afterbay_journal_view::wording::counted;
 use afterbay_journal_view::{json_time, local_time};
 use afterbay_terminal::{self as screen, Busy, Table};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Most other requests in a line on a terminal. A pipe and JSON have all.
@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
 }
 
 fn print_json(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = screen::Output::new();
     let mut frames = SharedFrames::of(stream, info)?;
     let mut sums = Sums::default();
     while let Some(shared) = frames.next()? {
@@ -93,7 +93,7 @@ fn print_json(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
             "batch": shared.batch,
             "others": others.collect::<Vec<_>>(),
         });
-        writeln!(out, "{line}")?;
+        out.json(&line)?;
     }
     let neighbours = sums
         .neighbours()
@@ -116,7 +116,7 @@ fn print_json(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
             "not_counted": sums.not_counted,
         },
     });
-    writeln!(out, "{summary}")?;
+    out.json(&summary)?;
     Ok(out.flush()?)
 }
 
@@ -167,9 +167,9 @@ fn print(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
         screen::state(state(info.state)),
         counted(info.rows, "row"),
     );
-    println!("{}", screen::wrapped(&line, 2));
+    screen::say_wrapped(&line, 2);
     if let Some(erased) = &info.erased {
-        println!("{}", screen::marked(erased_line(erased)));
+        screen::say(screen::marked(erased_line(erased)));
     }
     let mut frames = SharedFrames::of(stream, info)?;
     let mut sums = Sums::default();
@@ -208,9 +208,9 @@ fn print(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
             break;
         }
     }
-    println!();
+    screen::say("");
     print_sums(&sums, frames.rows_left(), info)?;
-    println!();
+    screen::say("");
     Ok(())
 }
 
@@ -221,7 +221,7 @@ fn print_sums(sums: &Sums, rows_left: u64, info: &RequestInfo) -> std::io::Resul
             counted(sums.rows, "row"),
             counted(sums.frames, "frame")
         );
-        println!("{}", screen::wrapped(&line, 2));
+        screen::say_wrapped(&line, 2);
     }
     if rows_left > 0 {
         let line = format!(
@@ -229,15 +229,15 @@ fn print_sums(sums: &Sums, rows_left: u64, info: &RequestInfo) -> std::io::Resul
              says which).",
             counted(info.rows, "row")
         );
-        println!("{}", screen::wrapped(&screen::warn_if(line, true), 2));
+        screen::say_wrapped(&screen::warn_if(line, true), 2);
     }
     let neighbours = sums.neighbours();
     if neighbours.is_empty() {
-        println!("No other request shared a frame.");
+        screen::say("No other request shared a frame.");
         return Ok(());
     }
     let shown = if std::io::stdout().is_terminal() { SUMMARY_SHOWN } else { usize::MAX };
-    println!("{} shared a frame:", counted(neighbours.len() as u64, "other request"));
+    screen::say(format!("{} shared a frame:", counted(neighbours.len() as u64, "other request")));
     let mut table = Table::new(&["SHARED FRAMES", "SHARE", "RID"]);
     for (_, rid, frames) in neighbours.iter().take(shown) {
         let share = format!("{:.0}%", *frames as f64 * 100.0 / sums.frames as f64);
@@ -246,10 +246,13 @@ fn print_sums(sums: &Sums, rows_left: u64, info: &RequestInfo) -> std::io::Resul
     table.print()?;
     let more = neighbours.len().saturating_sub(shown);
     if more > 0 {
-        println!("and {more} more (a pipe and --json have all)");
+        screen::say(format!("and {more} more (a pipe and --json have all)"));
     }
     if sums.not_counted > 0 {
-        println!("{} of requests past {NEIGHBOURS_MAX} are not counted", counted(sums.not_counted, "row"));
+        screen::say(format!(
+            "{} of requests past {NEIGHBOURS_MAX} are not counted",
+            counted(sums.not_counted, "row")
+        ));
     }
     Ok(())
 }

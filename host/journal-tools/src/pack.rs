@@ -313,16 +313,16 @@ impl Packed {
             counted(sum(|it| it.others), "other request"),
             counted(bytes, "byte"),
         );
-        eprintln!("{}", screen::wrapped(&line, 2));
+        screen::complain(screen::wrapped(&line, 2));
         for left in self.excerpts.iter().filter(|(_, excerpt)| excerpt.left_count > 0) {
             let (stream, Excerpt { left, left_count, .. }) = left;
             let first = left.first().map(|left| format!(", the first is frame {}: {}", left.frame, left.why));
             let line =
                 format!("{stream}: {} left out{}", counted(*left_count, "frame"), first.unwrap_or_default());
-            eprintln!("{}", screen::bad(screen::wrapped(&line, 2)));
+            screen::complain(screen::bad(screen::wrapped(&line, 2)));
         }
         if self.configuration.is_none() {
-            eprintln!("without the configuration: no --config names this journal");
+            screen::complain("without the configuration: no --config names this journal");
         }
     }
 }

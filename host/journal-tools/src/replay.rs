@@ -6,7 +6,7 @@ use crate::place::{Place, parse_time};
 use afterbay_journal::reader::ReadFrom;
 use afterbay_journal_view::legs;
 use afterbay_sockets::{Endpoint, OutgoingFrame, Push, PushNotice, PushOptions, TokenRange};
-use afterbay_terminal::seconds;
+use afterbay_terminal::{self as screen, seconds};
 use afterbay_wire::{DecodedFrame, Layouts};
 use anyhow::{Context, ensure};
 use bytes::Bytes;
@@ -108,7 +108,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     }
     ensure!(reader.frames > 0, "nothing to replay: no such frame in the journal");
     reader.drain()?;
-    println!("{} frames, {} bytes sent to {}", reader.frames, reader.bytes, args.to);
+    screen::say(format!("{} frames, {} bytes sent to {}", reader.frames, reader.bytes, args.to));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -135,7 +135,9 @@ impl Reader {
         let pause = when.saturating_duration_since(Instant::now());
         if pause >= PAUSE_ANNOUNCED {
             let (sent, pause) = (self.frames, seconds(pause));
-            eprintln!("frames sent: {sent}; the next is due in {pause} (--speed max does not wait)");
+            screen::complain(format!(
+                "frames sent: {sent}; the next is due in {pause} (--speed max does not wait)"
+            ));
         }
         while Instant::now() < when {
             self.turn(Some(when))?;
@@ -179,7 +181,7 @@ impl Reader {
         self.push.tick(now);
         while let Some(notice) = self.push.next_notice() {
             if let PushNotice::Waiting { why } = notice {
-                eprintln!("waits for a reader on {}: {why}", self.push.endpoint());
+                screen::complain(format!("waits for a reader on {}: {why}", self.push.endpoint()));
             }
         }
         Ok(())

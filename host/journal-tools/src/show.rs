@@ -77,7 +77,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             shown.push(LegView::read(reader, (stream, of), sender, tokens, ContentBounds::NONE));
         }
         match args.json {
-            true => println!("{}", json(request, &shown)),
+            true => screen::say_json(&json(request, &shown)),
             false => print(request, &shown)?,
         }
     }
@@ -146,11 +146,11 @@ fn print(request: &Request<RequestHistory>, shown: &[LegView<'_>]) -> std::io::R
     headline(request);
     for leg in shown {
         print_leg(leg, begun)?;
-        println!();
+        screen::say("");
         for sentence in leg.end.sentences(TokenizerHint::Option) {
-            println!("{}", screen::wrapped(&sentence, 2));
+            screen::say_wrapped(&sentence, 2);
         }
-        println!();
+        screen::say("");
     }
     Ok(())
 }
@@ -169,7 +169,7 @@ fn headline(request: &Request<RequestHistory>) {
             last.stream,
             begun(last).saturating_sub(begun(first)) as f64 / 1e9,
         );
-        println!("{}", screen::wrapped(&line, 2));
+        screen::say_wrapped(&line, 2);
         return;
     }
     let (first, Some(next)) = (&request.first().of.request, request.next()) else { return };
@@ -183,7 +183,7 @@ fn headline(request: &Request<RequestHistory>) {
         request.first().stream,
         later(|info| info.last_unix_ns),
     );
-    println!("{}", screen::wrapped(&line, 2));
+    screen::say_wrapped(&line, 2);
 }
 
 /// The erasure of a request in words.
@@ -201,19 +201,19 @@ fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
         screen::state(state(request.state)),
         end.reasons(),
     );
-    println!("{}", screen::wrapped(&line, 2));
+    screen::say_wrapped(&line, 2);
     if let Some(erased) = &request.erased {
-        println!("{}", screen::marked(erased_line(erased)));
+        screen::say(screen::marked(erased_line(erased)));
     }
     if !request.attributes.is_empty() {
         let attributes = request.attributes.iter().map(|(name, value)| format!("{name}={value}"));
         let line = format!("attributes: {}", attributes.collect::<Vec<_>>().join(", "));
-        println!("{}", screen::wrapped(&line, 2));
+        screen::say_wrapped(&line, 2);
     }
     let plugins = life.plugins();
     if !plugins.is_empty() {
         let line = format!("plugins: {}", plugins.into_iter().map(component).collect::<Vec<_>>().join(", "));
-        println!("{}", screen::wrapped(&line, 2));
+        screen::say_wrapped(&line, 2);
     }
     let scheduler = match request.completion_tokens {
         Some(counted) if counted == request.received => {
@@ -230,7 +230,7 @@ fn print_leg(leg: &LegView<'_>, begun: u64) -> std::io::Result<()> {
         request.replaced,
         request.dropped
     );
-    println!("{}", screen::wrapped(&line, 2));
+    screen::say_wrapped(&line, 2);
     let has_text = contents.iter().flatten().any(|content| content.text.is_some());
     let mut heads = vec!["WHEN", "FRAME", "ROW", "TOKENS", "IDS", "OUTCOME", "SENT", "TAKEN BY"];
     if has_text {

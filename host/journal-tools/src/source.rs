@@ -3,6 +3,7 @@
 use crate::pack_file;
 use afterbay_journal::reader::JournalReader;
 use afterbay_replicate::{Filter, Mirror, MirrorError};
+use afterbay_terminal as screen;
 use anyhow::{Context, ensure};
 use std::ffi::OsString;
 use std::fmt;
@@ -159,13 +160,13 @@ impl OpenSource {
         match mirror.follow(time) {
             Ok(()) => {
                 if self.outage.take().is_some() {
-                    eprintln!("{}: connected again", self.name);
+                    screen::complain(format!("{}: connected again", self.name));
                 }
             }
             Err(MirrorError::Nats { why, .. }) => {
                 let known = self.outage.take();
                 if known.as_ref().is_none_or(|known| known.why != why) {
-                    eprintln!("{}: {why}; trying again", self.name);
+                    screen::complain(format!("{}: {why}; trying again", self.name));
                 }
                 let pause = known.map_or(PAUSES.0, |known| known.pause);
                 std::thread::sleep(pause);

@@ -6,9 +6,8 @@ use afterbay_journal::reader::{JournalRecord, ReadFrom, StreamReader, Tail};
 use afterbay_journal::{Outcome, Passage, PluginAction};
 use afterbay_journal_view::wording::{counted, passage, verdict};
 use afterbay_journal_view::{json_time, local_time};
-use afterbay_terminal as screen;
+use afterbay_terminal::{self as screen, Output};
 use anyhow::ensure;
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -52,14 +51,16 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     );
     let streams = selected.streams.iter().map(|stream| follow(stream, args.frames));
     let mut followed: Vec<Followed> = streams.collect::<Result<_, _>>()?;
+    let mut out = Output::new();
     loop {
         let mut any = false;
         for stream in &mut followed {
             while let Some(record) = stream.tail.next()? {
                 any = true;
-                take(stream, record, &args)?;
+                take(&mut out, stream, record, &args)?;
             }
         }
+        out.flush()?;
         if !args.follow {
             return Ok(ExitCode::SUCCESS);
         }
@@ -75,17 +76,17 @@ fn follow(stream: &StreamReader, frames: u64) -> anyhow::Result<Followed> {
     Ok(Followed { name: stream.name().to_owned(), tail: stream.tail(from)? })
 }
 
-fn take(stream: &mut Followed, record: JournalRecord, args: &Args) -> anyhow::Result<()> {
+fn take(out: &mut Output, stream: &mut Followed, record: JournalRecord, args: &Args) -> anyhow::Result<()> {
     match record {
-        JournalRecord::Outcome(outcome) => print(stream, &outcome, args)?,
+        JournalRecord::Outcome(outcome) => print(out, stream, &outcome, args)?,
         JournalRecord::Skipped(from, count) => {
-            note(stream, args, &format!("not stored: {} from frame {from} on", counted(count, "frame")))?
+            note(out, stream, args, &format!("not stored: {} from frame {from} on", counted(count, "frame")))?
         }
         JournalRecord::Lost(count) => {
-            note(stream, args, &format!("lost while the disk failed: {}", counted(count, "outcome")))?
+            note(out, stream, args, &format!("lost while the disk failed: {}", counted(count, "outcome")))?
         }
         JournalRecord::Corrupt(segment, offset, bytes) => {
-            note(stream, args, &format!("{segment}: {bytes} bytes from byte {offset} on are corrupt"))?;
+            note(out, stream, args, &format!("{segment}: {bytes} bytes from byte {offset} on are corrupt"))?;
         }
         JournalRecord::Frame(_)
         | JournalRecord::Opened(..)
@@ -95,34 +96,27 @@ fn take(stream: &mut Followed, record: JournalRecord, args: &Args) -> anyhow::Re
     Ok(())
 }
 
-fn note(stream: &Followed, args: &Args, text: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+fn note(out: &mut Output, stream: &Followed, args: &Args, text: &str) -> std::io::Result<()> {
     match args.json {
-        true => writeln!(out, "{}", serde_json::json!({"stream": stream.name, "note": text})),
-        false => writeln!(out, "{} {}", stream.name, screen::bad(text.to_owned())),
+        true => out.json(&serde_json::json!({"stream": stream.name, "note": text})),
+        false => out.line(&format!("{} {}", stream.name, screen::bad(text.to_owned()))),
     }
 }
 
-fn print(stream: &Followed, outcome: &Outcome<'_>, args: &Args) -> std::io::Result<()> {
+fn print(out: &mut Output, stream: &Followed, outcome: &Outcome<'_>, args: &Args) -> std::io::Result<()> {
     let at = outcome.received_unix_ns;
-    let mut out = std::io::stdout().lock();
     if outcome.requests.is_empty() && args.rid.is_none() {
         let (Passage::Barrier(kind) | Passage::NotUnderstood(kind)) = &outcome.passage else { return Ok(()) };
         return match args.json {
-            true => writeln!(
-                out,
-                "{}",
-                serde_json::json!({"stream": stream.name, "time": json_time(at), "frame": outcome.frame.0,
-                    "passage": passage(&outcome.passage), "what": kind})
-            ),
-            false => writeln!(
-                out,
+            true => out.json(&serde_json::json!({"stream": stream.name, "time": json_time(at),
+                "frame": outcome.frame.0, "passage": passage(&outcome.passage), "what": kind})),
+            false => out.line(&format!(
                 "{} {} frame {} {}",
                 local_time(at),
                 stream.name,
                 outcome.frame,
                 screen::faint(kind.to_string())
-            ),
+            )),
         };
     }
     for (row, (request, tokens)) in outcome.requests.iter().zip(outcome.tokens.iter()).enumerate() {
@@ -142,7 +136,7 @@ fn print(stream: &Followed, outcome: &Outcome<'_>, args: &Args) -> std::io::Resu
                 "finish_reason": finish.map(|finish| &finish.reason),
                 "gap": gap.map(|gap| serde_json::json!({"expected": gap.expected, "got": gap.got})),
             });
-            writeln!(out, "{line}")?;
+            out.json(&line)?;
             continue;
         }
         let mut parts: Vec<String> = Vec::new();
@@ -158,7 +152,7 @@ fn print(stream: &Followed, outcome: &Outcome<'_>, args: &Args) -> std::io::Resu
         parts.extend(finish.map(|finish| format!("finish: {}", finish.reason)));
         let (time, name, frame) = (local_time(at), &stream.name, outcome.frame);
         let line = format!("{time} {name} frame {frame} {rid} +{tokens} {}", parts.join("; "));
-        writeln!(out, "{}", line.trim_end())?;
+        out.line(line.trim_end())?;
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ pub fn usage(args: UsageArgs, load: LoadConfig) -> anyhow::Result<ExitCode> {
         }
     }
     match args.json {
-        true => println!("{}", whole(&mut sums, args.since, args.until)),
+        true => screen::say_json(&whole(&mut sums, args.since, args.until)),
         false => print(&mut sums)?,
     }
     Ok(if sums.reconciliation.different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -203,7 +203,7 @@ fn print(sums: &mut Sums) -> std::io::Result<()> {
     table.print()?;
     // A pipe gets the table alone.
     for line in compared(sums, &total) {
-        eprintln!("{}", screen::wrapped(&line, 2));
+        screen::complain(screen::wrapped(&line, 2));
     }
     Ok(())
 }

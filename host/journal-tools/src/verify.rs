@@ -36,13 +36,13 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let mut clean = true;
     let Selected { source, journal, streams, .. } = args.place.select(load)?;
     for other in journal.others()? {
-        eprintln!("{other}: ignored, it is no directory of a stream that can be read");
+        screen::complain(format!("{other}: ignored, it is no directory of a stream that can be read"));
     }
     if streams.is_empty() {
-        eprintln!("{}: the journal has no stream yet", source.name());
+        screen::complain(format!("{}: the journal has no stream yet", source.name()));
     }
     for note in source.notes() {
-        eprintln!("{}", wrapped(note));
+        screen::complain(screen::wrapped(&note, 2));
     }
     for stream in &streams {
         let report = stream.verify()?;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         let checks = Checks { holes: source.holes(stream.name()), compared, recount };
         clean &= report.problems.is_empty() && checks.problems().next().is_none();
         match args.json {
-            true => println!("{}", json(stream.name(), &report, &checks)),
+            true => screen::say_json(&json(stream.name(), &report, &checks)),
             false => print(stream.name(), &report, &checks, args.verbose),
         }
     }
@@ -124,11 +124,6 @@ fn differs(request: &Request<RequestInfo>) -> Option<String> {
     }
 }
 
-/// Wraps a line for the terminal.
-fn wrapped(line: String) -> String {
-    screen::wrapped(&line, 2)
-}
-
 fn print(stream: &str, report: &VerifyReport, checks: &Checks, verbose: bool) {
     let VerifyReport { segments, bytes, frames, requests, rows, tokens, problems, notes, .. } = report;
     let more_problems: Vec<&String> = checks.problems().collect();
@@ -137,16 +132,16 @@ fn print(stream: &str, report: &VerifyReport, checks: &Checks, verbose: bool) {
         false => report.causes().iter().map(ToString::to_string).collect(),
     };
     for cause in &causes {
-        println!("{}", screen::bad(wrapped(format!("{stream}: {cause}"))));
+        screen::say_wrapped(screen::bad(format!("{stream}: {cause}")), 2);
     }
     let shown = if verbose { more_problems.len() } else { 1 };
     for problem in more_problems.iter().take(shown) {
         let more = more_problems.len() - shown.min(more_problems.len());
         let more = if more == 0 { String::new() } else { format!(", and {more} more like it") };
-        println!("{}", screen::bad(wrapped(format!("{stream}: {problem}{more}"))));
+        screen::say_wrapped(screen::bad(format!("{stream}: {problem}{more}")), 2);
     }
     for note in notes {
-        println!("{}", screen::faint(wrapped(format!("{stream}: {}", self::note(note)))));
+        screen::say_wrapped(screen::faint(format!("{stream}: {}", self::note(note))), 2);
     }
     let verdict = match problems.len() + more_problems.len() {
         0 => screen::good("clean".to_owned()),
@@ -166,7 +161,7 @@ fn print(stream: &str, report: &VerifyReport, checks: &Checks, verbose: bool) {
     let line = format!(
         "{stream}: {verdict}: {segments} segments, {bytes} bytes, {frames} frames, {requests} requests, {rows} rows, {tokens} tokens{compared}{recount}",
     );
-    println!("{}", wrapped(line));
+    screen::say_wrapped(line, 2);
 }
 
 fn note(note: &VerifyNote) -> String {

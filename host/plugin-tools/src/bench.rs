@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ));
     }
     match args.json {
-        true => println!("{}", json(&subject.timed, args, &measured, &over)),
+        true => screen::say_json(&json(&subject.timed, args, &measured, &over)),
         false => print(&subject.timed, &measured, &over)?,
     }
     Ok(if over.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -226,10 +226,10 @@ fn json(component: &Component, args: &Args, measured: &[Measured], over: &[Strin
 
 fn print(component: &Component, measured: &[Measured], over: &[String]) -> anyhow::Result<()> {
     let said = component.description();
-    println!(
+    screen::say(format!(
         "{} {}, {BATCHES} batches of each size; floor: a plugin that does nothing",
         said.name, said.version
-    );
+    ));
     let mut table = Table::new(&[
         "rows a batch",
         "ns a row",
@@ -244,10 +244,10 @@ fn print(component: &Component, measured: &[Measured], over: &[String]) -> anyho
     }
     table.print()?;
     let longest = longest(measured);
-    println!("the longest call took {} of processor time", seconds(longest));
-    println!("proposed: limits = {{ deadline = \"{:?}\" }}", proposed(longest));
+    screen::say(format!("the longest call took {} of processor time", seconds(longest)));
+    screen::say(format!("proposed: limits = {{ deadline = \"{:?}\" }}", proposed(longest)));
     for problem in over {
-        println!("{}", screen::bad(problem.clone()));
+        screen::say(screen::bad(problem.clone()));
     }
     Ok(())
 }

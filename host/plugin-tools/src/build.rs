@@ -2,6 +2,7 @@
 
 use crate::plugin_args::UsageError;
 use afterbay_plugin_loader::project::{Output, Project, ProjectError};
+use afterbay_terminal as screen;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -21,19 +22,19 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let project = Project::of_dir(&args.dir).map_err(|error| UsageError(error.to_string()))?;
     let begun = Instant::now();
-    eprintln!("building {} with {}", args.dir.display(), project.tool());
+    screen::complain(format!("building {} with {}", args.dir.display(), project.tool()));
     let made = match project.build(Output::Shown) {
         Ok(made) => made,
         Err(error) => {
-            eprintln!("afterbay: {error}");
+            screen::complain(format!("afterbay: {error}"));
             if let ProjectError::Failed { output, .. } = &error {
-                eprint!("{output}");
+                screen::complain(output.trim_end());
             }
             return Ok(ExitCode::FAILURE);
         }
     };
     let bytes = made.metadata().map_or(0, |file| file.len());
-    println!("{}", made.display());
-    eprintln!("{} KiB, in {:.1} s", bytes.div_ceil(1024), begun.elapsed().as_secs_f64());
+    screen::say(made.display().to_string());
+    screen::complain(format!("{} KiB, in {:.1} s", bytes.div_ceil(1024), begun.elapsed().as_secs_f64()));
     Ok(ExitCode::SUCCESS)
 }

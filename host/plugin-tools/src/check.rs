@@ -50,8 +50,8 @@ fn check(args: &Args, source: &Source, mut terms: Terms, settings: &str) -> anyh
         Err(error) => {
             let problems = problems(error);
             match args.json {
-                true => println!("{}", json!({"ok": false, "problems": problems})),
-                false => problems.iter().for_each(|problem| eprintln!("{}", screen::bad(problem.clone()))),
+                true => screen::say_json(&json!({"ok": false, "problems": problems})),
+                false => problems.iter().for_each(|problem| screen::complain(screen::bad(problem.clone()))),
             }
             return Ok(ExitCode::FAILURE);
         }
@@ -67,7 +67,7 @@ fn check(args: &Args, source: &Source, mut terms: Terms, settings: &str) -> anyh
     let longest = measured.and_then(Result::ok).map(|took| took.longest);
     let found = Findings { source, component: &component, memory_bytes, log, ok, deadline, longest, warning };
     match args.json {
-        true => println!("{}", found.json()),
+        true => screen::say_json(&found.json()),
         false => found.print(),
     }
     Ok(if found.ok.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -178,10 +178,10 @@ impl Findings<'_> {
     fn print(&self) {
         let said = self.component.description();
         let line = |what: &str, text: String| {
-            println!("{} {}", screen::faint(format!("{what:10}")), screen::wrapped(&text, 11));
+            screen::say_wrapped(format!("{} {text}", screen::faint(format!("{what:10}"))), 11);
         };
         let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        println!("{} {}", said.name, said.version);
+        screen::say(format!("{} {}", said.name, said.version));
         if let Some(file) = &self.source.file {
             line("file", file.display().to_string());
         }
@@ -198,7 +198,7 @@ impl Findings<'_> {
             None => line("settings", "no schema".to_owned()),
             Some(schema) => {
                 line("settings", "by this schema".to_owned());
-                println!("{schema:#}");
+                screen::say_json(&format!("{schema:#}"));
             }
         }
         for said in &self.log {

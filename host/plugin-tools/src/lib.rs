@@ -33,7 +33,7 @@ mod trial;
 use afterbay_config::Config;
 use afterbay_runtime::Host;
 use afterbay_stream::Trial;
-use afterbay_terminal::EXIT_USAGE;
+use afterbay_terminal::{self as screen, EXIT_USAGE};
 use plugin_args::UsageError;
 use std::path::Path;
 use std::process::ExitCode;
@@ -93,7 +93,7 @@ pub fn run(args: Args, trials: &StartTrials) -> anyhow::Result<ExitCode> {
     // The mistake is in the command line or a scenario, not in the plugin.
     match done {
         Err(error) if error.is::<UsageError>() => {
-            eprintln!("afterbay: {error:#}");
+            screen::complain(format!("afterbay: {error:#}"));
             Ok(ExitCode::from(EXIT_USAGE))
         }
         done => done,

@@ -2,7 +2,7 @@
 
 use afterbay_bundled::Bundled;
 use afterbay_config::{Engine, Grant, Limits, PluginDefaults};
-use afterbay_terminal::Table;
+use afterbay_terminal::{self as screen, Table};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let listed = afterbay_bundled::all().iter().filter(|plugin| plugin.is_listed);
     if args.json {
         for plugin in listed {
-            println!("{}", json(plugin)?);
+            screen::say_json(&json(plugin)?);
         }
     } else {
         let mut table = Table::new(&["PLUGIN", "ENGINES", "PURPOSE"]);

@@ -51,12 +51,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         std::fs::write(&path, &file.contents).map_err(|error| wrong(&path, error))?;
     }
-    println!("{}: {} files, in {}", dir.display(), files.len(), args.lang.name());
-    println!("next: cd {}", dir.display());
+    screen::say(format!("{}: {} files, in {}", dir.display(), files.len(), args.lang.name()));
+    screen::say(format!("next: cd {}", dir.display()));
     if let Some(first) = project::setup(args.lang) {
-        println!("      {first}");
+        screen::say(format!("      {first}"));
     }
-    println!("      afterbay plugin build && afterbay plugin test");
-    println!("{}", screen::faint(format!("{} explains more", dir.join("README.md").display())));
+    screen::say("      afterbay plugin build && afterbay plugin test");
+    screen::say(screen::faint(format!("{} explains more", dir.join("README.md").display())));
     Ok(ExitCode::SUCCESS)
 }

@@ -62,14 +62,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     drop(busy);
     let pushed = pushed.with_context(|| format!("cannot push {} to {target}", args.plugin))?;
     match args.json {
-        true => println!("{}", json(&pushed, &artifact)),
+        true => screen::say_json(&json(&pushed, &artifact)),
         false => print(&pushed, &target, &size),
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn print_problems(error: LoadError) {
-    problems(error).into_iter().for_each(|problem| eprintln!("{}", screen::bad(problem)));
+    problems(error).into_iter().for_each(|problem| screen::complain(screen::bad(problem)));
 }
 
 /// The component and the facts about it.
@@ -99,20 +99,20 @@ fn json(pushed: &Pushed, artifact: &Artifact) -> Value {
 fn print(pushed: &Pushed, target: &TagReference, size: &str) {
     let (digest, tag) = (pushed.reference.digest(), target.tag());
     match pushed.is_sent {
-        true => eprintln!("pushed {size} to {target}"),
-        false => eprintln!("{target}: the registry has this component already"),
+        true => screen::complain(format!("pushed {size} to {target}")),
+        false => screen::complain(format!("{target}: the registry has this component already")),
     }
     match pushed.tag_named.as_deref() {
         Some(earlier) if earlier != digest => {
             let moved =
                 format!("the tag {tag} moved: it named {earlier}, which configurations may still pin");
-            eprintln!("{}", screen::warn_if(moved, true));
+            screen::complain(screen::warn_if(moved, true));
         }
-        Some(_) => eprintln!("the tag {tag} named it already"),
+        Some(_) => screen::complain(format!("the tag {tag} named it already")),
         None => {}
     }
-    println!("# in [[stream.plugin]]");
-    println!("component = {:?}", pushed.reference.to_string());
-    println!("# in [plugins], if it lists what may run");
-    println!("allow = [{:?}]", pushed.component_digest);
+    screen::say("# in [[stream.plugin]]");
+    screen::say(format!("component = {:?}", pushed.reference.to_string()));
+    screen::say("# in [plugins], if it lists what may run");
+    screen::say(format!("allow = [{:?}]", pushed.component_digest));
 }

@@ -14,10 +14,9 @@ use afterbay_journal_tools::parse_time;
 use afterbay_plugin_loader::Source;
 use afterbay_plugin_loader::plugin_host;
 use afterbay_runtime::Terms;
-use afterbay_terminal as screen;
+use afterbay_terminal::{self as screen, Output};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -115,7 +114,7 @@ fn look(args: &Args, source: &Source, mut terms: Terms, settings: String) -> any
         .map_err(|error| anyhow::Error::msg(args.terms.not_started(&component, &error)))?;
     let steps = Steps::new(&component, args.json);
     let mut summary = Summary::default();
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = Output::new();
     let barriers = args.rows.each(&mut |batch| {
         row::check(&batch)?;
         let played = player.play(&batch)?;
@@ -131,39 +130,39 @@ fn look(args: &Args, source: &Source, mut terms: Terms, settings: String) -> any
                 continue;
             }
             match args.json {
-                true => writeln!(out, "{}", show::row_json(&batch.from, index, row, outcome))?,
-                false => writeln!(out, "{}", show::line(&batch.from, row, outcome, Style::Screen))?,
+                true => out.json(&show::row_json(&batch.from, index, row, outcome))?,
+                false => out.line(&show::line(&batch.from, row, outcome, Style::Screen))?,
             }
         }
         print_log(args, &mut out, &batch, &played)
     })?;
     out.flush()?;
     match args.json {
-        true => writeln!(out, "{}", summary.json(&player, &barriers))?,
-        false => writeln!(out, "{}", summary.text(&player, &barriers))?,
+        true => out.json(&summary.json(&player, &barriers))?,
+        false => out.lines(&summary.text(&player, &barriers))?,
     }
     out.flush()?;
     Ok(if summary.faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints what the plugin logged, and its faults.
-fn print_log(args: &Args, out: &mut impl Write, batch: &Batch, played: &PlayedBatch) -> anyhow::Result<()> {
+fn print_log(args: &Args, out: &mut Output, batch: &Batch, played: &PlayedBatch) -> anyhow::Result<()> {
     let from = &batch.from;
     for (rid, line) in &played.log {
         let (level, text) = (contract_names::level(line.level), &line.message);
         if args.json {
-            writeln!(out, "{}", json!({"from": from, "log": level, "rid": rid, "message": text}))?;
+            out.json(&json!({"from": from, "log": level, "rid": rid, "message": text}))?;
         } else {
             let rid = rid.as_ref().map(|rid| format!(" {rid}")).unwrap_or_default();
-            writeln!(out, "{}", screen::faint(format!("{from}{rid}: log: {level}: {text}")))?;
+            out.line(&screen::faint(format!("{from}{rid}: log: {level}: {text}")))?;
         }
     }
     for fault in &played.faults {
         if args.json {
             let kind = fault.cause.kind().word();
-            writeln!(out, "{}", json!({"from": from, "fault": kind, "message": fault.to_string()}))?;
+            out.json(&json!({"from": from, "fault": kind, "message": fault.to_string()}))?;
         } else {
-            writeln!(out, "{}", screen::bad(format!("{from}: fault: {fault}")))?;
+            out.lines(&screen::bad(format!("{from}: fault: {fault}")))?;
         }
     }
     Ok(())

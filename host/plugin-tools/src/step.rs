@@ -13,9 +13,8 @@ use crate::show;
 use afterbay_runtime::{
     Action, COLUMN_NAMES, ColumnSet, Component, FinishKind, LogLine, Replacement, TokenId, Tokens,
 };
-use afterbay_terminal as screen;
+use afterbay_terminal::{self as screen, Output};
 use serde_json::{Map, Value, json};
-use std::io::Write;
 use std::sync::Arc;
 
 /// The width of the words at the beginning of a block's lines, with the blanks around them.
@@ -42,16 +41,14 @@ impl Steps {
     /// Prints the steps of a batch.
     pub(crate) fn print(
         &self,
-        out: &mut impl Write,
+        out: &mut Output,
         batch: &Batch,
         played: &PlayedBatch,
         effects: &Effects,
     ) -> std::io::Result<()> {
         match self.json {
-            true => self.lines(batch, played, effects).iter().try_for_each(|line| writeln!(out, "{line}")),
-            false => {
-                self.blocks(batch, played, effects).iter().try_for_each(|block| writeln!(out, "{block}"))
-            }
+            true => self.lines(batch, played, effects).iter().try_for_each(|line| out.json(line)),
+            false => self.blocks(batch, played, effects).iter().try_for_each(|block| out.lines(block)),
         }
     }
 
@@ -329,7 +326,7 @@ struct Block {
 
 impl Block {
     fn new(head: String) -> Block {
-        Block { head, lines: Vec::new() }
+        Block { head: screen::escaped(&head), lines: Vec::new() }
     }
 
     fn line(&mut self, word: &str, text: String) {

@@ -83,12 +83,12 @@ fn watch(args: &Args, host: &Host) -> anyhow::Result<ExitCode> {
         screen::clear();
         match run_once(args, host) {
             Ok((scenarios, failed)) if args.json => {
-                println!("{}", json!({"run": run, "scenarios": scenarios, "failed": failed}));
+                screen::say_json(&json!({"run": run, "scenarios": scenarios, "failed": failed}));
             }
             Ok(_) => {}
-            Err(error) => eprintln!("{}", screen::bad(format!("afterbay: {error:#}"))),
+            Err(error) => screen::complain(screen::bad(format!("afterbay: {error:#}"))),
         }
-        eprintln!("{}", screen::faint(format!("tests again after a save in {watched}; Ctrl-C ends")));
+        screen::complain(screen::faint(format!("tests again after a save in {watched}; Ctrl-C ends")));
         saves.wait();
     }
     Ok(ExitCode::SUCCESS)
@@ -138,7 +138,7 @@ fn run_once(args: &Args, host: &Host) -> anyhow::Result<(usize, usize)> {
         let all = scenarios.len();
         let plural = if all == 1 { "" } else { "s" };
         let summary = format!("{all} scenario{plural}, {failed} failed");
-        println!("{}", if failed == 0 { screen::good(summary) } else { screen::bad(summary) });
+        screen::say(if failed == 0 { screen::good(summary) } else { screen::bad(summary) });
     }
     Ok((scenarios.len(), failed))
 }
@@ -165,17 +165,17 @@ fn print(args: &Args, scenario: &Scenario, problems: &[String]) {
     let file = scenario.file.display();
     if args.json {
         let line = json!({"scenario": scenario.file, "ok": problems.is_empty(), "rows": scenario.rows(), "problems": problems});
-        return println!("{line}");
+        return screen::say_json(&line);
     }
     if problems.is_empty() {
-        return println!("{} {file} ({} rows)", screen::good("ok  ".to_owned()), scenario.rows());
+        return screen::say(format!("{} {file} ({} rows)", screen::good("ok  ".to_owned()), scenario.rows()));
     }
-    println!("{} {file}", screen::bad("FAIL".to_owned()));
+    screen::say(format!("{} {file}", screen::bad("FAIL".to_owned())));
     for problem in problems.iter().take(SHOWN_MAX) {
-        println!("  {}", problem.replace('\n', "\n  "));
+        problem.split('\n').for_each(|line| screen::say(format!("  {line}")));
     }
     if let Some(more @ 1..) = problems.len().checked_sub(SHOWN_MAX) {
-        println!("  … {more} more");
+        screen::say(format!("  … {more} more"));
     }
 }
 

@@ -19,7 +19,7 @@ use afterbay_journal_tools::Source;
 use afterbay_journal_view::local_time;
 use afterbay_plugin_loader::{host_options, plugin_host};
 use afterbay_runtime::{Host, HostOptions};
-use afterbay_terminal::Busy;
+use afterbay_terminal::{self as screen, Busy};
 use compare::Window;
 use report::{Report, Reporter};
 use std::collections::HashSet;
@@ -94,11 +94,14 @@ fn streams<'c>(
     for stream in config.streams.iter().filter(|stream| is_wanted(stream.name.as_str())) {
         match recorded.iter().any(|name| *name == *stream.name) {
             true => found.push(stream),
-            false => eprintln!("stream {:?}: not in {dir}, which has {recorded:?}", stream.name.as_str()),
+            false => screen::complain(format!(
+                "stream {:?}: not in {dir}, which has {recorded:?}",
+                stream.name.as_str()
+            )),
         }
     }
     for name in recorded.iter().filter(|name| is_wanted(name) && !configured.contains(&name.as_str())) {
-        eprintln!("stream {name:?} of {dir}: not in {file}, which has {configured:?}");
+        screen::complain(format!("stream {name:?} of {dir}: not in {file}, which has {configured:?}"));
     }
     if found.is_empty() {
         return Err(UsageError(format!("{dir}: no stream of {file} is there")).into());

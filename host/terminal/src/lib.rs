@@ -1,10 +1,17 @@
 //! Text for a terminal: tables, colour, wrapped lines, figures and a spinner. On a pipe the text is plain.
+//!
+//! Commands print through this crate only, which escapes the control characters of clients, plugins and models. `tidy` checks it.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod escape;
 mod figures;
+mod output;
 
+pub use escape::escaped;
 pub use figures::{bytes, count, seconds};
+pub use output::{Output, complain, say, say_json, say_wrapped};
 
+use escape::{length, printed, with_colour, without_colour};
 use std::io::{IsTerminal, Write};
 
 /// Whether standard output is a terminal, and `NO_COLOR` is not set.
@@ -13,7 +20,7 @@ pub fn is_coloured() -> bool {
 }
 
 fn paint(text: String, code: &str) -> String {
-    if is_coloured() { format!("\x1b[{code}m{text}\x1b[0m") } else { text }
+    if is_coloured() { with_colour(&text, code) } else { text }
 }
 
 /// Colours a warning, if `warn`.
@@ -70,7 +77,7 @@ impl Table {
 
     /// Adds a row, with a cell for each head.
     pub fn row(&mut self, row: Vec<String>) {
-        self.rows.push(row);
+        self.rows.push(row.iter().map(|cell| escaped(cell)).collect());
     }
 
     /// Prints the table on standard output.
@@ -83,7 +90,7 @@ impl Table {
             writeln!(out, "{}", self.heads.join("\t"))?;
             return self.rows.iter().try_for_each(|row| writeln!(out, "{}", row.join("\t")));
         }
-        write!(out, "{}", self.fitted(width()))
+        write!(out, "{}", printed(&self.fitted(width())))
     }
 
     /// The table as text of this width.
@@ -98,14 +105,13 @@ impl Table {
     /// The width of each column, so that no word is broken; `None` if there is no room. Columns that need little more than their
     /// longest word get their room first.
     fn widths(&self, width: usize) -> Option<Vec<usize>> {
-        let length = |text: &str| text.chars().count();
         let mut widths = Vec::new();
         let mut wanted = Vec::new();
         for at in 0..self.heads.len() {
             let cells = || self.rows.iter().filter_map(|row| row.get(at)).chain(self.heads.get(at));
-            let words = cells().flat_map(|cell| unpainted(cell).1.split(' '));
+            let words = cells().flat_map(|cell| cell.split(' '));
             let least = words.map(length).max().unwrap_or(0);
-            let whole = cells().map(|cell| length(unpainted(cell).1)).max().unwrap_or(0);
+            let whole = cells().map(|cell| length(cell)).max().unwrap_or(0);
             widths.push(least);
             wanted.push((whole - least, at));
         }
@@ -125,7 +131,7 @@ impl Table {
         let mut out = cells.next().map_or_else(String::new, |(_, first)| format!("{first}\n"));
         let mut at = 0;
         for (head, cell) in cells {
-            let wide = head.chars().count() + 1 + unpainted(cell).1.chars().count();
+            let wide = length(head) + 1 + length(cell);
             if at == 0 || at + GAP + wide > width {
                 out += if at == 0 { "  " } else { "\n  " };
                 at = 2;
@@ -134,10 +140,10 @@ impl Table {
                 at += GAP;
             }
             out += &format!("{} ", faint(head.clone()));
-            at += head.chars().count() + 1;
-            let (code, text) = unpainted(cell);
+            at += length(head) + 1;
+            let (code, text) = without_colour(cell);
             for (number, word) in text.split(' ').enumerate() {
-                let long = word.chars().count();
+                let long = length(word);
                 if number > 0 && at + 1 + long > width {
                     out += "\n    ";
                     at = 4;
@@ -178,7 +184,7 @@ pub fn wrapped(text: &str, indent: usize) -> String {
 fn wrapped_to(text: &str, indent: usize, width: usize) -> String {
     let (mut out, mut at) = (String::new(), indent);
     for (number, word) in text.split(' ').enumerate() {
-        let long = unpainted(word).1.chars().count();
+        let long = length(word);
         if number > 0 && at + 1 + long > width {
             out += &format!("\n{:indent$}", "");
             at = indent;
@@ -192,29 +198,20 @@ fn wrapped_to(text: &str, indent: usize, width: usize) -> String {
     out
 }
 
-/// Splits a coloured text into the code of the colour and the text.
-fn unpainted(text: &str) -> (Option<&str>, &str) {
-    let painted = text.strip_prefix("\x1b[").and_then(|text| text.strip_suffix("\x1b[0m"));
-    match painted.and_then(|text| text.split_once('m')).filter(|(_, inner)| !inner.contains('\x1b')) {
-        Some((code, inner)) => (Some(code), inner),
-        None => (None, text),
-    }
-}
-
 /// A spinner on standard error for work that takes long, on a terminal only. It disappears when this is dropped.
 pub struct Busy(indicatif::ProgressBar);
 
 impl Busy {
     /// Shows `text` beside a spinner.
     pub fn new(text: String) -> Busy {
-        let bar = indicatif::ProgressBar::new_spinner().with_message(text);
+        let bar = indicatif::ProgressBar::new_spinner().with_message(escaped(&text));
         bar.enable_steady_tick(std::time::Duration::from_millis(100));
         Busy(bar)
     }
 
     /// Replaces the text.
     pub fn say(&self, text: String) {
-        self.0.set_message(text);
+        self.0.set_message(escaped(&text));
     }
 }
 
@@ -230,7 +227,7 @@ fn in_columns(row: &[String], widths: &[usize]) -> String {
         .iter()
         .zip(widths)
         .map(|(cell, width)| {
-            let (code, text) = unpainted(cell);
+            let (code, text) = without_colour(cell);
             (code, wrapped_to(text, 0, *width).lines().map(str::to_owned).collect())
         })
         .collect();
@@ -245,7 +242,7 @@ fn in_columns(row: &[String], widths: &[usize]) -> String {
                 out += &code.map_or_else(|| text.to_owned(), |code| paint(text.to_owned(), code));
                 blanks = 0;
             }
-            blanks += width - text.chars().count().min(*width) + GAP;
+            blanks += width - length(text).min(*width) + GAP;
         }
         out.push('\n');
     }
@@ -293,6 +290,13 @@ mod tests {
             assert!(words.contains(&word), "{width}: {word:?} is not in\n{fitted}");
         }
         fitted
+    }
+
+    #[test]
+    fn a_cell_with_control_characters_and_tabs_is_escaped() {
+        let mut table = table(&[&["RID", "STATE"]]);
+        table.row(vec!["a\x1b[2J\tb\nc".to_owned(), "live".to_owned()]);
+        assert_eq!(table.rows, [["a\\u{1b}[2J\\tb\\nc", "live"]]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::text::safe;
 use crate::theme::{Theme, Tone};
 
 /// The blanks between two columns.
@@ -55,14 +56,14 @@ impl Column {
 }
 
 impl Cell {
-    pub(crate) fn toned(text: impl Into<String>, tone: Tone) -> Cell {
-        Cell { text: text.into(), tone }
+    pub(crate) fn toned(text: impl AsRef<str>, tone: Tone) -> Cell {
+        Cell { text: safe(text.as_ref()), tone }
     }
 }
 
-impl<T: Into<String>> From<T> for Cell {
+impl<T: AsRef<str>> From<T> for Cell {
     fn from(text: T) -> Cell {
-        Cell { text: text.into(), tone: Tone::Plain }
+        Cell::toned(text, Tone::Plain)
     }
 }
 

@@ -41,7 +41,7 @@ impl LifeText {
             let request = Request::deserialize(leg).unwrap_or_default();
             text.facts.push(("leg", leg_facts(&request, clock)));
             let sentences = list(&leg["ended"]["sentences"]).iter().filter_map(Value::as_str);
-            text.facts.extend(sentences.map(|sentence| ("", vec![Cell::from(safe(sentence))])));
+            text.facts.extend(sentences.map(|sentence| ("", vec![Cell::from(sentence)])));
             let title = format!("rows on {}", safe(&request.stream));
             text.legs.push((title, row_grid(list(&leg["rows_seen"]), begun, clock)));
         }
@@ -94,8 +94,8 @@ fn leg_facts(request: &Request, clock: Clock) -> Vec<Cell> {
         None => Cell::toned("no count of the scheduler yet", Tone::Faint),
     };
     let mut facts = vec![
-        Cell::toned(safe(&request.stream), Tone::Strong),
-        Cell::toned(safe(&request.state), request_tone(&request.state)),
+        Cell::toned(&request.stream, Tone::Strong),
+        Cell::toned(&request.state, request_tone(&request.state)),
         clock.date(request.first_time.as_deref().unwrap_or("-")).into(),
         counted(request.rows, "row").into(),
         format!("{} received", counted(request.tokens_received, "token")).into(),
@@ -111,7 +111,7 @@ fn leg_facts(request: &Request, clock: Clock) -> Vec<Cell> {
         facts.push(Cell::toned(counted(request.gaps, "gap"), Tone::Bad));
     }
     if let Some(reason) = &request.finish_reason {
-        facts.push(format!("finish {}", safe(reason)).into());
+        facts.push(format!("finish {reason}").into());
     }
     facts
 }
@@ -150,7 +150,7 @@ fn stage_grid(timeline: &[Value], begun: Option<&str>, clock: Clock) -> Grid {
         let frames = stage.frames.map(|(first, last)| format!("{first} to {last}"));
         let times = stage.times.map(|(first, last)| format!("+{first:.3} s to +{last:.3} s"));
         vec![
-            safe(&stage.name).into(),
+            Cell::from(&stage.name),
             stage.count.to_string().into(),
             frames.unwrap_or_default().into(),
             times.unwrap_or_default().into(),
@@ -189,8 +189,7 @@ fn row_grid(rows: &[Value], begun: Option<&str>, clock: Clock) -> Grid {
             row["tokens"].as_u64().map(short_count).unwrap_or_default().into(),
             content(row),
             outcome(row),
-            safe(&list(&row["taken_by"]).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
-                .into(),
+            list(&row["taken_by"]).iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ").into(),
         ]);
     }
     Grid { columns, rows: cells }
@@ -199,10 +198,10 @@ fn row_grid(rows: &[Value], begun: Option<&str>, clock: Clock) -> Grid {
 /// The text of a row in quotes, which show white space; without a text its ids.
 fn content(row: &Value) -> Cell {
     if let Some(text) = row["text"].as_str() {
-        return safe(&format!("\"{text}\"")).into();
+        return format!("\"{text}\"").into();
     }
     if let Some(missing) = row["missing"].as_str() {
-        return Cell::toned(safe(missing), Tone::Faint);
+        return Cell::toned(missing, Tone::Faint);
     }
     let ids = list(&row["ids"]);
     let shown: Vec<String> = ids.iter().take(IDS).map(Value::to_string).collect();
@@ -227,14 +226,14 @@ fn outcome(row: &Value) -> Cell {
     if let Some(reason) = row["finish_reason"].as_str() {
         parts.push(format!("finish: {reason}"));
     }
-    Cell::toned(safe(&parts.join("; ")), if actions.is_empty() { Tone::Plain } else { Tone::Marked })
+    Cell::toned(parts.join("; "), if actions.is_empty() { Tone::Plain } else { Tone::Marked })
 }
 
 fn neighbour_grid(neighbours: &[Value]) -> Grid {
     let columns = vec![Column::text("RID", 0), Column::number("SHARED BATCHES", 0)];
     let rows = neighbours.iter().take(NEIGHBOURS).map(|neighbour| {
         let batches = neighbour["batches"].as_u64().map(short_count).unwrap_or_default();
-        vec![safe(neighbour["rid"].as_str().unwrap_or_default()).into(), batches.into()]
+        vec![neighbour["rid"].as_str().unwrap_or_default().into(), batches.into()]
     });
     Grid { columns, rows: rows.collect() }
 }

@@ -1,7 +1,6 @@
 //! The status as text without a screen: `--once` and `--json`.
 
 use afterbay_terminal::{self as screen, Table};
-use std::io::Write;
 
 use crate::admin::Admin;
 use crate::grid::Grid;
@@ -9,7 +8,7 @@ use crate::poll::{self, EVERY};
 use crate::run::TopError;
 use crate::sections;
 use crate::status::Status;
-use crate::text::{long, safe};
+use crate::text::long;
 use crate::theme::Tone;
 
 /// Prints one table for the process, its streams, sinks, taps, plugins and copies.
@@ -18,7 +17,7 @@ use crate::theme::Tone;
 /// The admin address does not answer, or standard output takes no more.
 pub fn print_once(admin: &impl Admin) -> Result<(), TopError> {
     let status = poll::status(admin).map_err(TopError::Admin)?;
-    print_head(&status)?;
+    print_head(&status);
     for grid in [
         sections::streams(&status),
         sections::sinks(&status),
@@ -27,30 +26,27 @@ pub fn print_once(admin: &impl Admin) -> Result<(), TopError> {
         sections::copies(&status),
     ] {
         if !grid.rows.is_empty() {
-            writeln!(std::io::stdout())?;
+            screen::say("");
             print(&grid)?;
         }
     }
     Ok(())
 }
 
-fn print_head(status: &Status) -> std::io::Result<()> {
+fn print_head(status: &Status) {
     let state =
         if status.ready { screen::good("ready".to_owned()) } else { screen::bad("not ready".to_owned()) };
-    let mut out = std::io::stdout().lock();
-    writeln!(
-        out,
+    screen::say(format!(
         "afterbay {}  pid {}  up {}  {state}",
         crate::status::version(status),
         status.pid,
         long(status.uptime_seconds)
-    )?;
+    ));
     for condition in &status.conditions {
         let severity = if condition.severity == "not_ready" { "not ready" } else { "degraded" };
         let text = if condition.text.is_empty() { &condition.condition } else { &condition.text };
-        writeln!(out, "{}", screen::warn_if(format!("{severity}: {}", safe(text)), true))?;
+        screen::say(screen::warn_if(format!("{severity}: {text}"), true));
     }
-    Ok(())
 }
 
 fn print(grid: &Grid) -> std::io::Result<()> {
@@ -81,13 +77,9 @@ pub fn print_json(admin: &impl Admin, once: bool) -> Result<(), TopError> {
     let mut is_first = true;
     loop {
         match poll::ask(admin, &["status"], &[]) {
-            Ok(status) => {
-                let mut out = std::io::stdout().lock();
-                writeln!(out, "{status}")?;
-                out.flush()?;
-            }
+            Ok(status) => screen::say_json(&status),
             Err(why) if is_first => return Err(TopError::Admin(why)),
-            Err(why) => eprintln!("afterbay: {}", safe(&why)),
+            Err(why) => screen::complain(format!("afterbay: {why}")),
         }
         if once {
             return Ok(());

@@ -1,6 +1,7 @@
 //! `afterbay abort RID`: aborts a request of a running Afterbay.
 
 use crate::commands::admin_call::AdminCall;
+use afterbay_terminal as screen;
 use clap::ValueEnum;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -51,16 +52,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (is_done, said) = call.post(&path, &json!({"reason": reason}))?;
     let text = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default();
     if call.json {
-        println!("{said}");
+        screen::say_json(&said);
     } else if is_done {
         let then = match (text("matched"), text("ended_by")) {
             ("", "") => "the scheduler's own row for the abort ends it".to_owned(),
             ("", by) => format!("{by} had already ended it for its reader"),
             (matched, _) => format!("its next row is its last: stop, {matched:?}"),
         };
-        println!("{}: abort sent to {}, stream {}; {then}", text("rid"), text("to"), text("stream"));
+        screen::say(format!(
+            "{}: abort sent to {}, stream {}; {then}",
+            text("rid"),
+            text("to"),
+            text("stream")
+        ));
     } else {
-        eprintln!("afterbay: {}", text("error"));
+        screen::complain(format!("afterbay: {}", text("error")));
     }
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -2,7 +2,7 @@
 
 use afterbay_config::user_dirs;
 use afterbay_plugin_loader::{Tokenizers, plugin_host};
-use afterbay_terminal::{Busy, EXIT_USAGE};
+use afterbay_terminal::{self as screen, Busy, EXIT_USAGE};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.reference {
         let runtime = user_dirs::runtime().unwrap_or_else(|| "/run/afterbay".into());
         let state = user_dirs::state().unwrap_or_else(|| "/var/lib/afterbay".into());
-        print!("{}", afterbay_config::reference(&runtime, &state));
+        afterbay_config::reference(&runtime, &state).lines().for_each(screen::say);
         return Ok(ExitCode::SUCCESS);
     }
     let Some(file) = args.config else { return Ok(ExitCode::from(EXIT_USAGE)) };
@@ -45,19 +45,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match checked {
         Ok((config, lines, warnings)) => {
             for stream in &config.streams {
-                println!("stream {}: {}", stream.name, stream.listen);
+                screen::say(format!("stream {}: {}", stream.name, stream.listen));
             }
             for line in lines {
-                println!("{line}");
+                screen::say(line);
             }
-            warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-            println!("{}: ok", file.display());
+            warnings.iter().for_each(|warning| screen::complain(format!("warning: {warning}")));
+            screen::say(format!("{}: ok", file.display()));
             Ok(ExitCode::SUCCESS)
         }
         Err(problems) => {
-            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            problems.iter().for_each(screen::complain);
             let plural = if problems.len() == 1 { "" } else { "s" };
-            eprintln!("{}: {} problem{plural}", file.display(), problems.len());
+            screen::complain(format!("{}: {} problem{plural}", file.display(), problems.len()));
             Ok(ExitCode::from(EXIT_USAGE))
         }
     }

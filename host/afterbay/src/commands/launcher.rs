@@ -8,6 +8,7 @@
 pub(super) mod connectors;
 
 use afterbay_config::{AdminAddress, Config, user_dirs};
+use afterbay_terminal as screen;
 use anyhow::{Context, bail, ensure};
 use connectors::CONNECTORS;
 use std::ffi::{OsStr, OsString};
@@ -105,7 +106,7 @@ impl<'a> Launcher<'a> {
         match afterbay_server::load_config(&config_file, true) {
             Ok(config) => Ok(Some(Launcher { options, rundir, config_file, config })),
             Err(problems) => {
-                problems.iter().for_each(|problem| eprintln!("{problem}"));
+                problems.iter().for_each(screen::complain);
                 Ok(None)
             }
         }

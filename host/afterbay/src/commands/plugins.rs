@@ -58,9 +58,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(Command::Promote { name, stream, call }) => {
             let code = change(&name, "promote", "promoted", stream.as_deref(), &call)?;
             if code == ExitCode::SUCCESS && !call.json {
-                println!(
+                screen::say(format!(
                     "{name}: the next start makes it a shadow again, unless you remove its mode from the configuration"
-                );
+                ));
             }
             Ok(code)
         }
@@ -77,12 +77,12 @@ fn change(
     let path = format!("/v1/plugins/{}/{what}", percent_encoded(name));
     let (is_done, said) = call.post(&path, &json!({"stream": stream}))?;
     if call.json {
-        println!("{said}");
+        screen::say_json(&said);
     } else if is_done {
         let streams = said["streams"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        streams.for_each(|stream| println!("{name}: {done}, stream {stream}"));
+        streams.for_each(|stream| screen::say(format!("{name}: {done}, stream {stream}")));
     } else {
-        eprintln!("afterbay: {}", said["error"].as_str().unwrap_or_default());
+        screen::complain(format!("afterbay: {}", said["error"].as_str().unwrap_or_default()));
     }
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -91,7 +91,7 @@ fn show(call: &AdminCall) -> anyhow::Result<ExitCode> {
     let (is_done, said) = call.get("/v1/plugins")?;
     let plugins = said["plugins"].as_array().map_or(&[][..], Vec::as_slice);
     if call.json {
-        println!("{said}");
+        screen::say_json(&said);
     } else if is_done {
         let heads = [
             "STREAM",
@@ -113,24 +113,24 @@ fn show(call: &AdminCall) -> anyhow::Result<ExitCode> {
         for plugin in plugins {
             let name = text(plugin, "plugin");
             if let Some(why) = plugin["why"].as_str() {
-                println!("{name}: {}", screen::bad(screen::wrapped(why, name.len() + 2)));
+                screen::say_wrapped(format!("{name}: {}", screen::bad(why.to_owned())), name.len() + 2);
             }
             if let Some(why) = plugin["not_ready"].as_str() {
-                let why = screen::wrapped(&format!("the stream is not ready: {why}"), name.len() + 2);
-                println!("{name}: {}", screen::bad(why));
+                let why = screen::bad(format!("the stream is not ready: {why}"));
+                screen::say_wrapped(format!("{name}: {why}"), name.len() + 2);
             }
             if let Some(digest) = plugin["next_digest"].as_str() {
                 let next =
                     format!("{digest:.12} replays the earlier rows of live requests and then takes over");
-                println!("{name}: {}", screen::wrapped(&next, name.len() + 2));
+                screen::say_wrapped(format!("{name}: {next}"), name.len() + 2);
             }
             if let Some(why) = plugin["last_reload"]["refused"].as_str() {
-                let why = screen::wrapped(&format!("last reload refused: {why}"), name.len() + 2);
-                println!("{name}: {}", screen::warn_if(why, true));
+                let why = screen::warn_if(format!("last reload refused: {why}"), true);
+                screen::say_wrapped(format!("{name}: {why}"), name.len() + 2);
             }
         }
     } else {
-        eprintln!("afterbay: {}", said["error"].as_str().unwrap_or_default());
+        screen::complain(format!("afterbay: {}", said["error"].as_str().unwrap_or_default()));
     }
     let all_well =
         plugins.iter().all(|plugin| is_well(&text(plugin, "state")) && plugin["not_ready"].is_null());

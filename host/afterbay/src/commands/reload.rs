@@ -1,6 +1,7 @@
 //! `afterbay reload`: makes a running Afterbay reload its configuration.
 
 use crate::commands::admin_call::AdminCall;
+use afterbay_terminal as screen;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -23,19 +24,19 @@ pub(crate) fn run(Args { call }: Args) -> anyhow::Result<ExitCode> {
         texts.map(str::to_owned).collect()
     };
     if call.json {
-        println!("{said}");
+        screen::say_json(&said);
     } else if is_done {
         let changed = texts("changed");
         if changed.is_empty() {
-            println!("nothing has changed");
+            screen::say("nothing has changed");
         }
-        changed.iter().for_each(|changed| println!("{changed}"));
+        changed.iter().for_each(screen::say);
     } else {
         let refused = texts("refused");
         if refused.is_empty() {
-            eprintln!("afterbay: {}", said["error"].as_str().unwrap_or_default());
+            screen::complain(format!("afterbay: {}", said["error"].as_str().unwrap_or_default()));
         }
-        refused.iter().for_each(|why| eprintln!("{why}"));
+        refused.iter().for_each(screen::complain);
     }
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -8,7 +8,7 @@ use afterbay_plugin_loader::{Tokenizers, host_options};
 use afterbay_plugin_tools::dev;
 use afterbay_runtime::{Host, HostOptions};
 use afterbay_server::{DrainOutcome, NotTakenOver, Options, Server};
-use afterbay_terminal::{Busy, EXIT_USAGE};
+use afterbay_terminal::{self as screen, Busy, EXIT_USAGE};
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -153,7 +153,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = match afterbay_server::load_config(&args.config, args.rendezvous.is_some()) {
         Ok(config) => config,
         Err(problems) => {
-            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            problems.iter().for_each(screen::complain);
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
@@ -172,7 +172,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let projects = match args.dev.then(|| dev::projects(&config)).transpose() {
         Ok(projects) => projects,
         Err(error) => {
-            eprintln!("{}: {error}", args.config.display());
+            screen::complain(format!("{}: {error}", args.config.display()));
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
@@ -181,7 +181,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let options = HostOptions { compiles_in_parallel: args.dev, ..host_options() };
     let (host, tokenizers) = (Host::new(options)?, Tokenizers::default());
     if let Err(problems) = afterbay_server::check_files(&config, &host, &tokenizers, args.dev, Busy::new) {
-        problems.iter().for_each(|problem| eprintln!("{problem}"));
+        problems.iter().for_each(screen::complain);
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let options = Options {
@@ -220,6 +220,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Exits with a code of its own if nothing was taken over.
 fn not_taken_over(error: anyhow::Error) -> anyhow::Result<ExitCode> {
     let error = error.downcast::<NotTakenOver>()?;
-    eprintln!("afterbay: {error}");
+    screen::complain(format!("afterbay: {error}"));
     Ok(ExitCode::from(EXIT_NOT_TAKEN_OVER))
 }

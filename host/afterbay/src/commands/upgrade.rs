@@ -1,6 +1,7 @@
 //! `afterbay upgrade`: starts a new binary in the place of a running Afterbay.
 
 use crate::commands::admin_call::AdminCall;
+use afterbay_terminal as screen;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,23 +33,23 @@ pub(crate) fn run(Args { binary, call }: Args) -> anyhow::Result<ExitCode> {
     }
     let (is_done, said) = call.post_slow("/v1/upgrade", &Value::Object(body))?;
     if call.json {
-        println!("{said}");
+        screen::say_json(&said);
     } else if is_done {
         let text = |name: &str| said[name].as_str().unwrap_or("?").to_owned();
         let number = |name: &str| said[name].as_u64().unwrap_or_default();
-        println!(
+        screen::say(format!(
             "afterbay {} (process {}) has handed over to afterbay {} (process {}); the streams stood still for {} ms",
             text("from"),
             number("from_pid"),
             text("to"),
             number("to_pid"),
             number("stood_still_ms"),
-        );
+        ));
     } else {
-        eprintln!(
+        screen::complain(format!(
             "afterbay: not upgraded, the running process goes on: {}",
             said["error"].as_str().unwrap_or_default()
-        );
+        ));
     }
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

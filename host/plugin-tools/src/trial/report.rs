@@ -6,7 +6,6 @@ use super::plugin_changes::{Difference, EarlyEnd, PluginChanges};
 use afterbay_journal_view::{json_time, local_time};
 use afterbay_terminal::{self as screen, Table, count};
 use serde_json::json;
-use std::io::Write;
 
 /// Most requests that are listed. JSON has all.
 const LISTED_MAX: usize = 20;
@@ -60,7 +59,7 @@ impl Reporter {
     pub(crate) fn take(&mut self, compared: Vec<Different>) -> std::io::Result<()> {
         for different in compared.into_iter().filter(|(_, differences)| !differences.is_empty()) {
             if self.json {
-                writeln!(std::io::stdout().lock(), "{}", self.line(&different))?;
+                screen::say_json(&self.line(&different));
                 continue;
             }
             let importance = importance(&different);
@@ -94,32 +93,28 @@ impl Reporter {
         self.listed.truncate(LISTED_MAX);
         self.headline(report);
         for sentence in sentences(&report.sums) {
-            println!("{}", screen::wrapped(&sentence, 2));
+            screen::say_wrapped(&sentence, 2);
         }
         for sentence in &report.missing {
-            println!(
-                "{}",
-                screen::wrapped(&screen::warn_if(format!("Not in the trial: {sentence}."), true), 2)
-            );
+            screen::say_wrapped(&screen::warn_if(format!("Not in the trial: {sentence}."), true), 2);
         }
-        println!();
+        screen::say("");
         sides(&report.sums.then, &report.sums.trial)?;
         if !report.plugins.0.is_empty() {
-            println!();
+            screen::say("");
             plugins(report)?;
         }
         faults(&report.sums)?;
         self.requests(&report.sums)?;
-        println!();
+        screen::say("");
         Ok(())
     }
 
     fn end_json(&self, report: &Report) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
         let Report { sums, plugins, fuel, begins_unix_ns, ends_unix_ns, missing } = report;
         for (FaultKey { plugin, kind, message }, times) in &sums.faults {
             let line = json!({"stream": self.stream, "plugin": plugin, "fault": kind, "message": message, "times": times});
-            writeln!(out, "{line}")?;
+            screen::say_json(&line);
         }
         let plugin = |(index, it): (usize, &PluginFigure)| {
             json!({
@@ -153,7 +148,8 @@ impl Reporter {
             "plugins": plugins.0.iter().enumerate().map(plugin).collect::<Vec<_>>(),
             "not_in_the_trial": missing,
         }});
-        writeln!(out, "{line}")
+        screen::say_json(&line);
+        Ok(())
     }
 
     fn headline(&self, report: &Report) {
@@ -169,14 +165,14 @@ impl Reporter {
             time(report.begins_unix_ns),
             time(report.ends_unix_ns),
         );
-        println!("{}", screen::wrapped(&line, 2));
+        screen::say_wrapped(&line, 2);
     }
 
     fn requests(&self, sums: &Sums) -> std::io::Result<()> {
         if self.listed.is_empty() {
             return Ok(());
         }
-        println!();
+        screen::say("");
         let mut table = Table::new(&["REQUEST", "DIFFERENCE", "THEN", "TRIAL"]);
         for (importance, (request, differences)) in &self.listed {
             let text: Vec<&str> = differences.iter().map(|it| it.text()).collect();
@@ -190,7 +186,7 @@ impl Reporter {
         table.print()?;
         let more = sums.different.saturating_sub(self.listed.len() as u64);
         if more > 0 {
-            println!("and {} more (--json has all)", count(more));
+            screen::say(format!("and {} more (--json has all)", count(more)));
         }
         Ok(())
     }
@@ -301,14 +297,14 @@ fn faults(sums: &Sums) -> std::io::Result<()> {
     if sums.faults.is_empty() {
         return Ok(());
     }
-    println!();
+    screen::say("");
     let mut table = Table::new(&["TIMES", "PLUGIN", "FAULT", "MESSAGE"]);
     for (FaultKey { plugin, kind, message }, times) in &sums.faults {
         table.row(vec![count(*times), plugin.clone(), screen::bad(kind.clone()), message.clone()]);
     }
     table.print()?;
     if sums.more_faults > 0 {
-        println!("and {} more", count(sums.more_faults));
+        screen::say(format!("and {} more", count(sums.more_faults)));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::facts::Facts;
 use crate::grid::Cell;
 use crate::sections;
 use crate::status::{Plugin, Status};
-use crate::text::{long, safe};
+use crate::text::long;
 use crate::theme::Tone;
 
 /// The width of the labels of facts.
@@ -39,21 +39,21 @@ fn facts_of(app: &App, plugin: &Plugin, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let mut facts = Facts { theme: app.theme, width, label_width: LABEL, lines: &mut lines };
     if let Some(why) = &plugin.why {
-        facts.add("why", [Cell::toned(safe(why), Tone::Bad)]);
+        facts.add("why", [Cell::toned(why, Tone::Bad)]);
     }
     if let Some(why) = &plugin.not_ready {
-        facts.add("not ready", [Cell::toned(safe(why), Tone::Bad)]);
+        facts.add("not ready", [Cell::toned(why, Tone::Bad)]);
     }
     facts.add(
         "component",
         [
-            safe(&format!("{} {}", plugin.component, plugin.version)).into(),
-            safe(&plugin.source).into(),
-            safe(&plugin.digest).into(),
+            format!("{} {}", plugin.component, plugin.version).into(),
+            Cell::from(&plugin.source),
+            Cell::from(&plugin.digest),
         ],
     );
     if let Some(next) = &plugin.next_digest {
-        let text = format!("{} replays the earlier rows of live requests and then takes over", safe(next));
+        let text = format!("{next} replays the earlier rows of live requests and then takes over");
         facts.add("next", [Cell::toned(text, Tone::Marked)]);
     }
     facts.add(
@@ -73,14 +73,14 @@ fn facts_of(app: &App, plugin: &Plugin, width: usize) -> Vec<Line<'static>> {
         true => Cell::from("none"),
         false => Cell::toned(sections::counts(&plugin.faults), Tone::Warn),
     };
-    facts.add("faults", [faults, format!("on_fault = {}", safe(&plugin.on_fault)).into()]);
+    facts.add("faults", [faults, format!("on_fault = {}", plugin.on_fault).into()]);
     if let Some(reload) = &plugin.last_reload {
         let ago = long(reload.ago_s as f64);
         facts.add(
             "last reload",
             [match &reload.refused {
                 None => Cell::from(format!("{ago} ago")),
-                Some(why) => Cell::toned(format!("refused {ago} ago: {}", safe(why)), Tone::Warn),
+                Some(why) => Cell::toned(format!("refused {ago} ago: {why}"), Tone::Warn),
             }],
         );
     }

@@ -111,7 +111,7 @@ fn facts_of(app: &App, stream: &Stream, width: usize) -> Vec<Line<'static>> {
                 0 => String::new(),
                 rows => format!(", {} for up to {}", counted(rows, "row"), seconds(sink.oldest_seconds)),
             };
-            let text = format!("{} {}{waiting}", safe(&sink.name), safe(&sink.state.replace('_', " ")));
+            let text = format!("{} {}{waiting}", sink.name, sink.state.replace('_', " "));
             Cell::toned(text, state_tone(&sink.state))
         }),
     );
@@ -124,7 +124,7 @@ fn facts_of(app: &App, stream: &Stream, width: usize) -> Vec<Line<'static>> {
                 0 => String::new(),
                 faults => format!(", {}", counted(faults, "fault")),
             };
-            let text = format!("{} {}{cost}{faults}", safe(&plugin.plugin), safe(&plugin.state));
+            let text = format!("{} {}{cost}{faults}", plugin.plugin, plugin.state);
             Cell::toned(text, state_tone(&plugin.state))
         })
         .collect();
@@ -184,7 +184,7 @@ fn journal(stream: &Stream) -> Vec<Cell> {
 
 /// A copy of the journal of all streams. A failing one has its error among the conditions, at the top of the screen.
 fn copy(copy: &Copied) -> Cell {
-    let text = format!("{} {}, lag {}", safe(&copy.copy), safe(&copy.state), sections::copy_lag(copy));
+    let text = format!("{} {}, lag {}", copy.copy, copy.state, sections::copy_lag(copy));
     Cell::toned(text, state_tone(&copy.state))
 }
 
