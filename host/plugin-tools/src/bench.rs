@@ -92,8 +92,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         counted: source.load(&counting, patient.clone())?,
         settings,
     };
-    let starts = subject.timed.instantiate(&subject.settings);
-    starts.map_err(|error| anyhow::Error::msg(args.given.terms.not_started(&subject.timed, &error)))?;
+    let Subject { timed, settings, .. } = &subject;
+    let starts = timed.instantiate(settings);
+    starts.map_err(|error| anyhow::Error::msg(plugin_args::not_started(timed, settings, &error)))?;
     let floor = Subject {
         timed: floor.load(&serving, measuring)?,
         counted: floor.load(&counting, patient)?,

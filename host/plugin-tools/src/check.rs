@@ -1,7 +1,7 @@
 //! `afterbay plugin check`: shows what a component asks for, and whether it starts with its settings.
 
 use crate::contract_names;
-use crate::plugin_args::PluginArgs;
+use crate::plugin_args::{PluginArgs, not_started};
 use crate::synthetic_load::{SyntheticLoad, Timing};
 use afterbay_plugin_loader::Source;
 use afterbay_plugin_loader::plugin_host;
@@ -59,7 +59,7 @@ fn check(args: &Args, source: &Source, mut terms: Terms, settings: &str) -> anyh
     let started = component.instantiate(settings);
     let (ok, memory_bytes, log) = match started {
         Ok(mut plugin) => (Ok(()), plugin.memory_bytes(), plugin.drain_log()),
-        Err(error) => (Err(args.given.terms.not_started(&component, &error)), 0, Vec::new()),
+        Err(error) => (Err(not_started(&component, settings, &error)), 0, Vec::new()),
     };
     let log: Vec<String> = log.into_iter().map(|line| line.message).collect();
     let measured = ok.is_ok().then(|| measure(&component, settings));

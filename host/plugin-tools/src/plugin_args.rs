@@ -108,19 +108,21 @@ impl TermArgs {
             Err(why) => Err(wrong(why)),
         }
     }
+}
 
-    /// Explains why a plugin does not start, and which option may be missing.
-    pub(crate) fn not_started(&self, component: &Component, error: &StartError) -> String {
-        let tokenizer = afterbay_runtime::Given::Granted("tokenizer");
-        if self.tokenizer.is_none() && component.imports().iter().any(|import| import.given == tokenizer) {
-            return format!(
-                "{error}; the plugin uses the model's tokenizer, and none was given: --tokenizer"
-            );
+/// Explains why a plugin does not start with these settings, and which option may be missing.
+pub(crate) fn not_started(component: &Component, settings: &str, error: &StartError) -> String {
+    let tokenizer = afterbay_runtime::Given::Granted("tokenizer");
+    let uses_tokens = component.imports().iter().any(|import| import.given == tokenizer);
+    let has_tokens = component.grants().tokenizer.as_ref().is_some_and(|tokens| tokens.size() > 0);
+    match error {
+        _ if uses_tokens && !has_tokens => {
+            format!("{error}; the plugin uses the model's tokenizer, and none was given: --tokenizer")
         }
-        match (error, self.settings.as_str()) {
-            (StartError::Refused { .. }, NO_SETTINGS) => format!("{error}; none were given: --settings"),
-            _ => error.to_string(),
+        StartError::Refused { .. } if settings == NO_SETTINGS => {
+            format!("{error}; none were given: --settings")
         }
+        _ => error.to_string(),
     }
 }
 
@@ -217,5 +219,22 @@ mod tests {
                 assert!(granted.contains(&grant), "{name} asks for {grant}");
             }
         }
+    }
+
+    #[test]
+    fn settings_that_are_refused_beside_a_tokenizer_of_a_scenario_blame_no_missing_tokenizer() {
+        let host = plugin_host().unwrap();
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../text/tests/fixtures/byte-level");
+        let source = Source::find("builtin:match-text", Path::new("")).unwrap();
+        let why = |tokenizer: Option<&Path>, settings: &str| {
+            let component = source.load(&host, terms(Limits::default(), tokenizer).unwrap()).unwrap();
+            let Err(error) = component.instantiate(settings) else { panic!("{settings} are taken") };
+            not_started(&component, settings, &error)
+        };
+        let settings = r#"{"presets": ["us-ssn"]}"#;
+        let refused = why(Some(&fixture), settings);
+        assert!(!refused.contains("--tokenizer") && refused.contains("us-ssn"), "{refused}");
+        assert!(why(Some(&fixture), NO_SETTINGS).ends_with("none were given: --settings"));
+        assert!(why(None, settings).ends_with("none was given: --tokenizer"));
     }
 }

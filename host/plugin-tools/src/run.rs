@@ -3,7 +3,7 @@
 use crate::contract_names;
 use crate::effects::Recorder;
 use crate::player::{PlayedBatch, Player};
-use crate::plugin_args::{TermArgs, UsageError, default_limits, find};
+use crate::plugin_args::{TermArgs, UsageError, default_limits, find, not_started};
 use crate::row::{self, Batch};
 use crate::row_outcome::RowOutcome;
 use crate::rows::{Barriers, RowArgs};
@@ -110,8 +110,8 @@ fn look(args: &Args, source: &Source, mut terms: Terms, settings: String) -> any
     terms.grants.metrics = Some(Arc::new(recorder.clone()));
     terms.grants.store = Some(Arc::new(recorder.clone()));
     let component = source.load(&host, terms)?;
-    let mut player = Player::new(component.clone(), settings)
-        .map_err(|error| anyhow::Error::msg(args.terms.not_started(&component, &error)))?;
+    let mut player = Player::new(component.clone(), settings.clone())
+        .map_err(|error| anyhow::Error::msg(not_started(&component, &settings, &error)))?;
     let steps = Steps::new(&component, args.json);
     let mut summary = Summary::default();
     let mut out = Output::new();
