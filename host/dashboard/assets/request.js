@@ -149,7 +149,7 @@ function paintFacts(list, life) {
 }
 
 function paintEnd({ node }, life) {
-  const notes = life.legs.flatMap((leg) => leg.ended?.sentences ?? []);
+  const notes = [...(life.ended?.sentences ?? [])];
   if (life.truncated) notes.push("This page does not show all rows or contents of this request: afterbay journal show prints all.");
   keyed(node, notes, (text) => text, (text) => h("p", null, text));
   node.hidden = notes.length === 0;

@@ -7,11 +7,12 @@ use afterbay_config::Config;
 use afterbay_journal::reader::{Erasure, JournalRow, RequestHistory, RequestInfo, RowDelivery, StreamReader};
 use afterbay_journal::{Passage, PluginAction, PluginComponent, StoredReplacement, Verdict, stored_rid};
 use afterbay_journal_view::content::{ContentBounds, ContentReader};
-use afterbay_journal_view::ending::TokenizerHint;
+use afterbay_journal_view::ending::{DETOKENIZER, LegEnd, SCHEDULER, TokenizerHint};
 use afterbay_journal_view::json::{state, whole};
 use afterbay_journal_view::leg_view::LegView;
 use afterbay_journal_view::legs::{self, Known, Leg, Request};
 use afterbay_journal_view::local_time;
+use afterbay_journal_view::request_end::RequestEnd;
 use afterbay_journal_view::wording::{counted, short, verdict};
 use afterbay_terminal::{self as screen, Table};
 use afterbay_text::TokenBytes;
@@ -73,7 +74,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         for Leg { stream, of, .. } in &request.0 {
             let Some(reader) = readers.iter().find(|reader| reader.name() == stream) else { continue };
             let tokens = if of.request.ended_early { tokenizers.of(stream)? } else { None };
-            let sender = if followers.contains(stream) { "detokenizer" } else { "scheduler" };
+            let sender = if followers.contains(stream) { DETOKENIZER } else { SCHEDULER };
             shown.push(LegView::read(reader, (stream, of), sender, tokens, ContentBounds::NONE));
         }
         match args.json {
@@ -135,9 +136,15 @@ impl Tokenizers<'_> {
 fn json(request: &Request<RequestHistory>, shown: &[LegView<'_>]) -> serde_json::Value {
     let mut whole = whole(request);
     whole["rows_seen"] = shown.iter().flat_map(|leg| leg.rows(usize::MAX)).collect();
-    let early = shown.iter().find(|leg| leg.end.is_early());
-    whole["ended"] = early.or(shown.first()).map(|leg| leg.end.json(TokenizerHint::Option)).into();
+    whole["ended"] = RequestEnd::of(&ends(request, shown)).map(|end| end.json(TokenizerHint::Option)).into();
     whole
+}
+
+/// The ends of the legs. On several instances, the last one has the outcome.
+fn ends<'v, 'a>(request: &Request<RequestHistory>, shown: &'v [LegView<'a>]) -> Vec<&'v LegEnd<'a>> {
+    let last = request.by_instance().next_back().unwrap_or_default();
+    let is_last = |leg: &&LegView<'_>| last.iter().any(|it| it.stream == leg.stream);
+    shown.iter().filter(is_last).map(|leg| &leg.end).collect()
 }
 
 fn print(request: &Request<RequestHistory>, shown: &[LegView<'_>]) -> std::io::Result<()> {
@@ -147,9 +154,9 @@ fn print(request: &Request<RequestHistory>, shown: &[LegView<'_>]) -> std::io::R
     for leg in shown {
         print_leg(leg, begun)?;
         screen::say("");
-        for sentence in leg.end.sentences(TokenizerHint::Option) {
-            screen::say_wrapped(&sentence, 2);
-        }
+    }
+    if let Some(end) = RequestEnd::of(&ends(request, shown)) {
+        end.sentences(TokenizerHint::Option).iter().for_each(|sentence| screen::say_wrapped(sentence, 2));
         screen::say("");
     }
     Ok(())

@@ -4,6 +4,7 @@ mod erase;
 mod ls;
 mod neighbours;
 mod pack;
+mod two_legs;
 
 use crate::not_found::not_found;
 use crate::place::Selected;
@@ -14,7 +15,8 @@ use afterbay_journal::{
     PluginAction, RowFinish, SWALLOWED, SyncPolicy, Verdict,
 };
 use afterbay_journal_view::content::{Absent, ContentBounds, ContentReader};
-use afterbay_journal_view::ending::{RequestEnd, TokenizerHint};
+use afterbay_journal_view::ending::{LegEnd, SCHEDULER, TokenizerHint};
+use afterbay_journal_view::request_end::RequestEnd;
 use afterbay_text::TokenBytes;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, Layouts};
@@ -26,7 +28,7 @@ const NS: u64 = 1_000_000_000;
 /// A journal with a writer. Each frame has one row.
 struct Scene {
     dir: tempfile::TempDir,
-    _directory: JournalDirectory,
+    directory: JournalDirectory,
     writer: JournalWriter,
     now: u64,
 }
@@ -41,7 +43,7 @@ impl Scene {
         let directory =
             JournalDirectory::open(dir.path(), JournalOptions { sync: SyncPolicy::None, ..options }).unwrap();
         let (writer, _) = directory.stream(STREAM).unwrap();
-        Scene { dir, _directory: directory, writer, now: 1_700_000_000 * NS }
+        Scene { dir, directory, writer, now: 1_700_000_000 * NS }
     }
 
     fn request(&mut self, rid: &str) -> JournalRequest {
@@ -133,7 +135,9 @@ fn end(dir: &Path, rid: &str, tokens: Option<&TokenBytes>) -> (Vec<String>, serd
     let layouts = Layouts::builtin();
     let reader = ContentReader::new(&stream, &layouts);
     let contents = reader.contents(&life, ContentBounds::NONE);
-    let end = RequestEnd::new(STREAM, "scheduler", &life, &contents, tokens, || reader.rows_absent(&life));
+    let leg = LegEnd::new(STREAM, SCHEDULER, &life, &contents, tokens, || reader.rows_absent(&life));
+    let legs = [&leg];
+    let end = RequestEnd::of(&legs).unwrap();
     (end.sentences(TokenizerHint::Option), end.json(TokenizerHint::Key))
 }
 

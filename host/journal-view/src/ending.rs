@@ -1,4 +1,5 @@
-//! The end of a request: who ended it, what the reader got, and what the scheduler sent afterwards.
+//! The end of a request on one stream: who ended it, what the reader got, and what the sender sent afterwards.
+//! [`RequestEnd`](crate::request_end::RequestEnd) makes one answer of the legs.
 
 use crate::content::{Absent, Content};
 use crate::time::{json_time, local_time};
@@ -7,6 +8,10 @@ use afterbay_journal::reader::{JournalRow, OperatorAbort, RequestHistory, Reques
 use afterbay_journal::{OPERATOR, PluginAction, Verdict};
 use afterbay_text::TokenBytes;
 
+/// The process that sends the rows of a first leg.
+pub const SCHEDULER: &str = "scheduler";
+/// The process that sends the rows of a second leg.
+pub const DETOKENIZER: &str = "detokenizer";
 /// The most characters of a text in a sentence; JSON has all.
 const TEXT_SHOWN: usize = 400;
 
@@ -112,7 +117,7 @@ struct Swallowed {
 }
 
 /// The end of a request on one stream.
-pub struct RequestEnd<'a> {
+pub struct LegEnd<'a> {
     stream: &'a str,
     /// The process that sends the stream's rows.
     sender: &'static str,
@@ -125,7 +130,7 @@ pub struct RequestEnd<'a> {
     absent: Option<(u64, Absent)>,
 }
 
-impl<'a> RequestEnd<'a> {
+impl<'a> LegEnd<'a> {
     /// `tokens` gives the text of swallowed ids; `rows_absent` gives the reason if rows are in no record.
     pub fn new(
         stream: &'a str,
@@ -134,7 +139,7 @@ impl<'a> RequestEnd<'a> {
         contents: &[Result<Content, Absent>],
         tokens: Option<&TokenBytes>,
         rows_absent: impl FnOnce() -> Absent,
-    ) -> RequestEnd<'a> {
+    ) -> LegEnd<'a> {
         let rows = life.rows.iter();
         let early =
             rows.filter_map(|row| Some((row, row.actions.iter().rfind(|it| it.ends_request())?))).next();
@@ -142,12 +147,17 @@ impl<'a> RequestEnd<'a> {
         let swallowed = swallowed(life, contents, tokens);
         let absent = life.request.rows.saturating_sub(life.rows.len() as u64);
         let absent = (absent > 0).then(|| (absent, rows_absent()));
-        RequestEnd { stream, sender, life, by, early, swallowed, absent }
+        LegEnd { stream, sender, life, by, early, swallowed, absent }
     }
 
     /// Whether the request ended for its reader before the sender ended it.
     pub fn is_early(&self) -> bool {
         self.info().ended_early
+    }
+
+    /// The time of the last row that the reader gets, or else of the last row, in Unix nanoseconds.
+    pub(crate) fn unix_ns(&self) -> u64 {
+        self.last_row().map_or(self.info().last_unix_ns, |row| row.received_unix_ns)
     }
 
     fn info(&self) -> &RequestInfo {
@@ -196,9 +206,9 @@ impl<'a> RequestEnd<'a> {
         }
     }
 
-    /// The end in plain sentences, the most important first. `tokenizer_hint` says how to get the text of ids.
-    pub fn sentences(&self, tokenizer_hint: TokenizerHint) -> Vec<String> {
-        let mut out = vec![self.who()];
+    /// The end in plain sentences. `tokenizer_hint` says how to get the text of ids; `of_stream` names the stream.
+    pub(crate) fn cause(&self, tokenizer_hint: TokenizerHint, of_stream: &str) -> Vec<String> {
+        let mut out = vec![self.who(of_stream)];
         out.extend(self.abort_progress().map(str::to_owned));
         if self.is_early() {
             out.push(self.afterwards());
@@ -206,25 +216,54 @@ impl<'a> RequestEnd<'a> {
         if self.swallowed.rows > 0 {
             out.extend(self.swallowed_content(tokenizer_hint));
         }
-        if let Some(row) = self.last_row() {
-            out.push(match row.taken_by.as_slice() {
-                [] => "No reader has acknowledged the last row.".to_owned(),
-                readers => format!("The last row was taken by {}.", readers.join(", ")),
-            });
-        }
-        if self.by == EndedBy::Nobody {
-            out.extend(self.held());
-        }
-        if let Some((rows, why)) = self.absent {
-            out.push(format!("{rows} of {} rows are not shown: {}.", self.info().rows, why.reason()));
-        }
         out
     }
 
-    fn who(&self) -> String {
+    /// The readers of the last row.
+    pub(crate) fn taken(&self) -> Option<String> {
+        Some(match self.last_row()?.taken_by.as_slice() {
+            [] => "No reader has acknowledged the last row.".to_owned(),
+            readers => format!("The last row was taken by {}.", readers.join(", ")),
+        })
+    }
+
+    /// The plugin that holds rows, and the rows that are not shown.
+    pub(crate) fn remarks(&self, of_stream: &str) -> Vec<String> {
+        let held = if self.by == EndedBy::Nobody { self.held() } else { None };
+        let absent = self.absent.map(|(rows, why)| {
+            format!("{rows} of {} rows{of_stream} are not shown: {}.", self.info().rows, why.reason())
+        });
+        held.into_iter().chain(absent).collect()
+    }
+
+    /// A sentence if the request has not ended on this stream, for a request that has ended on another one.
+    pub(crate) fn unfinished(&self, of_stream: &str) -> Option<String> {
+        let last = local_time(self.info().last_unix_ns);
+        match self.info().state {
+            RequestState::Finished => None,
+            RequestState::Live => Some(format!(
+                "The last row{of_stream} has not been received. The row before it came at {last}."
+            )),
+            RequestState::Abandoned => {
+                Some(format!("The last row{of_stream} was never received. The row before it came at {last}."))
+            }
+        }
+    }
+
+    pub(crate) fn stream(&self) -> &str {
+        self.stream
+    }
+
+    pub(crate) fn taken_by(&self) -> Option<&[String]> {
+        self.last_row().map(|row| &*row.taken_by)
+    }
+
+    fn who(&self, of_stream: &str) -> String {
         let sender = self.sender;
         let row = self.last_row();
-        let row = row.map_or_else(String::new, |row| format!(" with row {} of frame {}", row.row, row.frame));
+        let row = row.map_or_else(String::new, |row| {
+            format!(" with row {} of frame {}{of_stream}", row.row, row.frame)
+        });
         let got = match self.got() {
             Some(("abort", Some(message))) => format!("finish reason abort (message: {message:?})"),
             Some((reason, Some(matched))) => format!("finish reason {reason} (matched: {matched:?})"),
@@ -241,6 +280,9 @@ impl<'a> RequestEnd<'a> {
                 "The {sender} aborted the request{row}. Before that, no plugin and no operator had ended the request: \
                  the client disconnected, or somebody sent an abort to the engine. If Afterbay sent the abort \
                  (`afterbay abort --reason abort`), its log has the event AbortSent."
+            ),
+            EndedBy::Sender if sender != SCHEDULER => format!(
+                "The {sender} ended the request{row}: {got}. Who ended it before is on the stream that the {sender} reads."
             ),
             EndedBy::Sender => format!("The {sender} ended the request{row}: {got}."),
             EndedBy::Plugin(plugin) => {
@@ -348,8 +390,8 @@ impl<'a> RequestEnd<'a> {
         (rows > 0).then(|| format!("Plugin {plugin:?} holds the last {}.", counted(rows as u64, "row")))
     }
 
-    /// The end as JSON.
-    pub fn json(&self, tokenizer_hint: TokenizerHint) -> serde_json::Value {
+    /// The end as JSON, without sentences.
+    pub(crate) fn json(&self) -> serde_json::Value {
         let Swallowed { rows, tokens, ids, text, .. } = &self.swallowed;
         let row = self.last_row();
         serde_json::json!({
@@ -367,9 +409,7 @@ impl<'a> RequestEnd<'a> {
                 OperatorAbort::Due => Some("due"),
             },
             "swallowed": {"rows": rows, "tokens": tokens, "ids": ids, "text": text},
-            "taken_by": row.map(|row| &row.taken_by),
             "rows_missing": self.absent.map(|(rows, why)| serde_json::json!({"rows": rows, "why": why.words()})),
-            "sentences": self.sentences(tokenizer_hint),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! A request on one stream: its rows with their content before and after each plugin, and its end.
 
 use crate::content::{Absent, Content, ContentBounds, ContentReader};
-use crate::ending::RequestEnd;
+use crate::ending::LegEnd;
 use crate::time::json_time;
 use crate::wording::{passage, verdict};
 use afterbay_journal::reader::{JournalRow, RequestHistory, RowDelivery};
@@ -21,7 +21,7 @@ pub struct LegView<'a> {
     /// The received content of each row.
     pub contents: Vec<Result<Content, Absent>>,
     /// The end of the request: who ended it, and how.
-    pub end: RequestEnd<'a>,
+    pub end: LegEnd<'a>,
     tokens: Option<TokenBytes>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> LegView<'a> {
     ) -> LegView<'a> {
         let contents = reader.contents(life, bounds);
         let rows_absent = || reader.rows_absent(life);
-        let end = RequestEnd::new(stream, sender, life, &contents, tokens.as_ref(), rows_absent);
+        let end = LegEnd::new(stream, sender, life, &contents, tokens.as_ref(), rows_absent);
         LegView { stream, life, contents, end, tokens }
     }
 

@@ -13,6 +13,7 @@ pub mod content;
 pub mod ended;
 pub mod erase;
 pub mod ending;
+pub mod request_end;
 pub mod legs;
 pub mod neighbours;
 

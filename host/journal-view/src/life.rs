@@ -2,11 +2,12 @@
 //! is bounded.
 
 use crate::content::{ContentBounds, ContentReader};
-use crate::ending::TokenizerHint;
+use crate::ending::{DETOKENIZER, LegEnd, SCHEDULER, TokenizerHint};
 use crate::json;
 use crate::leg_view::LegView;
 use crate::legs::{self, Known, Request};
 use crate::neighbours::{SharedFrames, Sums};
+use crate::request_end::RequestEnd;
 use afterbay_journal::ReadError;
 use afterbay_journal::reader::{RequestHistory, StreamReader};
 use afterbay_text::TokenBytes;
@@ -50,22 +51,26 @@ pub fn of_rid(streams: &[StreamReader], rid: &str, known: &dyn Streams) -> Resul
     requests.sort_by_key(|request| std::cmp::Reverse(request.first().of.request.first_unix_ns));
     let Some((newest, earlier)) = requests.split_first() else { return Ok(None) };
     let mut whole = json::whole(newest);
-    let (mut shown, mut timeline, mut is_truncated) = (Vec::new(), Vec::new(), false);
+    let (mut views, mut timeline, mut is_truncated) = (Vec::new(), Vec::new(), false);
     for leg in &newest.0 {
         let Some(stream) = streams.iter().find(|stream| stream.name() == leg.stream) else { continue };
         let layouts = known.layouts(&leg.stream);
         let reader = ContentReader::new(stream, &layouts);
-        let sender = if seconds.contains(&leg.stream) { "detokenizer" } else { "scheduler" };
+        let sender = if seconds.contains(&leg.stream) { DETOKENIZER } else { SCHEDULER };
         let bounds = ContentBounds { rows: ROWS_MAX, bytes: CONTENT_BYTES_MAX };
         let view = LegView::read(&reader, (&leg.stream, &leg.of), sender, known.tokens(&leg.stream), bounds);
         is_truncated |= view.is_truncated(ROWS_MAX);
         timeline.extend(view.timeline(STAGES_MAX));
-        let mut of_leg = json::totals(&leg.stream, &leg.of.request);
-        of_leg["rows_seen"] = view.rows(ROWS_MAX).into();
-        of_leg["ended"] = view.end.json(TokenizerHint::Key);
-        shown.push(of_leg);
+        views.push(view);
     }
-    whole["legs"] = shown.into();
+    let shown = views.iter().map(|view| {
+        let mut of_leg = json::totals(view.stream, &view.life.request);
+        of_leg["rows_seen"] = view.rows(ROWS_MAX).into();
+        of_leg
+    });
+    whole["legs"] = shown.collect();
+    let ends: Vec<&LegEnd<'_>> = views.iter().map(|view| &view.end).collect();
+    whole["ended"] = RequestEnd::of(&ends).map(|end| end.json(TokenizerHint::Key)).into();
     whole["timeline"] = timeline.into();
     whole["truncated"] = is_truncated.into();
     whole["neighbours"] = neighbours(streams, newest)?.into();

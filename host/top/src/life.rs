@@ -40,11 +40,11 @@ impl LifeText {
         for leg in legs {
             let request = Request::deserialize(leg).unwrap_or_default();
             text.facts.push(("leg", leg_facts(&request, clock)));
-            let sentences = list(&leg["ended"]["sentences"]).iter().filter_map(Value::as_str);
-            text.facts.extend(sentences.map(|sentence| ("", vec![Cell::from(sentence)])));
             let title = format!("rows on {}", safe(&request.stream));
             text.legs.push((title, row_grid(list(&leg["rows_seen"]), begun, clock)));
         }
+        let sentences = list(&answer["ended"]["sentences"]).iter().filter_map(Value::as_str);
+        text.facts.extend(sentences.map(|sentence| ("", vec![Cell::from(sentence)])));
         let earlier = list(&answer["earlier"]).len();
         if earlier > 0 {
             let words = format!(

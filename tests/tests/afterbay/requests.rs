@@ -75,7 +75,7 @@ fn requests_are_listed_searched_and_shown_as_the_journal_commands_show_them() {
         let life = ask(&afterbay, "/v1/requests/chat-done");
         let shown = journal(&sandbox, &["show", "chat-done", "--json"]).json_lines().remove(0);
         let leg = &life["legs"][0];
-        (leg["rows_seen"] == shown["rows_seen"] && leg["ended"] == shown["ended"]).then_some(life)
+        (leg["rows_seen"] == shown["rows_seen"] && life["ended"] == shown["ended"]).then_some(life)
     });
     assert_eq!((&life["tokens_received"], &life["truncated"]), (&2.into(), &false.into()));
     assert_eq!(

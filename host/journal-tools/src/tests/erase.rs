@@ -47,7 +47,7 @@ fn filled() -> Scene {
 
 #[test]
 fn an_erased_request_says_so_and_when_in_every_view_and_has_no_content() {
-    let Scene { dir, _directory: directory, writer, .. } = filled();
+    let Scene { dir, directory, writer, .. } = filled();
     writer.finish().unwrap();
     drop(directory);
     assert_eq!(run(dir.path(), &["erase", "r", "--yes"], nobody_answers).unwrap(), ExitCode::SUCCESS);
@@ -75,14 +75,14 @@ fn an_erased_request_says_so_and_when_in_every_view_and_has_no_content() {
 
 #[test]
 fn a_rid_that_is_not_there_and_a_beginning_of_a_rid_erase_nothing() {
-    let Scene { dir, _directory: directory, writer, .. } = filled();
+    let Scene { dir, directory, writer, .. } = filled();
     writer.finish().unwrap();
     drop(directory);
     assert!(run(dir.path(), &["erase", "unknown", "--yes"], nobody_answers).is_err());
     let mut scene = Scene::new();
     let request = scene.request("longer");
     scene.row(request, &[1], "stop", &[]);
-    let Scene { dir, _directory: directory, writer, .. } = scene;
+    let Scene { dir, directory, writer, .. } = scene;
     writer.finish().unwrap();
     drop(directory);
     assert!(run(dir.path(), &["erase", "long", "--yes"], nobody_answers).is_err());
