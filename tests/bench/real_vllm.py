@@ -36,8 +36,9 @@ engine = "vllm"
 listen = "ipc://{dir}/ingress"
 
 [[stream.sink]]
-name    = "api-server"
-connect = "ipc://{dir}/out"
+name       = "api-server"
+connect    = "ipc://{dir}/out"
+tool_calls = "joined"
 {credit}
 [journal]
 dir = "{dir}/journal"
