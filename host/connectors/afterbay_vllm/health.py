@@ -25,7 +25,8 @@ def hooks(settings: Settings) -> List[Any]:
 
         socket = original(*args, **kwargs)
         if inspect.signature(original).bind(*args, **kwargs).arguments["socket_type"] == zmq.PULL:
-            _peers.append(Peer(socket, logger, rendezvous=settings.rendezvous))
+            # The engines name the socket to Afterbay after they have loaded the model.
+            _peers.append(Peer(socket, logger, rendezvous=settings.rendezvous, expected=False))
         return socket
 
     return [
@@ -35,6 +36,8 @@ def hooks(settings: Settings) -> List[Any]:
 
 
 async def check(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    for peer in _peers:
+        peer.expect()
     if any(peer.is_lost() for peer in _peers):
         from vllm.v1.engine.exceptions import EngineDeadError
 

@@ -142,6 +142,11 @@ impl FdStore {
         }
     }
 
+    /// The supervisor's store is empty: it is not the supervisor of the process that handed over.
+    pub fn forget(&self) {
+        self.lock().told.clear();
+    }
+
     /// The supervisor, if there is one.
     pub fn supervisor(&self) -> Option<&Supervisor> {
         self.0.supervisor.as_ref()

@@ -10,7 +10,7 @@ use crate::start::Running;
 use crate::upgrade::{Upgraded, Upgrades, WHY_PID_1};
 use afterbay_events::Events;
 use afterbay_events::event::{HandOverBegun, HandOverFailed, HandOverFinished};
-use afterbay_fdstore::State;
+use afterbay_fdstore::{State, Supervisor};
 use afterbay_hand_over::{Asked, GiveError, HandOverSocket, NamedFds, Part, Released, bounds};
 use afterbay_stream::{StreamHandle, StreamState};
 use std::os::fd::{AsFd, OwnedFd};
@@ -211,7 +211,8 @@ fn refuses(asked: &Asked, shared: &Shared, running: &Running) -> Option<String> 
     if std::process::id() == 1 {
         return Some(WHY_PID_1.to_owned());
     }
-    if shared.fdstore.supervisor().is_some() && !shared.upgrades.is_child(asked.pid()) {
+    let is_supervised = shared.fdstore.supervisor().is_some_and(Supervisor::is_alive);
+    if is_supervised && !shared.upgrades.is_child(asked.pid()) {
         let why = "this Afterbay has a supervisor (systemd, or a keeper), which would not know the new process: use `afterbay upgrade`";
         return Some(why.to_owned());
     }

@@ -141,7 +141,7 @@ impl Shared {
         let (events, health) = (Events::new(), Health::default());
         let metrics = Metrics::new(events.clone(), health.clone());
         let (lock, fds) = match taken {
-            Some(taken) => (taken.lock.take(), Some(std::mem::take(&mut taken.fds))),
+            Some(taken) => (taken.lock.take(), Some((std::mem::take(&mut taken.fds), taken.from_pid))),
             None => (None, None),
         };
         let (dir, options) = (&config.journal.dir, journal_options(&config));
@@ -161,10 +161,14 @@ impl Shared {
         let fdstore = inheritance::open_store(&events);
         let inheritance = Inheritance::default();
         match fds {
-            Some(fds) => {
+            Some((fds, from_pid)) => {
                 // The process before owns the supervisor's store until it releases its streams.
                 fdstore.release();
                 inheritance.distribute(&config, Inherited::from_entries(&fdstore, fds));
+                // An upgrade's process is a child of the process before, and has its supervisor.
+                if from_pid != std::os::unix::process::parent_id() {
+                    fdstore.forget();
+                }
             }
             None => inheritance.take_environment(&config, &fdstore, &events),
         }

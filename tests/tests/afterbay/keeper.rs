@@ -1,20 +1,31 @@
 //! The keeper of `afterbay run --keep`, and the messages to a supervisor.
 
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use afterbay_fdstore::NotifySocket;
-use afterbay_tests::commands::{afterbay_command, verify};
+use afterbay_tests::admin::{Address, get};
+use afterbay_tests::commands::{afterbay_command, run_afterbay, verify};
 use afterbay_tests::frames::{SynthRequest, batch, rows};
 use afterbay_tests::{Afterbay, Sandbox, Sender, until, wait_for};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// The process ids of a process's children.
 fn children(pid: u32) -> Vec<i32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// The process id of a process's parent.
+fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    rest.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 fn send(pid: i32, signal: Signal) {
@@ -99,6 +110,56 @@ fn a_keeper_that_is_stopped_between_two_workers_ends_with_the_code_of_the_last_o
     assert_eq!(keeper.wait().unwrap().code(), Some(1));
     let rest: Vec<String> = lines.collect();
     assert!(rest.is_empty(), "another worker was started: {rest:?}");
+}
+
+/// The engine is a shell. It writes no rendezvous file, so no stream runs.
+#[test]
+fn a_launchers_afterbay_survives_kills_starts_again_by_its_script_and_ends_with_the_engine() {
+    let sandbox = Sandbox::new();
+    let (journal, log) = (sandbox.text("journal"), sandbox.text("log"));
+    let launcher = ["sglang", "--admin", "none", "--journal", &journal, "--log-file", &log, "--", "sh", "-c"];
+    let mut engine = afterbay_command(&[&launcher[..], &["dirname $AFTERBAY_RENDEZVOUS; read end"]].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut dir = String::new();
+    BufReader::new(engine.stdout.take().unwrap()).read_line(&mut dir).unwrap();
+    let dir = Path::new(dir.trim());
+    let admin = Address::Unix(sandbox.path("journal/ADMIN.sock"));
+    let worker = || -> u32 {
+        let status: Value = serde_json::from_str(&get(&admin, "/v1/status").body).unwrap();
+        status["pid"].as_u64().unwrap().try_into().unwrap()
+    };
+    let (first, keeper) = (worker(), parent(worker()));
+    send(first as i32, Signal::KILL);
+    until("the keeper starts a worker", || children(keeper).first().is_some_and(|pid| *pid != first as i32));
+    let second = worker();
+    assert_eq!(parent(second), keeper);
+
+    send(keeper as i32, Signal::KILL);
+    until("the keeper has ended", || parent(second) != keeper);
+    let mut script = Command::new("sh").arg(dir.join("start")).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(script.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains(&format!("from process {second}"))), "the worker goes on until then");
+    send(worker() as i32, Signal::KILL);
+    let line = lines.find(|line| line.contains("starts again")).unwrap();
+    assert!(!line.contains(" with 0 kept"), "the new keeper has the descriptors: {line}");
+
+    drop(engine.stdin.take());
+    assert!(!engine.wait().unwrap().success(), "`read` has found no line");
+    until("the launcher's directory is removed", || !dir.exists());
+    assert!(script.wait().unwrap().success());
+}
+
+#[test]
+fn a_launcher_whose_afterbay_cannot_start_says_so_at_once() {
+    let sandbox = Sandbox::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (admin, journal) = (taken.local_addr().unwrap().to_string(), sandbox.text("journal"));
+    let launched = run_afterbay(&["sglang", "--admin", &admin, "--journal", &journal, "--", "true"]);
+    assert_eq!(launched.code, 1, "{launched:?}");
+    assert!(launched.stderr.contains("afterbay run has ended, see its log"), "{launched:?}");
 }
 
 #[test]

@@ -171,9 +171,10 @@ impl<'a> Launcher<'a> {
             std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut pid)?;
         }
         ensure!(shell.wait()?.success(), "afterbay run could not be started");
-        let begun = Instant::now();
+        let (begun, pid) = (Instant::now(), pid.trim().parse().context("the keeper's process id")?);
         while !announce.exists() {
-            ensure!(Path::new("/proc").join(pid.trim()).exists(), "afterbay run has ended, see its log");
+            // As process 1 of a container, this process inherits the keeper and does not reap it.
+            ensure!(afterbay_server::is_alive(pid), "afterbay run has ended, see its log");
             ensure!(begun.elapsed() < START_MAX, "afterbay run has not started after {START_MAX:?}");
             std::thread::sleep(Duration::from_millis(10));
         }

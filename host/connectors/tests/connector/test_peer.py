@@ -1,6 +1,7 @@
 """Tests the watch over Afterbay's connection, with real sockets."""
 import logging
 import queue
+import types
 
 import pytest
 import zmq
@@ -75,6 +76,21 @@ def test_a_long_absence_is_told_once_with_the_command_that_ends_it(context, tmp_
     _afterbay = bound(context, tmp_path / "in")
     assert changes.get(timeout=PATIENCE) is True
     assert not peer.is_lost() and told.empty()
+
+
+def test_an_afterbay_that_is_not_expected_yet_is_not_away(context, tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(peer_module, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    engine = bound(context, tmp_path / "out")
+    peer, _ = watched(engine, expected=False)
+    now[0] += 60
+    assert not peer.is_lost()
+    peer.expect()
+    assert not peer.is_lost()
+    now[0] += peer_module.AWAY_SECONDS_MAX
+    assert peer.is_lost()
+    peer.expect()
+    assert peer.is_lost(), "it is expected once"
 
 
 def test_the_end_of_the_engines_socket_is_no_absence(context, tmp_path, caplog):
