@@ -72,7 +72,7 @@ impl Block {
 
     /// Whether the rows of the block must not reach the reader yet.
     pub(super) fn is_open(&self) -> bool {
-        !self.text.trim_ascii().is_empty()
+        !self.text.is_empty()
     }
 
     pub(super) fn valid(&self) -> u32 {

@@ -7,7 +7,7 @@ use super::read::{
     harmony, harmony_recipient, hermes, kimi, llama, mistral, pythonic, tagged,
 };
 use super::tools::NAME_BYTES_MAX;
-use crate::settings::ToolCallFormat;
+use crate::settings::{Engine, ToolCallFormat};
 
 /// The begin of a block.
 pub(super) struct Begin {
@@ -69,6 +69,7 @@ const CODER: Tags = Tags {
     trims: true,
     takes_json: false,
     is_validated: false,
+    takes_python: true,
 };
 const DSML: Tags = Tags {
     open: "",
@@ -81,6 +82,7 @@ const DSML: Tags = Tags {
     trims: false,
     takes_json: true,
     is_validated: false,
+    takes_python: false,
 };
 const MINIMAX: Tags = Tags {
     key: "<parameter name=",
@@ -109,6 +111,7 @@ const GLM: Tags = Tags {
     trims: false,
     takes_json: false,
     is_validated: true,
+    takes_python: true,
 };
 const HUNYUAN: Tags = Tags { open: "<tool_call>", name_ends: &["<tool_sep>"], close: "</tool_call>", ..GLM };
 
@@ -250,9 +253,10 @@ const STEP3: Format = Format {
 };
 const HUNYUAN_FORMAT: Format = Format {
     begins: &[begin("<tool_calls>", End::Marker(&[("</tool_calls>", true)]), |reading| {
-        match reading.body.contains("<tool_sep>") {
-            true => tagged(&HUNYUAN, reading),
-            false => granite(reading).or(Some(Vec::new())),
+        match (reading.body.contains("<tool_sep>"), reading.engine) {
+            (true, None | Some(Engine::Sglang)) => tagged(&HUNYUAN, reading),
+            (false, None | Some(Engine::Vllm)) => granite(reading).or(Some(Vec::new())),
+            _ => Some(Vec::new()),
         }
     })],
     others: &["</tool_calls>", "<tool_call>", "</tool_call>", "<tool_sep>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],

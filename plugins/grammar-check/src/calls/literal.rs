@@ -269,7 +269,10 @@ impl Reader<'_> {
             "False" if is_python => Ok(Value::Bool(false)),
             "None" if is_python => Ok(Value::Null),
             // JSON has no number beyond a float, and Python reads one as infinite.
-            _ => match number(text).or_else(|| text.parse::<f64>().ok().map(|_| Value::from(f64::MAX))) {
+            _ => match number(text).or_else(|| {
+                let is_number = !is_python && text.ends_with(|char: char| char.is_ascii_digit());
+                (is_number && text.parse::<f64>().is_ok()).then(|| Value::from(f64::MAX))
+            }) {
                 Some(number) => Ok(number),
                 None if self.at == self.text.len() => Err(NoLiteral::Cut { in_string: false }),
                 None => wrong("expected a value"),

@@ -38,8 +38,12 @@ pub(super) struct Call {
 #[derive(Debug, PartialEq)]
 pub(super) enum Arguments {
     Value(Value),
-    /// The arguments as texts, which the parsers convert by the types in the tool's schema.
-    Texts(Vec<(String, String)>),
+    /// The arguments as texts, which the parsers convert by the types in the tool's schema. `takes_python`: SGLang
+    /// reads Python literals.
+    Texts {
+        texts: Vec<(String, String)>,
+        takes_python: bool,
+    },
     Fault(CallFault),
     /// The parser finds the tool by the arguments.
     AnyTool(Value),
@@ -52,7 +56,7 @@ impl Call {
 
     /// A call in a tag without parameters.
     pub(super) fn without_arguments(name: &str) -> Self {
-        Self::new(name.trim().trim_matches(QUOTES), Arguments::Texts(Vec::new()))
+        Self::new(name.trim().trim_matches(QUOTES), Arguments::Texts { texts: Vec::new(), takes_python: false })
     }
 
     fn fault(name: impl Into<String>, fault: CallFault) -> Self {
@@ -79,7 +83,7 @@ fn no_json(why: &str) -> CallFault {
 }
 
 /// The calls of a JSON value, with the keys that the formats have. Whatever has no name is left out.
-fn calls_of(reading: &Reading<'_>, value: &Value) -> Vec<Call> {
+fn calls_of(value: &Value) -> Vec<Call> {
     let entries = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
     let call = |entry: &Value| {
         let name = entry.get("name")?.as_str()?;
@@ -89,11 +93,7 @@ fn calls_of(reading: &Reading<'_>, value: &Value) -> Vec<Call> {
         let arguments = arguments.cloned().unwrap_or_else(|| Value::Object(Map::new()));
         Some(Call::new(name, Arguments::Value(arguments)))
     };
-    let mut calls: Vec<Call> = entries.iter().filter_map(call).collect();
-    if reading.is(Engine::Vllm) && value.is_array() && calls.len() < entries.len() {
-        calls.clear();
-    }
-    calls
+    entries.iter().filter_map(call).collect()
 }
 
 /// The value of `"name"` in a JSON text that cannot be read.
@@ -147,7 +147,12 @@ pub(super) fn hermes(reading: &Reading<'_>) -> Calls {
     loop {
         match literal(text, notation) {
             Ok((value, length)) => {
-                calls.extend(calls_of(reading, &value));
+                calls.extend(calls_of(&value));
+                // vLLM takes the first name, wherever it stands.
+                let name = name_in(&text[..length]).filter(|_| calls.is_empty() && !is_sglang);
+                if let Some(name) = name {
+                    return Some(vec![Call::fault(name, CallFault::invalid("has no name of its own"))]);
+                }
                 text = text[length..].trim();
                 let keyed = |call: &Call| value.get("arguments").is_some() || call.name.is_empty();
                 if is_vllm && !calls.iter().all(keyed) {
@@ -186,7 +191,7 @@ pub(super) fn llama(reading: &Reading<'_>) -> Calls {
         Ok(read) => read,
         Err(why) => return Some(broken_json(reading, text, &why)),
     };
-    let mut calls = calls_of(reading, &value);
+    let mut calls = calls_of(&value);
     for call in &mut calls {
         // The answer may be an object with a name.
         let keyed = ["parameters", "arguments"].iter().any(|key| value.get(key).is_some());
@@ -235,16 +240,20 @@ pub(super) fn behind_mistral(text: &str) -> &str {
 /// `[TOOL_CALLS][{"name": …}]` and `[TOOL_CALLS]name[ARGS]{…}`.
 pub(super) fn mistral(reading: &Reading<'_>) -> Calls {
     let rest = behind_mistral(reading.text);
+    let is_sglang = reading.is(Engine::Sglang);
     if rest.starts_with(['{', '[']) {
+        if is_sglang && !reading.text.starts_with("[TOOL_CALLS] [{") {
+            return Some(Vec::new());
+        }
         let (value, _) = match literal(rest, Notation::Json) {
             Ok(read) => read,
             Err(why) => return Some(broken_json(reading, rest, &why)),
         };
-        let mut calls = calls_of(reading, &value);
+        let mut calls = calls_of(&value);
         for call in &mut calls {
             // vLLM takes arguments that are a string as their text.
             if let Arguments::Value(Value::String(text)) = &call.arguments
-                && !reading.is(Engine::Sglang)
+                && !is_sglang
                 && let Ok((value, _)) = literal(text, Notation::Json)
             {
                 call.arguments = Arguments::Value(value);
@@ -255,15 +264,18 @@ pub(super) fn mistral(reading: &Reading<'_>) -> Calls {
     let end = rest.find(['[', '{']).unwrap_or(rest.len());
     let (name, rest) = (rest[..end].trim(), &rest[end..]);
     let arguments = if rest.starts_with('{') { rest } else { rest.split_once("[ARGS]").map_or("", |(_, rest)| rest) };
-    Some(vec![named(reading, name, arguments)])
+    let call = named(reading, name, arguments);
+    // SGLang takes a call with complete arguments behind `[ARGS]` only.
+    let is_read = !is_sglang || rest.starts_with('[') && !matches!(call.arguments, Arguments::Fault(_));
+    Some(vec![call].into_iter().filter(|_| is_read).collect())
 }
 
 /// A call whose arguments are JSON behind its name.
 fn named(reading: &Reading<'_>, name: &str, arguments: &str) -> Call {
     let text = arguments.trim();
     if text.is_empty() {
-        return match reading.is_cut {
-            true => Call::fault(name, CallFault::Cut),
+        return match reading.is_cut || reading.is(Engine::Vllm) {
+            true => Call::fault(name, reading.broken("has no arguments")),
             false => Call::new(name, Arguments::Value(Value::Object(Map::new()))),
         };
     }
@@ -317,7 +329,9 @@ pub(super) fn kimi(reading: &Reading<'_>) -> Calls {
         (Some((name, count)), Some(arguments)) if is_count(count) => named(reading, name, arguments),
         (Some((name, _)), None) => named(reading, name, ""),
         // vLLM streams a name that is cut.
-        (None, None) if reading.is_cut && !reading.is(Engine::Sglang) => Call::fault(name, CallFault::Cut),
+        (None, None) if reading.is_cut && name != id && !reading.is(Engine::Sglang) => {
+            Call::fault(name, CallFault::Cut)
+        }
         (None, Some(arguments)) if is_count(id) && !reading.is(Engine::Vllm) => {
             let call = named(reading, "call", arguments);
             match call.arguments {
@@ -374,7 +388,10 @@ pub(super) fn harmony(reading: &Reading<'_>) -> Calls {
 
 /// `[f(a=1), g()]`.
 pub(super) fn pythonic(reading: &Reading<'_>) -> Calls {
-    let (calls, _) = python_calls(reading.text);
+    let (calls, is_complete) = python_calls(reading.text);
+    if !is_complete && reading.is(Engine::Sglang) {
+        return Some(Vec::new());
+    }
     let call = |(name, arguments)| match arguments {
         Ok(value) => Call::new(name, Arguments::Value(value)),
         Err(_) => Call::fault(name, reading.broken("has arguments that are no literals")),
@@ -399,8 +416,10 @@ pub(super) struct Tags {
     pub(super) trims: bool,
     /// Whether the parameters may be a JSON object instead.
     pub(super) takes_json: bool,
-    /// Whether the parsers hand out no cut call of an unknown tool.
+    /// Whether vLLM's parser hands out no call of an unknown tool.
     pub(super) is_validated: bool,
+    /// Whether SGLang's parser reads Python literals.
+    pub(super) takes_python: bool,
 }
 
 /// The first of these texts: its place and its index.
@@ -422,14 +441,21 @@ pub(super) fn tagged(tags: &Tags, reading: &Reading<'_>) -> Calls {
             "" => (rest, None),
             open => rest.split_once(open).map_or((rest, None), |(function, behind)| (function, Some(behind))),
         };
+        let function = if tags.name_ends.len() > 1 { function.trim_start() } else { function };
         let Some((end, index)) = first(function, tags.name_ends) else {
-            // A name alone is a call without parameters where the block ends behind it.
-            if !reading.is_cut && tags.open.is_empty() && tags.name_ends.len() > 1 {
-                calls.push(Call::new(function.trim(), Arguments::Texts(Vec::new())));
+            let name = function.trim().trim_matches(QUOTES);
+            match (tags.open.is_empty(), reading.is_cut) {
+                // A name alone is a call without parameters where the block ends behind it.
+                (true, false) if tags.name_ends.len() > 1 => calls.push(Call::without_arguments(name)),
+                // vLLM hands out a name that is cut.
+                (true, true) if !tags.is_validated && !reading.is(Engine::Sglang) => {
+                    calls.push(Call::fault(name, CallFault::Cut));
+                }
+                _ => {}
             }
             return Some(calls);
         };
-        let name = function[..end].trim_matches(['"', '\'', '\n']);
+        let name = function[..end].trim().trim_matches(QUOTES);
         let parameters = match tags.name_ends[index] {
             behind if behind == tags.key => &function[end..],
             behind => &function[end + behind.len()..],
@@ -441,12 +467,12 @@ pub(super) fn tagged(tags: &Tags, reading: &Reading<'_>) -> Calls {
             }
             _ => match texts(tags, parameters) {
                 Some(_) if is_cut => Arguments::Fault(CallFault::Cut),
-                Some(texts) => Arguments::Texts(texts),
+                Some(texts) => Arguments::Texts { texts, takes_python: tags.takes_python },
                 None if !reading.is_last => return None,
                 None => Arguments::Fault(reading.broken("has a parameter without an end")),
             },
         };
-        let needs_tool = tags.is_validated && reading.is_cut;
+        let needs_tool = tags.is_validated && (reading.is_cut || reading.is(Engine::Vllm));
         calls.push(Call { needs_tool, ..Call::new(name, arguments) });
         match behind {
             Some(behind) => rest = behind,

@@ -1,6 +1,6 @@
 //! The reasoning before an answer, in which a call is no call.
 
-use crate::settings::ReasoningFormat;
+use crate::settings::{ReasoningFormat, ToolCallFormat};
 
 /// The markers of a model's reasoning, as the engines' reasoning parsers read them.
 pub(super) struct Reasoning {
@@ -31,9 +31,10 @@ static KIMI: Reasoning = Reasoning { begin: "◁think▷", end: "◁/think▷", 
 static MISTRAL: Reasoning = Reasoning { begin: "[THINK]", end: "[/THINK]", tools: ToolsInReasoning::Text, ..THINK };
 
 impl Reasoning {
-    /// `None` if the output has no reasoning. Without a setting, an output that begins with `<think>` has.
-    pub(super) fn of(format: Option<ReasoningFormat>) -> Option<&'static Self> {
-        match format {
+    /// `None` if the output has no reasoning. Without a setting, an output that begins with its marker has.
+    pub(super) fn of(reasoning: Option<ReasoningFormat>, calls: ToolCallFormat) -> Option<&'static Self> {
+        match reasoning {
+            None if calls == ToolCallFormat::Mistral => Some(&MISTRAL),
             None => Some(&THINK),
             Some(ReasoningFormat::None) => None,
             Some(ReasoningFormat::DeepseekR1) => Some(&OPEN_THINK),

@@ -33,10 +33,10 @@ impl CallMarkers {
             let begins = format.begins.iter().map(|begin| begin.marker);
             begins.chain(format.others.iter().copied())
         };
-        // A table of 13 lines holds every format; the first is a fallback that no value needs.
+        let reasoning = Reasoning::of(reasoning, format);
+        // The table holds every format.
         let at = FORMATS.iter().position(|(one, ..)| *one == format).unwrap_or(0);
         let (_, _, format) = &FORMATS[at];
-        let reasoning = Reasoning::of(reasoning);
         let of_reasoning = reasoning.map_or([""; 2], |reasoning| [reasoning.begin, reasoning.end]);
         let own: Vec<&'static str> =
             texts(format).chain(of_reasoning).filter(|text| !text.is_empty()).collect();
@@ -176,7 +176,7 @@ impl CallScanner {
         let mut rest = bytes.to_vec();
         loop {
             if let Some(mut block) = self.block.take() {
-                let was_open = block.is_open();
+                let mut was_open = block.is_open();
                 match block.push(tools, &rest) {
                     Ok(Progress::More) => {
                         self.block = Some(block);
@@ -185,8 +185,12 @@ impl CallScanner {
                     Ok(Progress::Ended) => self.valid += block.valid(),
                     Err(fault) => self.fault(fault)?,
                 }
-                self.closed += u64::from(was_open && !matches!(self.place, Place::Reasoning(Some(_))));
+                let is_empty = block.valid() == 0;
                 rest = block.rest();
+                // The next block belongs to this one: `<tool_call><function=`.
+                let goes_on = self.format.begins.iter().any(|begin| rest.starts_with(begin.marker.as_bytes()));
+                was_open &= !(is_empty && goes_on) && !matches!(self.place, Place::Reasoning(Some(_)));
+                self.closed += u64::from(was_open);
                 if rest.is_empty() {
                     return Ok(());
                 }

@@ -270,10 +270,10 @@ fn valid_calls() -> Vec<(&'static str, &'static str, String, u32)> {
             1,
         ),
         ("hermes", "", "<tool_call><function=get_time></function></tool_call>".into(), 1),
-        ("llama", "", format!("<|python_tag|>{parameters}"), 1),
+        ("llama", "<|python_tag|>", parameters.clone(), 1),
         ("llama", "", parameters.clone(), 1),
-        ("llama", "I will ask. ", format!("<|python_tag|>{named}; {parameters}<|im_end|>"), 2),
-        ("llama", "", format!("[{parameters}, {parameters}]"), 2),
+        ("llama", "I will ask. <|python_tag|>", format!("{named}; {parameters}<|im_end|>"), 2),
+        ("llama", "[", format!("{parameters}, {parameters}]"), 2),
         ("mistral", "Yes. ", format!("[TOOL_CALLS][{named}, {time}]"), 2),
         ("mistral", "[1] ", format!("[TOOL_CALLS] [{}]", named.replacen('{', r#"{"id": "abc123def", "#, 1)), 1),
         ("mistral", "", format!("[TOOL_CALLS]get_weather[ARGS]{GOOD}[TOOL_CALLS]get_time[ARGS]{{}}"), 2),
@@ -281,25 +281,25 @@ fn valid_calls() -> Vec<(&'static str, &'static str, String, u32)> {
         ("mistral", "", format!("[TOOL_CALLS]get_weather{GOOD}"), 1),
         (
             "deepseek",
-            "Gut. ",
+            "Gut. <｜tool▁calls▁begin｜>",
             format!(
-                "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{GOOD}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n```json\n{{}}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+                "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{GOOD}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n```json\n{{}}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
             ),
             2,
         ),
         (
             "deepseek",
-            "",
+            "<｜tool▁calls▁begin｜>",
             format!(
-                "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{GOOD}<｜tool▁call▁end｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{{}}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+                "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{GOOD}<｜tool▁call▁end｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{{}}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
             ),
             2,
         ),
         (
             "deepseek",
-            "Gut. ",
+            "Gut. <｜tool▁calls▁begin｜>",
             format!(
-                "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{GOOD}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+                "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{GOOD}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
             ),
             1,
         ),
@@ -334,11 +334,13 @@ fn every_valid_call_reaches_the_reader_at_every_split() {
 fn every_cut_call_ends_the_request_before_the_call() {
     for (format, free, calls, count) in valid_calls().into_iter().filter(|(.., count)| *count == 1) {
         assert_eq!(count, 1);
-        // The call's begin is complete and its JSON is not.
+        // The call's name is complete and its JSON is not: the engines stream the name. Before it, this is text.
+        let name = if calls.contains("get_weather") { "get_weather" } else { "get_time" };
         let begin = match format {
-            "llama" if calls.starts_with('{') => 10,
             "harmony" => calls.find("<|message|>").unwrap(),
-            _ => calls.find(['>', ']']).unwrap() + 1,
+            _ if calls.contains("```json") => calls.find("```json").unwrap() + 7,
+            "deepseek" => calls.find("sep｜>").unwrap() + "sep｜>".len(),
+            _ => calls.find(name).unwrap() + name.len() + 1,
         };
         let end = calls.rfind('}').or(calls.rfind("</function")).unwrap_or(calls.len());
         for cut in (begin..end).filter(|cut| calls.is_char_boundary(*cut)).step_by(5) {
@@ -374,13 +376,11 @@ fn every_invalid_call_ends_the_request_before_the_call() {
             stops(format, free, &unknown, Some("no tool has the name \"get_news\""));
         }
     }
-    let xml = |text: &str| format!("<tool_call><function=get_weather>{text}</function></tool_call>");
+    let xml = |text: &str| format!("<function=get_weather>{text}</function></tool_call>");
     for (format, call, why) in [
-        ("hermes", "<tool_call>get_weather()</tool_call>".to_owned(), "is neither JSON nor a function"),
-        ("hermes", r#"<tool_call>{"arguments": {}}</tool_call>"#.into(), "has no name"),
         (
             "hermes",
-            r#"<tool_call>{"name": "get_time", "arguments": "{}"}</tool_call>"#.into(),
+            r#"<tool_call>{"name": "get_time", "arguments": "{}"}</tool_call>"#.to_owned(),
             "the arguments are no object",
         ),
         ("hermes", r#"<tool_call>{"name": "get_time"} then</tool_call>"#.into(), "has text behind it"),
@@ -390,29 +390,36 @@ fn every_invalid_call_ends_the_request_before_the_call() {
             xml("<parameter=city>a</parameter><parameter=days>many</parameter>"),
             "/days \"many\" is not integer",
         ),
-        ("hermes", xml("city: a"), "has text between its parameters"),
-        ("mistral", "[TOOL_CALLS][]".into(), "is an empty list"),
-        ("mistral", format!("[TOOL_CALLS]{}", "a".repeat(200)), "has a name of over 128 bytes"),
-        ("deepseek", "<｜tool▁calls▁begin｜>get_time".into(), "has text before it"),
-        ("deepseek", "<｜tool▁call▁begin｜>get_time<｜tool▁sep｜>now".into(), "has no JSON behind its name"),
+        ("hermes", xml("city: a"), "the property city is missing"),
+        ("hermes", "<function=get_news></function>".into(), "no tool has the name \"get_news\""),
+        ("deepseek", "<｜tool▁call▁begin｜>get_time<｜tool▁sep｜>now<｜tool▁call▁end｜>".into(), "has no JSON behind its name"),
         (
             "harmony",
             "<|channel|>commentary to=functions.get_time<|message|>now<|call|>".into(),
-            "the arguments are no JSON",
+            "has no JSON behind its name",
         ),
         (
             "harmony",
             "<|channel|>commentary to=functions.get_time<|message|>{} and<|call|>".into(),
             "has text behind its arguments",
         ),
+        // A recipient with dots is the function behind the last one, and the last recipient counts.
+        ("harmony", "<|channel|>commentary to=browser.get_weather<|message|>{}<|call|>".into(), "city is missing"),
+        (
+            "harmony",
+            "<|channel|>commentary to=assistant to=functions.get_weather<|message|>{}<|call|>".into(),
+            "city is missing",
+        ),
+        ("llama", r#"{"type": "function", "name": "get_weather", "parameters": {}}"#.into(), "city is missing"),
     ] {
         stops(format, "", &call, Some(why));
     }
     // The first call is valid and reaches the reader.
     let first = r#"<|python_tag|>{"name": "get_time", "parameters": {}}"#;
-    stops("llama", first, "; get_time", Some("is no JSON"));
+    let second = r#"{"name": "get_news", "parameters": {}}"#;
+    stops("llama", &format!("{first}; "), second, Some("no tool has the name"));
     let first = r#"<tool_call>{"name": "get_time"}</tool_call>"#;
-    stops("hermes", first, "<tool_call>{}</tool_call>", Some("has no name"));
+    stops("hermes", first, r#"<tool_call>{"name": "get_news"}</tool_call>"#, Some("no tool has the name"));
 }
 
 #[test]
@@ -421,8 +428,18 @@ fn text_without_calls_is_free_and_a_row_is_held_only_if_a_marker_may_begin_in_it
         ("hermes", "a < b, <tool>, <tool_calls> and </tool_call>; {\"name\": 1}"),
         ("llama", "{\"answer\": {\"name\": \"get_news\"}}"),
         ("llama", "{\"name\": \"Bob\", \"age\": 3}"),
+        ("llama", "fn f() { let it = \"{\"; }"),
         ("llama", "<|python_tag|>print(get_news.call(x=1))"),
-        ("llama", "Sure: {\"name\": \"get_news\", \"parameters\": {}}"),
+        ("hermes", "Qwen wraps each call in `<tool_call>` and `</tool_call>` tags."),
+        ("hermes", "Put the call between <tool_call> and its end tag."),
+        ("hermes", "<tool_call>get_weather()</tool_call>"),
+        ("hermes", r#"<tool_call>{"arguments": {}}</tool_call>"#),
+        ("hermes", r#"<tool_call>{"na"#),
+        ("hermes", "<think>\nThe tag <tool_call> starts a call.\n</think>\n\nThe answer is 4."),
+        ("hermes", r#"<think><tool_call>{"name": "A", "arguments": {}}</tool_call></think>Four."#),
+        ("mistral", "The marker [TOOL_CALLS] starts a call."),
+        ("mistral", "[TOOL_CALLS][]"),
+        ("deepseek", "The marker <｜tool▁calls▁begin｜> begins <｜tool▁call▁begin｜>."),
         ("mistral", "[1] [TOOL] and [TOOL_CALL] {"),
         ("deepseek", "<｜tool > and <｜tool▁sep｜>"),
         ("harmony", "<|channel|>final<|message|>to=functions.get_news < <|return|>"),
@@ -431,12 +448,35 @@ fn text_without_calls_is_free_and_a_row_is_held_only_if_a_marker_may_begin_in_it
     ] {
         passes(format, text, 0);
     }
+    let draft = r#"<think>Plan: <tool_call>{"name": "A", "arguments": {}}</tool_call> first.</think>"#;
+    let call = r#"<tool_call>{"name": "get_time"}</tool_call>"#;
+    passes("hermes", &format!("{draft}\n{call}"), 1);
+    // Both engines take a call for the end of reasoning that has none.
+    let call = r#"<tool_call>{"name": "get_news"}</tool_call>"#;
+    stops("hermes", "<think>Plan: ", call, Some("no tool has the name"));
     let tokens = Tokens { special: false, words: false };
     let settings = serde_json::from_value(json!({"tool_calls": "hermes", "tools": tools()})).unwrap();
     let mut check = GrammarCheck::new(&settings, &tokens).unwrap();
     let ids = tokens.ids("free text, then <tool and more");
     let rows: Vec<&[TokenId]> = ids.chunks(1).collect();
     assert_eq!(receive(&mut check, 1, &rows, FinishKind::Stop).held, "<tool".len());
+}
+
+#[test]
+fn a_marker_that_no_setting_reads_is_reported_once() {
+    let tokens = Tokens { special: true, words: true };
+    let settings = serde_json::from_value(json!({"tool_calls": "hermes", "tools": tools()})).unwrap();
+    let mut check = GrammarCheck::new(&settings, &tokens).unwrap();
+    let (rid, http_worker_ipc, sink) = ("r".to_owned(), String::new(), String::new());
+    let (request, prompt_tokens) = (1, 1);
+    check.open(&Opened { request, rid, http_worker_ipc, sink, prompt_tokens, received_tokens: 0, resumed: false });
+    let mut row = |text: &str| {
+        let result = check.calls_row(1, &tokens.ids(text), 0, FinishKind::Running);
+        result.and_then(|(result, _)| result.unread)
+    };
+    assert_eq!(row("I will ask. "), None);
+    assert_eq!(row("<|tool_call_begin|>functions.get_time:0"), Some("kimi_k2"));
+    assert_eq!(row("<|tool_call_begin|>"), None);
 }
 
 #[test]

@@ -94,30 +94,47 @@ impl Tools {
             _ if self.allows_all => Ok(()),
             Arguments::Fault(fault) => Err(fault),
             Arguments::Value(value) => self.check(name, &value),
-            Arguments::Texts(texts) => {
+            Arguments::Texts { texts, takes_python } => {
                 let value = |(key, text): (String, String)| {
-                    let value = self.value_of(name, &key, &text, engine);
+                    let value = self.value_of((name, &key), &text, engine, takes_python);
                     (key, value)
                 };
                 self.check(name, &Value::Object(texts.into_iter().map(value).collect()))
             }
-            Arguments::AnyTool(value) => {
-                match self.by_name.keys().any(|name| self.check(name, &value).is_ok()) {
-                    true => Ok(()),
-                    false => Err(CallFault::invalid("no tool takes these arguments")),
-                }
+            Arguments::AnyTool(value) => self.check_best(&value),
+        }
+    }
+
+    /// Checks a call that names no tool: SGLang takes the tool that has the most of the arguments as properties.
+    fn check_best(&self, arguments: &Value) -> Result<(), CallFault> {
+        let score = |parameters: &Parameters| match (parameters, arguments.as_object()) {
+            (Parameters::Schema(schema), Some(arguments)) => {
+                arguments.keys().filter(|key| schema.has_property(key)).count()
             }
+            _ => 0,
+        };
+        let best = self.by_name.values().map(score).max().unwrap_or(0);
+        let mut tools = self.by_name.iter().filter(|(_, parameters)| score(parameters) == best);
+        match tools.any(|(name, _)| self.check(name, arguments).is_ok()) {
+            true => Ok(()),
+            false => Err(CallFault::invalid("names no tool, and none takes its arguments")),
         }
     }
 
     /// The value of a parameter that a call has as text. The parsers convert it to the type in the tool's schema: the
     /// first conversion is taken that the schema allows.
-    fn value_of(&self, function: &str, name: &str, text: &str, engine: Option<Engine>) -> Value {
+    fn value_of(
+        &self,
+        (function, name): (&str, &str),
+        text: &str,
+        engine: Option<Engine>,
+        takes_python: bool,
+    ) -> Value {
         let (trimmed, lower) = (text.trim(), text.trim().to_lowercase());
         let (is_vllm, is_sglang) = (engine == Some(Engine::Vllm), engine == Some(Engine::Sglang));
-        let whole = |notation| literal(trimmed, notation).ok().filter(|(_, end)| *end == trimmed.len());
+        let python = literal(trimmed, Notation::Python).ok().filter(|(_, end)| *end == trimmed.len());
         let string = Value::String(text.to_owned());
-        let json = whole(Notation::Json).map(|(value, _)| value);
+        let json: Option<Value> = serde_json::from_str(trimmed).ok();
         let conversions = [
             // SGLang makes `null` of this text for any type.
             (lower == "null" && is_sglang).then_some(Value::Null),
@@ -131,7 +148,7 @@ impl Tools {
                 // SGLang takes any other text for false.
                 _ => is_sglang.then_some(Value::Bool(false)),
             },
-            whole(Notation::Python).map(|(value, _)| value).filter(|_| !is_vllm),
+            python.map(|(value, _)| value).filter(|_| takes_python && !is_vllm),
         ];
         let is_allowed = |value: &Value| match self.by_name.get(function) {
             Some(Parameters::Schema(schema)) => schema.property_accepts(name, value),

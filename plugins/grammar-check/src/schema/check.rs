@@ -47,6 +47,10 @@ impl Schema {
         node.is_none_or(|id| !matches!(self.check_node(id, value), Err(Mismatch::Invalid { .. })))
     }
 
+    pub(crate) fn has_property(&self, name: &str) -> bool {
+        self.property_node(self.root, name, 8).is_some()
+    }
+
     /// The schema of a property, also behind references.
     fn property_node(&self, id: NodeId, name: &str, depth: usize) -> Option<NodeId> {
         let node = &self.nodes[id];
