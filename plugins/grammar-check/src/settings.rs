@@ -107,7 +107,13 @@ fn work_per_call() -> u32 {
 #[serde(rename_all = "lowercase")]
 pub enum ToolCallFormat {
     /// `<tool_call>…</tool_call>` with JSON (Hermes, Qwen) or with `<function=…>` (Qwen3-Coder).
-    #[serde(alias = "qwen", alias = "qwen25", alias = "qwen3_coder", alias = "qwen3_json", alias = "qwen3_xml")]
+    #[serde(
+        alias = "qwen",
+        alias = "qwen25",
+        alias = "qwen3_coder",
+        alias = "qwen3_json",
+        alias = "qwen3_xml"
+    )]
     #[serde(alias = "granite4", alias = "mimo", alias = "step3p5")]
     Hermes,
     /// JSON with a name and parameters, also behind `<|python_tag|>` (Llama 3).

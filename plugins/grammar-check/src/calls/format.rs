@@ -3,8 +3,8 @@
 //! The markers are those of the parsers of SGLang and vLLM.
 
 use super::read::{
-    Call, Calls, DEEPSEEK_SEPARATOR, HARMONY_HEADER_MAX, KIMI_CALL, Reading, Tags, behind_mistral, deepseek, granite,
-    harmony, harmony_recipient, hermes, kimi, llama, mistral, pythonic, tagged,
+    Call, Calls, DEEPSEEK_SEPARATOR, HARMONY_HEADER_MAX, KIMI_CALL, Reading, Tags, behind_mistral, deepseek,
+    granite, harmony, harmony_recipient, hermes, kimi, llama, mistral, pythonic, tagged,
 };
 use super::tools::NAME_BYTES_MAX;
 use crate::settings::{Engine, ToolCallFormat};
@@ -164,7 +164,11 @@ const HARMONY_MESSAGE: Begin = Begin {
         None => Start::More,
         Some(at) => harmony_recipient(&text[..at]).map_or(Start::No, |_| Start::At(at)),
     },
-    ..begin("<|channel|>", End::Marker(&[("<|call|>", true), ("<|end|>", true), ("<|return|>", true)]), harmony)
+    ..begin(
+        "<|channel|>",
+        End::Marker(&[("<|call|>", true), ("<|end|>", true), ("<|return|>", true)]),
+        harmony,
+    )
 };
 const HARMONY: Format = Format {
     begins: &[HARMONY_MESSAGE, Begin { marker: "<|start|>", ..HARMONY_MESSAGE }],
@@ -190,7 +194,9 @@ const PYTHONIC: Format = Format {
             let name = &rest[..rest.len() - behind.len()];
             match behind.trim_start().chars().next() {
                 None if name.len() <= NAME_BYTES_MAX => Start::More,
-                Some('(') if name.starts_with(|char: char| char.is_alphabetic() || char == '_') => Start::At(0),
+                Some('(') if name.starts_with(|char: char| char.is_alphabetic() || char == '_') => {
+                    Start::At(0)
+                }
                 _ => Start::No,
             }
         },
@@ -245,9 +251,11 @@ const MINIMAX_FORMAT: Format = Format {
     first: None,
 };
 const STEP3: Format = Format {
-    begins: &[begin("<｜tool_calls_begin｜>", End::Marker(&[("<｜tool_calls_end｜>", true)]), |reading| {
-        tagged(&STEP, reading)
-    })],
+    begins: &[begin(
+        "<｜tool_calls_begin｜>",
+        End::Marker(&[("<｜tool_calls_end｜>", true)]),
+        |reading| tagged(&STEP, reading),
+    )],
     others: &["<｜tool_calls_end｜>", "<｜tool_call_begin｜>", "<｜tool_call_end｜>", "<｜tool_sep｜>"],
     first: None,
 };
@@ -259,7 +267,16 @@ const HUNYUAN_FORMAT: Format = Format {
             _ => Some(Vec::new()),
         }
     })],
-    others: &["</tool_calls>", "<tool_call>", "</tool_call>", "<tool_sep>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
+    others: &[
+        "</tool_calls>",
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_sep>",
+        "<arg_key>",
+        "</arg_key>",
+        "<arg_value>",
+        "</arg_value>",
+    ],
     first: None,
 };
 const GRANITE_CALL: Begin = Begin {

@@ -58,9 +58,12 @@ pub(super) fn number(text: &str) -> Option<Value> {
     Number::from_f64(plain.parse().ok()?).map(Value::Number)
 }
 
+/// The name of a call, and its arguments.
+pub(super) type PythonCall = (String, Result<Value, NoLiteral>);
+
 /// Reads `[f(a=1), g()]`, the calls of a list in Python's notation. `true` says that the list is complete. A call
 /// whose first argument cannot be read is none. Positional arguments are left out, as in vLLM's parser.
-pub(super) fn python_calls(text: &str) -> (Vec<(String, Result<Value, NoLiteral>)>, bool) {
+pub(super) fn python_calls(text: &str) -> (Vec<PythonCall>, bool) {
     let mut reader = Reader { text: text.as_bytes(), at: 0, notation: Notation::Python };
     let mut calls = Vec::new();
     if reader.next() != Some(b'[') {
@@ -68,7 +71,10 @@ pub(super) fn python_calls(text: &str) -> (Vec<(String, Result<Value, NoLiteral>
     }
     reader.at += 1;
     loop {
-        let begin = { reader.skip(); reader.at };
+        let begin = {
+            reader.skip();
+            reader.at
+        };
         reader.word();
         let name = text[begin..reader.at].to_owned();
         if name.is_empty() || reader.next() != Some(b'(') {
@@ -117,7 +123,8 @@ impl Reader<'_> {
     /// Reads a name.
     fn word(&mut self) -> &str {
         let begin = self.at;
-        let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.') || *byte >= 0x80;
+        let is_word =
+            |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.') || *byte >= 0x80;
         while self.text.get(self.at).is_some_and(is_word) {
             self.at += 1;
         }
@@ -207,17 +214,38 @@ impl Reader<'_> {
                     let escape = *self.text.get(self.at).ok_or(CUT)?;
                     self.at += 1;
                     let digits = match escape {
-                        b'n' => { bytes.push(b'\n'); 0 }
-                        b't' => { bytes.push(b'\t'); 0 }
-                        b'r' => { bytes.push(b'\r'); 0 }
-                        b'b' => { bytes.push(8); 0 }
-                        b'f' => { bytes.push(12); 0 }
-                        b'\\' | b'"' | b'/' | b'\'' => { bytes.push(escape); 0 }
+                        b'n' => {
+                            bytes.push(b'\n');
+                            0
+                        }
+                        b't' => {
+                            bytes.push(b'\t');
+                            0
+                        }
+                        b'r' => {
+                            bytes.push(b'\r');
+                            0
+                        }
+                        b'b' => {
+                            bytes.push(8);
+                            0
+                        }
+                        b'f' => {
+                            bytes.push(12);
+                            0
+                        }
+                        b'\\' | b'"' | b'/' | b'\'' => {
+                            bytes.push(escape);
+                            0
+                        }
                         b'\n' if self.notation == Notation::Python => 0,
                         b'x' if self.notation == Notation::Python => 2,
                         b'u' => 4,
                         b'U' if self.notation == Notation::Python => 8,
-                        _ if self.notation == Notation::Python => { bytes.extend([b'\\', escape]); 0 }
+                        _ if self.notation == Notation::Python => {
+                            bytes.extend([b'\\', escape]);
+                            0
+                        }
                         _ => return wrong("invalid escape"),
                     };
                     if digits > 0 {
@@ -226,7 +254,9 @@ impl Reader<'_> {
                     }
                 }
                 b'\n' if self.notation == Notation::Python => return wrong("a line ends in a string"),
-                0..0x20 if self.notation != Notation::Python => return wrong("control character in a string"),
+                0..0x20 if self.notation != Notation::Python => {
+                    return wrong("control character in a string");
+                }
                 _ => bytes.push(byte),
             }
         }
@@ -256,7 +286,11 @@ impl Reader<'_> {
 
     fn scalar(&mut self) -> Result<Value, NoLiteral> {
         let begin = self.at;
-        while self.text.get(self.at).is_some_and(|byte| byte.is_ascii_alphanumeric() || b"+-._".contains(byte)) {
+        while self
+            .text
+            .get(self.at)
+            .is_some_and(|byte| byte.is_ascii_alphanumeric() || b"+-._".contains(byte))
+        {
             self.at += 1;
         }
         let text = std::str::from_utf8(&self.text[begin..self.at]).unwrap_or_default();
@@ -338,9 +372,13 @@ mod tests {
 
     #[test]
     fn numbers_are_read_as_python_reads_them() {
-        for (text, value) in
-            [("007", json!(7)), ("+3", json!(3)), (".5", json!(0.5)), (" 5. ", json!(5.0)), ("1_000", json!(1000))]
-        {
+        for (text, value) in [
+            ("007", json!(7)),
+            ("+3", json!(3)),
+            (".5", json!(0.5)),
+            (" 5. ", json!(5.0)),
+            ("1_000", json!(1000)),
+        ] {
             assert_eq!(number(text), Some(value), "{text}");
         }
         for text in ["", "x", "nan", "inf", "1e400", "1 2", "-"] {

@@ -56,7 +56,10 @@ impl Call {
 
     /// A call in a tag without parameters.
     pub(super) fn without_arguments(name: &str) -> Self {
-        Self::new(name.trim().trim_matches(QUOTES), Arguments::Texts { texts: Vec::new(), takes_python: false })
+        Self::new(
+            name.trim().trim_matches(QUOTES),
+            Arguments::Texts { texts: Vec::new(), takes_python: false },
+        )
     }
 
     fn fault(name: impl Into<String>, fault: CallFault) -> Self {
@@ -98,11 +101,13 @@ fn calls_of(value: &Value) -> Vec<Call> {
 
 /// The value of `"name"` in a JSON text that cannot be read.
 fn name_in(text: &str) -> Option<&str> {
-    let after = |text: &'static str| move |rest: &str| -> Option<usize> { rest.find(text).map(|at| at + text.len()) };
+    let after =
+        |text: &'static str| move |rest: &str| -> Option<usize> { rest.find(text).map(|at| at + text.len()) };
     let mut rest = text;
     while let Some(at) = after("\"name\"")(rest) {
         rest = &rest[at..];
-        let value = rest.trim_start().strip_prefix(':').and_then(|value| value.trim_start().strip_prefix('"'));
+        let value =
+            rest.trim_start().strip_prefix(':').and_then(|value| value.trim_start().strip_prefix('"'));
         if let Some((name, _)) = value.and_then(|value| value.split_once('"')) {
             return Some(name).filter(|name| !name.is_empty());
         }
@@ -133,7 +138,10 @@ pub(super) fn hermes(reading: &Reading<'_>) -> Calls {
     let (is_vllm, is_sglang) = (reading.is(Engine::Vllm), reading.is(Engine::Sglang));
     let mut body = reading.body;
     // SGLang's parser of Qwen begins at a marker that ends its line, so that one in prose is none.
-    if !is_vllm && !body.starts_with('\n') && let Some(at) = body.rfind("<tool_call>\n") {
+    if !is_vllm
+        && !body.starts_with('\n')
+        && let Some(at) = body.rfind("<tool_call>\n")
+    {
         body = &body[at + 12..];
     }
     let mut text = body.trim();
@@ -263,7 +271,8 @@ pub(super) fn mistral(reading: &Reading<'_>) -> Calls {
     }
     let end = rest.find(['[', '{']).unwrap_or(rest.len());
     let (name, rest) = (rest[..end].trim(), &rest[end..]);
-    let arguments = if rest.starts_with('{') { rest } else { rest.split_once("[ARGS]").map_or("", |(_, rest)| rest) };
+    let arguments =
+        if rest.starts_with('{') { rest } else { rest.split_once("[ARGS]").map_or("", |(_, rest)| rest) };
     let call = named(reading, name, arguments);
     // SGLang takes a call with complete arguments behind `[ARGS]` only.
     let is_read = !is_sglang || rest.starts_with('[') && !matches!(call.arguments, Arguments::Fault(_));
@@ -308,8 +317,10 @@ pub(super) fn deepseek(reading: &Reading<'_>) -> Calls {
         return Some(vec![Call::fault(name.trim(), reading.broken("has no JSON behind its name"))]);
     };
     let arguments = arguments.trim();
-    let arguments = arguments.strip_suffix("```").or(arguments.strip_suffix("``")).or(arguments.strip_suffix('`'));
-    let arguments = arguments.unwrap_or_else(|| fence.trim_start().strip_prefix("```json").unwrap_or_default());
+    let arguments =
+        arguments.strip_suffix("```").or(arguments.strip_suffix("``")).or(arguments.strip_suffix('`'));
+    let arguments =
+        arguments.unwrap_or_else(|| fence.trim_start().strip_prefix("```json").unwrap_or_default());
     Some(vec![named(reading, name.trim(), arguments)])
 }
 
@@ -362,18 +373,21 @@ pub(super) fn harmony(reading: &Reading<'_>) -> Calls {
     };
     let Some(recipient) = harmony_recipient(header) else { return Some(Vec::new()) };
     let is_call = reading.text.ends_with("<|call|>");
-    let body = ["<|call|>", "<|end|>", "<|return|>"].iter().find_map(|end| body.strip_suffix(end)).unwrap_or(body);
+    let body =
+        ["<|call|>", "<|end|>", "<|return|>"].iter().find_map(|end| body.strip_suffix(end)).unwrap_or(body);
     if reading.is(Engine::Sglang) {
         let channel = header.rsplit("<|channel|>").next().unwrap_or_default();
         let is_read = is_call && channel.starts_with("commentary to=") && channel.contains("<|constrain|>");
-        let is_json = body.trim().is_empty() || literal(body.trim(), Notation::Json).is_ok_and(|(_, end)| end == body.trim().len());
+        let is_json = body.trim().is_empty()
+            || literal(body.trim(), Notation::Json).is_ok_and(|(_, end)| end == body.trim().len());
         if !is_read || !is_json {
             return Some(Vec::new());
         }
     }
     let (first, name) = (recipient.split('.').next(), recipient.rsplit('.').next().unwrap_or_default());
     // Tools that the models have besides functions. SGLang takes a function of this name for them.
-    let is_built_in = first.is_some_and(|first| ["assistant", "browser", "container", "python"].contains(&first));
+    let is_built_in =
+        first.is_some_and(|first| ["assistant", "browser", "container", "python"].contains(&first));
     if is_built_in && recipient == name {
         return Some(Vec::new());
     }

@@ -27,8 +27,10 @@ static THINK: Reasoning =
 static OPEN_THINK: Reasoning = Reasoning { is_open: true, tools: ToolsInReasoning::Text, ..THINK };
 static THINK_OR_CALL: Reasoning = Reasoning { tools: ToolsInReasoning::End, ..THINK };
 static OPEN_THINK_OR_CALL: Reasoning = Reasoning { is_open: true, ..THINK_OR_CALL };
-static KIMI: Reasoning = Reasoning { begin: "◁think▷", end: "◁/think▷", tools: ToolsInReasoning::Text, ..THINK };
-static MISTRAL: Reasoning = Reasoning { begin: "[THINK]", end: "[/THINK]", tools: ToolsInReasoning::Text, ..THINK };
+static KIMI: Reasoning =
+    Reasoning { begin: "◁think▷", end: "◁/think▷", tools: ToolsInReasoning::Text, ..THINK };
+static MISTRAL: Reasoning =
+    Reasoning { begin: "[THINK]", end: "[/THINK]", tools: ToolsInReasoning::Text, ..THINK };
 
 impl Reasoning {
     /// `None` if the output has no reasoning. Without a setting, an output that begins with its marker has.

@@ -43,8 +43,7 @@ impl CallMarkers {
         let special = own.iter().filter_map(|text| Some((tokenizer.special_of(text)?, *text))).collect();
         let firsts: Vec<u8> = own.iter().map(|text| text.as_bytes()[0]).collect();
         let others = FORMATS.iter().flat_map(|(_, name, format)| texts(format).map(|text| (text, *name)));
-        let others: Vec<_> =
-            others.filter(|(text, _)| text.len() > 1 && !own.contains(text)).collect();
+        let others: Vec<_> = others.filter(|(text, _)| text.len() > 1 && !own.contains(text)).collect();
         let mut unread: Vec<(TokenId, &'static str)> =
             others.iter().filter_map(|(text, name)| Some((tokenizer.special_of(text)?, *name))).collect();
         let mut plain = Vec::new();
@@ -52,7 +51,9 @@ impl CallMarkers {
             let bytes = vocabulary.bytes(id);
             let other = others.iter().find(|(text, _)| bytes.len() > 3 && text.as_bytes() == bytes);
             unread.extend(other.map(|(_, name)| (id, *name)));
-            plain.push(!bytes.is_empty() && other.is_none() && !bytes.iter().any(|byte| firsts.contains(byte)));
+            plain.push(
+                !bytes.is_empty() && other.is_none() && !bytes.iter().any(|byte| firsts.contains(byte)),
+            );
         }
         unread.sort_unstable();
         Self { format, reasoning, engine, special, unread, plain }
@@ -188,8 +189,10 @@ impl CallScanner {
                 let is_empty = block.valid() == 0;
                 rest = block.rest();
                 // The next block belongs to this one: `<tool_call><function=`.
-                let goes_on = self.format.begins.iter().any(|begin| rest.starts_with(begin.marker.as_bytes()));
-                was_open &= !(is_empty && goes_on) && !matches!(self.place, Place::Reasoning(Some(_)));
+                let goes_on =
+                    self.format.begins.iter().any(|begin| rest.starts_with(begin.marker.as_bytes()));
+                let waits = matches!(self.place, Place::Reasoning(Some(_)));
+                was_open &= !waits && !(is_empty && goes_on);
                 self.closed += u64::from(was_open);
                 if rest.is_empty() {
                     return Ok(());

@@ -392,7 +392,11 @@ fn every_invalid_call_ends_the_request_before_the_call() {
         ),
         ("hermes", xml("city: a"), "the property city is missing"),
         ("hermes", "<function=get_news></function>".into(), "no tool has the name \"get_news\""),
-        ("deepseek", "<｜tool▁call▁begin｜>get_time<｜tool▁sep｜>now<｜tool▁call▁end｜>".into(), "has no JSON behind its name"),
+        (
+            "deepseek",
+            "<｜tool▁call▁begin｜>get_time<｜tool▁sep｜>now<｜tool▁call▁end｜>".into(),
+            "has no JSON behind its name",
+        ),
         (
             "harmony",
             "<|channel|>commentary to=functions.get_time<|message|>now<|call|>".into(),
@@ -404,13 +408,21 @@ fn every_invalid_call_ends_the_request_before_the_call() {
             "has text behind its arguments",
         ),
         // A recipient with dots is the function behind the last one, and the last recipient counts.
-        ("harmony", "<|channel|>commentary to=browser.get_weather<|message|>{}<|call|>".into(), "city is missing"),
+        (
+            "harmony",
+            "<|channel|>commentary to=browser.get_weather<|message|>{}<|call|>".into(),
+            "city is missing",
+        ),
         (
             "harmony",
             "<|channel|>commentary to=assistant to=functions.get_weather<|message|>{}<|call|>".into(),
             "city is missing",
         ),
-        ("llama", r#"{"type": "function", "name": "get_weather", "parameters": {}}"#.into(), "city is missing"),
+        (
+            "llama",
+            r#"{"type": "function", "name": "get_weather", "parameters": {}}"#.into(),
+            "city is missing",
+        ),
     ] {
         stops(format, "", &call, Some(why));
     }
@@ -469,7 +481,15 @@ fn a_marker_that_no_setting_reads_is_reported_once() {
     let mut check = GrammarCheck::new(&settings, &tokens).unwrap();
     let (rid, http_worker_ipc, sink) = ("r".to_owned(), String::new(), String::new());
     let (request, prompt_tokens) = (1, 1);
-    check.open(&Opened { request, rid, http_worker_ipc, sink, prompt_tokens, received_tokens: 0, resumed: false });
+    check.open(&Opened {
+        request,
+        rid,
+        http_worker_ipc,
+        sink,
+        prompt_tokens,
+        received_tokens: 0,
+        resumed: false,
+    });
     let mut row = |text: &str| {
         let result = check.calls_row(1, &tokens.ids(text), 0, FinishKind::Running);
         result.and_then(|(result, _)| result.unread)

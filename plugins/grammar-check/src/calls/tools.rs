@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::block::CallFault;
 use super::literal::{Notation, literal, number};
 use super::read::Arguments;
-use crate::settings::Engine;
 use crate::schema::{Mismatch, Schema};
+use crate::settings::Engine;
 
 /// The most different lists of tools that stay compiled.
 const LISTS_MAX: usize = 64;

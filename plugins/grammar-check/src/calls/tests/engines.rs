@@ -25,7 +25,8 @@ fn outcome(tools: &Tools, calls: &Value) -> Outcome {
     let mut all = if calls.is_empty() { Outcome::Text } else { Outcome::Valid(calls.len()) };
     for call in calls {
         let (name, arguments) = (call[0].as_str().unwrap(), call[1].as_str().unwrap());
-        let is_name = !name.is_empty() && name.chars().all(|char| char.is_alphanumeric() || "_-.".contains(char));
+        let is_name =
+            !name.is_empty() && name.chars().all(|char| char.is_alphanumeric() || "_-.".contains(char));
         let read = serde_json::from_str(arguments).ok().map(Arguments::Value);
         let is_valid = read.is_some_and(|read| tools.check_call(name, read, None).is_ok());
         match is_name || tools.has(name) {
@@ -51,7 +52,8 @@ fn the_judgement_is_that_of_the_engines() {
     for line in cases.lines() {
         let mut case: Value = serde_json::from_str(line).unwrap();
         let (mut found, mut why) = (Vec::new(), String::new());
-        let (text, format) = (case["text"].as_str().unwrap().to_owned(), case["format"].as_str().unwrap().to_owned());
+        let (text, format) =
+            (case["text"].as_str().unwrap().to_owned(), case["format"].as_str().unwrap().to_owned());
         for engine in [None, Some("sglang"), Some("vllm")] {
             let engines: Vec<&str> = engine.map_or(vec!["sglang", "vllm"], |engine| vec![engine]);
             let outcomes = engines.iter().filter_map(|engine| case[*engine].as_array()).flatten();
