@@ -99,7 +99,7 @@ struct Checked {
 impl Checked {
     fn config(self) -> Option<Config> {
         let Checked { streams, calls, memory, journal, admin, log, traces, replicate, archive, usage } = self;
-        let (streams, calls, journal, admin) = (streams?, calls?, journal?, admin?);
+        let (streams, calls, journal, admin, usage) = (streams?, calls?, journal?, admin?, usage?);
         Some(Config { streams, calls, memory, journal, admin, log, traces, replicate, archive, usage })
     }
 }

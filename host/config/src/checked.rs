@@ -38,8 +38,8 @@ pub struct Config {
     pub replicate: Option<Replicate>,
     /// The archive of requests; `None`: there is none.
     pub archive: Option<Archive>,
-    /// The records of usage; `None`: there are none.
-    pub usage: Option<Usage>,
+    /// The records of usage.
+    pub usage: Usage,
 }
 
 impl Config {
@@ -51,12 +51,12 @@ impl Config {
             calls: Vec::new(),
             memory: Memory::default(),
             admin: Admin::in_dir(&journal.dir),
+            usage: Usage::of_journal(&journal.dir),
             journal,
             log: Log::default(),
             traces: None,
             replicate: None,
             archive: None,
-            usage: None,
         }
     }
 }
@@ -582,9 +582,20 @@ pub struct Archive {
 pub struct Usage {
     /// The directory of the records.
     pub dir: PathBuf,
+    /// Days (UTC), today included, whose records stay. `None`: all stay, and the journal keeps what is not recorded.
+    pub kept_days: Option<u32>,
 }
 
 impl Usage {
+    /// Without `[usage]`, the days for which "yesterday" can be answered in every time zone.
+    const KEPT_DAYS: u32 = 3;
+
+    /// The records of the journal in `dir`, if the configuration has no table `[usage]`.
+    #[must_use]
+    pub fn of_journal(journal: &Path) -> Usage {
+        Usage { dir: Usage::dir_of(journal), kept_days: Some(Usage::KEPT_DAYS) }
+    }
+
     /// The directory of the records of the journal in `dir`, if the configuration names no other.
     #[must_use]
     pub fn dir_of(journal: &Path) -> PathBuf {

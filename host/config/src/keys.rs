@@ -97,7 +97,7 @@ pub(crate) static ROOT: Table = Table {
             "usage",
             Optional,
             "",
-            "A record of tokens for each request that has ended, for bills. Without this table, there is none.",
+            "A record of tokens for each request that has ended, for bills. Without this table, records stay for three days (UTC).",
         ),
     ],
 };

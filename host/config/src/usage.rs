@@ -6,11 +6,12 @@ use crate::location::Located;
 use crate::{disk, written};
 
 impl Check<'_> {
-    /// Returns `None` without the table, and without a journal. The problems are reported.
+    /// Returns `None` without a journal. The problems are reported.
     pub(crate) fn usage(&self, written: Option<&written::Usage>, journal: Option<&Journal>) -> Option<Usage> {
-        let (written, journal) = (written?, journal?);
+        let journal = journal?;
+        let Some(written) = written else { return Some(Usage::of_journal(&journal.dir)) };
         let Some(dir) = self.path(&written.dir) else {
-            return Some(Usage { dir: Usage::dir_of(&journal.dir) });
+            return Some(Usage { dir: Usage::dir_of(&journal.dir), kept_days: None });
         };
         if let Some(Located { location, .. }) = &written.dir {
             let is_stream = dir.parent() == Some(&*journal.dir)
@@ -23,6 +24,6 @@ impl Check<'_> {
                 self.source.report(location, message);
             }
         }
-        Some(Usage { dir })
+        Some(Usage { dir, kept_days: None })
     }
 }

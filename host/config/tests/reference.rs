@@ -73,7 +73,7 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
     let attribute = Some(("tenant".to_owned(), "acme".to_owned()));
     expected.journal.erase = vec![EraseRule { attribute, after: Duration::from_secs(12 * 3600) }];
     expected.admin.token_file = Some("/run/secrets/afterbay".into());
-    expected.usage = Some(afterbay_config::Usage { dir: "/tmp/afterbay-state/usage".into() });
+    expected.usage = afterbay_config::Usage { dir: "/tmp/afterbay-state/usage".into(), kept_days: None };
     expected.traces = Some(afterbay_config::Traces { endpoint: "http://127.0.0.1:4318".into(), sample: 1.0 });
     expected.replicate = Some(afterbay_config::Replicate {
         nats: vec!["nats://127.0.0.1:4222".to_owned()],

@@ -5,6 +5,7 @@ mod ls;
 mod neighbours;
 mod pack;
 mod two_legs;
+mod usage;
 
 use crate::not_found::not_found;
 use crate::place::Selected;

@@ -1,33 +1,42 @@
-//! `afterbay usage`: sums of tokens from the journal, compared with the scheduler's own counts.
+//! `afterbay usage`: sums of tokens from the records and the journal, compared with the scheduler's own counts.
 
 use crate::LoadConfig;
-use crate::place::{Place, parse_time};
+use crate::place::{Place, Selected, parse_time};
+use afterbay_config::Usage;
 use afterbay_journal::SegmentId;
 use afterbay_journal::reader::{RequestRecord, StreamReader};
-use afterbay_journal_view::ended::{EndedReader, FrameUse};
-use afterbay_journal_view::json_time;
+use afterbay_journal::storage::Disk;
+use afterbay_journal_view::ended::{EndedReader, EndedRequest, FrameUse};
 use afterbay_journal_view::wording::counted;
+use afterbay_journal_view::{json_time, local_time};
 use afterbay_terminal::{self as screen, Table};
-use afterbay_usage::{Bucket, FIRST_TOKENS_MAX, Group, Sums, UsageRecord};
+use afterbay_usage::{Bucket, FIRST_TOKENS_MAX, Group, Numbers, Records, Sums, UsageRecord};
 use afterbay_wire::Layouts;
 use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Records that are read at once.
 const RECORDS_AT_ONCE: usize = 2000;
 /// Most differences that a person gets; JSON has more.
 const DIFFERENCES_SHOWN: usize = 20;
 
+/// The exit code of an answer that lacks requests.
+const EXIT_INCOMPLETE: u8 = 2;
+
 /// Sum the tokens of the requests that have ended, and compare them with the scheduler's own counts
 ///
-/// Reads the journal, also while `afterbay run` writes it: the requests whose last row is in the given time and that have ended. A
-/// request on two streams counts on the first, with the scheduler's own tokens. The sums are those of the records that [usage]
-/// writes. FIRST TOKEN is the time from the scheduler's queue to the first token, as the scheduler says it: the quantiles 0.5 and
-/// 0.95 of the requests. Of each request, the tokens received are compared with the count in the scheduler's last row; a difference is
-/// named, and the exit code is 1. Requests without such a count are counted by reason.
+/// Reads the records of usage, and the journal for what is not recorded, also while `afterbay run` writes both: the requests whose last
+/// row is in the given time and that have ended. A request on two streams counts on the first, with the scheduler's own tokens. FIRST
+/// TOKEN is the time from the scheduler's queue to the first token, as the scheduler says it: the quantiles 0.5 and 0.95 of the
+/// requests. Of each request, the tokens received are compared with the count in the scheduler's last row; a difference is named, and
+/// the exit code is 1. Requests without such a count are counted by reason. If records and journal do not reach back to --since, the
+/// time since which the answer is complete is named, and the exit code is 2.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay usage --by tenant --since 1d\n  afterbay usage --by tenant --by hour --json | jq .groups"
+    after_help = "Example:\n  afterbay usage --by tenant --since yesterday --until today\n  afterbay usage --by tenant --by hour --json | jq .groups"
 )]
 pub struct UsageArgs {
     #[command(flatten)]
@@ -36,7 +45,8 @@ pub struct UsageArgs {
     /// of an attribute, as `tenant` and `model`. Several: `--by tenant --by hour`
     #[arg(long, value_name = "VALUE", default_value = "tenant")]
     by: Vec<Bucket>,
-    /// Only requests whose last row is at or after this time (RFC 3339, "2026-11-20 14:00:00", or an age such as 1d)
+    /// Only requests whose last row is at or after this time (RFC 3339, an age such as 1d, or in the local time zone "2026-11-20
+    /// 14:00:00", 2026-11-20, today or yesterday)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     since: Option<u64>,
     /// Only requests whose last row is before this time
@@ -53,41 +63,163 @@ pub struct UsageArgs {
 /// Carries out `afterbay usage`; `load` reads the configuration that --config names.
 ///
 /// # Errors
-/// The journal or the configuration cannot be read, or has no such stream.
+/// The journal, the records or the configuration cannot be read, or have no such stream.
 pub fn usage(args: UsageArgs, load: LoadConfig) -> anyhow::Result<ExitCode> {
-    let layouts = Layouts::load(&args.layout)?;
-    let selected = args.place.select(load)?;
-    let instance = selected.journal.instance()?.unwrap_or_default();
-    let mut sums = Sums::new(args.by);
-    let (since, until) = (args.since.unwrap_or(0), args.until.unwrap_or(u64::MAX));
-    for stream in selected.streams {
-        let is_asked = args.place.stream() == Some(stream.name());
-        if is_asked || stream.after()?.is_empty() {
-            each_ended(stream, &layouts, since, &mut |ended| {
-                if (since..until).contains(&ended.info.last_unix_ns) {
-                    sums.add(&UsageRecord::new(&instance, ended));
-                }
-            })?;
-        }
+    let mut answer = Answer::new(args.by.clone(), args.since);
+    (answer.stream, answer.until) = (args.place.stream().map(str::to_owned), args.until);
+    let records = |dir: &Path| Records::open(Arc::new(Disk), dir);
+    match args.place.directory().map(records).transpose()?.flatten() {
+        Some(records) => answer.add_records_alone(&records)?,
+        None => answer.add_journal(args.place.select(load)?, &Layouts::load(&args.layout)?)?,
     }
     match args.json {
-        true => screen::say_json(&whole(&mut sums, args.since, args.until)),
-        false => print(&mut sums)?,
+        true => screen::say_json(&answer.json()),
+        false => answer.print()?,
     }
-    Ok(if sums.reconciliation.different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(match (answer.sums.reconciliation.different, answer.is_complete()) {
+        (1.., _) => ExitCode::FAILURE,
+        (0, false) => ExitCode::from(EXIT_INCOMPLETE),
+        (0, true) => ExitCode::SUCCESS,
+    })
 }
 
-/// Gives each request of a stream that has ended, with a last row since this time; others may be among them.
+/// The sums, and what they lack.
+pub(crate) struct Answer {
+    pub(crate) sums: Sums,
+    /// Only this stream.
+    stream: Option<String>,
+    since: Option<u64>,
+    until: Option<u64>,
+    /// The numbers of the requests that are counted, by instance and stream.
+    counted: HashMap<(String, String), Numbers>,
+    /// The time, Unix nanoseconds, since which every request is counted; 0 if all are.
+    complete_since: u64,
+    /// Damage that hides requests, in sentences.
+    damaged: Vec<String>,
+}
+
+impl Answer {
+    pub(crate) fn new(by: Vec<Bucket>, since: Option<u64>) -> Answer {
+        Answer {
+            sums: Sums::new(by),
+            stream: None,
+            since,
+            until: None,
+            counted: HashMap::new(),
+            complete_since: 0,
+            damaged: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, record: &UsageRecord) {
+        let last_unix_ns = record.last_time.as_deref().and_then(|time| parse_time(time).ok()).unwrap_or(0);
+        if (self.since.unwrap_or(0)..self.until.unwrap_or(u64::MAX)).contains(&last_unix_ns)
+            && self.stream.as_ref().is_none_or(|stream| *stream == record.stream)
+            // Both records and journal may have it.
+            && self.counted.entry((record.instance.clone(), record.stream.clone())).or_default().insert(record.request)
+        {
+            self.sums.add(record);
+        }
+    }
+
+    fn add_records(&mut self, records: &Records) -> anyhow::Result<()> {
+        let damaged = records.read(self.since.unwrap_or(0), &mut |record| self.add(&record))?;
+        if damaged > 0 {
+            self.damaged.push(format!("{} of the records are damaged", counted(damaged, "line")));
+        }
+        Ok(())
+    }
+
+    /// Sums the records of a directory without a journal.
+    pub(crate) fn add_records_alone(&mut self, records: &Records) -> anyhow::Result<()> {
+        self.add_records(records)?;
+        // The records that are there are what was asked for.
+        if self.since.is_some() {
+            let streams: BTreeSet<&String> = self.counted.keys().map(|(_, stream)| stream).collect();
+            let since = streams.into_iter().map(|stream| records.complete_since_unix_ns(stream));
+            let unknown = records.begin_unix_ns();
+            self.complete_since = since.map(|since| since.unwrap_or(unknown)).max().unwrap_or(unknown);
+        }
+        Ok(())
+    }
+
+    /// Sums the records of a journal, and the requests of the journal that are not recorded.
+    pub(crate) fn add_journal(&mut self, selected: Selected, layouts: &Layouts) -> anyhow::Result<()> {
+        let instance = selected.journal.instance()?.unwrap_or_default();
+        let dir = match &selected.config {
+            Some(config) => config.usage.dir.clone(),
+            None => Usage::dir_of(selected.journal.dir()),
+        };
+        let records = Records::open(Arc::new(Disk), &dir)?;
+        if let Some(records) = &records {
+            self.add_records(records)?;
+        }
+        for stream in selected.streams {
+            if self.stream.as_deref() == Some(stream.name()) || stream.after()?.is_empty() {
+                self.add_stream(stream, &instance, records.as_ref(), layouts)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_stream(
+        &mut self,
+        stream: StreamReader,
+        instance: &str,
+        records: Option<&Records>,
+        layouts: &Layouts,
+    ) -> anyhow::Result<()> {
+        let since = self.since.unwrap_or(0);
+        let segments = stream.segments()?;
+        let Some(oldest) = segments.first() else { return Ok(()) };
+        // The first segment of a stream has the number 0.
+        let journal_since =
+            if oldest.sequence == 0 { 0 } else { stream.begun_unix_ns(*oldest)?.unwrap_or(0) };
+        // Retention may have removed segments behind the records while nobody wrote records.
+        let recorded = records.and_then(|records| {
+            let until = records.recorded_until(stream.name()).filter(|until| until >= oldest)?;
+            Some((until, records.complete_since_unix_ns(stream.name())?))
+        });
+        let complete_since = recorded.map_or(journal_since, |(_, recorded)| recorded.min(journal_since));
+        self.complete_since = self.complete_since.max(complete_since);
+        let begin = match recorded {
+            Some((until, recorded_since)) if recorded_since <= since || recorded_since <= journal_since => {
+                segments.partition_point(|id| *id < until)
+            }
+            _ => {
+                if !stream.coverage()?.damage.is_empty() {
+                    self.damaged.push(format!(
+                        "stream {} is damaged (`afterbay journal verify` says where)",
+                        stream.name()
+                    ));
+                }
+                begin(&stream, &segments, since)?
+            }
+        };
+        each_ended(stream, &segments[begin..], layouts, &mut |ended| {
+            self.add(&UsageRecord::new(instance, ended));
+        })
+    }
+
+    /// The time, Unix nanoseconds, since which the answer is complete. `None` if that is before its begin.
+    pub(crate) fn complete_since(&self) -> Option<u64> {
+        Some(self.complete_since).filter(|since| *since > self.since.unwrap_or(0))
+    }
+
+    fn is_complete(&self) -> bool {
+        self.complete_since().is_none() && self.damaged.is_empty()
+    }
+}
+
+/// Gives each request of these segments that has ended.
 fn each_ended(
     stream: StreamReader,
+    segments: &[SegmentId],
     layouts: &Layouts,
-    since: u64,
-    each: &mut dyn FnMut(&afterbay_journal_view::ended::EndedRequest),
+    each: &mut dyn FnMut(&EndedRequest),
 ) -> anyhow::Result<()> {
-    let segments = stream.segments()?;
-    let begin = begin(&stream, &segments, since)?;
     let mut reader = EndedReader::new(stream, FrameUse::Facts, layouts);
-    for id in &segments[begin..] {
+    for id in segments {
         // Removed by retention meanwhile, or damaged.
         if !reader.open(*id)? {
             continue;
@@ -135,22 +267,29 @@ fn begin(stream: &StreamReader, segments: &[SegmentId], since: u64) -> anyhow::R
     Ok(segments.partition_point(|id| id.first <= first && *id <= at).saturating_sub(1))
 }
 
-fn whole(sums: &mut Sums, since: Option<u64>, until: Option<u64>) -> Value {
-    let by: Vec<String> = sums.by().iter().map(|by| by.word().to_owned()).collect();
-    let mut total = sums.total();
-    let groups = sums.groups.iter_mut().map(|(values, group)| {
-        let mut figures = figures(group);
-        figures["by"] = by.iter().cloned().zip(values.iter().map(|value| json!(value))).collect();
-        figures
-    });
-    json!({
-        "by": by,
-        "since": since.and_then(json_time),
-        "until": until.and_then(json_time),
-        "groups": groups.collect::<Vec<_>>(),
-        "total": figures(&mut total),
-        "reconciliation": sums.reconciliation,
-    })
+impl Answer {
+    fn json(&mut self) -> Value {
+        let (is_complete, complete_since) = (self.is_complete(), self.complete_since());
+        let sums = &mut self.sums;
+        let by: Vec<String> = sums.by().iter().map(|by| by.word().to_owned()).collect();
+        let mut total = sums.total();
+        let groups = sums.groups.iter_mut().map(|(values, group)| {
+            let mut figures = figures(group);
+            figures["by"] = by.iter().cloned().zip(values.iter().map(|value| json!(value))).collect();
+            figures
+        });
+        json!({
+            "by": by,
+            "since": self.since.and_then(json_time),
+            "until": self.until.and_then(json_time),
+            "is_complete": is_complete,
+            "complete_since": complete_since.and_then(json_time),
+            "damaged": self.damaged,
+            "groups": groups.collect::<Vec<_>>(),
+            "total": figures(&mut total),
+            "reconciliation": sums.reconciliation,
+        })
+    }
 }
 
 fn figures(group: &mut Group) -> Value {
@@ -162,50 +301,65 @@ fn figures(group: &mut Group) -> Value {
     figures
 }
 
-fn print(sums: &mut Sums) -> std::io::Result<()> {
-    let by: Vec<String> = sums.by().iter().map(|by| by.word().to_uppercase()).collect();
-    let names = [
-        "REQUESTS",
-        "PROMPT",
-        "CACHED",
-        "RECEIVED",
-        "FORWARDED",
-        "DROPPED",
-        "REPLACED",
-        "SWALLOWED",
-        "FIRST TOKEN P50",
-        "P95",
-    ];
-    let mut table = Table::new(&by.iter().map(String::as_str).chain(names).collect::<Vec<_>>());
-    let mut row = |values: Vec<String>, group: &mut Group| {
-        let figures = [
-            group.requests,
-            group.prompt_tokens,
-            group.cached_tokens,
-            group.tokens_received,
-            group.tokens_forwarded,
-            group.tokens_dropped,
-            group.tokens_replaced,
-            group.tokens_swallowed,
+impl Answer {
+    fn print(&mut self) -> std::io::Result<()> {
+        let sums = &mut self.sums;
+        let by: Vec<String> = sums.by().iter().map(|by| by.word().to_uppercase()).collect();
+        let names = [
+            "REQUESTS",
+            "PROMPT",
+            "CACHED",
+            "RECEIVED",
+            "FORWARDED",
+            "DROPPED",
+            "REPLACED",
+            "SWALLOWED",
+            "FIRST TOKEN P50",
+            "P95",
         ];
-        let quantiles = match group.first_token_ms() {
-            Some(quantiles) => quantiles.map(|ms| format!("{ms:.1} ms")),
-            None => [(); 2].map(|()| "-".to_owned()),
+        let mut table = Table::new(&by.iter().map(String::as_str).chain(names).collect::<Vec<_>>());
+        let mut row = |values: Vec<String>, group: &mut Group| {
+            let figures = [
+                group.requests,
+                group.prompt_tokens,
+                group.cached_tokens,
+                group.tokens_received,
+                group.tokens_forwarded,
+                group.tokens_dropped,
+                group.tokens_replaced,
+                group.tokens_swallowed,
+            ];
+            let quantiles = match group.first_token_ms() {
+                Some(quantiles) => quantiles.map(|ms| format!("{ms:.1} ms")),
+                None => [(); 2].map(|()| "-".to_owned()),
+            };
+            table.row(
+                values.into_iter().chain(figures.map(|figure| figure.to_string())).chain(quantiles).collect(),
+            );
         };
-        table.row(
-            values.into_iter().chain(figures.map(|figure| figure.to_string())).chain(quantiles).collect(),
-        );
-    };
-    sums.groups.iter_mut().for_each(|(values, group)| row(values.clone(), group));
-    let mut total = sums.total();
-    let names = std::iter::once("total").chain(std::iter::repeat(""));
-    row(names.take(by.len()).map(str::to_owned).collect(), &mut total);
-    table.print()?;
-    // A pipe gets the table alone.
-    for line in compared(sums, &total) {
-        screen::complain(screen::wrapped(&line, 2));
+        sums.groups.iter_mut().for_each(|(values, group)| row(values.clone(), group));
+        let mut total = sums.total();
+        let names = std::iter::once("total").chain(std::iter::repeat(""));
+        row(names.take(by.len()).map(str::to_owned).collect(), &mut total);
+        table.print()?;
+        // A pipe gets the table alone.
+        for line in compared(sums, &total).into_iter().chain(self.lacks()) {
+            screen::complain(screen::wrapped(&line, 2));
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// The parts that the answer lacks, in sentences.
+    fn lacks(&self) -> Vec<String> {
+        let damaged = self.damaged.iter().map(|damaged| format!("requests may be missing: {damaged}"));
+        let late = self.complete_since().map(|since| {
+            format!(
+                "the answer is complete from {} on: neither the journal nor the records reach further back",
+                local_time(since)
+            )
+        });
+        damaged.chain(late).map(screen::bad).collect()
+    }
 }
 
 /// The comparison in sentences.

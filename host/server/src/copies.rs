@@ -52,7 +52,8 @@ impl Copies {
     pub(crate) fn follow(&self, config: &config::Config) {
         let archive = config.archive.iter().map(|archive| (Kind::Archive, archive.url.clone()));
         let replicate = config.replicate.iter().map(|it| (Kind::Replicate, it.nats.join(",")));
-        let usage = config.usage.iter().map(|usage| (Kind::Usage, usage.dir.display().to_string()));
+        let usage = config.usage.kept_days.is_none();
+        let usage = usage.then(|| (Kind::Usage, config.usage.dir.display().to_string()));
         *lock(&self.0) = archive.chain(replicate).chain(usage).collect();
     }
 
@@ -107,7 +108,7 @@ mod tests {
         config.archive = Some(Archive { url: "s3://bucket".into() });
         config.replicate =
             Some(Replicate { nats: vec!["nats://a".into(), "nats://b".into()], credentials: None });
-        config.usage = Some(Usage { dir: "/u".into() });
+        config.usage = Usage { dir: "/u".into(), kept_days: None };
         copies.follow(&config);
         metrics.archive().lag_seconds.set(Duration::from_millis(1500));
         metrics.archive().lag_segments.set(2);

@@ -250,7 +250,7 @@ impl Shared {
 fn followers(config: &config::Config) -> Vec<Follower> {
     let replica = config.replicate.iter().map(|_| afterbay_replicate::FOLLOWER);
     let archive = config.archive.iter().map(|_| afterbay_archive::FOLLOWER);
-    replica.chain(archive).chain(config.usage.iter().map(|_| usage::FOLLOWER)).collect()
+    replica.chain(archive).chain(config.usage.kept_days.is_none().then_some(usage::FOLLOWER)).collect()
 }
 
 fn journal_options(config: &config::Config) -> JournalOptions {

@@ -61,7 +61,7 @@ impl UsageRecords {
             Some((stream.name.to_string(), layouts(stream, None).ok()?))
         });
         *lock(&self.source.configured) = layouts.collect();
-        self.follower.follow(config.usage.as_ref(), |usage| self.start(usage))
+        self.follower.follow(Some(&config.usage), |usage| self.start(usage))
     }
 
     fn start(&self, usage: &config::Usage) -> anyhow::Result<FollowerThread> {
@@ -71,7 +71,9 @@ impl UsageRecords {
             &usage.dir,
             &self.directory.instance()?,
             self.source.clone(),
-            Some(self.directory.hold_back(FOLLOWER)),
+            usage.kept_days,
+            // Records that nobody asked for hold up no removal.
+            usage.kept_days.is_none().then(|| self.directory.hold_back(FOLLOWER)),
         );
         let setup = UsageSetup {
             dir: usage.dir.display().to_string(),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use afterbay_journal::storage::{File, Storage, read_full, write_all};
 use afterbay_journal_view::json_time;
+use chrono::DateTime;
 use serde::{Deserialize, Serialize};
 
 use crate::error::UsageError;
@@ -19,6 +20,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const LINE_BYTES_MAX: usize = 2 << 20;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
+const DAY_NS: u64 = 86_400_000_000_000;
 /// Bytes of `2026-11-20` in a name.
 const DAY_BYTES: usize = 10;
 
@@ -47,6 +49,33 @@ impl FileName {
         (is_day && number.len() == 6)
             .then(|| Some(FileName { day: day.to_owned(), number: number.parse().ok()? }))?
     }
+
+    /// The beginning of its day, in Unix nanoseconds. The records of requests that ended later are in this file or in later ones,
+    /// unless earlier files of the day were removed.
+    pub fn day_begins_unix_ns(&self) -> u64 {
+        let day = DateTime::parse_from_rfc3339(&format!("{}T00:00:00Z", self.day)).ok();
+        day.and_then(|day| u64::try_from(day.timestamp_nanos_opt()?).ok()).unwrap_or_default()
+    }
+
+    /// Whether its day ended before this time, in Unix nanoseconds.
+    pub fn is_of_a_day_before(&self, unix_ns: u64) -> bool {
+        *self.day < *day_of(unix_ns)
+    }
+}
+
+fn day_of(unix_ns: u64) -> String {
+    json_time(unix_ns)
+        .and_then(|time| Some(time.get(..DAY_BYTES)?.to_owned()))
+        .unwrap_or("1970-01-01".to_owned())
+}
+
+/// The files of a directory, in their order.
+pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> Result<Vec<FileName>, UsageError> {
+    let listed = storage.list(dir).map_err(|error| UsageError::file("list", dir, error))?;
+    let files = listed.iter().filter(|entry| !entry.is_dir);
+    let mut names: Vec<FileName> = files.filter_map(|entry| FileName::parse(&entry.name)).collect();
+    names.sort();
+    Ok(names)
 }
 
 impl From<FileName> for String {
@@ -83,7 +112,11 @@ pub(crate) enum Found {
 pub(crate) struct UsageFiles {
     storage: Arc<dyn Storage>,
     dir: PathBuf,
+    /// Days (UTC), today included, whose files stay. `None`: all.
+    kept_days: Option<u32>,
     current: Option<Current>,
+    /// The first file, if there was none before.
+    first: Option<FileName>,
     /// Whole lines behind `Current::synced` that no sync has made durable. They are written again after a failure.
     unsynced: Vec<u8>,
     unsynced_lines: u64,
@@ -102,14 +135,12 @@ impl UsageFiles {
     pub fn open(
         storage: Arc<dyn Storage>,
         dir: &Path,
+        kept_days: Option<u32>,
         from: Option<&FileName>,
         synced: Option<&FilePosition>,
         record: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<(UsageFiles, Vec<Found>), UsageError> {
-        let listed = storage.list(dir).map_err(|error| UsageError::file("list", dir, error))?;
-        let files = listed.iter().filter(|entry| !entry.is_dir);
-        let mut names: Vec<FileName> = files.filter_map(|entry| FileName::parse(&entry.name)).collect();
-        names.sort();
+        let mut names = list(&*storage, dir)?;
         let (mut found, mut current) = (Vec::new(), None);
         let last = names.last().cloned();
         // The journal may have lost the newest ends to a power cut. Their records may be in the file before.
@@ -142,7 +173,9 @@ impl UsageFiles {
             }
         }
         let (unsynced, unsynced_lines) = (Vec::new(), 0);
-        Ok((UsageFiles { storage, dir: dir.to_owned(), current, unsynced, unsynced_lines }, found))
+        let dir = dir.to_owned();
+        let files = UsageFiles { storage, dir, kept_days, current, first: None, unsynced, unsynced_lines };
+        Ok((files, found))
     }
 
     /// Adds a line for the next [`UsageFiles::commit`].
@@ -159,6 +192,11 @@ impl UsageFiles {
     /// The newest file; `None` before the first one.
     pub fn newest(&self) -> Option<FileName> {
         Some(self.current.as_ref()?.name.clone())
+    }
+
+    /// The first file, if the directory had none at the start.
+    pub fn first(&self) -> Option<&FileName> {
+        self.first.as_ref()
     }
 
     /// The end of the synced lines; `None` before the first file.
@@ -187,8 +225,8 @@ impl UsageFiles {
 
     /// Begins the next file if the current one is full or of another day.
     fn begin_file(&mut self) -> Result<(), UsageError> {
-        let now = json_time(self.storage.now_unix_ns()).unwrap_or_default();
-        let today = now.get(..DAY_BYTES).unwrap_or("1970-01-01").to_owned();
+        let now = self.storage.now_unix_ns();
+        let today = day_of(now);
         let next = match &self.current {
             // A clock that was set back begins no file of a day before.
             Some(current) if today <= current.name.day && current.synced < FILE_BYTES_MAX => {
@@ -216,8 +254,23 @@ impl UsageFiles {
             created => created,
         };
         let file = file.map_err(|error| UsageError::file("create", &path, error))?;
+        if self.current.is_none() {
+            self.first = Some(next.clone());
+        }
         self.current = Some(Current { name: next, file, synced: 0 });
+        self.remove_old(now);
         Ok(())
+    }
+
+    /// Removes the files of days that are not kept. What the disk refuses is removed with the next file.
+    fn remove_old(&self, now_unix_ns: u64) {
+        let Some(days) = self.kept_days else { return };
+        let kept = now_unix_ns.saturating_sub(u64::from(days.saturating_sub(1)) * DAY_NS);
+        for name in list(&*self.storage, &self.dir).unwrap_or_default() {
+            if name.is_of_a_day_before(kept) {
+                let _ = self.storage.remove(&self.dir.join(name.to_string()));
+            }
+        }
     }
 }
 
@@ -227,6 +280,17 @@ struct Lines {
     end: u64,
     /// Lines before that are not whole.
     damaged: u64,
+}
+
+/// Reads the whole lines of a file that may grow. Returns the lines inside that are damaged.
+pub(crate) fn read_whole_lines(
+    storage: &dyn Storage,
+    path: &Path,
+    record: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<u64, UsageError> {
+    let file = storage.open(path, false).map_err(|error| UsageError::file("open", path, error))?;
+    let lines = read_lines(&*file, u64::MAX, record);
+    Ok(lines.map_err(|error| UsageError::file("read", path, error))?.damaged)
 }
 
 /// Reads lines up to the end, or up to the first line behind `may_be_torn` that is not whole.

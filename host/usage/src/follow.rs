@@ -40,7 +40,9 @@ pub struct Follower {
     dir: PathBuf,
     instance: String,
     source: Arc<dyn UsageSource>,
-    /// The hold on segments that were not read. `None`: nobody removes any.
+    /// Days (UTC), today included, whose files stay. `None`: all.
+    kept_days: Option<u32>,
+    /// The hold on segments that were not read. `None`: the journal may remove segments before.
     hold: Option<HoldBack>,
     opened: Option<Opened>,
     /// Damage that the start found, for [`Follower::take_found`].
@@ -74,6 +76,8 @@ struct FollowedStream {
     known_until: Option<SegmentId>,
     known_from: Option<FileName>,
     recorded: Numbers,
+    /// As [`StreamProgress::complete_since_unix_ns`].
+    complete_since_unix_ns: u64,
     /// The segments that were opened and may still be needed, oldest first, each with the newest file at that time.
     segments: VecDeque<(SegmentId, Option<FileName>)>,
 }
@@ -91,7 +95,7 @@ struct Key<'a> {
 
 /// Numbers of requests, as runs: nearly all numbers of a stream are recorded in the end.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Numbers(std::collections::BTreeMap<u64, u64>);
+pub struct Numbers(std::collections::BTreeMap<u64, u64>);
 
 impl Numbers {
     /// Adds a number. False if it is there already.
@@ -116,13 +120,15 @@ impl Numbers {
 }
 
 impl Follower {
-    /// Follows the journal in `journal`, which has this identity, and writes records to `dir`.
+    /// Follows the journal in `journal`, which has this identity, and writes records to `dir`. Files of the last `kept_days` stay, by
+    /// default all.
     pub fn new(
         storage: Arc<dyn Storage>,
         journal: &Path,
         dir: &Path,
         instance: &str,
         source: Arc<dyn UsageSource>,
+        kept_days: Option<u32>,
         hold: Option<HoldBack>,
     ) -> Follower {
         Follower {
@@ -131,6 +137,7 @@ impl Follower {
             dir: dir.to_owned(),
             instance: instance.to_owned(),
             source,
+            kept_days,
             hold,
             opened: None,
             found: Vec::new(),
@@ -191,7 +198,8 @@ impl Follower {
             Err(_) => false,
         };
         let (from, synced) = (progress.records(), progress.synced.as_ref());
-        let (files, found) = UsageFiles::open(storage.clone(), &self.dir, from, synced, &mut record)?;
+        let (files, found) =
+            UsageFiles::open(storage.clone(), &self.dir, self.kept_days, from, synced, &mut record)?;
         self.found.extend(found);
         Ok(Opened { _lock: lock, files, progress, streams: Vec::new(), recorded })
     }
@@ -246,6 +254,7 @@ impl Follower {
                 begin,
                 known_until: Some(newest),
                 known_from,
+                complete_since_unix_ns: known.map_or(0, |known| known.complete_since_unix_ns),
                 segments: VecDeque::new(),
             });
         }
@@ -258,11 +267,13 @@ impl Follower {
         let mut needed = Vec::new();
         for stream in &mut opened.streams {
             let Some((segment, records)) = stream.oldest_needed() else { continue };
-            let progress = StreamProgress { segment: segment.to_string(), records };
+            let complete_since_unix_ns = stream.complete_since_unix_ns;
+            let progress = StreamProgress { segment: segment.to_string(), records, complete_since_unix_ns };
             next.streams.insert(stream.name.clone(), progress);
             needed.push((&*stream.name, segment));
         }
-        if next.streams != opened.progress.streams {
+        next.first = next.first.or_else(|| opened.files.first().cloned());
+        if (&next.streams, &next.first) != (&opened.progress.streams, &opened.progress.first) {
             next.synced = opened.files.synced();
             next.write(&*self.storage, &self.dir)?;
             opened.progress = next;
@@ -345,6 +356,16 @@ impl FollowedStream {
         // One that cannot be opened was removed, or is damaged.
         for id in &listed[at..] {
             if self.reader.open(*id)? {
+                // The first segment of a stream has the number 0.
+                let expected = match (self.read, self.begin) {
+                    (Some(read), _) => read.sequence + 1,
+                    (None, Some(begin)) => begin.sequence,
+                    (None, None) => 0,
+                };
+                if id.sequence > expected {
+                    let begun = self.reader.stream().begun_unix_ns(*id)?.unwrap_or_default();
+                    self.complete_since_unix_ns = begun.max(1);
+                }
                 self.open = Some(*id);
                 let is_known = Some(*id) <= self.known_until;
                 let records = if is_known { self.known_from.clone() } else { files.newest() };

@@ -12,6 +12,7 @@ mod sums;
 
 mod files;
 mod progress;
+mod records;
 
 mod follow;
 
@@ -21,8 +22,9 @@ mod thread;
 mod tests;
 
 pub use error::UsageError;
-pub use follow::{Follower, Written};
+pub use follow::{Follower, Numbers, Written};
 pub use record::{Dropped, UsageRecord};
+pub use records::Records;
 pub use source::UsageSource;
 pub use sums::{Bucket, Difference, FIRST_TOKENS_MAX, Group, Reconciliation, Sums, Uncounted};
 pub use thread::{STOP_MAX, UsageSetup, start};

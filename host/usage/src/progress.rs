@@ -1,6 +1,7 @@
-//! The file `PROGRESS` beside the records: where the next start begins to read the journal and the records.
+//! The file `PROGRESS` beside the records: where the next start begins to read the journal and the records, and since when the
+//! records are complete.
 //!
-//! The file saves work only. Without it, or with an old one, a start reads more: all segments, and all records.
+//! A start without the file, or with an old one, reads more: all segments, and all records.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -22,6 +23,8 @@ const BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Progress {
     /// The end of the records when the file was written: they are synced.
     pub synced: Option<FilePosition>,
+    /// The first file of records that was ever begun. If it is missing, files were removed.
+    pub first: Option<FileName>,
     /// By stream.
     pub streams: BTreeMap<String, StreamProgress>,
 }
@@ -34,6 +37,9 @@ pub(crate) struct StreamProgress {
     /// The newest file of records when this segment was opened: the records of requests that ended in the segment or later are in
     /// this file or in later ones. `None`: there was no file.
     pub records: Option<FileName>,
+    /// The time, Unix nanoseconds, since which every request that ended was recorded: the journal had lost earlier segments before
+    /// they were read. 0: all were.
+    pub complete_since_unix_ns: u64,
 }
 
 impl Progress {

@@ -113,7 +113,7 @@ fn action(
 
 fn follower(disk: &SimDisk) -> Follower {
     let (journal, usage) = (Path::new(DIR), Path::new(USAGE));
-    Follower::new(disk.process(), journal, usage, "node-1", Arc::new(NoStreams), None)
+    Follower::new(disk.process(), journal, usage, "node-1", Arc::new(NoStreams), None, None)
 }
 
 /// Records all that the journal has.

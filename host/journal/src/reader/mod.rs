@@ -123,7 +123,9 @@ impl JournalReader {
                 || entry.name.ends_with(PART)
         };
         let entries = list(&self.dir)?;
-        let locked = entries.iter().any(|entry| !entry.is_dir && entry.name == storage::LOCK);
+        // The directories of other parts have a lock, too.
+        let has = |name: &str| entries.iter().any(|entry| !entry.is_dir && entry.name == name);
+        let locked = has(storage::LOCK) && has(instance::INSTANCE);
         let has_segments = entries.iter().any(is_segment);
         // `.plugins` has the stores of plugins.
         let is_named = |entry: &storage::DirEntry| entry.is_dir && !entry.name.starts_with('.');
