@@ -227,6 +227,7 @@ fn calls_at_once_are_bounded_and_an_answer_counts_until_it_is_dropped() {
 #[test]
 fn the_breaker_opens_after_failures_in_a_row_and_closes_when_one_call_succeeds() {
     let (go, gate) = channel::<()>();
+    let (asks, asked) = channel::<()>();
     let mut served = 0;
     let server = Server::start(move |_, _, stream| {
         served += 1;
@@ -234,6 +235,7 @@ fn the_breaker_opens_after_failures_in_a_row_and_closes_when_one_call_succeeds()
             let _sent = stream.write_all(b"HTTP/1.1 500 Broken\r\ncontent-length: 0\r\n\r\n");
             return;
         }
+        let _asked = asks.send(());
         gate.recv_timeout(PATIENCE).unwrap();
         let _sent = stream.write_all(OK.as_bytes());
     });
@@ -249,10 +251,13 @@ fn the_breaker_opens_after_failures_in_a_row_and_closes_when_one_call_succeeds()
     // The first trial fails, the second one succeeds. A call during the trial is refused.
     until("a trial fails", || matches!(fixture.call(), Err(CallError::Failed(_))));
     fixture.send("trial");
-    while let Ok(outcome) = fixture.outcomes.recv_timeout(Duration::from_millis(20)) {
-        assert_eq!(outcome.result, Err(CallError::Overloaded));
-        fixture.send("trial");
-    }
+    until("the server has the second trial", || {
+        if let Ok(outcome) = fixture.outcomes.try_recv() {
+            assert_eq!(outcome.result, Err(CallError::Overloaded));
+            fixture.send("trial");
+        }
+        asked.try_recv().is_ok()
+    });
     assert_eq!(fixture.call(), Err(CallError::Overloaded));
     go.send(()).unwrap();
     assert!(fixture.outcome().result.is_ok());

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,17 @@ use afterbay_wire::synth::SynthWire;
 
 const MSGPACK: Encoding = Encoding { kind: BatchKind::TokenId, wire: SynthWire::Msgpack };
 
+/// The longest wait for a condition, on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "did not happen in {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// A load with some of everything.
 fn mixed() -> Load {
     Load {
@@ -35,17 +48,13 @@ fn mixed() -> Load {
     }
 }
 
-/// Runs both ends, and stops the reader if it does not end by itself.
+/// Runs both ends.
 fn run(sender: scheduler::Options, reader: reader::Options) -> (SchedulerReport, ReaderReport) {
-    let stop = Stop::new();
-    let reader_stop = stop.clone();
-    let reading = thread::spawn(move || reader::run(reader, &reader_stop, &mut |_| {}).unwrap());
+    let socket = reader.bind.strip_prefix("ipc://").map(PathBuf::from);
+    let reading = thread::spawn(move || reader::run(reader, &Stop::new(), &mut |_| {}).unwrap());
+    until("the reader has bound", || socket.as_ref().is_none_or(|socket| socket.exists()));
     let sent = scheduler::run(sender, &Stop::new(), &mut |_| {}).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !reading.is_finished() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(5));
-    }
-    stop.stop();
+    until("the reader ends", || reading.is_finished());
     (sent, reading.join().unwrap())
 }
 
@@ -159,20 +168,19 @@ fn a_stopped_scheduler_aborts_its_requests_and_the_reader_sees_their_ends() {
     let mut sender =
         scheduler::Options::new(ipc(dir.path()), Source::Load(Load::new(1000, 1_000_000), MSGPACK));
     sender.steps_per_second = 100.0;
+    let seen = Arc::new(AtomicU64::new(0));
+    let sees = seen.clone();
     let sending = thread::spawn(move || {
-        let mut seen = 0;
-        scheduler::run(sender, &scheduler_stop, &mut |progress| seen = progress.frames.max(seen))
-            .map(|sent| (sent, seen))
+        scheduler::run(sender, &scheduler_stop, &mut |progress| {
+            sees.fetch_max(progress.frames, Ordering::SeqCst);
+        })
     });
-    thread::sleep(Duration::from_millis(500));
+    until("frames are sent", || seen.load(Ordering::SeqCst) > 0);
     stop.stop();
-    let (sent, seen) = sending.join().unwrap().unwrap();
+    let sent = sending.join().unwrap().unwrap();
+    let seen = seen.load(Ordering::SeqCst);
     assert!(sent.stopped && sent.undelivered == 0 && seen == sent.record.frames, "{sent:?}");
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !reading.is_finished() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(5));
-    }
-    assert!(reading.is_finished(), "all 1,000 requests have ended, by an abort");
+    until("all 1,000 requests have ended, by an abort", || reading.is_finished());
     let received = reading.join().unwrap();
     assert!(received.is_whole(), "{received:?}");
     assert!(Comparison::of(&sent.record, &received.record).is_exact());
@@ -194,7 +202,7 @@ fn a_scheduler_ends_with_its_report_if_the_reader_disappears_for_good() {
     options.until.frames = Some(50);
     let mut sender = scheduler::Options::new(ipc(dir.path()), Source::Load(Load::new(2, 200), MSGPACK));
     sender.steps_per_second = 500.0;
-    sender.connect_timeout = Duration::from_millis(300);
+    sender.connect_timeout = Duration::from_secs(1);
     let (sent, received) = run(sender, options);
     assert!((50..200).contains(&received.record.frames), "{received:?}");
     assert!(sent.broken == 1 && !sent.stopped, "{sent:?}");
@@ -231,24 +239,21 @@ fn each_session_of_a_reader_counts_on_its_own_generation_of_the_page() {
     let mut options = reader::Options::new(ipc(dir.path()));
     options.credit = Some(page.clone());
     options.restarts = Some(Restarts { every_frames: 40, pause: Duration::from_millis(50), times: Some(2) });
-    options.until.idle = Some(Duration::from_millis(500));
+    options.until.frames = Some(120);
     // The `zeromq` crate drops its frames when the reader disappears. The test therefore sends the load three
     // times, with one scheduler for each session of the reader.
-    let stop = Stop::new();
-    let reader_stop = stop.clone();
-    let reading = thread::spawn(move || reader::run(options, &reader_stop, &mut |_| {}).unwrap());
+    let reading = thread::spawn(move || reader::run(options, &Stop::new(), &mut |_| {}).unwrap());
     for session in 0..3 {
         let load = Load { seed: session, ..Load::new(8, 40) };
         let mut sender = scheduler::Options::new(ipc(dir.path()), Source::Load(load, MSGPACK));
-        sender.connect_timeout = Duration::from_secs(5);
+        sender.connect_timeout = PATIENCE;
         let sent = scheduler::run(sender, &Stop::new(), &mut |_| {}).unwrap();
         assert_eq!(sent.record.frames, 40);
-        // Wait until this session has read its forty frames and the next one has begun.
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while session < 2 && generation(&page) < session + 2 && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(5));
-        }
+        until("the session has read its frames, and the next one has begun", || {
+            session == 2 || generation(&page) == session + 2
+        });
     }
+    until("the reader has read all frames", || reading.is_finished());
     let received = reading.join().unwrap();
     assert_eq!(received.restarts, 2);
     assert!(received.is_whole(), "{received:?}");
@@ -263,10 +268,11 @@ fn without_afterbay_a_restart_of_the_reader_loses_frames_and_the_check_finds_the
     let dir = tempfile::tempdir().unwrap();
     let mut options = reader::Options::new(ipc(dir.path()));
     options.restarts = Some(Restarts { every_frames: 100, pause: Duration::from_millis(20), times: Some(1) });
-    options.until.idle = Some(Duration::from_millis(500));
+    // All four end with the last step.
+    options.until.requests = Some(4);
     let mut sender = scheduler::Options::new(ipc(dir.path()), Source::Load(Load::new(4, 2000), MSGPACK));
     sender.steps_per_second = 2000.0;
-    sender.connect_timeout = Duration::from_secs(5);
+    sender.connect_timeout = PATIENCE;
     let (sent, received) = run(sender, options);
     assert_eq!((sent.broken, received.restarts), (1, 1));
     assert!(received.faults.lost_tokens > 0, "{received:?}");

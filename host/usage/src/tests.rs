@@ -18,6 +18,7 @@ use crate::error::UsageError;
 use crate::files::Found;
 use crate::follow::{Follower, Numbers};
 use crate::record::UsageRecord;
+use crate::records::Records;
 use crate::source::UsageSource;
 
 const DIR: &str = "/journal";
@@ -524,6 +525,30 @@ fn a_file_ends_with_its_day() {
     );
     let days = records(&disk).into_iter().map(|record| record.last_time.unwrap()[..10].to_owned());
     assert_eq!(days.collect::<BTreeSet<_>>().len(), 3);
+}
+
+#[test]
+fn files_of_days_that_are_not_kept_are_removed_and_the_records_say_since_when_they_are_complete() {
+    let disk = SimDisk::new(1);
+    let mut process = Process::start(&disk);
+    let (journal, usage) = (Path::new(DIR), Path::new(USAGE));
+    let source = Arc::new(NoStreams);
+    let mut follower = Follower::new(disk.process(), journal, usage, "node-1", source, Some(3), None);
+    let complete_since = || {
+        let records = Records::open(Arc::new(disk.clone()), usage).unwrap().unwrap();
+        records.complete_since_unix_ns("s").unwrap()
+    };
+    let mut since = Vec::new();
+    for number in 0..5 {
+        step(&mut process, number);
+        process.flush();
+        catch_up(&mut follower).unwrap();
+        since.push(complete_since() / (24 * 3600 * SECOND));
+        disk.pass_time(24 * 3600 * SECOND);
+    }
+    assert_eq!(since, [0, 0, 0, 1, 2]);
+    let days = records(&disk).into_iter().map(|record| record.last_time.unwrap()[..10].to_owned());
+    assert_eq!(days.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), ["1970-01-03", "1970-01-04", "1970-01-05"]);
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub struct Scene {
     pub directory: Arc<JournalDirectory>,
     pub counters: Arc<ReplicateCounters>,
     pub events: Recorder,
+    events_of: Events,
     replicate: Option<FollowerThread>,
     servers: Vec<String>,
 }
@@ -50,20 +51,25 @@ impl Scene {
         };
         let directory = wait_for("the journal is unlocked", open);
         let (events, recorder) = Events::recorded();
-        let counters = Metrics::new(events, Health::default()).replicate();
-        Scene { dir, directory, counters, events: recorder, replicate: None, servers: servers.to_owned() }
+        let counters = Metrics::new(events.clone(), Health::default()).replicate();
+        let servers = servers.to_owned();
+        Scene { dir, directory, counters, events: recorder, events_of: events, replicate: None, servers }
     }
 
     pub fn start(&mut self) {
         let (events, recorder) = Events::recorded();
-        self.events = recorder;
-        self.counters = Metrics::new(events.clone(), Health::default()).replicate();
+        (self.events, self.events_of) = (recorder, events.clone());
+        self.counters = Metrics::new(events, Health::default()).replicate();
+        self.publish();
+    }
+
+    fn publish(&mut self) {
         let replicate = config::Replicate { nats: self.servers.clone(), credentials: None };
         let started = afterbay_replicate::start(
             &replicate,
             self.directory.clone(),
             self.counters.clone(),
-            (events, Health::default()),
+            (self.events_of.clone(), Health::default()),
         );
         self.replicate = Some(started.unwrap());
     }
@@ -84,8 +90,14 @@ impl Scene {
     /// Publishes everything, and stops.
     #[track_caller]
     pub fn stop(&mut self) {
-        until("NATS is connected", || self.counters.connected.get() == 1);
-        assert!(self.replicate.take().unwrap().stop(PATIENCE), "everything is published");
+        wait_for("everything is published", || {
+            until("NATS is connected", || self.counters.connected.get() == 1);
+            let failures = self.counters.failures.get();
+            assert!(self.replicate.take().unwrap().stop(PATIENCE), "the thread ends");
+            // A publisher that is stopped gives up at the first failure, for example when NATS answers late.
+            let has_failed = self.counters.failures.get() > failures;
+            has_failed.then(|| self.publish()).is_none().then_some(())
+        });
     }
 
     /// Drops the publisher where it is.

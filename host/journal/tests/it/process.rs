@@ -183,7 +183,7 @@ fn readers_see_only_complete_records_while_a_thread_writes_and_retention_removes
     }
     let last = FrameNo(ns);
     writer.flush().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while writer.durable() < last && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -132,7 +132,7 @@ fn torn_writes_are_never_seen() {
             }
         });
         let (start, mut seen, mut last) = (Instant::now(), 0, None);
-        while seen < 300 && start.elapsed() < Duration::from_secs(20) {
+        while seen < 300 && start.elapsed() < Duration::from_secs(60) {
             let read = load.read();
             let values = read.values;
             if values.num_running_reqs != Some(1) {
@@ -224,7 +224,7 @@ fn a_pipe_at_the_path_of_the_file_does_not_block_the_thread() {
     until_invalid(&reader, "it is not a regular file");
     let start = Instant::now();
     drop(reader);
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(60));
 }
 
 #[test]

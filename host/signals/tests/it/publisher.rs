@@ -46,7 +46,7 @@ impl Publisher {
     ) {
         let start = Instant::now();
         while !reader.notices().iter().any(|notice| is(&notice.change)) {
-            assert!(start.elapsed() < Duration::from_secs(30), "no notice within 30 s");
+            assert!(start.elapsed() < Duration::from_secs(60), "no notice within 60 s");
             send(self);
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -147,5 +147,5 @@ fn a_missing_publisher_is_reported_and_does_not_delay_the_end() {
     assert_eq!(notices[0].change, SourceChange::Lost { why: "no publisher answers within 2 s".to_owned() });
     let start = Instant::now();
     drop(reader);
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }

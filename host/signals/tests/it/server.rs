@@ -71,7 +71,7 @@ fn a_server_that_hangs_times_out_and_does_not_delay_the_end() {
     assert_eq!(notices[0].change, SourceChange::Lost { why: "no answer within 0.1 s".to_owned() });
     let start = Instant::now();
     drop(reader);
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(60));
 }
 
 #[test]

@@ -39,8 +39,8 @@ pub fn until(load: &LoadHandle, what: &str, is: impl Fn(&LoadSnapshot) -> bool) 
             return snapshot;
         }
         assert!(
-            start.elapsed() < Duration::from_secs(30),
-            "{what}: not within 30 s, the last was {snapshot:?}"
+            start.elapsed() < Duration::from_secs(60),
+            "{what}: not within 60 s, the last was {snapshot:?}"
         );
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -64,7 +64,7 @@ pub fn until_notice(
         if all.iter().any(|notice: &SourceNotice| is(&notice.change)) {
             return all;
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "{what}: no notice within 30 s, but {all:?}");
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}: no notice within 60 s, but {all:?}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -68,7 +68,7 @@ impl Process {
 
     /// Receives until the journal has this many frames.
     fn persist(&mut self, journal: &mut Journal, frames: usize) {
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + Duration::from_secs(60);
         while journal.0.len() < frames {
             assert!(Instant::now() < end, "{} of {frames} frames; {:?}", journal.0.len(), self.notices);
             match self.pull().receive() {
@@ -84,7 +84,7 @@ impl Process {
     }
 
     fn receive(&mut self) -> Message {
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + Duration::from_secs(60);
         loop {
             assert!(Instant::now() < end, "nothing to receive; {:?}", self.notices);
             match self.pull().receive() {
@@ -104,9 +104,9 @@ impl Process {
     }
 
     fn until(&mut self, what: &str, mut done: impl FnMut(&Process) -> bool) {
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + Duration::from_secs(60);
         while !done(self) {
-            assert!(Instant::now() < end, "{what}: not in 30 s; {:?}", self.notices);
+            assert!(Instant::now() < end, "{what}: not in 60 s; {:?}", self.notices);
             // Handshakes are read, too.
             assert!(self.pull().receive().is_none());
             self.poll(Duration::from_millis(10));

@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
-use std::time::{Duration, Instant};
 
 use crate::support::raw::Raw;
 use crate::support::{Loop, ipc, path_of};
@@ -148,9 +147,8 @@ fn a_foreign_lock_on_the_directory_does_not_prevent_binding() {
     let dir = tempfile::tempdir().unwrap();
     let stranger = std::fs::File::open(dir.path()).unwrap();
     stranger.lock().unwrap();
-    let start = Instant::now();
+    // A bind that takes the lock of the directory waits for ever.
     bind(&ipc(&dir, "name"), 0o600).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(2));
 }
 
 #[test]

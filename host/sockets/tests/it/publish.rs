@@ -50,9 +50,9 @@ impl Loop {
 
     #[track_caller]
     fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Loop) -> bool) {
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + Duration::from_secs(60);
         while !is_so(self) {
-            assert!(Instant::now() < end, "{what}: not in 30 s, {:?}", self.notices);
+            assert!(Instant::now() < end, "{what}: not in 60 s, {:?}", self.notices);
             self.turn();
         }
     }

@@ -16,7 +16,7 @@ fn an_endless_call_ends_at_its_deadline() {
         assert_eq!(fault.cause, FaultCause::Deadline { limit: Duration::from_millis(2) });
         let place = "examples/loops.rs:4 in loops::Misbehaves::at";
         assert_eq!(fault.to_string(), format!("plugin \"loops\": {call} exceeded 2ms: {place}"));
-        assert!(began.elapsed() < Duration::from_secs(5), "took {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(60), "took {:?}", began.elapsed());
     }
 }
 

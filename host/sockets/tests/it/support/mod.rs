@@ -210,11 +210,11 @@ impl Loop {
 
     /// Runs the loop until `done`; panics after 30 seconds.
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Loop) -> bool) {
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + Duration::from_secs(60);
         while !done(self) {
             assert!(
                 Instant::now() < end,
-                "{what}: not in 30 s; {} received, {:?}, {:?}, {:?}",
+                "{what}: not in 60 s; {} received, {:?}, {:?}, {:?}",
                 self.received.len(),
                 self.pulled,
                 self.pushed,
