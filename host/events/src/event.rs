@@ -536,6 +536,16 @@ events! {
         stream: Name, rid: String, counted: u64, received: u64, forwarded: u64, replaced: u64, dropped: u64, swallowed: u64,
     } => "stream {stream:?}: request {rid:?} does not balance: {counted} tokens counted by the scheduler, {received} received, {forwarded} forwarded, {replaced} replaced, {dropped} dropped, {swallowed} swallowed";
 
+    // The log.
+
+    /// Standard error took no lines for a time, and `lines` were dropped; it takes lines again. The counts in `/metrics` have
+    /// every event.
+    ///
+    /// Action: look at the reader of standard error, such as the container runtime or a pipe to another program.
+    LogLinesDropped, WARN, first 5 of [lines] {
+        lines: u64,
+    } => "log: {lines} lines were dropped, because standard error took none";
+
     // A hand-over to a new process.
 
     /// A new process takes over: the streams stop between two frames, and the new process gets their connections.
@@ -733,8 +743,8 @@ events! {
         state_bytes: u64,
     } => "plugin {plugin:?} of {stream:?}: version {version} took over {resumed_requests} live requests with {state_bytes} bytes of state, sha256 {digest}";
 
-    /// A reload could neither hand over a plugin's state nor replay the live requests: the new instance does not know their
-    /// earlier rows.
+    /// A reload could neither hand over a plugin's state nor read the rows of the live requests: the new instance does not
+    /// know their earlier rows.
     ///
     /// Action: see `why`.
     PluginStateLost, WARN, first 5 of [stream, plugin] {

@@ -1,7 +1,11 @@
 //! Afterbay's own log on standard error: coloured on a terminal, plain on a pipe, or JSON.
 
+mod queue;
+
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use tracing::field::{Field, Visit};
 use tracing::{Level, Subscriber};
@@ -13,6 +17,13 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::event::TARGET;
+
+pub use queue::{LogQueue, QUEUE_BYTES_MAX};
+
+/// Time that the end of the process gives to lines that wait.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+/// The queue of the process's log.
+static QUEUE: OnceLock<LogQueue> = OnceLock::new();
 
 /// The format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,17 +53,43 @@ pub enum LogError {
     /// A log is already set up.
     #[error("log: {0}")]
     Twice(#[from] tracing_subscriber::util::TryInitError),
+    /// The thread that writes cannot start.
+    #[error("log: no thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Waits a second at most for lines that are not written yet, when it is dropped, also by a panic.
+#[derive(Debug)]
+#[must_use = "the last lines are lost without it"]
+pub struct Flush(LogQueue);
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        self.0.flush(FLUSH_MAX);
+    }
 }
 
 /// Sets up the log of the process, once. `filter` is a level, or levels by target: `info,wasmtime=warn`.
-pub fn init(filter: &str, format: Format) -> Result<(), LogError> {
+pub fn init(filter: &str, format: Format) -> Result<Flush, LogError> {
     let is_pretty = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let format = match format {
         Format::Auto if is_pretty => Format::Pretty,
         Format::Auto => Format::Plain,
         chosen => chosen,
     };
-    Ok(subscriber(filter, format, std::io::stderr)?.try_init()?)
+    init_to(filter, format, std::io::stderr())
+}
+
+/// [`init`] with another writer than standard error.
+pub fn init_to(filter: &str, format: Format, writer: impl Write + Send + 'static) -> Result<Flush, LogError> {
+    let queue = LogQueue::start(writer)?;
+    subscriber(filter, format, queue.clone())?.try_init()?;
+    Ok(Flush(QUEUE.get_or_init(|| queue).clone()))
+}
+
+/// The queue of the process's log, once it is set up.
+pub(crate) fn queue() -> Option<&'static LogQueue> {
+    QUEUE.get()
 }
 
 /// The log of [`init`] for any writer.

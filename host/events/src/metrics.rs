@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 
 use crate::counter::Gauge;
 use crate::exposition::Exposition;
+use crate::log::{self, LogQueue};
 use crate::own::{Own, OwnMetrics};
 use crate::reading::{Block, Reading};
 use crate::{
@@ -293,6 +294,11 @@ impl Collector for Blocks {
         for (name, count) in self.events.counts() {
             metric.encode_family(&[("event", name)])?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
         }
+        let help =
+            "Lines of the log that were dropped, because standard error took none and a megabyte waited";
+        let mut metric = encoder.encode_descriptor("log_lines_dropped", help, None, MetricType::Counter)?;
+        let dropped = log::queue().map_or(0, LogQueue::dropped);
+        metric.encode_counter::<NoLabelSet, _, f64>(&dropped, None)?;
         let help = "1 while every stream can do its work, as /readyz says";
         let mut metric = encoder.encode_descriptor("ready", help, None, MetricType::Gauge)?;
         metric.encode_gauge(&u64::from(self.health.is_ready()))?;

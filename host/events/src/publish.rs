@@ -4,12 +4,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::event::LogLinesDropped;
 use crate::limiter::Limiter;
+use crate::log::{self, LogQueue};
 use crate::{Event, Recorder};
 
 /// Publishes events. Clones publish to the same place, from any thread.
 ///
-/// An event takes one uncontended lock. Frames and rows therefore use counters, not events.
+/// An event takes one lock, for the time of a look into a table; its line leaves by the log's queue. Frames and rows
+/// therefore use counters, not events.
 #[derive(Clone, Debug)]
 pub struct Events(Arc<Inner>);
 
@@ -56,8 +59,12 @@ impl Events {
         }
     }
 
-    /// Logs the summaries whose ten seconds have passed. One thread calls it about once a second.
+    /// Logs the summaries whose ten seconds have passed, and how many lines the log has dropped. One thread calls it about
+    /// once a second.
     pub fn tick(&self, now: Instant) {
+        if let Some(lines) = log::queue().and_then(LogQueue::take_dropped) {
+            self.publish_at(LogLinesDropped { lines }, now);
+        }
         let lines = self.0.limiter.lock().unwrap_or_else(PoisonError::into_inner).tick(now);
         for (event, times) in lines {
             event.log(times);

@@ -275,6 +275,7 @@ fn one_of_each() -> Vec<Event> {
             swallowed: 7,
         }
         .into(),
+        LogLinesDropped { lines: 2 }.into(),
         HandOverBegun { to_pid: 4242, from: "0.1.0".into(), to: "0.2.0".into() }.into(),
         HandOverFinished { to_pid: 4242, to: "0.2.0".into(), ms: 41 }.into(),
         HandOverFailed { why: "why it is".into() }.into(),

@@ -59,7 +59,8 @@ pub struct Engine {
 ///
 /// # Errors
 ///
-/// The system refuses a socket, a directory or a signal descriptor. Call it before the process has a second thread.
+/// The system refuses a socket, a directory or a signal descriptor. Call it before the process has a second thread that
+/// takes signals.
 pub fn run(stage: &OsStr, worker: Worker) -> Result<u8, KeeperError> {
     let mut keeper = Keeper::new(stage, worker)?;
     loop {

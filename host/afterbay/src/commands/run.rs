@@ -131,7 +131,7 @@ impl Args {
 /// Runs this command line without `--keep` as the keeper's worker. Only the first worker takes over.
 fn keep(args: Args) -> anyhow::Result<ExitCode> {
     let format = args.log_format.map_or(log::Format::Auto, Format::chosen);
-    log::init(args.log.as_deref().unwrap_or("info"), format)?;
+    let _flush = log::init(args.log.as_deref().unwrap_or("info"), format)?;
     let is_of_keeper = |argument: &OsString| argument == "--keep" || argument == TAKE_OVER;
     let arguments = std::env::args_os().skip(1).filter(|argument| !is_of_keeper(argument)).collect();
     let args = Rc::new(args);
@@ -162,7 +162,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         (None, LogFormat::Json) => log::Format::Json,
         (None, LogFormat::Auto) => log::Format::Auto,
     };
-    log::init(args.log.as_deref().unwrap_or(&config.log.filter), format)?;
+    let _flush = log::init(args.log.as_deref().unwrap_or(&config.log.filter), format)?;
     // A panic becomes a line of the log.
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
