@@ -9,7 +9,7 @@ use afterbay_journal::{
     BacklogItem, Credit, FrameNo, JournalWriter, RecoveredStream, RequestNo, SinkContent, SinkProgress,
 };
 use afterbay_outbox::Content;
-use afterbay_sockets::bounds::CREDIT_STALL_MAX;
+use afterbay_sockets::bounds::{CREDIT_STALL_MAX, GENERATION_WAIT_MAX};
 use afterbay_sockets::credit::{Page, PageReader, PageStatus};
 use afterbay_wire::Batch;
 use std::path::Path;
@@ -241,6 +241,8 @@ pub struct UnconfirmedFrames {
     handed_over: u64,
     /// The last count, and when it was first seen.
     last: Option<(u64, Instant)>,
+    /// The first of the reads in a row that found an unsettled page.
+    unsettled_since: Option<Instant>,
 }
 
 impl UnconfirmedFrames {
@@ -259,7 +261,8 @@ impl UnconfirmedFrames {
         let base = known.credit();
         let generation = base.map(|credit| credit.generation);
         let handed = known.handed().filter(|handed| Some(handed.generation) == generation);
-        let mut frames = UnconfirmedFrames { page, base, sent: 0, handed_over: 0, last: None };
+        let mut frames =
+            UnconfirmedFrames { page, base, sent: 0, handed_over: 0, last: None, unsettled_since: None };
         for sent in known.sent() {
             if is_counted(&sent.content, writer, decoder) {
                 frames.sent += 1;
@@ -282,7 +285,11 @@ impl UnconfirmedFrames {
     pub fn count(&mut self, now: Instant) -> Option<ReaderCount> {
         let Some(base) = self.base else { return Some(ReaderCount::Unknown) };
         let credit = |page: &Page| Credit { generation: page.generation, sent: page.count };
-        match self.page.look() {
+        let look = self.page.look();
+        if !matches!(look, PageStatus::Unsettled(_)) {
+            self.unsettled_since = None;
+        }
+        match look {
             PageStatus::Page(page) if page.generation == base.generation => {
                 let last = self.last.filter(|(count, _)| *count == page.count).unwrap_or((page.count, now));
                 self.last = Some(last);
@@ -300,8 +307,12 @@ impl UnconfirmedFrames {
                 let finished = page.last_count.saturating_sub(base.sent);
                 Some(ReaderCount::Since { finished, now: credit(&page) })
             }
-            PageStatus::Changing => None,
-            _ => Some(ReaderCount::Unknown),
+            // The next reader is opening the page; after a time it is no page.
+            PageStatus::Unsettled(_) => {
+                let since = *self.unsettled_since.get_or_insert(now);
+                (now >= since + GENERATION_WAIT_MAX).then_some(ReaderCount::Unknown)
+            }
+            PageStatus::Absent | PageStatus::Page(_) | PageStatus::Invalid(_) => Some(ReaderCount::Unknown),
         }
     }
 }

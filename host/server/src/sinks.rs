@@ -197,7 +197,7 @@ pub fn warnings(config: &config::Config, tokenizers: &Tokenizers) -> Vec<String>
 fn page_of(page: &mut PageReader) -> Option<Page> {
     match page.look() {
         PageStatus::Page(page) => Some(page),
-        PageStatus::Absent | PageStatus::Changing | PageStatus::Invalid(_) => None,
+        PageStatus::Absent | PageStatus::Unsettled(_) | PageStatus::Invalid(_) => None,
     }
 }
 

@@ -74,6 +74,23 @@ pub enum Invalid {
     /// The page has another version.
     #[error("credit page has version {0}, the one understood is 1")]
     Version(u32),
+    /// The file is empty, or does not begin with the magic that a writer puts there last.
+    #[error("credit page has no content")]
+    Unfilled,
+    /// The generation is 0 or the one before it, as while a writer opens the page.
+    #[error("credit page has generation {generation} after generation {last}: no writer has opened it whole")]
+    Generation {
+        /// The generation.
+        generation: u64,
+        /// The generation before.
+        last: u64,
+    },
+    /// No two reads in a row are equal.
+    #[error("credit page is different at each read")]
+    Unsteady,
+    /// The file does not exist any more.
+    #[error("credit page is gone")]
+    Gone,
     /// The count fell within one generation.
     #[error("credit page's count went back from {from} to {to}")]
     WentBack {
@@ -95,10 +112,11 @@ pub enum Invalid {
 /// The result of reading the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageStatus {
-    /// The file does not exist, or its writer has not filled it yet.
+    /// The file does not exist.
     Absent,
-    /// The page is being changed or opened. Read it again.
-    Changing,
+    /// The page is not usable now, as for a moment while a writer makes, opens or changes it. Read it again: a page that stays
+    /// so is invalid.
+    Unsettled(Invalid),
     /// The file is not a usable page.
     Invalid(Invalid),
     /// The content of the page.
@@ -145,14 +163,13 @@ impl PageReader {
             let read = rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut bytes, 0));
             match read {
                 Err(error) => return self.failed(error),
-                // The file exists and is not filled yet.
-                Ok(0) => return PageStatus::Absent,
+                Ok(0) => return PageStatus::Unsettled(Invalid::Unfilled),
                 Ok(read) if read < PAGE_BYTES => return PageStatus::Invalid(Invalid::Short(read)),
                 Ok(_) if before == Some(bytes) => return parse(&bytes, *id),
                 Ok(_) => before = Some(bytes),
             }
         }
-        PageStatus::Changing
+        PageStatus::Unsettled(Invalid::Unsteady)
     }
 
     fn open_file(&self) -> rustix::io::Result<(OwnedFd, (u64, u64))> {
@@ -184,10 +201,13 @@ fn parse(bytes: &[u8; PAGE_BYTES], file: (u64, u64)) -> PageStatus {
     };
     match magic {
         // The writer puts the magic last.
-        [0, ..] if magic == [0; 8] => PageStatus::Absent,
+        [0, ..] if magic == [0; 8] => PageStatus::Unsettled(Invalid::Unfilled),
         _ if magic != MAGIC => PageStatus::Invalid(Invalid::Magic(magic)),
         _ if u32_at(8) != VERSION => PageStatus::Invalid(Invalid::Version(u32_at(8))),
-        _ if page.generation == 0 || page.last_generation == page.generation => PageStatus::Changing,
+        _ if page.generation == 0 || page.last_generation == page.generation => {
+            let (generation, last) = (page.generation, page.last_generation);
+            PageStatus::Unsettled(Invalid::Generation { generation, last })
+        }
         _ => PageStatus::Page(page),
     }
 }

@@ -15,6 +15,7 @@
 //! | a generation was missed, or the file is a new one | the final count is unknown: nothing is sent again, every frame is unconfirmed |
 //! | the count exceeds the frames written | another sender sends too: continue without credit |
 //! | the count falls | not used until a new generation |
+//! | the page of a connected reader is empty, zeros, gone or being opened for `generation_wait` | no page: continue without credit. Without a connection this is waited for: the next reader opens the page before it listens |
 //! | a doubtful count stands still for `stall` | continue without credit until the count moves, or until a new generation if frames may have been lost |
 //!
 //! A count is doubtful until it has once reached the number of frames written, since the page was first read or since a
@@ -60,6 +61,8 @@ pub(crate) struct CreditTracker {
     doubt: Option<Doubt>,
     /// The time at which the count last moved, or the first frame became unfinished.
     moved: Instant,
+    /// The first of the reads in a row, on this connection, that found an unsettled page.
+    unsettled_since: Option<Instant>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +130,7 @@ impl CreditTracker {
             joined_midway: false,
             doubt: Some(Doubt::Page),
             moved: now,
+            unsettled_since: None,
         }
     }
 
@@ -170,15 +174,18 @@ impl CreditTracker {
         if context.queue.counted() == 0 {
             self.moved = context.now;
         }
+        // A known page is absent only if its file was replaced and removed.
+        let look = match look {
+            PageStatus::Absent if self.known.is_some() => PageStatus::Unsettled(Invalid::Gone),
+            look => look,
+        };
+        if !matches!(look, PageStatus::Unsettled(_)) {
+            self.unsettled_since = None;
+        }
         match look {
-            PageStatus::Changing => {}
+            PageStatus::Unsettled(why) => self.saw_unsettled(why, context),
             PageStatus::Absent => self.saw_none(context),
-            PageStatus::Invalid(why) => {
-                if self.trust != PageTrust::Invalid(why.clone()) {
-                    self.give_up(PageTrust::Invalid(why), context);
-                    self.known = None;
-                }
-            }
+            PageStatus::Invalid(why) => self.saw_invalid(why, context),
             PageStatus::Page(page) => match self.known {
                 None => self.adopt_first(page, context),
                 Some(known) if is_same(&known, &page) => self.saw_count(known, page, context),
@@ -192,6 +199,7 @@ impl CreditTracker {
     pub(crate) fn up(&mut self, pid: Option<u32>, context: &mut TrackerContext<'_>) {
         self.connection = Some(Connection { pid, wait: None, saw_absent: self.trust == PageTrust::Absent });
         self.doubt.get_or_insert(Doubt::Page);
+        self.unsettled_since = None;
         self.check_pids();
         if context.queue.unfinished().frames == 0 {
             return;
@@ -240,13 +248,30 @@ impl CreditTracker {
         }
     }
 
-    fn saw_none(&mut self, context: &mut TrackerContext<'_>) {
-        // The file is just being replaced if the generation is known: the open file is still read.
-        if self.known.is_none() {
-            self.set_trust(PageTrust::Absent, context);
+    /// Waits for the writer of the page, and refuses a page that stays so while a reader is connected.
+    fn saw_unsettled(&mut self, why: Invalid, context: &mut TrackerContext<'_>) {
+        if self.connection.is_none() {
+            return;
         }
+        let since = *self.unsettled_since.get_or_insert(context.now);
+        if context.now >= since + self.generation_wait {
+            self.saw_invalid(why, context);
+        } else if why == Invalid::Unfilled && self.known.is_none() {
+            self.saw_none(context);
+        }
+    }
+
+    fn saw_none(&mut self, context: &mut TrackerContext<'_>) {
+        self.set_trust(PageTrust::Absent, context);
         if let Some(connection) = &mut self.connection {
             connection.saw_absent = true;
+        }
+    }
+
+    fn saw_invalid(&mut self, why: Invalid, context: &mut TrackerContext<'_>) {
+        if self.trust != PageTrust::Invalid(why.clone()) {
+            self.give_up(PageTrust::Invalid(why), context);
+            self.known = None;
         }
     }
 

@@ -31,12 +31,13 @@ fn a_page_is_read_and_every_other_file_is_named() {
         PageReader::new(&path).look()
     };
     assert_eq!(look(None), PageStatus::Absent);
-    assert_eq!(look(Some(&[])), PageStatus::Absent);
-    assert_eq!(look(Some(&[0; 64])), PageStatus::Absent, "the magic is not there yet");
+    assert_eq!(look(Some(&[])), PageStatus::Unsettled(Invalid::Unfilled));
+    assert_eq!(look(Some(&[0; 64])), PageStatus::Unsettled(Invalid::Unfilled), "the magic is not there yet");
     assert_eq!(look(Some(b"ABCREDIT")), PageStatus::Invalid(Invalid::Short(8)));
     assert_eq!(look(Some(&[b'x'; 64])), PageStatus::Invalid(Invalid::Magic([b'x'; 8])));
     assert_eq!(look(Some(&bytes(2, 1, 0, 0))), PageStatus::Invalid(Invalid::Version(2)));
-    assert_eq!(look(Some(&bytes(1, 3, 9, 3))), PageStatus::Changing, "it is being opened");
+    let opening = PageStatus::Unsettled(Invalid::Generation { generation: 3, last: 3 });
+    assert_eq!(look(Some(&bytes(1, 3, 9, 3))), opening, "it is being opened");
     let page = page_of(look(Some(&bytes(1, 3, 9, 2))));
     assert_eq!((page.pid, page.generation, page.count), (77, 3, 9));
     assert_eq!((page.last_generation, page.last_count, page.changed_unix_ns), (2, 5, 6));

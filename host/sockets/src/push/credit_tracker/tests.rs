@@ -127,7 +127,7 @@ impl Bench {
 
     /// Runs one step:
     /// `s3` / `u1` send counted / uncounted frames;
-    /// `up`, `up=7` (the process), `lost`; `none`: no page, `bad`: an invalid page;
+    /// `up`, `up=7` (the process), `lost`; `none`: no page, `bad`: an invalid page; `zeros`, `opening`: an unsettled page;
     /// `p2:5`: generation 2 with count 5, of process 2 (`@9`: of 9); `p2:0<3`: … after a final count of 3; `new:p1:0`:
     /// in a new file;
     /// `wait`, `stall`: this much time passes.
@@ -136,6 +136,8 @@ impl Bench {
             "lost" => self.lose(),
             "none" => self.look(PageStatus::Absent),
             "bad" => self.look(PageStatus::Invalid(Invalid::Short(3))),
+            "zeros" => self.look(PageStatus::Unsettled(Invalid::Unfilled)),
+            "opening" => self.look(PageStatus::Unsettled(Invalid::Generation { generation: 1, last: 1 })),
             "wait" => self.pass(WAIT),
             "stall" => self.pass(STALL),
             "up" => self.up(None),
@@ -201,7 +203,10 @@ fn check(table: &[(&str, &str, &str)]) {
     for (why, steps, expected) in table {
         let steps: Vec<&str> = steps.split_whitespace().collect();
         let deaths = (0..steps.len()).map(|death| death..death + 1).chain([0..0, 0..steps.len()]);
-        for deaths in deaths {
+        // A new process waits for an unsettled page as long as the one before.
+        let waits =
+            steps.iter().any(|step| matches!(*step, "zeros" | "opening" | "none") && steps.contains(&"wait"));
+        for deaths in deaths.filter(|deaths| !waits || deaths.is_empty()) {
             let mut bench = Bench::new();
             for (index, step) in steps.iter().enumerate() {
                 bench.step(step);
@@ -309,6 +314,20 @@ fn a_page_that_is_not_there_yet_does_not_stop_the_stream() {
         ("it comes while frames are under way", "none up s3 p1:1 s1 p1:3", "1,2,3,4 taken=3 usable1:3"),
         ("… and those are counted before the later ones", "none up s3 p1:1 s1 p1:4", "1,2,3,4 taken=4 usable1:4"),
         ("joined midway", "p4:100 up s2 p4:101", "1,2 taken=1 usable4:101"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn a_page_that_no_writer_fills_stops_a_connected_reader_only_for_the_wait() {
+    check(&[
+        ("zeros for a moment", "p1:0 up s2 zeros p1:2 s1", "1,2,3 taken=2 usable1:2"),
+        ("zeros", "p1:0 up s2 p1:1 zeros wait zeros wait zeros s1", "1,2,3 taken=3 unconfirmed2-2 invalid"),
+        ("gone", "p1:0 up s2 p1:1 none wait none wait none s1", "1,2,3 taken=3 unconfirmed2-2 absent"),
+        ("being opened", "p1:0 up s2 p1:1 opening wait opening wait opening s1", "1,2,3 taken=3 unconfirmed2-2 invalid"),
+        ("also one that was never a page", "up s2 opening wait opening wait opening s1", "1,2,3 taken=3 invalid"),
+        ("used again once it is a page", "p1:0 up s2 p1:1 zeros wait zeros wait zeros p1:1 s1 p1:3", "1,2,3 taken=3 unconfirmed2-2 usable1:3"),
+        ("a reader that died there is waited for", "p1:0 up s3 p1:1 lost opening wait opening wait opening p2:0<2 up", "1,2,3/3 taken=2 resent1 usable2:0"),
     ]);
 }
 
