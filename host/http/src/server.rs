@@ -1,5 +1,7 @@
 //! The server half: accepts connections, and answers one request on each.
 
+mod places;
+
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -10,14 +12,15 @@ use std::time::Duration;
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tower_service::Service;
+
+use places::{Place, Places};
 
 /// The pause after an accept that failed, for example without a free descriptor.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
@@ -48,8 +51,12 @@ pub enum ClientAddress {
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerBounds {
-    /// Connections of one listener at once. Further ones wait in the kernel and use no descriptor.
+    /// Connections of one listener at once. Further ones wait in the kernel and use no descriptor. A quarter of them is for
+    /// probes: past that, other requests get 503. While all places are taken, a connection without a request is closed after
+    /// 20 ms, and a probe after a second.
     pub connections: usize,
+    /// Whether a request is a probe. Its answer is made at once.
+    pub is_probe: fn(&Request<Incoming>) -> bool,
     /// The time until a request's head is whole. A slower connection is closed.
     pub head: Duration,
     /// The time for the whole exchange. A slower connection is closed.
@@ -89,31 +96,39 @@ pub async fn serve<S, B>(listener: HttpListener, bounds: ServerBounds, service: 
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
 {
-    let free = Arc::new(Semaphore::new(bounds.connections));
-    // The semaphore is never closed.
-    while let Ok(permit) = free.clone().acquire_owned().await {
+    let mut places = Places::new(bounds.connections);
+    loop {
+        let place = places.next().await;
         match listener.accept().await {
             Ok((stream, peer)) => {
-                tokio::spawn(exchange(stream, bounds, service(peer), permit));
+                let stage = place.stage();
+                let task = tokio::spawn(exchange(stream, bounds, service(peer), place));
+                places.taken(stage, task.abort_handle());
             }
             Err(_) => sleep(ACCEPT_RETRY).await,
         }
     }
 }
 
-async fn exchange<S, B>(stream: Stream, bounds: ServerBounds, service: S, _permit: OwnedSemaphorePermit)
+async fn exchange<S, B>(stream: Stream, bounds: ServerBounds, service: S, place: Place)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send,
     S::Future: Send,
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Default + Send + 'static,
 {
     let is_lasting = Arc::new(AtomicBool::new(false));
     let (service, answers_last) = (TowerToHyperService::new(service), is_lasting.clone());
     let service = service_fn(move |request| {
-        let (answer, is_lasting) = (service.call(request), answers_last.clone());
+        let is_taken = place.request((bounds.is_probe)(&request));
+        let (answer, is_lasting) = (is_taken.then(|| service.call(request)), answers_last.clone());
         async move {
+            let Some(answer) = answer else {
+                let mut refused = Response::new(B::default());
+                *refused.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+                return Ok(refused);
+            };
             let response = answer.await?;
             is_lasting.store(response.extensions().get::<Lasting>().is_some(), Ordering::Relaxed);
             Ok::<_, Infallible>(response)
@@ -133,3 +148,6 @@ where
         let _ended = timeout(bounds.lasting.saturating_sub(bounds.exchange), connection).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,6 +134,7 @@ impl Served {
         let (listener, routes) = (self.listener.http()?, self.routes.clone());
         let bounds = ServerBounds {
             connections: descriptors::for_admin(descriptors::limit()),
+            is_probe: |request| matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics"),
             head: HEAD_MAX,
             exchange: EXCHANGE_MAX,
             lasting: LASTING_MAX,
