@@ -147,7 +147,7 @@ function streamState(stream) {
 const FIGURES = [
   ["in", "Tokens in", ({ rates }) => [`${rate(rates.tokens_received)} /s`, `${rate(rates.rows_received)} rows/s, ${rate(rates.frames_received)} frames/s`]],
   ["out", "Tokens out", ({ rates }) => [`${rate(rates.tokens_forwarded)} /s`, rates.tokens_received > 0 ? `${percent(rates.tokens_forwarded / rates.tokens_received)} of in` : "nothing comes in"]],
-  ["lag", "First-token lag, p99", ({ first_token_seconds: lag }) => (lag ? [seconds(lag.p99), `p50 ${seconds(lag.p50)}`] : [NONE, "no first token in 10 s"])],
+  ["lag", "First-token lag, p99", ({ first_token_seconds: lag, first_token_until: until }) => (lag ? [seconds(lag.p99), `p50 ${seconds(lag.p50)}, until ${until}`] : [NONE, `no first token ${until} in 10 s`])],
   ["frame", "Frame lag, p99", ({ frame_seconds: lag }) => (lag ? [seconds(lag.p99), `p50 ${seconds(lag.p50)}`] : [NONE, "no frame in 10 s"])],
   ["joined", "Rows joined", ({ rates, sinks }) => [`${rate(rates.rows_joined)} /s`, `${short(sinks.reduce((sum, sink) => sum + (sink.rows_joined ?? 0), 0))} in all`]],
   ["load", "Scheduler", ({ scheduler }) => schedulerFigure(scheduler)],

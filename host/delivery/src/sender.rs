@@ -42,6 +42,9 @@ pub struct SinkSender {
     push: Push,
     /// Frames that the kernel does not have whole, with their sequence numbers.
     unwritten: VecDeque<(u64, WrittenFrame)>,
+    /// Frames with first rows that the kernel has whole and the reader has not finished, with usable credit: their sequence
+    /// numbers, and their first rows. The credit bounds their number.
+    untaken: VecDeque<(u64, Vec<(Instant, u32)>)>,
     frames: u64,
     pace: Pace,
     /// Whether rows that wait are joined under backpressure.
@@ -92,6 +95,7 @@ impl SinkSender {
         SinkSender {
             push,
             unwritten: VecDeque::new(),
+            untaken: VecDeque::new(),
             frames: 0,
             pace,
             joins,
@@ -117,6 +121,7 @@ impl SinkSender {
         self.push.begin_after(sequence, now);
         self.last = sequence;
         self.unwritten.clear();
+        self.untaken.clear();
     }
 
     /// Sets whether rows that wait are joined under backpressure.
@@ -138,6 +143,16 @@ impl SinkSender {
         self.is_blocked = self.push.pending().frames > 0 || has_unread;
         let finished = if has_credit { totals.frames_finished } else { totals.frames_written };
         self.pace.observe(finished, self.ahead() > 0, now);
+        if !has_credit {
+            self.untaken.clear();
+        }
+    }
+
+    /// The first rows of the next frame that the reader has finished since the last call: when they were received, and their
+    /// number.
+    pub fn next_taken(&mut self) -> Option<Vec<(Instant, u32)>> {
+        let finished = self.push.finished()?;
+        self.untaken.pop_front_if(|(sequence, _)| *sequence <= finished).map(|(_, first_rows)| first_rows)
     }
 
     /// Frames that the reader has, or will have, and has not finished.
@@ -174,6 +189,18 @@ impl SinkSender {
         }
     }
 
+    /// The sentence about a reader in [`ReaderState::Stalled`], and for how long it has finished nothing.
+    pub fn stall(&self, now: Instant) -> (String, Duration) {
+        let frames = self.ahead();
+        let text = match self.push.finished() {
+            Some(_) => format!(
+                "the reader finishes none of its frames ({frames} wait): it hangs, or its credit page stands still"
+            ),
+            None => format!("the reader reads none of its frames ({frames} wait)"),
+        };
+        (text, now.saturating_duration_since(self.pace.since))
+    }
+
     /// Frames that the reader is given ahead of its count.
     pub fn window(&self) -> usize {
         self.pace.window
@@ -196,6 +223,7 @@ impl SinkSender {
         self.push.drop_unsaved();
         self.last = self.push.last();
         self.unwritten.retain(|(sequence, _)| *sequence <= self.last);
+        self.untaken.retain(|(sequence, _)| *sequence <= self.last);
     }
 
     /// Drops the staged frames after a panic. The rebuilt outbox composes them again.
@@ -227,8 +255,15 @@ impl SinkSender {
         self.push.flush(now);
         let (unwritten, written) = (&mut self.unwritten, self.push.written());
         if unwritten.front().is_some_and(|(sequence, _)| *sequence <= written) {
-            let next = || unwritten.pop_front_if(|(sequence, _)| *sequence <= written);
-            on_written(&mut std::iter::from_fn(next).map(|(_, frame)| frame));
+            let mut untaken = self.push.finished().map(|_| &mut self.untaken);
+            let next = || {
+                let (sequence, frame) = unwritten.pop_front_if(|(sequence, _)| *sequence <= written)?;
+                if let Some(untaken) = untaken.as_mut().filter(|_| !frame.first_rows.is_empty()) {
+                    untaken.push_back((sequence, frame.first_rows.clone()));
+                }
+                Some(frame)
+            };
+            on_written(&mut std::iter::from_fn(next));
         }
     }
 

@@ -225,6 +225,12 @@ impl Sink {
         on_written: &mut impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
     ) -> bool {
         self.sender.observe(now.instant);
+        while let Some(first_rows) = self.sender.next_taken() {
+            for (received_at, rows) in first_rows {
+                let time = now.instant.saturating_duration_since(received_at);
+                self.counters.first_token_taken_seconds.observe_many(time, u64::from(rows));
+            }
+        }
         self.outbox.taken(self.sender.socket().taken());
         // Before a frame is sent: after a kill, the reader's count is compared with this record.
         self.record_taken(persister, now);

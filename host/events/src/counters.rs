@@ -114,6 +114,7 @@ counters! {
         rows_sent: Counter, "Received rows sent to the sink, alone or inside another row";
         rows_per_second: Gauge, "Received rows sent to the sink per second, over the last second";
         rows_joined: Counter, "Received rows sent inside another row of their request";
+        first_token_taken_seconds: Histogram, "Time from the receipt of the frame with a request's first row until the reader has finished the frame that carries this row, by its credit page; nothing without a credit page";
         row_wait_seconds: Histogram, "Time from the receipt of a row until it is put into a frame for the sink";
         frames_torn: Counter, "Frames sent whole although some of their rows had been sent, because they could not be taken apart";
         window_frames: Gauge, "Frames that the reader may be given ahead of its count";

@@ -126,7 +126,7 @@ impl Report {
         if now.instant >= self.gauges_at {
             self.gauges_at = now.instant + GAUGES_EVERY;
             pipeline.chain.publish_gauges(&pipeline.held_rows);
-            self.update_states(pipeline, now.instant);
+            self.update_states(pipeline, now);
         }
     }
 
@@ -228,8 +228,9 @@ impl Report {
         stream.spilled_bytes.set(spilled.1);
     }
 
-    /// Updates the state of each reader, and publishes a change of state.
-    fn update_states(&mut self, pipeline: &Pipeline, now: Instant) {
+    /// Updates the state of each reader, and publishes a change of state. A stalled reader is a condition.
+    fn update_states(&mut self, pipeline: &Pipeline, at: Timestamp) {
+        let now = at.instant;
         for (sink, report) in pipeline.delivery.sinks.iter().zip(&mut self.sinks) {
             let oldest = sink.outbox.oldest();
             let waiting_rows = sink.outbox.rows() as u64;
@@ -244,6 +245,13 @@ impl Report {
             report.counters.rows_per_second.set(u64::try_from(rate).unwrap_or(u64::MAX));
             report.counters.waiting_oldest_seconds.set(oldest_waits);
             report.counters.state.set(state);
+            let key = format!("stalled:{}/{}", self.telemetry.stream, report.name);
+            if state == ReaderState::Stalled {
+                let (text, time) = sink.sender.stall(now);
+                self.health.degraded(&key, text, at.system_time() - time);
+            } else {
+                self.health.clear(&key);
+            }
             if report.lost.is_some() {
                 continue;
             }

@@ -62,8 +62,10 @@ pub(crate) struct Stream {
     pub(crate) rates: Rates,
     /// From the receipt of a frame until the kernel has it for the sink, over the last 10 s.
     pub(crate) frame_seconds: Option<Quantiles>,
-    /// The same for frames with the first token of a request.
+    /// The same for first rows of requests, until `first_token_until`.
     pub(crate) first_token_seconds: Option<Quantiles>,
+    /// `taken` by the reader, as its credit page says, or else `sent` to it.
+    pub(crate) first_token_until: String,
     pub(crate) ledger: Ledger,
     pub(crate) scheduler: Option<Scheduler>,
     pub(crate) journal: Option<Journal>,

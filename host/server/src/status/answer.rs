@@ -2,7 +2,7 @@
 
 use super::StatusSource;
 use super::journal_space::Limit;
-use super::reading::{Between, Buckets, Readings};
+use super::reading::{Between, Buckets, Readings, StreamReading};
 use crate::copies::CopyView;
 use crate::plugins::{PluginView, rfc3339};
 use crate::signals::StreamLoad;
@@ -54,7 +54,10 @@ struct StreamView {
     requests_finished: u64,
     rates: Rates,
     frame_seconds: Option<Quantiles>,
+    /// Until `first_token_until`.
     first_token_seconds: Option<Quantiles>,
+    /// `taken` if a reader counts what it has finished, else `sent`.
+    first_token_until: &'static str,
     ledger: Ledger,
     scheduler: Option<Scheduler>,
     journal: Journal,
@@ -182,10 +185,18 @@ impl StreamView {
         let times = readings.ten_seconds(&name);
         let plugins = source.metrics.plugins_of(&name);
         let tokens_held = plugins.iter().map(|(_, plugin)| plugin.held_tokens.get()).sum();
-        let sinks = sinks.into_iter().map(|sink| {
-            let counters = source.metrics.sink(&name, &sink);
-            SinkView::new(sink, &counters)
-        });
+        let sinks: Vec<_> = sinks
+            .into_iter()
+            .map(|sink| {
+                let counters = source.metrics.sink(&name, &sink);
+                SinkView::new(sink, &counters)
+            })
+            .collect();
+        let is_taken = sinks.iter().any(|sink| sink.lag_frames.is_some());
+        let first_token: fn(&StreamReading) -> &Buckets = match is_taken {
+            true => |stream| &stream.first_token_taken_seconds,
+            false => |stream| &stream.first_token_seconds,
+        };
         let taps = source.metrics.taps_of(&name).into_iter();
         StreamView {
             receiving: counters.receiving.get() == 1,
@@ -196,13 +207,12 @@ impl StreamView {
             frame_seconds: times
                 .as_ref()
                 .and_then(|times| Quantiles::of(&times.times(|stream| &stream.frame_seconds))),
-            first_token_seconds: times
-                .as_ref()
-                .and_then(|times| Quantiles::of(&times.times(|stream| &stream.first_token_seconds))),
+            first_token_seconds: times.as_ref().and_then(|times| Quantiles::of(&times.times(first_token))),
+            first_token_until: if is_taken { "taken" } else { "sent" },
             ledger: Ledger::new(&counters, tokens_held),
             scheduler: load.map(|load| Scheduler::new(&load)),
             journal: Journal::new(&name, &counters, source.retain_bytes, readings),
-            sinks: sinks.collect(),
+            sinks,
             taps: taps.map(|(tap, counters)| TapView::new(tap, &counters)).collect(),
             name,
         }

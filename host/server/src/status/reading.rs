@@ -30,7 +30,10 @@ pub(super) struct StreamReading {
     pub(super) tokens_forwarded: u64,
     pub(super) rows_joined: u64,
     pub(super) frame_seconds: Buckets,
+    /// Until the kernel has the row.
     pub(super) first_token_seconds: Buckets,
+    /// Until a reader has finished the row, by the credit pages of the sinks.
+    pub(super) first_token_taken_seconds: Buckets,
 }
 
 /// Counts of times, each with the upper bound of its bucket in seconds. The last bound is infinite.
@@ -53,7 +56,9 @@ impl Reading {
     pub(super) fn take(signals: &Signals, metrics: &Metrics, space: Arc<JournalSpace>) -> Reading {
         let streams = signals.names().into_iter().map(|(stream, sinks)| {
             let counters = metrics.stream(&stream);
-            let joined = sinks.iter().map(|sink| metrics.sink(&stream, sink).rows_joined.get());
+            let sinks: Vec<_> = sinks.iter().map(|sink| metrics.sink(&stream, sink)).collect();
+            let joined = sinks.iter().map(|sink| sink.rows_joined.get());
+            let taken = sinks.iter().map(|sink| Buckets::of(&sink.first_token_taken_seconds));
             let reading = StreamReading {
                 frames_received: counters.frames_received.get(),
                 rows_received: counters.rows_received.get(),
@@ -62,6 +67,7 @@ impl Reading {
                 rows_joined: joined.sum(),
                 frame_seconds: Buckets::of(&counters.frame_seconds),
                 first_token_seconds: Buckets::of(&counters.first_token_seconds),
+                first_token_taken_seconds: taken.reduce(Buckets::and).unwrap_or_default(),
             };
             (stream, reading)
         });
@@ -122,6 +128,11 @@ impl Between<'_> {
 impl Buckets {
     fn of(histogram: &Histogram) -> Buckets {
         Buckets(histogram.buckets().to_vec())
+    }
+
+    fn and(self, other: Buckets) -> Buckets {
+        let both = self.0.into_iter().zip(other.0);
+        Buckets(both.map(|((bound, one), (_, other))| (bound, one + other)).collect())
     }
 
     fn since(&self, before: &Buckets) -> Buckets {

@@ -1,5 +1,6 @@
 //! A stream, its sender and its reader, on one thread. A process is a [`DrivenStream`]: it ends, and the next one continues.
 
+use afterbay_batch::Timestamp;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics, Recorder};
 use afterbay_fdstore::{FdStore, Inherited};
@@ -9,8 +10,8 @@ use afterbay_runtime::{Component, Grants, Host, HostOptions, Limits, Terms};
 use afterbay_sim_disk::SimDisk;
 use afterbay_sockets::{OutgoingFrame, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_stream::{
-    Budget, CallDone, CallHandle, CallOutcome, CallService, DrivenStream, Ended, JournalPolicy, PluginSetup,
-    PluginStatus, PreparedStream, ServiceResponse, Setup, SinkSetup, Stream, StreamState, SystemClock,
+    Budget, CallDone, CallHandle, CallOutcome, CallService, Clock, DrivenStream, Ended, JournalPolicy,
+    PluginSetup, PluginStatus, PreparedStream, ServiceResponse, Setup, SinkSetup, Stream, StreamState,
 };
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, DecodedFrame, Layouts};
@@ -42,7 +43,7 @@ impl PluginOf {
         PluginOf { config, guest, settings: settings.to_owned(), grants: Grants::default() }
     }
 
-    fn setup(&self) -> PluginSetup {
+    pub fn setup(&self) -> PluginSetup {
         let component = component(self.guest, &self.grants);
         let instance = component.instantiate(&self.settings).unwrap();
         PluginSetup { config: self.config.clone(), settings: self.settings.clone(), instance, awaits: None }
@@ -101,12 +102,38 @@ impl Service {
     }
 }
 
+/// The machine's clock, with the time that a test has let pass.
+#[derive(Default)]
+pub struct AheadClock(Mutex<Duration>);
+
+impl AheadClock {
+    pub fn pass(&self, time: Duration) {
+        *self.0.lock().unwrap() += time;
+    }
+}
+
+impl Clock for AheadClock {
+    fn now(&self) -> Timestamp {
+        let (now, ahead) = (Timestamp::now(), *self.0.lock().unwrap());
+        Timestamp { instant: now.instant + ahead, unix_ns: now.unix_ns + ahead.as_nanos() as u64 }
+    }
+
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
+
 /// The world outside of the process.
 pub struct World {
     dir: tempfile::TempDir,
     pub plugins: Vec<PluginOf>,
     disk: SimDisk,
     journal: Arc<JournalDirectory>,
+    /// The reader's credit page, if it has one.
+    pub credit: Option<PathBuf>,
+    pub clock: Arc<AheadClock>,
+    pub health: Health,
+    pub metrics: Metrics,
     events: Events,
     pub recorder: Recorder,
     pub service: Service,
@@ -136,6 +163,7 @@ impl World {
         let journal = open_journal(&disk);
         let poll = mio::Poll::new().unwrap();
         let (events, recorder) = Events::recorded();
+        let health = Health::default();
         let now = Instant::now();
         let tokens = TokenRange { first: 100, count: 1 };
         let endpoint = format!("ipc://{}", dir.path().join("in").display()).parse().unwrap();
@@ -145,6 +173,10 @@ impl World {
             plugins,
             disk,
             journal,
+            credit: None,
+            clock: Arc::default(),
+            health: health.clone(),
+            metrics: Metrics::new(events.clone(), health),
             events,
             recorder,
             service: Service::default(),
@@ -179,13 +211,13 @@ impl World {
             config::Stream::new(STREAM.parse().unwrap(), self.endpoint("in"), self.endpoint("out"));
         config.coalesce.when = config::CoalesceWhen::Never;
         config.plugins = self.plugins.iter().map(|plugin| plugin.config.clone()).collect();
+        config.sinks[0].credit = self.credit.clone();
         let sinks = config.sinks.iter().map(|sink| SinkSetup {
             config: sink.clone(),
             connect: self.endpoint("out"),
             reader_id: None,
             joins: Joins::default(),
         });
-        let health = Health::default();
         Setup {
             sinks: sinks.collect(),
             listen: config.listen.clone(),
@@ -209,11 +241,11 @@ impl World {
             scheduler: Box::new(|| None),
             frame_loads: None,
             upstream: None,
-            clock: Arc::new(SystemClock),
+            clock: self.clock.clone(),
             background: Background::Caller,
             events: self.events.clone(),
-            metrics: Metrics::new(self.events.clone(), health.clone()),
-            health,
+            metrics: self.metrics.clone(),
+            health: self.health.clone(),
             config,
         }
     }

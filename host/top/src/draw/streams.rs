@@ -94,7 +94,8 @@ fn facts_of(app: &App, stream: &Stream, width: usize) -> Vec<Line<'static>> {
         }
         None => Cell::toned(format!("{name} -"), Tone::Faint),
     };
-    let first = quantiles("first token", &stream.first_token_seconds);
+    let first = format!("first token {}", safe(&stream.first_token_until));
+    let first = quantiles(first.trim_end(), &stream.first_token_seconds);
     facts.add("latency", [first, quantiles("every frame", &stream.frame_seconds)]);
     facts.add("ledger", ledger(stream));
     facts.add("journal", journal(stream));
