@@ -8,7 +8,7 @@ use crate::hand_over::HandedCall;
 use crate::open_requests::OpenedRequest;
 use crate::replay::{EarlierInstance, JournalSource, cancel_calls, replay};
 use afterbay_events::Name;
-use afterbay_runtime::{OwnedColumns, Plugin, StateError};
+use afterbay_runtime::{Fault, OwnedColumns, Plugin, StateError};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -48,8 +48,36 @@ pub struct CatchUpResult {
     pub(crate) instance: Plugin,
     /// The calls of the instance of another process that are open: those that this instance has made, too, and the others.
     pub(crate) open_calls: (Vec<HandedCall>, Vec<HandedCall>),
-    /// The number of rows that the instance was shown in all rounds. The error is a sentence for the operator.
-    pub(crate) rows: Result<u64, String>,
+    /// The number of rows that the instance was shown in all rounds.
+    pub(crate) rows: Result<u64, CatchUpError>,
+}
+
+/// The reason why an instance does not know the live requests. The text is a sentence for the operator.
+#[derive(Debug)]
+pub(crate) enum CatchUpError {
+    /// The instance faulted on a row, so it would fault on live rows, too.
+    Fault(String),
+    /// The instance cannot use the state, or the journal cannot show the rows.
+    Unshown(String),
+}
+
+impl CatchUpError {
+    pub(crate) fn into_text(self) -> String {
+        let (CatchUpError::Fault(text) | CatchUpError::Unshown(text)) = self;
+        text
+    }
+}
+
+impl From<Fault> for CatchUpError {
+    fn from(fault: Fault) -> CatchUpError {
+        CatchUpError::Fault(fault.to_string())
+    }
+}
+
+impl From<String> for CatchUpError {
+    fn from(text: String) -> CatchUpError {
+        CatchUpError::Unshown(text)
+    }
 }
 
 impl CatchUp {
@@ -63,9 +91,11 @@ impl CatchUp {
         let CatchUp { plugin, number, mut instance, source, plugins_before } = self;
         instance.set_off_path(true);
         let mut open_calls = (Vec::new(), Vec::new());
-        let no_journal = || Err("the journal cannot be read".to_owned());
+        let no_journal = || Err("the journal cannot be read".to_owned().into());
         let rows = match source {
-            CatchUpSource::Missed(missed, rows) => missed.replay(&mut instance).map(|more| rows + more),
+            CatchUpSource::Missed(missed, rows) => {
+                missed.replay(&mut instance).map(|more| rows + more).map_err(CatchUpError::from)
+            }
             CatchUpSource::Import(state, requests) => state.import(&mut instance, &requests).map(|()| 0),
             CatchUpSource::Journal(requests) => match journal {
                 Some(journal) => replay(&mut instance, &requests, &plugins_before, journal, None),
@@ -94,14 +124,14 @@ pub(crate) struct ExportedState {
 
 impl ExportedState {
     /// Imports the state into an instance, then opens the requests that were live at the export.
-    fn import(&self, instance: &mut Plugin, requests: &[OpenedRequest]) -> Result<(), String> {
+    fn import(&self, instance: &mut Plugin, requests: &[OpenedRequest]) -> Result<(), CatchUpError> {
         let ExportedState { version, state } = self;
-        let imported = instance.import_state(version, state).map_err(|fault| fault.to_string())?;
+        let imported = instance.import_state(version, state)?;
         imported.unwrap_or(Ok(())).map_err(|error| match error {
             StateError::UnknownVersion => format!("it does not know the state of version {version}"),
             StateError::Corrupt => format!("it cannot read the state of version {version}"),
         })?;
-        OpenedRequest::open(requests, instance).map_err(|fault| fault.to_string())
+        Ok(OpenedRequest::open(requests, instance)?)
     }
 }
 
@@ -139,8 +169,8 @@ impl MissedCalls {
         batches.count() > MISSED_BATCHES_AT_ONCE
     }
 
-    /// Repeats the calls with an instance. Returns the number of rows. The error is a sentence for the operator.
-    pub(crate) fn replay(&self, instance: &mut Plugin) -> Result<u64, String> {
+    /// Repeats the calls with an instance. Returns the number of rows.
+    pub(crate) fn replay(&self, instance: &mut Plugin) -> Result<u64, Fault> {
         let mut shown = 0;
         for call in &self.calls {
             let called = match call {
@@ -158,7 +188,7 @@ impl MissedCalls {
                     instance.close(requests)
                 }
             };
-            called.and_then(|()| cancel_calls(instance, None)).map_err(|fault| fault.to_string())?;
+            called.and_then(|()| cancel_calls(instance, None))?;
         }
         Ok(shown)
     }

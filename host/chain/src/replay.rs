@@ -2,6 +2,7 @@
 //!
 //! The rows are shown as the plugins before left them, from the verdicts that the journal has recorded.
 
+use crate::catch_up::CatchUpError;
 use crate::hand_over::{ChainState, HandedCall};
 use crate::open_requests::OpenedRequest;
 use afterbay_events::Name;
@@ -38,30 +39,29 @@ pub struct TakenOver<'a> {
     pub journal: &'a mut dyn FnMut() -> Option<JournalSource>,
 }
 
-/// Opens requests in an instance and shows it their rows. Returns the number of rows. The error is a sentence for the
-/// operator.
+/// Opens requests in an instance and shows it their rows. Returns the number of rows.
 pub(crate) fn replay(
     instance: &mut Plugin,
     requests: &[OpenedRequest],
     plugins_before: &HashSet<String>,
     journal: JournalSource,
     mut earlier: Option<&mut EarlierInstance>,
-) -> Result<u64, String> {
+) -> Result<u64, CatchUpError> {
     let started = Instant::now();
     let JournalSource { time_max, mut backlog, through, layouts } = journal;
-    OpenedRequest::open(requests, instance).map_err(|fault| fault.to_string())?;
+    OpenedRequest::open(requests, instance)?;
     let live: HashSet<u64> = requests.iter().map(|request| request.request).collect();
     let mut state = ReplayState::default();
     let mut decoder = wire::Decoder::new(layouts);
     let mut shown = 0;
     while !live.is_empty() && backlog.position() <= through {
         if started.elapsed() > time_max {
-            return Err(format!("the journal was not read in {} s", time_max.as_secs()));
+            return Err(format!("the journal was not read in {} s", time_max.as_secs()).into());
         }
         let frame = match backlog.next().map_err(|error| error.to_string())? {
             None => break,
             Some(BacklogItem::Skipped(..)) => {
-                return Err("the journal lacks frames that were forwarded".to_owned());
+                return Err("the journal lacks frames that were forwarded".to_owned().into());
             }
             Some(BacklogItem::Frame(frame)) => frame,
         };
@@ -77,8 +77,8 @@ pub(crate) fn replay(
         let rows = rows_before(&outcome, batch.as_ref(), &live, plugins_before, holder, &mut state);
         if rows.rows() > 0 {
             shown += rows.rows() as u64;
-            rows.show(|columns| instance.process(columns)).map_err(|fault| fault.to_string())?;
-            cancel_calls(instance, earlier.as_deref_mut()).map_err(|fault| fault.to_string())?;
+            rows.show(|columns| instance.process(columns))?;
+            cancel_calls(instance, earlier.as_deref_mut())?;
         }
     }
     Ok(shown)

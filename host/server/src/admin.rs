@@ -21,7 +21,7 @@ pub(crate) use listen::{Admin, Bound};
 use crate::aborts::{Aborts, Reason, Refused};
 use crate::attributes::{self, Attributes, AttributesError};
 use crate::erasures::Erasures;
-use crate::plugins::{NotChanged, PluginView, Plugins, Step};
+use crate::plugins::{NotChanged, PluginView, Plugins, Step, rfc3339};
 use crate::reload_queue::ReloadQueue;
 use crate::requests::Requests;
 use crate::signals::{Report, Signals};
@@ -41,7 +41,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::fmt::Write;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::time::sleep;
 
+/// Time for new components to catch up with live requests before the answer to a reload.
+const CATCH_UP_MAX: Duration = Duration::from_secs(60);
+/// Time between two looks at them.
+const CATCH_UP_LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Most bytes of a request's body, except for attributes.
 const BODY_BYTES_MAX: usize = 4096;
 
@@ -215,13 +221,19 @@ fn parse<T: Default + DeserializeOwned>(body: &Bytes) -> Result<T, Box<Response>
     serde_json::from_slice(body).map_err(|error| Box::new(wrong_body(error)))
 }
 
-/// 200 with the changes, or 409 with every reason why nothing changed.
+/// 200 with the changes, and the components that were refused when they caught up; or 409 with every reason why nothing
+/// changed.
 async fn reload(State(admin): State<AdminState>, headers: HeaderMap) -> Response {
     if let Some(refused) = not_json(&headers) {
         return refused;
     }
+    let begun = rfc3339(SystemTime::now());
     match admin.reloads.ask().await {
-        Some(Ok(changed)) => Json(json!({"changed": changed})).into_response(),
+        Some(Ok(changed)) => {
+            let refused =
+                if changed.is_empty() { Vec::new() } else { refused_components(&admin, &begun).await };
+            Json(json!({"changed": changed, "refused": refused})).into_response()
+        }
         Some(Err(why)) => {
             let answer = json!({"code": "refused", "error": why.join("; "), "refused": why});
             (StatusCode::CONFLICT, Json(answer)).into_response()
@@ -230,6 +242,19 @@ async fn reload(State(admin): State<AdminState>, headers: HeaderMap) -> Response
             let why = "too many reloads wait already, or the streams end";
             refusal(StatusCode::SERVICE_UNAVAILABLE, "no_answer", why)
         }
+    }
+}
+
+/// Waits for new components that catch up with live requests. Returns why some were refused since `begun`.
+async fn refused_components(admin: &AdminState, begun: &str) -> Vec<String> {
+    let deadline = Instant::now() + CATCH_UP_MAX;
+    loop {
+        // A stream that does not answer says so in the log.
+        let Ok(plugins) = admin.plugins.list(&admin.metrics).await else { return Vec::new() };
+        if plugins.iter().all(|plugin| !plugin.is_catching_up()) || Instant::now() >= deadline {
+            return plugins.iter().filter_map(|plugin| plugin.refused_since(begun)).collect();
+        }
+        sleep(CATCH_UP_LOOK_EVERY).await;
     }
 }
 

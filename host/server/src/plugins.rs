@@ -130,6 +130,21 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
 }
 
 impl PluginView {
+    /// Whether a new version has not taken over yet.
+    pub(crate) fn is_catching_up(&self) -> bool {
+        self.next_digest.is_some()
+    }
+
+    /// Why the last version was refused, if that was at `begun` or later.
+    pub(crate) fn refused_since(&self, begun: &str) -> Option<String> {
+        let last = self.reloads.first().filter(|last| last.time.as_str() >= begun)?;
+        let why = last.refused.as_ref()?;
+        Some(format!(
+            "plugin {:?} of {:?}: refused, the component before it stays: {why}",
+            self.plugin, self.stream
+        ))
+    }
+
     /// Leaves out what has rids of requests.
     pub(crate) fn hide_contents(&mut self) {
         self.differences = None;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 ///
 /// SIGHUP and a change of the file do the same. The new configuration is checked and its plugins compiled beside the running
 /// streams, then it takes effect between two batches. If it is refused, nothing changes, and the command prints every reason and
-/// exits 1.
+/// exits 1. A component that faults on the rows of live requests is refused alone, and the command exits 1.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  afterbay check --config afterbay.toml && afterbay reload")]
 pub(crate) struct Args {
@@ -23,6 +23,7 @@ pub(crate) fn run(Args { call }: Args) -> anyhow::Result<ExitCode> {
         let texts = said[name].as_array().into_iter().flatten().filter_map(Value::as_str);
         texts.map(str::to_owned).collect()
     };
+    let refused = texts("refused");
     if call.json {
         screen::say_json(&said);
     } else if is_done {
@@ -31,12 +32,11 @@ pub(crate) fn run(Args { call }: Args) -> anyhow::Result<ExitCode> {
             screen::say("nothing has changed");
         }
         changed.iter().for_each(screen::say);
-    } else {
-        let refused = texts("refused");
-        if refused.is_empty() {
-            screen::complain(format!("afterbay: {}", said["error"].as_str().unwrap_or_default()));
-        }
+    } else if refused.is_empty() {
+        screen::complain(format!("afterbay: {}", said["error"].as_str().unwrap_or_default()));
+    }
+    if !call.json {
         refused.iter().for_each(screen::complain);
     }
-    Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_done && refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

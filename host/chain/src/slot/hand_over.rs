@@ -115,7 +115,7 @@ impl PluginSlot {
                     self.calls.ask_again(calls);
                     return;
                 }
-                Err(why) => import_error = Some(why),
+                Err(why) => import_error = Some(why.into_text()),
             }
             match self.component.instantiate(&self.settings) {
                 Ok(fresh) => instance = fresh,
@@ -143,6 +143,7 @@ impl PluginSlot {
                 self.telemetry.publish(|stream, plugin| PluginReplayed { stream, plugin, rows, why });
             }
             Err(why) => {
+                let why = why.into_text();
                 let why =
                     import_error.map_or(why.clone(), |import_error| format!("{import_error}, and {why}"));
                 self.telemetry.publish(|stream, plugin| PluginStateLost { stream, plugin, why });

@@ -2,13 +2,15 @@
 //! the live requests.
 //!
 //! If both versions have `export-state` and `import-state`, the new instance imports the state that the old instance
-//! exports. Otherwise, or if the import fails, the rows of the live requests are replayed to the new instance. Only if the
-//! replay fails too, or if the plugin has no instance, does the new instance start as after a fault. Invariant: the chain
-//! calls one instance of a plugin; the old instance runs until the new one is ready.
+//! exports. Otherwise, or if the import fails, the rows of the live requests are replayed to the new instance. If it faults on
+//! them, it is refused. Only if the journal cannot show the rows, or if the plugin has no instance, does the new instance start
+//! as after a fault. Invariant: the chain calls one instance of a plugin; the old instance runs until the new one is ready.
 
 use super::PluginSlot;
 use super::state::SlotState;
-use crate::catch_up::{CatchUp, CatchUpResult, CatchUpSource, ExportedState, MissedCall, MissedCalls};
+use crate::catch_up::{
+    CatchUp, CatchUpError, CatchUpResult, CatchUpSource, ExportedState, MissedCall, MissedCalls,
+};
 use crate::context::ChainContext;
 use crate::history::{Last, RELOADS_MAX, Reload};
 use crate::open_requests::{self, OpenedRequest};
@@ -242,8 +244,8 @@ impl PluginSlot {
         let Successor { settings, source, missed, .. } = successor;
         instance.set_off_path(false);
         let rows = rows.and_then(|rows| match missed {
-            None => Err("it missed more calls than Afterbay records".to_owned()),
-            Some(missed) => missed.replay(&mut instance).map(|more| rows + more),
+            None => Err("it missed more calls than Afterbay records".to_owned().into()),
+            Some(missed) => Ok(rows + missed.replay(&mut instance)?),
         });
         match rows {
             Ok(rows) => self.take_over(instance, settings, source, rows, context),
@@ -287,15 +289,23 @@ impl PluginSlot {
         requests_open
     }
 
-    /// Tries the next best way to pass the state on, with a fresh instance.
+    /// Tries the next best way to pass the state on, with a fresh instance. A component that faults on the rows of live requests
+    /// is refused.
     fn catch_up_failed(
         &mut self,
         failed: Plugin,
         settings: String,
         source: StateSource,
-        why: String,
+        why: CatchUpError,
         context: ChainContext<'_>,
     ) {
+        let why = match (why, &source) {
+            (CatchUpError::Fault(why), StateSource::Replay(_)) => {
+                let why = format!("it faults on rows of live requests: {why}");
+                return self.refuse_component(&failed, why, context.now);
+            }
+            (why, _) => why.into_text(),
+        };
         match (failed.component().instantiate(&settings), source) {
             (Ok(fresh), StateSource::Import(_)) if self.can_replay(context) => {
                 self.prepare_successor(fresh, settings, None, Some(why), context);
@@ -308,13 +318,14 @@ impl PluginSlot {
                 self.telemetry.publish(|stream, plugin| PluginStateLost { stream, plugin, why });
                 self.start_replacement(fresh, settings, context);
             }
-            (Err(error), _) => {
-                let component = failed.component();
-                let version = component.description().version.clone();
-                let (to, why) = (Some(component.digest()), error.to_string());
-                self.report_reload_failed(to, Some(version), why, context.now);
-            }
+            (Err(error), _) => self.refuse_component(&failed, error.to_string(), context.now),
         }
+    }
+
+    fn refuse_component(&mut self, refused: &Plugin, why: String, now: Timestamp) {
+        let component = refused.component();
+        let version = component.description().version.clone();
+        self.report_reload_failed(Some(component.digest()), Some(version), why, now);
     }
 
     fn report_reloaded(&self, resumed_requests: u64, state_bytes: u64) {

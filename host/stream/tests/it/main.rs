@@ -4,4 +4,5 @@
 
 mod hand_over;
 mod readers;
+mod reloads;
 mod world;
