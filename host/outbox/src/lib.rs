@@ -24,5 +24,5 @@ mod sent;
 
 mod outbox;
 
-pub use options::{JoinEnds, Joins, Options, When};
+pub use options::{JoinEnds, Joins, Options, SingleRows, When};
 pub use outbox::{Content, Frame, FrameToSend, Outbox, Totals};

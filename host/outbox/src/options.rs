@@ -22,16 +22,35 @@ pub enum When {
 pub struct Joins {
     /// The positions at which a joined row may end.
     pub ends: JoinEnds,
-    /// The model's tokens, if the reader's parser of tool calls needs single tokens: a request's rows are not joined from its first
-    /// tool call on.
-    pub single_calls: Option<Vocabulary>,
+    /// The rows that are sent as they came.
+    pub single: SingleRows,
+}
+
+impl Joins {
+    /// Whether any rows are joined.
+    pub fn is_any(&self) -> bool {
+        !matches!(self.ends, JoinEnds::Nowhere) && !matches!(self.single, SingleRows::All)
+    }
 }
 
 impl From<JoinEnds> for Joins {
     /// For a reader that parses no tool calls, or reads them right from any rows.
     fn from(ends: JoinEnds) -> Joins {
-        Joins { ends, single_calls: None }
+        Joins { ends, single: SingleRows::None }
     }
+}
+
+/// The rows that are sent as they came, because the reader's parser of tool calls needs single tokens. Rows that a plugin held still
+/// leave as one.
+#[derive(Clone, Debug, Default)]
+pub enum SingleRows {
+    /// No rows: the parser reads any rows right, or there is none.
+    #[default]
+    None,
+    /// A request's rows from its first tool call on, which these tokens of the model show.
+    FromToolCall(Vocabulary),
+    /// All rows: the reader may need single tokens, and the model's tokens are unknown.
+    All,
 }
 
 /// The positions at which a joined row may end.

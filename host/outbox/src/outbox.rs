@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::calls::ToolCalls;
 use crate::lane::{ComposedFrame, FrameSize, Lane, WaitingFrame, first_rows_of};
-use crate::options::{JoinEnds, Joins, Options, When};
+use crate::options::{JoinEnds, Joins, Options, SingleRows, When};
 use crate::sent::{FrameIndex, Outstanding};
 
 /// A frame to push.
@@ -225,9 +225,11 @@ impl Outbox {
             }
             Content::Rows { batch, requests } => {
                 let frame_index = self.outstanding.add(number, batch.rows());
-                let single = match &self.options.joins.single_calls {
-                    Some(vocabulary) => self.calls.single_rows(vocabulary, &batch, &requests),
-                    None => Box::default(),
+                let single = match &self.options.joins.single {
+                    SingleRows::FromToolCall(vocabulary) => {
+                        self.calls.single_rows(vocabulary, &batch, &requests)
+                    }
+                    SingleRows::None | SingleRows::All => Box::default(),
                 };
                 let has_health_check = batch.has_health_check();
                 let lane = match self.stages.back_mut() {
@@ -262,7 +264,9 @@ impl Outbox {
             JoinEnds::Nowhere => is_text,
             _ => batch.kind() != BatchKind::Embedding,
         };
-        is_allowed && self.options.when != When::Never
+        is_allowed
+            && self.options.when != When::Never
+            && !matches!(self.options.joins.single, SingleRows::All)
     }
 
     /// The next frame for the sink. `has_room` says that the sink can take one now. Health checks are returned in any case.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use afterbay_outbox::{Content, Frame, JoinEnds, Joins, Options, Outbox, When};
+use afterbay_outbox::{Content, Frame, JoinEnds, Joins, Options, Outbox, SingleRows, When};
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, DecodedFrame, Decoder, Layouts};
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 const OPTIONS: Options = Options {
     when: When::Backpressure,
-    joins: Joins { ends: JoinEnds::Anywhere, single_calls: None },
+    joins: Joins { ends: JoinEnds::Anywhere, single: SingleRows::None },
     max_rows: 512,
     max_frames: usize::MAX,
     max_bytes: u64::MAX,

@@ -8,7 +8,7 @@ use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::event::{SinkJoined, SinkUncounted, SinkUnjoined, SinkVocabulary};
 use afterbay_events::{Event, Events, Health};
-use afterbay_outbox::{JoinEnds, Joins};
+use afterbay_outbox::{JoinEnds, Joins, SingleRows};
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_sockets::credit::{Page, PageReader, PageStatus, ReaderKind};
 use afterbay_stream::{SinkSetup, Stream};
@@ -212,8 +212,7 @@ fn uncounted(
     // A second leg of this process reads at once.
     let is_own = sink.takes == config::Takes::Skipped
         && config.streams.iter().any(|next| Some(&next.listen) == sink.connect.as_ref());
-    let is_uncounted =
-        sink.credit.is_none() && waits_for_pressure && !matches!(joins.ends, JoinEnds::Nowhere) && !is_own;
+    let is_uncounted = sink.credit.is_none() && waits_for_pressure && joins.is_any() && !is_own;
     let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
     is_uncounted.then(|| SinkUncounted { stream, sink }.into())
 }
@@ -272,7 +271,7 @@ fn decide(
     page: Option<&Page>,
 ) -> anyhow::Result<Decision> {
     if let Some(why) = rendezvous.and_then(|rendezvous| rendezvous.joins_none.as_ref()) {
-        return Ok(unjoined(stream, sink, why, true));
+        return Ok(unjoined(stream, sink, JoinEnds::Nowhere.into(), why, true));
     }
     let on_page = page.map_or(ReaderKind::Unknown, |page| page.reader);
     let by_setup = configured(stream, sink, rendezvous);
@@ -322,7 +321,10 @@ fn decide(
     Ok(match vocabulary {
         Ok(vocabulary) => {
             let (tokens, kind) = (vocabulary.tokens() as u64, vocabulary.kind().to_string());
-            let single_calls = single.then(|| vocabulary.clone());
+            let single = match single {
+                true => SingleRows::FromToolCall(vocabulary.clone()),
+                false => SingleRows::None,
+            };
             let (ends, text) = match reads_anywhere {
                 true => (JoinEnds::Anywhere, describe("anywhere")),
                 false => {
@@ -332,7 +334,7 @@ fn decide(
             };
             let (stream, sink) = (of_stream.into(), of_sink.into());
             let event = (!never).then(|| SinkVocabulary { stream, sink, tokens, kind }.into());
-            Decision { joins: Joins { ends, single_calls }, text, unjoined: None, event, is_final }
+            Decision { joins: Joins { ends, single }, text, unjoined: None, event, is_final }
         }
         Err(_) if never => Decision {
             joins: JoinEnds::Nowhere.into(),
@@ -341,16 +343,27 @@ fn decide(
             event: None,
             is_final,
         },
-        Err(why) => unjoined(stream, sink, &why, is_final),
+        // Held rows still leave as one.
+        Err(why) if reads_anywhere => {
+            let joins = Joins { ends: JoinEnds::Anywhere, single: SingleRows::All };
+            unjoined(stream, sink, joins, &why, is_final)
+        }
+        Err(why) => unjoined(stream, sink, JoinEnds::Nowhere.into(), &why, is_final),
     })
 }
 
 /// The decision to join no rows for this reason.
-fn unjoined(stream: &config::Stream, sink: &config::Sink, why: &str, is_final: bool) -> Decision {
+fn unjoined(
+    stream: &config::Stream,
+    sink: &config::Sink,
+    joins: Joins,
+    why: &str,
+    is_final: bool,
+) -> Decision {
     let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
     let event = Some(SinkUnjoined { stream, sink, why: why.to_owned() }.into());
     let (text, unjoined) = (format!("not joined: {why}"), Some(why.to_owned()));
-    Decision { joins: JoinEnds::Nowhere.into(), text, unjoined, event, is_final }
+    Decision { joins, text, unjoined, event, is_final }
 }
 
 /// Explains why rows are not joined for a reader of unknown kind, and what to do.

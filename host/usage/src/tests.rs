@@ -548,7 +548,10 @@ fn files_of_days_that_are_not_kept_are_removed_and_the_records_say_since_when_th
     }
     assert_eq!(since, [0, 0, 0, 1, 2]);
     let days = records(&disk).into_iter().map(|record| record.last_time.unwrap()[..10].to_owned());
-    assert_eq!(days.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(), ["1970-01-03", "1970-01-04", "1970-01-05"]);
+    assert_eq!(
+        days.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>(),
+        ["1970-01-03", "1970-01-04", "1970-01-05"]
+    );
 }
 
 #[test]

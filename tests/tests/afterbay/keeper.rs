@@ -141,7 +141,10 @@ fn a_launchers_afterbay_survives_kills_starts_again_by_its_script_and_ends_with_
     until("the keeper has ended", || parent(second) != keeper);
     let mut script = Command::new("sh").arg(dir.join("start")).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(script.stderr.take().unwrap()).lines().map(Result::unwrap);
-    assert!(lines.any(|line| line.contains(&format!("from process {second}"))), "the worker goes on until then");
+    assert!(
+        lines.any(|line| line.contains(&format!("from process {second}"))),
+        "the worker goes on until then"
+    );
     send(worker() as i32, Signal::KILL);
     let line = lines.find(|line| line.contains("starts again")).unwrap();
     assert!(!line.contains(" with 0 kept"), "the new keeper has the descriptors: {line}");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::support::{batch_of, bytes, content, options};
-use afterbay_outbox::{Frame, JoinEnds, Joins, Options, Outbox, When};
+use afterbay_outbox::{Frame, JoinEnds, Joins, Options, Outbox, SingleRows, When};
 use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 
@@ -12,7 +12,7 @@ use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 fn sent(ends: JoinEnds, texts: &[(&str, &str)], first: u64) -> BTreeMap<String, Vec<String>> {
     let JoinEnds::WhereTextIsWhole(vocabulary) = bytes() else { panic!("it has a vocabulary") };
     let options = options(When::Backpressure, JoinEnds::default(), 512);
-    let options = Options { joins: Joins { ends, single_calls: Some(vocabulary) }, ..options };
+    let options = Options { joins: Joins { ends, single: SingleRows::FromToolCall(vocabulary) }, ..options };
     let (mut outbox, now) = (Outbox::new(options, 0, 0), Instant::now());
     let longest = texts.iter().map(|(_, text)| text.len()).max().unwrap();
     for at in 0..longest {

@@ -27,8 +27,7 @@ impl PlannedSink {
 
     /// Whether rows that wait for the sink are joined under backpressure.
     pub(crate) fn joins_under_pressure(&self, config: &config::Stream) -> bool {
-        config.coalesce.when == config::CoalesceWhen::Backpressure
-            && !matches!(self.joins.ends, JoinEnds::Nowhere)
+        config.coalesce.when == config::CoalesceWhen::Backpressure && self.joins.is_any()
     }
 
     pub(crate) fn outbox_options(&self, config: &config::Stream) -> Options {
