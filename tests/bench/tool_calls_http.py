@@ -5,7 +5,7 @@
 
 The tiny model cannot write calls. A plugin of SGLang (`register`) puts the tokens of a text with two calls in the place of the
 sampled ones; everything else is the server as a user starts it. Each server gets the request twice: once as it comes, and once with
-the detokenizer stopped after the first event until the model has written everything. SHARED/README.md says how SGLang is installed.
+the detokenizer stopped until the model has written everything. SHARED/README.md says how SGLang is installed.
 
 Prints the events that have calls, and a line for each case. Exits 1 if a client behind Afterbay has other calls than the model wrote.
 """
@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -29,7 +30,9 @@ PARSER = "hermes"
 # The variable with the directory of the model, in the scheduler's process.
 MODEL = "TOOL_CALLS_MODEL"
 END_ID = 1
-STOPPED_S = 3
+STOPPED_S = 20
+# A machine with other work takes minutes for two servers.
+START_MAX_S = 600
 
 
 def register():
@@ -59,22 +62,23 @@ def detokenizer(server):
     return next(pid for pid in tree(server) if b"detokenizer" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
-def events(url, after_first):
+def events(url):
     body = {"model": "tiny", "messages": [{"role": "user", "content": "?"}], "tools": texts.tools(texts.CALLS), "stream": True, "max_tokens": 400, "temperature": 0}
     request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"})
-    found = []
     with urllib.request.urlopen(request, timeout=120) as answer:
-        for line in answer:
-            if line.startswith(b"data: "):
-                found.append(line.decode().strip())
-                if len(found) == 2:
-                    after_first()
-    return found
+        return [line.decode().strip() for line in answer if line.startswith(b"data: ")]
+
+
+def events_behind(url, reader):
+    """The same for a reader that is stopped while the model writes."""
+    os.kill(reader, signal.SIGSTOP)
+    threading.Timer(STOPPED_S, os.kill, (reader, signal.SIGCONT)).start()
+    return events(url)
 
 
 def run(args, directory, afterbay):
     import chat_client
-    from real import START_MAX, Failed, Processes, sglang_environment
+    from real import Failed, Processes, sglang_environment
 
     info = Path(directory, "plugin/tool_calls-0.dist-info")
     info.mkdir(parents=True)
@@ -91,21 +95,14 @@ def run(args, directory, afterbay):
     url = f"http://127.0.0.1:{args.port}"
     try:
         processes.start("server", [args.shared / "serve", "--port", args.port, "--tool-call-parser", PARSER, "--chat-template", "chatml"], environment)
-        end = time.monotonic() + START_MAX
+        end = time.monotonic() + START_MAX_S
         while subprocess.run(["curl", "-sf", "-m", "20", "-o", "/dev/null", f"{url}/health_generate"], check=False).returncode != 0:
             if processes.running["server"].poll() is not None or time.monotonic() > end:
                 raise Failed(f"the server did not start: {processes.log('server')}")
             time.sleep(1)
         pid = detokenizer(processes.running["server"].pid)
-
-        def stop():
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(STOPPED_S)
-            os.kill(pid, signal.SIGCONT)
-
         wrong = 0
-        for how, after_first in (("as it comes", lambda: None), ("the detokenizer stopped", stop)):
-            found = events(url, after_first)
+        for how, found in (("as it comes", events(url)), ("the detokenizer stopped", events_behind(url, pid))):
             content, _, calls = chat_client.read(found)
             right = calls == texts.CALLS
             wrong += not right
