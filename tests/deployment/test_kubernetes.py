@@ -142,9 +142,8 @@ def test_the_journals_volume_has_more_room_than_the_journal_may_use(overlay):
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_missing_token_restarts_afterbay_at_most_and_never_the_engine(overlay):
     engine = container(overlay, "engine")
-    # SGLang's /health sends a token through Afterbay; Dynamo's /live, SGLang's /ping and vLLM's /health send none.
-    without_token = ("/health",) if overlay == "overlays/vllm" else ("/ping", "/live")
-    assert engine["livenessProbe"]["httpGet"]["path"] in without_token
+    # SGLang's and vLLM's /health fail while Afterbay is away; Dynamo's /live, SGLang's /ping and vLLM's /version do not.
+    assert engine["livenessProbe"]["httpGet"]["path"] in ("/ping", "/live", "/version")
     sidecar = container(overlay, "afterbay")
     paths = {probe: sidecar[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert paths == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
