@@ -7,6 +7,7 @@
 mod commands;
 mod version;
 
+use afterbay_events::log;
 use afterbay_terminal as screen;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let _flush = log::FlushAtEnd;
     screen::end_where_nobody_reads();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -88,7 +90,7 @@ fn main() -> ExitCode {
         if error.downcast_ref::<std::io::Error>().is_some_and(screen::is_unread) {
             return ExitCode::from(screen::EXIT_UNREAD);
         }
-        screen::complain(format!("afterbay: {}", message(&error)));
+        print_error(&format!("afterbay: {}", message(&error)));
         ExitCode::FAILURE
     })
 }
@@ -103,4 +105,9 @@ fn message(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// Prints an error on standard error as [`screen::complain`] does, through the queue of the log once that is set up.
+fn print_error(text: &str) {
+    text.split('\n').for_each(|line| log::print_line(&screen::escaped(line)));
 }

@@ -58,19 +58,20 @@ pub enum LogError {
     Thread(#[from] std::io::Error),
 }
 
-/// Waits a second at most for lines that are not written yet, when it is dropped, also by a panic.
+/// Dropped at the end of `main`, also by a panic, it waits a second at most for lines that are not written yet.
 #[derive(Debug)]
-#[must_use = "the last lines are lost without it"]
-pub struct Flush(LogQueue);
+pub struct FlushAtEnd;
 
-impl Drop for Flush {
+impl Drop for FlushAtEnd {
     fn drop(&mut self) {
-        self.0.flush(FLUSH_MAX);
+        if let Some(queue) = queue() {
+            queue.flush(FLUSH_MAX);
+        }
     }
 }
 
 /// Sets up the log of the process, once. `filter` is a level, or levels by target: `info,wasmtime=warn`.
-pub fn init(filter: &str, format: Format) -> Result<Flush, LogError> {
+pub fn init(filter: &str, format: Format) -> Result<(), LogError> {
     let is_pretty = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let format = match format {
         Format::Auto if is_pretty => Format::Pretty,
@@ -81,10 +82,21 @@ pub fn init(filter: &str, format: Format) -> Result<Flush, LogError> {
 }
 
 /// [`init`] with another writer than standard error.
-pub fn init_to(filter: &str, format: Format, writer: impl Write + Send + 'static) -> Result<Flush, LogError> {
+pub fn init_to(filter: &str, format: Format, writer: impl Write + Send + 'static) -> Result<(), LogError> {
     let queue = LogQueue::start(writer)?;
     subscriber(filter, format, queue.clone())?.try_init()?;
-    Ok(Flush(QUEUE.get_or_init(|| queue).clone()))
+    QUEUE.get_or_init(|| queue);
+    Ok(())
+}
+
+/// Prints a line to standard error as it is: through the log's queue once that is set up, because printing to a full pipe
+/// would keep the process from ending.
+pub fn print_line(line: &str) {
+    match QUEUE.get() {
+        // The queue counts a line that it drops.
+        Some(mut queue) => _ = queue.write(format!("{line}\n").as_bytes()),
+        None => eprintln!("{line}"),
+    }
 }
 
 /// The queue of the process's log, once it is set up.

@@ -5,13 +5,13 @@ use std::io::Read;
 use std::time::Instant;
 
 use afterbay_events::event::LogLinesDropped;
-use afterbay_events::log::{Format, QUEUE_BYTES_MAX, init_to};
+use afterbay_events::log::{FlushAtEnd, Format, QUEUE_BYTES_MAX, init_to};
 use afterbay_events::{Events, Exposition, Health, Metrics, WINDOW};
 
 #[test]
 fn a_pipe_that_nobody_reads_delays_no_event_and_says_later_how_many_lines_it_lost() {
     let (mut reader, writer) = std::io::pipe().unwrap();
-    let flush = init_to("info", Format::Plain, writer).unwrap();
+    init_to("info", Format::Plain, writer).unwrap();
     let (events, recorder) = Events::recorded();
     let metrics = Metrics::new(events.clone(), Health::default());
     // More than the pipe and the queue hold. With a blocking writer, this thread would not come past them.
@@ -32,7 +32,7 @@ fn a_pipe_that_nobody_reads_delays_no_event_and_says_later_how_many_lines_it_los
         }
         String::from_utf8(text).unwrap()
     });
-    drop(flush);
+    drop(FlushAtEnd);
     events.tick(Instant::now() + WINDOW);
     let text = reads.join().unwrap();
     let lost = recorder.of::<LogLinesDropped>()[0].lines;

@@ -1,5 +1,6 @@
 //! `afterbay run`: the command line of the server.
 
+use crate::print_error;
 use afterbay_config::LogFormat;
 use afterbay_events::log;
 use afterbay_keeper::{Engine, Worker};
@@ -8,7 +9,7 @@ use afterbay_plugin_loader::{Tokenizers, host_options};
 use afterbay_plugin_tools::dev;
 use afterbay_runtime::{Host, HostOptions};
 use afterbay_server::{DrainOutcome, NotTakenOver, Options, Server};
-use afterbay_terminal::{self as screen, Busy, EXIT_USAGE};
+use afterbay_terminal::{Busy, EXIT_USAGE};
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -131,7 +132,7 @@ impl Args {
 /// Runs this command line without `--keep` as the keeper's worker. Only the first worker takes over.
 fn keep(args: Args) -> anyhow::Result<ExitCode> {
     let format = args.log_format.map_or(log::Format::Auto, Format::chosen);
-    let _flush = log::init(args.log.as_deref().unwrap_or("info"), format)?;
+    log::init(args.log.as_deref().unwrap_or("info"), format)?;
     let is_of_keeper = |argument: &OsString| argument == "--keep" || argument == TAKE_OVER;
     let arguments = std::env::args_os().skip(1).filter(|argument| !is_of_keeper(argument)).collect();
     let args = Rc::new(args);
@@ -162,7 +163,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         (None, LogFormat::Json) => log::Format::Json,
         (None, LogFormat::Auto) => log::Format::Auto,
     };
-    let _flush = log::init(args.log.as_deref().unwrap_or(&config.log.filter), format)?;
+    log::init(args.log.as_deref().unwrap_or(&config.log.filter), format)?;
     // A panic becomes a line of the log.
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
@@ -172,7 +173,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let projects = match args.dev.then(|| dev::projects(&config)).transpose() {
         Ok(projects) => projects,
         Err(error) => {
-            screen::complain(format!("{}: {error}", args.config.display()));
+            print_error(&format!("{}: {error}", args.config.display()));
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
@@ -181,7 +182,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let options = HostOptions { compiles_in_parallel: args.dev, ..host_options() };
     let (host, tokenizers) = (Host::new(options)?, Tokenizers::default());
     if let Err(problems) = afterbay_server::check_files(&config, &host, &tokenizers, args.dev, Busy::new) {
-        problems.iter().for_each(screen::complain);
+        problems.iter().for_each(|problem| print_error(&problem.to_string()));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let options = Options {
@@ -220,6 +221,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Exits with a code of its own if nothing was taken over.
 fn not_taken_over(error: anyhow::Error) -> anyhow::Result<ExitCode> {
     let error = error.downcast::<NotTakenOver>()?;
-    screen::complain(format!("afterbay: {error}"));
+    print_error(&format!("afterbay: {error}"));
     Ok(ExitCode::from(EXIT_NOT_TAKEN_OVER))
 }

@@ -13,11 +13,13 @@ use axum::{Extension, Router};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::task::JoinHandle;
 
 /// The mode of the Unix socket: only the user of this process may connect.
 const SOCKET_MODE: u32 = 0o600;
+/// Connections that wait in the kernel, up to its own limit. A client past them tries again only after a second.
+const BACKLOG: u32 = 4096;
 /// Time to receive a request's head.
 const HEAD_MAX: Duration = Duration::from_secs(5);
 /// Time for a whole exchange. A reload compiles plugins before its answer.
@@ -162,7 +164,10 @@ impl AdminListener {
     async fn bind(address: &AdminAddress) -> anyhow::Result<AdminListener> {
         match address {
             AdminAddress::Tcp(tcp) => {
-                let listener = TcpListener::bind(tcp).await?.into_std()?;
+                let socket = if tcp.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+                socket.set_reuseaddr(true)?;
+                socket.bind(*tcp)?;
+                let listener = socket.listen(BACKLOG)?.into_std()?;
                 Ok(AdminListener { fd: listener.into(), name: None })
             }
             AdminAddress::Unix(path) => {
