@@ -180,11 +180,11 @@ tokenizer.bind(at("scheduler_input")); afterbay.bind(at("abort"))
 told = abort.connect(Settings("ipc:///a", None, None, abort=at("abort")), types.SimpleNamespace(ipc_channels=channels), 0, 1)
 channels.recv_from_tokenizer.setsockopt(zmq.RCVTIMEO, 20000)
 received = []
-# The bytes of afterbay-wire: a rid, and the default of every other field.
-for is_pickle, message in ((False, b"\\x92\\xa8AbortReq\\xa2r0"), (True, b"\\x80\\x05cmsgspec._utils\\nrebuild\\n(csglang.srt.managers.io_struct\\nAbortReq\\n}}(\\x8c\\x03rid\\x8c\\x02r0\\x8c\\tabort_all\\x89utR.")):
+# The bytes of afterbay-wire: the mark, the rid, and the default of every other field.
+for is_pickle, message in ((False, b"\\x93\\xa8AbortReq\\xa9\\0afterbay\\xa2r0"), (True, b"\\x80\\x05cmsgspec._utils\\nrebuild\\n(csglang.srt.managers.io_struct\\nAbortReq\\n}}(\\x8c\\x03rid\\x8c\\x09\\0afterbay\\x8c\\x0fhttp_worker_ipc\\x8c\\x02r0\\x8c\\tabort_all\\x89utR.")):
     io_struct._USE_PICKLE_IPC = is_pickle
     afterbay.send(message)
-    received.append(io_struct.sock_recv(channels.recv_from_tokenizer) == io_struct.AbortReq(rid="r0"))
+    received.append(io_struct.sock_recv(channels.recv_from_tokenizer) == io_struct.AbortReq(rid=abort.EXACT, http_worker_ipc="r0"))
 io_struct.sock_send(tokenizer, io_struct.FreezeGCReq())
 received.append(type(io_struct.sock_recv(channels.recv_from_tokenizer)).__name__)
 print(json.dumps([told, received, abort.request()]))
@@ -192,7 +192,7 @@ print(json.dumps([told, received, abort.request()]))
     told, received, request = real_sglang.answer(code, path=[PACKAGE])
     assert told == [f"ipc://{tmp_path}/abort", None]
     assert received == [True, True, "FreezeGCReq"]
-    assert (request["fields"][0], request["struct"]) == ("rid", True)
+    assert (request["fields"][:2], request["struct"], request["exact"]) == (["rid", "http_worker_ipc"], True, True)
 
 
 def test_the_real_rust_server_is_hooked_and_takes_the_rows_that_return(real_sglang, on_path, tmp_path):
