@@ -9,7 +9,7 @@ use afterbay_plugin_loader::{Tokenizers, host_options};
 use afterbay_plugin_tools::dev;
 use afterbay_runtime::{Host, HostOptions};
 use afterbay_server::{DrainOutcome, NotTakenOver, Options, Server};
-use afterbay_terminal::{Busy, EXIT_USAGE};
+use afterbay_terminal::{self as screen, Busy, EXIT_USAGE};
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::path::PathBuf;
