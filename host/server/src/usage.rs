@@ -7,7 +7,7 @@ use crate::requests::Requests;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::storage::Disk;
-use afterbay_journal::{FollowerThread, JournalDirectory};
+use afterbay_journal::{FollowerThread, JournalDirectory, OpenError};
 use afterbay_usage::{Follower, UsageSetup, UsageSource};
 use afterbay_wire::Layouts;
 use std::collections::HashMap;
@@ -28,6 +28,7 @@ pub(crate) struct UsageRecords {
 }
 
 struct Source {
+    directory: Arc<JournalDirectory>,
     requests: Requests,
     /// The layouts that the configuration gives, by stream.
     configured: Mutex<HashMap<String, Layouts>>,
@@ -43,7 +44,11 @@ impl UsageRecords {
     ) -> UsageRecords {
         UsageRecords {
             directory: directory.clone(),
-            source: Arc::new(Source { requests: requests.clone(), configured: Mutex::default() }),
+            source: Arc::new(Source {
+                directory: directory.clone(),
+                requests: requests.clone(),
+                configured: Mutex::default(),
+            }),
             metrics: metrics.clone(),
             events: events.clone(),
             health: health.clone(),
@@ -54,7 +59,7 @@ impl UsageRecords {
     /// Follows the configuration.
     ///
     /// # Errors
-    /// The journal's identity cannot be read, or the thread cannot be started. The records before continue.
+    /// The thread cannot be started. The records before continue.
     pub(crate) fn follow(&self, config: &config::Config) -> anyhow::Result<()> {
         let layouts = config.streams.iter().filter_map(|stream| {
             // A layout that cannot be loaded is reported when its stream starts.
@@ -69,7 +74,6 @@ impl UsageRecords {
             Arc::new(Disk),
             self.directory.path(),
             &usage.dir,
-            &self.directory.instance()?,
             self.source.clone(),
             usage.kept_days,
             // Records that nobody asked for hold up no removal.
@@ -91,6 +95,10 @@ impl UsageRecords {
 }
 
 impl UsageSource for Source {
+    fn instance(&self) -> Result<String, OpenError> {
+        self.directory.instance()
+    }
+
     fn layouts(&self, stream: &str) -> Layouts {
         let configured = || lock(&self.configured).get(stream).cloned().unwrap_or_else(Layouts::any);
         self.requests.known_layouts(stream).unwrap_or_else(configured)

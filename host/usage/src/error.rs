@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use afterbay_journal::ReadError;
+use afterbay_journal::{OpenError, ReadError};
 
 /// The reason why records are not written now. They are written later.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +11,9 @@ pub enum UsageError {
     /// The journal cannot be read.
     #[error(transparent)]
     Journal(#[from] ReadError),
+    /// The journal has no identity yet.
+    #[error(transparent)]
+    Instance(#[from] OpenError),
     /// A file of usage cannot be read or written.
     #[error("{operation} {path:?}: {error}")]
     File {

@@ -38,7 +38,6 @@ pub struct Follower {
     storage: Arc<dyn Storage>,
     journal: PathBuf,
     dir: PathBuf,
-    instance: String,
     source: Arc<dyn UsageSource>,
     /// Days (UTC), today included, whose files stay. `None`: all.
     kept_days: Option<u32>,
@@ -54,6 +53,7 @@ pub struct Follower {
 /// The state once the directory is this process's.
 struct Opened {
     _lock: Box<dyn Lock>,
+    instance: String,
     files: UsageFiles,
     /// The last progress that was written.
     progress: Progress,
@@ -120,13 +120,12 @@ impl Numbers {
 }
 
 impl Follower {
-    /// Follows the journal in `journal`, which has this identity, and writes records to `dir`. Files of the last `kept_days` stay, by
+    /// Follows the journal in `journal`, and writes records to `dir`. Files of the last `kept_days` stay, by
     /// default all.
     pub fn new(
         storage: Arc<dyn Storage>,
         journal: &Path,
         dir: &Path,
-        instance: &str,
         source: Arc<dyn UsageSource>,
         kept_days: Option<u32>,
         hold: Option<HoldBack>,
@@ -135,7 +134,6 @@ impl Follower {
             storage,
             journal: journal.to_owned(),
             dir: dir.to_owned(),
-            instance: instance.to_owned(),
             source,
             kept_days,
             hold,
@@ -178,7 +176,7 @@ impl Follower {
     }
 
     fn open(&mut self) -> Result<Opened, UsageError> {
-        let storage = &self.storage;
+        let (storage, instance) = (&self.storage, self.source.instance()?);
         storage.make_dir(&self.dir).map_err(|error| UsageError::file("create", &self.dir, error))?;
         let lock = storage.lock(&self.dir).map_err(|error| match error {
             LockError::Held(pid) => UsageError::InUse { dir: self.dir.clone(), pid },
@@ -201,17 +199,17 @@ impl Follower {
         let (files, found) =
             UsageFiles::open(storage.clone(), &self.dir, self.kept_days, from, synced, &mut record)?;
         self.found.extend(found);
-        Ok(Opened { _lock: lock, files, progress, streams: Vec::new(), recorded })
+        Ok(Opened { _lock: lock, instance, files, progress, streams: Vec::new(), recorded })
     }
 
     fn look(&self, opened: &mut Opened, written: &mut Written) -> Result<bool, UsageError> {
         // The lines of an attempt that failed come first.
         commit(&mut opened.files, written)?;
         self.find_streams(opened)?;
-        let Opened { files, streams, .. } = opened;
+        let Opened { instance, files, streams, .. } = opened;
         let mut has_more = false;
         for stream in streams {
-            match stream.read(&self.instance, &*self.source, files, written) {
+            match stream.read(instance, &*self.source, files, written) {
                 Ok(has_further) => has_more |= has_further,
                 Err(error) => {
                     if matches!(error, UsageError::Journal(_)) {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use afterbay_journal::reader::{JournalReader, RequestFilter, RequestInfo, RequestState};
 use afterbay_journal::{
-    Background, FrameNo, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, OPERATOR, Outcome,
-    Passage, PluginAction, RowFinish, SWALLOWED, SyncPolicy, Verdict,
+    Background, FrameNo, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, OPERATOR,
+    OpenError, Outcome, Passage, PluginAction, RowFinish, SWALLOWED, SyncPolicy, Verdict,
 };
 use afterbay_sim_disk::{DiskCall, Faults, SimDisk};
 use afterbay_wire::Layouts;
@@ -28,6 +28,10 @@ const SECOND: u64 = 1_000_000_000;
 struct NoStreams;
 
 impl UsageSource for NoStreams {
+    fn instance(&self) -> Result<String, OpenError> {
+        Ok("node-1".to_owned())
+    }
+
     fn layouts(&self, _stream: &str) -> Layouts {
         Layouts::any()
     }
@@ -114,7 +118,7 @@ fn action(
 
 fn follower(disk: &SimDisk) -> Follower {
     let (journal, usage) = (Path::new(DIR), Path::new(USAGE));
-    Follower::new(disk.process(), journal, usage, "node-1", Arc::new(NoStreams), None, None)
+    Follower::new(disk.process(), journal, usage, Arc::new(NoStreams), None, None)
 }
 
 /// Records all that the journal has.
@@ -533,7 +537,7 @@ fn files_of_days_that_are_not_kept_are_removed_and_the_records_say_since_when_th
     let mut process = Process::start(&disk);
     let (journal, usage) = (Path::new(DIR), Path::new(USAGE));
     let source = Arc::new(NoStreams);
-    let mut follower = Follower::new(disk.process(), journal, usage, "node-1", source, Some(3), None);
+    let mut follower = Follower::new(disk.process(), journal, usage, source, Some(3), None);
     let complete_since = || {
         let records = Records::open(Arc::new(disk.clone()), usage).unwrap().unwrap();
         records.complete_since_unix_ns("s").unwrap()

@@ -5,8 +5,8 @@ use crate::source::Source;
 use crate::usage::Answer;
 use afterbay_journal::reader::JournalReader;
 use afterbay_journal::{
-    Background, JournalDirectory, JournalOptions, JournalWriter, Outcome, Passage, RowFinish, SyncPolicy,
-    storage::Disk,
+    Background, JournalDirectory, JournalOptions, JournalWriter, OpenError, Outcome, Passage, RowFinish,
+    SyncPolicy, storage::Disk,
 };
 use afterbay_usage::{Follower, Records, UsageSource};
 use afterbay_wire::Layouts;
@@ -16,9 +16,13 @@ use std::sync::Arc;
 const SECOND: u64 = 1_000_000_000;
 const BEGIN: u64 = 1_700_000_000 * SECOND;
 
-struct NoStreams;
+struct NoStreams(String);
 
 impl UsageSource for NoStreams {
+    fn instance(&self) -> Result<String, OpenError> {
+        Ok(self.0.clone())
+    }
+
     fn layouts(&self, _stream: &str) -> Layouts {
         Layouts::any()
     }
@@ -50,9 +54,8 @@ impl Scene {
 
     fn records(&self) -> Follower {
         let usage = self.dir.path().join(".usage");
-        let instance = self.directory.instance().unwrap();
-        let source = Arc::new(NoStreams);
-        Follower::new(Arc::new(Disk), self.dir.path(), &usage, &instance, source, None, None)
+        let source = Arc::new(NoStreams(self.directory.instance().unwrap()));
+        Follower::new(Arc::new(Disk), self.dir.path(), &usage, source, None, None)
     }
 
     fn record(mut self) -> Scene {
