@@ -153,14 +153,7 @@ impl Block {
     /// Ends the block with its request. A call that is complete except for its last marker is whole: the marker
     /// may be a stop string or a stop token that the scheduler has removed.
     pub(super) fn end(&mut self, tools: ToolsOf<'_>) -> Result<(), CallFault> {
-        let markers = if let End::Marker(markers) = self.begin.end { markers } else { &[] };
-        // A part of the last marker is no part of the call.
-        let part = markers.iter().filter_map(|(marker, _)| {
-            (1..marker.len()).rev().find(|length| self.text.ends_with(&marker.as_bytes()[..*length]))
-        });
-        let end = self.text.len() - part.max().unwrap_or(0);
-        let end = end.max(self.begin.marker.len().min(self.text.len()));
-        let calls = self.read(end, 0, true).unwrap_or_default();
+        let calls = self.read(self.text.len(), 0, true).unwrap_or_default();
         self.check(tools, calls)
     }
 

@@ -3,8 +3,9 @@
 //! The markers are those of the parsers of SGLang and vLLM.
 
 use super::read::{
-    Call, Calls, DEEPSEEK_SEPARATOR, HARMONY_HEADER_MAX, KIMI_CALL, Reading, Tags, behind_mistral, deepseek,
-    granite, harmony, harmony_recipient, hermes, kimi, llama, mistral, pythonic, tagged,
+    Call, Calls, DEEPSEEK_SEPARATOR, HARMONY_HEADER_MAX, HERMES_END, KIMI_CALL, Reading, Tags,
+    behind_mistral, deepseek, granite, harmony, harmony_recipient, hermes, kimi, llama, mistral, pythonic,
+    tagged,
 };
 use super::tools::NAME_BYTES_MAX;
 use crate::settings::{Engine, ToolCallFormat};
@@ -70,6 +71,7 @@ const CODER: Tags = Tags {
     takes_json: false,
     is_validated: false,
     takes_python: true,
+    skips_angles: false,
 };
 const DSML: Tags = Tags {
     open: "",
@@ -83,6 +85,7 @@ const DSML: Tags = Tags {
     takes_json: true,
     is_validated: false,
     takes_python: false,
+    skips_angles: false,
 };
 const MINIMAX: Tags = Tags {
     key: "<parameter name=",
@@ -98,6 +101,7 @@ const STEP: Tags = Tags {
     value_ends: &["</steptml:parameter>"],
     close: "</steptml:invoke>",
     takes_json: false,
+    skips_angles: true,
     ..DSML
 };
 const GLM: Tags = Tags {
@@ -112,12 +116,13 @@ const GLM: Tags = Tags {
     takes_json: false,
     is_validated: true,
     takes_python: true,
+    skips_angles: false,
 };
 const HUNYUAN: Tags = Tags { open: "<tool_call>", name_ends: &["<tool_sep>"], close: "</tool_call>", ..GLM };
 
 const HERMES: Format = Format {
     begins: &[
-        begin("<tool_call>", End::Marker(&[("</tool_call>", true), ("<function=", false)]), hermes),
+        begin("<tool_call>", End::Marker(&[(HERMES_END, true), ("<function=", false)]), hermes),
         // Both engines read a function without `<tool_call>`.
         Begin {
             vllm_takes_any_name: true,
@@ -150,11 +155,7 @@ const MISTRAL: Format = Format {
     first: None,
 };
 const DEEPSEEK: Format = Format {
-    begins: &[begin(
-        "<｜tool▁call▁begin｜>",
-        End::Marker(&[("<｜tool▁call▁end｜>", true), ("<｜tool▁calls▁end｜>", true)]),
-        deepseek,
-    )],
+    begins: &[begin("<｜tool▁call▁begin｜>", End::Marker(&[("<｜tool▁call▁end｜>", true)]), deepseek)],
     others: &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>", DEEPSEEK_SEPARATOR],
     first: None,
 };

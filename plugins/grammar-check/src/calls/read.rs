@@ -133,6 +133,8 @@ fn broken_json(reading: &Reading<'_>, text: &str, why: &NoLiteral) -> Vec<Call> 
     vec![Call::fault(name, fault)]
 }
 
+pub(super) const HERMES_END: &str = "</tool_call>";
+
 /// `<tool_call>{"name": …}</tool_call>`.
 pub(super) fn hermes(reading: &Reading<'_>) -> Calls {
     let (is_vllm, is_sglang) = (reading.is(Engine::Vllm), reading.is(Engine::Sglang));
@@ -145,6 +147,11 @@ pub(super) fn hermes(reading: &Reading<'_>) -> Calls {
         body = &body[at + 12..];
     }
     let mut text = body.trim();
+    if reading.is_cut {
+        // A part of the last marker is no part of the call.
+        let part = (1..HERMES_END.len()).rev().find_map(|length| text.strip_suffix(&HERMES_END[..length]));
+        text = part.unwrap_or(text).trim();
+    }
     if !text.starts_with(['{', '[']) {
         let name = name_in(text).filter(|_| !is_sglang);
         let call = name.map(|name| Call::fault(name, reading.broken("has text before its JSON")));
@@ -434,6 +441,8 @@ pub(super) struct Tags {
     pub(super) is_validated: bool,
     /// Whether SGLang's parser reads Python literals.
     pub(super) takes_python: bool,
+    /// Whether the parsers leave out a parameter with `<` in its value.
+    pub(super) skips_angles: bool,
 }
 
 /// The first of these texts: its place and its index.
@@ -510,7 +519,10 @@ fn texts(tags: &Tags, parameters: &str) -> Option<Vec<(String, String)>> {
             value = value.strip_prefix('\n').unwrap_or(value);
             value = value.strip_suffix('\n').unwrap_or(value);
         }
-        texts.push((key.trim().to_owned(), value.to_owned()));
+        // The parsers of Step 3 leave out a value with `<`.
+        if !tags.skips_angles || !value.contains('<') {
+            texts.push((key.trim().to_owned(), value.to_owned()));
+        }
         rest = if index == 0 { &behind[end + tags.value_ends[0].len()..] } else { &behind[end..] };
     }
     Some(texts)

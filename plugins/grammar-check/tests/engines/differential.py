@@ -1,6 +1,8 @@
 """Drives the engines' own parsers of tool calls, to compare what a client gets with what grammar-check judges.
 
     differential.py generate [SEED COUNT]      texts with calls and mistakes: one JSON object a line, {"format", "text", "reasoning"}
+    differential.py bfcl DIRECTORY COUNT       the same with the calls of the Berkeley leaderboard: COUNT entries of each file, whose
+                                               ground truth is added as what is expected. DIRECTORY is bfcl_eval/data of its repository
     PY differential.py sglang|vllm < TEXTS     adds what the engine delivers. PY is the Python of an installed engine; for SGLang
                                                PYTHONPATH holds its source
 
@@ -56,7 +58,8 @@ def parsers(engine, case):
     """The parsers of the case's format. V3 and V3.1 of DeepSeek have the same markers, and a parser each."""
     names = PARSERS[engine].get(case["format"], [])
     if case["format"] == "deepseek":
-        names = [name for name in names if name.endswith("v3") == ("```" in case["text"])]
+        is_v3 = "```" in case["text"] or "function<｜tool▁sep｜>" in case["text"]
+        names = [name for name in names if name.endswith("v3") == is_v3]
     return names
 
 
@@ -65,7 +68,7 @@ def sglang(case, outcomes):
     from sglang.srt.function_call.function_call_parser import FunctionCallParser
     from sglang.srt.parser.reasoning_parser import ReasoningParser
 
-    tools, text, reasoning = [Tool(**tool) for tool in TOOLS], case["text"], REASONING["sglang"].get(case.get("reasoning"))
+    tools, text, reasoning = [Tool(**tool) for tool in case.get("tools", TOOLS)], case["text"], REASONING["sglang"].get(case.get("reasoning"))
     for name in parsers("sglang", case):
         parser, rest = FunctionCallParser(tools=tools, tool_call_parser=name), text
         try:
@@ -136,7 +139,7 @@ def vllm(case, outcomes):
     # The older models of Mistral, which write a list, have no token [ARGS]: vLLM's parser tells them by it.
     is_list = case["format"] == "mistral" and re.search(r"\[TOOL_CALLS\]\s*[\[{]", text)
     words = tokenizer(("[ARGS]",) if is_list else ())
-    request = ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "x"}], tools=TOOLS, tool_choice="auto")
+    request = ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "x"}], tools=case.get("tools", TOOLS), tool_choice="auto")
     for name in parsers("vllm", case):
         parser = ParserManager.get_parser(tool_parser_name=name, reasoning_parser_name=REASONING["vllm"].get(case.get("reasoning")), enable_auto_tools=True)
         try:
@@ -252,9 +255,54 @@ def generate(seed=1, count=200):
             print(line)
 
 
+def schema(node):
+    """A type of BFCL as JSON schema."""
+    if not isinstance(node, dict):
+        return node
+    types = {"dict": "object", "float": "number", "double": "number", "long": "integer", "tuple": "array", "ArrayList": "array", "Array": "array", "HashMap": "object"}
+    found = {key: node[key] for key in ("required", "enum", "description") if key in node}
+    if "items" in node:
+        found["items"] = schema(node["items"])
+    if "properties" in node:
+        found["properties"] = {key: schema(value) for key, value in node["properties"].items()}
+    kind = types.get(node.get("type"), node.get("type"))
+    return {**found, "type": kind} if kind in ("object", "array", "string", "integer", "number", "boolean") else found
+
+
+def bfcl(directory, count):
+    """The ground truth of BFCL in every form. Left out are answers that are no value of their own schema."""
+    import glob
+    from jsonschema import Draft202012Validator
+
+    def value(alternatives):
+        """The first alternative; within an object, each value is a list of alternatives."""
+        first = alternatives[0] if isinstance(alternatives, list) and alternatives else alternatives
+        return {key: value(inner) for key, inner in first.items() if "" not in inner} if isinstance(first, dict) else first
+
+    for path in sorted(glob.glob(os.path.join(directory, "possible_answer", "BFCL_v4_*.json"))):
+        entries = [[json.loads(line) for line in open(file)] for file in (os.path.join(directory, os.path.basename(path)), path)]
+        answers = {answer["id"]: answer["ground_truth"] for answer in entries[1]}
+        left = count
+        for entry in entries[0]:
+            truth = answers.get(entry["id"])
+            if not isinstance(truth, list) or not left:
+                continue
+            functions = [{**one, "name": one["name"].replace(".", "_"), "parameters": schema(one["parameters"])} for one in entry["function"]]
+            tools = [{"type": "function", "function": one} for one in functions]
+            calls = [(name.replace(".", "_"), {key: value(inner) for key, inner in one.items() if "" not in inner}) for call in truth for name, one in call.items()]
+            known = {one["name"]: Draft202012Validator(one["parameters"]) for one in functions}
+            if all(name in known and known[name].is_valid(arguments) for name, arguments in calls):
+                left -= 1
+                for form in AROUND:
+                    expected = [[name, json.dumps(arguments)] for name, arguments in calls]
+                    print(json.dumps({**text_of(form, calls), "tools": tools, "expected": [expected]}, ensure_ascii=False))
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "generate":
         generate(*map(int, sys.argv[2:]))
+    elif sys.argv[1] == "bfcl":
+        bfcl(sys.argv[2], int(sys.argv[3]))
     else:
         read = {"sglang": sglang, "vllm": vllm}[sys.argv[1]]
         for line in sys.stdin:
