@@ -53,6 +53,8 @@ pub(super) struct Format {
     pub(super) others: &'static [&'static str],
     /// The block that an output may begin with.
     pub(super) first: Option<&'static Begin>,
+    /// The engine whose parser reads calls only behind this text.
+    pub(super) section: Option<(Engine, &'static str)>,
 }
 
 const fn begin(marker: &'static str, end: End, read: fn(&Reading<'_>) -> Calls) -> Begin {
@@ -136,6 +138,7 @@ const HERMES: Format = Format {
     ],
     others: &["</tool_call>"],
     first: None,
+    section: None,
 };
 const LLAMA: Format = Format {
     begins: &[Begin {
@@ -148,16 +151,19 @@ const LLAMA: Format = Format {
     }],
     others: &["<|python_tag|>"],
     first: None,
+    section: None,
 };
 const MISTRAL: Format = Format {
     begins: &[Begin { start: start_of_mistral, ..begin("[TOOL_CALLS", End::Value, mistral) }],
     others: &["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"],
     first: None,
+    section: None,
 };
 const DEEPSEEK: Format = Format {
     begins: &[begin("<｜tool▁call▁begin｜>", End::Marker(&[("<｜tool▁call▁end｜>", true)]), deepseek)],
     others: &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>", DEEPSEEK_SEPARATOR],
     first: None,
+    section: Some((Engine::Vllm, "<｜tool▁calls▁begin｜>")),
 };
 const HARMONY_MESSAGE: Begin = Begin {
     start: |text| match text.find("<|message|>") {
@@ -186,6 +192,7 @@ const HARMONY: Format = Format {
         },
         ..HARMONY_MESSAGE
     }),
+    section: None,
 };
 const PYTHONIC: Format = Format {
     begins: &[Begin {
@@ -205,6 +212,7 @@ const PYTHONIC: Format = Format {
     }],
     others: &["<|python_start|>", "<|python_end|>"],
     first: None,
+    section: None,
 };
 const DEEPSEEK_V32: Format = Format {
     begins: &[Begin {
@@ -222,11 +230,13 @@ const DEEPSEEK_V32: Format = Format {
     }],
     others: &["｜DSML｜", "<｜DSML｜function_calls>", "</｜DSML｜function_calls>"],
     first: None,
+    section: None,
 };
 const GLM_FORMAT: Format = Format {
     begins: &[begin("<tool_call>", End::Marker(&[("</tool_call>", true)]), |reading| tagged(&GLM, reading))],
     others: &["</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
     first: None,
+    section: None,
 };
 const KIMI: Format = Format {
     begins: &[begin(
@@ -241,6 +251,7 @@ const KIMI: Format = Format {
         "<|tool_call_end|>",
     ],
     first: None,
+    section: Some((Engine::Vllm, "<|tool_calls_section_begin|>")),
 };
 const MINIMAX_FORMAT: Format = Format {
     begins: &[begin(
@@ -250,6 +261,7 @@ const MINIMAX_FORMAT: Format = Format {
     )],
     others: &["<minimax:tool_call>", "</minimax:tool_call>"],
     first: None,
+    section: Some((Engine::Sglang, "<minimax:tool_call>")),
 };
 const STEP3: Format = Format {
     begins: &[begin(
@@ -259,6 +271,7 @@ const STEP3: Format = Format {
     )],
     others: &["<｜tool_calls_end｜>", "<｜tool_call_begin｜>", "<｜tool_call_end｜>", "<｜tool_sep｜>"],
     first: None,
+    section: None,
 };
 const HUNYUAN_FORMAT: Format = Format {
     begins: &[begin("<tool_calls>", End::Marker(&[("</tool_calls>", true)]), |reading| {
@@ -279,6 +292,7 @@ const HUNYUAN_FORMAT: Format = Format {
         "</arg_value>",
     ],
     first: None,
+    section: None,
 };
 const GRANITE_CALL: Begin = Begin {
     start: |text| match text.split_once('>').map(|(_, rest)| rest.trim_start()) {
@@ -292,6 +306,7 @@ const GRANITE: Format = Format {
     begins: &[GRANITE_CALL, Begin { marker: "<tool_call>", ..GRANITE_CALL }],
     others: &[],
     first: None,
+    section: None,
 };
 
 /// Whether a call stands behind `[TOOL_CALLS`: JSON, or a name with its arguments.

@@ -41,7 +41,8 @@ impl CallMarkers {
         let own: Vec<&'static str> =
             texts(format).chain(of_reasoning).filter(|text| !text.is_empty()).collect();
         let special = own.iter().filter_map(|text| Some((tokenizer.special_of(text)?, *text))).collect();
-        let firsts: Vec<u8> = own.iter().map(|text| text.as_bytes()[0]).collect();
+        let begins = format.begins.iter().map(|begin| begin.marker).chain(of_reasoning);
+        let firsts: Vec<u8> = begins.filter_map(|text| text.bytes().next()).collect();
         let others = FORMATS.iter().flat_map(|(_, name, format)| texts(format).map(|text| (text, *name)));
         let others: Vec<_> = others.filter(|(text, _)| text.len() > 1 && !own.contains(text)).collect();
         let mut unread: Vec<(TokenId, &'static str)> =
@@ -49,7 +50,8 @@ impl CallMarkers {
         let mut plain = Vec::new();
         for id in (0..vocabulary.size()).map(TokenId::from) {
             let bytes = vocabulary.bytes(id);
-            let other = others.iter().find(|(text, _)| bytes.len() > 3 && text.as_bytes() == bytes);
+            let is_marker = bytes.len() > 3 && matches!(bytes[0], b'<' | b'[' | b'\xef');
+            let other = others.iter().find(|(text, _)| is_marker && text.as_bytes() == bytes);
             unread.extend(other.map(|(_, name)| (id, *name)));
             plain.push(
                 !bytes.is_empty() && other.is_none() && !bytes.iter().any(|byte| firsts.contains(byte)),
@@ -90,6 +92,8 @@ pub(crate) struct CallScanner {
     format: &'static Format,
     reasoning: Option<&'static Reasoning>,
     engine: Option<Engine>,
+    /// The text without which no call begins, until it has come.
+    section: Option<&'static str>,
     place: Place,
     block: Option<Block>,
     /// The end of the free text, if a marker may begin there.
@@ -105,6 +109,7 @@ enum Found {
     Call(&'static Begin),
     ReasoningBegin,
     ReasoningEnd,
+    Section,
 }
 
 impl CallScanner {
@@ -117,7 +122,9 @@ impl CallScanner {
         };
         let first = format.first.filter(|_| from_start);
         let block = first.map(|begin| Block::new(begin, engine));
-        Self { format, reasoning, engine, place, block, tail: Vec::new(), closed: 0, valid: 0 }
+        let section =
+            format.section.filter(|(of, _)| from_start && Some(*of) == engine).map(|(_, text)| text);
+        Self { format, reasoning, engine, section, place, block, tail: Vec::new(), closed: 0, valid: 0 }
     }
 
     /// Whether the text is free up to its end.
@@ -208,6 +215,7 @@ impl CallScanner {
                     Found::ReasoningBegin if is_begin => self.place = Place::Reasoning(None),
                     Found::ReasoningBegin => self.place = Place::Answer,
                     Found::ReasoningEnd => self.place = Place::Answer,
+                    Found::Section => self.section = None,
                     Found::Call(begin) => {
                         let ends = self.reasoning.is_some_and(|one| one.tools == ToolsInReasoning::End);
                         if ends || matches!(self.place, Place::Begin) {
@@ -250,11 +258,13 @@ impl CallScanner {
             }
             _ => true,
         };
-        let calls = self.format.begins.iter().filter(move |_| has_calls);
+        let section = self.section.filter(|_| has_calls);
+        let calls = self.format.begins.iter().filter(move |_| has_calls && section.is_none());
         calls
             .map(|begin| (begin.marker, Found::Call(begin)))
             .chain(begins.map(|reasoning| (reasoning.begin, Found::ReasoningBegin)))
             .chain(ends.map(|reasoning| (reasoning.end, Found::ReasoningEnd)))
+            .chain(section.map(|text| (text, Found::Section)))
     }
 
     /// The first marker in the tail: its place, its length and what it is.
