@@ -122,6 +122,7 @@ fn broken_json(reading: &Reading<'_>, text: &str, why: &NoLiteral) -> Vec<Call> 
     if let Some(arguments) = arguments.and_then(|text| text.strip_prefix(':')).map(str::trim_start)
         && let Ok((value, length)) = literal(arguments, Notation::Json)
         && value.is_object()
+        && !reading.is_cut
         && arguments[length..].trim().is_empty()
     {
         return vec![Call::new(name, Arguments::Value(value))];

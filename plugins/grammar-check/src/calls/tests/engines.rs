@@ -1,6 +1,7 @@
 //! The judgement beside what the engines' own parsers hand to a client: the lines that `tests/engines/differential.py`
 //! writes.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -48,6 +49,7 @@ fn the_judgement_is_that_of_the_engines() {
     let path = std::env::var("AFTERBAY_ENGINE_CASES").map_or(directory.join("cases.jsonl"), Into::into);
     let cases = std::fs::read_to_string(&path).unwrap();
     let (mut checks, mut differs, mut blessed) = (0, Vec::new(), String::new());
+    let mut checks_of = HashMap::new();
     for line in cases.lines() {
         let mut case: Value = serde_json::from_str(line).unwrap();
         let list = case.get("tools").unwrap_or(&list).clone();
@@ -72,6 +74,7 @@ fn the_judgement_is_that_of_the_engines() {
                 "tool_calls": format, "tools": list, "engine": engine,
                 "reasoning": case["reasoning"].as_str().unwrap_or("none"),
             });
+            let key = settings.to_string();
             let settings = serde_json::from_value(settings).unwrap();
             let valid = outcomes.iter().all(|outcome| *outcome == outcomes[0]).then(|| match outcomes[0] {
                 Outcome::Valid(count) => count as u32,
@@ -79,13 +82,15 @@ fn the_judgement_is_that_of_the_engines() {
             });
             for (special, length) in [(true, 1), (false, usize::MAX)] {
                 let tokens = Tokens { special, words: true };
-                let mut check = GrammarCheck::new(&settings, &tokens).unwrap();
+                let check = checks_of.entry((key.clone(), special));
+                let check = check.or_insert_with(|| GrammarCheck::new(&settings, &tokens).unwrap());
                 let ids = tokens.ids(&text);
                 let rows: Vec<_> = ids.chunks(length).collect();
-                let received = receive(&mut check, 1, &rows, afterbay_plugin::FinishKind::Stop);
+                let received = receive(check, checks, &rows, afterbay_plugin::FinishKind::Stop);
                 // A cut call is none, although an engine may close it.
                 let is_cut = received.fault == Some(super::CallFault::Cut) && is_valid;
                 let passed = received.fault.is_none() && received.ids == ids || is_cut && must_pass;
+                check.close(checks);
                 let counts = received.fault.is_some() || valid.is_none_or(|valid| valid == received.valid);
                 checks += 1;
                 if passed != must_pass || !counts {
