@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Mapping, Optional
 
 from afterbay_connector.settings import Refused, check_endpoint, fill as fill_places
+from afterbay_connector.tenant import VARIABLE as TENANT, TenantSource
 
 # The values that SGLang's own EnvBool accepts.
 _TRUE = ("true", "1", "yes", "y")
@@ -19,6 +20,7 @@ class Settings:
     text_ingress: Optional[str] = None  # the endpoint of Afterbay's PULL for the detokenizers' output
     abort: Optional[str] = None  # the endpoint of Afterbay's PUSH for aborts; may contain {dp_rank}
     rust_server: bool = False  # SGLang's Rust server reads the output, inside the scheduler's process
+    tenant: Optional[TenantSource] = None  # the part of an HTTP request that names its tenant
 
     @classmethod
     def from_environment(cls, env: Optional[Mapping[str, str]] = None) -> Optional["Settings"]:
@@ -29,7 +31,8 @@ class Settings:
         credit = env.get("AFTERBAY_CREDIT") or None
         text_ingress = env.get("AFTERBAY_TEXT_INGRESS") or None
         abort = env.get("AFTERBAY_ABORT") or None
-        if not (ingress or rendezvous or credit or text_ingress or abort):
+        tenant = TenantSource.parse(env.get(TENANT))
+        if not (ingress or rendezvous or credit or text_ingress or abort or tenant):
             return None
         rust_server = env.get("SGLANG_RUST_SERVER", "").lower() in _TRUE
         if rust_server and not (ingress and rendezvous):
@@ -41,6 +44,10 @@ class Settings:
             raise Refused(f'AFTERBAY_RENDEZVOUS "{rendezvous}" needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on')
         if text_ingress and not ingress:
             raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}" needs AFTERBAY_INGRESS for the output of the scheduler')
+        if tenant and not ingress:
+            raise Refused(f"{TENANT} needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on")
+        if tenant and rust_server:
+            raise Refused(f"{TENANT}: SGLang's Rust server (SGLANG_RUST_SERVER) gives the connector no HTTP request")
         if abort and not ingress:
             raise Refused(f'AFTERBAY_ABORT "{abort}" needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on')
         if ingress:
@@ -56,7 +63,7 @@ class Settings:
             check_endpoint("AFTERBAY_ABORT", fill(abort, 0, "AFTERBAY_ABORT"))
         if rendezvous:
             fill(rendezvous, 0, "AFTERBAY_RENDEZVOUS")
-        return cls(ingress, rendezvous, credit, text_ingress, abort, rust_server)
+        return cls(ingress, rendezvous, credit, text_ingress, abort, rust_server, tenant)
 
 
 def fill(text: str, dp_rank: int, variable: str = "value") -> str:

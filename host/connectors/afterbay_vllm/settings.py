@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Mapping, Optional, Tuple
 
 from afterbay_connector.settings import Refused, check_endpoint, fill
+from afterbay_connector.tenant import VARIABLE as TENANT, TenantSource
 
 _VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "AFTERBAY_ABORT")
 
@@ -18,6 +19,7 @@ class Settings:
     rendezvous: Optional[str]  # the file that an EngineCore writes for each API server; may contain {client}
     credit: Optional[str]  # the directory of the API servers' pages
     abort: Tuple[str, ...]  # of Afterbay's ROUTERs for aborts
+    tenant: Optional[TenantSource] = None  # the part of an HTTP request that names its tenant
 
     @classmethod
     def from_environment(cls, env: Optional[Mapping[str, str]] = None) -> Optional["Settings"]:
@@ -25,13 +27,16 @@ class Settings:
         env = os.environ if env is None else env
         ingress, rendezvous, credit, abort = (env.get(name) or None for name in _VARIABLES)
         text_ingress = env.get("AFTERBAY_TEXT_INGRESS")
-        if not (ingress or rendezvous or credit or abort or text_ingress):
+        tenant = TenantSource.parse(env.get(TENANT))
+        if not (ingress or rendezvous or credit or abort or text_ingress or tenant):
             return None
         if text_ingress:
             raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}": vLLM has no second leg, its API server makes the text itself')
-        for name, value in (("AFTERBAY_RENDEZVOUS", rendezvous), ("AFTERBAY_ABORT", abort)):
+        for name, value in (("AFTERBAY_RENDEZVOUS", rendezvous), ("AFTERBAY_ABORT", abort), (TENANT, env.get(TENANT))):
             if value and not ingress:
                 raise Refused(f'{name} "{value}" needs AFTERBAY_INGRESS, the endpoint that Afterbay listens on')
+        if tenant and env.get("VLLM_USE_RUST_FRONTEND", "0") not in ("", "0"):
+            raise Refused(f"{TENANT}: the Rust front end (VLLM_USE_RUST_FRONTEND) loads no plugins")
         ingresses, aborts = (_endpoints(name, value) for name, value in (("AFTERBAY_INGRESS", ingress), ("AFTERBAY_ABORT", abort)))
         if aborts and len(aborts) != len(ingresses):
             raise Refused(f'AFTERBAY_ABORT "{abort}": has {len(aborts)} endpoints, and AFTERBAY_INGRESS has {len(ingresses)}')
@@ -39,7 +44,7 @@ class Settings:
             filled = fill("AFTERBAY_RENDEZVOUS", rendezvous, client=0)
             if len(ingresses) > 1 and filled == rendezvous:
                 raise Refused(f'AFTERBAY_RENDEZVOUS "{rendezvous}": must contain {{client}}, because AFTERBAY_INGRESS has {len(ingresses)} endpoints')
-        return cls(ingresses, rendezvous, credit, aborts)
+        return cls(ingresses, rendezvous, credit, aborts, tenant)
 
     def file(self, client: int) -> Optional[str]:
         """The rendezvous file of an API server."""

@@ -4,6 +4,7 @@ Each process imports SGLang again, which takes seconds. Tests therefore share pr
 """
 import json
 import pathlib
+import re
 
 import pytest
 
@@ -66,6 +67,30 @@ print(json.dumps([wire.ipc_format(), socket.sent, rendezvous.sglang_version(), w
     if not on_record.exists():
         pytest.skip(f"no layout on record for SGLang {version} in {LAYOUTS}")
     assert layout == json.loads(on_record.read_text())
+
+
+def test_a_sample_and_a_tenant_are_in_the_rids_of_the_installed_version(real_sglang, on_path):
+    code = """
+import asyncio, copy, json, types
+from sglang.srt.plugins import load_plugins
+from sglang.srt.managers import io_struct, tokenizer_manager
+load_plugins()
+class Tokenizer(tokenizer_manager.TokenizerManager):
+    def __init__(self): self.auto_create_handle_loop = lambda: 1 / 0
+async def first(generator):
+    async for _ in generator: break
+request = types.SimpleNamespace(headers={"x-tenant": "acme"}, state=types.SimpleNamespace())
+obj = io_struct.GenerateReqInput(text="a", rid="gw-7", sampling_params={"n": 2})
+try: asyncio.run(first(Tokenizer().generate_request(obj, request)))
+except ZeroDivisionError: pass
+obj.normalize_batch_and_arguments()
+samples = [copy.copy(obj[0]) for _ in range(2)]
+print(json.dumps([obj.rid[0]] + [sample.regenerate_rid() for sample in samples] + [sample.rid for sample in samples]))
+"""
+    first, *samples = real_sglang.answer(code, path=[on_path], AFTERBAY_INGRESS="ipc:///a", AFTERBAY_TENANT="header:x-tenant")
+    assert first == "acme~gw-7_0"
+    assert samples[:2] == samples[2:] and len(set(samples)) == 2
+    assert all(re.fullmatch("acme~gw-7_0-n[0-9a-f]{12}", sample) for sample in samples)
 
 
 def test_it_hooks_once_if_it_is_enabled(real_sglang, on_path, tmp_path):

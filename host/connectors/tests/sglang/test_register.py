@@ -29,6 +29,9 @@ class Manager:
 
     def init_ipc_channels(self, port_args): ...
     def abort_request(self, abort): ...
+    def regenerate_rid(self): ...
+    async def generate_request(self, obj, request=None): ...
+    async def handle_request(self, request, raw_request): ...
     def event_loop(self): ...
     def multi_http_worker_event_loop(self): ...
     async def _handle_batch_output(self, batch): ...
@@ -37,6 +40,7 @@ class Manager:
 
 SCHEDULER = [("scheduler.Scheduler.init_ipc_channels", "AFTER")]
 ABORT = [("scheduler.Scheduler.abort_request", "AROUND")]
+SAMPLES = [("io_struct.GenerateReqInput.regenerate_rid", "AROUND")]
 TOKENIZER = [
     ("tokenizer_manager.TokenizerManager.__init__", "BEFORE"),
     ("tokenizer_manager.TokenizerManager._handle_batch_output", "AROUND"),
@@ -64,6 +68,8 @@ def registry(fake_modules, monkeypatch):
 @pytest.fixture
 def all_modules(fake_modules):
     fake_modules("sglang.srt.managers.scheduler", Scheduler=Manager)
+    fake_modules("sglang.srt.managers.io_struct", GenerateReqInput=Manager)
+    fake_modules("sglang.srt.entrypoints.openai.serving_base", OpenAIServingBase=Manager)
     fake_modules("sglang.srt.managers.tokenizer_manager", TokenizerManager=Manager)
     fake_modules("sglang.srt.managers.multi_tokenizer_mixin", MultiTokenizerRouter=Manager)
     fake_modules("sglang.srt.managers.detokenizer_manager", DetokenizerManager=Manager)
@@ -77,10 +83,18 @@ def test_nothing_set_registers_nothing_and_imports_nothing(registry, monkeypatch
     assert "afterbay_sglang.ingress" not in sys.modules and "afterbay_sglang.readers" not in sys.modules
 
 
-def test_ingress_hooks_the_scheduler_only(registry, all_modules, monkeypatch):
+def test_ingress_hooks_the_scheduler_and_the_rids_of_samples_only(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER
+    assert registry.registered == SCHEDULER + SAMPLES
+
+
+@pytest.mark.parametrize("tenant, openai", [("header:X-Tenant", []), ("user", [("sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase.handle_request", "AROUND")])])
+def test_a_source_of_tenants_hooks_the_requests_too(registry, all_modules, monkeypatch, tenant, openai):
+    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
+    monkeypatch.setenv("AFTERBAY_TENANT", tenant)
+    afterbay_sglang.register()
+    assert registry.registered == SCHEDULER + SAMPLES + [("tokenizer_manager.TokenizerManager.generate_request", "AROUND"), *openai]
 
 
 def test_credit_hooks_the_readers_only(registry, all_modules, monkeypatch):
@@ -93,7 +107,7 @@ def test_a_text_ingress_hooks_the_detokenizer_too(registry, all_modules, monkeyp
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("AFTERBAY_TEXT_INGRESS", "ipc:///t")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + [("detokenizer_manager.DetokenizerManager.__init__", "AFTER")]
+    assert registry.registered == SCHEDULER + SAMPLES + [("detokenizer_manager.DetokenizerManager.__init__", "AFTER")]
 
 
 PARSERS = [
@@ -119,7 +133,7 @@ def all_parsers(fake_modules):
 
 @pytest.mark.parametrize(
     "variables, others",
-    [(dict(INGRESS="ipc:///a"), SCHEDULER), (dict(CREDIT="/c"), TOKENIZER + ROUTER + DETOKENIZER), (dict(INGRESS="ipc:///a", ABORT="ipc:///b"), ABORT + SCHEDULER)],
+    [(dict(INGRESS="ipc:///a"), SCHEDULER + SAMPLES), (dict(CREDIT="/c"), TOKENIZER + ROUTER + DETOKENIZER), (dict(INGRESS="ipc:///a", ABORT="ipc:///b"), ABORT + SCHEDULER + SAMPLES)],
     ids=["ingress", "credit", "abort"],
 )
 def test_the_parsers_are_hooked_whatever_is_set(registry, all_modules, all_parsers, monkeypatch, variables, others):
@@ -134,7 +148,7 @@ def test_a_version_without_a_parser_is_named_in_a_warning_and_starts(registry, a
     monkeypatch.setattr(rendezvous, "sglang_version", lambda: "0.5.30")
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + [hook for hook in PARSERS if "json_array" not in hook[0]]
+    assert registry.registered == SCHEDULER + SAMPLES + [hook for hook in PARSERS if "json_array" not in hook[0]]
     [warning] = [record.getMessage() for record in caplog.records]
     assert "SGLang 0.5.30 has no usable sglang.srt.function_call.json_array_parser.JsonArrayParser.parse_streaming_increment" in warning
 
@@ -153,7 +167,7 @@ def test_registering_twice_hooks_once(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER
+    assert registry.registered == SCHEDULER + SAMPLES
 
 
 def test_a_spawned_child_hooks_only_what_it_has_loaded(registry, fake_modules, monkeypatch):

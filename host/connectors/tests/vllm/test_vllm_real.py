@@ -28,6 +28,31 @@ def test_the_functions_of_the_installed_version_are_wrapped_when_they_load(real_
     assert wrapped == [True] * 8
 
 
+def test_the_tenant_is_in_the_id_that_the_installed_version_makes(real_vllm, on_path):
+    code = """
+import json, inspect
+from vllm.plugins import load_general_plugins
+load_general_plugins()
+from starlette.requests import Request
+from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
+from vllm.entrypoints.openai.completion.serving import OpenAIServingCompletion
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from afterbay_connector.tenant import TenantSource
+from afterbay_vllm.tenants import put_tenant
+wrapped = [hasattr(function, "__wrapped__") for function in (OpenAIServingChat.create_chat_completion, OpenAIServingCompletion.create_completion)]
+async def receive(): ...
+raw = Request({"type": "http", "headers": [(b"x-request-id", b"gw-7"), (b"x-tenant", b"acme")]}, receive)
+raw.headers
+body = CompletionRequest(model="m", prompt="a")
+passed = put_tenant(TenantSource("X-Tenant"), body, raw)
+passed.state.metadata = 1
+print(json.dumps([wrapped, OpenAIServingCompletion._base_request_id(passed, body.request_id), raw.state.metadata]))
+"""
+    done = real_vllm.run(code, path=[on_path], AFTERBAY_INGRESS="ipc:///a", AFTERBAY_TENANT="header:x-tenant")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.strip().splitlines()[-1]) == [[True, True], "acme~gw-7", 1]
+
+
 def test_nothing_is_wrapped_without_a_variable_or_by_a_filter(real_vllm, on_path):
     for env in ({}, {"AFTERBAY_INGRESS": "ipc:///a", "VLLM_PLUGINS": "other"}):
         done = real_vllm.run(LOADED + "print(json.dumps(wrapped()))", path=[on_path], **env)

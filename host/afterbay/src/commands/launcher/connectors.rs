@@ -15,6 +15,7 @@ pub(crate) const CONNECTORS: &[(&str, &str)] = &[
     file!("afterbay_connector/pieces.py"),
     file!("afterbay_connector/rendezvous.py"),
     file!("afterbay_connector/settings.py"),
+    file!("afterbay_connector/tenant.py"),
     file!("afterbay_sglang/__init__.py"),
     file!("afterbay_sglang/abort.py"),
     file!("afterbay_sglang/attached.py"),
@@ -28,6 +29,7 @@ pub(crate) const CONNECTORS: &[(&str, &str)] = &[
     ),
     file!("afterbay_sglang/detokenizer.py"),
     file!("afterbay_sglang/http_app.py"),
+    file!("afterbay_sglang/ids.py"),
     file!("afterbay_sglang/ingress.py"),
     file!("afterbay_sglang/readers.py"),
     file!("afterbay_sglang/rendezvous.py"),
@@ -45,6 +47,7 @@ pub(crate) const CONNECTORS: &[(&str, &str)] = &[
     file!("afterbay_vllm/health.py"),
     file!("afterbay_vllm/rendezvous.py"),
     file!("afterbay_vllm/settings.py"),
+    file!("afterbay_vllm/tenants.py"),
     file!("afterbay_vllm/tool_calls.py"),
     file!("afterbay_vllm/versions.py"),
     // The name of the wheel: Python takes a distribution only from the first place of its path, so that an installed wheel's connector
