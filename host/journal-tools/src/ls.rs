@@ -17,7 +17,7 @@ const TABLE_ROWS: usize = 1000;
 ///
 /// Requests are in the order in which they ended, live ones last. A request on two streams (the scheduler's output and the
 /// detokenizer's) is one line: TEXT ROWS, TEXT TOKENS and TEXT LAST are of the second stream, the other figures of the first,
-/// and it has ended when both legs have. A table has the last 1,000 requests unless --last gives another number. Reads the
+/// and it has ended when both legs have. A narrow terminal shows fewer columns, a pipe all. A table has the last 1,000 requests unless --last gives another number. Reads the
 /// summaries of segments, not the frames; with --last or --since only those of the newest segments.
 #[derive(clap::Args)]
 #[command(
@@ -102,6 +102,9 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         heads.push("ERASED");
     }
     let mut table = Table::new(&heads);
+    // A rid of SGLang fits into 80 columns beside the first, a rid of vLLM beside the second.
+    table.narrower(&["STREAM", "RID", "STATE", "TOKENS", "SENT", "LAST", "FINISH"]);
+    table.narrower(&["RID", "STATE", "TOKENS", "FINISH"]);
     for listed in &listed {
         let first_unix_ns = listed.first().of.first_unix_ns;
         // On several instances, the last one has the outcome.

@@ -62,17 +62,28 @@ const GAP: usize = 2;
 /// The width that is assumed if the terminal does not report one.
 const WIDTH: usize = 80;
 
-/// A table, fitted to the terminal without a break inside a word. If the columns do not fit, each row becomes a few lines of
-/// `HEAD value`. On a pipe every cell is complete, and tabs separate columns.
+/// A table, fitted to the terminal without a break inside a word. If the columns do not fit, the table has fewer of them, or each
+/// row becomes a few lines of `HEAD value`. On a pipe every cell is complete, and tabs separate columns.
 pub struct Table {
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// The heads of narrower tables, in the order in which they are tried.
+    narrower: Vec<Vec<&'static str>>,
 }
 
 impl Table {
     /// A table without rows.
     pub fn new(heads: &[&str]) -> Table {
-        Table { heads: heads.iter().map(|head| (*head).to_owned()).collect(), rows: Vec::new() }
+        Table {
+            heads: heads.iter().map(|head| (*head).to_owned()).collect(),
+            rows: Vec::new(),
+            narrower: Vec::new(),
+        }
+    }
+
+    /// On a terminal on which the table and the narrower ones before do not fit, only these columns are shown.
+    pub fn narrower(&mut self, heads: &[&'static str]) {
+        self.narrower.push(heads.to_vec());
     }
 
     /// Adds a row, with a cell for each head.
@@ -96,10 +107,20 @@ impl Table {
     /// The table as text of this width.
     fn fitted(&self, width: usize) -> String {
         let Some(widths) = self.widths(width) else {
-            return self.rows.iter().map(|row| self.in_lines(row, width)).collect();
+            let mut narrower = self.narrower.iter().map(|heads| self.of_columns(heads));
+            return match narrower.find(|table| table.widths(width).is_some()) {
+                Some(table) => table.fitted(width),
+                None => self.rows.iter().map(|row| self.in_lines(row, width)).collect(),
+            };
         };
         let heads: Vec<String> = self.heads.iter().map(|head| paint(head.clone(), "1")).collect();
         std::iter::once(&heads).chain(&self.rows).map(|row| in_columns(row, &widths)).collect()
+    }
+
+    fn of_columns(&self, heads: &[&'static str]) -> Table {
+        let at: Vec<usize> = (0..self.heads.len()).filter(|&at| heads.contains(&&*self.heads[at])).collect();
+        let cells = |row: &Vec<String>| at.iter().filter_map(|&at| row.get(at).cloned()).collect();
+        Table { heads: cells(&self.heads), rows: self.rows.iter().map(cells).collect(), narrower: Vec::new() }
     }
 
     /// The width of each column, so that no word is broken; `None` if there is no room. Columns that need little more than their
@@ -303,6 +324,18 @@ mod tests {
     fn a_table_that_fits_is_columns() {
         let table = table(&[&["RID", "STATE"], &["a", "live"], &["bb", "finished"]]);
         assert_eq!(fits(&table, 80), "RID  STATE\na    live\nbb   finished\n");
+    }
+
+    #[test]
+    fn a_table_that_does_not_fit_has_the_columns_of_the_first_narrower_table_that_does() {
+        let mut table =
+            table(&[&["RID", "STATE", "ROWS", "LAST"], &["aaaaaaaaaa", "finished", "17", "14:05:03.250"]]);
+        table.narrower(&["RID", "LAST"]);
+        table.narrower(&["RID", "STATE"]);
+        assert!(table.fitted(40).contains("ROWS"));
+        assert_eq!(table.fitted(24), "RID         LAST\naaaaaaaaaa  14:05:03.250\n");
+        assert_eq!(table.fitted(20), "RID         STATE\naaaaaaaaaa  finished\n");
+        assert!(table.fitted(12).starts_with("aaaaaaaaaa\n  STATE"));
     }
 
     #[test]
