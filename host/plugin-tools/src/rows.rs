@@ -7,6 +7,7 @@ use crate::updates::Updates;
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, StoredFrame, StreamReader};
 use afterbay_journal::stored_rid;
 use afterbay_journal_tools::{OpenSource, Source};
+use afterbay_journal_view::legs;
 use afterbay_runtime::{FinishKind, PlainValues};
 use afterbay_wire::{Barrier, BarrierKind, DecodedFrame, Decoder, Finish, Layouts};
 use anyhow::{Context, bail};
@@ -26,7 +27,7 @@ pub(crate) struct RowArgs {
     /// Only this request's rows
     #[arg(long, value_name = "RID")]
     rid: Option<String>,
-    /// The stream, if the journal has several
+    /// The stream, if the journal has several that are not `after` another
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
     /// The sink that the plugin sees for each request that names none; frames never name one
@@ -229,7 +230,22 @@ fn stream(journal: &JournalReader, dir: &str, name: Option<&str>) -> anyhow::Res
         (None, [only]) => Ok(journal.stream(only)?),
         (None, []) => bail!("{dir}: a journal without a stream"),
         (None, _) => {
-            Err(UsageError(format!("{dir} has the streams {names:?}: say which with --stream")).into())
+            let streams: Vec<StreamReader> =
+                names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?;
+            // A stream after another has the same requests.
+            let mut first = Vec::new();
+            for stream in &streams {
+                if legs::after(stream, &streams)?.is_empty() {
+                    first.push(stream.name());
+                }
+            }
+            match first[..] {
+                [only] => Ok(journal.stream(only)?),
+                _ => {
+                    Err(UsageError(format!("{dir} has the streams {names:?}: say which with --stream"))
+                        .into())
+                }
+            }
         }
     }
 }
