@@ -168,7 +168,7 @@ $(VENV)/hadolint $(VENV)/maturin: $(VENV)/done
 	touch $@
 
 $(VENV)/bin/cargo-deb: $(VENV)/done
-	$(CARGO) install --locked --quiet --debug --root $(VENV) cargo-deb@3.8.0
+	$(CARGO) install --locked --debug --root $(VENV) cargo-deb@3.8.0
 
 # No package registry has its binary. Compiling it without optimisation takes less than a minute.
 $(VENV)/bin/cargo-mutants: $(VENV)/done
