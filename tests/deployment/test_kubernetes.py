@@ -56,7 +56,7 @@ def test_afterbay_accepts_the_configuration_of_the_config_map(overlay, afterbay,
     file.write_text(each["data"]["afterbay.toml"])
     run = container(overlay, "afterbay")["command"]
     assert f"--config=/etc/afterbay/{file.name}" in run
-    done = subprocess.run([afterbay, "check", "--rendezvous", "rendezvous.json", "--config", file], capture_output=True, text=True)
+    done = subprocess.run([afterbay, "check", "--config", file], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     # A name with a hash would start new pods, and load their models, for each change of the configuration.
     assert each["metadata"]["name"] == "afterbay"

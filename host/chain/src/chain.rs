@@ -20,6 +20,7 @@ use afterbay_batch::{Accounted, ChainOutput, Row, Timestamp, not_judged};
 use afterbay_events::Name;
 use afterbay_events::event::PluginRemoved;
 use afterbay_hold::HeldRows;
+use afterbay_journal::JournalRequest;
 use afterbay_ledger::Ledger;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{ColumnSet, Columns, FinishKind, Opened, Plugin, ReloadError};
@@ -207,8 +208,14 @@ impl Chain {
     }
 
     /// Reads the attributes of a live request again and reports the change to the plugins.
-    pub fn refresh_attributes(&mut self, rid: &str, ledger: &Ledger, now: Timestamp) {
-        let Some(number) = ledger.request_status(rid).live.map(|live| live.number) else { return };
+    pub fn refresh_attributes(
+        &mut self,
+        request: JournalRequest,
+        rid: &str,
+        ledger: &Ledger,
+        now: Timestamp,
+    ) {
+        let number = request.number().0;
         if self.attributes.refresh(number, rid) {
             self.for_each_slot(ledger, now, |slot, context| slot.attributes_changed(number, context));
         }

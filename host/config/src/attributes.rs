@@ -3,6 +3,7 @@
 use crate::check::Check;
 use crate::checked::{AttributeRule, Pattern, Rids};
 use crate::{bounds, written};
+use serde_json::Map;
 
 impl Check<'_> {
     pub(crate) fn attributes(&self, written: &[written::AttributeRule]) -> Vec<AttributeRule> {
@@ -37,7 +38,16 @@ impl Check<'_> {
                 Rids::All
             }
         };
-        let set = written.set.as_ref()?;
+        let Some(set) = &written.set else {
+            let names_attributes = matches!(&rids, Rids::Pattern(pattern) if pattern.names_attributes());
+            // A pattern or a table that cannot be read is reported already.
+            let is_read = written.pattern.is_none() || matches!(rids, Rids::Pattern(_));
+            if !written.has_set && is_read && !names_attributes {
+                self.source
+                    .report(&written.location, "must have set, or a pattern with a named group".to_owned());
+            }
+            return Some(AttributeRule { rids, set: Map::new() });
+        };
         let bytes = serde_json::to_string(&set.value).map_or(0, |json| json.len());
         self.most(bytes, bounds::ATTRIBUTES_BYTES_MAX, "bytes as JSON", Some(&set.location));
         Some(AttributeRule { rids, set: set.value.clone() })

@@ -41,10 +41,12 @@ impl Config {
     /// Checks `text` as the content of the file at `path`. Relative paths in the text start at the directory of `path`.
     pub fn parse(text: &str, path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
         let (checked, problems) = check(text, path, env)?;
-        match checked.config() {
-            Some(config) if problems.is_empty() => Ok(config),
-            _ => Err(Problems::new(problems)),
+        if !problems.is_empty() {
+            let mut problems = Problems::new(problems);
+            problems.drafts = checked.drafts;
+            return Err(problems);
         }
+        checked.config().ok_or_else(|| Problems::new(problems))
     }
 }
 
@@ -84,7 +86,9 @@ fn check(text: &str, path: &Path, env: &Env<'_>) -> Result<(Checked, Vec<Problem
 
 /// The parts of a configuration that could be made.
 struct Checked {
-    streams: Option<Vec<Stream>>,
+    /// The streams. Parts that could not be made have stand-ins.
+    drafts: Vec<Stream>,
+    has_all_streams: bool,
     calls: Option<Vec<Call>>,
     memory: Memory,
     journal: Option<Journal>,
@@ -98,8 +102,10 @@ struct Checked {
 
 impl Checked {
     fn config(self) -> Option<Config> {
-        let Checked { streams, calls, memory, journal, admin, log, traces, replicate, archive, usage } = self;
-        let (streams, calls, journal, admin, usage) = (streams?, calls?, journal?, admin?, usage?);
+        let Checked { drafts, calls, memory, journal, admin, log, traces, replicate, archive, usage, .. } =
+            self;
+        let streams = self.has_all_streams.then_some(drafts)?;
+        let (calls, journal, admin, usage) = (calls?, journal?, admin?, usage?);
         Some(Config { streams, calls, memory, journal, admin, log, traces, replicate, archive, usage })
     }
 }
@@ -113,11 +119,13 @@ pub(crate) struct Check<'s> {
 impl Check<'_> {
     fn config(&self, written: &written::Config) -> Checked {
         let mut names = SeenNames::default();
-        let streams: Vec<Option<Stream>> =
+        let streams: Option<Vec<(Stream, bool)>> =
             written.streams.iter().map(|stream| self.stream(stream, &mut names)).collect();
+        let has_all_streams = streams.is_some() && streams.iter().flatten().all(|(_, is_whole)| *is_whole);
+        let mut drafts: Vec<Stream> = streams.into_iter().flatten().map(|(stream, _)| stream).collect();
         self.across(&written.streams);
         let calls = self.calls(&written.calls);
-        let journal = self.journal(&written.journal, streams.len());
+        let journal = self.journal(&written.journal, written.streams.len());
         let waiting = self.within(&written.memory.waiting, bounds::MEMORY_WAITING, |&bytes| Size(bytes));
         let memory = waiting.map_or_else(Memory::default, |waiting| Memory { waiting });
         let dir = written.journal.dir.as_ref();
@@ -129,15 +137,27 @@ impl Check<'_> {
         let journal_dir = journal.as_ref().map(|journal| journal.dir.as_path());
         let archive = self.archive(written.archive.as_ref(), journal_dir);
         let usage = self.usage(written.usage.as_ref(), journal.as_ref());
-        let mut streams: Option<Vec<Stream>> = streams.into_iter().collect();
-        self.allow(&written.plugins, streams.as_deref_mut().unwrap_or_default());
-        if let (Some(streams), true) = (&streams, written.calls.is_empty()) {
-            self.calls_without_endpoint(streams, &written.streams);
+        self.allow(&written.plugins, &mut drafts);
+        if has_all_streams && written.calls.is_empty() {
+            self.calls_without_endpoint(&drafts, &written.streams);
         }
-        Checked { streams, calls, memory, journal, admin, log, traces, replicate, archive, usage }
+        Checked {
+            drafts,
+            has_all_streams,
+            calls,
+            memory,
+            journal,
+            admin,
+            log,
+            traces,
+            replicate,
+            archive,
+            usage,
+        }
     }
 
-    fn stream(&self, written: &written::Stream, names: &mut SeenNames) -> Option<Stream> {
+    /// The stream, and whether all of it could be made.
+    fn stream(&self, written: &written::Stream, names: &mut SeenNames) -> Option<(Stream, bool)> {
         let name = self.name(&written.name, names);
         let listen = self.listen(&written.listen);
         let engine = value(&written.engine).unwrap_or_default();
@@ -158,9 +178,11 @@ impl Check<'_> {
         let (max_message, max_peers) = (&written.max_message, &written.max_peers);
         let max_message_bytes = self.within(max_message, bounds::MAX_MESSAGE_BYTES, |&bytes| Size(bytes));
         let max_peers = self.within(max_peers, bounds::MAX_PEERS, |&peers| peers);
-        let listen = listen?;
+        let mut is_whole = name.is_some() && listen.is_some() && sinks.is_some();
+        let name = name.or_else(|| "unnamed".parse().ok())?;
+        let listen = listen.or_else(|| "ipc:///unknown".parse().ok())?;
         // Only the defaults of this stream are used. The sinks of the file replace its one sink.
-        let mut stream = Stream::new(name?, listen.clone(), listen);
+        let mut stream = Stream::new(name, listen.clone(), listen);
         (stream.engine, stream.layout) = (engine, layout);
         stream.listen_mode = listen_mode.unwrap_or(stream.listen_mode);
         // An invalid name is reported where the named stream is declared.
@@ -169,15 +191,18 @@ impl Check<'_> {
         stream.max_peers = max_peers.map_or(stream.max_peers, |peers| peers as usize);
         stream.coalesce = self.coalesce(&written.coalesce);
         stream.signals = self.signals(&written.signals);
-        stream.abort = match &written.abort {
-            Some(table) => Some(self.abort(table)?),
-            None => None,
-        };
+        stream.abort = written.abort.as_ref().and_then(|table| self.abort(table));
+        is_whole &= stream.abort.is_some() == written.abort.is_some();
         stream.route = value(&written.route);
-        (stream.sinks, stream.taps) = sinks?;
+        match sinks {
+            Some((sinks, taps)) => (stream.sinks, stream.taps) = (sinks, taps),
+            // Nothing is known of its reader.
+            None => stream.sinks.iter_mut().for_each(|sink| sink.connect = None),
+        }
         stream.attributes = self.attributes(&written.attributes);
-        stream.plugins = plugins.into_iter().collect::<Option<_>>()?;
-        Some(stream)
+        is_whole &= plugins.iter().all(Option::is_some);
+        stream.plugins = plugins.into_iter().flatten().collect();
+        Some((stream, is_whole))
     }
 
     pub(crate) fn listen(&self, written: &Option<Located<String>>) -> Option<Endpoint> {

@@ -10,12 +10,12 @@ mod plugin;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{Endpoint, Name};
+use crate::{Endpoint, Engine, Name};
 
 pub use admin::{Admin, AdminAddress};
 pub use attributes::{AttributeRule, Pattern, Rids};
 pub use call::{Breaker, Call, CallHeader, Secret};
-pub use plugin::{Component, Grant, Limits, Mode, OnFault, Plugin, PluginDefaults, Quarantine};
+pub use plugin::{Component, Grant, Limits, Mode, OnFault, Place, Plugin, PluginDefaults, Quarantine};
 
 /// Everything that one process runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,29 +57,6 @@ impl Config {
             traces: None,
             replicate: None,
             archive: None,
-        }
-    }
-}
-
-/// The engine whose scheduler sends a stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Engine {
-    /// SGLang, and what speaks as SGLang does.
-    #[default]
-    Sglang,
-    /// vLLM's EngineCore.
-    Vllm,
-}
-
-impl Engine {
-    /// The engines with their words in a configuration.
-    pub const WORDS: [(&'static str, Engine); 2] = [("sglang", Engine::Sglang), ("vllm", Engine::Vllm)];
-
-    /// The engine as its project writes its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Engine::Sglang => "SGLang",
-            Engine::Vllm => "vLLM",
         }
     }
 }

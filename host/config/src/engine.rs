@@ -1,7 +1,8 @@
 //! Checks `engine`: keys of a stream that belong to SGLang only.
 
+use crate::Engine;
 use crate::check::{Check, value};
-use crate::checked::{Engine, SinkKind};
+use crate::checked::SinkKind;
 use crate::location::Location;
 use crate::written;
 

@@ -41,12 +41,12 @@ mod usage;
 mod env;
 mod problem;
 
-pub use afterbay_types::{Endpoint, EndpointError, Name, NameError};
+pub use afterbay_types::{Endpoint, EndpointError, Engine, Name, NameError};
 
 pub use checked::{
     Abort, Admin, AdminAddress, ApiKeyFrom, Archive, AttributeRule, Breaker, Call, CallHeader, Coalesce,
-    CoalesceWhen, Component, Config, Engine, EraseRule, Grant, Journal, Layout, Limits, LoadSnapshot, Log,
-    LogFormat, Memory, Mode, OnError, OnFault, Pattern, Plugin, PluginDefaults, Quarantine, Queue, Reads,
+    CoalesceWhen, Component, Config, EraseRule, Grant, Journal, Layout, Limits, LoadSnapshot, Log, LogFormat,
+    Memory, Mode, OnError, OnFault, Pattern, Place, Plugin, PluginDefaults, Quarantine, Queue, Reads,
     Replicate, Retain, Rids, Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf,
     TapSocket, TapSocketType, ToolCalls, Traces, Usage,
 };

@@ -8,12 +8,12 @@ use serde_json::Value as Json;
 use toml::de::DeTable;
 
 use crate::check::{Check, SeenNames, list, value};
-use crate::checked::{Component, Engine, Grant, Limits, Mode, Plugin, PluginDefaults, Quarantine, Stream};
+use crate::checked::{Component, Grant, Limits, Mode, Place, Plugin, PluginDefaults, Quarantine, Stream};
 use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
 use crate::units::{Size, Time};
 use crate::written::Table as _;
-use crate::{Env, Problem, Problems, bounds, disk, keys, written};
+use crate::{Engine, Env, Problem, Problems, bounds, disk, keys, written};
 
 /// Replaces each `{ file = "…" }` in `setting` with the text of that file, since a plugin has no file system. Relative paths
 /// start at `dir`. Each path is added to `files`, readable or not. Returns one sentence for each file that cannot be used.
@@ -110,7 +110,15 @@ impl Check<'_> {
             grant,
             settings,
             files,
+            settings_place: self
+                .place(written.settings.as_ref().map_or(&written.location, |it| &it.location)),
+            place: self.place(&written.location),
         })
+    }
+
+    fn place(&self, location: &Location) -> Place {
+        let Location { line, column, key } = location.clone();
+        Place { file: self.source.file.to_owned(), line, column, key }
     }
 
     /// The own defaults of a plugin in the binary.

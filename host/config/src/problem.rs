@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::bounds::PROBLEMS_MAX;
+use crate::{Place, Stream};
 
 /// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +34,21 @@ impl fmt::Display for Problem {
     }
 }
 
+impl Place {
+    /// A problem at this place.
+    pub fn problem(&self, message: String) -> Problem {
+        let Place { file, line, column, key } = self.clone();
+        Problem { file, line, column, key, message }
+    }
+}
+
 /// All problems of a config, in the order of the file; never empty. `Display` writes one per line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Problems {
     found: Vec<Problem>,
     left_out: usize,
+    /// The streams as far as they could be made, so that the caller can try their plugins too.
+    pub drafts: Vec<Stream>,
 }
 
 impl Problems {
@@ -46,12 +57,20 @@ impl Problems {
         found.sort_by_key(|problem| (problem.line, problem.column));
         let left_out = found.len().saturating_sub(PROBLEMS_MAX);
         found.truncate(PROBLEMS_MAX);
-        Problems { found, left_out }
+        Problems { found, left_out, drafts: Vec::new() }
     }
 
     /// The reported problems, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.found.iter()
+    }
+
+    /// Adds problems that the caller found.
+    pub fn with(self, more: Vec<Problem>) -> Problems {
+        let left_out = self.left_out;
+        let mut all = Problems::new(self.found.into_iter().chain(more).collect());
+        all.left_out += left_out;
+        all
     }
 
     /// The number of problems beyond [`iter`](Problems::iter).

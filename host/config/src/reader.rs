@@ -95,6 +95,11 @@ impl<'s, 't> Reader<'s, 't> {
         if self.location.key.is_empty() { name.to_owned() } else { format!("{}.{name}", self.location.key) }
     }
 
+    /// Whether the key is written, readable or not.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.table.contains_key(name)
+    }
+
     fn get(&self, name: &str) -> Option<(&'t DeValue<'t>, Location)> {
         debug_assert!(self.keys.key(name).is_some(), "{name} is declared in keys.rs");
         let value = self.table.get(name)?;

@@ -157,6 +157,7 @@ tables! {
         prefix: Value<String> = |rule| rule.text("prefix"),
         pattern: Value<String> = |rule| rule.text("pattern"),
         set: Value<Map<String, Json>> = |rule| rule.json("set"),
+        has_set: bool = |rule| rule.has("set"),
     }
 
     Plugins of PLUGINS {

@@ -584,6 +584,11 @@ events! {
         why: String,
     } => "config: reload refused, the configuration before it stays in force: {why}";
 
+    /// After a refused configuration, the file is correct again, and has the configuration that is in force.
+    ConfigCorrected, INFO, first 5 of [file] {
+        file: String,
+    } => "config: {file} is correct again, nothing has changed";
+
     /// The configuration's directory cannot be watched, so Afterbay reads it every two seconds.
     ///
     /// Action: raise the limit of inotify watches if `why` names it.
@@ -600,6 +605,13 @@ events! {
     TracesNotExported, WARN, first 2 of [endpoint] {
         endpoint: String, why: String,
     } => "traces: {endpoint} takes no spans, they are dropped: {why}";
+
+    /// The endpoint has the path that Afterbay adds to it.
+    ///
+    /// Action: give the address alone, like `http://127.0.0.1:4318`.
+    TracesPathTwice, WARN, first 2 of [endpoint] {
+        endpoint: String,
+    } => "traces.endpoint {endpoint:?} ends in /v1/traces, and Afterbay adds /v1/traces: spans go to {endpoint}/v1/traces";
 
     /// The collector takes spans again.
     TracesExported, INFO, first 2 of [endpoint] {
@@ -839,6 +851,13 @@ events! {
     RequestFinishedEarly, INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, rid: String, reason: String,
     } => "plugin {plugin:?} of {stream:?}: request {rid:?} finished early: {reason}";
+
+    /// Attributes were set for an id, and no request with this id began in this time. The attributes are forgotten.
+    ///
+    /// Action: compare the id with the rids of `afterbay journal ls`. Set attributes by the engine's rid, or by the client's id in it.
+    AttributesUnclaimed, WARN, first 5 of [seconds] {
+        rid: String, seconds: u64,
+    } => "attributes of {rid:?} were never applied: no request with this id began in {seconds} s";
 
     /// Afterbay asked the scheduler to end a request. `by` is the operator, or a plugin that had finished it.
     AbortSent, INFO, first 5 of [stream, by] {

@@ -282,9 +282,11 @@ fn one_of_each() -> Vec<Event> {
         TookOver { from_pid: 4141, from: "0.1.0".into(), streams: 2 }.into(),
         ConfigReloaded { changed: "plugin \"upper\" of \"decode-0\" added".into() }.into(),
         ConfigReloadFailed { why: "why it is".into() }.into(),
+        ConfigCorrected { file: "/etc/afterbay/afterbay.toml".into() }.into(),
         ConfigUnwatched { directory: "/etc/afterbay".into(), why: "why it is".into() }.into(),
         TracesNotExported { endpoint: "http://127.0.0.1:4318/v1/traces".into(), why: "why it is".into() }
             .into(),
+        TracesPathTwice { endpoint: "http://127.0.0.1:4318/v1/traces".into() }.into(),
         TracesExported { endpoint: "http://127.0.0.1:4318/v1/traces".into() }.into(),
         ReplicaFound {
             server: "nats://127.0.0.1:4222".into(),
@@ -386,6 +388,7 @@ fn one_of_each() -> Vec<Event> {
             reason: "not allowed".into(),
         }
         .into(),
+        AttributesUnclaimed { rid: "r-1".into(), seconds: 600 }.into(),
         AbortSent {
             stream: name("decode-0"),
             rid: "r-1".into(),

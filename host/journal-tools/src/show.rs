@@ -3,8 +3,10 @@
 use crate::LoadConfig;
 use crate::not_found::not_found;
 use crate::place::Place;
-use afterbay_config::Config;
-use afterbay_journal::reader::{Erasure, JournalRow, RequestHistory, RequestInfo, RowDelivery, StreamReader};
+use afterbay_config::{Config, Engine};
+use afterbay_journal::reader::{
+    Erasure, JournalRow, RequestFilter, RequestHistory, RequestInfo, RowDelivery, StreamReader,
+};
 use afterbay_journal::{Passage, PluginAction, PluginComponent, StoredReplacement, Verdict, stored_rid};
 use afterbay_journal_view::content::{ContentBounds, ContentReader};
 use afterbay_journal_view::ending::{DETOKENIZER, LegEnd, SCHEDULER, TokenizerHint};
@@ -18,6 +20,7 @@ use afterbay_terminal::{self as screen, Table};
 use afterbay_text::TokenBytes;
 use afterbay_wire::Layouts;
 use anyhow::Context as _;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,6 +34,7 @@ const TEXT_AT: usize = 5;
 /// For each row: the time, the ids, the verdicts of plugins, the time until the row was sent, and the readers that took the row,
 /// each with the time that it then needed. Below the rows: who ended the request, what the reader got, and what the scheduler
 /// sent afterwards. If several requests used the rid, each is shown. The
+/// client's id finds each sample of its request: chatcmpl-gw-7 or gw-7 finds 0_chatcmpl-gw-7-1a2b3c4d. The
 /// beginning of a rid is enough if no other rid begins with it. If the request is on two streams (the scheduler's output and
 /// the detokenizer's), both are shown, with times since the first row of the first stream; --stream selects one.
 #[derive(clap::Args)]
@@ -38,7 +42,7 @@ const TEXT_AT: usize = 5;
     after_help = "Example:\n  afterbay journal show 5b0c1f0a --config afterbay.toml\n  afterbay journal show 5b0c1f0a --json | jq .ended"
 )]
 pub(crate) struct Args {
-    /// The rid of the request, or the beginning of it
+    /// The rid of the request, the client's id, or the beginning of the rid
     rid: String,
     #[command(flatten)]
     place: Place,
@@ -85,8 +89,8 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The requests with this rid, or else those whose rid is the only one that begins with it. Only a search for a beginning reads the
-/// summary of every segment.
+/// The requests with this rid, or else those that their client knows by this id, or else those whose rid is the only one that begins
+/// with it. Only a search for more than a rid reads the summary of every segment.
 fn known(streams: &[StreamReader], rid: &str) -> anyhow::Result<Known<RequestHistory>> {
     let with_after = |stream: &StreamReader, lives| -> anyhow::Result<_> {
         Ok((stream.name().to_owned(), legs::after(stream, streams)?, lives))
@@ -101,12 +105,32 @@ fn known(streams: &[StreamReader], rid: &str) -> anyhow::Result<Known<RequestHis
     }
     if known.is_empty() {
         for stream in streams {
+            for whole in with_id(stream, rid)? {
+                known.push(with_after(stream, stream.lives(&whole)?)?);
+            }
+        }
+    }
+    if known.is_empty() {
+        for stream in streams {
             if let Some(whole) = stream.whole_rid(rid)? {
                 known.push(with_after(stream, stream.lives(&whole)?)?);
             }
         }
     }
     Ok(known)
+}
+
+/// The rids that were made of this id.
+fn with_id(stream: &StreamReader, id: &str) -> anyhow::Result<BTreeSet<String>> {
+    let mut rids = BTreeSet::new();
+    for request in stream.requests(RequestFilter::default())? {
+        let rid = request?.rid;
+        // The journal does not say which engine a stream has.
+        if [Engine::Vllm, Engine::Sglang].iter().any(|engine| engine.has_id(&rid, id)) {
+            rids.insert(rid);
+        }
+    }
+    Ok(rids)
 }
 
 /// The tokenizer of each stream: --tokenizer, or the one that the configuration names for a sink of the stream.

@@ -7,6 +7,8 @@
 //! SGLang's HTTP server aborts every request whose rid begins with the given text. Afterbay cannot see those that still wait, so
 //! over HTTP it aborts only requests whose rid is a UUID. The connector in the scheduler aborts exactly one request.
 
+mod by_id;
+
 use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};

@@ -19,7 +19,7 @@ pub(crate) use gate::Gate;
 pub(crate) use listen::{Admin, Bound};
 
 use crate::aborts::{Aborts, Reason, Refused};
-use crate::attributes::{self, Attributes, AttributesError};
+use crate::attributes::{self, Attributes, AttributesError, AttributesView};
 use crate::erasures::Erasures;
 use crate::plugins::{NotChanged, PluginView, Plugins, Step, rfc3339};
 use crate::reload_queue::ReloadQueue;
@@ -160,7 +160,7 @@ async fn abort(
         Ok(parsed) => parsed,
         Err(refused) => return *refused,
     };
-    match admin.aborts.abort(&rid, reason).await {
+    match admin.aborts.abort_by_id(&rid, reason).await {
         Ok(aborted) => Json(aborted).into_response(),
         Err(refused) => abort_refusal(&refused),
     }
@@ -168,7 +168,11 @@ async fn abort(
 
 /// 404 if no attributes were set by a PUT.
 async fn attributes_of(State(admin): State<AdminState>, Path(rid): Path<String>) -> Response {
-    match admin.attributes.get(&rid) {
+    shown_attributes(admin.attributes.get(&rid), rid)
+}
+
+fn shown_attributes(set: Option<AttributesView>, rid: String) -> Response {
+    match set {
         Some(set) => Json(set).into_response(),
         None => attributes_refusal(&AttributesError::Unknown { rid }),
     }
@@ -186,7 +190,7 @@ async fn set_attributes(
     }
     match serde_json::from_slice(&body) {
         Ok(serde_json::Value::Object(set)) => match admin.attributes.set(peer.into(), &rid, set) {
-            Ok(set) => Json(set).into_response(),
+            Ok(()) => shown_attributes(admin.attributes.apply(&rid).await, rid),
             Err(error) => attributes_refusal(&error),
         },
         Ok(_) => wrong_body("it must be a JSON object"),

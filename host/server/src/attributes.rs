@@ -1,9 +1,11 @@
-//! Request attributes, which operators set by rid before or during a request, for plugins that are granted `request`.
+//! Request attributes, which operators set by an id before or during a request, for plugins that are granted `request`.
 //!
-//! A stream asks for the attributes when a request begins, and is notified when they change. Attributes set by rid override
-//! those of the configuration's rules.
+//! The id is the engine's rid or the client's id in it ([`config::Engine::ids`]). A stream asks for the attributes when a request
+//! begins, and is notified when they change. Attributes set by an id override those of the configuration's rules.
 
 use afterbay_config as config;
+use afterbay_events::Events;
+use afterbay_events::event::AttributesUnclaimed;
 use afterbay_http::ClientAddress;
 use afterbay_journal::JournaledAttributes;
 use afterbay_stream::{AttributesOf, StreamHandle};
@@ -13,6 +15,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// One caller's requests that have not begun may use 1/2 of the rids and bytes, so that one caller cannot exclude the others.
 const CALLER_PART: usize = 2;
@@ -30,6 +33,12 @@ const RID_BYTES_MAX: usize = 4096;
 const MODEL: &str = "model";
 /// Lifetime of attributes for a request that has not begun. A live request keeps its attributes.
 const KEEP: Duration = Duration::from_secs(600);
+/// Time between two searches for attributes that have expired.
+const EXPIRE_EVERY: Duration = Duration::from_secs(10);
+/// Most requests that an answer names.
+const NAMED_MAX: usize = 16;
+/// Time for a stream to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// The attributes of a process. Clones share them.
 #[derive(Clone, Default)]
@@ -60,7 +69,7 @@ impl From<ClientAddress> for Caller {
 
 #[derive(Default)]
 struct Store {
-    by_rid: HashMap<String, Entry>,
+    by_id: HashMap<String, Entry>,
     /// The room that all entries use.
     all: Usage,
     /// The room that each caller uses for requests that have not begun.
@@ -71,9 +80,10 @@ struct Store {
     rules: HashMap<String, StreamRules>,
 }
 
-/// The attributes of a stream's requests that nobody has set by rid.
+/// The attributes of a stream's requests that nobody has set by an id.
 #[derive(Clone, Default)]
 struct StreamRules {
+    engine: config::Engine,
     rules: Arc<[config::AttributeRule]>,
     /// The model that the engine's connector named.
     model: Option<Arc<str>>,
@@ -90,30 +100,41 @@ struct Entry {
     attributes: Map<String, Value>,
     bytes: usize,
     set: Instant,
-    /// The caller that set the attributes; `None` once the request has begun.
+    /// The caller that set the attributes; `None` once a request has begun.
     awaited_by: Option<Caller>,
+    /// The rids of the first requests that have the attributes.
+    applied_to: Vec<String>,
 }
 
 impl Entry {
     fn stands(&self) -> bool {
         self.set.elapsed() < KEEP
     }
+
+    fn applies_to(&mut self, rid: &str) {
+        if self.applied_to.len() < NAMED_MAX && !self.applied_to.iter().any(|known| known == rid) {
+            self.applied_to.push(rid.to_owned());
+        }
+    }
 }
 
-/// The attributes of one rid, as they go over to the next process.
+/// The attributes of one id, as they go over to the next process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct HandedAttributes {
     rid: String,
     attributes: Map<String, Value>,
     age_ms: u64,
     awaited_by: Option<Caller>,
+    applied_to: Vec<String>,
 }
 
-/// The attributes set for a rid, as the admin address shows them.
+/// The attributes set for an id, as the admin address shows them.
 #[derive(Debug, Serialize)]
 pub(crate) struct AttributesView {
     rid: String,
     attributes: Map<String, Value>,
+    /// The rids of the requests that have the attributes, at most 16. Empty: no request with this id has begun.
+    applied_to: Vec<String>,
     /// Seconds until the attributes expire, if the request does not begin.
     expires_in_s: u64,
 }
@@ -161,7 +182,8 @@ impl Attributes {
         let mut before = std::mem::take(&mut store.rules);
         let rules = config.streams.iter().map(|stream| {
             let StreamRules { model, .. } = before.remove(stream.name.as_str()).unwrap_or_default();
-            (stream.name.to_string(), StreamRules { rules: stream.attributes.as_slice().into(), model })
+            let rules = stream.attributes.as_slice().into();
+            (stream.name.to_string(), StreamRules { engine: stream.engine, rules, model })
         });
         store.rules = rules.collect();
     }
@@ -181,13 +203,14 @@ impl Attributes {
         self.lock().streams.clear();
     }
 
-    /// Sets a rid's attributes, and replaces those that were set before.
+    /// Sets the attributes of an id, and replaces those that were set before. Requests that have begun get them by
+    /// [`Attributes::apply`].
     pub(crate) fn set(
         &self,
         caller: Caller,
         rid: &str,
         attributes: Map<String, Value>,
-    ) -> Result<AttributesView, AttributesError> {
+    ) -> Result<(), AttributesError> {
         match rid.len() {
             0 => return Err(AttributesError::Empty),
             bytes if bytes > RID_BYTES_MAX => return Err(AttributesError::LongRid { bytes }),
@@ -198,45 +221,68 @@ impl Attributes {
             return Err(AttributesError::TooLarge { rid: rid.to_owned(), bytes });
         }
         let mut store = self.lock();
-        if store.refuses(caller, rid, bytes).is_some() {
-            store.expire();
-            if let Some(refused) = store.refuses(caller, rid, bytes) {
-                return Err(refused);
+        if let Some(refused) = store.refuses(caller, rid, bytes) {
+            return Err(refused);
+        }
+        let before = store.take(rid);
+        let applied_to = before.map_or_else(Vec::new, |before| before.applied_to);
+        let awaited_by = applied_to.is_empty().then_some(caller);
+        store.put(rid, Entry { attributes, bytes, set: Instant::now(), awaited_by, applied_to });
+        Ok(())
+    }
+
+    /// Gives the live requests with this id the attributes that are set, and returns what is set. Waits for the streams, at most 2 s
+    /// for each.
+    pub(crate) async fn apply(&self, id: &str) -> Option<AttributesView> {
+        let streams: Vec<StreamHandle> = self.lock().streams.values().cloned().collect();
+        let asked = streams.iter().map(|stream| {
+            let (reply, answer) = oneshot::channel();
+            // The send fails if nobody waits any more.
+            stream.attributes_changed(id, move || _ = reply.send(()));
+            answer
+        });
+        for answer in asked.collect::<Vec<_>>() {
+            // A stream that does not answer in time obeys the command later.
+            let _answered = tokio::time::timeout(ANSWER_MAX, answer).await;
+        }
+        self.get(id)
+    }
+
+    /// Forgets attributes that have expired, and reports those that no request got, until the task is dropped.
+    pub(crate) async fn run(self, events: Events) {
+        loop {
+            tokio::time::sleep(EXPIRE_EVERY).await;
+            for rid in self.lock().expire() {
+                events.publish(AttributesUnclaimed { rid, seconds: KEEP.as_secs() });
             }
         }
-        let has_begun = store.by_rid.get(rid).is_some_and(|before| before.awaited_by.is_none());
-        let awaited_by = (!has_begun).then_some(caller);
-        store.put(rid, Entry { attributes: attributes.clone(), bytes, set: Instant::now(), awaited_by });
-        store.notify(rid);
-        Ok(AttributesView { rid: rid.to_owned(), attributes, expires_in_s: KEEP.as_secs() })
     }
 
-    /// The attributes that were set for a rid, without those of the configuration's rules.
+    /// The attributes that were set for an id, without those of the configuration's rules.
     pub(crate) fn get(&self, rid: &str) -> Option<AttributesView> {
         let store = self.lock();
-        let entry = store.by_rid.get(rid)?;
+        let entry = store.by_id.get(rid)?;
         let left = KEEP.checked_sub(entry.set.elapsed())?;
-        let attributes = entry.attributes.clone();
-        Some(AttributesView { rid: rid.to_owned(), attributes, expires_in_s: left.as_secs() })
+        let (attributes, applied_to) = (entry.attributes.clone(), entry.applied_to.clone());
+        Some(AttributesView { rid: rid.to_owned(), attributes, applied_to, expires_in_s: left.as_secs() })
     }
 
-    /// A member of the attributes of a request: the one that was set for its rid, or the one of these rules.
-    pub(crate) fn member(&self, rid: &str, rules: &[config::AttributeRule], name: &str) -> Option<Value> {
-        let set = {
-            let store = self.lock();
-            let entry = store.by_rid.get(rid).filter(|entry| entry.stands() || entry.awaited_by.is_none());
-            entry.and_then(|entry| entry.attributes.get(name).cloned())
-        };
-        let ruled = || rules.iter().rfind(|rule| rule.set.contains_key(name) && rule.is_of(rid));
-        set.or_else(|| ruled()?.set.get(name).cloned())
+    /// A member of the attributes of a stream's request: the one that was set for an id of it, or the one of the rules.
+    pub(crate) fn member(&self, stream: &str, rid: &str, name: &str) -> Option<Value> {
+        let store = self.lock();
+        let StreamRules { engine, rules, .. } = store.rules.get(stream)?;
+        let is_kept = |entry: &&Entry| entry.stands() || entry.awaited_by.is_none();
+        let set = engine.ids(rid).find_map(|id| store.by_id.get(id).filter(is_kept));
+        let set = set.and_then(|entry| entry.attributes.get(name).cloned());
+        set.or_else(|| rules.iter().rev().find_map(|rule| rule.of(*engine, rid)?.remove(name)))
     }
 
-    /// Deletes a rid's attributes.
+    /// Deletes the attributes of an id.
     pub(crate) fn forget(&self, rid: &str) -> Result<(), AttributesError> {
         let mut store = self.lock();
         match store.take(rid) {
             Some(entry) if entry.stands() => {
-                store.notify(rid);
+                store.streams.values().for_each(|stream| stream.attributes_changed(rid, || {}));
                 Ok(())
             }
             _ => Err(AttributesError::Unknown { rid: rid.to_owned() }),
@@ -246,12 +292,13 @@ impl Attributes {
     /// The attributes that stand, for the next process.
     pub(crate) fn hand_over(&self) -> Vec<HandedAttributes> {
         let store = self.lock();
-        let standing = store.by_rid.iter().filter(|(_, entry)| entry.stands());
+        let standing = store.by_id.iter().filter(|(_, entry)| entry.stands());
         let handed = standing.map(|(rid, entry)| HandedAttributes {
             rid: rid.clone(),
             attributes: entry.attributes.clone(),
             age_ms: u64::try_from(entry.set.elapsed().as_millis()).unwrap_or(u64::MAX),
             awaited_by: entry.awaited_by,
+            applied_to: entry.applied_to.clone(),
         });
         handed.collect()
     }
@@ -259,7 +306,8 @@ impl Attributes {
     /// Takes the attributes of the process before. Those past a bound of this version are left out.
     pub(crate) fn take_over(&self, handed: Vec<HandedAttributes>) {
         let mut store = self.lock();
-        for HandedAttributes { rid, attributes, age_ms, awaited_by } in handed {
+        for HandedAttributes { rid, attributes, age_ms, awaited_by, mut applied_to } in handed {
+            applied_to.truncate(NAMED_MAX);
             let bytes = serde_json::to_string(&attributes).map_or(usize::MAX, |json| json.len());
             let set = Instant::now().checked_sub(Duration::from_millis(age_ms));
             let is_sound = (1..=RID_BYTES_MAX).contains(&rid.len()) && bytes <= BYTES_MAX;
@@ -269,19 +317,17 @@ impl Attributes {
                 && sum.rids <= RIDS_MAX
                 && sum.bytes <= ALL_BYTES_MAX
             {
-                store.put(&rid, Entry { attributes, bytes, set, awaited_by });
+                store.put(&rid, Entry { attributes, bytes, set, awaited_by, applied_to });
             }
         }
     }
 
     /// A function that returns a rid's attributes, for a stream with these rules.
-    pub(crate) fn of(&self, rules: &[config::AttributeRule]) -> AttributesOf {
-        let (attributes, rules) = (self.clone(), rules.to_vec());
+    pub(crate) fn of(&self, stream: &config::Stream) -> AttributesOf {
+        let (attributes, engine, rules) = (self.clone(), stream.engine, stream.attributes.clone());
         Box::new(move |rid| {
-            let mut store = attributes.lock();
-            let set = store.begun(rid);
-            drop(store);
-            Some(Value::Object(merged(&rules, rid, set)?).to_string().into())
+            let set = attributes.lock().begun(engine, rid);
+            Some(Value::Object(merged(engine, &rules, rid, set)?).to_string().into())
         })
     }
 
@@ -289,8 +335,8 @@ impl Attributes {
     pub(crate) fn of_stream(&self, stream: &str) -> AttributesOf {
         let (attributes, stream) = (self.clone(), stream.to_owned());
         Box::new(move |rid| {
-            let (rules, set) = attributes.lock().rules_and_set(&stream, rid);
-            Some(Value::Object(merged(&rules.rules, rid, set)?).to_string().into())
+            let (StreamRules { engine, rules, .. }, set) = attributes.lock().rules_and_set(&stream, rid);
+            Some(Value::Object(merged(engine, &rules, rid, set)?).to_string().into())
         })
     }
 
@@ -298,8 +344,8 @@ impl Attributes {
     pub(crate) fn journaled(&self, stream: &str) -> JournaledAttributes {
         let (attributes, stream) = (self.clone(), stream.to_owned());
         Box::new(move |rid| {
-            let (StreamRules { rules, model }, set) = attributes.lock().rules_and_set(&stream, rid);
-            let all = merged(&rules, rid, set).unwrap_or_default();
+            let (StreamRules { engine, rules, model }, set) = attributes.lock().rules_and_set(&stream, rid);
+            let all = merged(engine, &rules, rid, set).unwrap_or_default();
             let has_model = all.contains_key(MODEL);
             let mut kept: Vec<(String, String)> = all.into_iter().filter_map(text_of).collect();
             if let Some(model) = model.filter(|_| !has_model) {
@@ -310,13 +356,14 @@ impl Attributes {
     }
 }
 
-/// The attributes of a rid: those that were set for it, over those of the rules.
+/// The attributes of a rid: those that were set for an id of it, over those of the rules.
 fn merged(
+    engine: config::Engine,
     rules: &[config::AttributeRule],
     rid: &str,
     set: Option<Map<String, Value>>,
 ) -> Option<Map<String, Value>> {
-    let ruled = rules.iter().filter(|rule| rule.is_of(rid)).map(|rule| rule.set.clone());
+    let ruled = rules.iter().filter_map(|rule| rule.of(engine, rid));
     ruled.chain(set).reduce(|mut below, above| {
         below.extend(above);
         below
@@ -347,7 +394,7 @@ impl Usage {
 impl Store {
     /// The error if there is no room for a rid with this many bytes.
     fn refuses(&self, caller: Caller, rid: &str, bytes: usize) -> Option<AttributesError> {
-        let before = self.by_rid.get(rid);
+        let before = self.by_id.get(rid);
         let with = |sum: Usage, before: Option<&Entry>| Usage {
             rids: sum.rids + usize::from(before.is_none()),
             bytes: sum.bytes - before.map_or(0, |entry| entry.bytes) + bytes,
@@ -372,11 +419,11 @@ impl Store {
         if let Some(caller) = entry.awaited_by {
             self.callers.entry(caller).or_default().add(entry.bytes);
         }
-        self.by_rid.insert(rid.to_owned(), entry);
+        self.by_id.insert(rid.to_owned(), entry);
     }
 
     fn take(&mut self, rid: &str) -> Option<Entry> {
-        let entry = self.by_rid.remove(rid)?;
+        let entry = self.by_id.remove(rid)?;
         self.all.remove(entry.bytes);
         if let Some(caller) = entry.awaited_by {
             self.no_longer_awaited(caller, entry.bytes);
@@ -384,18 +431,28 @@ impl Store {
         Some(entry)
     }
 
-    /// Returns the attributes for a request that begins. They no longer count against their caller.
-    fn begun(&mut self, rid: &str) -> Option<Map<String, Value>> {
-        let entry = self.by_rid.get_mut(rid).filter(|entry| entry.stands())?;
-        let (attributes, bytes) = (entry.attributes.clone(), entry.bytes);
+    /// Returns the attributes for a request that begins, by the id that was set and is next to its rid.
+    fn begun(&mut self, engine: config::Engine, rid: &str) -> Option<Map<String, Value>> {
+        let is_set = |id: &&str| self.by_id.get(*id).is_some_and(Entry::stands);
+        let id = engine.ids(rid).find(is_set)?;
+        self.applied(id, rid);
+        self.by_id.get(id).map(|entry| entry.attributes.clone())
+    }
+
+    /// Notes that a request has the attributes of an id. They no longer count against their caller.
+    fn applied(&mut self, id: &str, rid: &str) {
+        let Some(entry) = self.by_id.get_mut(id) else { return };
+        entry.applies_to(rid);
+        let bytes = entry.bytes;
         if let Some(caller) = entry.awaited_by.take() {
             self.no_longer_awaited(caller, bytes);
         }
-        Some(attributes)
     }
 
     fn rules_and_set(&mut self, stream: &str, rid: &str) -> (StreamRules, Option<Map<String, Value>>) {
-        (self.rules.get(stream).cloned().unwrap_or_default(), self.begun(rid))
+        let rules = self.rules.get(stream).cloned().unwrap_or_default();
+        let set = self.begun(rules.engine, rid);
+        (rules, set)
     }
 
     fn no_longer_awaited(&mut self, caller: Caller, bytes: usize) {
@@ -407,14 +464,12 @@ impl Store {
         }
     }
 
-    fn expire(&mut self) {
-        let expired = self.by_rid.iter().filter(|(_, entry)| !entry.stands());
-        let expired: Vec<String> = expired.map(|(rid, _)| rid.clone()).collect();
-        expired.iter().for_each(|rid| _ = self.take(rid));
-    }
-
-    fn notify(&self, rid: &str) {
-        self.streams.values().for_each(|stream| stream.attributes_changed(rid));
+    /// Forgets what has expired. Returns the ids with which no request began.
+    fn expire(&mut self) -> Vec<String> {
+        let expired = self.by_id.iter().filter(|(_, entry)| !entry.stands());
+        let expired: Vec<String> = expired.map(|(id, _)| id.clone()).collect();
+        let is_unclaimed = |id: &String| self.take(id).is_some_and(|entry| entry.applied_to.is_empty());
+        expired.into_iter().filter(is_unclaimed).collect()
     }
 }
 

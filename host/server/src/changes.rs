@@ -201,6 +201,8 @@ pub(crate) fn stays(before: &Plugin, after: &Plugin) -> bool {
         grant,
         settings,
         files: _,
+        place: _,
+        settings_place: _,
     } = before;
     (name, component, sha256, limits) == (&after.name, &after.component, &after.sha256, &after.limits)
         && (grant, settings, allowed) == (&after.grant, &after.settings, &after.allowed)

@@ -1,17 +1,48 @@
 //! The validation before a start or a reload: every plugin and every tokenizer of a configuration is tried.
 
-use crate::{admin, grants, loading};
+use crate::{admin, config_file, grants, loading};
 use afterbay_config as config;
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::{Host, IdShape};
+use std::path::Path;
 use std::sync::Arc;
+
+/// Reads and checks a configuration file, and tries its plugins and tokenizers as [`check_files`] does, also if something else in
+/// the file is wrong.
+///
+/// # Errors
+/// Every problem, each a sentence for the operator.
+pub fn load_and_check<B>(
+    file: &Path,
+    has_rendezvous: bool,
+    host: &Host,
+    tokenizers: &Tokenizers,
+    awaits_builds: bool,
+    busy: impl Fn(String) -> B,
+) -> Result<(config::Config, Vec<String>), Vec<String>> {
+    match config_file::read(file, has_rendezvous) {
+        Ok(config) => {
+            let lines = check_files(&config, host, tokenizers, awaits_builds, busy)?;
+            Ok((config, lines))
+        }
+        Err(mut problems) => {
+            // A component that is wrong already is not tried.
+            let wrong: Vec<String> = problems.iter().map(|problem| problem.key.clone()).collect();
+            for stream in &mut problems.drafts {
+                stream.plugins.retain(|plugin| !wrong.contains(&format!("{}.component", plugin.place.key)));
+            }
+            let Tried { wrong, .. } = try_plugins(&problems.drafts, host, tokenizers, awaits_builds, busy);
+            Err(config_file::sentences(&problems.with(wrong)))
+        }
+    }
+}
 
 /// Compiles every plugin, tries its settings, and reads every tokenizer. `busy` makes a guard that shows what takes long.
 /// Returns a line for each plugin and tokenizer. `awaits_builds`: a plugin whose component file is missing is no problem.
 ///
 /// # Errors
 /// Every problem, each a sentence for the operator.
-pub fn check_files<B>(
+pub(crate) fn check_files<B>(
     config: &config::Config,
     host: &Host,
     tokenizers: &Tokenizers,
@@ -45,58 +76,84 @@ pub fn check_files<B>(
                 None => {}
             }
         }
+    }
+    let tried = try_plugins(&config.streams, host, tokenizers, awaits_builds, busy);
+    lines.extend(tried.lines);
+    problems.extend(tried.wrong.iter().map(config_file::sentence));
+    if problems.is_empty() { Ok(lines) } else { Err(problems) }
+}
+
+/// The plugins that work, a line for each, and the problems of the others.
+#[derive(Default)]
+struct Tried {
+    lines: Vec<String>,
+    wrong: Vec<config::Problem>,
+}
+
+fn try_plugins<B>(
+    streams: &[config::Stream],
+    host: &Host,
+    tokenizers: &Tokenizers,
+    awaits_builds: bool,
+    busy: impl Fn(String) -> B,
+) -> Tried {
+    let mut tried = Tried::default();
+    for stream in streams {
         for plugin in &stream.plugins {
+            let named = |why: String| format!("plugin {:?}: {why}", plugin.name.as_str());
             let from_rendezvous = stream.sinks.iter().any(|sink| sink.connect.is_none());
             let model = match grants::model(stream, plugin, None, tokenizers) {
                 Ok(model) => model,
                 Err(_) if from_rendezvous => {
-                    lines.push(format!(
+                    tried.lines.push(format!(
                         "stream {}: plugin {}: is tried at the start, with the tokenizer that the rendezvous file names",
                         stream.name, plugin.name
                     ));
                     continue;
                 }
                 Err(why) => {
-                    problems.push(format!(
-                        "stream {}: plugin {:?}: {why}",
-                        stream.name,
-                        plugin.name.as_str()
-                    ));
+                    tried.wrong.push(plugin.place.problem(named(why)));
                     continue;
                 }
             };
             if awaits_builds && loading::unbuilt(plugin).is_some() {
-                lines.push(format!("stream {}: plugin {}: is not built yet", stream.name, plugin.name));
+                tried.lines.push(format!("stream {}: plugin {}: is not built yet", stream.name, plugin.name));
                 continue;
             }
             let terms = grants::terms(plugin, Arc::new(()), grants::store_of_check(plugin), model);
             let _busy = busy(format!("plugin {}: is compiled and started", plugin.name));
-            let tried = loading::load(host, plugin, terms).map_err(|error| format!("{error:#}")).and_then(|(component, _)| {
-                component.instantiate(&loading::settings(plugin)).map_err(|error| error.to_string())?;
-                match next_leg(config, stream) {
-                    Some(next) if component.description().writes == IdShape::Cumulative => Err(format!(
-                        "plugin {}: writes cumulative ids, and stream {next} after it counts each token once: give \
-                         the plugin to {next}",
-                        plugin.name
-                    )),
-                    _ => Ok(component),
+            let component = match loading::load(host, plugin, terms) {
+                Ok((component, _)) => component,
+                // The error names the plugin.
+                Err(error) => {
+                    tried.wrong.push(plugin.place.problem(format!("{error:#}")));
+                    continue;
                 }
-            });
-            match tried {
-                Ok(component) => lines.push(format!(
-                    "stream {}: plugin {}: {} {}, sha256 {}, {}",
-                    stream.name,
-                    plugin.name,
-                    component.description().name,
-                    component.description().version,
-                    component.digest(),
-                    terms_in_words(plugin)
-                )),
-                Err(problem) => problems.push(format!("stream {}: {problem}", stream.name)),
+            };
+            if let Err(error) = component.instantiate(&loading::settings(plugin)) {
+                tried.wrong.push(plugin.settings_place.problem(error.to_string()));
+                continue;
             }
+            if component.description().writes == IdShape::Cumulative
+                && let Some(next) = next_leg(streams, stream)
+            {
+                tried.wrong.push(plugin.place.problem(named(format!(
+                    "writes cumulative ids, and stream {next} after it counts each token once: give the plugin to {next}"
+                ))));
+                continue;
+            }
+            tried.lines.push(format!(
+                "stream {}: plugin {}: {} {}, sha256 {}, {}",
+                stream.name,
+                plugin.name,
+                component.description().name,
+                component.description().version,
+                component.digest(),
+                terms_in_words(plugin)
+            ));
         }
     }
-    if problems.is_empty() { Ok(lines) } else { Err(problems) }
+    tried
 }
 
 /// The grants and limits of a plugin, which a bundled plugin may have by its own defaults.
@@ -107,7 +164,7 @@ fn terms_in_words(plugin: &config::Plugin) -> String {
 }
 
 /// The stream that is configured to be after this one.
-fn next_leg<'c>(config: &'c config::Config, stream: &config::Stream) -> Option<&'c config::Name> {
-    let next = config.streams.iter().find(|next| next.after.contains(&stream.name))?;
+fn next_leg<'c>(streams: &'c [config::Stream], stream: &config::Stream) -> Option<&'c config::Name> {
+    let next = streams.iter().find(|next| next.after.contains(&stream.name))?;
     Some(&next.name)
 }

@@ -53,7 +53,7 @@ mod trials;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub use admin::fuzz;
-pub use check::check_files;
+pub use check::load_and_check;
 pub use config_file::{load as load_config, load_admin};
 pub use drain::DrainOutcome;
 pub use handed::format_versions;

@@ -16,7 +16,7 @@ use crate::shared::Shared;
 use crate::start::{self, Running};
 use afterbay_config as config;
 use afterbay_events::StreamTelemetry;
-use afterbay_events::event::{ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
+use afterbay_events::event::{ConfigCorrected, ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
 use afterbay_fdstore::Inherited;
 use afterbay_runtime::{FileContents, FilesWatch, Watched};
 use afterbay_stream::{Change, PluginChange, Tap, TapChange};
@@ -101,15 +101,18 @@ impl<'a> Source<'a> {
         let Some(outcome) = self.apply(shared, running, sockets, stop).await.transpose() else {
             return false;
         };
-        match &outcome {
-            Ok(changed) if changed.is_empty() => {}
-            Ok(changed) => shared.events.publish(ConfigReloaded { changed: changed.join("; ") }),
-            Err(why) => shared.events.publish(ConfigReloadFailed { why: why.join("; ") }),
-        }
         shared.metrics.config_reloaded(outcome.is_ok());
         match &outcome {
-            Ok(_) => _ = shared.health.clear(CONFIG),
+            Ok(changed) => {
+                let was_refused = shared.health.clear(CONFIG);
+                if !changed.is_empty() {
+                    shared.events.publish(ConfigReloaded { changed: changed.join("; ") });
+                } else if was_refused {
+                    shared.events.publish(ConfigCorrected { file: self.file.display().to_string() });
+                }
+            }
             Err(why) => {
+                shared.events.publish(ConfigReloadFailed { why: why.join("; ") });
                 let text = format!(
                     "the last reload was refused, the previous configuration runs: {}",
                     why.join("; ")
@@ -326,7 +329,7 @@ impl Ready {
             plugins,
             taps,
             upstream: abort_channel.as_mut().map(OpenChannel::tell_scheduler),
-            attributes: shared.attributes.of(&stream.attributes),
+            attributes: shared.attributes.of(&stream),
             config: stream.clone(),
         };
         let known = before.taps.iter().map(|tap| tap.name.to_string());

@@ -86,8 +86,11 @@ impl ReloadQueue {
 
     /// Records the outcome of a reload. Changed component files may be swapped again.
     pub(crate) fn end(&self, held: Option<FileContents>, outcome: &Outcome) {
-        if outcome.as_ref().map_or(true, |changed| !changed.is_empty()) {
-            *lock(&self.last) = Some(Last { at: SystemTime::now(), outcome: outcome.clone() });
+        let mut last = lock(&self.last);
+        // A file that is correct again may change nothing, and ends the refusal.
+        let was_refused = last.as_ref().is_some_and(|last| last.outcome.is_err());
+        if was_refused || outcome.as_ref().map_or(true, |changed| !changed.is_empty()) {
+            *last = Some(Last { at: SystemTime::now(), outcome: outcome.clone() });
         }
         *lock(&self.read) = held;
     }

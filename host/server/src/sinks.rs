@@ -5,6 +5,7 @@
 //! and the log, `/readyz`, `/v1/signals` and `afterbay check` say so.
 
 use crate::rendezvous::RendezvousFile;
+use crate::traces::path_twice;
 use afterbay_config as config;
 use afterbay_events::event::{SinkJoined, SinkUncounted, SinkUnjoined, SinkVocabulary};
 use afterbay_events::{Event, Events, Health};
@@ -180,6 +181,7 @@ impl WatchedPage {
 /// The warnings that a start without a rendezvous file would publish, for `afterbay check`.
 pub fn warnings(config: &config::Config, tokenizers: &Tokenizers) -> Vec<String> {
     let mut warnings = Vec::new();
+    warnings.extend(config.traces.as_ref().and_then(path_twice).map(|event| event.to_string()));
     for stream in &config.streams {
         // The endpoints of the other sinks are unknown without the rendezvous file.
         for sink in stream.sinks.iter().filter(|sink| sink.connect.is_some()) {

@@ -246,7 +246,7 @@ fn setup(
         budget: shared.budget.clone(),
         spill_max: shared.config.journal.retain.bytes.unwrap_or(u64::MAX),
         plugins,
-        attributes: shared.attributes.of(&stream.attributes),
+        attributes: shared.attributes.of(stream),
         calls: Arc::new(PluginCalls(shared.calls.clone())),
         scheduler: shared.signals.load_of(&name),
         frame_loads: shared.signals.frames_of(&name),

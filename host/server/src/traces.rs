@@ -2,14 +2,14 @@
 
 use crate::attributes::Attributes;
 use crate::journal_follower::JournalFollower;
-use crate::mutex::lock;
 use crate::requests::Requests;
 use afterbay_config as config;
+use afterbay_events::event::TracesPathTwice;
 use afterbay_events::{Events, Metrics};
+use afterbay_http::redacted;
 use afterbay_traces::{TraceSource, TracesError};
 use afterbay_wire::Layouts;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time at a stop to export the requests that have ended.
@@ -29,8 +29,6 @@ pub(crate) struct RequestTraces {
 struct Source {
     requests: Requests,
     attributes: Attributes,
-    /// The attribute rules of each stream.
-    rules: Mutex<HashMap<String, Vec<config::AttributeRule>>>,
 }
 
 impl RequestTraces {
@@ -40,8 +38,7 @@ impl RequestTraces {
         metrics: &Metrics,
         events: &Events,
     ) -> RequestTraces {
-        let source =
-            Source { requests: requests.clone(), attributes: attributes.clone(), rules: Mutex::default() };
+        let source = Source { requests: requests.clone(), attributes: attributes.clone() };
         let (metrics, events) = (metrics.clone(), events.clone());
         RequestTraces { source: Arc::new(source), metrics, events, follower: JournalFollower::new(STOP_MAX) }
     }
@@ -51,9 +48,8 @@ impl RequestTraces {
     /// # Errors
     /// The client of the collector cannot be made. The traces before continue.
     pub(crate) fn follow(&self, config: &config::Config) -> Result<(), TracesError> {
-        let rules = config.streams.iter().map(|stream| (stream.name.to_string(), stream.attributes.clone()));
-        *lock(&self.source.rules) = rules.collect();
         self.follower.follow(config.traces.as_ref(), |traces| {
+            path_twice(traces).into_iter().for_each(|event| self.events.publish(event));
             let (source, counters) = (self.source.clone(), self.metrics.traces());
             afterbay_traces::start(traces, &config.journal.dir, source, counters, self.events.clone())
         })
@@ -65,15 +61,19 @@ impl RequestTraces {
     }
 }
 
+/// The warning about an endpoint with the path that the exporter adds.
+pub(crate) fn path_twice(traces: &config::Traces) -> Option<TracesPathTwice> {
+    let endpoint = traces.endpoint.trim_end_matches('/');
+    endpoint.ends_with("/v1/traces").then(|| TracesPathTwice { endpoint: redacted(endpoint) })
+}
+
 impl TraceSource for Source {
     fn layouts(&self, stream: &str) -> Layouts {
         self.requests.layouts(stream)
     }
 
     fn traceparent(&self, stream: &str, rid: &str) -> Option<String> {
-        let rules = lock(&self.rules);
-        let rules = rules.get(stream).map(Vec::as_slice).unwrap_or_default();
-        match self.attributes.member(rid, rules, TRACEPARENT)? {
+        match self.attributes.member(stream, rid, TRACEPARENT)? {
             serde_json::Value::String(text) => Some(text),
             // A value of another type is no traceparent either, and is counted as one that is not valid.
             other => Some(other.to_string()),

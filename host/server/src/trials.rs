@@ -75,7 +75,7 @@ impl Trials {
             sinks,
             layouts: layouts(&stream, None)?,
             plugins,
-            attributes: self.attributes.of(&stream.attributes),
+            attributes: self.attributes.of(&stream),
             abandon_after: self.config.journal.abandon_after,
             begins_unix_ns,
             metrics: self.loader.metrics.clone(),

@@ -15,12 +15,13 @@ use std::time::Instant;
 /// A command for a running stream. [`StreamHandle`] has a method for each, with the description.
 pub(crate) enum StreamCommand {
     Reload { plugin: String, result: Box<Result<Plugin, ReloadError>> },
-    AttributesChanged { rid: String },
+    AttributesChanged { id: String, reply: Box<dyn FnOnce() + Send> },
     PluginStatuses { reply: Box<dyn FnOnce(Vec<PluginStatus>) + Send> },
     Change { change: Box<Change>, reply: Box<dyn FnOnce() + Send> },
     Reinstate { plugin: String, reply: Box<dyn FnOnce(Option<bool>) + Send> },
     Promote { plugin: String, reply: Box<dyn FnOnce(Option<bool>) + Send> },
     Joins { sink: String, joins: Joins },
+    RequestsWithId { id: String, reply: Box<dyn FnOnce(Vec<String>) + Send> },
     RequestStatus { rid: String, reply: Box<dyn FnOnce(RequestStatus) + Send> },
     RecordAbort { rid: String, number: u64, abort: OperatorAbort, reply: Box<dyn FnOnce() + Send> },
     Stop { deadline: Instant },
@@ -45,9 +46,10 @@ impl StreamHandle {
         self.send(StreamCommand::Reload { plugin: plugin.to_owned(), result: Box::new(result) });
     }
 
-    /// Reports that the attributes of a rid have changed. If the request is live, its plugins get the new ones.
-    pub fn attributes_changed(&self, rid: &str) {
-        self.send(StreamCommand::AttributesChanged { rid: rid.to_owned() });
+    /// Reports that the attributes of an id have changed. The plugins and the journal get the new ones of each live request that
+    /// is known by this id. Then calls `done`.
+    pub fn attributes_changed(&self, id: &str, done: impl FnOnce() + Send + 'static) {
+        self.send(StreamCommand::AttributesChanged { id: id.to_owned(), reply: Box::new(done) });
     }
 
     /// Asks for the status of each plugin, in their order.
@@ -74,6 +76,11 @@ impl StreamHandle {
     /// Sets the rule for the ends of joined rows for a sink, once its reader is known. Ignored if no sink has that name.
     pub fn joins(&self, sink: &str, joins: Joins) {
         self.send(StreamCommand::Joins { sink: sink.to_owned(), joins });
+    }
+
+    /// Asks for the rids of the live requests that are known by this id.
+    pub fn requests_with_id(&self, id: &str, reply: impl FnOnce(Vec<String>) + Send + 'static) {
+        self.send(StreamCommand::RequestsWithId { id: id.to_owned(), reply: Box::new(reply) });
     }
 
     /// Asks for the status of a request.

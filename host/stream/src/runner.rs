@@ -385,16 +385,21 @@ impl Runner {
     }
 
     fn obey(&mut self, command: StreamCommand, now: Timestamp) {
+        let engine = self.plan.config.engine;
         let Pipeline { chain, ledger, persister, .. } = &mut self.pipeline;
         match command {
             StreamCommand::Reload { plugin, result } => {
                 self.change(|it| it.pipeline.chain.reload(&plugin, *result, &it.pipeline.ledger, now));
             }
-            StreamCommand::AttributesChanged { rid } => {
-                chain.refresh_attributes(&rid, ledger, now);
-                if let Some(request) = ledger.handle_of(&rid) {
+            StreamCommand::AttributesChanged { id, reply } => {
+                for (rid, request) in ledger.with_id(engine, &id) {
+                    chain.refresh_attributes(request, &rid, ledger, now);
                     persister.refresh_request(request, &rid);
                 }
+                reply();
+            }
+            StreamCommand::RequestsWithId { id, reply } => {
+                reply(ledger.with_id(engine, &id).into_iter().map(|(rid, _)| rid).collect());
             }
             StreamCommand::PluginStatuses { reply } => reply(chain.statuses()),
             StreamCommand::Change { change, reply } => {

@@ -4,11 +4,13 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod endpoint;
+mod engine;
 mod name;
 pub mod parts;
 mod words;
 
 pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
+pub use engine::Engine;
 pub use name::{NAME_BYTES_MAX, Name, NameError};
 pub use words::{
     AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,

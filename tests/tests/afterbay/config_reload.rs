@@ -6,6 +6,7 @@ use afterbay_tests::frames::{SynthRequest, WIRES, batch, rows};
 use afterbay_tests::{Afterbay, Config, Reader, Sandbox, Sender, until, wait_for};
 use afterbay_wire::synth::SynthRow;
 use afterbay_wire::synth::SynthWire::Msgpack;
+use serde_json::json;
 
 fn judges(config: Config, name: &str, action: &str) -> Config {
     config.plugin(name, &guest("judges"), &format!("action = {action:?}"))
@@ -117,6 +118,8 @@ fn a_reload_refuses_a_wrong_configuration_as_a_whole_and_keeps_the_old_one() {
     afterbay.until_healthy();
     assert_eq!(afterbay.metrics().process("config_last_reload_successful"), 1);
     assert_eq!(afterbay.metrics().events("ConfigReloaded"), 0);
+    assert_eq!(afterbay.event("ConfigCorrected")["file"], sandbox.text("afterbay.toml"));
+    assert_eq!(afterbay.plugins()["last_reload"]["refused"], json!([]));
     assert_eq!(afterbay.post("/v1/reload", &["Origin: http://evil.test"], "").status, 403);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);

@@ -1,13 +1,15 @@
 //! A stream of vLLM: its frames, its front end's count, a plugin's end of a request, and the engine's input.
 
+use super::attributes::set_attributes;
 use afterbay_sockets::credit::CreditWriter;
-use afterbay_tests::commands::{show, verify};
+use afterbay_tests::commands::{journal, show, verify};
 use afterbay_tests::components::guest;
 use afterbay_tests::frames::vllm_fixtures;
 use afterbay_tests::{Afterbay, Config, Input, Reader, Sandbox, Sender};
 use afterbay_wire::vllm::{SynthOutput, SynthOutputs};
 use afterbay_wire::{Batch, DecodedFrame, Finish, Layouts, decode};
 use bytes::Bytes;
+use serde_json::{Value, json};
 
 fn config(sandbox: &Sandbox) -> Config {
     sandbox.config().stream("engine = \"vllm\"")
@@ -116,6 +118,40 @@ fn a_slow_front_end_gets_joined_rows_and_all_statistics_over_a_hand_over_and_cli
     let ended = &shown["ended"];
     assert_eq!((&ended["by"], &ended["scheduler_said"]), (&"scheduler".into(), &"abort".into()), "{shown}");
     assert!(ended["reader_got"].is_null(), "{shown}");
+}
+
+#[test]
+fn the_id_of_a_client_finds_each_sample_of_its_request_and_no_other_request() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let rules = "attribute = [{ prefix = \"chatcmpl-gw-\", set = { tier = 1 } }]";
+    let afterbay = Afterbay::run(&sandbox, &config(&sandbox).stream(rules).abort_by_push(&sandbox));
+    let mut engine = Input::connect_engine(&sandbox.abort_side());
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let (_, waits) = set_attributes(&afterbay, "chatcmpl-gw-7", r#"{"tenant": "early"}"#);
+    assert!(waits["applied_to"] == json!([]) && waits["expires_in_s"].as_u64() > Some(500), "{waits}");
+
+    let samples = ["0_chatcmpl-gw-7-aaaabbbb", "1_chatcmpl-gw-7-aaaabbbb"];
+    let other = "chatcmpl-gw-70-aaaabbbb";
+    sender.send(&frame(vec![first(samples[0], &[1]), first(samples[1], &[1]), first(other, &[1])]).encode());
+    reader.frame();
+    let (_, applied) = set_attributes(&afterbay, "chatcmpl-gw-7", r#"{"tenant": "late"}"#);
+    assert_eq!(applied["applied_to"], json!(samples), "{applied}");
+
+    let aborted: Value = serde_json::from_str(&afterbay.abort_connected("gw-7", &["--json"])).unwrap();
+    let rids: Vec<&Value> = aborted["aborted"].as_array().unwrap().iter().map(|one| &one["rid"]).collect();
+    assert!(rids == samples && aborted["refused"] == json!([]), "{aborted}");
+    sender.send(&frame(vec![row(samples[0], &[2]), row(samples[1], &[2]), row(other, &[2])]).encode());
+    let is_last: Vec<bool> = rows(reader.frame()).into_iter().map(|(.., is_last)| is_last).collect();
+    assert_eq!(is_last, [true, true, false]);
+    assert_eq!([engine.abort(), engine.abort()], samples);
+    assert_eq!(afterbay.stop(), 0);
+
+    let shown = journal(&sandbox, &["show", "chatcmpl-gw-7", "--json"]).json_lines();
+    let rids: Vec<&Value> = shown.iter().map(|one| &one["rid"]).collect();
+    assert_eq!(rids, samples);
+    let attributes = json!({"tenant": "late", "tier": "1"});
+    assert!(shown.iter().all(|one| one["attributes"] == attributes), "{shown:?}");
 }
 
 #[test]

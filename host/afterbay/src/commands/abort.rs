@@ -18,7 +18,7 @@ use std::process::ExitCode;
     after_help = "Examples:\n  afterbay journal ls --since 1m\n  afterbay abort 5b0c1f0a9e3779b97f4a7c1500000000\n  afterbay abort my-request --reason abort --admin 127.0.0.1:9465 --json"
 )]
 pub(crate) struct Args {
-    /// The whole rid of the request
+    /// The whole rid of the request, or the client's whole id, for every live request that has it
     #[arg(value_parser = parse_rid)]
     rid: String,
     /// How the reader learns of the abort
@@ -50,25 +50,35 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { rid, reason, call } = args;
     let path = format!("/v1/requests/{}/abort", percent_encoded(&rid));
     let (is_done, said) = call.post(&path, &json!({"reason": reason}))?;
-    let text = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default();
     if call.json {
         screen::say_json(&said);
     } else if is_done {
-        let then = match (text("matched"), text("ended_by")) {
-            ("", "") => "the scheduler's own row for the abort ends it".to_owned(),
-            ("", by) => format!("{by} had already ended it for its reader"),
-            (matched, _) => format!("its next row is its last: stop, {matched:?}"),
-        };
-        screen::say(format!(
-            "{}: abort sent to {}, stream {}; {then}",
-            text("rid"),
-            text("to"),
-            text("stream")
-        ));
+        let list = |name: &str| said.get(name).and_then(Value::as_array);
+        match list("aborted") {
+            Some(aborted) => aborted.iter().for_each(|aborted| screen::say(sentence(aborted))),
+            None => screen::say(sentence(&said)),
+        }
+        let refused = list("refused").into_iter().flatten().filter_map(Value::as_str);
+        refused.for_each(|why| screen::complain(format!("afterbay: {why}")));
     } else {
-        screen::complain(format!("afterbay: {}", text("error")));
+        screen::complain(format!("afterbay: {}", text(&said, "error")));
     }
+    let is_done = is_done && said["refused"].as_array().is_none_or(Vec::is_empty);
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn text<'a>(said: &'a Value, name: &str) -> &'a str {
+    said.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn sentence(aborted: &Value) -> String {
+    let text = |name: &str| text(aborted, name);
+    let then = match (text("matched"), text("ended_by")) {
+        ("", "") => "the scheduler's own row for the abort ends it".to_owned(),
+        ("", by) => format!("{by} had already ended it for its reader"),
+        (matched, _) => format!("its next row is its last: stop, {matched:?}"),
+    };
+    format!("{}: abort sent to {}, stream {}; {then}", text("rid"), text("to"), text("stream"))
 }
 
 /// Dots are encoded, too, because `..` may be taken for the parent path.

@@ -151,8 +151,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.keep {
         return keep(args);
     }
-    let config = match afterbay_server::load_config(&args.config, args.rendezvous.is_some()) {
-        Ok(config) => config,
+    let options = HostOptions { compiles_in_parallel: args.dev, ..host_options() };
+    let (host, tokenizers) = (Host::new(options)?, Tokenizers::default());
+    let has_rendezvous = args.rendezvous.is_some();
+    let checked = afterbay_server::load_and_check(
+        &args.config,
+        has_rendezvous,
+        &host,
+        &tokenizers,
+        args.dev,
+        Busy::new,
+    );
+    let config = match checked {
+        Ok((config, _)) => config,
         Err(problems) => {
             problems.iter().for_each(screen::complain);
             return Ok(ExitCode::from(EXIT_USAGE));
@@ -179,12 +190,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     // Compiler output is no JSON, so it is captured and logged.
     let output = if format == log::Format::Json { Output::Kept } else { Output::Shown };
-    let options = HostOptions { compiles_in_parallel: args.dev, ..host_options() };
-    let (host, tokenizers) = (Host::new(options)?, Tokenizers::default());
-    if let Err(problems) = afterbay_server::check_files(&config, &host, &tokenizers, args.dev, Busy::new) {
-        problems.iter().for_each(|problem| print_error(&problem.to_string()));
-        return Ok(ExitCode::from(EXIT_USAGE));
-    }
     let options = Options {
         config_file: args.config.clone(),
         rendezvous: args.rendezvous.clone(),

@@ -1,5 +1,7 @@
 //! The rules that give attributes to requests, for plugins.
 
+use afterbay_types::Engine;
+use serde_json::{Map, Value};
 use std::str::FromStr;
 
 /// A rule that gives attributes to some requests.
@@ -7,18 +9,18 @@ use std::str::FromStr;
 pub struct AttributeRule {
     /// The requests.
     pub rids: Rids,
-    /// The attributes, as JSON.
-    pub set: serde_json::Map<String, serde_json::Value>,
+    /// The attributes, as JSON. A named group of the pattern is one more.
+    pub set: Map<String, Value>,
 }
 
-/// A set of requests, by their rid.
+/// A set of requests, by their ids.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rids {
     /// Every request.
     All,
-    /// Requests whose rid begins with this text.
+    /// Requests with an id ([`Engine::ids`]) that begins with this text.
     Prefix(String),
-    /// Requests whose rid this expression matches anywhere.
+    /// Requests with an id that this expression matches anywhere.
     Pattern(Pattern),
 }
 
@@ -40,13 +42,29 @@ impl PartialEq for Pattern {
     }
 }
 
+impl Pattern {
+    /// Whether a part of the pattern has a name, and so becomes an attribute.
+    pub(crate) fn names_attributes(&self) -> bool {
+        self.0.capture_names().flatten().next().is_some()
+    }
+}
+
 impl AttributeRule {
-    /// Whether this rule applies to the request `rid`.
-    pub fn is_of(&self, rid: &str) -> bool {
+    /// The attributes that this rule gives to the request `rid` of this engine; `None` if the rule is not for the request. The id
+    /// that the client chose is looked at first, and the engine's rid last.
+    pub fn of(&self, engine: Engine, rid: &str) -> Option<Map<String, Value>> {
         match &self.rids {
-            Rids::All => true,
-            Rids::Prefix(prefix) => rid.starts_with(prefix),
-            Rids::Pattern(Pattern(pattern)) => pattern.is_match(rid),
+            Rids::All => Some(self.set.clone()),
+            Rids::Prefix(prefix) => {
+                engine.ids(rid).any(|id| id.starts_with(prefix.as_str())).then(|| self.set.clone())
+            }
+            Rids::Pattern(Pattern(pattern)) => {
+                let found = engine.ids(rid).rev().find_map(|id| pattern.captures(id))?;
+                let named = pattern.capture_names().flatten();
+                let named =
+                    named.filter_map(|name| Some((name.to_owned(), found.name(name)?.as_str().into())));
+                Some(self.set.clone().into_iter().chain(named).collect())
+            }
         }
     }
 }

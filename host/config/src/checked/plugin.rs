@@ -1,6 +1,6 @@
 //! The plugins of a stream.
 
-use super::Engine;
+use afterbay_types::Engine;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,6 +35,29 @@ pub struct Plugin {
     pub settings: serde_json::Map<String, serde_json::Value>,
     /// The files that the settings name.
     pub files: Vec<PathBuf>,
+    /// The place of the plugin in its file.
+    pub place: Place,
+    /// The place of its settings, or of the plugin if it has none.
+    pub settings_place: Place,
+}
+
+/// A place in a configuration's file. Two places are always equal: a plugin that moved in its file is the same plugin.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// The key, like `stream[0].plugin[1]`.
+    pub key: String,
+}
+
+impl PartialEq for Place {
+    fn eq(&self, _: &Place) -> bool {
+        true
+    }
 }
 
 impl Plugin {
@@ -52,6 +75,8 @@ impl Plugin {
             grant: Grant::DEFAULT.to_vec(),
             settings: serde_json::Map::new(),
             files: Vec::new(),
+            place: Place::default(),
+            settings_place: Place::default(),
         }
     }
 }

@@ -117,19 +117,21 @@ pub(crate) static ATTRIBUTE: Table = Table {
             "prefix",
             Optional,
             "\"batch-\"",
-            "Selects the requests whose rid begins with this text. Without prefix and pattern, a rule selects every request.",
+            "Selects the requests whose id begins with this text. Without prefix and pattern, a rule selects every request. The ids\n\
+             of a request are the engine's rid and the client's id in it: chatcmpl-gw-7 and gw-7 of 0_chatcmpl-gw-7-1a2b3c4d.",
         ),
         key(
             "pattern",
             Mentioned,
             "\"-eu-[0-9]+$\"",
-            "Selects the requests whose rid this regular expression matches anywhere.",
+            "Selects the requests with an id that this regular expression matches anywhere, the client's id first. A named group is\n\
+             an attribute: (?<tenant>[a-z]+).",
         ),
         key(
             "set",
-            Required,
+            Optional,
             "{ tenant = \"batch\" }",
-            "The attributes: any table of at most 16 KiB as JSON.",
+            "The attributes: any table of at most 16 KiB as JSON. Required without a named group.",
         ),
     ],
 };

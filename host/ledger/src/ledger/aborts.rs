@@ -10,6 +10,7 @@ use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{JournalRequest, OPERATOR, PluginAction, Verdict};
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
+use afterbay_types::Engine;
 use afterbay_wire::{AbortShape, FinishReason};
 
 /// `matched` in the last row of a request that an operator aborted.
@@ -74,10 +75,10 @@ impl Ledger {
         self.upstream = upstream;
     }
 
-    /// The journal's handle of a live request.
-    pub fn handle_of(&self, rid: &str) -> Option<JournalRequest> {
-        let slot = self.requests.find(rid.as_bytes())?;
-        self.requests.get(slot).map(|request| request.handle)
+    /// The live requests that are known by this id, each with its rid. Searches all live requests.
+    pub fn with_id(&self, engine: Engine, id: &str) -> Vec<(String, JournalRequest)> {
+        let known = self.requests().filter(|(rid, _)| engine.has_id(rid, id));
+        known.map(|(rid, request)| (rid.to_owned(), request.handle)).collect()
     }
 
     /// The status of a rid. Searches all live requests.

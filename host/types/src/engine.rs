@@ -1,0 +1,138 @@
+//! The engines, and the ids that a request has besides its engine's rid.
+
+/// The engine whose scheduler sends a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// SGLang, and what speaks as SGLang does.
+    #[default]
+    Sglang,
+    /// vLLM's EngineCore.
+    Vllm,
+}
+
+/// A step from an id of a request to the id that it was made of. `None` if the id has not this form.
+type Step = fn(&str) -> Option<&str>;
+
+impl Engine {
+    /// The engines with their words in a configuration.
+    pub const WORDS: [(&'static str, Engine); 2] = [("sglang", Engine::Sglang), ("vllm", Engine::Vllm)];
+
+    /// The engine as its project writes its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Sglang => "SGLang",
+            Engine::Vllm => "vLLM",
+        }
+    }
+
+    /// The ids by which others know the request `rid`: the rid, then the ids that it was made of, down to the id that the client
+    /// or its gateway chose.
+    ///
+    /// - vLLM: `[SAMPLE_]chatcmpl-ID[-8 hex]`, and `[SAMPLE_]cmpl-ID-PROMPT[-8 hex]`. The sample is there for n > 1.
+    /// - SGLang: `ID_BATCH-n12 hex` for n > 1, which Afterbay's connector makes where SGLang takes a random id.
+    pub fn ids(self, rid: &str) -> impl DoubleEndedIterator<Item = &str> {
+        let steps: [Option<Step>; 4] = match self {
+            Engine::Sglang if sample_of_sglang(rid).is_some() => {
+                [Some(sample_of_sglang), Some(batch_index), None, None]
+            }
+            Engine::Sglang => [None; 4],
+            Engine::Vllm => [Some(random_suffix), Some(sample_index), Some(prompt_index), Some(endpoint)],
+        };
+        let mut ids = [Some(rid), None, None, None, None];
+        let mut last = rid;
+        for (step, id) in steps.iter().zip(&mut ids[1..]) {
+            *id = step.and_then(|step| step(last)).filter(|shorter| !shorter.is_empty());
+            last = id.unwrap_or(last);
+        }
+        ids.into_iter().flatten()
+    }
+
+    /// Whether others know the request `rid` by this id.
+    pub fn has_id(self, rid: &str, id: &str) -> bool {
+        // Most ids of other requests end the comparison here.
+        rid.contains(id) && self.ids(rid).any(|known| known == id)
+    }
+}
+
+fn random_suffix(id: &str) -> Option<&str> {
+    let (before, suffix) = id.rsplit_once('-')?;
+    is_hex(suffix, 8).then_some(before)
+}
+
+fn sample_of_sglang(id: &str) -> Option<&str> {
+    let (before, suffix) = id.rsplit_once("-n")?;
+    is_hex(suffix, 12).then_some(before)
+}
+
+fn sample_index(id: &str) -> Option<&str> {
+    let (index, after) = id.split_once('_')?;
+    is_number(index).then_some(after)
+}
+
+fn batch_index(id: &str) -> Option<&str> {
+    let (before, index) = id.rsplit_once('_')?;
+    is_number(index).then_some(before)
+}
+
+fn prompt_index(id: &str) -> Option<&str> {
+    let (before, index) = id.rsplit_once('-')?;
+    (before.starts_with("cmpl-") && is_number(index)).then_some(before)
+}
+
+fn endpoint(id: &str) -> Option<&str> {
+    ["chatcmpl-", "cmpl-", "generate-tokens-"].iter().find_map(|endpoint| id.strip_prefix(endpoint))
+}
+
+fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(engine: Engine, rid: &str) -> Vec<&str> {
+        engine.ids(rid).collect()
+    }
+
+    #[test]
+    fn a_request_of_vllm_is_known_by_each_id_that_its_rid_was_made_of() {
+        let of = |rid| ids(Engine::Vllm, rid);
+        assert_eq!(of("chatcmpl-gw-7-1a2b3c4d"), ["chatcmpl-gw-7-1a2b3c4d", "chatcmpl-gw-7", "gw-7"]);
+        assert_eq!(
+            of("1_chatcmpl-b-9-aaaabbbb"),
+            ["1_chatcmpl-b-9-aaaabbbb", "1_chatcmpl-b-9", "chatcmpl-b-9", "b-9"]
+        );
+        assert_eq!(
+            of("0_cmpl-gw-7-3-aaaabbbb"),
+            ["0_cmpl-gw-7-3-aaaabbbb", "0_cmpl-gw-7-3", "cmpl-gw-7-3", "cmpl-gw-7", "gw-7"]
+        );
+        // VLLM_DISABLE_REQUEST_ID_RANDOMIZATION.
+        assert_eq!(of("0_chatcmpl-x"), ["0_chatcmpl-x", "chatcmpl-x", "x"]);
+    }
+
+    #[test]
+    fn each_step_is_taken_once_and_leaves_an_id() {
+        let of = |rid| ids(Engine::Vllm, rid);
+        assert_eq!(of("x-aaaabbbb-ccccdddd"), ["x-aaaabbbb-ccccdddd", "x-aaaabbbb"]);
+        assert_eq!(of("0_1_x"), ["0_1_x", "1_x"]);
+        for rid in ["", "-aaaabbbb", "0_", "x-AAAABBBB", "x-aaaabbb", "é-aaaabbbé"] {
+            assert_eq!(of(rid), [rid]);
+        }
+    }
+
+    #[test]
+    fn only_a_sample_of_sglang_has_another_id_than_its_rid() {
+        let of = |rid| ids(Engine::Sglang, rid);
+        assert_eq!(of("job_1_0-n0123456789ab"), ["job_1_0-n0123456789ab", "job_1_0", "job_1"]);
+        for rid in ["job_1", "gw-7-1a2b3c4d", "0_x", "chatcmpl-x"] {
+            assert_eq!(of(rid), [rid]);
+        }
+        assert!(Engine::Sglang.has_id("job_0-n0123456789ab", "job"));
+        assert!(!Engine::Sglang.has_id("job_0", "job"));
+    }
+}
