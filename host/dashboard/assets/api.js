@@ -1,6 +1,13 @@
-// Requests to the admin API. The token stays in this module's memory: no storage has it, and no address.
+// Requests to the admin API. The token stays in this module's memory: no storage has it, and no address for longer than a moment.
 
 let token = null;
+
+// A launcher's link ends in #token=…, which a browser sends to no server. The address and the history forget it at once.
+const linked = /^#token=([!-~]+)$/.exec(location.hash);
+if (linked !== null) {
+  token = linked[1];
+  history.replaceState(null, "", location.pathname);
+}
 
 export class Refused extends Error {
   constructor(status, code, words) {

@@ -89,6 +89,49 @@ fn check_of_a_valid_configuration_opens_no_socket_and_writes_no_file() {
 }
 
 #[test]
+fn check_needs_no_rendezvous_and_says_that_run_does() {
+    let sandbox = Sandbox::new();
+    let connect = format!("connect = {:?}\n", sandbox.reader_side());
+    let without = sandbox.config().to_toml().replace(&connect, "");
+    std::fs::write(sandbox.path("afterbay.toml"), without).unwrap();
+    let checked = run_afterbay(&["check", "--config", &sandbox.text("afterbay.toml")]).success();
+    assert!(
+        checked.contains("sink reader: has no connect, so `afterbay run` needs --rendezvous"),
+        "{checked}"
+    );
+}
+
+#[test]
+fn a_wrong_setting_of_a_plugin_is_named_with_its_place_beside_every_other_problem() {
+    let sandbox = Sandbox::new();
+    let budget = sandbox.config().stream("max_peers = 0").plugin_with(
+        "limits",
+        "builtin:budget",
+        "request_tokens = -1",
+        "",
+    );
+    let file = sandbox.write(&budget);
+    for command in ["check", "run"] {
+        let refused = run_afterbay(&[command, "--config", &file]);
+        let of_file: Vec<&str> = refused.stderr.lines().filter(|line| line.starts_with(&file)).collect();
+        assert!(refused.code == 64 && of_file[0].contains(" stream[0].max_peers: "), "{refused:?}");
+        let settings = " stream[0].plugin[0].settings: plugin \"limits\": ";
+        assert!(of_file[1].contains(settings) && of_file[1].contains("request_tokens"), "{refused:?}");
+    }
+}
+
+#[test]
+fn check_warns_of_a_collectors_address_with_the_path_that_is_added() {
+    let sandbox = Sandbox::new();
+    let mut config = sandbox.config().to_toml();
+    config += "\n[traces]\nendpoint = \"http://127.0.0.1:4318/v1/traces/\"\n";
+    std::fs::write(sandbox.path("afterbay.toml"), config).unwrap();
+    let checked = run_afterbay(&["check", "--config", &sandbox.text("afterbay.toml")]);
+    let warned = checked.stderr.contains("spans go to http://127.0.0.1:4318/v1/traces/v1/traces");
+    assert!(checked.code == 0 && warned, "{checked:?}");
+}
+
+#[test]
 fn check_leaves_compiled_plugins_in_the_cache() {
     let sandbox = Sandbox::new();
     let cache = sandbox.path("cache/afterbay/compiled");
@@ -292,6 +335,51 @@ fn launch(launcher: &[&str], script: &str) {
 #[test]
 fn the_launcher_becomes_the_command_and_creates_the_journals_directory() {
     launch(&["sglang"], "test -n \"$AFTERBAY_INGRESS\"");
+}
+
+#[test]
+fn the_launcher_makes_a_token_once_and_says_where_the_dashboard_is() {
+    let sandbox = Sandbox::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let journal = sandbox.text("journal");
+    // A change over the Unix socket needs the token, which the command finds beside the socket.
+    let socket = format!("unix:{journal}/ADMIN.sock");
+    let abort = afterbay_command(&[]).get_program().to_owned();
+    let abort = ["--", abort.to_str().unwrap(), "abort", "nobody", "--admin", &socket];
+    let token = sandbox.path("journal/ADMIN.token");
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let launcher = ["vllm", "--admin", &port.to_string(), "--journal", &journal];
+        let launched = run_afterbay(&[&launcher[..], &abort].concat());
+        let said = format!("dashboard: http://{port}/, its token is in {}\n", token.display());
+        let is_asked = launched.stderr.contains("\"nobody\" is not live");
+        assert!(launched.code == 1 && is_asked && launched.stderr.contains(&said), "{launched:?}");
+        tokens.push(std::fs::read_to_string(&token).unwrap());
+    }
+    assert!(tokens[0].trim().len() == 32 && tokens[0] == tokens[1], "{tokens:?}");
+    assert_eq!(std::fs::metadata(&token).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn the_errors_of_a_launcher_name_its_options() {
+    let sandbox = Sandbox::new();
+    let (journal, no_component) = (sandbox.text("journal"), sandbox.text("notes.txt"));
+    std::fs::write(&no_component, "no component").unwrap();
+    for (options, error) in [
+        (
+            &["--admin", "192.0.2.1:9464"][..],
+            "--admin 192.0.2.1:9464: \"192.0.2.1:9464\" can be reached from other hosts",
+        ),
+        (&["--plugin", "builtin:floor", "--plugin", "builtin:stop-lop"], "--plugin builtin:stop-lop: "),
+        (
+            &["--plugin", &no_component],
+            &format!("--plugin {no_component}: plugin \"plugin-1\": not a webassembly"),
+        ),
+    ] {
+        let run = [&["vllm", "--journal", &journal], options, &["--", "true"]].concat();
+        let refused = run_afterbay(&run);
+        assert!(refused.code == 64 && refused.stderr.starts_with(error), "{refused:?}");
+    }
 }
 
 #[test]

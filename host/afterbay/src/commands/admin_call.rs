@@ -1,5 +1,6 @@
 //! Calls the admin address of a running Afterbay.
 
+use crate::commands::launcher;
 use afterbay_config::{Admin, AdminAddress, Config, user_dirs};
 use afterbay_upstream::{
     ApiKey, HttpAnswer, HttpError, HttpTarget, get as http_get, post as http_post,
@@ -110,8 +111,9 @@ impl AdminCall {
             Ok(AdminAddress::Unix(path)) => socket(&path),
             _ => server(&format!("http://{address}")).with_context(|| format!("admin {address}"))?,
         };
-        let file =
-            self.token_file.as_deref().or(config.as_ref().and_then(|admin| admin.token_file.as_deref()));
+        let of_config = config.as_ref().and_then(|admin| admin.token_file.clone());
+        let file = self.token_file.clone().or(of_config).or_else(|| beside(&address));
+        let file = file.as_deref();
         let key = file.filter(|_| with_token).map(read_token).transpose()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(exchange(&target, key.as_ref()));
@@ -139,6 +141,12 @@ impl AdminCall {
             (None, None) => Ok(default_address()),
         }
     }
+}
+
+/// The token that a launcher has made beside the Unix socket of its journal.
+fn beside(address: &str) -> Option<PathBuf> {
+    let Ok(AdminAddress::Unix(socket)) = address.parse() else { return None };
+    Some(socket.with_file_name(launcher::TOKEN)).filter(|file| file.exists())
 }
 
 /// The Unix socket in the default journal if it exists, else the default TCP address.

@@ -8,18 +8,23 @@
 pub(super) mod connectors;
 
 use afterbay_config::{AdminAddress, Config, user_dirs};
-use afterbay_terminal as screen;
+use afterbay_plugin_loader::{Tokenizers, plugin_host};
+use afterbay_terminal::{self as screen, Busy};
 use anyhow::{Context, bail, ensure};
 use connectors::CONNECTORS;
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+/// The name of the token's file in the journal's directory. No stream can have this name, because it has capital letters.
+pub(super) const TOKEN: &str = "ADMIN.token";
+/// The tenant in an id, as the connector writes it (`afterbay_connector/tenant.py`).
+const TENANT: &str = "^(?<tenant>[0-9A-Za-z_.@:-]*[0-9A-Za-z_])~";
 /// Time for Afterbay to open its journal and compile its plugins.
 const START_MAX: Duration = Duration::from_secs(60);
 
@@ -73,13 +78,39 @@ impl Options {
             Some(dir) => std::path::absolute(dir)?,
             None => user_dirs::journal().context("journal: neither --journal nor HOME is set")?,
         };
-        private_dir(&journal)?;
+        private_dir(&journal).context("--journal")?;
         let admin = match self.admin.as_str() {
             "none" => AdminAddress::of_journal(&journal).to_string(),
             address => address.to_owned(),
         };
-        let (journal, admin) = (quoted(&journal.display().to_string()), quoted(&admin));
-        Ok(format!("{streams}\n[journal]\ndir = {journal}\n\n[admin]\nlisten = {admin}\n"))
+        let token = token_file(&journal).context("--journal")?;
+        let [journal, admin, token] =
+            [journal.display().to_string(), admin, token.display().to_string()].map(|text| quoted(&text));
+        Ok(format!(
+            "{streams}\n[journal]\ndir = {journal}\n\n[admin]\nlisten = {admin}\ntoken_file = {token}\n"
+        ))
+    }
+
+    /// A problem of the configuration of these options, with the option in the place of the key.
+    fn in_options(&self, file: &Path, problem: &str) -> String {
+        let found = problem.strip_prefix(&format!("{}:", file.display()));
+        // The line, the column and the key are followed by the message.
+        let key_and_message = found.and_then(|rest| rest.split_once(": "));
+        let Some((key, message)) = key_and_message.and_then(|(_, rest)| rest.split_once(": ")) else {
+            return problem.to_owned();
+        };
+        let plugin = key.split_once(".plugin[").and_then(|(_, index)| index.split_once(']'));
+        let plugin = plugin.and_then(|(index, _)| self.plugin.get(index.parse::<usize>().ok()?));
+        match (plugin, key.split('.').next()) {
+            (Some(plugin), _) => format!("--plugin {plugin}: {message}"),
+            (None, Some("journal")) => format!("--journal: {message}"),
+            (None, Some("admin")) => {
+                let message = message
+                    .replace("set allow_remote = true", "only a configuration (--config) may allow that");
+                format!("--admin {}: {message}", self.admin)
+            }
+            _ => format!("{key}: {message}"),
+        }
     }
 }
 
@@ -103,10 +134,24 @@ impl<'a> Launcher<'a> {
             Some(file) => std::path::absolute(file)?,
             None => rundir.write("afterbay.toml", &options.built_in(&streams(&rundir)?)?)?,
         };
-        match afterbay_server::load_config(&config_file, true) {
+        // Afterbay itself checks the plugins of a configuration of the user.
+        let checked = match options.plugin.is_empty() {
+            true => afterbay_server::load_config(&config_file, true),
+            false => {
+                let (host, tokenizers) = (plugin_host()?, Tokenizers::default());
+                afterbay_server::load_and_check(&config_file, true, &host, &tokenizers, false, Busy::new)
+                    .map(|(config, _)| config)
+            }
+        };
+        match checked {
             Ok(config) => Ok(Some(Launcher { options, rundir, config_file, config })),
             Err(problems) => {
-                problems.iter().for_each(screen::complain);
+                for problem in problems {
+                    match options.config {
+                        Some(_) => screen::complain(problem),
+                        None => screen::complain(options.in_options(&config_file, &problem)),
+                    }
+                }
                 Ok(None)
             }
         }
@@ -127,7 +172,15 @@ impl<'a> Launcher<'a> {
             self.rundir.write(file, text)?;
         }
         let rendezvous = self.rundir.path(rendezvous);
-        self.start_afterbay(&rendezvous)?;
+        let started = self.start_afterbay(&rendezvous);
+        match self.options.config {
+            Some(_) => started?,
+            // Afterbay's own log names the keys of a configuration that the user does not know.
+            None => {
+                started.context("beside another Afterbay, give this one its own --journal and --admin")?
+            }
+        }
+        self.print_link();
         let Some((program, arguments)) = command.split_first() else { bail!("no command") };
         let error = Command::new(program)
             .args(arguments)
@@ -181,6 +234,24 @@ impl<'a> Launcher<'a> {
         Ok(())
     }
 
+    /// Prints where the dashboard is. A terminal gets the token, which must not be in a log.
+    fn print_link(&self) {
+        let tcp = |address: &AdminAddress| match address {
+            AdminAddress::Tcp(address) => Some(address.to_string()),
+            AdminAddress::Unix(_) => None,
+        };
+        let Some(address) = self.config.admin.listen.iter().find_map(tcp) else { return };
+        let file = self.config.admin.token_file.as_deref();
+        let token = file.filter(|_| std::io::stderr().is_terminal());
+        match (token.and_then(|file| std::fs::read_to_string(file).ok()), file) {
+            (Some(token), _) => eprintln!("dashboard: http://{address}/#token={}", token.trim()),
+            (None, Some(file)) => {
+                eprintln!("dashboard: http://{address}/, its token is in {}", file.display())
+            }
+            (None, None) => eprintln!("dashboard: http://{address}/"),
+        }
+    }
+
     /// PYTHONPATH with the connectors first.
     fn python_path(&self) -> OsString {
         let mut path = self.rundir.0.path().as_os_str().to_owned();
@@ -203,6 +274,29 @@ fn start_script(words: &[OsString]) -> anyhow::Result<String> {
     Ok(format!(
         "#!/bin/sh\nset --{quoted}\n\"$@\" --take-over\ncode=$?\n[ $code = 69 ] || exit $code\nexec \"$@\"\n"
     ))
+}
+
+/// The token for the dashboard and for changes, in the journal's directory. A later run keeps it, so that a link stays good.
+fn token_file(journal: &Path) -> anyhow::Result<PathBuf> {
+    let path = journal.join(TOKEN);
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        Ok(mut file) => {
+            let mut random = [0; 16];
+            std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+            writeln!(file, "{:032x}", u128::from_ne_bytes(random))?;
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    }
+    Ok(path)
+}
+
+/// The rule that takes the tenant out of the ids into which the connector puts it, if AFTERBAY_TENANT says so.
+pub(super) fn tenants() -> String {
+    match std::env::var_os("AFTERBAY_TENANT").is_some_and(|source| !source.is_empty()) {
+        true => format!("\n[[stream.attribute]]\npattern = '{TENANT}'\n"),
+        false => String::new(),
+    }
 }
 
 /// The value of an engine's filter of plugins with the connector added. An engine without a filter loads all plugins.

@@ -93,8 +93,15 @@ fn refuse_for_rust_server(streams: &[Stream]) -> anyhow::Result<()> {
 
 /// The streams of a run without --config.
 fn streams(args: &Args, rust_server: bool, rundir: &Rundir) -> anyhow::Result<String> {
+    // The reader of the scheduler's output.
+    let skips_tokenizer = args.command.iter().any(|word| word == "--skip-tokenizer-init");
+    let reader = match (rust_server, skips_tokenizer) {
+        (true, _) => "rust-server",
+        (false, true) => "tokenizer",
+        (false, false) => "detokenizer",
+    };
     let mut text = format!(
-        "[[stream]]\nname = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"reader\"\n",
+        "[[stream]]\nname = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"{reader}\"\n",
         listen = quoted(&rundir.ipc("ingress")),
     );
     let text_ingress = rundir.ipc("text-ingress");
@@ -102,6 +109,7 @@ fn streams(args: &Args, rust_server: bool, rundir: &Rundir) -> anyhow::Result<St
         text += "\n[[stream.sink]]\nname = \"ids-only\"\nkind = \"skipped\"\n";
         text += &format!("connect = {}\n", quoted(&text_ingress));
     }
+    text += &launcher::tenants();
     text += &args.options.plugins()?;
     let one_leg = args.one_leg || rust_server || args.options.has_plugin(CUMULATIVE);
     ensure!(
@@ -110,9 +118,10 @@ fn streams(args: &Args, rust_server: bool, rundir: &Rundir) -> anyhow::Result<St
     );
     if !one_leg {
         text += &format!(
-            "\n[[stream]]\nname = \"sglang-text\"\nafter = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"reader\"\n",
+            "\n[[stream]]\nname = \"sglang-text\"\nafter = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"tokenizer\"\n",
             listen = quoted(&text_ingress),
         );
+        text += &launcher::tenants();
     }
     Ok(text)
 }

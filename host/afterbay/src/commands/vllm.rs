@@ -60,6 +60,7 @@ fn streams(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
         let listen = quoted(&rundir.ipc(&format!("ingress-{client}")));
         text += &format!("\n[[stream]]\nname = \"{name}\"\nengine = \"vllm\"\nlisten = {listen}\n");
         text += "\n[[stream.sink]]\nname = \"api-server\"\n";
+        text += &launcher::tenants();
         text += &args.options.plugins()?;
     }
     Ok(text)
