@@ -51,7 +51,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             for sink in config.streams.iter().flat_map(|stream| &stream.sinks) {
                 if sink.connect.is_none() {
                     let name = &sink.name;
-                    screen::say(format!("sink {name}: has no connect, so `afterbay run` needs --rendezvous FILE"));
+                    screen::say(format!(
+                        "sink {name}: has no connect, so `afterbay run` needs --rendezvous FILE"
+                    ));
                 }
             }
             let warnings = afterbay_server::warnings(&config, &tokenizers);

@@ -243,13 +243,12 @@ impl<'a> Launcher<'a> {
         let Some(address) = self.config.admin.listen.iter().find_map(tcp) else { return };
         let file = self.config.admin.token_file.as_deref();
         let token = file.filter(|_| std::io::stderr().is_terminal());
-        match (token.and_then(|file| std::fs::read_to_string(file).ok()), file) {
-            (Some(token), _) => eprintln!("dashboard: http://{address}/#token={}", token.trim()),
-            (None, Some(file)) => {
-                eprintln!("dashboard: http://{address}/, its token is in {}", file.display())
-            }
-            (None, None) => eprintln!("dashboard: http://{address}/"),
-        }
+        let more = match (token.and_then(|file| std::fs::read_to_string(file).ok()), file) {
+            (Some(token), _) => format!("#token={}", token.trim()),
+            (None, Some(file)) => format!(", its token is in {}", file.display()),
+            (None, None) => String::new(),
+        };
+        screen::complain(format!("dashboard: http://{address}/{more}"));
     }
 
     /// PYTHONPATH with the connectors first.
