@@ -6,7 +6,7 @@ use afterbay_events::Events;
 use afterbay_events::event::RequestErased;
 use afterbay_http::ClientAddress;
 use afterbay_journal::reader::{ErasedBy, Erasure, JournalReader};
-use afterbay_journal::{EraseAfter, ErasedRequests, JournalDirectory, NotErased, ReadError};
+use afterbay_journal::{EraseAfter, ErasedRequests, JournalDirectory, NotErased, ReadError, SegmentId};
 use afterbay_journal_view::erase::{FrameEraser, report};
 use afterbay_stream::AttributesOf;
 use serde_json::Value;
@@ -72,19 +72,28 @@ impl Erasures {
             ClientAddress::Unix { uid } => ErasedBy::User(uid),
             ClientAddress::Tcp(_) => ErasedBy::Remote,
         };
-        let begun = Instant::now();
         loop {
             let (erasures, rid, stream) = (self.clone(), rid.clone(), stream.clone());
             let erase = move || erasures.try_erase(by, &rid, stream);
             match tokio::task::spawn_blocking(erase).await.map_err(|_| EraseRefused::Ends)? {
-                Err(EraseRefused::Journal(NotErased::Busy { .. }))
-                    if begun.elapsed() < SEGMENT_ENDS_WITHIN =>
-                {
-                    tokio::time::sleep(LOOK_EVERY).await;
-                }
+                // The time to read the segments of a large request does not count.
+                Err(EraseRefused::Journal(NotErased::Busy { stream, segment }))
+                    if self.ends(&stream, segment).await => {}
                 done => return done,
             }
         }
+    }
+
+    /// Waits until the stream has ended the segment. Returns false after [`SEGMENT_ENDS_WITHIN`].
+    async fn ends(&self, stream: &str, segment: SegmentId) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < SEGMENT_ENDS_WITHIN {
+            if self.directory.has_ended(stream, segment).unwrap_or(false) {
+                return true;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        false
     }
 
     fn try_erase(&self, by: ErasedBy, rid: &str, stream: Option<String>) -> Result<Value, EraseRefused> {
