@@ -225,6 +225,26 @@ mod tests {
     }
 
     #[test]
+    fn formats_and_reasoning_have_the_names_of_the_engines_parsers() {
+        for (name, format) in [
+            ("hermes", ToolCallFormat::Hermes),
+            ("qwen25", ToolCallFormat::Hermes),
+            ("qwen3_coder", ToolCallFormat::Hermes),
+            ("llama3_json", ToolCallFormat::Llama),
+            ("deepseekv31", ToolCallFormat::DeepSeek),
+            ("gpt-oss", ToolCallFormat::Harmony),
+            ("glm47", ToolCallFormat::Glm),
+            ("minimax_m2", ToolCallFormat::MinimaxM2),
+        ] {
+            assert_eq!(read(&format!(r#"{{"tool_calls": {name:?}}}"#)).unwrap().tool_calls, Some(format));
+        }
+        let settings = read(r#"{"reasoning": "deepseek_r1", "engine": "vllm"}"#).unwrap();
+        let found = (settings.reasoning, settings.engine);
+        assert_eq!(found, (Some(ReasoningFormat::DeepseekR1), Some(Engine::Vllm)));
+        assert!(read(r#"{"tool_calls": "no-such-parser"}"#).is_err());
+    }
+
+    #[test]
     fn two_grammars_and_unknown_values_are_refused() {
         for settings in [
             r#"{"grammar": {}}"#,

@@ -199,7 +199,7 @@ impl CallScanner {
                 let goes_on =
                     self.format.begins.iter().any(|begin| rest.starts_with(begin.marker.as_bytes()));
                 let waits = matches!(self.place, Place::Reasoning(Some(_)));
-                was_open &= !waits && !(is_empty && goes_on);
+                was_open &= !(waits || is_empty && goes_on);
                 self.closed += u64::from(was_open);
                 if rest.is_empty() {
                     return Ok(());
