@@ -150,7 +150,8 @@ impl FrameWriter {
     fn row(&self, row: StepRow) -> SynthRow {
         let seed = Seed::of(&row.rid);
         let completion_tokens = row.from + u64::from(row.tokens);
-        let ids: Vec<i64> = (row.from..completion_tokens).map(|position| seed.id(position)).collect();
+        let ids: Vec<i64> =
+            (row.from..completion_tokens).map(|position| seed.id(row.begin + position)).collect();
         let text = match self.encoding.kind {
             BatchKind::Str => ids.iter().map(|&id| word(id)).collect(),
             BatchKind::TokenId | BatchKind::Embedding | BatchKind::EngineCore => String::new(),

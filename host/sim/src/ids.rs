@@ -4,6 +4,9 @@
 /// The number of ids, like a common vocabulary.
 pub const VOCABULARY: u64 = 128_000;
 
+/// The position at which the tokens of the next request with the same rid begin.
+pub const POSITIONS: u64 = 1 << 32;
+
 const RID_PREFIX: &str = "sim-";
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 

@@ -18,6 +18,9 @@ pub struct Load {
     pub requests: u64,
     /// The arrivals of the requests outside `bursts`.
     pub arrivals: Arrivals,
+    /// The number of different rids. Request number n has the rid of number n modulo this, and waits until the request before
+    /// it with that rid has ended.
+    pub rids: u64,
     /// Groups of requests that arrive together.
     pub bursts: Vec<Burst>,
     /// The most running requests, which is also the most rows of a batch. Other requests wait.
@@ -150,6 +153,7 @@ impl Load {
             seed: 1,
             requests,
             arrivals: Arrivals::AtOnce,
+            rids: u64::MAX,
             bursts: Vec::new(),
             max_running: 4096,
             tokens_per_step: 1,
@@ -173,6 +177,7 @@ impl Load {
         };
         range("requests running", self.max_running.into(), 1.0, MAX_RUNNING.into())?;
         range("tokens per step", self.tokens_per_step.into(), 1.0, MAX_TOKENS_PER_STEP.into())?;
+        range("rids", self.rids as f64, 1.0, f64::MAX)?;
         range("prompt tail", self.prompt_tail.into(), 0.0, MAX_PROMPT_TAIL.into())?;
         range("tokens", self.lengths.low.into(), 1.0, f64::from(u32::MAX / 2))?;
         range("tokens", self.lengths.high.into(), 1.0, f64::from(u32::MAX / 2))?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::ids::{Digest, Random, Seed, rid};
+use crate::ids::{Digest, POSITIONS, Random, Seed, rid};
 use crate::load::{Arrivals, EndReason, Load, RequestShape};
 
 /// The output of a step: optionally a control message and a batch without rows, then a batch.
@@ -28,9 +28,11 @@ pub struct StepRow {
     pub rid: String,
     /// Whether the row is the request's first.
     pub first: bool,
+    /// The position of the first token of the request among all tokens of its rid.
+    pub begin: u64,
     /// The position of the first new token in the request's output.
     pub from: u64,
-    /// The number of new tokens. Their ids follow from the rid and the position.
+    /// The number of new tokens. Their ids follow from the rid and the position among all tokens of the rid.
     pub tokens: u32,
     /// The number of tokens of the prompt.
     pub prompt_tokens: u32,
@@ -72,6 +74,7 @@ struct ArrivalClock {
 struct RunningRequest {
     rid: String,
     seed: Seed,
+    begin: u64,
     shape: RequestShape,
     done: u32,
     digest: Digest,
@@ -110,7 +113,12 @@ impl Steps {
         self.arrivals.advance(&self.load, now, self.step);
         let limit = self.load.max_running as usize;
         while self.admitted < self.arrivals.arrived && self.running.len() < limit {
-            self.running.push(RunningRequest::new(&self.load, self.admitted));
+            let next = RunningRequest::new(&self.load, self.admitted);
+            let runs = |running: &RunningRequest| running.rid == next.rid;
+            if self.load.rids < self.load.requests && self.running.iter().any(runs) {
+                break;
+            }
+            self.running.push(next);
             self.admitted += 1;
         }
         let due = |every: Option<u64>| every.is_some_and(|every| self.step % every == every - 1);
@@ -166,16 +174,16 @@ impl ArrivalClock {
 
 impl RunningRequest {
     fn new(load: &Load, index: u64) -> RunningRequest {
-        let rid = rid(load.seed, index);
-        let seed = Seed::of(&rid);
-        RunningRequest { rid, seed, shape: load.shape(index), done: 0, digest: Digest::default() }
+        let rid = rid(load.seed, index % load.rids);
+        let (seed, begin) = (Seed::of(&rid), index / load.rids * POSITIONS);
+        RunningRequest { rid, seed, begin, shape: load.shape(index), done: 0, digest: Digest::default() }
     }
 
     fn row(&mut self, load: &Load) -> StepRow {
         let from = self.done;
         let tokens = (self.shape.tokens - from).min(load.tokens_per_step);
         for position in from..from + tokens {
-            self.digest.push(self.seed.id(position.into()));
+            self.digest.push(self.seed.id(self.begin + u64::from(position)));
         }
         self.done += tokens;
         // An abort has its own row, after the last tokens.
@@ -186,6 +194,7 @@ impl RunningRequest {
         StepRow {
             rid: self.rid.clone(),
             first: from == 0,
+            begin: self.begin,
             from: from.into(),
             tokens,
             prompt_tokens: self.shape.prompt_tokens,
@@ -200,6 +209,7 @@ impl RunningRequest {
         StepRow {
             rid: self.rid.clone(),
             first: self.done == 0,
+            begin: self.begin,
             from: self.done.into(),
             tokens: 0,
             prompt_tokens: self.shape.prompt_tokens,
@@ -258,6 +268,23 @@ mod tests {
             assert_eq!(tokens[&rid], u64::from(shape.tokens), "{rid}");
             assert_eq!(ended[&rid], shape.ending, "{rid}");
         }
+    }
+
+    #[test]
+    fn a_rid_comes_again_after_its_last_row_with_other_tokens() {
+        let mut load = Load::new(12, 6);
+        (load.rids, load.lengths) = (3, Lengths { low: 1, high: 6 });
+        let mut lives: HashMap<String, Vec<Option<EndReason>>> = HashMap::new();
+        for row in run(load).iter().flat_map(|step| &step.rows) {
+            let of_rid = lives.entry(row.rid.clone()).or_default();
+            if row.first {
+                assert!(of_rid.last().is_none_or(Option::is_some), "{} runs twice", row.rid);
+                of_rid.push(None);
+            }
+            assert_eq!(row.begin, (of_rid.len() as u64 - 1) * POSITIONS);
+            of_rid.last_mut().unwrap().clone_from(&row.ending);
+        }
+        assert!(lives.len() == 3 && lives.values().all(|of_rid| of_rid.len() == 4), "{lives:?}");
     }
 
     #[test]

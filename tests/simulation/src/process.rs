@@ -69,7 +69,7 @@ pub fn config(dir: &Path, settings: &Settings) -> config::Stream {
         if settings.is_vllm() { "vllm" } else { "sglang" },
         dir.join("in").display(),
         settings.coalesce,
-        settings.max_rows,
+        settings.max_rows.max(config::bounds::COALESCE_ROWS.0),
     );
     if settings.readers.len() > 1 {
         text += "route = \"crc32\"\n";
@@ -90,7 +90,9 @@ pub fn config(dir: &Path, settings: &Settings) -> config::Stream {
         }
     }
     let config = config::Config::parse(&text, &dir.join("afterbay.toml"), &config::Env::EMPTY);
-    config.unwrap_or_else(|problems| panic!("{problems}\n{text}")).streams.remove(0)
+    let mut stream = config.unwrap_or_else(|problems| panic!("{problems}\n{text}")).streams.remove(0);
+    stream.coalesce.max_rows = settings.max_rows as usize;
+    stream
 }
 
 impl Machine {

@@ -13,6 +13,10 @@ pub const HAND_OVER_SEEDS: u64 = 1 << 62;
 /// Seeds with this bit make schedules of a vLLM stream, which has one reader. The rest of the seed means the same schedule otherwise.
 pub const VLLM_SEEDS: u64 = 1 << 61;
 
+/// Seeds with this bit make schedules in which rids come again after their last rows. Not for vLLM, whose rows have no counts
+/// that tell one request from the next. The rest of the seed means the same schedule otherwise.
+pub const RIDS_AGAIN_SEEDS: u64 = 1 << 60;
+
 /// A schedule.
 #[derive(Clone, Debug)]
 pub struct Schedule {
@@ -33,6 +37,8 @@ pub struct Settings {
     pub wire: SynthWire,
     /// The number of requests of each sender.
     pub senders: Vec<u64>,
+    /// The number of different rids of each sender.
+    pub rids: Vec<u64>,
     /// For each reader whether it counts finished frames.
     pub readers: Vec<bool>,
     /// `coalesce.when`.
@@ -107,12 +113,19 @@ pub enum Action {
 impl Schedule {
     /// The schedule of a seed.
     pub fn new(seed: u64) -> Schedule {
-        let base = seed & (VLLM_SEEDS - 1);
+        let base = seed & (RIDS_AGAIN_SEEDS - 1);
         let mut random = Random(base.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
         let mut settings = Settings::new(&mut random);
         if seed & VLLM_SEEDS != 0 {
             settings.wire = SynthWire::EngineCore;
             settings.readers.truncate(1);
+        }
+        if seed & RIDS_AGAIN_SEEDS != 0 {
+            // Many more requests run than a composed frame has room for, so that some always wait.
+            let mut random = Random(base ^ 0xa6a1);
+            settings.senders = (0..SENDERS_MAX).map(|_| 30 + random.below(30)).collect();
+            settings.rids = (0..SENDERS_MAX).map(|_| 8 + random.below(12)).collect();
+            (settings.coalesce, settings.max_rows) = ("backpressure", 3);
         }
         let count = 20 + random.below(120) as usize;
         let mut actions = Vec::new();
@@ -166,10 +179,11 @@ impl Settings {
     fn new(random: &mut Random) -> Settings {
         let queue = if random.once_in(2) { 6 } else { 60 };
         let (memory, spill) = (random.below(8), random.below(8));
-        let senders = (0..1 + random.below(SENDERS_MAX)).map(|_| 1 + random.below(12)).collect();
+        let senders: Vec<u64> = (0..1 + random.below(SENDERS_MAX)).map(|_| 1 + random.below(12)).collect();
         let readers = (0..[1, 1, 2, 3][random.below(4) as usize]).map(|_| !random.once_in(3)).collect();
         Settings {
             wire: if random.once_in(2) { SynthWire::Msgpack } else { SynthWire::Pickle },
+            rids: vec![u64::MAX; senders.len()],
             senders,
             readers,
             coalesce: ["backpressure", "backpressure", "never", "window"][random.below(4) as usize],

@@ -79,7 +79,7 @@ pub struct World {
 impl World {
     /// The world before the first action.
     pub fn new(schedule: &Schedule) -> World {
-        let Settings { senders, readers, .. } = &schedule.settings;
+        let Settings { senders, rids, readers, .. } = &schedule.settings;
         let disk = SimDisk::new(schedule.seed ^ 0xd15c);
         disk.set_reserves(!schedule.seed.is_multiple_of(3));
         machine::set_up(&disk, schedule.seed ^ 0x5047, schedule.settings.short_one_in);
@@ -92,8 +92,12 @@ impl World {
         let kind = if schedule.settings.is_vllm() { BatchKind::EngineCore } else { BatchKind::TokenId };
         let encoding = Encoding { kind, wire };
         let mut random = Random(schedule.seed ^ 0x10ad);
-        let senders = senders.iter().enumerate().map(|(index, &requests)| {
-            Sender::new(&dir.join("in"), &load(schedule.seed, index as u64, requests, &mut random), encoding)
+        let senders = (0..).zip(senders.iter().zip(rids)).map(|(index, (requests, rids))| {
+            let mut load = load(schedule.seed, index, *requests, &mut random);
+            if *rids < *requests {
+                (load.rids, load.max_running) = (*rids, 8);
+            }
+            Sender::new(&dir.join("in"), &load, encoding)
         });
         let senders = senders.collect();
         let readers = readers.iter().enumerate().map(|(index, counts)| {

@@ -53,8 +53,8 @@ const PREFILL_TOKEN_NS: u64 = 50_000;
 
 fn row(row: StepRow) -> SynthOutput {
     let seed = Seed::of(&row.rid);
-    let new_token_ids: Vec<i64> =
-        (row.from..row.from + u64::from(row.tokens)).map(|position| seed.id(position)).collect();
+    let from = row.begin + row.from;
+    let new_token_ids: Vec<i64> = (from..from + u64::from(row.tokens)).map(|at| seed.id(at)).collect();
     let last = new_token_ids.last().copied();
     let (finish_reason, stop_token, stop_text) = match row.ending {
         None => (None, None, None),

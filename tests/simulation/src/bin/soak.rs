@@ -1,7 +1,7 @@
 //! Runs new seeds for an hour, or for `SOAK_MINUTES` minutes. Prints progress, and each failure with its replay.
 #![allow(clippy::unwrap_used, reason = "a wrong number may panic")]
 
-use afterbay_simulation::schedule::{HAND_OVER_SEEDS, VLLM_SEEDS};
+use afterbay_simulation::schedule::{HAND_OVER_SEEDS, RIDS_AGAIN_SEEDS, VLLM_SEEDS};
 use afterbay_simulation::soak::Totals;
 use afterbay_simulation::{explain, kind};
 use std::collections::BTreeMap;
@@ -23,9 +23,9 @@ fn main() -> ExitCode {
     let every = Duration::from_secs(if stdout().is_terminal() { 1 } else { 60 });
     let mut shown = began;
     println!("{minutes} minutes from seed {first} on");
-    // Each schedule runs without and with hand-overs, every fourth as a stream of vLLM.
-    let seeds = (first..VLLM_SEEDS).map(|seed| if seed % 4 == 0 { seed | VLLM_SEEDS } else { seed });
-    for seed in seeds.flat_map(|seed| [seed, seed | HAND_OVER_SEEDS]) {
+    // Each schedule runs without and with hand-overs. Of four, one is a stream of vLLM, and in one rids come again.
+    let of_kind = |seed: u64| seed | [VLLM_SEEDS, 0, RIDS_AGAIN_SEEDS, 0][seed as usize % 4];
+    for seed in (first..RIDS_AGAIN_SEEDS).map(of_kind).flat_map(|seed| [seed, seed | HAND_OVER_SEEDS]) {
         if let Err(failed) = totals.run(seed) {
             let (schedule, failure) = *failed;
             failures += 1;

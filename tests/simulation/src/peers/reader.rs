@@ -3,11 +3,11 @@
 use crate::machine;
 use crate::schedule::Settings;
 use crate::zmtp::{self, Incoming};
-use afterbay_sim::ids::Seed;
+use afterbay_sim::ids::{POSITIONS, Seed};
 use afterbay_sockets::credit::{CreditWriter, ReaderKind};
 use afterbay_wire::{Batch, DecodedFrame, Finish, Layouts, decode};
 use rustix::net::RecvFlags;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -22,13 +22,18 @@ pub struct Rows {
 
 /// The most positions that may be missing before a row without a count.
 const UNCOUNTED_MAX: u64 = 256;
+/// The most requests that have one rid, one after another.
+const LIVES_MAX: u64 = 24;
 
-/// One request's part.
+/// The part of the output of all requests with one rid. The positions of each request begin at a multiple of [`POSITIONS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// Ranges of positions, joined where they touch.
     pub ranges: Vec<(u64, u64)>,
-    pub has_ended: bool,
+    /// The request of the last row.
+    life: u64,
+    /// The requests that have ended.
+    ended: BTreeSet<u64>,
 }
 
 impl Rows {
@@ -52,30 +57,41 @@ impl Rows {
         let mut ids = Vec::new();
         batch.row_ids(row, &mut ids);
         let request = self.requests.entry(rid.to_owned()).or_default();
-        if request.has_ended {
-            return Err(format!("{rid}: a row with {} tokens comes after the last", ids.len()));
-        }
-        request.has_ended = batch.finish(row) != Finish::Running;
-        let have = request.ranges.last().map_or(0, |range| range.1);
-        // Most rows have the tokens just before their count, or without a count the next ones. Two tokens of a request may be equal.
-        let (from, to) = match batch.completion_tokens(row) {
-            Some(to) => (to.saturating_sub(ids.len() as u64), to),
-            None => (have, have + UNCOUNTED_MAX),
-        };
-        let is_plain = ids.iter().enumerate().all(|(index, id)| seed.id(from + index as u64) == *id);
-        for (index, id) in ids.into_iter().enumerate() {
+        let first = request.life + u64::from(request.ended.contains(&request.life));
+        let count = batch.completion_tokens(row);
+        // Most rows have the tokens just before their count. Two tokens of a rid may be equal.
+        let from = count.map(|count| count.saturating_sub(ids.len() as u64));
+        let is_plain =
+            |life: u64, from: u64| (life * POSITIONS + from..).zip(&ids).all(|(at, id)| seed.id(at) == *id);
+        let plain = from.and_then(|from| (first..LIVES_MAX).find(|life| is_plain(*life, from)));
+        request.life = if ids.is_empty() { first } else { plain.unwrap_or(request.life) };
+        for (index, id) in (0..).zip(ids) {
             let have = request.ranges.last().map_or(0, |range| range.1);
             // A row that is joined over a gap of the scheduler has tokens from both sides of the gap.
-            let begin = if is_plain { have.max(from + index as u64) } else { have };
-            let Some(at) = (begin..to).find(|&at| seed.id(at) == id) else {
+            let places = |life: u64| {
+                let begin = have
+                    .max(life * POSITIONS + from.filter(|_| plain.is_some()).map_or(0, |from| from + index));
+                let to = match count {
+                    Some(count) if plain.is_some() => life * POSITIONS + count,
+                    _ => begin + UNCOUNTED_MAX,
+                };
+                (begin..to).find(|at| seed.id(*at) == id).map(|at| (life, at))
+            };
+            let lives = if plain.is_some() { request.life..request.life + 1 } else { first..LIVES_MAX };
+            let Some((life, at)) = lives.into_iter().find_map(places) else {
                 return Err(format!(
-                    "{rid}: token {id} is not between {have} and {to}: it comes again, or is another"
+                    "{rid}: token {id} of request {} is not after {have}: it comes again, or is another",
+                    request.life
                 ));
             };
+            request.life = life;
             match request.ranges.last_mut() {
                 Some(last) if last.1 == at => last.1 += 1,
                 _ => request.ranges.push((at, at + 1)),
             }
+        }
+        if batch.finish(row) != Finish::Running {
+            request.ended.insert(request.life);
         }
         Ok(())
     }

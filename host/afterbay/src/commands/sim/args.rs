@@ -256,6 +256,7 @@ impl SchedulerArgs {
         Load {
             seed: self.seed,
             requests: self.all_requests(),
+            rids: u64::MAX,
             bursts: self.burst.clone(),
             arrivals: match (self.rate, self.stagger) {
                 (Some(rate), _) => Arrivals::Rate(rate),
