@@ -48,14 +48,6 @@ impl DecodedBatch {
     pub fn batch(&self) -> &wire::Batch {
         &self.batch
     }
-
-    /// Sends the batch unchanged and without request numbers, because the ledger cannot account its rows.
-    pub fn settle_unaccounted(self) -> Settled {
-        let requests = vec![0; self.batch.rows() as usize].into();
-        let content =
-            SettledContent::Rows { batch: self.batch, requests, alone: true, redirected: Vec::new() };
-        Settled { persisted: self.persisted, content }
-    }
 }
 
 impl DecodedBarrier {

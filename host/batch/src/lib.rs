@@ -10,7 +10,7 @@
 //! - [`Accounted`] is made by consuming a `DecodedBatch`, or the `Persisted` of a release marker. It is read-only.
 //! - [`ChainOutput`] is made by consuming an `Accounted`, which stays read-only in it. The chain and the ledger write the
 //!   decisions, the verdicts, and the held and released rows.
-//! - [`Settled`] is made by consuming a `ChainOutput`, a `DecodedBatch` or a `DecodedBarrier`.
+//! - [`Settled`] is made by consuming a `ChainOutput` or a `DecodedBarrier`.
 //!
 //! The compiler does not hold two things:
 //!

@@ -119,8 +119,7 @@ impl Resume {
             writer.resume(name, taken, credit);
             let with_socket = taken + 1..=last;
             for sent in known.sent().filter(|sent| with_socket.contains(&sent.sequence)) {
-                // The writer took the same record before, so it takes it again.
-                let _recorded = writer.sent(name, sent.sequence, sent.content.clone(), sent.unix_ns);
+                writer.sent(name, sent.sequence, sent.content.clone(), sent.unix_ns);
             }
         }
         // A record is written before its frame is given to the socket. Only a disk that refuses records leaves the socket ahead.

@@ -13,7 +13,7 @@ use crate::tap::Tap;
 use afterbay_batch::{FrameDecoder, Persisted, Timestamp, failpoint};
 use afterbay_config::TapOf;
 use afterbay_events::SinkCounters;
-use afterbay_journal::{BacklogFrame, Credit, FrameNo, HandedOver};
+use afterbay_journal::{BacklogFrame, Credit, FrameNo, HandedOver, SendRoom};
 use afterbay_outbox::{Content, Frame, Options, Outbox};
 use afterbay_persist::Persister;
 use std::sync::Arc;
@@ -41,6 +41,8 @@ pub struct Sink {
     recorded: RecordedProgress,
     /// The generation of the reader that the journal has on disk as the one that gets the frames.
     written_generation: Option<u64>,
+    /// Whether the next frame waits until the reader has taken one, because its record would exceed a bound of the journal.
+    is_record_full: bool,
 }
 
 /// The progress of the sink that the journal has on record.
@@ -87,6 +89,7 @@ impl Sink {
             last_pushed,
             recorded,
             written_generation: None,
+            is_record_full: false,
         }
     }
 
@@ -240,6 +243,12 @@ impl Sink {
         let was_refused = self.sender.staged().frames > 0;
         let mut has_sent = false;
         while !was_refused && self.sender.has_room() {
+            let room = persister.send_room(&self.name);
+            self.is_record_full = room == SendRoom::Full;
+            if self.is_record_full {
+                break;
+            }
+            self.outbox.send_in_order(room == SendRoom::InOrder);
             let Some(outgoing) = self.outbox.next(self.sender.keeps_up(), now.instant) else { break };
             for (received_at, rows) in self.outbox.sent_rows() {
                 let waited = now.instant.saturating_duration_since(*received_at);
@@ -330,9 +339,10 @@ impl Sink {
 
     /// The time at which [`Sink::tick`] or [`Sink::send`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        // While the reader is behind, the outbox waits for the reader, not for a time. While the disk refuses the records of
-        // staged frames, it waits for the disk. While the socket is full, it waits for the kernel.
-        let takes_more = self.sender.staged().frames == 0 && self.sender.has_room();
+        // While the reader is behind, or the journal's bound of records is reached, the outbox waits for the reader, not for a
+        // time. While the disk refuses the records of staged frames, it waits for the disk. While the socket is full, it waits
+        // for the kernel.
+        let takes_more = self.sender.staged().frames == 0 && self.sender.has_room() && !self.is_record_full;
         let waits_for_time = self.sender.keeps_up() && takes_more;
         let outbox = self.outbox.deadline().filter(|_| waits_for_time);
         let spill = self.spill.as_ref().and_then(|spill| spill.retry_at);

@@ -50,11 +50,12 @@ pub const TEXT_BYTES_MAX: usize = 4096;
 /// Sinks per stream whose progress is recorded. The progress of further sinks is not recorded.
 pub const SINKS_MAX: usize = 256;
 
-/// Frames that were sent to a sink and that its reader has not taken. `sent` refuses one more.
+/// Frames that were sent to a sink and that its reader has not taken. No further one may be sent (`SendRoom::Full`).
 pub const SENT_FRAMES_MAX: usize = 1 << 13;
 
-/// Requests and runs of frames that a sink was sent past its last complete frame. `sent` refuses more: the
-/// oldest rows must be sent first.
+/// Half of it bounds the rows in these frames (`SendRoom::Full`), and the other half the requests and runs of frames that a
+/// sink has taken past its last complete frame. Past that, only the oldest rows may be sent (`SendRoom::InOrder`). One frame may
+/// exceed either half.
 pub const AHEAD_MAX: usize = 1 << 20;
 
 /// Divisor of `segment_bytes` that gives a segment's spare room, at most [`SPARE_BYTES_MAX`] bytes. Only

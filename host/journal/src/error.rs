@@ -130,22 +130,6 @@ pub enum RequestError {
     },
 }
 
-/// Error of recording a frame that was sent to a sink. Nothing was recorded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "sink {sink:?}: {frames} frames not taken (at most {}), {ahead} requests ahead (at most {})",
-    bounds::SENT_FRAMES_MAX,
-    bounds::AHEAD_MAX
-)]
-pub struct SentError {
-    /// Name of the sink.
-    pub sink: String,
-    /// Frames that were sent and not taken.
-    pub frames: usize,
-    /// Requests that are ahead, including those in the frames not taken and in the refused frame.
-    pub ahead: usize,
-}
-
 /// Error of reading a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {

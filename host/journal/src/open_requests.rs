@@ -3,8 +3,6 @@
 
 use std::collections::VecDeque;
 
-use crate::bounds::RID_BYTES_MAX;
-use crate::error::RequestError;
 use crate::outcome::{Outcome, row_effects};
 use crate::position::{FrameNo, RequestNo};
 use crate::record::{RequestEntry, RequestEntryRef};
@@ -57,16 +55,8 @@ impl OpenRequests {
     }
 
     /// Opens a request. `needs_from` is the first frame that may hold a row of it.
-    pub fn open(
-        &mut self,
-        number: RequestNo,
-        rid: &str,
-        needs_from: FrameNo,
-    ) -> Result<JournalRequest, RequestError> {
-        if rid.len() > RID_BYTES_MAX {
-            return Err(RequestError::RidTooLong { bytes: rid.len() });
-        }
-        Ok(self.insert(RequestInfo::new(number, rid.into()), needs_from))
+    pub fn open(&mut self, number: RequestNo, rid: &str, needs_from: FrameNo) -> JournalRequest {
+        self.insert(RequestInfo::new(number, rid.into()), needs_from)
     }
 
     /// Reopens a request of an earlier run. Call in order of first frames, before `open`.

@@ -14,7 +14,6 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use crate::bounds::{AHEAD_MAX, SENT_FRAMES_MAX};
-use crate::error::SentError;
 use crate::frame_set::FrameSet;
 use crate::position::{FrameNo, RequestNo};
 use crate::release_marker::HELD_SINK;
@@ -62,6 +61,18 @@ pub struct Credit {
     pub generation: u64,
     /// Counted frames sent to the reader, including the taken frame.
     pub sent: u64,
+}
+
+/// Frames that a sink may be sent now, so that the records of what was sent stay bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendRoom {
+    /// Any frame.
+    Any,
+    /// Only frames that have the oldest rows: [`AHEAD_MAX`] / 2 requests and runs of frames were taken past the last complete
+    /// frame.
+    InOrder,
+    /// None until the reader has taken a frame: [`SENT_FRAMES_MAX`] frames are not taken, or [`AHEAD_MAX`] / 2 of their rows.
+    Full,
 }
 
 /// Sent frames that the kernel has accepted for one generation of the sink's reader. That reader gets them
@@ -179,7 +190,7 @@ impl SinkProgress {
         }
         self.sequence = self.sequence.max(sequence);
         self.last_sent = self.last_sent.max(sequence);
-        if self.rows.len() > self.clean_rows_at {
+        if self.rows.len() > self.clean_rows_at.min(AHEAD_MAX / 2 - 1) {
             self.rows.retain(|_, frame| *frame > self.through.0);
             self.clean_rows_at = 2 * self.rows.len() + 1024;
         }
@@ -224,11 +235,13 @@ impl SinkProgress {
         self.last_sent > 0
     }
 
-    pub(crate) fn has_room(&self, content: &SinkContent<'_>) -> Result<(), SentError> {
-        let ahead = self.rows.len() + self.whole.runs().len() + self.sent_rows + content.rows();
-        match self.sent.len() < SENT_FRAMES_MAX && ahead <= AHEAD_MAX {
-            true => Ok(()),
-            false => Err(SentError { sink: self.name.clone(), frames: self.sent.len(), ahead }),
+    pub(crate) fn send_room(&self) -> SendRoom {
+        if self.sent.len() >= SENT_FRAMES_MAX || self.sent_rows >= AHEAD_MAX / 2 {
+            SendRoom::Full
+        } else if self.rows.len() + self.whole.runs().len() >= AHEAD_MAX / 2 {
+            SendRoom::InOrder
+        } else {
+            SendRoom::Any
         }
     }
 

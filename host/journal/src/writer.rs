@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::background::StreamShared;
 use crate::backlog::BacklogReader;
 use crate::bounds::{FRAME_BYTES_MAX, PENDING_BYTES_MAX, PENDING_WRITE_BYTES, SEGMENT_REQUESTS_MAX};
-use crate::error::{IoError, OpenError, RequestError, WriteError};
+use crate::error::{IoError, OpenError, WriteError};
 use crate::format::{self, RecordHead, RecordKind, checksum, put_text, record};
 use crate::frame_set::FrameSet;
 use crate::mutex::lock;
@@ -25,12 +25,14 @@ use crate::record::{
 };
 use crate::recovery::{LiveRequest, RecoveredStream, WriterStart};
 use crate::request::{JournalRequest, OperatorAbort, RequestState};
+use crate::rid::stored_rid;
 use crate::root::Root;
 use crate::segment::Segment;
 use crate::sink_progress::SinkProgress;
 use crate::storage::write_all;
 
 mod plugins;
+mod request;
 mod room;
 mod segments;
 mod sinks;
@@ -229,12 +231,13 @@ impl JournalWriter {
         FrameNo(first)
     }
 
-    /// Opens a request. Each call gives a new number, even for the same rid. Shorten `rid` with `stored_rid`
-    /// first.
-    pub fn request(&mut self, rid: &str) -> Result<JournalRequest, RequestError> {
+    /// Opens a request. Each call gives a new number, even for the same rid. The journal has the rid as [`stored_rid`] returns
+    /// it.
+    pub fn open(&mut self, rid: &[u8]) -> JournalRequest {
+        let rid = &*stored_rid(rid);
         // The first row is in a frame without an outcome.
         let keeps = self.unfinished.first().unwrap_or(FrameNo(self.next_frame));
-        let request = self.requests.open(RequestNo(self.next_request), rid, keeps)?;
+        let request = self.requests.open(RequestNo(self.next_request), rid, keeps);
         self.next_request += 1;
         if let Some(active) = &mut self.active {
             active.opened += 1;
@@ -242,7 +245,7 @@ impl JournalWriter {
         let (number, time) = (request.number.0, self.last_unix_ns);
         self.add(|pending| record(pending, RecordKind::OPEN, number, time, |out| put_text(out, rid)));
         self.refresh(request, rid);
-        Ok(request)
+        request
     }
 
     /// Sets the function that gives the attributes of a request. Asked when a request is opened.

@@ -9,7 +9,7 @@ use afterbay_events::{Health, StreamTelemetry};
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{
     BackgroundNotice, BacklogReader, Credit, FrameNo, HELD_SINK, HandedOver, JournalRequest, JournalWriter,
-    Outcome, ReadError, RecoveredStream, RequestError, RequestNo, SinkContent, SinkProgress, WriteError,
+    Outcome, ReadError, RecoveredStream, RequestNo, SendRoom, SinkContent, SinkProgress, WriteError,
 };
 use afterbay_outbox::FrameToSend;
 use std::collections::VecDeque;
@@ -300,8 +300,8 @@ impl Persister {
     }
 
     /// Records the beginning of a request, and numbers the request.
-    pub fn open_request(&mut self, rid: &str) -> Result<JournalRequest, RequestError> {
-        self.writer.request(rid)
+    pub fn open_request(&mut self, rid: &str) -> JournalRequest {
+        self.writer.open(rid.as_bytes())
     }
 
     /// Records an open request's attributes, which have changed, and the age at which the request is to be erased.
@@ -398,9 +398,12 @@ impl Persister {
             Some(frame) => SinkContent::Whole(FrameNo(frame)),
             None => SinkContent::Rows((&self.rows).into()),
         };
-        if let Err(error) = self.writer.sent(sink, outgoing.sequence, content, now.unix_ns) {
-            self.publish_notice(error.to_string());
-        }
+        self.writer.sent(sink, outgoing.sequence, content, now.unix_ns);
+    }
+
+    /// Which frames the sink may be sent now, so that each has its record.
+    pub fn send_room(&self, sink: &str) -> SendRoom {
+        self.writer.send_room(sink)
     }
 
     /// Records which of the sent frames the kernel has.
@@ -432,8 +435,7 @@ impl Persister {
         self.writer.resume(sink, taken, credit);
         let with_kernel = taken + 1..=written;
         for sent in known.sent().filter(|sent| with_kernel.contains(&sent.sequence)) {
-            // The writer took the same record before, so it takes it again.
-            let _recorded = self.writer.sent(sink, sent.sequence, sent.content.clone(), sent.unix_ns);
+            self.writer.sent(sink, sent.sequence, sent.content.clone(), sent.unix_ns);
         }
         if let Some(handed) = known.handed() {
             self.writer.handed(sink, handed);

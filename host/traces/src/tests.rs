@@ -149,7 +149,7 @@ impl Writer {
         self.sequence += 1;
         let rows = [(request.number(), afterbay_journal::FrameNo(through))];
         let content = SinkContent::Rows((&rows).into());
-        self.writer.sent("reader", self.sequence, content, self.now).unwrap();
+        self.writer.sent("reader", self.sequence, content, self.now);
     }
 
     /// The reader has taken everything, a millisecond later.

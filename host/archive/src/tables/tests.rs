@@ -103,7 +103,7 @@ impl Scene {
                 actions: if acts { actions.to_vec() } else { Vec::new() }.into(),
                 ..Outcome::new(frame, self.now, if acts { Passage::Changed } else { Passage::Unchanged })
             });
-            self.writer.sent("reader", frame.0, SinkContent::Whole(frame), self.now).unwrap();
+            self.writer.sent("reader", frame.0, SinkContent::Whole(frame), self.now);
             self.writer.taken_sent("reader", frame.0, frame, None, self.now);
         }
         requests.into_iter().for_each(|request| self.writer.close(request));

@@ -430,11 +430,11 @@ fn a_request_has_the_sink_of_its_last_row() {
     scene.step(&[("r", &[1], true)]);
     let all = scene.ended(FrameUse::Contents);
     assert_eq!(of(&all, "r").sink, None, "no record names a sink");
-    scene.writer.sent("reader", 1, SinkContent::Whole(FrameNo(1)), scene.now).unwrap();
+    scene.writer.sent("reader", 1, SinkContent::Whole(FrameNo(1)), scene.now);
     scene.writer.flush().unwrap();
     let all = scene.ended(FrameUse::Contents);
     assert_eq!(of(&all, "r").sink.as_deref(), Some("reader"), "the only one");
-    scene.writer.sent("other", 1, SinkContent::Whole(FrameNo(1)), scene.now).unwrap();
+    scene.writer.sent("other", 1, SinkContent::Whole(FrameNo(1)), scene.now);
     let rows: &[Row<'_>] = &[("a", &[1], true), ("b", &[1], true)];
     let bytes = scene.bytes(rows);
     let frame = scene.append(&bytes);

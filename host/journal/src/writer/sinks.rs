@@ -2,10 +2,9 @@
 
 use super::JournalWriter;
 use crate::bounds::SINKS_MAX;
-use crate::error::SentError;
 use crate::position::FrameNo;
 use crate::record::{FORGOTTEN, VOID, put_handed, put_routed, put_sent, put_taken, sink_of};
-use crate::sink_progress::{Credit, HandedOver, SentFrame, SinkContent, SinkProgress};
+use crate::sink_progress::{Credit, HandedOver, SendRoom, SentFrame, SinkContent, SinkProgress};
 
 impl JournalWriter {
     /// Records that the sink's reader has taken every frame up to this one. Written with the next write.
@@ -39,24 +38,21 @@ impl JournalWriter {
 
     /// Records that the sink's socket is about to get, now, a frame with this content as its frame number
     /// `sequence`, one more than the last. Call [`JournalWriter::flush`] before the kernel gets the frame.
-    /// The record takes some 50 bytes for a whole frame, and 8 more for each request otherwise. Refused if
-    /// too much is ahead.
-    pub fn sent(
-        &mut self,
-        sink: &str,
-        sequence: u64,
-        content: SinkContent<'_>,
-        now_unix_ns: u64,
-    ) -> Result<(), SentError> {
+    /// The record takes some 50 bytes for a whole frame, and 8 more for each request otherwise. Ask
+    /// [`JournalWriter::send_room`] before.
+    pub fn sent(&mut self, sink: &str, sequence: u64, content: SinkContent<'_>, now_unix_ns: u64) {
         let now_unix_ns = self.not_before_receipt(now_unix_ns);
-        let Some(at) = self.sink(sink) else { return Ok(()) };
-        self.sinks[at].has_room(&content)?;
+        let Some(at) = self.sink(sink) else { return };
         // Sent first: the record may begin a segment, which lists what each sink was sent.
         let mut record = Vec::new();
         put_sent(&mut record, sink, sequence, &content, now_unix_ns);
         self.sinks[at].send(SentFrame { sequence, content: content.into_owned(), unix_ns: now_unix_ns });
         self.add(|pending| pending.extend_from_slice(&record));
-        Ok(())
+    }
+
+    /// Which frames the sink may be sent now.
+    pub fn send_room(&self, sink: &str) -> SendRoom {
+        self.known_sink(sink).map_or(SendRoom::Any, SinkProgress::send_room)
     }
 
     /// Records the sinks of a frame's rows, for a stream with several sinks: for each request its index into

@@ -192,7 +192,7 @@ fn recording_what_a_sink_was_sent_costs_little() {
         {
             sequence += 1;
             let start = Clock::start();
-            writer.sent("sink", sequence, sent, 0).unwrap();
+            writer.sent("sink", sequence, sent, 0);
             writer.taken_sent("sink", sequence - 1, FrameNo(frame.0.saturating_sub(64)), None, 0);
             cost.push(start.elapsed().as_nanos() as f64);
         }

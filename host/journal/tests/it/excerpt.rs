@@ -47,7 +47,7 @@ fn filled(dir: &Path) -> StreamReader {
             ..plain_outcome(frame, &rows, &vec![1; rows.len()])
         });
         (0..4).filter(|at| n == last[*at]).for_each(|at| writer.close(requests[at]));
-        writer.sent("reader", n, SinkContent::Whole(frame), n * 1000 + 10).unwrap();
+        writer.sent("reader", n, SinkContent::Whole(frame), n * 1000 + 10);
         writer.flush().unwrap();
         writer.taken_sent("reader", n - 1, FrameNo(n - 1), None, n * 1000 + 20);
     }

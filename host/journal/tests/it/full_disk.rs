@@ -30,7 +30,7 @@ fn full_disk() -> (SimDisk, JournalDirectory, JournalWriter, u64) {
 
 fn sends(writer: &mut JournalWriter, frame: u64) -> Result<(), WriteError> {
     writer.outcome(&plain_outcome(FrameNo(frame), &[], &[]));
-    writer.sent("sink", frame, SinkContent::Whole(FrameNo(frame)), 0).unwrap();
+    writer.sent("sink", frame, SinkContent::Whole(FrameNo(frame)), 0);
     writer.flush()
 }
 

@@ -93,7 +93,7 @@ impl Run {
             return;
         }
         let sequence = self.model.last_sent + 1;
-        writer.sent("sink", sequence, SinkContent::Whole(FrameNo(frame)), sequence).unwrap();
+        writer.sent("sink", sequence, SinkContent::Whole(FrameNo(frame)), sequence);
         self.model.sent.extend(rows.into_iter().map(|row| (row, sequence)));
         self.model.last_sent = sequence;
     }
@@ -115,7 +115,7 @@ impl Run {
             }
         }
         if !content.is_empty() {
-            writer.sent("sink", sequence, SinkContent::Rows((&content).into()), sequence).unwrap();
+            writer.sent("sink", sequence, SinkContent::Rows((&content).into()), sequence);
             self.model.last_sent = sequence;
         }
     }
@@ -243,11 +243,11 @@ fn a_row_has_the_times_at_which_it_was_sent_and_taken() {
     let (_directory, mut writer, _) = begin(&disk, options());
     let request = writer.request("r").unwrap();
     let first = step(&mut writer, &[request], b"one", 1_000);
-    writer.sent("sink", 1, SinkContent::Whole(first), 1_100).unwrap();
+    writer.sent("sink", 1, SinkContent::Whole(first), 1_100);
     step(&mut writer, &[request], b"two", 2_000);
     let third = step(&mut writer, &[request], b"three", 3_000);
     let joined = [(request.number(), third)];
-    writer.sent("sink", 2, SinkContent::Rows((&joined).into()), 3_100).unwrap();
+    writer.sent("sink", 2, SinkContent::Rows((&joined).into()), 3_100);
     writer.taken_sent("sink", 1, first, None, 3_200);
     writer.flush().unwrap();
     let times = || {
@@ -267,27 +267,37 @@ fn a_row_has_the_times_at_which_it_was_sent_and_taken() {
     assert_eq!(times(), [(1_100, 3_200), (3_100, 4_000), (3_100, 4_000)]);
     // The clock was read before the last frame was received.
     let last = step(&mut writer, &[request], b"last", 6_000);
-    writer.sent("sink", 3, SinkContent::Whole(last), 5_900).unwrap();
+    writer.sent("sink", 3, SinkContent::Whole(last), 5_900);
     writer.flush().unwrap();
     assert_eq!(times().last(), Some(&(6_000, 0)));
 }
 
 #[test]
-fn too_much_ahead_is_refused_and_not_recorded() {
+fn a_sink_with_too_many_records_has_no_room_and_with_too_much_ahead_takes_the_oldest_rows_only() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
     let frame = step(&mut writer, &[], b"", 1);
+    assert_eq!(writer.send_room("sink"), SendRoom::Any, "nothing was sent");
     let most = bounds::SENT_FRAMES_MAX as u64;
     for sequence in 1..=most {
-        writer.sent("sink", sequence, SinkContent::Whole(frame), 0).unwrap();
+        assert_eq!(writer.send_room("sink"), SendRoom::Any);
+        writer.sent("sink", sequence, SinkContent::Whole(frame), 0);
     }
-    let error = writer.sent("sink", most + 1, SinkContent::Whole(frame), 0).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "sink \"sink\": 8192 frames not taken (at most 8192), 8193 requests ahead (at most 1048576)"
-    );
+    assert_eq!(writer.send_room("sink"), SendRoom::Full);
     writer.taken_sent("sink", 1, FrameNo(0), None, 0);
-    writer.sent("sink", most + 1, SinkContent::Whole(frame), 0).unwrap();
+    assert_eq!(writer.send_room("sink"), SendRoom::Any);
+    writer.taken_sent("sink", most, frame, None, 0);
+    // Half of the bound is for rows that are not taken, and half for what is ahead.
+    let half = bounds::AHEAD_MAX as u64 / 2;
+    let ahead: Vec<_> = (1..=half).map(|request| (RequestNo(request), FrameNo(frame.0 + 1))).collect();
+    writer.sent("sink", most + 1, SinkContent::Rows((&ahead).into()), 0);
+    assert_eq!(writer.send_room("sink"), SendRoom::Full);
+    writer.taken_sent("sink", most + 1, frame, None, 0);
+    assert_eq!(writer.send_room("sink"), SendRoom::InOrder);
+    // The frame is complete, so nothing is ahead. The entries go with the next frame that is taken.
+    writer.sent("sink", most + 2, SinkContent::Whole(FrameNo(frame.0 + 2)), 0);
+    writer.taken_sent("sink", most + 2, FrameNo(frame.0 + 1), None, 0);
+    assert_eq!(writer.send_room("sink"), SendRoom::Any);
 }
 
 #[test]
@@ -296,7 +306,7 @@ fn a_removed_sink_keeps_no_segments() {
     let options = || JournalOptions { segment_bytes: 4096, retain_bytes: Some(6_000), ..options() };
     let (directory, mut writer, _) = begin(&disk, options());
     let frame = step(&mut writer, &[], b"", 1);
-    writer.sent("gone", 1, SinkContent::Whole(frame), 0).unwrap();
+    writer.sent("gone", 1, SinkContent::Whole(frame), 0);
     let fill = |writer: &mut JournalWriter| {
         for _ in 0..100 {
             step(writer, &[], &[0; 400], 1);
@@ -323,7 +333,7 @@ fn a_summary_torn_at_any_byte_changes_nothing_of_what_a_sink_was_sent() {
         let live: Vec<JournalRequest> = (0..requests).map(|_| writer.request("r").unwrap()).collect();
         for sequence in 1..=3 {
             let frame = step(&mut writer, &live, b"frame", 1);
-            writer.sent("sink", sequence, SinkContent::Whole(frame), 0).unwrap();
+            writer.sent("sink", sequence, SinkContent::Whole(frame), 0);
         }
         writer.taken_sent("sink", 1, FrameNo(1), Some(Credit { generation: 1, sent: 1 }), 0);
         writer.flush().unwrap();

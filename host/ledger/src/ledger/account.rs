@@ -5,15 +5,14 @@
 use super::{Ledger, Request, finish_kind};
 use afterbay_batch::{Accounted, AnyRow, Decoded, Persisted, RequestSlot, Row, Settled};
 use afterbay_events::event::{RequestGap, RowsUnread};
-use afterbay_journal::{self as journal, RequestError, stored_rid};
+use afterbay_journal::{self as journal, stored_rid};
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{Batch, is_health_check};
 use std::borrow::Cow;
 
 impl Ledger {
-    /// Accounts each row of a batch to its request. Settles barriers, and batches with more requests than the journal has
-    /// numbers.
+    /// Accounts each row of a batch to its request. Settles barriers.
     #[expect(clippy::result_large_err, reason = "one per frame: a box costs more than the move")]
     pub fn account(&mut self, decoded: Decoded, persister: &mut Persister) -> Result<Accounted, Settled> {
         let decoded = match decoded {
@@ -31,14 +30,7 @@ impl Ledger {
         self.tokens.extend(batch.token_counts());
         self.completion_counts.extend(batch.completion_counts());
         self.finishes.extend(batch.finishes().map(|finish| finish_kind(&finish)));
-        let begun = match self.find_requests(persisted, batch, persister) {
-            Ok(begun) => begun,
-            Err(error) => {
-                self.rows = rows;
-                self.close_single_frame(persister);
-                return Err(self.settle_unaccounted(decoded, error.to_string(), persister));
-            }
-        };
+        let begun = self.find_requests(persisted, batch, persister);
         let mut any = AnyRow::default();
         let mut received = 0;
         for index in 0..self.requests.rows().len() {
@@ -91,22 +83,17 @@ impl Ledger {
     }
 
     /// Finds the live request of each row, or opens one. Returns the rows that begin a request.
-    fn find_requests(
-        &mut self,
-        persisted: &Persisted,
-        batch: &Batch,
-        persister: &mut Persister,
-    ) -> Result<Vec<u32>, RequestError> {
+    fn find_requests(&mut self, persisted: &Persisted, batch: &Batch, persister: &mut Persister) -> Vec<u32> {
         self.requests.begin_batch();
         let mut begun = Vec::new();
         for (row, rid) in (0..).zip(batch.rid_bytes()) {
             if self.requests.find_next(rid).is_none() {
                 let end = (self.tokens[row as usize], self.finishes[row as usize]);
-                let (_, first) = self.find_or_open(persisted, batch, row, end, persister)?;
+                let (_, first) = self.find_or_open(persisted, batch, row, end, persister);
                 begun.extend(first.then_some(row));
             }
         }
-        Ok(begun)
+        begun
     }
 
     /// Clears the state of the frame before. Returns an empty vector for the rows.
@@ -130,7 +117,7 @@ impl Ledger {
         row: u32,
         (tokens, finish): (u32, FinishKind),
         persister: &mut Persister,
-    ) -> Result<(RequestSlot, bool), RequestError> {
+    ) -> (RequestSlot, bool) {
         let rid = batch.rid_of(row);
         let name = match rid {
             Some(rid) => stored_rid(rid),
@@ -138,7 +125,7 @@ impl Ledger {
         };
         let is_hashed = rid.is_some() && matches!(name, Cow::Owned(_));
         if is_hashed && let Some(slot) = self.requests.find_next(name.as_bytes()) {
-            return Ok((slot, false));
+            return (slot, false);
         }
         let ends = finish != FinishKind::Running;
         let is_over = !ends && self.requests.len() >= self.bound.max + self.begun_and_ended;
@@ -148,7 +135,7 @@ impl Ledger {
             is_health_check: ends && tokens <= 1 && is_health_check(name.as_bytes()),
             is_rid_hashed: is_hashed,
             takes_next_count: self.bound.is_full,
-            ..Request::new(persister.open_request(&name)?, persisted.at().instant)
+            ..Request::new(persister.open_request(&name), persisted.at().instant)
         };
         request.read_first_row(batch, row);
         self.telemetry.counters.requests_opened.add(1);
@@ -157,7 +144,7 @@ impl Ledger {
         if !ends && (is_over || rid.is_none()) {
             self.single_frame.push(slot);
         }
-        Ok((slot, true))
+        (slot, true)
     }
 
     /// Handles a row after which the scheduler's count is not the expected count. Returns how many tokens the row has.

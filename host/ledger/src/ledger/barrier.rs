@@ -1,7 +1,7 @@
-//! Frames that are forwarded whole: frames without rows, frames that cannot be read, and frames that cannot be accounted.
+//! Frames that are forwarded whole: frames without rows, and frames that cannot be read.
 
 use super::Ledger;
-use afterbay_batch::{DecodedBarrier, DecodedBatch, Persisted, Settled, SettledContent};
+use afterbay_batch::{DecodedBarrier, Persisted, Settled, SettledContent};
 use afterbay_events::Barrier as BarrierLabel;
 use afterbay_events::event::FrameNotUnderstood;
 use afterbay_journal::{JournalRequest, Outcome, Passage};
@@ -39,20 +39,6 @@ impl Ledger {
         let content =
             SettledContent::Whole { bytes: persisted.bytes().clone(), counted: true, to_all: false };
         Settled::undecoded(persisted, content)
-    }
-
-    /// Forwards a batch for whose requests the journal has no numbers. No token is lost, and none is accounted.
-    pub(super) fn settle_unaccounted(
-        &self,
-        decoded: DecodedBatch,
-        why: String,
-        persister: &mut Persister,
-    ) -> Settled {
-        self.telemetry.counters.barriers.add(BarrierLabel::Whole, 1);
-        let persisted = decoded.persisted();
-        persister.record_outcome(&without_rows(persisted, Passage::NotUnderstood((&why).into())));
-        self.report_not_understood(persisted, "not accounted", why, FORWARDED.to_owned());
-        decoded.settle_unaccounted()
     }
 
     /// Publishes the event of a frame whose rows plugins do not see.

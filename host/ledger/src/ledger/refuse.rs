@@ -74,12 +74,10 @@ impl Ledger {
         let mut verdicts = RecordedVerdicts::default();
         for index in 0..named.rows() {
             let known = named.rid_of(index).and_then(|rid| self.requests.find_next(rid));
-            let found = match known {
-                Some(slot) => Ok((slot, false)),
+            let (slot, first) = match known {
+                Some(slot) => (slot, false),
                 None => self.find_or_open(persisted, named, index, (0, FinishKind::Running), persister),
             };
-            // The journal has a number for every rid that `named_rows` returns: these rids are short.
-            let Ok((slot, first)) = found else { continue };
             let Some(request) = self.requests.get_mut(slot) else { continue };
             (request.last_row_at, request.takes_next_count) = (persisted.at().instant, true);
             self.handles.push(request.handle);
