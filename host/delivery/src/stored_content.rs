@@ -5,7 +5,6 @@ use afterbay_batch::{Destination, FrameDecoder, SettledContent};
 use afterbay_journal::{BacklogFrame, Outcome, Passage, StoredReplacement, Verdict, is_release_marker};
 use afterbay_wire::{Barrier, Batch, DecodedFrame};
 use bytes::Bytes;
-use std::collections::HashMap;
 
 /// The content that the stream sends for a stored frame.
 pub(crate) fn stored_content(frame: &BacklogFrame, decoder: &mut FrameDecoder) -> SettledContent {
@@ -23,7 +22,7 @@ pub(crate) fn stored_content(frame: &BacklogFrame, decoder: &mut FrameDecoder) -
         DecodedFrame::Barrier(barrier) => return barrier_content(frame, &barrier, decoder),
     };
     let Some(outcome) = frame.outcome.as_deref().filter(|outcome| !outcome.requests.is_empty()) else {
-        // The rows had no numbers, or the outcome is lost. The frame is sent as it was received.
+        // The outcome is lost. The frame is sent as it was received.
         let requests = vec![0; received.rows() as usize].into();
         return SettledContent::Rows { batch: received, requests, alone: true, redirected: Vec::new() };
     };
@@ -39,20 +38,22 @@ pub(crate) fn stored_content(frame: &BacklogFrame, decoder: &mut FrameDecoder) -
     }
 }
 
-/// The content of a frame whose rows plugins changed. Rows of the two batches belong together by their rid.
+/// The content of a frame whose rows plugins changed. Some rows of the received batch may be left out of the changed one.
 fn changed_rows(outcome: &Outcome<'_>, received: &Batch, changed: Batch) -> SettledContent {
-    let numbers = outcome.requests.iter().map(|request| request.0);
-    let by_rid: HashMap<&[u8], (u32, u64)> = received.rid_bytes().zip((0..).zip(numbers)).collect();
-    let (destinations, cumulative) = (destinations(outcome), cumulative(outcome));
+    let mut destinations = destinations(outcome).into_iter().peekable();
+    let cumulative = cumulative(outcome);
     let (mut requests, mut redirected, mut cumulative_rows) = (Vec::new(), Vec::new(), Vec::new());
+    let mut received = (0..).zip(outcome.requests.iter()).zip(received.rid_bytes());
     for (row, rid) in (0..).zip(changed.rid_bytes()) {
-        let known = by_rid.get(rid);
-        requests.push(known.map_or(0, |(_, number)| *number));
-        let Some((received_row, _)) = known else { continue };
-        if let Some((_, destination)) = destinations.iter().find(|(row, _)| row == received_row) {
-            redirected.push((row, destination.clone()));
-        }
-        if cumulative.binary_search(received_row).is_ok() {
+        let Some(((received_row, request), _)) = received.find(|(_, received)| *received == rid) else {
+            requests.push(0);
+            continue;
+        };
+        requests.push(request.0);
+        while destinations.next_if(|(of, _)| *of < received_row).is_some() {}
+        let destination = destinations.next_if(|(of, _)| *of == received_row);
+        redirected.extend(destination.map(|(_, destination)| (row, destination)));
+        if cumulative.binary_search(&received_row).is_ok() {
             cumulative_rows.push(row);
         }
     }
@@ -98,11 +99,13 @@ fn released(frame: &BacklogFrame, decoder: &mut FrameDecoder) -> SettledContent 
         return SettledContent::Nothing;
     };
     let is_left_out = |row: u32| {
-        let last = outcome.actions.iter().rfind(|action| action.row == row);
+        let before = outcome.actions.partition_point(|action| action.row <= row);
+        let last = before.checked_sub(1).and_then(|last| outcome.actions.get(last));
+        let last = last.filter(|action| action.row == row);
         last.is_some_and(|action| action.verdict == Verdict::Hold || action.is_swallowed())
     };
     let sent: Vec<_> = (0..).zip(outcome.requests.iter()).filter(|(row, _)| !is_left_out(*row)).collect();
-    let index = |row: u32| Some(sent.iter().position(|(sent, _)| *sent == row)? as u32);
+    let index = |row: u32| Some(sent.binary_search_by_key(&row, |(sent, _)| *sent).ok()? as u32);
     let redirected = destinations(outcome).into_iter();
     let cumulative = cumulative(outcome).into_iter().filter_map(index).collect();
     SettledContent::Rows {
@@ -144,7 +147,9 @@ fn cumulative(outcome: &Outcome<'_>) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afterbay_journal::{FrameNo, PluginAction};
+    use afterbay_journal::{FrameNo, PluginAction, RequestNo};
+    use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
+    use afterbay_wire::{BatchKind, Edit, Layouts, TokenEdit, decode};
 
     fn replaced(row: u32, text: String) -> PluginAction<'static> {
         let (plugin, ids) = ("p".into(), vec![7].into());
@@ -159,5 +164,29 @@ mod tests {
         let actions = vec![all(0), new(0), all(1), note, new(2), all(2), new(3), all(4), all(4)];
         let outcome = Outcome { actions: actions.into(), ..Outcome::new(FrameNo(1), 0, Passage::Changed) };
         assert_eq!(cumulative(&outcome), [1, 2, 4]);
+    }
+
+    #[test]
+    fn each_row_of_a_changed_frame_has_its_own_number_and_destination_also_if_a_rid_comes_twice() {
+        let row = |rid: &str| SynthRow { rid: rid.to_owned(), ids: vec![1], ..SynthRow::default() };
+        let rows = ["a", "b", "c", "a", "d"].map(row).into();
+        let frame = SynthBatch { rows }.encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap();
+        let DecodedFrame::Batch(received) = decode(frame, &Layouts::builtin()) else { panic!("a batch") };
+        let drop = |row| Edit { tokens: TokenEdit::Drop, ..Edit::new(row) };
+        let changed = received.edit(&[drop(1), drop(2)]).unwrap().unwrap();
+        let route = |row, to: &str| PluginAction { verdict: Verdict::Route, ..replaced(row, to.to_owned()) };
+        let actions = vec![route(0, "x"), route(1, "y"), route(4, "z")];
+        let outcome = Outcome {
+            requests: [7, 1, 2, 9, 3].map(RequestNo).to_vec().into(),
+            actions: actions.into(),
+            ..Outcome::new(FrameNo(1), 0, Passage::Changed)
+        };
+        let SettledContent::Rows { requests, redirected, .. } = changed_rows(&outcome, &received, changed)
+        else {
+            panic!("rows")
+        };
+        assert_eq!(*requests, [7, 9, 3]);
+        let redirected: Vec<_> = redirected.iter().map(|(row, to)| (*row, to.clone())).collect();
+        assert_eq!(redirected, [(0, Destination::To("x".into())), (2, Destination::To("z".into()))]);
     }
 }

@@ -63,7 +63,8 @@ impl Pipeline {
             if self.persister.unpersisted() == 0 {
                 self.receive.done();
             }
-            self.delivery.copy_received(self.persister.last_frame(), &bytes);
+            // A frame that the disk refuses gets its number later.
+            self.delivery.copy_received(number, &bytes);
             self.carry(1, now);
         }
         // Frames that waited for a sync of the disk.

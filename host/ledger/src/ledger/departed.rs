@@ -30,8 +30,10 @@ impl Ledger {
                 held_rows.end_all(HoldEnd::Stop, Some(number));
                 continue;
             }
-            closed.extend(self.close(slot, persister));
-            self.telemetry.counters.requests_finished.add(1);
+            if let Some(number) = self.close(slot, persister) {
+                self.telemetry.counters.requests_finished.add(1);
+                closed.push(number);
+            }
         }
         closed
     }

@@ -52,8 +52,10 @@ impl Ledger {
                 return;
             }
             let verdict = |verdict| {
-                let mut actions = row.outcome.actions.iter();
-                actions.find(|action| action.row == row.index && action.verdict == verdict)
+                let actions = &row.outcome.actions;
+                let first = actions.partition_point(|action| action.row < row.index);
+                let mut of_row = actions[first..].iter().take_while(|action| action.row == row.index);
+                of_row.find(|action| action.verdict == verdict)
             };
             request.skip_plugin = verdict(Verdict::SkipDetokenizing).map(|action| action.plugin[..].into());
             if request.skip_plugin.is_none() && verdict(Verdict::Hold).is_some() {
@@ -129,11 +131,12 @@ impl Ledger {
             let Some((batch, outcome)) = read_batch(&mut backlog, frame_of(of_frame[0]), decode) else {
                 continue;
             };
+            // The first row of each request.
+            let rows = (0..batch.rows()).zip(outcome.requests.iter()).rev();
+            let rows: HashMap<RequestNo, u32> = rows.map(|(row, number)| (*number, row)).collect();
             for LiveRequest { request, info, .. } in of_frame {
-                let mut rows = (0..batch.rows()).zip(outcome.requests.iter());
-                let row = rows.find(|(_, number)| **number == request.number());
                 let slot = self.requests.find(info.rid.as_bytes());
-                let (Some((index, _)), Some(slot)) = (row, slot) else { continue };
+                let (Some(&index), Some(slot)) = (rows.get(&request.number()), slot) else { continue };
                 let Some(request) = self.requests.get_mut(slot) else { continue };
                 restore(request, RowRead { index, slot, batch: &batch, outcome: &outcome });
             }

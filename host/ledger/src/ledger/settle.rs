@@ -12,6 +12,7 @@ use afterbay_journal::{FrameNo, OPERATOR, Outcome, Passage, PluginAction, RowFin
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{Batch, Edit, TokenEdit};
+use std::collections::HashMap;
 
 impl Ledger {
     /// Settles a frame that an earlier run persisted and did not account, and that every sink has. Nothing is sent again.
@@ -151,6 +152,7 @@ impl Ledger {
     /// dropped rows.
     pub(super) fn publish_verdicts(&mut self, rows: &[Row], verdicts: &RecordedVerdicts, frame: FrameNo) {
         let mut dropped: Vec<RowsDropped> = Vec::new();
+        let mut of_reason: HashMap<(&str, &str), usize> = HashMap::new();
         for action in verdicts.iter() {
             let Some(row) = rows.get(action.row as usize) else { continue };
             let (stream, plugin) = (self.telemetry.stream.clone(), (&*action.plugin).into());
@@ -175,21 +177,13 @@ impl Ledger {
                     });
                 }
                 Verdict::Drop => {
-                    let tokens = u64::from(row.tokens);
-                    let same = |event: &&mut RowsDropped| {
-                        *event.plugin == *action.plugin && event.reason == action.text
-                    };
-                    match dropped.iter_mut().find(same) {
-                        Some(event) => (event.rows, event.tokens) = (event.rows + 1, event.tokens + tokens),
-                        None => dropped.push(RowsDropped {
-                            stream,
-                            plugin,
-                            reason: action.text.to_string(),
-                            frame: frame.0,
-                            rows: 1,
-                            tokens,
-                        }),
+                    let at = *of_reason.entry((&action.plugin, &action.text)).or_insert(dropped.len());
+                    if at == dropped.len() {
+                        let (reason, frame) = (action.text.to_string(), frame.0);
+                        dropped.push(RowsDropped { stream, plugin, reason, frame, rows: 0, tokens: 0 });
                     }
+                    dropped[at].rows += 1;
+                    dropped[at].tokens += u64::from(row.tokens);
                 }
                 _ => {}
             }
