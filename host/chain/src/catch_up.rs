@@ -6,7 +6,7 @@
 
 use crate::hand_over::HandedCall;
 use crate::open_requests::OpenedRequest;
-use crate::replay::{EarlierInstance, JournalSource, cancel_calls, replay};
+use crate::replay::{CatchUpError, EarlierInstance, JournalSource, cancel_calls, replay};
 use afterbay_events::Name;
 use afterbay_runtime::{Fault, OwnedColumns, Plugin, StateError};
 use std::collections::HashSet;
@@ -52,32 +52,6 @@ pub struct CatchUpResult {
     pub(crate) rows: Result<u64, CatchUpError>,
 }
 
-/// The reason why an instance does not know the live requests. The text is a sentence for the operator.
-#[derive(Debug)]
-pub(crate) enum CatchUpError {
-    /// The instance faulted on a row, so it would fault on live rows, too.
-    Fault(String),
-    /// The instance cannot use the state, or the journal cannot show the rows.
-    Unshown(String),
-}
-
-impl CatchUpError {
-    pub(crate) fn into_text(self) -> String {
-        let (CatchUpError::Fault(text) | CatchUpError::Unshown(text)) = self;
-        text
-    }
-}
-
-impl From<Fault> for CatchUpError {
-    fn from(fault: Fault) -> CatchUpError {
-        CatchUpError::Fault(fault.to_string())
-    }
-}
-
-impl From<String> for CatchUpError {
-    fn from(text: String) -> CatchUpError {
-        CatchUpError::Unshown(text)
-    }
 }
 
 impl CatchUp {

@@ -2,7 +2,6 @@
 //!
 //! The rows are shown as the plugins before left them, from the verdicts that the journal has recorded.
 
-use crate::catch_up::CatchUpError;
 use crate::hand_over::{ChainState, HandedCall};
 use crate::open_requests::OpenedRequest;
 use afterbay_events::Name;
@@ -15,6 +14,33 @@ use afterbay_runtime::{
 use afterbay_wire as wire;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
+
+/// The reason why an instance does not know the live requests. The text is a sentence for the operator.
+#[derive(Debug)]
+pub(crate) enum CatchUpError {
+    /// The instance faulted on a row, so it would fault on live rows, too.
+    Fault(String),
+    /// The instance cannot use the state, or the journal cannot show the rows.
+    Unshown(String),
+}
+
+impl CatchUpError {
+    pub(crate) fn into_text(self) -> String {
+        let (CatchUpError::Fault(text) | CatchUpError::Unshown(text)) = self;
+        text
+    }
+}
+
+impl From<Fault> for CatchUpError {
+    fn from(fault: Fault) -> CatchUpError {
+        CatchUpError::Fault(fault.to_string())
+    }
+}
+
+impl From<String> for CatchUpError {
+    fn from(text: String) -> CatchUpError {
+        CatchUpError::Unshown(text)
+    }
 
 /// The longest time of a replay. After it, the instance starts as after a fault.
 pub const REPLAY_TIME_MAX: Duration = Duration::from_secs(30);

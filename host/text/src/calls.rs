@@ -1,4 +1,4 @@
-//! Where a request's first tool call may begin, by its token ids.
+//! The tokens with which a request's first tool call may begin.
 //!
 //! Some parsers of tool calls read each chunk as one step, so that a chunk of several tokens loses arguments. Before such a reader,
 //! rows stay single from here on. A call begins with a marker, which is an added token of the model, or with a bracket at the start
@@ -8,7 +8,6 @@ use hashbrown::HashMap;
 
 use crate::file::TokenizerFiles;
 use crate::spelling::Spelling;
-use crate::vocabulary::Vocabulary;
 
 /// Parts of markers, in lower case: `<tool_call>`, `<｜tool▁calls▁begin｜>`, `[TOOL_CALLS]`, `<|python_tag|>`, `<|action_start|>`.
 const MARKERS: [&str; 6] = ["tool", "function", "call", "python", "action", "dsml"];
@@ -49,28 +48,5 @@ impl TokenizerFiles {
             roles.insert(added.id, if is_marker { CallRole::Marker } else { CallRole::Start });
         }
         roles
-    }
-}
-
-/// A request's output before its first tool call.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CallProgress {
-    /// Whether the text has begun, so that a bracket is text.
-    is_text: bool,
-}
-
-impl CallProgress {
-    /// Takes the request's next output ids. Returns whether a tool call may begin in them.
-    pub fn advance(&mut self, vocabulary: &Vocabulary, ids: &[i64]) -> bool {
-        for id in ids {
-            match vocabulary.call_role(*id) {
-                Some(CallRole::Marker) => return true,
-                Some(CallRole::Bracket) if !self.is_text => return true,
-                Some(CallRole::Start) => self.is_text = false,
-                Some(CallRole::Blank) => {}
-                Some(CallRole::Bracket) | None => self.is_text = true,
-            }
-        }
-        false
     }
 }

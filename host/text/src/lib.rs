@@ -37,22 +37,22 @@ mod utf8;
 
 mod effect;
 
+// The tokens that may begin a tool call.
+mod calls;
+
 mod vocabulary;
 
 mod progress;
-
-mod calls;
 
 // For plugins.
 mod encoder;
 mod tokens;
 
 pub use bounds::{MAX_FILE_BYTES, MAX_TEXT_BYTES, MAX_TOKENS};
-pub use calls::CallProgress;
 pub use encoder::Encoder;
 pub use error::{EncodeError, VocabularyError};
 pub use file::TokenizerFiles;
-pub use progress::{TextEnd, TextProgress};
+pub use progress::{CallProgress, TextEnd, TextProgress};
 pub use spelling::DecoderKind;
 pub use tokens::TokenBytes;
 pub use vocabulary::Vocabulary;

@@ -1,5 +1,6 @@
-//! The state of one request's text, updated by each of its rows.
+//! The state of one request's text, updated by each of its rows, and whether its first tool call has begun.
 
+use crate::calls::CallRole;
 use crate::effect::{BROKEN, CHANGED, SHOWN, STATE};
 use crate::utf8::TextState;
 use crate::vocabulary::Vocabulary;
@@ -68,5 +69,28 @@ impl TextProgress {
     /// Whether the text is whole after the rows so far: the reader's `decode` of them does not end with U+FFFD.
     pub fn is_whole(self) -> bool {
         TextState::is_whole(self.state)
+    }
+}
+
+/// A request's output before its first tool call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallProgress {
+    /// Whether the text has begun, so that a bracket is text.
+    is_text: bool,
+}
+
+impl CallProgress {
+    /// Takes the request's next output ids. Returns whether a tool call may begin in them.
+    pub fn advance(&mut self, vocabulary: &Vocabulary, ids: &[i64]) -> bool {
+        for id in ids {
+            match vocabulary.call_role(*id) {
+                Some(CallRole::Marker) => return true,
+                Some(CallRole::Bracket) if !self.is_text => return true,
+                Some(CallRole::Start) => self.is_text = false,
+                Some(CallRole::Blank) => {}
+                Some(CallRole::Bracket) | None => self.is_text = true,
+            }
+        }
+        false
     }
 }

@@ -227,7 +227,7 @@ const ONLY_IN: [(&str, &[&str]); 22] = [
             "afterbay-cost",
         ],
     ),
-    ("nix", &["afterbay-hand-over", "afterbay-keeper", "afterbay-sockets"]),
+    ("nix", &["afterbay-events", "afterbay-hand-over", "afterbay-keeper", "afterbay-sockets"]),
     // Encodes texts into ids. Vocabularies are read without it.
     ("tokenizers", &["afterbay-text"]),
     ("axum", &["afterbay-server"]),

@@ -9,11 +9,12 @@
 use super::PluginSlot;
 use super::state::SlotState;
 use crate::catch_up::{
-    CatchUp, CatchUpError, CatchUpResult, CatchUpSource, ExportedState, MissedCall, MissedCalls,
+    CatchUp, CatchUpResult, CatchUpSource, ExportedState, MissedCall, MissedCalls,
 };
 use crate::context::ChainContext;
 use crate::history::{Last, RELOADS_MAX, Reload};
 use crate::open_requests::{self, OpenedRequest};
+use crate::replay::CatchUpError;
 use crate::setup::PluginSetup;
 use afterbay_batch::Timestamp;
 use afterbay_events::ReloadResult;

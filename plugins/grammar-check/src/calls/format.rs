@@ -27,7 +27,7 @@ impl std::fmt::Debug for Begin {
     }
 }
 
-/// What the text from the marker on shows.
+/// The meaning of the text from the marker on.
 pub(super) enum Start {
     /// Too little.
     More,
@@ -39,7 +39,7 @@ pub(super) enum Start {
     Whole,
 }
 
-/// Where a block ends.
+/// The end of a block.
 pub(super) enum End {
     /// At the first of these markers. `false`: the marker belongs to what follows.
     Marker(&'static [(&'static str, bool)]),

@@ -423,12 +423,12 @@ pub(super) fn pythonic(reading: &Reading<'_>) -> Calls {
 
 /// How a format writes a function and its parameters as tags.
 pub(super) struct Tags {
-    /// What stands before the name, or nothing if the block's marker does.
+    /// The text before the name, or nothing if that is the block's marker.
     pub(super) open: &'static str,
     pub(super) name_ends: &'static [&'static str],
     pub(super) key: &'static str,
     pub(super) key_end: &'static str,
-    /// What stands between the key and the value.
+    /// The text between the key and the value.
     pub(super) value: &'static str,
     /// The ends of a value. Those behind the first belong to what follows.
     pub(super) value_ends: &'static [&'static str],

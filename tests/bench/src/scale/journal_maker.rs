@@ -117,7 +117,7 @@ impl JournalMaker {
         if is_last {
             requests.iter().for_each(|request| self.writer.close(*request));
         }
-        self.writer.sent("reader", self.frames, SinkContent::Whole(number), now)?;
+        self.writer.sent("reader", self.frames, SinkContent::Whole(number), now);
         if let Some(taken) = self.frames.checked_sub(UNFINISHED) {
             let through = afterbay_journal::FrameNo(number.0 - UNFINISHED);
             self.writer.taken_sent("reader", taken, through, None, now);

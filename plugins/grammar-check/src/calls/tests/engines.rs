@@ -11,7 +11,7 @@ use super::super::tools::Tools;
 use super::{Tokens, receive};
 use crate::GrammarCheck;
 
-/// What an outcome of a parser asks for.
+/// The verdict that an outcome of a parser asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     Text,
