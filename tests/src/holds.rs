@@ -14,7 +14,7 @@ pub const LONG: &str = "millis = 60000";
 
 /// A tokenizer and the guest `holds`.
 pub fn holding(sandbox: &Sandbox, settings: &str) -> Config {
-    holds(sandbox.config().sink("reader = \"tokenizer\""), "holds", settings)
+    holds(sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\""), "holds", settings)
 }
 
 /// The configuration with the guest `holds` as a further plugin.

@@ -86,7 +86,7 @@ impl Sandbox {
     /// A tokenizer with a credit page, and a configuration that names both.
     pub fn counting_tokenizer(&self) -> (Reader, CreditWriter, Config) {
         let reader = Reader::bind(&self.reader_side());
-        let config = self.config().credit(self).sink("reader = \"tokenizer\"");
+        let config = self.config().credit(self).sink("reader = \"tokenizer\"\ntool_calls = \"joined\"");
         (reader, CreditWriter::open(&self.credit()).unwrap(), config)
     }
 

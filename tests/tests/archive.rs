@@ -298,7 +298,7 @@ fn write_past_hours(dir: &Path) {
             actions: if drops { vec![drop] } else { Vec::new() }.into(),
             ..Outcome::new(frame, now, if drops { Passage::Changed } else { Passage::Unchanged })
         });
-        writer.sent(SINK, frame.0, SinkContent::Whole(frame), now).unwrap();
+        writer.sent(SINK, frame.0, SinkContent::Whole(frame), now);
         writer.taken_sent(SINK, frame.0, frame, None, now);
         requests.into_iter().for_each(|request| writer.close(request));
     }

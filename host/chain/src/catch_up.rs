@@ -52,8 +52,6 @@ pub struct CatchUpResult {
     pub(crate) rows: Result<u64, CatchUpError>,
 }
 
-}
-
 impl CatchUp {
     /// Whether [`CatchUp::run`] reads the journal.
     pub fn reads_journal(&self) -> bool {

@@ -15,6 +15,29 @@ use afterbay_wire as wire;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+/// The longest time of a replay. After it, the instance starts as after a fault.
+pub const REPLAY_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The part of the journal that has the rows of the live requests.
+pub struct JournalSource {
+    /// The longest time of the replay.
+    pub time_max: Duration,
+    /// A reader that returns frames with their outcomes, from the first frame with a row of a live request.
+    pub backlog: BacklogReader,
+    /// The last frame that the plugins have seen.
+    pub through: FrameNo,
+    /// The layouts of the frames.
+    pub layouts: wire::Layouts,
+}
+
+/// The state of the plugins of the process before, and the journal for those that have to be shown rows again.
+pub struct TakenOver<'a> {
+    /// The plugins of the process before.
+    pub state: ChainState,
+    /// Opens the journal at the first row of a live request. `None` if the journal cannot be read.
+    pub journal: &'a mut dyn FnMut() -> Option<JournalSource>,
+}
+
 /// The reason why an instance does not know the live requests. The text is a sentence for the operator.
 #[derive(Debug)]
 pub(crate) enum CatchUpError {
@@ -41,28 +64,6 @@ impl From<String> for CatchUpError {
     fn from(text: String) -> CatchUpError {
         CatchUpError::Unshown(text)
     }
-
-/// The longest time of a replay. After it, the instance starts as after a fault.
-pub const REPLAY_TIME_MAX: Duration = Duration::from_secs(30);
-
-/// The part of the journal that has the rows of the live requests.
-pub struct JournalSource {
-    /// The longest time of the replay.
-    pub time_max: Duration,
-    /// A reader that returns frames with their outcomes, from the first frame with a row of a live request.
-    pub backlog: BacklogReader,
-    /// The last frame that the plugins have seen.
-    pub through: FrameNo,
-    /// The layouts of the frames.
-    pub layouts: wire::Layouts,
-}
-
-/// The state of the plugins of the process before, and the journal for those that have to be shown rows again.
-pub struct TakenOver<'a> {
-    /// The plugins of the process before.
-    pub state: ChainState,
-    /// Opens the journal at the first row of a live request. `None` if the journal cannot be read.
-    pub journal: &'a mut dyn FnMut() -> Option<JournalSource>,
 }
 
 /// Opens requests in an instance and shows it their rows. Returns the number of rows.

@@ -79,7 +79,12 @@ pub(crate) static ROOT: Table = Table {
             "",
             "The admin addresses: /metrics, /healthz, /readyz, /v1/signals, /v1/plugins and POST /v1/requests/RID/abort.",
         ),
-        key("log", Optional, "", "Afterbay's own log, on standard error."),
+        key(
+            "log",
+            Optional,
+            "",
+            "Afterbay's own log, on standard error. A pipe that nobody reads stops nothing: past 1 MiB of waiting lines, lines are dropped, counted, and named by LogLinesDropped.",
+        ),
         key("traces", Optional, "", "OpenTelemetry traces of requests. Without this table, there are none."),
         key(
             "replicate",

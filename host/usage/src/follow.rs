@@ -114,7 +114,7 @@ impl Numbers {
     }
 
     #[cfg(test)]
-    pub fn runs(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn runs(&self) -> Vec<(u64, u64)> {
         self.0.iter().map(|(first, last)| (*first, *last)).collect()
     }
 }

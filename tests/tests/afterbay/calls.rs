@@ -92,7 +92,7 @@ fn ids(text: &str) -> Vec<i64> {
 
 /// A configuration with a tokenizer as reader.
 fn tokenizer(sandbox: &Sandbox) -> Config {
-    sandbox.config().sink("reader = \"tokenizer\"")
+    sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\"")
 }
 
 /// Adds the plugin, which asks about each row, and the endpoint.

@@ -103,7 +103,7 @@ fn a_request_still_skips_the_detokenizer_after_a_kill_and_waiting_rows_are_sent_
 fn a_request_whose_first_row_was_held_still_skips_the_detokenizer_after_a_kill() {
     let sandbox = Sandbox::new();
     let (mut detokenizer, mut tokenizer, config) = past_detokenizer(&sandbox);
-    let config = config.sink("reader = \"tokenizer\"");
+    let config = config.sink("reader = \"tokenizer\"\ntool_calls = \"joined\"");
     let config = holds(config, "holds", LONG).plugin("routes", &guest("routes"), "");
     let mut ids = SynthRequest::new("a-skip");
     let afterbay = Afterbay::run(&sandbox, &config);

@@ -88,7 +88,7 @@ fn rows_held_in_two_streams_continue_in_the_next_process() {
     let streams = ranks.map(|rank| {
         format!(
             "[[stream]]\nname = \"rank-{rank}\"\nlisten = {:?}\n\
-             sink = [{{ name = \"reader\", connect = {:?}, reader = \"tokenizer\" }}]\n\
+             sink = [{{ name = \"reader\", connect = {:?}, reader = \"tokenizer\", tool_calls = \"joined\" }}]\n\
              [[stream.plugin]]\nname = \"holds\"\ncomponent = {:?}\nsettings = {{ {LONG} }}\n\
              limits = {{ deadline = \"10s\", hold = \"60s\" }}\n",
             end("in", rank),

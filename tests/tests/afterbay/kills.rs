@@ -17,7 +17,7 @@ use afterbay_wire::synth::SynthWire::Msgpack;
 fn kill_9_under_load_repeats_nothing_and_loses_no_journaled_token() {
     let lives = trials(6);
     let sandbox = Sandbox::new();
-    let config = sandbox.config().credit(&sandbox).sink("reader = \"tokenizer\"");
+    let config = sandbox.config().credit(&sandbox).sink("reader = \"tokenizer\"\ntool_calls = \"joined\"");
     let drained = Arc::new(AtomicBool::new(false));
     let reads = sandbox.read_rows(&drained, |received: &mut Ids, rows| {
         // Slow enough that rows are joined.

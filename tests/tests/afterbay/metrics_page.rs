@@ -54,7 +54,7 @@ fn a_running_afterbay_exposes_the_metrics_of_the_page_with_their_types_and_label
     write_load(&load);
     let mut reader = Reader::bind(&sandbox.reader_side());
     let _tap = Reader::bind(&sandbox.ipc("tap"));
-    let config = sandbox.config().sink("reader = \"tokenizer\"");
+    let config = sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\"");
     let config = config.stream(&format!("signals = {{ load_snapshot = {load:?}, stale_after = \"1h\" }}"));
     let config = config.another_sink("tap", &sandbox.ipc("tap"), "kind = \"tap\"");
     let settings = "tokens = 1000, window = \"1h\"";

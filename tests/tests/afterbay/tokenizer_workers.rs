@@ -21,7 +21,7 @@ fn each_tokenizer_gets_its_own_rows_by_its_own_credit_and_other_rows_go_to_the_r
         let sandbox = Sandbox::new();
         let ipcs = ["w-0", "w-1"].map(|name| sandbox.ipc(name));
         let pages = ["page-0", "page-1"].map(|name| sandbox.path(name));
-        let config = (0..2).fold(sandbox.config().sink("reader = \"tokenizer\""), |config, at| {
+        let config = (0..2).fold(sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\""), |config, at| {
             let lines = format!("kind = \"worker\"\ncredit = {:?}", pages[at]);
             config.another_sink(["w-0", "w-1"][at], &ipcs[at], &lines)
         });

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 fn without_plugin(sandbox: &Sandbox) -> Config {
-    sandbox.config().sink("reader = \"tokenizer\"")
+    sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\"")
 }
 
 /// Requests of which `holds` holds, drops, replaces and ends rows, and one that it leaves alone.

@@ -71,7 +71,7 @@ fn lines(dir: &Path) -> Vec<Value> {
 fn usage_equals_the_schedulers_own_counts_over_aborts_plugin_finishes_and_kill_9() {
     let (seeds, kills) = (seeds(), trials(2));
     let sandbox = Sandbox::new();
-    let config = sandbox.config().credit(&sandbox).sink("reader = \"tokenizer\"");
+    let config = sandbox.config().credit(&sandbox).sink("reader = \"tokenizer\"\ntool_calls = \"joined\"");
     let rules = "attribute = [{ set = { tenant = \"odd\", model = \"m\" } }, { pattern = \"[02468]$\", set = { tenant = \"even\" } }]";
     let settings = format!("request_tokens = {BUDGET}");
     let config = config

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 fn config(sandbox: &Sandbox) -> Config {
-    sandbox.config().stream("engine = \"vllm\"")
+    sandbox.config().stream("engine = \"vllm\"").sink("tool_calls = \"joined\"")
 }
 
 fn row(rid: &str, ids: &[i64]) -> SynthOutput {

@@ -8,9 +8,7 @@
 
 use super::PluginSlot;
 use super::state::SlotState;
-use crate::catch_up::{
-    CatchUp, CatchUpResult, CatchUpSource, ExportedState, MissedCall, MissedCalls,
-};
+use crate::catch_up::{CatchUp, CatchUpResult, CatchUpSource, ExportedState, MissedCall, MissedCalls};
 use crate::context::ChainContext;
 use crate::history::{Last, RELOADS_MAX, Reload};
 use crate::open_requests::{self, OpenedRequest};
