@@ -27,7 +27,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from capacity import LIMIT_S, Failed, search
-from real import HERE, add_options, capacity_table, cell, check_places, cpu, facts_of_run, fill, peak_mb, running, seconds, table
+from processes import cpu, peak_mb, running
+from real import HERE, add_options, capacity_table, cell, check_places, facts_of_run, fill, seconds, table
 
 AFTERBAY_TOML = """\
 [[stream]]

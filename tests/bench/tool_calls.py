@@ -18,7 +18,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from real import AFTERBAY_TOML, Failed, Processes, check_places, sglang_environment
+from capacity import Failed
+from processes import Processes
+from real import AFTERBAY_TOML, check_places, sglang_environment
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "host/connectors/tests/sglang"))

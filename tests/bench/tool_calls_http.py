@@ -57,7 +57,7 @@ def register():
 
 
 def detokenizer(server):
-    from real import tree
+    from processes import tree
 
     return next(pid for pid in tree(server) if b"detokenizer" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
@@ -78,7 +78,9 @@ def events_behind(url, reader):
 
 def run(args, directory, afterbay):
     import chat_client
-    from real import Failed, Processes, sglang_environment
+    from capacity import Failed
+    from processes import Processes
+    from real import sglang_environment
 
     info = Path(directory, "plugin/tool_calls-0.dist-info")
     info.mkdir(parents=True)
