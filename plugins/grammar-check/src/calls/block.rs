@@ -164,7 +164,7 @@ impl Block {
             let is_name = (1..=NAME_BYTES_MAX).contains(&call.name.len())
                 && call.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.:/".contains(&byte));
             let is_counted = matches!(call.arguments, Arguments::AnyTool(_));
-            // A name that no model uses is prose about the format. vLLM hands it out as a call.
+            // A name that no model writes is prose about the format. vLLM hands it out as a call.
             let takes_any = self.engine == Some(Engine::Vllm) && self.begin.vllm_takes_any_name;
             let is_prose = !is_name && !takes_any;
             if !is_known && !is_counted && (is_prose || call.needs_tool) {

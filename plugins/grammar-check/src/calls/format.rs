@@ -27,7 +27,7 @@ impl std::fmt::Debug for Begin {
     }
 }
 
-/// The meaning of the text from the marker on.
+/// The begin of a block, as far as its text shows it.
 pub(super) enum Start {
     /// Too little.
     More,

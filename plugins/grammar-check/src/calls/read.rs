@@ -423,7 +423,7 @@ pub(super) fn pythonic(reading: &Reading<'_>) -> Calls {
 
 /// How a format writes a function and its parameters as tags.
 pub(super) struct Tags {
-    /// The text before the name, or nothing if that is the block's marker.
+    /// The text before the name, or nothing if the name follows the block's marker.
     pub(super) open: &'static str,
     pub(super) name_ends: &'static [&'static str],
     pub(super) key: &'static str,

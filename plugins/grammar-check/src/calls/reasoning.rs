@@ -11,7 +11,7 @@ pub(super) struct Reasoning {
     pub(super) tools: ToolsInReasoning,
 }
 
-/// The meaning of a call that begins in reasoning.
+/// The meaning of a call in reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ToolsInReasoning {
     /// Nothing: the reasoning goes on up to its end.

@@ -11,7 +11,7 @@ use super::super::tools::Tools;
 use super::{Tokens, receive};
 use crate::GrammarCheck;
 
-/// The verdict that an outcome of a parser asks for.
+/// An outcome of a parser, as a client sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     Text,
