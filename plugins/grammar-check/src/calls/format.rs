@@ -3,7 +3,7 @@
 //! The markers are those of the parsers of SGLang and vLLM.
 
 use super::read::{
-    Call, Calls, DEEPSEEK_SEPARATOR, HARMONY_HEADER_MAX, HERMES_END, KIMI_CALL, Reading, Tags,
+    Call, Calls, Conversions, DEEPSEEK_SEPARATOR, HARMONY_HEADER_MAX, HERMES_END, KIMI_CALL, Reading, Tags,
     behind_mistral, deepseek, granite, harmony, harmony_recipient, hermes, kimi, llama, mistral, pythonic,
     tagged,
 };
@@ -61,6 +61,7 @@ const fn begin(marker: &'static str, end: End, read: fn(&Reading<'_>) -> Calls) 
     Begin { marker, start: |_| Start::At(0), end, read, vllm_takes_any_name: false }
 }
 
+const PYTHON: Conversions = Conversions { sglang_takes_python: true, vllm_takes_scalars: false };
 const CODER: Tags = Tags {
     open: "",
     name_ends: &[">"],
@@ -72,7 +73,7 @@ const CODER: Tags = Tags {
     trims: true,
     takes_json: false,
     is_validated: false,
-    takes_python: true,
+    conversions: PYTHON,
     skips_angles: false,
 };
 const DSML: Tags = Tags {
@@ -86,7 +87,7 @@ const DSML: Tags = Tags {
     trims: false,
     takes_json: true,
     is_validated: false,
-    takes_python: false,
+    conversions: Conversions { sglang_takes_python: false, vllm_takes_scalars: false },
     skips_angles: false,
 };
 const MINIMAX: Tags = Tags {
@@ -103,6 +104,7 @@ const STEP: Tags = Tags {
     value_ends: &["</steptml:parameter>"],
     close: "</steptml:invoke>",
     takes_json: false,
+    conversions: Conversions { sglang_takes_python: false, vllm_takes_scalars: true },
     skips_angles: true,
     ..DSML
 };
@@ -117,7 +119,7 @@ const GLM: Tags = Tags {
     trims: false,
     takes_json: false,
     is_validated: true,
-    takes_python: true,
+    conversions: PYTHON,
     skips_angles: false,
 };
 const HUNYUAN: Tags = Tags { open: "<tool_call>", name_ends: &["<tool_sep>"], close: "</tool_call>", ..GLM };

@@ -38,12 +38,8 @@ pub(super) struct Call {
 #[derive(Debug, PartialEq)]
 pub(super) enum Arguments {
     Value(Value),
-    /// The arguments as texts, which the parsers convert by the types in the tool's schema. `takes_python`: SGLang
-    /// reads Python literals.
-    Texts {
-        texts: Vec<(String, String)>,
-        takes_python: bool,
-    },
+    /// The arguments as texts, which the parsers convert by the types in the tool's schema.
+    Texts(Vec<(String, String)>, Conversions),
     Fault(CallFault),
     /// The parser finds the tool by the arguments.
     AnyTool(Value),
@@ -56,15 +52,21 @@ impl Call {
 
     /// A call in a tag without parameters.
     pub(super) fn without_arguments(name: &str) -> Self {
-        Self::new(
-            name.trim().trim_matches(QUOTES),
-            Arguments::Texts { texts: Vec::new(), takes_python: false },
-        )
+        Self::new(name.trim().trim_matches(QUOTES), Arguments::Texts(Vec::new(), Conversions::default()))
     }
 
     fn fault(name: impl Into<String>, fault: CallFault) -> Self {
         Self::new(name, Arguments::Fault(fault))
     }
+}
+
+/// The conversions of texts that only some parsers have.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Conversions {
+    /// SGLang's parser reads Python literals.
+    pub(super) sglang_takes_python: bool,
+    /// vLLM's parser reads no lists and no objects.
+    pub(super) vllm_takes_scalars: bool,
 }
 
 /// The calls of a block, which is text if there are none. `None` if the block goes on behind this marker.
@@ -440,8 +442,7 @@ pub(super) struct Tags {
     pub(super) takes_json: bool,
     /// Whether vLLM's parser hands out no call of an unknown tool.
     pub(super) is_validated: bool,
-    /// Whether SGLang's parser reads Python literals.
-    pub(super) takes_python: bool,
+    pub(super) conversions: Conversions,
     /// Whether the parsers leave out a parameter with `<` in its value.
     pub(super) skips_angles: bool,
 }
@@ -491,7 +492,7 @@ pub(super) fn tagged(tags: &Tags, reading: &Reading<'_>) -> Calls {
             }
             _ => match texts(tags, parameters) {
                 Some(_) if is_cut => Arguments::Fault(CallFault::Cut),
-                Some(texts) => Arguments::Texts { texts, takes_python: tags.takes_python },
+                Some(texts) => Arguments::Texts(texts, tags.conversions),
                 None if !reading.is_last => return None,
                 None => Arguments::Fault(reading.broken("has a parameter without an end")),
             },

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::block::CallFault;
 use super::literal::{Notation, literal, number};
-use super::read::Arguments;
+use super::read::{Arguments, Conversions};
 use crate::schema::{Mismatch, Schema};
 use crate::settings::Engine;
 
@@ -94,9 +94,9 @@ impl Tools {
             _ if self.allows_all => Ok(()),
             Arguments::Fault(fault) => Err(fault),
             Arguments::Value(value) => self.check(name, &value),
-            Arguments::Texts { texts, takes_python } => {
+            Arguments::Texts(texts, conversions) => {
                 let value = |(key, text): (String, String)| {
-                    let value = self.value_of((name, &key), &text, engine, takes_python);
+                    let value = self.value_of((name, &key), &text, engine, conversions);
                     (key, value)
                 };
                 self.check(name, &Value::Object(texts.into_iter().map(value).collect()))
@@ -128,13 +128,15 @@ impl Tools {
         (function, name): (&str, &str),
         text: &str,
         engine: Option<Engine>,
-        takes_python: bool,
+        conversions: Conversions,
     ) -> Value {
         let (trimmed, lower) = (text.trim(), text.trim().to_lowercase());
         let (is_vllm, is_sglang) = (engine == Some(Engine::Vllm), engine == Some(Engine::Sglang));
         let python = literal(trimmed, Notation::Python).ok().filter(|(_, end)| *end == trimmed.len());
         let string = Value::String(text.to_owned());
         let json: Option<Value> = serde_json::from_str(trimmed).ok();
+        let is_whole = |json: &Value| json.is_object() || json.is_array();
+        let json = json.filter(|json| !(is_vllm && conversions.vllm_takes_scalars && is_whole(json)));
         let conversions = [
             // SGLang makes `null` of this text for any type.
             (lower == "null" && is_sglang).then_some(Value::Null),
@@ -148,7 +150,7 @@ impl Tools {
                 // SGLang takes any other text for false.
                 _ => is_sglang.then_some(Value::Bool(false)),
             },
-            python.map(|(value, _)| value).filter(|_| takes_python && !is_vllm),
+            python.map(|(value, _)| value).filter(|_| conversions.sglang_takes_python && !is_vllm),
         ];
         let is_allowed = |value: &Value| match self.by_name.get(function) {
             Some(Parameters::Schema(schema)) => schema.property_accepts(name, value),
