@@ -277,7 +277,11 @@ def bfcl(directory, count):
     def value(alternatives):
         """The first alternative; within an object, each value is a list of alternatives."""
         first = alternatives[0] if isinstance(alternatives, list) and alternatives else alternatives
-        return {key: value(inner) for key, inner in first.items() if "" not in inner} if isinstance(first, dict) else first
+        return values(first) if isinstance(first, dict) else first
+
+    def values(of):
+        """Those that may not be left out."""
+        return {key: value(inner) for key, inner in of.items() if not (isinstance(inner, list) and "" in inner)}
 
     for path in sorted(glob.glob(os.path.join(directory, "possible_answer", "BFCL_v4_*.json"))):
         entries = [[json.loads(line) for line in open(file)] for file in (os.path.join(directory, os.path.basename(path)), path)]
@@ -289,7 +293,7 @@ def bfcl(directory, count):
                 continue
             functions = [{**one, "name": one["name"].replace(".", "_"), "parameters": schema(one["parameters"])} for one in entry["function"]]
             tools = [{"type": "function", "function": one} for one in functions]
-            calls = [(name.replace(".", "_"), {key: value(inner) for key, inner in one.items() if "" not in inner}) for call in truth for name, one in call.items()]
+            calls = [(name.replace(".", "_"), values(one)) for call in truth for name, one in call.items()]
             known = {one["name"]: Draft202012Validator(one["parameters"]) for one in functions}
             if all(name in known and known[name].is_valid(arguments) for name, arguments in calls):
                 left -= 1
