@@ -16,7 +16,8 @@ fn a_tenant_gets_no_token_past_its_budget_over_kill_9_and_a_reload() {
     let sandbox = Sandbox::new();
     let config = |tokens: u64| {
         let settings = format!("tokens = {tokens}, window = \"366d\"");
-        let config = sandbox.config().credit(&sandbox).sink("reader = \"tokenizer\"\ntool_calls = \"joined\"");
+        let config =
+            sandbox.config().credit(&sandbox).sink("reader = \"tokenizer\"\ntool_calls = \"joined\"");
         config.plugin_with("budget", "builtin:budget", &settings, "deadline = \"10s\"")
     };
     let is_over = Arc::new(AtomicBool::new(false));

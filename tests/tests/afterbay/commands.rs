@@ -175,7 +175,9 @@ fn an_error_is_printed_once() {
 fn a_command_with_a_closed_output_exits_141_and_prints_no_error() {
     let sandbox = Sandbox::new();
     std::fs::create_dir(sandbox.journal()).unwrap();
-    std::fs::write(sandbox.journal().join("LOCK"), "").unwrap();
+    for file in ["LOCK", "INSTANCE"] {
+        std::fs::write(sandbox.journal().join(file), "").unwrap();
+    }
     for args in [&["check", "--reference"][..], &["journal", "ls", "--from", &sandbox.text("journal")]] {
         // Closed before the start, because the command may end at once.
         let (read, write) = std::io::pipe().unwrap();

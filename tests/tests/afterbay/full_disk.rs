@@ -110,7 +110,10 @@ fn until_drained(afterbay: &Afterbay) {
 }
 
 fn config(sandbox: &Sandbox, on_error: &str, counts: bool) -> Config {
-    let config = sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\"").journal("segment = \"1MiB\"");
+    let config = sandbox
+        .config()
+        .sink("reader = \"tokenizer\"\ntool_calls = \"joined\"")
+        .journal("segment = \"1MiB\"");
     let config = config.journal(&format!("on_error = {on_error:?}"));
     if counts { config.credit(sandbox) } else { config }
 }

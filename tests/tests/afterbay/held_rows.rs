@@ -18,7 +18,12 @@ use serde_json::json;
 fn installed(sandbox: &Sandbox) -> (PathBuf, Config) {
     let component = sandbox.path("plugin.wasm");
     install(&guest("holds"), 0, &component);
-    let config = holds_by(&component, sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\""), "holds", LONG);
+    let config = holds_by(
+        &component,
+        sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\""),
+        "holds",
+        LONG,
+    );
     (component, config)
 }
 

@@ -22,6 +22,12 @@ fn children(pid: u32) -> Vec<i32> {
 }
 
 /// The process id of a process's parent.
+fn has_ended(pid: u32) -> bool {
+    // Its parent may not have taken its exit code.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    !stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
 fn parent(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, rest) = stat.rsplit_once(')').unwrap();
@@ -145,6 +151,7 @@ fn a_launchers_afterbay_survives_kills_starts_again_by_its_script_and_ends_with_
         lines.any(|line| line.contains(&format!("from process {second}"))),
         "the worker goes on until then"
     );
+    until("the earlier worker has let go of the journal", || has_ended(second));
     send(worker() as i32, Signal::KILL);
     let line = lines.find(|line| line.contains("starts again")).unwrap();
     assert!(!line.contains(" with 0 kept"), "the new keeper has the descriptors: {line}");
@@ -152,7 +159,8 @@ fn a_launchers_afterbay_survives_kills_starts_again_by_its_script_and_ends_with_
     drop(engine.stdin.take());
     assert!(!engine.wait().unwrap().success(), "`read` has found no line");
     until("the launcher's directory is removed", || !dir.exists());
-    assert!(script.wait().unwrap().success());
+    let (code, rest) = (script.wait().unwrap(), lines.collect::<Vec<_>>());
+    assert!(code.success(), "{code}: {rest:#?}");
 }
 
 #[test]

@@ -298,8 +298,11 @@ fn plugin_run_takes_sglangs_frames_hides_health_checks_and_counts_frames_without
 fn plugin_run_shows_held_and_released_rows_and_skips_afterbays_own_frames() {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
-    let config =
-        sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\"").plugin("holds", &guest("holds"), "millis = 10");
+    let config = sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\"").plugin(
+        "holds",
+        &guest("holds"),
+        "millis = 10",
+    );
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut request = SynthRequest::new("a");

@@ -220,7 +220,8 @@ fn a_journal_at_its_bound_stops_receiving_and_blocks_the_scheduler() {
 fn without_credit_rows_are_joined_once_a_quarter_of_the_kernels_buffer_is_unread() {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
-    let afterbay = Afterbay::run(&sandbox, &sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\""));
+    let afterbay =
+        Afterbay::run(&sandbox, &sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\""));
     reader.wait_connected();
     afterbay.until_metrics("the reader is connected", |metrics| metrics.sink("connected") == 1);
     let frames = load(200, 40, Msgpack);

@@ -110,7 +110,9 @@ fn an_absent_sink_delays_no_other_and_gets_its_rows_when_it_connects() {
     let sandbox = Sandbox::new();
     // The second sink is absent and soon fills its queue.
     let mut readers: Vec<Reader> = [0, 2].map(|sink| Reader::bind(&endpoint(&sandbox, sink))).into();
-    let config = config(&sandbox, |_| "reader = \"tokenizer\"\ntool_calls = \"joined\"\nqueue = { frames = 4 }".to_owned());
+    let config = config(&sandbox, |_| {
+        "reader = \"tokenizer\"\ntool_calls = \"joined\"\nqueue = { frames = 4 }".to_owned()
+    });
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let frames = load(60, 40, Msgpack);
@@ -148,7 +150,8 @@ fn an_absent_sink_delays_no_other_and_gets_its_rows_when_it_connects() {
 fn memory_is_bounded_for_all_sinks_together_and_no_sink_stops_another() {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&endpoint(&sandbox, 2));
-    let config = config(&sandbox, |_| "reader = \"tokenizer\"\ntool_calls = \"joined\"".to_owned()).memory("1MiB");
+    let config =
+        config(&sandbox, |_| "reader = \"tokenizer\"\ntool_calls = \"joined\"".to_owned()).memory("1MiB");
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     // Each sink has its own part of every frame. Two are absent and fill the memory.

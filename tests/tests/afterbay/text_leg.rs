@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use afterbay_sockets::credit::CreditWriter;
+use afterbay_sockets::credit::{CreditWriter, ReaderKind};
 use afterbay_tests::commands::{journal, json_lines, run_afterbay};
 use afterbay_tests::frames::{SynthRequest, WIRES, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
@@ -82,7 +82,7 @@ fn a_slow_tokenizer_after_a_detokenizer_gets_the_exact_text_joined_and_show_join
         let sandbox = Sandbox::new();
         let detokenizer_in = Reader::bind(&sandbox.ipc("detok"));
         let mut reader = Reader::bind(&sandbox.reader_side());
-        let mut credit = CreditWriter::open(&sandbox.credit()).unwrap();
+        let mut credit = CreditWriter::open_as(&sandbox.credit(), ReaderKind::Tokenizer).unwrap();
         let page = format!("credit = {:?}", sandbox.credit());
         let config = sandbox.config().connect(&sandbox.ipc("detok"));
         let config = config.next_leg(TEXT, &sandbox.ipc("text-in"), Some(&sandbox.reader_side()), &page);
@@ -411,7 +411,6 @@ fn a_plugin_with_cumulative_ids_is_refused_before_a_second_leg() {
     let file = sandbox.write(&config);
     let refused = run_afterbay(&["check", "--config", &file]);
     assert_eq!(refused.code, 64, "{refused:?}");
-    let why =
-        "stream test: plugin sum: writes cumulative ids, and stream text after it counts each token once";
+    let why = "plugin \"sum\": writes cumulative ids, and stream text after it counts each token once";
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use afterbay_sockets::credit::CreditWriter;
+use afterbay_sockets::credit::{CreditWriter, ReaderKind};
 use afterbay_tests::commands::{show, verify};
 use afterbay_tests::frames::{SynthRequest, WIRES, batch, fixtures, row, rows};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
@@ -21,13 +21,17 @@ fn each_tokenizer_gets_its_own_rows_by_its_own_credit_and_other_rows_go_to_the_r
         let sandbox = Sandbox::new();
         let ipcs = ["w-0", "w-1"].map(|name| sandbox.ipc(name));
         let pages = ["page-0", "page-1"].map(|name| sandbox.path(name));
-        let config = (0..2).fold(sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\""), |config, at| {
-            let lines = format!("kind = \"worker\"\ncredit = {:?}", pages[at]);
-            config.another_sink(["w-0", "w-1"][at], &ipcs[at], &lines)
-        });
+        let config = (0..2).fold(
+            sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\""),
+            |config, at| {
+                let lines = format!("kind = \"worker\"\ncredit = {:?}", pages[at]);
+                config.another_sink(["w-0", "w-1"][at], &ipcs[at], &lines)
+            },
+        );
         let mut router = Reader::bind(&sandbox.reader_side());
         let mut workers = ipcs.each_ref().map(|ipc| Reader::bind(ipc));
-        let mut credits = pages.each_ref().map(|page| CreditWriter::open(page).unwrap());
+        let mut credits =
+            pages.each_ref().map(|page| CreditWriter::open_as(page, ReaderKind::Tokenizer).unwrap());
         let afterbay = Afterbay::run(&sandbox, &config);
         for sink in ["w-0", "w-1"] {
             afterbay.event_where("CreditSeen", |seen| seen["sink"] == sink);
