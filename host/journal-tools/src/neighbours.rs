@@ -229,7 +229,7 @@ fn print_sums(sums: &Sums, rows_left: u64, info: &RequestInfo) -> std::io::Resul
              says which).",
             counted(info.rows, "row")
         );
-        screen::say_wrapped(&screen::warn_if(line, true), 2);
+        screen::say_wrapped(screen::warn_if(line, true), 2);
     }
     let neighbours = sums.neighbours();
     if neighbours.is_empty() {

@@ -333,7 +333,7 @@ impl Aborts {
         }
         let ready =
             channel.ready(shape).map_err(|why| Refused::NoChannel { stream: channel.stream.clone(), why });
-        let ready = ready.and_then(|ready| check_alone(rid, &ready.0, &looked).map(|()| ready));
+        let ready = ready.and_then(|ready| check_alone(rid, ready.0, &looked).map(|()| ready));
         let (upstream, form) = ready.inspect_err(|_| channel.counters.refused.add(1))?;
         let matched = (reason == Reason::Stop && live.finished_by.is_none()).then_some(ABORTED);
         let end = async |ending| matched.is_none() || channel.end(rid, live.number, ending).await;

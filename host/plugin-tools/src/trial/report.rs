@@ -96,7 +96,7 @@ impl Reporter {
             screen::say_wrapped(&sentence, 2);
         }
         for sentence in &report.missing {
-            screen::say_wrapped(&screen::warn_if(format!("Not in the trial: {sentence}."), true), 2);
+            screen::say_wrapped(screen::warn_if(format!("Not in the trial: {sentence}."), true), 2);
         }
         screen::say("");
         sides(&report.sums.then, &report.sums.trial)?;
