@@ -7,7 +7,7 @@ use afterbay_runtime::{Host, IdShape};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Reads and checks a configuration file, and tries its plugins and tokenizers as [`check_files`] does, also if something else in
+/// Reads and checks a configuration file, and tries its plugins and tokenizers as `check_files` does, also if something else in
 /// the file is wrong.
 ///
 /// # Errors
