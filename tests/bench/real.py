@@ -81,7 +81,6 @@ CAPACITY = {
     "`--gc-threshold`": 3,
     "`--stream-interval 4`": 8,
     "`--stream-interval 4 --gc-threshold`": 10,
-    "4 tokenizer workers": 2,
     "Afterbay": 11,
     "Afterbay, `--gc-threshold`": 14,
 }
