@@ -45,7 +45,8 @@ pub(crate) fn call_of_journal(
 ) -> anyhow::Result<(bool, Value)> {
     let socket = match config {
         Some(config) => config.admin.unix_socket().map(|path| AdminAddress::Unix(path.to_owned())),
-        None => Some(AdminAddress::of_journal(dir)),
+        // An address has no relative path.
+        None => Some(AdminAddress::of_journal(&std::path::absolute(dir)?)),
     };
     let Some(address) = socket else {
         bail!(
