@@ -47,7 +47,7 @@ def sglang_environment(args, **more):
 
 # --- replayed -------------------------------------------------------------------------------------------------------------------
 
-# What the docs of SGLang's server name for large heaps: collections of the three generations.
+# The value that SGLang's documentation gives for large heaps: collections of the three generations.
 GC_THRESHOLD = "20000,50,50"
 
 

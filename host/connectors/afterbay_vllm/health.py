@@ -15,7 +15,7 @@ from .settings import Settings
 
 logger = logging.getLogger("vllm.afterbay")
 
-# Of this process: an API server has one.
+# The state of this process. An API server has one.
 _peers: List[Peer] = []
 
 
