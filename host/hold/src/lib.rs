@@ -1,7 +1,7 @@
 //! The rows that plugins hold, and which of them are released together.
 //!
 //! Owns each held row, as a batch of one row with the changes of the plugins before, from its hold to its release. The held
-//! rows of a request stay in order and leave as one row. In front of a detokenizer the row ends only where the text is
+//! rows of a request stay in order and leave as one row, or one by one for a reader of single rows. In front of a detokenizer the row ends only where the text is
 //! whole; this crate tracks the text. The chain decides which rows are held, and the ledger counts them.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -11,7 +11,7 @@ mod times;
 use afterbay_batch::{HeldRow, RequestSlot};
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;
-use afterbay_outbox::JoinEnds;
+use afterbay_outbox::{JoinEnds, Joins};
 use afterbay_text::{TextProgress, Vocabulary};
 use afterbay_wire::{Batch, BatchKind, BatchPart};
 use std::collections::BTreeMap;
@@ -64,8 +64,8 @@ pub enum HoldState {
 /// All held rows of a stream.
 #[derive(Debug)]
 pub struct HeldRows {
-    /// The rule for where a joined row may end in front of a detokenizer.
-    joins: JoinEnds,
+    /// How the readers allow rows to be joined.
+    joins: Joins,
     by_request: BTreeMap<u64, Vec<PluginHold>>,
     /// The frame of the row with which each of these requests began to have held rows. A later frame may release that row.
     since: BTreeMap<u64, FrameNo>,
@@ -100,13 +100,18 @@ pub struct DueRow {
 
 impl HeldRows {
     /// No held row yet.
-    pub fn new(joins: JoinEnds) -> HeldRows {
-        HeldRows { joins, by_request: BTreeMap::new(), since: BTreeMap::new(), emptied: None, bytes: 0 }
+    pub fn new(joins: impl Into<Joins>) -> HeldRows {
+        HeldRows { joins: joins.into(), by_request: BTreeMap::new(), since: BTreeMap::new(), emptied: None, bytes: 0 }
     }
 
-    /// Replaces the rule for where joined rows may end.
-    pub fn set_joins(&mut self, joins: JoinEnds) {
+    /// Replaces the rule for how rows are joined.
+    pub fn set_joins(&mut self, joins: Joins) {
         self.joins = joins;
+    }
+
+    /// Whether held rows leave one by one, each in a frame of its own, because a reader needs them as they came.
+    pub fn leave_singly(&self) -> bool {
+        self.joins.has_single_rows()
     }
 
     /// Whether no row is held.
@@ -181,7 +186,7 @@ impl HeldRows {
 
     /// Checks that the row can be held at all. The error is a sentence for the operator.
     pub fn check(&self, row: &HeldRow) -> Result<(), String> {
-        match (row.batch.kind(), &self.joins) {
+        match (row.batch.kind(), &self.joins.ends) {
             (BatchKind::TokenId, JoinEnds::Nowhere) => {
                 Err("before a detokenizer rows are held only where sink.tokenizer is known".to_owned())
             }
@@ -238,7 +243,7 @@ impl HeldRows {
             }
         };
         let hold = &mut of_request[at];
-        if let Some(vocabulary) = self.joins.vocabulary(row.batch.kind()) {
+        if let Some(vocabulary) = self.joins.ends.vocabulary(row.batch.kind()) {
             row.is_whole = advance(&mut hold.progress, vocabulary, &row.batch);
         }
         if hold.released == hold.rows.len() {
@@ -250,14 +255,14 @@ impl HeldRows {
 
     /// Whether the text is whole after the plugin's held rows and this row. True if no detokenizer reads the row.
     pub fn is_whole_with(&self, number: u64, plugin: &str, row: &Batch) -> bool {
-        let Some(vocabulary) = self.joins.vocabulary(row.kind()) else { return true };
+        let Some(vocabulary) = self.joins.ends.vocabulary(row.kind()) else { return true };
         let mut progress = self.of(number, plugin).map_or(TextProgress::default(), |hold| hold.progress);
         advance(&mut progress, vocabulary, row)
     }
 
     /// Whether the text is whole after this row, which already contains the held rows.
     pub fn is_whole_alone(&self, row: &Batch) -> bool {
-        let vocabulary = self.joins.vocabulary(row.kind());
+        let vocabulary = self.joins.ends.vocabulary(row.kind());
         vocabulary.is_none_or(|vocabulary| advance(&mut TextProgress::default(), vocabulary, row))
     }
 
@@ -448,8 +453,20 @@ impl PluginHold {
         until <= now
     }
 
+    /// How many rows, counted from the first, leave now as one, and why.
+    fn due(&self, now: Instant, joins: &Joins) -> Option<(usize, HoldEnd)> {
+        let (rows, why) = self.due_in_all(now, &joins.ends)?;
+        if !joins.has_single_rows() {
+            return Some((rows, why));
+        }
+        let first = self.rows.first()?;
+        let may_leave = !first.is_joined || joins.ends.vocabulary(first.batch.kind()).is_none();
+        let whole = || self.rows[..rows].iter().position(|row| row.is_whole).map_or(rows, |at| at + 1);
+        Some((if may_leave { 1 } else { whole() }, why))
+    }
+
     /// How many rows, counted from the first, leave now, and why.
-    fn due(&self, now: Instant, joins: &JoinEnds) -> Option<(usize, HoldEnd)> {
+    fn due_in_all(&self, now: Instant, joins: &JoinEnds) -> Option<(usize, HoldEnd)> {
         if self.ends_request && self.released > 0 {
             // The released rows are no part of the request's last row.
             let is_free = joins.vocabulary(self.rows.first()?.batch.kind()).is_none();

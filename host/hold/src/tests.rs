@@ -2,6 +2,7 @@
 
 use super::*;
 use afterbay_batch::ReceivedTokens;
+use afterbay_outbox::SingleRows;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{DecodedFrame, Layouts};
 use std::time::Duration;
@@ -73,6 +74,37 @@ fn held_rows_are_due_at_the_deadline_of_the_first_and_leave_as_one() {
     assert_eq!((row.number, ids(&row.held), row.rows, row.why), (3, vec![1, 2, 3], 2, HoldEnd::Time));
     assert_eq!(row.held.received, ReceivedTokens { rows: 2, forwarded: 3, ..ReceivedTokens::default() });
     assert!(!held_rows.has(3) && held_rows.has(4));
+}
+
+#[test]
+fn held_rows_leave_one_by_one_for_a_reader_of_single_rows() {
+    let mut held_rows = HeldRows::new(Joins { ends: JoinEnds::Anywhere, single: SingleRows::All });
+    let now = Instant::now();
+    for (frame, id) in [(5, 1), (6, 2), (7, 3)] {
+        push(&mut held_rows, 3, held("a", &[id], frame), now + Duration::from_secs(1));
+    }
+    push(&mut held_rows, 4, held("b", &[9], 7), now + Duration::from_secs(1));
+    held_rows.release_now(3, PLUGIN, now);
+    let mut left = || held_rows.take_due(now).map(|due| ids(&due.rows[0].held));
+    assert_eq!([left(), left(), left(), left()], [Some(vec![1]), Some(vec![2]), Some(vec![3]), None]);
+    // Rows of other requests may share the frame.
+    push(&mut held_rows, 3, held("a", &[4], 8), now);
+    held_rows.end_all(HoldEnd::Stop, None);
+    assert_eq!(held_rows.take_due(now).unwrap().batch.rows(), 2);
+    assert!(held_rows.is_empty());
+}
+
+#[test]
+fn a_replacement_stays_with_the_rows_that_make_its_text_whole_for_a_reader_of_single_rows() {
+    let mut held_rows = HeldRows::new(Joins { ends: bytes(), single: SingleRows::All });
+    let now = Instant::now();
+    // The first byte of two of a character, written by a plugin, and the second.
+    push(&mut held_rows, 3, HeldRow { is_joined: true, ..held("a", &[0xc3], 5) }, now);
+    push(&mut held_rows, 3, held("a", &[0xa4], 6), now);
+    push(&mut held_rows, 3, held("a", &[0x41], 7), now);
+    held_rows.release_now(3, PLUGIN, now);
+    let mut left = || held_rows.take_due(now).map(|due| ids(&due.rows[0].held));
+    assert_eq!([left(), left(), left()], [Some(vec![0xc3, 0xa4]), Some(vec![0x41]), None]);
 }
 
 #[test]

@@ -31,6 +31,11 @@ impl Joins {
     pub fn is_any(&self) -> bool {
         !matches!(self.ends, JoinEnds::Nowhere) && !matches!(self.single, SingleRows::All)
     }
+
+    /// Whether some rows are sent as they came.
+    pub fn has_single_rows(&self) -> bool {
+        !matches!(self.single, SingleRows::None)
+    }
 }
 
 impl From<JoinEnds> for Joins {
@@ -40,8 +45,7 @@ impl From<JoinEnds> for Joins {
     }
 }
 
-/// The rows that are sent as they came, because the reader's parser of tool calls needs single tokens. Rows that a plugin held still
-/// leave as one.
+/// The rows that are sent as they came, because the reader's parser of tool calls needs single tokens.
 #[derive(Clone, Debug, Default)]
 pub enum SingleRows {
     /// No rows: the parser reads any rows right, or there is none.

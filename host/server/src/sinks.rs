@@ -345,7 +345,6 @@ fn decide(
             event: None,
             is_final,
         },
-        // Held rows still leave as one.
         Err(why) if reads_anywhere => {
             let joins = Joins { ends: JoinEnds::Anywhere, single: SingleRows::All };
             unjoined(stream, sink, joins, &why, is_final)

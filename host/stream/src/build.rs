@@ -246,7 +246,7 @@ impl Plan {
     }
 
     /// The rule for joining held rows: every reader of the stream must allow the join.
-    pub(crate) fn held_row_joins(&self) -> JoinEnds {
+    pub(crate) fn held_row_joins(&self) -> Joins {
         held_row_joins(&self.sinks)
     }
 

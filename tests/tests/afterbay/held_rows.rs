@@ -102,6 +102,34 @@ fn held_rows_continue_as_one_row_with_the_row_that_releases_them() {
 }
 
 #[test]
+fn held_rows_leave_as_they_came_for_a_reader_that_needs_single_rows() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let sink = sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"single\"");
+    let afterbay = Afterbay::run(&sandbox, &holds(sink, "holds", LONG));
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
+    sender.send(&batch(Msgpack, vec![a.row(&[HOLD]), b.row(&[2])]));
+    sender.send(&batch(Msgpack, vec![a.row(&[5])]));
+    sender.send(&batch(Msgpack, vec![a.row(&[RELEASE])]));
+    sender.send(&batch(Msgpack, vec![a.row(&[HOLD])]));
+    sender.send(&batch(Msgpack, vec![a.last(&[8])]));
+    let expected = [
+        row("b", &[2], 1, None),
+        row("a", &[HOLD], 1, None),
+        row("a", &[5], 2, None),
+        row("a", &[RELEASE], 3, None),
+        row("a", &[HOLD], 4, None),
+        row("a", &[8], 5, Some("length")),
+    ];
+    for row in expected {
+        assert_eq!(rows(&reader.frame()), [row]);
+    }
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&sandbox).0, 0);
+}
+
+#[test]
 fn held_rows_continue_unchanged_when_their_time_is_over_without_a_further_frame() {
     for wire in WIRES {
         let sandbox = Sandbox::new();

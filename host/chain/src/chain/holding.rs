@@ -202,7 +202,7 @@ impl Turn<'_> {
             // Held rows are released with a last row, whether the text is whole or not.
             let finish = self.output.decisions[at.row as usize].finish.clone();
             self.output.decisions[at.row as usize].finish.get_or_insert_with(|| aborted(message));
-            self.release(at, HoldEnd::Instance);
+            self.release_as_one(at, HoldEnd::Instance);
             self.output.decisions[at.row as usize].finish = finish;
         }
         self.output.terminate(at.row, self.slot.name(), message);
@@ -277,8 +277,13 @@ impl Turn<'_> {
     /// Whether the plugin can release this row later if the row is its request's last. A request that the operator aborts does
     /// not wait.
     fn may_hold_last(&self, row: u32) -> bool {
+        self.slot.may_hold_last_rows() && !self.is_aborted(row)
+    }
+
+    /// Whether the operator has ended the request with this row.
+    fn is_aborted(&self, row: u32) -> bool {
         let accounted = self.output.accounted().rows().get(row as usize);
-        self.slot.may_hold_last_rows() && accounted.is_some_and(|row| !self.ledger.is_aborted_row(row))
+        accounted.is_none_or(|row| self.ledger.is_aborted_row(row))
     }
 
     /// Copies the row with the chain's changes so far. If a plugin or the operator has ended the request with the row, the copy
@@ -286,9 +291,8 @@ impl Turn<'_> {
     fn to_held_row(&self, at: SeenRow) -> Result<HeldRow, String> {
         let mut own = self.output.to_held_row(at.row)?;
         let decided = self.output.decisions[at.row as usize].finish.clone();
-        let accounted = self.output.accounted().rows().get(at.row as usize);
-        let is_aborted = accounted.is_some_and(|row| self.ledger.is_aborted_row(row));
-        if let Some(finish) = decided.or(is_aborted.then(|| FinishReason::Stop(ABORTED.to_owned()))) {
+        let aborted = || FinishReason::Stop(ABORTED.to_owned());
+        if let Some(finish) = decided.or_else(|| self.is_aborted(at.row).then(aborted)) {
             let received = own.received;
             own.edit(Edit { finish: Some(finish), ..Edit::new(0) }, received)?;
         }
@@ -348,9 +352,30 @@ impl Turn<'_> {
         (decision.content, decision.text) = (RowContent::Unchanged, None);
     }
 
+    /// Releases the held rows of the request and this row: as one row, or one by one for a reader of single rows. The rows of a
+    /// request that the operator aborts do not wait for frames of their own.
+    fn release(&mut self, at: SeenRow, why: HoldEnd) {
+        if !self.held_rows.leave_singly() || self.is_aborted(at.row) {
+            return self.release_as_one(at, why);
+        }
+        let own = match self.to_held_row(at) {
+            Ok(own) => own,
+            Err(error) => return self.release_apart(at, error),
+        };
+        let text = match why {
+            HoldEnd::Verdict => "released, row by row".to_owned(),
+            why => format!("row by row, {}", hold_end_words(why)),
+        };
+        self.hold(at, own, Duration::ZERO, text);
+        match why {
+            HoldEnd::Verdict => self.held_rows.release_now(at.request, self.slot.name(), self.now),
+            why => self.held_rows.end_request(at.request, self.slot.name(), why),
+        }
+    }
+
     /// Releases the held rows of the request together with this row. In front of a detokenizer, all of them stay held until the
     /// text is whole, unless this row is the last.
-    fn release(&mut self, at: SeenRow, why: HoldEnd) {
+    fn release_as_one(&mut self, at: SeenRow, why: HoldEnd) {
         let own = match self.output.to_held_row(at.row) {
             Ok(own) => own,
             Err(error) => return self.release_apart(at, error),

@@ -57,9 +57,13 @@ impl PlannedSink {
 }
 
 /// The rule for joining held rows: every reader of the stream must allow the join.
-pub(crate) fn held_row_joins(sinks: &[PlannedSink]) -> JoinEnds {
+pub(crate) fn held_row_joins(sinks: &[PlannedSink]) -> Joins {
     let ends = || sinks.iter().map(|sink| &sink.joins.ends);
     let nowhere = ends().find(|ends| matches!(ends, JoinEnds::Nowhere));
     let somewhere = || ends().find(|ends| matches!(ends, JoinEnds::WhereTextIsWhole(_)));
-    nowhere.or_else(somewhere).cloned().unwrap_or_default()
+    let single = sinks.iter().find(|sink| sink.joins.has_single_rows());
+    Joins {
+        ends: nowhere.or_else(somewhere).cloned().unwrap_or_default(),
+        single: single.map(|sink| sink.joins.single.clone()).unwrap_or_default(),
+    }
 }
