@@ -57,8 +57,6 @@ words! {
         NotUnderstood = "not_understood",
         /// The frame could not be decoded and did not pass, because a plugin must judge its rows.
         Refused = "refused",
-        /// The frame was decoded, and its rows cannot be taken apart.
-        Whole = "whole",
     }
 
     /// The kind of a plugin's verdict on a row, without its content.

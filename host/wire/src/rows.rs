@@ -8,15 +8,13 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 
 use crate::batch::Batch;
-use crate::columns::Join;
 use crate::edit::{Edit, TokenEdit};
 use crate::error::RowsError;
 use crate::finish::Finish;
-use crate::layouts::{KnownField, LayoutField};
+use crate::layouts::KnownField;
 use crate::plan::{WritePlan, check_rows};
 use crate::row_change::RowChange;
-use crate::value::ColumnView;
-use crate::vllm::{PartRow, splittable};
+use crate::vllm::PartRow;
 
 /// Some rows of a batch, to be joined with others.
 #[derive(Clone, Copy, Debug)]
@@ -154,21 +152,6 @@ impl<'a> Requests<'a> {
 }
 
 impl Batch {
-    /// Whether rows can be taken, joined or edited. If not, the frame is carried whole; the error names the column.
-    pub fn splittable(&self) -> Result<(), RowsError> {
-        if let Some(outputs) = self.outputs() {
-            return splittable(outputs);
-        }
-        for (at, LayoutField { name, column }) in self.layout.fields.iter().enumerate() {
-            if matches!(self.column(at)?, ColumnView::Whole)
-                && column.is_none_or(|column| column.join != Join::Frame)
-            {
-                return Err(RowsError::Split { name: name.to_string() });
-            }
-        }
-        Ok(())
-    }
-
     /// Returns some rows, ascending, as a batch of its own.
     ///
     /// A frame of vLLM has fields beside its rows: statistics, the names of ended requests, answers. Each must reach the

@@ -20,4 +20,4 @@ pub use frame::EngineLoad;
 pub(crate) use json::to_json;
 pub(crate) use outputs::{CLASS, Outputs};
 pub use synth::{SynthOutput, SynthOutputs};
-pub(crate) use write::{OutputsWriter, PartRow, splittable};
+pub(crate) use write::{OutputsWriter, PartRow};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use afterbay_tests::commands::{journal, show, verify};
+use afterbay_tests::commands::{afterbay_command, journal, run_command, show, verify};
 use afterbay_tests::frames::{SynthRequest, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
@@ -40,10 +40,12 @@ fn a_request_is_erased_while_its_stream_runs_and_with_nobody_running() {
     let dir = sandbox.journal();
     assert!(is_in(&dir, GONE));
 
-    // The sink records a moment later that the reader has the rows.
+    // The sink records a moment later that the reader has the rows. A relative directory names the same journal.
     let mut report = Value::Null;
     until("the request is erased", || {
-        let said = journal(&sandbox, &["erase", "gone", "--yes", "--json"]);
+        let mut erase = afterbay_command(&["journal", "erase", "gone", "--yes", "--json", "--from"]);
+        erase.arg(dir.file_name().unwrap()).current_dir(dir.parent().unwrap());
+        let said = run_command(&mut erase);
         report = serde_json::from_str(said.stdout.trim()).unwrap_or_default();
         report["is_complete"] == true
     });

@@ -48,7 +48,7 @@ fn a_frame_without_rows_passes_whole_and_is_recorded_and_counted_by_kind() {
     assert_eq!(pass(&mut stream, GARBAGE), (Bytes::from_static(GARBAGE), false, false));
     let idle = SynthBatch::default().encode(BatchKind::TokenId, SynthWire::Msgpack).unwrap();
     assert_eq!(pass(&mut stream, idle.to_vec().leak()), (idle.clone(), true, true));
-    let kinds = [Barrier::Control, Barrier::Idle, Barrier::NotUnderstood, Barrier::Whole, Barrier::Refused];
+    let kinds = [Barrier::Control, Barrier::Idle, Barrier::NotUnderstood, Barrier::Refused];
     assert_eq!(kinds.map(|kind| barrier(&stream, kind)), [1, 1, 1, 0, 0]);
     let passages: Vec<_> = stream.outcomes().into_iter().map(|outcome| outcome.passage).collect();
     let [Passage::Barrier(control), Passage::NotUnderstood(_), Passage::Barrier(idle)] = &passages[..] else {
