@@ -31,7 +31,7 @@ test: test-rust test-guests test-connector test-deployment docs ## every test, a
 # Most of them wait most of the time: for sockets, for other processes. No crate has tests in its documents, and looking for them
 # takes half a minute.
 test-rust: setup chromium $(VENV)/queries
-	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python RUST_TEST_THREADS=$$((2 * $$(nproc))) $(CARGO) test --workspace --lib --bins --tests
+	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python RUST_TEST_THREADS=$$((2 * $$(nproc))) $(CARGO) test --no-fail-fast --workspace --lib --bins --tests
 
 # apt-get needs root. Without a browser, the dashboard's tests say that they are skipped.
 chromium: ## a browser for the dashboard's tests, if there is none: 100 MB, under a minute

@@ -75,16 +75,17 @@ impl Rows {
                     Some(count) if plain.is_some() => life * POSITIONS + count,
                     _ => begin + UNCOUNTED_MAX,
                 };
-                (begin..to).find(|at| seed.id(*at) == id).map(|at| (life, at))
+                (begin..to).find(|at| seed.id(*at) == id)
             };
             let lives = if plain.is_some() { request.life..request.life + 1 } else { first..LIVES_MAX };
-            let Some((life, at)) = lives.into_iter().find_map(places) else {
+            let Some(at) = lives.into_iter().find_map(places) else {
                 return Err(format!(
                     "{rid}: token {id} of request {} is not after {have}: it comes again, or is another",
                     request.life
                 ));
             };
-            request.life = life;
+            // The row may have begun with tokens of an earlier request of the rid.
+            request.life = at / POSITIONS;
             match request.ranges.last_mut() {
                 Some(last) if last.1 == at => last.1 += 1,
                 _ => request.ranges.push((at, at + 1)),
