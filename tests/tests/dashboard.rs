@@ -220,6 +220,22 @@ fn a_shadow_is_promoted_with_the_token_which_the_page_does_not_store() {
 }
 
 #[test]
+fn the_link_of_a_launcher_shows_requests_without_a_question_and_no_address_keeps_the_token() {
+    let Some(mut shown) = Shown::open(|_, config| config) else { return };
+    shown.send(vec![text(SynthRequest::new("first").last(&[1]), "a")]);
+    // Another document, or the browser would only move within this one.
+    shown.browser.go("about:blank");
+    let link = shown.address("#token=s3cret");
+    shown.browser.go(&link);
+    shown.browser.until("document.querySelector('#connection').innerText.includes('live')");
+    shown.view("#/requests");
+    shown.browser.until_shown("first");
+    assert_eq!(shown.browser.text("String(document.querySelector('#token').open)"), "false");
+    assert_eq!(shown.browser.text("location.href"), shown.address("#/requests"));
+    shown.end();
+}
+
+#[test]
 fn a_reload_and_the_rows_on_which_a_shadow_differs_are_seen() {
     let Some(mut shown) = Shown::open(|sandbox, config| {
         let component = sandbox.path("plugin.wasm");
