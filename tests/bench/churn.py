@@ -19,7 +19,7 @@ CONFIG = """
 [[stream]]
 name = "decode"
 listen = "ipc://{dir}/in"
-coalesce = {{ max_rows = {max_rows} }}
+join = {{ max_rows = {max_rows} }}
 [[stream.sink]]
 name = "reader"
 connect = "ipc://{dir}/out"

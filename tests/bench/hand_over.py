@@ -143,7 +143,7 @@ def measure(afterbay, transport, hand_overs, rate, rows, place):
     frames = record(afterbay, f"ipc://{place}/record", int(rate * (QUIET + 2 * hand_overs + 10)), rows)
     config = place / "afterbay.toml"
     config.write_text(
-        f'[[stream]]\nname = "decode"\nlisten = "{listen}"\ncoalesce = {{ when = "never" }}\n'
+        f'[[stream]]\nname = "decode"\nlisten = "{listen}"\njoin = {{ when = "never" }}\n'
         f'[[stream.sink]]\nname = "reader"\nconnect = "{connect}"\ncredit = "{page}"\nreader = "tokenizer"\n'
         f'[journal]\ndir = "{place}/journal"\nretain = {{ bytes = "2GiB" }}\n[admin]\nlisten = "unix:{place}/admin.sock"\n'
     )

@@ -69,10 +69,8 @@ pub const QUEUE_FRAMES: (u64, u64) = (1, 1_000_000);
 pub const QUEUE_BYTES: (u64, u64) = (64 * KIB, 64 * GIB);
 /// Smallest and largest `memory.waiting`.
 pub const MEMORY_WAITING: (u64, u64) = (1 << 20, 1 << 40);
-/// Shortest and longest `stream.coalesce.window`.
-pub const COALESCE_WINDOW: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(10));
-/// Fewest and most `stream.coalesce.max_rows`.
-pub const COALESCE_ROWS: (u64, u64) = (16, 65_536);
+/// Fewest and most `stream.join.max_rows`.
+pub const JOIN_ROWS: (u64, u64) = (16, 65_536);
 /// First and last `stream.signals.dp_rank`: SGLang's load file counts its ranks in 16 bits.
 pub const DP_RANK: (u64, u64) = (0, 65_534);
 /// Shortest and longest `stream.signals.stale_after`.

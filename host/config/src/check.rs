@@ -9,7 +9,7 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Archive, Call, Coalesce, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Replicate,
+    Admin, Archive, Call, Join, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Replicate,
     Retain, Stream, Traces, Usage,
 };
 use crate::location::{Located, Location, line_and_column};
@@ -189,7 +189,7 @@ impl Check<'_> {
         stream.after = written.after.iter().filter_map(|name| name.value.parse().ok()).collect();
         stream.max_message_bytes = max_message_bytes.unwrap_or(stream.max_message_bytes);
         stream.max_peers = max_peers.map_or(stream.max_peers, |peers| peers as usize);
-        stream.coalesce = self.coalesce(&written.coalesce);
+        stream.join = self.join(&written.join);
         stream.signals = self.signals(&written.signals);
         stream.abort = written.abort.as_ref().and_then(|table| self.abort(table));
         is_whole &= stream.abort.is_some() == written.abort.is_some();
@@ -215,13 +215,11 @@ impl Check<'_> {
         Some(listen)
     }
 
-    fn coalesce(&self, written: &written::Coalesce) -> Coalesce {
-        let default = Coalesce::default();
-        let window = self.within(&written.window, bounds::COALESCE_WINDOW, |&time| Time(time));
-        let max_rows = self.within(&written.max_rows, bounds::COALESCE_ROWS, |&rows| rows);
-        Coalesce {
+    fn join(&self, written: &written::Join) -> Join {
+        let default = Join::default();
+        let max_rows = self.within(&written.max_rows, bounds::JOIN_ROWS, |&rows| rows);
+        Join {
             when: value(&written.when).unwrap_or(default.when),
-            window: window.unwrap_or(default.window),
             max_rows: max_rows.map_or(default.max_rows, |rows| rows as usize),
         }
     }

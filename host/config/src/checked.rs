@@ -88,7 +88,7 @@ pub struct Stream {
     /// The taps, which get copies.
     pub taps: Vec<Tap>,
     /// The rule for joining rows that wait for a sink.
-    pub coalesce: Coalesce,
+    pub join: Join,
     /// The sources of the scheduler's load.
     pub signals: Signals,
     /// The way to ask the scheduler to end a request. `None`: as the rendezvous file says, otherwise none.
@@ -114,7 +114,7 @@ impl Stream {
             route: None,
             sinks: vec![Sink::new(Name::from("reader"), connect)],
             taps: Vec::new(),
-            coalesce: Coalesce::default(),
+            join: Join::default(),
             signals: Signals::default(),
             abort: None,
             attributes: Vec::new(),
@@ -296,30 +296,26 @@ pub enum Reads {
 
 /// The rule for joining rows that wait for a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coalesce {
+pub struct Join {
     /// The condition.
-    pub when: CoalesceWhen,
-    /// For [`CoalesceWhen::Window`]: the time for which a request waits.
-    pub window: Duration,
+    pub when: JoinWhen,
     /// The most requests in a joined frame.
     pub max_rows: usize,
 }
 
-impl Default for Coalesce {
-    fn default() -> Coalesce {
-        Coalesce { when: CoalesceWhen::Backpressure, window: Duration::from_millis(20), max_rows: 512 }
+impl Default for Join {
+    fn default() -> Join {
+        Join { when: JoinWhen::Backpressure, max_rows: 512 }
     }
 }
 
 /// The condition under which rows that wait for a sink are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CoalesceWhen {
+pub enum JoinWhen {
     /// Never: frames are sent unchanged.
     Never,
     /// While the sink is behind, for rows that it has not taken.
     Backpressure,
-    /// Each request is sent at most once per window.
-    Window,
 }
 
 impl Sink {

@@ -177,7 +177,7 @@ pub(crate) static STREAM: Table = Table {
             "A reader that gets the stream, or a tap that gets copies. Several readers need a route. Up to 64 readers and 16 taps.",
         ),
         key(
-            "coalesce",
+            "join",
             Optional,
             "",
             "The rule for joining rows that wait for a sink. A joined row has the ids, text and logprobs of the rows that it replaces.",
@@ -212,21 +212,13 @@ pub(crate) static STREAM: Table = Table {
     ],
 };
 
-pub(crate) static COALESCE: Table = Table {
+pub(crate) static JOIN: Table = Table {
     keys: &[
         key(
             "when",
             Default,
             "\"backpressure\"",
-            "\"backpressure\": rows are joined only while the sink is behind. \"window\": each request is sent at most once per window,\n\
-             for a reader that cannot show backpressure. \"never\": frames are sent unchanged.",
-        ),
-        key(
-            "window",
-            Default,
-            "\"20ms\"",
-            "For when = \"window\": the time for which a request waits. The first and the last row of a request do not wait. 1ms to\n\
-             10s.",
+            "\"backpressure\": rows are joined only while the sink is behind. \"never\": frames are sent unchanged.",
         ),
         key(
             "max_rows",
@@ -637,7 +629,7 @@ const fn section(
 pub static SECTIONS: [Section; 17] = [
     section(&ROOT, "stream", "[[stream]]", &STREAM),
     section(&STREAM, "sink", "[[stream.sink]]", &SINK),
-    section(&STREAM, "coalesce", "[stream.coalesce]", &COALESCE),
+    section(&STREAM, "join", "[stream.join]", &JOIN),
     section(&STREAM, "abort", "[stream.abort]", &ABORT),
     section(&STREAM, "signals", "[stream.signals]", &SIGNALS),
     section(&STREAM, "attribute", "[[stream.attribute]]", &ATTRIBUTE),
@@ -679,7 +671,6 @@ mod tests {
         let sizes = sizes
             .map(|(table, key, (least, most))| (table, key, format!("{} to {}", Size(least), Size(most))));
         let times = [
-            (&COALESCE, "window", bounds::COALESCE_WINDOW),
             (&SIGNALS, "stale_after", bounds::STALE_AFTER),
             (&LIMITS, "deadline", bounds::PLUGIN_DEADLINE),
             (&QUARANTINE, "within", bounds::QUARANTINE_WITHIN),
@@ -696,7 +687,7 @@ mod tests {
         let counts = [
             (&STREAM, "max_peers", bounds::MAX_PEERS),
             (&SINK, "max_subscribers", bounds::MAX_SUBSCRIBERS),
-            (&COALESCE, "max_rows", bounds::COALESCE_ROWS),
+            (&JOIN, "max_rows", bounds::JOIN_ROWS),
             (&SIGNALS, "dp_rank", bounds::DP_RANK),
             (&QUEUE, "frames", bounds::QUEUE_FRAMES),
             (&QUARANTINE, "faults", bounds::QUARANTINE_FAULTS),

@@ -9,7 +9,7 @@ use crate::keys;
 use crate::location::{Located, Location};
 use crate::reader::Reader;
 use crate::{
-    CoalesceWhen, Engine, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf,
+    JoinWhen, Engine, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf,
     TapSocketType, ToolCalls,
 };
 
@@ -80,21 +80,19 @@ tables! {
         max_peers: Value<u64> = |stream| stream.integer("max_peers"),
         route: Value<Route> = |stream| stream.word("route", &[("crc32", Route::Crc32)]),
         sinks: Vec<Sink> = |stream| Sink::each(stream, "sink"),
-        coalesce: Coalesce = |stream| Coalesce::one(stream, "coalesce"),
+        join: Join = |stream| Join::one(stream, "join"),
         signals: Signals = |stream| Signals::one(stream, "signals"),
         abort: Option<Abort> = |stream| Abort::optional(stream, "abort"),
         attributes: Vec<AttributeRule> = |stream| AttributeRule::each(stream, "attribute"),
         plugins: Vec<Plugin> = |stream| Plugin::each(stream, "plugin"),
     }
 
-    Coalesce of COALESCE {
-        when: Value<CoalesceWhen> = |coalesce| coalesce.word("when", &[
-            ("never", CoalesceWhen::Never),
-            ("backpressure", CoalesceWhen::Backpressure),
-            ("window", CoalesceWhen::Window),
+    Join of JOIN {
+        when: Value<JoinWhen> = |join| join.word("when", &[
+            ("never", JoinWhen::Never),
+            ("backpressure", JoinWhen::Backpressure),
         ]),
-        window: Value<Duration> = |coalesce| coalesce.time("window"),
-        max_rows: Value<u64> = |coalesce| coalesce.integer("max_rows"),
+        max_rows: Value<u64> = |join| join.integer("max_rows"),
     }
 
     Sink of SINK {

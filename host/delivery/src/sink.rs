@@ -41,8 +41,6 @@ pub struct Sink {
     recorded: RecordedProgress,
     /// The generation of the reader that the journal has on disk as the one that gets the frames.
     written_generation: Option<u64>,
-    /// Whether the next frame waits until the reader has taken one, because its record would exceed a bound of the journal.
-    is_record_full: bool,
 }
 
 /// The progress of the sink that the journal has on record.
@@ -89,7 +87,6 @@ impl Sink {
             last_pushed,
             recorded,
             written_generation: None,
-            is_record_full: false,
         }
     }
 
@@ -244,8 +241,8 @@ impl Sink {
         let mut has_sent = false;
         while !was_refused && self.sender.has_room() {
             let room = persister.send_room(&self.name);
-            self.is_record_full = room == SendRoom::Full;
-            if self.is_record_full {
+            // The next frame waits until the reader has taken one: its record would exceed a bound of the journal.
+            if room == SendRoom::Full {
                 break;
             }
             self.outbox.send_in_order(room == SendRoom::InOrder);
@@ -339,14 +336,8 @@ impl Sink {
 
     /// The time at which [`Sink::tick`] or [`Sink::send`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        // While the reader is behind, or the journal's bound of records is reached, the outbox waits for the reader, not for a
-        // time. While the disk refuses the records of staged frames, it waits for the disk. While the socket is full, it waits
-        // for the kernel.
-        let takes_more = self.sender.staged().frames == 0 && self.sender.has_room() && !self.is_record_full;
-        let waits_for_time = self.sender.keeps_up() && takes_more;
-        let outbox = self.outbox.deadline().filter(|_| waits_for_time);
         let spill = self.spill.as_ref().and_then(|spill| spill.retry_at);
-        [self.sender.socket().deadline(), spill, outbox].into_iter().flatten().min()
+        [self.sender.socket().deadline(), spill].into_iter().flatten().min()
     }
 
     /// Number and bytes of the frames that wait only in the journal.

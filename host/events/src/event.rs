@@ -290,10 +290,10 @@ events! {
 
     /// A sink joins rows under backpressure and has no credit page.
     ///
-    /// Action: set `sink.credit`, or `coalesce.when = "window"`.
+    /// Action: set `sink.credit`.
     SinkUncounted, WARN, first 2 of [stream, sink] {
         stream: Name, sink: Name,
-    } => "stream {stream:?}: sink {sink:?} has no credit page, so Afterbay notices a slow reader only by what it leaves unread in the kernel: a libzmq reader without RCVHWM leaves nothing, and one with RCVHWM loses unread frames when Afterbay dies. Set credit, or when = \"window\"";
+    } => "stream {stream:?}: sink {sink:?} has no credit page, so Afterbay notices a slow reader only by what it leaves unread in the kernel: a libzmq reader without RCVHWM leaves nothing, and one with RCVHWM loses unread frames when Afterbay dies. Set credit";
 
     /// The credit page says that a tokenizer reads. Rows that wait for this sink can be joined at any token.
     SinkJoined, INFO, first 5 of [stream, sink] {

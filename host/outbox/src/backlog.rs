@@ -229,10 +229,10 @@ impl Backlog {
 
     /// Picks at most `most` requests, and for each the rows that become one. Requests with their first row come first, then
     /// requests with their last row, then those that have waited longest. The last group has a quarter of the places, so
-    /// that every request is sent eventually. `hurried` picks from the first two groups only.
-    pub(crate) fn pick(&mut self, most: usize, hurried: bool, picked: &mut Vec<(u32, u32)>) {
+    /// that every request is sent eventually.
+    pub(crate) fn pick(&mut self, most: usize, picked: &mut Vec<(u32, u32)>) {
         picked.clear();
-        let kept = if hurried { 0 } else { most / 4 };
+        let kept = most / 4;
         let Backlog { requests, firsts, lasts, all, .. } = self;
         let mut take = |queue: &mut VecDeque<(u32, u64)>, up_to: usize, picked: &mut Vec<(u32, u32)>| {
             while picked.len() < up_to
@@ -248,11 +248,9 @@ impl Backlog {
         };
         take(firsts, most - kept, picked);
         take(lasts, most - kept, picked);
-        if !hurried {
-            take(all, most, picked);
-            take(firsts, most, picked);
-            take(lasts, most, picked);
-        }
+        take(all, most, picked);
+        take(firsts, most, picked);
+        take(lasts, most, picked);
     }
 
     /// Picks the requests of the oldest frame that have rows in it, if all of them are slow: they are single, or another with

@@ -250,16 +250,15 @@ impl Lane {
     }
 
     /// Composes the next frame. A frame that waits alone is sent unchanged; otherwise the frame has at most `max_requests`
-    /// requests. `hurried` restricts it to requests whose first or last row waits. `now` is the frame's time if no source
+    /// requests. `now` is the frame's time if no source
     /// frame is known. `sent` gets the time at which each source frame was received, and the number of its rows.
     pub(crate) fn next(
         &mut self,
         max_requests: usize,
-        hurried: bool,
         now: Instant,
         sent: &mut Vec<(Instant, u32)>,
     ) -> Option<ComposedFrame> {
-        if !hurried && self.frames.len() == 1 && self.frames.front().is_some_and(WaitingFrame::is_whole) {
+        if self.frames.len() == 1 && self.frames.front().is_some_and(WaitingFrame::is_whole) {
             return self.whole(sent);
         }
         loop {
@@ -267,9 +266,9 @@ impl Lane {
                 self.unjoined -= 1;
                 return self.rest_of_front(sent);
             }
-            let is_rest = !hurried && self.pick_rest();
+            let is_rest = self.pick_rest();
             if !is_rest {
-                self.backlog.pick(max_requests, hurried, &mut self.picked);
+                self.backlog.pick(max_requests, &mut self.picked);
             }
             if self.picked.is_empty() {
                 return None;

@@ -1,7 +1,5 @@
 //! The settings of an outbox.
 
-use std::time::Duration;
-
 use afterbay_text::Vocabulary;
 use afterbay_wire::BatchKind;
 
@@ -12,9 +10,6 @@ pub enum When {
     Never,
     /// While the sink has no room: rows that it has not taken are joined.
     Backpressure,
-    /// For readers that cannot show backpressure: a request is sent at most once in this time. Its first and its last row
-    /// are sent at once.
-    Window(Duration),
 }
 
 /// How rows are joined for a reader.

@@ -142,8 +142,6 @@ pub struct Outbox {
     size: FrameSize,
     /// See [`Outbox::send_in_order`].
     in_order: bool,
-    /// For [`When::Window`]: the time from which everything that waits may be sent, until nothing waits.
-    window_ends: Option<Instant>,
     totals: Totals,
     /// See [`Outbox::sent_rows`].
     sent_rows: Vec<(Instant, u32)>,
@@ -161,7 +159,6 @@ impl Outbox {
             outstanding: Outstanding::new(sequence, done),
             size: FrameSize::default(),
             in_order: false,
-            window_ends: None,
             totals: Totals::default(),
             sent_rows: Vec::new(),
             calls: ToolCalls::default(),
@@ -173,18 +170,6 @@ impl Outbox {
     pub fn reset(&mut self, options: Options) {
         let joins = std::mem::take(&mut self.options.joins);
         self.options = Options { joins, ..options };
-        self.window_ends = None;
-        if !matches!(self.options.when, When::Window(_)) {
-            return;
-        }
-        // Only a window indexes a frame that waits alone. Such a frame has no health check, so none of its rows leaves.
-        for stage in &mut self.stages {
-            if let Stage::Rows(lane) = stage {
-                let before = lane.size();
-                lane.index(&self.options.joins.ends, &mut self.urgent);
-                self.size.replace(before, lane.size());
-            }
-        }
     }
 
     /// Changes where joined rows may end, because the reader is another than was assumed. Rows that already wait are joined
@@ -242,8 +227,7 @@ impl Outbox {
                 };
                 let before = lane.size();
                 lane.push(WaitingFrame::new(frame_index, number, at, batch, requests, single));
-                let is_windowed = matches!(self.options.when, When::Window(_));
-                if lane.frames() > 1 || has_health_check || is_windowed {
+                if lane.frames() > 1 || has_health_check {
                     lane.index(&self.options.joins.ends, &mut self.urgent);
                 }
                 self.size.replace(before, lane.size());
@@ -320,23 +304,16 @@ impl Outbox {
                     self.stages.pop_front();
                 }
                 Stage::Rows(lane) => {
-                    let hurried = match self.options.when {
-                        When::Window(window) => now < *self.window_ends.get_or_insert(now + window),
-                        _ => false,
-                    };
                     let before = lane.size();
                     let composed = match self.in_order {
                         true => lane.rest_of_front(&mut self.sent_rows),
-                        false => lane.next(self.options.max_rows, hurried, now, &mut self.sent_rows),
+                        false => lane.next(self.options.max_rows, now, &mut self.sent_rows),
                     };
                     self.size.replace(before, lane.size());
                     if lane.is_empty() {
                         // Its requests go with it.
                         self.size -= lane.size();
                         self.stages.pop_front();
-                        if let When::Window(window) = self.options.when {
-                            self.window_ends = Some(now + window);
-                        }
                     }
                     return composed.map(|composed| self.leave(composed));
                 }
@@ -358,12 +335,6 @@ impl Outbox {
     /// their number. Empty if it returned none.
     pub fn sent_rows(&self) -> &[(Instant, u32)] {
         &self.sent_rows
-    }
-
-    /// The time at which [`Outbox::next`] must be called even if no frame and no signal from the sink arrives.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.window_ends
-            .filter(|_| matches!(self.stages.front(), Some(Stage::Rows(lane)) if !lane.is_empty()))
     }
 
     /// Marks every sent frame up to `sequence` as taken: it never needs to be sent again.

@@ -153,7 +153,7 @@ pub(crate) fn differences(before: &Config, after: &Config) -> Vec<String> {
         let mut both = sinks_in_both(before, after);
         let others = [
             (stay(before, after) != stay(after, before), "the order of the plugins"),
-            (before.coalesce != after.coalesce, "coalesce"),
+            (before.join != after.join, "join"),
             (both.any(|(before, after)| before.queue != after.queue), "queue"),
             (before.taps != after.taps, "taps"),
             (before.abort != after.abort, "abort"),

@@ -210,7 +210,7 @@ fn uncounted(
     sink: &config::Sink,
     joins: &Joins,
 ) -> Option<Event> {
-    let waits_for_pressure = stream.coalesce.when == config::CoalesceWhen::Backpressure;
+    let waits_for_pressure = stream.join.when == config::JoinWhen::Backpressure;
     // A second leg of this process reads at once.
     let is_own = sink.takes == config::Takes::Skipped
         && config.streams.iter().any(|next| Some(&next.listen) == sink.connect.as_ref());
@@ -256,9 +256,9 @@ fn keeps_calls_single(sink: &config::Sink, rendezvous: Option<&RendezvousFile>, 
     }
 }
 
-/// Whether rows are never joined: coalescing is off, and no plugin holds rows.
+/// Whether rows are never joined: joining is off, and no plugin holds rows.
 fn is_never(stream: &config::Stream) -> bool {
-    stream.coalesce.when == config::CoalesceWhen::Never && stream.plugins.is_empty()
+    stream.join.when == config::JoinWhen::Never && stream.plugins.is_empty()
 }
 
 /// Decides where rows may be joined for a reader.
@@ -279,8 +279,8 @@ fn decide(
     let by_setup = configured(stream, sink, rendezvous);
     let reader = by_setup.unwrap_or(on_page);
     // A stream that never joins rows needs the vocabulary only for held rows.
-    let never = stream.coalesce.when == config::CoalesceWhen::Never;
-    let single = keeps_calls_single(sink, rendezvous, page) && !never;
+    let never = stream.join.when == config::JoinWhen::Never;
+    let single = keeps_calls_single(sink, rendezvous, page);
     let (of_stream, of_sink) = (stream.name.as_str(), sink.name.as_str());
     let reads_anywhere = reader == ReaderKind::Tokenizer || is_never(stream);
     let describe = |ends: &str| match (never, single) {

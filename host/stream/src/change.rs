@@ -1,4 +1,4 @@
-//! Changes of a running stream between two batches: plugins, taps, attributes, coalescing, queues, and the way to the scheduler.
+//! Changes of a running stream between two batches: plugins, taps, attributes, joining, queues, and the way to the scheduler.
 //!
 //! The caller has checked and prepared every part, so no change can fail here.
 

@@ -125,7 +125,7 @@ pub(crate) fn stream(name: &str, listen: &str, reader: &str, plugins: &str) -> S
 fn stream_of(engine: &str, name: &str, listen: &str, reader: &str, plugins: &str) -> String {
     // The bench counts frames, and its reader gives no credit. Without a connector, SGLang's rows are never joined; vLLM's are.
     format!(
-        "[[stream]]\nname = {name:?}\nengine = {engine:?}\nlisten = {listen:?}\ncoalesce = {{ when = \"never\" }}\n[[stream.sink]]\nname = \"reader\"\nconnect = {reader:?}\n{plugins}"
+        "[[stream]]\nname = {name:?}\nengine = {engine:?}\nlisten = {listen:?}\njoin = {{ when = \"never\" }}\n[[stream.sink]]\nname = \"reader\"\nconnect = {reader:?}\n{plugins}"
     )
 }
 

@@ -64,12 +64,12 @@ pub fn page_path(dir: &Path, reader: usize) -> PathBuf {
 /// The stream's checked configuration.
 pub fn config(dir: &Path, settings: &Settings) -> config::Stream {
     let mut text = format!(
-        "[journal]\ndir = {:?}\n[[stream]]\nname = {STREAM:?}\nengine = {:?}\nlisten = \"ipc://{}\"\ncoalesce = {{ when = {:?}, max_rows = {} }}\n",
+        "[journal]\ndir = {:?}\n[[stream]]\nname = {STREAM:?}\nengine = {:?}\nlisten = \"ipc://{}\"\njoin = {{ when = {:?}, max_rows = {} }}\n",
         dir.join("journal"),
         if settings.is_vllm() { "vllm" } else { "sglang" },
         dir.join("in").display(),
-        settings.coalesce,
-        settings.max_rows.max(config::bounds::COALESCE_ROWS.0),
+        settings.join,
+        settings.max_rows.max(config::bounds::JOIN_ROWS.0),
     );
     if settings.readers.len() > 1 {
         text += "route = \"crc32\"\n";
@@ -91,7 +91,7 @@ pub fn config(dir: &Path, settings: &Settings) -> config::Stream {
     }
     let config = config::Config::parse(&text, &dir.join("afterbay.toml"), &config::Env::EMPTY);
     let mut stream = config.unwrap_or_else(|problems| panic!("{problems}\n{text}")).streams.remove(0);
-    stream.coalesce.max_rows = settings.max_rows as usize;
+    stream.join.max_rows = settings.max_rows as usize;
     stream
 }
 

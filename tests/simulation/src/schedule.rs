@@ -41,9 +41,9 @@ pub struct Settings {
     pub rids: Vec<u64>,
     /// For each reader whether it counts finished frames.
     pub readers: Vec<bool>,
-    /// `coalesce.when`.
-    pub coalesce: &'static str,
-    /// `coalesce.max_rows`.
+    /// `join.when`.
+    pub join: &'static str,
+    /// `join.max_rows`.
     pub max_rows: u64,
     /// The bound of a sink's queue, in frames.
     pub queue_frames: u64,
@@ -125,7 +125,7 @@ impl Schedule {
             let mut random = Random(base ^ 0xa6a1);
             settings.senders = (0..SENDERS_MAX).map(|_| 30 + random.below(30)).collect();
             settings.rids = (0..SENDERS_MAX).map(|_| 8 + random.below(12)).collect();
-            (settings.coalesce, settings.max_rows) = ("backpressure", 3);
+            (settings.join, settings.max_rows) = ("backpressure", 3);
         }
         let count = 20 + random.below(120) as usize;
         let mut actions = Vec::new();
@@ -186,7 +186,7 @@ impl Settings {
             rids: vec![u64::MAX; senders.len()],
             senders,
             readers,
-            coalesce: ["backpressure", "backpressure", "never", "window"][random.below(4) as usize],
+            join: ["backpressure", "backpressure", "backpressure", "never"][random.below(4) as usize],
             max_rows: 16 + random.below(20),
             queue_frames: 1 + random.below(queue),
             queue_bytes: 64 << 10,

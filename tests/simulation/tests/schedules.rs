@@ -63,11 +63,6 @@ fn the_same_schedule_runs_the_same_way() {
 
 /// Seeds that once failed, each with its bug.
 const REGRESSIONS: &[(u64, &str)] = &[
-    (
-        30_124_351_277_769_831,
-        "a window that is over made a stream spin while the disk refused the record of its frame",
-    ),
-    (30_124_351_277_805_573, "the same, with frames that wait until they are durable"),
     (30_124_351_277_765_011, "a reader forgot the promise that was broken while the stream slept"),
     (
         30_124_351_277_778_666,

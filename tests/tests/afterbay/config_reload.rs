@@ -235,7 +235,7 @@ fn a_setting_that_names_a_file_has_the_files_text_and_follows_its_changes() {
 }
 
 #[test]
-fn a_reload_changes_coalescing_and_on_fault_without_a_new_instance() {
+fn a_reload_changes_joining_and_on_fault_without_a_new_instance() {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
     let config = || {
@@ -250,12 +250,12 @@ fn a_reload_changes_coalescing_and_on_fault_without_a_new_instance() {
     sender.send(&frame);
     assert_eq!(reader.frame(), frame);
     let strict = config()
-        .stream("coalesce = { when = \"window\", window = \"2ms\" }")
+        .stream("join = { when = \"never\" }")
         .plugin_line("on_fault = \"terminate\"");
     sandbox.write(&strict);
     let event = afterbay.event("ConfigReloaded");
     assert_eq!(
-        event["changed"], "plugin \"bad\" of \"test\" options changed; coalesce of \"test\" changed",
+        event["changed"], "plugin \"bad\" of \"test\" options changed; join of \"test\" changed",
         "{event}"
     );
     let mut request = SynthRequest::new("b");

@@ -9,7 +9,7 @@ fn row(request: u64, rid: &str, first: bool, last: bool) -> NewRow<'_> {
 /// Picks everything, and sends it.
 fn send(backlog: &mut Backlog) -> Vec<u64> {
     let mut picked = Vec::new();
-    backlog.pick(8, false, &mut picked);
+    backlog.pick(8, &mut picked);
     let numbers = backlog.last_of(&picked).map(|(number, _)| number).collect();
     backlog.leave(&picked);
     numbers
@@ -22,14 +22,14 @@ fn a_picked_request_that_stays_keeps_its_place_in_the_queue() {
     backlog.push(row(2, "last", false, true), None);
     backlog.push(row(3, "first", true, false), None);
     let mut before = Vec::new();
-    backlog.pick(8, true, &mut before);
-    assert_eq!(before, [(2, 1), (1, 1)], "the first token, then the last row");
+    backlog.pick(8, &mut before);
+    assert_eq!(before, [(2, 1), (1, 1), (0, 1)], "the first token, then the last row, then the rest");
     backlog.stay(&before);
     let mut again = Vec::new();
-    backlog.pick(8, true, &mut again);
+    backlog.pick(8, &mut again);
     assert_eq!(again, before);
     backlog.leave(&again);
-    backlog.pick(8, true, &mut again);
+    backlog.pick(8, &mut again);
     assert_eq!(again, []);
 }
 
@@ -54,7 +54,7 @@ fn requests_that_end_without_a_last_row_and_orders_that_others_overtake_stay_bou
     backlog.push(row(1, "waits", false, false), None);
     for number in 2..50_000 {
         backlog.push(row(number, &number.to_string(), true, false), None);
-        backlog.pick(1, true, &mut picked);
+        backlog.pick(1, &mut picked);
         backlog.leave(&picked);
     }
     let Backlog { requests, by_number, by_rid, all, firsts, lasts, .. } = &backlog;

@@ -8,7 +8,6 @@ use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use bytes::Bytes;
 
-const WINDOW: Duration = Duration::from_millis(20);
 
 fn options(when: When, ends: JoinEnds) -> Options {
     Options { when, joins: ends.into(), max_rows: 512, max_frames: 64, max_bytes: 1 << 20 }
@@ -77,29 +76,11 @@ fn new_options_apply_to_the_frames_that_come_next_and_keep_the_joins() {
 }
 
 #[test]
-fn a_window_that_begins_while_rows_wait_sends_the_first_and_last_rows_at_once() {
+fn a_health_check_is_sent_although_the_sink_has_no_room() {
     let now = Instant::now();
     let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere), 0, 0);
-    outbox.push(ids(1, now, vec![row("running", 5), row("first", 1)]));
     let health_check = row("HEALTH_CHECK_0123456789abcdef0123456789abcdef", 1);
-    outbox.push(frame(2, now, BatchKind::Str, vec![row("other", 5)]));
-    outbox.reset(options(When::Window(WINDOW), JoinEnds::Anywhere));
-    let sent = outbox.next(true, now).unwrap();
-    assert_eq!(batch_of(sent.bytes).rids().collect::<Vec<_>>(), ["first"]);
-    assert!(outbox.next(true, now).is_none());
-    // A new window begins with the new options.
-    outbox.reset(options(When::Window(2 * WINDOW), JoinEnds::Anywhere));
-    assert_eq!(outbox.deadline(), None);
-    assert!(outbox.next(true, now + WINDOW).is_none());
-    assert_eq!(outbox.deadline(), Some(now + 3 * WINDOW));
-    assert!(outbox.next(true, now + 3 * WINDOW).is_some());
-    assert_eq!((outbox.rows(), outbox.frames()), (1, 1));
-    // The window ended with the lane's last row: the next lane waits for a new one.
-    assert!(outbox.next(true, now + 3 * WINDOW).is_none());
-    assert!(outbox.next(true, now + 5 * WINDOW).is_some());
-    assert!(outbox.is_empty());
-    // A health check needs no window, and a frame with nothing else does not wait.
-    outbox.push(frame(3, now, BatchKind::Str, vec![health_check]));
+    outbox.push(frame(1, now, BatchKind::Str, vec![health_check]));
     assert_eq!((outbox.rows(), outbox.frames(), outbox.bytes(), outbox.memory()), (1, 0, 0, 0));
     assert!(!outbox.is_empty());
     assert!(outbox.next(false, now).is_some() && outbox.is_empty());
@@ -108,7 +89,7 @@ fn a_window_that_begins_while_rows_wait_sends_the_first_and_last_rows_at_once() 
 #[test]
 fn an_outbox_counts_the_tokens_of_rows_that_wait_alone_and_of_rows_that_wait_together() {
     let now = Instant::now();
-    let later = now + WINDOW;
+    let later = now + Duration::from_millis(20);
     let mut outbox = Outbox::new(options(When::Backpressure, JoinEnds::Anywhere), 0, 0);
     assert_eq!((outbox.rows(), outbox.tokens(), outbox.oldest()), (0, 0, None));
     let mut wide = row("a", 5);

@@ -199,25 +199,6 @@ fn a_request_whose_rows_may_not_be_joined_and_a_rid_that_comes_again_hold_up_no_
 }
 
 #[test]
-fn in_a_window_first_and_last_rows_are_sent_at_once_and_others_at_its_end() {
-    let now = Instant::now();
-    let ms = |ms| now + Duration::from_millis(ms);
-    let mut outbox =
-        Outbox::new(options(When::Window(Duration::from_millis(20)), JoinEnds::Anywhere, 512), 0, 0);
-    let mut ending = row("c", 9, 4);
-    ending.finish = Some(SynthFinish::Length(9));
-    outbox.push(Frame { number: 1, at: now, content: rows(vec![row("a", 1, 1), row("b", 5, 2), ending]) });
-    assert_eq!(rids(&outbox.next(true, now).unwrap()), ["a", "c"]);
-    outbox.push(Frame { number: 2, at: ms(5), content: rows(vec![row("a", 2, 5), row("b", 6, 6)]) });
-    assert!(outbox.next(true, ms(5)).is_none());
-    assert_eq!(outbox.deadline(), Some(ms(20)));
-    let rest = outbox.next(true, ms(20)).unwrap();
-    let batch = batch_of(rest.bytes.clone());
-    assert_eq!((rids(&rest), batch.tokens(0)), (vec!["b".to_owned(), "a".to_owned()], 2));
-    assert!(outbox.is_empty() && outbox.deadline().is_none());
-}
-
-#[test]
 fn an_outbox_has_room_up_to_its_bounds_of_frames_and_bytes() {
     let now = Instant::now();
     let bound = Options { max_frames: 2, ..options(When::Backpressure, JoinEnds::Anywhere, 8) };

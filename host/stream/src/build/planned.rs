@@ -27,18 +27,17 @@ impl PlannedSink {
 
     /// Whether rows that wait for the sink are joined under backpressure.
     pub(crate) fn joins_under_pressure(&self, config: &config::Stream) -> bool {
-        config.coalesce.when == config::CoalesceWhen::Backpressure && self.joins.is_any()
+        config.join.when == config::JoinWhen::Backpressure && self.joins.is_any()
     }
 
     pub(crate) fn outbox_options(&self, config: &config::Stream) -> Options {
         Options {
-            when: match config.coalesce.when {
-                config::CoalesceWhen::Never => When::Never,
-                config::CoalesceWhen::Backpressure => When::Backpressure,
-                config::CoalesceWhen::Window => When::Window(config.coalesce.window),
+            when: match config.join.when {
+                config::JoinWhen::Never => When::Never,
+                config::JoinWhen::Backpressure => When::Backpressure,
             },
             joins: self.joins.clone(),
-            max_rows: config.coalesce.max_rows,
+            max_rows: config.join.max_rows,
             max_frames: self.config.queue.frames,
             max_bytes: self.config.queue.bytes,
         }

@@ -209,7 +209,7 @@ impl World {
     fn setup(&self, store: &FdStore, inherited: Inherited, handed_over: Option<StreamState>) -> Setup {
         let mut config =
             config::Stream::new(STREAM.parse().unwrap(), self.endpoint("in"), self.endpoint("out"));
-        config.coalesce.when = config::CoalesceWhen::Never;
+        config.join.when = config::JoinWhen::Never;
         config.plugins = self.plugins.iter().map(|plugin| plugin.config.clone()).collect();
         config.sinks[0].credit = self.credit.clone();
         let sinks = config.sinks.iter().map(|sink| SinkSetup {
