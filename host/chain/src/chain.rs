@@ -338,7 +338,7 @@ impl Chain {
         let context = ChainContext { ledger, attributes: &self.attributes, now };
         let mut has_more = false;
         for slot in &mut self.slots {
-            has_more |= slot.deliver_answers(held_rows, &mut self.calls, context);
+            has_more |= slot.deliver_answers(held_rows, context);
         }
         self.send_calls(ledger);
         has_more
@@ -400,7 +400,7 @@ impl Chain {
             let (why, held) = (released.why, &released.held);
             slot.report_hold_ended(why, rid, held.received.rows, held.tokens.into());
         }
-        if slot.terminates() {
+        if slot.is_guard() {
             holding::terminate_lost(output, plugin);
         }
         self.show(output);

@@ -1,32 +1,14 @@
 //! The live requests, as `open` reports them to an instance of a plugin.
 
 use crate::attributes::RequestAttributes;
-use afterbay_batch::{Accounted, Row};
 use afterbay_ledger::{Ledger, Request};
 use afterbay_runtime::{Fault, Opened, Plugin};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The live requests, including those of the current batch.
 pub fn live(ledger: &Ledger) -> Vec<Opened<'_>> {
     visible(ledger).map(|(rid, request)| resumed(rid, request, ledger)).collect()
-}
-
-/// The live requests as they were before this batch, with which the instance is called again.
-pub fn live_before<'l>(accounted: &Accounted, ledger: &'l Ledger) -> Vec<Opened<'l>> {
-    let rows: HashMap<u64, &Row> = accounted.rows().iter().map(|row| (row.number, row)).collect();
-    let requests = visible(ledger).filter_map(|(rid, request)| {
-        let opened = resumed(rid, request, ledger);
-        match rows.get(&opened.request) {
-            Some(row) if row.first => None,
-            Some(row) => {
-                let received_tokens = opened.received_tokens.saturating_sub(u64::from(row.tokens));
-                Some(Opened { received_tokens, ..opened })
-            }
-            None => Some(opened),
-        }
-    });
-    requests.collect()
 }
 
 /// The numbers of the live requests.

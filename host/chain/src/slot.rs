@@ -37,10 +37,6 @@ pub use calls::RequestEnd;
 
 /// The time between a failed start and the next start.
 const START_RETRY: Duration = Duration::from_secs(1);
-/// Calls for one batch if `on_fault` is `retry`. Later batches wait until the last call returns.
-const RETRY_TRIES: u32 = 2;
-/// The consequence of a fault in a batch that is retried.
-const BATCH_IS_RETRIED: &str = "the batch is retried on a fresh instance";
 /// The consequence of a fault between two batches.
 const INSTANCE_IS_REPLACED: &str = "a fresh instance starts";
 
@@ -219,7 +215,7 @@ impl PluginSlot {
             let persisted = accounted.persisted();
             store.begin_batch(persisted.frame().0, persisted.location() == Location::ByNumber);
         }
-        let verdicts = self.call_with_retries(opened, columns, accounted, context);
+        let verdicts = self.judge(opened, columns, context);
         let counters = &self.telemetry.counters;
         if is_called {
             counters.rows.add(rows);
@@ -241,19 +237,17 @@ impl PluginSlot {
         Answer::Verdicts(verdicts)
     }
 
-    /// The instance's verdicts. `None` if there is no instance, or if each try faulted. The instance that replaces the last
-    /// faulted one resumes after the batch.
-    fn call_with_retries(
+    /// The instance's verdicts. `None` if there is no instance, or if it faulted. The instance that replaces it resumes after the
+    /// batch.
+    fn judge(
         &mut self,
         opened: &[Opened<'_>],
         columns: &Columns<'_>,
-        accounted: &Accounted,
         context: ChainContext<'_>,
     ) -> Option<Vec<Verdict>> {
-        let tries = if self.on_fault() == OnFault::Retry { RETRY_TRIES } else { 1 };
         let is_shadow = self.is_shadow();
-        for tried in 1..=tries {
-            let SlotState::Running { plugin, requests_open } = &mut self.state else { break };
+        let mut judged = None;
+        if let SlotState::Running { plugin, requests_open } = &mut self.state {
             let opens = match opened.is_empty() {
                 true => Ok(()),
                 false => open_requests::open(plugin, opened, context.attributes),
@@ -267,13 +261,7 @@ impl PluginSlot {
                     if !columns.requests.is_empty() {
                         self.faults.batch_judged();
                     }
-                    self.record_missed_batch(opened, columns, context);
-                    return Some(verdicts);
-                }
-                Err(fault) if tried < tries => {
-                    self.fault(&fault, BATCH_IS_RETRIED, context.now);
-                    self.telemetry.counters.retried_batches.add(1);
-                    self.restart_with(&open_requests::live_before(accounted, context.ledger), context);
+                    judged = Some(verdicts);
                 }
                 Err(fault) => {
                     self.fault(&fault, self.unjudged_consequence(), context.now);
@@ -282,7 +270,7 @@ impl PluginSlot {
             }
         }
         self.record_missed_batch(opened, columns, context);
-        None
+        judged
     }
 
     /// Lets the changes of the store since the last call outlive the process.
@@ -342,9 +330,9 @@ impl PluginSlot {
         if self.is_shadow() { OnFault::Bypass } else { self.policy.on_fault }
     }
 
-    /// Whether no row may pass that the plugin cannot judge. A retry does not help with such rows.
+    /// Whether no row may pass that the plugin has not judged.
     pub fn is_guard(&self) -> bool {
-        matches!(self.on_fault(), OnFault::Terminate | OnFault::Retry)
+        self.on_fault() == OnFault::Terminate
     }
 
     /// Counts rows that no plugin can be shown as a fault, but not towards the quarantine: otherwise a client that sends
@@ -362,7 +350,7 @@ impl PluginSlot {
     /// The consequence for a batch that the plugin did not judge.
     fn unjudged_consequence(&self) -> &'static str {
         match self.on_fault() {
-            OnFault::Bypass | OnFault::Retry => "the batch passes unchanged",
+            OnFault::Bypass => "the batch passes unchanged",
             OnFault::Terminate => "the batch's requests are aborted",
         }
     }
@@ -382,7 +370,7 @@ impl PluginSlot {
         self.telemetry.publish_log(plugin, context.ledger);
         self.mark.read(plugin, is_shadow, &self.telemetry, context.now);
         if let Err(fault) = closed {
-            // The requests have ended: no batch can be retried and no request aborted.
+            // The requests have ended: no request can be aborted.
             self.fault(&fault, INSTANCE_IS_REPLACED, context.now);
         }
     }
@@ -401,18 +389,13 @@ impl PluginSlot {
         self.restart(context);
     }
 
-    /// Starts a fresh instance with the live requests as they are now, unless the plugin is in quarantine.
+    /// Starts a fresh instance with the live requests, unless the plugin is in quarantine or has no component yet.
     fn restart(&mut self, context: ChainContext<'_>) {
-        self.restart_with(&open_requests::live(context.ledger), context);
-    }
-
-    /// Starts a fresh instance with these requests, unless the plugin is in quarantine or has no component yet.
-    fn restart_with(&mut self, requests: &[Opened<'_>], context: ChainContext<'_>) {
         if self.state.is_quarantined() || self.state.awaits_component() {
             return;
         }
         match self.component.instantiate(&self.settings) {
-            Ok(plugin) => self.start(plugin, requests, context),
+            Ok(plugin) => self.start(plugin, &open_requests::live(context.ledger), context),
             Err(error) => {
                 let (why, then) = (error.to_string(), self.unjudged_consequence());
                 self.telemetry.publish(|stream, plugin| PluginDown { stream, plugin, why, then });

@@ -172,7 +172,6 @@ tables! {
         limits: Limits = |plugin| Limits::one(plugin, "limits"),
         on_fault: Value<OnFault> = |plugin| plugin.word("on_fault", &[
             ("bypass", OnFault::Bypass),
-            ("retry", OnFault::Retry),
             ("terminate", OnFault::Terminate),
         ]),
         quarantine: Quarantine = |plugin| Quarantine::one(plugin, "quarantine"),

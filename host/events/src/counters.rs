@@ -156,8 +156,6 @@ counters! {
         holds_ended: CounterBy<HoldEnd>, "Times that a request's held rows were sent, by reason";
         holds_refused: Counter, "Rows that the plugin wanted to hold and that were sent, or that could not be joined with the held ones";
         bypassed_batches: Counter, "Batches that passed without the plugin, because it faulted, is down or is quarantined";
-        retried_batches: Counter, "Batches that were tried once more on a fresh instance, as on_fault = retry says";
-        retried_calls: Counter, "Calls to services that failed and were repeated once, as on_fault = retry says";
         terminated_rows: Counter, "Rows whose requests were aborted because the plugin did not judge them, as on_fault = terminate says";
         quarantined: Gauge, "1 while the plugin is out of the chain because of too many faults. Correct or reinstate it";
         quarantines: Counter, "Times that the plugin was taken out of the chain";

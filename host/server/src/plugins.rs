@@ -61,7 +61,6 @@ pub(crate) struct PluginView {
     verdicts: BTreeMap<&'static str, u64>,
     faults: BTreeMap<&'static str, u64>,
     bypassed_batches: u64,
-    retried_batches: u64,
     terminated_rows: u64,
     /// `null` if the plugin is as at the start.
     last_reload: Option<LastReload>,
@@ -188,7 +187,6 @@ impl PluginView {
             },
             on_fault: match config.map(|config| config.on_fault).unwrap_or_default() {
                 config::OnFault::Bypass => "bypass",
-                config::OnFault::Retry => "retry",
                 config::OnFault::Terminate => "terminate",
             },
             deadline_us: config.map_or(0, |config| config.limits.deadline.as_micros() as u64),
@@ -204,7 +202,6 @@ impl PluginView {
             verdicts: counted(&mut counters.verdicts.each()),
             faults: counted(&mut counters.faults.each()),
             bypassed_batches: counters.bypassed_batches.get(),
-            retried_batches: counters.retried_batches.get(),
             terminated_rows: counters.terminated_rows.get(),
             last_reload: status.reloads.last().map(|last| LastReload {
                 ago_s: last.at.elapsed().unwrap_or_default().as_secs(),

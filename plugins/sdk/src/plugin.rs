@@ -65,7 +65,7 @@ pub trait Plugin: Sized + 'static {
     /// batches. The rows of a request without a verdict stay held.
     ///
     /// The operator's `on_fault` has been applied to a call that failed: `bypass` has released the held rows
-    /// of the request, `retry` has made the call once more, and `terminate` has aborted the request.
+    /// of the request, and `terminate` has aborted the request.
     fn answered(&mut self, answers: &[Answer], verdicts: &mut RequestVerdicts) {
         let _ = (answers, verdicts);
     }

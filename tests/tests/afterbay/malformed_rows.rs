@@ -81,37 +81,35 @@ fn a_malformed_row_does_not_disable_a_guard_for_its_batch() {
     let narrow = b"\xc7\x0a\x01\0\0\0\x02\xa1i\x02\0\0\0";
     let narrow_pickle = b"carray\n_array_reconstructor\n(carray\narray\n\x8c\x01iK\x08C\x04\x02\0\0\0tR";
     for wire in WIRES {
-        for on_fault in ["terminate", "retry"] {
-            let sandbox = Sandbox::new();
-            let mut reader = Reader::bind(&sandbox.reader_side());
-            let afterbay = Afterbay::run(&sandbox, &guarded(&sandbox, on_fault));
-            let mut sender = Sender::connect(&sandbox.scheduler_side());
-            // Each frame, and the rid of its middle row.
-            for (what, frame, middle) in [
-                ("a rid over the bound", batch(wire, three(&long)), long.as_str()),
-                ("a count that is deep", odd(wire, "prompt_tokens", &deep(40), &deep_pickle(40)), "odd"),
-                ("a count that is none", odd(wire, "completion_tokens", b"\xa1x", b"\x8c\x01x"), "odd"),
-                ("ids of 32 bits", odd(wire, "output_ids", narrow, narrow_pickle), "odd"),
-            ] {
-                sender.send(&frame);
-                let sent = rows(&reader.frame());
-                assert_eq!(sent.len(), 3, "{what}, {wire:?}");
-                assert_eq!(sent[1].rid, middle, "{what}, {wire:?}");
-                let are_dropped = sent.iter().all(|row| row.ids.is_empty() && row.finish.is_none());
-                assert!(are_dropped, "{what}, {wire:?}: {sent:?}");
-                let ends = [SynthRequest::new("a"), SynthRequest::new("b"), SynthRequest::new(middle)];
-                sender.send(&batch(wire, ends.map(|mut request| request.last(&[])).into()));
-                reader.frame();
-            }
-            let metrics =
-                afterbay.until_metrics("every request has ended", |it| it.stream("requests_live") == 0);
-            assert_eq!(metrics.plugin_by("guard", "verdicts_total", "action", "drop"), 24, "{wire:?}");
-            assert_eq!(metrics.plugin("guard", "terminated_rows_total"), 0);
-            assert_eq!((metrics.barriers("not_understood"), metrics.barriers("refused")), (0, 0));
-            assert_eq!(afterbay.stop(), 0);
-            let shown = journal(&sandbox, &["show", &long, "--json"]).json_lines();
-            assert!(shown[0].to_string().contains("#sha256:"), "{shown:?}");
+        let sandbox = Sandbox::new();
+        let mut reader = Reader::bind(&sandbox.reader_side());
+        let afterbay = Afterbay::run(&sandbox, &guarded(&sandbox, "terminate"));
+        let mut sender = Sender::connect(&sandbox.scheduler_side());
+        // Each frame, and the rid of its middle row.
+        for (what, frame, middle) in [
+            ("a rid over the bound", batch(wire, three(&long)), long.as_str()),
+            ("a count that is deep", odd(wire, "prompt_tokens", &deep(40), &deep_pickle(40)), "odd"),
+            ("a count that is none", odd(wire, "completion_tokens", b"\xa1x", b"\x8c\x01x"), "odd"),
+            ("ids of 32 bits", odd(wire, "output_ids", narrow, narrow_pickle), "odd"),
+        ] {
+            sender.send(&frame);
+            let sent = rows(&reader.frame());
+            assert_eq!(sent.len(), 3, "{what}, {wire:?}");
+            assert_eq!(sent[1].rid, middle, "{what}, {wire:?}");
+            let are_dropped = sent.iter().all(|row| row.ids.is_empty() && row.finish.is_none());
+            assert!(are_dropped, "{what}, {wire:?}: {sent:?}");
+            let ends = [SynthRequest::new("a"), SynthRequest::new("b"), SynthRequest::new(middle)];
+            sender.send(&batch(wire, ends.map(|mut request| request.last(&[])).into()));
+            reader.frame();
         }
+        let metrics =
+            afterbay.until_metrics("every request has ended", |it| it.stream("requests_live") == 0);
+        assert_eq!(metrics.plugin_by("guard", "verdicts_total", "action", "drop"), 24, "{wire:?}");
+        assert_eq!(metrics.plugin("guard", "terminated_rows_total"), 0);
+        assert_eq!((metrics.barriers("not_understood"), metrics.barriers("refused")), (0, 0));
+        assert_eq!(afterbay.stop(), 0);
+        let shown = journal(&sandbox, &["show", &long, "--json"]).json_lines();
+        assert!(shown[0].to_string().contains("#sha256:"), "{shown:?}");
     }
 }
 
@@ -144,7 +142,7 @@ fn with_on_fault_terminate_an_unreadable_row_ends_only_its_own_request() {
 
 #[test]
 fn an_unreadable_frame_passes_if_every_plugin_bypasses_and_else_ends_the_requests_it_names() {
-    for on_fault in ["bypass", "terminate", "retry"] {
+    for on_fault in ["bypass", "terminate"] {
         let sandbox = Sandbox::new();
         let mut reader = Reader::bind(&sandbox.reader_side());
         let afterbay = Afterbay::run(&sandbox, &guarded(&sandbox, on_fault));

@@ -214,7 +214,7 @@ impl Turn<'_> {
 
     fn apply_hold_verdict(&mut self, at: SeenRow, verdict: HoldVerdict, shape: IdShape) {
         let state = self.held_rows.state(at.request, self.slot.name(), self.now);
-        if matches!(state, HoldState::Ended(HoldEnd::Instance | HoldEnd::Start)) && self.slot.terminates() {
+        if matches!(state, HoldState::Ended(HoldEnd::Instance | HoldEnd::Start)) && self.slot.is_guard() {
             return self.terminate_row(at, &not_released(self.slot.name()));
         }
         if matches!(self.output.decisions[at.row as usize].destination, Some(Destination::To(_))) {

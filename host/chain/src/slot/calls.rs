@@ -41,8 +41,6 @@ struct OpenCall {
     request: u64,
     endpoint: String,
     body: Bytes,
-    /// Whether the call is repeated after a failure.
-    is_retried: bool,
     _handle: CallHandle,
 }
 
@@ -52,8 +50,6 @@ struct EndedCall {
     result: Result<ServiceResponse, CallFailure>,
     /// The endpoint and the body; `None` if the call was not sent.
     question: Option<(String, Bytes)>,
-    /// Whether the call is repeated after a failure.
-    is_retried: bool,
     _place: Option<Box<dyn Any + Send>>,
 }
 
@@ -67,7 +63,7 @@ pub enum RequestEnd {
 
 impl EndedCall {
     fn new(call: CallId, request: u64, result: Result<ServiceResponse, CallFailure>) -> EndedCall {
-        EndedCall { call, request, result, question: None, is_retried: false, _place: None }
+        EndedCall { call, request, result, question: None, _place: None }
     }
 }
 
@@ -168,11 +164,10 @@ impl SlotCalls {
         (call, request): (CallId, u64),
         endpoint: String,
         body: Bytes,
-        is_retried: bool,
         calls: &mut ChainCalls,
     ) {
         let (ticket, handle) = calls.send(plugin, &endpoint, body.clone());
-        self.open.insert(ticket, OpenCall { call, request, endpoint, body, is_retried, _handle: handle });
+        self.open.insert(ticket, OpenCall { call, request, endpoint, body, _handle: handle });
     }
 
     /// The next answers for one call of the plugin.
@@ -208,12 +203,11 @@ impl PluginSlot {
 
     /// Sends the calls that the instance has made. `live` has the open requests.
     pub fn send_calls(&mut self, live: &HashSet<u64>, calls: &mut ChainCalls) {
-        let is_retried = self.on_fault() == OnFault::Retry;
         for HandedCall { call, request, endpoint, body } in std::mem::take(&mut self.calls.again) {
             match body.filter(|_| live.contains(&request)) {
                 Some(body) => {
                     let (name, of) = (&self.telemetry.plugin, (call, request));
-                    self.calls.start(name, of, endpoint, body.0.into(), is_retried, calls);
+                    self.calls.start(name, of, endpoint, body.0.into(), calls);
                 }
                 None => self.calls.cancel(vec![(call, request)]),
             }
@@ -234,7 +228,7 @@ impl PluginSlot {
             match body {
                 Ok(body) => {
                     let (name, of) = (&self.telemetry.plugin, (call, request));
-                    self.calls.start(name, of, endpoint, body, is_retried, calls);
+                    self.calls.start(name, of, endpoint, body, calls);
                 }
                 Err(error) => self.calls.ended.push_back(EndedCall::new(call, request, Err(error))),
             }
@@ -246,35 +240,21 @@ impl PluginSlot {
         let Some(open) = self.calls.open.remove(&ticket) else { return };
         let CallOutcome { result, place } = outcome;
         let ended = EndedCall::new(open.call, open.request, result);
-        let (question, is_retried) = (Some((open.endpoint, open.body)), open.is_retried);
-        self.calls.ended.push_back(EndedCall { question, is_retried, _place: Some(place), ..ended });
+        let question = Some((open.endpoint, open.body));
+        self.calls.ended.push_back(EndedCall { question, _place: Some(place), ..ended });
     }
 
     /// Delivers answers to the instance, and applies what it decides about their requests. Returns whether more answers wait.
     pub fn deliver_answers(
         &mut self,
         held_rows: &mut HeldRows,
-        calls: &mut ChainCalls,
         context: ChainContext<'_>,
     ) -> bool {
-        let mut delivered = Vec::new();
-        for mut ended in self.calls.next_group() {
-            let is_repeatable = matches!(ended.result, Err(CallFailure::TimedOut | CallFailure::Failed(_)));
-            if is_repeatable
-                && ended.is_retried
-                && let Some((endpoint, body)) = ended.question.take()
-            {
-                self.telemetry.counters.retried_calls.add(1);
-                let of = (ended.call, ended.request);
-                self.calls.start(&self.telemetry.plugin, of, endpoint, body, false, calls);
-                continue;
-            }
-            self.apply_call_failure(&ended, held_rows);
-            delivered.push(ended);
-        }
+        let delivered = self.calls.next_group();
         if delivered.is_empty() {
-            return !self.calls.ended.is_empty();
+            return false;
         }
+        delivered.iter().for_each(|ended| self.apply_call_failure(ended, held_rows));
         let answers = delivered.iter().map(|ended| calls::answer(ended.call, ended.request, &ended.result));
         let answers: Vec<_> = answers.collect();
         let verdicts = self.call(context, |plugin| plugin.answered(&answers)).unwrap_or_default();
@@ -293,7 +273,7 @@ impl PluginSlot {
         }
         let request = ended.request;
         match self.on_fault() {
-            OnFault::Bypass | OnFault::Retry => {
+            OnFault::Bypass => {
                 held_rows.end_request(request, &self.telemetry.plugin, HoldEnd::Call);
             }
             OnFault::Terminate => {

@@ -30,7 +30,7 @@ impl PluginSlot {
         self.telemetry.counters.quarantined.set(1);
         let Quarantine { faults, within } = self.faults.policy();
         let then = match self.on_fault() {
-            OnFault::Bypass | OnFault::Retry => "batches pass unchanged",
+            OnFault::Bypass => "batches pass unchanged",
             OnFault::Terminate => "requests are aborted",
         };
         let last = last.to_string();

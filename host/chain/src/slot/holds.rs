@@ -1,7 +1,6 @@
 //! The rows that a plugin holds: events, counters and the limit of the time.
 
 use super::PluginSlot;
-use afterbay_config::OnFault;
 use afterbay_events::HoldEnd;
 use afterbay_events::event::{HoldCut, HoldEnded, HoldRefused};
 use afterbay_hold::HeldRows;
@@ -50,10 +49,5 @@ impl PluginSlot {
             let event = |stream, plugin| HoldEnded { stream, plugin, rid, rows, tokens, end, why };
             self.telemetry.publish(event);
         }
-    }
-
-    /// Whether the requests of rows that the plugin did not judge are aborted.
-    pub fn terminates(&self) -> bool {
-        self.policy.on_fault == OnFault::Terminate
     }
 }

@@ -200,8 +200,6 @@ pub enum OnFault {
     /// The batch passes unchanged.
     #[default]
     Bypass,
-    /// A fresh instance is called with the batch. If that faults too, the batch passes unchanged.
-    Retry,
     /// The batch's requests end: nothing passes that the plugin has not judged.
     Terminate,
 }

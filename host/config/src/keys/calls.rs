@@ -30,7 +30,7 @@ pub(crate) static CALL: Table = Table {
             Default,
             "\"2s\"",
             "The longest time of a call, from the connection to the last byte of the answer. 10ms to 1m. Let limits.hold of the\n\
-             plugin be longer, and more than twice as long with on_fault = \"retry\".",
+             plugin be longer.",
         ),
         key(
             "max_in_flight",

@@ -89,8 +89,7 @@ pub(crate) static PLUGIN: Table = Table {
             Default,
             "\"bypass\"",
             "The consequence for a batch that the plugin did not judge, because it faulted or has no instance: \"bypass\", the batch\n\
-             passes unchanged; \"retry\", a fresh instance is called with it once, then it passes unchanged; \"terminate\", its\n\
-             requests are aborted and its tokens are dropped: nothing passes unjudged.",
+             passes unchanged; \"terminate\", its requests are aborted and its tokens are dropped: nothing passes unjudged.",
         ),
         inline(
             "quarantine",

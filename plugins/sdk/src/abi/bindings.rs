@@ -3673,8 +3673,7 @@ pub mod exports {
                     /// releases or ends, each at most once; the rows of all others stay held.
                     ///
                     /// A call that failed follows `on_fault`, before this announcement: `bypass` releases the rows that the
-                    /// plugin holds of the request, unless this answer ends the request. `retry` makes a call that timed out or
-                    /// failed once more and then does the same. `terminate` aborts the request.
+                    /// plugin holds of the request, unless this answer ends the request. `terminate` aborts the request.
                     #[allow(async_fn_in_trait)]
                     fn answered(answers: _rt::Vec<Answer>) -> _rt::Vec<RequestVerdict>;
                     /// Announces the end of requests. The host does not name them again.
