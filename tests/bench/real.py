@@ -290,6 +290,8 @@ def serve(args, processes, directory, server):
         if processes.running["server"].poll() is not None or time.monotonic() > end:
             raise Failed(f"the server did not start: {processes.log('server')}")
         time.sleep(0.5)
+    # A server freezes its heaps after its warm-up, which `serve` leaves out. The Rust server has no such route.
+    subprocess.run(["curl", "-sf", "-X", "POST", "-o", "/dev/null", f"{url}/freeze_gc"], check=not server.rust)
     # The launcher becomes the server, and its Afterbay is no descendant of it.
     proxies = running(args.afterbay) - others
     servers = set(tree(processes.running["server"].pid)) - proxies
