@@ -34,7 +34,7 @@ use afterbay_fdstore::FdName;
 use afterbay_hold::{HeldRows, HoldTimes};
 use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, SinkProgress};
 use afterbay_ledger::{Ledger, RestartGap, UpstreamAborts};
-use afterbay_outbox::JoinEnds;
+use afterbay_outbox::Joins;
 use afterbay_persist::{JournalPolicy, Persister};
 use afterbay_sockets::{
     CreditOptions, InheritedPush, KeepAs, Lasting, Pull, PullOptions, Push, PushOptions, TokenRange,

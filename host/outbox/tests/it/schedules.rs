@@ -160,7 +160,6 @@ type WaitingRows = BTreeMap<u64, u64>;
 
 struct Run {
     outbox: Outbox,
-    when: When,
     /// Whether the outbox sends every frame unchanged.
     is_unjoined: bool,
     came: Reader,
@@ -322,7 +321,6 @@ fn run(options: Options, wire: SynthWire, kind: BatchKind, steps: &[Step]) -> Ru
     let is_text_whole = matches!(options.joins.ends, JoinEnds::WhereTextIsWhole(_));
     let mut run = Run {
         outbox: Outbox::new(options.clone(), 0, 0),
-        when,
         is_unjoined: when == When::Never || matches!(options.joins.ends, JoinEnds::Nowhere),
         came: Reader::default(),
         got: Reader::default(),

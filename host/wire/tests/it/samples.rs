@@ -130,7 +130,6 @@ pub fn assert_reads_alike(one: &Batch, other: &Batch) {
         (whole, batch.unread().to_vec(), rids, counts, finishes, rows, ids)
     };
     assert_eq!(read(one), read(other));
-    assert_eq!(one.splittable(), other.splittable());
     assert!(one.is_like(other));
 }
 
