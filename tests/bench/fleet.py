@@ -2,7 +2,7 @@
 """The cost of a fleet: bytes, requests and money per day, of journals, of NATS JetStream, and of the archive.
 
     python3 tests/bench/fleet.py
-    python3 tests/bench/fleet.py --rows-each 2000000 --wire vllm
+    python3 tests/bench/fleet.py --rows-each 5000 --wire vllm
     python3 tests/bench/fleet.py --price object_gb_month=0.015
 
 fleet.json has the measured bytes: of the journal a row, a frame and a request; of JetStream a message beside the journal's own

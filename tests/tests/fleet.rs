@@ -129,31 +129,19 @@ fn the_bytes_of_the_fleet_model_are_those_of_a_journal() {
     }
 }
 
-/// The output of the model.
-fn output(arguments: &[&str]) -> String {
-    let done = Command::new("python3")
-        .arg(repository().join("tests/bench/fleet.py"))
-        .args(arguments)
-        .output()
-        .unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    String::from_utf8(done.stdout).unwrap()
-}
-
 #[test]
 fn the_page_about_fleets_shows_what_the_model_computes() {
     let page = repository().join("docs/src/operate/fleet.md");
     let mut text = std::fs::read_to_string(&page).unwrap();
-    for (name, arguments) in [("2-million-in-all", &[][..]), ("2-million-each", &["--rows-each", "2000000"])]
-    {
-        let (begin, end) = (format!("<!-- fleet.py {name} -->\n"), "<!-- end -->".to_owned());
-        let begins = text.find(&begin).expect(name) + begin.len();
-        let ends = begins + text[begins..].find(&end).expect(name);
-        let table = format!("\n{}\n", output(arguments));
-        if std::env::var_os("AFTERBAY_BLESS").is_some() {
-            text.replace_range(begins..ends, &table);
-            std::fs::write(&page, &text).unwrap();
-        }
-        assert!(text[begins..].starts_with(&table), "{name}: run this test with AFTERBAY_BLESS=1:\n{table}");
+    let done = Command::new("python3").arg(repository().join("tests/bench/fleet.py")).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let table = format!("\n{}\n", String::from_utf8(done.stdout).unwrap());
+    let begin = "<!-- fleet.py -->\n";
+    let begins = text.find(begin).unwrap() + begin.len();
+    let ends = begins + text[begins..].find("<!-- end -->").unwrap();
+    if std::env::var_os("AFTERBAY_BLESS").is_some() {
+        text.replace_range(begins..ends, &table);
+        std::fs::write(&page, &text).unwrap();
     }
+    assert!(text[begins..].starts_with(&table), "run this test with AFTERBAY_BLESS=1:\n{table}");
 }
