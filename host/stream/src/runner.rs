@@ -1,7 +1,7 @@
 //! The thread of a stream: polls the sockets, runs the pipeline, recovers from panics, and stops on command.
 //!
-//! Owns the poll, the turns and the clock: every stage below gets the time from here. The path of a batch is in `pipeline.rs`,
-//! the events are in `report.rs`, the rebuild after a panic is in `build.rs`.
+//! Owns the poll, the turns and the clock: the stages below get the time from here, and read a clock only to measure their own
+//! work. The path of a batch is in `pipeline.rs`, the events are in `report.rs`, the rebuild after a panic is in `build.rs`.
 
 use crate::build::{Plan, rescue};
 use crate::change;

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod contract;
+mod invariants;
 mod printing;
 mod rings;
+mod stages;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +19,6 @@ const LONG_FILES: &[(&str, &str)] = &[
     ("host/config/src/keys.rs", "one declaration per configuration key"),
     ("host/events/src/event.rs", "one declaration per event"),
     ("plugins/sdk/src/abi/bindings.rs", "generated from wit/"),
-    ("tests/tests/tidy/main.rs", "one entry per crate in the list of directions"),
 ];
 
 /// The crates of this workspace that each crate may use. Every crate must be listed.
@@ -571,43 +572,4 @@ fn every_guest_and_every_example_is_run_by_a_test() {
         }
     }
     none("guests and examples", wrong);
-}
-
-#[test]
-fn every_invariant_and_every_threat_names_a_test_that_exists() {
-    let tests: BTreeSet<String> = ["rs", "py"]
-        .into_iter()
-        .flat_map(files)
-        .flat_map(|(_, path)| {
-            let text = read(&path);
-            let names = text.lines().filter_map(|line| {
-                let line = line.trim_start();
-                let name = line.strip_prefix("fn ").or_else(|| line.strip_prefix("def "))?;
-                Some(name.split(['(', '<']).next()?.to_owned())
-            });
-            names.collect::<Vec<_>>()
-        })
-        .collect();
-    let text = read(&repository().join("ARCHITECTURE.md"));
-    // An invariant may span several lines.
-    let invariants: Vec<&str> = text.split("Invariant:").skip(1).collect();
-    assert!(invariants.len() >= 10, "ARCHITECTURE.md has {} invariants", invariants.len());
-    let security = read(&repository().join("docs/src/security.md"));
-    let threats: Vec<&str> = security.split("\n- Cannot ").skip(1).collect();
-    assert!(threats.len() >= 20, "security.md has {} threats", threats.len());
-    let mut wrong = Vec::new();
-    for invariant in invariants.into_iter().chain(threats) {
-        let first: String = invariant.chars().take(80).collect();
-        let named = invariant.split_once("(test: ").and_then(|(_, rest)| rest.split_once(')'));
-        let Some((named, _)) = named else {
-            wrong.push(format!("{first:?} names no test"));
-            continue;
-        };
-        for name in named.split([',', ' ', '\n', '`']).filter(|name| !name.is_empty()) {
-            if !tests.contains(name) {
-                wrong.push(format!("{first:?}: there is no test {name}"));
-            }
-        }
-    }
-    none("invariants", wrong);
 }
