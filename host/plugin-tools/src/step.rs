@@ -340,3 +340,25 @@ impl Block {
         (!self.lines.is_empty()).then(|| format!("{}\n{}\n", self.head, self.lines.join("\n")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afterbay_runtime::PlainValues;
+
+    #[test]
+    fn every_column_of_the_contract_has_a_value() {
+        let row = Row {
+            rid: String::new(),
+            ids: Vec::new(),
+            text: Some(String::new()),
+            values: PlainValues::default(),
+            prompt_tokens: 0,
+            http_worker_ipc: String::new(),
+            sink: String::new(),
+        };
+        for (_, name) in COLUMN_NAMES {
+            assert_ne!(value(name, &row, &PlayedRow::default()), Value::Null, "{name}");
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! Checks of the documents: links, the book's summary, and every command, path and admin address that a document names.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod facts;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
@@ -327,20 +329,30 @@ fn targets() -> BTreeSet<String> {
     rules.filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
 }
 
-/// The Rust and Cargo files of the repository.
-fn code(extension: &str) -> Vec<String> {
-    let (mut found, mut dirs) =
-        (Vec::new(), ["host", "plugins", "tests"].map(|dir| root().join(dir)).to_vec());
+/// The files of code with this extension, each with its path in the repository.
+fn sources(extension: &str) -> Vec<(String, String)> {
+    let root = root();
+    let (mut found, mut dirs) = (Vec::new(), vec![root.clone()]);
     while let Some(dir) = dirs.pop() {
         for path in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() && !path.ends_with("target") && !path.ends_with("templates") {
+            let is_foreign = [".git", ".venv", "docs", "node_modules", "target", "templates"]
+                .iter()
+                .any(|name| path.ends_with(name));
+            if path.is_dir() && !path.is_symlink() && !is_foreign {
                 dirs.push(path);
-            } else if path.extension().is_some_and(|it| it == extension) {
-                found.push(std::fs::read_to_string(&path).unwrap());
+            } else if path.extension().is_some_and(|it| it == extension)
+                && let Ok(text) = std::fs::read_to_string(&path)
+            {
+                found.push((path.strip_prefix(&root).unwrap().display().to_string(), text));
             }
         }
     }
     found
+}
+
+/// The texts of [`sources`].
+fn code(extension: &str) -> Vec<String> {
+    sources(extension).into_iter().map(|(_, text)| text).collect()
 }
 
 /// The reason why cargo refuses these arguments: a package or a test that does not exist.
@@ -494,14 +506,12 @@ fn every_path_of_the_repository_that_a_document_names_exists() {
 fn every_decision_has_its_five_parts_and_the_two_first_pages_are_short() {
     let mut wrong = Vec::new();
     for document in documents() {
-        // The names of tests behind an invariant are for a search, not for a reader.
-        let prose = document.text.lines().map(|line| line.split(" (test: ").next().unwrap_or_default());
-        let words: usize = prose.map(|line| line.split_whitespace().count()).sum();
+        let words = document.text.split_whitespace().count();
         let is_decision =
             document.name.starts_with("docs/decisions/") && !document.name.ends_with("index.md");
         let words_max = match document.name.as_str() {
             "README.md" => 900,
-            "ARCHITECTURE.md" => 3000,
+            "ARCHITECTURE.md" => 1600,
             _ if is_decision => 300,
             _ => usize::MAX,
         };
