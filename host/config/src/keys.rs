@@ -626,7 +626,7 @@ const fn section(
 }
 
 /// Every table of the config file, in the order of the reference.
-pub static SECTIONS: [Section; 17] = [
+pub static SECTIONS: [Section; 18] = [
     section(&ROOT, "stream", "[[stream]]", &STREAM),
     section(&STREAM, "sink", "[[stream.sink]]", &SINK),
     section(&STREAM, "join", "[stream.join]", &JOIN),
@@ -635,6 +635,7 @@ pub static SECTIONS: [Section; 17] = [
     section(&STREAM, "attribute", "[[stream.attribute]]", &ATTRIBUTE),
     section(&STREAM, "plugin", "[[stream.plugin]]", &PLUGIN),
     section(&ROOT, "call", "[[call]]", &CALL),
+    section(&ROOT, "plugins", "[plugins]", &PLUGINS),
     section(&ROOT, "memory", "[memory]", &MEMORY),
     section(&ROOT, "journal", "[journal]", &JOURNAL),
     section(&JOURNAL, "erase", "[[journal.erase]]", &ERASE),
@@ -658,6 +659,14 @@ mod tests {
     use super::*;
     use crate::bounds;
     use crate::units::{Size, Time};
+
+    #[test]
+    fn every_table_of_the_file_is_in_the_reference() {
+        let is_section = |key: &&Key| SECTIONS.iter().any(|section| section.name == key.name);
+        let tables = ROOT.keys.iter().chain(STREAM.keys).chain(JOURNAL.keys).filter(|key| key.example.is_empty());
+        let missing: Vec<&str> = tables.filter(|key| !is_section(key)).map(|key| key.name).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
 
     #[test]
     fn the_documented_bounds_are_the_checked_bounds() {

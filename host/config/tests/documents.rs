@@ -201,3 +201,40 @@ fn every_configuration_of_a_document_is_accepted() {
     assert!(seen >= 20, "only {seen} configurations were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// Names with a dot that begin as a table does, and are no keys.
+const NO_KEYS: [&str; 2] = ["usage.completion_tokens", "call.send"];
+
+#[test]
+fn every_key_that_a_document_names_exists() {
+    let mut paths: Vec<String> = Vec::new();
+    for section in &SECTIONS {
+        let table = section.header.trim_matches(['[', ']']);
+        paths.push(table.to_owned());
+        for key in section.table.keys {
+            paths.push(format!("{table}.{}", key.name));
+            let inner = key.inner.iter().flat_map(|inner| inner.keys);
+            paths.extend(inner.map(|inner| format!("{table}.{}.{}", key.name, inner.name)));
+        }
+    }
+    let is_key = |name: &str| paths.iter().any(|path| *path == name || path.ends_with(&format!(".{name}")));
+    let is_table = |word: &str| paths.iter().any(|path| path.contains(&format!("{word}.")));
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for path in documents() {
+        for code in std::fs::read_to_string(&path).unwrap().split('`').skip(1).step_by(2) {
+            let is_name = code.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_' || letter == '.');
+            let Some((table, _)) = code.split_once('.').filter(|(table, _)| is_name && !table.is_empty()) else {
+                continue;
+            };
+            if !is_table(table) || NO_KEYS.contains(&code) {
+                continue;
+            }
+            seen += 1;
+            if !is_key(code) {
+                wrong.push(format!("{}: {code}", path.display()));
+            }
+        }
+    }
+    assert!(seen > 50, "only {seen} keys were found");
+    assert!(wrong.is_empty(), "no such keys:\n{}", wrong.join("\n"));
+}

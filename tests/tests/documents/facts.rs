@@ -1,6 +1,6 @@
-//! Sentences of documents that repeat the code: bounds, the places of a change, and the commands that comments name.
+//! Sentences of documents that repeat the code: bounds, the places of a change, and commands.
 
-use super::{documents, none, root, sources, targets};
+use super::{commands, documents, none, root, simple_commands, sources, targets};
 
 /// A bound in a document, and its declaration: the document, its words, the end of the file's path, the code there.
 const BOUNDS: &[(&str, &str, &str, &str)] = &[
@@ -104,4 +104,21 @@ fn every_make_command_of_a_comment_is_a_target() {
     }
     assert!(checked > 20, "only {checked} commands were found");
     none("targets that the Makefile has not", &wrong);
+}
+
+#[test]
+fn only_commands_that_run_or_check_a_configuration_name_its_file() {
+    let mut wrong = Vec::new();
+    for document in documents() {
+        for (line, text) in commands(&document.text) {
+            for words in simple_commands(&text) {
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                let takes_file = matches!(words[..], [_, "run" | "check", ..] | [_, "plugin", "run", ..]);
+                if words[0] == "afterbay" && words.contains(&"--config") && !takes_file {
+                    wrong.push(format!("{}:{line}: {text}: AFTERBAY_CONFIG names the file", document.name));
+                }
+            }
+        }
+    }
+    none("commands with --config", &wrong);
 }
