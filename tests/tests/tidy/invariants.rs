@@ -54,7 +54,7 @@ fn every_invariant_and_every_threat_names_a_test_that_exists() {
 
 /// The crates that this crate uses, and those that they use.
 fn reach<'a>(name: &str, uses: &BTreeMap<&str, &'a [&'a str]>, reached: &mut BTreeSet<&'a str>) {
-    for used in uses.get(name).copied().unwrap_or_default() {
+    for used in uses.get(name).copied().unwrap_or_default().iter().copied() {
         if reached.insert(used) {
             reach(used, uses, reached);
         }
