@@ -48,6 +48,8 @@ fn every_invariant_and_every_threat_names_a_test_that_exists() {
             }
         }
     }
+    let elsewhere = read(&repository().join("ARCHITECTURE.md")).contains("Invariant:");
+    assert!(!elsewhere, "an invariant is a line of docs/src/invariants.md, not of ARCHITECTURE.md");
     assert!(checked >= 100, "{checked} invariants and threats were found");
     none("invariants", wrong);
 }
