@@ -663,7 +663,8 @@ mod tests {
     #[test]
     fn every_table_of_the_file_is_in_the_reference() {
         let is_section = |key: &&Key| SECTIONS.iter().any(|section| section.name == key.name);
-        let tables = ROOT.keys.iter().chain(STREAM.keys).chain(JOURNAL.keys).filter(|key| key.example.is_empty());
+        let tables =
+            ROOT.keys.iter().chain(STREAM.keys).chain(JOURNAL.keys).filter(|key| key.example.is_empty());
         let missing: Vec<&str> = tables.filter(|key| !is_section(key)).map(|key| key.name).collect();
         assert!(missing.is_empty(), "{missing:?}");
     }

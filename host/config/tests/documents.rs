@@ -218,12 +218,15 @@ fn every_key_that_a_document_names_exists() {
         }
     }
     let is_key = |name: &str| paths.iter().any(|path| *path == name || path.ends_with(&format!(".{name}")));
-    let is_table = |word: &str| paths.iter().any(|path| path.split('.').rev().skip(1).any(|part| part == word));
+    let is_table =
+        |word: &str| paths.iter().any(|path| path.split('.').rev().skip(1).any(|part| part == word));
     let (mut wrong, mut seen) = (Vec::new(), 0);
     for path in documents() {
         for code in std::fs::read_to_string(&path).unwrap().split('`').skip(1).step_by(2) {
-            let is_name = code.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_' || letter == '.');
-            let Some((table, _)) = code.split_once('.').filter(|(table, _)| is_name && !table.is_empty()) else {
+            let is_name =
+                code.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_' || letter == '.');
+            let Some((table, _)) = code.split_once('.').filter(|(table, _)| is_name && !table.is_empty())
+            else {
                 continue;
             };
             if !is_table(table) || NO_KEYS.contains(&code) {

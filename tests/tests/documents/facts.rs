@@ -7,14 +7,29 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("ARCHITECTURE.md", "2 to 64 frames ahead", "/delivery/src/sender.rs", "WINDOW_MIN: usize = 2;"),
     ("ARCHITECTURE.md", "2 to 64 frames ahead", "/delivery/src/sender.rs", "WINDOW_MAX: usize = 64;"),
     ("concepts/backpressure.md", "2 to 64 frames ahead", "/delivery/src/sender.rs", "WINDOW_MIN: usize = 2;"),
-    ("concepts/backpressure.md", "2 to 64 frames ahead", "/delivery/src/sender.rs", "WINDOW_MAX: usize = 64;"),
+    (
+        "concepts/backpressure.md",
+        "2 to 64 frames ahead",
+        "/delivery/src/sender.rs",
+        "WINDOW_MAX: usize = 64;",
+    ),
     ("concepts/promises.md", "| 262,144 |", "/journal/src/bounds.rs", "LIVE_REQUESTS_MAX: usize = 1 << 18;"),
     ("concepts/promises.md", "4,096 rows for each request", "/hold/src/lib.rs", "ROWS_MAX: usize = 4096;"),
     ("concepts/promises.md", "64 MiB for each stream", "/hold/src/lib.rs", "BYTES_MAX: usize = 64 << 20;"),
-    ("operate/sizing.md", "| streams of a process | 256 |", "/config/src/bounds.rs", "STREAMS_MAX: usize = 256;"),
+    (
+        "operate/sizing.md",
+        "| streams of a process | 256 |",
+        "/config/src/bounds.rs",
+        "STREAMS_MAX: usize = 256;",
+    ),
     ("operate/sizing.md", "| readers of a stream | 64 |", "/config/src/bounds.rs", "SINKS_MAX: usize = 64;"),
     ("operate/sizing.md", "| taps of a stream | 16 |", "/config/src/bounds.rs", "TAPS_MAX: usize = 16;"),
-    ("operate/sizing.md", "| plugins of a stream | 16 |", "/config/src/bounds.rs", "PLUGINS_MAX: usize = 16;"),
+    (
+        "operate/sizing.md",
+        "| plugins of a stream | 16 |",
+        "/config/src/bounds.rs",
+        "PLUGINS_MAX: usize = 16;",
+    ),
     (
         "operate/sizing.md",
         "| plugins of a process | 256 |",
@@ -31,7 +46,12 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ),
     ("operate/archive.md", "after 64 segments", "/archive/src/stream.rs", "FILE_SEGMENTS_MAX: usize = 64;"),
     ("operate/archive.md", "10 minutes", "/journal/src/hold_back.rs", "Duration::from_secs(600);"),
-    ("operate/replicate.md", "| 512 KiB,", "/replicate/src/publisher.rs", "MESSAGE_BYTES_MAX: usize = 512 << 10;"),
+    (
+        "operate/replicate.md",
+        "| 512 KiB,",
+        "/replicate/src/publisher.rs",
+        "MESSAGE_BYTES_MAX: usize = 512 << 10;",
+    ),
     ("operate/traces.md", "on one stream | 96 |", "/traces/src/spans.rs", "SPANS_MAX: usize = 96;"),
     ("plugins/calls.md", "in a stream | 4096 |", "/chain/src/slot/calls.rs", "OPEN_MAX: usize = 4096;"),
     ("plugins/contract.md", "10,000 keys, 4 MiB", "/store/src/bounds.rs", "KEYS_MAX: usize = 10_000;"),
@@ -94,7 +114,9 @@ fn every_make_command_of_a_comment_is_a_target() {
     let files = ["rs", "py", "toml", "in", "sh", "yml", "yaml"].into_iter().flat_map(sources);
     let files = files.chain(documents().into_iter().map(|document| (document.name, document.text)));
     for (name, text) in files.filter(|(name, _)| name != "CHANGELOG.md") {
-        for command in text.split(concat!("`ma", "ke ")).skip(1).filter_map(|rest| Some(rest.split_once('`')?.0)) {
+        for command in
+            text.split(concat!("`ma", "ke ")).skip(1).filter_map(|rest| Some(rest.split_once('`')?.0))
+        {
             let target = command.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default();
             checked += 1;
             if !targets.contains(target) {

@@ -41,7 +41,9 @@ fn no_stage_of_a_batch_has_a_lock() {
 
 #[test]
 fn only_named_files_of_the_stages_read_the_clock() {
-    let reads = |code: &str| ["Instant::now(", "SystemTime::now(", "Timestamp::now("].iter().any(|it| code.contains(it));
+    let reads = |code: &str| {
+        ["Instant::now(", "SystemTime::now(", "Timestamp::now("].iter().any(|it| code.contains(it))
+    };
     let mut wrong = Vec::new();
     for (name, code) in stages() {
         let is_named = CLOCKS.iter().any(|(file, _)| name.ends_with(&format!("/{file}")));
