@@ -203,7 +203,7 @@ fn every_configuration_of_a_document_is_accepted() {
 }
 
 /// Names with a dot that begin as a table does, and are no keys.
-const NO_KEYS: [&str; 2] = ["usage.completion_tokens", "call.send"];
+const NO_KEYS: [&str; 3] = ["usage.completion_tokens", "call.send", "plugin.py"];
 
 #[test]
 fn every_key_that_a_document_names_exists() {
