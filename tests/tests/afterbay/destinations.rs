@@ -110,8 +110,9 @@ fn a_request_whose_first_row_was_held_still_skips_the_detokenizer_after_a_kill()
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     sender.send(&batch(Msgpack, vec![ids.row(&[HOLD])]));
     sender.send(&batch(Msgpack, vec![ids.row(&[RELEASE])]));
-    let [both] = textless(&tokenizer.frame()).try_into().unwrap();
-    assert_eq!(both, row("a-skip", &[HOLD, RELEASE], 2, None));
+    // The detokenizer needs single rows, so held rows leave singly.
+    assert_eq!(textless(&tokenizer.frame()), [row("a-skip", &[HOLD], 1, None)]);
+    assert_eq!(textless(&tokenizer.frame()), [row("a-skip", &[RELEASE], 2, None)]);
     afterbay.kill();
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
