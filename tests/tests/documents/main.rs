@@ -329,8 +329,8 @@ fn targets() -> BTreeSet<String> {
     rules.filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
 }
 
-/// The files of code with this extension, each with its path in the repository.
-fn sources(extension: &str) -> Vec<(String, String)> {
+/// The files of code with these extensions, each with its path in the repository.
+fn sources(extensions: &[&str]) -> Vec<(String, String)> {
     let root = root();
     let (mut found, mut dirs) = (Vec::new(), vec![root.clone()]);
     while let Some(dir) = dirs.pop() {
@@ -340,7 +340,7 @@ fn sources(extension: &str) -> Vec<(String, String)> {
                 .any(|name| path.ends_with(name));
             if path.is_dir() && !path.is_symlink() && !is_foreign {
                 dirs.push(path);
-            } else if path.extension().is_some_and(|it| it == extension)
+            } else if path.extension().is_some_and(|it| extensions.iter().any(|extension| it == *extension))
                 && let Ok(text) = std::fs::read_to_string(&path)
             {
                 found.push((path.strip_prefix(&root).unwrap().display().to_string(), text));
@@ -352,7 +352,7 @@ fn sources(extension: &str) -> Vec<(String, String)> {
 
 /// The texts of [`sources`].
 fn code(extension: &str) -> Vec<String> {
-    sources(extension).into_iter().map(|(_, text)| text).collect()
+    sources(&[extension]).into_iter().map(|(_, text)| text).collect()
 }
 
 /// The reason why cargo refuses these arguments: a package or a test that does not exist.
