@@ -162,7 +162,7 @@ pub fn a_segment() -> Vec<u8> {
             gaps: Vec::new().into(),
             actions: Vec::new().into(),
         });
-        writer.taken("sink", frame, None);
+        writer.taken("sink", 0, frame, None, 0);
         if number % 2 == 1 {
             writer.close(request);
         }

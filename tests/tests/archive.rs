@@ -299,7 +299,7 @@ fn write_past_hours(dir: &Path) {
             ..Outcome::new(frame, now, if drops { Passage::Changed } else { Passage::Unchanged })
         });
         writer.sent(SINK, frame.0, SinkContent::Whole(frame), now);
-        writer.taken_sent(SINK, frame.0, frame, None, now);
+        writer.taken(SINK, frame.0, frame, None, now);
         requests.into_iter().for_each(|request| writer.close(request));
     }
     writer.finish().unwrap();

@@ -88,7 +88,7 @@ fn measure(wire: SynthWire, batch: u64, tokens: u64, frames: u64) -> Measured {
         ended.iter().for_each(|(_, it)| writer.close(it.request));
         let credit = Some(Credit { generation: 7, sent: frame });
         writer.sent("reader", frame, SinkContent::Whole(position.frame), now);
-        writer.taken_sent("reader", frame, position.frame, credit, now);
+        writer.taken("reader", frame, position.frame, credit, now);
         writer.flush().unwrap();
         measured.rows += live.len() as u64;
         live.retain(|it| it.sent < tokens);

@@ -255,8 +255,7 @@ fn requests() -> Vec<Column> {
             "verdicts",
             list(Struct(verdict_fields())),
             "The actions of plugins and operators, in order. `version` is the one that the component gives itself, `digest` \
-             its SHA-256. Both are null for an operator, whose name is `(operator)`, and for journals of an earlier \
-             Afterbay.",
+             its SHA-256. Both are null for an operator, whose name is `(operator)`.",
         ),
     ]
 }

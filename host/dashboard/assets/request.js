@@ -179,7 +179,7 @@ function paintTimeline({ body, scale }, { timeline, times }) {
     const [first, last] = [marks[0][0], marks.at(-1)[0]];
     fill(tr, [lane.name, track(marks, span, lane.stage), count(marks.length), `+${seconds(first)}`, `+${seconds(last)}`]);
   });
-  setText(scale, timeline.length ? `From ${clock(start)}, ${seconds(span)} in all. Sent, joined and taken rows stand at their own times. Other marks, and those of a journal of an earlier version, stand where the frame of their row was received. A line is the time that a row was held.` : "The journal has no row of this request.");
+  setText(scale, timeline.length ? `From ${clock(start)}, ${seconds(span)} in all. Sent, joined and taken rows stand at their own times. Other marks stand where the frame of their row was received. A line is the time that a row was held.` : "The journal has no row of this request.");
 }
 
 // Seconds from the first event to each. A stage without a time of its own has that of its frame. A time is parsed once: a life

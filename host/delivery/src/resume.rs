@@ -90,7 +90,7 @@ impl Resume {
         let (name, through) = (known.name(), recovered.last_frame);
         let unconfirmed = known.open_frames(through);
         writer.resume(name, known.last_sent(), None);
-        writer.taken_sent(name, known.last_sent(), through, None, 0);
+        writer.taken(name, known.last_sent(), through, None, 0);
         let progress = writer.known_sink(name).unwrap_or(known).clone();
         Resume { progress, through, unconfirmed, in_flight_through: 0, settled: None }
     }
@@ -126,7 +126,7 @@ impl Resume {
         let has_unrecorded = recovered.unrecorded || last > known.last_sent();
         let unconfirmed = if has_unrecorded { known.open_frames(recovered.last_frame) } else { 0 };
         if has_unrecorded {
-            writer.taken_sent(name, last, recovered.last_frame, credit, 0);
+            writer.taken(name, last, recovered.last_frame, credit, 0);
         }
         let mut progress = writer.known_sink(name).cloned().unwrap_or(known);
         progress.take(last);

@@ -96,7 +96,7 @@ fn die_and_resume(recorded: u64, given: u64) -> (u64, Resume) {
     for number in 1..=FRAMES {
         assert_eq!(writer.append(b"frame", number).unwrap().frame, FrameNo(number));
     }
-    writer.taken_sent(SINK, 0, FrameNo(0), None, 0);
+    writer.taken(SINK, 0, FrameNo(0), None, 0);
     for sequence in 1..=recorded {
         writer.sent(SINK, sequence, SinkContent::Whole(FrameNo(sequence)), 0);
     }

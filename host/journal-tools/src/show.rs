@@ -305,7 +305,7 @@ fn component(component: &PluginComponent) -> String {
     format!("{plugin}{version} (sha256 {:.12})", component.sha256_text())
 }
 
-/// The time from the row's receipt until the row was sent. Empty for a row that was not sent, and in journals of earlier builds.
+/// The time from the row's receipt until the row was sent. Empty for a row that was not sent.
 fn sent(row: &JournalRow) -> String {
     let times = row.deliveries.iter().map(|delivery| delivery.sent_unix_ns);
     times.filter(|sent| *sent > 0).max().map_or_else(String::new, |sent| later(sent, row.received_unix_ns))
@@ -313,14 +313,14 @@ fn sent(row: &JournalRow) -> String {
 
 /// The readers that took the row, each with the time from the sending of the row if the journal has both times.
 fn taken_by(row: &JournalRow) -> String {
-    let reader = |name: &String| {
-        let known = |it: &&RowDelivery| it.sink == *name && it.sent_unix_ns > 0 && it.taken_unix_ns > 0;
+    let reader = |name: &str| {
+        let known = |it: &&RowDelivery| it.sink == name && it.sent_unix_ns > 0 && it.taken_unix_ns > 0;
         match row.deliveries.iter().find(known) {
             Some(delivery) => format!("{name} {}", later(delivery.taken_unix_ns, delivery.sent_unix_ns)),
-            None => name.clone(),
+            None => name.to_owned(),
         }
     };
-    row.taken_by.iter().map(reader).collect::<Vec<_>>().join(", ")
+    row.taken_by().into_iter().map(reader).collect::<Vec<_>>().join(", ")
 }
 
 /// The time between two times, in milliseconds.
@@ -412,12 +412,11 @@ mod tests {
             gap: None,
             actions: Vec::new(),
             plugins: Vec::new(),
-            taken_by: vec!["reader".into()],
             deliveries,
         };
         let with_times = row(vec![delivery(1_200_000, 4_500_000)]);
         assert_eq!((&*sent(&with_times), &*taken_by(&with_times)), ("+0.2 ms", "reader +3.3 ms"));
-        let earlier = row(vec![delivery(0, 0)]);
-        assert_eq!((&*sent(&earlier), &*taken_by(&earlier)), ("", "reader"));
+        let without_times = row(vec![delivery(0, 0)]);
+        assert_eq!((&*sent(&without_times), &*taken_by(&without_times)), ("", "reader"));
     }
 }

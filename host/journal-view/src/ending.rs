@@ -221,7 +221,7 @@ impl<'a> LegEnd<'a> {
 
     /// The readers of the last row.
     pub(crate) fn taken(&self) -> Option<String> {
-        Some(match self.last_row()?.taken_by.as_slice() {
+        Some(match self.last_row()?.taken_by().as_slice() {
             [] => "No reader has acknowledged the last row.".to_owned(),
             readers => format!("The last row was taken by {}.", readers.join(", ")),
         })
@@ -254,8 +254,8 @@ impl<'a> LegEnd<'a> {
         self.stream
     }
 
-    pub(crate) fn taken_by(&self) -> Option<&[String]> {
-        self.last_row().map(|row| &*row.taken_by)
+    pub(crate) fn taken_by(&self) -> Option<Vec<&str>> {
+        self.last_row().map(JournalRow::taken_by)
     }
 
     fn who(&self, of_stream: &str) -> String {

@@ -62,7 +62,7 @@ impl<'a> LegView<'a> {
                 "actions": row.actions.iter().map(|action| self.action(row, action)).collect::<Vec<_>>(),
                 "finish_reason": row.finish.as_ref().map(|finish| &finish.reason),
                 "gap": row.gap.as_ref().map(|gap| json!({"expected": gap.expected, "got": gap.got})),
-                "taken_by": row.taken_by,
+                "taken_by": row.taken_by(),
                 "deliveries": row.deliveries.iter().map(delivery).collect::<Vec<_>>(),
             })
         })
@@ -113,7 +113,7 @@ impl<'a> LegView<'a> {
     }
 }
 
-/// A frame that carried a row to a sink. A journal of an earlier build has no times.
+/// A frame that carried a row to a sink.
 fn delivery(delivery: &RowDelivery) -> Value {
     json!({
         "sink": delivery.sink,
@@ -124,7 +124,7 @@ fn delivery(delivery: &RowDelivery) -> Value {
 }
 
 /// The stages of a row. `from` are the rows from this one on. A stage has the time of the row's receipt, but for the sent frame,
-/// which has its own times. The journal has no time for itself, and an earlier build recorded none for sent frames.
+/// which has its own times. The journal has no time for itself, and none for what a start settled.
 fn stages<'r>(row: &'r JournalRow, from: &'r [JournalRow]) -> impl Iterator<Item = Value> {
     let (time, frame) = (json_time(row.received_unix_ns), row.frame.0);
     let received = json!({"stage": "received", "time": time, "frame": frame});
@@ -160,10 +160,7 @@ fn stages<'r>(row: &'r JournalRow, from: &'r [JournalRow]) -> impl Iterator<Item
         let taken = delivery.taken.then(|| event("taken", delivery.taken_unix_ns));
         [Some(event(stage, delivery.sent_unix_ns)), taken].into_iter().flatten()
     });
-    // Journals of version 1 record no frames to sinks.
-    let unsent = row.taken_by.iter().filter(move |_| row.deliveries.is_empty() && !is_dropped);
-    let taken = unsent.map(move |sink| json!({"stage": "taken", "time": null, "frame": frame, "sink": sink}));
-    [Some(received), journaled].into_iter().flatten().chain(plugins).chain(sent).chain(taken)
+    [Some(received), journaled].into_iter().flatten().chain(plugins).chain(sent)
 }
 
 /// The text of ids, row by row. The end of a row may be inside a character, which then belongs to the next row.
@@ -224,11 +221,11 @@ mod tests {
                 "taken 1970-01-01T00:00:00.000003000Z",
             ]
         );
-        let earlier = RowDelivery { sent_unix_ns: 0, taken_unix_ns: 0, ..delivery };
+        let settled = RowDelivery { sent_unix_ns: 0, taken_unix_ns: 0, ..delivery };
         assert_eq!(
-            stages_of(vec![earlier]),
+            stages_of(vec![settled]),
             ["received 1970-01-01T00:00:00.000001000Z", "sent null", "taken null"],
-            "a journal of an earlier build"
+            "a start settled the frame"
         );
     }
 

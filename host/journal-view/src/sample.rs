@@ -43,7 +43,6 @@ pub(crate) fn row(unix_ns: u64) -> JournalRow {
         gap: None,
         actions: Vec::new(),
         plugins: Vec::new(),
-        taken_by: Vec::new(),
         deliveries: Vec::new(),
     }
 }

@@ -136,14 +136,14 @@ pub enum ReadError {
     /// Error of the disk.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// The segment has a newer format version.
-    #[error("journal segment {path}: format version {version}, this program reads up to {known}")]
+    /// The segment has another format version.
+    #[error("journal segment {path}: format version {version}, this program reads version {known}")]
     Version {
         /// File of the segment.
         path: PathBuf,
         /// Version in the file.
         version: u32,
-        /// Newest version that this program reads.
+        /// Version that this program reads.
         known: u32,
     },
     /// The directory was not made by a writer and holds no stream.

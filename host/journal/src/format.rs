@@ -9,7 +9,7 @@ use crc32fast::Hasher;
 use crate::bounds::FRAME_BYTES_MAX;
 use crate::position::{FrameNo, SegmentId};
 
-/// Version of the format that this crate writes. The crate reads this version and all before it.
+/// Version of the format that this crate writes and reads.
 pub const VERSION: u32 = 2;
 /// Bytes of the header, which is written twice: one flipped bit costs neither the salt nor the segment.
 pub(crate) const HEADER_BYTES: usize = 2 * HEADER_COPY_BYTES;
@@ -28,8 +28,6 @@ const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX;
 /// Header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
-    /// Format version of the segment's records.
-    pub version: u32,
     pub salt: u32,
     pub segment: SegmentId,
     /// Next request number when the segment was begun. Records store the low 32 bits of request numbers, and
@@ -47,7 +45,7 @@ pub(crate) struct SegmentHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderRead {
     Whole(SegmentHeader),
-    /// A newer program wrote the segment.
+    /// The segment has another format version.
     Version(u32),
     /// Neither copy is valid.
     Damaged,
@@ -57,7 +55,7 @@ impl SegmentHeader {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&self.version.to_le_bytes());
+        out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&self.salt.to_le_bytes());
         out.extend_from_slice(&self.segment.first.0.to_le_bytes());
         out.extend_from_slice(&self.segment.sequence.to_le_bytes());
@@ -80,7 +78,7 @@ impl SegmentHeader {
                 continue;
             }
             let Some(of_copy) = at.u32() else { continue };
-            if !(1..=VERSION).contains(&of_copy) {
+            if of_copy != VERSION {
                 version = Some(of_copy);
                 continue;
             }
@@ -90,7 +88,6 @@ impl SegmentHeader {
                 let sequence = at.u32()?;
                 let previous_sealed = at.u32()? & 1 != 0;
                 Some(SegmentHeader {
-                    version: of_copy,
                     salt,
                     segment: SegmentId { first, sequence },
                     next_request: at.u64()?,

@@ -2,7 +2,6 @@
 //! of several machines stand beside each other.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::error::{OpenError, ReadError};
@@ -34,13 +33,8 @@ pub(crate) fn read_or_make(storage: &dyn Storage, dir: &Path) -> Result<String, 
     }
     let digits = RandomState::new().build_hasher().finish() as u32;
     let instance = format!("{}-{digits:08x}", host_name());
-    match text_file::write(storage, dir, INSTANCE, &format!("{instance}\n")) {
-        // A directory of this name would be a stream that an earlier version allowed.
-        Err(error) if error.source.kind() == ErrorKind::IsADirectory => {
-            Err(OpenError::StreamName { stream: INSTANCE.into() })
-        }
-        written => Ok(written.map(|()| instance)?),
-    }
+    text_file::write(storage, dir, INSTANCE, &format!("{instance}\n"))?;
+    Ok(instance)
 }
 
 /// Name of this host, with a hyphen for each character that an instance may not have.

@@ -21,8 +21,7 @@ pub struct Outcome<'a, R: Clone = RequestNo> {
     /// How the frame was passed on.
     pub passage: Passage<'a>,
     /// Bytes sent in place of the frame, for `Passage::Changed`: a restart sends exactly these. At most
-    /// `FRAME_BYTES_MAX` bytes, else the outcome is dropped. When read, `None` if the bytes are damaged or from a
-    /// journal of version 1.
+    /// `FRAME_BYTES_MAX` bytes, else the outcome is dropped. When read, `None` if the bytes are damaged.
     pub changed: Option<Bytes>,
     /// Request of each row. Empty for a barrier and for a frame that was not understood.
     pub requests: Cow<'a, [R]>,

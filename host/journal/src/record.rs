@@ -95,8 +95,6 @@ impl RecordBody {
             RecordKind::TAKEN => {
                 let mut taken = decode_taken(&mut at, number)?;
                 taken.unix_ns = head.time;
-                // Version 1 ends here.
-                taken.sequence = if at.0.is_empty() { 0 } else { at.u64()? };
                 RecordBody::Taken(taken)
             }
             RecordKind::SENT => decode_sent(&mut at, head, around)?,

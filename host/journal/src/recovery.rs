@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::bounds::REQUESTS_LEFT_OUT;
 use crate::error::{IoError, OpenError, ReadError};
-use crate::format::{HEAD_BYTES, HEADER_BYTES, RECORD_BYTES, RecordHead, RecordKind, VERSION};
+use crate::format::{HEAD_BYTES, HEADER_BYTES, RECORD_BYTES, RecordHead, RecordKind};
 use crate::frame_set::FrameSet;
 use crate::manifest::{self, Manifest, MissingSegments};
 use crate::options::SyncPolicy;
@@ -265,12 +265,10 @@ fn repair(
         let frame = torn_frame(segment, end)?;
         found.cut.push(TornEnd { segment: segment.id, offset: end, bytes: bytes - end, frame });
     }
-    let summary = || (state.requests.iter().cloned().collect(), state.totals());
-    let summary = can_be_sealed(segment).then(summary);
-    let is_sealed = summary.is_some();
-    let ended = SegmentEnd { bytes: end, through: FrameNo(0), summary };
+    let summary = (state.requests.iter().cloned().collect(), state.totals());
+    let ended = SegmentEnd { bytes: end, through: FrameNo(0), summary: Some(summary) };
     match write_end(&*segment.file, &segment.header, &ended) {
-        Ok(()) => Ok((end, is_sealed)),
+        Ok(()) => Ok((end, true)),
         // The next start scans the segment again.
         Err(error) if is_full(&error) => {
             found.refused = Some(IoError::new("write summary of", &segment.path, error).to_string());
@@ -278,12 +276,6 @@ fn repair(
         }
         Err(error) => Err(IoError::new("repair", &segment.path, error).into()),
     }
-}
-
-/// A segment of an older version gets no summary of this version. Each start scans it until a later segment
-/// has one.
-fn can_be_sealed(segment: &Segment) -> bool {
-    segment.header.version == VERSION
 }
 
 /// Frame whose record is torn at `offset`, if its head is valid.

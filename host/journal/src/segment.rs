@@ -38,7 +38,7 @@ pub(crate) struct SegmentSummary {
     pub totals: SegmentTotals,
     /// Offset of the summary, which is the end of the segment's records.
     pub begins: u64,
-    /// Offset of RIDS; 0 in a segment of an earlier build.
+    /// Offset of RIDS.
     pub rids_begin: u64,
     /// Requests that were erased in the segment.
     pub erased: Vec<ErasedEntry>,
@@ -106,10 +106,7 @@ impl Segment {
                     None => return Ok(None),
                 },
                 RecordKind::TOTALS => {
-                    let totals = {
-                        let version = self.header.version;
-                        decode_totals(scan.payload(&record), number, record.head.time, version)
-                    };
+                    let totals = decode_totals(scan.payload(&record), number, record.head.time);
                     let Some(mut totals) = totals else { return Ok(None) };
                     for (number, body) in of_sinks {
                         apply_to_sinks(&mut totals.sinks, number, &body);
@@ -138,8 +135,7 @@ impl Segment {
         Ok(found.filter(|record| record.head.kind == RecordKind::TRAILER))
     }
 
-    /// Reads the index of the rids that the summary lists. Returns `None` if the segment is not sealed or the index is damaged,
-    /// and for a segment of an earlier build.
+    /// Reads the index of the rids that the summary lists. Returns `None` if the segment is not sealed or the index is damaged.
     pub fn rids(&self) -> Result<Option<RidIndex>, ReadError> {
         let Some(RawRecord { head, offset: trailer }) = self.trailer()? else { return Ok(None) };
         if head.time < HEADER_BYTES as u64 || head.time > trailer {

@@ -50,7 +50,7 @@ pub struct SentFrame {
     pub sequence: u64,
     /// Content of the frame.
     pub content: SinkContent<'static>,
-    /// Time when the frame was handed over, unix nanoseconds. 0: unknown, in journals of earlier builds.
+    /// Time when the frame was handed over, unix nanoseconds. 0: unknown.
     pub unix_ns: u64,
 }
 

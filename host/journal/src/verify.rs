@@ -360,7 +360,7 @@ impl Verifier {
                 self.erased.extend(summary.erased.iter().map(|entry| (entry.number, entry.erasure.unix_ns)));
                 self.summary(id, summary, exact);
                 let listed = RidIndex::of(summary.entries.iter().map(|entry| &*entry.info.rid));
-                if segment.rids()?.is_some_and(|rids| rids != listed) {
+                if segment.rids()?.is_none_or(|rids| rids != listed) {
                     let detail = "its index has other rids".into();
                     self.problem(id, summary.rids_begin, ProblemKind::Summary { detail });
                 }

@@ -347,7 +347,7 @@ impl Persister {
         self.held_after = after;
         self.buffer_records();
         match after {
-            Some(after) => self.writer.taken_sent(HELD_SINK, 0, after, None, 0),
+            Some(after) => self.writer.taken(HELD_SINK, 0, after, None, 0),
             None => self.writer.forget(HELD_SINK),
         }
     }
@@ -423,7 +423,7 @@ impl Persister {
         now: Timestamp,
     ) {
         self.buffer_records();
-        self.writer.taken_sent(sink, sequence, through, credit, now.unix_ns);
+        self.writer.taken(sink, sequence, through, credit, now.unix_ns);
     }
 
     /// Records at the end of the stream that the kernel has the sent frames up to `written` and no later one. The next start

@@ -287,7 +287,7 @@ impl Plan {
                     _ if is_kept(&sender) => Resume::after_panic(&sink.name, recovered, &sender, writer),
                     Some(known) => Resume::after_restart(known, recovered, count, writer, decoder),
                     None => {
-                        writer.taken_sent(&sink.name, 0, recovered.last_frame, None, 0);
+                        writer.taken(&sink.name, 0, recovered.last_frame, None, 0);
                         Resume::for_new_reader(&sink.name, recovered.last_frame)
                     }
                 };

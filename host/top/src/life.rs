@@ -116,8 +116,7 @@ fn leg_facts(request: &Request, clock: Clock) -> Vec<Cell> {
     facts
 }
 
-/// The frames that each stage saw, and when. Plugins have the time of receipt. The journal has no time for itself, and a journal
-/// of an earlier build has none for sent frames.
+/// The frames that each stage saw, and when. Plugins have the time of receipt. The journal has no time for itself.
 fn stage_grid(timeline: &[Value], begun: Option<&str>, clock: Clock) -> Grid {
     #[derive(Default)]
     struct Stage {

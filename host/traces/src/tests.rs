@@ -156,7 +156,7 @@ impl Writer {
     fn take(&mut self, through: u64) {
         self.now += MS;
         let through = afterbay_journal::FrameNo(through);
-        self.writer.taken_sent("reader", self.sequence, through, None, self.now);
+        self.writer.taken("reader", self.sequence, through, None, self.now);
         self.writer.flush().unwrap();
     }
 

@@ -104,7 +104,7 @@ impl Scene {
                 ..Outcome::new(frame, self.now, if acts { Passage::Changed } else { Passage::Unchanged })
             });
             self.writer.sent("reader", frame.0, SinkContent::Whole(frame), self.now);
-            self.writer.taken_sent("reader", frame.0, frame, None, self.now);
+            self.writer.taken("reader", frame.0, frame, None, self.now);
         }
         requests.into_iter().for_each(|request| self.writer.close(request));
         self.writer.flush().unwrap();

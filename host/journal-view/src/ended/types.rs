@@ -98,7 +98,7 @@ pub struct RowVerdict {
     pub row: u32,
     /// Name of the plugin; [`OPERATOR`](afterbay_journal::OPERATOR) for an operator.
     pub plugin: Arc<str>,
-    /// Version that the plugin's component gives itself. `None` for an operator, and in journals of earlier builds.
+    /// Version that the plugin's component gives itself. `None` for an operator.
     pub version: Option<Arc<str>>,
     /// SHA-256 of the plugin's component, in hexadecimal. `None` as the version.
     pub digest: Option<Arc<str>>,

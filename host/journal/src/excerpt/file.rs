@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::ExcerptError;
 use crate::error::IoError;
-use crate::format::{self, HEADER_BYTES, RecordHead, RecordKind, SegmentHeader, VERSION, checksum, record};
+use crate::format::{self, HEADER_BYTES, RecordHead, RecordKind, SegmentHeader, checksum, record};
 use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, SegmentId};
 use crate::reader::{RequestHistory, RequestInfo};
@@ -45,7 +45,6 @@ impl ExcerptFile {
         let infos = || lives.iter().map(|life| &life.request);
         let rid = infos().next().map_or("", |info| &info.rid);
         let header = SegmentHeader {
-            version: VERSION,
             // The same request gives the same bytes.
             salt: checksum(0, rid.as_bytes()),
             // Begins with the stream, so that all frames before count as left out and none as removed.

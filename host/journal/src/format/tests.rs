@@ -4,7 +4,6 @@ use super::*;
 
 fn header() -> SegmentHeader {
     SegmentHeader {
-        version: VERSION,
         salt: 0x1234_5678,
         segment: SegmentId { first: FrameNo(7), sequence: 3 },
         next_request: 11,

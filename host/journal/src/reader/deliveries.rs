@@ -1,6 +1,5 @@
 //! Sinks that were sent the rows of some requests, and have taken them, from the records of each sink.
 //!
-//! The last position of a sink is not used: it says nothing about rows that were never sent to this sink.
 //! Removed sinks count like present ones.
 
 use std::collections::{BTreeMap, HashMap};
@@ -115,20 +114,5 @@ impl Deliveries {
     pub(super) fn of_row(&self, frame: FrameNo, request: RequestNo) -> Vec<RowDelivery> {
         let row = self.rows.get(&request.0).and_then(|rows| rows.get(&frame.0));
         row.map(|row| row.deliveries.clone()).unwrap_or_default()
-    }
-
-    /// Sinks that have taken a row. Returns `None` if the journal does not record who was sent the row.
-    pub(super) fn taken_by(&self, frame: FrameNo, request: RequestNo) -> Option<Vec<String>> {
-        let row = self.rows.get(&request.0)?.get(&frame.0)?;
-        if row.deliveries.is_empty() && row.routed.is_empty() {
-            return None;
-        }
-        Some(
-            row.deliveries
-                .iter()
-                .filter(|delivery| delivery.taken)
-                .map(|delivery| delivery.sink.clone())
-                .collect(),
-        )
     }
 }

@@ -8,12 +8,11 @@ use super::deliveries::Deliveries;
 use super::{JournalRow, RequestHistory, RequestInfo, SegmentFold, StreamReader};
 use crate::error::ReadError;
 use crate::format::RecordKind;
-use crate::outcome::{Outcome, PluginAction, Verdict, row_effects};
+use crate::outcome::{Outcome, PluginAction, row_effects};
 use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::RecordBody;
 use crate::segment::{Payloads, ScanStep, Segment};
-use crate::sink_progress::SinkProgress;
 
 pub(super) fn lives(stream: &StreamReader, rid: &str) -> Result<Vec<RequestHistory>, ReadError> {
     let mut requests: BTreeMap<u64, RequestInfo> = BTreeMap::new();
@@ -37,7 +36,6 @@ pub(super) fn lives(stream: &StreamReader, rid: &str) -> Result<Vec<RequestHisto
         stream,
         lives: requests.keys().map(|&number| (number, BTreeMap::new())).collect(),
         rows_left: requests.values().map(|request| request.rows).sum(),
-        sinks: fold.state.sinks,
         frames_without_outcome: HashMap::new(),
         skipped: BTreeMap::new(),
         plugins: HashMap::new(),
@@ -61,8 +59,12 @@ pub(super) fn lives(stream: &StreamReader, rid: &str) -> Result<Vec<RequestHisto
         }
     }
     rows.locate()?;
-    rows.taken_by();
-    let HistoryBuilder { mut lives, .. } = rows;
+    let HistoryBuilder { mut lives, deliveries, .. } = rows;
+    for (request, rows) in &mut lives {
+        for row in rows.values_mut() {
+            row.deliveries = deliveries.of_row(row.frame, RequestNo(*request));
+        }
+    }
     let life = |(number, request): (u64, RequestInfo)| {
         let mut rows: Vec<JournalRow> = lives.remove(&number).unwrap_or_default().into_values().collect();
         if request.erased.is_some() {
@@ -83,7 +85,6 @@ struct HistoryBuilder<'a> {
     /// Rows of the requests that were not read yet.
     rows_left: u64,
     /// State of the sinks at the end of the journal.
-    sinks: Vec<SinkProgress>,
     deliveries: Deliveries,
     /// Component of each plugin at the record that is read.
     plugins: HashMap<String, Arc<PluginComponent>>,
@@ -157,7 +158,6 @@ impl HistoryBuilder<'_> {
                 gap: outcome.gaps.iter().find(|each| each.row == index).copied(),
                 actions,
                 plugins,
-                taken_by: Vec::new(),
                 deliveries: Vec::new(),
             };
             if life.insert((outcome.frame.0, index), row).is_none() {
@@ -180,32 +180,5 @@ impl HistoryBuilder<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Fills in the sinks that have taken each row.
-    fn taken_by(&mut self) {
-        // Without sequence numbers only the last position of a sink is known.
-        let readers = self.sinks.iter().filter(|sink| sink.is_reader());
-        let sinks_without_numbers: Vec<&SinkProgress> =
-            match readers.clone().all(|sink| sink.last_sent() == 0) {
-                true => readers.collect(),
-                false => Vec::new(),
-            };
-        for (request, rows) in &mut self.lives {
-            let request = RequestNo(*request);
-            for row in rows.values_mut() {
-                let taken =
-                    sinks_without_numbers.iter().filter(|sink| sink.has_taken_row(row.frame, request));
-                let sinks_without_numbers = || taken.map(|sink| sink.name().to_owned()).collect();
-                row.deliveries = self.deliveries.of_row(row.frame, request);
-                // A held row is sent with a later row.
-                row.taken_by = match row.actions.last().is_some_and(|last| last.verdict == Verdict::Hold) {
-                    true => Vec::new(),
-                    false => {
-                        self.deliveries.taken_by(row.frame, request).unwrap_or_else(sinks_without_numbers)
-                    }
-                };
-            }
-        }
     }
 }

@@ -69,7 +69,7 @@ impl JournalReader {
         &self.dir
     }
 
-    /// The identity of the directory, `None` for the journal of an earlier version.
+    /// The identity of the directory, `None` for a copy and an excerpt.
     pub fn instance(&self) -> Result<Option<String>, ReadError> {
         instance::read(&*self.storage, &self.dir)
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::outcome::{Outcome, Passage, PluginAction, RowFinish, TokenGap};
+use crate::outcome::{Outcome, Passage, PluginAction, RowFinish, TokenGap, Verdict};
 use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::request::{RequestInfo, RequestState};
@@ -64,10 +64,20 @@ impl RequestHistory {
 }
 
 impl JournalRow {
-    /// The component whose action this is. `None` for an operator's, and in journals of earlier builds.
+    /// The component whose action this is. `None` for an operator's.
     #[must_use]
     pub fn component(&self, action: &PluginAction<'_>) -> Option<&PluginComponent> {
         self.plugins.iter().map(|component| &**component).find(|component| component.plugin == action.plugin)
+    }
+
+    /// Sinks that have taken the row, including removed sinks.
+    #[must_use]
+    pub fn taken_by(&self) -> Vec<&str> {
+        // A held row is sent with a later row.
+        if self.actions.last().is_some_and(|last| last.verdict == Verdict::Hold) {
+            return Vec::new();
+        }
+        self.deliveries.iter().filter(|delivery| delivery.taken).map(|delivery| &*delivery.sink).collect()
     }
 }
 
@@ -94,10 +104,8 @@ pub struct JournalRow {
     pub gap: Option<TokenGap>,
     /// Actions of plugins on the row.
     pub actions: Vec<PluginAction<'static>>,
-    /// Components of the plugins that acted, by the plugin's name. Empty in journals of earlier builds.
+    /// Components of the plugins that acted, by the plugin's name.
     pub plugins: Vec<Arc<PluginComponent>>,
-    /// Sinks that have taken the row, including removed sinks.
-    pub taken_by: Vec<String>,
     /// Frames that carried the row to a sink. Empty if the journal does not record them.
     pub deliveries: Vec<RowDelivery>,
 }
@@ -109,8 +117,7 @@ pub struct RowDelivery {
     pub sink: String,
     /// Sequence number of the frame at this sink. Rows of a request with the same number were joined.
     pub sequence: u64,
-    /// Time when the frame was given to the sink's socket, unix nanoseconds. 0: unknown, in journals of earlier
-    /// builds.
+    /// Time when the frame was given to the sink's socket, unix nanoseconds. 0: unknown.
     pub sent_unix_ns: u64,
     /// Whether the sink has taken the frame.
     pub taken: bool,

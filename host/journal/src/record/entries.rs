@@ -159,33 +159,20 @@ pub(crate) fn put_totals(out: &mut Vec<u8>, totals: &SegmentTotals) {
         put_u32(out, totals.sinks.len() as u32);
         for sink in &totals.sinks {
             put_u64(out, sink.through().0);
-            put_taken_payload(out, sink.name(), sink.credit(), 0);
-            put_u64(out, sink.sequence());
+            put_taken_payload(out, sink, 0);
         }
     });
 }
 
-/// Decodes TOTALS of a segment with this format version.
-pub(crate) fn decode_totals(
-    payload: &[u8],
-    next_frame: u64,
-    last_unix_ns: u64,
-    version: u32,
-) -> Option<SegmentTotals> {
+pub(crate) fn decode_totals(payload: &[u8], next_frame: u64, last_unix_ns: u64) -> Option<SegmentTotals> {
     let mut at = ByteReader(payload);
     let [frames, frame_bytes, first_unix_ns, next_request] = [at.u64()?, at.u64()?, at.u64()?, at.u64()?];
     let clean = at.u8()? != 0;
-    let unfinished = match version {
-        1 => decode_frames_v1(&mut at)?,
-        _ => decode_frames(&mut at)?,
-    };
-    let sinks = (0..at.count(11)?)
+    let unfinished = decode_frames(&mut at)?;
+    let sinks = (0..at.count(19)?)
         .map(|_| {
             let through = at.u64()?;
-            let mut taken = decode_taken(&mut at, through)?;
-            if version > 1 {
-                taken.sequence = at.u64()?;
-            }
+            let taken = decode_taken(&mut at, through)?;
             let mut sink = SinkProgress::new(&taken.sink);
             taken.apply(&mut sink);
             Some(sink)
@@ -217,16 +204,6 @@ pub(super) fn decode_frames(at: &mut ByteReader<'_>) -> Option<FrameSet> {
     for _ in 0..at.count(16)? {
         let (first, count) = (at.u64()?, at.u64()?);
         frames.insert_run(first, count);
-    }
-    Some(frames)
-}
-
-/// Decodes version 1: each frame on its own, with its position and time.
-pub(super) fn decode_frames_v1(at: &mut ByteReader<'_>) -> Option<FrameSet> {
-    let mut frames = FrameSet::default();
-    for _ in 0..at.count(32)? {
-        frames.insert(at.u64()?);
-        at.take(24)?;
     }
     Some(frames)
 }

@@ -45,8 +45,7 @@ pub(crate) struct Routed {
 /// Adds TAKEN. `flags`: [`VOID`], [`FORGOTTEN`].
 pub(crate) fn put_taken(out: &mut Vec<u8>, sink: &SinkProgress, flags: u8) {
     record(out, RecordKind::TAKEN, sink.through().0, sink.taken_unix_ns(), |out| {
-        put_taken_payload(out, sink.name(), sink.credit(), flags);
-        put_u64(out, sink.sequence());
+        put_taken_payload(out, sink, flags);
     });
 }
 
@@ -155,13 +154,15 @@ pub(super) fn decode_sent(at: &mut ByteReader<'_>, head: &RecordHead, around: u6
     Some(RecordBody::Sent { sink, frame: frame(SinkContent::Rows(rows.collect())) })
 }
 
-pub(super) fn put_taken_payload(out: &mut Vec<u8>, sink: &str, credit: Option<Credit>, flags: u8) {
+pub(super) fn put_taken_payload(out: &mut Vec<u8>, sink: &SinkProgress, flags: u8) {
+    let credit = sink.credit();
     out.push(u8::from(credit.is_some()) | flags);
     if let Some(credit) = credit {
         put_u64(out, credit.generation);
         put_u64(out, credit.sent);
     }
-    put_text(out, sink);
+    put_text(out, sink.name());
+    put_u64(out, sink.sequence());
 }
 
 pub(super) fn decode_taken(at: &mut ByteReader<'_>, through: u64) -> Option<Taken> {
@@ -171,8 +172,8 @@ pub(super) fn decode_taken(at: &mut ByteReader<'_>, through: u64) -> Option<Take
         _ => Some(Credit { generation: at.u64()?, sent: at.u64()? }),
     };
     let (void, forgotten) = (flags & VOID != 0, flags & FORGOTTEN != 0);
-    let sink = at.text()?;
-    Some(Taken { sink, through: FrameNo(through), credit, sequence: 0, void, forgotten, unix_ns: 0 })
+    let (sink, sequence) = (at.text()?, at.u64()?);
+    Some(Taken { sink, through: FrameNo(through), credit, sequence, void, forgotten, unix_ns: 0 })
 }
 
 /// Applies a record about a sink. `number` is the record's number.

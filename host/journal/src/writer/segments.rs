@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{ActiveSegment, JournalWriter, REQUESTS_BEHIND_MAX};
 use crate::bounds::{SEGMENT_FRAMES_MAX, SEGMENT_REQUESTS_MAX};
 use crate::error::{IoError, WriteError};
-use crate::format::{self, HEADER_BYTES, RECORD_BYTES, RecordKind, SegmentHeader, VERSION, record};
+use crate::format::{self, HEADER_BYTES, RECORD_BYTES, RecordKind, SegmentHeader, record};
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
 use crate::position::{FrameNo, SegmentId};
@@ -65,7 +65,6 @@ impl JournalWriter {
             self.next_request.saturating_sub(REQUESTS_BEHIND_MAX),
         );
         let header = SegmentHeader {
-            version: VERSION,
             salt: RandomState::new().build_hasher().finish() as u32,
             segment: id,
             next_request: self.next_request,

@@ -7,16 +7,10 @@ use crate::record::{FORGOTTEN, VOID, put_handed, put_routed, put_sent, put_taken
 use crate::sink_progress::{Credit, HandedOver, SendRoom, SentFrame, SinkContent, SinkProgress};
 
 impl JournalWriter {
-    /// Records that the sink's reader has taken every frame up to this one. Written with the next write.
-    pub fn taken(&mut self, sink: &str, through: FrameNo, credit: Option<Credit>) {
-        self.taken_sent(sink, 0, through, credit, 0);
-    }
-
-    /// As [`JournalWriter::taken`], for a sink whose frames are recorded with [`JournalWriter::sent`]: the
-    /// reader was found at this time to have taken the frames up to `sequence`, and everything of the frames up
-    /// to `through`. Retention keeps the frames after `through`. One record of a write stands for all calls
-    /// since the last write, with the time of the last.
-    pub fn taken_sent(
+    /// Records that the sink's reader was found at this time to have taken the frames up to `sequence`
+    /// ([`JournalWriter::sent`]), and everything of the frames up to `through`. Retention keeps the frames after
+    /// `through`. One record of a write stands for all calls since the last write, with the time of the last.
+    pub fn taken(
         &mut self,
         sink: &str,
         sequence: u64,

@@ -82,7 +82,7 @@ fn write_journal(frame: &[u8], frames: usize, rows: usize) -> f64 {
     for ns in 0..frames as u64 {
         let at = writer.append(frame, ns).unwrap();
         writer.outcome(&plain_outcome(at.frame, &requests, &tokens));
-        writer.taken("sink", at.frame, None);
+        writer.taken("sink", 0, at.frame, None, 0);
     }
     start.elapsed().as_nanos() as f64 / frames as f64
 }
@@ -193,7 +193,7 @@ fn recording_what_a_sink_was_sent_costs_little() {
             sequence += 1;
             let start = Clock::start();
             writer.sent("sink", sequence, sent, 0);
-            writer.taken_sent("sink", sequence - 1, FrameNo(frame.0.saturating_sub(64)), None, 0);
+            writer.taken("sink", sequence - 1, FrameNo(frame.0.saturating_sub(64)), None, 0);
             cost.push(start.elapsed().as_nanos() as f64);
         }
         writer.outcome(&plain_outcome(frame, &[], &[]));

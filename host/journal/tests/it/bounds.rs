@@ -150,7 +150,7 @@ fn sinks_past_the_bound_are_not_recorded() {
     let (_directory, mut writer, _) = begin(&disk, options());
     step(&mut writer, &[], b"", 1);
     for sink in 0..bounds::SINKS_MAX + 1 {
-        writer.taken(&format!("sink-{sink}"), FrameNo(1), None);
+        writer.taken(&format!("sink-{sink}"), 0, FrameNo(1), None, 0);
     }
     writer.flush().unwrap();
     let taken = stream(&disk).taken().unwrap();

@@ -39,7 +39,7 @@ fn write(disk: &SimDisk, options: &JournalOptions, seed: u64, count: u64, size: 
         }
         let frame = step(&mut writer, &requests[..1 + round as usize % 3], &bytes, round);
         written.frames.insert(frame.0, bytes);
-        writer.taken("sink", frame, None);
+        writer.taken("sink", 0, frame, None, 0);
         if random.once_in(4) {
             writer.flush().unwrap();
         }

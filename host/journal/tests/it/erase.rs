@@ -228,13 +228,13 @@ fn a_live_request_and_rows_that_a_sink_has_not_taken_are_refused_with_the_reason
     assert_eq!(refused, "request \"r\" is live on stream \"s\": it can be erased after its end");
     let last = say(&mut writer, &[("r", request)], "text", true);
     writer.sent("reader", 1, SinkContent::Whole(FrameNo(1)), 0);
-    writer.taken_sent("reader", 1, FrameNo(1), None, 0);
+    writer.taken("reader", 1, FrameNo(1), None, 0);
     writer.flush().unwrap();
     let refused = erase(&directory, &mut writer, "r").unwrap_err().to_string();
     assert_eq!(refused, "sink \"reader\" of stream \"s\" has not taken the rows of \"r\" up to frame 2");
     assert!(has(&disk, "text of r"));
     writer.sent("reader", 2, SinkContent::Whole(last), 0);
-    writer.taken_sent("reader", 2, last, None, 0);
+    writer.taken("reader", 2, last, None, 0);
     erase(&directory, &mut writer, "r").unwrap();
     assert!(!has(&disk, "text of r"));
 }
@@ -511,7 +511,7 @@ fn a_request_that_is_due_waits_for_its_reader() {
     let notices: Vec<BackgroundNotice> = std::iter::from_fn(|| writer.next_notice()).collect();
     let is_refused = |notice: &BackgroundNotice| matches!(notice, BackgroundNotice::EraseFailed { .. });
     assert!(notices.iter().any(is_refused), "{notices:?}");
-    writer.taken_sent("reader", 1, frame, None, 0);
+    writer.taken("reader", 1, frame, None, 0);
     writer.flush().unwrap();
     tend(&disk, &directory, &mut writer, 101);
     assert!(!has(&disk, "secret of short-1"));

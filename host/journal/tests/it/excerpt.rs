@@ -49,7 +49,7 @@ fn filled(dir: &Path) -> StreamReader {
         (0..4).filter(|at| n == last[*at]).for_each(|at| writer.close(requests[at]));
         writer.sent("reader", n, SinkContent::Whole(frame), n * 1000 + 10);
         writer.flush().unwrap();
-        writer.taken_sent("reader", n - 1, FrameNo(n - 1), None, n * 1000 + 20);
+        writer.taken("reader", n - 1, FrameNo(n - 1), None, n * 1000 + 20);
     }
     writer.finish().unwrap();
     reader(dir)

@@ -223,7 +223,7 @@ fn waiting_records_are_written_when_the_streams_thread_panics() {
     let panicked = std::thread::spawn(move || {
         let request = writer.request("r").unwrap();
         let frame = step(&mut writer, &[request], b"one", 1);
-        writer.taken("sink", frame, None);
+        writer.taken("sink", 0, frame, None, 0);
         panic!("of the test");
     });
     panicked.join().unwrap_err();

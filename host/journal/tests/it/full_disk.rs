@@ -41,7 +41,7 @@ fn stored_frames_are_recorded_as_sent_while_the_disk_is_full() {
     for frame in 1..=last {
         sends(&mut writer, frame).unwrap();
         writer.handed("sink", HandedOver { sequence: frame, generation: 1 });
-        writer.taken_sent("sink", frame, FrameNo(frame), Some(Credit { generation: 1, sent: frame }), 0);
+        writer.taken("sink", frame, FrameNo(frame), Some(Credit { generation: 1, sent: frame }), 0);
         writer.flush().unwrap();
     }
     assert!(!writer.is_healthy(), "there is still no room for a frame");
@@ -181,7 +181,7 @@ fn frames_sent_unrecorded_are_reported_at_each_start_until_everything_is_recorde
     drop((writer, directory));
     let (directory, mut writer, recovered) = begin(&disk, small());
     assert!(recovered.unrecorded);
-    writer.taken("sink", recovered.last_frame, None);
+    writer.taken("sink", 0, recovered.last_frame, None, 0);
     writer.settled().unwrap();
     disk.kill();
     drop((writer, directory));

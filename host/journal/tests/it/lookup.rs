@@ -104,7 +104,7 @@ fn a_segment_is_read_up_to_the_last_row_of_a_request_and_from_about_a_frame_on()
         last_step(&mut writer, &[request], 401, at);
         let last = FrameNo(401 * (at + 1));
         writer.sent("reader", at + 1, SinkContent::Whole(last), at);
-        writer.taken_sent("reader", at + 1, last, None, at);
+        writer.taken("reader", at + 1, last, None, at);
         writer.flush().unwrap();
     }
     writer.finish().unwrap();

@@ -126,7 +126,7 @@ fn segments_removed_by_retention_are_not_missing() {
     let (directory, mut writer, _) = begin(&disk, options.clone());
     for ns in 1..200 {
         step(&mut writer, &[], &[7; 1000], ns);
-        writer.taken("sink", FrameNo(ns), None);
+        writer.taken("sink", 0, FrameNo(ns), None, 0);
         writer.tend();
         directory.tend();
         assert_eq!(missing(&disk), None, "after frame {ns}");
@@ -147,7 +147,7 @@ fn setting_the_clock_forward_makes_nothing_old_even_over_a_restart() {
         let write = |writer: &mut JournalWriter, from: u64| {
             for frame in from..from + 30 {
                 step(writer, &[], &[7; 1000], disk.pass_time(1));
-                writer.taken("sink", FrameNo(frame), None);
+                writer.taken("sink", 0, FrameNo(frame), None, 0);
                 writer.flush().unwrap();
                 writer.tend();
             }

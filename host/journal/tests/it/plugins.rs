@@ -51,7 +51,7 @@ fn verdicts_have_the_component_of_their_time_over_swaps_segments_and_a_kill() {
     let small = JournalOptions { segment_bytes: 4096, ..options() };
     let (directory, mut writer, _) = begin(&disk, small.clone());
     let request = writer.request("r").unwrap();
-    // Before the first record, as in journals of an earlier build.
+    // Before the first record.
     judged(&mut writer, request, &["a"], 1);
     assert!(components(&mut writer, &[("a", 1), ("b", 1)]));
     assert!(!components(&mut writer, &[("a", 1), ("b", 1)]));

@@ -53,8 +53,11 @@ fn every_part_of_an_outcome_is_read_back() {
         ..plain_outcome(fourth.frame, &[], &[])
     });
     let credit = Credit { generation: 3, sent: 77 };
-    writer.taken("detokenizer", first.frame, Some(credit));
-    writer.taken("tap", fourth.frame, None);
+    for (sink, sent) in [("detokenizer", first.frame), ("tap", second.frame)] {
+        writer.sent(sink, 1, SinkContent::Whole(sent), 0);
+    }
+    writer.taken("detokenizer", 1, first.frame, Some(credit), 0);
+    writer.taken("tap", 1, fourth.frame, None, 0);
     let fifth = writer.append(b"ended", 5_000).unwrap();
     let ended = [PluginAction {
         row: 0,
@@ -103,8 +106,8 @@ fn every_part_of_an_outcome_is_read_back() {
     let row = &lives[0].rows[1];
     assert_eq!((row.frame, row.row, row.tokens, row.forwarded), (second.frame, 1, 6, 0));
     assert_eq!(row.position, Some(second));
-    assert_eq!(row.taken_by, ["tap"]);
-    assert_eq!(lives[0].rows[0].taken_by, ["detokenizer", "tap"]);
+    assert_eq!(row.taken_by(), ["tap"]);
+    assert_eq!(lives[0].rows[0].taken_by(), ["detokenizer"]);
     assert_eq!(
         stream.taken().unwrap(),
         [("detokenizer".into(), first.frame, Some(credit)), ("tap".into(), fourth.frame, None)]
@@ -121,7 +124,7 @@ fn a_journal_continues_after_a_clean_stop() {
     step(&mut writer, &[a, b], b"one", 1);
     last_step(&mut writer, &[b], 2, 2);
     let waits = writer.append(b"no outcome", 3).unwrap();
-    writer.taken("sink", FrameNo(1), None);
+    writer.taken("sink", 0, FrameNo(1), None, 0);
     writer.finish().unwrap();
     drop(directory);
 

@@ -255,7 +255,7 @@ impl Run {
 
     fn taken(&mut self) {
         self.model.taken = self.model.frames.last_key_value().map_or(0, |(&last, _)| last);
-        self.writer.taken("sink", FrameNo(self.model.taken), None);
+        self.writer.taken("sink", 0, FrameNo(self.model.taken), None, 0);
     }
 
     fn flush(&mut self) {

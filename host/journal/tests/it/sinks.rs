@@ -130,7 +130,7 @@ impl Run {
         if self.random.once_in(2) {
             self.model.through = self.model.prefix();
         }
-        writer.taken_sent("sink", self.model.taken, FrameNo(self.model.through), None, self.model.taken);
+        writer.taken("sink", self.model.taken, FrameNo(self.model.through), None, self.model.taken);
     }
 
     /// The reader's count says what was taken; later frames are void.
@@ -248,7 +248,7 @@ fn a_row_has_the_times_at_which_it_was_sent_and_taken() {
     let third = step(&mut writer, &[request], b"three", 3_000);
     let joined = [(request.number(), third)];
     writer.sent("sink", 2, SinkContent::Rows((&joined).into()), 3_100);
-    writer.taken_sent("sink", 1, first, None, 3_200);
+    writer.taken("sink", 1, first, None, 3_200);
     writer.flush().unwrap();
     let times = || {
         let rows = stream(&disk).lives("r").unwrap().remove(0).rows;
@@ -259,10 +259,10 @@ fn a_row_has_the_times_at_which_it_was_sent_and_taken() {
         rows.iter().map(only).collect::<Vec<_>>()
     };
     assert_eq!(times(), [(1_100, 3_200), (3_100, 0), (3_100, 0)]);
-    writer.taken_sent("sink", 2, third, None, 4_000);
+    writer.taken("sink", 2, third, None, 4_000);
     writer.flush().unwrap();
     // A later record of the same progress changes no time.
-    writer.taken_sent("sink", 2, third, Some(Credit { generation: 1, sent: 2 }), 5_000);
+    writer.taken("sink", 2, third, Some(Credit { generation: 1, sent: 2 }), 5_000);
     writer.flush().unwrap();
     assert_eq!(times(), [(1_100, 3_200), (3_100, 4_000), (3_100, 4_000)]);
     // The clock was read before the last frame was received.
@@ -284,19 +284,19 @@ fn a_sink_with_too_many_records_has_no_room_and_with_too_much_ahead_takes_the_ol
         writer.sent("sink", sequence, SinkContent::Whole(frame), 0);
     }
     assert_eq!(writer.send_room("sink"), SendRoom::Full);
-    writer.taken_sent("sink", 1, FrameNo(0), None, 0);
+    writer.taken("sink", 1, FrameNo(0), None, 0);
     assert_eq!(writer.send_room("sink"), SendRoom::Any);
-    writer.taken_sent("sink", most, frame, None, 0);
+    writer.taken("sink", most, frame, None, 0);
     // Half of the bound is for rows that are not taken, and half for what is ahead.
     let half = bounds::AHEAD_MAX as u64 / 2;
     let ahead: Vec<_> = (1..=half).map(|request| (RequestNo(request), FrameNo(frame.0 + 1))).collect();
     writer.sent("sink", most + 1, SinkContent::Rows((&ahead).into()), 0);
     assert_eq!(writer.send_room("sink"), SendRoom::Full);
-    writer.taken_sent("sink", most + 1, frame, None, 0);
+    writer.taken("sink", most + 1, frame, None, 0);
     assert_eq!(writer.send_room("sink"), SendRoom::InOrder);
     // The frame is complete, so nothing is ahead. The entries go with the next frame that is taken.
     writer.sent("sink", most + 2, SinkContent::Whole(FrameNo(frame.0 + 2)), 0);
-    writer.taken_sent("sink", most + 2, FrameNo(frame.0 + 1), None, 0);
+    writer.taken("sink", most + 2, FrameNo(frame.0 + 1), None, 0);
     assert_eq!(writer.send_room("sink"), SendRoom::Any);
 }
 
@@ -335,7 +335,7 @@ fn a_summary_torn_at_any_byte_changes_nothing_of_what_a_sink_was_sent() {
             let frame = step(&mut writer, &live, b"frame", 1);
             writer.sent("sink", sequence, SinkContent::Whole(frame), 0);
         }
-        writer.taken_sent("sink", 1, FrameNo(1), Some(Credit { generation: 1, sent: 1 }), 0);
+        writer.taken("sink", 1, FrameNo(1), Some(Credit { generation: 1, sent: 1 }), 0);
         writer.flush().unwrap();
         let path = disk.segments().remove(0);
         let mut records = Vec::new();

@@ -120,7 +120,7 @@ impl JournalMaker {
         self.writer.sent("reader", self.frames, SinkContent::Whole(number), now);
         if let Some(taken) = self.frames.checked_sub(UNFINISHED) {
             let through = afterbay_journal::FrameNo(number.0 - UNFINISHED);
-            self.writer.taken_sent("reader", taken, through, None, now);
+            self.writer.taken("reader", taken, through, None, now);
         }
         if self.frames.is_multiple_of(64) || frame.len() > 1 << 20 {
             self.flush()?;
