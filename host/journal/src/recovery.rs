@@ -18,9 +18,8 @@ use crate::segment::{Payloads, ScanStep, Segment, SegmentSummary};
 use crate::segment_files;
 use crate::segment_files::SegmentFile;
 use crate::sink_progress::SinkProgress;
-use crate::storage::{self, PART, Storage, is_full, read_full};
+use crate::storage::{PART, Storage, is_full, read_full};
 use crate::stream_state::StreamState;
-use crate::text_file;
 
 /// State of a stream that was opened for writing.
 #[derive(Clone, Debug, Default)]
@@ -52,8 +51,6 @@ pub struct RecoveredStream {
     /// be sent again. Call [`JournalWriter::resume`](crate::JournalWriter::resume) before sending anything to
     /// a sink.
     pub sinks: Vec<SinkProgress>,
-    /// Whether there was a file `SHARES`: an earlier version wrote it while it changed the sinks of the stream.
-    pub had_shares: bool,
 }
 
 /// Torn end of a segment.
@@ -127,9 +124,9 @@ impl WriterStart {
 
 /// Recovers a stream's directory.
 pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Result<WriterStart, OpenError> {
-    let had_shares = remove_leftovers(storage, dir)?;
+    remove_leftovers(storage, dir)?;
     let listed = segment_files::list(storage, dir).map_err(|error| IoError::new("list", dir, error))?;
-    let mut found = RecoveredStream { had_shares, ..RecoveredStream::default() };
+    let mut found = RecoveredStream::default();
     let known = manifest::read(storage, dir);
     if let Some(known) = &known {
         found.missing = known.missing(&listed);
@@ -179,15 +176,14 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     Ok(WriterStart { state, found, next_sequence, previous_end, previous_sealed, manifest })
 }
 
-/// Removes files that a dying process left incomplete, and `SHARES`. Returns whether there was a `SHARES`.
-fn remove_leftovers(storage: &dyn Storage, dir: &Path) -> Result<bool, OpenError> {
+/// Removes files that a dying process left incomplete.
+fn remove_leftovers(storage: &dyn Storage, dir: &Path) -> Result<(), OpenError> {
     let names = storage.list(dir).map_err(|error| IoError::new("list", dir, error))?;
-    let is_shares = |entry: &storage::DirEntry| entry.name == text_file::SHARES;
-    for name in names.iter().filter(|entry| entry.name.ends_with(PART) || is_shares(entry)) {
+    for name in names.iter().filter(|entry| entry.name.ends_with(PART)) {
         let path = dir.join(&name.name);
         storage.remove(&path).map_err(|error| IoError::new("remove", &path, error))?;
     }
-    Ok(names.iter().any(is_shares))
+    Ok(())
 }
 
 /// Returns the newest summary, and the segments after it, newest first.

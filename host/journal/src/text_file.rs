@@ -15,8 +15,6 @@ const BYTES_MAX: u64 = 1 << 20;
 pub(crate) const AFTER: &str = "AFTER";
 /// Names of the followers that have ever read the journal, one per line. In the journal directory.
 pub(crate) const FOLLOWERS: &str = "FOLLOWERS";
-/// An earlier version stored the shares of changed sinks in this file. A start removes the file.
-pub(crate) const SHARES: &str = "SHARES";
 
 /// Writes the file if its text differs. Removes the file if `text` is empty.
 pub(crate) fn write(storage: &dyn Storage, dir: &Path, name: &str, text: &str) -> Result<(), IoError> {

@@ -282,12 +282,6 @@ fn report_recovered(shared: &Shared, stream: &str, recovered: &RecoveredStream) 
         let what = ProblemKind::MissingSegments(*missing).to_string();
         shared.events.publish(JournalNotice { stream: name.clone(), is_wrong: true, what });
     }
-    if recovered.had_shares {
-        let what = "an earlier version was changing the sinks of the stream when it ended: what is under way now goes to \
-                    the sinks of the configuration"
-            .to_owned();
-        shared.events.publish(JournalNotice { stream: name.clone(), is_wrong: true, what });
-    }
     shared.events.publish(JournalRecovered {
         stream: name,
         segments: recovered.segments as u64,

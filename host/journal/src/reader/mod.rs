@@ -119,7 +119,7 @@ impl JournalReader {
         let list = |dir: &Path| self.storage.list(dir).map_err(|error| IoError::new("list", dir, error));
         let is_segment = |entry: &storage::DirEntry| !entry.is_dir && SegmentId::parse(&entry.name).is_some();
         let is_of_new_stream = |entry: &storage::DirEntry| {
-            [text_file::AFTER, text_file::SHARES, instance::INSTANCE, MANIFEST].contains(&&*entry.name)
+            [text_file::AFTER, instance::INSTANCE, MANIFEST].contains(&&*entry.name)
                 || entry.name.ends_with(PART)
         };
         let entries = list(&self.dir)?;

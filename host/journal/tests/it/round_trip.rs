@@ -339,18 +339,3 @@ fn the_preceding_streams_are_stored_until_they_are_removed() {
         std::fs::read_dir(dir.path().join("s")).unwrap().map(|it| it.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("AFTER")), "{left:?}");
 }
-
-#[test]
-fn a_start_removes_the_shares_that_an_earlier_version_stored_and_says_so() {
-    let dir = tempfile::tempdir().unwrap();
-    let (directory, writer, recovered) = open(dir.path(), options());
-    assert!(!recovered.had_shares);
-    drop((writer, directory));
-    std::fs::write(dir.path().join("s/SHARES"), "{\"epochs\": [], \"leaving\": []}").unwrap();
-    // A directory with nothing else is a stream all the same.
-    assert_eq!(reader(dir.path()).after().unwrap(), Vec::<String>::new());
-    let (directory, writer, recovered) = open(dir.path(), options());
-    assert!(recovered.had_shares && !dir.path().join("s/SHARES").exists());
-    drop((writer, directory));
-    assert!(!open(dir.path(), options()).2.had_shares);
-}
