@@ -15,6 +15,8 @@ pytestmark = pytest.mark.skipif(IMPOSSIBLE is not None, reason=f"this machine ru
 # The connector writes this file for an engine without a detokenizer. The writing process then becomes the scheduler.
 RENDEZVOUS = {
     "format": 1,
+    "engine": "sglang",
+    "leg": "tokens",
     "written_unix_ns": 1,
     "mode": "skip_tokenizer_init",
     "ipc_format": "msgpack",

@@ -388,7 +388,7 @@ fn tokens_and_first_token_by_tenant_and_hour_are_equal_in_duckdb_polars_usage_re
 
     let usage = run_afterbay(&[
         "usage",
-        "--dir",
+        "--from",
         &traffic.sandbox.text("journal"),
         "--by",
         "tenant",

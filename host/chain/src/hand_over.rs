@@ -35,8 +35,7 @@ pub(crate) struct HandedPlugin {
     /// Whether an operator has promoted the configured shadow.
     pub(crate) is_promoted: bool,
     pub(crate) status: HandedStatus,
-    /// The last reloads, the earliest first. An earlier Afterbay hands none over.
-    #[serde(default)]
+    /// The last reloads, the earliest first.
     pub(crate) reloads: Vec<HandedReload>,
     /// The number of the last call to a service.
     pub(crate) last_call: u64,

@@ -17,9 +17,6 @@ use crate::{Env, Names, Problem};
 /// The word for "no limit".
 const UNLIMITED: &str = "unlimited";
 
-/// Keys of earlier versions, and what to do with each.
-const REMOVED: [(&str, &str); 1] = [("state", "state crosses a reload without a setting: remove this line")];
-
 /// The file that is read, and its problems so far.
 pub(crate) struct Source<'a> {
     pub file: &'a Path,
@@ -71,7 +68,7 @@ impl<'s, 't> Reader<'s, 't> {
                 meant.extend(nearest);
                 source.report(
                     &source.location(name.span().start, reader.path(written)),
-                    unknown(written, nearest, keys),
+                    unknown(nearest, keys),
                 );
             }
         }
@@ -359,10 +356,7 @@ pub fn nearest_of<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Optio
     (best.0 >= LIKENESS_MIN).then_some(best.1)
 }
 
-fn unknown(name: &str, nearest: Option<&str>, keys: &Table) -> String {
-    if let Some((_, what_to_do)) = REMOVED.iter().find(|(removed, _)| *removed == name) {
-        return format!("unknown key, {what_to_do}");
-    }
+fn unknown(nearest: Option<&str>, keys: &Table) -> String {
     match nearest {
         Some(name) => format!("unknown key, did you mean {name:?}?"),
         None => {

@@ -15,7 +15,7 @@ pub(crate) struct Place {
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
     config: Option<PathBuf>,
     /// The journal: its directory, a file that `journal pack` wrote (NAME.tar.zst), or the journals of a fleet (nats://HOST:PORT)
-    #[arg(long, value_name = "SOURCE", alias = "dir")]
+    #[arg(long, value_name = "SOURCE")]
     from: Option<Source>,
     /// Only this stream
     #[arg(long, value_name = "NAME")]

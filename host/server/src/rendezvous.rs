@@ -192,8 +192,9 @@ mod tests {
 
     fn written(engine: &str, pid: u32, written_unix_ns: u64) -> StreamSockets {
         let found = serde_json::json!({
-            "format": 1, "engine": engine, "pid": pid, "written_unix_ns": written_unix_ns, "mode": "normal",
-            "ipc_format": "msgpack", "ingress": "ipc:///in", "down": "ipc:///out", "down_kind": "api_server",
+            "format": 1, "engine": engine, "leg": "tokens", "pid": pid, "written_unix_ns": written_unix_ns,
+            "mode": "normal", "ipc_format": "msgpack", "ingress": "ipc:///in", "down": "ipc:///out",
+            "down_kind": "api_server",
         });
         StreamSockets::Found(Box::new(serde_json::from_value(found).unwrap()))
     }

@@ -421,8 +421,8 @@ mod tests {
     /// A rendezvous file of vLLM with these fields in addition.
     fn rendezvous(more: serde_json::Value) -> RendezvousFile {
         let mut file = serde_json::json!({
-            "format": 1, "engine": "vllm", "pid": 1, "written_unix_ns": 1, "mode": "normal", "ipc_format": "msgpack",
-            "ingress": "ipc:///run/in", "down": "ipc:///run/out", "down_kind": "api_server",
+            "format": 1, "engine": "vllm", "leg": "tokens", "pid": 1, "written_unix_ns": 1, "mode": "normal",
+            "ipc_format": "msgpack", "ingress": "ipc:///run/in", "down": "ipc:///run/out", "down_kind": "api_server",
         });
         file.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         serde_json::from_value(file).unwrap()

@@ -220,7 +220,7 @@ fn a_bad_component_keeps_the_old_version_with_a_reason_and_a_good_one_takes_over
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&sandbox).0, 0);
     // The journal knows which component gave the verdict.
-    let shown = run_afterbay(&["journal", "show", "looped", "--dir", &sandbox.text("journal"), "--json"]);
+    let shown = run_afterbay(&["journal", "show", "looped", "--from", &sandbox.text("journal"), "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown.success()).unwrap();
     let rows = shown["rows_seen"].as_array().unwrap();
     let action = rows.iter().find_map(|row| row["actions"].get(0)).unwrap();

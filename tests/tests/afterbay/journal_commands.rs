@@ -261,7 +261,7 @@ fn a_journal_is_found_by_its_configuration_and_a_missing_journal_is_an_error() {
     let by_config = run_afterbay(&["journal", "ls", "--config", &scene.sandbox.text("afterbay.toml")]);
     assert_eq!(by_config.success().lines().count(), 4);
     let journal = scene.sandbox.text("journal");
-    let mut beside = afterbay_command(&["journal", "ls", "--dir", &journal]);
+    let mut beside = afterbay_command(&["journal", "ls", "--from", &journal]);
     run_command(beside.env("AFTERBAY_CONFIG", "/nowhere.toml")).success();
     let none = run_afterbay(&["journal", "ls", "--from", &scene.sandbox.text("nowhere")]);
     assert_eq!(none.code, 1);

@@ -148,8 +148,8 @@ fn after_a_restart_of_sglang_a_tap_keeps_its_address_and_its_subscribers_reconne
     let file = sandbox.path("rendezvous.json");
     let meet = |instance: &str, written: u64| {
         let met = serde_json::json!({
-            "format": 1, "pid": std::process::id(), "written_unix_ns": written, "sglang": "0.5.23",
-            "mode": "normal", "ipc_format": "msgpack", "ingress": sandbox.scheduler_side(),
+            "format": 1, "engine": "sglang", "leg": "tokens", "pid": std::process::id(), "written_unix_ns": written,
+            "sglang": "0.5.23", "mode": "normal", "ipc_format": "msgpack", "ingress": sandbox.scheduler_side(),
             "down": sandbox.reader_side(), "down_kind": "detokenizer", "instance_id": instance, "dp_rank": 0,
         });
         let new = sandbox.path("rendezvous.new");

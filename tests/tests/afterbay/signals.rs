@@ -169,8 +169,8 @@ fn the_load_file_follows_the_instance_of_the_rendezvous() {
     let file = sandbox.path("rendezvous.json");
     let meet = |instance: &str, written: u64| {
         let met = json!({
-            "format": 1, "pid": std::process::id(), "written_unix_ns": written, "sglang": "0.5.23",
-            "mode": "normal", "ipc_format": "msgpack", "ingress": sandbox.scheduler_side(),
+            "format": 1, "engine": "sglang", "leg": "tokens", "pid": std::process::id(), "written_unix_ns": written,
+            "sglang": "0.5.23", "mode": "normal", "ipc_format": "msgpack", "ingress": sandbox.scheduler_side(),
             "down": sandbox.reader_side(), "down_kind": "detokenizer", "instance_id": instance, "dp_rank": 1,
         });
         let new = sandbox.path("rendezvous.new");

@@ -253,7 +253,7 @@ fn verify_names_tokens_that_a_detokenizer_lost() {
 /// Writes the file of a connector: the scheduler's, or with the suffix `.text` the detokenizers'.
 fn meet(sandbox: &Sandbox, name: &str, fields: Value) {
     let mut met = json!({
-        "format": 1, "pid": std::process::id(), "written_unix_ns": 1, "sglang": "0.5.23", "mode": "normal",
+        "format": 1, "engine": "sglang", "pid": std::process::id(), "written_unix_ns": 1, "sglang": "0.5.23", "mode": "normal",
         "ipc_format": "msgpack", "ingress": sandbox.scheduler_side(), "down": sandbox.ipc("detok"),
         "down_kind": "detokenizer", "instance_id": "an-instance", "leg": "tokens",
     });

@@ -171,7 +171,7 @@ fn usage_equals_the_schedulers_own_counts_over_aborts_plugin_finishes_and_kill_9
 
     let dir = sandbox.text("journal");
     // A million requests take a debug build longer than `run_afterbay` waits.
-    let summed = afterbay_command(&["usage", "--dir", &dir, "--by", "tenant", "--json"]).output().unwrap();
+    let summed = afterbay_command(&["usage", "--from", &dir, "--by", "tenant", "--json"]).output().unwrap();
     assert!(summed.status.success(), "{summed:?}");
     let summed: Value = serde_json::from_slice(&summed.stdout).unwrap();
     let of = |name: &str| summed["reconciliation"][name].as_u64().unwrap();
@@ -207,7 +207,7 @@ fn a_loss_is_named_by_afterbay_usage_and_the_exit_code_is_1() {
     let usage = sandbox.journal().join(".usage");
     until("both are recorded", || usage.exists() && lines(&usage).len() == 2);
     let dir = sandbox.text("journal");
-    let output = run_afterbay(&["usage", "--dir", &dir, "--by", "stream"]);
+    let output = run_afterbay(&["usage", "--from", &dir, "--by", "stream"]);
     assert_eq!(output.code, 1);
     assert_eq!(output.stdout.lines().nth(1).unwrap(), "test\t2\t14\t0\t5\t5\t0\t0\t0\t-\t-");
     assert!(
@@ -215,7 +215,7 @@ fn a_loss_is_named_by_afterbay_usage_and_the_exit_code_is_1() {
         "{}",
         output.stderr
     );
-    let before = run_afterbay(&["usage", "--dir", &dir, "--until", "2020-01-01T00:00:00Z"]);
+    let before = run_afterbay(&["usage", "--from", &dir, "--until", "2020-01-01T00:00:00Z"]);
     assert_eq!(before.stderr.trim(), "no request that has ended was found");
     assert_eq!(before.success().lines().last().unwrap(), "total\t0\t0\t0\t0\t0\t0\t0\t0\t-\t-");
     assert_eq!(afterbay.stop(), 0);

@@ -155,7 +155,7 @@ class Server:
 
     def show(self, rid):
         """What the journal says of a request, once the engine has ended it."""
-        command = [BINARY, "journal", "show", f"cmpl-{rid}", "--dir", self.directory / "journal", "--json"]
+        command = [BINARY, "journal", "show", f"cmpl-{rid}", "--from", self.directory / "journal", "--json"]
         end = time.monotonic() + 20
         while True:
             done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -274,7 +274,7 @@ def test_a_client_that_leaves_ends_its_request_at_that_time(server):
 
 
 def test_verify_recounts_every_request(server):
-    command = [BINARY, "journal", "verify", "--dir", server.directory / "journal", "--json"]
+    command = [BINARY, "journal", "verify", "--from", server.directory / "journal", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
     assert json.loads(done.stdout)["recounted"]["requests"] > 0

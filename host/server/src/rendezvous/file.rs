@@ -13,9 +13,9 @@ const FORMAT: u32 = 1;
 pub(crate) struct RendezvousFile {
     format: u32,
     /// `sglang` or `vllm`.
-    engine: Option<String>,
-    /// `tokens` (a scheduler's output) or `text` (a detokenizer's). Older connectors write none.
-    leg: Option<String>,
+    engine: String,
+    /// `tokens` (a scheduler's output) or `text` (a detokenizer's).
+    leg: String,
     /// The process of the scheduler, or the one that started the detokenizers. Another pid means other sockets.
     pub(crate) pid: u32,
     pub(crate) written_unix_ns: u64,
@@ -105,8 +105,8 @@ impl RendezvousFile {
 
     /// The engine's name and version, for people.
     pub(crate) fn engine(&self) -> String {
-        let (name, version) = match self.engine.as_deref() {
-            Some("vllm") => ("vllm", &self.vllm),
+        let (name, version) = match self.engine.as_str() {
+            "vllm" => ("vllm", &self.vllm),
             _ => ("sglang", &self.sglang),
         };
         format!("{name} {}", version.as_deref().unwrap_or("of unknown version"))
@@ -114,9 +114,9 @@ impl RendezvousFile {
 
     /// A name of this life of the reader. Another one has other sockets, and has read nothing yet.
     pub(crate) fn reader_id(&self) -> String {
-        let instance = match self.engine.as_deref() {
+        let instance = match self.engine.as_str() {
             // vLLM makes the name of a socket anew at every start.
-            Some("vllm") => self.down.as_str(),
+            "vllm" => self.down.as_str(),
             _ => self.instance_id.as_deref().unwrap_or_default(),
         };
         format!("{instance}-{}", self.pid)
@@ -125,7 +125,7 @@ impl RendezvousFile {
     /// Whether both files name the same sockets of the same processes. Several detokenizers, and several EngineCores of vLLM, write
     /// the same file, so its time is ignored.
     pub(crate) fn is_same(&self, other: &RendezvousFile) -> bool {
-        let has_one_writer = self.leg.as_deref() != Some("text") && self.engine.as_deref() != Some("vllm");
+        let has_one_writer = self.leg != "text" && self.engine != "vllm";
         let written_unix_ns = if has_one_writer { self.written_unix_ns } else { other.written_unix_ns };
         RendezvousFile { written_unix_ns, ..self.clone() } == *other
     }
