@@ -138,7 +138,7 @@ def measure(afterbay, transport, hand_overs, rate, rows, place):
     place.mkdir()
     tcp = transport == "tcp"
     endpoint = lambda name: f"tcp://127.0.0.1:{free_port()}" if tcp else f"ipc://{place}/{name}"
-    listen, connect, page = endpoint("in"), endpoint("out"), f"/dev/shm/{place.parent.name}-{transport}"
+    listen, connect, page = endpoint("in"), endpoint("out"), f"/dev/shm/{place.parent.name}-{transport}/tokenizer"
     # A hand-over takes less than two seconds on two busy cores.
     frames = record(afterbay, f"ipc://{place}/record", int(rate * (QUIET + 2 * hand_overs + 10)), rows)
     config = place / "afterbay.toml"
@@ -210,7 +210,7 @@ def measure(afterbay, transport, hand_overs, rate, rows, place):
                     os.kill(ended, 9)
                 except ProcessLookupError:
                     pass
-            Path(page).unlink(missing_ok=True)
+            shutil.rmtree(os.path.dirname(page), ignore_errors=True)
 
 
 def main():

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use afterbay_sockets::credit::CreditWriter;
+use afterbay_sockets::credit::{CreditWriter, ReaderKind};
 
 use crate::frames::{ReaderRow, rows};
 use crate::peers::Reader;
@@ -87,7 +87,7 @@ impl Sandbox {
     pub fn counting_tokenizer(&self) -> (Reader, CreditWriter, Config) {
         let reader = Reader::bind(&self.reader_side());
         let config = self.config().credit(self).sink("reader = \"tokenizer\"\ntool_calls = \"joined\"");
-        (reader, CreditWriter::open(&self.credit()).unwrap(), config)
+        (reader, CreditWriter::open(&self.credit(), ReaderKind::Tokenizer).unwrap(), config)
     }
 
     /// Reads, and counts frames for its credit, on a thread until `is_over` is set and nothing arrives. `add` takes the rows of each
@@ -98,7 +98,7 @@ impl Sandbox {
         add: impl Fn(&mut T, Vec<ReaderRow>) + Send + 'static,
     ) -> JoinHandle<T> {
         let mut reader = Reader::bind(&self.reader_side());
-        let mut credit = CreditWriter::open(&self.credit()).unwrap();
+        let mut credit = CreditWriter::open(&self.credit(), ReaderKind::Detokenizer).unwrap();
         let is_over = is_over.clone();
         std::thread::spawn(move || {
             let mut read = T::default();

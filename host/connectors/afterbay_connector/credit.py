@@ -12,7 +12,7 @@ Little endian:
     32  8  u64 last_generation: the previous generation, 0 for none
     40  8  u64 last_count: its final count
     48  8  u64 unix nanoseconds of the last change of `count`, 0 if this generation has counted nothing
-    56  8  u64 reader: 0 unknown, 1 a detokenizer, 2 a tokenizer or an API server, whose parsers of tool calls get single tokens
+    56  8  u64 reader: 1 a detokenizer, 2 a tokenizer or an API server, whose parsers of tool calls get single tokens
 """
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CreditPage:
         # Native 8-byte stores at aligned addresses are atomic: a reader of the file sees the old or the new
         # value.
         self._words = memoryview(self._map).cast("Q")
-        self._begin_generation(_READERS.get(name.rstrip("-0123456789"), 0))
+        self._begin_generation(_READERS[name.rstrip("-0123456789")])
         self._count = 0
         # A forked child must not count here, and must not hold the lock after this process has died.
         os.register_at_fork(after_in_child=self.close)

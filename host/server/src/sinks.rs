@@ -252,7 +252,7 @@ fn keeps_calls_single(sink: &config::Sink, rendezvous: Option<&RendezvousFile>, 
         (config::ToolCalls::Joined, _) => false,
         (config::ToolCalls::Single, _) => true,
         (config::ToolCalls::Auto, Some(rendezvous)) => rendezvous.single_calls.is_some(),
-        (config::ToolCalls::Auto, None) => page.is_none_or(|page| page.reader == ReaderKind::Unknown),
+        (config::ToolCalls::Auto, None) => page.is_none(),
     }
 }
 
@@ -275,21 +275,21 @@ fn decide(
     if let Some(why) = rendezvous.and_then(|rendezvous| rendezvous.joins_none.as_ref()) {
         return Ok(unjoined(stream, sink, JoinEnds::Nowhere.into(), why, true));
     }
-    let on_page = page.map_or(ReaderKind::Unknown, |page| page.reader);
+    let on_page = page.map(|page| page.reader);
     let by_setup = configured(stream, sink, rendezvous);
-    let reader = by_setup.unwrap_or(on_page);
+    let reader = by_setup.or(on_page);
     // A stream that never joins rows needs the vocabulary only for held rows.
     let never = stream.join.when == config::JoinWhen::Never;
     let single = keeps_calls_single(sink, rendezvous, page);
     let (of_stream, of_sink) = (stream.name.as_str(), sink.name.as_str());
-    let reads_anywhere = reader == ReaderKind::Tokenizer || is_never(stream);
+    let reads_anywhere = reader == Some(ReaderKind::Tokenizer) || is_never(stream);
     let describe = |ends: &str| match (never, single) {
         (true, _) => "never".to_owned(),
         (false, true) => format!("{ends}, tool calls single"),
         (false, false) => ends.to_owned(),
     };
     if reads_anywhere && !single {
-        let learned = by_setup.is_none() && reader == ReaderKind::Tokenizer && !never;
+        let learned = by_setup.is_none() && reader == Some(ReaderKind::Tokenizer) && !never;
         let event = learned.then(|| SinkJoined { stream: of_stream.into(), sink: of_sink.into() }.into());
         let joins = JoinEnds::Anywhere.into();
         return Ok(Decision { joins, text: describe("anywhere"), unjoined: None, event, is_final: true });
@@ -302,7 +302,7 @@ fn decide(
         .and_then(|rendezvous| rendezvous.tokenizer_path.clone().or_else(|| rendezvous.model_path.clone()));
     let vocabulary = match (&sink.tokenizer, info.as_ref().map(PathBuf::from).or_else(|| found.map(PathBuf::from))) {
         (Some(path), _) => Ok(tokenizers.vocabulary(path).context("stream.sink.tokenizer")?),
-        (None, _) if reader == ReaderKind::Unknown => Err(unknown(sink, page)),
+        (None, _) if reader.is_none() => Err(unknown(sink)),
         (None, Some(path)) => tokenizers.vocabulary(&path).map_err(|error| {
             format!("{error}: add tokenizer = \"DIR\" to the sink, the directory of the model's tokenizer.json")
         }),
@@ -318,7 +318,7 @@ fn decide(
     let is_final = if reads_anywhere {
         page.is_some()
     } else {
-        on_page != ReaderKind::Detokenizer || sink.tokenizer.is_some() || info.is_some()
+        on_page != Some(ReaderKind::Detokenizer) || sink.tokenizer.is_some() || info.is_some()
     };
     Ok(match vocabulary {
         Ok(vocabulary) => {
@@ -368,21 +368,15 @@ fn unjoined(
 }
 
 /// Explains why rows are not joined for a reader of unknown kind, and what to do.
-fn unknown(sink: &config::Sink, page: Option<&Page>) -> String {
+fn unknown(sink: &config::Sink) -> String {
     let add = "add reader = \"tokenizer\" to the sink where SGLang runs with --skip-tokenizer-init, else tokenizer = \
                \"DIR\", the directory of the model's tokenizer.json";
-    match (&sink.credit, page) {
-        (Some(path), None) => format!(
+    match &sink.credit {
+        Some(path) => format!(
             "reader unknown until it writes its credit page {}: start it with the connector, or {add}",
             path.display()
         ),
-        (Some(path), Some(_)) => {
-            format!(
-                "reader unknown, its credit page {} is of a version that does not say: {add}",
-                path.display()
-            )
-        }
-        (None, _) => format!("reader unknown: {add}"),
+        None => format!("reader unknown: {add}"),
     }
 }
 

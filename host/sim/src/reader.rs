@@ -168,7 +168,7 @@ pub fn run(
     };
     loop {
         // The reader takes ids, like a tokenizer with --skip-tokenizer-init.
-        let open = |page: &Path| CreditWriter::open_as(page, ReaderKind::Tokenizer);
+        let open = |page: &Path| CreditWriter::open(page, ReaderKind::Tokenizer);
         let credit = options.credit.as_deref().map(open).transpose()?;
         let next_restart =
             options.restarts.filter(|restarts| restarts.times.is_none_or(|times| reader.restarts < times));

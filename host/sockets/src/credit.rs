@@ -9,7 +9,7 @@
 //! 32  8  last generation   the one before (0: none)
 //! 40  8  last count        its final count
 //! 48  8  unix nanoseconds of the last change of `count` (0: never)
-//! 56  8  who reads         0: unknown, 1: a detokenizer, 2: a tokenizer whose parsers of tool calls get single tokens
+//! 56  8  who reads         1: a detokenizer, 2: a tokenizer whose parsers of tool calls get single tokens
 //! ```
 //! All numbers are little-endian. Only the reader of the stream writes the page (the Python connector, or
 //! [`CreditWriter`]). A writer that opens an existing page writes in this order: last generation, last count, count =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use afterbay_sockets::credit::CreditWriter;
+use afterbay_sockets::credit::{CreditWriter, ReaderKind};
 use afterbay_tests::commands::{journal, verify};
 use afterbay_tests::sandbox::STREAM;
 use afterbay_tests::sync_gate::SyncGate;
@@ -69,7 +69,7 @@ fn on_error_stop_sends_no_frame_whose_record_cannot_be_written() {
     let sandbox = Sandbox::new();
     // The limit also stops the memory of a new connection, so the reader connects before.
     let mut reader = Reader::bind(&sandbox.reader_side());
-    let mut credit = CreditWriter::open(&sandbox.credit()).unwrap();
+    let mut credit = CreditWriter::open(&sandbox.credit(), ReaderKind::Detokenizer).unwrap();
     let config = sandbox.config().credit(&sandbox).journal("on_error = \"stop\"");
     let afterbay = Afterbay::run_limitable(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());

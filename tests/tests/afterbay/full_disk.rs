@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use afterbay_sockets::credit::CreditWriter;
+use afterbay_sockets::credit::{CreditWriter, ReaderKind};
 use afterbay_tests::commands::verify;
 use afterbay_tests::frames::{Ids, SynthRequest, batch, ids, rows};
 use afterbay_tests::{Afterbay, Config, Reader, Sandbox, Sender, until};
@@ -78,7 +78,7 @@ struct ReaderFlags {
 /// Receives frames on a thread until `over` is set, and counts them if `counts`.
 fn read_all(sandbox: &Sandbox, counts: bool, flags: &ReaderFlags) -> JoinHandle<Vec<Vec<u8>>> {
     let mut reader = Reader::bind(&sandbox.reader_side());
-    let mut credit = counts.then(|| CreditWriter::open(&sandbox.credit()).unwrap());
+    let mut credit = counts.then(|| CreditWriter::open(&sandbox.credit(), ReaderKind::Detokenizer).unwrap());
     let flags = flags.clone();
     std::thread::spawn(move || {
         let mut received = Vec::new();

@@ -54,7 +54,7 @@ fn frames_under_pressure(
 fn a_credit_page_that_names_a_tokenizer_enables_joins_without_configuration() {
     for is_there_before in [true, false] {
         let sandbox = Sandbox::new();
-        let open = || CreditWriter::open_as(&sandbox.credit(), ReaderKind::Tokenizer).unwrap();
+        let open = || CreditWriter::open(&sandbox.credit(), ReaderKind::Tokenizer).unwrap();
         let before = is_there_before.then(open);
         let mut reader = Reader::bind(&sandbox.reader_side());
         let afterbay = Afterbay::run(&sandbox, &config(&sandbox));
@@ -76,30 +76,6 @@ fn a_credit_page_that_names_a_tokenizer_enables_joins_without_configuration() {
 }
 
 #[test]
-fn a_credit_page_without_the_readers_kind_leaves_rows_unjoined_with_a_warning() {
-    let sandbox = Sandbox::new();
-    let mut credit = CreditWriter::open(&sandbox.credit()).unwrap();
-    let mut reader = Reader::bind(&sandbox.reader_side());
-    let afterbay = Afterbay::run(&sandbox, &config(&sandbox));
-    let unknown = "not joined: reader unknown, its credit page";
-    let condition = afterbay.until_degraded("joins:test/reader");
-    assert!(
-        condition.contains(unknown) && condition.contains("add reader = \"tokenizer\" to the sink"),
-        "{condition}"
-    );
-    assert!(joins(&afterbay).starts_with(unknown), "{}", joins(&afterbay));
-    let warned = afterbay.event("SinkUnjoined")["message"].as_str().unwrap().to_owned();
-    let checked = run_afterbay(&["check", "--config", &sandbox.text("afterbay.toml")]);
-    assert_eq!(checked.code, 0, "{checked:?}");
-    assert!(checked.stderr.contains(&format!("warning: {warned}\n")), "{warned}\n{}", checked.stderr);
-    afterbay.event("CreditSeen");
-    let frames = load(10, 10, Msgpack).len();
-    let got = frames_under_pressure(&sandbox, &mut reader, &mut credit, &afterbay);
-    assert_eq!(got, frames, "each frame unchanged");
-    assert_eq!(afterbay.stop(), 0);
-}
-
-#[test]
 fn the_file_beside_a_detokenizers_credit_page_names_its_tokenizer() {
     let sandbox = Sandbox::new();
     let model = repository().join("host/text/tests/fixtures/byte-level");
@@ -109,7 +85,7 @@ fn the_file_beside_a_detokenizers_credit_page_names_its_tokenizer() {
         let text = serde_json::json!({ "format": 1, "pid": pid, "tokenizer_path": model });
         std::fs::write(&beside, text.to_string()).unwrap();
     };
-    let _credit = CreditWriter::open_as(&sandbox.credit(), ReaderKind::Detokenizer).unwrap();
+    let _credit = CreditWriter::open(&sandbox.credit(), ReaderKind::Detokenizer).unwrap();
     // The file of an earlier reader.
     write_file(1);
     let afterbay = Afterbay::run(&sandbox, &config(&sandbox));

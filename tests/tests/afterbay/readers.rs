@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use afterbay_sockets::credit::{CreditWriter, ReaderKind};
 use afterbay_tests::commands::verify;
 use afterbay_tests::frames::{WIRES, ids, rows};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load, until};
@@ -375,7 +376,7 @@ fn a_reader_that_leaves_a_scheduler_or_frames_behind_is_a_warning() {
     for leaves_frames in [false, true] {
         let sandbox = Sandbox::new();
         let mut reader = Reader::bind(&sandbox.reader_side());
-        let mut credit = afterbay_sockets::credit::CreditWriter::open(&sandbox.credit()).unwrap();
+        let mut credit = CreditWriter::open(&sandbox.credit(), ReaderKind::Detokenizer).unwrap();
         let afterbay = Afterbay::run(&sandbox, &sandbox.config().credit(&sandbox));
         afterbay.event("CreditSeen");
         let mut sender = Sender::connect(&sandbox.scheduler_side());

@@ -82,7 +82,7 @@ fn a_slow_tokenizer_after_a_detokenizer_gets_the_exact_text_joined_and_show_join
         let sandbox = Sandbox::new();
         let detokenizer_in = Reader::bind(&sandbox.ipc("detok"));
         let mut reader = Reader::bind(&sandbox.reader_side());
-        let mut credit = CreditWriter::open_as(&sandbox.credit(), ReaderKind::Tokenizer).unwrap();
+        let mut credit = CreditWriter::open(&sandbox.credit(), ReaderKind::Tokenizer).unwrap();
         let page = format!("credit = {:?}", sandbox.credit());
         let config = sandbox.config().connect(&sandbox.ipc("detok"));
         let config = config.next_leg(TEXT, &sandbox.ipc("text-in"), Some(&sandbox.reader_side()), &page);

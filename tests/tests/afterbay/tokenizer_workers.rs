@@ -31,7 +31,7 @@ fn each_tokenizer_gets_its_own_rows_by_its_own_credit_and_other_rows_go_to_the_r
         let mut router = Reader::bind(&sandbox.reader_side());
         let mut workers = ipcs.each_ref().map(|ipc| Reader::bind(ipc));
         let mut credits =
-            pages.each_ref().map(|page| CreditWriter::open_as(page, ReaderKind::Tokenizer).unwrap());
+            pages.each_ref().map(|page| CreditWriter::open(page, ReaderKind::Tokenizer).unwrap());
         let afterbay = Afterbay::run(&sandbox, &config);
         for sink in ["w-0", "w-1"] {
             afterbay.event_where("CreditSeen", |seen| seen["sink"] == sink);

@@ -1,7 +1,7 @@
 //! A stream of vLLM: its frames, its front end's count, a plugin's end of a request, and the engine's input.
 
 use super::attributes::set_attributes;
-use afterbay_sockets::credit::CreditWriter;
+use afterbay_sockets::credit::{CreditWriter, ReaderKind};
 use afterbay_tests::commands::{journal, show, verify};
 use afterbay_tests::components::guest;
 use afterbay_tests::frames::vllm_fixtures;
@@ -77,7 +77,7 @@ fn frames_of_the_real_vllm_pass_byte_for_byte_also_those_of_several_parts() {
 fn a_slow_front_end_gets_joined_rows_and_all_statistics_over_a_hand_over_and_clients_that_leave_end() {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
-    let mut page = CreditWriter::open(&sandbox.credit()).unwrap();
+    let mut page = CreditWriter::open(&sandbox.credit(), ReaderKind::Tokenizer).unwrap();
     let mut afterbay = Afterbay::run(&sandbox, &config(&sandbox).credit(&sandbox));
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     sender.send(&frame(vec![first("a", &[1]), first("gone", &[1])]).encode());

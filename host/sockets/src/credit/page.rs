@@ -15,30 +15,12 @@ pub(super) const MAGIC: [u8; 8] = *b"ABCREDIT";
 pub(super) const VERSION: u32 = 1;
 
 /// The kind of reader that writes the page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaderKind {
-    /// The page does not say.
-    #[default]
-    Unknown,
     /// A detokenizer: joined rows of token ids must end at a character boundary of the text.
-    Detokenizer,
+    Detokenizer = 1,
     /// A tokenizer, or vLLM's API server: rows may be joined anywhere, also those of tool calls.
-    Tokenizer,
-}
-
-impl ReaderKind {
-    /// Decodes the page's word. A number that this version does not know is [`ReaderKind::Unknown`].
-    fn of(word: u64) -> ReaderKind {
-        match word {
-            1 => ReaderKind::Detokenizer,
-            2 => ReaderKind::Tokenizer,
-            _ => ReaderKind::Unknown,
-        }
-    }
-
-    pub(super) fn word(self) -> u64 {
-        self as u64
-    }
+    Tokenizer = 2,
 }
 
 /// One consistent read of a page.
@@ -74,6 +56,9 @@ pub enum Invalid {
     /// The page has another version.
     #[error("credit page has version {0}, the one understood is 1")]
     Version(u32),
+    /// The page names no kind of reader.
+    #[error("credit page says that {0} reads, it must be 1 (a detokenizer) or 2 (a tokenizer)")]
+    Reader(u64),
     /// The file is empty, or does not begin with the magic that a writer puts there last.
     #[error("credit page has no content")]
     Unfilled,
@@ -189,26 +174,30 @@ fn parse(bytes: &[u8; PAGE_BYTES], file: (u64, u64)) -> PageStatus {
     let u64_at = |at: usize| u64::from_le_bytes(array(bytes, at));
     let u32_at = |at: usize| u32::from_le_bytes(array(bytes, at));
     let magic: [u8; 8] = array(bytes, 0);
-    let page = Page {
-        file,
-        pid: u32_at(12),
-        generation: u64_at(16),
-        count: u64_at(24),
-        last_generation: u64_at(32),
-        last_count: u64_at(40),
-        changed_unix_ns: u64_at(48),
-        reader: ReaderKind::of(u64_at(56)),
+    let (generation, last_generation) = (u64_at(16), u64_at(32));
+    let page = |reader| {
+        PageStatus::Page(Page {
+            file,
+            pid: u32_at(12),
+            generation,
+            count: u64_at(24),
+            last_generation,
+            last_count: u64_at(40),
+            changed_unix_ns: u64_at(48),
+            reader,
+        })
     };
-    match magic {
+    match u64_at(56) {
         // The writer puts the magic last.
-        [0, ..] if magic == [0; 8] => PageStatus::Unsettled(Invalid::Unfilled),
+        _ if magic == [0; 8] => PageStatus::Unsettled(Invalid::Unfilled),
         _ if magic != MAGIC => PageStatus::Invalid(Invalid::Magic(magic)),
         _ if u32_at(8) != VERSION => PageStatus::Invalid(Invalid::Version(u32_at(8))),
-        _ if page.generation == 0 || page.last_generation == page.generation => {
-            let (generation, last) = (page.generation, page.last_generation);
-            PageStatus::Unsettled(Invalid::Generation { generation, last })
+        _ if generation == 0 || last_generation == generation => {
+            PageStatus::Unsettled(Invalid::Generation { generation, last: last_generation })
         }
-        _ => PageStatus::Page(page),
+        1 => page(ReaderKind::Detokenizer),
+        2 => page(ReaderKind::Tokenizer),
+        other => PageStatus::Invalid(Invalid::Reader(other)),
     }
 }
 

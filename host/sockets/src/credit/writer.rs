@@ -43,14 +43,9 @@ pub struct CreditWriter {
 }
 
 impl CreditWriter {
-    /// Opens the page as a new generation, of an unknown kind of reader. If another process has locked the page, opens
-    /// `NAME.PID` instead.
-    pub fn open(path: &Path) -> Result<CreditWriter, CreditWriterError> {
-        CreditWriter::open_as(path, ReaderKind::Unknown)
-    }
-
-    /// Opens the page likewise, and writes the kind of reader.
-    pub fn open_as(path: &Path, reader: ReaderKind) -> Result<CreditWriter, CreditWriterError> {
+    /// Opens the page as a new generation of this kind of reader. If another process has locked the page, opens `NAME.PID`
+    /// instead.
+    pub fn open(path: &Path, reader: ReaderKind) -> Result<CreditWriter, CreditWriterError> {
         match CreditWriter::open_at(path, reader)? {
             Some(writer) => Ok(writer),
             None => {
@@ -111,7 +106,7 @@ impl CreditWriter {
             writer.write(8, &version)?;
             writer.write(12, &pid)?;
             writer.write(16, &1u64.to_le_bytes())?;
-            writer.write(56, &reader.word().to_le_bytes())?;
+            writer.write(56, &(reader as u64).to_le_bytes())?;
             // The magic is last: until then the page is not filled.
             writer.write(0, &MAGIC)?;
             return Ok(Some(writer));
@@ -129,7 +124,7 @@ impl CreditWriter {
         }
         writer.write(24, &0u64.to_le_bytes())?;
         writer.write(48, &0u64.to_le_bytes())?;
-        writer.write(56, &reader.word().to_le_bytes())?;
+        writer.write(56, &(reader as u64).to_le_bytes())?;
         writer.write(12, &pid)?;
         writer.generation = generation + 1;
         writer.write(16, &writer.generation.to_le_bytes())?;

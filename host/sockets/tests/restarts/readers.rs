@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::counting_reader::CountingReader;
 use crate::support::{Loop, free_port, ipc, outgoing, settled, with_credit};
-use afterbay_sockets::credit::{CreditState, CreditWriter};
+use afterbay_sockets::credit::{CreditState, CreditWriter, ReaderKind};
 use afterbay_sockets::{CreditPosition, OutgoingFrame, Pending, PullOptions, PushNotice, PushOptions};
 
 #[test]
@@ -153,7 +153,7 @@ fn a_page_of_any_kind_or_none_does_not_stop_the_stream() {
     this.until("seen", |this| this.pushed.iter().any(|notice| format!("{notice:?}").contains("Magic")));
     send(&mut this, 3);
     std::fs::remove_file(&page).unwrap();
-    let mut writer = CreditWriter::open(&page).unwrap();
+    let mut writer = CreditWriter::open(&page, ReaderKind::Tokenizer).unwrap();
     this.until("seen", |this| matches!(this.push().credit(), CreditState::Usable { generation: 1, .. }));
     this.send(outgoing(4, 100));
     this.until("written", |this| {

@@ -2,7 +2,7 @@
 
 use crate::world::{Scheduler, World};
 use afterbay_events::event::SinkState;
-use afterbay_sockets::credit::CreditWriter;
+use afterbay_sockets::credit::{CreditWriter, ReaderKind};
 use std::time::Duration;
 
 /// The sink of [`World`].
@@ -13,7 +13,7 @@ fn a_stalled_reader_is_a_condition_and_a_first_token_counts_when_the_reader_take
     let dir = tempfile::tempdir().unwrap();
     let mut world = World::new(Vec::new());
     world.credit = Some(dir.path().join("page"));
-    let mut page = CreditWriter::open(&dir.path().join("page")).unwrap();
+    let mut page = CreditWriter::open(&dir.path().join("page"), ReaderKind::Tokenizer).unwrap();
     let mut process = world.start();
     world.settle(&mut process);
     world.send(&mut process, &Scheduler::default().frame(&[("a", &[1], false)]));

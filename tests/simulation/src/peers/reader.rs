@@ -102,8 +102,6 @@ impl Rows {
 pub struct Reader {
     path: PathBuf,
     page: Option<PathBuf>,
-    /// The kind that the page says. vLLM's front end says none.
-    kind: ReaderKind,
     life: Option<Life>,
     /// The number of lives so far.
     pub lives: u64,
@@ -143,7 +141,6 @@ impl Reader {
             page,
             life: None,
             lives: 0,
-            kind: if settings.is_vllm() { ReaderKind::Unknown } else { ReaderKind::Tokenizer },
             layouts: settings.layouts(),
             rows: Rows::default(),
             lost: Vec::new(),
@@ -166,7 +163,8 @@ impl Reader {
         if self.life.is_some() {
             return;
         }
-        let credit = self.page.as_deref().map(|page| CreditWriter::open_as(page, self.kind).unwrap());
+        let credit =
+            self.page.as_deref().map(|page| CreditWriter::open(page, ReaderKind::Tokenizer).unwrap());
         let _ = std::fs::remove_file(&self.path);
         let listener = UnixListener::bind(&self.path).unwrap();
         listener.set_nonblocking(true).unwrap();

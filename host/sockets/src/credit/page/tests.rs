@@ -14,7 +14,7 @@ fn bytes(version: u32, generation: u64, count: u64, last_generation: u64) -> Vec
     let mut bytes = MAGIC.to_vec();
     bytes.extend(version.to_le_bytes());
     bytes.extend(77u32.to_le_bytes());
-    for word in [generation, count, last_generation, 5, 6, 0] {
+    for word in [generation, count, last_generation, 5, 6, 1] {
         bytes.extend(word.to_le_bytes());
     }
     bytes
@@ -45,29 +45,25 @@ fn a_page_is_read_and_every_other_file_is_named() {
 }
 
 #[test]
-fn a_page_says_who_reads_and_one_of_an_earlier_version_or_of_a_later_one_says_nothing() {
+fn a_page_says_who_reads_and_one_that_does_not_is_invalid() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("page");
-    let look = || page_of(PageReader::new(&path).look());
-    for (word, reader) in [
-        (0u64, ReaderKind::Unknown),
-        (1, ReaderKind::Detokenizer),
-        (2, ReaderKind::Tokenizer),
-        (3, ReaderKind::Unknown),
-        (u64::MAX, ReaderKind::Unknown),
-    ] {
+    let look = || PageReader::new(&path).look();
+    for word in [0, 3, u64::MAX] {
         let mut page = bytes(1, 3, 9, 2);
         page[56..].copy_from_slice(&word.to_le_bytes());
         std::fs::write(&path, page).unwrap();
-        assert_eq!(look().reader, reader, "{word}");
-        drop(CreditWriter::open_as(&path, ReaderKind::Tokenizer).unwrap());
-        assert_eq!((look().generation, look().reader), (4, ReaderKind::Tokenizer), "by the next reader");
-        drop(CreditWriter::open(&path).unwrap());
-        assert_eq!((look().generation, look().reader), (5, ReaderKind::Unknown), "{word}");
+        assert_eq!(look(), PageStatus::Invalid(Invalid::Reader(word)));
+        for (generation, reader) in [(4, ReaderKind::Tokenizer), (5, ReaderKind::Detokenizer)] {
+            drop(CreditWriter::open(&path, reader).unwrap());
+            let page = page_of(look());
+            assert_eq!((page.generation, page.reader), (generation, reader), "by the next reader");
+        }
     }
     std::fs::remove_file(&path).unwrap();
-    let _first = CreditWriter::open_as(&path, ReaderKind::Detokenizer).unwrap();
-    assert_eq!((look().generation, look().reader), (1, ReaderKind::Detokenizer));
+    let _first = CreditWriter::open(&path, ReaderKind::Detokenizer).unwrap();
+    let page = page_of(look());
+    assert_eq!((page.generation, page.reader), (1, ReaderKind::Detokenizer));
 }
 
 #[test]
@@ -76,7 +72,7 @@ fn each_writer_is_a_generation_and_leaves_its_count_to_the_next() {
     let path = dir.path().join("page");
     let mut reader = PageReader::new(&path);
     for generation in 1..=3 {
-        let mut writer = CreditWriter::open(&path).unwrap();
+        let mut writer = CreditWriter::open(&path, ReaderKind::Tokenizer).unwrap();
         assert_eq!((writer.path(), writer.generation(), writer.count()), (&*path, generation, 0));
         let page = page_of(reader.look());
         assert_eq!((page.generation, page.count, page.pid), (generation, 0, std::process::id()));
@@ -95,13 +91,18 @@ fn each_writer_is_a_generation_and_leaves_its_count_to_the_next() {
 fn a_second_writer_takes_another_name_and_a_strange_file_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("page");
-    let first = CreditWriter::open(&path).unwrap();
-    let second = CreditWriter::open(&path).unwrap();
+    let first = CreditWriter::open(&path, ReaderKind::Tokenizer).unwrap();
+    let second = CreditWriter::open(&path, ReaderKind::Tokenizer).unwrap();
     assert_eq!(second.path(), dir.path().join(format!("page.{}", std::process::id())));
     assert_eq!(page_of(PageReader::new(&path).look()).generation, first.generation());
     let strange = dir.path().join("notes");
     std::fs::write(&strange, "my notes").unwrap();
-    assert!(CreditWriter::open(&strange).unwrap_err().to_string().contains("file of something else"));
+    assert!(
+        CreditWriter::open(&strange, ReaderKind::Tokenizer)
+            .unwrap_err()
+            .to_string()
+            .contains("file of something else")
+    );
     assert_eq!(std::fs::read(&strange).unwrap(), b"my notes");
 }
 
@@ -114,7 +115,7 @@ fn a_writer_that_died_while_it_opened_the_page_does_not_lose_the_last_count() {
     let mut cut = bytes(1, 3, 0, 3);
     cut[40..48].copy_from_slice(&9u64.to_le_bytes());
     std::fs::write(&path, cut).unwrap();
-    let writer = CreditWriter::open(&path).unwrap();
+    let writer = CreditWriter::open(&path, ReaderKind::Tokenizer).unwrap();
     assert_eq!(writer.generation(), 4);
     let page = page_of(PageReader::new(&path).look());
     assert_eq!((page.last_generation, page.last_count), (3, 9));
@@ -125,7 +126,7 @@ fn a_file_made_anew_is_read_once_it_is_noticed_and_one_that_is_gone_is_still_rea
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("page");
     let mut reader = PageReader::new(&path);
-    let mut writer = CreditWriter::open(&path).unwrap();
+    let mut writer = CreditWriter::open(&path, ReaderKind::Tokenizer).unwrap();
     writer.finished().unwrap();
     let old = page_of(reader.look());
     std::fs::remove_file(&path).unwrap();
@@ -135,7 +136,7 @@ fn a_file_made_anew_is_read_once_it_is_noticed_and_one_that_is_gone_is_still_rea
         page_of(reader.look()),
         Page { count: 2, changed_unix_ns: page_of(reader.look()).changed_unix_ns, ..old }
     );
-    let _new = CreditWriter::open(&path).unwrap();
+    let _new = CreditWriter::open(&path, ReaderKind::Tokenizer).unwrap();
     reader.check_file();
     let new = page_of(reader.look());
     assert_ne!(new.file, old.file);
@@ -146,13 +147,13 @@ fn a_file_made_anew_is_read_once_it_is_noticed_and_one_that_is_gone_is_still_rea
 fn a_page_that_is_written_all_the_time_is_never_read_torn() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("page");
-    drop(CreditWriter::open(&path).unwrap());
+    drop(CreditWriter::open(&path, ReaderKind::Tokenizer).unwrap());
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // Every generation finishes three frames.
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                let mut writer = CreditWriter::open(&path).unwrap();
+                let mut writer = CreditWriter::open(&path, ReaderKind::Tokenizer).unwrap();
                 for _ in 0..3 {
                     writer.finished().unwrap();
                 }

@@ -46,7 +46,7 @@ impl Bench {
             last_generation: 0,
             last_count: 0,
             changed_unix_ns: 0,
-            reader: ReaderKind::Unknown,
+            reader: ReaderKind::Tokenizer,
         };
         Bench {
             tracker,

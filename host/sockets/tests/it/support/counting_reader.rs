@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use afterbay_sockets::credit::CreditWriter;
+use afterbay_sockets::credit::{CreditWriter, ReaderKind};
 use afterbay_sockets::{Endpoint, PullOptions};
 
 use super::{Loop, describe};
@@ -18,7 +18,7 @@ pub struct CountingReader {
 impl CountingReader {
     /// Opens the page, then binds, as the connector does.
     pub fn start(dir: &tempfile::TempDir, endpoint: &Endpoint) -> CountingReader {
-        let page = CreditWriter::open(&dir.path().join("page")).unwrap();
+        let page = CreditWriter::open(&dir.path().join("page"), ReaderKind::Tokenizer).unwrap();
         CountingReader { this: Loop::bind(endpoint, PullOptions::default()), page, finished: Vec::new() }
     }
 
