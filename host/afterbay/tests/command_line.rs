@@ -44,7 +44,7 @@ fn the_version_is_that_of_the_package_and_the_long_version_names_commit_contract
     assert_eq!(value("plugins"), "afterbay:plugin@1.0.0, afterbay:plugin@0.1.0");
     let formats: Vec<&str> =
         value("formats").split(", ").map(|format| format.split_once(' ').unwrap().0).collect();
-    assert_eq!(formats, ["journal", "store", "stream"]);
+    assert_eq!(formats, ["journal", "store", "hand-over"]);
     assert_eq!(value("commit"), option_env!("AFTERBAY_COMMIT").unwrap_or("unknown"));
 }
 

@@ -6,7 +6,7 @@ use crate::error::{ChannelError, check};
 use crate::fds::NamedFds;
 use crate::message::{Head, Hello, Message, Nothing, Part, Why};
 use crate::peer::Peer;
-use crate::version::{PROTOCOL, Versions};
+use crate::version::Versions;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
@@ -43,8 +43,7 @@ pub enum GiveError {
 }
 
 impl Asked {
-    /// Reads what a new process asks for. Refuses, with a reason, a process of another user, an unknown protocol and an older
-    /// version.
+    /// Reads what a new process asks for. Refuses, with a reason, a process of another user and one with other formats.
     ///
     /// # Errors
     /// The reason, which the other process got too if it could read it.
@@ -123,8 +122,8 @@ fn send(
     let descriptors = fds.iter().map(|entry| entry.fds.len()).sum();
     check("parts", parts.len(), PARTS_MAX)?;
     check("descriptors", descriptors, DESCRIPTORS_MAX)?;
-    let (protocol, afterbay, pid) = (PROTOCOL, versions.afterbay.clone(), std::process::id());
-    let head = Head { protocol, afterbay, pid, parts: parts.len(), descriptors };
+    let (afterbay, pid) = (versions.afterbay.clone(), std::process::id());
+    let head = Head { afterbay, pid, parts: parts.len(), descriptors };
     channel.send(&Message::State(head), deadline)?;
     for part in parts {
         channel.send(&Message::Part(part), deadline)?;

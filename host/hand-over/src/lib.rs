@@ -22,23 +22,23 @@
 //! of the connection, a wrong message, or no message before the deadline. Before it resumes, it ends the new process, which
 //! could otherwise still write to the journal.
 //!
-//! # The wire form of protocol 1
+//! # The wire form
 //!
 //! A message is the length of its JSON (4 bytes, little-endian), then the JSON: an object with one key, the name of the message.
 //! `tests/wire.rs` has each message as bytes. Unknown fields are ignored; an unknown message is an error.
 //!
 //! | message | fields |
 //! |---|---|
-//! | `hello` | `protocol`, `protocol_oldest`, `afterbay`, `formats` (name to version), `descriptors` (the limit of open files), `streams` (`name`, `listen`) |
+//! | `hello` | `afterbay`, `formats` (name to version), `descriptors` (the limit of open files), `streams` (`name`, `listen`) |
 //! | `refused` | `why` |
-//! | `state` | `protocol`, `afterbay`, `pid`, `parts`, `descriptors` (the numbers of each that follow) |
+//! | `state` | `afterbay`, `pid`, `parts`, `descriptors` (the numbers of each that follow) |
 //! | `part` | `name`, `state` |
 //! | `descriptors` | `entries` (`name`, `count`); the message's bytes carry the descriptors, in this order |
 //! | `ready`, `released`, `running` | none |
 //! | `failed` | `why` |
 //!
-//! Both sides then speak the protocol of `state`, which is the running process's own. A new process says in `hello` the oldest
-//! protocol that it still speaks. [`bounds`] has the sizes and times.
+//! `formats` has the version of these messages, too: both processes must have the same of each. [`bounds`] has the sizes and
+//! times.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod bounds;
@@ -60,4 +60,4 @@ pub use giver::{Asked, GiveError, Given, Ready, Released};
 pub use message::{Formats, Hello, Part, StreamId};
 pub use socket::{HandOverSocket, SOCKET};
 pub use taker::{Confirmation, Predecessor, TakeError, Taken};
-pub use version::{PROTOCOL, Versions};
+pub use version::Versions;

@@ -26,13 +26,9 @@ pub(crate) enum Message {
 /// The versions and the streams of the process that wants to take over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The newest protocol that the process speaks.
-    pub protocol: u32,
-    /// The oldest protocol that the process speaks.
-    pub protocol_oldest: u32,
     /// The version of Afterbay.
     pub afterbay: String,
-    /// The newest version of each format that the process reads.
+    /// The version of each format that the process reads.
     pub formats: Formats,
     /// The process's limit of open files.
     pub descriptors: u64,
@@ -58,7 +54,6 @@ pub(crate) struct Why {
 /// The head of the state: the running process, and the numbers of the parts and descriptors that follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
-    pub protocol: u32,
     pub afterbay: String,
     pub pid: u32,
     pub parts: usize,

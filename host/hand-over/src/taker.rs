@@ -8,7 +8,7 @@ use crate::error::{ChannelError, check};
 use crate::fds::NamedFds;
 use crate::message::{Group, Head, Hello, Message, Nothing, Part, StreamId, Why};
 use crate::socket::connect_in;
-use crate::version::{PROTOCOL, PROTOCOL_OLDEST, Versions};
+use crate::version::Versions;
 use std::io;
 use std::path::Path;
 use std::time::Instant;
@@ -73,8 +73,7 @@ impl Predecessor {
         streams: Vec<StreamId>,
     ) -> Result<Taken, TakeError> {
         let Versions { afterbay, formats } = versions.clone();
-        let (protocol, protocol_oldest) = (PROTOCOL, PROTOCOL_OLDEST);
-        let hello = Hello { protocol, protocol_oldest, afterbay, formats, descriptors, streams };
+        let hello = Hello { afterbay, formats, descriptors, streams };
         self.channel.send(&Message::Hello(hello), Instant::now() + HELLO_MAX)?;
         let deadline = Instant::now() + ANSWER_MAX;
         let head = match self.channel.receive_plain(deadline)? {

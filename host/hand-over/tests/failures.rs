@@ -24,9 +24,7 @@ fn message(json: &str) -> Vec<u8> {
 }
 
 fn hello() -> Vec<u8> {
-    message(
-        r#"{"hello":{"protocol":1,"protocol_oldest":1,"afterbay":"0.1.0","formats":{"journal":2},"descriptors":1024,"streams":[]}}"#,
-    )
+    message(r#"{"hello":{"afterbay":"0.1.0","formats":{"journal":2},"descriptors":1024,"streams":[]}}"#)
 }
 
 /// A new process that has said hello, and the running one's side.
@@ -76,12 +74,12 @@ fn garbage_in_place_of_hello_is_refused_with_its_fault() {
 }
 
 #[test]
-fn a_downgrade_is_refused_before_anything_stops() {
+fn another_format_is_refused_before_anything_stops() {
     let (mut new, running) = UnixStream::pair().unwrap();
     new.write_all(&hello()).unwrap();
-    let newer = Versions { afterbay: "0.2.0".to_owned(), ..versions() };
-    let why = Asked::read(running, &newer).unwrap_err();
-    assert!(why.starts_with("afterbay 0.1.0 cannot take over from afterbay 0.2.0: it is older"), "{why}");
+    let other = Versions { formats: Formats::from([("journal".to_owned(), 3)]), ..versions() };
+    let why = Asked::read(running, &other).unwrap_err();
+    assert!(why.contains("its journal format is 2, that of the running one 3"), "{why}");
     assert!(rest(new).contains(&why));
 }
 
@@ -182,7 +180,7 @@ fn a_new_process_does_not_run_if_the_running_one_resumes() {
     // It ends in the middle of the state.
     let cut = take(|mut running| {
         read_hello(&mut running);
-        let state = r#"{"state":{"protocol":1,"afterbay":"0.1.0","pid":1,"parts":2,"descriptors":0}}"#;
+        let state = r#"{"state":{"afterbay":"0.1.0","pid":1,"parts":2,"descriptors":0}}"#;
         running.write_all(&message(state)).unwrap();
         running.write_all(&message(r#"{"part":{"name":"a","state":1}}"#)[..9]).unwrap();
     });
@@ -197,7 +195,7 @@ fn a_state_past_its_bounds_is_refused_by_the_new_process() {
     ] {
         let taken = take(move |mut running| {
             read_hello(&mut running);
-            let state = format!(r#"{{"state":{{"protocol":1,"afterbay":"0.1.0","pid":1,{numbers}}}}}"#);
+            let state = format!(r#"{{"state":{{"afterbay":"0.1.0","pid":1,{numbers}}}}}"#);
             running.write_all(&message(&state)).unwrap();
             assert!(rest(running).contains(fault));
         });
@@ -206,7 +204,7 @@ fn a_state_past_its_bounds_is_refused_by_the_new_process() {
     // An entry that names descriptors which the message does not carry.
     let taken = take(|mut running| {
         read_hello(&mut running);
-        let state = r#"{"state":{"protocol":1,"afterbay":"0.1.0","pid":1,"parts":0,"descriptors":1}}"#;
+        let state = r#"{"state":{"afterbay":"0.1.0","pid":1,"parts":0,"descriptors":1}}"#;
         running.write_all(&message(state)).unwrap();
         running.write_all(&message(r#"{"descriptors":{"entries":[{"name":"a","count":1}]}}"#)).unwrap();
         rest(running);

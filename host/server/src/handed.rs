@@ -19,12 +19,15 @@ pub(crate) struct AttributesPart {
     pub(crate) entries: Vec<HandedAttributes>,
 }
 
-/// The version of each format that this binary writes: the journal, the store of plugins, and a stream's state at a hand-over.
+/// The version of a hand-over: its messages, and the state of each part in them.
+const HAND_OVER_VERSION: u32 = 1;
+
+/// The version of each format that this binary reads and writes: the journal, the store of plugins, and a hand-over.
 pub fn format_versions() -> [(&'static str, u32); 3] {
     [
         ("journal", afterbay_journal::FORMAT_VERSION),
         ("store", afterbay_store::FORMAT_VERSION),
-        ("stream", afterbay_stream::STREAM_STATE_VERSION),
+        ("hand-over", HAND_OVER_VERSION),
     ]
 }
 

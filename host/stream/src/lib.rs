@@ -57,7 +57,7 @@ pub use change::{Change, TapChange};
 pub use clock::{Clock, SystemClock};
 pub use driven::DrivenStream;
 pub use frame_load::{FrameLoad, FrameLoads};
-pub use hand_over::{PrepareError, STREAM_STATE_VERSION, StreamState};
+pub use hand_over::{PrepareError, StreamState};
 pub use handle::StreamHandle;
 pub use pressure::SchedulerLoad;
 pub use runner::Ended;

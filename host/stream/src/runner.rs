@@ -6,7 +6,7 @@
 use crate::build::{Plan, rescue};
 use crate::change;
 use crate::clock::Clock;
-use crate::hand_over::{STREAM_STATE_VERSION, StreamState};
+use crate::hand_over::StreamState;
 use crate::handle::StreamCommand;
 use crate::pipeline::Pipeline;
 use crate::report::Report;
@@ -311,7 +311,7 @@ impl Runner {
             return Err(format!("the journal refuses records: {error}"));
         }
         let last_frame = persister.last_frame().0;
-        Ok(StreamState { version: STREAM_STATE_VERSION, stream, last_frame, plugins, holds })
+        Ok(StreamState { stream, last_frame, plugins, holds })
     }
 
     /// Waits for the end of the hand-over. The poll would take events that the pipeline needs later.
