@@ -1,19 +1,17 @@
 //! The version of this binary in words: the commit, and what the binary reads and runs.
 
-use afterbay_runtime::ContractVersion;
+use afterbay_runtime::CONTRACT;
 use std::sync::LazyLock;
 
 /// The text of `afterbay --version`.
 pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
-    let contracts = ContractVersion::ALL.map(|version| format!("afterbay:plugin@{version}"));
     let formats = afterbay_server::format_versions().map(|(name, version)| format!("{name} {version}"));
     format!(
-        "{}\ncommit:   {}\ntarget:   {} {}\nplugins:  {}\nformats:  {}",
+        "{}\ncommit:   {}\ntarget:   {} {}\nplugins:  afterbay:plugin@{CONTRACT}\nformats:  {}",
         env!("CARGO_PKG_VERSION"),
         afterbay_server::COMMIT.unwrap_or("unknown"),
         std::env::consts::ARCH,
         std::env::consts::OS,
-        contracts.join(", "),
         formats.join(", "),
     )
 });

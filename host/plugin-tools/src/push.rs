@@ -4,7 +4,7 @@ use crate::check::problems;
 use crate::plugin_args::{UsageError, find, terms};
 use afterbay_oci::{Artifact, Pushed, TagReference, push};
 use afterbay_plugin_loader::plugin_host;
-use afterbay_runtime::{Component, Limits, LoadError};
+use afterbay_runtime::{CONTRACT, Component, Limits, LoadError};
 use afterbay_terminal as screen;
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ fn artifact(component: &Component, bytes: Vec<u8>) -> Artifact {
         name: said.name.clone(),
         version: said.version.clone(),
         imports: component.imports().iter().map(|import| import.name.clone()).collect(),
-        exports: vec![format!("afterbay:plugin/plugin@{}", component.contract())],
+        exports: vec![format!("afterbay:plugin/plugin@{CONTRACT}")],
     }
 }
 

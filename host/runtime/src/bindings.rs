@@ -1,5 +1,4 @@
-//! The WIT packages as Rust types. They are generated here only: the present version, and each earlier version that this
-//! host runs in a module of its own.
+//! The WIT package as Rust types. They are generated here only.
 //!
 //! Lists that go in are borrowed, so that a batch's columns are copied once, straight into the guest's memory.
 
@@ -12,14 +11,3 @@ wasmtime::component::bindgen!({
     ownership: Borrowing { duplicate_if_necessary: true },
     additional_derives: [PartialEq],
 });
-
-/// Version 0.1.0 of the contract, frozen. The imports have the types of the present version, because their types have not
-/// changed.
-pub(crate) mod v0_1 {
-    wasmtime::component::bindgen!({
-        path: "wit/0.1.0",
-        world: "transform",
-        imports: { default: trappable },
-        ownership: Borrowing { duplicate_if_necessary: true },
-    });
-}

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::adapters::Linked;
+use crate::bindings::TransformPre;
 use crate::bindings::afterbay::plugin::types;
 use crate::columns::ColumnSet;
 use crate::digest::Digest;
 use crate::grants::Grants;
+use crate::guest::Guest;
 use crate::host::Host;
 use crate::limits::Limits;
 use crate::lines::SourceLines;
 use crate::verdict::IdShape;
-use crate::version::ContractVersion;
 use crate::world::Import;
 
 pub use types::Calls as CallSet;
@@ -43,7 +43,7 @@ pub struct Component {
 pub(crate) struct Inner {
     pub(crate) host: Host,
     pub(crate) name: String,
-    pub(crate) linked: Linked,
+    pub(crate) linked: TransformPre<Guest>,
     pub(crate) limits: Limits,
     pub(crate) grants: Grants,
     pub(crate) digest: Digest,
@@ -61,11 +61,6 @@ impl Component {
     /// The component's description.
     pub fn description(&self) -> &Description {
         &self.inner.description
-    }
-
-    /// The version of the contract that the component was built for.
-    pub fn contract(&self) -> ContractVersion {
-        self.inner.linked.version()
     }
 
     /// The sha256 of its bytes.

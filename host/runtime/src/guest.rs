@@ -30,7 +30,6 @@ use crate::limits::{
 use crate::lines::SourceLines;
 use crate::log::{Level, LogBook};
 use crate::meter::{Label, Mistakes, Written};
-use crate::version::ContractVersion;
 
 /// The start of the random numbers and the seed of maps. It is the same in every instance, so that a plugin that sees the
 /// same rows again does the same again. A plugin's maps are keyed by request numbers, which the host chooses, so a known
@@ -177,12 +176,11 @@ fn write_line(
     Ok(())
 }
 
-/// The labels of a metric in the guest's memory. A plugin of 0.1 has none.
+/// The labels of a metric in the guest's memory.
 type WasmLabels = WasmList<(WasmStr, WasmStr)>;
 
 /// Copies the labels of a metric. Of too many, none is copied.
-fn labels(caller: &mut Caller<'_>, labels: Option<WasmLabels>) -> wasmtime::Result<Vec<Label>> {
-    let Some(labels) = labels else { return Ok(Vec::new()) };
+fn labels(caller: &mut Caller<'_>, labels: WasmLabels) -> wasmtime::Result<Vec<Label>> {
     let mut copied = Vec::new();
     if labels.len() > LABELS_MAX {
         return Ok(vec![Label::default(); labels.len().min(LABELS_MAX + 1)]);
@@ -201,7 +199,7 @@ fn labels(caller: &mut Caller<'_>, labels: Option<WasmLabels>) -> wasmtime::Resu
 fn enter(
     mut caller: Caller<'_>,
     name: &WasmStr,
-    labels: Option<WasmLabels>,
+    labels: WasmLabels,
     enter: impl FnOnce(&dyn Meter, &str, Labels<'_>) -> Result<(), MeterError>,
 ) -> wasmtime::Result<()> {
     let (name, bytes) = cut(&mut caller, name, METRIC_NAME_BYTES_MAX)?;
@@ -265,7 +263,6 @@ fn encode(
 pub(crate) fn linker(
     engine: &Engine,
     component: &Component,
-    version: ContractVersion,
     environment: Environment,
 ) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
@@ -276,13 +273,7 @@ pub(crate) fn linker(
             "afterbay:plugin/log" => {
                 linker.instance(name)?.func_wrap("log", write_line)?;
             }
-            "afterbay:plugin/metrics" => {
-                let instance = linker.instance(name)?;
-                match version {
-                    ContractVersion::V1_0 => link_metrics(instance)?,
-                    ContractVersion::V0_1 => link_metrics_v0_1(instance)?,
-                }
-            }
+            "afterbay:plugin/metrics" => link_metrics(linker.instance(name)?)?,
             "afterbay:plugin/health" => outside::link_health(linker.instance(name)?)?,
             "afterbay:plugin/store" => outside::link_store(linker.instance(name)?)?,
             "afterbay:plugin/call" => outside::link_call(linker.instance(name)?)?,
@@ -383,35 +374,22 @@ pub(crate) fn linker(
 
 fn link_metrics(mut instance: LinkerInstance<'_, Guest>) -> wasmtime::Result<()> {
     instance.func_wrap("counter-add", |caller, (name, labels, delta): (WasmStr, WasmLabels, u64)| {
-        enter(caller, &name, Some(labels), |meter, name, labels| meter.add(name, labels, delta))
+        enter(caller, &name, labels, |meter, name, labels| meter.add(name, labels, delta))
     })?;
     instance.func_wrap("gauge-set", |caller, (name, labels, value): (WasmStr, WasmLabels, f64)| {
-        enter(caller, &name, Some(labels), |meter, name, labels| meter.set(name, labels, value))
+        enter(caller, &name, labels, |meter, name, labels| meter.set(name, labels, value))
     })?;
     instance.func_wrap(
         "histogram-observe",
         |caller, (name, labels, value): (WasmStr, WasmLabels, f64)| {
-            enter(caller, &name, Some(labels), |meter, name, labels| meter.observe(name, labels, value))
+            enter(caller, &name, labels, |meter, name, labels| meter.observe(name, labels, value))
         },
     )?;
     instance.func_wrap("remove", |caller, (name, labels): (WasmStr, WasmLabels)| {
-        enter(caller, &name, Some(labels), |meter, name, labels| {
+        enter(caller, &name, labels, |meter, name, labels| {
             meter.remove(name, labels);
             Ok(())
         })
-    })
-}
-
-/// The metrics of 0.1 have no labels.
-fn link_metrics_v0_1(mut instance: LinkerInstance<'_, Guest>) -> wasmtime::Result<()> {
-    instance.func_wrap("counter-add", |caller, (name, delta): (WasmStr, u64)| {
-        enter(caller, &name, None, |meter, name, labels| meter.add(name, labels, delta))
-    })?;
-    instance.func_wrap("gauge-set", |caller, (name, value): (WasmStr, f64)| {
-        enter(caller, &name, None, |meter, name, labels| meter.set(name, labels, value))
-    })?;
-    instance.func_wrap("histogram-observe", |caller, (name, value): (WasmStr, f64)| {
-        enter(caller, &name, None, |meter, name, labels| meter.observe(name, labels, value))
     })
 }
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use wasmtime::Store;
 
-use crate::adapters::{Linked, World};
 use crate::bindings::afterbay::plugin::{signals, types};
 use crate::bindings::exports::afterbay::plugin::plugin::{
-    Answer, BadSetting, ConfigureError, RequestVerdict, StateError,
+    Answer, BadSetting, ConfigureError, Guest as Exports, RequestVerdict, StateError,
 };
+use crate::bindings::{Transform, TransformPre};
 use crate::columns::{ColumnSet, Columns, Opened, RequestId};
 use crate::component::{CallSet, Component, Inner};
 use crate::deadline::Stop;
@@ -95,9 +95,9 @@ impl Plugin {
         let mut live = Live::of(component)?;
         let limit = inner.limits.start_deadline;
         // The answer is known already: without a clock and randomness, every instance answers the same.
-        live.call(&inner.host, limit, |world, store| world.describe(store))
+        live.call(&inner.host, limit, |plugin, store| plugin.call_describe(store))
             .map_err(|failure| failure.of(&inner.name, Call::Describe))?;
-        live.call(&inner.host, limit, |world, store| world.configure(store, settings))
+        live.call(&inner.host, limit, |plugin, store| plugin.call_configure(store, settings))
             .map_err(|failure| failure.of(&inner.name, Call::Configure))?
             .map_err(|error| refusal(inner.name.clone(), error))?;
         Ok(Self {
@@ -112,13 +112,13 @@ impl Plugin {
     pub(crate) fn describe(
         host: &Host,
         name: &str,
-        linked: &Linked,
+        linked: &TransformPre<Guest>,
         limits: &Limits,
         grants: &Grants,
         lines: &Arc<SourceLines>,
     ) -> Result<types::Description, Fault> {
         Live::new(host, name, linked, limits, grants, lines)?
-            .call(host, limits.start_deadline, |world, store| world.describe(store))
+            .call(host, limits.start_deadline, |plugin, store| plugin.call_describe(store))
             .map_err(|failure| failure.of(name, Call::Describe))
     }
 
@@ -200,9 +200,9 @@ impl Plugin {
     /// A fault. The instance is dead.
     pub fn open(&mut self, requests: &[Opened<'_>]) -> Result<(), Fault> {
         let limit = self.deadline();
-        requests
-            .chunks(OPEN_REQUESTS_MAX)
-            .try_for_each(|group| self.call(Call::Open, limit, |world, store| world.open(store, group)))
+        requests.chunks(OPEN_REQUESTS_MAX).try_for_each(|group| {
+            self.call(Call::Open, limit, |plugin, store| plugin.call_open(store, group))
+        })
     }
 
     /// Lets the plugin judge a batch. Returns verdicts, sorted by row; a row without a verdict passes unchanged. The guest
@@ -216,7 +216,7 @@ impl Plugin {
         }
         let batch = columns.select(self.wants());
         let limit = self.deadline();
-        let verdicts = self.call(Call::Process, limit, |world, store| world.process(store, batch))?;
+        let verdicts = self.call(Call::Process, limit, |plugin, store| plugin.call_process(store, batch))?;
         check_verdicts(verdicts, columns.rows())
             .map_err(|what| self.die(Call::Process, FaultCause::Malformed { what }))
     }
@@ -227,9 +227,9 @@ impl Plugin {
     /// A fault. The instance is dead.
     pub fn close(&mut self, requests: &[RequestId]) -> Result<(), Fault> {
         let limit = self.deadline();
-        requests
-            .chunks(OPEN_REQUESTS_MAX)
-            .try_for_each(|group| self.call(Call::Close, limit, |world, store| world.close(store, group)))
+        requests.chunks(OPEN_REQUESTS_MAX).try_for_each(|group| {
+            self.call(Call::Close, limit, |plugin, store| plugin.call_close(store, group))
+        })
     }
 
     /// Tells the plugin that attributes of open requests have changed ([`Plugin::set_attributes`]). No call if the plugin
@@ -242,9 +242,9 @@ impl Plugin {
             return Ok(());
         }
         let limit = self.deadline();
-        requests
-            .chunks(OPEN_REQUESTS_MAX)
-            .try_for_each(|group| self.call(Call::Changed, limit, |world, store| world.changed(store, group)))
+        requests.chunks(OPEN_REQUESTS_MAX).try_for_each(|group| {
+            self.call(Call::Changed, limit, |plugin, store| plugin.call_changed(store, group))
+        })
     }
 
     /// Tells the plugin that the signals have changed ([`Plugin::set_signals`]). No call if the plugin did not ask for it.
@@ -256,7 +256,7 @@ impl Plugin {
             return Ok(());
         }
         let limit = self.deadline();
-        self.call(Call::Pressure, limit, |world, store| world.pressure(store))
+        self.call(Call::Pressure, limit, |plugin, store| plugin.call_pressure(store))
     }
 
     /// Passes the outcomes of calls to the plugin, in groups of [`OPEN_REQUESTS_MAX`]. Returns the verdicts about requests, at
@@ -268,7 +268,8 @@ impl Plugin {
         let limit = self.deadline();
         let mut all = Vec::new();
         for group in answers.chunks(OPEN_REQUESTS_MAX) {
-            let verdicts = self.call(Call::Answered, limit, |world, store| world.answered(store, group))?;
+            let verdicts =
+                self.call(Call::Answered, limit, |plugin, store| plugin.call_answered(store, group))?;
             check_request_verdicts(&verdicts)
                 .map_err(|what| self.die(Call::Answered, FaultCause::Malformed { what }))?;
             all.extend(verdicts);
@@ -285,7 +286,7 @@ impl Plugin {
             return Ok(None);
         }
         let limit = self.component.limits().state_deadline;
-        let state = self.call(Call::ExportState, limit, |world, store| world.export_state(store))?;
+        let state = self.call(Call::ExportState, limit, |plugin, store| plugin.call_export_state(store))?;
         if state.len() > STATE_BYTES_MAX {
             let what = format!("a state of {} bytes, at most {STATE_BYTES_MAX}", state.len());
             return Err(self.die(Call::ExportState, FaultCause::Malformed { what }));
@@ -307,7 +308,7 @@ impl Plugin {
             return Ok(None);
         }
         let limit = self.component.limits().start_deadline;
-        self.call(Call::ImportState, limit, |world, store| world.import_state(store, version, state))
+        self.call(Call::ImportState, limit, |plugin, store| plugin.call_import_state(store, version, state))
             .map(Some)
     }
 
@@ -373,7 +374,7 @@ impl Plugin {
         &mut self,
         call: Call,
         deadline: Duration,
-        run: impl FnOnce(&World, &mut Store<Guest>) -> wasmtime::Result<R>,
+        run: impl FnOnce(&Exports, &mut Store<Guest>) -> wasmtime::Result<R>,
     ) -> Result<R, Fault> {
         let ended = match &mut self.live {
             Some(live) => live.call(&self.component.inner.host, deadline, run),
@@ -399,7 +400,7 @@ impl std::fmt::Debug for Plugin {
 /// An instance in its store.
 struct Live {
     store: Store<Guest>,
-    world: World,
+    world: Transform,
     limits: Limits,
 }
 
@@ -412,7 +413,7 @@ impl Live {
     fn new(
         host: &Host,
         name: &str,
-        linked: &Linked,
+        linked: &TransformPre<Guest>,
         limits: &Limits,
         grants: &Grants,
         lines: &Arc<SourceLines>,
@@ -432,10 +433,10 @@ impl Live {
         &mut self,
         host: &Host,
         deadline: Duration,
-        run: impl FnOnce(&World, &mut Store<Guest>) -> wasmtime::Result<R>,
+        run: impl FnOnce(&Exports, &mut Store<Guest>) -> wasmtime::Result<R>,
     ) -> Result<R, Failure> {
-        let world = &self.world;
-        within(host, &mut self.store, deadline, |store| run(world, store))
+        let plugin = self.world.afterbay_plugin_plugin();
+        within(host, &mut self.store, deadline, |store| run(plugin, store))
             .map_err(|error| Failure::new(&error, &self.store, &self.limits, deadline))
     }
 }

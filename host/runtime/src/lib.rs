@@ -29,14 +29,12 @@ mod log;
 mod meter;
 
 // The engine, the components and their instances.
-mod adapters;
 mod cache;
 mod component;
 mod host;
 mod instance;
 mod lines;
 mod load;
-mod version;
 mod world;
 
 // The watch over files.
@@ -68,7 +66,6 @@ pub use verdict::{
     Action, Answer, CallError, Ending, FinishReason, IdShape, Replacement, RequestAction, RequestVerdict,
     Response, Verdict,
 };
-pub use version::ContractVersion;
 pub use watch::{ReloadError, Reloaded, Watch, Watched};
 pub use watching::WithoutEvents;
-pub use world::{Given, Import};
+pub use world::{CONTRACT, Given, Import};

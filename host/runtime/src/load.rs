@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::adapters::Linked;
+use crate::bindings::TransformPre;
 use crate::bindings::afterbay::plugin::types;
 use crate::component::{CallSet, Component, Description, Inner};
 use crate::digest::Digest;
@@ -121,15 +121,15 @@ impl Host {
         let digest_of_code = if code.len() == bytes.len() { digest } else { Digest::of(code) };
         let code = compile(self, name, code, &digest_of_code)?;
         let other_world = |differences| LoadError::OtherWorld { name: name.to_owned(), differences };
-        let version = world::version(&self.shared.engine, &code).map_err(other_world)?;
+        world::check(&self.shared.engine, &code).map_err(other_world)?;
         let interfaces = world::not_granted(&self.shared.engine, &code, &grants);
         if !interfaces.is_empty() {
             return Err(LoadError::NotGranted { name: name.to_owned(), interfaces });
         }
         // The names are right, so a function must have another type.
-        let linked = guest::linker(&self.shared.engine, &code, version, environment)
+        let linked = guest::linker(&self.shared.engine, &code, environment)
             .and_then(|linker| linker.instantiate_pre(&code))
-            .and_then(|pre| Linked::new(version, pre))
+            .and_then(TransformPre::new)
             .map_err(|error| other_world(vec![format!("{error:#}")]))?;
         let lines = Arc::new(SourceLines::of(bytes));
         let said = Plugin::describe(self, name, &linked, &limits, &grants, &lines)?;

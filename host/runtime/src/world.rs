@@ -4,8 +4,9 @@ use wasmtime::Engine;
 use wasmtime::component::Component;
 
 use crate::grants::{Grants, INTERFACES};
-use crate::version::ContractVersion;
 
+/// The version of the contract that this host runs: that of `wit/transform.wit`.
+pub const CONTRACT: &str = "1.0.0";
 /// The interfaces that a plugin exports.
 const EXPORT: &str = "afterbay:plugin/plugin";
 /// The interfaces that this host provides. `types` has no functions and comes with the others.
@@ -29,58 +30,29 @@ const GIVEN_TO_ALL: [&str; 11] = [
     "wasi:random/random",
 ];
 
-/// The version of the contract that a component is of, or all reasons why it is not of this host's world.
-pub(crate) fn version(engine: &Engine, component: &Component) -> Result<ContractVersion, Vec<String>> {
+/// All reasons why a component is not of this host's world.
+pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), Vec<String>> {
     let world = component.component_type();
     let exports: Vec<&str> = world.exports(engine).map(|(name, _)| name).collect();
     let imports: Vec<&str> = world.imports(engine).map(|(name, _)| name).collect();
-    check(&exports, &imports)
+    let differences = differences(&exports, &imports);
+    if differences.is_empty() { Ok(()) } else { Err(differences) }
 }
 
-fn check(exports: &[&str], imports: &[&str]) -> Result<ContractVersion, Vec<String>> {
-    let exported = exported_version(exports);
-    let mut differences: Vec<String> = exported.as_ref().err().cloned().into_iter().collect();
-    differences
-        .extend(imports.iter().filter_map(|name| foreign_import(name, exported.as_ref().ok().copied())));
-    match exported {
-        Ok(version) if differences.is_empty() => Ok(version),
-        _ => Err(differences),
-    }
+fn differences(exports: &[&str], imports: &[&str]) -> Vec<String> {
+    let wanted = format!("{EXPORT}@{CONTRACT}");
+    let found = if exports.is_empty() { "nothing".to_owned() } else { exports.join(", ") };
+    let export =
+        (!exports.contains(&&*wanted)).then(|| format!("exports {found}, a plugin exports {wanted}"));
+    export.into_iter().chain(imports.iter().filter_map(|name| foreign_import(name))).collect()
 }
 
-/// The versions that this host runs, for people: `1.0.0 and 0.1.0`.
-fn versions() -> String {
-    ContractVersion::ALL.map(ContractVersion::number).join(" and ")
-}
-
-fn exported_version(exports: &[&str]) -> Result<ContractVersion, String> {
-    let ours = exports.iter().map(|name| split(name)).find(|(interface, _)| *interface == EXPORT);
-    match ours {
-        Some((_, number)) => ContractVersion::of(number)
-            .ok_or_else(|| format!("exports {EXPORT}@{number}, this host runs {}", versions())),
-        None if exports.is_empty() => {
-            Err(format!("exports nothing, a plugin exports {EXPORT}@{}", ContractVersion::ALL[0]))
-        }
-        None => Err(format!(
-            "exports {}, a plugin exports {EXPORT}@{}",
-            exports.join(", "),
-            ContractVersion::ALL[0]
-        )),
-    }
-}
-
-/// The reason why a component that exports this version of the plugin must not import the interface.
-fn foreign_import(name: &str, exported: Option<ContractVersion>) -> Option<String> {
+/// The reason why a plugin must not import the interface.
+fn foreign_import(name: &str) -> Option<String> {
     let (interface, number) = split(name);
     let package = interface.split('/').next().unwrap_or(interface);
     if own(interface).is_some_and(|own| own == "types" || INTERFACES.contains(&own)) {
-        return match (ContractVersion::of(number), exported) {
-            (None, _) => Some(format!("imports {name}, this host runs {}", versions())),
-            (Some(imported), Some(exported)) if imported != exported => {
-                Some(format!("imports {name}, and exports version {exported}: a component has one version"))
-            }
-            _ => None,
-        };
+        return (number != CONTRACT).then(|| format!("imports {name}, this host runs {CONTRACT}"));
     }
     if LINKED.contains(&package) {
         return (!is_wasi_0_2(number)).then(|| format!("imports {name}, this host knows WASI 0.2"));
@@ -157,45 +129,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_component_of_each_version_is_accepted() {
-        for version in ContractVersion::ALL {
-            let names = ["types", "log", "metrics"].map(|name| format!("afterbay:plugin/{name}@{version}"));
-            let imports: Vec<&str> =
-                names.iter().map(String::as_str).chain(["wasi:io/streams@0.2.6"]).collect();
-            assert_eq!(check(&[&format!("afterbay:plugin/plugin@{version}")], &imports), Ok(version));
-        }
+    fn a_component_of_this_version_is_accepted() {
+        let names = ["types", "log", "metrics"].map(|name| format!("afterbay:plugin/{name}@{CONTRACT}"));
+        let imports: Vec<&str> = names.iter().map(String::as_str).chain(["wasi:io/streams@0.2.6"]).collect();
+        assert!(differences(&[&format!("afterbay:plugin/plugin@{CONTRACT}")], &imports).is_empty());
     }
 
     #[test]
     fn differences_are_listed_in_words() {
-        let export = ["afterbay:plugin/plugin@1.0.0"];
-        let differences = |exports: &[&str], imports: &[&str]| check(exports, imports).unwrap_err();
         assert_eq!(
             differences(&["afterbay:plugin/plugin@1.2.0"], &["afterbay:plugin/log@1.2.0"]),
             [
-                "exports afterbay:plugin/plugin@1.2.0, this host runs 1.0.0 and 0.1.0",
-                "imports afterbay:plugin/log@1.2.0, this host runs 1.0.0 and 0.1.0",
+                "exports afterbay:plugin/plugin@1.2.0, a plugin exports afterbay:plugin/plugin@1.0.0",
+                "imports afterbay:plugin/log@1.2.0, this host runs 1.0.0",
             ]
         );
-        assert_eq!(
-            differences(&["wasi:cli/run@0.2.6"], &[]),
-            ["exports wasi:cli/run@0.2.6, a plugin exports afterbay:plugin/plugin@1.0.0"]
-        );
         assert_eq!(differences(&[], &[]), ["exports nothing, a plugin exports afterbay:plugin/plugin@1.0.0"]);
+        let imports =
+            ["wasi:http/outgoing-handler@0.2.6", "afterbay:plugin/files@1.0.0", "wasi:io/streams@0.3.0"];
         assert_eq!(
-            differences(&export, &["afterbay:plugin/log@0.1.0"]),
-            ["imports afterbay:plugin/log@0.1.0, and exports version 1.0.0: a component has one version"]
-        );
-        assert_eq!(
-            differences(&export, &["wasi:http/outgoing-handler@0.2.6", "afterbay:plugin/files@1.0.0"]),
+            differences(&["afterbay:plugin/plugin@1.0.0"], &imports),
             [
                 "imports wasi:http/outgoing-handler@0.2.6, which is never granted",
                 "imports afterbay:plugin/files@1.0.0, which this host does not have",
+                "imports wasi:io/streams@0.3.0, this host knows WASI 0.2",
             ]
-        );
-        assert_eq!(
-            differences(&export, &["wasi:io/streams@0.3.0"]),
-            ["imports wasi:io/streams@0.3.0, this host knows WASI 0.2"]
         );
     }
 }

@@ -66,7 +66,7 @@ impl Tokens for NoTokens {
 #[test]
 fn the_c_header_names_the_version_of_the_contract() {
     let (_, header) = afterbay_bundled::c_bindings().iter().find(|(name, _)| *name == "transform.h").unwrap();
-    let version = afterbay_runtime::ContractVersion::ALL[0];
+    let version = afterbay_runtime::CONTRACT;
     assert!(
         header.contains(&format!("#define AFTERBAY_PLUGIN_VERSION \"{version}\"\n")),
         "{}",

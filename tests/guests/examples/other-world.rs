@@ -2,7 +2,7 @@
 
 wit_bindgen::generate!({
     inline: r#"
-        package afterbay:plugin@0.2.0;
+        package afterbay:plugin@0.3.0;
 
         interface signals {
             pressure: func() -> u32;

@@ -1,5 +1,5 @@
-//! Components of every released version of the contract run unchanged: `tests/fixtures/plugins/VERSION/NAME.wasm` answers
-//! as `NAME.answers` beside it says. The answers of a version were written by the host of that version.
+//! The contract of a version stays: components that were built when the version was new, `tests/fixtures/plugins/VERSION/NAME.wasm`,
+//! answer as `NAME.answers` beside each says.
 
 use std::fmt::{Debug, Write};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use afterbay_runtime::signals::{Load, Queue, Sink, SinkState, Snapshot};
 use afterbay_runtime::{
-    Action, Answer, CallError, CallSet, ColumnSet, Columns, Component, ContractVersion, EncodeError, Fault,
+    Action, Answer, CONTRACT, CallError, CallSet, ColumnSet, Columns, Component, EncodeError, Fault,
     FinishKind, FinishReason, Grants, IdShape, Labels, Limits, Meter, MeterError, Opened, Plugin, Response,
     SentCall, Terms, TokenId, Tokens,
 };
@@ -18,11 +18,7 @@ use crate::{granted, host, limits, repository};
 /// A fixture, with the settings under which it plays the scene. The last settings are wrong.
 type Fixture = (&'static str, &'static [&'static str]);
 
-/// The fixtures of each version.
-const FIXTURES: &[(&str, &[Fixture])] = &[("1.0.0", V1_0_0), ("0.1.0", V0_1_0)];
-
-/// The fixtures of 1.0.0.
-const V1_0_0: &[Fixture] = &[
+const FIXTURES: &[Fixture] = &[
     ("stop-on-loop", &[r#"{"window": 8, "repeats": 4}"#, r#"{"repeats": 1}"#]),
     ("stop-on-pattern", &[r#"{"pattern": [7, 8]}"#, "{}"]),
     (
@@ -37,56 +33,22 @@ const V1_0_0: &[Fixture] = &[
     ("effects", &["{}", r#"{"a": 1}"#]),
 ];
 
-/// The fixtures of 0.1.0. Together they use every import, every verdict, state and holds.
-const V0_1_0: &[Fixture] = &[
-    ("stop-on-loop", &[r#"{"window": 8, "repeats": 4}"#, r#"{"repeats": 1}"#]),
-    ("stop-on-pattern", &[r#"{"pattern": [7, 8]}"#, "{}"]),
-    ("token-audit", &[r#"{"run_max": 2}"#, r#"{"run_max": 0}"#]),
-    ("delta-to-cumulative", &["{}", r#"{"widow": 1}"#]),
-    (
-        "judges",
-        &[
-            r#"{"action": "echo"}"#,
-            r#"{"action": "drop"}"#,
-            r#"{"action": "finish"}"#,
-            r#"{"action": "finish-as"}"#,
-            r#"{"action": "abort"}"#,
-            r#"{"action": "annotate"}"#,
-            r#"{"action": "rewrite"}"#,
-            r#"{"action": "length"}"#,
-        ],
-    ),
-    ("holds", &[r#"{"millis": 50, "logs": true}"#, "{}"]),
-    ("routes", &["{}", r#"{"a": 1}"#]),
-    ("meters", &[r#"{"counter": "rows", "gauge": "Rows!", "histogram": "cost"}"#, "{}"]),
-    ("reports", &["{}", r#"{"refuse": "as requested"}"#]),
-    ("remembers", &["{}", r#"{"traps_at": 2}"#, r#"{"refuses": true}"#, r#"{"slow": -1}"#]),
-    ("tokens", &[r#"{"text": "ab"}"#, r#"{"text": "abab"}"#, "{}"]),
-];
-
 #[test]
-fn the_components_of_0_1_0_answer_as_they_did_at_0_1_0() {
-    V0_1_0.iter().for_each(|(name, settings)| check("0.1.0", name, settings));
+fn the_fixtures_of_the_contract_answer_as_when_they_were_built() {
+    FIXTURES.iter().for_each(|(name, settings)| check(name, settings));
 }
 
 #[test]
-fn the_components_of_1_0_0_answer_as_they_did_at_1_0_0() {
-    V1_0_0.iter().for_each(|(name, settings)| check("1.0.0", name, settings));
-}
-
-#[test]
-fn every_version_has_fixtures_and_every_fixture_is_played() {
+fn every_fixture_is_of_the_contract_and_is_played() {
     let root = repository().join("tests/fixtures/plugins");
-    for version in ContractVersion::ALL.map(ContractVersion::number) {
-        let of_version = FIXTURES.iter().find(|(known, _)| *known == version);
-        let Some((_, played)) = of_version else { panic!("{version} has no fixtures") };
-        let mut played: Vec<String> = played.iter().map(|(name, _)| format!("{name}.wasm")).collect();
-        played.sort();
-        let mut there: Vec<String> =
-            names_in(&root.join(version)).into_iter().filter(|name| name.ends_with(".wasm")).collect();
-        there.sort();
-        assert_eq!(there, played, "{version}");
-    }
+    let versions: Vec<String> = names_in(&root).into_iter().filter(|name| name != "README.md").collect();
+    assert_eq!(versions, [CONTRACT]);
+    let mut played: Vec<String> = FIXTURES.iter().map(|(name, _)| format!("{name}.wasm")).collect();
+    played.sort();
+    let mut there: Vec<String> =
+        names_in(&root.join(CONTRACT)).into_iter().filter(|name| name.ends_with(".wasm")).collect();
+    there.sort();
+    assert_eq!(there, played);
 }
 
 fn names_in(dir: &Path) -> Vec<String> {
@@ -95,8 +57,8 @@ fn names_in(dir: &Path) -> Vec<String> {
 }
 
 /// Compares the answers of a fixture with its golden file.
-fn check(version: &str, name: &str, settings: &[&str]) {
-    let dir = repository().join("tests/fixtures/plugins").join(version);
+fn check(name: &str, settings: &[&str]) {
+    let dir = repository().join("tests/fixtures/plugins").join(CONTRACT);
     let bytes = std::fs::read(dir.join(format!("{name}.wasm"))).unwrap();
     let recorder = Arc::new(Recorder::default());
     let component = host().load(name, &bytes, everything(recorder.clone())).unwrap();
@@ -396,7 +358,7 @@ impl Meter for Recorder {
     }
 }
 
-/// A verdict in words that do not change with the version.
+/// A verdict in words.
 fn action(action: &Action) -> String {
     let tokens = action.replacement().map(|new| format!(" {:?} {:?}", new.ids, new.text)).unwrap_or_default();
     let what = match action {
