@@ -30,7 +30,7 @@ const TAR_BYTES_MAX: u64 = FILES_MAX as u64 * 2048 + (64 << 10);
 const LONG_NAME_BYTES: RangeInclusive<u64> = 101..=512;
 /// Bytes of the manifest.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
-/// The version of the layout above. A pack of a later version is refused.
+/// The version of the layout above. A pack of another version is refused.
 pub(crate) const VERSION: u64 = 1;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
@@ -146,10 +146,8 @@ fn check_manifest(path: &Path) -> anyhow::Result<()> {
     let manifest: serde_json::Value = serde_json::from_reader(file.take(MANIFEST_BYTES_MAX))
         .with_context(|| format!("not written by `afterbay journal pack`: {MANIFEST}"))?;
     match manifest["pack"].as_u64() {
-        Some(version) if (1..=VERSION).contains(&version) => Ok(()),
-        Some(version) => {
-            bail!("version {version} of a pack; this Afterbay reads version {VERSION} and all before it")
-        }
+        Some(VERSION) => Ok(()),
+        Some(version) => bail!("version {version} of a pack; this Afterbay reads version {VERSION}"),
         None => bail!("not written by `afterbay journal pack`: {MANIFEST} has no version"),
     }
 }
