@@ -137,4 +137,4 @@ def request() -> Optional[Dict[str, Any]]:
         return None
     if not fields or not {"rid", "http_worker_ipc"} <= set(fields) or made.rid != "r" or getattr(made, "abort_all", False):
         return None
-    return {"module": kind.__module__, "class": kind.__name__, "fields": fields, "struct": is_struct, "exact": True}
+    return {"module": kind.__module__, "class": kind.__name__, "fields": fields, "struct": is_struct}

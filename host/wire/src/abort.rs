@@ -85,8 +85,7 @@ impl AbortForm {
         }
     }
 
-    /// Reads the connector's description, `{"module", "class", "fields", "struct", "exact"}`, for a process that encodes in
-    /// `ipc_format`.
+    /// Reads the connector's description, `{"module", "class", "fields", "struct"}`, for a process that encodes in `ipc_format`.
     pub fn from_json(name: &str, json: &Json, ipc_format: &str) -> Result<AbortForm, AbortError> {
         let wrong = |why| AbortError::Form { name: name.to_owned(), why };
         let text = |key| json.get(key).and_then(Json::as_str);
@@ -105,11 +104,6 @@ impl AbortForm {
         let fields = fields.ok_or_else(|| wrong("\"fields\" is no list of names"))?;
         if ![RID, HTTP_WORKER_IPC].iter().all(|name| fields.iter().any(|field| field == name)) {
             return Err(wrong("\"fields\" has no \"rid\" or no \"http_worker_ipc\""));
-        }
-        if json.get("exact").and_then(Json::as_bool) != Some(true) {
-            return Err(wrong(
-                "\"exact\" is not true: a connector of another version would not know the request's name",
-            ));
         }
         let shape = match (json.get("struct").and_then(Json::as_bool), ipc_format) {
             (Some(true), "msgpack") => AbortShape::Msgpack,
@@ -260,8 +254,7 @@ mod tests {
         let bytes = AbortForm::of(AbortShape::Msgpack).encode("r0").unwrap();
         assert_eq!(&bytes[..], b"\x93\xa8AbortReq\xa9\0afterbay\xa2r0");
         let fields = ["http_worker_ipc", "new", "rid", "abort_all"];
-        let json =
-            json!({"module": "m", "class": "AbortReq", "fields": fields, "struct": true, "exact": true});
+        let json = json!({"module": "m", "class": "AbortReq", "fields": fields, "struct": true});
         let later = AbortForm::from_json("r.json", &json, "msgpack").unwrap();
         let bytes = later.encode("r0").unwrap();
         assert_eq!(&bytes[..], b"\x94\xa8AbortReq\xa2r0\xc0\xa9\0afterbay");
@@ -281,8 +274,7 @@ mod tests {
     #[test]
     fn a_form_that_names_something_else_is_refused() {
         let fields = ["rid", "http_worker_ipc"];
-        let good =
-            json!({"module": "a.b", "class": "AbortReq", "fields": fields, "struct": false, "exact": true});
+        let good = json!({"module": "a.b", "class": "AbortReq", "fields": fields, "struct": false});
         assert!(AbortForm::from_json("r.json", &good, "pickle").is_ok());
         assert!(AbortForm::from_json("r.json", &good, "msgpack").is_err());
         for (key, value) in [
@@ -292,7 +284,6 @@ mod tests {
             ("fields", json!(["rid"])),
             ("fields", json!("rid")),
             ("struct", json!(1)),
-            ("exact", json!(false)),
         ] {
             let mut bad = good.clone();
             bad[key] = value.clone();
