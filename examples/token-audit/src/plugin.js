@@ -1,7 +1,7 @@
 // token-audit: at the end of each request, notes the numbers of its tokens and of its different tokens, and
 // the longest run of one token.
-import log from "afterbay:plugin/log@1.0.0";
-import metrics from "afterbay:plugin/metrics@1.0.0";
+import log from "afterbay:plugin/log@0.2.0";
+import metrics from "afterbay:plugin/metrics@0.2.0";
 
 const SCHEMA = {
   type: "object",

@@ -41,7 +41,7 @@ fn the_version_is_that_of_the_package_and_the_long_version_names_commit_contract
     let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["commit", "target", "plugins", "formats"], "{long}");
     let value = |name| fields.iter().find(|(it, _)| *it == name).unwrap().1.trim();
-    assert_eq!(value("plugins"), "afterbay:plugin@1.0.0");
+    assert_eq!(value("plugins"), "afterbay:plugin@0.2.0");
     let formats: Vec<&str> =
         value("formats").split(", ").map(|format| format.split_once(' ').unwrap().0).collect();
     assert_eq!(formats, ["journal", "store", "hand-over"]);

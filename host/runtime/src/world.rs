@@ -6,7 +6,7 @@ use wasmtime::component::Component;
 use crate::grants::{Grants, INTERFACES};
 
 /// The version of the contract that this host runs: that of `wit/transform.wit`.
-pub const CONTRACT: &str = "1.0.0";
+pub const CONTRACT: &str = "0.2.0";
 /// The interfaces that a plugin exports.
 const EXPORT: &str = "afterbay:plugin/plugin";
 /// The interfaces that this host provides. `types` has no functions and comes with the others.
@@ -140,18 +140,18 @@ mod tests {
         assert_eq!(
             differences(&["afterbay:plugin/plugin@1.2.0"], &["afterbay:plugin/log@1.2.0"]),
             [
-                "exports afterbay:plugin/plugin@1.2.0, a plugin exports afterbay:plugin/plugin@1.0.0",
-                "imports afterbay:plugin/log@1.2.0, this host runs 1.0.0",
+                "exports afterbay:plugin/plugin@1.2.0, a plugin exports afterbay:plugin/plugin@0.2.0",
+                "imports afterbay:plugin/log@1.2.0, this host runs 0.2.0",
             ]
         );
-        assert_eq!(differences(&[], &[]), ["exports nothing, a plugin exports afterbay:plugin/plugin@1.0.0"]);
+        assert_eq!(differences(&[], &[]), ["exports nothing, a plugin exports afterbay:plugin/plugin@0.2.0"]);
         let imports =
-            ["wasi:http/outgoing-handler@0.2.6", "afterbay:plugin/files@1.0.0", "wasi:io/streams@0.3.0"];
+            ["wasi:http/outgoing-handler@0.2.6", "afterbay:plugin/files@0.2.0", "wasi:io/streams@0.3.0"];
         assert_eq!(
-            differences(&["afterbay:plugin/plugin@1.0.0"], &imports),
+            differences(&["afterbay:plugin/plugin@0.2.0"], &imports),
             [
                 "imports wasi:http/outgoing-handler@0.2.6, which is never granted",
-                "imports afterbay:plugin/files@1.0.0, which this host does not have",
+                "imports afterbay:plugin/files@0.2.0, which this host does not have",
                 "imports wasi:io/streams@0.3.0, this host knows WASI 0.2",
             ]
         );

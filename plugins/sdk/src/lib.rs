@@ -13,7 +13,7 @@
 //! crate-type = ["cdylib", "rlib"]   # cdylib: the component; rlib: for tests
 //!
 //! [dependencies]
-//! afterbay-plugin = "1.0"
+//! afterbay-plugin = "0.2"
 //! schemars = "1.2"
 //! serde = { version = "1", features = ["derive"] }
 //! ```

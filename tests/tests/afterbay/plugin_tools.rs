@@ -144,13 +144,13 @@ fn plugin_check_explains_why_a_component_of_another_version_is_refused() {
     assert_eq!(
         refused.stderr,
         format!(
-            "plugin {other:?}: built for another world: exports afterbay:plugin/plugin@0.3.0, a plugin exports afterbay:plugin/plugin@1.0.0\n\
-             plugin {other:?}: built for another world: imports afterbay:plugin/signals@0.3.0, this host runs 1.0.0\n"
+            "plugin {other:?}: built for another world: exports afterbay:plugin/plugin@0.3.0, a plugin exports afterbay:plugin/plugin@0.2.0\n\
+             plugin {other:?}: built for another world: imports afterbay:plugin/signals@0.3.0, this host runs 0.2.0\n"
         )
     );
     let [output] = run_afterbay(&["plugin", "check", &other, "--json"]).json_lines_of(1);
     assert_eq!(output["ok"], Value::Bool(false));
-    assert!(output["problems"].to_string().contains("this host runs 1.0.0"), "{output}");
+    assert!(output["problems"].to_string().contains("this host runs 0.2.0"), "{output}");
 }
 
 #[test]

@@ -547,7 +547,7 @@ fn check_names_every_component_that_cannot_run_and_run_does_not_start() {
             assert!(refused.stderr.contains(&named), "{command}: {named} is not in\n{}", refused.stderr);
         }
         assert!(!refused.stderr.contains("p-good"), "{}", refused.stderr);
-        for words in ["it is Sunday", "windw", "describe trapped", "this host runs 1.0.0"] {
+        for words in ["it is Sunday", "windw", "describe trapped", "this host runs 0.2.0"] {
             assert!(refused.stderr.contains(words), "{command}: {words} is not in\n{}", refused.stderr);
         }
     }

@@ -25,7 +25,7 @@ fn the_wit_the_host_the_sdk_and_the_templates_have_the_version_of_the_contract()
         wrong.push("host/runtime/src/world.rs has another version".to_owned());
     }
     let mut checked = 0;
-    // `package afterbay:plugin@1.0.0`, `import afterbay:plugin/log@1.0.0`.
+    // `package afterbay:plugin@0.2.0`, `import afterbay:plugin/log@0.2.0`.
     for (name, path) in ["wit", "js"].into_iter().flat_map(files) {
         let text = read(&path);
         let named = text.lines().filter(|line| line.contains("import ") || line.contains("export "));

@@ -17,8 +17,8 @@ fn artifact(component: &[u8]) -> Artifact {
         component: component.to_vec().into(),
         name: "guard".to_owned(),
         version: "1.2.3".to_owned(),
-        imports: vec!["afterbay:plugin/log@1.0.0".to_owned()],
-        exports: vec!["afterbay:plugin/plugin@1.0.0".to_owned()],
+        imports: vec!["afterbay:plugin/log@0.2.0".to_owned()],
+        exports: vec!["afterbay:plugin/plugin@0.2.0".to_owned()],
     }
 }
 
@@ -74,8 +74,8 @@ fn the_artifact_has_the_layout_of_the_wasm_working_group() {
             "os": "wasip2",
             "layerDigests": [pushed.component_digest],
             "component": {
-                "imports": ["afterbay:plugin/log@1.0.0"],
-                "exports": ["afterbay:plugin/plugin@1.0.0"],
+                "imports": ["afterbay:plugin/log@0.2.0"],
+                "exports": ["afterbay:plugin/plugin@0.2.0"],
             },
         })
     );

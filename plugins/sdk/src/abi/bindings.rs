@@ -485,7 +485,7 @@ pub mod afterbay {
                     let ptr1 = vec1.as_ptr().cast::<u8>();
                     let len1 = vec1.len();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/log@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/log@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "log"]
                         fn wit_import2(_: i32, _: i32, _: i64, _: *mut u8, _: usize);
@@ -571,7 +571,7 @@ pub mod afterbay {
                         }
                     }
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/metrics@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/metrics@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "counter-add"]
                         fn wit_import5(
@@ -641,7 +641,7 @@ pub mod afterbay {
                         }
                     }
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/metrics@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/metrics@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "gauge-set"]
                         fn wit_import5(
@@ -711,7 +711,7 @@ pub mod afterbay {
                         }
                     }
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/metrics@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/metrics@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "histogram-observe"]
                         fn wit_import5(
@@ -781,7 +781,7 @@ pub mod afterbay {
                         }
                     }
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/metrics@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/metrics@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "remove"]
                         fn wit_import5(_: *mut u8, _: usize, _: *mut u8, _: usize);
@@ -823,7 +823,7 @@ pub mod afterbay {
                         None => (0i32, ::core::ptr::null_mut(), 0usize),
                     };
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/health@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/health@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "set-not-ready"]
                         fn wit_import2(_: i32, _: *mut u8, _: usize);
@@ -905,7 +905,7 @@ pub mod afterbay {
                     let len0 = vec0.len();
                     let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/store@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/store@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "get"]
                         fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
@@ -957,7 +957,7 @@ pub mod afterbay {
                     let len1 = vec1.len();
                     let ptr2 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/store@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/store@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "set"]
                         fn wit_import3(
@@ -1014,7 +1014,7 @@ pub mod afterbay {
                     let ptr0 = vec0.as_ptr().cast::<u8>();
                     let len0 = vec0.len();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/store@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/store@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "delete"]
                         fn wit_import1(_: *mut u8, _: usize);
@@ -1043,7 +1043,7 @@ pub mod afterbay {
                     let len0 = vec0.len();
                     let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/store@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/store@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "increment"]
                         fn wit_import2(_: *mut u8, _: usize, _: i64, _: *mut u8);
@@ -1120,7 +1120,7 @@ pub mod afterbay {
                     };
                     let ptr3 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/store@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/store@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "list-keys"]
                         fn wit_import4(
@@ -1208,7 +1208,7 @@ pub mod afterbay {
                     let ptr1 = vec1.as_ptr().cast::<u8>();
                     let len1 = vec1.len();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/call@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/call@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "send"]
                         fn wit_import2(
@@ -1437,7 +1437,7 @@ pub mod afterbay {
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/signals@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/signals@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "read"]
                         fn wit_import1(_: *mut u8);
@@ -1735,7 +1735,7 @@ pub mod afterbay {
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/request@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/request@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "attributes"]
                         fn wit_import1(_: i64, _: *mut u8);
@@ -1819,7 +1819,7 @@ pub mod afterbay {
             pub fn size() -> u32 {
                 unsafe {
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "size"]
                         fn wit_import0() -> i32;
@@ -1854,7 +1854,7 @@ pub mod afterbay {
                     let len0 = vec0.len();
                     let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "decode"]
                         fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
@@ -1894,7 +1894,7 @@ pub mod afterbay {
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "token-bytes"]
                         fn wit_import1(_: i64, _: i32, _: *mut u8);
@@ -1953,7 +1953,7 @@ pub mod afterbay {
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "special"]
                         fn wit_import1(_: *mut u8);
@@ -1992,7 +1992,7 @@ pub mod afterbay {
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "end-of-text"]
                         fn wit_import1(_: *mut u8);
@@ -2037,7 +2037,7 @@ pub mod afterbay {
                     let len0 = vec0.len();
                     let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
-                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@1.0.0")]
+                    #[link(wasm_import_module = "afterbay:plugin/tokenizer@0.2.0")]
                     unsafe extern "C" {
                         #[link_name = "encode"]
                         fn wit_import2(_: *mut u8, _: usize, _: *mut u8);
@@ -3696,29 +3696,29 @@ pub mod exports {
                 macro_rules! __export_afterbay_plugin_plugin_1_0_0_cabi {
                     ($ty:ident with_types_in $($path_to_types:tt)*) => {
                         const _ : () = { #[unsafe (export_name =
-                        "afterbay:plugin/plugin@1.0.0#describe")] unsafe extern "C" fn
+                        "afterbay:plugin/plugin@0.2.0#describe")] unsafe extern "C" fn
                         export_describe() -> * mut u8 { unsafe { $($path_to_types)*::
                         _export_describe_cabi::<$ty > () } } #[unsafe (export_name =
-                        "cabi_post_afterbay:plugin/plugin@1.0.0#describe")] unsafe extern
+                        "cabi_post_afterbay:plugin/plugin@0.2.0#describe")] unsafe extern
                         "C" fn _post_return_describe(arg0 : * mut u8,) { unsafe {
                         $($path_to_types)*:: __post_return_describe::<$ty > (arg0) } }
                         #[unsafe (export_name =
-                        "afterbay:plugin/plugin@1.0.0#configure")] unsafe extern "C" fn
+                        "afterbay:plugin/plugin@0.2.0#configure")] unsafe extern "C" fn
                         export_configure(arg0 : * mut u8, arg1 : usize,) -> * mut u8 {
                         unsafe { $($path_to_types)*:: _export_configure_cabi::<$ty >
                         (arg0, arg1) } } #[unsafe (export_name =
-                        "cabi_post_afterbay:plugin/plugin@1.0.0#configure")] unsafe
+                        "cabi_post_afterbay:plugin/plugin@0.2.0#configure")] unsafe
                         extern "C" fn _post_return_configure(arg0 : * mut u8,) { unsafe {
                         $($path_to_types)*:: __post_return_configure::<$ty > (arg0) } }
-                        #[unsafe (export_name = "afterbay:plugin/plugin@1.0.0#open")]
+                        #[unsafe (export_name = "afterbay:plugin/plugin@0.2.0#open")]
                         unsafe extern "C" fn export_open(arg0 : * mut u8, arg1 : usize,)
                         { unsafe { $($path_to_types)*:: _export_open_cabi::<$ty > (arg0,
                         arg1) } } #[unsafe (export_name =
-                        "afterbay:plugin/plugin@1.0.0#changed")] unsafe extern "C" fn
+                        "afterbay:plugin/plugin@0.2.0#changed")] unsafe extern "C" fn
                         export_changed(arg0 : * mut u8, arg1 : usize,) { unsafe {
                         $($path_to_types)*:: _export_changed_cabi::<$ty > (arg0, arg1) }
                         } #[unsafe (export_name =
-                        "afterbay:plugin/plugin@1.0.0#process")] unsafe extern "C" fn
+                        "afterbay:plugin/plugin@0.2.0#process")] unsafe extern "C" fn
                         export_process(arg0 : i64, arg1 : * mut u8, arg2 : usize, arg3 :
                         * mut u8, arg4 : usize, arg5 : * mut u8, arg6 : usize, arg7 : *
                         mut u8, arg8 : usize, arg9 : * mut u8, arg10 : usize, arg11 : *
@@ -3726,33 +3726,33 @@ pub mod exports {
                         u8 { unsafe { $($path_to_types)*:: _export_process_cabi::<$ty >
                         (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9,
                         arg10, arg11, arg12, arg13, arg14) } } #[unsafe (export_name =
-                        "cabi_post_afterbay:plugin/plugin@1.0.0#process")] unsafe extern
+                        "cabi_post_afterbay:plugin/plugin@0.2.0#process")] unsafe extern
                         "C" fn _post_return_process(arg0 : * mut u8,) { unsafe {
                         $($path_to_types)*:: __post_return_process::<$ty > (arg0) } }
-                        #[unsafe (export_name = "afterbay:plugin/plugin@1.0.0#pressure")]
+                        #[unsafe (export_name = "afterbay:plugin/plugin@0.2.0#pressure")]
                         unsafe extern "C" fn export_pressure() { unsafe {
                         $($path_to_types)*:: _export_pressure_cabi::<$ty > () } }
-                        #[unsafe (export_name = "afterbay:plugin/plugin@1.0.0#answered")]
+                        #[unsafe (export_name = "afterbay:plugin/plugin@0.2.0#answered")]
                         unsafe extern "C" fn export_answered(arg0 : * mut u8, arg1 :
                         usize,) -> * mut u8 { unsafe { $($path_to_types)*::
                         _export_answered_cabi::<$ty > (arg0, arg1) } } #[unsafe
                         (export_name =
-                        "cabi_post_afterbay:plugin/plugin@1.0.0#answered")] unsafe extern
+                        "cabi_post_afterbay:plugin/plugin@0.2.0#answered")] unsafe extern
                         "C" fn _post_return_answered(arg0 : * mut u8,) { unsafe {
                         $($path_to_types)*:: __post_return_answered::<$ty > (arg0) } }
-                        #[unsafe (export_name = "afterbay:plugin/plugin@1.0.0#close")]
+                        #[unsafe (export_name = "afterbay:plugin/plugin@0.2.0#close")]
                         unsafe extern "C" fn export_close(arg0 : * mut u8, arg1 : usize,)
                         { unsafe { $($path_to_types)*:: _export_close_cabi::<$ty > (arg0,
                         arg1) } } #[unsafe (export_name =
-                        "afterbay:plugin/plugin@1.0.0#export-state")] unsafe extern "C"
+                        "afterbay:plugin/plugin@0.2.0#export-state")] unsafe extern "C"
                         fn export_export_state() -> * mut u8 { unsafe {
                         $($path_to_types)*:: _export_export_state_cabi::<$ty > () } }
                         #[unsafe (export_name =
-                        "cabi_post_afterbay:plugin/plugin@1.0.0#export-state")] unsafe
+                        "cabi_post_afterbay:plugin/plugin@0.2.0#export-state")] unsafe
                         extern "C" fn _post_return_export_state(arg0 : * mut u8,) {
                         unsafe { $($path_to_types)*:: __post_return_export_state::<$ty >
                         (arg0) } } #[unsafe (export_name =
-                        "afterbay:plugin/plugin@1.0.0#import-state")] unsafe extern "C"
+                        "afterbay:plugin/plugin@0.2.0#import-state")] unsafe extern "C"
                         fn export_import_state(arg0 : * mut u8, arg1 : usize, arg2 : *
                         mut u8, arg3 : usize,) -> * mut u8 { unsafe {
                         $($path_to_types)*:: _export_import_state_cabi::<$ty > (arg0,
@@ -3950,7 +3950,7 @@ macro_rules! __export_transform_impl {
         with_types_in $($path_to_types_root)*:: exports::afterbay::plugin::plugin); const
         _ : () = { #[rustfmt::skip] #[cfg(target_arch = "wasm32")] #[unsafe (link_section
         =
-        "component-type:wit-bindgen:0.61.1:afterbay:plugin@1.0.0:transform:imports and exports")]
+        "component-type:wit-bindgen:0.61.1:afterbay:plugin@0.2.0:transform:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
         __WIT_BINDGEN_COMPONENT_TYPE : [u8; 3426] = *
         b"\
@@ -3972,26 +3972,26 @@ atch\x03\0\x18\x01ks\x01r\x02\x03ids\x13\x04text\x1a\x04\0\x0breplacement\x03\0\
 \x01q\x0a\x07replace\x01\x1c\0\x04drop\x01s\0\x06finish\x01!\0\x08annotate\x01s\0\
 \x05route\x01s\0\x13skip-detokenization\0\0\x04hold\x01y\0\x07release\0\0\x0arel\
 ease-as\x01\x1c\0\x10release-and-hold\x01y\0\x04\0\x06action\x03\0\"\x01r\x02\x03\
-rowy\x06action#\x04\0\x07verdict\x03\0$\x03\0\x1bafterbay:plugin/types@1.0.0\x05\
+rowy\x06action#\x04\0\x07verdict\x03\0$\x03\0\x1bafterbay:plugin/types@0.2.0\x05\
 \0\x02\x03\0\0\x0arequest-id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\
 \0\0\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\
 \x01@\x03\x05level\x03\x07request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\
-\0\x19afterbay:plugin/log@1.0.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\
+\0\x19afterbay:plugin/log@0.2.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\
 \0\x01p\x01\x01@\x03\x04names\x06labels\x02\x05deltaw\x01\0\x04\0\x0bcounter-add\
 \x01\x03\x01@\x03\x04names\x06labels\x02\x05valueu\x01\0\x04\0\x09gauge-set\x01\x04\
 \x04\0\x11histogram-observe\x01\x04\x01@\x02\x04names\x06labels\x02\x01\0\x04\0\x06\
-remove\x01\x05\x03\0\x1dafterbay:plugin/metrics@1.0.0\x05\x03\x01B\x03\x01ks\x01\
+remove\x01\x05\x03\0\x1dafterbay:plugin/metrics@0.2.0\x05\x03\x01B\x03\x01ks\x01\
 @\x01\x06reason\0\x01\0\x04\0\x0dset-not-ready\x01\x01\x03\0\x1cafterbay:plugin/\
-health@1.0.0\x05\x04\x01B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-numbe\
+health@0.2.0\x05\x04\x01B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-numbe\
 r\0\0\x04\0\x0bstore-error\x03\0\0\x01p}\x01k\x02\x01@\x01\x03keys\0\x03\x04\0\x03\
 get\x01\x04\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x05\x04\0\x03set\x01\x06\
 \x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x07\x01j\x01x\x01\x01\x01@\x02\x03ke\
 ys\x05deltax\0\x08\x04\0\x09increment\x01\x09\x01ks\x01ps\x01@\x02\x06prefixs\x05\
-after\x0a\0\x0b\x04\0\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@1.0.0\x05\
+after\x0a\0\x0b\x04\0\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@0.2.0\x05\
 \x05\x02\x03\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\0\
 \x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01p}\x01@\x03\x08endpoints\x07\
 request\x03\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\0\x1aafterbay:plugin/cal\
-l@1.0.0\x05\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-ms\
+l@0.2.0\x05\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-ms\
 w\x04\0\x05queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\
 \0\x0asink-state\x03\0\x02\x01kw\x01r\x07\x04names\x05state\x03\x07backlog\x01\x0e\
 backlog-tokensw\x0alag-frames\x04\x0frows-per-secondu\x0brows-joinedw\x04\0\x04s\
@@ -3999,16 +3999,16 @@ ink\x03\0\x05\x01ku\x01r\x09\x06age-msw\x05stale\x7f\x07running\x04\x07waiting\x
 \x0bused-tokens\x04\x0ctotal-tokens\x04\x0btoken-usage\x07\x0egen-throughput\x07\
 \x0bretractions\x04\x04\0\x04load\x03\0\x08\x01p\x06\x01k\x09\x01r\x04\x07ingres\
 s\x01\x05sinks\x0a\x0dlive-requestsw\x09scheduler\x0b\x04\0\x08snapshot\x03\0\x0c\
-\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterbay:plugin/signals@1.0.0\x05\x08\
+\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterbay:plugin/signals@0.2.0\x05\x08\
 \x01B\x05\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01ks\x01@\x01\x07requ\
-est\x01\0\x02\x04\0\x0aattributes\x01\x03\x03\0\x1dafterbay:plugin/request@1.0.0\
+est\x01\0\x02\x04\0\x0aattributes\x01\x03\x03\0\x1dafterbay:plugin/request@0.2.0\
 \x05\x09\x02\x03\0\0\x08token-id\x01B\x13\x02\x03\x02\x01\x0a\x04\0\x08token-id\x03\
 \0\0\x01q\x02\x08too-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\
 \x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06\
 decode\x01\x07\x01p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-byt\
 es\x01\x09\x01@\0\0\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01\
 j\x01\x05\x01\x03\x01@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafter\
-bay:plugin/tokenizer@1.0.0\x05\x0b\x02\x03\0\0\x05batch\x02\x03\0\0\x0bdescripti\
+bay:plugin/tokenizer@0.2.0\x05\x0b\x02\x03\0\0\x05batch\x02\x03\0\0\x0bdescripti\
 on\x02\x03\0\0\x06ending\x02\x03\0\0\x06opened\x02\x03\0\0\x07verdict\x01B:\x02\x03\
 \x02\x01\x0c\x04\0\x05batch\x03\0\0\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\x02\
 \x02\x03\x02\x01\x0d\x04\0\x0bdescription\x03\0\x04\x02\x03\x02\x01\x0e\x04\0\x06\
@@ -4028,8 +4028,8 @@ open\x01$\x01p\x0b\x01@\x01\x08requests%\x01\0\x04\0\x07changed\x01&\x01p\x0d\x0
 @\x01\x05batch\x01\0'\x04\0\x07process\x01(\x01@\0\x01\0\x04\0\x08pressure\x01)\x01\
 p\x1b\x01p\x1f\x01@\x01\x07answers*\0+\x04\0\x08answered\x01,\x04\0\x05close\x01\
 &\x01@\0\0\x14\x04\0\x0cexport-state\x01-\x01j\0\x01\x13\x01@\x02\x07versions\x05\
-state\x14\0.\x04\0\x0cimport-state\x01/\x04\0\x1cafterbay:plugin/plugin@1.0.0\x05\
-\x11\x04\0\x1fafterbay:plugin/transform@1.0.0\x04\0\x0b\x0f\x01\0\x09transform\x03\
+state\x14\0.\x04\0\x0cimport-state\x01/\x04\0\x1cafterbay:plugin/plugin@0.2.0\x05\
+\x11\x04\0\x1fafterbay:plugin/transform@0.2.0\x04\0\x0b\x0f\x01\0\x09transform\x03\
 \0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-\
 bindgen-rust\x060.61.1";
         };
@@ -4040,7 +4040,7 @@ pub use __export_transform_impl as export_transform;
 #[rustfmt::skip]
 #[cfg(target_arch = "wasm32")]
 #[unsafe(
-    link_section = "component-type:wit-bindgen:0.61.1:afterbay:plugin@1.0.0:transform-with-all-of-its-exports-removed:encoded world"
+    link_section = "component-type:wit-bindgen:0.61.1:afterbay:plugin@0.2.0:transform-with-all-of-its-exports-removed:encoded world"
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
@@ -4063,26 +4063,26 @@ atch\x03\0\x18\x01ks\x01r\x02\x03ids\x13\x04text\x1a\x04\0\x0breplacement\x03\0\
 \x01q\x0a\x07replace\x01\x1c\0\x04drop\x01s\0\x06finish\x01!\0\x08annotate\x01s\0\
 \x05route\x01s\0\x13skip-detokenization\0\0\x04hold\x01y\0\x07release\0\0\x0arel\
 ease-as\x01\x1c\0\x10release-and-hold\x01y\0\x04\0\x06action\x03\0\"\x01r\x02\x03\
-rowy\x06action#\x04\0\x07verdict\x03\0$\x03\0\x1bafterbay:plugin/types@1.0.0\x05\
+rowy\x06action#\x04\0\x07verdict\x03\0$\x03\0\x1bafterbay:plugin/types@0.2.0\x05\
 \0\x02\x03\0\0\x0arequest-id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\
 \0\0\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\
 \x01@\x03\x05level\x03\x07request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\
-\0\x19afterbay:plugin/log@1.0.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\
+\0\x19afterbay:plugin/log@0.2.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\
 \0\x01p\x01\x01@\x03\x04names\x06labels\x02\x05deltaw\x01\0\x04\0\x0bcounter-add\
 \x01\x03\x01@\x03\x04names\x06labels\x02\x05valueu\x01\0\x04\0\x09gauge-set\x01\x04\
 \x04\0\x11histogram-observe\x01\x04\x01@\x02\x04names\x06labels\x02\x01\0\x04\0\x06\
-remove\x01\x05\x03\0\x1dafterbay:plugin/metrics@1.0.0\x05\x03\x01B\x03\x01ks\x01\
+remove\x01\x05\x03\0\x1dafterbay:plugin/metrics@0.2.0\x05\x03\x01B\x03\x01ks\x01\
 @\x01\x06reason\0\x01\0\x04\0\x0dset-not-ready\x01\x01\x03\0\x1cafterbay:plugin/\
-health@1.0.0\x05\x04\x01B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-numbe\
+health@0.2.0\x05\x04\x01B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-numbe\
 r\0\0\x04\0\x0bstore-error\x03\0\0\x01p}\x01k\x02\x01@\x01\x03keys\0\x03\x04\0\x03\
 get\x01\x04\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x05\x04\0\x03set\x01\x06\
 \x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x07\x01j\x01x\x01\x01\x01@\x02\x03ke\
 ys\x05deltax\0\x08\x04\0\x09increment\x01\x09\x01ks\x01ps\x01@\x02\x06prefixs\x05\
-after\x0a\0\x0b\x04\0\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@1.0.0\x05\
+after\x0a\0\x0b\x04\0\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@0.2.0\x05\
 \x05\x02\x03\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\0\
 \x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01p}\x01@\x03\x08endpoints\x07\
 request\x03\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\0\x1aafterbay:plugin/cal\
-l@1.0.0\x05\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-ms\
+l@0.2.0\x05\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-ms\
 w\x04\0\x05queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\
 \0\x0asink-state\x03\0\x02\x01kw\x01r\x07\x04names\x05state\x03\x07backlog\x01\x0e\
 backlog-tokensw\x0alag-frames\x04\x0frows-per-secondu\x0brows-joinedw\x04\0\x04s\
@@ -4090,17 +4090,17 @@ ink\x03\0\x05\x01ku\x01r\x09\x06age-msw\x05stale\x7f\x07running\x04\x07waiting\x
 \x0bused-tokens\x04\x0ctotal-tokens\x04\x0btoken-usage\x07\x0egen-throughput\x07\
 \x0bretractions\x04\x04\0\x04load\x03\0\x08\x01p\x06\x01k\x09\x01r\x04\x07ingres\
 s\x01\x05sinks\x0a\x0dlive-requestsw\x09scheduler\x0b\x04\0\x08snapshot\x03\0\x0c\
-\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterbay:plugin/signals@1.0.0\x05\x08\
+\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterbay:plugin/signals@0.2.0\x05\x08\
 \x01B\x05\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01ks\x01@\x01\x07requ\
-est\x01\0\x02\x04\0\x0aattributes\x01\x03\x03\0\x1dafterbay:plugin/request@1.0.0\
+est\x01\0\x02\x04\0\x0aattributes\x01\x03\x03\0\x1dafterbay:plugin/request@0.2.0\
 \x05\x09\x02\x03\0\0\x08token-id\x01B\x13\x02\x03\x02\x01\x0a\x04\0\x08token-id\x03\
 \0\0\x01q\x02\x08too-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\
 \x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06\
 decode\x01\x07\x01p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-byt\
 es\x01\x09\x01@\0\0\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01\
 j\x01\x05\x01\x03\x01@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafter\
-bay:plugin/tokenizer@1.0.0\x05\x0b\x04\0?afterbay:plugin/transform-with-all-of-i\
-ts-exports-removed@1.0.0\x04\0\x0b/\x01\0)transform-with-all-of-its-exports-remo\
+bay:plugin/tokenizer@0.2.0\x05\x0b\x04\0?afterbay:plugin/transform-with-all-of-i\
+ts-exports-removed@0.2.0\x04\0\x0b/\x01\0)transform-with-all-of-its-exports-remo\
 ved\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10\
 wit-bindgen-rust\x060.61.1";
 #[inline(never)]

@@ -112,15 +112,15 @@ mod tests {
 
     #[test]
     fn a_module_becomes_a_function_with_the_same_lines() {
-        let module = "import log from \"afterbay:plugin/log@1.0.0\";\n\
-            import * as metrics from 'afterbay:plugin/metrics@1.0.0'\n\
-            import { get, set as put } from \"afterbay:plugin/store@1.0.0\";\n\
+        let module = "import log from \"afterbay:plugin/log@0.2.0\";\n\
+            import * as metrics from 'afterbay:plugin/metrics@0.2.0'\n\
+            import { get, set as put } from \"afterbay:plugin/store@0.2.0\";\n\
             const exported = 1;\n\
             export const plugin = {\n};\n\
             export function more() {}\n";
         let function = function(module).unwrap();
         let interfaces =
-            ["afterbay:plugin/log@1.0.0", "afterbay:plugin/metrics@1.0.0", "afterbay:plugin/store@1.0.0"];
+            ["afterbay:plugin/log@0.2.0", "afterbay:plugin/metrics@0.2.0", "afterbay:plugin/store@0.2.0"];
         assert_eq!(function.interfaces, interfaces);
         let expected = "(function ($interfaces) { \"use strict\"; const log = $interfaces[0].default;\n\
             const metrics = $interfaces[1];\n\
@@ -137,13 +137,13 @@ mod tests {
         for module in [
             "import \"./other.js\";",
             "import other from \"./other.js\";",
-            "import {\n  get,\n} from \"afterbay:plugin/store@1.0.0\";",
-            "import log, { more } from \"afterbay:plugin/log@1.0.0\";",
+            "import {\n  get,\n} from \"afterbay:plugin/store@0.2.0\";",
+            "import log, { more } from \"afterbay:plugin/log@0.2.0\";",
             "const other = await import(\"./other.js\");",
             "export default {};",
             "export { plugin };",
             "export * from \"./other.js\";",
-            "const text = `\nimport log from \"afterbay:plugin/log@1.0.0\";\n`;",
+            "const text = `\nimport log from \"afterbay:plugin/log@0.2.0\";\n`;",
         ] {
             assert_eq!(function(module), None, "{module}");
         }

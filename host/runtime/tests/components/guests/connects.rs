@@ -21,7 +21,7 @@ fn bytes_that_are_not_a_component_are_refused_with_the_reason() {
     assert!(refuse(b"\0asm\x01\0\0\0").contains("is a core module; build for a component target"));
     assert!(
         refuse(b"\0asm\x0d\0\x01\0")
-            .contains("exports nothing, a plugin exports afterbay:plugin/plugin@1.0.0")
+            .contains("exports nothing, a plugin exports afterbay:plugin/plugin@0.2.0")
     );
     let whole = guest("nothing");
     assert!(refuse(&whole[..whole.len() / 2]).contains("not a webassembly component"));

@@ -11,8 +11,8 @@ fn a_component_of_another_version_is_refused_with_all_differences() {
     assert_eq!(
         differences,
         [
-            "exports afterbay:plugin/plugin@0.3.0, a plugin exports afterbay:plugin/plugin@1.0.0",
-            "imports afterbay:plugin/signals@0.3.0, this host runs 1.0.0",
+            "exports afterbay:plugin/plugin@0.3.0, a plugin exports afterbay:plugin/plugin@0.2.0",
+            "imports afterbay:plugin/signals@0.3.0, this host runs 0.2.0",
         ]
     );
 }

@@ -1,5 +1,5 @@
 // {{name}}: ends a request at the first of some tokens. Replace this logic by your own.
-import log from "afterbay:plugin/log@1.0.0";
+import log from "afterbay:plugin/log@0.2.0";
 
 const SCHEMA = {
   type: "object",
