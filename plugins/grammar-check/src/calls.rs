@@ -47,6 +47,8 @@ pub(crate) struct ToolCalls {
     /// The tools of the settings, for requests that bring none.
     tools: Option<Rc<Tools>>,
     cache: ToolsCache,
+    /// Whether the schemas of tools check `format`.
+    formats: bool,
     on_violation: OnViolation,
     requests: Requests<RequestCalls>,
     /// The bytes of tools that this batch may still read ahead.
@@ -75,9 +77,9 @@ impl ToolCalls {
         let tools = match &settings.tools {
             Some(Value::String(text)) => {
                 let list = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
-                Some(Tools::read(&list).map_err(wrong)?)
+                Some(Tools::read(&list, settings.formats).map_err(wrong)?)
             }
-            Some(list) => Some(Tools::read(list).map_err(wrong)?),
+            Some(list) => Some(Tools::read(list, settings.formats).map_err(wrong)?),
             None => None,
         };
         if let Some(why) = tools.as_ref().and_then(|tools| tools.unchecked().first()) {
@@ -93,6 +95,7 @@ impl ToolCalls {
             markers: CallMarkers::new(format, (settings.reasoning, settings.engine), vocabulary, tokenizer),
             tools: tools.map(Rc::new),
             cache: ToolsCache::default(),
+            formats: settings.formats,
             on_violation: settings.on_violation.unwrap_or(OnViolation::Abort),
             requests: Requests::new(),
             ahead_left: AHEAD_BYTES_MAX,
@@ -130,7 +133,8 @@ impl ToolCalls {
         if check.is_free() && ids.iter().all(|id| self.markers.is_plain(*id)) {
             return None;
         }
-        let mut source = Source { cache: &mut self.cache, of_settings: self.tools.as_ref(), request };
+        let (cache, of_settings) = (&mut self.cache, self.tools.as_ref());
+        let mut source = Source { cache, of_settings, formats: self.formats, request };
         let mut tools_of = || tools.get_or_insert_with(|| source.tools()).clone();
         let given = (&self.markers, vocabulary);
         let mut result = check.row(given, &mut tools_of, ids, waiting, finish);
@@ -157,6 +161,7 @@ impl ToolCalls {
 struct Source<'a> {
     cache: &'a mut ToolsCache,
     of_settings: Option<&'a Rc<Tools>>,
+    formats: bool,
     request: RequestId,
 }
 
@@ -175,7 +180,7 @@ impl Source<'_> {
         if let Some(tools) = self.cache.get(&json) {
             return (tools, READ_COSTS + json.len());
         }
-        let tools = self.cache.compile(&json, list);
+        let tools = self.cache.compile(&json, list, self.formats);
         for why in tools.unchecked() {
             afterbay_plugin::warn!(request: self.request, "{why}");
         }

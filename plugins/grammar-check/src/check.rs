@@ -164,7 +164,7 @@ impl GrammarCheck {
         }
         let vocabulary = Vocabulary::read(tokenizer)?;
         let calls = ToolCalls::new(settings, &vocabulary, tokenizer)?;
-        let compiler = Compiler::new(&vocabulary);
+        let compiler = Compiler::new(&vocabulary).with_formats(settings.formats);
         let mut grammars = Grammars::new(compiler, of_settings, settings.grammars_max as usize);
         let rules = Rules::compile(settings, tokenizer, &mut grammars)?;
         let work_per_call = settings.work_per_call as usize * TOKEN_COSTS;

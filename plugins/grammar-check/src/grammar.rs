@@ -10,7 +10,7 @@ use crate::Vocabulary;
 use crate::lark::{LarkCompiler, LarkGrammar};
 use crate::matcher::{Engine, Marker, Matcher};
 use crate::regex::{RegexGrammar, RegexLimits, RegexStream};
-use crate::schema::{JsonStream, Schema};
+use crate::schema::{JsonStream, Schema, SchemaOptions};
 
 /// The longest grammar of the settings: 1 MiB.
 pub const GRAMMAR_BYTES_MAX: usize = 1 << 20;
@@ -85,6 +85,8 @@ impl GrammarLimits {
 pub struct Compiler {
     vocabulary_size: u32,
     special: Vec<TokenId>,
+    /// Whether JSON schemas check `format`.
+    formats: bool,
     /// `None` before the first Lark grammar.
     lark: Option<LarkCompiler>,
 }
@@ -93,7 +95,14 @@ impl Compiler {
     /// Creates a compiler for a vocabulary.
     #[must_use]
     pub fn new(vocabulary: &Vocabulary) -> Self {
-        Self { vocabulary_size: vocabulary.size(), special: vocabulary.special().to_vec(), lark: None }
+        let special = vocabulary.special().to_vec();
+        Self { vocabulary_size: vocabulary.size(), special, formats: false, lark: None }
+    }
+
+    /// Sets whether JSON schemas check `format`.
+    #[must_use]
+    pub fn with_formats(self, formats: bool) -> Self {
+        Self { formats, ..self }
     }
 
     /// Compiles a grammar with the limits of the settings.
@@ -136,7 +145,8 @@ impl Compiler {
             GrammarText::JsonSchema(schema) => {
                 let schema =
                     serde_json::from_str(schema).map_err(|error| format!("invalid JSON: {error}"))?;
-                Ok(Grammar { kind: GrammarKind::Json(Schema::compile(&schema)?) })
+                let options = SchemaOptions { formats: self.formats, draft: None };
+                Ok(Grammar { kind: GrammarKind::Json(Schema::compile(&schema, options)?) })
             }
             GrammarText::Regex(regex) => {
                 let regex = RegexGrammar::compile(regex, limits.regex)?;

@@ -15,6 +15,8 @@ pub(crate) const TOKEN_COSTS: usize = 16;
 const FAST_COSTS: usize = 1;
 /// The bytes of such a token for one more unit of work.
 const BYTES_PER_COST: usize = 8;
+/// The steps of a check of a JSON value for one more unit of work.
+const STEPS_PER_COST: usize = 16;
 /// The work of growing the automaton of a regex.
 const GROWTH_COSTS: usize = 4 * TOKEN_COSTS;
 
@@ -85,7 +87,7 @@ impl From<StreamFault> for EngineStop {
     fn from(fault: StreamFault) -> Self {
         match fault {
             StreamFault::NotAllowed => EngineStop::NotAllowed,
-            StreamFault::TooMuch => EngineStop::GaveUp("its JSON is too large or too deep".to_owned()),
+            StreamFault::TooMuch(limit) => EngineStop::GaveUp(limit.to_owned()),
         }
     }
 }
@@ -112,8 +114,9 @@ impl Engine {
     ) -> Result<(), EngineStop> {
         match self {
             Engine::Json(json) => {
-                *costs += FAST_COSTS + bytes.len() / BYTES_PER_COST;
-                Ok(json.push(bytes)?)
+                let pushed = json.push(bytes);
+                *costs += FAST_COSTS + bytes.len() / BYTES_PER_COST + json.take_steps() / STEPS_PER_COST;
+                Ok(pushed?)
             }
             Engine::Regex(regex) => {
                 let has_grown = regex.push(bytes)?;
@@ -129,10 +132,15 @@ impl Engine {
         }
     }
 
+    /// Whether the text stands in a string of JSON.
+    fn is_in_string(&self) -> bool {
+        matches!(self, Engine::Json(json) if json.is_in_string())
+    }
+
     /// Whether the text may end here.
     fn is_complete(&mut self) -> Result<bool, EngineStop> {
         match self {
-            Engine::Json(json) => Ok(json.is_complete()),
+            Engine::Json(json) => Ok(json.is_complete()?),
             Engine::Regex(regex) => Ok(regex.is_complete()?),
             Engine::Lark(lark) => lark.is_complete(),
         }
@@ -288,7 +296,7 @@ impl Matcher {
             && vocabulary.is_plain(id)
         {
             self.costs += FAST_COSTS;
-            return self.count_whitespace(bytes, at);
+            return Ok(());
         }
         let mut is_whole = true;
         if let MatcherState::AwaitsMarker(search) = &mut self.state {
@@ -328,15 +336,18 @@ impl Matcher {
         if bytes.is_empty() {
             return Err(Finding::CannotContinue { at });
         }
+        let was_in_string = self.engine.is_in_string();
         self.engine.push(id, bytes, is_whole, &mut self.costs).map_err(|stop| stop.at(at))?;
-        self.count_whitespace(bytes, at)
+        self.count_whitespace(bytes, was_in_string, at)
     }
 
-    fn count_whitespace(&mut self, bytes: &[u8], at: usize) -> Result<(), Finding> {
+    /// Counts whitespace in a row. Blanks in a string of JSON are content.
+    fn count_whitespace(&mut self, bytes: &[u8], was_in_string: bool, at: usize) -> Result<(), Finding> {
         let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
         let begin = bytes.iter().take_while(|byte| is_space(byte)).count();
-        let most = self.whitespace.saturating_add(begin as u32);
+        let most = if was_in_string { 0 } else { self.whitespace.saturating_add(begin as u32) };
         self.whitespace = match begin == bytes.len() {
+            _ if self.engine.is_in_string() => 0,
             true => most,
             false => bytes.iter().rev().take_while(|byte| is_space(byte)).count() as u32,
         };

@@ -38,6 +38,10 @@ pub struct Settings {
     /// The tools of requests that bring none in their attribute `tools`: a list in OpenAI's format, or its JSON
     /// text. A request without tools is not checked for calls.
     pub tools: Option<serde_json::Value>,
+    /// Whether JSON schemas, also those of tools, check `format`: `date-time`, `date`, `time`, `email`, `uri`, `uuid`,
+    /// `ipv4` and `ipv6`. By default, `format` says nothing.
+    #[serde(default)]
+    pub formats: bool,
     /// The action at the first token that the grammar does not allow, at a loop of whitespace, and at an invalid
     /// or cut tool call. By default, `report` for grammars and `abort` for tool calls.
     pub on_violation: Option<OnViolation>,

@@ -216,6 +216,21 @@ fn a_loop_of_whitespace_is_found_past_the_limit_and_0_means_no_limit() {
         assert_eq!(matcher.push(&vocabulary, &WORDS.ids(row)), Ok(()), "{row:?}");
     }
     assert_eq!(matcher.push(&vocabulary, &WORDS.ids("\n\n\n\n")), Err(Finding::Whitespace { at: 1 }));
+    // Blanks in a string are content, whether its characters matter or not.
+    for schema in ["{}", r#"{"maxProperties": 1, "items": {"pattern": "a"}}"#, r#"{"not": {"type": "null"}}"#]
+    {
+        let grammar = compile(&GrammarText::JsonSchema(schema.into())).unwrap();
+        for text in ["[\"    ", "{\"    ", "[\"a", "[\"\\n"] {
+            let mut matcher = grammar.matcher(6, None);
+            let ids = WORDS.ids(&format!("{text}{}", "    ".repeat(9)));
+            assert_eq!(matcher.push(&vocabulary, &ids), Ok(()), "{schema} {text}");
+            let after = WORDS.ids("a\" ");
+            assert_eq!(matcher.push(&vocabulary, &after), Ok(()), "{schema} {text}");
+        }
+        let ids = [WORDS.ids("[\"a\""), WORDS.ids("    ").repeat(2)].concat();
+        let found = grammar.matcher(6, None).push(&vocabulary, &ids);
+        assert!(matches!(found, Err(Finding::Whitespace { .. })), "{schema}: {found:?}");
+    }
 }
 
 #[test]
@@ -249,7 +264,7 @@ fn an_invalid_grammar_is_refused_under_the_name_of_its_setting() {
     for (text, with) in [
         (GrammarText::JsonSchema("{".into()), "/grammar/json_schema: invalid JSON: "),
         (GrammarText::JsonSchema(r#"{"type": "strin"}"#.into()), "/grammar/json_schema: "),
-        (GrammarText::JsonSchema(r#"{"unevaluatedItems": false}"#.into()), "/grammar/json_schema: "),
+        (GrammarText::JsonSchema(r#"{"pattern": "("}"#.into()), "/grammar/json_schema: "),
         (
             GrammarText::JsonSchema(r#"{"$ref": "https://example.com/a.json"}"#.into()),
             "/grammar/json_schema: ",

@@ -102,6 +102,14 @@ fn cost_of_opening_and_of_a_token() {
         }
         println!("JSON schema of {length} bytes: compiled in {:?}", start.elapsed() / 20);
     }
+    for pattern in [r"^[a-z0-9]+(-[a-z0-9]+)*$", r"^\\d{4}-\\d{2}-\\d{2}$", "^(?!-)[a-z-]{1,63}$"] {
+        let schema = GrammarText::JsonSchema(format!(r#"{{"pattern": "{pattern}"}}"#));
+        let start = Instant::now();
+        for _ in 0..20 {
+            compiler.compile(&schema).unwrap();
+        }
+        println!("JSON schema with the pattern {pattern}: compiled in {:?}", start.elapsed() / 20);
+    }
     for regex in
         ["(yes|no)/[0-9]{2}", r"[\w.+-]+@[\w-]+\.[\w.-]+", r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z\s*){1,20}"]
     {

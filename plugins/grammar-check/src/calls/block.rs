@@ -4,6 +4,7 @@ use super::extent::JsonExtent;
 use super::format::{Begin, End, Start};
 use super::read::{Arguments, Call, Calls, Reading};
 use super::tools::{NAME_BYTES_MAX, ToolsOf};
+use crate::schema::VALUES_MAX;
 use crate::settings::Engine;
 
 /// The most bytes of a block. A longer call is not checked.
@@ -53,6 +54,8 @@ pub(super) struct Block {
     end: usize,
     /// The valid calls.
     valid: u32,
+    /// The reason why a call was not checked.
+    unchecked: Option<String>,
 }
 
 impl Block {
@@ -67,6 +70,7 @@ impl Block {
             ends: 0,
             end: 0,
             valid: 0,
+            unchecked: None,
         }
     }
 
@@ -79,6 +83,22 @@ impl Block {
         self.valid
     }
 
+    pub(super) fn take_unchecked(&mut self) -> Option<String> {
+        self.unchecked.take()
+    }
+
+    /// Whether the block has so many values that it takes too long to read them in one call.
+    fn has_many_values(&self) -> bool {
+        self.text.len() > VALUES_MAX && self.text.iter().filter(|byte| **byte == b',').count() > VALUES_MAX
+    }
+
+    /// Ends the block without a check.
+    fn give_up(&mut self, why: &str) -> Progress {
+        self.unchecked = Some(why.to_owned()).filter(|_| self.has_started);
+        self.end = self.text.len();
+        Progress::Ended
+    }
+
     /// The text behind the block's end.
     pub(super) fn rest(mut self) -> Vec<u8> {
         self.text.split_off(self.end)
@@ -88,8 +108,7 @@ impl Block {
     pub(super) fn push(&mut self, tools: ToolsOf<'_>, bytes: &[u8]) -> Result<Progress, CallFault> {
         self.text.extend_from_slice(bytes);
         if self.text.len() > BLOCK_BYTES_MAX {
-            self.end = self.text.len();
-            return Ok(Progress::Ended);
+            return Ok(self.give_up("it is over 256 KiB"));
         }
         if !self.has_started {
             match (self.begin.start)(&String::from_utf8_lossy(&self.text)) {
@@ -128,14 +147,16 @@ impl Block {
             }
             (self.searched, self.ends) = (end + length.max(1), self.ends + 1);
             if self.ends > 4 * ENDS_MAX {
-                self.end = self.text.len();
-                return Ok(Progress::Ended);
+                return Ok(self.give_up("its end cannot be told"));
             }
         }
     }
 
     /// Reads the block up to this end, whose marker has this length.
     fn ended(&mut self, tools: ToolsOf<'_>, end: usize, length: usize) -> Result<Progress, CallFault> {
+        if self.has_many_values() {
+            return Ok(self.give_up("it has over 32,768 values"));
+        }
         let Some(calls) = self.read(end, length, false) else { return Ok(Progress::More) };
         self.end = end + length;
         self.check(tools, calls)?;
@@ -153,6 +174,10 @@ impl Block {
     /// Ends the block with its request. A call that is complete except for its last marker is whole: the marker
     /// may be a stop string or a stop token that the scheduler has removed.
     pub(super) fn end(&mut self, tools: ToolsOf<'_>) -> Result<(), CallFault> {
+        if self.has_many_values() {
+            self.give_up("it has over 32,768 values");
+            return Ok(());
+        }
         let calls = self.read(self.text.len(), 0, true).unwrap_or_default();
         self.check(tools, calls)
     }
@@ -170,8 +195,10 @@ impl Block {
             if !is_known && !is_counted && (is_prose || call.needs_tool) {
                 continue;
             }
-            tools.check_call(&call.name, call.arguments, self.engine)?;
-            self.valid += 1;
+            match tools.check_call(&call.name, call.arguments, self.engine)? {
+                true => self.valid += 1,
+                false => self.unchecked = Some("the check of its arguments takes too long".to_owned()),
+            }
         }
         Ok(())
     }

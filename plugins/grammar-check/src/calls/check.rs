@@ -49,6 +49,8 @@ pub(crate) struct CallResult {
     pub(crate) leaked: bool,
     /// The format of a marker that no setting reads, at the first one of the request.
     pub(crate) unread: Option<&'static str>,
+    /// The reason why a call was not checked.
+    pub(crate) unchecked: Option<String>,
 }
 
 impl CallCheck {
@@ -102,7 +104,7 @@ impl CallCheck {
         if self.is_done {
             let action = if self.held_rows > 0 { CallAction::Release } else { CallAction::Pass };
             self.forget_held();
-            return CallResult { action, valid: 0, leaked, unread: None };
+            return CallResult { action, valid: 0, leaked, unread: None, unchecked: None };
         }
         let (is_last, was_open) = (finish != FinishKind::Running, self.scanner.is_open());
         let before = self.held_ids.len();
@@ -127,7 +129,7 @@ impl CallCheck {
         if is_last && result.is_ok() {
             result = self.scanner.end(tools, finish);
         }
-        let valid = self.scanner.take_valid();
+        let (valid, unchecked) = (self.scanner.take_valid(), self.scanner.take_unchecked());
         let action = match result {
             Err(fault) => {
                 self.is_done = true;
@@ -138,7 +140,7 @@ impl CallCheck {
             }
             Ok(()) => self.placed(ids, open_at.filter(|_| !is_last), has_closed),
         };
-        CallResult { action, valid, leaked, unread: None }
+        CallResult { action, valid, leaked, unread: None, unchecked }
     }
 
     /// The action for a row without a fault.

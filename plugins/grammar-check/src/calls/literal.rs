@@ -33,8 +33,8 @@ pub(super) fn literal(text: &str, notation: Notation) -> Result<(Value, usize), 
             Some(Err(error)) => error.to_string(),
             None => return Err(NoLiteral::Cut { in_string: false }),
         };
-        // Python, which the engines are written in, reads a lone surrogate and a number beyond a float.
-        let is_read = ["surrogate", "hex escape", "out of range"].iter().any(|part| why.contains(part));
+        // Python, which the engines are written in, reads a lone surrogate.
+        let is_read = ["surrogate", "hex escape"].iter().any(|part| why.contains(part));
         if notation == Notation::Json && !is_read && !why.contains("EOF") {
             return Err(NoLiteral::Wrong(why));
         }
@@ -52,8 +52,10 @@ pub(super) fn number(text: &str) -> Option<Value> {
         return None;
     }
     let plain = text.strip_prefix('+').unwrap_or(text).replace('_', "");
-    if let Ok(whole) = plain.parse::<i64>() {
-        return Some(Value::from(whole));
+    let (sign, whole) = plain.strip_prefix('-').map_or(("", &*plain), |whole| ("-", whole));
+    if !whole.is_empty() && whole.bytes().all(|byte| byte.is_ascii_digit()) {
+        let (last, first) = (&whole[whole.len() - 1..], whole[..whole.len() - 1].trim_start_matches('0'));
+        return serde_json::from_str(&format!("{sign}{first}{last}")).ok();
     }
     Number::from_f64(plain.parse().ok()?).map(Value::Number)
 }
@@ -302,11 +304,7 @@ impl Reader<'_> {
             "True" if is_python => Ok(Value::Bool(true)),
             "False" if is_python => Ok(Value::Bool(false)),
             "None" if is_python => Ok(Value::Null),
-            // JSON has no number beyond a float, and Python reads one as infinite.
-            _ => match number(text).or_else(|| {
-                let is_number = !is_python && text.ends_with(|char: char| char.is_ascii_digit());
-                (is_number && text.parse::<f64>().is_ok()).then(|| Value::from(f64::MAX))
-            }) {
+            _ => match number(text).or_else(|| serde_json::from_str(text).ok().filter(|_| !is_python)) {
                 Some(number) => Ok(number),
                 None if self.at == self.text.len() => Err(NoLiteral::Cut { in_string: false }),
                 None => wrong("expected a value"),
@@ -378,6 +376,8 @@ mod tests {
             (".5", json!(0.5)),
             (" 5. ", json!(5.0)),
             ("1_000", json!(1000)),
+            ("-0009007199254740993", json!(-9_007_199_254_740_993_i64)),
+            ("000", json!(0)),
         ] {
             assert_eq!(number(text), Some(value), "{text}");
         }

@@ -101,6 +101,8 @@ pub(crate) struct CallScanner {
     /// The number of times that a block or a possible marker has ended.
     closed: u64,
     valid: u32,
+    /// The reason why a call was not checked.
+    unchecked: Option<String>,
 }
 
 /// A marker in the free text.
@@ -124,7 +126,8 @@ impl CallScanner {
         let block = first.map(|begin| Block::new(begin, engine));
         let section =
             format.section.filter(|(of, _)| from_start && Some(*of) == engine).map(|(_, text)| text);
-        Self { format, reasoning, engine, section, place, block, tail: Vec::new(), closed: 0, valid: 0 }
+        let tail = Vec::new();
+        Self { format, reasoning, engine, section, place, block, tail, closed: 0, valid: 0, unchecked: None }
     }
 
     /// Whether the text is free up to its end.
@@ -145,6 +148,10 @@ impl CallScanner {
 
     pub(crate) fn take_valid(&mut self) -> u32 {
         std::mem::take(&mut self.valid)
+    }
+
+    pub(crate) fn take_unchecked(&mut self) -> Option<String> {
+        self.unchecked.take()
     }
 
     /// Adds a token.
@@ -193,6 +200,7 @@ impl CallScanner {
                     Ok(Progress::Ended) => self.valid += block.valid(),
                     Err(fault) => self.fault(fault)?,
                 }
+                self.unchecked = block.take_unchecked().or(self.unchecked.take());
                 let is_empty = block.valid() == 0;
                 rest = block.rest();
                 // The next block belongs to this one: `<tool_call><function=`.
@@ -291,6 +299,7 @@ impl CallScanner {
     fn ended(&mut self, tools: ToolsOf<'_>, mut block: Block) -> Result<(), CallFault> {
         let ended = block.end(tools);
         self.valid += block.valid();
+        self.unchecked = block.take_unchecked().or(self.unchecked.take());
         self.closed += 1;
         ended.or_else(|fault| self.fault(fault))
     }

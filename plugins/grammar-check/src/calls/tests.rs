@@ -149,6 +149,8 @@ struct Received {
     ids: Vec<TokenId>,
     fault: Option<CallFault>,
     valid: u32,
+    /// The reason why a call was not checked.
+    unchecked: Option<String>,
     /// The most rows that were held at once.
     held: usize,
 }
@@ -165,14 +167,17 @@ fn receive(check: &mut GrammarCheck, request: u64, rows: &[&[TokenId]], finish: 
         received_tokens: 0,
         resumed: false,
     });
-    let mut received = Received { ids: Vec::new(), fault: None, valid: 0, held: 0 };
+    let mut received = Received { ids: Vec::new(), fault: None, valid: 0, unchecked: None, held: 0 };
     let mut held: Vec<&[TokenId]> = Vec::new();
     for (index, ids) in rows.iter().enumerate() {
         let finish = if index + 1 == rows.len() { finish } else { FinishKind::Running };
         check.begin_batch();
         let result = check.calls_row(request, ids, held.len() as u32, finish);
         let action = result.as_ref().map_or(CallAction::Pass, |(result, _)| result.action.clone());
-        received.valid += result.map_or(0, |(result, _)| result.valid);
+        if let Some((result, _)) = result {
+            received.valid += result.valid;
+            received.unchecked = received.unchecked.or(result.unchecked);
+        }
         match action {
             CallAction::Pass | CallAction::Hold
                 if finish == FinishKind::Running && (!held.is_empty() || action == CallAction::Hold) =>
@@ -497,6 +502,33 @@ fn a_marker_that_no_setting_reads_is_reported_once() {
     assert_eq!(row("I will ask. "), None);
     assert_eq!(row("<|tool_call_begin|>functions.get_time:0"), Some("kimi_k2"));
     assert_eq!(row("<|tool_call_begin|>"), None);
+}
+
+#[test]
+fn a_call_that_cannot_be_checked_passes_and_is_reported() {
+    let tokens = Tokens { special: true, words: true };
+    // Each level doubles the work.
+    let two = |level: u32| json!({"allOf": [{"$ref": format!("#/$defs/{level}")}, {"$ref": format!("#/$defs/{level}")}]});
+    let levels = (0..40).map(|level| (level.to_string(), two(level + 1))).chain([("40".into(), json!(true))]);
+    let slow = json!({"$ref": "#/$defs/0", "$defs": levels.collect::<serde_json::Map<_, _>>()});
+    let tools = json!([{"name": "slow", "parameters": slow}, {"name": "get_time"}]);
+    let settings = serde_json::from_value(json!({"tool_calls": "hermes", "tools": tools})).unwrap();
+    let mut check = GrammarCheck::new(&settings, &tokens).unwrap();
+    let call = |name: &str, text: &str| {
+        format!("<tool_call>{{\"name\": {name:?}, \"arguments\": {{\"a\": {text:?}}}}}</tool_call>")
+    };
+    for (request, call, unchecked) in [
+        (1, call("slow", ""), Some("the check of its arguments takes too long")),
+        (2, call("get_time", &"x".repeat(260 << 10)), Some("it is over 256 KiB")),
+        (3, call("get_time", &",".repeat(33_000)), Some("it has over 32,768 values")),
+        (4, call("get_time", "x"), None),
+    ] {
+        let ids = tokens.ids(&call);
+        let received = receive(&mut check, request, &[&ids], FinishKind::Stop);
+        let valid = u32::from(unchecked.is_none());
+        assert_eq!((received.unchecked.as_deref(), received.fault, received.valid), (unchecked, None, valid));
+        assert_eq!(received.ids, ids);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::block::CallFault;
 use super::literal::{Notation, literal, number};
 use super::read::{Arguments, Conversions};
-use crate::schema::{Mismatch, Schema};
+use crate::schema::{Mismatch, Schema, SchemaOptions};
 use crate::settings::Engine;
 
 /// The most different lists of tools that stay compiled.
@@ -38,11 +38,12 @@ enum Parameters {
 }
 
 impl Tools {
-    /// Reads a list of tools in OpenAI's format.
+    /// Reads a list of tools in OpenAI's format. `formats` says whether their schemas check `format`.
     ///
     /// # Errors
     /// A message, if the value is no list of tools.
-    pub(crate) fn read(list: &Value) -> Result<Tools, String> {
+    pub(crate) fn read(list: &Value, formats: bool) -> Result<Tools, String> {
+        let options = SchemaOptions { formats, draft: None };
         let list = list.as_array().ok_or("must be a list")?;
         let mut all = Tools::default();
         for (index, tool) in list.iter().enumerate() {
@@ -54,7 +55,7 @@ impl Tools {
             }
             let parameters = match function.get("parameters") {
                 None | Some(Value::Null) => Ok(Parameters::Any),
-                Some(schema) => Schema::compile(schema).map(Parameters::Schema),
+                Some(schema) => Schema::compile(schema, options).map(Parameters::Schema),
             };
             let parameters = parameters.unwrap_or_else(|why| {
                 all.unchecked.push(format!("the arguments of {name} are not checked: {why}"));
@@ -83,15 +84,15 @@ impl Tools {
         self.by_name.contains_key(name)
     }
 
-    /// Checks a call.
+    /// Checks a call. `false` if the check takes too long.
     pub(super) fn check_call(
         &self,
         name: &str,
         arguments: Arguments,
         engine: Option<Engine>,
-    ) -> Result<(), CallFault> {
+    ) -> Result<bool, CallFault> {
         match arguments {
-            _ if self.allows_all => Ok(()),
+            _ if self.allows_all => Ok(true),
             Arguments::Fault(fault) => Err(fault),
             Arguments::Value(value) => self.check(name, &value),
             Arguments::Texts(texts, conversions) => {
@@ -106,7 +107,7 @@ impl Tools {
     }
 
     /// Checks a call that names no tool: SGLang takes the tool that has the most of the arguments as properties.
-    fn check_best(&self, arguments: &Value) -> Result<(), CallFault> {
+    fn check_best(&self, arguments: &Value) -> Result<bool, CallFault> {
         let score = |parameters: &Parameters| match (parameters, arguments.as_object()) {
             (Parameters::Schema(schema), Some(arguments)) => {
                 arguments.keys().filter(|key| schema.has_property(key)).count()
@@ -114,11 +115,9 @@ impl Tools {
             _ => 0,
         };
         let best = self.by_name.values().map(score).max().unwrap_or(0);
-        let mut tools = self.by_name.iter().filter(|(_, parameters)| score(parameters) == best);
-        match tools.any(|(name, _)| self.check(name, arguments).is_ok()) {
-            true => Ok(()),
-            false => Err(CallFault::invalid("names no tool, and none takes its arguments")),
-        }
+        let tools = self.by_name.iter().filter(|(_, parameters)| score(parameters) == best);
+        let checked = tools.filter_map(|(name, _)| self.check(name, arguments).ok()).max();
+        checked.ok_or_else(|| CallFault::invalid("names no tool, and none takes its arguments"))
     }
 
     /// The value of a parameter that a call has as text. The parsers convert it to the type in the tool's schema: the
@@ -134,7 +133,9 @@ impl Tools {
         let (is_vllm, is_sglang) = (engine == Some(Engine::Vllm), engine == Some(Engine::Sglang));
         let python = literal(trimmed, Notation::Python).ok().filter(|(_, end)| *end == trimmed.len());
         let string = Value::String(text.to_owned());
-        let json: Option<Value> = serde_json::from_str(trimmed).ok();
+        let json = literal(trimmed, Notation::Json).ok().filter(|(_, end)| *end == trimmed.len());
+        // A number beyond a float is infinite, which is no JSON.
+        let json = json.map(|(value, _)| value).filter(|json| !json.is_number() || json.as_f64().is_some());
         let is_whole = |json: &Value| json.is_object() || json.is_array();
         let json = json.filter(|json| !(is_vllm && conversions.vllm_takes_scalars && is_whole(json)));
         let conversions = [
@@ -160,10 +161,10 @@ impl Tools {
         allowed.or(json.filter(|json| !json.is_string())).unwrap_or(string)
     }
 
-    /// Checks the arguments of a call.
-    fn check(&self, name: &str, arguments: &Value) -> Result<(), CallFault> {
+    /// Checks the arguments of a call. `false` if the check takes too long, which is not the call's fault.
+    fn check(&self, name: &str, arguments: &Value) -> Result<bool, CallFault> {
         if self.allows_all {
-            return Ok(());
+            return Ok(true);
         }
         let Some(parameters) = self.by_name.get(name) else {
             let shown = &name[..name.floor_char_boundary(64)];
@@ -173,10 +174,10 @@ impl Tools {
             return Err(CallFault::invalid(format!("{name}: the arguments are no object")));
         }
         match parameters {
-            Parameters::Any => Ok(()),
+            Parameters::Any => Ok(true),
             Parameters::Schema(schema) => match schema.check(arguments) {
-                // A check that takes too long is not the call's fault.
-                Ok(()) | Err(Mismatch::TooMuch) => Ok(()),
+                Ok(()) => Ok(true),
+                Err(Mismatch::TooMuch) => Ok(false),
                 Err(Mismatch::Invalid { pointer, why }) => {
                     let space = if pointer.is_empty() { "" } else { " " };
                     Err(CallFault::invalid(format!("{name}: {pointer}{space}{why}")))
@@ -203,14 +204,14 @@ impl ToolsCache {
     }
 
     /// Compiles the tools of a JSON text. An unreadable list allows everything and says so. The list that was used the longest ago leaves the cache.
-    pub(crate) fn compile(&mut self, json: &str, list: &Value) -> Rc<Tools> {
+    pub(crate) fn compile(&mut self, json: &str, list: &Value, formats: bool) -> Rc<Tools> {
         if self.lists.len() >= LISTS_MAX {
             let oldest = self.lists.iter().min_by_key(|(_, (_, last_use))| *last_use);
             if let Some(oldest) = oldest.map(|(json, _)| json.clone()) {
                 self.lists.remove(&oldest);
             }
         }
-        let tools = Rc::new(Tools::read(list).unwrap_or_else(|why| Tools {
+        let tools = Rc::new(Tools::read(list, formats).unwrap_or_else(|why| Tools {
             unchecked: vec![format!("the request's tools are not checked: {why}")],
             ..Tools::all()
         }));

@@ -2,42 +2,103 @@
 
 use std::collections::HashMap;
 
-use regex_lite::RegexBuilder;
 use serde_json::{Map, Value};
 
-use super::{Condition, Contains, Node, NodeId, Pattern, Schema, Types};
+use super::decimal::Decimal;
+use super::format::Format;
+use super::pattern::{PATTERNS_BYTES_MAX, Pattern};
+use super::resources::{Draft, Part, Resources, Target, ignores_beside_ref, keyword};
+use super::value::{Values, equal};
+use super::{Condition, Contains, Dynamic, Node, NodeId, Schema, Types};
 
 /// The most nodes of a schema.
 const NODES_MAX: usize = 1 << 16;
-/// The most bytes of a compiled regular expression.
-const PATTERN_BYTES_MAX: usize = 1 << 18;
-/// Keywords that this module does not support.
-const UNSUPPORTED: [&str; 5] =
-    ["unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef", "extends"];
+/// The most levels of combined schemas that are looked into for the types of a value.
+const TYPE_LEVELS_MAX: usize = 8;
+
+/// How schemas are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SchemaOptions {
+    /// Whether `format` is checked.
+    pub(crate) formats: bool,
+    /// The draft of a schema whose `$schema` names none. By default, the keywords of all drafts are known.
+    pub(crate) draft: Option<Draft>,
+}
 
 impl Schema {
     /// Compiles a schema. The error is a message with the pointer of the keyword.
-    pub(crate) fn compile(document: &Value) -> Result<Schema, String> {
-        let mut compiler = Compiler { document, nodes: Vec::new(), known: HashMap::new(), todo: Vec::new() };
-        let root = compiler.node(document, String::new())?;
-        while let Some((id, schema, pointer)) = compiler.todo.pop() {
-            compiler.nodes[id] = compiler.compile(schema, &pointer)?;
+    pub(crate) fn compile(document: &Value, options: SchemaOptions) -> Result<Schema, String> {
+        let mut compiler = Compiler {
+            resources: Resources::new(document, options.draft)?,
+            formats: options.formats,
+            nodes: Vec::new(),
+            known: HashMap::new(),
+            todo: Vec::new(),
+            pattern_bytes_left: PATTERNS_BYTES_MAX,
+        };
+        let root = compiler.node((document, 0), String::new())?;
+        while let Some((id, part, pointer)) = compiler.todo.pop() {
+            compiler.nodes[id] = compiler.compile(part, &pointer)?;
         }
-        Ok(Schema { nodes: compiler.nodes.into(), root })
+        let mut nodes = compiler.nodes;
+        finish(&mut nodes);
+        let is_dynamic = nodes.iter().any(|node| node.dynamic.is_some());
+        Ok(Schema { nodes: nodes.into(), root, is_dynamic })
+    }
+}
+
+/// Derives the types that each node and those that it combines allow.
+fn finish(nodes: &mut [Node]) {
+    let mut combined = Vec::new();
+    for (id, node) in nodes.iter_mut().enumerate() {
+        node.is_wrapper = node.only_combines();
+        let of_values = node.values.as_ref().map_or(Types::ALL, |values| values.types(node.is_draft_4));
+        node.all_types = node.types.and(of_values);
+        if !(node.all_of.is_empty() && node.any_of.is_empty() && node.one_of.is_empty()) {
+            combined.push(id);
+        }
+    }
+    for _ in 0..TYPE_LEVELS_MAX {
+        let mut has_changed = false;
+        for id in &combined {
+            let (node, of) = (&nodes[*id], |id: &NodeId| nodes[*id].all_types);
+            let mut types = node.all_of.iter().map(of).fold(node.all_types, Types::and);
+            for some in [&node.any_of, &node.one_of].into_iter().filter(|some| !some.is_empty()) {
+                types = types.and(some.iter().map(of).fold(Types::NONE, Types::with));
+            }
+            has_changed |= types != node.all_types;
+            nodes[*id].all_types = types;
+        }
+        if !has_changed {
+            return;
+        }
     }
 }
 
 struct Compiler<'a> {
-    document: &'a Value,
+    resources: Resources<'a>,
+    formats: bool,
     nodes: Vec<Node>,
-    /// The nodes by the address of their schema, so that references may be cyclic.
+    /// The nodes by the place of their schema, so that references may be cyclic.
     known: HashMap<*const Value, NodeId>,
-    todo: Vec<(NodeId, &'a Value, String)>,
+    todo: Vec<(NodeId, Part<'a>, String)>,
+    /// The room for compiled regular expressions.
+    pattern_bytes_left: usize,
+}
+
+/// The keywords of a schema object.
+#[derive(Clone, Copy)]
+struct Keywords<'a, 'p> {
+    object: &'a Map<String, Value>,
+    draft: Option<Draft>,
+    resource: usize,
+    /// The pointer of the schema, for messages.
+    at: &'p str,
 }
 
 impl<'a> Compiler<'a> {
-    /// The node of a schema, which is compiled later.
-    fn node(&mut self, schema: &'a Value, pointer: String) -> Result<NodeId, String> {
+    /// The node of a schema that stands in a resource. The schema is compiled later.
+    fn node(&mut self, (schema, outer): Part<'a>, pointer: String) -> Result<NodeId, String> {
         if let Some(id) = self.known.get(&std::ptr::from_ref(schema)) {
             return Ok(*id);
         }
@@ -45,156 +106,162 @@ impl<'a> Compiler<'a> {
         if id >= NODES_MAX {
             return Err(format!("has over {NODES_MAX} schemas, the limit"));
         }
+        let resource = self.resources.enter(schema, outer)?;
         self.nodes.push(Node::default());
         self.known.insert(std::ptr::from_ref(schema), id);
-        self.todo.push((id, schema, pointer));
+        self.todo.push((id, (schema, resource), pointer));
         Ok(id)
     }
 
-    fn compile(&mut self, schema: &'a Value, at: &str) -> Result<Node, String> {
+    fn compile(&mut self, (schema, resource): Part<'a>, at: &str) -> Result<Node, String> {
+        let draft = self.resources.draft(resource);
+        let mut node = Node { resource, is_draft_4: draft == Some(Draft::D4), ..Node::default() };
         let object = match schema {
-            Value::Bool(true) => return Ok(Node::default()),
-            Value::Bool(false) => return Ok(Node { types: Types(0), ..Node::default() }),
+            Value::Bool(true) => return Ok(node),
+            Value::Bool(false) => return Ok(Node { types: Types::NONE, ..node }),
             Value::Object(object) => object,
             _ => return Err(format!("{at}: a schema must be an object or a boolean")),
         };
-        if let Some(keyword) = UNSUPPORTED.iter().find(|keyword| object.contains_key(**keyword)) {
-            return Err(format!("{at}/{keyword}: is not supported"));
+        let from = Keywords { object, draft, resource, at };
+        self.references(from, &mut node)?;
+        if object.contains_key("$ref") && ignores_beside_ref(draft) {
+            return Ok(node);
         }
-        let mut node = Node::default();
-        self.references(object, at, &mut node)?;
-        if let Some(types) = object.get("type") {
+        if let Some(types) = from.get("type") {
             node.types = types_of(types).ok_or_else(|| format!("{at}/type: unknown type {types}"))?;
         }
         // OpenAPI's way to allow null.
-        if object.get("nullable") == Some(&Value::Bool(true)) {
+        if from.is_true("nullable") {
             node.types = node.types.with(Types::NULL);
         }
-        node.values = match (object.get("const"), object.get("enum")) {
-            (Some(value), None) => Some(vec![value.clone()]),
+        node.values = match (from.get("const"), from.get("enum")) {
+            (Some(value), None) => Some(Values::new([value.clone()].into_iter())),
             (None, None) => None,
             (value, Some(Value::Array(values))) => {
-                let both = |other: &&Value| value.is_none_or(|value| super::check::equal(value, other));
-                Some(values.iter().filter(both).cloned().collect())
+                let both = |other: &&Value| value.is_none_or(|value| equal(value, other));
+                Some(Values::new(values.iter().filter(both).cloned()))
             }
             (_, Some(_)) => return Err(format!("{at}/enum: must be an array")),
         };
-        self.numbers(object, at, &mut node)?;
-        node.min_length = count(object, "minLength", at)?.unwrap_or(0);
-        node.max_length = count(object, "maxLength", at)?.unwrap_or(usize::MAX);
-        if let Some(pattern) = object.get("pattern") {
-            let text = pattern.as_str().ok_or_else(|| format!("{at}/pattern: must be a string"))?;
-            node.pattern = Some(Pattern::compile(text).map_err(|why| format!("{at}/pattern: {why}"))?);
+        numbers(from, &mut node)?;
+        self.strings(from, &mut node)?;
+        self.items(from, &mut node)?;
+        self.properties(from, &mut node)?;
+        node.all_of.extend(self.list(from, "allOf")?);
+        node.any_of = self.list(from, "anyOf")?;
+        node.one_of = self.list(from, "oneOf")?;
+        node.not = self.sub(from, "not")?;
+        if let Some(test) = self.sub(from, "if")? {
+            let then = self.sub(from, "then")?;
+            node.condition = Some(Condition { test, then, otherwise: self.sub(from, "else")? });
         }
-        self.items(object, at, &mut node)?;
-        self.properties(object, at, &mut node)?;
-        node.all_of.extend(self.list(object, "allOf", at)?);
-        node.any_of = self.list(object, "anyOf", at)?;
-        node.one_of = self.list(object, "oneOf", at)?;
-        node.not = self.sub(object, "not", at)?;
-        if let Some(test) = self.sub(object, "if", at)? {
-            let then = self.sub(object, "then", at)?;
-            node.condition = Some(Condition { test, then, otherwise: self.sub(object, "else", at)? });
-        }
+        self.unevaluated(from, &mut node)?;
         Ok(node)
     }
 
-    fn references(
-        &mut self,
-        object: &'a Map<String, Value>,
-        at: &str,
-        node: &mut Node,
-    ) -> Result<(), String> {
-        let Some(reference) = object.get("$ref") else { return Ok(()) };
-        let text = reference.as_str().ok_or_else(|| format!("{at}/$ref: must be a string"))?;
-        let found = match text.strip_prefix('#') {
-            Some("") => Some(self.document),
-            Some(pointer) if pointer.starts_with('/') => self.document.pointer(&unescaped(pointer)),
-            Some(anchor) => anchored(self.document, anchor),
-            None => return Err(format!("{at}/$ref: {text:?} is in another document")),
-        };
-        let found = found.ok_or_else(|| format!("{at}/$ref: {text:?} does not exist"))?;
-        node.all_of.push(self.node(found, text.trim_start_matches('#').to_owned())?);
-        Ok(())
-    }
-
-    fn numbers(&mut self, object: &'a Map<String, Value>, at: &str, node: &mut Node) -> Result<(), String> {
-        node.minimum = number(object, "minimum", at)?;
-        node.maximum = number(object, "maximum", at)?;
-        // In draft 4 these are booleans.
-        let is_true = |keyword: &str| object.get(keyword) == Some(&Value::Bool(true));
-        match object.get("exclusiveMinimum") {
-            Some(Value::Bool(_)) if !is_true("exclusiveMinimum") => {}
-            Some(Value::Bool(_)) => node.above = node.minimum,
-            _ => node.above = number(object, "exclusiveMinimum", at)?,
-        }
-        match object.get("exclusiveMaximum") {
-            Some(Value::Bool(_)) if !is_true("exclusiveMaximum") => {}
-            Some(Value::Bool(_)) => node.below = node.maximum,
-            _ => node.below = number(object, "exclusiveMaximum", at)?,
-        }
-        node.multiple_of = number(object, "multipleOf", at)?;
-        match node.multiple_of {
-            Some(multiple) if multiple <= 0.0 => Err(format!("{at}/multipleOf: must be above 0")),
-            _ => Ok(()),
-        }
-    }
-
-    fn items(&mut self, object: &'a Map<String, Value>, at: &str, node: &mut Node) -> Result<(), String> {
-        node.prefix_items = self.list(object, "prefixItems", at)?;
-        // Up to draft 2019-09 `items` may be a list, followed by `additionalItems`.
-        node.items = match object.get("items") {
-            Some(Value::Array(_)) => {
-                node.prefix_items = self.list(object, "items", at)?;
-                self.sub(object, "additionalItems", at)?
+    fn references(&mut self, from: Keywords<'a, '_>, node: &mut Node) -> Result<(), String> {
+        for keyword in ["$ref", "$dynamicRef", "$recursiveRef"] {
+            let Some(reference) = from.get(keyword) else { continue };
+            let at = |why: String| format!("{}/{keyword}: {why}", from.at);
+            let text = reference.as_str().ok_or_else(|| at("must be a string".to_owned()))?;
+            let found = match keyword {
+                "$ref" => {
+                    let part = self.resources.find(text, from.resource);
+                    part.map(|part| Target { part, dynamic: Vec::new() })
+                }
+                "$dynamicRef" => self.resources.find_dynamic(text, from.resource),
+                _ => self.resources.find_recursive(from.resource),
+            };
+            let Target { part, dynamic } = found.map_err(at)?;
+            let pointer = text.trim_start_matches('#');
+            let default = self.node(part, pointer.to_owned())?;
+            // One resource is the target on every path.
+            if dynamic.len() <= 1 {
+                node.all_of.push(default);
+                continue;
             }
-            _ => self.sub(object, "items", at)?,
-        };
-        node.min_items = count(object, "minItems", at)?.unwrap_or(0);
-        node.max_items = count(object, "maxItems", at)?.unwrap_or(usize::MAX);
-        node.unique_items = object.get("uniqueItems") == Some(&Value::Bool(true));
-        if let Some(contained) = self.sub(object, "contains", at)? {
-            let min = count(object, "minContains", at)?.unwrap_or(1);
-            let max = count(object, "maxContains", at)?.unwrap_or(usize::MAX);
-            node.contains = Some(Contains { node: contained, min, max });
+            let mut targets = Vec::new();
+            for part in dynamic {
+                targets.push((part.1, self.node(part, pointer.to_owned())?));
+            }
+            node.dynamic = Some(Dynamic { default, targets });
         }
         Ok(())
     }
 
-    fn properties(
-        &mut self,
-        object: &'a Map<String, Value>,
-        at: &str,
-        node: &mut Node,
-    ) -> Result<(), String> {
-        for (name, schema) in map(object, "properties", at)? {
-            let id = self.node(schema, format!("{at}/properties/{name}"))?;
+    fn strings(&mut self, from: Keywords<'a, '_>, node: &mut Node) -> Result<(), String> {
+        node.min_length = from.count("minLength")?.unwrap_or(0);
+        node.max_length = from.count("maxLength")?.unwrap_or(usize::MAX);
+        if let Some(pattern) = from.get("pattern") {
+            let text = pattern.as_str().ok_or_else(|| format!("{}/pattern: must be a string", from.at))?;
+            node.pattern = Some(self.pattern(text).map_err(|why| format!("{}/pattern: {why}", from.at))?);
+        }
+        if self.formats {
+            node.format = from.get("format").and_then(Value::as_str).and_then(Format::named);
+        }
+        Ok(())
+    }
+
+    fn pattern(&mut self, text: &str) -> Result<Pattern, String> {
+        let pattern = Pattern::compile(text, self.pattern_bytes_left)?;
+        self.pattern_bytes_left = self.pattern_bytes_left.saturating_sub(pattern.bytes());
+        Ok(pattern)
+    }
+
+    fn items(&mut self, from: Keywords<'a, '_>, node: &mut Node) -> Result<(), String> {
+        node.prefix_items = self.list(from, "prefixItems")?;
+        // Up to draft 2019-09 `items` may be a list, followed by `additionalItems`.
+        node.items = match from.get("items") {
+            Some(Value::Array(_)) => {
+                node.prefix_items = self.list(from, "items")?;
+                self.sub(from, "additionalItems")?
+            }
+            _ => self.sub(from, "items")?,
+        };
+        node.min_items = from.count("minItems")?.unwrap_or(0);
+        node.max_items = from.count("maxItems")?.unwrap_or(usize::MAX);
+        node.unique_items = from.is_true("uniqueItems");
+        if let Some(contained) = self.sub(from, "contains")? {
+            let min = from.count("minContains")?.unwrap_or(1);
+            let max = from.count("maxContains")?.unwrap_or(usize::MAX);
+            let evaluates = from.draft != Some(Draft::D2019);
+            node.contains = Some(Contains { node: contained, min, max, evaluates });
+        }
+        Ok(())
+    }
+
+    fn properties(&mut self, from: Keywords<'a, '_>, node: &mut Node) -> Result<(), String> {
+        let at = from.at;
+        for (name, schema) in from.map("properties")? {
+            let id = self.node((schema, from.resource), format!("{at}/properties/{name}"))?;
             node.properties.push((name.as_str().into(), id));
         }
         node.properties.sort_by(|(one, _), (other, _)| one.cmp(other));
-        for (text, schema) in map(object, "patternProperties", at)? {
+        for (text, schema) in from.map("patternProperties")? {
             let at = format!("{at}/patternProperties/{text}");
-            let pattern = Pattern::compile(text).map_err(|why| format!("{at}: {why}"))?;
-            node.pattern_properties.push((pattern, self.node(schema, at)?));
+            let pattern = self.pattern(text).map_err(|why| format!("{at}: {why}"))?;
+            node.pattern_properties.push((pattern, self.node((schema, from.resource), at)?));
         }
-        node.additional_properties = self.sub(object, "additionalProperties", at)?;
-        node.property_names = self.sub(object, "propertyNames", at)?;
+        node.additional_properties = self.sub(from, "additionalProperties")?;
+        node.property_names = self.sub(from, "propertyNames")?;
         // In draft 3 this is a boolean of the property.
-        if let Some(Value::Array(_)) = object.get("required") {
-            node.required = names(object.get("required"), at, "required")?;
+        if let Some(Value::Array(required)) = from.get("required") {
+            node.required = from.names("required", required)?;
+            node.required.sort();
+            node.required.dedup();
         }
-        node.min_properties = count(object, "minProperties", at)?.unwrap_or(0);
-        node.max_properties = count(object, "maxProperties", at)?.unwrap_or(usize::MAX);
+        node.min_properties = from.count("minProperties")?.unwrap_or(0);
+        node.max_properties = from.count("maxProperties")?.unwrap_or(usize::MAX);
         for keyword in ["dependentRequired", "dependentSchemas", "dependencies"] {
-            for (name, value) in map(object, keyword, at)? {
-                let name: Box<str> = name.as_str().into();
+            for (name, value) in from.map(keyword)? {
+                let of: Box<str> = name.as_str().into();
                 match value {
-                    Value::Array(_) if keyword != "dependentSchemas" => {
-                        node.dependent_required.push((name, names(Some(value), at, keyword)?));
+                    Value::Array(required) if keyword != "dependentSchemas" => {
+                        node.dependent_required.push((of, from.names(keyword, required)?));
                     }
                     schema if keyword != "dependentRequired" => {
-                        let id = self.node(schema, format!("{at}/{keyword}/{name}"))?;
-                        node.dependent_schemas.push((name, id));
+                        let id = self.node((schema, from.resource), format!("{at}/{keyword}/{name}"))?;
+                        node.dependent_schemas.push((of, id));
                     }
                     _ => return Err(format!("{at}/{keyword}: must have arrays")),
                 }
@@ -203,40 +270,109 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
+    /// Reads `unevaluatedItems` and `unevaluatedProperties`. Without other schemas for the same value, they are the
+    /// same as `items` and `additionalProperties`.
+    fn unevaluated(&mut self, from: Keywords<'a, '_>, node: &mut Node) -> Result<(), String> {
+        let items = self.sub(from, "unevaluatedItems")?;
+        let properties = self.sub(from, "unevaluatedProperties")?;
+        let is_alone = node.all_of.is_empty()
+            && node.any_of.is_empty()
+            && node.one_of.is_empty()
+            && node.condition.is_none()
+            && node.dynamic.is_none()
+            && node.dependent_schemas.is_empty();
+        match node.contains.is_none() && is_alone {
+            true => node.items = node.items.or(items),
+            false => node.unevaluated_items = items.filter(|_| node.items.is_none()),
+        }
+        match is_alone {
+            true => node.additional_properties = node.additional_properties.or(properties),
+            false => {
+                node.unevaluated_properties = properties.filter(|_| node.additional_properties.is_none())
+            }
+        }
+        Ok(())
+    }
+
     /// The schema of a keyword.
-    fn sub(
-        &mut self,
-        object: &'a Map<String, Value>,
-        keyword: &str,
-        at: &str,
-    ) -> Result<Option<NodeId>, String> {
-        let node = object.get(keyword).map(|schema| self.node(schema, format!("{at}/{keyword}")));
-        node.transpose()
+    fn sub(&mut self, from: Keywords<'a, '_>, keyword: &str) -> Result<Option<NodeId>, String> {
+        let schema = from.get(keyword);
+        schema.map(|schema| self.node((schema, from.resource), format!("{}/{keyword}", from.at))).transpose()
     }
 
     /// The list of schemas of a keyword.
-    fn list(
-        &mut self,
-        object: &'a Map<String, Value>,
-        keyword: &str,
-        at: &str,
-    ) -> Result<Vec<NodeId>, String> {
-        match object.get(keyword) {
-            None => Ok(Vec::new()),
-            Some(Value::Array(schemas)) => {
-                let schemas = schemas.iter().enumerate();
-                schemas.map(|(index, schema)| self.node(schema, format!("{at}/{keyword}/{index}"))).collect()
-            }
-            Some(_) => Err(format!("{at}/{keyword}: must be an array")),
-        }
+    fn list(&mut self, from: Keywords<'a, '_>, keyword: &str) -> Result<Vec<NodeId>, String> {
+        let schemas = match from.get(keyword) {
+            None => return Ok(Vec::new()),
+            Some(Value::Array(schemas)) => schemas.iter().enumerate(),
+            Some(_) => return Err(format!("{}/{keyword}: must be an array", from.at)),
+        };
+        let node = |(index, schema): (usize, &'a Value)| {
+            self.node((schema, from.resource), format!("{}/{keyword}/{index}", from.at))
+        };
+        schemas.map(node).collect()
     }
 }
 
-impl Pattern {
-    fn compile(text: &str) -> Result<Pattern, String> {
-        let built = RegexBuilder::new(text).size_limit(PATTERN_BYTES_MAX).build();
-        let regex = built.map_err(|error| error.to_string())?;
-        Ok(Pattern { regex, length: text.len() })
+fn numbers(from: Keywords<'_, '_>, node: &mut Node) -> Result<(), String> {
+    node.minimum = from.number("minimum")?;
+    node.maximum = from.number("maximum")?;
+    // In draft 4 these are booleans.
+    match from.get("exclusiveMinimum") {
+        Some(Value::Bool(is_exclusive)) => node.above = node.minimum.clone().filter(|_| *is_exclusive),
+        _ => node.above = from.number("exclusiveMinimum")?,
+    }
+    match from.get("exclusiveMaximum") {
+        Some(Value::Bool(is_exclusive)) => node.below = node.maximum.clone().filter(|_| *is_exclusive),
+        _ => node.below = from.number("exclusiveMaximum")?,
+    }
+    node.multiple_of = from.number("multipleOf")?;
+    match &node.multiple_of {
+        Some(multiple) if !multiple.is_divisor() => {
+            Err(format!("{}/multipleOf: must be above 0, of 37 digits or fewer", from.at))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl<'a> Keywords<'a, '_> {
+    fn get(self, name: &str) -> Option<&'a Value> {
+        keyword(self.object, name, self.draft)
+    }
+
+    fn is_true(self, name: &str) -> bool {
+        self.get(name) == Some(&Value::Bool(true))
+    }
+
+    fn number(self, name: &str) -> Result<Option<Decimal>, String> {
+        match self.get(name) {
+            None => Ok(None),
+            Some(Value::Number(number)) => Ok(Some(Decimal::read(number.as_str()))),
+            Some(_) => Err(format!("{}/{name}: must be a number", self.at)),
+        }
+    }
+
+    fn count(self, name: &str) -> Result<Option<usize>, String> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        // A count that is too large becomes the largest integer.
+        match value.as_f64() {
+            Some(count) if count >= 0.0 && count.fract() == 0.0 => Ok(Some(count as usize)),
+            _ => Err(format!("{}/{name}: must be a whole number, 0 or more", self.at)),
+        }
+    }
+
+    /// The members of a keyword that is an object.
+    fn map(self, name: &str) -> Result<impl Iterator<Item = (&'a String, &'a Value)> + use<'a>, String> {
+        match self.get(name) {
+            None => Ok(None.into_iter().flatten()),
+            Some(Value::Object(members)) => Ok(Some(members).into_iter().flatten()),
+            Some(_) => Err(format!("{}/{name}: must be an object", self.at)),
+        }
+    }
+
+    fn names(self, name: &str, list: &[Value]) -> Result<Vec<Box<str>>, String> {
+        let names: Option<Vec<Box<str>>> = list.iter().map(|name| name.as_str().map(Box::from)).collect();
+        names.ok_or_else(|| format!("{}/{name}: must be an array of strings", self.at))
     }
 }
 
@@ -245,82 +381,8 @@ fn types_of(types: &Value) -> Option<Types> {
     match types {
         Value::String(name) => one(name),
         Value::Array(names) => {
-            names.iter().try_fold(Types(0), |all, name| Some(all.with(one(name.as_str()?)?)))
+            names.iter().try_fold(Types::NONE, |all, name| Some(all.with(one(name.as_str()?)?)))
         }
-        _ => None,
-    }
-}
-
-fn number(object: &Map<String, Value>, keyword: &str, at: &str) -> Result<Option<f64>, String> {
-    let Some(value) = object.get(keyword) else { return Ok(None) };
-    value.as_f64().map(Some).ok_or_else(|| format!("{at}/{keyword}: must be a number"))
-}
-
-fn count(object: &Map<String, Value>, keyword: &str, at: &str) -> Result<Option<usize>, String> {
-    let number = number(object, keyword, at)?;
-    match number {
-        Some(number) if number < 0.0 || number.fract() != 0.0 => {
-            Err(format!("{at}/{keyword}: must be a whole number, 0 or more"))
-        }
-        // A float that is too large becomes the largest integer.
-        number => Ok(number.map(|number| number as usize)),
-    }
-}
-
-/// The members of a keyword that is an object.
-fn map<'a>(
-    object: &'a Map<String, Value>,
-    keyword: &str,
-    at: &str,
-) -> Result<impl Iterator<Item = (&'a String, &'a Value)>, String> {
-    match object.get(keyword) {
-        None => Ok(None.into_iter().flatten()),
-        Some(Value::Object(members)) => Ok(Some(members).into_iter().flatten()),
-        Some(_) => Err(format!("{at}/{keyword}: must be an object")),
-    }
-}
-
-fn names(list: Option<&Value>, at: &str, keyword: &str) -> Result<Vec<Box<str>>, String> {
-    let names = list.and_then(Value::as_array).into_iter().flatten();
-    let names: Option<Vec<Box<str>>> = names.map(|name| name.as_str().map(Box::from)).collect();
-    names.ok_or_else(|| format!("{at}/{keyword}: must be an array of strings"))
-}
-
-/// A pointer without percent-encoding.
-fn unescaped(pointer: &str) -> String {
-    let mut bytes = Vec::with_capacity(pointer.len());
-    let mut rest = pointer.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let encoded = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        match (first, encoded.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
-            (b'%', Some(byte)) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// The schema with this `$anchor`, or with `$id` or `id` `#anchor`.
-fn anchored<'a>(value: &'a Value, anchor: &str) -> Option<&'a Value> {
-    match value {
-        Value::Object(object) => {
-            let id = |key: &str| object.get(key).and_then(Value::as_str);
-            let is_it = id("$anchor") == Some(anchor)
-                || ["$id", "id"]
-                    .iter()
-                    .any(|key| id(key).and_then(|id| id.strip_prefix('#')) == Some(anchor));
-            if is_it {
-                return Some(value);
-            }
-            object.values().find_map(|value| anchored(value, anchor))
-        }
-        Value::Array(values) => values.iter().find_map(|value| anchored(value, anchor)),
         _ => None,
     }
 }

@@ -54,8 +54,12 @@ impl Lexer {
         matches!(self, Lexer::Between)
     }
 
+    pub(crate) fn is_string(&self) -> bool {
+        matches!(self, Lexer::String(_))
+    }
+
     /// Whether the text stands in a string, between two characters.
-    pub(crate) fn is_in_string(&self) -> bool {
+    pub(crate) fn is_in_text(&self) -> bool {
         matches!(self, Lexer::String(InString::Text))
     }
 
@@ -69,7 +73,7 @@ impl Lexer {
         *self = Lexer::Before;
         match byte {
             b'"' => Some(Types::STRING),
-            b'-' | b'0'..=b'9' => Some(Types::NUMBER.with(Types::INTEGER)),
+            b'-' | b'0'..=b'9' => Some(Types::NUMBER),
             b't' | b'f' => Some(Types::BOOLEAN),
             b'n' => Some(Types::NULL),
             _ => None,

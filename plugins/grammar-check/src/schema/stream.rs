@@ -3,26 +3,32 @@
 //! Objects and arrays are checked member by member, and a scalar when it is complete. A value whose schema
 //! combines others (`oneOf`, `not`, `uniqueItems`) is collected and checked when it is complete.
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
 use serde_json::Value;
 
-use super::check::Mismatch;
 use super::lexer::{Lexer, Token};
-use super::{Node, NodeId, Schema, Types};
+use super::{NodeId, Schema, Types, value};
 
 /// The most bytes of a value that is collected.
 const COLLECTED_MAX: usize = 1 << 20;
+/// The most values in a value that is collected: it is read in one call.
+pub(crate) const VALUES_MAX: usize = 1 << 15;
 /// The deepest nesting of a text. The reader of a collected value allows as much.
 const DEPTH_MAX: usize = 127;
 /// The most names in `required` of an object that is checked member by member.
-const REQUIRED_MAX: usize = 64;
+pub(super) const REQUIRED_MAX: usize = 64;
+/// The most properties that are counted in an object.
+const COUNTED_MAX: usize = 1 << 16;
 
 /// The reason why a text cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StreamFault {
     /// The schema does not allow this.
     NotAllowed,
-    /// The text is beyond a limit.
-    TooMuch,
+    /// The text is beyond this limit.
+    TooMuch(&'static str),
 }
 
 /// The place in a JSON text.
@@ -40,7 +46,11 @@ pub(crate) struct JsonStream {
     keeps_scalar: bool,
     /// The text of the value that is collected, the number of frames around it, and its schema.
     collected: Vec<u8>,
+    /// The values in it.
+    values: usize,
     collects: Option<(usize, NodeId)>,
+    /// The steps of checks since the last [`JsonStream::take_steps`].
+    steps: usize,
 }
 
 /// An open object or array.
@@ -49,7 +59,10 @@ struct Frame {
     is_object: bool,
     /// `None` if any members are allowed.
     node: Option<NodeId>,
+    /// The items, or the different names if their number matters.
     members: usize,
+    /// The hashes of these names.
+    names: HashSet<u64, BuildHasherDefault<DefaultHasher>>,
     /// One bit for each name of `required` that was seen.
     seen: u64,
 }
@@ -80,24 +93,35 @@ impl JsonStream {
             scalar: Vec::new(),
             keeps_scalar: false,
             collected: Vec::new(),
+            values: 0,
             collects: None,
+            steps: 0,
         }
+    }
+
+    pub(crate) fn take_steps(&mut self) -> usize {
+        std::mem::take(&mut self.steps)
+    }
+
+    pub(crate) fn is_in_string(&self) -> bool {
+        self.lexer.is_string()
     }
 
     /// Whether the text stands in a string of which every plain character is allowed.
     pub(crate) fn is_in_free_string(&self) -> bool {
-        self.lexer.is_in_string() && !self.keeps_scalar && self.collects.is_none()
+        self.lexer.is_in_text() && !self.keeps_scalar && self.collects.is_none()
     }
 
     /// Whether the text may end here.
-    pub(crate) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&mut self) -> Result<bool, StreamFault> {
         match self.next {
-            Next::Nothing => true,
+            Next::Nothing => Ok(true),
             // Only a number has no end of its own.
-            Next::Value if self.frames.is_empty() && self.lexer.may_end() => {
-                !self.keeps_scalar || self.matches(self.node, &self.scalar)
-            }
-            _ => false,
+            Next::Value if self.frames.is_empty() && self.lexer.may_end() => match self.scalar_matches() {
+                Err(StreamFault::NotAllowed) => Ok(false),
+                matches => matches.map(|()| true),
+            },
+            _ => Ok(false),
         }
     }
 
@@ -131,7 +155,7 @@ impl JsonStream {
             self.collected.extend_from_slice(bytes);
         }
         match self.collected.len().max(self.scalar.len()) > COLLECTED_MAX {
-            true => Err(StreamFault::TooMuch),
+            true => Err(StreamFault::TooMuch("a value of its JSON is over 1 MiB")),
             false => Ok(()),
         }
     }
@@ -191,7 +215,7 @@ impl JsonStream {
         if self.collects.is_none()
             && let Some(node) = self.node
         {
-            if !self.schema.types(node, 8).has(kind) {
+            if !self.schema.nodes[node].all_types.has(kind) {
                 return Err(StreamFault::NotAllowed);
             }
             self.keeps_scalar = !self.schema.nodes[node].allows_any(kind);
@@ -204,19 +228,16 @@ impl JsonStream {
         if token == Token::String && matches!(self.next, Next::Key | Next::KeyOrEnd) {
             return self.key();
         }
-        if self.keeps_scalar && !self.matches(self.node, &self.scalar) {
-            return Err(StreamFault::NotAllowed);
-        }
-        self.value_ended();
-        Ok(())
+        self.scalar_matches()?;
+        self.value_ended()
     }
 
-    fn matches(&self, node: Option<NodeId>, text: &[u8]) -> bool {
-        let Some(node) = node else { return true };
-        let value: Result<Value, _> = serde_json::from_slice(text);
-        // A check that takes too long is not the text's fault.
-        value
-            .is_ok_and(|value| !matches!(self.schema.check_node(node, &value), Err(Mismatch::Invalid { .. })))
+    /// Checks the scalar, if it matters.
+    fn scalar_matches(&mut self) -> Result<(), StreamFault> {
+        match self.node.filter(|_| self.keeps_scalar) {
+            Some(node) => matches(&self.schema, node, &self.scalar, &mut self.steps),
+            None => Ok(()),
+        }
     }
 
     /// Handles a part of a key or of a scalar that matters.
@@ -230,7 +251,8 @@ impl JsonStream {
         if !node.is_closed(&self.schema) || part.contains(&b'\\') {
             return Ok(());
         }
-        match node.properties.iter().any(|(name, _)| name.as_bytes().starts_with(part)) {
+        let first = node.properties.partition_point(|(name, _)| name.as_bytes() < part);
+        match node.properties.get(first).is_some_and(|(name, _)| name.as_bytes().starts_with(part)) {
             true => Ok(()),
             false => Err(StreamFault::NotAllowed),
         }
@@ -240,24 +262,30 @@ impl JsonStream {
     fn key(&mut self) -> Result<(), StreamFault> {
         self.next = Next::Colon;
         let Some(frame) = self.frames.last_mut() else { return Err(StreamFault::NotAllowed) };
-        frame.members += 1;
         let Some(id) = frame.node else {
             self.node = None;
             return Ok(());
         };
         let node = &self.schema.nodes[id];
-        let Ok(name) = serde_json::from_slice::<String>(&self.scalar) else {
+        let Some(Value::String(name)) = value::read(&self.scalar) else {
             return Err(StreamFault::NotAllowed);
         };
-        if let Some(index) = node.required.iter().position(|required| **required == *name) {
+        if let Ok(index) = node.required.binary_search_by(|required| (**required).cmp(&name)) {
             frame.seen |= 1 << index;
+        }
+        if (node.min_properties, node.max_properties) != (0, usize::MAX) {
+            frame.names.insert(frame.names.hasher().hash_one(&name));
+            frame.members = frame.names.len();
+            if frame.members > COUNTED_MAX {
+                return Err(StreamFault::TooMuch("its JSON has over 65,536 properties"));
+            }
         }
         if frame.members > node.max_properties {
             return Err(StreamFault::NotAllowed);
         }
         self.node = node.property(&name).or(node.additional_properties);
         match self.node {
-            Some(id) if self.schema.types(id, 8) == Types(0) => Err(StreamFault::NotAllowed),
+            Some(id) if self.schema.nodes[id].all_types == Types::NONE => Err(StreamFault::NotAllowed),
             _ => Ok(()),
         }
     }
@@ -265,27 +293,29 @@ impl JsonStream {
     /// Begins an object or an array.
     fn open(&mut self, is_object: bool) -> Result<(), StreamFault> {
         if self.frames.len() >= DEPTH_MAX {
-            return Err(StreamFault::TooMuch);
+            return Err(StreamFault::TooMuch("its JSON is nested too deeply"));
         }
         let mut inside = None;
         if self.collects.is_none()
             && let Some(node) = self.node
         {
             let kind = if is_object { Types::OBJECT } else { Types::ARRAY };
-            if !self.schema.types(node, 8).has(kind) {
+            if !self.schema.nodes[node].all_types.has(kind) {
                 return Err(StreamFault::NotAllowed);
             }
             let node = self.schema.resolve(node, kind);
             match &self.schema.nodes[node] {
                 found if found.allows_any(kind) => {}
-                found if found.is_by_member() => inside = Some(node),
+                // The path to a dynamic reference begins at the root.
+                found if found.is_by_member() && !self.schema.is_dynamic => inside = Some(node),
                 _ => {
                     self.collects = Some((self.frames.len(), node));
                     self.collected.clear();
+                    self.values = 0;
                 }
             }
         }
-        self.frames.push(Frame { is_object, node: inside, members: 0, seen: 0 });
+        self.frames.push(Frame { is_object, node: inside, members: 0, names: HashSet::default(), seen: 0 });
         match is_object {
             true => self.next = Next::KeyOrEnd,
             false => {
@@ -306,7 +336,7 @@ impl JsonStream {
             if frame.members > 0 && frame.members >= node.max_items {
                 return Err(StreamFault::NotAllowed);
             }
-            self.node = node.prefix_items.get(frame.members).copied().or(node.items);
+            self.node = node.item(frame.members);
         }
         Ok(())
     }
@@ -328,16 +358,17 @@ impl JsonStream {
         if let Some((depth, id)) = self.collects
             && depth == self.frames.len()
         {
-            if !self.matches(Some(id), &self.collected) {
-                return Err(StreamFault::NotAllowed);
-            }
+            matches(&self.schema, id, &self.collected, &mut self.steps)?;
             (self.collects, self.collected) = (None, Vec::new());
         }
-        self.value_ended();
-        Ok(())
+        self.value_ended()
     }
 
-    fn value_ended(&mut self) {
+    fn value_ended(&mut self) -> Result<(), StreamFault> {
+        self.values += usize::from(self.collects.is_some());
+        if self.values > VALUES_MAX {
+            return Err(StreamFault::TooMuch("its JSON has over 32,768 values"));
+        }
         self.keeps_scalar = false;
         self.next = match self.frames.last_mut() {
             None => Next::Nothing,
@@ -346,94 +377,16 @@ impl JsonStream {
                 Next::CommaOrEnd
             }
         };
+        Ok(())
     }
 }
 
-impl Schema {
-    /// The schema that decides alone about a value of this type, behind references and alternatives of other
-    /// types.
-    fn resolve(&self, mut id: NodeId, kind: Types) -> NodeId {
-        for _ in 0..8 {
-            let node = &self.nodes[id];
-            let fits = |id: &&NodeId| self.types(**id, 8).has(kind);
-            let next = match (&node.all_of[..], &node.any_of[..], &node.one_of[..]) {
-                ([next], [], []) => Some(*next),
-                ([], some, []) | ([], [], some) if !some.is_empty() => {
-                    let mut fitting = some.iter().filter(fits);
-                    fitting.next().copied().filter(|_| fitting.next().is_none())
-                }
-                _ => None,
-            };
-            match next {
-                Some(next) if node.is_only_combined() => id = next,
-                _ => return id,
-            }
-        }
-        id
-    }
-}
-
-impl Node {
-    /// Whether the only keywords that concern objects and arrays are `allOf`, `anyOf`, `oneOf` and `$ref`.
-    fn is_only_combined(&self) -> bool {
-        self.has_no_members() && self.values.is_none() && self.not.is_none() && self.condition.is_none()
-    }
-
-    fn has_no_combinations(&self) -> bool {
-        self.values.is_none()
-            && self.all_of.is_empty()
-            && self.any_of.is_empty()
-            && self.one_of.is_empty()
-            && self.not.is_none()
-            && self.condition.is_none()
-    }
-
-    /// Whether no keyword concerns members of objects or arrays.
-    fn has_no_members(&self) -> bool {
-        self.properties.is_empty()
-            && self.additional_properties.is_none()
-            && self.required.is_empty()
-            && (self.min_properties, self.max_properties) == (0, usize::MAX)
-            && self.prefix_items.is_empty()
-            && self.items.is_none()
-            && (self.min_items, self.max_items) == (0, usize::MAX)
-            && self.is_by_member_alone()
-    }
-
-    /// Whether each member can be checked without the others.
-    fn is_by_member_alone(&self) -> bool {
-        self.pattern_properties.is_empty()
-            && self.property_names.is_none()
-            && self.dependent_required.is_empty()
-            && self.dependent_schemas.is_empty()
-            && self.contains.is_none()
-            && !self.unique_items
-            && self.required.len() <= REQUIRED_MAX
-    }
-
-    /// Whether an object or array can be checked member by member.
-    fn is_by_member(&self) -> bool {
-        self.has_no_combinations() && self.is_by_member_alone()
-    }
-
-    /// Whether every value of this type is allowed, if the type is.
-    fn allows_any(&self, kind: Types) -> bool {
-        let is_free = match kind {
-            Types::STRING => (self.min_length, self.max_length) == (0, usize::MAX) && self.pattern.is_none(),
-            Types::OBJECT | Types::ARRAY => self.has_no_members(),
-            kind if kind.has(Types::NUMBER) => self.types.has(Types::NUMBER) && self.has_no_bounds(),
-            _ => true,
-        };
-        is_free && self.has_no_combinations()
-    }
-
-    fn has_no_bounds(&self) -> bool {
-        let bounds = [self.minimum, self.maximum, self.above, self.below, self.multiple_of];
-        bounds.iter().all(Option::is_none)
-    }
-
-    /// Whether an object may have no other properties than those of `properties`.
-    fn is_closed(&self, schema: &Schema) -> bool {
-        self.additional_properties.is_some_and(|id| schema.nodes[id].types == Types(0))
+/// Checks a complete value.
+fn matches(schema: &Schema, node: NodeId, text: &[u8], steps: &mut usize) -> Result<(), StreamFault> {
+    let value = value::read(text).ok_or(StreamFault::NotAllowed)?;
+    match schema.matches(node, &value, steps) {
+        Some(true) => Ok(()),
+        Some(false) => Err(StreamFault::NotAllowed),
+        None => Err(StreamFault::TooMuch("the check of its JSON takes too long")),
     }
 }

@@ -2,10 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::{JsonStream, Mismatch, Schema, StreamFault};
+use super::{JsonStream, Mismatch, Schema, SchemaOptions, StreamFault};
+
+mod kinds;
+mod suite;
+
+fn compile(schema: &Value) -> Result<Schema, String> {
+    Schema::compile(schema, SchemaOptions::default())
+}
 
 fn check(schema: &Value, value: &Value) -> Result<(), Mismatch> {
-    Schema::compile(schema).unwrap().check(value)
+    compile(schema).unwrap().check(value)
 }
 
 /// Values that match a schema, and values that do not.
@@ -129,7 +136,10 @@ fn a_mismatch_names_the_value_and_its_place() {
 fn a_schema_that_is_not_supported_or_invalid_is_refused_with_its_place() {
     for (schema, message) in [
         (json!({"properties": {"a": {"type": "strin"}}}), "/properties/a/type: unknown type \"strin\""),
-        (json!({"unevaluatedProperties": false}), "/unevaluatedProperties: is not supported"),
+        (
+            json!({"$schema": "https://example.com/meta.json"}),
+            "/$schema: \"https://example.com/meta.json\" is in another document",
+        ),
         (
             json!({"$ref": "https://example.com/a.json"}),
             "/$ref: \"https://example.com/a.json\" is in another document",
@@ -139,9 +149,9 @@ fn a_schema_that_is_not_supported_or_invalid_is_refused_with_its_place() {
         (json!({"anyOf": {}}), "/anyOf: must be an array"),
         (json!([]), ": a schema must be an object or a boolean"),
     ] {
-        assert_eq!(Schema::compile(&schema).unwrap_err(), message);
+        assert_eq!(compile(&schema).unwrap_err(), message);
     }
-    assert!(Schema::compile(&json!({"pattern": "(?=a)"})).unwrap_err().starts_with("/pattern: "));
+    assert!(compile(&json!({"pattern": "(?=a"})).unwrap_err().starts_with("/pattern: "));
 }
 
 #[test]
@@ -153,59 +163,14 @@ fn the_work_of_a_check_is_bounded() {
         .chain([("40".into(), json!(true))])
         .collect();
     assert_eq!(check(&json!({"$ref": "#/$defs/0", "$defs": levels}), &json!(1)), Err(Mismatch::TooMuch));
-    let many = Value::Array((0..60_000).map(|_| json!(1)).collect());
+    let many = Value::Array((0..120_000).map(|index| json!(index)).collect());
     assert_eq!(check(&json!({"uniqueItems": true}), &many), Err(Mismatch::TooMuch));
-}
-
-/// Runs the [official suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite), which is not in this
-/// repository: `JSON_SCHEMA_SUITE=…/tests/draft2020-12 cargo test -p grammar-check --lib suite -- --ignored`.
-#[test]
-#[ignore = "needs the suite's files"]
-fn the_official_suite_agrees() {
-    let directory = std::env::var("JSON_SCHEMA_SUITE").unwrap();
-    let (mut agreed, mut refused, mut wrong) = (0, 0, Vec::new());
-    for file in std::fs::read_dir(directory).unwrap() {
-        let path = file.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "json") {
-            continue;
-        }
-        let groups: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        for group in groups.as_array().unwrap() {
-            let Ok(schema) = Schema::compile(&group["schema"]) else {
-                refused += group["tests"].as_array().unwrap().len();
-                continue;
-            };
-            for test in group["tests"].as_array().unwrap() {
-                let valid = test["valid"].as_bool().unwrap();
-                let text = test["data"].to_string();
-                for length in [1, 7, 1000] {
-                    assert_eq!(
-                        streams(&schema, &text, length),
-                        schema.check(&test["data"]).is_ok(),
-                        "{} {text}",
-                        group["schema"]
-                    );
-                }
-                match schema.check(&test["data"]).is_ok() == valid {
-                    true => agreed += 1,
-                    false => wrong.push(format!(
-                        "{}: {}: {}",
-                        path.display(),
-                        group["description"],
-                        test["description"]
-                    )),
-                }
-            }
-        }
-    }
-    println!("{agreed} agreed, {refused} in schemas that are refused, {} wrong", wrong.len());
-    wrong.iter().for_each(|line| println!("{line}"));
 }
 
 /// Whether a text matches when it arrives in parts of this length.
 fn streams(schema: &Schema, text: &str, length: usize) -> bool {
     let mut stream = JsonStream::new(schema.clone());
-    text.as_bytes().chunks(length).all(|part| stream.push(part).is_ok()) && stream.is_complete()
+    text.as_bytes().chunks(length).all(|part| stream.push(part).is_ok()) && stream.is_complete() == Ok(true)
 }
 
 #[test]
@@ -267,7 +232,7 @@ fn a_text_that_arrives_in_parts_is_judged_like_the_whole_value() {
     for schema in
         [object, open, json!({"type": ["number", "null"]}), json!(true), json!({"const": {"a": true}})]
     {
-        let compiled = Schema::compile(&schema).unwrap();
+        let compiled = compile(&schema).unwrap();
         for text in texts {
             let value: Result<Value, _> = serde_json::from_str(text);
             let expected = value.is_ok_and(|value| compiled.check(&value).is_ok());
@@ -290,8 +255,8 @@ fn a_text_is_refused_at_its_first_byte_that_is_not_allowed() {
         "required": ["name"],
         "additionalProperties": false,
     });
-    let compiled = Schema::compile(&schema).unwrap();
-    let mut number = JsonStream::new(Schema::compile(&json!({"enum": [7]})).unwrap());
+    let compiled = compile(&schema).unwrap();
+    let mut number = JsonStream::new(compile(&json!({"enum": [7]})).unwrap());
     assert_eq!([number.push(b"7"), number.push(b"x")], [Ok(()), Err(StreamFault::NotAllowed)]);
     for (allowed, then) in [
         ("", "["),

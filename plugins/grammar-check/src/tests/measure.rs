@@ -97,3 +97,22 @@ fn a_request_is_checked_up_to_the_limit_of_its_tokens() {
     let judged = check.row(1, &[TokenId::from(b'a')], FinishKind::Running).unwrap();
     assert_eq!(judged.reason, "no longer checked after 16384 tokens: the limit is 16384");
 }
+
+#[test]
+fn a_value_whose_check_takes_too_long_is_no_match_and_no_violation() {
+    let vocabulary = vocabulary();
+    let many = |count: usize| {
+        let items: Vec<String> = (0..count).map(|item| item.to_string()).collect();
+        WORDS.ids(&format!("[{}]", items.join(",")))
+    };
+    for (count, expected) in [
+        (5_000, Ok(())),
+        (33_000, Err(Finding::GaveUp { why: "its JSON has over 32,768 values".to_owned() })),
+    ] {
+        let schema = GrammarText::JsonSchema(r#"{"uniqueItems": true}"#.into());
+        assert_eq!(matcher(&schema).end(&vocabulary, &many(count), FinishKind::Length), expected);
+    }
+    let pattern = GrammarText::JsonSchema(r#"{"pattern": "^(?!a)(b|b)*\\1$"}"#.into());
+    let found = whole(&pattern, &WORDS.ids(&format!("\"{}c\"", "b".repeat(40))), FinishKind::Length);
+    assert!(matches!(found, Err(Finding::GaveUp { .. })), "{found:?}");
+}

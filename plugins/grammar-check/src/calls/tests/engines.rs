@@ -53,7 +53,7 @@ fn the_judgement_is_that_of_the_engines() {
     for line in cases.lines() {
         let mut case: Value = serde_json::from_str(line).unwrap();
         let list = case.get("tools").unwrap_or(&list).clone();
-        let tools = Tools::read(&list).unwrap();
+        let tools = Tools::read(&list, false).unwrap();
         let (mut found, mut why) = (Vec::new(), String::new());
         let (text, format) =
             (case["text"].as_str().unwrap().to_owned(), case["format"].as_str().unwrap().to_owned());
