@@ -9,8 +9,8 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Archive, Call, Join, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Replicate,
-    Retain, Stream, Traces, Usage,
+    Admin, Archive, Call, Config, Join, Journal, Layout, Log, LogFormat, Memory, Plugin, Replicate, Retain,
+    Stream, Traces, Usage,
 };
 use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};

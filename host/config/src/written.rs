@@ -9,8 +9,8 @@ use crate::keys;
 use crate::location::{Located, Location};
 use crate::reader::Reader;
 use crate::{
-    JoinWhen, Engine, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf,
-    TapSocketType, ToolCalls,
+    Engine, Grant, JoinWhen, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf, TapSocketType,
+    ToolCalls,
 };
 
 /// The value of a key. `None` if it is absent or could not be read.

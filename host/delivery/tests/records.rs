@@ -28,8 +28,13 @@ fn a_frame_waits_for_the_reader_while_its_record_would_exceed_a_bound_of_the_jou
     let (reader, own) = (TokenRange { first: 100, count: 10 }, TokenRange { first: 1, count: 1 });
     let mut reader = Pull::bind(poll.registry(), reader, &endpoint, PullOptions::default(), None).unwrap();
     let push = Push::connect(poll.registry(), own, &endpoint, push_options(), now.instant).unwrap();
-    let options =
-        Options { when: When::Backpressure, joins: Joins::default(), max_rows: 512, max_frames: 64, max_bytes: 1 << 20 };
+    let options = Options {
+        when: When::Backpressure,
+        joins: Joins::default(),
+        max_rows: 512,
+        max_frames: 64,
+        max_bytes: 1 << 20,
+    };
     let mut sink = Sink::new(
         "reader".to_owned(),
         options,

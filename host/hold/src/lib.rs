@@ -101,7 +101,13 @@ pub struct DueRow {
 impl HeldRows {
     /// No held row yet.
     pub fn new(joins: impl Into<Joins>) -> HeldRows {
-        HeldRows { joins: joins.into(), by_request: BTreeMap::new(), since: BTreeMap::new(), emptied: None, bytes: 0 }
+        HeldRows {
+            joins: joins.into(),
+            by_request: BTreeMap::new(),
+            since: BTreeMap::new(),
+            emptied: None,
+            bytes: 0,
+        }
     }
 
     /// Replaces the rule for how rows are joined.

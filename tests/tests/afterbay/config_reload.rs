@@ -249,9 +249,7 @@ fn a_reload_changes_joining_and_on_fault_without_a_new_instance() {
     let frame = batch(Msgpack, vec![SynthRequest::new("a").last(&[1])]);
     sender.send(&frame);
     assert_eq!(reader.frame(), frame);
-    let strict = config()
-        .stream("join = { when = \"never\" }")
-        .plugin_line("on_fault = \"terminate\"");
+    let strict = config().stream("join = { when = \"never\" }").plugin_line("on_fault = \"terminate\"");
     sandbox.write(&strict);
     let event = afterbay.event("ConfigReloaded");
     assert_eq!(

@@ -170,7 +170,8 @@ fn a_valid_tool_call_arrives_at_once_and_no_token_of_an_invalid_or_cut_call_reac
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
     let limits = "deadline = \"10s\", hold = \"60s\"";
-    let config = with_limits(sandbox.config().sink("tool_calls = \"joined\""), "tool_calls = \"hermes\"", limits);
+    let config =
+        with_limits(sandbox.config().sink("tool_calls = \"joined\""), "tool_calls = \"hermes\"", limits);
     let afterbay = Afterbay::run(&sandbox, &config);
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let body = format!("{{\"tools\": {TOOLS}}}");

@@ -102,8 +102,7 @@ fn a_malformed_row_does_not_disable_a_guard_for_its_batch() {
             sender.send(&batch(wire, ends.map(|mut request| request.last(&[])).into()));
             reader.frame();
         }
-        let metrics =
-            afterbay.until_metrics("every request has ended", |it| it.stream("requests_live") == 0);
+        let metrics = afterbay.until_metrics("every request has ended", |it| it.stream("requests_live") == 0);
         assert_eq!(metrics.plugin_by("guard", "verdicts_total", "action", "drop"), 24, "{wire:?}");
         assert_eq!(metrics.plugin("guard", "terminated_rows_total"), 0);
         assert_eq!((metrics.barriers("not_understood"), metrics.barriers("refused")), (0, 0));

@@ -245,11 +245,7 @@ impl PluginSlot {
     }
 
     /// Delivers answers to the instance, and applies what it decides about their requests. Returns whether more answers wait.
-    pub fn deliver_answers(
-        &mut self,
-        held_rows: &mut HeldRows,
-        context: ChainContext<'_>,
-    ) -> bool {
+    pub fn deliver_answers(&mut self, held_rows: &mut HeldRows, context: ChainContext<'_>) -> bool {
         let delivered = self.calls.next_group();
         if delivered.is_empty() {
             return false;

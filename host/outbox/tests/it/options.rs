@@ -8,7 +8,6 @@ use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use bytes::Bytes;
 
-
 fn options(when: When, ends: JoinEnds) -> Options {
     Options { when, joins: ends.into(), max_rows: 512, max_frames: 64, max_bytes: 1 << 20 }
 }

@@ -9,7 +9,7 @@ use afterbay_sockets::credit::CreditState;
 fn ten_libzmq_readers_with_the_connectors_page_get_every_frame_once_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "reader");
-    let page = dir.path().join("page");
+    let page = dir.path().join("tokenizer");
     let mut this = Loop::connect(&endpoint, with_credit(&dir, |_| ()));
     let (mut finished, mut next) = (Vec::new(), 1);
     for round in 0..10 {

@@ -157,7 +157,7 @@ fn over_deaths_at_any_call_a_reader_without_credit_gets_each_frame_once_and_in_o
 fn over_deaths_of_both_sides_a_counting_reader_finishes_each_frame_once_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
     for (endpoint, seed) in [(ipc(&dir, "reader"), 7), (free_port(), 8)] {
-        let _ = std::fs::remove_file(dir.path().join("page"));
+        let _ = std::fs::remove_file(dir.path().join("tokenizer"));
         let mut random = Random(seed);
         let options = with_credit(&dir, |credit| {
             credit.max_window_frames = 20;

@@ -11,7 +11,7 @@ use afterbay_sockets::{CreditPosition, OutgoingFrame, Pending, PullOptions, Push
 fn ten_readers_killed_one_after_the_other_get_every_frame_once_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in [ipc(&dir, "reader"), free_port()] {
-        let _ = std::fs::remove_file(dir.path().join("page"));
+        let _ = std::fs::remove_file(dir.path().join("tokenizer"));
         let mut this = Loop::connect(&endpoint, with_credit(&dir, |credit| credit.max_window_frames = 40));
         let (mut finished, mut next) = (Vec::new(), 1);
         for round in 0..10 {
@@ -133,7 +133,7 @@ fn a_count_that_others_move_is_reported_and_not_used() {
 #[test]
 fn a_page_of_any_kind_or_none_does_not_stop_the_stream() {
     let dir = tempfile::tempdir().unwrap();
-    let page = dir.path().join("page");
+    let page = dir.path().join("tokenizer");
     let endpoint = ipc(&dir, "reader");
     let mut reader = Loop::bind(&endpoint, PullOptions::default());
     let mut this = Loop::connect(&endpoint, with_credit(&dir, |_| ()));

@@ -18,7 +18,7 @@ pub struct CountingReader {
 impl CountingReader {
     /// Opens the page, then binds, as the connector does.
     pub fn start(dir: &tempfile::TempDir, endpoint: &Endpoint) -> CountingReader {
-        let page = CreditWriter::open(&dir.path().join("page"), ReaderKind::Tokenizer).unwrap();
+        let page = CreditWriter::open(&dir.path().join("tokenizer"), ReaderKind::Tokenizer).unwrap();
         CountingReader { this: Loop::bind(endpoint, PullOptions::default()), page, finished: Vec::new() }
     }
 

@@ -267,7 +267,7 @@ impl Loop {
 
 /// Options for a page in the directory, with waits that suit a test.
 pub fn with_credit(dir: &tempfile::TempDir, change: impl FnOnce(&mut CreditOptions)) -> PushOptions {
-    let mut credit = CreditOptions::new(dir.path().join("page"));
+    let mut credit = CreditOptions::new(dir.path().join("tokenizer"));
     credit.generation_wait = Duration::from_millis(500);
     change(&mut credit);
     PushOptions { credit: Some(credit), ..PushOptions::default() }
