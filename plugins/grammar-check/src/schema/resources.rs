@@ -48,9 +48,11 @@ impl Draft {
     ];
 
     /// The draft that `$schema` names, `None` if it names none. Not supported is a meta-schema of others, which may
-    /// change the meaning of keywords.
+    /// change the meaning of keywords. Many schemas name their own address or a catalogue there, which changes nothing.
     fn of(meta_schema: &str) -> Result<Option<Draft>, ()> {
-        match meta_schema.contains("://") && !meta_schema.contains("json-schema.org/") {
+        let is_foreign = meta_schema.contains("://") && !meta_schema.contains("json-schema.org/");
+        let name = meta_schema.rsplit('/').next().unwrap_or_default();
+        match is_foreign && name.contains("meta") {
             true => Err(()),
             false => {
                 Ok(Self::NAMES.iter().find(|(name, _)| meta_schema.contains(name)).map(|(_, draft)| *draft))

@@ -99,6 +99,11 @@ fn each_draft_has_its_own_keywords() {
         judges_texts(&schema, &[r#"{"a": "b"}"#], &[r#"{"a": "abc"}"#, r#"{"a": 1}"#]);
     }
     judges_texts(
+        &with("https://example.com/catalogue/person.json", json!({"type": "integer"})),
+        &["1"],
+        &["\"a\""],
+    );
+    judges_texts(
         &with("http://json-schema.org/draft-04/schema", json!({"const": 1, "if": {}, "then": false})),
         &["2"],
         &[],
