@@ -307,8 +307,10 @@ fn an_idle_socket_sleeps() {
     let dir = tempfile::tempdir().unwrap();
     let bound = Loop::bind(&ipc(&dir, "idle"), PullOptions::default());
     let endpoint = bound.endpoint();
-    let options =
-        PushOptions { credit: Some(CreditOptions::new(dir.path().join("tokenizer"))), ..PushOptions::default() };
+    let options = PushOptions {
+        credit: Some(CreditOptions::new(dir.path().join("tokenizer"))),
+        ..PushOptions::default()
+    };
     let mut this = bound.also_connect(&endpoint, options);
     this.send(outgoing(1, 100));
     this.receive(1);
