@@ -2,9 +2,11 @@
 
 mod behaviour;
 mod corpus;
+mod masks;
 mod measure;
 mod oracle;
 mod random;
 mod rules;
 mod splits;
+mod suites;
 mod tokens;
