@@ -11,12 +11,17 @@
 //!
 //! Word borders depend on the byte after. A state therefore holds NFA states from before the borders were looked
 //! at, and a transition looks at them with the byte in hand. The last transition of a text is that of its end.
+//!
+//! Behind an escape of JSON (see [`Escape`]) a text has two readings. The candidate that begins there stands before
+//! the candidates that began inside of the escape: what both can become is a match of the former.
 
 use std::collections::HashMap;
 
 use regex_automata::nfa::thompson::{NFA, State};
 use regex_automata::util::look::Look;
 use regex_automata::util::primitives::StateID;
+
+use crate::escapes::Escape;
 
 /// The most candidates of a text at once. Past this number, the two youngest become one, with the older start.
 pub const CANDIDATES_MAX: usize = 32;
@@ -26,7 +31,7 @@ pub const STATES_MAX: usize = if cfg!(test) { 256 } else { 8192 };
 /// Stands for the candidate that begins at the present byte.
 pub const FRESH: u8 = u8::MAX;
 
-/// A set of patterns, one bit for each: at most 64. Words are one pattern, the settings have up to 32, the presets 10.
+/// A set of patterns, one bit for each: at most 64. Words are one pattern, the settings have up to 32, the presets 13.
 pub type PatternSet = u64;
 
 /// The number of a state.
@@ -35,8 +40,11 @@ pub type StateIndex = u32;
 /// The facts before a byte, as far as borders look at them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Before {
-    /// The character before is part of a word.
+    /// The character before is part of a word, if it is no escape.
     joins: bool,
+    escape: Escape,
+    /// The number of candidates that began inside of the escape: the last ones.
+    inside: u8,
     is_text_start: bool,
     is_line_start: bool,
 }
@@ -55,6 +63,8 @@ pub struct Transition {
     pub next: StateIndex,
     /// For each candidate after, the index of the candidate before, or [`FRESH`].
     pub survivors: Box<[u8]>,
+    /// The byte belongs to an escape that has begun before, or an escape ends before it.
+    pub is_escaped: bool,
     /// The candidates before that match up to this byte, without the byte.
     pub matches: Box<[(u8, PatternSet)]>,
     /// The candidates before, or [`FRESH`], that match up to this byte and with it, and cannot become longer.
@@ -167,9 +177,9 @@ impl Automaton {
     /// The state of an empty text. Without `is_text_start`, the text began before.
     pub fn start(&mut self, is_text_start: bool) -> StateIndex {
         let before = Before {
-            joins: false,
             is_text_start: self.looks_at_text_start && is_text_start,
             is_line_start: self.looks_at_lines && is_text_start,
+            ..Before::default()
         };
         self.state(StateKey { before, candidates: Box::default() })
     }
@@ -200,6 +210,11 @@ impl Automaton {
     /// The patterns of a state's candidate.
     pub fn patterns(&self, state: StateIndex, candidate: usize) -> PatternSet {
         self.candidate_patterns[state as usize].get(candidate).copied().unwrap_or(0)
+    }
+
+    /// Whether the text ends inside of an escape.
+    pub fn is_in_escape(&self, state: StateIndex) -> bool {
+        self.keys[state as usize].before.escape.is_open()
     }
 
     /// The effect of a byte.
@@ -269,9 +284,17 @@ impl Automaton {
         let (mut candidates, mut survivors) = (Vec::<Box<[StateID]>>::new(), Vec::new());
         let (mut matches, mut complete) = (Vec::new(), Vec::new());
         let fresh = [self.nfa.start_anchored()];
-        let all = (0..).zip(key.candidates.iter().map(|states| &states[..])).chain([(FRESH, &fresh[..])]);
+        let escape = key.before.escape;
+        let inside_from = key.candidates.len() - usize::from(key.before.inside);
+        let fresh_at = if escape.is_open() { key.candidates.len() } else { inside_from };
+        let mut all: Vec<(u8, &[StateID])> = (0..).zip(key.candidates.iter().map(|states| &**states)).collect();
+        all.insert(fresh_at, (FRESH, &fresh[..]));
+        // The candidates that began inside of the escape read its bytes as they are.
+        let as_it_is = Before { escape: Escape::None, ..key.before };
         for (index, states) in all {
-            let matched = self.step_candidate(states, key.before, byte, &mut work);
+            let is_inside = index != FRESH && usize::from(index) >= inside_from;
+            let before = if is_inside { as_it_is } else { key.before };
+            let matched = self.step_candidate(states, before, byte, &mut work);
             if matched != 0 && index != FRESH {
                 matches.push((index, matched));
             }
@@ -300,8 +323,13 @@ impl Automaton {
             }
         }
         self.work = work;
+        let next_escape = byte.map_or(Escape::None, |byte| escape.step(byte));
+        let inside = survivors.iter().filter(|index| usize::from(**index) >= inside_from).count();
         let before = Before {
             joins: self.looks_at_words && byte.is_some_and(|byte| joins_words(byte, key.before.joins)),
+            escape: next_escape,
+            // At most 32 candidates.
+            inside: if next_escape.goes_on_from(escape) { inside as u8 } else { 0 },
             is_text_start: false,
             is_line_start: self.looks_at_lines && byte == Some(b'\n'),
         };
@@ -311,7 +339,8 @@ impl Automaton {
             return next | SIMPLE;
         }
         let (survivors, matches, complete) = (survivors.into(), matches.into(), complete.into());
-        self.transitions.push(Transition { next, survivors, matches, complete });
+        let is_escaped = escape != Escape::None;
+        self.transitions.push(Transition { next, survivors, is_escaped, matches, complete });
         self.transitions.len() as u32
     }
 
@@ -378,19 +407,25 @@ impl Automaton {
     }
 }
 
-/// Whether the border is here. `None` is the end of the text.
+/// Whether the border is here. `None` is the end of the text. Behind an escape, a border of words is here if it is here
+/// in one of the two readings.
 fn holds(look: Look, before: Before, byte: Option<u8>) -> bool {
     let after = byte.is_some_and(|byte| joins_words(byte, before.joins));
+    let (escape_joins, is_escaped_newline) = match before.escape {
+        Escape::Behind { joins, is_newline } => (joins, is_newline),
+        _ => (before.joins, false),
+    };
+    let of_words = |holds: fn(bool, bool) -> bool| holds(before.joins, after) || holds(escape_joins, after);
     match look {
         Look::Start => before.is_text_start,
         Look::End => byte.is_none(),
-        Look::StartLF => before.is_text_start || before.is_line_start,
+        Look::StartLF => before.is_text_start || before.is_line_start || is_escaped_newline,
         Look::EndLF => byte.is_none_or(|byte| byte == b'\n'),
-        Look::WordAscii | Look::WordUnicode => before.joins != after,
-        Look::WordAsciiNegate | Look::WordUnicodeNegate => before.joins == after,
-        Look::WordStartAscii | Look::WordStartUnicode => !before.joins && after,
-        Look::WordEndAscii | Look::WordEndUnicode => before.joins && !after,
-        Look::WordStartHalfAscii | Look::WordStartHalfUnicode => !before.joins,
+        Look::WordAscii | Look::WordUnicode => of_words(|before, after| before != after),
+        Look::WordAsciiNegate | Look::WordUnicodeNegate => of_words(|before, after| before == after),
+        Look::WordStartAscii | Look::WordStartUnicode => of_words(|before, after| !before && after),
+        Look::WordEndAscii | Look::WordEndUnicode => of_words(|before, after| before && !after),
+        Look::WordStartHalfAscii | Look::WordStartHalfUnicode => of_words(|before, _| !before),
         Look::WordEndHalfAscii | Look::WordEndHalfUnicode => !after,
         // The settings refuse these.
         Look::StartCRLF | Look::EndCRLF => false,
@@ -432,7 +467,9 @@ fn classes(nfa: &NFA) -> (Box<[u8; 256]>, Vec<u8>) {
     let mut bytes = Vec::new();
     for byte in 0..=u8::MAX {
         let joins = [false, true].map(|before| joins_words(byte, before));
-        let class = *known.entry((nfa.byte_classes().get(byte), joins, byte == b'\n')).or_insert_with(|| {
+        let in_escape = Escape::class(byte);
+        let class = (nfa.byte_classes().get(byte), joins, in_escape, byte == b'\n');
+        let class = *known.entry(class).or_insert_with(|| {
             bytes.push(byte);
             // At most 256 classes.
             (bytes.len() - 1) as u8

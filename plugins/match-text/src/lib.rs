@@ -2,10 +2,12 @@
 //! text, or masks the match.
 //!
 //! All patterns are one automaton, which reads each byte once and knows the earliest start of every text that may
-//! still become a match. Only this text waits.
+//! still become a match. Only this text waits. The text may be serialized as JSON: its escapes are read as their
+//! characters, too.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod automaton;
+mod escapes;
 mod patterns;
 mod plugin;
 mod presets;

@@ -6,11 +6,14 @@ use regex_syntax::ParserBuilder;
 use regex_syntax::hir::Hir;
 
 use crate::automaton::PatternSet;
+use crate::escapes::with_escapes;
 use crate::settings::Settings;
 use crate::words;
 
 /// The longest match, in bytes. At this length a match counts, whether it is complete or not.
 pub const MATCH_BYTES_MAX: u64 = 256;
+/// The bytes before a candidate that its check reads.
+pub const BEFORE_BYTES: usize = 8;
 /// The most patterns in the settings.
 pub const SETTINGS_PATTERNS_MAX: usize = 32;
 /// The most bytes of a pattern in the settings.
@@ -19,12 +22,12 @@ pub const PATTERN_BYTES_MAX: usize = 4096;
 const NFA_BYTES_MAX: usize = 1 << 20;
 const ALL_NFA_BYTES_MAX: usize = 16 << 20;
 
-/// A text that a pattern matches.
+/// A text that a pattern matches, without escapes.
 pub struct Candidate<'a> {
     /// The text.
     pub text: &'a [u8],
-    /// The two bytes before it; 0 if there are none.
-    pub before: [u8; 2],
+    /// The bytes before it; 0 if there are none.
+    pub before: [u8; BEFORE_BYTES],
 }
 
 /// A further condition of a match.
@@ -69,6 +72,7 @@ impl Patterns {
     pub fn new(settings: &Settings) -> Result<(Self, NFA), ConfigureError> {
         let (mut rules, mut all) = (Vec::new(), Vec::new());
         if let Some(words) = words::pattern(settings)? {
+            let words = with_escapes(words, false);
             let rule = Rule::of_settings("words".to_owned());
             compile(&[&words], ALL_NFA_BYTES_MAX).map_err(|error| bad_setting("/words", error))?;
             all.push(words);
@@ -80,7 +84,8 @@ impl Patterns {
             return Err(bad_setting("/patterns", message));
         }
         for (index, pattern) in settings.patterns.iter().enumerate() {
-            let hir = parse(pattern).and_then(|hir| compile(&[&hir], NFA_BYTES_MAX).map(|_| hir));
+            let hir = parse(pattern).map(|hir| with_escapes(hir, false));
+            let hir = hir.and_then(|hir| compile(&[&hir], NFA_BYTES_MAX).map(|_| hir));
             all.push(hir.map_err(|error| bad_setting(format!("/patterns/{index}"), error))?);
             rules.push(Rule::of_settings(format!("pattern-{index}")));
         }
@@ -89,7 +94,8 @@ impl Patterns {
         presets.dedup();
         for preset in presets {
             for (pattern, rule) in preset.patterns() {
-                all.push(parse(pattern).map_err(|error| bad_setting("/presets", error))?);
+                let hir = parse(pattern).map_err(|error| bad_setting("/presets", error))?;
+                all.push(with_escapes(hir, preset.is_of_digits()));
                 rules.push(rule);
             }
         }

@@ -8,6 +8,7 @@ use afterbay_plugin::{
 };
 
 use crate::automaton::{Automaton, STATES_MAX};
+use crate::escapes::is_escape;
 use crate::patterns::Patterns;
 use crate::scan::{Found, Scan, Text};
 use crate::settings::{MASK_BYTES_MAX, MatchAction, Settings};
@@ -151,9 +152,12 @@ impl Judge {
         let mut edits: Vec<Edit<'_>> = Vec::new();
         let mut last: Option<Found> = None;
         for found in found.extract_if(.., |found| found.end <= keep_from) {
+            // Of two matches that differ in an escape before them, the one without the escape counts.
             last = Some(match last {
                 Some(before) if found.start < before.end => {
-                    Found { end: found.end.max(before.end), ..before }
+                    let is_behind = is_escape(hold.text(before.start..found.start));
+                    let start = if is_behind && found.end >= before.end { found.start } else { before.start };
+                    Found { start, end: found.end.max(before.end), ..before }
                 }
                 before => {
                     edits.extend(before.map(|before| self.edit(before)));

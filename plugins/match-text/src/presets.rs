@@ -10,7 +10,7 @@ mod phone;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::patterns::{Candidate, Check, Ends, MATCH_BYTES_MAX, Overlong, Rule};
+use crate::patterns::{BEFORE_BYTES, Candidate, Check, Ends, MATCH_BYTES_MAX, Overlong, Rule};
 
 /// A kind of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
@@ -33,6 +33,13 @@ pub enum Preset {
 /// The longest local part of an e-mail address.
 const LOCAL_PART_BYTES_MAX: u64 = 64;
 
+/// A local part and a domain. Behind `://` stands the user of a URL and no address, which the check refuses.
+const EMAIL: &str = r"(?x)
+    (?: ://[A-Za-z0-9._%+\-~!$&*=:]* )?
+    [A-Za-z0-9_][A-Za-z0-9._%+\-]*@
+    (?:[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?\.)+
+    (?: [A-Za-z]{2,24} | [Xx][Nn]--[A-Za-z0-9\-]{0,58}[A-Za-z0-9] ) \b";
+
 /// File extensions that follow an `@` in names of files (`icon@2x.png`).
 const EXTENSIONS: [&[u8]; 12] =
     [b"png", b"jpg", b"jpeg", b"gif", b"svg", b"webp", b"css", b"js", b"mjs", b"ts", b"json", b"html"];
@@ -54,6 +61,11 @@ impl Preset {
         }
     }
 
+    /// Whether it finds digits, which may be of full width.
+    pub(crate) fn is_of_digits(self) -> bool {
+        matches!(self, Self::Card | Self::Phone)
+    }
+
     /// The patterns and their rules.
     pub(crate) fn patterns(self) -> Vec<(&'static str, Rule)> {
         let rule = |check: Check, ends| Rule {
@@ -64,16 +76,18 @@ impl Preset {
             limit: None,
         };
         match self {
-            Self::Email => vec![(
-                r"[A-Za-z0-9_][A-Za-z0-9._%+-]*@(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,24}\b",
-                Rule { limit: Some(email_limit), ..rule(is_email, Ends::LongestValid) },
-            )],
+            Self::Email => {
+                vec![(EMAIL, Rule { limit: Some(email_limit), ..rule(is_email, Ends::LongestValid) })]
+            }
             Self::Card => vec![(bank::CARD, rule(bank::is_card, Ends::LongestValid))],
             Self::Iban => vec![(bank::IBAN, rule(bank::is_iban, Ends::LongestValid))],
             Self::Phone => vec![
                 (phone::INTERNATIONAL, rule(phone::is_international, Ends::Longest)),
                 (phone::NORTH_AMERICAN, rule(phone::is_north_american, Ends::Longest)),
                 (phone::NATIONAL, rule(phone::is_national, Ends::Longest)),
+                (phone::PAIRS, rule(phone::is_in_pairs, Ends::Longest)),
+                (phone::TRUNK, rule(phone::is_behind_trunk, Ends::Longest)),
+                (phone::TOGETHER, rule(phone::is_together, Ends::Longest)),
             ],
             Self::ApiKey => {
                 let act = |check| Rule { overlong: Overlong::Act, ..rule(check, Ends::Longest) };
@@ -97,7 +111,7 @@ fn is_email(candidate: &Candidate<'_>) -> bool {
     let (local, domain) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let last = domain.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
     // `git@host` names a repository.
-    local != b"git" && !EXTENSIONS.contains(&&*last.to_ascii_lowercase())
+    local != b"git" && !local.starts_with(b"://") && !EXTENSIONS.contains(&&*last.to_ascii_lowercase())
 }
 
 /// The digits of a text, as numbers.
@@ -106,7 +120,11 @@ fn digits(text: &[u8]) -> impl Iterator<Item = u8> {
 }
 
 /// Whether a number of more digits ends right before the candidate: `3.4111…` or `1-800`.
-fn continues_number(before: [u8; 2]) -> bool {
-    let [second, first] = before;
-    first.is_ascii_digit() || matches!(first, b'.' | b',' | b'-' | b'/') && second.is_ascii_alphanumeric()
+fn continues_number(before: [u8; BEFORE_BYTES]) -> bool {
+    let [.., second, first] = before;
+    match first {
+        b'.' | b'-' | b'/' => second.is_ascii_alphanumeric(),
+        b',' => second.is_ascii_digit(),
+        _ => first.is_ascii_digit(),
+    }
 }

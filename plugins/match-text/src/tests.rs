@@ -2,11 +2,13 @@
 
 mod behaviour;
 mod corpus;
+mod kinds;
 mod masks;
 mod measure;
 mod oracle;
 mod random;
 mod rules;
+mod serialized;
 mod splits;
 mod suites;
 mod tokens;

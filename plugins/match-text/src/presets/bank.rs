@@ -3,16 +3,16 @@
 use super::{continues_number, digits};
 use crate::patterns::Candidate;
 
-/// 13 to 19 digits together, in groups of 4, or 4-6-5 and 4-6-4. The first digits are those of an issuer. A separator
-/// is a space or a dash, also of Unicode.
-pub const CARD: &str = r"(?x) \b
-    (?: 2[2-7][0-9]{2} | 3[0-9]{3} | [4-6][0-9]{3} )
+/// 13 to 19 digits together, in groups of 4, or 4-6-5, 4-6-4 and 4-5-6. The first digits are those of an issuer. A
+/// separator is a space or a dash, also of Unicode.
+pub const CARD: &str = r"(?x) \b{start-half}
+    (?: 1[0-9]{3} | 2[2-7][0-9]{2} | 3[0-9]{3} | [4-6][0-9]{3} | 81[0-7][0-9] )
     (?:
         [0-9]{9,15}
       | (?: [\ \-.\u{a0}\u{2009}-\u{2013}\u{202f}] [0-9]{4} ){2} [\ \-.\u{a0}\u{2009}-\u{2013}\u{202f}] [0-9]{1,4}
         (?: [\ \-.\u{a0}\u{2009}-\u{2013}\u{202f}] [0-9]{1,3} )?
-      | [\ \-.\u{a0}\u{2009}-\u{2013}\u{202f}] [0-9]{6} [\ \-.\u{a0}\u{2009}-\u{2013}\u{202f}] [0-9]{4,5}
-    ) \b";
+      | [\ \-.\u{a0}\u{2009}-\u{2013}\u{202f}] [0-9]{5,6} [\ \-.\u{a0}\u{2009}-\u{2013}\u{202f}] [0-9]{4,6}
+    ) \b{end-half}";
 
 /// A country's code, two check digits, and groups of 4 letters and digits.
 pub const IBAN: &str = r"(?x) \b
@@ -143,7 +143,9 @@ fn is_issued(number: &[u8]) -> bool {
         // JCB.
         3528..=3589 => matches!(number.len(), 16..=19),
         // Discover, UnionPay.
-        6011 | 6440..=6599 | 6200..=6299 => matches!(number.len(), 16..=19),
+        6011 | 6440..=6599 | 6200..=6299 | 8100..=8171 => matches!(number.len(), 16..=19),
+        // UATP.
+        1000..=1999 => number.len() == 15,
         // Maestro.
         5000..=5099 | 5600..=5899 | 6300..=6399 | 6700..=6799 => matches!(number.len(), 13..=19),
         _ => false,

@@ -35,5 +35,5 @@ fn is_public(address: Ipv4Addr) -> bool {
 pub fn is_public_v6(candidate: &Candidate<'_>) -> bool {
     let address = str::from_utf8(candidate.text).ok().and_then(|text| text.parse::<Ipv6Addr>().ok());
     let is_host = |address: Ipv6Addr| !matches!(address.segments(), [0x2001, 0xdb8, ..]);
-    address.is_some_and(is_host) && candidate.before[1] != b':'
+    address.is_some_and(is_host) && candidate.before.last() != Some(&b':')
 }

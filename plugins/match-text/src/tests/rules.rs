@@ -27,7 +27,7 @@ fn finding(sample: &Sample, text: &str) -> Finding {
     }
 }
 
-/// A line of the table in the README.
+/// A line of the table.
 fn line(preset: Preset) -> (String, Vec<String>) {
     let tokens = Tokens::new([]);
     let settings = format!(r#"{{"presets": ["{}"], "mask": "\u0001"}}"#, preset.name());
@@ -53,8 +53,12 @@ fn line(preset: Preset) -> (String, Vec<String>) {
     (format!("| `{}` | {precision} | {recall} | {missed} | {wrong} |\n", preset.name()), notes)
 }
 
+/// Preset, precision, recall, missed, found wrongly.
+const FIGURES: &str = "\
+";
+
 #[test]
-fn the_readme_has_the_precision_and_the_recall_of_each_preset() {
+fn the_corpus_gives_these_figures() {
     let (mut table, mut notes) = (String::new(), String::new());
     for preset in Preset::ALL {
         let (line, of_line) = line(preset);
@@ -64,5 +68,5 @@ fn the_readme_has_the_precision_and_the_recall_of_each_preset() {
     if std::env::var_os("MATCH_TEXT_NOTES").is_some() {
         println!("{notes}");
     }
-    assert!(include_str!("../../README.md").contains(&table), "the README's table must be:\n{table}");
+    assert_eq!(table, FIGURES);
 }

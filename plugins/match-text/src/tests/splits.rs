@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::corpus::samples;
+use super::corpus::{Sample, samples};
 use super::random::Random;
+use super::serialized::serialized;
 use super::tokens::{Tokens, rows_of_ids, rows_of_text, run};
 use crate::Preset;
 
@@ -15,7 +16,12 @@ fn all_presets() -> String {
 #[test]
 fn every_match_of_the_corpus_is_masked_at_every_cut_and_the_rest_arrives_unchanged() {
     for preset in Preset::ALL {
-        let texts: Vec<String> = samples(preset).iter().map(|sample| sample.text()).collect();
+        // Each other text is serialized.
+        let text = |(at, sample): (usize, &Sample)| match at % 80 {
+            0 => serialized(&sample.text(), 1 + at % 3, true),
+            _ => sample.text(),
+        };
+        let texts: Vec<String> = samples(preset).iter().enumerate().map(text).collect();
         let tokens = Tokens::new(texts.iter().map(String::as_str));
         let settings = format!(r##"{{"presets": ["{}"], "mask": "#"}}"##, preset.name());
         let mut plugin = tokens.plugin(&settings);
@@ -63,8 +69,10 @@ const SETTINGS: [&str; 6] = [
 /// Cuts random texts at random tokens into random batches. Each reader must have the text that the whole text in one
 /// row gives. Returns the number of texts.
 fn fuzz(seed: u64, until: impl Fn(u64) -> bool) -> u64 {
-    let all: Vec<String> =
+    let mut all: Vec<String> =
         Preset::ALL.iter().flat_map(|preset| samples(*preset)).map(|sample| sample.text()).collect();
+    let serialized: Vec<String> = all.iter().step_by(3).map(|text| serialized(text, 1, true)).collect();
+    all.extend(serialized);
     let tokens = Tokens::new(all.iter().map(String::as_str));
     let mut plugins: Vec<_> = SETTINGS.iter().map(|settings| tokens.plugin(settings)).collect();
     // The stand-in's tokens are those of the last plugin; all have the same.
@@ -83,7 +91,7 @@ fn fuzz(seed: u64, until: impl Fn(u64) -> bool) -> u64 {
                 match random.below(8) {
                     0 => {
                         let length = random.below(12);
-                        text.push_str(&random.text("a1.@ -é/+0\n:", length));
+                        text.push_str(&random.text("a1.@ -é/+0\n:\\nu", length));
                     }
                     1 => {
                         let length = 40 + random.below(400);
