@@ -12,7 +12,7 @@
 //! Word borders depend on the byte after. A state therefore holds NFA states from before the borders were looked
 //! at, and a transition looks at them with the byte in hand. The last transition of a text is that of its end.
 //!
-//! Behind an escape of JSON (see [`Escape`]) a text has two readings. The candidate that begins there stands before
+//! Behind an escape of JSON with a letter (see [`Escape`]) a text has two readings. The candidate that begins there stands before
 //! the candidates that began inside of the escape: what both can become is a match of the former.
 
 use std::collections::HashMap;
@@ -287,7 +287,8 @@ impl Automaton {
         let escape = key.before.escape;
         let inside_from = key.candidates.len() - usize::from(key.before.inside);
         let fresh_at = if escape.is_open() { key.candidates.len() } else { inside_from };
-        let mut all: Vec<(u8, &[StateID])> = (0..).zip(key.candidates.iter().map(|states| &**states)).collect();
+        let mut all: Vec<(u8, &[StateID])> =
+            (0..).zip(key.candidates.iter().map(|states| &**states)).collect();
         all.insert(fresh_at, (FRESH, &fresh[..]));
         // The candidates that began inside of the escape read its bytes as they are.
         let as_it_is = Before { escape: Escape::None, ..key.before };
@@ -324,6 +325,12 @@ impl Automaton {
         }
         self.work = work;
         let next_escape = byte.map_or(Escape::None, |byte| escape.step(byte));
+        if next_escape.is_behind_number(escape) {
+            // The digits of a whole number are no text.
+            complete.retain(|(index, _)| usize::from(*index) < inside_from);
+            survivors.retain(|index| usize::from(*index) < inside_from);
+            candidates.truncate(survivors.len());
+        }
         let inside = survivors.iter().filter(|index| usize::from(**index) >= inside_from).count();
         let before = Before {
             joins: self.looks_at_words && byte.is_some_and(|byte| joins_words(byte, key.before.joins)),

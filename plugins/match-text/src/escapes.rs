@@ -3,7 +3,7 @@
 //! An escape is a run of backslashes and one of `"/bfnrt`, or `u` and four hexadecimal digits. The number of
 //! backslashes does not matter: a newline is `\n`, and `\\n` if it is escaped twice. A plain text may have the same
 //! characters (`C:\new`). Therefore a border of words stands behind an escape in either reading, and a match
-//! neither begins nor ends inside of an escape.
+//! neither begins nor ends inside of an escape. The digits behind `\u` are never read as text.
 
 use std::borrow::Cow;
 
@@ -97,6 +97,11 @@ impl Escape {
         before.is_open() && self != Self::None && !self.begins_after(before)
     }
 
+    /// Whether an escape with a number ends between this place and the one before.
+    pub fn is_behind_number(self, before: Self) -> bool {
+        matches!((before, self), (Self::Unicode { .. }, Self::Behind { .. }))
+    }
+
     /// Bytes with the same number are the same to every escape.
     pub fn class(byte: u8) -> u8 {
         match byte {
@@ -151,7 +156,8 @@ pub fn open_bytes(text: &[u8]) -> usize {
 /// Whether the text is one escape and nothing else.
 pub fn is_escape(text: &[u8]) -> bool {
     text.split_last().is_some_and(|(last, before)| {
-        open_bytes(before) == before.len() && matches!(Escape::after(before).step(*last), Escape::Behind { .. })
+        open_bytes(before) == before.len()
+            && matches!(Escape::after(before).step(*last), Escape::Behind { .. })
     })
 }
 
@@ -240,9 +246,8 @@ fn of_characters(mut class: ClassUnicode, is_wide: bool) -> Hir {
     if is_wide {
         widen(&mut class);
     }
-    let overlaps = |from: char, to: char| {
-        class.iter().any(|range| range.start() <= to && from <= range.end())
-    };
+    let overlaps =
+        |from: char, to: char| class.iter().any(|range| range.start() <= to && from <= range.end());
     let letters = LETTERS.into_iter().filter(|(character, _)| overlaps(*character, *character));
     let letters: Vec<_> = letters.map(|(_, letter)| ClassBytesRange::new(letter, letter)).collect();
     let numbers = NUMBERED.into_iter().filter(|(from, to)| overlaps(*from, *to));

@@ -44,7 +44,8 @@ pub fn is_key(candidate: &Candidate<'_>) -> bool {
     let kinds: Vec<Kind> = text.iter().copied().map(Kind::of).collect();
     let (mut pairs, mut changes, mut digits, mut rare) = (0, 0, 0, 0);
     for (at, pair) in kinds.windows(2).enumerate() {
-        if pair.contains(&Kind::Other) {
+        // A number says nothing about words.
+        if pair.contains(&Kind::Other) || pair == [Kind::Digit, Kind::Digit] {
             continue;
         }
         let before = at.checked_sub(1).map_or(Kind::Other, |before| kinds[before]);

@@ -184,9 +184,7 @@ fn the_kinds_of_keys_of_each_service_are_found() {
         keys.push(format!("{kind}_{}", &RANDOM[..24]));
     }
     let header = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,3FA85F6457174562B3FC2C963F66AFA6\n\n";
-    keys.push(format!(
-        "-----BEGIN RSA PRIVATE KEY-----\n{header}{RANDOM}\n-----END RSA PRIVATE KEY-----"
-    ));
+    keys.push(format!("-----BEGIN RSA PRIVATE KEY-----\n{header}{RANDOM}\n-----END RSA PRIVATE KEY-----"));
     keys.push(format!(
         "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2.0 (GNU/Linux)\n\n{RANDOM}\n=Ab1d\n-----END PGP PRIVATE KEY BLOCK-----"
     ));

@@ -55,6 +55,12 @@ fn line(preset: Preset) -> (String, Vec<String>) {
 
 /// Preset, precision, recall, missed, found wrongly.
 const FIGURES: &str = "\
+| `email` | 100.0 % | 97.2 % | 14 | 0 |
+| `card` | 100.0 % | 97.6 % | 12 | 0 |
+| `iban` | 100.0 % | 97.6 % | 12 | 0 |
+| `phone` | 99.4 % | 98.6 % | 7 | 3 |
+| `api-key` | 100.0 % | 97.0 % | 15 | 0 |
+| `ip` | 97.8 % | 100.0 % | 0 | 11 |
 ";
 
 #[test]

@@ -6,8 +6,8 @@ use super::tokens::{Tokens, rows_of_ids, run};
 use crate::Preset;
 
 /// Text directly before a value.
-const BEFORE: [&str; 11] =
-    ["", "\n", "\t", "\r\n", "a\n\n", "\u{8}", "\u{a0}", "\"", "\\", "\u{e9}", "\u{201c}"];
+const BEFORE: [&str; 12] =
+    ["", "\n", "\t", "\r\n", "a\n\n", "\u{8}", "\u{a0}", "\"", "\\", "\u{e9}", "\u{201c}", "\u{1f600}"];
 
 /// The text as a string of JSON, as often as `depth` says.
 pub fn serialized(text: &str, depth: usize, is_ascii: bool) -> String {
@@ -48,7 +48,9 @@ fn a_serialized_text_is_masked_as_the_plain_text_is() {
             tokens.text(&run(&mut plugin, request, &rows_of_ids(request, &tokens.encode(text), &[])).ids)
         };
         for sample in samples(preset).iter().step_by(5) {
-            for text in [sample.text(), format!("{}{}{}", random.pick(&BEFORE), sample.item, sample.after)] {
+            // Before an `@`, the letter of an escape could be the name in an address of plain text.
+            let before = if sample.item.starts_with('@') { &"\u{1f600}" } else { random.pick(&BEFORE) };
+            for text in [sample.text(), format!("{before}{}{}", sample.item, sample.after)] {
                 let plain = masked(&text);
                 let (depth, is_ascii) = (1 + random.below(3), random.below(2) == 0);
                 let wanted = serialized(&plain, depth, is_ascii);
@@ -60,7 +62,7 @@ fn a_serialized_text_is_masked_as_the_plain_text_is() {
 
 #[test]
 fn each_value_in_the_arguments_of_a_call_is_masked() {
-    let settings = r##"{"presets": ["email", "card", "iban", "ip", "api-key"], "words": ["project bluebird"], "patterns": ["\bEMP-[0-9]{6}\b"], "mask": "#"}"##;
+    let settings = r##"{"presets": ["email", "card", "iban", "ip", "api-key"], "words": ["project bluebird"], "patterns": ["\\bEMP-[0-9]{6}\\b"], "mask": "#"}"##;
     for value in [
         "AKIAQ3EGRTZ5HX7M2PLK",
         "4111 1111 1111 1111",
@@ -71,7 +73,8 @@ fn each_value_in_the_arguments_of_a_call_is_masked() {
         "anna.river@example.org",
     ] {
         for newline in ["\\n", "\\\\n", "\\u000a", "\\r\\n", "\\t"] {
-            let text = |value: &str| format!(r#"{{"path": ".env", "content": "A=1{newline}{value}{newline}B=2"}}"#);
+            let text =
+                |value: &str| format!(r#"{{"path": ".env", "content": "A=1{newline}{value}{newline}B=2"}}"#);
             assert_eq!(masked(settings, &text(value)), text("#"));
         }
     }
@@ -113,13 +116,16 @@ fn a_backslash_of_plain_text_hides_nothing() {
 #[test]
 fn a_mask_neither_begins_nor_ends_inside_of_an_escape() {
     let of = |pattern: &str, text: &str| {
-        masked(&format!(r##"{{"patterns": [{}], "mask": "#"}}"##, serde_json::to_string(pattern).unwrap()), text)
+        masked(
+            &format!(r##"{{"patterns": [{}], "mask": "#"}}"##, serde_json::to_string(pattern).unwrap()),
+            text,
+        )
     };
     assert_eq!(of("pin: [^\"]*", r#"{\"a\": \"pin: 12\", \"b\": 1}"#), r##"{\"a\": \"#\", \"b\": 1}"##);
     assert_eq!(of("pin: .{3}", r"pin: 1\u00e92"), r"#\u00e92");
     assert_eq!(of("pin: .{3}", r"pin: 12\\n"), r"#\\n");
     assert_eq!(of("0e", r"1\u00e92"), r"1\u00e92");
-    assert_eq!(of("e9+2", r"1\u00e92"), "1#");
+    assert_eq!(of("e9+2|9", r"1\u00e92"), r"1\u00e92");
     // A match longer than the limit is cut before an escape.
     for length in 240..270 {
         let text = format!(r#"pin: {}\"b"#, "x".repeat(length));
@@ -129,7 +135,8 @@ fn a_mask_neither_begins_nor_ends_inside_of_an_escape() {
 
 #[test]
 fn random_texts_stay_json_behind_random_masks() {
-    const PATTERNS: [&str; 6] = ["a[^\" ]{2}", "[^\" ]{3,5}", "n+", r"\b[a-z]+\b", "[0-9a-f]{2}", "b.?\u{e9}"];
+    const PATTERNS: [&str; 6] =
+        ["a[^\" ]{2}", "[^\" ]{3,5}", "n+", r"\b[a-z]+\b", "[0-9a-f]{2}", "b.?\u{e9}"];
     let tokens = Tokens::new([]);
     for seed in 0..200 {
         let mut random = Random::new(seed);
@@ -147,7 +154,8 @@ fn random_texts_stay_json_behind_random_masks() {
             let cut = tokens.text(&run(&mut plugin, 2 * request + 1, &rows).ids);
             assert_eq!(cut, whole, "seed {seed}: {settings}: {json}");
             let inner: Result<String, _> = serde_json::from_str(&whole);
-            let inner = inner.unwrap_or_else(|error| panic!("seed {seed}: {settings}: {json} -> {whole}: {error}"));
+            let inner =
+                inner.unwrap_or_else(|error| panic!("seed {seed}: {settings}: {json} -> {whole}: {error}"));
             if depth == 2 {
                 let inner: Result<String, _> = serde_json::from_str(&inner);
                 assert!(inner.is_ok(), "seed {seed}: {settings}: {json} -> {whole}");

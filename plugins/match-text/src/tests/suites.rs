@@ -9,8 +9,7 @@ use serde::Deserialize;
 use super::masks::Masker;
 use crate::Preset;
 
-const SUITE: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/suites/personal-data.jsonl.gz");
+const SUITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/suites/personal-data.jsonl.gz");
 
 /// A text of a suite.
 #[derive(Deserialize)]
@@ -29,9 +28,10 @@ struct Sample {
 impl Sample {
     fn preset(&self) -> Option<Preset> {
         let name = |preset: &Preset| preset.name();
-        Preset::ALL.into_iter().find(|preset| self.entity == name(preset)).or_else(|| {
-            self.entity.starts_with("phone-").then_some(Preset::Phone)
-        })
+        Preset::ALL
+            .into_iter()
+            .find(|preset| self.entity == name(preset))
+            .or_else(|| self.entity.starts_with("phone-").then_some(Preset::Phone))
     }
 
     /// The line of the table: a phone number stands in the line of its form.
@@ -44,7 +44,8 @@ impl Sample {
     }
 
     fn form(&self) -> &'static str {
-        let (from, to) = self.spans.as_ref().and_then(|spans| spans.first().copied()).unwrap_or((0, usize::MAX));
+        let (from, to) =
+            self.spans.as_ref().and_then(|spans| spans.first().copied()).unwrap_or((0, usize::MAX));
         let number: String = self.text.chars().skip(from).take(to - from).collect();
         let number = number.trim_start_matches('(');
         let digits = number.bytes().filter(u8::is_ascii_digit).count();
@@ -142,7 +143,8 @@ fn table(samples: &[Sample]) -> String {
     let mut table = String::new();
     for (line, Counts { wanted, whole, part, negatives, wrong }) in lines {
         let missed = wanted - whole - part;
-        writeln!(table, "| {line} | {wanted} | {whole} | {part} | {missed} | {negatives} | {wrong} |").unwrap();
+        writeln!(table, "| {line} | {wanted} | {whole} | {part} | {missed} | {negatives} | {wrong} |")
+            .unwrap();
     }
     for (source, all) in of_other {
         let of = |preset: &Preset| {
