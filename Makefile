@@ -8,7 +8,7 @@ VENV := $(CURDIR)/target/venv
 ON_PATH := CARGO_INCREMENTAL=0 $(CARGO) --config .cargo/path.toml
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build dist test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench bench-real-vllm bench-cost valgrind mutants soak soak-usage check check-sdk fmt setup clean
+.PHONY: demo build dist test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench bench-guards bench-real-vllm bench-cost valgrind mutants soak soak-usage check check-sdk fmt setup clean
 
 # `afterbay --version` names the commit. Only release builds know it, so that tests are not linked again after each commit.
 build dist: export AFTERBAY_COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
@@ -78,6 +78,13 @@ valgrind:
 	else \
 		echo "no valgrind: instructions are not counted. On Debian: apt-get install valgrind" >&2; \
 	fi
+
+# The suites lie in ../shared/suites. AFTERBAY_TEXTS: directories of honest texts. What is missing is printed.
+bench-guards: setup ## grammar-check, match-text and stop-loop over suites of others: the tables of their pages, in some minutes
+	AFTERBAY_TEKKEN="$(firstword $(wildcard $(HOME)/.cache/afterbay-vllm/venv/lib/python3*/site-packages/mistral_common/data/tekken_240911.json))" \
+	AFTERBAY_TEXTS="$${AFTERBAY_TEXTS:-$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("stdlib"))'):$${CARGO_HOME:-$$HOME/.cargo}/registry/src:/usr/lib/node_modules}" \
+		$(CARGO) test --release --manifest-path plugins/Cargo.toml --target-dir target/guests -p grammar-check -p match-text -p stop-loop \
+		suites -- --include-ignored --nocapture --test-threads 1
 
 # SHARED: the directory with the real engines' readers, installed by its sglang/install and vllm/install. BENCH_ARGS="--n 128 --t 64 --prompts 32": a short try.
 SHARED ?= ../shared

@@ -1,25 +1,28 @@
 //! Finds loops in the ids of one request, id by id. It knows no batch and no verdict.
 //!
-//! Three observers read each id in constant time:
+//! Four observers read each id in constant time:
 //!
 //! - [`Exact`] follows the distance at which the ids repeat without a difference,
 //! - [`Varied`] follows a distance at which most of them repeat,
+//! - [`Blocks`] follows a distance beyond [`PERIOD_MAX`] at which pieces of text repeat,
 //! - [`Entropy`] counts how evenly the last ids are spread.
 //!
-//! A distance is found with a table of the last place of each run of [`GRAM`] ids. The detector has 7 KiB, of
-//! any length of the request.
+//! A distance is found with a table of the last place of each run of four ids. The detector has 8 KiB, of any
+//! length of the request.
 
+mod blocks;
 mod entropy;
 mod exact;
 mod history;
 mod varied;
 
+use blocks::Blocks;
 use entropy::Entropy;
 use exact::Exact;
 use history::History;
 use varied::Varied;
 
-/// The longest period of a loop, in ids.
+/// The longest period of a loop in which ids may differ. Longer ones are found at the end of a piece of text.
 pub const PERIOD_MAX: usize = 512;
 
 /// The ids after the last turn before a loop is reported.
@@ -33,13 +36,15 @@ const DIVERSE: usize = 8;
 pub enum Kind {
     /// The same ids, with 8 or more different ones.
     Exact,
-    /// The same 2 to 7 different ids.
+    /// A run of 2 to 7 ids.
+    Phrase,
+    /// A longer run of the same 2 to 7 different ids.
     Monotonous,
     /// One id.
     OneToken,
     /// The same ids but for a few, in places that change from turn to turn.
     Varied,
-    /// The same ids but for a few, in the same places of each turn, like a counter.
+    /// The same ids but for a few in one place of each turn, like a number that counts.
     Counter,
     /// So few different ids that they carry almost no information.
     LowEntropy,
@@ -47,14 +52,22 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 6] =
-        [Kind::Exact, Kind::Monotonous, Kind::OneToken, Kind::Varied, Kind::Counter, Kind::LowEntropy];
+    pub const ALL: [Kind; 7] = [
+        Kind::Exact,
+        Kind::Phrase,
+        Kind::Monotonous,
+        Kind::OneToken,
+        Kind::Varied,
+        Kind::Counter,
+        Kind::LowEntropy,
+    ];
 
     /// The kind as a label of a metric.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Kind::Exact => "exact",
+            Kind::Phrase => "phrase",
             Kind::Monotonous => "monotonous",
             Kind::OneToken => "one-token",
             Kind::Varied => "varied",
@@ -69,10 +82,11 @@ impl Kind {
         match self {
             Kind::Exact => DIVERSE,
             Kind::OneToken => 64,
+            Kind::Phrase => 192,
             Kind::Varied => 256,
             Kind::Monotonous => 512,
-            Kind::LowEntropy => 1_024,
-            Kind::Counter => 2_048,
+            Kind::LowEntropy => 2_304,
+            Kind::Counter => 7_168,
         }
     }
 
@@ -101,6 +115,7 @@ pub struct Detector {
     history: History,
     exact: Exact,
     varied: Varied,
+    blocks: Blocks,
     entropy: Entropy,
 }
 
@@ -110,6 +125,7 @@ impl Default for Detector {
             history: History::new(),
             exact: Exact::default(),
             varied: Varied::default(),
+            blocks: Blocks::new(),
             entropy: Entropy::new(),
         }
     }
@@ -122,8 +138,12 @@ impl Detector {
         self.entropy.push(id, left);
         self.exact.push(&mut self.history);
         self.varied.push(&self.history, &self.exact);
+        let block = self.blocks.push(&self.history, turns);
         let found = self.exact.found(&self.history, turns);
-        found.or_else(|| self.varied.found(&self.history, turns)).or_else(|| self.entropy.found(turns))
+        found
+            .or_else(|| self.varied.found(&self.history, turns))
+            .or(block)
+            .or_else(|| self.entropy.found(turns))
     }
 }
 
@@ -162,7 +182,7 @@ mod tests {
             let (count, found) = first(ids).unwrap();
             let kind = match period {
                 1 => Kind::OneToken,
-                2..8 => Kind::Monotonous,
+                2..8 => Kind::Phrase,
                 _ => Kind::Exact,
             };
             assert_eq!((found.kind, found.period), (kind, period));
@@ -221,15 +241,45 @@ mod tests {
         });
         let (count, found) = first(turns.collect::<Vec<_>>()).unwrap();
         assert_eq!(found.kind, Kind::Counter);
-        assert!((8_192..9_000).contains(&count), "{count}");
+        assert!((28_704..29_600).contains(&count), "{count}");
     }
 
     #[test]
-    fn a_mixture_of_three_ids_is_found_after_four_windows() {
-        let ids: Vec<u32> = noise(9).map(|id| id % 3).take(10_000).collect();
+    fn records_of_28_000_ids_with_other_values_or_any_with_two_numbers_are_no_loop() {
+        let body: Vec<u32> = noise(5).take(30).collect();
+        let mut random = noise(6);
+        let mut values = || vec![random.next().unwrap() % 10, random.next().unwrap() % 10];
+        let records = (0..875).flat_map(|_| [values(), body.clone()].concat());
+        assert_eq!(first(records.collect::<Vec<_>>()), None, "random values");
+        let two =
+            (0..2_000_u32).flat_map(|number| [&[number][..], &body[..10], &[number], &body[10..]].concat());
+        assert_eq!(first(two.collect::<Vec<_>>()), None, "two numbers");
+    }
+
+    #[test]
+    fn a_block_longer_than_the_history_is_found_at_the_end_of_a_piece_after_the_fourth_turn() {
+        for period in [513, 700, 1_000, 2_000, 3_000] {
+            let body: Vec<u32> = noise(period as u64).take(period).collect();
+            let ids = noise(7).take(300).chain(body.iter().copied().cycle().take(5 * period));
+            let (count, found) = first(ids).unwrap();
+            assert_eq!((found.kind, found.period), (Kind::Exact, period));
+            let needed = 300 + 4 * period + GRACE;
+            assert!((needed..needed + 200).contains(&count), "period {period}: {count}");
+        }
+    }
+
+    #[test]
+    fn a_block_that_comes_three_times_is_no_loop() {
+        let body: Vec<u32> = noise(4).take(900).collect();
+        assert_eq!(first(body.iter().copied().cycle().take(2_700).chain(noise(8).take(900))), None);
+    }
+
+    #[test]
+    fn a_mixture_of_three_ids_is_found_after_four_turns() {
+        let ids: Vec<u32> = noise(9).map(|id| id % 3).take(30_000).collect();
         let (count, found) = first(ids).unwrap();
-        assert_eq!((found.kind, count), (Kind::LowEntropy, 4 * 1_024 + GRACE));
-        let ids: Vec<u32> = noise(9).map(|id| id % 5).take(20_000).collect();
+        assert_eq!((found.kind, count), (Kind::LowEntropy, 4 * Kind::LowEntropy.turn_min() + GRACE));
+        let ids: Vec<u32> = noise(9).map(|id| id % 5).take(40_000).collect();
         assert_eq!(first(ids), None, "five ids, evenly spread");
     }
 

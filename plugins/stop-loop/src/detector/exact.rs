@@ -58,6 +58,7 @@ impl Exact {
         let kind = match history.different(self.period) {
             DIVERSE.. => Kind::Exact,
             1 => Kind::OneToken,
+            _ if self.period < DIVERSE => Kind::Phrase,
             _ => Kind::Monotonous,
         };
         // The ids of an exact loop stay the same, so this is judged once more at most.

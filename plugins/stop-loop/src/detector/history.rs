@@ -35,6 +35,15 @@ impl History {
         left
     }
 
+    /// Whether a piece of text ends here: once in 16 places, by the last four ids.
+    pub(super) fn ends_piece(&self) -> bool {
+        self.gram_hash() >> 60 == 0
+    }
+
+    fn gram_hash(&self) -> u64 {
+        self.gram.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+
     /// The number of ids so far.
     pub(super) fn count(&self) -> usize {
         self.count
@@ -52,9 +61,10 @@ impl History {
 
     /// Enters the last run into the table. Returns a distance at which the same run may have been before.
     pub(super) fn enter(&mut self) -> Option<usize> {
-        let slot = &mut self.places[(self.gram.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % KEPT];
         // Places are modulo 2^16, which is many times the longest distance.
         let here = self.count as u16;
+        let slot = (self.gram_hash() >> 54) as usize % KEPT;
+        let slot = &mut self.places[slot];
         let distance = usize::from(here.wrapping_sub(std::mem::replace(slot, here)));
         let is_possible = (1..=PERIOD_MAX).contains(&distance) && self.count >= distance + GRAM;
         is_possible.then_some(distance)

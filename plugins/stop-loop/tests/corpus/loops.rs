@@ -94,7 +94,8 @@ fn monotonous(random: &mut Random) -> Looped {
     let mut body: Vec<u32> = (0..period).map(|_| 100 + (random.next() % kinds) as u32).collect();
     (body[0], body[1]) = (1, 2);
     body[2..].iter_mut().filter(|id| **id > 105).for_each(|id| *id = 105);
-    repeated(random, &body, 4_000, Kind::Monotonous)
+    let kind = if period < 8 { Kind::Phrase } else { Kind::Monotonous };
+    repeated(random, &body, 4_000, kind)
 }
 
 fn one_token(random: &mut Random) -> Looped {
@@ -121,7 +122,7 @@ fn counter(random: &mut Random) -> Looped {
     for number in random.from(1, 50).. {
         ids.extend(tokens(&number.to_string(), Digits::Groups));
         ids.extend_from_slice(&body);
-        if ids.len() > begin + 10_000 {
+        if ids.len() > begin + 31_000 {
             break;
         }
     }
@@ -131,7 +132,7 @@ fn counter(random: &mut Random) -> Looped {
 fn low_entropy(random: &mut Random) -> Looped {
     let (mut ids, begin) = before(random);
     let some: Vec<u32> = (0..random.from(2, 3)).map(|_| random.next() as u32 % 151_000).collect();
-    for _ in 0..6_000 {
+    for _ in 0..29_000 {
         ids.push(some[random.from(0, some.len() - 1)]);
     }
     Looped { ids, begin, kind: Kind::LowEntropy, period: 0 }

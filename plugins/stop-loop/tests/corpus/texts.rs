@@ -35,18 +35,18 @@ const WORDS: [&str; 96] = [
     "now", "find", "long", "down", "day", "did", "get", "come", "made", "may", "part", "river", "stone",
 ];
 
-fn word(random: &mut Random) -> &'static str {
+pub fn word(random: &mut Random) -> &'static str {
     random.of(&WORDS)
 }
 
-fn sentence(random: &mut Random) -> String {
+pub fn sentence(random: &mut Random) -> String {
     let words: Vec<&str> = (0..random.from(4, 16)).map(|_| word(random)).collect();
     let mut text = words.join(" ");
     text[..1].make_ascii_uppercase();
     text + random.of(&[".", ".", ".", "?", "!"])
 }
 
-fn line(random: &mut Random, least: usize, most: usize) -> String {
+pub fn line(random: &mut Random, least: usize, most: usize) -> String {
     let words: Vec<&str> = (0..random.from(least, most)).map(|_| word(random)).collect();
     words.join(" ")
 }
