@@ -84,7 +84,7 @@ bench-guards: setup ## grammar-check, match-text and stop-loop over suites of ot
 	AFTERBAY_TEKKEN="$(firstword $(wildcard $(HOME)/.cache/afterbay-vllm/venv/lib/python3*/site-packages/mistral_common/data/tekken_240911.json))" \
 	AFTERBAY_TEXTS="$${AFTERBAY_TEXTS:-$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("stdlib"))'):$${CARGO_HOME:-$$HOME/.cargo}/registry/src:/usr/lib/node_modules}" \
 		$(CARGO) test --release --manifest-path plugins/Cargo.toml --target-dir target/guests -p grammar-check -p match-text -p stop-loop \
-		suites -- --include-ignored --nocapture --test-threads 1
+		suite -- --include-ignored --nocapture --test-threads 1
 
 # SHARED: the directory with the real engines' readers, installed by its sglang/install and vllm/install. BENCH_ARGS="--n 128 --t 64 --prompts 32": a short try.
 SHARED ?= ../shared
