@@ -28,7 +28,7 @@ const LETTERS: [(char, u8); 8] = [
     ('/', b'/'),
     ('\\', b'\\'),
 ];
-/// The characters that serializers write as `\uXXXX`: control characters, those of HTML, and all outside of ASCII.
+/// The characters that serializers write as `\u` and four digits: control characters, those of HTML, and all outside of ASCII.
 const NUMBERED: [(char, char); 8] = [
     ('\0', '\u{1f}'),
     ('"', '"'),

@@ -152,7 +152,7 @@ impl Judge {
         let mut edits: Vec<Edit<'_>> = Vec::new();
         let mut last: Option<Found> = None;
         for found in found.extract_if(.., |found| found.end <= keep_from) {
-            // Of two matches that differ in an escape before them, the one without the escape counts.
+            // If two matches differ in an escape before them, the one without the escape counts.
             last = Some(match last {
                 Some(before) if found.start < before.end => {
                     let is_behind = is_escape(hold.text(before.start..found.start));

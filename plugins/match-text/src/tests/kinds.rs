@@ -204,7 +204,7 @@ fn names_behind_the_prefix_of_a_key_are_no_keys() {
             "npm_configurationLoaderForWorkspacePackages",
             "glrt-runner-token-of-the-project-goes-here",
             "xoxb-your-slack-bot-token-goes-right-here",
-            "https://hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
+            "https://hooks.slack.com/services/T00000000/B00000000/YOURTOKENYOURTOKENYOURTO",
             "sk_prod_environment_of_the_shop_is_ready",
         ],
     );

@@ -112,7 +112,7 @@ fn random_in(seed: u64, range: &std::ops::Range<usize>) -> usize {
 #[test]
 #[ignore = "a measurement: run it in release"]
 fn files_of_this_machine() {
-    /// Of each directory: files of 60 kB or more, and shorter ones.
+    /// The most files of a directory: of 60 kB or more, and shorter ones.
     const FILES_MAX: [usize; 2] = [500, 3_000];
     let Some(roots) = std::env::var_os("AFTERBAY_TEXTS") else {
         println!("missing: AFTERBAY_TEXTS names no directories");
