@@ -3693,7 +3693,7 @@ pub mod exports {
                 }
                 #[doc(hidden)]
                 #[macro_export]
-                macro_rules! __export_afterbay_plugin_plugin_1_0_0_cabi {
+                macro_rules! __export_afterbay_plugin_plugin_0_2_0_cabi {
                     ($ty:ident with_types_in $($path_to_types:tt)*) => {
                         const _ : () = { #[unsafe (export_name =
                         "afterbay:plugin/plugin@0.2.0#describe")] unsafe extern "C" fn
@@ -3760,7 +3760,7 @@ pub mod exports {
                     };
                 }
                 #[doc(hidden)]
-                pub use __export_afterbay_plugin_plugin_1_0_0_cabi;
+                pub use __export_afterbay_plugin_plugin_0_2_0_cabi;
                 #[cfg_attr(target_pointer_width = "64", repr(align(8)))]
                 #[cfg_attr(target_pointer_width = "32", repr(align(4)))]
                 struct _RetArea(
@@ -3946,7 +3946,7 @@ macro_rules! __export_transform_impl {
     };
     ($ty:ident with_types_in $($path_to_types_root:tt)*) => {
         $($path_to_types_root)*::
-        exports::afterbay::plugin::plugin::__export_afterbay_plugin_plugin_1_0_0_cabi!($ty
+        exports::afterbay::plugin::plugin::__export_afterbay_plugin_plugin_0_2_0_cabi!($ty
         with_types_in $($path_to_types_root)*:: exports::afterbay::plugin::plugin); const
         _ : () = { #[rustfmt::skip] #[cfg(target_arch = "wasm32")] #[unsafe (link_section
         =
