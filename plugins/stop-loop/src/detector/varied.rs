@@ -22,9 +22,6 @@ const PERIODS_MIN: usize = 8;
 /// The fewest places at which ids differ, if they change their places. The lines of a log differ at fewer places.
 const PLACES_MIN: usize = 10;
 
-/// The most ids of a number that counts.
-const NUMBER_MAX: usize = 4;
-
 /// The ids between two judgements.
 const JUDGED_EACH: usize = 64;
 
@@ -43,9 +40,6 @@ pub(super) struct Varied {
     places: [u64; PERIOD_MAX / 64],
     placed: usize,
     placed_from: usize,
-    /// The length of the loop where ids last began to differ, and from where on they do so in one place of a turn.
-    differs_at: usize,
-    counts_from: usize,
 }
 
 impl Varied {
@@ -64,21 +58,13 @@ impl Varied {
         }
         self.differ += 1;
         self.in_a_row += 1;
-        let since = self.length - self.differs_at;
-        if self.in_a_row == 1 && since > NUMBER_MAX {
-            let past = since % self.period;
-            if past.min(self.period - past) > SHIFT_MAX {
-                self.counts_from = self.length;
-            }
-            self.differs_at = self.length;
-        }
         // The rest of a part that is another one does not count.
         if self.length - self.placed_from > self.period {
             let place = history.count() % self.period;
             self.places[place / 64] |= 1 << (place % 64);
             self.placed += 1;
         }
-        // A counter may get longer by a digit: the ids repeat at a slightly different distance from now on.
+        // A number may get longer by a digit: the ids repeat at a slightly different distance from now on.
         if self.in_a_row >= GRAM
             && let Some(period) = self.shifted(history)
         {
@@ -116,15 +102,8 @@ impl Varied {
             return None;
         }
         self.judged_at = length + JUDGED_EACH;
-        if history.different(period) >= DIVERSE && self.changes_places() {
-            return Some(Loop { kind: Kind::Varied, period, length });
-        }
-        let length = length - self.counts_from;
-        (length >= needed(Kind::Counter, period, turns)).then_some(Loop {
-            kind: Kind::Counter,
-            period,
-            length,
-        })
+        let is_varied = history.different(period) >= DIVERSE && self.changes_places();
+        is_varied.then_some(Loop { kind: Kind::Varied, period, length })
     }
 
     /// Whether ids differ in other places from turn to turn. An id that differs once differs twice from its

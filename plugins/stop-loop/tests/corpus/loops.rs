@@ -26,7 +26,6 @@ impl Looped {
     pub fn is_in_time(&self, count: usize) -> bool {
         let more = match self.kind {
             Kind::Varied => 5 * self.period + 64,
-            Kind::Counter => 2 * self.period + 64,
             _ => 0,
         };
         (self.begin..=self.fourth_turn() + GRACE + more).contains(&count)
@@ -35,11 +34,10 @@ impl Looped {
 
 type Make = fn(&mut Random) -> Looped;
 
-pub const SORTS: [(&str, Make); 6] = [
+pub const SORTS: [(&str, Make); 5] = [
     ("exact, period 8 to 128", exact),
     ("2 to 7 different ids", monotonous),
     ("1 of 24 to 64 ids differs a turn, period 24 to 128", varied),
-    ("a counter, period 16 to 128", counter),
     ("one id", one_token),
     ("white space and other outputs of three ids", low_entropy),
 ];
@@ -114,19 +112,6 @@ fn varied(random: &mut Random) -> Looped {
         }
     }
     Looped { ids, begin, kind: Kind::Varied, period: body.len() }
-}
-
-fn counter(random: &mut Random) -> Looped {
-    let body = body(random, 16, 128);
-    let (mut ids, begin) = before(random);
-    for number in random.from(1, 50).. {
-        ids.extend(tokens(&number.to_string(), Digits::Groups));
-        ids.extend_from_slice(&body);
-        if ids.len() > begin + 31_000 {
-            break;
-        }
-    }
-    Looped { ids, begin, kind: Kind::Counter, period: body.len() + 1 }
 }
 
 fn low_entropy(random: &mut Random) -> Looped {
