@@ -49,7 +49,7 @@ fn a_serialized_text_is_masked_as_the_plain_text_is() {
         };
         for sample in samples(preset).iter().step_by(5) {
             // Before an `@`, the letter of an escape could be the name in an address of plain text.
-            let before = if sample.item.starts_with('@') { &"\u{1f600}" } else { random.pick(&BEFORE) };
+            let before = if sample.item.starts_with('@') { "\u{1f600}" } else { random.pick(&BEFORE) };
             for text in [sample.text(), format!("{before}{}{}", sample.item, sample.after)] {
                 let plain = masked(&text);
                 let (depth, is_ascii) = (1 + random.below(3), random.below(2) == 0);
