@@ -11,7 +11,6 @@ mod block;
 mod check;
 mod extent;
 mod format;
-mod literal;
 mod read;
 mod reasoning;
 mod scanner;

@@ -25,6 +25,7 @@ mod grammars;
 mod vocabulary;
 
 mod lark;
+mod literal;
 mod matcher;
 mod paths;
 mod regex;

@@ -88,17 +88,12 @@ impl Plugin for GrammarCheck {
 /// Gives the verdict on a row's tool calls.
 fn apply_calls(row: Row<'_>, result: CallResult, on_violation: OnViolation, verdicts: &mut Verdicts) {
     let CallResult { action, valid, leaked, unread, unchecked } = result;
-    if let Some(format) = unread {
-        let reason = format!("tool call: a marker of {format}, which tool_calls does not read");
-        metrics::counter_add("unread_calls", &[], 1);
-        afterbay_plugin::warn!(request: row.request(), "{reason}");
-        if action == CallAction::Pass {
-            verdicts.annotate(row, reason);
-        }
-    }
-    if let Some(why) = unchecked {
-        let reason = format!("tool call: not checked: {why}");
-        metrics::counter_add("not_checked", &[], 1);
+    let unread = unread.map(|format| format!("a marker of {format}, which tool_calls does not read"));
+    let unchecked = unchecked.map(|why| format!("not checked: {why}"));
+    for (counter, why) in [("unread_calls", unread), ("not_checked", unchecked)] {
+        let Some(why) = why else { continue };
+        let reason = format!("tool call: {why}");
+        metrics::counter_add(counter, &[], 1);
         afterbay_plugin::warn!(request: row.request(), "{reason}");
         if action == CallAction::Pass {
             verdicts.annotate(row, reason);

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::block::CallFault;
-use super::literal::{NoLiteral, Notation, literal, python_calls};
+use crate::literal::{NoLiteral, Notation, literal, python_calls};
 use crate::settings::Engine;
 
 /// The quotes of an attribute.

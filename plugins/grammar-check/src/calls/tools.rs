@@ -6,8 +6,8 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::block::CallFault;
-use super::literal::{Notation, literal, number};
 use super::read::{Arguments, Conversions};
+use crate::literal::{Notation, literal, number};
 use crate::schema::{Mismatch, Schema, SchemaOptions};
 use crate::settings::Engine;
 

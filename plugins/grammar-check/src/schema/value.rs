@@ -6,36 +6,15 @@ use serde_json::Value;
 
 use super::Types;
 use super::decimal::Decimal;
+use crate::literal::{Notation, literal};
 
 /// Reads a value. A surrogate without its pair becomes U+FFFD.
 pub(super) fn read(text: &[u8]) -> Option<Value> {
-    let read = serde_json::from_slice(text).ok();
-    read.or_else(|| serde_json::from_slice(&without_lone_surrogates(text)).ok())
-}
-
-/// Replaces the escapes of surrogates that have no pair.
-fn without_lone_surrogates(text: &[u8]) -> Vec<u8> {
-    let unit = |at: usize| {
-        let hex = text.get(at..at + 6)?.strip_prefix(b"\\u")?;
-        u32::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()
-    };
-    let (mut all, mut at) = (Vec::with_capacity(text.len()), 0);
-    while at < text.len() {
-        let length = match (text[at], unit(at), unit(at + 6)) {
-            (b'\\', Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
-            (b'\\', Some(0xd800..0xe000), _) => {
-                all.extend(b"\\ufffd");
-                at += 6;
-                continue;
-            }
-            (b'\\', ..) => 2,
-            _ => 1,
-        };
-        let end = text.len().min(at + length);
-        all.extend(&text[at..end]);
-        at = end;
-    }
-    all
+    serde_json::from_slice(text).ok().or_else(|| {
+        let text = std::str::from_utf8(text).ok()?;
+        let (value, length) = literal(text, Notation::Json).ok()?;
+        (length == text.trim_ascii_end().len()).then_some(value)
+    })
 }
 
 /// The type of a value: one bit. In draft 4, only a number without a point or an exponent is an integer.

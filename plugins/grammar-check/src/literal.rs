@@ -7,7 +7,7 @@ const DEPTH_MAX: usize = 127;
 
 /// The notation of a literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Notation {
+pub(crate) enum Notation {
     Json,
     /// JSON in which a comma may stand before a closing bracket, as SGLang's streaming parsers read it.
     JsonWithCommas,
@@ -16,7 +16,7 @@ pub(super) enum Notation {
 
 /// The reason why a text does not begin with a literal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoLiteral {
+pub(crate) enum NoLiteral {
     /// The text ends in the literal, `in_string` in one of its strings.
     Cut {
         in_string: bool,
@@ -25,7 +25,7 @@ pub(super) enum NoLiteral {
 }
 
 /// Reads the literal with which a text begins. Returns its length too.
-pub(super) fn literal(text: &str, notation: Notation) -> Result<(Value, usize), NoLiteral> {
+pub(crate) fn literal(text: &str, notation: Notation) -> Result<(Value, usize), NoLiteral> {
     if notation != Notation::Python {
         let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
         let why = match values.next() {
@@ -45,7 +45,7 @@ pub(super) fn literal(text: &str, notation: Notation) -> Result<(Value, usize), 
 }
 
 /// A number as Python's `int` and `float` read it: `007`, `+3`, `.5`, `1_000`.
-pub(super) fn number(text: &str) -> Option<Value> {
+pub(crate) fn number(text: &str) -> Option<Value> {
     let text = text.trim();
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if !digits.starts_with(|char: char| char.is_ascii_digit() || char == '.') {
@@ -61,11 +61,11 @@ pub(super) fn number(text: &str) -> Option<Value> {
 }
 
 /// The name of a call, and its arguments.
-pub(super) type PythonCall = (String, Result<Value, NoLiteral>);
+pub(crate) type PythonCall = (String, Result<Value, NoLiteral>);
 
 /// Reads `[f(a=1), g()]`, the calls of a list in Python's notation. `true` says that the list is complete. A call
 /// whose first argument cannot be read is none. Positional arguments are left out, as in vLLM's parser.
-pub(super) fn python_calls(text: &str) -> (Vec<PythonCall>, bool) {
+pub(crate) fn python_calls(text: &str) -> (Vec<PythonCall>, bool) {
     let mut reader = Reader { text: text.as_bytes(), at: 0, notation: Notation::Python };
     let mut calls = Vec::new();
     if reader.next() != Some(b'[') {
@@ -236,7 +236,11 @@ impl Reader<'_> {
                             bytes.push(12);
                             0
                         }
-                        b'\\' | b'"' | b'/' | b'\'' => {
+                        b'\\' | b'"' | b'/' => {
+                            bytes.push(escape);
+                            0
+                        }
+                        b'\'' if self.notation != Notation::Json => {
                             bytes.push(escape);
                             0
                         }
@@ -304,7 +308,8 @@ impl Reader<'_> {
             "True" if is_python => Ok(Value::Bool(true)),
             "False" if is_python => Ok(Value::Bool(false)),
             "None" if is_python => Ok(Value::Null),
-            _ => match number(text).or_else(|| serde_json::from_str(text).ok().filter(|_| !is_python)) {
+            // A number of JSON stays as its text has it.
+            _ => match serde_json::from_str(text).ok().filter(|_| !is_python).or_else(|| number(text)) {
                 Some(number) => Ok(number),
                 None if self.at == self.text.len() => Err(NoLiteral::Cut { in_string: false }),
                 None => wrong("expected a value"),
@@ -357,7 +362,7 @@ mod tests {
         assert_eq!(literal(r#"{"a": 1} x"#, Notation::Json), Ok((json!({"a": 1}), 8)));
         assert_eq!(literal(r#"["\ud83d", 1e400]"#, Notation::Json).unwrap().0[0], "\u{fffd}");
         assert_eq!(literal(r#""\ud83d\ude00""#, Notation::Python).unwrap().0, "😀");
-        for wrong in ["{'a': 1}", "[1,]", "[True]", "(1)", "[\"\\x41\"]"] {
+        for wrong in ["{'a': 1}", "[1,]", "[True]", "(1)", "[\"\\x41\"]", "[\"\\ud83d\\'\"]"] {
             assert!(matches!(literal(wrong, Notation::Json), Err(NoLiteral::Wrong(_))), "{wrong}");
         }
         assert!(literal("[1,]", Notation::JsonWithCommas).is_ok());
