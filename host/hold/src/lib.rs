@@ -1,8 +1,9 @@
 //! The rows that plugins hold, and which of them are released together.
 //!
 //! Owns each held row, as a batch of one row with the changes of the plugins before, from its hold to its release. The held
-//! rows of a request stay in order and leave as one row, or one by one for a reader of single rows. In front of a detokenizer the row ends only where the text is
-//! whole; this crate tracks the text. The chain decides which rows are held, and the ledger counts them.
+//! rows of a request stay in order and leave as one row, or one by one for a reader of single rows. In front of a detokenizer
+//! the row ends only where the text is whole; this crate tracks the text. The chain decides which rows are held, and the ledger
+//! counts them.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod recover;

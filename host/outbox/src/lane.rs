@@ -250,8 +250,8 @@ impl Lane {
     }
 
     /// Composes the next frame. A frame that waits alone is sent unchanged; otherwise the frame has at most `max_requests`
-    /// requests. `now` is the frame's time if no source
-    /// frame is known. `sent` gets the time at which each source frame was received, and the number of its rows.
+    /// requests. `now` is the frame's time if no source frame is known. `sent` gets the time at which each source frame was
+    /// received, and the number of its rows.
     pub(crate) fn next(
         &mut self,
         max_requests: usize,

@@ -189,7 +189,12 @@ pub fn clear() {
 
 /// The terminal's width in characters.
 pub fn width() -> usize {
-    comfy_table::Table::new().width().map_or(WIDTH, usize::from)
+    usable(comfy_table::Table::new().width())
+}
+
+/// A terminal without a size, as `script` and some containers make it, reports 0.
+fn usable(reported: Option<u16>) -> usize {
+    reported.filter(|width| *width > 0).map_or(WIDTH, usize::from)
 }
 
 /// Breaks a text between words into lines of the terminal's width; all lines but the first are indented. On a pipe the text stays
@@ -300,6 +305,11 @@ mod tests {
         let mut table = Table::new(rows[0]);
         rows[1..].iter().for_each(|row| table.row(row.iter().map(|cell| (*cell).to_owned()).collect()));
         table
+    }
+
+    #[test]
+    fn a_terminal_that_reports_no_width_has_80_characters() {
+        assert_eq!([None, Some(0), Some(120)].map(usable), [80, 80, 120]);
     }
 
     /// Every word of the table is whole, and no line is wider.

@@ -362,13 +362,23 @@ impl Turn<'_> {
             Ok(own) => own,
             Err(error) => return self.release_apart(at, error),
         };
+        self.hold_released(at, own, "row by row", why);
+        if why == HoldEnd::Verdict {
+            self.held_rows.release_now(at.request, self.slot.name(), self.now);
+        }
+    }
+
+    /// Holds this row behind the held rows of its request, which all leave for this reason as soon as they can. `how` says when,
+    /// for the journal.
+    fn hold_released(&mut self, at: SeenRow, own: HeldRow, how: &str, why: HoldEnd) {
         let text = match why {
-            HoldEnd::Verdict => "released, row by row".to_owned(),
-            why => format!("row by row, {}", hold_end_words(why)),
+            HoldEnd::Verdict => format!("released, {how}"),
+            why => format!("{how}, {}", hold_end_words(why)),
         };
+        // The bounds do not matter: a marker, the next row or the deadline releases this row.
         self.hold(at, own, Duration::ZERO, text);
         match why {
-            HoldEnd::Verdict => self.held_rows.release_now(at.request, self.slot.name(), self.now),
+            HoldEnd::Verdict => self.held_rows.release(at.request, self.slot.name()),
             why => self.held_rows.end_request(at.request, self.slot.name(), why),
         }
     }
@@ -383,16 +393,7 @@ impl Turn<'_> {
         let may_leave =
             self.is_last(at.row) || self.held_rows.is_whole_with(at.request, self.slot.name(), &own.batch);
         if !may_leave {
-            // The bounds do not matter: the next row or the deadline releases this row.
-            let text = match why {
-                HoldEnd::Verdict => "released, until the text is whole".to_owned(),
-                why => format!("until the text is whole, {}", hold_end_words(why)),
-            };
-            self.hold(at, own, Duration::ZERO, text);
-            return match why {
-                HoldEnd::Verdict => self.held_rows.release(at.request, self.slot.name()),
-                why => self.held_rows.end_request(at.request, self.slot.name(), why),
-            };
+            return self.hold_released(at, own, "until the text is whole", why);
         }
         let entries = self.held_rows.entries(at.request, self.slot.name());
         let mut all = self.held_rows.take(at.request, self.slot.name(), usize::MAX);
