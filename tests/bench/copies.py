@@ -231,7 +231,7 @@ def mix(value):
 
 
 def simulated_ids(rid, count):
-    """The ids of a simulated request, as host/sim/src/ids.rs makes them."""
+    """The ids of a simulated request, as host/tools/sim/src/ids.rs makes them."""
     name = 0xCBF29CE484222325
     for byte in rid.encode():
         name = ((name ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-UNIT = ROOT / "host/afterbay/dist/afterbay.service"
+UNIT = ROOT / "host/tools/afterbay/dist/afterbay.service"
 # In tenths, as --threshold takes it: 2.0 of 10.
 EXPOSURE_MAX = 20
 
@@ -41,7 +41,7 @@ def test_a_wrong_configuration_is_not_tried_again_and_an_absent_one_starts_nothi
 
 def test_the_page_about_supervision_includes_the_unit_and_repeats_no_line_of_its_hardening():
     page = (ROOT / "docs/src/operate/supervision.md").read_text()
-    assert "{{#include ../../../host/afterbay/dist/afterbay.service}}" in page
+    assert "{{#include ../../../host/tools/afterbay/dist/afterbay.service}}" in page
     assert "SystemCallFilter=@system-service" not in page
 
 

@@ -1,5 +1,5 @@
 //! The bodies of the fuzz targets in `tests/fuzz`: each takes any bytes and asserts what must hold. `tests/tests/fuzz.rs` runs them on a
-//! bounded number of seeded inputs. The body of the ZMTP target is in `host/zmtp`.
+//! bounded number of seeded inputs. The body of the ZMTP target is in `host/path/sockets/src/zmtp`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use afterbay_config::{Builtin, Config, Env, Names};
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter};
 use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
-use afterbay_pickle::Tree;
+use afterbay_wire::pickle::Tree;
 use afterbay_wire::{Batch, BatchPart, DecodedFrame, Edit, FinishReason, Ids, Layouts, TokenEdit, Wrapped};
 use bytes::Bytes;
 
 /// The longest time of one input. It only catches an input that never ends.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Parses a pickle. A tree that can be written can be parsed and written again. The tests of `host/pickle` compare the meaning with
+/// Parses a pickle. A tree that can be written can be parsed and written again. The tests of `host/path/wire/src/pickle` compare the meaning with
 /// CPython; the bytes may differ in unused memo entries.
 pub fn pickle(bytes: &[u8]) {
     let began = Instant::now();

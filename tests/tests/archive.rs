@@ -413,7 +413,7 @@ fn tokens_and_first_token_by_tenant_and_hour_are_equal_in_duckdb_polars_usage_re
     assert_equal("afterbay usage", &usage.collect::<Vec<_>>(), &expected);
 
     let output = Command::new(python())
-        .arg(repository().join("host/archive/tests/queries.py"))
+        .arg(repository().join("host/followers/archive/tests/queries.py"))
         .arg(repository().join("docs/src/operate/archive.md"))
         .current_dir(traffic.sandbox.path("."))
         .output()

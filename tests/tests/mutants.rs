@@ -127,7 +127,7 @@ fn a_mutants_function_and_the_code_that_it_removes_are_read_from_its_description
     assert_eq!(read("delete field joins from struct Options expression in Outbox::reset").0, "reset");
 }
 
-/// The mutants in a result file of cargo-mutants: `host/outbox/src/lane.rs:112:9: replace Lane::rows -> usize with 0`.
+/// The mutants in a result file of cargo-mutants: `host/path/batch/src/outbox/lane.rs:112:9: replace Lane::rows -> usize with 0`.
 fn result(path: &Path) -> BTreeSet<Mutant> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let mutants = text.lines().map(|line| {

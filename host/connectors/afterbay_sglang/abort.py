@@ -17,7 +17,7 @@ from .wire import wire_fields
 logger = logging.getLogger("afterbay.sglang")
 
 # The rid of Afterbay's aborts, which begins no request's rid. `http_worker_ipc` has the rid to end: no client can set it, and
-# tokenizers put the name of their socket there. `host/wire/src/abort.rs` writes both.
+# tokenizers put the name of their socket there. `host/path/wire/src/abort.rs` writes both.
 EXACT = "\0afterbay"
 _ABORT = "sglang.srt.managers.scheduler.Scheduler.abort_request"
 # The result of `connect` without AFTERBAY_ABORT.

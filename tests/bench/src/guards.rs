@@ -173,7 +173,7 @@ pub(crate) struct Model {
 impl Model {
     fn load() -> anyhow::Result<Model> {
         let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../host/text/tests/fixtures/byte-level/tokenizer.json");
+            .join("../../host/path/text/tests/fixtures/byte-level/tokenizer.json");
         let tokens = ModelTokens::load(&file).with_context(|| file.display().to_string())?;
         Ok(Model { tokens: Arc::new(tokens), known: std::cell::RefCell::default() })
     }

@@ -1,7 +1,7 @@
 //! The cost of frames that outlive the process: the same frames written from where they are, and from mapped memory.
 
 use afterbay_sockets::SendMemory;
-use afterbay_zmtp::FrameHeader;
+use afterbay_sockets::zmtp::FrameHeader;
 use anyhow::Context;
 use bytes::Bytes;
 use rustix::io::Errno;

@@ -1,8 +1,8 @@
 //! The cost per row of single parts in this process, beside the cost of decoding the same frames.
 
 use afterbay_cost::traffic::Traffic;
-use afterbay_outbox::{Content, Frame, Joins, Options, Outbox, When};
-use afterbay_signals::LoadHandle;
+use afterbay_batch::outbox::{Content, Frame, Joins, Options, Outbox, When};
+use afterbay_scheduler::signals::LoadHandle;
 use afterbay_wire::{Batch, BatchPart, DecodedFrame, decode};
 use anyhow::{Context, bail};
 use std::hint::black_box;

@@ -1,4 +1,4 @@
 //! Feeds a ZMTP conversation in every role.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| afterbay_zmtp::fuzz::fuzz(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| afterbay_sockets::zmtp::fuzz::fuzz(bytes));

@@ -1,7 +1,7 @@
 //! The simulated machine under a stream: it shortens reads and writes, and ends the process at a chosen system call.
 
 use afterbay_batch::failpoint::{self, Crash};
-use afterbay_fdstore::{FdName, FdStore};
+use afterbay_supervision::fdstore::{FdName, FdStore};
 use afterbay_sim_disk::{DiskCall, Random, SimDisk};
 use afterbay_sockets::injected::{self, SocketCall};
 use std::cell::RefCell;

@@ -5,9 +5,9 @@ use crate::machine;
 use crate::schedule::Settings;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_fdstore::{FdStore, Inherited};
+use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy};
-use afterbay_outbox::Joins;
+use afterbay_batch::outbox::Joins;
 use afterbay_sim_disk::SimDisk;
 use afterbay_stream::{
     Budget, CallDone, CallHandle, CallService, DrivenStream, JournalPolicy, PreparedStream, Setup, SinkSetup,

@@ -306,7 +306,7 @@ impl World {
     /// Hands the stream over to another process. `fails`: that process ends before it confirms.
     fn hand_over(&mut self, fails: bool) -> Result<(), String> {
         let Some(mut old) = self.process.take() else { return Ok(()) };
-        // Each process may die as well, but which of the two owns what is the matter of `host/hand-over`.
+        // Each process may die as well, but which of the two owns what is the matter of `host/operation/supervision/src/hand_over`.
         let (crash, one_in) = (machine::suspend_crash(), failpoint::one_in());
         failpoint::panic_at_one_in(0, 0);
         let (reply, answer) = channel();

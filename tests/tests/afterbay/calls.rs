@@ -83,7 +83,7 @@ fn read_body(stream: &mut TcpStream) -> Option<Vec<u8>> {
 }
 
 fn model() -> String {
-    repository().join("host/text/tests/fixtures/byte-level/tokenizer.json").display().to_string()
+    repository().join("host/path/text/tests/fixtures/byte-level/tokenizer.json").display().to_string()
 }
 
 fn ids(text: &str) -> Vec<i64> {

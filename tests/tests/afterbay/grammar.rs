@@ -14,7 +14,7 @@ const GOOD: &str = "{\"name\": \"a world\", \"age\": 42}";
 const BAD: &str = "{\"name\": [1, 2, 3], \"age\": 42}";
 
 fn model() -> String {
-    repository().join("host/text/tests/fixtures/byte-level/tokenizer.json").display().to_string()
+    repository().join("host/path/text/tests/fixtures/byte-level/tokenizer.json").display().to_string()
 }
 
 fn ids(text: &str) -> Vec<i64> {

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use afterbay_fdstore::NotifySocket;
+use afterbay_supervision::fdstore::NotifySocket;
 use afterbay_tests::admin::{Address, get};
 use afterbay_tests::commands::{afterbay_command, run_afterbay, verify};
 use afterbay_tests::frames::{SynthRequest, batch, rows};

@@ -55,14 +55,14 @@ mod usage;
 mod vllm;
 
 /// A registry for components.
-#[path = "../../../host/oci/tests/it/registry.rs"]
+#[path = "../../../host/plugins/plugin-loader/tests/oci/registry.rs"]
 mod oci_registry;
 
 /// libzmq at the other end.
 #[allow(dead_code)]
-#[path = "../../../host/sockets/tests/it/support/python.rs"]
+#[path = "../../../host/path/sockets/tests/it/support/python.rs"]
 mod python;
 
 /// The lengths of msgpack values.
-#[path = "../../../host/wire/tests/it/value_len.rs"]
+#[path = "../../../host/path/wire/tests/it/value_len.rs"]
 mod value_len;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::value_len::value_len;
 
 /// The layout of the frames that `batch` writes as msgpack.
-const LAYOUT: &str = include_str!("../../../host/wire/layouts/0.5.23.json");
+const LAYOUT: &str = include_str!("../../../host/path/wire/layouts/0.5.23.json");
 
 /// A guard that drops every row that it sees.
 fn guarded(sandbox: &Sandbox, on_fault: &str) -> Config {

@@ -9,7 +9,7 @@ const TEXT: &str = "ask anna.lee@example.com, or +49 30 1234567 é";
 const MASKED: &str = "ask [#], or [#] é";
 
 fn model() -> String {
-    repository().join("host/text/tests/fixtures/byte-level/tokenizer.json").display().to_string()
+    repository().join("host/path/text/tests/fixtures/byte-level/tokenizer.json").display().to_string()
 }
 
 fn ids(text: &str) -> Vec<i64> {

@@ -462,7 +462,7 @@ fn a_plugin_that_needs_an_ungranted_interface_is_refused_at_the_start() {
 fn a_plugin_with_the_tokenizer_grant_reads_the_model_of_the_sink() {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
-    let model = repository().join("host/text/tests/fixtures/byte-level/tokenizer.json");
+    let model = repository().join("host/path/text/tests/fixtures/byte-level/tokenizer.json");
     let ids = afterbay_text::Encoder::load(&model).unwrap().encode("hello").unwrap();
     let config = sandbox.config().sink(&format!("tokenizer = {model:?}"));
     let settings = "text = \"grüße, 世界\"";

@@ -78,7 +78,7 @@ fn a_credit_page_that_names_a_tokenizer_enables_joins_without_configuration() {
 #[test]
 fn the_file_beside_a_detokenizers_credit_page_names_its_tokenizer() {
     let sandbox = Sandbox::new();
-    let model = repository().join("host/text/tests/fixtures/byte-level");
+    let model = repository().join("host/path/text/tests/fixtures/byte-level");
     let beside =
         sandbox.credit().with_file_name(format!("{}.json", sandbox.credit().file_name().unwrap().display()));
     let write_file = |pid: u32| {

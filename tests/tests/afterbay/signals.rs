@@ -10,7 +10,7 @@ use afterbay_tests::{Afterbay, Config, Reader, Sandbox, Sender, repository, wait
 use serde_json::{Value, json};
 
 fn fixture(name: &str) -> Vec<u8> {
-    std::fs::read(repository().join("host/signals/tests/fixtures").join(name)).unwrap()
+    std::fs::read(repository().join("host/operation/scheduler/tests/fixtures").join(name)).unwrap()
 }
 
 fn unix_now() -> f64 {

@@ -19,10 +19,10 @@ fn the_wit_the_host_the_sdk_and_the_templates_have_the_version_of_the_contract()
     {
         wrong.push("plugins/sdk/src/lib.rs depends on another version in its example".to_owned());
     }
-    if !read(&repository().join("host/runtime/src/world.rs"))
+    if !read(&repository().join("host/plugins/runtime/src/world.rs"))
         .contains(&format!("CONTRACT: &str = \"{contract}\""))
     {
-        wrong.push("host/runtime/src/world.rs has another version".to_owned());
+        wrong.push("host/plugins/runtime/src/world.rs has another version".to_owned());
     }
     let mut checked = 0;
     // `package afterbay:plugin@0.2.0`, `import afterbay:plugin/log@0.2.0`.

@@ -16,8 +16,8 @@ const LINES_MAX: usize = 600;
 
 /// Files past [`LINES_MAX`], each with the reason why it is not split.
 const LONG_FILES: &[(&str, &str)] = &[
-    ("host/config/src/keys.rs", "one declaration per configuration key"),
-    ("host/events/src/event.rs", "one declaration per event"),
+    ("host/operation/config/src/keys.rs", "one declaration per configuration key"),
+    ("host/operation/events/src/event.rs", "one declaration per event"),
     ("plugins/sdk/src/abi/bindings.rs", "generated from wit/"),
 ];
 
@@ -403,20 +403,20 @@ fn notify_wasmtime_and_zeromq_are_named_only_in_their_files() {
         let names = |word: &str| code.iter().any(|line| line.contains(word));
         let notify = concat!("noti", "fy::");
         if code.iter().any(|line| line.replace(&format!("sd_{notify}"), "").contains(notify))
-            && name != "host/runtime/src/watching.rs"
+            && name != "host/plugins/runtime/src/watching.rs"
         {
             wrong.push(format!("{name} names notify"));
         }
-        if names(concat!("wasm", "time::")) && !name.starts_with("host/runtime/") {
+        if names(concat!("wasm", "time::")) && !name.starts_with("host/plugins/runtime/") {
             wrong.push(format!("{name} names wasmtime"));
         }
         if names(concat!("zero", "mq::"))
             && ![
-                "host/sim/",
-                "host/sockets/tests/",
-                "host/signals/src/load_stat.rs",
-                "host/signals/tests/",
-                "host/upstream/tests/",
+                "host/tools/sim/",
+                "host/path/sockets/tests/",
+                "host/operation/scheduler/src/signals/load_stat.rs",
+                "host/operation/scheduler/tests/",
+                "host/operation/scheduler/tests/",
             ]
             .iter()
             .any(|place| name.starts_with(place))
@@ -510,16 +510,16 @@ fn test_code() -> String {
 #[test]
 fn every_fixture_is_read_by_a_test() {
     let root = repository().join("tests/fixtures");
-    let samples = read(&repository().join("host/wire/tests/it/samples.rs"));
+    let samples = read(&repository().join("host/path/wire/tests/it/samples.rs"));
     let mut wrong = Vec::new();
     for set in std::fs::read_dir(&root).unwrap() {
         let set = set.unwrap().file_name().into_string().unwrap();
-        // `host/runtime/tests/components/versions.rs` lists these itself.
+        // `host/plugins/runtime/tests/components/versions.rs` lists these itself.
         if set == "plugins" {
             continue;
         }
         if !samples.contains(&format!("{set:?}")) {
-            wrong.push(format!("{set} is not read by host/wire/tests/it/samples.rs"));
+            wrong.push(format!("{set} is not read by host/path/wire/tests/it/samples.rs"));
         }
     }
     let frames = ["msgpack", "pickle", "bin", "frame"];

@@ -1,17 +1,17 @@
-//! Texts of clients, plugins and models are printed through `host/terminal`, which escapes their control characters.
+//! Texts of clients, plugins and models are printed through `host/tools/terminal`, which escapes their control characters.
 
 use super::{files, none, read};
 
 /// Files that print something else.
 const OTHERS: &[(&str, &str)] = &[
-    ("host/terminal/", "escapes"),
-    ("host/events/src/log", "writes JSON"),
-    ("host/afterbay/src/commands/demo", "prints its own figures"),
-    ("host/afterbay/src/commands/sim", "prints its own figures"),
-    ("host/afterbay/src/commands/command_line.rs", "prints scripts for shells"),
-    ("host/plugin-loader/src/project/tools.rs", "gives a compiler its output"),
-    ("host/journal-tools/src/pack.rs", "writes the bytes of a file"),
-    ("host/top/src/run.rs", "draws the screen from cells, which escape"),
+    ("host/tools/terminal/", "escapes"),
+    ("host/operation/events/src/log", "writes JSON"),
+    ("host/tools/afterbay/src/commands/demo", "prints its own figures"),
+    ("host/tools/afterbay/src/commands/sim", "prints its own figures"),
+    ("host/tools/afterbay/src/commands/command_line.rs", "prints scripts for shells"),
+    ("host/plugins/plugin-loader/src/project/tools.rs", "gives a compiler its output"),
+    ("host/tools/journal-tools/src/pack.rs", "writes the bytes of a file"),
+    ("host/tools/terminal/src/top/run.rs", "draws the screen from cells, which escape"),
 ];
 
 #[test]

@@ -1,4 +1,4 @@
-"""Tests the page's bytes, which are a contract with Afterbay's sender (host/sockets)."""
+"""Tests the page's bytes, which are a contract with Afterbay's sender (host/path/sockets)."""
 import multiprocessing
 import os
 import signal

@@ -1,0 +1,7 @@
+//! What Afterbay hears from a scheduler beside the stream, and says to it: its load, and aborts.
+//!
+//! Runs on tokio and on threads of its own, off the path of a batch. Knows no streams.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod signals;
+pub mod upstream;

@@ -1,0 +1,489 @@
+//! Aborts requests in their scheduler, when an operator asks for it or a plugin has finished a request.
+//!
+//! Afterbay first asks the streams which requests are live, then sends the abort, and only then lets the stream make the request's
+//! next row its last: an abort that could not be sent changes nothing for the reader. Nothing here delays a batch. A stream answers
+//! between two batches, and passes the requests that plugins finish through a bounded queue.
+//!
+//! SGLang's HTTP server aborts every request whose rid begins with the given text. Afterbay cannot see those that still wait, so
+//! over HTTP it aborts only requests whose rid is a UUID. The connector in the scheduler aborts exactly one request.
+
+mod by_id;
+
+use crate::rendezvous::RendezvousFile;
+use afterbay_config as config;
+use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
+use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
+use afterbay_supervision::fdstore::{FdName, FdStore, Kept};
+use afterbay_journal::reader::OperatorAbort;
+use afterbay_stream::{ABORTED, AbortSender, FinishedEarly, RequestStatus, StreamHandle};
+use afterbay_scheduler::upstream::{ApiKey, HttpUpstream, SchedulerSocket, SocketUpstream, Upstream, UpstreamError};
+use afterbay_wire::{AbortForm, AbortShape, is_health_check};
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// Most requests of a stream that plugins finished and whose abort is not yet sent. A further one is not aborted; the stream
+/// counts it and publishes an event.
+const FINISHED_MAX: usize = 256;
+/// Time for a stream to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// Time between two looks at the aborts under way.
+const SETTLE_EVERY: Duration = Duration::from_millis(1);
+/// The name of the operator in events.
+const OPERATOR: &str = "the operator";
+
+/// How the reader learns of the abort.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Reason {
+    /// The request stops: the output so far is the answer.
+    #[default]
+    Stop,
+    /// The reader gets the scheduler's own row for the abort, which clients take for an error.
+    Abort,
+}
+
+/// The channels to the schedulers of a process. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Aborts(Arc<Shared>);
+
+struct Shared {
+    channels: Mutex<Vec<Arc<Channel>>>,
+    events: Events,
+    metrics: Metrics,
+}
+
+/// The channel from one stream to its scheduler.
+struct Channel {
+    stream: String,
+    handle: StreamHandle,
+    /// The error is the reason why there is none.
+    upstream: Result<Arc<Upstream>, String>,
+    /// The form of an abort by the rendezvous file or by the engine; else it follows the form of the stream's batches.
+    form: Option<AbortForm>,
+    /// Aborts of requests that plugins finished, queued or being sent.
+    under_way: Arc<AtomicUsize>,
+    /// The entry of the bound socket in the store of descriptors.
+    _kept: Option<Kept>,
+    counters: Arc<AbortCounters>,
+}
+
+/// A channel that is open before its stream starts.
+pub(crate) struct OpenChannel {
+    upstream: Result<Arc<Upstream>, String>,
+    form: Option<AbortForm>,
+    finished: Option<mpsc::Receiver<FinishedEarly>>,
+    under_way: Arc<AtomicUsize>,
+    kept: Option<Kept>,
+}
+
+/// The store for the bound socket of a channel, and the socket that an earlier process left.
+pub(crate) struct AbortSocket<'a> {
+    pub(crate) store: &'a FdStore,
+    pub(crate) inherited: Option<OwnedFd>,
+}
+
+/// The answer to a request that was aborted.
+#[derive(Debug, Serialize)]
+pub(crate) struct Aborted {
+    rid: String,
+    stream: String,
+    /// The address that the abort was sent to.
+    to: String,
+    reason: Reason,
+    /// `matched` of the last row's finish reason; `null` if the scheduler's own row is the last.
+    matched: Option<&'static str>,
+    /// Plugin or operator that had already ended the request for its reader.
+    ended_by: Option<String>,
+}
+
+/// The reason why a request was not aborted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("the rid is empty, which to SGLang means every request")]
+    Empty,
+    #[error("request {rid:?} is a health check of SGLang, which is never aborted")]
+    HealthCheck { rid: String },
+    #[error("request {rid:?} is not live: it has ended, or no row of it has been received yet")]
+    NotLive { rid: String },
+    #[error("the rid of live request {other:?} begins with {rid:?}: SGLang's HTTP server would abort both")]
+    Prefix { rid: String, other: String },
+    #[error(
+        "request {rid:?} continues: SGLang's HTTP server would abort each request whose rid begins with {rid:?}, also those that \
+         wait in the scheduler, which Afterbay cannot see. Use stream.abort.push with the connector (AFTERBAY_ABORT), which aborts \
+         this request alone, or rids that are UUIDs"
+    )]
+    MayBePrefix { rid: String },
+    #[error("stream {stream:?}: no abort can be sent to its scheduler: {why}")]
+    NoChannel { stream: String, why: String },
+    #[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
+    NoAnswer { stream: String },
+    #[error(
+        "request {rid:?} of stream {stream:?} continues: vLLM answers an abort with no row of its own, must be reason stop"
+    )]
+    NoOwnRow { rid: String, stream: String },
+    #[error("request {rid:?} of stream {stream:?} continues: {error}")]
+    Failed { rid: String, stream: String, error: UpstreamError },
+}
+
+impl OpenChannel {
+    /// Opens the channel that the configuration or the rendezvous file names.
+    pub(crate) fn new(
+        stream: &config::Stream,
+        rendezvous: Option<&RendezvousFile>,
+        events: &Events,
+        mut socket: AbortSocket<'_>,
+    ) -> anyhow::Result<OpenChannel> {
+        let name = stream.name.as_str();
+        let unavailable = |why: String| {
+            events.publish(AbortUnavailable { stream: name.into(), why: why.clone() });
+            why
+        };
+        let upstream = match (&stream.abort, rendezvous) {
+            (Some(abort), rendezvous) => {
+                if let (config::Abort::Push(push), Some(rendezvous)) = (abort, rendezvous)
+                    && rendezvous.abort.as_deref() != Some(push.to_string().as_str())
+                {
+                    let connects = rendezvous
+                        .abort
+                        .as_deref()
+                        .or(rendezvous.abort_none.as_deref())
+                        .unwrap_or("nothing of it");
+                    unavailable(format!("stream.abort.push is {push}, and the connector says {connects}"));
+                }
+                let context = || format!("stream {name:?}: abort");
+                Ok(configured(abort, stream.engine, &mut socket).with_context(context)?)
+            }
+            // The scheduler is connected to the first leg.
+            (None, _) if !stream.after.is_empty() => {
+                Err(format!("it is after stream {:?}, which has the scheduler", stream.after[0].as_str()))
+            }
+            (None, Some(RendezvousFile { abort: Some(endpoint), .. })) => {
+                bind(endpoint, stream.engine, &mut socket)
+                    .map_err(|error| unavailable(format!("{endpoint}: {error:#}")))
+            }
+            (None, Some(rendezvous)) => {
+                let why = rendezvous.abort_none.as_deref();
+                Err(unavailable(why.unwrap_or("the connector is of a version without aborts").to_owned()))
+            }
+            (None, None) => Err("the configuration has no [stream.abort]".to_owned()),
+        };
+        let form = rendezvous.and_then(|rendezvous| Some((rendezvous, rendezvous.abort_req.as_ref()?)));
+        let form = form.map(|(rendezvous, req)| {
+            AbortForm::from_json("the rendezvous file", req, &rendezvous.ipc_format)
+        });
+        let form = match stream.engine {
+            config::Engine::Sglang => form,
+            config::Engine::Vllm => Some(Ok(AbortForm::of(AbortShape::EngineCore))),
+        };
+        let (upstream, form) = match form.transpose() {
+            Ok(form) => (upstream, form),
+            Err(error) if matches!(upstream, Ok(Upstream::Socket(_))) => {
+                (Err(unavailable(error.to_string())), None)
+            }
+            Err(_) => (upstream, None),
+        };
+        let kept = match &upstream {
+            Ok(Upstream::Socket(bound)) => {
+                let fd = bound.descriptor().with_context(|| format!("stream {name:?}: abort"))?;
+                Some(socket.store.keep(FdName::abort(name), &[fd.as_fd()]))
+            }
+            _ => None,
+        };
+        let under_way = Arc::default();
+        Ok(OpenChannel { upstream: upstream.map(Arc::new), form, finished: None, under_way, kept })
+    }
+
+    /// The function by which the stream passes on requests that plugins finish. `None` if there is no channel.
+    pub(crate) fn tell_scheduler(&mut self) -> Option<AbortSender> {
+        self.upstream.as_ref().ok()?;
+        let (sender, finished) = mpsc::channel(FINISHED_MAX);
+        self.finished = Some(finished);
+        let under_way = self.under_way.clone();
+        Some(Box::new(move |finished| {
+            under_way.fetch_add(1, Ordering::AcqRel);
+            let is_queued = sender.try_send(finished).is_ok();
+            if !is_queued {
+                under_way.fetch_sub(1, Ordering::AcqRel);
+            }
+            is_queued
+        }))
+    }
+}
+
+fn configured(
+    abort: &config::Abort,
+    engine: config::Engine,
+    socket: &mut AbortSocket<'_>,
+) -> anyhow::Result<Upstream> {
+    match abort {
+        config::Abort::Push(endpoint) => bind(&endpoint.to_string(), engine, socket),
+        config::Abort::Http { url, api_key } => {
+            let key = api_key.as_ref().map(read_key).transpose()?;
+            Ok(Upstream::Http(HttpUpstream::new(url, key)?))
+        }
+    }
+}
+
+fn bind(endpoint: &str, engine: config::Engine, socket: &mut AbortSocket<'_>) -> anyhow::Result<Upstream> {
+    let endpoint = endpoint.parse()?;
+    let peer = match engine {
+        config::Engine::Sglang => SchedulerSocket::Pull,
+        config::Engine::Vllm => SchedulerSocket::Dealer,
+    };
+    Ok(Upstream::Socket(match socket.inherited.take() {
+        Some(listener) => SocketUpstream::adopt(&endpoint, peer, listener)?,
+        None => SocketUpstream::bind(&endpoint, peer)?,
+    }))
+}
+
+fn read_key(from: &config::ApiKeyFrom) -> anyhow::Result<ApiKey> {
+    let (key, place) = match from {
+        config::ApiKeyFrom::Env(name) => (std::env::var(name).context(name.clone()), name.clone()),
+        config::ApiKeyFrom::File(path) => {
+            let shown = path.display().to_string();
+            (std::fs::read_to_string(path).context(shown.clone()), shown)
+        }
+    };
+    ApiKey::new(&key?).context(place)
+}
+
+impl Aborts {
+    pub(crate) fn new(events: &Events, metrics: &Metrics) -> Aborts {
+        let (events, metrics) = (events.clone(), metrics.clone());
+        Aborts(Arc::new(Shared { channels: Mutex::default(), events, metrics }))
+    }
+
+    /// Adds the channel of a stream, or replaces it.
+    pub(crate) fn add(&self, stream: &str, handle: StreamHandle, opened: OpenChannel) {
+        let OpenChannel { upstream, form, finished, under_way, kept } = opened;
+        let counters = self.0.metrics.aborts(stream);
+        let stream = stream.to_owned();
+        let channel = Arc::new(Channel { stream, handle, upstream, form, under_way, _kept: kept, counters });
+        if let Some(finished) = finished {
+            // The task ends with the stream, which owns the sending end of the queue.
+            tokio::spawn(self.clone().abort_finished(channel.clone(), finished));
+        }
+        let mut channels = self.lock();
+        match channels.iter_mut().find(|known| known.stream == channel.stream) {
+            Some(known) => *known = channel,
+            None => channels.push(channel),
+        }
+    }
+
+    /// Makes sockets that an earlier process left this process's own, after that process has released them.
+    pub(crate) fn claim(&self) {
+        for channel in &*self.lock() {
+            if let Ok(upstream) = &channel.upstream
+                && let Upstream::Socket(socket) = &**upstream
+            {
+                socket.claim();
+            }
+        }
+    }
+
+    /// Waits until the aborts of requests that plugins finished are sent, at most `within`.
+    pub(crate) async fn settle(&self, within: Duration) {
+        let is_idle = async {
+            while self.lock().iter().any(|channel| channel.under_way.load(Ordering::Acquire) > 0) {
+                tokio::time::sleep(SETTLE_EVERY).await;
+            }
+        };
+        // An abort that is cut costs work of the scheduler, and no token.
+        let _settled = tokio::time::timeout(within, is_idle).await;
+    }
+
+    /// Forgets a stream that has ended.
+    pub(crate) fn remove(&self, stream: &str) {
+        self.lock().retain(|channel| channel.stream != stream);
+    }
+
+    /// Forgets every stream, after all have ended.
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Channel>>> {
+        self.0.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Aborts a request for the operator.
+    pub(crate) async fn abort(&self, rid: &str, reason: Reason) -> Result<Aborted, Refused> {
+        if rid.is_empty() {
+            return Err(Refused::Empty);
+        }
+        if is_health_check(rid.as_bytes()) {
+            return Err(Refused::HealthCheck { rid: rid.to_owned() });
+        }
+        let looked = self.look(rid).await?;
+        let mut live =
+            looked.iter().filter_map(|(channel, looked)| Some((channel, looked.live.clone()?, looked.shape)));
+        let first = live.next().ok_or_else(|| Refused::NotLive { rid: rid.to_owned() })?;
+        // A request on several streams is aborted by the first stream that can.
+        let can = |(channel, ..): &(&Arc<Channel>, _, _)| channel.upstream.is_ok();
+        let (channel, live, shape) = if can(&first) { first } else { live.find(can).unwrap_or(first) };
+        let is_vllm = shape == Some(AbortShape::EngineCore);
+        if is_vllm && reason == Reason::Abort {
+            channel.counters.refused.add(1);
+            return Err(Refused::NoOwnRow { rid: rid.to_owned(), stream: channel.stream.clone() });
+        }
+        let ready =
+            channel.ready(shape).map_err(|why| Refused::NoChannel { stream: channel.stream.clone(), why });
+        let ready = ready.and_then(|ready| check_alone(rid, ready.0, &looked).map(|()| ready));
+        let (upstream, form) = ready.inspect_err(|_| channel.counters.refused.add(1))?;
+        let matched = (reason == Reason::Stop && live.finished_by.is_none()).then_some(ABORTED);
+        let end = async |ending| matched.is_none() || channel.end(rid, live.number, ending).await;
+        // The scheduler's own row for the abort may arrive before the send returns.
+        if !end(OperatorAbort::Expected).await {
+            // The stream may still process that call later.
+            channel.handle.record_abort(rid, live.number, OperatorAbort::No, || {});
+            return Err(Refused::NoAnswer { stream: channel.stream.clone() });
+        }
+        // vLLM sends no further row: the stream sends the abort once it has made the last row.
+        if !is_vllm
+            && let Err(error) = self.send(channel, upstream, &form, rid, OPERATOR, AbortBy::Operator).await
+        {
+            end(OperatorAbort::No).await;
+            return Err(Refused::Failed { rid: rid.to_owned(), stream: channel.stream.clone(), error });
+        }
+        end(OperatorAbort::Due).await;
+        let (stream, to) = (channel.stream.clone(), upstream.to_string());
+        Ok(Aborted { rid: rid.to_owned(), stream, to, reason, matched, ended_by: live.finished_by })
+    }
+
+    /// Asks every stream for the status of a rid. A stream that has ended is left out.
+    async fn look(&self, rid: &str) -> Result<Vec<(Arc<Channel>, RequestStatus)>, Refused> {
+        let channels = self.lock().clone();
+        let asked: Vec<_> = channels.into_iter().map(|channel| (channel.look(rid), channel)).collect();
+        let mut looked = Vec::new();
+        for (answer, channel) in asked {
+            match tokio::time::timeout(ANSWER_MAX, answer).await {
+                Ok(Ok(answer)) => looked.push((channel, answer)),
+                Ok(Err(_)) => {}
+                Err(_) => return Err(Refused::NoAnswer { stream: channel.stream.clone() }),
+            }
+        }
+        Ok(looked)
+    }
+
+    /// Aborts the requests that plugins of a stream finish.
+    async fn abort_finished(self, channel: Arc<Channel>, mut finished: mpsc::Receiver<FinishedEarly>) {
+        while let Some(finished) = finished.recv().await {
+            self.abort_one_finished(&channel, finished).await;
+            channel.under_way.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    async fn abort_one_finished(&self, channel: &Channel, finished: FinishedEarly) {
+        let FinishedEarly { rid, plugin, shape } = finished;
+        let (by, label) = match &plugin {
+            Some(plugin) => (format!("plugin {plugin}"), AbortBy::Plugin),
+            None => (OPERATOR.to_owned(), AbortBy::Operator),
+        };
+        let failed = |why: String| {
+            channel.counters.failed.add(label, 1);
+            let (stream, rid, by) = (channel.stream.as_str().into(), rid.clone(), by.as_str().into());
+            self.0.events.publish(AbortFailed { stream, rid, by, why });
+        };
+        let (upstream, form) = match channel.ready(shape) {
+            Ok(ready) => ready,
+            Err(why) => return failed(why),
+        };
+        if matches!(**upstream, Upstream::Http(_)) {
+            let looked = self.look(&rid).await;
+            if let Err(refused) = looked.and_then(|looked| check_alone(&rid, upstream, &looked)) {
+                return failed(refused.to_string());
+            }
+        }
+        // A failure was published.
+        let _published = self.send(channel, upstream, &form, &rid, &by, label).await;
+    }
+
+    async fn send(
+        &self,
+        channel: &Channel,
+        upstream: &Upstream,
+        form: &AbortForm,
+        rid: &str,
+        by: &str,
+        label: AbortBy,
+    ) -> Result<(), UpstreamError> {
+        let (stream, by) = (channel.stream.as_str().into(), by.into());
+        match upstream.abort(rid, form).await {
+            Ok(()) => {
+                channel.counters.sent.add(label, 1);
+                let to = upstream.to_string();
+                self.0.events.publish(AbortSent { stream, rid: rid.to_owned(), by, to });
+                Ok(())
+            }
+            Err(error) => {
+                channel.counters.failed.add(label, 1);
+                let why = error.to_string();
+                self.0.events.publish(AbortFailed { stream, rid: rid.to_owned(), by, why });
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Refuses an abort over HTTP that could end another request: each whose rid begins with this rid. A UUID begins only rids that were
+/// made of it.
+fn check_alone(
+    rid: &str,
+    upstream: &Upstream,
+    looked: &[(Arc<Channel>, RequestStatus)],
+) -> Result<(), Refused> {
+    if matches!(upstream, Upstream::Socket(_)) {
+        return Ok(());
+    }
+    let rid = rid.to_owned();
+    match looked.iter().find_map(|(_, status)| status.longer.clone()) {
+        Some(other) => Err(Refused::Prefix { rid, other }),
+        None if is_uuid(&rid) => Ok(()),
+        None => Err(Refused::MayBePrefix { rid }),
+    }
+}
+
+/// Whether a rid is a UUID, with or without hyphens.
+fn is_uuid(rid: &str) -> bool {
+    let digits = rid.bytes().filter(|byte| *byte != b'-');
+    digits.clone().count() == 32 && digits.clone().all(|byte| byte.is_ascii_hexdigit())
+}
+
+impl Channel {
+    fn look(&self, rid: &str) -> oneshot::Receiver<RequestStatus> {
+        let (reply, answer) = oneshot::channel();
+        // The send fails if nobody waits any more.
+        self.handle.request_status(rid, move |looked| drop(reply.send(looked)));
+        answer
+    }
+
+    /// Tells the stream how a request ends, and waits until the stream's journal has it. False: the stream has ended, or does not
+    /// answer in time.
+    async fn end(&self, rid: &str, number: u64, ending: OperatorAbort) -> bool {
+        let (reply, done) = oneshot::channel();
+        // The send fails if nobody waits any more.
+        self.handle.record_abort(rid, number, ending, move || {
+            let _sent = reply.send(());
+        });
+        matches!(tokio::time::timeout(ANSWER_MAX, done).await, Ok(Ok(())))
+    }
+
+    /// The receiver and the form of an abort, or the reason why none can be sent.
+    fn ready(&self, shape: Option<AbortShape>) -> Result<(&Arc<Upstream>, AbortForm), String> {
+        let upstream = self.upstream.as_ref().map_err(Clone::clone)?;
+        let form = self.form.clone().or_else(|| shape.map(AbortForm::of));
+        match (&**upstream, form) {
+            (_, Some(form)) => Ok((upstream, form)),
+            // SGLang's HTTP server takes JSON, so the form does not matter.
+            (Upstream::Http(_), None) => Ok((upstream, AbortForm::of(AbortShape::Struct))),
+            (Upstream::Socket(_), None) => {
+                Err("no batch has been received since the start, and the form of an abort follows that of the batches".to_owned())
+            }
+        }
+    }
+}

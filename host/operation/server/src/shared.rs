@@ -1,0 +1,273 @@
+//! The state that all streams of a process share.
+
+use crate::aborts::Aborts;
+use crate::admin::{Admin, AdminState, Gate};
+use crate::archive::RequestArchive;
+use crate::attributes::Attributes;
+use crate::copies::Copies;
+use crate::descriptors;
+use crate::erasures::Erasures;
+use crate::inheritance::{self, Inheritance};
+use crate::loading::Loader;
+use crate::plugins::Plugins;
+use crate::reload_queue::ReloadQueue;
+use crate::replicate::Replica;
+use crate::requests::Requests;
+use crate::signals::Signals;
+use crate::sinks::Sinks;
+use crate::status::{Status, StatusSource};
+use crate::supervision::Supervision;
+use crate::take_over::TakeOver;
+use crate::traces::RequestTraces;
+use crate::upgrade::{Launch, Upgrades};
+use crate::usage::{self, UsageRecords};
+use afterbay_plugin_services::calls::Calls;
+use afterbay_config as config;
+use afterbay_events::{Events, Health, Metrics};
+use afterbay_supervision::fdstore::{FdStore, Inherited};
+use afterbay_journal::{Follower, JournalDirectory, JournalOptions, SyncPolicy};
+use afterbay_journal_view::erase::FrameEraser;
+use afterbay_plugin_loader::Tokenizers;
+use afterbay_runtime::Host;
+use afterbay_plugin_services::store::{StoreDirectory, StoreTelemetry};
+use afterbay_stream::Budget;
+use std::sync::Arc;
+
+/// The state that all streams of a process share: journal directory, plugin host, counters, admin addresses.
+pub(crate) struct Shared {
+    pub(crate) config: config::Config,
+    pub(crate) directory: Arc<JournalDirectory>,
+    pub(crate) host: Host,
+    pub(crate) tokenizers: Arc<Tokenizers>,
+    pub(crate) events: Events,
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+    pub(crate) signals: Signals,
+    pub(crate) sinks: Sinks,
+    pub(crate) budget: Budget,
+    /// The services that plugins may ask.
+    pub(crate) calls: Calls,
+    pub(crate) stores: Arc<StoreDirectory>,
+    pub(crate) aborts: Aborts,
+    pub(crate) attributes: Attributes,
+    pub(crate) plugins: Plugins,
+    pub(crate) reloads: ReloadQueue,
+    /// Whether a plugin whose component file is missing awaits its first build.
+    pub(crate) awaits_builds: bool,
+    /// The descriptors that outlive this process.
+    pub(crate) fdstore: FdStore,
+    /// The descriptors that an earlier process left.
+    pub(crate) inheritance: Inheritance,
+    /// The messages to the supervisor.
+    pub(crate) supervision: Supervision,
+    /// New binaries that take this process's place.
+    pub(crate) upgrades: Upgrades,
+    /// The gate for changes over the admin addresses.
+    pub(crate) gate: Gate,
+    /// The status for people who watch the process.
+    pub(crate) status: Status,
+    /// The requests of the journal for people.
+    pub(crate) requests: Requests,
+    /// The traces of requests for OpenTelemetry.
+    pub(crate) traces: RequestTraces,
+    /// The copy of the journal in NATS.
+    pub(crate) replica: Replica,
+    /// The archive of requests.
+    pub(crate) archive: RequestArchive,
+    /// The records of usage.
+    pub(crate) usage: UsageRecords,
+    /// The copies that the three above make, for the status.
+    pub(crate) copies: Copies,
+    /// The tasks that answer on the admin addresses.
+    pub(crate) admin: Admin,
+}
+
+impl Shared {
+    pub(crate) fn loader(&self) -> Loader {
+        let (host, tokenizers) = (self.host.clone(), self.tokenizers.clone());
+        let (metrics, stores) = (self.metrics.clone(), self.stores.clone());
+        let events = self.events.clone();
+        Loader { host, tokenizers, metrics, stores, events, awaits_builds: false }
+    }
+
+    /// The state that the routes of the admin addresses read.
+    pub(crate) fn admin_state(&self) -> AdminState {
+        AdminState {
+            metrics: self.metrics.clone(),
+            health: self.health.clone(),
+            signals: self.signals.clone(),
+            aborts: self.aborts.clone(),
+            attributes: self.attributes.clone(),
+            plugins: self.plugins.clone(),
+            reloads: self.reloads.clone(),
+            upgrades: self.upgrades.clone(),
+            status: self.status.clone(),
+            requests: self.requests.clone(),
+            erasures: Erasures::new(&self.directory, &self.requests, &self.events),
+            gate: self.gate.clone(),
+        }
+    }
+
+    /// Forgets every stream, after all have ended.
+    pub(crate) fn clear(&self) {
+        self.stores.tend();
+        self.aborts.clear();
+        self.attributes.clear();
+        self.plugins.clear();
+        self.tokenizers.forget();
+        self.sinks.clear();
+    }
+
+    /// Forgets a stream that has ended and is no longer in the configuration.
+    pub(crate) fn forget_stream(&self, stream: &str) {
+        self.aborts.remove(stream);
+        self.attributes.remove(stream);
+        self.plugins.remove(stream);
+        self.sinks.forget_stream(stream);
+        self.metrics.forget_stream(stream);
+        self.health.clear_stream(stream);
+        drop(self.inheritance.take(stream));
+    }
+
+    /// Opens the journal, and locks it or takes over its lock.
+    pub(crate) fn open(
+        config: config::Config,
+        host: Host,
+        tokenizers: Tokenizers,
+        reloads: ReloadQueue,
+        launch: Launch,
+        taken: Option<&mut TakeOver>,
+    ) -> anyhow::Result<Shared> {
+        let (events, health) = (Events::new(), Health::default());
+        let metrics = Metrics::new(events.clone(), health.clone());
+        let (lock, fds) = match taken {
+            Some(taken) => (taken.lock.take(), Some((std::mem::take(&mut taken.fds), taken.from_pid))),
+            None => (None, None),
+        };
+        let (dir, options) = (&config.journal.dir, journal_options(&config));
+        let directory = Arc::new(match lock {
+            Some(lock) => JournalDirectory::take_over(dir, options, lock)?,
+            None => JournalDirectory::open(dir, options)?,
+        });
+        let tokenizers = Arc::new(tokenizers);
+        let sinks = Sinks::new(&tokenizers, &events, &health);
+        let signals = Signals::new(&config, &metrics, &sinks);
+        let budget = Budget::new(config.memory.waiting);
+        let calls = Calls::new(events.clone(), metrics.clone(), health.clone());
+        let telemetry =
+            StoreTelemetry { events: events.clone(), metrics: metrics.clone(), health: health.clone() };
+        let stores = Arc::new(StoreDirectory::open(&config.journal.dir, telemetry)?);
+        let aborts = Aborts::new(&events, &metrics);
+        let fdstore = inheritance::open_store(&events);
+        let inheritance = Inheritance::default();
+        match fds {
+            Some((fds, from_pid)) => {
+                // The process before owns the supervisor's store until it releases its streams.
+                fdstore.release();
+                inheritance.distribute(&config, Inherited::from_entries(&fdstore, fds));
+                // An upgrade's process is a child of the process before, and has its supervisor.
+                if from_pid != std::os::unix::process::parent_id() {
+                    fdstore.forget();
+                }
+            }
+            None => inheritance.take_environment(&config, &fdstore, &events),
+        }
+        let supervision = Supervision::new(fdstore.supervisor(), &events, &metrics);
+        let (attributes, plugins) = (Attributes::default(), Plugins::default());
+        let copies = Copies::default();
+        let source = StatusSource {
+            metrics: metrics.clone(),
+            health: health.clone(),
+            signals: signals.clone(),
+            plugins: plugins.clone(),
+            directory: directory.clone(),
+            copies: copies.clone(),
+            retain_bytes: config.journal.retain.bytes,
+        };
+        let requests = Requests::new(&config.journal.dir, &tokenizers);
+        if !config.journal.erase.is_empty() {
+            let layouts = requests.clone();
+            directory.erase_expired(Box::new(FrameEraser::new(move |stream: &str| layouts.layouts(stream))));
+        }
+        attributes.follow(&config);
+        let traces = RequestTraces::new(&requests, &attributes, &metrics, &events);
+        let replica = Replica::new(&directory, &metrics, &events, &health);
+        let archive = RequestArchive::new(&directory, &requests, &metrics, &events, &health);
+        let usage = UsageRecords::new(&directory, &requests, &metrics, &events, &health);
+        let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
+        let shared = Shared {
+            budget,
+            config,
+            directory,
+            host,
+            tokenizers,
+            events,
+            metrics,
+            health,
+            signals,
+            sinks,
+            calls,
+            stores,
+            aborts,
+            attributes,
+            plugins,
+            reloads,
+            awaits_builds: false,
+            fdstore,
+            inheritance,
+            supervision,
+            upgrades: Upgrades::new(launch),
+            gate: Gate::default(),
+            status,
+            requests,
+            traces,
+            replica,
+            archive,
+            usage,
+            copies,
+            admin: Admin::default(),
+        };
+        shared.follow(&shared.config)?;
+        Ok(shared)
+    }
+
+    /// Lets what stands beside the streams follow a configuration. What is as before goes on.
+    ///
+    /// # Errors
+    /// The first that cannot. Those before it follow: let all follow the configuration before.
+    pub(crate) fn follow(&self, config: &config::Config) -> anyhow::Result<()> {
+        self.calls.set_endpoints(&config.calls)?;
+        self.traces.follow(config)?;
+        self.replica.follow(config)?;
+        self.archive.follow(config)?;
+        self.usage.follow(config)?;
+        self.copies.follow(config);
+        Ok(())
+    }
+}
+
+/// The followers that the configuration names: nothing is removed before they have read it.
+fn followers(config: &config::Config) -> Vec<Follower> {
+    let replica = config.replicate.iter().map(|_| afterbay_replicate::FOLLOWER);
+    let archive = config.archive.iter().map(|_| afterbay_archive::FOLLOWER);
+    replica.chain(archive).chain(config.usage.kept_days.is_none().then_some(usage::FOLLOWER)).collect()
+}
+
+fn journal_options(config: &config::Config) -> JournalOptions {
+    let journal = &config.journal;
+    let max_frame_bytes = config.streams.iter().map(|stream| stream.max_message_bytes).max().unwrap_or(0);
+    JournalOptions {
+        sync: match journal.sync {
+            config::Sync::None => SyncPolicy::None,
+            config::Sync::Interval => SyncPolicy::Interval(journal.sync_interval),
+            config::Sync::Always => SyncPolicy::Always,
+        },
+        segment_bytes: journal.segment_bytes,
+        retain_bytes: journal.retain.bytes,
+        retain_age: journal.retain.age,
+        abandon_after: journal.abandon_after,
+        max_frame_bytes: usize::try_from(max_frame_bytes).unwrap_or(usize::MAX),
+        followers: followers(config),
+        removes_unconfirmed: journal.on_error == config::OnError::Forward,
+    }
+}

@@ -1,0 +1,469 @@
+//! The scheduler's own load, for each stream: background readers, and their values in events, `/metrics` and `/v1/signals`.
+//!
+//! A reader outlives a stream's sockets.
+
+use crate::rendezvous::{self, RendezvousFile, StreamSockets};
+use crate::sinks::Sinks;
+use afterbay_config as config;
+use afterbay_events::event::{
+    NoticesMissed, SignalFound, SignalFresh, SignalInvalid, SignalLost, SignalMissed, SignalStale,
+};
+use afterbay_events::{Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SinkCounters, Total};
+use afterbay_runtime::signals::Load;
+use afterbay_scheduler::signals::{
+    LoadConfig, LoadReader, LoadSnapshot, LoadValues, SnapshotLocation, SourceChange, SourceKind,
+    SourceNotice, SourceReport,
+};
+use afterbay_stream::{FrameLoads, SchedulerLoad as LoadForPlugins};
+use anyhow::Context;
+use serde::Serialize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The readers of a process, in the order of the configuration's streams. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Signals(Arc<Mutex<Vec<Arc<StreamSignals>>>>);
+
+/// The signals of one stream.
+struct StreamSignals {
+    stream: String,
+    /// Those of the configuration, and of the tokenizers of the rendezvous file.
+    sinks: Mutex<Vec<String>>,
+    known: Sinks,
+    engine: config::Engine,
+    config: config::Signals,
+    /// `None` if there is no source.
+    source: Mutex<Option<Source>>,
+}
+
+/// A stream, its sinks, and the scheduler's load.
+pub(crate) struct StreamLoad {
+    pub(crate) stream: String,
+    pub(crate) sinks: Vec<String>,
+    /// `None` without a source. Stale values are the last known ones.
+    pub(crate) load: Option<LoadSnapshot>,
+}
+
+struct Source {
+    reader: LoadReader,
+    /// The configuration of the reader, with the load file that it follows now.
+    reads: LoadConfig,
+}
+
+impl Signals {
+    /// The signals of every stream of a configuration. Nothing is read before [`Signals::attach`].
+    pub(crate) fn new(config: &config::Config, metrics: &Metrics, sinks: &Sinks) -> Signals {
+        let signals = Signals::default();
+        signals.follow(config, metrics, sinks);
+        signals
+    }
+
+    /// Changes to the streams of another configuration. Readers whose configuration did not change go on.
+    pub(crate) fn follow(&self, config: &config::Config, metrics: &Metrics, known: &Sinks) {
+        let mut held = self.lock();
+        let before = std::mem::take(&mut *held);
+        for stream in &config.streams {
+            let sinks: Vec<String> = stream.sinks.iter().map(|sink| sink.name.to_string()).collect();
+            let (name, follows) = (stream.name.to_string(), of_its_own(stream));
+            let is_same = |known: &&Arc<StreamSignals>| {
+                (&known.stream, known.engine, &known.config) == (&name, stream.engine, &follows)
+            };
+            if let Some(before) = before.iter().find(is_same) {
+                *before.sinks() = sinks;
+                held.push(before.clone());
+                continue;
+            }
+            let signals = self.clone();
+            metrics.signals(&name.clone(), {
+                let name = name.clone();
+                move || signals.of(&name)?.metrics()
+            });
+            let (sinks, source) = (Mutex::new(sinks), Mutex::default());
+            let (known, engine, config) = (known.clone(), stream.engine, follows);
+            held.push(Arc::new(StreamSignals { stream: name, sinks, known, engine, config, source }));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<StreamSignals>>> {
+        // No code panics with a half-written value.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<Arc<StreamSignals>> {
+        self.lock().clone()
+    }
+
+    fn of(&self, stream: &str) -> Option<Arc<StreamSignals>> {
+        self.lock().iter().find(|stream_signals| stream_signals.stream == stream).cloned()
+    }
+
+    /// Starts to read the sources that the configuration and each stream's rendezvous file name.
+    pub(crate) fn attach(&self, config: &config::Config, sockets: &[StreamSockets]) -> anyhow::Result<()> {
+        for (stream_signals, (stream, sockets)) in self.all().iter().zip(config.streams.iter().zip(sockets)) {
+            let rendezvous = sockets.file();
+            let workers = rendezvous::workers(stream, rendezvous)?;
+            let sinks = stream.sinks.iter().chain(&workers);
+            *stream_signals.sinks() = sinks.map(|sink| sink.name.to_string()).collect();
+            stream_signals
+                .attach(rendezvous)
+                .with_context(|| format!("stream {:?}", stream_signals.stream))?;
+        }
+        Ok(())
+    }
+
+    /// The scheduler's load of a stream, for its plugins.
+    pub(crate) fn load_of(&self, stream: &str) -> LoadForPlugins {
+        let (signals, stream) = (self.clone(), stream.to_owned());
+        Box::new(move || {
+            let stream_signals = signals.of(&stream)?;
+            let load = stream_signals.lock().as_ref()?.reader.handle().read();
+            for_plugins(&load)
+        })
+    }
+
+    /// The place for the load that a stream's frames have; `None` if they have none, or the signals are not attached.
+    pub(crate) fn frames_of(&self, stream: &str) -> Option<FrameLoads> {
+        let stream_signals = self.of(stream).filter(|signals| signals.engine == config::Engine::Vllm)?;
+        let frames = stream_signals.lock().as_ref()?.reader.frames();
+        Some(Box::new(move |load| {
+            frames.send(LoadValues {
+                num_running_reqs: Some(load.running),
+                num_waiting_reqs: Some(load.waiting),
+                token_usage: Some(load.kv_cache_usage),
+                ..LoadValues::default()
+            });
+        }))
+    }
+
+    /// Publishes the changes of the sources since the last call.
+    pub(crate) fn publish_notices(&self, events: &Events) {
+        for stream_signals in self.all() {
+            let notices = stream_signals.lock().as_ref().map(|source| source.reader.notices());
+            let stream: Name = stream_signals.stream.as_str().into();
+            for notice in notices.into_iter().flatten() {
+                events.publish(event(stream.clone(), notice));
+            }
+        }
+    }
+
+    /// The name of each configured stream, and those of its sinks.
+    pub(crate) fn names(&self) -> Vec<(String, Vec<String>)> {
+        let names = |stream_signals: &Arc<StreamSignals>| {
+            (stream_signals.stream.clone(), stream_signals.sinks().clone())
+        };
+        self.all().iter().map(names).collect()
+    }
+
+    /// Each configured stream with its sinks and the scheduler's load.
+    pub(crate) fn streams(&self) -> Vec<StreamLoad> {
+        let read = |stream_signals: &Arc<StreamSignals>| StreamLoad {
+            stream: stream_signals.stream.clone(),
+            sinks: stream_signals.sinks().clone(),
+            load: stream_signals.read().map(|(load, _)| load),
+        };
+        self.all().iter().map(read).collect()
+    }
+
+    /// `/v1/signals`.
+    pub(crate) fn report(&self, metrics: &Metrics) -> Report {
+        Report { streams: self.all().iter().map(|stream_signals| stream_signals.report(metrics)).collect() }
+    }
+}
+
+impl StreamSignals {
+    fn lock(&self) -> MutexGuard<'_, Option<Source>> {
+        // After a panic the reader still works.
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sinks(&self) -> MutexGuard<'_, Vec<String>> {
+        // The list is only ever replaced.
+        self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn attach(&self, rendezvous: Option<&RendezvousFile>) -> Result<(), afterbay_scheduler::signals::Error> {
+        let mut held = self.lock();
+        let reads = reads(&self.config, self.engine, rendezvous);
+        if let (Some(source), Some(reads)) = (held.as_mut(), &reads) {
+            if source.reads == *reads {
+                return Ok(());
+            }
+            if let Some(place) = source.elsewhere(reads) {
+                source.reader.follow(place)?;
+                source.reads = reads.clone();
+                return Ok(());
+            }
+        }
+        // There is no reader, or its values are of another scheduler or rank.
+        *held = None;
+        let start =
+            |reads: LoadConfig| LoadReader::start(reads.clone()).map(|reader| Source { reader, reads });
+        *held = reads.map(start).transpose()?;
+        Ok(())
+    }
+
+    /// The load and the state of its sources; `None` if there is no source.
+    fn read(&self) -> Option<(LoadSnapshot, Vec<SourceReport>)> {
+        self.lock().as_ref().map(|source| (source.reader.handle().read(), source.reader.sources()))
+    }
+
+    fn metrics(&self) -> Option<afterbay_events::Signals> {
+        let (load, reports) = self.read()?;
+        let sources = reports.iter().map(|report| (report.source.name(), of_source(&load, report)));
+        Some((of_load(&load), sources.collect()))
+    }
+
+    fn report(&self, metrics: &Metrics) -> StreamReport {
+        let (load, load_sources) = self.read().unzip();
+        let counters = metrics.stream(&self.stream);
+        let sinks: Vec<SinkReport> = self
+            .sinks()
+            .iter()
+            .map(|name| {
+                let joins = self.known.joins(&self.stream, name);
+                SinkReport::new(name.clone(), joins, &metrics.sink(&self.stream, name))
+            })
+            .collect();
+        StreamReport {
+            stream: self.stream.clone(),
+            senders: counters.senders.get(),
+            receiving: counters.receiving.get() == 1,
+            frames_received: counters.frames_received.get(),
+            bytes_received: counters.bytes_received.get(),
+            rows_received: counters.rows_received.get(),
+            tokens_received: counters.tokens_received.get(),
+            outbox_frames: counters.outbox_frames.get(),
+            outbox_bytes: counters.outbox_bytes.get(),
+            requests_live: counters.requests_live.get(),
+            oldest_ms: sinks.iter().map(|sink| sink.waiting_oldest_ms).max().unwrap_or(0),
+            sinks,
+            load,
+            load_sources: load_sources.unwrap_or_default(),
+        }
+    }
+}
+
+impl Source {
+    /// The new load file, if nothing else differs.
+    fn elsewhere<'a>(&self, reads: &'a LoadConfig) -> Option<&'a SnapshotLocation> {
+        let there = LoadConfig { load_snapshot: reads.load_snapshot.clone(), ..self.reads.clone() };
+        reads.load_snapshot.as_ref().filter(|_| there == *reads)
+    }
+}
+
+/// A second leg does not look for the scheduler's load file by itself, because the first leg reads it. vLLM has no such file.
+fn of_its_own(stream: &config::Stream) -> config::Signals {
+    let mut signals = stream.signals.clone();
+    let has_file = stream.after.is_empty() && stream.engine == config::Engine::Sglang;
+    if !has_file && signals.load_snapshot == config::LoadSnapshot::Auto {
+        signals.load_snapshot = config::LoadSnapshot::Off;
+    }
+    signals
+}
+
+/// The sources for a stream's load reader; `None` if there are none.
+fn reads(
+    config: &config::Signals,
+    engine: config::Engine,
+    rendezvous: Option<&RendezvousFile>,
+) -> Option<LoadConfig> {
+    // SGLang before 0.5.13 has no instance id, and writes no load file.
+    let instance =
+        rendezvous.and_then(|rendezvous| rendezvous.instance_id.clone()).filter(|id| !id.is_empty());
+    let load_snapshot = match &config.load_snapshot {
+        config::LoadSnapshot::Auto => instance.map(SnapshotLocation::Instance),
+        config::LoadSnapshot::Off => None,
+        config::LoadSnapshot::Path(path) => Some(SnapshotLocation::Path(path.clone())),
+        config::LoadSnapshot::Instance(id) => Some(SnapshotLocation::Instance(id.clone())),
+    };
+    let rank = rendezvous.and_then(|rendezvous| rendezvous.dp_rank);
+    let reads = LoadConfig {
+        load_snapshot,
+        load_stat: config.load_stat.as_ref().map(ToString::to_string),
+        metrics: config.metrics.clone(),
+        frames: engine == config::Engine::Vllm,
+        dp_rank: config.dp_rank.or(rank).unwrap_or(0),
+        stale_after: config.stale_after,
+        ..LoadConfig::default()
+    };
+    let is_any = reads.load_snapshot.is_some() || reads.load_stat.is_some() || reads.metrics.is_some();
+    (is_any || reads.frames).then_some(reads)
+}
+
+fn event(stream: Name, notice: SourceNotice) -> Event {
+    let (source, place) = (notice.source.name(), notice.name);
+    match notice.change {
+        SourceChange::Found => SignalFound { stream, source, place }.into(),
+        SourceChange::Lost { why } => SignalLost { stream, source, place, why }.into(),
+        SourceChange::Invalid { why } => SignalInvalid { stream, source, place, why }.into(),
+        SourceChange::Stale { age_ns } => {
+            SignalStale { stream, source, place, age_ms: age_ns / 1_000_000 }.into()
+        }
+        SourceChange::Fresh => SignalFresh { stream, source, place }.into(),
+        SourceChange::Missed { messages } => SignalMissed { stream, source, place, messages }.into(),
+        SourceChange::NoticesMissed { notices } => {
+            NoticesMissed { stream, of: "signals", missed: notices }.into()
+        }
+        // A change that this version does not know.
+        other => SignalInvalid { stream, source, place, why: format!("{other:?}") }.into(),
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    std::time::Duration::from_nanos(nanos).as_secs_f64()
+}
+
+/// The load as gauges. Stale values are left out, because a gauge has no age.
+fn of_load(load: &LoadSnapshot) -> SchedulerLoad {
+    let fresh = load.fresh().copied();
+    let values = fresh.unwrap_or_default();
+    SchedulerLoad {
+        load_fresh: u64::from(fresh.is_some()),
+        load_age_seconds: load.age_ns.map(seconds),
+        num_running_reqs: values.num_running_reqs,
+        num_waiting_reqs: values.num_waiting_reqs,
+        num_waiting_uncached_tokens: values.num_waiting_uncached_tokens,
+        num_used_tokens: values.num_used_tokens,
+        num_total_tokens: values.num_total_tokens,
+        num_active_tokens: values.num_active_tokens,
+        max_total_num_tokens: values.max_total_num_tokens,
+        max_running_requests: values.max_running_requests,
+        token_usage: values.token_usage,
+        gen_throughput: values.gen_throughput,
+        cache_hit_rate: values.cache_hit_rate,
+        utilization: values.utilization,
+        num_retracted_reqs: values.num_retracted_reqs,
+        num_retracted_requests: values.num_retracted_requests_total.map(Total),
+    }
+}
+
+/// The load for plugins; `None` before the first reading.
+fn for_plugins(load: &LoadSnapshot) -> Option<Load> {
+    let values = &load.values;
+    Some(Load {
+        age_ms: load.age_ns? / 1_000_000,
+        stale: load.fresh().is_none(),
+        running: values.num_running_reqs,
+        waiting: values.num_waiting_reqs,
+        used_tokens: values.num_used_tokens,
+        total_tokens: values.max_total_num_tokens,
+        token_usage: values.token_usage,
+        gen_throughput: values.gen_throughput,
+        retractions: values.num_retracted_reqs,
+    })
+}
+
+fn of_source(load: &LoadSnapshot, report: &SourceReport) -> SignalSource {
+    let age = match report.source {
+        SourceKind::LoadSnapshot => load.sources.load_snapshot,
+        SourceKind::LoadStat => load.sources.load_stat,
+        SourceKind::Metrics => load.sources.metrics,
+        SourceKind::Frames => load.sources.frames,
+    };
+    SignalSource {
+        state: Some(report.state),
+        age_seconds: age.map(|age| seconds(age.age_ns)),
+        readings: Total(report.readings),
+        refusals: Total(report.refusals),
+        messages_missed: Total(report.missed),
+    }
+}
+
+/// The answer of `/v1/signals`. Figures have the same names as on `/metrics`.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    streams: Vec<StreamReport>,
+}
+
+#[derive(Serialize)]
+struct StreamReport {
+    stream: String,
+    senders: u64,
+    receiving: bool,
+    frames_received: u64,
+    bytes_received: u64,
+    rows_received: u64,
+    tokens_received: u64,
+    outbox_frames: u64,
+    outbox_bytes: u64,
+    requests_live: u64,
+    /// Age of the oldest row that waits for a sink.
+    oldest_ms: u64,
+    sinks: Vec<SinkReport>,
+    /// `null` without a source. Stale values are the last known ones.
+    load: Option<LoadSnapshot>,
+    load_sources: Vec<SourceReport>,
+}
+
+#[derive(Serialize)]
+struct SinkReport {
+    sink: String,
+    connected: bool,
+    /// `keeping_up`, `behind`, `stalled`, `away`.
+    state: &'static str,
+    /// Sentence that says where waiting rows are joined for this reader; `null` before the stream runs.
+    joins: Option<String>,
+    waiting_rows: u64,
+    waiting_tokens: u64,
+    waiting_oldest_ms: u64,
+    queue_frames: u64,
+    queue_bytes: u64,
+    /// `null` if the reader has no credit page.
+    lag_frames: Option<u64>,
+    lag_bytes: Option<u64>,
+    spilled_frames: u64,
+    spilled_bytes: u64,
+    rows_per_second: u64,
+    rows_joined: u64,
+    frames_resent: u64,
+    frames_unconfirmed: u64,
+}
+
+impl SinkReport {
+    fn new(sink: String, joins: Option<String>, counters: &SinkCounters) -> SinkReport {
+        let counts = counters.credit_usable.get() == 1;
+        SinkReport {
+            sink,
+            connected: counters.connected.get() == 1,
+            state: counters.state.word(),
+            joins,
+            waiting_rows: counters.waiting_rows.get(),
+            waiting_tokens: counters.waiting_tokens.get(),
+            waiting_oldest_ms: counters.waiting_oldest_seconds.get().as_millis() as u64,
+            queue_frames: counters.queue_frames.get(),
+            queue_bytes: counters.queue_bytes.get(),
+            lag_frames: counts.then(|| counters.lag_frames.get()),
+            lag_bytes: counts.then(|| counters.lag_bytes.get()),
+            spilled_frames: counters.spilled_frames.get(),
+            spilled_bytes: counters.spilled_bytes.get(),
+            rows_per_second: counters.rows_per_second.get(),
+            rows_joined: counters.rows_joined.get(),
+            frames_resent: counters.frames_resent.get(),
+            frames_unconfirmed: counters.frames_unconfirmed.get(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The configuration and the signals crate each check endpoints and URLs.
+    #[test]
+    fn a_source_that_the_configuration_accepts_is_taken_by_its_reader() {
+        let load_stats =
+            ["tcp://127.0.0.1:5557", "tcp://[::1]:1", "tcp://sglang-0.local:65535", "ipc:///run/l"];
+        let urls =
+            ["http://127.0.0.1:30000/metrics", "http://[::1]:1/m?a=b&c=%20", "http://h", "http://h?x=(1)"];
+        for (load_stat, url) in load_stats.into_iter().zip(urls) {
+            let text = format!(
+                "[[stream]]\nname = \"s\"\nlisten = \"tcp://*:0\"\nsink = [{{ name = \"r\", connect = \"ipc:///r\" }}]\n\
+                 signals = {{ load_snapshot = \"./l.shm\", load_stat = {load_stat:?}, metrics = {url:?} }}\n\
+                 [journal]\ndir = \"/tmp/afterbay-signals\"\n"
+            );
+            let path = std::path::Path::new("/tmp/a.toml");
+            let config = config::Config::parse(&text, path, &config::Env::EMPTY).unwrap();
+            let reads = reads(&config.streams[0].signals, config.streams[0].engine, None).unwrap();
+            assert!(reads.problems().is_empty(), "{:?}", reads.problems());
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The answer of `/v1/status`. `docs/src/operate/admin.md` describes each field.
+
+use super::StatusSource;
+use super::journal_space::Limit;
+use super::reading::{Between, Buckets, Readings, StreamReading};
+use crate::copies::CopyView;
+use crate::plugins::{PluginView, rfc3339};
+use crate::signals::StreamLoad;
+use afterbay_events::{Condition, Severity, SinkCounters, StreamCounters, TapCounters};
+use afterbay_scheduler::signals::LoadSnapshot;
+use serde::Serialize;
+use std::time::{Duration, Instant, SystemTime};
+
+/// The time at which the process started.
+pub(super) struct Process {
+    pub(super) started: SystemTime,
+    pub(super) begun: Instant,
+}
+
+#[derive(Serialize)]
+pub(super) struct Answer<'a> {
+    version: &'static str,
+    commit: Option<&'static str>,
+    pid: u32,
+    started: String,
+    uptime_seconds: f64,
+    time: String,
+    ready: bool,
+    conditions: Vec<ConditionView>,
+    copies: Vec<CopyView>,
+    streams: Vec<StreamView>,
+    plugins: &'a [PluginView],
+    /// Whether a stream did not answer in time: `plugins` is then the last known answer.
+    plugins_stale: bool,
+}
+
+#[derive(Serialize)]
+struct ConditionView {
+    /// The kind of the condition.
+    condition: String,
+    /// The whole key, as `/readyz` shows it: the kind, and the stream and the part that it is about.
+    key: String,
+    text: String,
+    severity: &'static str,
+    since: String,
+}
+
+#[derive(Serialize)]
+struct StreamView {
+    name: String,
+    receiving: bool,
+    senders: u64,
+    requests_live: u64,
+    requests_finished: u64,
+    rates: Rates,
+    frame_seconds: Option<Quantiles>,
+    /// Until `first_token_until`.
+    first_token_seconds: Option<Quantiles>,
+    /// `taken` if a reader counts what it has finished, else `sent`.
+    first_token_until: &'static str,
+    ledger: Ledger,
+    scheduler: Option<Scheduler>,
+    journal: Journal,
+    sinks: Vec<SinkView>,
+    taps: Vec<TapView>,
+}
+
+#[derive(Default, Serialize)]
+struct Rates {
+    frames_received: f64,
+    rows_received: f64,
+    tokens_received: f64,
+    tokens_forwarded: f64,
+    rows_joined: f64,
+}
+
+#[derive(Serialize)]
+struct Quantiles {
+    p50: f64,
+    p99: f64,
+}
+
+#[derive(Serialize)]
+struct Ledger {
+    tokens_received: u64,
+    tokens_forwarded: u64,
+    tokens_dropped: u64,
+    tokens_swallowed: u64,
+    tokens_held: u64,
+    rows_replaced: u64,
+    gaps: u64,
+    imbalances: u64,
+}
+
+#[derive(Serialize)]
+struct Scheduler {
+    fresh: bool,
+    running: Option<u64>,
+    waiting: Option<u64>,
+    kv_usage: Option<f64>,
+    age_seconds: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Journal {
+    bytes: u64,
+    bytes_max: Option<u64>,
+    bytes_per_second: f64,
+    full_in_seconds: Option<f64>,
+    /// The limit that `full_in_seconds` is about.
+    full_by: Option<Limit>,
+    failing: bool,
+    frame: u64,
+    durable_frame: u64,
+}
+
+#[derive(Serialize)]
+struct SinkView {
+    name: String,
+    state: &'static str,
+    connected: bool,
+    waiting_rows: u64,
+    waiting_tokens: u64,
+    oldest_seconds: f64,
+    queue_frames: u64,
+    /// `None` if the reader has no credit page.
+    lag_frames: Option<u64>,
+    spilled_frames: u64,
+    rows_per_second: u64,
+    rows_joined: u64,
+}
+
+#[derive(Serialize)]
+struct TapView {
+    name: String,
+    connected: bool,
+    frames_dropped: u64,
+}
+
+impl<'a> Answer<'a> {
+    pub(super) fn new(
+        source: &StatusSource,
+        process: &Process,
+        readings: &Readings,
+        plugins: &'a [PluginView],
+        plugins_stale: bool,
+    ) -> Answer<'a> {
+        let streams = source.signals.streams().into_iter();
+        Answer {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: crate::COMMIT,
+            pid: std::process::id(),
+            started: rfc3339(process.started),
+            uptime_seconds: in_ms(process.begun.elapsed()),
+            time: rfc3339(SystemTime::now()),
+            ready: source.health.is_ready(),
+            conditions: source.health.conditions().into_iter().map(ConditionView::new).collect(),
+            copies: source.copies.views(&source.metrics, &source.health),
+            streams: streams.map(|stream| StreamView::new(stream, source, readings)).collect(),
+            plugins,
+            plugins_stale,
+        }
+    }
+}
+
+impl ConditionView {
+    fn new((key, condition): (String, Condition)) -> ConditionView {
+        ConditionView {
+            condition: key.split(':').next().unwrap_or(&key).to_owned(),
+            key,
+            text: condition.text,
+            severity: match condition.severity {
+                Severity::NotReady => "not_ready",
+                Severity::Degraded => "degraded",
+            },
+            since: rfc3339(condition.since),
+        }
+    }
+}
+
+impl StreamView {
+    fn new(stream: StreamLoad, source: &StatusSource, readings: &Readings) -> StreamView {
+        let StreamLoad { stream: name, sinks, load } = stream;
+        let counters = source.metrics.stream(&name);
+        let times = readings.ten_seconds(&name);
+        let plugins = source.metrics.plugins_of(&name);
+        let tokens_held = plugins.iter().map(|(_, plugin)| plugin.held_tokens.get()).sum();
+        let sinks: Vec<_> = sinks
+            .into_iter()
+            .map(|sink| {
+                let counters = source.metrics.sink(&name, &sink);
+                SinkView::new(sink, &counters)
+            })
+            .collect();
+        let is_taken = sinks.iter().any(|sink| sink.lag_frames.is_some());
+        let first_token: fn(&StreamReading) -> &Buckets = match is_taken {
+            true => |stream| &stream.first_token_taken_seconds,
+            false => |stream| &stream.first_token_seconds,
+        };
+        let taps = source.metrics.taps_of(&name).into_iter();
+        StreamView {
+            receiving: counters.receiving.get() == 1,
+            senders: counters.senders.get(),
+            requests_live: counters.requests_live.get(),
+            requests_finished: counters.requests_finished.get(),
+            rates: readings.second(&name).map_or_else(Rates::default, |second| Rates::new(&second)),
+            frame_seconds: times
+                .as_ref()
+                .and_then(|times| Quantiles::of(&times.times(|stream| &stream.frame_seconds))),
+            first_token_seconds: times.as_ref().and_then(|times| Quantiles::of(&times.times(first_token))),
+            first_token_until: if is_taken { "taken" } else { "sent" },
+            ledger: Ledger::new(&counters, tokens_held),
+            scheduler: load.map(|load| Scheduler::new(&load)),
+            journal: Journal::new(&name, &counters, source.retain_bytes, readings),
+            sinks,
+            taps: taps.map(|(tap, counters)| TapView::new(tap, &counters)).collect(),
+            name,
+        }
+    }
+}
+
+impl Rates {
+    fn new(second: &Between<'_>) -> Rates {
+        Rates {
+            frames_received: tenths(second.rate(|stream| stream.frames_received)),
+            rows_received: tenths(second.rate(|stream| stream.rows_received)),
+            tokens_received: tenths(second.rate(|stream| stream.tokens_received)),
+            tokens_forwarded: tenths(second.rate(|stream| stream.tokens_forwarded)),
+            rows_joined: tenths(second.rate(|stream| stream.rows_joined)),
+        }
+    }
+}
+
+impl Quantiles {
+    fn of(times: &Buckets) -> Option<Quantiles> {
+        Some(Quantiles { p50: times.quantile(0.5)?, p99: times.quantile(0.99)? })
+    }
+}
+
+impl Ledger {
+    fn new(counters: &StreamCounters, tokens_held: u64) -> Ledger {
+        Ledger {
+            tokens_received: counters.tokens_received.get(),
+            tokens_forwarded: counters.tokens_forwarded.get(),
+            tokens_dropped: counters.tokens_dropped.get(),
+            tokens_swallowed: counters.tokens_swallowed.get(),
+            tokens_held,
+            rows_replaced: counters.rows_replaced.get(),
+            gaps: counters.request_gaps.get(),
+            imbalances: counters.request_imbalances.get(),
+        }
+    }
+}
+
+impl Scheduler {
+    fn new(load: &LoadSnapshot) -> Scheduler {
+        Scheduler {
+            fresh: load.fresh().is_some(),
+            running: load.values.num_running_reqs,
+            waiting: load.values.num_waiting_reqs,
+            kv_usage: load.values.token_usage,
+            age_seconds: load.age().map(in_ms),
+        }
+    }
+}
+
+impl Journal {
+    fn new(stream: &str, counters: &StreamCounters, bytes_max: Option<u64>, readings: &Readings) -> Journal {
+        let space = readings.last().map(|last| &last.space);
+        let (of_stream, of_all) = readings.journal_rates(stream).unwrap_or_default();
+        let full = space.and_then(|space| space.room(bytes_max)).filter(|_| of_all > 0.0);
+        Journal {
+            bytes: space.map_or(0, |space| space.bytes(stream)),
+            bytes_max,
+            bytes_per_second: tenths(of_stream),
+            full_in_seconds: full.map(|(left, _)| (left as f64 / of_all).round()),
+            full_by: full.map(|(_, limit)| limit),
+            failing: counters.journal_failing.get() == 1,
+            frame: counters.journal_frame.get(),
+            durable_frame: counters.journal_durable_frame.get(),
+        }
+    }
+}
+
+impl SinkView {
+    fn new(name: String, counters: &SinkCounters) -> SinkView {
+        SinkView {
+            name,
+            state: counters.state.word(),
+            connected: counters.connected.get() == 1,
+            waiting_rows: counters.waiting_rows.get(),
+            waiting_tokens: counters.waiting_tokens.get(),
+            oldest_seconds: in_ms(counters.waiting_oldest_seconds.get()),
+            queue_frames: counters.queue_frames.get(),
+            lag_frames: (counters.credit_usable.get() == 1).then(|| counters.lag_frames.get()),
+            spilled_frames: counters.spilled_frames.get(),
+            rows_per_second: counters.rows_per_second.get(),
+            rows_joined: counters.rows_joined.get(),
+        }
+    }
+}
+
+impl TapView {
+    fn new(name: String, counters: &TapCounters) -> TapView {
+        let frames_dropped = counters.frames_dropped.get() + counters.subscriber_frames_dropped.get();
+        TapView { name, connected: counters.connected.get() == 1, frames_dropped }
+    }
+}
+
+/// Seconds, to the millisecond.
+fn in_ms(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1000.0
+}
+
+fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}

@@ -1,0 +1,9 @@
+//! The live requests of a stream, and where every token of each request goes.
+
+mod requests;
+mod ledger;
+
+pub use ledger::{
+    ABORTED, AbortSender, FinishedEarly, Ledger, LiveStatus, Request, RequestStatus, RestartGap,
+    UpstreamAborts,
+};

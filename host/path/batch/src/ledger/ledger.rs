@@ -1,0 +1,263 @@
+//! The ledger matches each row with a live request, and counts where every token of the row goes.
+//!
+//! Owns the live requests and their counts. A decoded batch is accounted row by row and goes to the plugin chain. With the
+//! chain's decisions the batch is settled: each token received is counted as forwarded, replaced, dropped, swallowed or
+//! held, and the outcome is recorded in the journal. Knows nothing of WASM or of sockets.
+
+mod restart;
+mod restore;
+mod account;
+mod barrier;
+mod refuse;
+mod bound;
+mod departed;
+mod release;
+mod aborts;
+mod destinations;
+mod edits;
+mod settle;
+
+pub use aborts::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus, UpstreamAborts};
+pub use restart::RestartGap;
+
+use crate::ledger::requests::Requests;
+use crate::{ReaderKey, RequestSlot, RoutingTable, Row};
+use afterbay_events::{Name, StreamTelemetry};
+use afterbay_journal as journal;
+use afterbay_journal::reader::{OperatorAbort, RequestState};
+use afterbay_runtime::FinishKind;
+use afterbay_wire::{AbortShape, Batch, Finish};
+use bound::LiveBound;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Stands for the plugin that finished a request before the last start. The journal names that plugin only in the outcomes of
+/// the request's rows.
+const EARLIER_RUN: &str = "(a plugin of an earlier run)";
+
+/// A live request.
+///
+/// At every settled batch, `received == forwarded + replaced + dropped + swallowed + held`, all in tokens.
+pub struct Request {
+    /// The request's handle in the journal. Plugins know the request by the same number.
+    pub handle: journal::JournalRequest,
+    /// Tokens received.
+    pub received: u64,
+    forwarded: u64,
+    replaced: u64,
+    dropped: u64,
+    swallowed: u64,
+    held: u64,
+    /// Set once the scheduler has ended the request while rows of the request are held.
+    is_finishing: bool,
+    /// Set once the engine has said that the request ended without a row.
+    is_departed: bool,
+    /// Whether the last row that the reader gets of the request is held.
+    is_last_held: bool,
+    /// The scheduler's own token count at the request's last row.
+    scheduler_count: u64,
+    /// Tokens that the scheduler counted and no row accounts for: the row could not be read, or Afterbay did not know the
+    /// request at that time.
+    unaccounted: i64,
+    /// Whether the scheduler's next count is taken without a check.
+    takes_next_count: bool,
+    /// Whether the ledger and the journal know the request by a hash of its rid.
+    is_rid_hashed: bool,
+    /// Tokens that were lost around a start. The event of the start reports these tokens.
+    missing: u64,
+    /// Tokens sent to the reader minus tokens received: added to the scheduler's count in every later row.
+    count_shift: i64,
+    /// Whether this is a health check of SGLang, which plugins do not see.
+    is_health_check: bool,
+    /// Length of the prompt in tokens; 0 if the scheduler did not give it.
+    pub prompt_tokens: u64,
+    /// Whether the reader was sent a row of the request.
+    reader_has_row: bool,
+    /// The plugin that finished the request. Later rows are swallowed.
+    finished_by: Option<Name>,
+    /// The plugin that lets the request skip the detokenizer.
+    skip_plugin: Option<Name>,
+    /// The properties that decide which sink reads the request.
+    pub reader: ReaderKey,
+    last_row_at: Instant,
+}
+
+impl Request {
+    fn new(handle: journal::JournalRequest, now: Instant) -> Request {
+        Request {
+            handle,
+            is_health_check: false,
+            received: 0,
+            forwarded: 0,
+            replaced: 0,
+            dropped: 0,
+            swallowed: 0,
+            held: 0,
+            is_finishing: false,
+            is_departed: false,
+            is_last_held: false,
+            scheduler_count: 0,
+            unaccounted: 0,
+            takes_next_count: false,
+            is_rid_hashed: false,
+            missing: 0,
+            count_shift: 0,
+            prompt_tokens: 0,
+            reader_has_row: false,
+            finished_by: None,
+            skip_plugin: None,
+            reader: ReaderKey::default(),
+            last_row_at: now,
+        }
+    }
+
+    fn number(&self) -> u64 {
+        self.handle.number().0
+    }
+
+    fn read_first_row(&mut self, batch: &Batch, row: u32) {
+        self.prompt_tokens = batch.prompt_tokens(row).unwrap_or(0);
+        self.reader = ReaderKey::of(batch, row);
+    }
+
+    fn is_finished_early(&self) -> bool {
+        self.finished_by.is_some()
+    }
+
+    /// Whether plugins are not called with rows of the request: a health check, or a request that has ended. A request whose
+    /// last row is held has not ended.
+    pub fn is_hidden(&self) -> bool {
+        self.is_over() || self.is_health_check
+    }
+
+    /// Whether the reader was sent the last row of the request, although the scheduler may continue it.
+    fn is_over(&self) -> bool {
+        self.is_finished_early() && !self.is_last_held
+    }
+}
+
+/// The live requests of a stream and the counts of their tokens.
+pub struct Ledger {
+    requests: Requests<Request>,
+    telemetry: StreamTelemetry,
+    /// Requests that an operator aborts.
+    aborts: Vec<(RequestSlot, OperatorAbort)>,
+    /// Tokens that were lost around the last start.
+    restart: RestartGap,
+    /// How the scheduler reads an abort, known from its last batch.
+    abort_shape: Option<AbortShape>,
+    routing: Arc<RoutingTable>,
+    /// Sends aborts of requests that plugins finish.
+    upstream: Option<AbortSender>,
+    // The vectors keep their memory between batches, so that a batch allocates nothing.
+    rows: Vec<Row>,
+    handles: Vec<journal::JournalRequest>,
+    tokens: Vec<u32>,
+    completion_counts: Vec<Option<u64>>,
+    finishes: Vec<FinishKind>,
+    gaps: Vec<journal::TokenGap>,
+    /// Requests that close with the current frame although the scheduler continues them: the bound of live requests is reached,
+    /// or the request has no rid.
+    single_frame: Vec<RequestSlot>,
+    /// Requests that the current frame says have ended.
+    departed: Vec<RequestSlot>,
+    /// Rows of the current frame that begin and end a request.
+    begun_and_ended: usize,
+    bound: LiveBound,
+}
+
+impl Ledger {
+    /// Continues the requests that were live at the end of the last run.
+    pub fn new(
+        live: &[journal::LiveRequest],
+        aborts: UpstreamAborts,
+        restart: RestartGap,
+        routing: Arc<RoutingTable>,
+        telemetry: StreamTelemetry,
+        now: Instant,
+    ) -> Ledger {
+        let mut ledger = Ledger {
+            requests: Requests::new(),
+            telemetry,
+            aborts: Vec::new(),
+            restart,
+            abort_shape: aborts.shape,
+            routing,
+            upstream: aborts.sender,
+            rows: Vec::new(),
+            handles: Vec::new(),
+            tokens: Vec::new(),
+            completion_counts: Vec::new(),
+            finishes: Vec::new(),
+            gaps: Vec::new(),
+            single_frame: Vec::new(),
+            departed: Vec::new(),
+            begun_and_ended: 0,
+            bound: LiveBound::default(),
+        };
+        for journal::LiveRequest { request, info, .. } in live {
+            // The journal may count a token of a held row as replaced and as dropped.
+            let dropped = info.dropped.min(info.received);
+            let replaced = info.replaced.min(info.received - dropped);
+            let continued = Request {
+                received: info.received,
+                forwarded: info.received - dropped - replaced,
+                replaced,
+                dropped,
+                scheduler_count: info.received,
+                count_shift: info.forwarded as i64 - info.received as i64,
+                reader_has_row: true,
+                finished_by: info.ended_early.then(|| EARLIER_RUN.into()),
+                is_finishing: info.state == RequestState::Finished,
+                // `restore_held` corrects this.
+                is_last_held: info.ended_early || info.state == RequestState::Finished,
+                ..Request::new(*request, now)
+            };
+            let slot = ledger.requests.insert(&info.rid, continued);
+            if info.ending != OperatorAbort::No && !info.ended_early {
+                ledger.aborts.push((slot, info.ending));
+            }
+        }
+        ledger
+    }
+
+    /// How many requests are live.
+    pub fn live(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// The live requests with their rids.
+    pub fn requests(&self) -> impl Iterator<Item = (&str, &Request)> {
+        self.requests.iter().map(|(_, rid, request)| (rid, request))
+    }
+
+    /// The live request in this slot, with its rid.
+    pub fn request(&self, slot: RequestSlot) -> Option<(&str, &Request)> {
+        Some((self.requests.rid(slot)?, self.requests.get(slot)?))
+    }
+
+    /// The slots of the live requests, by number.
+    pub fn slots(&self) -> std::collections::HashMap<u64, RequestSlot> {
+        self.requests.iter().map(|(slot, _, request)| (request.number(), slot)).collect()
+    }
+
+    /// The name of the sink that reads the request; `None` if an earlier run opened the request and its first row is not known.
+    pub fn sink_name(&self, request: &Request) -> Option<&Name> {
+        self.routing.reader_name(&request.reader)
+    }
+
+    /// The rid of the live request with this number. Searches all live requests.
+    pub fn rid_of(&self, number: u64) -> Option<&str> {
+        self.requests().find(|(_, request)| request.number() == number).map(|(rid, _)| rid)
+    }
+}
+
+fn finish_kind(finish: &Finish<'_>) -> FinishKind {
+    match finish {
+        Finish::Running => FinishKind::Running,
+        Finish::Stop { .. } => FinishKind::Stop,
+        Finish::Length => FinishKind::Length,
+        Finish::Abort => FinishKind::Abort,
+        Finish::Other => FinishKind::Other,
+    }
+}

@@ -1,0 +1,221 @@
+//! Accounting the rows of a frame: each row is matched with a live request, or begins a request.
+//!
+//! Each row is accounted by itself: a row that cannot be read does not affect the other rows.
+
+use super::{Ledger, Request, finish_kind};
+use crate::{Accounted, AnyRow, Decoded, Persisted, RequestSlot, Row, Settled};
+use afterbay_events::event::{RequestGap, RowsUnread};
+use afterbay_journal::{self as journal, stored_rid};
+use crate::persist::Persister;
+use afterbay_runtime::FinishKind;
+use afterbay_wire::{Batch, is_health_check};
+use std::borrow::Cow;
+
+impl Ledger {
+    /// Accounts each row of a batch to its request. Settles barriers.
+    #[expect(clippy::result_large_err, reason = "one per frame: a box costs more than the move")]
+    pub fn account(&mut self, decoded: Decoded, persister: &mut Persister) -> Result<Accounted, Settled> {
+        let decoded = match decoded {
+            Decoded::Batch(decoded) => decoded,
+            Decoded::Barrier(decoded) => {
+                self.note_departed(decoded.barrier().finished_requests());
+                return Err(self.settle_barrier(decoded, persister));
+            }
+        };
+        let (persisted, batch) = (decoded.persisted(), decoded.batch());
+        self.abort_shape = Some(batch.abort_shape());
+        self.note_departed(batch.finished_requests());
+        let mut rows = self.begin_frame();
+        // A column at a time: one loop over all columns would look up each one's form for every row.
+        self.tokens.extend(batch.token_counts());
+        self.completion_counts.extend(batch.completion_counts());
+        self.finishes.extend(batch.finishes().map(|finish| finish_kind(&finish)));
+        let begun = self.find_requests(persisted, batch, persister);
+        let mut any = AnyRow::default();
+        let mut received = 0;
+        for index in 0..self.requests.rows().len() {
+            let (slot, mut tokens) = (self.requests.rows()[index], self.tokens[index]);
+            let (completion_tokens, finish) = (self.completion_counts[index], self.finishes[index]);
+            let Some(request) = self.requests.get(slot) else { continue };
+            let expected = request.scheduler_count + u64::from(tokens);
+            if let Some(got) = completion_tokens.filter(|got| *got != expected) {
+                let row = index as u32;
+                tokens = self.reconcile(persisted, row, slot, tokens, got, batch.is_unread(row));
+                self.tokens[index] = tokens;
+            }
+            let Some(request) = self.requests.get_mut(slot) else { continue };
+            request.received += u64::from(tokens);
+            request.scheduler_count =
+                completion_tokens.unwrap_or(request.scheduler_count + u64::from(tokens));
+            request.last_row_at = persisted.at().instant;
+            let swallowed = request.is_finished_early();
+            received += u64::from(tokens);
+            self.handles.push(request.handle);
+            let row = Row {
+                slot,
+                number: request.number(),
+                tokens,
+                completion_tokens,
+                tokens_so_far: request.scheduler_count,
+                finish,
+                first: false,
+                may_close: finish != FinishKind::Running || request.is_finishing,
+                swallowed,
+                unread: false,
+                hidden: swallowed || request.is_health_check,
+            };
+            any.add(&row, request.count_shift != 0, request.skip_plugin.is_some());
+            rows.push(row);
+        }
+        for index in begun {
+            if let Some(row) = rows.get_mut(index as usize) {
+                (row.first, any.first) = (true, true);
+            }
+        }
+        if !batch.unread().is_empty() || !self.single_frame.is_empty() {
+            self.mark_unread(persisted, batch, &mut rows, &mut any);
+        }
+        let counts = rows.iter().map(|row| (row.number, row.tokens));
+        self.restart.batch(persisted.frame(), persisted.at().instant, counts);
+        self.telemetry.counters.rows_received.add(rows.len() as u64);
+        self.telemetry.counters.tokens_received.add(received);
+        Ok(Accounted::new(decoded, rows, any))
+    }
+
+    /// Finds the live request of each row, or opens one. Returns the rows that begin a request.
+    fn find_requests(&mut self, persisted: &Persisted, batch: &Batch, persister: &mut Persister) -> Vec<u32> {
+        self.requests.begin_batch();
+        let mut begun = Vec::new();
+        for (row, rid) in (0..).zip(batch.rid_bytes()) {
+            if self.requests.find_next(rid).is_none() {
+                let end = (self.tokens[row as usize], self.finishes[row as usize]);
+                let (_, first) = self.find_or_open(persisted, batch, row, end, persister);
+                begun.extend(first.then_some(row));
+            }
+        }
+        begun
+    }
+
+    /// Clears the state of the frame before. Returns an empty vector for the rows.
+    pub(super) fn begin_frame(&mut self) -> Vec<Row> {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        self.handles.clear();
+        self.tokens.clear();
+        self.completion_counts.clear();
+        self.finishes.clear();
+        self.gaps.clear();
+        self.begun_and_ended = 0;
+        rows
+    }
+
+    /// Returns the live request of a row if there is one, with false. Otherwise opens a request and returns it with true.
+    pub(super) fn find_or_open(
+        &mut self,
+        persisted: &Persisted,
+        batch: &Batch,
+        row: u32,
+        (tokens, finish): (u32, FinishKind),
+        persister: &mut Persister,
+    ) -> (RequestSlot, bool) {
+        let rid = batch.rid_of(row);
+        let name = match rid {
+            Some(rid) => stored_rid(rid),
+            None => Cow::Owned(format!("(row {row} of frame {} has no rid)", persisted.frame())),
+        };
+        let is_hashed = rid.is_some() && matches!(name, Cow::Owned(_));
+        if is_hashed && let Some(slot) = self.requests.find_next(name.as_bytes()) {
+            return (slot, false);
+        }
+        let ends = finish != FinishKind::Running;
+        let is_over = !ends && self.requests.len() >= self.bound.max + self.begun_and_ended;
+        self.bound.is_full |= is_over;
+        let mut request = Request {
+            // SGLang's health checks have at most one token. A client's rid may look like the rid of a health check.
+            is_health_check: ends && tokens <= 1 && is_health_check(name.as_bytes()),
+            is_rid_hashed: is_hashed,
+            takes_next_count: self.bound.is_full,
+            ..Request::new(persister.open_request(&name), persisted.at().instant)
+        };
+        request.read_first_row(batch, row);
+        self.telemetry.counters.requests_opened.add(1);
+        let slot = self.requests.insert(&name, request);
+        self.begun_and_ended += usize::from(ends);
+        if !ends && (is_over || rid.is_none()) {
+            self.single_frame.push(slot);
+        }
+        (slot, true)
+    }
+
+    /// Handles a row after which the scheduler's count is not the expected count. Returns how many tokens the row has.
+    #[cold]
+    fn reconcile(
+        &mut self,
+        persisted: &Persisted,
+        row: u32,
+        slot: RequestSlot,
+        tokens: u32,
+        got: u64,
+        is_unread: bool,
+    ) -> u32 {
+        let Some(request) = self.requests.get_mut(slot) else { return tokens };
+        let expected = request.scheduler_count + u64::from(tokens);
+        if is_unread || request.takes_next_count {
+            // The scheduler's count is the only source for a row that cannot be read.
+            let counted = u32::try_from(got.saturating_sub(request.scheduler_count)).unwrap_or(0);
+            let tokens = if is_unread && !request.takes_next_count { counted } else { tokens };
+            let expected = request.scheduler_count + u64::from(tokens);
+            request.unaccounted = request.unaccounted.wrapping_add(got.wrapping_sub(expected) as i64);
+            request.takes_next_count = false;
+            return tokens;
+        }
+        self.gaps.push(journal::TokenGap { row, expected, got });
+        self.telemetry.counters.request_gaps.add(1);
+        let (is_first, missing) = (request.received == 0, got.saturating_sub(expected));
+        if self.restart.add_gap(persisted.frame(), request.number(), is_first, missing) {
+            request.missing += missing;
+            return tokens;
+        }
+        let rid = self.requests.rid(slot).unwrap_or_default().to_owned();
+        let (stream, frame) = (self.telemetry.stream.clone(), persisted.frame().0);
+        // In the event, the scheduler's count is the expected count, and the count received is what the event calls `got`.
+        self.telemetry.publish(RequestGap { stream, rid, frame, expected: got, got: expected });
+        tokens
+    }
+
+    /// Marks the rows that plugins cannot see.
+    #[cold]
+    fn mark_unread(&mut self, persisted: &Persisted, batch: &Batch, rows: &mut [Row], any: &mut AnyRow) {
+        let mut mark = |row: &mut Row| {
+            (row.unread, row.hidden) = (true, true);
+            (any.unread, any.hidden) = (true, true);
+        };
+        for unread in batch.unread() {
+            let Some(row) = rows.get_mut(unread.row as usize) else { continue };
+            mark(row);
+            if row.completion_tokens.is_none()
+                && let Some(request) = self.requests.get_mut(row.slot)
+            {
+                request.takes_next_count = true;
+            }
+        }
+        if let Some(first) = batch.unread().first() {
+            let why = format!("column {:?} cannot be read, first in row {}", first.column, first.row);
+            self.report_unread(persisted, batch.unread().len(), why);
+        }
+        self.single_frame.sort_unstable();
+        let is_over = |row: &&mut Row| !row.unread && self.single_frame.binary_search(&row.slot).is_ok();
+        let over = rows.iter_mut().filter(is_over).map(mark).count();
+        if over > 0 {
+            let why = format!("live requests: {}, the limit", self.bound.max);
+            self.report_unread(persisted, over, why);
+        }
+    }
+
+    fn report_unread(&self, persisted: &Persisted, rows: usize, why: String) {
+        let rows = rows as u64;
+        self.telemetry.counters.rows_unread.add(rows);
+        let stream = self.telemetry.stream.clone();
+        self.telemetry.publish(RowsUnread { stream, frame: persisted.frame().0, rows, why });
+    }
+}

@@ -1,0 +1,60 @@
+//! Frames that are forwarded whole: frames without rows, and frames that cannot be read.
+
+use super::Ledger;
+use crate::{DecodedBarrier, Persisted, Settled, SettledContent};
+use afterbay_events::Barrier as BarrierLabel;
+use afterbay_events::event::FrameNotUnderstood;
+use afterbay_journal::{JournalRequest, Outcome, Passage};
+use crate::persist::Persister;
+use afterbay_wire::BarrierKind;
+
+/// The consequence in the event of a frame that is forwarded whole.
+const FORWARDED: &str = "forwarded unchanged";
+
+impl Ledger {
+    /// Records a frame without rows, and forwards the frame.
+    pub(super) fn settle_barrier(&self, decoded: DecodedBarrier, persister: &mut Persister) -> Settled {
+        let (barrier, persisted) = (decoded.barrier(), decoded.persisted());
+        let text = barrier.kind.to_string();
+        let (label, passage) = match &barrier.kind {
+            BarrierKind::Control { .. } => (BarrierLabel::Control, Passage::Barrier((&text).into())),
+            BarrierKind::Idle { .. } => (BarrierLabel::Idle, Passage::Barrier((&text).into())),
+            BarrierKind::NotUnderstood { error } => {
+                self.report_not_understood(persisted, error.label(), text.clone(), FORWARDED.to_owned());
+                (BarrierLabel::NotUnderstood, Passage::NotUnderstood((&text).into()))
+            }
+        };
+        self.telemetry.counters.barriers.add(label, 1);
+        persister.record_outcome(&without_rows(persisted, passage));
+        let content = SettledContent::from_barrier(barrier);
+        decoded.settle(content)
+    }
+
+    /// Forwards a poison frame unchanged.
+    pub fn forward_poison(&self, persisted: Persisted, why: String, persister: &mut Persister) -> Settled {
+        self.telemetry.counters.barriers.add(BarrierLabel::NotUnderstood, 1);
+        persister.record_outcome(&without_rows(&persisted, Passage::NotUnderstood((&why).into())));
+        self.report_not_understood(&persisted, "panic", why, FORWARDED.to_owned());
+        // Nearly all frames have rows, and readers count these.
+        let content =
+            SettledContent::Whole { bytes: persisted.bytes().clone(), counted: true, to_all: false };
+        Settled::undecoded(persisted, content)
+    }
+
+    /// Publishes the event of a frame whose rows plugins do not see.
+    pub(super) fn report_not_understood(&self, persisted: &Persisted, kind: &str, why: String, then: String) {
+        self.telemetry.publish(FrameNotUnderstood {
+            stream: self.telemetry.stream.clone(),
+            frame: persisted.frame().0,
+            bytes: persisted.bytes().len() as u64,
+            kind: kind.to_owned(),
+            why,
+            then,
+        });
+    }
+}
+
+/// The outcome of a frame without rows, or of a frame whose rows are not known.
+pub(super) fn without_rows<'a>(persisted: &Persisted, passage: Passage<'a>) -> Outcome<'a, JournalRequest> {
+    Outcome::new(persisted.frame(), persisted.at().unix_ns, passage)
+}

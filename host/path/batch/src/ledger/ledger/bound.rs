@@ -1,0 +1,147 @@
+//! The bound of live requests, and which requests are given up when it is reached: those without a row for the longest time.
+//!
+//! A scheduler runs some thousands of requests at once. The bound is reached only if a scheduler died or lost requests, or under
+//! an attack. A request that begins and ends in one frame does not count.
+
+use super::{Ledger, Request};
+use crate::RequestSlot;
+use afterbay_events::HoldEnd;
+use afterbay_events::event::{LiveRequestsFull, RequestAbandoned};
+use crate::hold::HeldRows;
+use afterbay_journal::bounds::LIVE_REQUESTS_MAX;
+use crate::persist::Persister;
+use afterbay_runtime::FinishKind;
+use afterbay_wire::Batch;
+use std::time::{Duration, Instant};
+
+/// A request without a row for this long may be given up at the bound. A scheduler that runs out of KV cache retracts requests,
+/// and a retracted request may have no row for tens of seconds.
+const IDLE_MIN: Duration = Duration::from_secs(60);
+/// Time between two searches for such requests while the bound is reached.
+const SEARCH_EVERY: Duration = Duration::from_secs(1);
+/// The bound counts as reached until 1/16 of it is free. A search gives up 1/16 of the bound beyond the requests needed.
+const FREE_SHARE: usize = 16;
+
+/// The state of the bound.
+pub(super) struct LiveBound {
+    /// Live requests allowed.
+    pub(super) max: usize,
+    /// Set when the bound is reached, and cleared by [`Ledger::full`].
+    pub(super) is_full: bool,
+    search_at: Option<Instant>,
+}
+
+impl Default for LiveBound {
+    fn default() -> LiveBound {
+        LiveBound { max: LIVE_REQUESTS_MAX, is_full: false, search_at: None }
+    }
+}
+
+impl Ledger {
+    /// Whether the requests that begin with this batch exceed the bound.
+    pub fn lacks_room(&self, batch: &Batch) -> bool {
+        self.live() + batch.rows() as usize > self.bound.max && self.excess(batch) > 0
+    }
+
+    /// How many live requests exceed the bound once the requests of this batch have begun.
+    #[cold]
+    fn excess(&self, batch: &Batch) -> usize {
+        let rows = batch.rid_bytes().zip(batch.finishes());
+        let begins = rows.filter(|(rid, finish)| {
+            super::finish_kind(finish) == FinishKind::Running && self.requests.find(rid).is_none()
+        });
+        (self.live() + begins.count()).saturating_sub(self.bound.max)
+    }
+
+    /// Gives up the requests that had no row for the longest time, and for 60 seconds at least. Returns their numbers.
+    #[cold]
+    pub fn make_room(
+        &mut self,
+        batch: &Batch,
+        now: Instant,
+        held_rows: &mut HeldRows,
+        persister: &mut Persister,
+    ) -> Vec<u64> {
+        self.bound.is_full = true;
+        if self.bound.search_at.is_some_and(|at| now < at) {
+            return Vec::new();
+        }
+        self.bound.search_at = Some(now + SEARCH_EVERY);
+        let mut idle = self.idle_for(IDLE_MIN, now);
+        idle.sort_unstable();
+        idle.truncate(self.excess(batch) + self.bound.max / FREE_SHARE);
+        let closed = self.give_up(idle, held_rows, persister, |_, _| {});
+        let (stream, given_up) = (self.telemetry.stream.clone(), closed.len() as u64);
+        self.telemetry.counters.requests_given_up.add(given_up);
+        self.telemetry.publish(LiveRequestsFull { stream, limit: self.bound.max as u64, given_up });
+        closed
+    }
+
+    /// Why new requests are not shown to plugins, while the bound is reached.
+    pub fn full(&mut self) -> Option<String> {
+        let max = self.bound.max;
+        self.bound.is_full &= self.live() > max - max / FREE_SHARE;
+        self.bound.is_full.then(|| format!("{} live requests, the limit is {max}", self.live()))
+    }
+
+    /// Closes requests without a row for `idle`: their scheduler died or lost them. Returns their numbers.
+    pub fn abandon(
+        &mut self,
+        idle: Duration,
+        now: Instant,
+        held_rows: &mut HeldRows,
+        persister: &mut Persister,
+    ) -> Vec<u64> {
+        let idle = self.idle_for(idle, now);
+        self.give_up(idle, held_rows, persister, |ledger, rid| {
+            ledger.telemetry.publish(RequestAbandoned { stream: ledger.telemetry.stream.clone(), rid });
+        })
+    }
+
+    fn idle_for(&self, idle: Duration, now: Instant) -> Vec<(Instant, RequestSlot)> {
+        let is_idle = |request: &Request| now.saturating_duration_since(request.last_row_at) >= idle;
+        let requests = self.requests.iter().filter(|(_, _, request)| is_idle(request));
+        requests.map(|(slot, _, request)| (request.last_row_at, slot)).collect()
+    }
+
+    fn give_up(
+        &mut self,
+        requests: Vec<(Instant, RequestSlot)>,
+        held_rows: &mut HeldRows,
+        persister: &mut Persister,
+        report: impl Fn(&Ledger, String),
+    ) -> Vec<u64> {
+        let mut closed = Vec::new();
+        for (_, slot) in requests {
+            let Some((rid, request)) = self.request(slot) else { continue };
+            // Held rows leave first. The next search gives up the request.
+            if held_rows.has(request.number()) {
+                held_rows.end_all(HoldEnd::Stop, Some(request.number()));
+                continue;
+            }
+            let rid = rid.to_owned();
+            closed.extend(self.close(slot, persister));
+            report(self, rid);
+        }
+        closed
+    }
+
+    /// Closes the requests that live for one frame only.
+    pub(super) fn close_single_frame(&mut self, persister: &mut Persister) {
+        let mut requests = std::mem::take(&mut self.single_frame);
+        for slot in requests.drain(..) {
+            self.close(slot, persister);
+        }
+        self.single_frame = requests;
+    }
+
+    /// Closes a request that the scheduler has not ended. Returns its number.
+    pub(super) fn close(&mut self, slot: RequestSlot, persister: &mut Persister) -> Option<u64> {
+        let (_, request) = self.remove(slot, persister)?;
+        self.restart.forget(request.number());
+        Some(request.number())
+    }
+}
+
+#[cfg(test)]
+mod tests;

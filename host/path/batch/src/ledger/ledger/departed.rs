@@ -1,0 +1,40 @@
+//! Requests that the engine ends without a row: vLLM names them in a frame (`finished_requests`). Its API server has aborted such
+//! a request, because the client left or the text had a stop string, or Afterbay has.
+
+use super::Ledger;
+use afterbay_events::HoldEnd;
+use crate::hold::HeldRows;
+use crate::persist::Persister;
+
+/// The finish reason of such a request. vLLM's engine has the same word.
+pub(super) const DEPARTED: &str = "abort";
+
+impl Ledger {
+    /// Notes the live requests among those that a frame says have ended. The frame may have their last rows, too.
+    pub(super) fn note_departed<'a>(&mut self, rids: impl Iterator<Item = &'a str>) {
+        for rid in rids {
+            self.departed.extend(self.requests.find(rid.as_bytes()));
+        }
+    }
+
+    /// Closes the requests that the last frame says have ended and that no row of it has closed. Returns their numbers. Their
+    /// held rows are released first, and close them.
+    pub fn close_departed(&mut self, held_rows: &mut HeldRows, persister: &mut Persister) -> Vec<u64> {
+        let mut closed = Vec::new();
+        for slot in std::mem::take(&mut self.departed) {
+            let Some(request) = self.requests.get_mut(slot) else { continue };
+            let number = request.number();
+            request.is_departed = true;
+            if held_rows.has(number) {
+                request.is_finishing = true;
+                held_rows.end_all(HoldEnd::Stop, Some(number));
+                continue;
+            }
+            if let Some(number) = self.close(slot, persister) {
+                self.telemetry.counters.requests_finished.add(1);
+                closed.push(number);
+            }
+        }
+        closed
+    }
+}

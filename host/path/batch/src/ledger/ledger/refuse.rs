@@ -1,0 +1,144 @@
+//! Frames and batches that are not forwarded, because a plugin with `on_fault = "terminate"` did not judge them. Their requests
+//! are aborted as far as the rids are known.
+
+use super::Ledger;
+use super::barrier::without_rows;
+use crate::{
+    ChainOutput, DecodedBarrier, Persisted, RecordedVerdicts, Row, Settled, SettledContent, not_judged,
+};
+use afterbay_events::{Barrier as BarrierLabel, Name};
+use afterbay_journal::{Outcome, Passage};
+use crate::persist::Persister;
+use afterbay_runtime::FinishKind;
+use afterbay_wire::{BarrierKind, Batch, Edit, TokenEdit};
+
+impl Ledger {
+    /// Drops a barrier that may contain rows, and aborts the requests whose rids can be read.
+    pub fn refuse_barrier(
+        &mut self,
+        decoded: DecodedBarrier,
+        plugin: &Name,
+        persister: &mut Persister,
+    ) -> Settled {
+        let (barrier, persisted) = (decoded.barrier(), decoded.persisted());
+        let (kind, why) = match &barrier.kind {
+            BarrierKind::NotUnderstood { error } => (error.label(), error.to_string()),
+            kind => ("barrier", kind.to_string()),
+        };
+        let aborted = barrier.named_rows().and_then(|named| {
+            let rows: Vec<u32> = (0..named.rows()).collect();
+            Some((named, named.ended(&rows, &not_judged(plugin)).ok()?))
+        });
+        let requests = aborted.as_ref().map_or(0, |(named, _)| named.rows());
+        self.report_refused(persisted, kind, why, plugin, requests);
+        let Some((named, ended)) = aborted else {
+            persister.record_outcome(&without_rows(persisted, Passage::Dropped));
+            return decoded.settle(SettledContent::Nothing);
+        };
+        let content = self.abort_named(persisted, named, ended, plugin, persister);
+        decoded.settle(content)
+    }
+
+    /// Drops a poison frame.
+    pub fn refuse_poison(
+        &self,
+        persisted: Persisted,
+        why: String,
+        plugin: &Name,
+        persister: &mut Persister,
+    ) -> Settled {
+        self.report_refused(&persisted, "panic", why, plugin, 0);
+        persister.record_outcome(&without_rows(&persisted, Passage::Dropped));
+        Settled::undecoded(persisted, SettledContent::Nothing)
+    }
+
+    fn report_refused(&self, persisted: &Persisted, kind: &str, why: String, plugin: &Name, requests: u32) {
+        self.telemetry.counters.barriers.add(BarrierLabel::Refused, 1);
+        let then =
+            format!("dropped, because plugin {plugin:?} did not judge it; aborted requests: {requests}");
+        self.report_not_understood(persisted, kind, why, then);
+    }
+
+    /// Replaces the frame with the aborts of the requests that it names. The number of tokens received is not known, so none is
+    /// counted.
+    fn abort_named(
+        &mut self,
+        persisted: &Persisted,
+        named: &Batch,
+        ended: Batch,
+        plugin: &Name,
+        persister: &mut Persister,
+    ) -> SettledContent {
+        let mut rows = self.begin_frame();
+        self.requests.begin_batch();
+        let mut verdicts = RecordedVerdicts::default();
+        for index in 0..named.rows() {
+            let known = named.rid_of(index).and_then(|rid| self.requests.find_next(rid));
+            let (slot, first) = match known {
+                Some(slot) => (slot, false),
+                None => self.find_or_open(persisted, named, index, (0, FinishKind::Running), persister),
+            };
+            let Some(request) = self.requests.get_mut(slot) else { continue };
+            (request.last_row_at, request.takes_next_count) = (persisted.at().instant, true);
+            self.handles.push(request.handle);
+            self.tokens.push(0);
+            rows.push(Row {
+                slot,
+                number: request.number(),
+                tokens: 0,
+                completion_tokens: None,
+                tokens_so_far: request.scheduler_count,
+                finish: FinishKind::Running,
+                first,
+                may_close: false,
+                swallowed: request.is_finished_early(),
+                unread: true,
+                hidden: true,
+            });
+            verdicts.push_terminate(index, plugin, &not_judged(plugin), true);
+        }
+        self.publish_verdicts(&rows, &verdicts, persisted.frame());
+        self.abort_upstream(&rows, &verdicts);
+        persister.record_outcome(&Outcome {
+            changed: Some(ended.bytes().clone()),
+            requests: (&self.handles).into(),
+            tokens: (&self.tokens).into(),
+            actions: verdicts.as_slice().into(),
+            ..without_rows(persisted, Passage::Changed)
+        });
+        self.telemetry.counters.frames_rewritten.add(1);
+        self.close_single_frame(persister);
+        let requests = rows.iter().map(|row| row.number).collect();
+        self.rows = rows;
+        let alone = !ended.has_text_rids();
+        SettledContent::Rows { batch: ended, requests, alone, redirected: Vec::new() }
+    }
+
+    /// Aborts the requests of all rows that `edits` leaves with this message, because of a verdict of `plugin`. Returns the batch
+    /// to send; `None` if no row is left.
+    pub(super) fn terminate_all(
+        &self,
+        output: &mut ChainOutput,
+        plugin: &Name,
+        message: &str,
+        edits: &mut Vec<Edit>,
+    ) -> Option<Batch> {
+        let dropped: Vec<u32> = edits.iter().map(|edit| edit.row).collect();
+        let is_dropped = |row: u32| dropped.binary_search(&row).is_ok();
+        let left: Vec<u32> =
+            (0..output.accounted().rows().len() as u32).filter(|row| !is_dropped(*row)).collect();
+        output.verdicts.retain_rows(is_dropped);
+        for row in &left {
+            output.terminate(*row, plugin, message);
+            let finish = output.decisions.get(*row as usize).and_then(|decision| decision.finish.clone());
+            edits.push(Edit { tokens: TokenEdit::Empty, finish, ..Edit::new(*row) });
+        }
+        output.verdicts.sort();
+        edits.sort_by_key(|edit| edit.row);
+        let ended = output.accounted().batch().ended(&left, message).ok();
+        if ended.is_none() {
+            edits.iter_mut().for_each(|edit| edit.tokens = TokenEdit::Drop);
+        }
+        ended
+    }
+}

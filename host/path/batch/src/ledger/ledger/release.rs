@@ -1,0 +1,87 @@
+//! Held rows that leave in a frame of Afterbay's own. The journal has a release marker for this frame.
+
+use super::barrier::without_rows;
+use super::{Ledger, finish_kind};
+use crate::{
+    Accounted, AnyRow, ChainOutput, Decision, Persisted, ReleasedRow, Row, Settled, SettledContent,
+};
+use afterbay_events::Name;
+use crate::hold::{DueRow, HeldRows};
+use afterbay_journal::Passage;
+use crate::persist::Persister;
+use afterbay_wire::{Edit, TokenEdit};
+use std::time::Instant;
+
+impl Ledger {
+    /// Makes a batch of the held rows that are due, and returns the batch with the plugin that held the rows. Settles the marker
+    /// if no row is due.
+    #[expect(clippy::result_large_err, reason = "one per frame: a box costs more than the move")]
+    pub fn release(
+        &mut self,
+        marker: Persisted,
+        held_rows: &mut HeldRows,
+        persister: &mut Persister,
+        now: Instant,
+    ) -> Result<(ChainOutput, Name), Settled> {
+        let Some(due) = held_rows.take_due(now) else {
+            return Err(self.settle_unused_marker(marker, persister));
+        };
+        let mut rows = self.begin_frame();
+        let mut any = AnyRow { needs_edit: true, ..AnyRow::default() };
+        let mut released = Vec::new();
+        for DueRow { slot, number, held, rows: count, why } in due.rows {
+            let Some(request) = self.requests.get(slot) else { continue };
+            self.handles.push(request.handle);
+            self.tokens.push(0);
+            let row = Row {
+                slot,
+                number,
+                tokens: 0,
+                completion_tokens: held.batch.completion_tokens(0),
+                tokens_so_far: held.batch.completion_tokens(0).unwrap_or(request.scheduler_count),
+                finish: finish_kind(&held.batch.finish(0)),
+                first: false,
+                may_close: request.is_finishing,
+                unread: false,
+                // A plugin after the one that held the row has ended the request.
+                swallowed: request.is_over(),
+                hidden: request.is_hidden(),
+            };
+            any.add(&row, request.count_shift != 0, request.skip_plugin.is_some());
+            released.push((held, why, count));
+            rows.push(row);
+        }
+        let mut output = ChainOutput::new(Accounted::released(marker, due.batch, rows, any));
+        for (row, (held, why, count)) in (0..).zip(released) {
+            output.verdicts.push_release(row, &due.plugin, why, count, held.tokens);
+            let plugin = due.plugin.clone();
+            output.put_released(ReleasedRow { row, held, in_place: true, plugin, why });
+        }
+        Ok((output, due.plugin))
+    }
+
+    /// Settles a release marker with which no row leaves.
+    pub fn settle_unused_marker(&self, marker: Persisted, persister: &mut Persister) -> Settled {
+        persister.record_outcome(&without_rows(&marker, Passage::Dropped));
+        Settled::undecoded(marker, SettledContent::Nothing)
+    }
+
+    /// Holds the released rows again and resets all decisions and their verdicts, because the batch could not be written with
+    /// them. Returns the edits that remove the rows that do not leave.
+    pub(super) fn hold_again(&self, output: &mut ChainOutput, held_rows: &mut HeldRows) -> Vec<Edit> {
+        output.decisions.fill(Decision::UNCHANGED);
+        let now = output.accounted().persisted().at().instant;
+        for ReleasedRow { row, held, plugin, .. } in output.take_released() {
+            let Some(Row { number, slot, .. }) = output.accounted().rows().get(row as usize) else {
+                continue;
+            };
+            held_rows.hold_again(*number, *slot, &plugin, held, now);
+            output.verdicts.push_hold_again(row, &plugin);
+            output.hold_row(row);
+        }
+        output.revert_verdicts();
+        let rows = (0..).zip(output.accounted().rows());
+        let dropped = rows.filter(|(index, row)| row.swallowed || output.is_held(*index));
+        dropped.map(|(index, _)| Edit { tokens: TokenEdit::Drop, ..Edit::new(index) }).collect()
+    }
+}

@@ -1,0 +1,402 @@
+//! The outbox of one sink.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use afterbay_wire::{Batch, BatchKind};
+use bytes::Bytes;
+
+use crate::outbox::calls::ToolCalls;
+use crate::outbox::lane::{ComposedFrame, FrameSize, Lane, WaitingFrame, first_rows_of};
+use crate::outbox::options::{JoinEnds, Joins, Options, SingleRows, When};
+use crate::outbox::sent::{FrameIndex, Outstanding};
+
+/// A frame to push.
+#[derive(Debug)]
+pub struct Frame {
+    /// The frame's number, greater than that of the frame before it.
+    pub number: u64,
+    /// The time at which the scheduler's frame was received.
+    pub at: Instant,
+    /// The content.
+    pub content: Content,
+}
+
+/// The content of a frame.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
+pub enum Content {
+    /// No content: plugins removed every row.
+    Nothing,
+    /// Bytes that keep their position: no other frame overtakes them.
+    Whole {
+        /// The frame.
+        bytes: Bytes,
+        /// Whether the reader counts the frame.
+        counted: bool,
+        /// The number of rows in it, for [`Totals::rows_sent`]. 0 for a frame without rows.
+        rows: u32,
+        /// The number of rows that are the first of their requests.
+        first_rows: u32,
+    },
+    /// A frame without rows that other frames may overtake, and that may overtake them: an engine's statistics. The reader
+    /// counts it.
+    Aside {
+        /// The frame.
+        bytes: Bytes,
+    },
+    /// Rows that may be joined with other rows of their requests.
+    Rows {
+        /// The rows.
+        batch: Batch,
+        /// The number of each row's request, as given back in [`FrameToSend::rows`].
+        requests: Box<[u64]>,
+    },
+}
+
+impl Content {
+    /// Rows that are sent together, unchanged.
+    pub fn whole(batch: &Batch) -> Content {
+        Content::Whole {
+            bytes: batch.bytes().clone(),
+            counted: true,
+            rows: batch.rows(),
+            first_rows: batch.first_rows(),
+        }
+    }
+}
+
+/// A frame for the sink.
+#[derive(Debug)]
+pub struct FrameToSend {
+    /// Its number among the sent frames, from 1, without gaps.
+    pub sequence: u64,
+    /// The frame.
+    pub bytes: Bytes,
+    /// Whether the reader counts the frame.
+    pub counted: bool,
+    /// The time at which the oldest source frame was received.
+    pub at: Instant,
+    /// The number of the source frame. `None` for a composed frame.
+    pub frame: Option<u64>,
+    /// For a composed frame: the number of each request in it, and the frame up to which all its rows are now sent.
+    pub rows: Vec<(u64, u64)>,
+    /// The first rows of requests in it: the time at which their frame was received, and their number.
+    pub first_rows: Vec<(Instant, u32)>,
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Frames that were composed of rows of several frames, or of some rows of one.
+    pub frames_composed: u64,
+    /// Rows received and sent, alone or inside another row.
+    pub rows_sent: u64,
+    /// Rows sent inside another row: rows received minus rows written.
+    pub rows_joined: u64,
+    /// Frames sent whole although some of their rows had been sent, because they could not be taken apart.
+    pub frames_torn: u64,
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are few, and nearly all are the large one")]
+enum Stage {
+    Rows(Lane),
+    Whole {
+        frame_index: FrameIndex,
+        number: u64,
+        bytes: Bytes,
+        counted: bool,
+        rows: u32,
+        first_rows: u32,
+        at: Instant,
+    },
+}
+
+/// The size of a frame that is sent whole.
+fn whole_size(bytes: &Bytes) -> FrameSize {
+    let bytes = bytes.len() as u64;
+    FrameSize { frames: 1, bytes, memory: bytes + size_of::<Stage>() as u64 }
+}
+
+/// A frame without rows that other frames may overtake.
+#[derive(Debug)]
+struct Aside {
+    frame_index: FrameIndex,
+    number: u64,
+    bytes: Bytes,
+    at: Instant,
+}
+
+/// The queue of one sink.
+#[derive(Debug)]
+pub struct Outbox {
+    options: Options,
+    stages: VecDeque<Stage>,
+    /// Health checks, each in a frame of its own. They do not wait.
+    urgent: VecDeque<ComposedFrame>,
+    /// Frames that overtake those in `stages`: as barriers between them, they would keep rows from being joined.
+    asides: VecDeque<Aside>,
+    outstanding: Outstanding,
+    /// The frames with content in `stages` and `asides`.
+    size: FrameSize,
+    /// See [`Outbox::send_in_order`].
+    in_order: bool,
+    totals: Totals,
+    /// See [`Outbox::sent_rows`].
+    sent_rows: Vec<(Instant, u32)>,
+    calls: ToolCalls,
+}
+
+impl Outbox {
+    /// An empty outbox. Sent frames are numbered from `sequence` + 1, and every frame up to `done` is delivered.
+    pub fn new(options: Options, sequence: u64, done: u64) -> Outbox {
+        Outbox {
+            options,
+            stages: VecDeque::new(),
+            urgent: VecDeque::new(),
+            asides: VecDeque::new(),
+            outstanding: Outstanding::new(sequence, done),
+            size: FrameSize::default(),
+            in_order: false,
+            totals: Totals::default(),
+            sent_rows: Vec::new(),
+            calls: ToolCalls::default(),
+        }
+    }
+
+    /// Changes the options, except [`Options::joins`]. New frames follow the new options. Frames that already wait may still
+    /// be joined under [`When::Never`].
+    pub fn reset(&mut self, options: Options) {
+        let joins = std::mem::take(&mut self.options.joins);
+        self.options = Options { joins, ..options };
+    }
+
+    /// Changes where joined rows may end, because the reader is another than was assumed. Rows that already wait are joined
+    /// under the old rule, or not at all.
+    pub fn set_joins(&mut self, joins: Joins) {
+        self.options.joins = joins;
+    }
+
+    /// Sets whether frames are sent one by one, each with all that is left of it.
+    pub fn send_in_order(&mut self, in_order: bool) {
+        self.in_order = in_order;
+    }
+
+    /// Whether another frame may be pushed.
+    pub fn has_room(&self) -> bool {
+        self.size.frames < self.options.max_frames && self.size.bytes < self.options.max_bytes
+    }
+
+    /// Adds a frame.
+    pub fn push(&mut self, frame: Frame) {
+        let Frame { number, at, content } = frame;
+        let content = match content {
+            Content::Rows { batch, .. } if !self.joins(&batch) => Content::whole(&batch),
+            content => content,
+        };
+        match content {
+            Content::Nothing => _ = self.outstanding.add(number, 0),
+            Content::Whole { bytes, counted, rows, first_rows } => {
+                self.size += whole_size(&bytes);
+                let frame_index = self.outstanding.add(number, 1);
+                let stage = Stage::Whole { frame_index, number, bytes, counted, rows, first_rows, at };
+                self.stages.push_back(stage);
+            }
+            Content::Aside { bytes } => {
+                self.size += whole_size(&bytes);
+                let frame_index = self.outstanding.add(number, 1);
+                self.asides.push_back(Aside { frame_index, number, bytes, at });
+            }
+            Content::Rows { batch, requests } => {
+                let frame_index = self.outstanding.add(number, batch.rows());
+                let single = match &self.options.joins.single {
+                    SingleRows::FromToolCall(vocabulary) => {
+                        self.calls.single_rows(vocabulary, &batch, &requests)
+                    }
+                    SingleRows::None | SingleRows::All => Box::default(),
+                };
+                let has_health_check = batch.has_health_check();
+                let lane = match self.stages.back_mut() {
+                    Some(Stage::Rows(lane)) if lane.takes(&batch) => lane,
+                    _ => {
+                        self.stages.push_back(Stage::Rows(Lane::default()));
+                        let Some(Stage::Rows(lane)) = self.stages.back_mut() else { return };
+                        lane
+                    }
+                };
+                let before = lane.size();
+                lane.push(WaitingFrame::new(frame_index, number, at, batch, requests, single));
+                if lane.frames() > 1 || has_health_check {
+                    lane.index(&self.options.joins.ends, &mut self.urgent);
+                }
+                self.size.replace(before, lane.size());
+            }
+        }
+    }
+
+    /// Adds the rest of a frame. Its other rows were sent before this outbox existed, in frames up to `sequence`. The frame
+    /// is [done](Outbox::done) once those are taken, too.
+    pub fn push_rest(&mut self, frame: Frame, sequence: u64) {
+        self.outstanding.rest_of(sequence);
+        self.push(frame);
+    }
+
+    fn joins(&self, batch: &Batch) -> bool {
+        let is_text = batch.kind() == BatchKind::Str;
+        let is_allowed = match self.options.joins.ends {
+            JoinEnds::Nowhere => is_text,
+            _ => batch.kind() != BatchKind::Embedding,
+        };
+        is_allowed
+            && self.options.when != When::Never
+            && !matches!(self.options.joins.single, SingleRows::All)
+    }
+
+    /// The next frame for the sink. `has_room` says that the sink can take one now. Health checks are returned in any case.
+    pub fn next(&mut self, has_room: bool, now: Instant) -> Option<FrameToSend> {
+        self.sent_rows.clear();
+        if let Some(composed) = self.urgent.pop_front() {
+            self.sent_rows.push((composed.at, 1));
+            return Some(self.leave(composed));
+        }
+        if !has_room {
+            return None;
+        }
+        if let Some(Aside { frame_index, number, bytes, at }) = self.asides.pop_front() {
+            self.size -= whole_size(&bytes);
+            let sequence = self.outstanding.send(vec![(frame_index, 1)]);
+            let (rows, first_rows) = (Vec::new(), Vec::new());
+            return Some(FrameToSend {
+                sequence,
+                bytes,
+                counted: true,
+                at,
+                frame: Some(number),
+                rows,
+                first_rows,
+            });
+        }
+        loop {
+            match self.stages.front_mut()? {
+                Stage::Whole { .. } => {
+                    let Some(Stage::Whole { frame_index, number, bytes, counted, rows, first_rows, at }) =
+                        self.stages.pop_front()
+                    else {
+                        return None;
+                    };
+                    self.sent_rows.push((at, rows));
+                    self.size -= whole_size(&bytes);
+                    self.totals.rows_sent += u64::from(rows);
+                    let sequence = self.outstanding.send(vec![(frame_index, 1)]);
+                    return Some(FrameToSend {
+                        sequence,
+                        bytes,
+                        counted,
+                        at,
+                        frame: Some(number),
+                        rows: Vec::new(),
+                        first_rows: first_rows_of(at, first_rows),
+                    });
+                }
+                Stage::Rows(lane) if lane.is_empty() => {
+                    self.size -= lane.size();
+                    self.stages.pop_front();
+                }
+                Stage::Rows(lane) => {
+                    let before = lane.size();
+                    let composed = match self.in_order {
+                        true => lane.rest_of_front(&mut self.sent_rows),
+                        false => lane.next(self.options.max_rows, now, &mut self.sent_rows),
+                    };
+                    self.size.replace(before, lane.size());
+                    if lane.is_empty() {
+                        // Its requests go with it.
+                        self.size -= lane.size();
+                        self.stages.pop_front();
+                    }
+                    return composed.map(|composed| self.leave(composed));
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, composed: ComposedFrame) -> FrameToSend {
+        let ComposedFrame { bytes, of, frame, ahead, rows, at, torn, first_rows } = composed;
+        self.totals.frames_composed += u64::from(frame.is_none());
+        self.totals.rows_sent += u64::from(rows.0);
+        self.totals.rows_joined += u64::from(rows.0 - rows.1);
+        self.totals.frames_torn += u64::from(torn);
+        let sequence = self.outstanding.send(of);
+        FrameToSend { sequence, bytes, counted: true, at, frame, rows: ahead, first_rows }
+    }
+
+    /// The received rows of the frame that [`Outbox::next`] returned last: the time at which their frame was received, and
+    /// their number. Empty if it returned none.
+    pub fn sent_rows(&self) -> &[(Instant, u32)] {
+        &self.sent_rows
+    }
+
+    /// Marks every sent frame up to `sequence` as taken: it never needs to be sent again.
+    pub fn taken(&mut self, sequence: u64) {
+        self.outstanding.taken(sequence);
+    }
+
+    /// The frame up to which everything is delivered: none of it waits, and the sink has taken all of it.
+    pub fn done(&self) -> u64 {
+        self.outstanding.done()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.size.frames == 0 && self.urgent.is_empty()
+    }
+
+    /// The number of frames with content that waits.
+    pub fn frames(&self) -> usize {
+        self.size.frames
+    }
+
+    /// The bytes of these frames.
+    pub fn bytes(&self) -> u64 {
+        self.size.bytes
+    }
+
+    /// The memory of these frames in bytes: their bytes, their decoded rows, and their places in the queue.
+    pub fn memory(&self) -> u64 {
+        self.size.memory
+    }
+
+    /// The number of rows that wait. A frame that is sent whole counts as one.
+    pub fn rows(&self) -> usize {
+        let rows = self.stages.iter().map(|stage| match stage {
+            Stage::Rows(lane) => lane.rows(),
+            Stage::Whole { .. } => 1,
+        });
+        rows.sum::<usize>() + self.urgent.len() + self.asides.len()
+    }
+
+    /// The tokens of the rows that wait.
+    pub fn tokens(&self) -> u64 {
+        let tokens = self.stages.iter().map(|stage| match stage {
+            Stage::Rows(lane) => lane.tokens(),
+            Stage::Whole { .. } => 0,
+        });
+        tokens.sum()
+    }
+
+    /// The time at which the oldest waiting frame was received.
+    pub fn oldest(&self) -> Option<Instant> {
+        // The first lane is empty until the next call of `next`.
+        let staged = self.stages.iter().find_map(|stage| match stage {
+            Stage::Rows(lane) => lane.oldest(),
+            Stage::Whole { at, .. } => Some(*at),
+        });
+        staged.into_iter().chain(self.asides.front().map(|aside| aside.at)).min()
+    }
+
+    /// Counts since the start.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+}

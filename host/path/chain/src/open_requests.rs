@@ -1,0 +1,114 @@
+//! The live requests, as `open` reports them to an instance of a plugin.
+
+use crate::attributes::RequestAttributes;
+use afterbay_batch::ledger::{Ledger, Request};
+use afterbay_runtime::{Fault, Opened, Plugin};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The live requests, including those of the current batch.
+pub fn live(ledger: &Ledger) -> Vec<Opened<'_>> {
+    visible(ledger).map(|(rid, request)| resumed(rid, request, ledger)).collect()
+}
+
+/// The numbers of the live requests.
+pub fn numbers(ledger: &Ledger) -> HashSet<u64> {
+    visible(ledger).map(|(_, request)| request.handle.number().0).collect()
+}
+
+/// The requests whose rows plugins see.
+fn visible(ledger: &Ledger) -> impl Iterator<Item = (&str, &Request)> {
+    ledger.requests().filter(|(_, request)| !request.is_hidden())
+}
+
+fn resumed<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> Opened<'l> {
+    Opened { received_tokens: request.received, resumed: true, ..beginning(rid, request, ledger) }
+}
+
+/// A request that begins with the current batch.
+pub fn beginning<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> Opened<'l> {
+    Opened {
+        request: request.handle.number().0,
+        rid,
+        http_worker_ipc: &request.reader.worker,
+        sink: ledger.sink_name(request).map_or("", |name| name),
+        prompt_tokens: request.prompt_tokens,
+        received_tokens: 0,
+        resumed: false,
+    }
+}
+
+/// Opens requests in an instance, with their attributes.
+pub fn open(
+    plugin: &mut Plugin,
+    requests: &[Opened<'_>],
+    attributes: &RequestAttributes,
+) -> Result<(), Fault> {
+    if plugin.component().grants().request {
+        for opened in requests {
+            plugin.set_attributes(opened.request, attributes.of(opened.request));
+        }
+    }
+    plugin.open(requests)
+}
+
+/// An owned copy of [`Opened`] with the request's attributes, for an instance that opens the request later.
+#[derive(Clone, Debug)]
+pub struct OpenedRequest {
+    /// The request's number in its stream.
+    pub request: u64,
+    /// The scheduler's name for the request.
+    pub rid: Box<str>,
+    /// `http_worker_ipc`; empty if there is one tokenizer worker.
+    pub worker: Box<str>,
+    /// The sink of the request's rows.
+    pub sink: Box<str>,
+    /// The length of the prompt in tokens.
+    pub prompt_tokens: u64,
+    /// Tokens that were received for the request and that the instance does not see.
+    pub received_tokens: u64,
+    /// Whether the request began before the instance.
+    pub resumed: bool,
+    /// The request's attributes, as JSON.
+    pub attributes: Option<Arc<str>>,
+}
+
+impl OpenedRequest {
+    /// Copies the facts of `opened` and the attributes of its request.
+    pub fn new(opened: &Opened<'_>, attributes: &RequestAttributes) -> OpenedRequest {
+        OpenedRequest {
+            request: opened.request,
+            rid: opened.rid.into(),
+            worker: opened.http_worker_ipc.into(),
+            sink: opened.sink.into(),
+            prompt_tokens: opened.prompt_tokens,
+            received_tokens: opened.received_tokens,
+            resumed: opened.resumed,
+            attributes: attributes.of(opened.request),
+        }
+    }
+
+    /// Opens these requests in an instance.
+    ///
+    /// # Errors
+    /// A fault. The instance is dead.
+    pub fn open(requests: &[OpenedRequest], plugin: &mut Plugin) -> Result<(), Fault> {
+        for opened in requests {
+            plugin.set_attributes(opened.request, opened.attributes.clone());
+        }
+        let opened: Vec<Opened<'_>> = requests.iter().map(OpenedRequest::opened).collect();
+        plugin.open(&opened)
+    }
+
+    fn opened(&self) -> Opened<'_> {
+        Opened {
+            request: self.request,
+            rid: &self.rid,
+            http_worker_ipc: &self.worker,
+            sink: &self.sink,
+            prompt_tokens: self.prompt_tokens,
+            received_tokens: self.received_tokens,
+            resumed: self.resumed,
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The parts of a pipeline that outlive a panic: the connections and the plugins.
+
+use crate::frame_load::FrameLoadReader;
+use crate::pipeline::Pipeline;
+use crate::poison::PoisonDetector;
+use crate::pressure::Pressure;
+use crate::receive::Receive;
+use afterbay_chain::Chain;
+use crate::delivery::{Sink, SinkSender, Tap};
+use afterbay_batch::hold::HoldTimes;
+use afterbay_batch::ledger::UpstreamAborts;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The stages that a rebuild does not make anew.
+pub(crate) struct LastingStages {
+    pub(crate) receive: Receive,
+    pub(crate) taps: Vec<Tap>,
+    pub(crate) pressure: Pressure,
+    pub(crate) frame_load: FrameLoadReader,
+    pub(crate) poison: PoisonDetector,
+}
+
+/// The parts of a pipeline that outlive a panic, or a hand-over that failed.
+pub(crate) struct Rescued {
+    pub(crate) lasting: LastingStages,
+    pub(crate) chain: Chain,
+    /// After a hand-over that failed: the times of the rows that the plugins hold. After a panic, the plugins' instances and
+    /// holds are lost.
+    pub(crate) holds: Option<Vec<HoldTimes>>,
+    pub(crate) aborts: UpstreamAborts,
+    pub(crate) senders: Vec<SinkSender>,
+}
+
+/// Takes the pipeline apart after a panic with this message, or after a hand-over that failed. After a panic, the journal's
+/// writer writes its buffered records when dropped.
+pub(crate) fn rescue(pipeline: Pipeline, panic: Option<&str>, holds: Option<Vec<HoldTimes>>) -> Rescued {
+    let Pipeline { receive, persister, mut ledger, chain, delivery, pressure, frame_load, poison, .. } =
+        pipeline;
+    // The writer's end may panic, too. The records that it held are then lost.
+    let _ended = catch_unwind(AssertUnwindSafe(|| drop(persister)));
+    // The rebuilt ledger does not know what this one has seen since the start.
+    ledger.close_restart_gap();
+    let poison = panic.map_or_else(PoisonDetector::default, |why| poison.after_panic(why));
+    Rescued {
+        lasting: LastingStages { receive, taps: delivery.taps, pressure, frame_load, poison },
+        chain,
+        holds,
+        aborts: ledger.into_upstream_aborts(),
+        senders: delivery.sinks.into_iter().map(Sink::into_sender).collect(),
+    }
+}

@@ -1,0 +1,24 @@
+//! Delivery: a settled batch goes to its readers.
+//!
+//! Owns, for each reader, the queue in memory, the frames that wait only in the journal, and the socket. Owns the taps, which
+//! get copies. Knows no plugin. Nothing follows: the kernel has the bytes.
+
+mod budget;
+mod delivery;
+mod error;
+mod resume;
+mod router;
+mod sender;
+mod sink;
+mod spill;
+mod stored_content;
+mod tap;
+
+pub use budget::{Budget, Portion};
+pub use delivery::Delivery;
+pub use error::StartError;
+pub use resume::{ReaderCount, Resume, UnconfirmedFrames};
+pub use router::{Outgoing, Router};
+pub use sender::{SinkSender, WrittenFrame, push_options};
+pub use sink::Sink;
+pub use tap::{Tap, TapSetup, close_taps};

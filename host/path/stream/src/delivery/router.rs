@@ -1,0 +1,228 @@
+//! Routing: which sink gets which rows of a frame.
+//!
+//! With several readers, routing does what SGLang's MultiDetokenizerRouter does, so that Afterbay can take its place. A row
+//! goes to the reader with index `crc32(http_worker_ipc, or rid) % N`, in the order of the configuration. Messages without
+//! rows go to all readers.
+//!
+//! If a tokenizer has a sink of its own, its rows go there by their `http_worker_ipc`. Frames without such a name go to the
+//! first reader, because SGLang's MultiTokenizerRouter knows the other tokenizers. Sinks that are no readers get the rows that
+//! plugins send them. The sinks of a stream and their order never change while the stream runs.
+
+use afterbay_batch::{Destination, Persisted, RoutingTable, Settled, SettledContent, SinkTarget, reader_key};
+use afterbay_config::Takes;
+use afterbay_events::StreamTelemetry;
+use afterbay_events::event::{BatchUnsplit, RowsNotSkipped};
+use afterbay_journal::FrameNo;
+use afterbay_batch::outbox::Content;
+use afterbay_batch::persist::Persister;
+use afterbay_wire::Batch;
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// A routed frame.
+pub struct Outgoing {
+    /// The received frame.
+    pub persisted: Persisted,
+    /// The content for each sink, in the order of the sinks.
+    pub contents: Vec<Content>,
+}
+
+/// The router of one stream.
+pub struct Router {
+    table: Arc<RoutingTable>,
+    /// The sinks' names in the journal.
+    names: Vec<String>,
+    telemetry: StreamTelemetry,
+    /// The sink of each row of the last frame. Empty if the frame has no rows or the stream has one sink.
+    targets: Vec<u32>,
+    /// The request of each row of the last frame.
+    requests: Vec<u64>,
+    /// Scratch space: rows of one sink.
+    selected: Vec<u32>,
+}
+
+impl Router {
+    /// Routes by this table.
+    pub fn new(table: Arc<RoutingTable>, telemetry: StreamTelemetry) -> Router {
+        let names = table.sinks.iter().map(|sink| sink.journal_name.clone()).collect();
+        let (targets, requests, selected) = (Vec::new(), Vec::new(), Vec::new());
+        Router { table, names, telemetry, targets, requests, selected }
+    }
+
+    /// Splits a frame among the sinks, and records the split in the journal.
+    pub fn route(&mut self, settled: Settled, persister: &mut Persister) -> Outgoing {
+        let (persisted, content) = settled.into_parts();
+        let contents = self.split(persisted.frame(), content);
+        self.record(persisted.frame(), persister);
+        Outgoing { persisted, contents }
+    }
+
+    /// The content of a frame for one sink.
+    pub fn content_for(&mut self, frame: FrameNo, content: SettledContent, sink: usize) -> Content {
+        let mut contents = self.split(frame, content);
+        if sink < contents.len() { contents.swap_remove(sink) } else { Content::Nothing }
+    }
+
+    /// Records the sink of each row of the frame that was split last.
+    pub fn record(&self, frame: FrameNo, persister: &mut Persister) {
+        if !self.targets.is_empty() {
+            persister.record_routes(frame, &self.names, &self.requests, &self.targets);
+        }
+    }
+
+    fn split(&mut self, frame: FrameNo, content: SettledContent) -> Vec<Content> {
+        self.targets.clear();
+        if self.table.sinks.len() == 1 {
+            return vec![all_of(content)];
+        }
+        match content {
+            SettledContent::Rows { batch, requests, alone, redirected } => {
+                self.find_targets(&batch, &requests, &redirected);
+                self.split_rows(frame, batch, &requests, alone)
+            }
+            SettledContent::Whole { bytes, counted, to_all } => {
+                let first = self.table.readers.first();
+                let content = |(index, sink): (u32, &SinkTarget)| match first == Some(&index)
+                    || (to_all && sink.takes == Takes::Share)
+                {
+                    true => not_decoded(bytes.clone(), counted),
+                    false => Content::Nothing,
+                };
+                (0..).zip(&self.table.sinks).map(content).collect()
+            }
+            SettledContent::Aside { bytes } => {
+                let mut contents = self.nothing();
+                let first = self.table.readers.first().copied().unwrap_or(0);
+                if let Some(content) = contents.get_mut(first as usize) {
+                    *content = Content::Aside { bytes };
+                }
+                contents
+            }
+            SettledContent::Nothing => self.nothing(),
+        }
+    }
+
+    fn nothing(&self) -> Vec<Content> {
+        self.table.sinks.iter().map(|_| Content::Nothing).collect()
+    }
+
+    /// The reader of a row.
+    fn reader_of(&self, batch: &Batch, row: u32) -> u32 {
+        let worker = self.table.worker(|| batch.http_worker_ipc(row));
+        worker.unwrap_or_else(|| self.table.reader(|| reader_key(batch, row)))
+    }
+
+    /// Fills `self.targets` and `self.requests`.
+    fn find_targets(&mut self, batch: &Batch, requests: &[u64], redirected: &[(u32, Destination)]) {
+        self.requests.clear();
+        self.requests.extend_from_slice(requests);
+        let mut targets = std::mem::take(&mut self.targets);
+        targets.extend((0..batch.rows()).map(|row| self.reader_of(batch, row)));
+        for (row, destination) in redirected {
+            let sink = match destination {
+                Destination::To(name) => self.table.routed(name),
+                Destination::SkipDetokenizer => self.table.skipped,
+            };
+            // A frame of an earlier run may name a sink that no longer exists. The row then goes to its reader.
+            if let (Some(sink), Some(target)) = (sink, targets.get_mut(*row as usize)) {
+                *target = sink;
+            }
+        }
+        self.targets = targets;
+    }
+
+    /// Puts the rows of a sink into `self.selected`.
+    fn select(&mut self, sink: u32) {
+        self.selected.clear();
+        let of_sink = (0..).zip(&self.targets).filter(|(_, target)| **target == sink);
+        self.selected.extend(of_sink.map(|(row, _)| row));
+    }
+
+    fn split_rows(&mut self, frame: FrameNo, batch: Batch, requests: &[u64], alone: bool) -> Vec<Content> {
+        let mut skipping = self.skip_detokenizer(frame, &batch);
+        let first = self.targets.first().copied().unwrap_or(0);
+        if skipping.is_none() && self.targets.iter().all(|target| *target == first) {
+            let mut contents = self.nothing();
+            if let Some(content) = contents.get_mut(first as usize) {
+                *content = rows(batch, requests.into(), alone);
+            }
+            return contents;
+        }
+        let mut contents = Vec::with_capacity(self.table.sinks.len());
+        for sink in 0..self.table.sinks.len() as u32 {
+            self.select(sink);
+            let request = |row: &u32| requests.get(*row as usize).copied().unwrap_or(0);
+            let requests = self.selected.iter().map(request).collect();
+            contents.push(match skipping.take_if(|(skipped, _)| *skipped == sink) {
+                Some((_, batch)) => rows(batch, requests, alone),
+                None if self.selected.is_empty() => Content::Nothing,
+                None => match batch.take(&self.selected) {
+                    Ok(part) => rows(part, requests, alone),
+                    Err(error) => return self.unsplit(frame, &batch, error.to_string()),
+                },
+            });
+        }
+        contents
+    }
+
+    /// The rows that skip the detokenizer, written for a tokenizer, and their sink. Rows that cannot be written so go to their
+    /// reader.
+    fn skip_detokenizer(&mut self, frame: FrameNo, batch: &Batch) -> Option<(u32, Batch)> {
+        let sink = self.table.skipped?;
+        self.select(sink);
+        if self.selected.is_empty() {
+            return None;
+        }
+        match batch.without_detokenizing(&self.selected) {
+            Ok(batch) => Some((sink, batch)),
+            Err(error) => {
+                let (stream, rows) = (self.telemetry.stream.clone(), self.selected.len() as u64);
+                let why = error.to_string();
+                self.telemetry.publish(RowsNotSkipped { stream, frame: frame.0, rows, why });
+                for row in std::mem::take(&mut self.selected) {
+                    self.targets[row as usize] = self.reader_of(batch, row);
+                }
+                None
+            }
+        }
+    }
+
+    /// Sends a batch that cannot be split to one reader, so that no token is lost or arrives twice: to the reader of its first
+    /// row, or if tokenizers have sinks, to the first reader, which can reach every tokenizer.
+    fn unsplit(&mut self, frame: FrameNo, batch: &Batch, why: String) -> Vec<Content> {
+        let reader = match self.table.readers.first() {
+            Some(first) if !self.table.workers.is_empty() => *first,
+            _ => self.reader_of(batch, 0),
+        };
+        self.targets.fill(reader);
+        let (stream, rows) = (self.telemetry.stream.clone(), u64::from(batch.rows()));
+        self.telemetry.publish(BatchUnsplit { stream, frame: frame.0, rows, why });
+        let mut contents = self.nothing();
+        if let Some(content) = contents.get_mut(reader as usize) {
+            *content = Content::whole(batch);
+        }
+        contents
+    }
+}
+
+/// The content for the only sink of a stream.
+fn all_of(content: SettledContent) -> Content {
+    match content {
+        SettledContent::Nothing => Content::Nothing,
+        SettledContent::Whole { bytes, counted, .. } => not_decoded(bytes, counted),
+        SettledContent::Aside { bytes } => Content::Aside { bytes },
+        SettledContent::Rows { batch, requests, alone, .. } => rows(batch, requests, alone),
+    }
+}
+
+/// A message without rows that can be decoded. Such rows cannot be counted either: they count as one.
+fn not_decoded(bytes: Bytes, counted: bool) -> Content {
+    Content::Whole { bytes, counted, rows: u32::from(counted), first_rows: 0 }
+}
+
+fn rows(batch: Batch, requests: Box<[u64]>, alone: bool) -> Content {
+    match alone {
+        true => Content::whole(&batch),
+        false => Content::Rows { batch, requests },
+    }
+}

@@ -1,0 +1,206 @@
+//! The path of a batch, on one screen: [`Pipeline::run`], [`Pipeline::carry`] and [`Stages::settle`].
+//!
+//! scheduler ─PUSH▶ receive ▶ persist (journal) ▶ decode ▶ account (ledger) ▶ chain (plugins) ▶ settle (ledger) ▶ route ▶
+//! sinks (outbox ▶ socket) ─PUSH▶ readers
+//!
+//! Each stage consumes the type that the stage before makes, so an ordinary batch skips no stage. Release markers and poison
+//! frames are not decoded. The state of a stage is in the stage's crate.
+
+use crate::clock::Clock;
+use crate::frame_load::FrameLoadReader;
+use crate::markers::ReleaseMarkers;
+use crate::poison::PoisonDetector;
+use crate::pressure::Pressure;
+use crate::receive::Receive;
+use crate::stages::Stages;
+use afterbay_batch::{FrameDecoder, Timestamp, failpoint};
+use afterbay_chain::{CatchUpResult, Chain, JournalSource, REPLAY_TIME_MAX};
+use crate::delivery::{Delivery, WrittenFrame};
+use afterbay_batch::hold::HeldRows;
+use afterbay_journal::Background;
+use afterbay_journal::FrameNo;
+use afterbay_batch::ledger::Ledger;
+use afterbay_batch::persist::Persister;
+use afterbay_wire::Layouts;
+use std::time::{Duration, Instant};
+
+/// Frames that pass before the readers' sockets get them: several share a system call, and none waits for long.
+const FRAMES_PER_ROUND: usize = 16;
+
+/// The stages of one stream.
+pub(crate) struct Pipeline {
+    pub(crate) receive: Receive,
+    pub(crate) persister: Persister,
+    pub(crate) decoder: FrameDecoder,
+    pub(crate) ledger: Ledger,
+    pub(crate) chain: Chain,
+    pub(crate) held_rows: HeldRows,
+    pub(crate) markers: ReleaseMarkers,
+    pub(crate) frame_load: FrameLoadReader,
+    pub(crate) delivery: Delivery,
+    pub(crate) pressure: Pressure,
+    pub(crate) poison: PoisonDetector,
+}
+
+impl Pipeline {
+    /// Carries up to [`FRAMES_PER_ROUND`] received frames to the sinks, and sends what the readers take. `on_written` gets the
+    /// frames that the kernel now has whole. Returns whether there may be more to do at once.
+    pub(crate) fn run(
+        &mut self,
+        now: Timestamp,
+        clock: &dyn Clock,
+        on_written: impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
+    ) -> bool {
+        self.persist_release_marker(now);
+        for _ in 0..FRAMES_PER_ROUND {
+            if self.full().is_some() {
+                break;
+            }
+            let number = FrameNo(self.persister.last_frame().0 + 1);
+            let Some(received) = self.receive.next(number, clock) else { break };
+            let bytes = received.bytes.clone();
+            self.persister.persist(received, now);
+            if self.persister.unpersisted() == 0 {
+                self.receive.done();
+            }
+            // A frame that the disk refuses gets its number later.
+            self.delivery.copy_received(number, &bytes);
+            self.carry(1, now);
+        }
+        // Frames that waited for a sync of the disk.
+        self.carry(FRAMES_PER_ROUND, now);
+        let sends_more = self.delivery.send(&mut self.persister, &mut self.decoder, now, on_written);
+        let receives_more = self.receive.has_more() && self.full().is_none();
+        sends_more || self.persister.has_next() || receives_more
+    }
+
+    /// Carries persisted frames through the plugins to the sinks' queues.
+    fn carry(&mut self, frames_max: usize, now: Timestamp) {
+        for _ in 0..frames_max {
+            let Some(persisted) = self.persister.next(now) else { break };
+            // Before any verdict. Plugins change between two frames.
+            self.persister.record_plugins(self.chain.components());
+            let poison = self.poison.enter(persisted.frame());
+            let has_taken = self.delivery.has_taken(persisted.frame());
+            let mut stages = self.stages();
+            let settled = if stages.markers.is_marker(&persisted) {
+                stages.release(persisted, now)
+            } else if let Some(why) = poison {
+                stages.pass_unread(persisted, why)
+            } else if has_taken {
+                // An earlier run sent the frame and was killed before it recorded the outcome.
+                stages.recover(persisted)
+            } else {
+                stages.settle(persisted, now)
+            };
+            self.poison.leave();
+            self.delivery.push(settled, &mut self.persister);
+        }
+    }
+
+    /// The stages between the journal and the sinks.
+    fn stages(&mut self) -> Stages<'_> {
+        let Pipeline { persister, decoder, ledger, chain, held_rows, markers, frame_load, .. } = self;
+        Stages { persister, decoder, ledger, chain, held_rows, markers, frame_load }
+    }
+
+    /// Persists a release marker if held rows are due to be released.
+    fn persist_release_marker(&mut self, now: Timestamp) {
+        if self.full().is_none() && self.stages().persist_release_marker(now) {
+            self.carry(1, now);
+        }
+    }
+
+    /// The reason why nothing more is received. During the drain, full sinks are no reason: the journal has room for the
+    /// frames that the kernel still has, and a stop would lose these.
+    pub(crate) fn full(&self) -> Option<&'static str> {
+        let of_sinks = || if self.receive.is_closing() { None } else { self.delivery.full() };
+        self.persister.full().or_else(of_sinks)
+    }
+
+    /// Delivers the answers of services to plugins. Returns whether more answers wait.
+    pub(crate) fn deliver_answers(&mut self, now: Timestamp) -> bool {
+        failpoint::at("answers");
+        self.chain.deliver_answers(&mut self.held_rows, &self.ledger, now)
+    }
+
+    /// Closes the requests that have had no row for this time.
+    pub(crate) fn close_abandoned(&mut self, abandon_after: Duration, now: Timestamp) {
+        self.stages().close_abandoned(abandon_after, now);
+    }
+
+    /// Handles an event of the poll.
+    pub(crate) fn ready(&mut self, event: &mio::event::Event, now: Instant) {
+        if self.receive.socket().owns(event.token()) {
+            return self.receive.socket_mut().ready(event, now);
+        }
+        self.delivery.ready(event, now);
+    }
+
+    /// Does what is due: connections, retries of the disk, starts of plugins, held rows, the pressure snapshot.
+    pub(crate) fn tick(&mut self, now: Timestamp) {
+        self.receive.socket_mut().tick(now.instant);
+        self.delivery.tick(now.instant);
+        self.persister.tick(now);
+        self.chain.tick(&self.ledger, now);
+        self.chain.end_lost_holds(&mut self.held_rows);
+        if self.chain.wants_signals() && self.pressure.deadline() <= now.instant {
+            let Pipeline { pressure, persister, delivery, ledger, .. } = self;
+            let (snapshot, has_changed) = pressure.snapshot(persister, &delivery.sinks, ledger, now.instant);
+            self.chain.set_signals(&snapshot, has_changed, &self.ledger, now);
+        }
+    }
+
+    /// The time at which [`Pipeline::tick`] or [`Pipeline::run`] is due.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let pressure = self.chain.wants_signals().then(|| self.pressure.deadline());
+        // A pending marker releases the rows that are due.
+        let held_rows = self.held_rows.deadline().filter(|_| !self.markers.is_pending());
+        let deadlines = [
+            self.receive.socket().deadline(),
+            self.persister.deadline(),
+            self.delivery.deadline(),
+            self.chain.deadline(),
+            pressure,
+            held_rows,
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Starts the catch-up rounds that new plugin instances wait for, each on a thread of its own, or runs them. `done` gets
+    /// the results.
+    pub(crate) fn start_catch_ups(
+        &mut self,
+        layouts: &Layouts,
+        background: Background,
+        done: impl Fn(CatchUpResult) + Clone + Send + 'static,
+    ) {
+        for round in self.chain.take_catch_ups() {
+            let persister = &mut self.persister;
+            let backlog = if round.reads_journal() { persister.backlog_of_live_requests() } else { None };
+            let (through, layouts) = (self.delivery.last_pushed(), layouts.clone());
+            let journal =
+                backlog.map(|backlog| JournalSource { time_max: REPLAY_TIME_MAX, backlog, through, layouts });
+            if background == Background::Caller {
+                done(round.run(journal));
+                continue;
+            }
+            let done = done.clone();
+            // Without a thread, the new instance never takes over, as if its component could not be read.
+            let _started =
+                std::thread::Builder::new().name("catch-up".into()).spawn(move || done(round.run(journal)));
+        }
+    }
+
+    /// Number and bytes of the received frames that a reader has not taken. Without credit, the kernel's word counts for the
+    /// reader.
+    pub(crate) fn backlog_size(&self) -> (usize, u64) {
+        let (persister, delivery) = (self.persister.backlog_size(), self.delivery.backlog_size());
+        (persister.0 + delivery.0, persister.1 + delivery.1)
+    }
+
+    /// Whether the readers have taken everything that was received.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.held_rows.is_empty() && self.persister.backlog_size().0 == 0 && self.delivery.is_drained()
+    }
+}

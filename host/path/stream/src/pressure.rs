@@ -1,0 +1,202 @@
+//! The pressure snapshot for plugins that are granted `signals`: the stream's queues, its readers, and the scheduler's load.
+//!
+//! Owns the times of the snapshots, and decides which difference is a change that plugins are called for.
+
+use crate::delivery::Sink as DeliverySink;
+use afterbay_events::ReaderState;
+use afterbay_batch::ledger::Ledger;
+use afterbay_batch::persist::Persister;
+use afterbay_runtime::signals::{Load, Queue, Sink, SinkState, Snapshot};
+use std::time::{Duration, Instant};
+
+/// Returns the scheduler's load; `None` if no source has reported any. Must not block.
+pub type SchedulerLoad = Box<dyn Fn() -> Option<Load> + Send>;
+
+/// Time between two snapshots.
+const SNAPSHOT_EVERY: Duration = Duration::from_millis(100);
+/// Time over which a sink's rate is measured.
+const RATE_OVER: Duration = Duration::from_secs(1);
+/// Least relative difference in a value of the scheduler that is a change.
+const CHANGE_MIN: f64 = 0.1;
+
+/// Takes the snapshots of one stream.
+pub(crate) struct Pressure {
+    scheduler: SchedulerLoad,
+    snapshot_at: Instant,
+    /// The snapshot that plugins were last called for.
+    last: Option<Snapshot>,
+    /// The rate of each sink.
+    rates: Vec<Rate>,
+}
+
+/// The measurement of a sink's rate.
+#[derive(Clone)]
+struct Rate {
+    since: Instant,
+    /// Rows that had been sent at `since`.
+    rows: u64,
+    /// The result of the measurement before.
+    rows_per_second: f64,
+}
+
+impl Pressure {
+    pub(crate) fn new(scheduler: SchedulerLoad, now: Instant) -> Pressure {
+        Pressure { scheduler, snapshot_at: now, last: None, rates: Vec::new() }
+    }
+
+    /// The time of the next snapshot.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.snapshot_at
+    }
+
+    /// Takes a snapshot. Returns also whether it differs from the one that plugins were last called for.
+    pub(crate) fn snapshot(
+        &mut self,
+        persister: &Persister,
+        sinks: &[DeliverySink],
+        ledger: &Ledger,
+        now: Instant,
+    ) -> (Snapshot, bool) {
+        self.snapshot_at = now + SNAPSHOT_EVERY;
+        self.rates.resize(sinks.len(), Rate { since: now, rows: 0, rows_per_second: 0.0 });
+        let (frames, bytes) = persister.backlog_size();
+        let ingress = Queue {
+            frames: frames as u64,
+            rows: 0,
+            bytes,
+            oldest_age_ms: persister.oldest_received_at().map_or(0, |at| age_ms(at, now)),
+        };
+        let sinks = sinks.iter().zip(&mut self.rates).map(|(sink, rate)| {
+            let rows = sink.outbox.totals().rows_sent;
+            let over = now.saturating_duration_since(rate.since);
+            if over >= RATE_OVER {
+                let rows_per_second = rows.saturating_sub(rate.rows) as f64 / over.as_secs_f64();
+                *rate = Rate { since: now, rows, rows_per_second };
+            }
+            let oldest = sink.outbox.oldest();
+            let (spilled, spilled_bytes) = sink.spilled();
+            let socket = sink.sender.socket();
+            Sink {
+                name: sink.name().to_owned(),
+                state: match sink.sender.state(oldest, now) {
+                    ReaderState::KeepingUp => SinkState::KeepingUp,
+                    ReaderState::Behind => SinkState::Behind,
+                    ReaderState::Stalled => SinkState::Stalled,
+                    ReaderState::Away => SinkState::Away,
+                },
+                backlog: Queue {
+                    frames: (sink.outbox.frames() + spilled) as u64,
+                    rows: sink.outbox.rows() as u64,
+                    bytes: sink.outbox.bytes() + spilled_bytes,
+                    oldest_age_ms: oldest.map_or(0, |at| age_ms(at, now)),
+                },
+                backlog_tokens: sink.outbox.tokens(),
+                lag_frames: socket.finished().is_some().then(|| socket.unfinished().frames as u64),
+                rows_per_second: rate.rows_per_second,
+                rows_joined: sink.outbox.totals().rows_joined,
+            }
+        });
+        let sinks = sinks.collect();
+        let live_requests = ledger.live() as u64;
+        let snapshot = Snapshot { ingress, sinks, live_requests, scheduler: (self.scheduler)() };
+        let is_change = self.last.as_ref().is_none_or(|last| has_changed(last, &snapshot));
+        if is_change {
+            self.last = Some(snapshot.clone());
+        }
+        (snapshot, is_change)
+    }
+}
+
+fn age_ms(at: Instant, now: Instant) -> u64 {
+    u64::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Whether the state of a sink has changed, or a value of the scheduler by a tenth.
+fn has_changed(last: &Snapshot, now: &Snapshot) -> bool {
+    let mut sinks = last.sinks.iter().zip(&now.sinks);
+    if last.sinks.len() != now.sinks.len() || sinks.any(|(last, now)| last.state != now.state) {
+        return true;
+    }
+    match (&last.scheduler, &now.scheduler) {
+        (None, None) => false,
+        (Some(last), Some(now)) => {
+            let counts = [
+                (last.running, now.running),
+                (last.waiting, now.waiting),
+                (last.used_tokens, now.used_tokens),
+                (last.total_tokens, now.total_tokens),
+                (last.retractions, now.retractions),
+            ];
+            let counts = counts.map(|(last, now)| (last.map(|it| it as f64), now.map(|it| it as f64)));
+            last.stale != now.stale
+                || counts.into_iter().any(|(last, now)| has_moved(last, now))
+                || has_moved(last.gen_throughput, now.gen_throughput)
+                || has_moved(last.token_usage, now.token_usage)
+        }
+        _ => true,
+    }
+}
+
+fn has_moved(last: Option<f64>, now: Option<f64>) -> bool {
+    match (last, now) {
+        (Some(last), Some(now)) => {
+            last != now && (now - last).abs() >= last.abs().max(now.abs()) * CHANGE_MIN
+        }
+        (last, now) => last.is_some() != now.is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(running: u64, token_usage: f64) -> Load {
+        Load {
+            age_ms: 1,
+            stale: false,
+            running: Some(running),
+            waiting: None,
+            used_tokens: None,
+            total_tokens: None,
+            token_usage: Some(token_usage),
+            gen_throughput: None,
+            retractions: None,
+        }
+    }
+
+    fn snapshot(state: SinkState, scheduler: Option<Load>) -> Snapshot {
+        let queue = Queue { frames: 0, rows: 0, bytes: 0, oldest_age_ms: 0 };
+        let sink = Sink {
+            name: "reader".into(),
+            state,
+            backlog: queue,
+            backlog_tokens: 0,
+            lag_frames: None,
+            rows_per_second: 0.0,
+            rows_joined: 0,
+        };
+        Snapshot { ingress: queue, sinks: vec![sink], live_requests: 3, scheduler }
+    }
+
+    #[test]
+    fn a_tenth_of_the_schedulers_load_is_a_change_and_less_is_not() {
+        let before = snapshot(SinkState::KeepingUp, Some(load(100, 0.50)));
+        let after = |load| has_changed(&before, &snapshot(SinkState::KeepingUp, load));
+        assert!(!after(Some(load(109, 0.54))));
+        assert!(after(Some(load(112, 0.50))));
+        assert!(after(Some(load(100, 0.56))));
+        assert!(after(Some(load(0, 0.50))));
+        assert!(after(None));
+        assert!(after(Some(Load { stale: true, ..load(100, 0.50) })));
+        assert!(after(Some(Load { waiting: Some(0), ..load(100, 0.50) })), "a new value");
+    }
+
+    #[test]
+    fn another_state_of_a_sink_is_a_change_and_a_longer_backlog_is_not() {
+        let before = snapshot(SinkState::KeepingUp, None);
+        assert!(has_changed(&before, &snapshot(SinkState::Behind, None)));
+        let mut more = before.clone();
+        (more.sinks[0].backlog.rows, more.live_requests) = (1000, 9);
+        assert!(!has_changed(&before, &more));
+    }
+}

@@ -1,0 +1,124 @@
+//! The stages between the journal and the sinks: decode ▶ account (ledger) ▶ chain (plugins) ▶ settle (ledger).
+//!
+//! A running stream and a [`Trial`](crate::Trial) carry their frames through these stages. They know neither sockets nor sinks.
+
+use crate::frame_load::FrameLoadReader;
+use crate::markers::ReleaseMarkers;
+use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Settled, Timestamp, failpoint};
+use afterbay_chain::Chain;
+use afterbay_events::Name;
+use afterbay_batch::hold::HeldRows;
+use afterbay_batch::ledger::Ledger;
+use afterbay_batch::persist::Persister;
+use std::time::Duration;
+
+/// The stages between the journal and the sinks.
+pub(crate) struct Stages<'a> {
+    pub(crate) persister: &'a mut Persister,
+    pub(crate) decoder: &'a mut FrameDecoder,
+    pub(crate) ledger: &'a mut Ledger,
+    pub(crate) chain: &'a mut Chain,
+    pub(crate) held_rows: &'a mut HeldRows,
+    pub(crate) markers: &'a mut ReleaseMarkers,
+    pub(crate) frame_load: &'a mut FrameLoadReader,
+}
+
+impl Stages<'_> {
+    /// Settles a frame that every sink has. Nothing is sent again.
+    pub(crate) fn recover(&mut self, persisted: Persisted) -> Settled {
+        let decoded = self.decoder.decode(persisted);
+        self.ledger.recover(decoded, self.held_rows, self.persister)
+    }
+
+    /// Decodes a frame, runs the plugins on its rows, and settles what is to be sent of it.
+    pub(crate) fn settle(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
+        let decoded = self.decoder.decode(persisted);
+        self.frame_load.observe(&decoded);
+        failpoint::at("account");
+        failpoint::at_frame(decoded.persisted().frame().0);
+        let decoded = match (self.refusing_plugin(&decoded), decoded) {
+            (Some(plugin), Decoded::Barrier(decoded)) => {
+                return self.ledger.refuse_barrier(decoded, &plugin, self.persister);
+            }
+            (_, decoded) => decoded,
+        };
+        self.make_room(&decoded, now);
+        let settled = match self.ledger.account(decoded, self.persister) {
+            Ok(accounted) => {
+                let output = self.chain.run(accounted, self.held_rows, self.ledger, now);
+                self.settle_output(output, now)
+            }
+            // A frame without rows for the plugins.
+            Err(settled) => settled,
+        };
+        let closed = self.ledger.close_departed(self.held_rows, self.persister);
+        if !closed.is_empty() {
+            self.chain.close_requests(&closed, self.ledger, now);
+        }
+        settled
+    }
+
+    fn settle_output(&mut self, output: ChainOutput, now: Timestamp) -> Settled {
+        failpoint::at("settle");
+        let settled = self.ledger.settle(output, self.held_rows, self.persister);
+        self.chain.restart_after_close(self.ledger, now);
+        settled
+    }
+
+    /// Releases held rows in the place of a release marker.
+    pub(crate) fn release(&mut self, persisted: Persisted, now: Timestamp) -> Settled {
+        failpoint::at("release");
+        if !self.markers.take(&persisted) {
+            return self.ledger.settle_unused_marker(persisted, self.persister);
+        }
+        match self.ledger.release(persisted, self.held_rows, self.persister, now.instant) {
+            Ok((mut output, plugin)) => {
+                self.chain.run_released(&mut output, &plugin, self.held_rows, self.ledger, now);
+                self.settle_output(output, now)
+            }
+            Err(settled) => settled,
+        }
+    }
+
+    /// Passes a poison frame without decoding it, or refuses it where a plugin must see every row.
+    pub(crate) fn pass_unread(&mut self, persisted: Persisted, why: String) -> Settled {
+        match self.chain.refuse_unreadable(1) {
+            Some(plugin) => self.ledger.refuse_poison(persisted, why, &plugin, self.persister),
+            None => self.ledger.forward_poison(persisted, why, self.persister),
+        }
+    }
+
+    /// The plugin that refuses the frame, because it must see every row and the frame's rows cannot be decoded.
+    fn refusing_plugin(&mut self, decoded: &Decoded) -> Option<Name> {
+        let Decoded::Barrier(decoded) = decoded else { return None };
+        let barrier = decoded.barrier();
+        let rows = barrier.named_rows().map_or(1, |named| named.rows().into());
+        if barrier.hides_rows() { self.chain.refuse_unreadable(rows) } else { None }
+    }
+
+    /// Closes the oldest requests if the ledger has no room for the requests that the batch begins.
+    fn make_room(&mut self, decoded: &Decoded, now: Timestamp) {
+        let Decoded::Batch(decoded) = decoded else { return };
+        if self.ledger.lacks_room(decoded.batch()) {
+            let (batch, at) = (decoded.batch(), decoded.persisted().at().instant);
+            let closed = self.ledger.make_room(batch, at, self.held_rows, self.persister);
+            self.chain.close_requests(&closed, self.ledger, now);
+        }
+    }
+
+    /// Persists a release marker if held rows are due to be released. Returns whether it did.
+    pub(crate) fn persist_release_marker(&mut self, now: Timestamp) -> bool {
+        let is_due = !self.markers.is_pending() && self.held_rows.is_due(now.instant);
+        if is_due {
+            self.persister.persist(self.markers.begin(now), now);
+        }
+        is_due
+    }
+
+    /// Closes the requests that have had no row for this time.
+    pub(crate) fn close_abandoned(&mut self, abandon_after: Duration, now: Timestamp) {
+        let closed = self.ledger.abandon(abandon_after, now.instant, self.held_rows, self.persister);
+        self.chain.close_requests(&closed, self.ledger, now);
+        self.chain.restart_after_close(self.ledger, now);
+    }
+}

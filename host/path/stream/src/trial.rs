@@ -1,0 +1,286 @@
+//! A trial: recorded frames pass through the stages of a stream, off the path.
+//!
+//! The stages are those of a running stream, with the times of the records. Nothing is written, sent or aborted: the journal
+//! discards its bytes, there is no sink and no upstream, and no call reaches a service.
+
+use crate::build::{PlannedSink, held_row_joins};
+use crate::frame_load::FrameLoadReader;
+use crate::markers::ReleaseMarkers;
+use crate::setup::SinkSetup;
+use crate::stages::Stages;
+use afterbay_batch::{FrameDecoder, Received, RoutingTable, Timestamp};
+use afterbay_chain::{
+    AttributesOf, CallDone, CallHandle, CallService, Chain, ChainCalls, ChainTelemetry, PluginSetup,
+    PluginStatus,
+};
+use afterbay_config as config;
+use afterbay_config::OnError;
+use afterbay_events::{Event, Events, Health, HoldEnd, Metrics, PluginCounters, Recorder, StreamTelemetry};
+use afterbay_batch::hold::HeldRows;
+use afterbay_journal::reader::OperatorAbort;
+use afterbay_journal::storage::DiscardingStorage;
+use afterbay_journal::{Background, FrameNo, JournalDirectory, JournalOptions, OpenError, SyncPolicy};
+use afterbay_batch::ledger::{Ledger, RestartGap, UpstreamAborts};
+use afterbay_batch::persist::{JournalPolicy, Persister, RecordCopy};
+use afterbay_wire::Layouts;
+use bytes::Bytes;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// The time between two searches for abandoned requests, as in a running stream.
+const ABANDON_EVERY: Duration = Duration::from_secs(60);
+
+/// Rounds of answers between two frames.
+const ANSWER_ROUNDS: usize = 64;
+
+/// The parts of a [`Trial`].
+pub struct TrialSetup {
+    /// The checked configuration of the stream.
+    pub config: config::Stream,
+    /// The sinks, in the order of the configuration. No sink is connected.
+    pub sinks: Vec<SinkSetup>,
+    /// The layouts of the stream's msgpack frames.
+    pub layouts: Layouts,
+    /// The plugins, in the order of the configuration.
+    pub plugins: Vec<PluginSetup>,
+    /// The source of request attributes for plugins.
+    pub attributes: AttributesOf,
+    /// Time without a row after which a request is closed.
+    pub abandon_after: Duration,
+    /// The time of the first frame, in Unix nanoseconds.
+    pub begins_unix_ns: u64,
+    /// The metrics that the plugins' own series go to.
+    pub metrics: Metrics,
+}
+
+/// A plugin of a trial.
+pub struct TrialPlugin {
+    /// The plugin's status.
+    pub status: PluginStatus,
+    /// The counters of a running stream's plugin.
+    pub counters: Arc<PluginCounters>,
+    /// The work of the running instance so far, if the plugin's host counts work.
+    pub fuel: Option<u64>,
+}
+
+/// A stream off the path.
+pub struct Trial {
+    persister: Persister,
+    decoder: FrameDecoder,
+    ledger: Ledger,
+    chain: Chain,
+    held_rows: HeldRows,
+    markers: ReleaseMarkers,
+    frame_load: FrameLoadReader,
+    clock: RecordedClock,
+    abandon_after: Duration,
+    abandon_at: Instant,
+    calls: Arc<NoService>,
+    metrics: Metrics,
+    events: Recorder,
+    stream: String,
+}
+
+/// Recorded times as points of the monotonic clock. Time never goes back.
+struct RecordedClock {
+    begun: Timestamp,
+    now: Timestamp,
+}
+
+impl RecordedClock {
+    fn at(&self, unix_ns: u64) -> Timestamp {
+        let since = Duration::from_nanos(unix_ns.saturating_sub(self.begun.unix_ns));
+        let instant = self.begun.instant.checked_add(since).unwrap_or(self.now.instant);
+        Timestamp { instant: instant.max(self.now.instant), unix_ns }
+    }
+
+    fn at_instant(&self, instant: Instant) -> Timestamp {
+        let since = instant.saturating_duration_since(self.begun.instant);
+        Timestamp { instant, unix_ns: self.begun.unix_ns.saturating_add(since.as_nanos() as u64) }
+    }
+}
+
+/// Accepts calls and answers none.
+#[derive(Default)]
+struct NoService(AtomicU64);
+
+impl CallService for NoService {
+    fn send(&self, _endpoint: &str, _body: Bytes, _done: CallDone) -> CallHandle {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Box::new(())
+    }
+}
+
+impl Trial {
+    /// Starts the plugins, without a live request.
+    pub fn start(setup: TrialSetup) -> Result<Trial, OpenError> {
+        let TrialSetup { config, sinks, layouts, plugins, attributes, abandon_after, metrics, .. } = setup;
+        let stream = config.name.to_string();
+        let options = JournalOptions { sync: SyncPolicy::None, abandon_after, ..JournalOptions::default() };
+        let storage = Arc::new(DiscardingStorage::default());
+        let directory = JournalDirectory::open_on(storage, Path::new("/trial"), options, Background::Caller)?;
+        let (writer, recovered) = directory.stream(&stream)?;
+        let (events, recorder) = Events::recorded();
+        let health = Health::default();
+        let telemetry =
+            StreamTelemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
+        let begun = Timestamp { instant: Instant::now(), unix_ns: setup.begins_unix_ns };
+        let sinks: Vec<PlannedSink> = sinks.into_iter().map(PlannedSink::new).collect();
+        let routing = Arc::new(RoutingTable::new(sinks.iter().map(PlannedSink::target).collect()));
+        let policy = JournalPolicy { on_error: OnError::Stop, durable_first: false };
+        let mut persister =
+            Persister::new(writer, policy, &recovered, telemetry.clone(), health.clone(), begun);
+        persister.keep_copies();
+        let (aborts, gap) = (UpstreamAborts::default(), RestartGap::default());
+        let ledger = Ledger::new(&recovered.live, aborts, gap, routing, telemetry.clone(), begun.instant);
+        let calls = Arc::new(NoService::default());
+        let chain_calls = ChainCalls::new(calls.clone(), Arc::new(|| ()));
+        let outputs = ChainTelemetry { stream: telemetry, metrics: metrics.clone(), health };
+        let chain = Chain::start(plugins, attributes, chain_calls, outputs, None, &ledger, begun);
+        Ok(Trial {
+            persister,
+            decoder: FrameDecoder::new(layouts),
+            ledger,
+            chain,
+            held_rows: HeldRows::new(held_row_joins(&sinks)),
+            markers: ReleaseMarkers::new(recovered.last_frame),
+            frame_load: FrameLoadReader::default(),
+            clock: RecordedClock { begun, now: begun },
+            abandon_after,
+            abandon_at: begun.instant + ABANDON_EVERY,
+            calls,
+            metrics,
+            events: recorder,
+            stream,
+        })
+    }
+
+    fn stages(&mut self) -> Stages<'_> {
+        let Trial { persister, decoder, ledger, chain, held_rows, markers, frame_load, .. } = self;
+        Stages { persister, decoder, ledger, chain, held_rows, markers, frame_load }
+    }
+
+    /// Does what is due before this time, then carries a frame that was received at this time. Returns the frame's number in
+    /// the trial, which counts release markers, too.
+    pub fn frame(&mut self, bytes: Bytes, received_unix_ns: u64) -> FrameNo {
+        let at = self.clock.at(received_unix_ns);
+        self.advance(at.instant);
+        self.clock.now = at;
+        self.persister.persist(Received { bytes, at }, at);
+        let frame = self.persister.last_frame();
+        self.carry(at);
+        frame
+    }
+
+    /// Makes the next row of this rid the request's last, as an operator's abort does. Does nothing if no request has the rid.
+    pub fn abort(&mut self, rid: &str) {
+        let Some(live) = self.ledger.request_status(rid).live else { return };
+        for step in [OperatorAbort::Expected, OperatorAbort::Due] {
+            self.ledger.set_operator_abort(rid, live.number, step, &mut self.persister);
+        }
+    }
+
+    /// Releases all held rows: first those whose time is over by and by, then the others, as at the end of a stream.
+    pub fn end(&mut self) {
+        while let Some(due) = self.held_rows.deadline() {
+            self.work(due);
+        }
+        self.held_rows.end_all(HoldEnd::Stop, None);
+        let now = self.clock.now;
+        while self.stages().persist_release_marker(now) {
+            self.carry(now);
+        }
+    }
+
+    /// Does what is due up to this time, each at its own time.
+    fn advance(&mut self, until: Instant) {
+        while let Some(due) = self.deadline().filter(|due| *due <= until) {
+            self.work(due);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let deadlines = [self.chain.deadline(), self.held_rows.deadline(), Some(self.abandon_at)];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// One turn of a stream without a new frame.
+    fn work(&mut self, due: Instant) {
+        // A deadline in the past must not stop the time.
+        let now = self.clock.at_instant(due.max(self.clock.now.instant + Duration::from_nanos(1)));
+        self.clock.now = now;
+        self.chain.tick(&self.ledger, now);
+        self.chain.end_lost_holds(&mut self.held_rows);
+        self.deliver_answers(now);
+        if self.stages().persist_release_marker(now) {
+            self.carry(now);
+        }
+        if now.instant >= self.abandon_at {
+            self.abandon_at = now.instant + ABANDON_EVERY;
+            let abandon_after = self.abandon_after;
+            self.stages().close_abandoned(abandon_after, now);
+        }
+    }
+
+    fn carry(&mut self, now: Timestamp) {
+        while let Some(persisted) = self.persister.next(now) {
+            let mut stages = self.stages();
+            // The settled frame goes to no sink.
+            let _settled = match stages.markers.is_marker(&persisted) {
+                true => stages.release(persisted, now),
+                false => stages.settle(persisted, now),
+            };
+            self.deliver_answers(now);
+        }
+    }
+
+    /// Delivers the outcomes of calls that cannot be made. A plugin may make another such call for each outcome.
+    fn deliver_answers(&mut self, now: Timestamp) {
+        for _ in 0..ANSWER_ROUNDS {
+            if !self.chain.deliver_answers(&mut self.held_rows, &self.ledger, now) {
+                return;
+            }
+        }
+    }
+
+    /// Takes the records since the last call: outcomes of frames, and ends of requests.
+    pub fn take_records(&mut self) -> Vec<RecordCopy> {
+        self.persister.take_copies()
+    }
+
+    /// Takes the events since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        let events = self.events.all();
+        self.events.clear();
+        events
+    }
+
+    /// The number of calls of plugins that no service got.
+    pub fn calls_not_sent(&self) -> u64 {
+        self.calls.0.load(Ordering::Relaxed)
+    }
+
+    /// The most rows that a plugin was shown.
+    pub fn rows_shown(&self) -> u64 {
+        let plugins = self.chain.statuses().into_iter();
+        plugins.map(|it| self.metrics.plugin(&self.stream, &it.plugin).rows.get()).max().unwrap_or(0)
+    }
+
+    /// Whether a plugin reads the signals, which a trial does not have.
+    pub fn wants_signals(&self) -> bool {
+        self.chain.wants_signals()
+    }
+
+    /// The plugins, in the order of the chain.
+    pub fn plugins(&self) -> Vec<TrialPlugin> {
+        let statuses = self.chain.statuses().into_iter().zip(self.chain.fuel_used());
+        let plugin = |(status, fuel): (PluginStatus, Option<u64>)| TrialPlugin {
+            counters: self.metrics.plugin(&self.stream, &status.plugin),
+            status,
+            fuel,
+        };
+        statuses.map(plugin).collect()
+    }
+}

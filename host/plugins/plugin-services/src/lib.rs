@@ -1,0 +1,7 @@
+//! What plugins ask of the host: values that outlive the process, and calls to HTTP services.
+//!
+//! Knows no streams and no wasm.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod calls;
+pub mod store;
