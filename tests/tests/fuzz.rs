@@ -27,7 +27,8 @@ fn any_frame_of_vllm_is_decoded_or_a_barrier() {
 
 #[test]
 fn any_configuration_is_accepted_or_its_problems_have_a_place() {
-    let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/operation/config/tests/golden");
+    let golden =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/operation/config/tests/golden");
     let cases = std::fs::read_dir(golden).unwrap().map(|case| case.unwrap().path().join("afterbay.toml"));
     let valid: Vec<Vec<u8>> = cases.filter_map(|case| std::fs::read(case).ok()).collect();
     assert!(valid.len() > 30, "{} configurations", valid.len());

@@ -3,15 +3,15 @@
 use crate::disk::ClocklessDisk;
 use crate::traffic::Traffic;
 use afterbay_batch::Timestamp;
+use afterbay_batch::outbox::Joins;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy};
-use afterbay_batch::outbox::Joins;
 use afterbay_sockets::{OutgoingFrame, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_stream::{
     Budget, CallDone, CallHandle, CallService, Clock, DrivenStream, JournalPolicy, Setup, SinkSetup,
 };
+use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_wire::{Batch, BatchPart, DecodedFrame, decode};
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;

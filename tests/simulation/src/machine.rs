@@ -1,9 +1,9 @@
 //! The simulated machine under a stream: it shortens reads and writes, and ends the process at a chosen system call.
 
 use afterbay_batch::failpoint::{self, Crash};
-use afterbay_supervision::fdstore::{FdName, FdStore};
 use afterbay_sim_disk::{DiskCall, Random, SimDisk};
 use afterbay_sockets::injected::{self, SocketCall};
+use afterbay_supervision::fdstore::{FdName, FdStore};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;

@@ -3,16 +3,16 @@
 use crate::clock::SimClock;
 use crate::machine;
 use crate::schedule::Settings;
+use afterbay_batch::outbox::Joins;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_journal::{Background, JournalDirectory, JournalOptions, SyncPolicy};
-use afterbay_batch::outbox::Joins;
 use afterbay_sim_disk::SimDisk;
 use afterbay_stream::{
     Budget, CallDone, CallHandle, CallService, DrivenStream, JournalPolicy, PreparedStream, Setup, SinkSetup,
     Stream, StreamState,
 };
+use afterbay_supervision::fdstore::{FdStore, Inherited};
 use bytes::Bytes;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

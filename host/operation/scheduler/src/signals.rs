@@ -26,7 +26,6 @@
 //! PUB never waits. SGLang's HTTP server answers a scrape on the TokenizerManager's event loop, which is slow
 //! exactly when it is overloaded: prefer the other two sources.
 
-
 pub mod bounds;
 mod config;
 

@@ -7,12 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use afterbay_sockets::Endpoint;
 use afterbay_scheduler::upstream::{
     ApiKey, HttpError, HttpUpstream, SchedulerSocket, SocketUpstream, Upstream, UpstreamError,
 };
-use afterbay_wire::{AbortForm, AbortShape, read_abort};
+use afterbay_sockets::Endpoint;
 use afterbay_sockets::zmtp::{Conversation, Role, ZmtpEvent};
+use afterbay_wire::{AbortForm, AbortShape, read_abort};
 use bytes::Bytes;
 use zeromq::{Socket, SocketRecv, SocketSend};
 

@@ -13,10 +13,12 @@ use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
 use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
-use afterbay_supervision::fdstore::{FdName, FdStore, Kept};
 use afterbay_journal::reader::OperatorAbort;
+use afterbay_scheduler::upstream::{
+    ApiKey, HttpUpstream, SchedulerSocket, SocketUpstream, Upstream, UpstreamError,
+};
 use afterbay_stream::{ABORTED, AbortSender, FinishedEarly, RequestStatus, StreamHandle};
-use afterbay_scheduler::upstream::{ApiKey, HttpUpstream, SchedulerSocket, SocketUpstream, Upstream, UpstreamError};
+use afterbay_supervision::fdstore::{FdName, FdStore, Kept};
 use afterbay_wire::{AbortForm, AbortShape, is_health_check};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};

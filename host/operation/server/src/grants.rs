@@ -4,8 +4,8 @@ use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::{Metrics, OWN_NAMES_MAX, OwnError, OwnMetrics};
 use afterbay_plugin_loader::{ModelTokens, PluginStore, Tokenizers};
-use afterbay_runtime::{Digest, Grants, Labels, Limits, Meter, MeterError, Store, Terms, Tokens};
 use afterbay_plugin_services::store::StoreDirectory;
+use afterbay_runtime::{Digest, Grants, Labels, Limits, Meter, MeterError, Store, Terms, Tokens};
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -21,16 +21,16 @@ use crate::take_over::TakeOver;
 use crate::traces::RequestTraces;
 use crate::upgrade::{Launch, Upgrades};
 use crate::usage::{self, UsageRecords};
-use afterbay_plugin_services::calls::Calls;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_journal::{Follower, JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_journal_view::erase::FrameEraser;
 use afterbay_plugin_loader::Tokenizers;
-use afterbay_runtime::Host;
+use afterbay_plugin_services::calls::Calls;
 use afterbay_plugin_services::store::{StoreDirectory, StoreTelemetry};
+use afterbay_runtime::Host;
 use afterbay_stream::Budget;
+use afterbay_supervision::fdstore::{FdStore, Inherited};
 use std::sync::Arc;
 
 /// The state that all streams of a process share: journal directory, plugin host, counters, admin addresses.

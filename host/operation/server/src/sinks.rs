@@ -6,10 +6,10 @@
 
 use crate::rendezvous::RendezvousFile;
 use crate::traces::path_twice;
+use afterbay_batch::outbox::{JoinEnds, Joins, SingleRows};
 use afterbay_config as config;
 use afterbay_events::event::{SinkJoined, SinkUncounted, SinkUnjoined, SinkVocabulary};
 use afterbay_events::{Event, Events, Health};
-use afterbay_batch::outbox::{JoinEnds, Joins, SingleRows};
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_sockets::credit::{Page, PageReader, PageStatus, ReaderKind};
 use afterbay_stream::{SinkSetup, Stream};

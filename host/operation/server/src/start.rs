@@ -15,12 +15,12 @@ use afterbay_config as config;
 use afterbay_events::event::{
     JournalCorrupt, JournalCut, JournalNotice, JournalRecovered, PluginReloadUnwatched, StreamStarted,
 };
-use afterbay_supervision::fdstore::{FdName, Inherited};
 use afterbay_journal::{Background, OpenError, ProblemKind, RecoveredStream};
 use afterbay_runtime::{Watch, Watched};
 use afterbay_stream::{
     JournalPolicy, PreparedStream, Setup, SinkSetup, Stream, StreamHandle, StreamState, SystemClock, TapSetup,
 };
+use afterbay_supervision::fdstore::{FdName, Inherited};
 use anyhow::Context;
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::DirBuilderExt;

@@ -4,8 +4,8 @@
 
 use afterbay_events::event::SupervisorFailed;
 use afterbay_events::{Events, Metrics};
-use afterbay_supervision::fdstore::{State, Supervisor};
 use afterbay_stream::StreamHandle;
+use afterbay_supervision::fdstore::{State, Supervisor};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 

@@ -11,8 +11,8 @@ mod worker;
 // A process as the system knows it.
 mod process;
 // The life of the keeper.
-mod keeper;
+mod parent;
 
 pub use backoff::{DELAY_MAX, HEALTHY_AFTER};
-pub use keeper::{Engine, KeeperError, Worker, run};
+pub use parent::{Engine, KeeperError, Worker, run};
 pub use worker::become_worker;

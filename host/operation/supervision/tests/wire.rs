@@ -1,7 +1,9 @@
 //! The wire form, byte for byte. Another form is another version of the hand-over's format.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use afterbay_supervision::hand_over::{Asked, Formats, HandOverSocket, NamedFds, Part, Predecessor, StreamId, Versions};
+use afterbay_supervision::hand_over::{
+    Asked, Formats, HandOverSocket, NamedFds, Part, Predecessor, StreamId, Versions,
+};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

@@ -8,10 +8,10 @@
 mod recover;
 mod times;
 
+use crate::outbox::{JoinEnds, Joins};
 use crate::{HeldRow, RequestSlot};
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;
-use crate::outbox::{JoinEnds, Joins};
 use afterbay_text::{TextProgress, Vocabulary};
 use afterbay_wire::{Batch, BatchKind, BatchPart};
 use std::collections::BTreeMap;

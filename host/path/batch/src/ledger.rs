@@ -1,9 +1,9 @@
 //! The live requests of a stream, and where every token of each request goes.
 
 mod requests;
-mod ledger;
+mod accounts;
 
-pub use ledger::{
+pub use accounts::{
     ABORTED, AbortSender, FinishedEarly, Ledger, LiveStatus, Request, RequestStatus, RestartGap,
     UpstreamAborts,
 };

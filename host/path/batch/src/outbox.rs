@@ -9,7 +9,6 @@
 //!
 //! This crate knows rows and where text is whole. It knows no sockets, no journal, no plugins and no clock.
 
-
 mod options;
 
 // Frames wait in lanes, one lane after another.
@@ -21,7 +20,7 @@ mod calls;
 // Sent frames, until they are taken.
 mod sent;
 
-mod outbox;
+mod queue;
 
 pub use options::{JoinEnds, Joins, Options, SingleRows, When};
-pub use outbox::{Content, Frame, FrameToSend, Outbox, Totals};
+pub use queue::{Content, Frame, FrameToSend, Outbox, Totals};

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use afterbay_batch::outbox::FrameToSend;
+use afterbay_batch::persist::{JournalPolicy, Persister};
 use afterbay_batch::{Location, Persisted, Received, Timestamp};
 use afterbay_config::OnError;
 use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
@@ -10,8 +12,6 @@ use afterbay_journal::{
     Background, Credit, FrameNo, HandedOver, JournalDirectory, JournalOptions, Outcome, Passage,
     RecoveredStream, SinkContent, SyncPolicy,
 };
-use afterbay_batch::outbox::FrameToSend;
-use afterbay_batch::persist::{JournalPolicy, Persister};
 use afterbay_sim_disk::SimDisk;
 use bytes::Bytes;
 use std::path::Path;

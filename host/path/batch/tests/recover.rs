@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use afterbay_batch::hold::{HeldRows, HoldState, ROWS_MAX};
+use afterbay_batch::outbox::JoinEnds;
 use afterbay_batch::{FrameDecoder, HeldRow, ReceivedTokens, RequestSlot};
 use afterbay_events::HoldEnd;
-use afterbay_batch::hold::{HeldRows, HoldState, ROWS_MAX};
 use afterbay_journal::{
     BacklogFrame, FrameNo, Outcome, Passage, PluginAction, RELEASE_MARKER, RequestNo, StoredReplacement,
     Verdict,
 };
-use afterbay_batch::outbox::JoinEnds;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, DecodedFrame, Finish, Layouts};
 use std::time::{Duration, Instant};

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use afterbay_sockets::{Endpoint, OutgoingFrame, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_sockets::zmtp::{Conversation, FrameHeader, Role, ZmtpEvent};
+use afterbay_sockets::{Endpoint, OutgoingFrame, Pull, PullOptions, Push, PushOptions, TokenRange};
 
 const ROUNDS: usize = 3;
 const PROXY: &str = "

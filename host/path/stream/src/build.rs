@@ -11,6 +11,10 @@ pub(crate) use rescue::{Rescued, rescue};
 use rescue::LastingStages;
 
 use crate::clock::Clock;
+use crate::delivery::{
+    Budget, Delivery, ReaderCount, Resume, Router, Sink, SinkSender, StartError, Tap, UnconfirmedFrames,
+    push_options,
+};
 use crate::frame_load::FrameLoadReader;
 use crate::hand_over::PrepareError;
 use crate::late_taps::LateTaps;
@@ -21,24 +25,20 @@ use crate::pressure::Pressure;
 use crate::receive::Receive;
 use crate::report::Report;
 use crate::setup::{Reopen, Setup};
-use afterbay_batch::{FrameDecoder, RoutingTable, Timestamp};
-use afterbay_chain::{Chain, ChainCalls, ChainTelemetry, JournalSource, TakenOver};
-use afterbay_config as config;
-use crate::delivery::{
-    Budget, Delivery, ReaderCount, Resume, Router, Sink, SinkSender, StartError, Tap, UnconfirmedFrames,
-    push_options,
-};
-use afterbay_events::event::{HoldLost, JournalNotice, NotContinued, SinkRemoved, SinkResuming, SinkSettled};
-use afterbay_events::{Health, SinkCounters, StreamTelemetry};
-use afterbay_supervision::fdstore::FdName;
 use afterbay_batch::hold::{HeldRows, HoldTimes};
-use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, SinkProgress};
 use afterbay_batch::ledger::{Ledger, RestartGap, UpstreamAborts};
 use afterbay_batch::outbox::Joins;
 use afterbay_batch::persist::{JournalPolicy, Persister};
+use afterbay_batch::{FrameDecoder, RoutingTable, Timestamp};
+use afterbay_chain::{Chain, ChainCalls, ChainTelemetry, JournalSource, TakenOver};
+use afterbay_config as config;
+use afterbay_events::event::{HoldLost, JournalNotice, NotContinued, SinkRemoved, SinkResuming, SinkSettled};
+use afterbay_events::{Health, SinkCounters, StreamTelemetry};
+use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, SinkProgress};
 use afterbay_sockets::{
     CreditOptions, InheritedPush, KeepAs, Lasting, Pull, PullOptions, Push, PushOptions, TokenRange,
 };
+use afterbay_supervision::fdstore::FdName;
 use afterbay_wire::Layouts;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,13 +3,13 @@
 //! The caller has checked and prepared every part, so no change can fail here.
 
 use crate::build::{Plan, PlannedSink};
+use crate::delivery::{Tap, close_taps};
 use crate::pipeline::Pipeline;
 use afterbay_batch::Timestamp;
-use afterbay_chain::{AttributesOf, PluginChange};
-use afterbay_config as config;
-use crate::delivery::{Tap, close_taps};
 use afterbay_batch::ledger::AbortSender;
 use afterbay_batch::outbox::Joins;
+use afterbay_chain::{AttributesOf, PluginChange};
+use afterbay_config as config;
 
 /// A new configuration for a running stream. The endpoint, and the sinks and their order, cannot change.
 pub struct Change {

@@ -4,7 +4,7 @@
 //! get copies. Knows no plugin. Nothing follows: the kernel has the bytes.
 
 mod budget;
-mod delivery;
+mod sinks;
 mod error;
 mod resume;
 mod router;
@@ -15,10 +15,10 @@ mod stored_content;
 mod tap;
 
 pub use budget::{Budget, Portion};
-pub use delivery::Delivery;
 pub use error::StartError;
 pub use resume::{ReaderCount, Resume, UnconfirmedFrames};
 pub use router::{Outgoing, Router};
 pub use sender::{SinkSender, WrittenFrame, push_options};
 pub use sink::Sink;
+pub use sinks::Delivery;
 pub use tap::{Tap, TapSetup, close_taps};

@@ -1,12 +1,12 @@
 //! The entry for fuzzers: a plugin gives any verdicts on any batches, and the stages of a stream treat them as they promise.
 
 use crate::{PluginSetup, SinkSetup, Trial, TrialSetup};
+use afterbay_batch::outbox::Joins;
+use afterbay_batch::persist::RecordCopy;
 use afterbay_config as config;
 use afterbay_config::OnFault;
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{FrameNo, Outcome, Passage};
-use afterbay_batch::outbox::Joins;
-use afterbay_batch::persist::RecordCopy;
 use afterbay_runtime::Component;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, DecodedFrame, Finish, Layouts};

@@ -1,8 +1,8 @@
 //! The state of a stream that another process takes over. The journal has the rest.
 
-use afterbay_chain::ChainState;
 use crate::delivery::StartError;
 use afterbay_batch::hold::HoldTimes;
+use afterbay_chain::ChainState;
 use afterbay_journal::FrameNo;
 use serde::{Deserialize, Serialize};
 

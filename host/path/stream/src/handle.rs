@@ -2,10 +2,10 @@
 
 use crate::change::Change;
 use crate::hand_over::StreamState;
-use afterbay_chain::PluginStatus;
-use afterbay_journal::reader::OperatorAbort;
 use afterbay_batch::ledger::RequestStatus;
 use afterbay_batch::outbox::Joins;
+use afterbay_chain::PluginStatus;
+use afterbay_journal::reader::OperatorAbort;
 use afterbay_runtime::{Plugin, ReloadError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;

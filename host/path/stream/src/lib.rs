@@ -47,13 +47,13 @@ mod driven;
 #[expect(clippy::expect_used, clippy::panic, reason = "a fuzzer looks for panics")]
 pub mod fuzz;
 
+pub use crate::delivery::{Budget, StartError, Tap, TapSetup};
+pub use afterbay_batch::ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
+pub use afterbay_batch::persist::{JournalPolicy, RecordCopy};
 pub use afterbay_chain::{
     AttributesOf, CallDone, CallFailure, CallHandle, CallOutcome, CallService, Difference, PluginChange,
     PluginSetup, PluginState, PluginStatus, Reload, ServiceResponse,
 };
-pub use crate::delivery::{Budget, StartError, Tap, TapSetup};
-pub use afterbay_batch::ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
-pub use afterbay_batch::persist::{JournalPolicy, RecordCopy};
 pub use change::{Change, TapChange};
 pub use clock::{Clock, SystemClock};
 pub use driven::DrivenStream;

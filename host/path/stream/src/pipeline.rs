@@ -7,20 +7,20 @@
 //! frames are not decoded. The state of a stage is in the stage's crate.
 
 use crate::clock::Clock;
+use crate::delivery::{Delivery, WrittenFrame};
 use crate::frame_load::FrameLoadReader;
 use crate::markers::ReleaseMarkers;
 use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
 use crate::receive::Receive;
 use crate::stages::Stages;
-use afterbay_batch::{FrameDecoder, Timestamp, failpoint};
-use afterbay_chain::{CatchUpResult, Chain, JournalSource, REPLAY_TIME_MAX};
-use crate::delivery::{Delivery, WrittenFrame};
 use afterbay_batch::hold::HeldRows;
-use afterbay_journal::Background;
-use afterbay_journal::FrameNo;
 use afterbay_batch::ledger::Ledger;
 use afterbay_batch::persist::Persister;
+use afterbay_batch::{FrameDecoder, Timestamp, failpoint};
+use afterbay_chain::{CatchUpResult, Chain, JournalSource, REPLAY_TIME_MAX};
+use afterbay_journal::Background;
+use afterbay_journal::FrameNo;
 use afterbay_wire::Layouts;
 use std::time::{Duration, Instant};
 

@@ -3,9 +3,9 @@
 //! Owns the times of the snapshots, and decides which difference is a change that plugins are called for.
 
 use crate::delivery::Sink as DeliverySink;
-use afterbay_events::ReaderState;
 use afterbay_batch::ledger::Ledger;
 use afterbay_batch::persist::Persister;
+use afterbay_events::ReaderState;
 use afterbay_runtime::signals::{Load, Queue, Sink, SinkState, Snapshot};
 use std::time::{Duration, Instant};
 

@@ -2,9 +2,9 @@
 //!
 //! Reads the pipeline once a round and changes nothing on the path.
 
+use crate::delivery::{Sink, WrittenFrame};
 use crate::pipeline::Pipeline;
 use afterbay_batch::Timestamp;
-use crate::delivery::{Sink, WrittenFrame};
 use afterbay_events::event::{
     CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NotContinued, NoticesMissed, PollFailed,
     ReceivePaused, ReceiveResumed, RequestsErased, SegmentLost, SegmentRemoved, SenderClosed,

@@ -6,15 +6,15 @@
 use crate::build::{Plan, rescue};
 use crate::change;
 use crate::clock::Clock;
+use crate::delivery::close_taps;
 use crate::hand_over::StreamState;
 use crate::handle::StreamCommand;
 use crate::pipeline::Pipeline;
 use crate::report::Report;
+use afterbay_batch::hold::HoldTimes;
 use afterbay_batch::{Timestamp, failpoint};
 use afterbay_chain::CatchUpResult;
-use crate::delivery::close_taps;
 use afterbay_events::HoldEnd;
-use afterbay_batch::hold::HoldTimes;
 use afterbay_journal::Background;
 use std::any::Any;
 use std::collections::VecDeque;

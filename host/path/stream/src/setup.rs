@@ -2,19 +2,19 @@
 //! fail.
 
 use crate::clock::Clock;
+use crate::delivery::{Budget, TapSetup};
 use crate::frame_load::FrameLoads;
 use crate::hand_over::StreamState;
 use crate::pressure::SchedulerLoad;
-use afterbay_chain::{AttributesOf, CallService, PluginSetup};
-use afterbay_config as config;
-use crate::delivery::{Budget, TapSetup};
-use afterbay_events::{Events, Health, Metrics};
-use afterbay_supervision::fdstore::{FdStore, Inherited};
-use afterbay_journal::{Background, JournalWriter, OpenError, RecoveredStream};
 use afterbay_batch::ledger::AbortSender;
 use afterbay_batch::outbox::Joins;
 use afterbay_batch::persist::JournalPolicy;
+use afterbay_chain::{AttributesOf, CallService, PluginSetup};
+use afterbay_config as config;
+use afterbay_events::{Events, Health, Metrics};
+use afterbay_journal::{Background, JournalWriter, OpenError, RecoveredStream};
 use afterbay_sockets::Endpoint;
+use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_wire::Layouts;
 use std::sync::Arc;
 use std::time::Duration;

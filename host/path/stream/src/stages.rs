@@ -4,12 +4,12 @@
 
 use crate::frame_load::FrameLoadReader;
 use crate::markers::ReleaseMarkers;
-use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Settled, Timestamp, failpoint};
-use afterbay_chain::Chain;
-use afterbay_events::Name;
 use afterbay_batch::hold::HeldRows;
 use afterbay_batch::ledger::Ledger;
 use afterbay_batch::persist::Persister;
+use afterbay_batch::{ChainOutput, Decoded, FrameDecoder, Persisted, Settled, Timestamp, failpoint};
+use afterbay_chain::Chain;
+use afterbay_events::Name;
 use std::time::Duration;
 
 /// The stages between the journal and the sinks.

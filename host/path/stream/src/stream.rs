@@ -1,11 +1,11 @@
 //! A stream on a thread of its own.
 
 use crate::build::{self, WAKER};
+use crate::delivery::StartError;
 use crate::hand_over::PrepareError;
 use crate::handle::StreamHandle;
 use crate::runner::{Ended, Runner, RunnerParts, message};
 use crate::setup::Setup;
-use crate::delivery::StartError;
 use afterbay_sockets::Endpoint;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -8,6 +8,9 @@ use crate::frame_load::FrameLoadReader;
 use crate::markers::ReleaseMarkers;
 use crate::setup::SinkSetup;
 use crate::stages::Stages;
+use afterbay_batch::hold::HeldRows;
+use afterbay_batch::ledger::{Ledger, RestartGap, UpstreamAborts};
+use afterbay_batch::persist::{JournalPolicy, Persister, RecordCopy};
 use afterbay_batch::{FrameDecoder, Received, RoutingTable, Timestamp};
 use afterbay_chain::{
     AttributesOf, CallDone, CallHandle, CallService, Chain, ChainCalls, ChainTelemetry, PluginSetup,
@@ -16,12 +19,9 @@ use afterbay_chain::{
 use afterbay_config as config;
 use afterbay_config::OnError;
 use afterbay_events::{Event, Events, Health, HoldEnd, Metrics, PluginCounters, Recorder, StreamTelemetry};
-use afterbay_batch::hold::HeldRows;
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::storage::DiscardingStorage;
 use afterbay_journal::{Background, FrameNo, JournalDirectory, JournalOptions, OpenError, SyncPolicy};
-use afterbay_batch::ledger::{Ledger, RestartGap, UpstreamAborts};
-use afterbay_batch::persist::{JournalPolicy, Persister, RecordCopy};
 use afterbay_wire::Layouts;
 use bytes::Bytes;
 use std::path::Path;

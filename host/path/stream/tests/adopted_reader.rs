@@ -5,13 +5,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use afterbay_stream::delivery::{Resume, SinkSender, push_options};
-use afterbay_supervision::fdstore::{FdName, FdStore};
+use afterbay_batch::outbox::FrameToSend;
 use afterbay_journal::{
     FrameNo, JournalDirectory, JournalOptions, JournalWriter, RecoveredStream, SinkContent,
 };
-use afterbay_batch::outbox::FrameToSend;
 use afterbay_sockets::{Endpoint, InheritedPush, KeepAs, Pull, PullOptions, Push, PushOptions, TokenRange};
+use afterbay_stream::delivery::{Resume, SinkSender, push_options};
+use afterbay_supervision::fdstore::{FdName, FdStore};
 use bytes::Bytes;
 use mio::{Events, Poll};
 

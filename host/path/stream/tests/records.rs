@@ -1,14 +1,14 @@
 //! No frame is sent without its record in the journal.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use afterbay_batch::{Received, Timestamp};
-use afterbay_config::OnError;
-use afterbay_stream::delivery::{Budget, Resume, Sink, SinkSender, push_options};
-use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
-use afterbay_journal::{FrameNo, JournalDirectory, JournalOptions, SendRoom, bounds};
 use afterbay_batch::outbox::{Content, FrameToSend, Joins, Options, When};
 use afterbay_batch::persist::{JournalPolicy, Persister};
+use afterbay_batch::{Received, Timestamp};
+use afterbay_config::OnError;
+use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
+use afterbay_journal::{FrameNo, JournalDirectory, JournalOptions, SendRoom, bounds};
 use afterbay_sockets::{Endpoint, Pull, PullOptions, Push, TokenRange};
+use afterbay_stream::delivery::{Budget, Resume, Sink, SinkSender, push_options};
 use bytes::Bytes;
 use mio::Poll;
 use std::time::Duration;

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use afterbay_batch::outbox::Content;
 use afterbay_batch::{Destination, RoutingTable, SettledContent, SinkTarget};
 use afterbay_config::Takes;
-use afterbay_stream::delivery::Router;
 use afterbay_events::event::{BatchUnsplit, RowsNotSkipped};
 use afterbay_events::{Events, Health, Metrics, Recorder, StreamTelemetry};
 use afterbay_journal::FrameNo;
-use afterbay_batch::outbox::Content;
+use afterbay_stream::delivery::Router;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, DecodedFrame, Layouts};
 use bytes::Bytes;

@@ -5,7 +5,6 @@
 //! few classes whose form CPython or msgspec defines (`array.array`, `msgspec._utils.rebuild`). The wire crate knows
 //! columns and rows.
 
-
 mod bounds;
 mod opcode;
 

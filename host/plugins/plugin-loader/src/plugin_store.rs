@@ -1,7 +1,7 @@
 //! A plugin's store, as the runtime calls it.
 
+use afterbay_plugin_services::store;
 use afterbay_runtime::{Store, StoreError};
-use afterbay_plugin_services::store as store;
 use std::sync::Arc;
 
 /// One stream's side of a plugin's store.

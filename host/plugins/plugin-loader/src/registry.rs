@@ -1,7 +1,7 @@
 //! Components out of a registry, kept in the user's cache.
 
-use afterbay_config::user_dirs;
 use crate::oci::{Reference, ReferenceError, TransferError};
+use afterbay_config::user_dirs;
 use afterbay_runtime::limits::COMPONENT_BYTES_MAX;
 
 /// Why a registry gave no component.

@@ -1,9 +1,9 @@
 //! The places that a plugin's component comes from: this binary, a file, a project's build, a registry.
 
+use crate::oci::SCHEME;
 use crate::project::{Project, ProjectError};
 use crate::registry::{self, RegistryError};
 use afterbay_config as config;
-use crate::oci::SCHEME;
 use afterbay_runtime::{Component, Host, LoadError, Terms, read_component};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};

@@ -3,10 +3,10 @@
 
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_plugin_loader::PluginStore;
+use afterbay_plugin_services::store::{StoreDirectory, StoreTelemetry};
 use afterbay_runtime::{
     Action, Columns, FinishReason, Grants, Host, HostOptions, Limits, Opened, Plugin, Store, Terms,
 };
-use afterbay_plugin_services::store::{StoreDirectory, StoreTelemetry};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,8 +10,8 @@ mod breaker;
 mod endpoint;
 mod exchange;
 
-mod calls;
+mod service;
 
-pub use calls::{Calls, CallsError, RunningCall};
 pub use endpoint::{CallOutcome, Place};
 pub use exchange::{CallError, REQUEST_BYTES_MAX, ServiceAnswer};
+pub use service::{Calls, CallsError, RunningCall};

@@ -14,12 +14,12 @@ mod format;
 mod memory;
 mod telemetry;
 
-mod store;
+mod stores;
 
 mod directory;
 
 pub use directory::{Background, OpenError, StoreDirectory};
 pub use format::FORMAT_VERSION;
-pub use store::{Store, StoreSize, StoreWriter};
+pub use stores::{Store, StoreSize, StoreWriter};
 pub use telemetry::StoreTelemetry;
 pub use values::StoreError;

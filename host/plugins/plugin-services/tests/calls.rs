@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use afterbay_plugin_services::calls::{CallError, CallOutcome, Calls, ServiceAnswer};
 use afterbay_config::{Breaker, Call, CallHeader, Secret};
 use afterbay_events::event::{CallsResumed, CallsStopped};
 use afterbay_events::{CallResult, Events, Exposition, Health, Metrics, Recorder};
+use afterbay_plugin_services::calls::{CallError, CallOutcome, Calls, ServiceAnswer};
 
 /// The longest wait of a test before it fails.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,8 +5,8 @@
 use afterbay_events::event::{PluginStoreDamaged, PluginStoreFailed, PluginStoreHealed};
 use afterbay_events::{Events, Exposition, Health, Metrics, Recorder};
 use afterbay_journal::storage::Storage;
-use afterbay_sim_disk::{Faults, Random, SimDisk};
 use afterbay_plugin_services::store::{Background, StoreDirectory, StoreError, StoreTelemetry, StoreWriter};
+use afterbay_sim_disk::{Faults, Random, SimDisk};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

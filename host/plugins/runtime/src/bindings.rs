@@ -5,7 +5,7 @@
 #![allow(missing_docs, reason = "every item is documented in wit/transform.wit")]
 
 wasmtime::component::bindgen!({
-    path: "../../wit",
+    path: "../../../wit",
     world: "transform",
     imports: { default: trappable },
     ownership: Borrowing { duplicate_if_necessary: true },

@@ -195,7 +195,8 @@ fn a_plugin_ends_a_request_and_the_scheduler_goes_on() {
     scene.row(request, &[111], "length", &swallowed("loops"));
     let went_on = "The scheduler went on for 3 tokens in 2 rows, which the reader did not get, \
                    and then ended the request: length.";
-    let tokenizer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../path/text/tests/fixtures/byte-fallback");
+    let tokenizer =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../path/text/tests/fixtures/byte-fallback");
     let tokens = TokenBytes::load(&tokenizer).unwrap();
     let (sentences, json) = scene.end("a", Some(&tokens));
     let text = "The text that the reader did not get: \"Hil\"";

@@ -14,7 +14,9 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
 use tokio::time::{sleep, timeout};
 use zeromq::{Socket, SocketEvent, SocketRecv, SubSocket, ZmqMessage};
 
-use crate::signals::bounds::{CONNECT_TIMEOUT, LOAD_STAT_BYTES_MAX, LOAD_STAT_TURN_MAX, RECONNECT_MAX, RECONNECT_MIN};
+use crate::signals::bounds::{
+    CONNECT_TIMEOUT, LOAD_STAT_BYTES_MAX, LOAD_STAT_TURN_MAX, RECONNECT_MAX, RECONNECT_MIN,
+};
 use crate::signals::hub::{Hub, Moment, ReadFailure};
 use crate::signals::load_snapshot::Number;
 use crate::signals::snapshot::SourceKind;

@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use afterbay_sockets::{BindError, Endpoint, Listener};
 use afterbay_sockets::zmtp::{Conversation, Role, on_wire};
+use afterbay_sockets::{BindError, Endpoint, Listener};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};

@@ -4,7 +4,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use afterbay_scheduler::signals::{Freshness, LoadConfig, LoadReader, SnapshotLocation, SourceChange, SourceState};
+use afterbay_scheduler::signals::{
+    Freshness, LoadConfig, LoadReader, SnapshotLocation, SourceChange, SourceState,
+};
 use serde_json::json;
 
 use crate::stage::{SLOT, ShmFile, of_file, unix_now, until, until_invalid, until_notice, until_running};

@@ -1,5 +1,6 @@
 //! The writer of one stream's journal: frames in order, and records of what became of them.
 
+use crate::outbox::FrameToSend;
 use crate::persist::disk::Disk;
 use crate::persist::unaccounted::UnaccountedFrames;
 use crate::{Location, Persisted, Received, Timestamp, failpoint};
@@ -11,7 +12,6 @@ use afterbay_journal::{
     BackgroundNotice, BacklogReader, Credit, FrameNo, HELD_SINK, HandedOver, JournalRequest, JournalWriter,
     Outcome, ReadError, RecoveredStream, RequestNo, SendRoom, SinkContent, SinkProgress, WriteError,
 };
-use crate::outbox::FrameToSend;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,10 @@
 //! Requests that a plugin or an operator ends, and the aborts that the scheduler is sent.
 
 use crate::stream::{Decide, PLUGIN, Stream, last, row, sent_rows};
+use afterbay_batch::ledger::{FinishedEarly, LiveStatus, RequestStatus};
 use afterbay_events::event::{AbortFailed, RequestFinishedEarly};
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{OPERATOR, Verdict};
-use afterbay_batch::ledger::{FinishedEarly, LiveStatus, RequestStatus};
 use afterbay_wire::AbortShape;
 use afterbay_wire::synth::{SynthFinish, SynthRow};
 

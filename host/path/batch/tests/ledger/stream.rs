@@ -1,19 +1,19 @@
 //! A stream without sockets and plugins: a persister on a journal in a temporary directory, the held rows, and the ledger.
 
+use afterbay_batch::hold::HeldRows;
+use afterbay_batch::ledger::{AbortSender, FinishedEarly, Ledger, RestartGap, UpstreamAborts};
+use afterbay_batch::outbox::JoinEnds;
+use afterbay_batch::persist::{JournalPolicy, Persister};
 use afterbay_batch::{
     ChainOutput, Decoded, FrameDecoder, HeldRow, Persisted, Received, ReleasedRow, RequestSlot, RoutingTable,
     RowContent, Settled, SettledContent, SinkTarget, Timestamp,
 };
 use afterbay_config::{OnError, Takes};
 use afterbay_events::{Events, Health, HoldEnd, Metrics, Recorder, StreamCounters, StreamTelemetry};
-use afterbay_batch::hold::HeldRows;
 use afterbay_journal::{
     BacklogItem, FrameNo, JournalDirectory, JournalOptions, Outcome, PluginAction, RELEASE_MARKER,
     RecoveredStream, Verdict,
 };
-use afterbay_batch::ledger::{AbortSender, FinishedEarly, Ledger, RestartGap, UpstreamAborts};
-use afterbay_batch::outbox::JoinEnds;
-use afterbay_batch::persist::{JournalPolicy, Persister};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, BatchKind, FinishReason, Layouts};
 use bytes::Bytes;

@@ -5,13 +5,13 @@
 
 use super::ChainInput;
 use crate::slot::{PluginSlot, RequestEnd};
+use afterbay_batch::hold::{HeldRows, HoldState};
+use afterbay_batch::ledger::{ABORTED, Ledger};
 use afterbay_batch::{
     ChainOutput, Destination, HeldRow, ReleasedRow, RequestSlot, RowContent, aborted, hold_end_words,
 };
 use afterbay_events::HoldEnd;
-use afterbay_batch::hold::{HeldRows, HoldState};
 use afterbay_journal::{self as journal, PluginAction, StoredReplacement};
-use afterbay_batch::ledger::{ABORTED, Ledger};
 use afterbay_runtime::{Action, Ending, FinishKind, IdShape, Replacement, Verdict};
 use afterbay_wire::{Edit, FinishReason, TokenEdit};
 use std::time::{Duration, Instant};

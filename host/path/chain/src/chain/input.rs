@@ -1,9 +1,9 @@
 //! The columns that each plugin of the chain sees, and the effect of one verdict on its row.
 
+use afterbay_batch::hold::HeldRows;
 use afterbay_batch::{
     Accounted, ChainOutput, Decision, Destination, RecordedVerdicts, Row, RowContent, aborted,
 };
-use afterbay_batch::hold::HeldRows;
 use afterbay_journal as journal;
 use afterbay_journal::{PluginAction, StoredReplacement};
 use afterbay_runtime::{

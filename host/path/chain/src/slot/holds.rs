@@ -1,9 +1,9 @@
 //! The rows that a plugin holds: events, counters and the limit of the time.
 
 use super::PluginSlot;
+use afterbay_batch::hold::HeldRows;
 use afterbay_events::HoldEnd;
 use afterbay_events::event::{HoldCut, HoldEnded, HoldRefused};
-use afterbay_batch::hold::HeldRows;
 use std::time::Duration;
 
 impl PluginSlot {

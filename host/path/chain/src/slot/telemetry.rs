@@ -1,9 +1,9 @@
 //! The events, counters and health conditions of one plugin.
 
 use crate::setup::ChainTelemetry;
+use afterbay_batch::ledger::Ledger;
 use afterbay_events::event::PluginLog;
 use afterbay_events::{Event, Health, Name, PluginCounters, Severity, StreamTelemetry};
-use afterbay_batch::ledger::Ledger;
 use afterbay_runtime::{Level, Plugin};
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::time::Instant;
 
+use crate::zmtp;
 use afterbay_types::parts;
-use crate::zmtp as zmtp;
 use bytes::Bytes;
 use rustix::io::Errno;
 

@@ -4,8 +4,8 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use crate::zmtp;
 use afterbay_supervision::fdstore::{FdName, FdStore, Kept};
-use crate::zmtp as zmtp;
 use bytes::Bytes;
 
 use crate::bounds::{CLOSE_QUIET, CLOSE_SHUT_MAX, COMMANDS_TURN, READ_TURN_BYTES};

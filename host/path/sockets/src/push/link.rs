@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use crate::zmtp as zmtp;
+use crate::zmtp;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::support::python::PythonPeer;
 use crate::support::raw::{Raw, dial, hello, message};
 use crate::support::{both, describe, in_parts, ipc, path_of, payload};
-use afterbay_supervision::fdstore::{FdName, FdStore, Inherited};
 use afterbay_sockets::injected::{self, SocketCall};
-use afterbay_sockets::{Endpoint, Lasting, Message, PeerId, Pull, PullNotice, PullOptions, TokenRange};
 use afterbay_sockets::zmtp::Role;
+use afterbay_sockets::{Endpoint, Lasting, Message, PeerId, Pull, PullNotice, PullOptions, TokenRange};
+use afterbay_supervision::fdstore::{FdName, FdStore, Inherited};
 
 const TOKENS: TokenRange = TokenRange { first: 10, count: 1 + 32 };
 

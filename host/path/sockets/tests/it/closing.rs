@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::support::python::PythonPeer;
 use crate::support::raw::{Raw, dial, hello, message};
 use crate::support::{Loop, both, ipc, path_of, payload};
-use afterbay_sockets::{Endpoint, Message, PullOptions};
 use afterbay_sockets::zmtp::Role;
+use afterbay_sockets::{Endpoint, Message, PullOptions};
 
 fn close(this: &mut Loop) {
     this.pull().close(Instant::now());

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::support::python::PythonPeer;
 use crate::support::raw::{Stream, dial};
 use crate::support::{both, in_parts, ipc, payload};
-use afterbay_sockets::{Endpoint, Pub, PubNotice, PubOptions, TokenRange};
 use afterbay_sockets::zmtp::{FrameHeader, SUBSCRIPTIONS_MAX};
+use afterbay_sockets::{Endpoint, Pub, PubNotice, PubOptions, TokenRange};
 use bytes::Bytes;
 use zeromq::{Socket, SocketRecv};
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::raw::{Raw, dial, hello, message};
 use crate::support::{Loop, both, ipc, path_of, payload};
-use afterbay_sockets::{Endpoint, PeerId, PullNotice, PullOptions, bounds};
 use afterbay_sockets::zmtp::Role;
+use afterbay_sockets::{Endpoint, PeerId, PullNotice, PullOptions, bounds};
 
 #[test]
 fn a_sender_that_floods_does_not_keep_another_from_being_heard() {

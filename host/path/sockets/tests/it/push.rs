@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::raw::{Raw, hello};
 use crate::support::{Loop, both, describe, free_port, ipc, outgoing, path_of};
+use afterbay_sockets::zmtp::{Conversation, Role};
 use afterbay_sockets::{
     CreditOptions, Endpoint, LossReason, Pending, PullOptions, PushNotice, PushOptions, Unconfirmed,
 };
-use afterbay_sockets::zmtp::{Conversation, Role};
 
 fn listen(endpoint: &Endpoint) -> UnixListener {
     let _ = std::fs::remove_file(path_of(endpoint));

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use crate::support::counting_reader::CountingReader;
 use crate::support::{Loop, describe, free_port, ipc, outgoing, path_of, settled, with_credit};
-use afterbay_supervision::fdstore::{FdName, FdStore};
 use afterbay_sockets::injected::{self, SocketCall};
+use afterbay_sockets::zmtp::{Conversation, Role, ZmtpEvent};
 use afterbay_sockets::{
     Endpoint, InheritedPush, KeepAs, LossReason, OutgoingFrame, PullOptions, PushNotice, PushOptions,
     Unconfirmed,
 };
-use afterbay_sockets::zmtp::{Conversation, Role, ZmtpEvent};
+use afterbay_supervision::fdstore::{FdName, FdStore};
 
 /// A source of numbers that a seed determines.
 struct Random(u64);

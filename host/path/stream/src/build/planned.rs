@@ -2,8 +2,8 @@
 
 use crate::setup::SinkSetup;
 use afterbay_batch::SinkTarget;
-use afterbay_config as config;
 use afterbay_batch::outbox::{JoinEnds, Joins, Options, When};
+use afterbay_config as config;
 use afterbay_sockets::Endpoint;
 
 /// A sink as it is configured.

@@ -1,14 +1,14 @@
 //! The parts of a pipeline that outlive a panic: the connections and the plugins.
 
+use crate::delivery::{Sink, SinkSender, Tap};
 use crate::frame_load::FrameLoadReader;
 use crate::pipeline::Pipeline;
 use crate::poison::PoisonDetector;
 use crate::pressure::Pressure;
 use crate::receive::Receive;
-use afterbay_chain::Chain;
-use crate::delivery::{Sink, SinkSender, Tap};
 use afterbay_batch::hold::HoldTimes;
 use afterbay_batch::ledger::UpstreamAborts;
+use afterbay_chain::Chain;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The stages that a rebuild does not make anew.

@@ -5,10 +5,10 @@
 
 use crate::delivery::sender::SinkSender;
 use afterbay_batch::FrameDecoder;
+use afterbay_batch::outbox::Content;
 use afterbay_journal::{
     BacklogItem, Credit, FrameNo, JournalWriter, RecoveredStream, RequestNo, SinkContent, SinkProgress,
 };
-use afterbay_batch::outbox::Content;
 use afterbay_sockets::bounds::{CREDIT_STALL_MAX, GENERATION_WAIT_MAX};
 use afterbay_sockets::credit::{Page, PageReader, PageStatus};
 use afterbay_wire::Batch;

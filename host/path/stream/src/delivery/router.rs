@@ -8,13 +8,13 @@
 //! first reader, because SGLang's MultiTokenizerRouter knows the other tokenizers. Sinks that are no readers get the rows that
 //! plugins send them. The sinks of a stream and their order never change while the stream runs.
 
+use afterbay_batch::outbox::Content;
+use afterbay_batch::persist::Persister;
 use afterbay_batch::{Destination, Persisted, RoutingTable, Settled, SettledContent, SinkTarget, reader_key};
 use afterbay_config::Takes;
 use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{BatchUnsplit, RowsNotSkipped};
 use afterbay_journal::FrameNo;
-use afterbay_batch::outbox::Content;
-use afterbay_batch::persist::Persister;
 use afterbay_wire::Batch;
 use bytes::Bytes;
 use std::sync::Arc;

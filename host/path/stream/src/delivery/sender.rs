@@ -3,9 +3,9 @@
 //! Owns the PUSH socket, the number of frames that the reader is given ahead of its count, and the time of receipt of each
 //! frame that the kernel does not have whole.
 
+use afterbay_batch::outbox::FrameToSend;
 use afterbay_events::ReaderState;
 use afterbay_journal::Credit;
-use afterbay_batch::outbox::FrameToSend;
 use afterbay_sockets::{OutgoingFrame, Pending, Push, PushNotice, PushOptions};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

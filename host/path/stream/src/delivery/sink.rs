@@ -10,12 +10,12 @@ use crate::delivery::sender::{SinkSender, WrittenFrame};
 use crate::delivery::spill::{Spill, Spilled};
 use crate::delivery::stored_content::stored_content;
 use crate::delivery::tap::Tap;
+use afterbay_batch::outbox::{Content, Frame, Options, Outbox};
+use afterbay_batch::persist::Persister;
 use afterbay_batch::{FrameDecoder, Persisted, Timestamp, failpoint};
 use afterbay_config::TapOf;
 use afterbay_events::SinkCounters;
 use afterbay_journal::{BacklogFrame, Credit, FrameNo, HandedOver, SendRoom};
-use afterbay_batch::outbox::{Content, Frame, Options, Outbox};
-use afterbay_batch::persist::Persister;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

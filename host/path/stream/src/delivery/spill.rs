@@ -4,8 +4,8 @@
 //! time, when memory has room again.
 
 use afterbay_batch::Persisted;
-use afterbay_journal::{BacklogFrame, BacklogItem, BacklogReader, FrameNo, ReadError};
 use afterbay_batch::outbox::Frame;
+use afterbay_journal::{BacklogFrame, BacklogItem, BacklogReader, FrameNo, ReadError};
 use std::collections::VecDeque;
 use std::time::Instant;
 

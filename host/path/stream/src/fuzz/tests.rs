@@ -6,7 +6,7 @@ use mutate::{Random, run};
 use std::path::Path;
 use std::time::Duration;
 
-#[path = "../../../../../../tests/src/mutate.rs"]
+#[path = "../../../../../tests/src/mutate.rs"]
 mod mutate;
 
 fn says() -> Component {

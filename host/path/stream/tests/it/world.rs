@@ -1,11 +1,10 @@
 //! A stream, its sender and its reader, on one thread. A process is a [`DrivenStream`]: it ends, and the next one continues.
 
 use afterbay_batch::Timestamp;
+use afterbay_batch::outbox::Joins;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics, Recorder};
-use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_journal::{Background, JournalDirectory, JournalOptions};
-use afterbay_batch::outbox::Joins;
 use afterbay_runtime::{Component, Grants, Host, HostOptions, Limits, Terms};
 use afterbay_sim_disk::SimDisk;
 use afterbay_sockets::{OutgoingFrame, Pull, PullOptions, Push, PushOptions, TokenRange};
@@ -13,6 +12,7 @@ use afterbay_stream::{
     Budget, CallDone, CallHandle, CallOutcome, CallService, Clock, DrivenStream, Ended, JournalPolicy,
     PluginSetup, PluginStatus, PreparedStream, ServiceResponse, Setup, SinkSetup, Stream, StreamState,
 };
+use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, DecodedFrame, Layouts};
 use bytes::Bytes;

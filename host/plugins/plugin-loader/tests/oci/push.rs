@@ -5,7 +5,9 @@ use std::net::TcpListener;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use afterbay_plugin_loader::oci::{Artifact, PushTimes, Pushed, TagReference, TransferError, fetch, push, push_within};
+use afterbay_plugin_loader::oci::{
+    Artifact, PushTimes, Pushed, TagReference, TransferError, fetch, push, push_within,
+};
 
 use crate::registry::{Answer, Registry, sha256};
 

@@ -1,7 +1,7 @@
 //! The stores of a process, and the thread that syncs them.
 
 use crate::store::bounds::SYNC_EVERY;
-use crate::store::store::{Store, lock};
+use crate::store::stores::{Store, lock};
 use crate::store::telemetry::StoreTelemetry;
 use afterbay_journal::storage::{Disk, Storage};
 use std::collections::BTreeMap;

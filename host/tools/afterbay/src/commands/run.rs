@@ -3,12 +3,12 @@
 use crate::print_error;
 use afterbay_config::LogFormat;
 use afterbay_events::log;
-use afterbay_supervision::keeper::{Engine, Worker};
 use afterbay_plugin_loader::project::Output;
 use afterbay_plugin_loader::{Tokenizers, host_options};
 use afterbay_plugin_tools::dev;
 use afterbay_runtime::{Host, HostOptions};
 use afterbay_server::{DrainOutcome, NotTakenOver, Options, Server};
+use afterbay_supervision::keeper::{Engine, Worker};
 use afterbay_terminal::{self as screen, Busy, EXIT_USAGE};
 use clap::ValueEnum;
 use std::ffi::OsString;
@@ -141,7 +141,8 @@ fn keep(args: Args) -> anyhow::Result<ExitCode> {
         Engine { has_ended: Box::new(move || args.is_over()), directory }
     });
     let first_argument = args.take_over.then(|| TAKE_OVER.into());
-    let code = afterbay_supervision::keeper::run(WORKER.as_ref(), Worker { arguments, first_argument, engine })?;
+    let code =
+        afterbay_supervision::keeper::run(WORKER.as_ref(), Worker { arguments, first_argument, engine })?;
     // The last worker may have been killed.
     args.remove_scratch();
     Ok(ExitCode::from(code))

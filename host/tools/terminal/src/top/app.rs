@@ -209,7 +209,8 @@ impl App {
             Answer::Requests(detail, page) if detail == self.detail() => {
                 self.requests.page = Some(page);
                 let followed = self.requests.follow.clone().and_then(|(stream, number)| {
-                    let is_it = |it: &crate::top::status::Request| it.stream == stream && it.request == number;
+                    let is_it =
+                        |it: &crate::top::status::Request| it.stream == stream && it.request == number;
                     self.requests.listed().iter().position(is_it)
                 });
                 let row = followed.unwrap_or(self.selected[View::Requests as usize]);

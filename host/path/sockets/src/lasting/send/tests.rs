@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
-use afterbay_types::parts;
 use crate::zmtp::FrameHeader;
+use afterbay_types::parts;
 use proptest::prelude::*;
 
 use super::*;

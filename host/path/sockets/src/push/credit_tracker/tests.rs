@@ -213,7 +213,7 @@ fn check(table: &[(&str, &str, &str)]) {
                 if deaths.contains(&index) {
                     bench.adopt();
                     let written = bench.write();
-                    assert_eq!(written, [], "{why}: {steps:?}, a death after {step}");
+                    assert_eq!(written, Vec::<u64>::new(), "{why}: {steps:?}, a death after {step}");
                 }
             }
             assert_eq!(bench.result(), *expected, "{why}: {steps:?}, deaths after {deaths:?}");

@@ -8,11 +8,11 @@ pub mod raw;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_sockets::{
     CreditOptions, Endpoint, InheritedPush, Lasting, Message, OutgoingFrame, Pull, PullNotice, PullOptions,
     Push, PushNotice, PushOptions, TokenRange, Unconfirmed,
 };
+use afterbay_supervision::fdstore::{FdStore, Inherited};
 use afterbay_types::parts;
 use bytes::Bytes;
 

@@ -1,11 +1,11 @@
 //! Frames that are forwarded whole: frames without rows, and frames that cannot be read.
 
 use super::Ledger;
+use crate::persist::Persister;
 use crate::{DecodedBarrier, Persisted, Settled, SettledContent};
 use afterbay_events::Barrier as BarrierLabel;
 use afterbay_events::event::FrameNotUnderstood;
 use afterbay_journal::{JournalRequest, Outcome, Passage};
-use crate::persist::Persister;
 use afterbay_wire::BarrierKind;
 
 /// The consequence in the event of a frame that is forwarded whole.

@@ -7,7 +7,9 @@
 //! A write that fails leaves a file with an unknown end. The store then continues in memory, and [`Store::tend`] replaces
 //! the file by a new one as soon as the disk takes it.
 
-use crate::store::bounds::{FILE_BYTES_MAX, PENDING_BYTES_MAX, QUIET_ATTEMPTS, REWRITE_BYTES_MIN, REWRITE_FACTOR};
+use crate::store::bounds::{
+    FILE_BYTES_MAX, PENDING_BYTES_MAX, QUIET_ATTEMPTS, REWRITE_BYTES_MIN, REWRITE_FACTOR,
+};
 use crate::store::format::{Recovered, record_head, recover};
 use crate::store::memory::Memory;
 use crate::store::telemetry::{Reports, StoreTelemetry};

@@ -2,14 +2,14 @@
 
 use super::departed::DEPARTED;
 use super::{Ledger, Request};
+use crate::hold::HeldRows;
+use crate::persist::Persister;
 use crate::{
     BatchChange, ChainOutput, Decoded, Destination, RecordedVerdicts, RequestSlot, Row, Settled, not_judged,
 };
 use afterbay_events::Name;
 use afterbay_events::event::{RequestFinishedEarly, RequestImbalance, RowsDropped, VerdictFailed};
-use crate::hold::HeldRows;
 use afterbay_journal::{FrameNo, OPERATOR, Outcome, Passage, PluginAction, RowFinish, SWALLOWED, Verdict};
-use crate::persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{Batch, Edit, TokenEdit};
 use std::collections::HashMap;

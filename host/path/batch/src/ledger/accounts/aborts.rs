@@ -4,11 +4,11 @@
 //! aborts. Does not know how an abort is sent.
 
 use super::{Ledger, Request};
+use crate::persist::Persister;
 use crate::{ChainOutput, RecordedVerdicts, RequestSlot, Row, RowContent};
 use afterbay_events::event::AbortFailed;
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{JournalRequest, OPERATOR, PluginAction, Verdict};
-use crate::persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_types::Engine;
 use afterbay_wire::{AbortShape, FinishReason};

@@ -3,12 +3,12 @@
 
 use super::Ledger;
 use super::barrier::without_rows;
+use crate::persist::Persister;
 use crate::{
     ChainOutput, DecodedBarrier, Persisted, RecordedVerdicts, Row, Settled, SettledContent, not_judged,
 };
 use afterbay_events::{Barrier as BarrierLabel, Name};
 use afterbay_journal::{Outcome, Passage};
-use crate::persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{BarrierKind, Batch, Edit, TokenEdit};
 

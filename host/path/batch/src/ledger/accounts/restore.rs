@@ -1,13 +1,13 @@
 //! Restores the state of an earlier run's live requests that only the frames in the journal have.
 
 use super::{Ledger, Request};
-use crate::{FrameDecoder, RequestSlot};
 use crate::hold::HeldRows;
+use crate::persist::Persister;
+use crate::{FrameDecoder, RequestSlot};
 use afterbay_journal::{
     BacklogFrame, BacklogItem, BacklogReader, FrameNo, JournalWriter, LiveRequest, Outcome, RequestNo,
     Verdict,
 };
-use crate::persist::Persister;
 use afterbay_wire::{Batch, DecodedFrame};
 use std::collections::HashMap;
 

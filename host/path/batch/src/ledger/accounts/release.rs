@@ -2,13 +2,11 @@
 
 use super::barrier::without_rows;
 use super::{Ledger, finish_kind};
-use crate::{
-    Accounted, AnyRow, ChainOutput, Decision, Persisted, ReleasedRow, Row, Settled, SettledContent,
-};
-use afterbay_events::Name;
 use crate::hold::{DueRow, HeldRows};
-use afterbay_journal::Passage;
 use crate::persist::Persister;
+use crate::{Accounted, AnyRow, ChainOutput, Decision, Persisted, ReleasedRow, Row, Settled, SettledContent};
+use afterbay_events::Name;
+use afterbay_journal::Passage;
 use afterbay_wire::{Edit, TokenEdit};
 use std::time::Instant;
 

@@ -1,9 +1,9 @@
 //! The keeper's loop: one poll over signals and messages of the worker.
 
+use crate::fdstore::{DESCRIPTORS_MAX, NotifySocket, State, StoredFds, Supervisor};
 use crate::keeper::backoff::Backoff;
 use crate::keeper::process;
 use crate::keeper::worker::Start;
-use crate::fdstore::{DESCRIPTORS_MAX, NotifySocket, State, StoredFds, Supervisor};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

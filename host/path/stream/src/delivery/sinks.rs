@@ -4,10 +4,10 @@ use crate::delivery::router::Router;
 use crate::delivery::sender::WrittenFrame;
 use crate::delivery::sink::Sink;
 use crate::delivery::tap::Tap;
+use afterbay_batch::persist::Persister;
 use afterbay_batch::{FrameDecoder, Settled, Timestamp, failpoint};
 use afterbay_config::TapOf;
 use afterbay_journal::FrameNo;
-use afterbay_batch::persist::Persister;
 use bytes::Bytes;
 use std::time::Instant;
 

@@ -3,10 +3,10 @@
 //! Each row is accounted by itself: a row that cannot be read does not affect the other rows.
 
 use super::{Ledger, Request, finish_kind};
+use crate::persist::Persister;
 use crate::{Accounted, AnyRow, Decoded, Persisted, RequestSlot, Row, Settled};
 use afterbay_events::event::{RequestGap, RowsUnread};
 use afterbay_journal::{self as journal, stored_rid};
-use crate::persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{Batch, is_health_check};
 use std::borrow::Cow;

@@ -2,9 +2,9 @@
 //! a request, because the client left or the text had a stop string, or Afterbay has.
 
 use super::Ledger;
-use afterbay_events::HoldEnd;
 use crate::hold::HeldRows;
 use crate::persist::Persister;
+use afterbay_events::HoldEnd;
 
 /// The finish reason of such a request. vLLM's engine has the same word.
 pub(super) const DEPARTED: &str = "abort";

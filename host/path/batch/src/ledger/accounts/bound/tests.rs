@@ -1,14 +1,14 @@
 //! The bound of live requests, on a journal in a temporary directory and without a clock.
 
+use crate::hold::HeldRows;
 use crate::ledger::{Ledger, RestartGap, UpstreamAborts};
+use crate::outbox::JoinEnds;
+use crate::persist::{JournalPolicy, Persister};
 use crate::{FrameDecoder, Received, RoutingTable, Timestamp};
 use afterbay_config::OnError;
 use afterbay_events::event::LiveRequestsFull;
 use afterbay_events::{Events, Health, Metrics, StreamTelemetry};
-use crate::hold::HeldRows;
 use afterbay_journal::{JournalDirectory, JournalOptions};
-use crate::outbox::JoinEnds;
-use crate::persist::{JournalPolicy, Persister};
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{BatchKind, Layouts};
 use std::sync::Arc;

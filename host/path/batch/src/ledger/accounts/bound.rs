@@ -5,11 +5,11 @@
 
 use super::{Ledger, Request};
 use crate::RequestSlot;
+use crate::hold::HeldRows;
+use crate::persist::Persister;
 use afterbay_events::HoldEnd;
 use afterbay_events::event::{LiveRequestsFull, RequestAbandoned};
-use crate::hold::HeldRows;
 use afterbay_journal::bounds::LIVE_REQUESTS_MAX;
-use crate::persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::Batch;
 use std::time::{Duration, Instant};
