@@ -106,7 +106,7 @@ soak-usage: setup ## records of usage against the scheduler's own counts, over k
 	AFTERBAY_USAGE_REQUESTS=$(REQUESTS) AFTERBAY_TEST_TRIALS=$(KILLS) \
 		$(CARGO) test --package afterbay-tests --test afterbay usage_equals -- --nocapture
 
-# CRATE=outbox: one crate. SINCE=main: changes since a commit. SHARD=0/16: the first of 16 parts.
+# CRATE=batch: one crate. SINCE=main: changes since a commit. SHARD=0/16: the first of 16 parts.
 mutants: setup $(VENV)/bin/cargo-mutants ## changes the core piece by piece, and expects a test to fail: hours, or seconds for a change
 	PATH="$(VENV)/bin:$$PATH" AFTERBAY_MUTANTS_CRATE=$(CRATE) AFTERBAY_MUTANTS_SINCE=$(SINCE) AFTERBAY_MUTANTS_SHARD=$(SHARD) \
 		$(CARGO) test -p afterbay-tests --test mutants -- --ignored --nocapture

@@ -4,18 +4,23 @@ use super::{commands, documents, none, root, simple_commands, sources, targets};
 
 /// A bound in a document, and its declaration: the document, its words, the end of the file's path, the code there.
 const BOUNDS: &[(&str, &str, &str, &str)] = &[
-    ("ARCHITECTURE.md", "2 to 64 frames ahead", "/delivery/src/sender.rs", "WINDOW_MIN: usize = 2;"),
-    ("ARCHITECTURE.md", "2 to 64 frames ahead", "/delivery/src/sender.rs", "WINDOW_MAX: usize = 64;"),
-    ("concepts/backpressure.md", "2 to 64 frames ahead", "/delivery/src/sender.rs", "WINDOW_MIN: usize = 2;"),
+    ("ARCHITECTURE.md", "2 to 64 frames ahead", "/stream/src/delivery/sender.rs", "WINDOW_MIN: usize = 2;"),
+    ("ARCHITECTURE.md", "2 to 64 frames ahead", "/stream/src/delivery/sender.rs", "WINDOW_MAX: usize = 64;"),
     (
         "concepts/backpressure.md",
         "2 to 64 frames ahead",
-        "/delivery/src/sender.rs",
+        "/stream/src/delivery/sender.rs",
+        "WINDOW_MIN: usize = 2;",
+    ),
+    (
+        "concepts/backpressure.md",
+        "2 to 64 frames ahead",
+        "/stream/src/delivery/sender.rs",
         "WINDOW_MAX: usize = 64;",
     ),
     ("concepts/promises.md", "| 262,144 |", "/journal/src/bounds.rs", "LIVE_REQUESTS_MAX: usize = 1 << 18;"),
-    ("concepts/promises.md", "4,096 rows for each request", "/hold/src/lib.rs", "ROWS_MAX: usize = 4096;"),
-    ("concepts/promises.md", "64 MiB for each stream", "/hold/src/lib.rs", "BYTES_MAX: usize = 64 << 20;"),
+    ("concepts/promises.md", "4,096 rows for each request", "/batch/src/hold.rs", "ROWS_MAX: usize = 4096;"),
+    ("concepts/promises.md", "64 MiB for each stream", "/batch/src/hold.rs", "BYTES_MAX: usize = 64 << 20;"),
     (
         "operate/sizing.md",
         "| streams of a process | 256 |",
@@ -54,7 +59,12 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ),
     ("operate/traces.md", "on one stream | 96 |", "/traces/src/spans.rs", "SPANS_MAX: usize = 96;"),
     ("plugins/calls.md", "in a stream | 4096 |", "/chain/src/slot/calls.rs", "OPEN_MAX: usize = 4096;"),
-    ("plugins/contract.md", "10,000 keys, 4 MiB", "/store/src/bounds.rs", "KEYS_MAX: usize = 10_000;"),
+    (
+        "plugins/contract.md",
+        "10,000 keys, 4 MiB",
+        "/plugin-services/src/store/bounds.rs",
+        "KEYS_MAX: usize = 10_000;",
+    ),
     ("plugins/contract.md", "up to 64 metrics", "/events/src/own.rs", "OWN_NAMES_MAX: usize = 64;"),
     ("plugins/state.md", "up to 1,000 series", "/events/src/own.rs", "OWN_SERIES_MAX: usize = 1000;"),
     ("security.md", "At most 128 handshakes", "/sockets/src/bounds.rs", "HANDSHAKES_MAX: usize = 128;"),

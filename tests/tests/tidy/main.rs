@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod contract;
+mod directions;
 mod invariants;
 mod printing;
 mod rings;
@@ -21,223 +22,32 @@ const LONG_FILES: &[(&str, &str)] = &[
     ("plugins/sdk/src/abi/bindings.rs", "generated from wit/"),
 ];
 
-/// The crates of this workspace that each crate may use. Every crate must be listed.
-const DIRECTIONS: &[(&str, &[&str])] = &[
-    ("afterbay-types", &[]),
-    ("afterbay-fdstore", &[]),
-    ("afterbay-keeper", &["fdstore"]),
-    ("afterbay-zmtp", &["types"]),
-    ("afterbay-hand-over", &[]),
-    ("afterbay-sockets", &["fdstore", "types", "zmtp"]),
-    ("afterbay-pickle", &[]),
-    ("afterbay-wire", &["pickle", "types"]),
-    ("afterbay-text", &[]),
-    ("afterbay-journal", &[]),
-    ("afterbay-sim-disk", &["journal"]),
-    ("afterbay-runtime", &["types"]),
-    ("afterbay-events", &["types"]),
-    ("afterbay-config", &["types"]),
-    ("afterbay-outbox", &["text", "wire"]),
-    ("afterbay-store", &["events", "journal"]),
-    ("afterbay-batch", &["config", "events", "journal", "runtime", "types", "wire"]),
-    ("afterbay-persist", &["batch", "config", "events", "journal", "outbox"]),
-    ("afterbay-hold", &["batch", "events", "journal", "outbox", "text", "types", "wire"]),
-    ("afterbay-ledger", &["batch", "events", "hold", "journal", "persist", "runtime", "types", "wire"]),
-    (
-        "afterbay-chain",
-        &["batch", "config", "events", "hold", "journal", "ledger", "runtime", "types", "wire"],
-    ),
-    (
-        "afterbay-delivery",
-        &["batch", "config", "events", "fdstore", "journal", "outbox", "persist", "sockets", "types", "wire"],
-    ),
-    (
-        "afterbay-stream",
-        &[
-            "batch", "chain", "config", "delivery", "events", "fdstore", "hold", "journal", "ledger",
-            "outbox", "persist", "runtime", "sockets", "types", "wire",
-        ],
-    ),
-    ("afterbay-http", &[]),
-    ("afterbay-calls", &["config", "events"]),
-    ("afterbay-oci", &["http"]),
-    ("afterbay-signals", &["http", "types"]),
-    // Uses only the binding of endpoints from sockets, whose PULL and PUSH need mio.
-    ("afterbay-upstream", &["http", "sockets", "wire", "zmtp"]),
-    // Uses only the credit page from sockets; the simulator's sockets are the zeromq crate's.
-    ("afterbay-sim", &["sockets", "types", "wire"]),
-    ("afterbay-terminal", &[]),
-    ("afterbay-dashboard", &[]),
-    ("afterbay-top", &["terminal"]),
-    ("afterbay-plugin-loader", &["bundled", "config", "kit", "oci", "runtime", "store", "text"]),
-    (
-        "afterbay-server",
-        &[
-            "archive",
-            "bundled",
-            "calls",
-            "config",
-            "dashboard",
-            "events",
-            "fdstore",
-            "hand-over",
-            "http",
-            "journal",
-            "journal-view",
-            "oci",
-            "outbox",
-            "plugin-loader",
-            "replicate",
-            "runtime",
-            "signals",
-            "sockets",
-            "store",
-            "stream",
-            "text",
-            "traces",
-            "upstream",
-            "usage",
-            "wire",
-        ],
-    ),
-    ("afterbay-traces", &["config", "events", "journal", "journal-view", "types", "wire"]),
-    ("afterbay-archive", &["config", "events", "journal", "journal-view", "types", "wire"]),
-    ("afterbay-replicate", &["config", "events", "journal"]),
-    ("afterbay-usage", &["events", "journal", "journal-view", "wire"]),
-    ("afterbay-journal-view", &["journal", "text", "wire"]),
-    (
-        "afterbay-journal-tools",
-        &["config", "journal", "journal-view", "replicate", "sockets", "terminal", "text", "usage", "wire"],
-    ),
-    (
-        "afterbay-plugin-tools",
-        &[
-            "bundled",
-            "config",
-            "events",
-            "journal",
-            "journal-tools",
-            "journal-view",
-            "kit",
-            "oci",
-            "plugin-loader",
-            "runtime",
-            "stream",
-            "terminal",
-            "wire",
-        ],
-    ),
-    (
-        "afterbay",
-        &[
-            "bundled",
-            "config",
-            "events",
-            "journal",
-            "journal-tools",
-            "keeper",
-            "plugin-loader",
-            "plugin-tools",
-            "runtime",
-            "server",
-            "sim",
-            "sockets",
-            "terminal",
-            "top",
-            "upstream",
-            "usage",
-            "wire",
-        ],
-    ),
-    ("afterbay-plugin-build", &[]),
-    ("afterbay-bundled", &["plugin-build"]),
-    ("afterbay-kit", &[]),
-    (
-        "afterbay-tests",
-        &[
-            "config",
-            "events",
-            "fdstore",
-            "journal",
-            "journal-view",
-            "pickle",
-            "plugin-build",
-            "replicate",
-            "sim",
-            "sockets",
-            "text",
-            "types",
-            "wire",
-        ],
-    ),
-    (
-        "afterbay-simulation",
-        &[
-            "batch", "config", "events", "fdstore", "journal", "outbox", "sim", "sim-disk", "sockets",
-            "stream", "types", "wire",
-        ],
-    ),
-    (
-        "afterbay-bench",
-        &[
-            "cost",
-            "journal",
-            "outbox",
-            "plugin-build",
-            "plugin-loader",
-            "runtime",
-            "signals",
-            "sockets",
-            "wire",
-            "zmtp",
-        ],
-    ),
-    (
-        "afterbay-cost",
-        &["batch", "config", "events", "fdstore", "journal", "outbox", "sockets", "stream", "wire"],
-    ),
-];
-
-/// Further crates that only the tests of a crate may use.
-const FOR_TESTS: [(&str, &[&str]); 9] = [
-    ("afterbay-journal", &["sim-disk"]),
-    ("afterbay-store", &["sim-disk"]),
-    ("afterbay-ledger", &["config", "outbox"]),
-    ("afterbay-persist", &["sim-disk"]),
-    ("afterbay-usage", &["sim-disk"]),
-    ("afterbay-runtime", &["plugin-build"]),
-    ("afterbay-bundled", &["runtime"]),
-    ("afterbay-stream", &["plugin-build", "sim-disk"]),
-    ("afterbay-plugin-loader", &["events"]),
-];
-
 /// External crates that only the listed crates may use.
 const ONLY_IN: [(&str, &[&str]); 22] = [
     ("wasmtime", &["afterbay-runtime"]),
     ("notify", &["afterbay-runtime"]),
     // The tests of sockets use it as a peer; signals subscribe with it outside the pipeline.
-    ("zeromq", &["afterbay-sim", "afterbay-sockets", "afterbay-signals", "afterbay-upstream"]),
+    ("zeromq", &["afterbay-sim", "afterbay-sockets", "afterbay-scheduler"]),
     (
         "mio",
-        &[
-            "afterbay-delivery",
-            "afterbay-sockets",
-            "afterbay-stream",
-            "afterbay-journal-tools",
-            "afterbay-bench",
-            "afterbay-cost",
-        ],
+        &["afterbay-stream", "afterbay-sockets", "afterbay-journal-tools", "afterbay-bench", "afterbay-cost"],
     ),
-    ("nix", &["afterbay-events", "afterbay-hand-over", "afterbay-keeper", "afterbay-sockets"]),
+    ("nix", &["afterbay-events", "afterbay-supervision", "afterbay-sockets"]),
     // Encodes texts into ids. Vocabularies are read without it.
     ("tokenizers", &["afterbay-text"]),
     ("axum", &["afterbay-server"]),
     ("hyper", &["afterbay-http"]),
-    ("oci-client", &["afterbay-oci"]),
-    ("reqwest", &["afterbay-calls", "afterbay-oci", "afterbay-traces"]),
+    ("oci-client", &["afterbay-plugin-loader"]),
+    ("reqwest", &["afterbay-plugin-services", "afterbay-plugin-loader", "afterbay-traces"]),
     (
         "rustls",
-        &["afterbay-archive", "afterbay-calls", "afterbay-oci", "afterbay-replicate", "afterbay-traces"],
+        &[
+            "afterbay-archive",
+            "afterbay-plugin-services",
+            "afterbay-plugin-loader",
+            "afterbay-replicate",
+            "afterbay-traces",
+        ],
     ),
     ("object_store", &["afterbay-archive"]),
     ("parquet", &["afterbay-archive", "afterbay-tests"]),
@@ -245,7 +55,7 @@ const ONLY_IN: [(&str, &[&str]); 22] = [
     ("opentelemetry", &["afterbay-traces"]),
     ("opentelemetry_sdk", &["afterbay-traces"]),
     ("opentelemetry-otlp", &["afterbay-traces"]),
-    ("docker_credential", &["afterbay-oci"]),
+    ("docker_credential", &["afterbay-plugin-loader"]),
     (
         "clap",
         &["afterbay", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench", "afterbay-cost"],
@@ -263,7 +73,7 @@ const ONLY_IN: [(&str, &[&str]); 22] = [
         ],
     ),
     ("prometheus-client", &["afterbay-events"]),
-    ("ratatui", &["afterbay-top"]),
+    ("ratatui", &["afterbay-terminal"]),
 ];
 
 fn repository() -> PathBuf {
@@ -327,27 +137,6 @@ const KINDS: [&str; 3] = ["dependencies", "build-dependencies", "dev-dependencie
 #[track_caller]
 fn none(what: &str, wrong: Vec<String>) {
     assert!(wrong.is_empty(), "{what}:\n  {}", wrong.join("\n  "));
-}
-
-#[test]
-fn dependencies_point_one_way() {
-    let directions: BTreeMap<&str, &[&str]> = DIRECTIONS.iter().copied().collect();
-    let for_tests: BTreeMap<&str, &[&str]> = FOR_TESTS.into_iter().collect();
-    let mut wrong = Vec::new();
-    for (name, manifest) in crates() {
-        let Some(allowed) = directions.get(name.as_str()) else {
-            wrong.push(format!("{name} is not in the table"));
-            continue;
-        };
-        let also: &[&str] = for_tests.get(name.as_str()).copied().unwrap_or_default();
-        for (kinds, allowed) in [(&KINDS[..2], allowed.to_vec()), (&KINDS[2..], [allowed, also].concat())] {
-            let used = dependencies(&manifest, kinds);
-            let ours = used.iter().filter_map(|used| used.strip_prefix("afterbay-"));
-            let not_allowed = ours.filter(|used| !allowed.contains(used));
-            wrong.extend(not_allowed.map(|used| format!("{name} uses afterbay-{used}")));
-        }
-    }
-    none("dependencies against the table DIRECTIONS", wrong);
 }
 
 #[test]
@@ -415,7 +204,6 @@ fn notify_wasmtime_and_zeromq_are_named_only_in_their_files() {
                 "host/tools/sim/",
                 "host/path/sockets/tests/",
                 "host/operation/scheduler/src/signals/load_stat.rs",
-                "host/operation/scheduler/tests/",
                 "host/operation/scheduler/tests/",
             ]
             .iter()

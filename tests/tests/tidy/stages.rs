@@ -3,17 +3,15 @@
 use super::{files, none, read};
 
 /// The crates of the stages, and those that they are made of.
-const STAGES: [&str; 11] = [
-    "sockets", "zmtp", "wire", "batch", "persist", "hold", "ledger", "outbox", "chain", "delivery", "stream",
-];
+const STAGES: [&str; 5] = ["sockets", "wire", "batch", "chain", "stream"];
 
 /// The files of the stages that read the machine's clock, each with the reason.
 const CLOCKS: &[(&str, &str)] = &[
     ("batch/src/received.rs", "makes the time for the stream's clock"),
-    ("persist/src/persister.rs", "measures a write"),
+    ("batch/src/persist/persister.rs", "measures a write"),
     ("chain/src/slot.rs", "measures a plugin's call"),
     ("chain/src/replay.rs", "bounds a replay"),
-    ("delivery/src/tap/thread.rs", "is a thread of its own"),
+    ("stream/src/delivery/tap/thread.rs", "is a thread of its own"),
     ("sockets/src/pull.rs", "has a time until the first turn"),
     ("sockets/src/credit/writer.rs", "runs in the reader's process"),
     ("stream/src/clock.rs", "is the stream's clock"),
@@ -22,7 +20,7 @@ const CLOCKS: &[(&str, &str)] = &[
 
 /// The files of the stages with their code, without comments and unit tests.
 fn stages() -> Vec<(String, String)> {
-    let is_stage = |name: &str| STAGES.iter().any(|stage| name.contains(&format!("/{stage}/src/")));
+    let is_stage = |name: &str| STAGES.iter().any(|stage| name.contains(&format!("host/path/{stage}/src/")));
     let files = files("rs").into_iter().filter(|(name, _)| is_stage(name) && !name.contains("tests"));
     let code = |text: &str| {
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();

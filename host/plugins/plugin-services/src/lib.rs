@@ -1,4 +1,4 @@
-//! What plugins ask of the host: values that outlive the process, and calls to HTTP services.
+//! Services of the host for plugins: values that outlive the process, and calls to HTTP services.
 //!
 //! Knows no streams and no wasm.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
