@@ -121,7 +121,7 @@ fn a_journal_of_another_version_is_refused_with_its_version() {
             format!("journal segment {path}: format version {version}, this program reads version 2");
         let error = reader(dir.path()).verify().unwrap_err();
         assert_eq!(error.to_string(), expected);
-        let directory = JournalDirectory::open(dir.path(), options()).unwrap();
+        let directory = unlocked(|| JournalDirectory::open(dir.path(), options())).unwrap();
         assert_eq!(directory.stream("s").err().unwrap().to_string(), expected);
     }
 }

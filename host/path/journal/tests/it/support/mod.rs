@@ -17,8 +17,8 @@ use std::time::Duration;
 use afterbay_journal::reader::{JournalReader, StreamReader};
 use afterbay_journal::storage::Storage;
 use afterbay_journal::{
-    Background, FrameNo, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome, Passage,
-    RecoveredStream, RowFinish, SyncPolicy,
+    Background, FrameNo, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, OpenError, Outcome,
+    Passage, RecoveredStream, RowFinish, SyncPolicy,
 };
 use disk::SimDisk;
 
@@ -40,9 +40,24 @@ pub fn options() -> JournalOptions {
 }
 
 pub fn open(dir: &Path, options: JournalOptions) -> (JournalDirectory, JournalWriter, RecoveredStream) {
-    let directory = JournalDirectory::open(dir, options).unwrap();
+    let directory = unlocked(|| JournalDirectory::open(dir, options.clone())).unwrap();
     let (writer, recovered) = directory.stream("s").unwrap();
     (directory, writer, recovered)
+}
+
+/// Opens a directory that this process may have closed a moment ago. A child that another test starts has the descriptor of the
+/// lock too, from its fork to its exec, so the lock may outlive the directory for that time.
+pub fn unlocked(
+    open: impl Fn() -> Result<JournalDirectory, OpenError>,
+) -> Result<JournalDirectory, OpenError> {
+    let own = std::process::id().to_string();
+    for _ in 0..1000 {
+        match open() {
+            Err(OpenError::Locked { pid, .. }) if pid == own => std::thread::sleep(Duration::from_millis(1)),
+            opened => return opened,
+        }
+    }
+    open()
 }
 
 /// Opens without threads: the test calls `tend`.
@@ -63,7 +78,8 @@ fn begin_on(
     dir: &Path,
     options: JournalOptions,
 ) -> (JournalDirectory, JournalWriter, RecoveredStream) {
-    let directory = JournalDirectory::open_on(storage, dir, options, Background::Caller).unwrap();
+    let open = || JournalDirectory::open_on(storage.clone(), dir, options.clone(), Background::Caller);
+    let directory = unlocked(open).unwrap();
     let (writer, recovered) = directory.stream("s").unwrap();
     (directory, writer, recovered)
 }
