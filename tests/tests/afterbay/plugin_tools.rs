@@ -214,7 +214,9 @@ fn plugin_run_on_a_packed_request_gives_the_verdicts_of_the_whole_journal() {
     }
     assert_eq!(afterbay.stop(), 0);
     let (pack, component) = (sandbox.text("looped.tar.zst"), path(example("stop-on-loop")));
-    run_afterbay(&["journal", "pack", "loop", "--config", &file, "--output", &pack]).success();
+    let packed = std::fs::File::create(&pack).unwrap();
+    let mut command = afterbay_command(&["journal", "pack", "loop", "--config", &file]);
+    assert!(command.stdout(packed).status().unwrap().success());
     let whole = sandbox.text("journal");
     let run = |from: &str, args: &[&str]| {
         let settings = ["--settings", r#"{"window": 8, "repeats": 4}"#, "--json", "--all"];

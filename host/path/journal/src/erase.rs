@@ -10,7 +10,7 @@ mod rewrite;
 
 pub(crate) use expired::Expired;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,7 +28,7 @@ use crate::segment_files;
 use plan::Plan;
 
 /// Frames that may still hold content and that a report names. Further ones are counted.
-const LEFT_MAX: usize = 1000;
+pub(crate) const LEFT_MAX: usize = 1000;
 
 /// Overwrites rows in frames, which the journal does not decode.
 pub trait EraseRows {
@@ -71,9 +71,9 @@ pub struct ErasedRequests {
     pub requests: Vec<RequestNo>,
     /// Time of this erasure, unix nanoseconds.
     pub unix_ns: u64,
-    /// Their rows in the journal, and the tokens received in these rows.
+    /// Rows of the requests.
     pub rows: u64,
-    /// Tokens received in the rows.
+    /// Tokens received in these rows.
     pub tokens: u64,
     /// Segments that were written again, and their bytes. 0 if everything was erased before.
     pub segments: u64,
@@ -201,15 +201,14 @@ impl Eraser<'_> {
             stream: plan.stream.clone(),
             requests: plan.requests.keys().copied().map(RequestNo).collect(),
             unix_ns: erasure.unix_ns,
+            rows: plan.requests.values().map(|info| info.rows).sum(),
+            tokens: plan.requests.values().map(|info| info.received).sum(),
             ..ErasedRequests::default()
         };
         for planned in &plan.segments {
             let _working = self.pause.work().ok_or(NotErased::HandOver)?;
             rewrite::segment(self, plan, planned, erasure, rows, &mut report)?;
         }
-        let sums = plan.segments.iter().flat_map(|planned| planned.sums.values());
-        (report.rows, report.tokens) =
-            sums.fold((0, 0), |(rows, tokens), sum| (rows + sum.0, tokens + sum.1));
         Ok(report)
     }
 
@@ -240,9 +239,6 @@ impl ErasedRequests {
         }
     }
 }
-
-/// Rows and tokens of requests, by number.
-type Sums = BTreeMap<u64, (u64, u64)>;
 
 #[cfg(test)]
 mod tests {

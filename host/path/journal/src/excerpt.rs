@@ -1,46 +1,33 @@
-//! Writes an excerpt of a stream: what the stream has about the requests with one rid, as a journal of its own.
+//! Writes an excerpt of a stream: the segments with the requests of one rid, without the other requests' content.
 //!
-//! The excerpt has each frame with a row of these requests, under its own number and time, and the records about these frames.
-//! All other frames are recorded as left out. The other requests in these frames keep their totals: a CARRY gives them before
-//! their first row, and wherever rows of theirs were left out.
-
-mod file;
-mod sinks;
+//! The excerpt has every record of these segments, but for the frames without a row of the requests, which SKIPPED stands for, and
+//! the attributes of other requests. So it is a journal like any other, with the numbers, times and totals of the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::erase::{EraseRows, LeftFrame};
+use crate::erase::{EraseRows, LEFT_MAX, LeftFrame};
 use crate::error::{IoError, ReadError};
-use crate::format::RecordKind;
+use crate::format::{self, RecordHead, RecordKind, SegmentHeader};
 use crate::outcome::Outcome;
-use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, RequestNo, SegmentId};
 use crate::reader::{RequestHistory, StreamReader};
-use crate::record::{ErasedEntry, RecordBody, RequestEntry, erase_outcome};
+use crate::record::{ErasedEntry, RecordBody, RequestEntry, erase_outcome, put_left_out};
 use crate::release_marker::is_release_marker;
-use crate::request::{Erasure, RequestInfo};
+use crate::request::Erasure;
 use crate::rid::stored_rid;
-use crate::segment::{Payloads, RawRecord, Scan, ScanStep, Segment};
-use crate::storage::{Disk, Storage};
+use crate::seal;
+use crate::segment::{Payloads, RawRecord, ScanStep, Segment, SegmentSummary};
+use crate::storage::{Disk, File, Storage, write_all};
 use crate::stream_state::StreamState;
 use crate::text_file;
-use file::ExcerptFile;
-use sinks::ExcerptSinks;
 
-/// Frames that an excerpt leaves out for a reason, and that the report names. Further ones are counted.
-const LEFT_MAX: usize = 1000;
-
-/// The rows of other requests in the frames of an excerpt.
-pub enum OtherRows<'a> {
-    /// The rows stay as they are.
-    Kept,
-    /// The rows are overwritten, and the excerpt says that these requests were erased. A frame in which they cannot be
-    /// overwritten is left out.
-    Erased(Erasure, &'a mut dyn EraseRows),
-}
+/// Bytes of records that wait for a write.
+const PENDING_BYTES: usize = 1 << 20;
 
 /// The content of an excerpt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,10 +38,6 @@ pub struct Excerpt {
     pub rows: u64,
     /// Stored frames.
     pub frames: u64,
-    /// Other requests with rows in these frames.
-    pub others: u64,
-    /// The components of the plugins that saw these frames.
-    pub plugins: BTreeSet<PluginComponent>,
     /// Frames with a row of the requests that are left out, because the rows of others could not be overwritten. At most 1000.
     pub left: Vec<LeftFrame>,
     /// Number of all such frames.
@@ -82,18 +65,19 @@ pub enum ExcerptError {
     },
 }
 
-/// Writes the excerpt of a stream for this rid into the directory of a journal, which must exist: one segment of at most
-/// `bytes_max` bytes. Returns `None` if the stream has no row of such a request.
+/// Writes the excerpt of a stream for this rid into the directory of a journal, which must exist: segments of at most `bytes_max`
+/// bytes together. The other requests count as erased in it. Returns `None` if the stream has no row of such a request.
 ///
 /// Keeps the rows of the requests and one frame in memory. A row whose outcome is not written yet is not in the excerpt.
 ///
 /// # Errors
 /// The disk, or the bound.
-pub fn write_excerpt<'a>(
-    stream: &'a StreamReader,
-    rid: &'a str,
+pub fn write_excerpt(
+    stream: &StreamReader,
+    rid: &str,
     to: &Path,
-    others: OtherRows<'a>,
+    erasure: Erasure,
+    rows: &mut dyn EraseRows,
     bytes_max: u64,
 ) -> Result<Option<Excerpt>, ExcerptError> {
     let mut lives = stream.lives(rid)?;
@@ -107,15 +91,40 @@ pub fn write_excerpt<'a>(
     Disk.make_dir(&dir).map_err(|error| IoError::new("make directory", &dir, error))?;
     let names: String = stream.after()?.iter().map(|name| format!("{name}\n")).collect();
     text_file::write(&Disk, &dir, text_file::AFTER, &names)?;
-    let file = ExcerptFile::create(&dir, stream.name(), &lives, bytes_max)?;
-    let mut writer = ExcerptWriter::new(stream, rid, &lives, others, file);
+    let all_rows = || lives.iter().flat_map(|life| &life.rows);
+    let mut writer = ExcerptWriter {
+        stream,
+        rid,
+        numbers: lives.iter().map(|life| life.request.number.0).collect(),
+        live: lives.iter().map(|life| life.request.number.0).collect(),
+        frames: all_rows().map(|row| row.frame.0).collect(),
+        erasure,
+        rows,
+        dir,
+        bytes_max,
+        state: StreamState::new(),
+        previous: None,
+        report: Excerpt {
+            requests: lives.iter().map(|life| life.request.number).collect(),
+            rows: all_rows().count() as u64,
+            ..Excerpt::default()
+        },
+    };
+    let mut have_ended = false;
     for (at, id) in segments.iter().enumerate() {
         let Some(segment) = stream.segments.open(*id)? else { continue };
-        if writer.segment(&segment, segments.get(at + 1).copied())? {
+        writer.segment(&segment, segments.get(at + 1).copied())?;
+        let had_ended = std::mem::replace(&mut have_ended, writer.live.is_empty());
+        let has_taken = |life: &RequestHistory| {
+            let (frame, number) = (life.request.last_frame, life.request.number);
+            writer.state.sinks.iter().all(|sink| sink.has_taken_row(frame, number))
+        };
+        // A reader may take the last rows after the next segment was begun. An absent reader never does.
+        if had_ended || have_ended && lives.iter().all(has_taken) {
             break;
         }
     }
-    writer.finish().map(Some)
+    Ok(Some(writer.report))
 }
 
 struct ExcerptWriter<'a> {
@@ -123,66 +132,35 @@ struct ExcerptWriter<'a> {
     rid: &'a str,
     /// The requests with the rid.
     numbers: BTreeSet<u64>,
-    /// Frames with a row of them.
-    frames: BTreeSet<u64>,
-    /// Frames whose outcome was not read yet.
-    outcomes_left: BTreeSet<u64>,
-    /// The requests of which the end was not read yet.
+    /// Those of which the end was not read yet.
     live: BTreeSet<u64>,
-    others: OtherRows<'a>,
-    /// State of the stream at the record that is read.
-    source: StreamState,
-    file: ExcerptFile,
-    sinks: ExcerptSinks,
-    /// Rows and tokens in the outcomes of the excerpt, by request.
-    sums: BTreeMap<u64, (u64, u64)>,
-    /// Requests that were erased in the stream.
-    erased: BTreeMap<u64, Erasure>,
+    /// Frames with a row of the requests.
+    frames: BTreeSet<u64>,
+    erasure: Erasure,
+    rows: &'a mut dyn EraseRows,
+    dir: PathBuf,
+    bytes_max: u64,
+    /// State as a reader of the excerpt has it.
+    state: StreamState,
+    /// The last segment, and the end of its records.
+    previous: Option<(SegmentId, u64)>,
     report: Excerpt,
 }
 
-impl<'a> ExcerptWriter<'a> {
-    fn new(
-        stream: &'a StreamReader,
-        rid: &'a str,
-        lives: &[RequestHistory],
-        others: OtherRows<'a>,
-        file: ExcerptFile,
-    ) -> ExcerptWriter<'a> {
-        let numbers: BTreeSet<u64> = lives.iter().map(|life| life.request.number.0).collect();
-        let rows = lives.iter().flat_map(|life| &life.rows);
-        let frames: BTreeSet<u64> = rows.map(|row| row.frame.0).collect();
-        let report = Excerpt {
-            requests: numbers.iter().copied().map(RequestNo).collect(),
-            rows: lives.iter().map(|life| life.rows.len() as u64).sum(),
-            ..Excerpt::default()
+impl ExcerptWriter<'_> {
+    /// Copies a segment.
+    fn segment(&mut self, segment: &Segment, next: Option<SegmentId>) -> Result<(), ExcerptError> {
+        let summary = segment.summary()?;
+        let limit = match &summary {
+            Some(summary) => summary.begins,
+            None => self.stream.segments.recorded_end(next, segment.id)?.limit,
         };
-        ExcerptWriter {
-            stream,
-            rid,
-            outcomes_left: frames.clone(),
-            live: numbers.clone(),
-            others,
-            source: StreamState::new(),
-            file,
-            sinks: ExcerptSinks::up_to(frames.last().copied().unwrap_or_default()),
-            sums: BTreeMap::new(),
-            erased: BTreeMap::new(),
-            report,
-            numbers,
-            frames,
-        }
-    }
-
-    /// Copies from a segment. Returns whether nothing is left to copy from later ones.
-    fn segment(&mut self, segment: &Segment, next: Option<SegmentId>) -> Result<bool, ExcerptError> {
-        self.source.begin_segment(&segment.header);
-        let erased = segment.summary()?.into_iter().flat_map(|summary| summary.erased);
-        self.erased.extend(erased.map(|entry| (entry.number.0, entry.erasure)));
-        let limit = self.stream.segments.recorded_end(next, segment.id)?.limit;
+        let follows = |(id, _): &(SegmentId, u64)| segment.id.sequence.checked_sub(1) == Some(id.sequence);
+        let previous_end = self.previous.filter(follows).map_or(0, |(_, end)| end);
+        let header = SegmentHeader { previous_end, previous_sealed: previous_end > 0, ..segment.header };
+        let mut file = ExcerptFile::create(&self.dir, header)?;
+        self.state.begin_segment(&header);
         let mut scan = segment.records(limit, Payloads::NotFrames);
-        // Its outcome follows directly.
-        let mut changed = None;
         loop {
             let record = match scan.step()? {
                 ScanStep::Record(record) if record.begins_summary() => break,
@@ -190,173 +168,158 @@ impl<'a> ExcerptWriter<'a> {
                 ScanStep::Corrupt { .. } => continue,
                 ScanStep::End { .. } => break,
             };
-            if record.head.kind == RecordKind::CHANGED {
-                changed = Some(record);
-                continue;
-            }
-            let Some(body) = scan.body(&record) else { continue };
-            self.record(segment, &scan, &record, &body, changed.take())?;
-            self.source.apply(&record, &body);
-            if self.outcomes_left.is_empty() && self.live.is_empty() && self.sinks.is_settled() {
-                return Ok(true);
-            }
-        }
-        // The next segment does not list requests that have ended.
-        self.carry(self.file.requests())?;
-        Ok(false)
-    }
-
-    /// Copies a record, if it belongs to the excerpt.
-    fn record(
-        &mut self,
-        segment: &Segment,
-        scan: &Scan,
-        record: &RawRecord,
-        body: &RecordBody,
-        changed: Option<RawRecord>,
-    ) -> Result<(), ExcerptError> {
-        let number = record.head.number;
-        let is_copied = match body {
-            RecordBody::Frame => return self.frame(segment, record),
-            RecordBody::Outcome(outcome) => {
-                return match self.outcomes_left.remove(&number) {
-                    true => self.outcome(segment, scan, (record, body), outcome, changed),
-                    false => Ok(()),
-                };
-            }
-            RecordBody::Routed(_) => self.frames.contains(&number),
-            RecordBody::Sent { sink, frame } => self.sinks.has_sent(sink, frame, &self.frames, &self.numbers),
-            RecordBody::Taken(taken) => self.sinks.has_taken(taken, &self.frames),
-            RecordBody::Open { .. } | RecordBody::Attributes(_) => self.numbers.contains(&number),
-            RecordBody::Close { .. } => {
-                self.live.remove(&number);
-                self.file.has_request(number)
-            }
-            RecordBody::OperatorAbort(_) => self.file.has_request(number),
-            RecordBody::Plugin(component) => !self.file.has_plugin(component),
-            RecordBody::Skipped { count, left_out: false } => {
-                let has_frame = self.frames.range(number..number.saturating_add(*count)).next().is_some();
-                if has_frame {
-                    self.file.leave_out_up_to(number)?;
+            let Some(mut body) = scan.body(&record) else { continue };
+            let RecordHead { kind, number, time, .. } = record.head;
+            let payload = match &body {
+                RecordBody::Expires(_) => continue,
+                RecordBody::Attributes(_) if !self.numbers.contains(&number) => continue,
+                RecordBody::Outcome(outcome) => self.without_notes(outcome, scan.payload(&record)),
+                _ if kind == RecordKind::FRAME || kind == RecordKind::CHANGED => {
+                    match self.frame(segment, &record)? {
+                        Some(bytes) => bytes.into(),
+                        None if kind == RecordKind::CHANGED => continue,
+                        None => {
+                            body = RecordBody::Skipped { count: 1, left_out: true };
+                            Vec::new()
+                        }
+                    }
                 }
-                has_frame && number >= self.file.next_frame()
-            }
-            _ => false,
-        };
-        if is_copied {
-            self.file.put(record, scan.payload(record), body)?;
-        }
-        Ok(())
-    }
-
-    fn frame(&mut self, segment: &Segment, record: &RawRecord) -> Result<(), ExcerptError> {
-        let number = record.head.number;
-        if !self.frames.contains(&number) || number < self.file.next_frame() {
-            return Ok(());
-        }
-        let Some(bytes) = segment.payload(record)? else { return Ok(()) };
-        if let Some(bytes) = self.without_others(number, bytes) {
-            self.file.leave_out_up_to(number)?;
-            self.report.frames += 1;
-            self.file.put(record, &bytes, &RecordBody::Frame)?;
-        }
-        Ok(())
-    }
-
-    fn outcome(
-        &mut self,
-        segment: &Segment,
-        scan: &Scan,
-        (record, body): (&RawRecord, &RecordBody),
-        outcome: &Outcome<'_>,
-        changed: Option<RawRecord>,
-    ) -> Result<(), ExcerptError> {
-        self.carry(outcome.requests.iter().map(|request| request.0).collect())?;
-        for component in self.source.plugins.values() {
-            if !self.report.plugins.contains(component) {
-                self.report.plugins.insert(component.clone());
-            }
-        }
-        let changed = changed.filter(|changed| changed.head.number == record.head.number);
-        if let Some(changed) = changed
-            && let Some(bytes) = segment.payload(&changed)?
-            && let Some(bytes) = self.without_others(record.head.number, bytes)
-        {
-            self.file.put(&changed, &bytes, &RecordBody::Aside)?;
-        }
-        let mut payload = scan.payload(record).to_vec();
-        if matches!(self.others, OtherRows::Erased(..)) {
-            let is_other = |row: u32| {
-                let request = outcome.requests.get(row as usize);
-                request.is_none_or(|request| !self.numbers.contains(&request.0))
+                _ => scan.payload(&record).to_vec(),
             };
-            // It was decoded before, so it is an outcome.
-            let _ = erase_outcome(&mut payload, is_other);
+            match body {
+                RecordBody::Skipped { count, left_out: true } => {
+                    put_left_out(&mut file.pending, number, count)
+                }
+                _ => format::record(&mut file.pending, kind, number, time, |out| {
+                    out.extend_from_slice(&payload)
+                }),
+            }
+            if let RecordBody::Frame = body {
+                self.report.frames += 1;
+            }
+            if let RecordBody::Close { .. } = body {
+                self.live.remove(&number);
+            }
+            let head = RecordHead { payload: payload.len() as u32, ..record.head };
+            self.state.apply(&RawRecord { head, ..record }, &body);
+            if file.pending.len() >= PENDING_BYTES {
+                self.write(&mut file)?;
+            }
         }
-        for (request, tokens) in outcome.requests.iter().zip(outcome.tokens.iter()) {
-            let (rows, sum) = self.sums.entry(request.0).or_default();
-            (*rows, *sum) = (*rows + 1, *sum + u64::from(*tokens));
-        }
-        self.file.put(record, &payload, body)
+        self.write(&mut file)?;
+        self.finish(file, segment.id, summary)
     }
 
-    /// The frame without the content of other requests. `None` if the content cannot be overwritten: the frame is left out.
-    fn without_others(&mut self, frame: u64, bytes: Bytes) -> Option<Bytes> {
-        let OtherRows::Erased(_, rows) = &mut self.others else { return Some(bytes) };
+    /// Adds the summary.
+    fn finish(
+        &mut self,
+        mut file: ExcerptFile,
+        id: SegmentId,
+        summary: Option<SegmentSummary>,
+    ) -> Result<(), ExcerptError> {
+        let mut totals = self.state.totals();
+        let mut before = BTreeMap::new();
+        if let Some(summary) = summary {
+            // The records do not give the totals past damage.
+            self.state.requests = summary.entries.into_iter().collect();
+            totals.clean = summary.totals.clean;
+            before = summary.erased.iter().map(|entry| (entry.number, entry.erasure)).collect();
+        }
+        let mut erased = Vec::new();
+        for RequestEntry { info, .. } in self.state.requests.iter_mut() {
+            (info.erase_after_s, info.erased) = (None, None);
+            let is_other = !self.numbers.contains(&info.number.0);
+            if is_other {
+                // They may name a tenant.
+                info.attributes.clear();
+            }
+            let erasure = before.remove(&info.number).or(is_other.then_some(self.erasure));
+            erased.extend(erasure.map(|erasure| ErasedEntry { number: info.number, erasure }));
+        }
+        let entries: Vec<RequestEntry> = self.state.requests.iter().cloned().collect();
+        let begins = file.written;
+        file.pending = seal::end_records(&entries, &totals, &erased, begins);
+        self.previous = Some((id, begins));
+        self.write(&mut file)
+    }
+
+    fn write(&mut self, file: &mut ExcerptFile) -> Result<(), ExcerptError> {
+        self.report.bytes += file.pending.len() as u64;
+        if self.report.bytes > self.bytes_max {
+            let stream = self.stream.name().to_owned();
+            return Err(ExcerptError::TooLarge { stream, bytes_max: self.bytes_max });
+        }
+        Ok(file.write()?)
+    }
+
+    /// The payload of an OUTCOME without what plugins said of rows of others.
+    fn without_notes(&self, outcome: &Outcome<'_>, payload: &[u8]) -> Vec<u8> {
+        let is_other = |row: u32| {
+            outcome.requests.get(row as usize).is_none_or(|request| !self.numbers.contains(&request.0))
+        };
+        let mut payload = payload.to_vec();
+        // It was decoded before, so it is an outcome.
+        let _ = erase_outcome(&mut payload, is_other);
+        payload
+    }
+
+    /// The bytes of a frame without the content of others. `None` if the frame is left out: it has no row of the requests, or the
+    /// content cannot be overwritten.
+    fn frame(&mut self, segment: &Segment, record: &RawRecord) -> Result<Option<Bytes>, ReadError> {
+        if !self.frames.contains(&record.head.number) {
+            return Ok(None);
+        }
+        let Some(bytes) = segment.payload(record)? else { return Ok(None) };
         if is_release_marker(&bytes) {
-            return Some(bytes);
+            return Ok(Some(bytes));
         }
         let rid = self.rid;
-        let why = match rows.erase(self.stream.name(), &bytes, &|row| stored_rid(row) != rid) {
-            Ok(rewritten) if rewritten.bytes.len() != bytes.len() => "its length would change".to_owned(),
+        let why = match self.rows.erase(self.stream.name(), &bytes, &|row| stored_rid(row) != rid) {
             Ok(rewritten) => match rewritten.left.first() {
-                None => return Some(rewritten.bytes),
+                None => return Ok(Some(rewritten.bytes)),
                 Some(left) => format!("column {left:?} has no entry per row"),
             },
             Err(why) => why,
         };
         self.report.left_count += 1;
         if self.report.left.len() < LEFT_MAX {
-            self.report.left.push(LeftFrame { frame: FrameNo(frame), why });
+            self.report.left.push(LeftFrame { frame: FrameNo(record.head.number), why });
         }
-        None
+        Ok(None)
+    }
+}
+
+/// A segment of an excerpt.
+struct ExcerptFile {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    salt: u32,
+    /// Records that wait for a write, without checksums.
+    pending: Vec<u8>,
+    written: u64,
+}
+
+impl ExcerptFile {
+    fn create(dir: &Path, header: SegmentHeader) -> Result<ExcerptFile, IoError> {
+        let path = dir.join(header.segment.to_string());
+        let file = Disk.create(&path).map_err(|error| IoError::new("create", &path, error))?;
+        let mut excerpt = ExcerptFile { path, file, salt: header.salt, pending: Vec::new(), written: 0 };
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        excerpt.append(&bytes)?;
+        Ok(excerpt)
     }
 
-    /// Gives these requests the totals that they have in the stream, where they have others in the excerpt.
-    fn carry(&mut self, requests: BTreeSet<u64>) -> Result<(), ExcerptError> {
-        let mut carried = Vec::new();
-        for number in requests {
-            let Some(RequestEntry { info, closed, .. }) = self.source.requests.get(number) else { continue };
-            // The excerpt is erased by nobody, and says itself what is erased. Attributes may name the tenant.
-            let mut info = RequestInfo { erase_after_s: None, erased: None, ..info.clone() };
-            if !self.numbers.contains(&number) {
-                info.attributes.clear();
-            }
-            if !self.file.has(&info, *closed) {
-                carried.push(RequestEntry { info, closed: *closed, here: false });
-            }
-        }
-        self.file.carry(carried)
+    fn write(&mut self) -> Result<(), IoError> {
+        let mut records = std::mem::take(&mut self.pending);
+        format::seal(&mut records, self.salt, self.written);
+        self.append(&records)
     }
 
-    fn finish(mut self) -> Result<Excerpt, ExcerptError> {
-        self.carry(self.file.requests())?;
-        let last = self.frames.last().copied().unwrap_or_default();
-        self.file.leave_out_up_to(last + 1)?;
-        let mut erased = Vec::new();
-        for number in self.file.requests() {
-            let before = self.erased.get(&number).copied();
-            let now = match &self.others {
-                OtherRows::Erased(erasure, _) if !self.numbers.contains(&number) => Some(*erasure),
-                _ => None,
-            };
-            let Some(erasure) = before.or(now) else { continue };
-            let (rows, tokens) = self.sums.get(&number).copied().unwrap_or_default();
-            let rid = self.file.rid(number);
-            erased.push(ErasedEntry { number: RequestNo(number), rid, erasure, rows, tokens });
-        }
-        self.report.others = (self.file.requests().len() - self.numbers.len()) as u64;
-        self.report.bytes = self.file.finish(&erased)?;
-        Ok(self.report)
+    fn append(&mut self, bytes: &[u8]) -> Result<(), IoError> {
+        write_all(&*self.file, &mut [IoSlice::new(bytes)], self.written)
+            .map_err(|error| IoError::new("write", &self.path, error))?;
+        self.written += bytes.len() as u64;
+        Ok(())
     }
 }

@@ -71,7 +71,7 @@ pub use copied_stream::CopiedStream;
 pub use directory::JournalDirectory;
 pub use erase::{EraseRows, ErasedRequests, LeftFrame, NotErased, RewrittenFrame};
 pub use error::{HeldBack, IoError, OpenError, ReadError, RequestError, WriteError};
-pub use excerpt::{Excerpt, ExcerptError, OtherRows, write_excerpt};
+pub use excerpt::{Excerpt, ExcerptError, write_excerpt};
 pub use follower_thread::{FollowerThread, Stopped};
 pub use format::VERSION as FORMAT_VERSION;
 pub use frame_set::FrameSet;

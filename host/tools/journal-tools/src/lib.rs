@@ -10,7 +10,6 @@ mod not_found;
 mod pack;
 mod pack_file;
 mod place;
-mod redact;
 mod replay;
 mod show;
 mod source;

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! manifest.json          what the pack has, and what was left out
-//! afterbay.toml          the configuration without secrets, if it was known
 //! journal/STREAM/AFTER   as in the directory of a journal
 //! journal/STREAM/….seg
 //! ```
@@ -34,7 +33,6 @@ const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 pub(crate) const VERSION: u64 = 1;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
-pub(crate) const CONFIGURATION: &str = "afterbay.toml";
 pub(crate) const JOURNAL: &str = "journal";
 const AFTER: &str = "AFTER";
 const EXTENSION: &str = ".tar.zst";
@@ -157,7 +155,7 @@ fn target(name: &[u8]) -> Option<PathBuf> {
     let name = std::str::from_utf8(name).ok()?;
     let parts: Vec<&str> = name.split('/').collect();
     let is_known = match parts[..] {
-        [MANIFEST | CONFIGURATION] => true,
+        [MANIFEST] => true,
         [JOURNAL, stream, file] => {
             is_copied_stream_name(stream) && (file == AFTER || SegmentId::parse(file).is_some())
         }

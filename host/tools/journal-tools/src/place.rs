@@ -56,25 +56,6 @@ impl Place {
         Ok(Selected { source, journal, streams, config })
     }
 
-    /// The configuration of the selected journal. `None` if none is named, or the one that is named has another journal.
-    pub(crate) fn configuration(
-        &self,
-        selected: &Selected,
-        load: LoadConfig,
-    ) -> anyhow::Result<Option<Configuration>> {
-        let Some(file) = &self.config else { return Ok(None) };
-        let config = match &selected.config {
-            Some(config) => config.clone(),
-            // AFTERBAY_CONFIG may name the configuration of another journal.
-            None => match load(file) {
-                Ok(config) if is_same(&config.journal.dir, selected.source.dir()) => config,
-                _ => return Ok(None),
-            },
-        };
-        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
-        Ok(Some(Configuration { file: file.clone(), text, config }))
-    }
-
     /// The directory of --from.
     pub(crate) fn directory(&self) -> Option<&Path> {
         match &self.from {
@@ -103,18 +84,6 @@ impl Place {
             Err(problems) => bail!("{}", problems.join("\n")),
         }
     }
-}
-
-/// The configuration of a journal.
-pub(crate) struct Configuration {
-    /// Its file, and the text of the file.
-    pub(crate) file: PathBuf,
-    pub(crate) text: String,
-    pub(crate) config: Config,
-}
-
-fn is_same(one: &Path, other: &Path) -> bool {
-    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
 /// Parses a time: RFC 3339, local `2026-11-20 14:00:00`, an age (`10m`, `2h`), or the begin of a local day (`2026-11-20`, `today`,

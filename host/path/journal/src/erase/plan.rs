@@ -1,10 +1,10 @@
 //! Finds what an erasure changes: the requests, their frames, and the segments that name either.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::{NotErased, Sums};
+use super::NotErased;
 use crate::background::StreamShared;
 use crate::error::ReadError;
 use crate::frame_set::FrameSet;
@@ -44,8 +44,8 @@ pub(super) struct PlannedSegment {
     pub listed: Vec<u64>,
     pub is_sealed: bool,
     pub modified_unix_ns: u64,
-    /// Rows and tokens of the requests in the segment's outcomes.
-    pub sums: Sums,
+    /// Numbers of the requests with rows in the segment's outcomes.
+    pub outcomes: BTreeSet<u64>,
 }
 
 impl Plan {
@@ -90,7 +90,7 @@ impl Plan {
                 listed,
                 is_sealed: fold.is_sealed,
                 modified_unix_ns: modified.map_or(0, |file| file.modified_unix_ns),
-                sums: Sums::new(),
+                outcomes: BTreeSet::new(),
             });
         }
         plan.sinks = std::mem::take(&mut fold.state.sinks);
@@ -130,7 +130,7 @@ impl Plan {
                 ScanStep::Record(record) if record.begins_summary() => return Ok(()),
                 ScanStep::Record(record) => {
                     if let Some(RecordBody::Outcome(outcome)) = scan.body(&record) {
-                        self.outcome(&outcome, &mut planned.sums);
+                        self.outcome(&outcome, &mut planned.outcomes);
                     }
                 }
                 ScanStep::Corrupt { .. } => {}
@@ -139,16 +139,15 @@ impl Plan {
         }
     }
 
-    fn outcome(&mut self, outcome: &Outcome<'_>, sums: &mut Sums) {
+    fn outcome(&mut self, outcome: &Outcome<'_>, of_segment: &mut BTreeSet<u64>) {
         if !matches!(outcome.passage, Passage::NotUnderstood(_)) {
             self.understood.insert(outcome.frame.0);
         }
-        for (request, tokens) in outcome.requests.iter().zip(outcome.tokens.iter()) {
+        for request in outcome.requests.iter() {
             if !self.requests.contains_key(&request.0) {
                 continue;
             }
-            let (rows, sum) = sums.entry(request.0).or_default();
-            (*rows, *sum) = (*rows + 1, *sum + u64::from(*tokens));
+            of_segment.insert(request.0);
             let of_frame = self.frames.entry(outcome.frame.0).or_default();
             if !of_frame.contains(&request.0) {
                 of_frame.push(request.0);

@@ -38,7 +38,7 @@ pub(super) fn segment(
     let until = summary.erased_begins;
     let mut copy = Copy { storage, pause: eraser.pause, segment: &segment, until, part: None };
     let changed = overwrite(plan, &segment, &summary, rows, report, &mut copy).and_then(|()| {
-        let erased = erased_entries(plan, planned, &summary, erasure, copy.part.is_some());
+        let erased = erased_entries(planned, &summary, erasure, copy.part.is_some());
         if copy.part.is_none() && erased == summary.erased {
             return Ok(None);
         }
@@ -63,23 +63,17 @@ pub(super) fn segment(
 /// The requests that are erased in a segment once it is written again. The time of an earlier erasure stays if nothing is left
 /// to erase.
 fn erased_entries(
-    plan: &Plan,
     planned: &PlannedSegment,
     summary: &SegmentSummary,
     erasure: Erasure,
     has_changed: bool,
 ) -> Vec<ErasedEntry> {
-    let numbers: BTreeSet<u64> = planned.listed.iter().chain(planned.sums.keys()).copied().collect();
     let mut entries = summary.erased.clone();
-    for number in numbers {
-        let Some(info) = plan.requests.get(&number) else { continue };
-        let known = entries.iter_mut().find(|entry| entry.number.0 == number);
-        let (rows, tokens) = planned.sums.get(&number).copied().unwrap_or_default();
-        let entry = ErasedEntry { number: RequestNo(number), rid: info.rid.clone(), erasure, rows, tokens };
-        match known {
-            Some(known) if has_changed => *known = entry,
+    for number in planned.listed.iter().chain(&planned.outcomes).map(|number| RequestNo(*number)) {
+        match entries.iter_mut().find(|entry| entry.number == number) {
+            Some(known) if has_changed => known.erasure = erasure,
             Some(_) => {}
-            None => entries.push(entry),
+            None => entries.push(ErasedEntry { number, erasure }),
         }
     }
     entries

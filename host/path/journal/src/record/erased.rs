@@ -1,7 +1,7 @@
 //! Payload of ERASED, and the erasure of content in the payload of an OUTCOME.
 
 use super::put_u64;
-use crate::format::{ByteReader, RecordHead, RecordKind, put_text, record};
+use crate::format::{ByteReader, RecordHead, RecordKind, record};
 use crate::outcome::Verdict;
 use crate::position::RequestNo;
 use crate::request::{ErasedBy, Erasure, RequestInfo};
@@ -13,11 +13,7 @@ const FILLER: u8 = b'x';
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ErasedEntry {
     pub number: RequestNo,
-    pub rid: String,
     pub erasure: Erasure,
-    /// Rows that the outcomes of this segment name, and their tokens.
-    pub rows: u64,
-    pub tokens: u64,
 }
 
 impl ErasedEntry {
@@ -27,9 +23,6 @@ impl ErasedEntry {
             let (code, uid) = self.erasure.by.code();
             out.push(code);
             out.extend_from_slice(&uid.to_le_bytes());
-            put_u64(out, self.rows);
-            put_u64(out, self.tokens);
-            put_text(out, &self.rid);
         });
     }
 
@@ -37,9 +30,8 @@ impl ErasedEntry {
     pub fn decode(head: &RecordHead, payload: &[u8]) -> Option<ErasedEntry> {
         let mut at = ByteReader(payload);
         let by = ErasedBy::of_code(at.u8()?, at.u32()?)?;
-        let (rows, tokens, rid) = (at.u64()?, at.u64()?, at.text()?);
         let erasure = Erasure { unix_ns: head.time, by };
-        Some(ErasedEntry { number: RequestNo(head.number), rid, erasure, rows, tokens })
+        Some(ErasedEntry { number: RequestNo(head.number), erasure })
     }
 }
 
