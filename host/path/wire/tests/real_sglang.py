@@ -341,7 +341,7 @@ async def check(path):
                 check_readable(wire, decode(wire, frame("one")))
             elif record["what"] == "abort":
                 one = io.msgpack_decode(frame("one")) if wire == "msgpack" else pickle.loads(frame("one"))
-                assert one == io.AbortReq(rid=record["rid"]) and one.abort_all is False, f"{one}"
+                assert one == io.AbortReq(rid="\0afterbay", http_worker_ipc=record["rid"]) and one.abort_all is False, f"{one}"
             elif record["what"] == "reason":
                 from sglang.srt.managers.schedule_batch import FINISH_ABORT
 

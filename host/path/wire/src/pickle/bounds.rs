@@ -20,9 +20,6 @@ pub(crate) const MIN_ALIKE: usize = 4;
 /// The most runs of values alike that a tree remembers. A batch has one for each column of arrays or objects.
 pub(crate) const MAX_RUNS: usize = 32;
 
-/// The most nodes of a value for which a writer looks for values alike. SGLang's largest, times of a request, have about 30.
-pub(crate) const MAX_FORM_NODES: usize = 64;
-
 /// How often a writer looks at another value in the same column. Looking costs as much as writing two or three values.
 pub(crate) const MAX_FORMS: usize = 8;
 

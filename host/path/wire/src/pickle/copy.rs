@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::pickle::arena::{HEAD_NODES, NodeId, RawNode, Tag};
-use crate::pickle::bounds::{MAX_DEPTH, MAX_FORMS, MIN_ALIKE};
+use crate::pickle::bounds::{MAX_ALIKE_BYTES, MAX_DEPTH, MAX_FORMS, MIN_ALIKE};
 use crate::pickle::emit::{Emit, Memo};
 use crate::pickle::error::PickleWriteError;
-use crate::pickle::form::Form;
+use crate::pickle::form::{AlikeValues, Content, Form};
 use crate::pickle::opcode as op;
 use crate::pickle::tree::{Node, Tree};
 
@@ -22,6 +22,8 @@ pub(crate) struct TreeCopy<'w, 't> {
     pub memo: &'w mut [Option<Memo>],
     pub emit: &'w mut Emit,
     pub globals: &'w mut Globals<'t>,
+    /// The contents of the value that is written, if its form is noted.
+    pub contents: Option<Vec<Content>>,
 }
 
 impl<'t> Globals<'t> {
@@ -64,7 +66,7 @@ impl TreeCopy<'_, '_> {
         count: usize,
     ) -> Result<(), PickleWriteError> {
         let mut form: Option<Form> = None;
-        let mut learns = if count < MIN_ALIKE { 0 } else { MAX_FORMS };
+        let mut learns_left = if count < MIN_ALIKE { 0 } else { MAX_FORMS };
         let mut ids = Vec::with_capacity(count);
         for range in ranges {
             match &nodes[range.start as usize..range.end as usize] {
@@ -82,12 +84,27 @@ impl TreeCopy<'_, '_> {
             let Some((&id, others)) = rest.split_first() else { return Ok(()) };
             rest = others;
             let (start, memoized) = (self.emit.bytes.len(), self.emit.memoized());
+            let learns = learns_left > 0 && id.0 >= HEAD_NODES;
+            learns_left -= usize::from(learns);
+            let alike = if learns { AlikeValues::of(self.tree, id) } else { None };
+            self.contents = alike.as_ref().map(|_| Vec::new());
             self.node(id, 0)?;
-            // A value with new memo entries is written otherwise the next time.
-            if id.0 >= HEAD_NODES && learns > 0 && memoized == self.emit.memoized() {
-                learns -= 1;
-                form = Form::learn(self.tree, self.memo, id, &self.emit.bytes[start..]);
+            let bytes = &self.emit.bytes[start..];
+            if let (Some(alike), Some(mut contents)) = (alike, self.contents.take())
+                // A value with new memo entries is written otherwise the next time.
+                && memoized == self.emit.memoized()
+                && bytes.len() <= MAX_ALIKE_BYTES
+            {
+                contents.iter_mut().for_each(|content| content.at -= start);
+                form = Some(Form { alike, value: id, contents, bytes: bytes.to_vec() });
             }
+        }
+    }
+
+    /// Notes the content that was just written.
+    fn note(&mut self, node: NodeId, length: Option<usize>) {
+        if let Some(contents) = &mut self.contents {
+            contents.push(Content { node, at: self.emit.bytes.len() - length.unwrap_or(8), length });
         }
     }
 
@@ -119,9 +136,18 @@ impl TreeCopy<'_, '_> {
         match raw.tag {
             Tag::None | Tag::Bool | Tag::Int => {}
             Tag::BigInt => self.emit.big_int(self.tree.span(raw)),
-            Tag::Float => self.emit.float(f64::from_bits(raw.word())),
-            Tag::Str => self.emit.str(self.tree.span(raw)),
-            Tag::Bytes => self.emit.bytes(self.tree.span(raw)),
+            Tag::Float => {
+                self.emit.float(f64::from_bits(raw.word()));
+                self.note(id, None);
+            }
+            Tag::Str => {
+                self.emit.str(self.tree.span(raw));
+                self.note(id, Some(raw.b as usize));
+            }
+            Tag::Bytes => {
+                self.emit.bytes(self.tree.span(raw));
+                self.note(id, Some(raw.b as usize));
+            }
             Tag::ByteArray => self.emit.byte_array(self.tree.span(raw)),
             Tag::List => {
                 self.emit.opcode(op::EMPTY_LIST);

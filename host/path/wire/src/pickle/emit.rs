@@ -26,11 +26,6 @@ impl Emit {
         Emit { bytes, memoized: 0, has_frame: true }
     }
 
-    /// Starts a part of a pickle.
-    pub fn part() -> Emit {
-        Emit { bytes: Vec::new(), memoized: 0, has_frame: false }
-    }
-
     /// The number of memo entries.
     pub fn memoized(&self) -> u32 {
         self.memoized

@@ -274,7 +274,7 @@ impl<'t> PickleWriter<'t> {
 
     fn walk(&mut self, source: SourceId) -> TreeCopy<'_, 't> {
         let SourceTree { tree, memo } = &mut self.sources[source.0];
-        TreeCopy { tree, memo, emit: &mut self.emit, globals: &mut self.globals }
+        TreeCopy { tree, memo, emit: &mut self.emit, globals: &mut self.globals, contents: None }
     }
 }
 

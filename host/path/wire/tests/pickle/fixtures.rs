@@ -40,7 +40,7 @@ pub fn jsons() -> Vec<PathBuf> {
 
 /// Runs `record.py` and returns its output.
 pub fn python(command: &str, folder: &Path) -> String {
-    let script = here().join("tests/it/record.py");
+    let script = here().join("tests/pickle/record.py");
     let output = Command::new("python3").arg(script).arg(command).arg(folder).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
