@@ -371,7 +371,7 @@ def wait_copied(run):
 
 
 # Metrics that say how far a copy is behind.
-LAGS = ["afterbay_archive_lag_segments", "afterbay_replicate_behind_bytes", "afterbay_usage_lag_seconds"]
+LAGS = ["afterbay_replicate_behind_bytes", "afterbay_follower_lag_seconds"]
 
 
 def main():

@@ -108,7 +108,18 @@ impl Metrics {
     /// A value of the process, which has no labels.
     #[track_caller]
     pub fn process(&self, name: &str) -> u64 {
-        self.find(&format!("afterbay_{name}"))
+        let series = format!("afterbay_{name}");
+        // The process that follows the journal says how it is a moment after its start.
+        let is_of_follower =
+            ["archive_", "replicate_", "traces_", "usage_"].iter().any(|it| name.starts_with(it));
+        if is_of_follower && !self.0.contains(&format!("\n{series}")) { 0 } else { self.find(&series) }
+    }
+
+    /// A value of a consumer of the journal.
+    #[track_caller]
+    pub fn follower(&self, follower: &str, name: &str) -> u64 {
+        let series = format!("afterbay_follower_{name}{{follower={follower:?}}}");
+        if self.0.contains(&format!("\n{series}")) { self.find(&series) } else { 0 }
     }
 
     /// A value of another stream.

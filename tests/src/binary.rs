@@ -35,7 +35,8 @@ pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         let binary = profile_dir().join("afterbay");
-        if !is_fresh(&binary) {
+        // `afterbay run` starts the second one.
+        if !is_fresh(&binary) || !is_fresh(&binary.with_file_name("afterbay-follow")) {
             build();
         }
         binary
@@ -58,7 +59,8 @@ fn build() {
     for name in std::env::vars_os().map(|(name, _)| name).filter(is_of_test) {
         build.env_remove(name);
     }
-    build.args(["build", "--quiet", "--package", "afterbay", "--profile", profile, "--target-dir"]);
+    build.args(["build", "--quiet", "--package", "afterbay", "--package", "afterbay-follow"]);
+    build.args(["--profile", profile, "--target-dir"]);
     let built = build.arg(target_dir()).current_dir(repository()).status().unwrap();
     assert!(built.success(), "{build:?}");
 }

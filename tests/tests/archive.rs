@@ -183,7 +183,7 @@ fn over_kill_9_and_a_failing_s3_each_request_is_archived_once() {
         let afterbay = Afterbay::run_in(&traffic.sandbox, &config, &s3.environment());
         traffic.send(6);
         if mode == "away" {
-            assert!(afterbay.event("ArchiveFailed")["why"].as_str().unwrap().contains("503"));
+            assert!(afterbay.event("FollowerFailed")["why"].as_str().unwrap().contains("503"));
         }
         afterbay.kill();
     }
@@ -413,7 +413,7 @@ fn tokens_and_first_token_by_tenant_and_hour_are_equal_in_duckdb_polars_usage_re
     assert_equal("afterbay usage", &usage.collect::<Vec<_>>(), &expected);
 
     let output = Command::new(python())
-        .arg(repository().join("host/followers/archive/tests/queries.py"))
+        .arg(repository().join("host/followers/follow/tests/queries.py"))
         .arg(repository().join("docs/src/operate/archive.md"))
         .current_dir(traffic.sandbox.path("."))
         .output()

@@ -13,6 +13,7 @@ mod destinations;
 mod erase;
 mod failing_disk;
 mod faults;
+mod follower;
 mod forwarding;
 mod full_disk;
 mod grammar;

@@ -127,7 +127,7 @@ fn usage_equals_the_schedulers_own_counts_over_aborts_plugin_finishes_and_kill_9
     // A record is in the file about a second after its request has ended, without a stop.
     let dir = sandbox.journal().join(".usage");
     let (mut seen, mut since) = (0, Instant::now());
-    let is_behind = || keeper.metrics().process("usage_lag_seconds") > 0;
+    let is_behind = || keeper.metrics().follower("usage", "lag_seconds") > 0;
     while since.elapsed() < Duration::from_secs(2) || is_behind() {
         let now = bytes(&dir);
         if now > seen {

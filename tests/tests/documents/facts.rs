@@ -50,7 +50,7 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
         "REQUESTS_MAX: usize = 100_000;",
     ),
     ("operate/archive.md", "after 64 segments", "/archive/src/stream.rs", "FILE_SEGMENTS_MAX: usize = 64;"),
-    ("operate/archive.md", "10 minutes", "/journal/src/hold_back.rs", "Duration::from_secs(600);"),
+    ("operate/archive.md", "10 minutes", "/journal/src/confirmed.rs", "Duration::from_secs(600);"),
     (
         "operate/replicate.md",
         "| 512 KiB,",

@@ -1,8 +1,8 @@
 //! The copies of several instances beside each other, and holes.
 
+use afterbay_follow::replicate::Filter;
 use afterbay_journal::reader::{JournalReader, RequestFilter, RequestState, StreamReader};
 use afterbay_journal_view::legs;
-use afterbay_replicate::Filter;
 use afterbay_tests::nats::NatsServer;
 use afterbay_tests::until;
 

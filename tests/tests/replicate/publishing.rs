@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use afterbay_events::event::{NotReplicated, ReplicaFound, ReplicaLost, ReplicaWeak, ReplicatedAgain};
+use afterbay_events::event::{FollowerFailed, FollowerRecovered, ReplicaFound, ReplicaLost, ReplicaWeak};
+use afterbay_follow::replicate::Filter;
 use afterbay_journal::reader::JournalReader;
-use afterbay_replicate::Filter;
 use afterbay_tests::nats::NatsServer;
 use afterbay_tests::until;
 
@@ -20,15 +20,15 @@ fn a_server_that_is_away_delays_nothing_loses_nothing_and_is_reported_once() {
     server.kill();
     // Three segments and more.
     stream.requests(30..80);
-    until("the outage is reported", || !scene.events.of::<NotReplicated>().is_empty());
+    until("the outage is reported", || !scene.events.of::<FollowerFailed>().is_empty());
     server.start_again();
     stream.requests(80..90);
-    until("the end of the outage is reported", || !scene.events.of::<ReplicatedAgain>().is_empty());
+    until("the end of the outage is reported", || !scene.events.of::<FollowerRecovered>().is_empty());
     stream.requests(90..100);
     stream.finish();
     scene.stop();
     assert_eq!(
-        (scene.events.of::<NotReplicated>().len(), scene.events.of::<ReplicatedAgain>().len()),
+        (scene.events.of::<FollowerFailed>().len(), scene.events.of::<FollowerRecovered>().len()),
         (1, 1)
     );
     let found = scene.events.of::<ReplicaFound>();

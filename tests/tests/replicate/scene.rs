@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afterbay_config as config;
-use afterbay_events::{Events, Health, Metrics, Recorder, ReplicateCounters};
+use afterbay_events::{Events, FollowerCounters, Health, Metrics, Recorder, ReplicateCounters};
+use afterbay_follow::replicate::{Filter, Mirror, Replicate, mirror};
+use afterbay_follow::{Following, Stop, Telemetry};
 use afterbay_journal::reader::JournalReader;
 use afterbay_journal::{
-    FollowerThread, JournalDirectory, JournalOptions, JournalWriter, OpenError, Outcome, Passage, RowFinish,
-    SyncPolicy,
+    JournalDirectory, JournalOptions, JournalWriter, OpenError, Outcome, Passage, RowFinish, SyncPolicy,
 };
-use afterbay_replicate::{Filter, Mirror, mirror};
-use afterbay_tests::{PATIENCE, until, wait_for};
+use afterbay_tests::{until, wait_for};
 
 /// The time of the first frame, Unix nanoseconds.
 const START: u64 = 1_790_000_000_000_000_000;
@@ -24,8 +24,9 @@ pub struct Scene {
     pub directory: Arc<JournalDirectory>,
     pub counters: Arc<ReplicateCounters>,
     pub events: Recorder,
-    events_of: Events,
-    replicate: Option<FollowerThread>,
+    pub of_follower: Arc<FollowerCounters>,
+    telemetry: Telemetry,
+    replicate: Option<(Stop, std::thread::JoinHandle<()>)>,
     servers: Vec<String>,
 }
 
@@ -50,28 +51,28 @@ impl Scene {
             opened => Some(Arc::new(opened.unwrap())),
         };
         let directory = wait_for("the journal is unlocked", open);
-        let (events, recorder) = Events::recorded();
-        let counters = Metrics::new(events.clone(), Health::default()).replicate();
+        let (telemetry, events) = telemetry();
+        let counters = telemetry.metrics.replicate();
+        let of_follower = telemetry.metrics.follower("replicate");
         let servers = servers.to_owned();
-        Scene { dir, directory, counters, events: recorder, events_of: events, replicate: None, servers }
+        Scene { dir, directory, counters, of_follower, events, telemetry, replicate: None, servers }
     }
 
     pub fn start(&mut self) {
-        let (events, recorder) = Events::recorded();
-        (self.events, self.events_of) = (recorder, events.clone());
-        self.counters = Metrics::new(events, Health::default()).replicate();
+        (self.telemetry, self.events) = telemetry();
+        self.counters = self.telemetry.metrics.replicate();
+        self.of_follower = self.telemetry.metrics.follower("replicate");
         self.publish();
     }
 
     fn publish(&mut self) {
-        let replicate = config::Replicate { nats: self.servers.clone(), credentials: None };
-        let started = afterbay_replicate::start(
-            &replicate,
-            self.directory.clone(),
-            self.counters.clone(),
-            (self.events_of.clone(), Health::default()),
-        );
-        self.replicate = Some(started.unwrap());
+        let config = config::Replicate { nats: self.servers.clone(), credentials: None };
+        let replicate = Replicate::new(&config, &self.telemetry).unwrap();
+        let storage = Arc::new(afterbay_journal::storage::Disk);
+        let following = Following::new(replicate, storage, self.dir.path(), &self.telemetry);
+        let stop = Stop::default();
+        let stopped = stop.clone();
+        self.replicate = Some((stop, std::thread::spawn(move || following.run(&stopped))));
     }
 
     pub fn stream(&self, name: &str, after: &[&str]) -> Stream {
@@ -92,23 +93,32 @@ impl Scene {
     pub fn stop(&mut self) {
         wait_for("everything is published", || {
             until("NATS is connected", || self.counters.connected.get() == 1);
-            let failures = self.counters.failures.get();
-            assert!(self.replicate.take().unwrap().stop(PATIENCE), "the thread ends");
+            let failures = self.of_follower.failures.get();
+            let (stop, thread) = self.replicate.take().unwrap();
+            stop.request();
+            thread.join().unwrap();
             // A publisher that is stopped gives up at the first failure, for example when NATS answers late.
-            let has_failed = self.counters.failures.get() > failures;
+            let has_failed = self.of_follower.failures.get() > failures;
             has_failed.then(|| self.publish()).is_none().then_some(())
         });
     }
 
     /// Drops the publisher where it is.
     pub fn kill(&mut self) {
-        self.replicate = None;
+        self.replicate.take().unwrap().0.request();
     }
 
     /// The instance of the journal.
     pub fn instance(&self) -> String {
         self.directory.instance().unwrap()
     }
+}
+
+fn telemetry() -> (Telemetry, Recorder) {
+    let (events, recorder) = Events::recorded();
+    let health = Health::default();
+    let metrics = Metrics::new(events.clone(), health.clone());
+    (Telemetry { events, health, metrics }, recorder)
 }
 
 /// A stream of the journal.

@@ -21,12 +21,11 @@ const MUST_NOT_KNOW: &[(&str, &[&str])] = &[
     ("plugin-loader", &["server", "stream"]),
     ("scheduler", &["journal", "server", "stream"]),
     ("journal-view", &["server", "sockets", "stream"]),
-    ("archive", &["server", "sockets", "stream"]),
-    ("replicate", &["server", "sockets", "stream"]),
-    ("traces", &["server", "sockets", "stream"]),
-    ("usage", &["server", "sockets", "stream"]),
+    ("follow", &["server", "stream"]),
+    // parquet, object_store, async-nats and opentelemetry are linked into `afterbay-follow` only.
+    ("server", &["follow"]),
+    ("journal-tools", &["follow", "server"]),
     ("sim", &["journal", "server", "stream"]),
-    ("journal-tools", &["server"]),
     ("plugin-tools", &["server"]),
 ];
 

@@ -20,8 +20,9 @@ pub mod neighbours;
 pub mod json;
 pub mod leg_view;
 
+pub mod follower;
 pub mod index;
 pub mod life;
-pub mod newest_segments;
+pub mod usage;
 
 pub use time::{json_time, local_time};

@@ -16,7 +16,7 @@ use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
 use crate::units::{Size, Time};
 use crate::written::Table as _;
-use crate::{Endpoint, Env, Name, Problem, Problems, disk, keys, written};
+use crate::{Endpoint, Env, FollowerConfig, Name, Problem, Problems, disk, keys, written};
 
 impl Config {
     /// Reads and checks the file at `path`. This creates nothing on disk and binds no socket.
@@ -35,6 +35,28 @@ impl Config {
             // Without a journal, no admin address can be derived.
             _ if of_admin.is_empty() => Err(Problems::new(problems)),
             _ => Err(Problems::new(of_admin)),
+        }
+    }
+
+    /// Reads the parts for a follower of the journal from the file at `path`. Only errors in these parts count.
+    ///
+    /// # Errors
+    /// The file cannot be read, or one of these parts is wrong.
+    pub fn load_follower(path: &Path, env: &Env<'_>) -> Result<FollowerConfig, Problems> {
+        let (checked, problems) = check(&text(path)?, path, env)?;
+        let is_of_follower = |problem: &Problem| {
+            let table = problem.key.split('.').next().unwrap_or_default();
+            ["journal", "log", "traces", "replicate", "archive", "usage"].contains(&table)
+        };
+        let of_follower: Vec<Problem> =
+            problems.iter().filter(|problem| is_of_follower(problem)).cloned().collect();
+        let Checked { drafts: streams, log, traces, replicate, archive, .. } = checked;
+        match (checked.journal, checked.usage) {
+            (Some(journal), Some(usage)) if of_follower.is_empty() => {
+                Ok(FollowerConfig { streams, journal, log, traces, replicate, archive, usage })
+            }
+            _ if of_follower.is_empty() => Err(Problems::new(problems)),
+            _ => Err(Problems::new(of_follower)),
         }
     }
 

@@ -42,6 +42,25 @@ pub struct Config {
     pub usage: Usage,
 }
 
+/// The parts of a configuration for a follower of the journal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FollowerConfig {
+    /// The streams.
+    pub streams: Vec<Stream>,
+    /// The journal of all streams.
+    pub journal: Journal,
+    /// The log.
+    pub log: Log,
+    /// The traces of requests; `None`: there are none.
+    pub traces: Option<Traces>,
+    /// The live copy of the journal; `None`: there is none.
+    pub replicate: Option<Replicate>,
+    /// The archive of requests; `None`: there is none.
+    pub archive: Option<Archive>,
+    /// The records of usage.
+    pub usage: Usage,
+}
+
 impl Config {
     /// A configuration of one stream with its journal in `dir` and defaults for everything else.
     pub fn new(stream: Stream, dir: impl Into<PathBuf>) -> Config {

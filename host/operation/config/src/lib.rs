@@ -45,10 +45,10 @@ pub use afterbay_types::{Endpoint, EndpointError, Engine, Name, NameError};
 
 pub use checked::{
     Abort, Admin, AdminAddress, ApiKeyFrom, Archive, AttributeRule, Breaker, Call, CallHeader, Component,
-    Config, EraseRule, Grant, Join, JoinWhen, Journal, Layout, Limits, LoadSnapshot, Log, LogFormat, Memory,
-    Mode, OnError, OnFault, Pattern, Place, Plugin, PluginDefaults, Quarantine, Queue, Reads, Replicate,
-    Retain, Rids, Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket,
-    TapSocketType, ToolCalls, Traces, Usage,
+    Config, EraseRule, FollowerConfig, Grant, Join, JoinWhen, Journal, Layout, Limits, LoadSnapshot, Log,
+    LogFormat, Memory, Mode, OnError, OnFault, Pattern, Place, Plugin, PluginDefaults, Quarantine, Queue,
+    Reads, Replicate, Retain, Rids, Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf,
+    TapSocket, TapSocketType, ToolCalls, Traces, Usage,
 };
 pub use env::{Builtin, Env, Names};
 pub use keys::{Key, Need, SECTIONS, Section, Table};

@@ -185,6 +185,16 @@ counters! {
 }
 
 counters! {
+    /// The counters of a consumer of the journal. Its label is `follower`.
+    FollowerCounters, "follower_" {
+        failing: Gauge, "1 while the copy takes nothing, and the journal keeps what is missing. Look for the event FollowerFailed";
+        failures: Counter, "Attempts that failed and are repeated";
+        lag_seconds: SecondsNow, "Time for which the oldest data waits in the journal that the copy lacks";
+        segments_missed: Counter, "Segments that were removed from the journal before they were read. Raise journal.retain.bytes";
+    }
+}
+
+counters! {
     /// The counters of the traces of requests. They have no label.
     TracesCounters, "traces_" {
         requests_exported: Counter, "Requests of a stream whose spans were made for the collector";
@@ -202,8 +212,7 @@ counters! {
         behind_bytes: Gauge, "Bytes of the journal that NATS has not acknowledged. If the value grows, check the NATS servers";
         bytes: Counter, "Bytes of the journal that NATS has acknowledged";
         messages: Counter, "Messages that NATS has acknowledged";
-        failures: Counter, "Attempts to reach NATS or to publish that failed. Look for the event NotReplicated";
-        holes: Counter, "Times that the journal or NATS had lost records which the copy needs. Look for the events SegmentLost and ReplicaLost";
+        holes: Counter, "Times that NATS had lost records which it had acknowledged. Look for the event ReplicaLost";
     }
 }
 
@@ -213,11 +222,6 @@ counters! {
         segments_confirmed: Counter, "Segments that are in the archive with their manifest";
         requests_confirmed: Counter, "Requests in the segments that are in the archive";
         bytes_uploaded: Counter, "Bytes of objects that the object store has taken";
-        gaps: Counter, "Times that segments were removed before they were archived. Raise journal.retain.bytes";
-        failures: Counter, "Attempts that failed and are repeated. Look for the event ArchiveFailed";
-        failing: Gauge, "1 while the archive cannot go on, and segments wait in the journal. Check the object store, its credentials and the network";
-        lag_segments: Gauge, "Segments that have ended and are not in the archive";
-        lag_seconds: SecondsNow, "Time since the oldest segment was begun that has ended and is not in the archive; 0 if there is none";
     }
 }
 
@@ -226,10 +230,6 @@ counters! {
     UsageCounters, "usage_" {
         records: Counter, "Records of ended requests that are in the usage files and synced";
         bytes: Counter, "Bytes of these records";
-        failures: Counter, "Writes of usage files and reads of the journal that failed; they are repeated until they succeed";
-        failing: Gauge, "1 while records cannot be written or the journal cannot be read. Free disk space or repair the disk; the journal keeps what is missing";
-        lag_seconds: SecondsNow, "Time since everything that the journal had was in the usage files";
-        segments_missed: Counter, "Segments that retention removed before their requests were recorded. Records of these requests are missing";
     }
 }
 

@@ -596,6 +596,41 @@ events! {
         directory: String, why: String,
     } => "config: {directory} cannot be watched, it is read every 2 s: {why}";
 
+    // The follower of the journal.
+
+    /// A consumer of the journal cannot go on: the outside system takes nothing, or the local disk fails. The journal keeps what the
+    /// copy lacks. Published once until it goes on.
+    ///
+    /// Action: see `why`; check the outside system, its credentials and the network, or the disk.
+    FollowerFailed, WARN, first 2 of [follower] {
+        follower: String, copy: String, why: String,
+    } => "{follower}: {copy} takes nothing, the journal keeps what is missing: {why}";
+
+    /// A consumer of the journal goes on.
+    FollowerRecovered, INFO, first 2 of [follower] {
+        follower: String, copy: String, failing_s: u64,
+    } => "{follower}: {copy} goes on after {failing_s} s";
+
+    /// Segments were removed from the journal before a consumer had read them: the copy lacks the requests that ended in them.
+    /// `before` is the first segment after the gap.
+    ///
+    /// Action: raise `journal.retain.bytes`.
+    FollowerMissed, ERROR, first 5 of [follower, stream] {
+        follower: String, stream: Name, segments: u64, before: String,
+    } => "{follower}: {segments} segments of stream {stream:?} before {before} were removed before they were read";
+
+    /// The process that follows the journal has ended, and is started again. The journal keeps what the copies lack.
+    ///
+    /// Action: see `why`, and the lines of the log before.
+    FollowerEnded, WARN, first 5 of [why] {
+        why: String, restart_s: u64,
+    } => "follower: the process that follows the journal {why}, it is started again in {restart_s} s";
+
+    /// The process that follows the journal runs again.
+    FollowerStarted, INFO, first 5 of [pid] {
+        pid: u32,
+    } => "follower: process {pid} follows the journal";
+
     // Traces.
 
     /// The collector does not take spans. They are dropped and counted until it does. Published once until spans are taken
@@ -632,19 +667,6 @@ events! {
         stream: String, why: String,
     } => "replicate: stream {stream:?} of NATS {why}";
 
-    /// NATS does not take the journal. Its records wait in the journal, which keeps their segments. Published once until NATS takes
-    /// records again.
-    ///
-    /// Action: see `why`; check the NATS servers and `replicate`.
-    NotReplicated, WARN, first 2 of [server] {
-        server: String, why: String,
-    } => "replicate: {server} takes no records, they wait in the journal: {why}";
-
-    /// NATS takes the journal again.
-    ReplicatedAgain, INFO, first 2 of [server] {
-        server: String, bytes: u64,
-    } => "replicate: {server} takes records again, {bytes} bytes wait in the journal";
-
     /// NATS no longer has records that it had acknowledged. They are published again as far as the journal still has them; the rest is
     /// a hole in the copy, which `afterbay journal verify` finds.
     ///
@@ -655,28 +677,6 @@ events! {
 
     // The archive.
 
-    /// The archive cannot go on: the object store takes no object, or the local disk fails. Segments stay in the journal, and
-    /// the archive tries again. Published once until it succeeds.
-    ///
-    /// Action: see `why`; check the credentials, the bucket's policy and the network. `journal.retain.bytes` says for how long the
-    /// journal can wait.
-    ArchiveFailed, WARN, first 2 of [url] {
-        url: String, why: String,
-    } => "archive: {url} is not reached, segments wait in the journal: {why}";
-
-    /// The archive goes on.
-    ArchiveRecovered, INFO, first 2 of [url] {
-        url: String, failing_s: u64,
-    } => "archive: {url} is reached again after {failing_s} s";
-
-    /// Segments are not in the archive and never will be: they were removed from the journal before. `after` is the last segment
-    /// before the gap, and `before` the first one after it.
-    ///
-    /// Action: raise `journal.retain.bytes`. The requests that ended in the gap are lost to the archive.
-    ArchiveGap, ERROR, first 5 of [stream] {
-        stream: Name, after: String, before: String,
-    } => "archive: stream {stream:?} lacks the segments after {after} and before {before}";
-
     /// Bytes of a segment are no record. Everything else of the segment is in the archive, and its manifest has the number of bytes.
     ///
     /// Action: check the disk; `afterbay journal verify` lists the damage.
@@ -685,19 +685,6 @@ events! {
     } => "archive: {corrupt_bytes} bytes of segment {segment} of stream {stream:?} cannot be read";
 
     // Usage.
-
-    /// Records of usage cannot be written, or the journal cannot be read for them. Both are repeated until they succeed, and the
-    /// journal keeps what is missing. Published once until records are written again.
-    ///
-    /// Action: see `why`; free disk space, or repair the disk.
-    UsageNotWritten, ERROR, first 2 of [dir] {
-        dir: String, why: String,
-    } => "usage: {dir} takes no records, they are written later: {why}";
-
-    /// Records of usage are written again. `records` were written since the failure began.
-    UsageWritten, INFO, first 2 of [dir] {
-        dir: String, records: u64,
-    } => "usage: {dir} takes records again, {records} are written";
 
     /// An earlier process left incomplete lines at the end of a file of usage. They were cut, and their records are written again.
     UsageCut, WARN, first 5 of [file] {
@@ -710,14 +697,6 @@ events! {
     UsageDamaged, ERROR, first 5 of [file] {
         file: String, lines: u64,
     } => "usage: {file}: {lines} lines are damaged";
-
-    /// Retention removed segments of the journal before their requests were recorded, because the journal had reached
-    /// `journal.retain.bytes`. The records of requests that ended in them are missing.
-    ///
-    /// Action: bill these requests from the engine's log, and repair the disk of the usage files.
-    UsageMissed, ERROR, first 5 of [stream] {
-        stream: Name, first: String, last: String, segments: u64,
-    } => "usage: stream {stream:?}: {segments} segments from {first} to {last} were removed before their requests were recorded";
 
     // The supervisor: systemd, or `afterbay run --keep`.
 

@@ -14,9 +14,9 @@ use crate::log::{self, LogQueue};
 use crate::own::{Own, OwnMetrics};
 use crate::reading::{Block, Reading};
 use crate::{
-    AbortCounters, ArchiveCounters, CallCounters, Events, Health, PluginCounters, ReplicateCounters,
-    SchedulerLoad, SignalSource, SinkCounters, StoreCounters, StreamCounters, TapCounters, TracesCounters,
-    UsageCounters,
+    AbortCounters, ArchiveCounters, CallCounters, Events, FollowerCounters, Health, PluginCounters,
+    ReplicateCounters, SchedulerLoad, SignalSource, SinkCounters, StoreCounters, StreamCounters, TapCounters,
+    TracesCounters, UsageCounters,
 };
 
 /// The load of a stream's scheduler at one moment, and the state of each source by its name.
@@ -41,6 +41,7 @@ struct Blocks {
     plugins: Labelled<PluginCounters>,
     calls: Labelled<CallCounters>,
     stores: Labelled<StoreCounters>,
+    followers: Labelled<FollowerCounters>,
     traces: Labelled<TracesCounters>,
     replicate: Labelled<ReplicateCounters>,
     archive: Labelled<ArchiveCounters>,
@@ -49,6 +50,10 @@ struct Blocks {
     signals: Mutex<Vec<(String, ReadSignals)>>,
     events: Events,
     health: Health,
+    /// Whether only blocks are published: another process has the rest.
+    is_follower: bool,
+    /// The metrics of the process that follows the journal, as OpenMetrics text.
+    of_follower: Mutex<String>,
     config_last_reload_successful: Gauge,
 }
 
@@ -58,8 +63,17 @@ type ReadSignals = Box<dyn Fn() -> Option<Signals> + Send + Sync>;
 impl Metrics {
     /// Metrics without blocks. `events` and `health` are published with them.
     pub fn new(events: Events, health: Health) -> Metrics {
+        Metrics::with(events, health, false)
+    }
+
+    /// The metrics of the process that follows the journal. Another process publishes them beside its own.
+    pub fn of_follower(events: Events, health: Health) -> Metrics {
+        Metrics::with(events, health, true)
+    }
+
+    fn with(events: Events, health: Health, is_follower: bool) -> Metrics {
         let (streams, aborts, sinks, taps, plugins, calls, stores, traces, own, signals) = Default::default();
-        let replicate = Labelled::default();
+        let (followers, replicate) = (Labelled::default(), Labelled::default());
         let archive = Labelled::default();
         let usage = Labelled::default();
         let config_last_reload_successful = Gauge::default();
@@ -72,6 +86,7 @@ impl Metrics {
             plugins,
             calls,
             stores,
+            followers,
             traces,
             replicate,
             archive,
@@ -80,6 +95,8 @@ impl Metrics {
             signals,
             events,
             health,
+            is_follower,
+            of_follower: Mutex::default(),
             config_last_reload_successful,
         });
         let mut registry = Registry::with_prefix("afterbay");
@@ -138,6 +155,11 @@ impl Metrics {
         forget(&self.blocks.stores, &[("plugin", plugin)]);
     }
 
+    /// The block of a consumer of the journal; the same one for each call. One thread writes to it.
+    pub fn follower(&self, follower: &str) -> Arc<FollowerCounters> {
+        block(&self.blocks.followers, vec![("follower", follower.to_owned())])
+    }
+
     /// The block of the traces; the same one for each call. Each counter has one thread that writes to it.
     pub fn traces(&self) -> Arc<TracesCounters> {
         block(&self.blocks.traces, Vec::new())
@@ -171,6 +193,11 @@ impl Metrics {
         signals.push((stream.to_owned(), Box::new(read)));
     }
 
+    /// Publishes the metrics of the process that follows the journal, OpenMetrics text without its end, in place of the last ones.
+    pub fn set_of_follower(&self, text: String) {
+        *lock(&self.blocks.of_follower) = text;
+    }
+
     /// Records the result of the last reload of the configuration.
     pub fn config_reloaded(&self, is_successful: bool) {
         self.blocks.config_last_reload_successful.set(u64::from(is_successful));
@@ -187,6 +214,7 @@ impl Metrics {
             plugins,
             calls: _,
             stores: _,
+            followers: _,
             traces: _,
             replicate: _,
             archive: _,
@@ -195,6 +223,8 @@ impl Metrics {
             signals,
             events: _,
             health: _,
+            is_follower: _,
+            of_follower: _,
             config_last_reload_successful: _,
         } = &*self.blocks;
         let of = [("stream", stream)];
@@ -228,6 +258,7 @@ impl Metrics {
         let mut out = String::new();
         // Writing to a String cannot fail.
         let _ = text::encode(&mut out, &self.registry);
+        out.insert_str(out.rfind("# EOF").unwrap_or(out.len()), &lock(&self.blocks.of_follower));
         exposition.of_open_metrics(out)
     }
 }
@@ -273,6 +304,7 @@ impl Collector for Blocks {
         encode_blocks(&lock(&self.plugins), &mut encoder)?;
         encode_blocks(&lock(&self.calls), &mut encoder)?;
         encode_blocks(&lock(&self.stores), &mut encoder)?;
+        encode_blocks(&lock(&self.followers), &mut encoder)?;
         encode_blocks(&lock(&self.traces), &mut encoder)?;
         encode_blocks(&lock(&self.replicate), &mut encoder)?;
         encode_blocks(&lock(&self.archive), &mut encoder)?;
@@ -289,6 +321,9 @@ impl Collector for Blocks {
         }
         encode_blocks(&loads, &mut encoder)?;
         encode_blocks(&sources, &mut encoder)?;
+        if self.is_follower {
+            return Ok(());
+        }
         let help = "Events published, by kind, those that the log's rate limit left out included";
         let mut metric = encoder.encode_descriptor("events", help, None, MetricType::Counter)?;
         for (name, count) in self.events.counts() {

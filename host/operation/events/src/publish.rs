@@ -71,6 +71,14 @@ impl Events {
         }
     }
 
+    /// Counts events that another process has published.
+    pub fn count(&self, name: &str, events: u64) {
+        let index = Event::NAMES.iter().position(|known| *known == name);
+        if let Some(count) = index.and_then(|index| self.0.counts.get(index)) {
+            count.fetch_add(events, Ordering::Relaxed);
+        }
+    }
+
     /// The number of published events of each kind, by name.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Event::NAMES.iter().zip(&self.0.counts).map(|(name, count)| (*name, count.load(Ordering::Relaxed)))

@@ -28,6 +28,7 @@ fn exposition() -> String {
     metrics.plugin("s", "p");
     metrics.call("e");
     metrics.store("p");
+    metrics.follower("archive");
     metrics.traces();
     metrics.replicate();
     metrics.archive();

@@ -296,30 +296,32 @@ fn one_of_each() -> Vec<Event> {
         }
         .into(),
         ReplicaWeak { stream: "afterbay".into(), why: "keeps 1 replica".into() }.into(),
-        NotReplicated { server: "nats://127.0.0.1:4222".into(), why: "why it is".into() }.into(),
-        ReplicatedAgain { server: "nats://127.0.0.1:4222".into(), bytes: 65 }.into(),
         ReplicaLost {
             stream: name("decode-0"),
             segment: "00000000000000000001-0000000000.seg".into(),
             offset: 65_536,
         }
         .into(),
-        ArchiveFailed { url: "s3://bucket/prefix".into(), why: "why it is".into() }.into(),
-        ArchiveRecovered { url: "s3://bucket/prefix".into(), failing_s: 300 }.into(),
-        ArchiveGap { stream: name("decode-0"), after: "000001".into(), before: "000004".into() }.into(),
-        ArchiveDamage { stream: name("decode-0"), segment: "000001".into(), corrupt_bytes: 2 }.into(),
-        UsageNotWritten { dir: "/var/lib/afterbay/.usage".into(), why: "no space left on device".into() }
-            .into(),
-        UsageWritten { dir: "/var/lib/afterbay/.usage".into(), records: 12 }.into(),
-        UsageCut { file: "usage-2026-11-20-000001.jsonl".into(), cut_bytes: 120 }.into(),
-        UsageDamaged { file: "usage-2026-11-20-000001.jsonl".into(), lines: 2 }.into(),
-        UsageMissed {
-            stream: "decode-0".into(),
-            first: "00000000000000000001-0000000000.seg".into(),
-            last: "00000000000000000900-0000000003.seg".into(),
-            segments: 4,
+        FollowerFailed {
+            follower: "archive".into(),
+            copy: "s3://bucket/prefix".into(),
+            why: "why it is".into(),
         }
         .into(),
+        FollowerRecovered { follower: "archive".into(), copy: "s3://bucket/prefix".into(), failing_s: 300 }
+            .into(),
+        FollowerMissed {
+            follower: "usage".into(),
+            stream: name("decode-0"),
+            segments: 3,
+            before: "000004".into(),
+        }
+        .into(),
+        FollowerEnded { why: "has ended (signal: 9)".into(), restart_s: 1 }.into(),
+        FollowerStarted { pid: 4711 }.into(),
+        ArchiveDamage { stream: name("decode-0"), segment: "000001".into(), corrupt_bytes: 2 }.into(),
+        UsageCut { file: "usage-2026-11-20-000001.jsonl".into(), cut_bytes: 120 }.into(),
+        UsageDamaged { file: "usage-2026-11-20-000001.jsonl".into(), lines: 2 }.into(),
         DescriptorsNotKept { name: "stream/decode-0/sender/7".into(), why: "why it is".into() }.into(),
         DescriptorsLeftOver { name: "stream/decode-0/sender/7".into(), why: "why it is" }.into(),
         SupervisorFailed { why: "why it is".into() }.into(),

@@ -267,16 +267,6 @@ impl Attributes {
         Some(AttributesView { rid: rid.to_owned(), attributes, applied_to, expires_in_s: left.as_secs() })
     }
 
-    /// A member of the attributes of a stream's request: the one that was set for an id of it, or the one of the rules.
-    pub(crate) fn member(&self, stream: &str, rid: &str, name: &str) -> Option<Value> {
-        let store = self.lock();
-        let StreamRules { engine, rules, .. } = store.rules.get(stream)?;
-        let is_kept = |entry: &&Entry| entry.stands() || entry.awaited_by.is_none();
-        let set = engine.ids(rid).find_map(|id| store.by_id.get(id).filter(is_kept));
-        let set = set.and_then(|entry| entry.attributes.get(name).cloned());
-        set.or_else(|| rules.iter().rev().find_map(|rule| rule.of(*engine, rid)?.remove(name)))
-    }
-
     /// Deletes the attributes of an id.
     pub(crate) fn forget(&self, rid: &str) -> Result<(), AttributesError> {
         let mut store = self.lock();

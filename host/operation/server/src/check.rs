@@ -4,7 +4,7 @@ use crate::{admin, config_file, grants, loading};
 use afterbay_config as config;
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::{Host, IdShape};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Reads and checks a configuration file, and tries its plugins and tokenizers as `check_files` does, also if something else in
@@ -56,9 +56,9 @@ pub(crate) fn check_files<B>(
         problems.push(format!("admin.token_file: {} {why}", file.display()));
     }
     if let Some(replicate) = &config.replicate
-        && let Err(error) = afterbay_replicate::check_credentials(replicate)
+        && let Err(why) = check_nats_credentials(replicate)
     {
-        problems.push(error.to_string());
+        problems.push(why);
     }
     for stream in &config.streams {
         for sink in &stream.sinks {
@@ -81,6 +81,18 @@ pub(crate) fn check_files<B>(
     lines.extend(tried.lines);
     problems.extend(tried.wrong.iter().map(config_file::sentence));
     if problems.is_empty() { Ok(lines) } else { Err(problems) }
+}
+
+/// Checks that the credentials file of NATS has credentials. `afterbay-follow` reads them.
+fn check_nats_credentials(replicate: &config::Replicate) -> Result<(), String> {
+    let of_environment = || std::env::var_os("NATS_CREDS").filter(|file| !file.is_empty()).map(PathBuf::from);
+    let Some(file) = replicate.credentials.clone().or_else(of_environment) else { return Ok(()) };
+    let text = std::fs::read_to_string(&file);
+    let text = text.map_err(|error| format!("replicate: {}: {error}", file.display()))?;
+    match text.contains("-----BEGIN NATS USER JWT-----") && text.contains("-----BEGIN USER NKEY SEED-----") {
+        true => Ok(()),
+        false => Err(format!("replicate: {}: has no NATS credentials", file.display())),
+    }
 }
 
 /// The plugins that work, a line for each, and the problems of the others.

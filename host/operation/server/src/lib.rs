@@ -7,7 +7,6 @@ pub mod dashboard;
 // Before a start.
 mod check;
 mod config_file;
-mod copies;
 mod descriptors;
 mod mutex;
 
@@ -22,19 +21,15 @@ mod sinks;
 // The operator's requests to running streams.
 mod aborts;
 mod admin;
-mod archive;
 mod attributes;
 mod calls;
 mod erasures;
-mod journal_follower;
+mod follower;
 mod plugins;
 mod reload_queue;
-mod replicate;
 mod requests;
 mod signals;
 mod status;
-mod traces;
-mod usage;
 mod upgrade;
 
 // The streams of a process, from start to end.

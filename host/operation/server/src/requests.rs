@@ -101,11 +101,6 @@ impl Requests {
         Streams::layouts(&*self.0, stream)
     }
 
-    /// The layouts of the frames of a stream that this process has set up.
-    pub(crate) fn known_layouts(&self, stream: &str) -> Option<Layouts> {
-        self.0.known_layouts(stream)
-    }
-
     /// Marks requests in the index as erased, if there is an index.
     pub(crate) fn erased(&self, stream: &str, rid: &str, requests: &[RequestNo], erasure: Erasure) {
         if let Some(following) = &*lock(&self.0.following) {
@@ -193,16 +188,12 @@ impl Inner {
             names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?;
         life::of_rid(&streams, rid, self)?.ok_or_else(|| NoRequests::Unknown { rid: rid.to_owned() })
     }
-
-    fn known_layouts(&self, stream: &str) -> Option<Layouts> {
-        lock(&self.streams).get(stream).map(|content| content.layouts.clone())
-    }
 }
 
 impl Streams for Inner {
     fn layouts(&self, stream: &str) -> Layouts {
         // A stream of an earlier run has no configuration.
-        self.known_layouts(stream).unwrap_or_else(Layouts::any)
+        lock(&self.streams).get(stream).map_or_else(Layouts::any, |content| content.layouts.clone())
     }
 
     fn tokens(&self, stream: &str) -> Option<TokenBytes> {

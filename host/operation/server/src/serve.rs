@@ -18,6 +18,7 @@ use afterbay_events::event::{StreamFailed, TookOver};
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::Host;
 use anyhow::Context;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -42,6 +43,8 @@ pub struct Options {
     pub awaits_builds: bool,
     /// Whether the server takes the place of the process that runs with the same journal.
     pub take_over: bool,
+    /// The arguments of `afterbay-follow follow`.
+    pub follow: Vec<OsString>,
     /// The server creates this file when nothing is left that could be refused.
     pub announce: Option<PathBuf>,
 }
@@ -81,7 +84,8 @@ impl Server {
             false => None,
         };
         let (queue, reloads) = ReloadQueue::new();
-        let opened = Shared::open(config, host, tokenizers, queue, launch, taken.as_mut());
+        let opened =
+            Shared::open(config, host, tokenizers, queue, launch, options.follow.clone(), taken.as_mut());
         match (opened, taken) {
             (Ok(mut shared), taken) => {
                 shared.awaits_builds = options.awaits_builds;
@@ -187,10 +191,7 @@ async fn serve(
         tokio::task::yield_now().await;
         if matches!(stop, Stop::Requested) {
             // Nothing else is to be done by now.
-            shared.traces.stop();
-            shared.replica.stop();
-            shared.archive.stop();
-            shared.usage.stop();
+            shared.follower.stop();
             shared.status.end(WATCHERS_END).await;
             return Ok(left);
         }
@@ -199,10 +200,8 @@ async fn serve(
 
 /// Leaves everything to the new process: nothing is closed in order, unlinked, or written.
 fn leave(shared: Shared, running: Running) -> DrainOutcome {
-    // The new process exports and records the requests that end from now on.
-    shared.traces.stop();
-    shared.replica.stop();
-    shared.usage.stop();
+    // The new process starts its own, which goes on where this one ends.
+    shared.follower.stop();
     std::mem::forget((shared, running));
     DrainOutcome::HandedOver
 }

@@ -2,28 +2,24 @@
 
 use crate::aborts::Aborts;
 use crate::admin::{Admin, AdminState, Gate};
-use crate::archive::RequestArchive;
 use crate::attributes::Attributes;
-use crate::copies::Copies;
 use crate::descriptors;
 use crate::erasures::Erasures;
+use crate::follower::{FollowerProcess, followers};
 use crate::inheritance::{self, Inheritance};
 use crate::loading::Loader;
 use crate::plugins::Plugins;
 use crate::reload_queue::ReloadQueue;
-use crate::replicate::Replica;
 use crate::requests::Requests;
 use crate::signals::Signals;
 use crate::sinks::Sinks;
 use crate::status::{Status, StatusSource};
 use crate::supervision::Supervision;
 use crate::take_over::TakeOver;
-use crate::traces::RequestTraces;
 use crate::upgrade::{Launch, Upgrades};
-use crate::usage::{self, UsageRecords};
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{Follower, JournalDirectory, JournalOptions, SyncPolicy};
+use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_journal_view::erase::FrameEraser;
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_plugin_services::calls::Calls;
@@ -31,6 +27,7 @@ use afterbay_plugin_services::store::{StoreDirectory, StoreTelemetry};
 use afterbay_runtime::Host;
 use afterbay_stream::Budget;
 use afterbay_supervision::fdstore::{FdStore, Inherited};
+use std::ffi::OsString;
 use std::sync::Arc;
 
 /// The state that all streams of a process share: journal directory, plugin host, counters, admin addresses.
@@ -68,16 +65,8 @@ pub(crate) struct Shared {
     pub(crate) status: Status,
     /// The requests of the journal for people.
     pub(crate) requests: Requests,
-    /// The traces of requests for OpenTelemetry.
-    pub(crate) traces: RequestTraces,
-    /// The copy of the journal in NATS.
-    pub(crate) replica: Replica,
-    /// The archive of requests.
-    pub(crate) archive: RequestArchive,
-    /// The records of usage.
-    pub(crate) usage: UsageRecords,
-    /// The copies that the three above make, for the status.
-    pub(crate) copies: Copies,
+    /// The process that follows the journal.
+    pub(crate) follower: FollowerProcess,
     /// The tasks that answer on the admin addresses.
     pub(crate) admin: Admin,
 }
@@ -136,6 +125,7 @@ impl Shared {
         tokenizers: Tokenizers,
         reloads: ReloadQueue,
         launch: Launch,
+        follow: Vec<OsString>,
         taken: Option<&mut TakeOver>,
     ) -> anyhow::Result<Shared> {
         let (events, health) = (Events::new(), Health::default());
@@ -174,14 +164,14 @@ impl Shared {
         }
         let supervision = Supervision::new(fdstore.supervisor(), &events, &metrics);
         let (attributes, plugins) = (Attributes::default(), Plugins::default());
-        let copies = Copies::default();
+        let follower = FollowerProcess::new(&directory, follow, (&events, &health, &metrics));
         let source = StatusSource {
             metrics: metrics.clone(),
             health: health.clone(),
             signals: signals.clone(),
             plugins: plugins.clone(),
             directory: directory.clone(),
-            copies: copies.clone(),
+            follower: follower.clone(),
             retain_bytes: config.journal.retain.bytes,
         };
         let requests = Requests::new(&config.journal.dir, &tokenizers);
@@ -190,10 +180,6 @@ impl Shared {
             directory.erase_expired(Box::new(FrameEraser::new(move |stream: &str| layouts.layouts(stream))));
         }
         attributes.follow(&config);
-        let traces = RequestTraces::new(&requests, &attributes, &metrics, &events);
-        let replica = Replica::new(&directory, &metrics, &events, &health);
-        let archive = RequestArchive::new(&directory, &requests, &metrics, &events, &health);
-        let usage = UsageRecords::new(&directory, &requests, &metrics, &events, &health);
         let status = Status::new(source, descriptors::for_admin(descriptors::limit()));
         let shared = Shared {
             budget,
@@ -220,11 +206,7 @@ impl Shared {
             gate: Gate::default(),
             status,
             requests,
-            traces,
-            replica,
-            archive,
-            usage,
-            copies,
+            follower,
             admin: Admin::default(),
         };
         shared.follow(&shared.config)?;
@@ -237,20 +219,8 @@ impl Shared {
     /// The first that cannot. Those before it follow: let all follow the configuration before.
     pub(crate) fn follow(&self, config: &config::Config) -> anyhow::Result<()> {
         self.calls.set_endpoints(&config.calls)?;
-        self.traces.follow(config)?;
-        self.replica.follow(config)?;
-        self.archive.follow(config)?;
-        self.usage.follow(config)?;
-        self.copies.follow(config);
-        Ok(())
+        Ok(self.follower.follow(config)?)
     }
-}
-
-/// The followers that the configuration names: nothing is removed before they have read it.
-fn followers(config: &config::Config) -> Vec<Follower> {
-    let replica = config.replicate.iter().map(|_| afterbay_replicate::FOLLOWER);
-    let archive = config.archive.iter().map(|_| afterbay_archive::FOLLOWER);
-    replica.chain(archive).chain(config.usage.kept_days.is_none().then_some(usage::FOLLOWER)).collect()
 }
 
 fn journal_options(config: &config::Config) -> JournalOptions {

@@ -4,8 +4,8 @@
 //! after the stream has started, so Afterbay looks at pages as long as it runs. While the kind is unknown, rows are not joined,
 //! and the log, `/readyz`, `/v1/signals` and `afterbay check` say so.
 
+use crate::follower::path_twice;
 use crate::rendezvous::RendezvousFile;
-use crate::traces::path_twice;
 use afterbay_batch::outbox::{JoinEnds, Joins, SingleRows};
 use afterbay_config as config;
 use afterbay_events::event::{SinkJoined, SinkUncounted, SinkUnjoined, SinkVocabulary};

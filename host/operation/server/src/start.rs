@@ -206,11 +206,15 @@ fn setup(
     };
     let journal = open()?;
     let after: Vec<String> = stream.after.iter().map(ToString::to_string).collect();
-    if let Err(error) = shared.directory.set_after(&name, &after) {
+    let (layouts, layout) = layouts(stream, rendezvous)?;
+    let directory = &shared.directory;
+    let stored = directory.set_after(&name, &after).and_then(|()| directory.set_layout(&name, &layout));
+    if let Err(error) = stored {
         if !error.is_full() {
             return Err(error.into());
         }
-        let what = format!("the names of the streams that it is after could not be stored: {error}");
+        let what =
+            format!("its layout and the names of the streams that it is after are not stored: {error}");
         shared.events.publish(JournalNotice { stream: name.as_str().into(), is_wrong: true, what });
     }
     report_recovered(shared, &name, &journal.1);
@@ -221,7 +225,6 @@ fn setup(
         watched.extend(file);
         plugins.push(setup);
     }
-    let layouts = layouts(stream, rendezvous)?;
     let tokenizer = grants::tokenizer(stream, rendezvous);
     shared.requests.add(&name, StreamContent { layouts: layouts.clone(), tokenizer });
     let workers = rendezvous::workers(stream, rendezvous)?;

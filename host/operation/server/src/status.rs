@@ -8,7 +8,7 @@ mod answer;
 mod journal_space;
 mod reading;
 
-use crate::copies::Copies;
+use crate::follower::FollowerProcess;
 use crate::plugins::{PluginView, Plugins};
 use crate::signals::Signals;
 use afterbay_events::{Health, Metrics};
@@ -52,7 +52,7 @@ pub(crate) struct StatusSource {
     pub(crate) signals: Signals,
     pub(crate) plugins: Plugins,
     pub(crate) directory: Arc<JournalDirectory>,
-    pub(crate) copies: Copies,
+    pub(crate) follower: FollowerProcess,
     /// `journal.retain.bytes`.
     pub(crate) retain_bytes: Option<u64>,
 }

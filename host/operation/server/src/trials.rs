@@ -73,7 +73,7 @@ impl Trials {
         let missing = self.events.of::<SinkUnjoined>().iter().map(ToString::to_string).collect();
         let trial = Trial::start(TrialSetup {
             sinks,
-            layouts: layouts(&stream, None)?,
+            layouts: layouts(&stream, None)?.0,
             plugins,
             attributes: self.attributes.of(&stream),
             abandon_after: self.config.journal.abandon_after,

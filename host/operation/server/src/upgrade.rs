@@ -22,7 +22,7 @@ const OUTCOME_MAX: Duration = Duration::from_secs(10);
 /// The flag that makes a new process take over.
 const TAKE_OVER: &str = "--take-over";
 /// Variables that are for one process: descriptors and the watchdog of a supervisor.
-const OF_ONE_PROCESS: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
+pub(crate) const OF_ONE_PROCESS: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
 
 /// The body of a request to upgrade.
 #[derive(Debug, Default, Deserialize)]

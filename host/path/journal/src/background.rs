@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::bounds::NOTICES_MAX;
 use crate::clock::ClockReading;
-use crate::hold_back::SEGMENT_AGE_MAX;
+use crate::confirmed::SEGMENT_AGE_MAX;
 use crate::manifest::{Manifest, ManifestFile};
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;

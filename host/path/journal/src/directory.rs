@@ -6,12 +6,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
 use crate::background::StreamShared;
+use crate::confirmed::Follower;
 use crate::erase::{EraseRows, ErasedRequests, Eraser, Expired, NotErased};
 use crate::error::{IoError, OpenError, ReadError};
-use crate::hold_back::{Follower, HoldBack};
 use crate::instance::INSTANCE;
 use crate::mutex::lock;
 use crate::names::is_stream_name;
@@ -146,6 +145,13 @@ impl JournalDirectory {
         Ok(text_file::write(&*self.root.storage, &self.root.dir.join(name), text_file::AFTER, &text)?)
     }
 
+    /// Records the layout of a stream's frames ([`reader::StreamReader::layout`]), replacing the last record. The stream must have
+    /// been opened.
+    pub fn set_layout(&self, name: &str, layout: &str) -> Result<(), OpenError> {
+        check_name(name)?;
+        Ok(text_file::write(&*self.root.storage, &self.root.dir.join(name), text_file::LAYOUT, layout)?)
+    }
+
     /// Opens a stream of this journal for reading, from any thread.
     pub fn reader(&self, name: &str) -> Result<reader::StreamReader, ReadError> {
         reader::JournalReader::open_on(self.root.storage.clone(), &self.root.dir)?.stream(name)
@@ -171,11 +177,6 @@ impl JournalDirectory {
     /// ([`JournalWriter::set_erase_after`]) which the segment with their end has reached. One segment's requests per second.
     pub fn erase_expired(&self, rows: Box<dyn EraseRows + Send>) {
         *lock(&self.expired) = Some(Expired::new(rows));
-    }
-
-    /// Time without a row after which a request counts as abandoned.
-    pub fn abandon_after(&self) -> Duration {
-        self.root.options.abandon_after
     }
 
     /// The names of the streams that are open for writing.
@@ -212,12 +213,9 @@ impl JournalDirectory {
         self.root.instance()
     }
 
-    /// Lets retention remove only segments that this follower has confirmed, from now on. A follower of
-    /// [`JournalOptions::followers`] takes the hold that exists since the directory was opened.
-    pub fn hold_back(&self, follower: Follower) -> HoldBack {
-        // For whoever erases a request and asks where copies are. A disk that refuses the file gets it at the next start.
-        let _ = text_file::add_line(&*self.root.storage, &self.root.dir, text_file::FOLLOWERS, follower.name);
-        self.root.holds.take(follower)
+    /// Lets retention remove only segments that these followers have confirmed, from now on.
+    pub fn set_followers(&self, followers: Vec<Follower>) {
+        *lock(&self.root.followers) = followers;
     }
 
     /// The directory.
@@ -231,12 +229,6 @@ impl JournalDirectory {
     /// There is no room for a descriptor.
     pub fn lock_descriptor(&self) -> io::Result<Option<OwnedFd>> {
         self.root.lock_descriptor()
-    }
-
-    /// Whether another process may own the directory: between [`JournalDirectory::take_over`] or [`JournalDirectory::pause`] and
-    /// [`JournalDirectory::claim`].
-    pub fn is_paused(&self) -> bool {
-        self.pause.is_wanted()
     }
 
     /// Leaves the directory to another process, which has the lock too. No stream is open. Waits for a removal that is under way; an
@@ -273,7 +265,7 @@ impl Drop for JournalDirectory {
 }
 
 fn check_name(name: &str) -> Result<(), OpenError> {
-    if !is_stream_name(name) || [LOCK, INSTANCE, text_file::FOLLOWERS].contains(&name) {
+    if !is_stream_name(name) || [LOCK, INSTANCE].contains(&name) {
         return Err(OpenError::StreamName { stream: name.into() });
     }
     Ok(())

@@ -23,13 +23,13 @@ mod notice;
 mod request;
 mod rid;
 
-mod follower_thread;
-mod hold_back;
-
-mod options;
 mod outcome;
 mod plugin_component;
 mod text_file;
+
+mod confirmed;
+
+mod options;
 
 mod instance;
 
@@ -67,15 +67,14 @@ mod excerpt;
 mod directory;
 
 pub use backlog::{BacklogFrame, BacklogItem, BacklogReader};
+pub use confirmed::{Confirmed, Follower, followers_dir};
 pub use copied_stream::CopiedStream;
 pub use directory::JournalDirectory;
 pub use erase::{EraseRows, ErasedRequests, LeftFrame, NotErased, RewrittenFrame};
 pub use error::{HeldBack, IoError, OpenError, ReadError, RequestError, WriteError};
 pub use excerpt::{Excerpt, ExcerptError, write_excerpt};
-pub use follower_thread::{FollowerThread, Stopped};
 pub use format::VERSION as FORMAT_VERSION;
 pub use frame_set::FrameSet;
-pub use hold_back::{Follower, HoldBack, RemovedSegments};
 pub use manifest::MissingSegments;
 pub use names::{is_copied_stream_name, is_instance, is_stream_name};
 pub use notice::BackgroundNotice;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::bounds::{FRAME_BYTES_MAX, SEGMENT_BYTES_MAX};
+use crate::confirmed::Follower;
 use crate::error::OpenError;
-use crate::hold_back::Follower;
 
 /// Durability of frames across a power cut. Appended frames survive the death of the process under every
 /// policy.
@@ -36,8 +36,7 @@ pub struct JournalOptions {
     pub abandon_after: Duration,
     /// Size of the largest frame.
     pub max_frame_bytes: usize,
-    /// Followers for which everything is held back from the start on, until each takes its hold
-    /// (`JournalDirectory::hold_back`) and confirms.
+    /// Followers whose files say what may be removed.
     pub followers: Vec<Follower>,
     /// The reaction if the directory reaches `retain_bytes` and followers need the oldest segments. True: the oldest
     /// segments are removed, published as `BackgroundNotice::RemovedUnconfirmed`. False: `append` refuses frames with

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crate::background::StreamShared;
 use crate::clock::ClockReading;
+use crate::confirmed::{Confirmed, Follower};
 use crate::error::HeldBack;
-use crate::hold_back::Hold;
 use crate::manifest::{self, ManifestFile};
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
@@ -24,6 +24,12 @@ use crate::storage::is_full;
 
 /// Pause between two passes.
 pub(crate) const PERIOD: Duration = Duration::from_secs(1);
+
+/// A follower and what it has confirmed.
+struct Hold {
+    follower: &'static str,
+    confirmed: Confirmed,
+}
 
 /// Segments of a stream, oldest first, and how many of them may be removed.
 struct Candidates {
@@ -48,14 +54,20 @@ pub(crate) fn pass(root: &Root) {
         shared.check_files();
     }
     let clock = root.read_clock();
-    let holds = root.holds.now();
-    if holds.iter().any(|hold| hold.follower.needs_ended_segments) {
+    let followers = lock(&root.followers).clone();
+    if followers.iter().any(|follower| follower.needs_ended_segments) {
         open.iter().for_each(|shared| shared.end_aged(clock));
     }
     let options = &root.options;
     if options.retain_bytes.is_none() && options.retain_age.is_none() {
         return;
     }
+    // A file that cannot be read confirms nothing.
+    let read = |follower: Follower| Hold {
+        confirmed: Confirmed::read(&*root.storage, &root.dir, &follower).unwrap_or_default(),
+        follower: follower.name,
+    };
+    let holds: Vec<Hold> = followers.into_iter().map(read).collect();
     // The next pass lists the directory again. Writers report the error.
     let Ok(entries) = root.storage.list(&root.dir) else { return };
     let names = entries.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name);
@@ -105,17 +117,13 @@ pub(crate) fn pass(root: &Root) {
         }
     }
     let Some(limit) = options.retain_bytes else { return };
-    for hold in &holds {
-        let unconfirmed = streams.iter().map(|stream| unconfirmed_bytes(hold, stream)).sum::<u64>();
-        hold.set_pressed(unconfirmed > limit / 2);
-    }
     let over = bytes > limit;
     // Segments that would go if no follower needed them.
     let held = streams.iter().filter(|stream| stream.may_go(true) && !stream.may_go(false));
     let held: Vec<_> = held.map(|stream| (stream.stream.as_str(), stream.segments[0].id)).collect();
     let held_back = (over && !options.removes_unconfirmed && !held.is_empty()).then(|| {
         let followers =
-            followers(holds.iter().filter(|hold| held.iter().any(|(of, id)| hold.needs(of, *id))));
+            named(holds.iter().filter(|hold| held.iter().any(|(of, id)| hold.confirmed.needs(of, *id))));
         HeldBack { bytes, limit, followers }
     });
     if held_back.is_some() {
@@ -130,11 +138,10 @@ pub(crate) fn pass(root: &Root) {
     }
 }
 
-/// Notes the removal of a segment for the followers that have not confirmed it, and returns the notice of the removal.
-fn removal(holds: &[Arc<Hold>], stream: &str, segment: &SegmentFile) -> BackgroundNotice {
-    let lacking = holds.iter().filter(|hold| hold.needs(stream, segment.id));
-    lacking.clone().for_each(|hold| hold.note_removed(stream, segment.id, segment.bytes));
-    let (stream, followers) = (stream.to_owned(), followers(lacking));
+/// The notice of a removal, with the followers that had not confirmed the segment.
+fn removal(holds: &[Hold], stream: &str, segment: &SegmentFile) -> BackgroundNotice {
+    let lacking = holds.iter().filter(|hold| hold.confirmed.needs(stream, segment.id));
+    let (stream, followers) = (stream.to_owned(), named(lacking));
     let SegmentFile { id: segment, bytes, .. } = *segment;
     match followers.is_empty() {
         true => BackgroundNotice::Removed { stream, segment, bytes },
@@ -142,15 +149,9 @@ fn removal(holds: &[Arc<Hold>], stream: &str, segment: &SegmentFile) -> Backgrou
     }
 }
 
-fn followers<'a>(holds: impl Iterator<Item = &'a Arc<Hold>>) -> String {
-    let names: BTreeSet<&str> = holds.map(|hold| hold.follower.name).collect();
+fn named<'a>(holds: impl Iterator<Item = &'a Hold>) -> String {
+    let names: BTreeSet<&str> = holds.map(|hold| hold.follower).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
-}
-
-fn unconfirmed_bytes(hold: &Hold, stream: &Candidates) -> u64 {
-    let oldest = hold.oldest_needed(&stream.stream).unwrap_or_default();
-    let needed = stream.segments.iter().filter(|segment| segment.id >= oldest);
-    needed.map(|segment| segment.bytes).sum()
 }
 
 /// Records in the stream's manifest that its oldest segment is removed and `next` follows.
@@ -177,7 +178,7 @@ fn candidates(
     root: &Root,
     stream: String,
     open: &[Arc<StreamShared>],
-    holds: &[Arc<Hold>],
+    holds: &[Hold],
     now: u64,
 ) -> Option<Candidates> {
     let dir = root.dir.join(&stream);
@@ -194,7 +195,8 @@ fn candidates(
         pair[1].id.first.0 <= floor && in_care.is_none_or(|oldest| pair[0].id < oldest)
     };
     let removable = segments.windows(2).take_while(may_go).count();
-    let is_confirmed = |segment: &&SegmentFile| !holds.iter().any(|hold| hold.needs(&stream, segment.id));
+    let is_confirmed =
+        |segment: &&SegmentFile| !holds.iter().any(|hold| hold.confirmed.needs(&stream, segment.id));
     let confirmed = segments.iter().take_while(is_confirmed).count();
     Some(Candidates { stream, dir, segments: segments.into(), removable, confirmed })
 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::background::StreamShared;
 use crate::clock::ClockReading;
+use crate::confirmed::Follower;
 use crate::error::{HeldBack, IoError, OpenError, ReadError};
-use crate::hold_back::Holds;
 use crate::instance;
 use crate::manifest;
 use crate::mutex::lock;
@@ -30,8 +30,8 @@ pub(crate) struct Root {
     /// Streams that have a writer.
     pub streams: Mutex<HashMap<String, Arc<StreamShared>>>,
     pub over_budget: AtomicBool,
-    /// Followers and what they need.
-    pub holds: Arc<Holds>,
+    /// The followers whose files say what may be removed.
+    pub followers: Mutex<Vec<Follower>>,
     /// Whether `held_back` is set, for the writers.
     pub refuses_frames: AtomicBool,
     /// The reason why frames are refused.
@@ -70,7 +70,7 @@ impl Root {
                 clock.merge(manifest.clock, &*storage);
             }
         }
-        let holds = Arc::new(Holds::of(&options.followers));
+        let followers = Mutex::new(options.followers.clone());
         let root = Root {
             storage,
             dir: dir.into(),
@@ -80,7 +80,7 @@ impl Root {
             clock: Mutex::new(clock),
             streams: Mutex::default(),
             over_budget: AtomicBool::new(false),
-            holds,
+            followers,
             refuses_frames: AtomicBool::new(false),
             held_back: Mutex::default(),
         };

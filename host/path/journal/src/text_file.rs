@@ -1,6 +1,6 @@
 //! Small text files beside a stream's segments. A file is replaced as a whole.
 //!
-//! `AFTER` names the streams that a stream follows: earlier legs of its requests are there.
+//! `AFTER` names the streams that a stream follows: earlier legs of its requests are there. `LAYOUT` has the layout of its frames.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -13,8 +13,8 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// Names of the preceding streams, one per line.
 pub(crate) const AFTER: &str = "AFTER";
-/// Names of the followers that have ever read the journal, one per line. In the journal directory.
-pub(crate) const FOLLOWERS: &str = "FOLLOWERS";
+/// The layout of a stream's frames, as the writer says it.
+pub(crate) const LAYOUT: &str = "LAYOUT";
 
 /// Writes the file if its text differs. Removes the file if `text` is empty.
 pub(crate) fn write(storage: &dyn Storage, dir: &Path, name: &str, text: &str) -> Result<(), IoError> {
@@ -34,15 +34,6 @@ pub(crate) fn write(storage: &dyn Storage, dir: &Path, name: &str, text: &str) -
     written.map_err(|error| IoError::new("write", &part, error))?;
     storage.rename(&part, &path).map_err(|error| IoError::new("rename", &part, error))?;
     sync(storage, dir)
-}
-
-/// Adds a line to the file, unless the file has it.
-pub(crate) fn add_line(storage: &dyn Storage, dir: &Path, name: &str, line: &str) -> Result<(), ReadError> {
-    let text = read(storage, dir, name)?;
-    match text.lines().any(|known| known == line) {
-        true => Ok(()),
-        false => Ok(write(storage, dir, name, &format!("{text}{line}\n"))?),
-    }
 }
 
 fn sync(storage: &dyn Storage, dir: &Path) -> Result<(), IoError> {

@@ -271,6 +271,17 @@ impl Layouts {
         }
     }
 
+    /// The layouts that a journal's text names: `auto`, `vllm`, a version of SGLang, or the content of a layout file. No text:
+    /// every version of both engines.
+    pub fn of_text(text: &str) -> Result<Layouts, LayoutError> {
+        match text {
+            "" | "auto" => Ok(Layouts::any()),
+            "vllm" => Ok(Layouts::vllm()),
+            json if json.starts_with('{') => Layouts::from_json("journal", json),
+            version => Layouts::version(version),
+        }
+    }
+
     fn new(layouts: Vec<MessageLayout>) -> Layouts {
         let layouts: Arc<[Arc<MessageLayout>]> = layouts.into_iter().map(Arc::new).collect();
         for tokens in layouts.iter().filter(|layout| layout.kind == BatchKind::TokenId) {

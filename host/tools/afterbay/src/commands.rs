@@ -9,6 +9,7 @@ pub(crate) mod check;
 pub(crate) mod command_line;
 pub(crate) mod connector;
 pub(crate) mod demo;
+pub(crate) mod follow;
 mod launcher;
 pub(crate) mod plugins;
 pub(crate) mod reload;

@@ -27,6 +27,7 @@ struct Cli {
 enum Command {
     Run(commands::run::Args),
     Check(commands::check::Args),
+    Follow(commands::follow::Args),
     Journal(afterbay_journal_tools::Args),
     Usage(afterbay_journal_tools::UsageArgs),
     Plugin(afterbay_plugin_tools::Args),
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => commands::run::run(args),
         Command::Check(args) => commands::check::run(args),
+        Command::Follow(args) => commands::follow::run(args),
         Command::Journal(args) => {
             let load = |file: &std::path::Path| afterbay_server::load_config(file, true);
             afterbay_journal_tools::run(args, load, commands::call_of_journal)

@@ -8,6 +8,7 @@ mod ls;
 mod neighbours;
 mod not_found;
 mod pack;
+mod mirror;
 mod pack_file;
 mod place;
 mod replay;

@@ -1,8 +1,8 @@
 //! The places that a journal is read from: `--from`.
 
+use crate::mirror::Mirror;
 use crate::pack_file;
 use afterbay_journal::reader::JournalReader;
-use afterbay_replicate::{Filter, Mirror, MirrorError};
 use afterbay_terminal as screen;
 use anyhow::{Context, ensure};
 use std::ffi::OsString;
@@ -68,9 +68,7 @@ impl Source {
             }
             Source::Nats(servers) => {
                 let copy = temporary()?;
-                let filter =
-                    Filter { since_unix_ns, ..stream.map_or_else(Filter::default, Filter::of_copied_stream) };
-                let mirror = afterbay_replicate::mirror(servers, filter, copy.path())?;
+                let mirror = Mirror::open(servers, stream, since_unix_ns, copy.path())?;
                 let (name, dir) = (self.to_string(), copy.path().to_owned());
                 return Ok(OpenSource { name, dir, copy: Some(copy), mirror: Some(mirror), outage: None });
             }
@@ -158,12 +156,12 @@ impl OpenSource {
             return Ok(());
         };
         match mirror.follow(time) {
-            Ok(()) => {
+            Ok(None) => {
                 if self.outage.take().is_some() {
                     screen::complain(format!("{}: connected again", self.name));
                 }
             }
-            Err(MirrorError::Nats { why, .. }) => {
+            Ok(Some(why)) => {
                 let known = self.outage.take();
                 if known.as_ref().is_none_or(|known| known.why != why) {
                     screen::complain(format!("{}: {why}; trying again", self.name));
@@ -172,19 +170,19 @@ impl OpenSource {
                 std::thread::sleep(pause);
                 self.outage = Some(Outage { why, pause: (pause * 2).min(PAUSES.1) });
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
         Ok(())
     }
 
     /// The bytes of a stream that NATS does not have, as sentences.
     pub fn holes(&self, stream: &str) -> Vec<String> {
-        let holes = self.mirror.iter().flat_map(Mirror::holes);
-        holes.filter(|hole| hole.stream == stream).map(|hole| hole.to_string()).collect()
+        let holes = self.mirror.iter().flat_map(|mirror| &mirror.copy.holes);
+        holes.filter(|(of, _)| of == stream).map(|(_, hole)| hole.clone()).collect()
     }
 
     /// Facts about a copy that are no problem, as sentences.
     pub fn notes(&self) -> Vec<String> {
-        self.mirror.as_ref().map(Mirror::notes).unwrap_or_default()
+        self.mirror.as_ref().map(|mirror| mirror.copy.notes.clone()).unwrap_or_default()
     }
 }

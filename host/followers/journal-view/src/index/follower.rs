@@ -2,9 +2,8 @@
 //! first, until the index is full.
 
 use super::RequestIndex;
-use crate::newest_segments::NewestSegments;
-use afterbay_journal::ReadError;
-use afterbay_journal::reader::{JournalReader, RequestChange, SegmentRequests};
+use afterbay_journal::reader::{JournalReader, RequestChange, SegmentRequests, StreamReader};
+use afterbay_journal::{ReadError, SegmentId};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,9 +19,13 @@ pub struct Follower {
 }
 
 struct FollowedStream {
-    newest: NewestSegments,
+    reader: StreamReader,
     /// The number of the stream in the index.
     number: u16,
+    /// The newest segment.
+    newest: Option<SegmentRequests>,
+    /// The segments that were there before the first `newest` and are to be read, oldest first.
+    older: Vec<SegmentId>,
     /// The older segment that is being read.
     filling: Option<SegmentRequests>,
 }
@@ -54,8 +57,8 @@ impl Follower {
             let reader = journal.stream(&name)?;
             let number = lock(index).stream(&name, &reader.after()?);
             if self.streams.iter().all(|known| known.number != number) {
-                let newest = NewestSegments::new(reader, false, false);
-                self.streams.push(FollowedStream { newest, number, filling: None });
+                let (newest, older, filling) = (None, Vec::new(), None);
+                self.streams.push(FollowedStream { reader, number, newest, older, filling });
             }
         }
         Ok(())
@@ -65,32 +68,42 @@ impl Follower {
 impl FollowedStream {
     /// Reads the newest segment to its end, and every segment that was begun since.
     fn follow(&mut self, index: &Mutex<RequestIndex>) -> Result<(), ReadError> {
-        let number = self.number;
-        self.newest.advance(&mut |segment| {
-            while segment.read(RECORDS_AT_ONCE)? {
-                apply(segment, number, index, false);
+        if self.newest.is_none() {
+            let mut listed = self.reader.segments()?;
+            let Some(newest) = listed.pop() else { return Ok(()) };
+            self.newest = self.reader.segment_requests(newest)?;
+            self.older = if self.newest.is_some() { listed } else { Vec::new() };
+        }
+        while let Some(newest) = &mut self.newest {
+            // Listed first: the writer has left a segment before it begins the next.
+            let next = self.reader.segments()?.into_iter().find(|id| *id > newest.id());
+            while newest.read(RECORDS_AT_ONCE)? {
+                apply(newest, self.number, index, false);
             }
-            apply(segment, number, index, false);
-            Ok(())
-        })
+            apply(newest, self.number, index, false);
+            // `None`: retention was faster, or its header is not complete yet.
+            let next = next.map(|next| self.reader.segment_requests(next)).transpose()?.flatten();
+            let Some(next) = next else { break };
+            self.newest = Some(next);
+        }
+        Ok(())
     }
 
     /// Reads a part of the older segments. Returns whether more is to be read.
     fn fill(&mut self, index: &Mutex<RequestIndex>) -> Result<bool, ReadError> {
         if self.filling.is_none() {
-            let Some(next) = self.newest.older().and_then(Vec::pop) else { return Ok(false) };
-            self.filling = self.newest.reader().segment_requests(next)?;
+            let Some(next) = self.older.pop() else { return Ok(false) };
+            self.filling = self.reader.segment_requests(next)?;
         }
-        let Some(older) = self.newest.older() else { return Ok(false) };
         // The totals of a segment count only at its end: requests that are known have later ones.
         if let Some(mut segment) = self.filling.take() {
             if segment.read(RECORDS_AT_ONCE)? {
                 self.filling = Some(segment);
             } else if !apply(&mut segment, self.number, index, true) {
-                older.clear();
+                self.older.clear();
             }
         }
-        Ok(self.filling.is_some() || !older.is_empty())
+        Ok(self.filling.is_some() || !self.older.is_empty())
     }
 }
 

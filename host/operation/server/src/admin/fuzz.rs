@@ -4,8 +4,8 @@ use super::access::{Access, TokenFile};
 use super::{AdminState, Gate, routes};
 use crate::aborts::Aborts;
 use crate::attributes::Attributes;
-use crate::copies::Copies;
 use crate::erasures::Erasures;
+use crate::follower::FollowerProcess;
 use crate::plugins::Plugins;
 use crate::reload_queue::ReloadQueue;
 use crate::requests::Requests;
@@ -87,7 +87,7 @@ impl Process {
             signals: signals.clone(),
             plugins: plugins.clone(),
             directory: self.directory.clone(),
-            copies: Copies::default(),
+            follower: FollowerProcess::new(&self.directory, Vec::new(), (&events, &health, &metrics)),
             retain_bytes: None,
         };
         AdminState {

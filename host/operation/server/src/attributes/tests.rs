@@ -50,24 +50,6 @@ fn later_rules_override_earlier_ones_and_what_is_set_for_the_rid_overrides_all()
 }
 
 #[test]
-fn a_member_is_that_of_the_rid_or_else_of_the_last_rule_that_has_it() {
-    let attributes = Attributes::default();
-    let rules = [
-        rule(config::Rids::All, json!({"a": 1, "b": 1})),
-        rule(config::Rids::Prefix("r".into()), json!({"a": 2})),
-    ];
-    attributes.follow(&config::Config::new(stream(config::Engine::Sglang, &rules), "/var/lib/afterbay"));
-    let member = |rid, name| attributes.member("s", rid, name);
-    assert_eq!(
-        (member("r", "a"), member("r", "b"), member("r", "c")),
-        (Some(2.into()), Some(1.into()), None)
-    );
-    assert_eq!(member("s", "a"), Some(1.into()));
-    attributes.set(ME, "r", object(json!({"a": 3}))).unwrap();
-    assert_eq!((member("r", "a"), member("r", "b")), (Some(3.into()), Some(1.into())));
-}
-
-#[test]
 fn the_journal_gets_texts_numbers_and_booleans_and_the_model_that_nobody_sets() {
     let attributes = Attributes::default();
     let rules = [

@@ -3,10 +3,10 @@
 use super::StatusSource;
 use super::journal_space::Limit;
 use super::reading::{Between, Buckets, Readings, StreamReading};
-use crate::copies::CopyView;
 use crate::plugins::{PluginView, rfc3339};
 use crate::signals::StreamLoad;
 use afterbay_events::{Condition, Severity, SinkCounters, StreamCounters, TapCounters};
+use afterbay_journal_view::follower::CopyStatus;
 use afterbay_scheduler::signals::LoadSnapshot;
 use serde::Serialize;
 use std::time::{Duration, Instant, SystemTime};
@@ -27,7 +27,7 @@ pub(super) struct Answer<'a> {
     time: String,
     ready: bool,
     conditions: Vec<ConditionView>,
-    copies: Vec<CopyView>,
+    copies: Vec<CopyStatus>,
     streams: Vec<StreamView>,
     plugins: &'a [PluginView],
     /// Whether a stream did not answer in time: `plugins` is then the last known answer.
@@ -155,7 +155,7 @@ impl<'a> Answer<'a> {
             time: rfc3339(SystemTime::now()),
             ready: source.health.is_ready(),
             conditions: source.health.conditions().into_iter().map(ConditionView::new).collect(),
-            copies: source.copies.views(&source.metrics, &source.health),
+            copies: source.follower.copies(),
             streams: streams.map(|stream| StreamView::new(stream, source, readings)).collect(),
             plugins,
             plugins_stale,

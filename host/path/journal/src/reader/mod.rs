@@ -16,6 +16,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use crate::confirmed;
 use crate::error::{IoError, ReadError};
 use crate::format::RecordKind;
 use crate::instance;
@@ -76,8 +77,7 @@ impl JournalReader {
 
     /// Names of the followers that have ever read this journal, and may have copies of it.
     pub fn followers(&self) -> Result<Vec<String>, ReadError> {
-        let text = text_file::read(&*self.storage, &self.dir, text_file::FOLLOWERS)?;
-        Ok(text.lines().map(str::to_owned).collect())
+        confirmed::names(&*self.storage, &self.dir)
     }
 
     /// Names of the streams, sorted.
@@ -119,7 +119,7 @@ impl JournalReader {
         let list = |dir: &Path| self.storage.list(dir).map_err(|error| IoError::new("list", dir, error));
         let is_segment = |entry: &storage::DirEntry| !entry.is_dir && SegmentId::parse(&entry.name).is_some();
         let is_of_new_stream = |entry: &storage::DirEntry| {
-            [text_file::AFTER, instance::INSTANCE, MANIFEST].contains(&&*entry.name)
+            [text_file::AFTER, text_file::LAYOUT, instance::INSTANCE, MANIFEST].contains(&&*entry.name)
                 || entry.name.ends_with(PART)
         };
         let entries = list(&self.dir)?;
@@ -168,6 +168,12 @@ impl StreamReader {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
+    /// The layout of the stream's frames, as [`JournalDirectory::set_layout`](crate::JournalDirectory::set_layout) recorded it
+    /// last. Empty: nobody did.
+    pub fn layout(&self) -> Result<String, ReadError> {
+        text_file::read(&*self.segments.storage, &self.segments.dir, text_file::LAYOUT)
+    }
+
     /// The instance that wrote the stream, in a copy of several journals; `None` in a journal that an instance writes.
     pub fn instance(&self) -> Result<Option<String>, ReadError> {
         instance::read(&*self.segments.storage, &self.segments.dir)
@@ -182,6 +188,12 @@ impl StreamReader {
     /// Segments now, oldest first.
     pub fn segments(&self) -> Result<Vec<SegmentId>, ReadError> {
         Ok(self.segments.list()?.into_iter().map(|segment| segment.id).collect())
+    }
+
+    /// Segments now, oldest first, each with its bytes and the time of its last write, Unix nanoseconds.
+    pub fn segment_files(&self) -> Result<Vec<(SegmentId, u64, u64)>, ReadError> {
+        let listed = self.segments.list()?.into_iter();
+        Ok(listed.map(|segment| (segment.id, segment.bytes, segment.modified_unix_ns)).collect())
     }
 
     /// Segments to which nothing is added any more, oldest first: all but the last one, which has ended only if it is sealed.

@@ -11,7 +11,7 @@ use afterbay_server::{DrainOutcome, NotTakenOver, Options, Server};
 use afterbay_supervision::keeper::{Engine, Worker};
 use afterbay_terminal::{self as screen, Busy, EXIT_USAGE};
 use clap::ValueEnum;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -189,6 +189,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
+    let log_format = if format == log::Format::Json { "json" } else { "auto" };
+    let filter = args.log.as_deref().unwrap_or(&config.log.filter);
+    let follow = [
+        ("--config".as_ref(), args.config.as_os_str()),
+        ("--log".as_ref(), filter.as_ref()),
+        ("--log-format".as_ref(), log_format.as_ref()),
+    ];
+    let follow =
+        follow.into_iter().flat_map(|(flag, value): (&OsStr, &OsStr)| [flag.to_owned(), value.to_owned()]);
     // Compiler output is no JSON, so it is captured and logged.
     let output = if format == log::Format::Json { Output::Kept } else { Output::Shown };
     let options = Options {
@@ -199,6 +208,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         awaits_builds: args.dev,
         announce: args.announce.clone(),
         take_over: args.take_over,
+        follow: follow.collect(),
     };
     let server = match Server::open(config, host.clone(), tokenizers, options) {
         Ok(server) => server,

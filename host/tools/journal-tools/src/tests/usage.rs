@@ -3,12 +3,15 @@
 use crate::place::Selected;
 use crate::source::Source;
 use crate::usage::Answer;
+use afterbay_events::{Events, Health, Metrics};
+use afterbay_follow::usage::Usage;
+use afterbay_follow::{Following, Telemetry};
 use afterbay_journal::reader::JournalReader;
 use afterbay_journal::{
-    Background, JournalDirectory, JournalOptions, JournalWriter, OpenError, Outcome, Passage, RowFinish,
-    SyncPolicy, storage::Disk,
+    Background, JournalDirectory, JournalOptions, JournalWriter, Outcome, Passage, RowFinish, SyncPolicy,
+    storage::Disk,
 };
-use afterbay_usage::{Follower, Records, UsageSource};
+use afterbay_journal_view::usage::Records;
 use afterbay_wire::Layouts;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,24 +19,12 @@ use std::sync::Arc;
 const SECOND: u64 = 1_000_000_000;
 const BEGIN: u64 = 1_700_000_000 * SECOND;
 
-struct NoStreams(String);
-
-impl UsageSource for NoStreams {
-    fn instance(&self) -> Result<String, OpenError> {
-        Ok(self.0.clone())
-    }
-
-    fn layouts(&self, _stream: &str) -> Layouts {
-        Layouts::any()
-    }
-}
-
 /// A journal that keeps few requests, and the records of usage, if somebody writes them.
 struct Scene {
     dir: tempfile::TempDir,
     directory: JournalDirectory,
     writer: JournalWriter,
-    records: Option<Follower>,
+    records: Option<Following<Usage>>,
     requests: u64,
 }
 
@@ -52,10 +43,12 @@ impl Scene {
         Scene { dir, directory, writer, records: None, requests: 0 }
     }
 
-    fn records(&self) -> Follower {
-        let usage = self.dir.path().join(".usage");
-        let source = Arc::new(NoStreams(self.directory.instance().unwrap()));
-        Follower::new(Arc::new(Disk), self.dir.path(), &usage, source, None, None)
+    fn records(&self) -> Following<Usage> {
+        let (events, health) = (Events::new(), Health::default());
+        let metrics = Metrics::new(events.clone(), health.clone());
+        let telemetry = Telemetry { events, health, metrics };
+        let usage = Usage::new(Arc::new(Disk), &self.dir.path().join(".usage"), None, &telemetry);
+        Following::new(usage, Arc::new(Disk), self.dir.path(), &telemetry)
     }
 
     fn record(mut self) -> Scene {
@@ -81,7 +74,7 @@ impl Scene {
             self.writer.flush().unwrap();
             self.writer.tend();
             if let Some(records) = &mut self.records {
-                while records.advance().unwrap() {}
+                while records.look(false).unwrap() {}
             }
             self.directory.tend();
         }
