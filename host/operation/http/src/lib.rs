@@ -6,10 +6,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod client;
-mod counted;
 mod server;
 
 pub use client::{ExchangeError, HttpAnswer, HttpTarget, UrlError, get, post, redacted};
-pub use counted::CountedBody;
 pub use hyper::{StatusCode, header};
 pub use server::{ClientAddress, HttpListener, Lasting, ServerBounds, serve};

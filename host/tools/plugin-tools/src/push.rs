@@ -55,10 +55,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let artifact = artifact(&component, bytes.into_owned());
     let size = screen::bytes(artifact.component.len() as u64);
-    busy.say(format!("asking {target}"));
-    let pushed = push(&target, &artifact, &|sent| {
-        busy.say(format!("sending {} of {size} to {target}", screen::bytes(sent)));
-    });
+    busy.say(format!("sending {size} to {target}"));
+    let pushed = push(&target, &artifact);
     drop(busy);
     let pushed = pushed.with_context(|| format!("cannot push {} to {target}", args.plugin))?;
     match args.json {

@@ -12,6 +12,3 @@ pub const FETCH_MAX: Duration = Duration::from_secs(120);
 pub const STALL_MAX: Duration = Duration::from_secs(30);
 /// The time for everything that is pushed of one component, including Docker's credential helper.
 pub const PUSH_MAX: Duration = Duration::from_secs(30 * 60);
-/// The time in which a registry that is sent a blob must take something, or answer after the last byte: some registries store
-/// the blob before they answer.
-pub const UPLOAD_STALL_MAX: Duration = Duration::from_secs(60);

@@ -23,20 +23,6 @@ pub enum TransferError {
         /// The limit.
         within: Duration,
     },
-    /// The registry took nothing and sent nothing for too long while it was sent a blob.
-    #[error("registry {registry}: took {sent} of {bytes} bytes of {what}, and then nothing for {stall:?}")]
-    Stalled {
-        /// The registry's host and port.
-        registry: String,
-        /// The component, or its description.
-        what: &'static str,
-        /// The bytes that the connection took.
-        sent: u64,
-        /// The size of the blob.
-        bytes: u64,
-        /// The limit.
-        stall: Duration,
-    },
     /// The received bytes have another digest.
     #[error("{what} has the digest {received}, the pinned one is {pinned}")]
     Digest {

@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use oci_client::manifest::OCI_IMAGE_MEDIA_TYPE;
-
 use crate::oci::artifact;
 use crate::oci::blocking::blocking;
 use crate::oci::bounds::{FETCH_MAX, MANIFEST_BYTES_MAX};
@@ -12,7 +10,7 @@ use crate::oci::cache::ComponentCache;
 use crate::oci::digest::sha256;
 use crate::oci::error::TransferError;
 use crate::oci::reference::Reference;
-use crate::oci::registry::{Access, Registry};
+use crate::oci::registry::Registry;
 
 /// Returns the component, of at most `max` bytes. Fetched files are cached in the directory `cache_dir`, if there is one,
 /// and not fetched again.
@@ -39,8 +37,10 @@ async fn fetched(reference: &Reference, cache: &ComponentCache, max: u64) -> Res
     let manifest = match cache.read(&reference.digest, MANIFEST_BYTES_MAX as u64) {
         Some(manifest) => manifest,
         None => {
-            let registry = registry.insert(Registry::new(&reference.image, Access::Pull).await?);
-            let manifest = registry.manifest(&reference.digest, OCI_IMAGE_MEDIA_TYPE).await?;
+            let registry = registry.insert(Registry::new(&reference.image).await?);
+            let manifest = registry
+                .get("the manifest", &format!("manifests/{}", reference.digest), MANIFEST_BYTES_MAX as u64)
+                .await?;
             held_to("the manifest", &manifest, &reference.digest)?;
             cache.store(&reference.digest, &manifest);
             manifest
@@ -54,9 +54,9 @@ async fn fetched(reference: &Reference, cache: &ComponentCache, max: u64) -> Res
     }
     let mut registry = match registry {
         Some(registry) => registry,
-        None => Registry::new(&reference.image, Access::Pull).await?,
+        None => Registry::new(&reference.image).await?,
     };
-    let component = registry.blob(&layer.digest, size).await?;
+    let component = registry.get("the component", &format!("blobs/{}", layer.digest), size).await?;
     held_to("the component", &component, &layer.digest)?;
     cache.store(&layer.digest, &component);
     Ok(component)

@@ -5,14 +5,11 @@ use std::net::TcpListener;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use afterbay_plugin_loader::oci::{
-    Artifact, PushTimes, Pushed, TagReference, TransferError, fetch, push, push_within,
-};
+use afterbay_plugin_loader::oci::{Artifact, Pushed, TagReference, TransferError, fetch, push, push_within};
 
 use crate::registry::{Answer, Registry, sha256};
 
 const MAX: u64 = 1 << 20;
-const TIMES: PushTimes = PushTimes { total: Duration::from_secs(60), stall: Duration::from_secs(30) };
 
 fn artifact(component: &[u8]) -> Artifact {
     Artifact {
@@ -29,22 +26,18 @@ fn target(host: &str) -> TagReference {
 }
 
 fn pushed(registry: &Registry, component: &[u8]) -> Pushed {
-    push(&target(&registry.host), &artifact(component), &|_| ()).unwrap()
+    push(&target(&registry.host), &artifact(component)).unwrap()
 }
 
 fn error(registry: &Registry, component: &[u8]) -> String {
-    push_within(&target(&registry.host), &artifact(component), TIMES, &|_| ()).unwrap_err().to_string()
+    push(&target(&registry.host), &artifact(component)).unwrap_err().to_string()
 }
 
 #[test]
 fn a_pushed_component_is_fetched_by_the_digest_that_the_push_returned() {
     let registry = Registry::start();
     let component = vec![7; 200_000];
-    let seen = Mutex::new(Vec::new());
-    let pushed = push(&target(&registry.host), &artifact(&component), &|sent| {
-        seen.lock().unwrap().push(sent);
-    });
-    let pushed = pushed.unwrap();
+    let pushed = pushed(&registry, &component);
     assert_eq!((pushed.is_sent, &pushed.tag_named), (true, &None));
     assert_eq!(pushed.component_digest, sha256(&component));
     assert_eq!(
@@ -52,7 +45,6 @@ fn a_pushed_component_is_fetched_by_the_digest_that_the_push_returned() {
         format!("oci://{}/acme/guard:1@{}", registry.host, pushed.reference.digest())
     );
     assert_eq!(fetch(&pushed.reference, None, MAX).unwrap(), component);
-    assert!(seen.lock().unwrap().is_sorted() && seen.lock().unwrap().iter().all(|sent| *sent <= 200_000));
 }
 
 #[test]
@@ -126,8 +118,8 @@ fn a_tag_that_the_registry_does_not_move_keeps_its_component() {
 fn a_registry_that_stores_another_digest_is_refused() {
     let registry = Registry::that(|asked| {
         let digest = ("docker-content-digest", sha256(b"something else"));
-        (asked.method == "PUT" && asked.path.ends_with("/manifests/1"))
-            .then(|| Answer("201 Created", vec![digest], Vec::new()))
+        (asked.method == "HEAD" && asked.path.ends_with("/manifests/1"))
+            .then(|| Answer("200 OK", vec![digest], Vec::new()))
     });
     let said = error(&registry, b"\0asm");
     assert!(said.contains(&format!("has the digest {}", sha256(b"something else"))), "{said}");
@@ -143,15 +135,8 @@ fn a_registry_that_takes_no_more_is_given_up() {
     });
     // More than the buffers of two sockets.
     let component = vec![7; 64 << 20];
-    let times = PushTimes { stall: Duration::from_millis(300), ..TIMES };
-    let said = push_within(&target(&registry.host), &artifact(&component), times, &|_| ()).unwrap_err();
-    match &said {
-        TransferError::Stalled { sent, bytes: 67_108_864, .. } => assert!(*sent < 64 << 20, "{said}"),
-        _ => panic!("{said}"),
-    }
-    assert!(!said.to_string().contains("secret"), "{said}");
-    let times = PushTimes { total: Duration::from_millis(300), ..TIMES };
-    let said = push_within(&target(&registry.host), &artifact(&component), times, &|_| ()).unwrap_err();
+    let within = Duration::from_millis(300);
+    let said = push_within(&target(&registry.host), &artifact(&component), within).unwrap_err();
     assert!(matches!(said, TransferError::Slow { .. }), "{said}");
 }
 
@@ -164,9 +149,7 @@ fn another_host_that_takes_the_upload_gets_no_credentials_and_its_url_is_not_sho
         let realm = asked.header("host").unwrap();
         challenge.1.push(("www-authenticate", format!("Bearer realm=\"http://{realm}/token\"")));
         match (&*asked.method, asked.header("authorization")) {
-            ("GET", None)
-                if asked.path.starts_with("/token?scope=repository%3Aacme%2Fguard%3Apull%2Cpush") =>
-            {
+            ("GET", None) if asked.path.starts_with("/token?scope=repository%3Aacme%2Fguard%3Apull") => {
                 Some(Answer("200 OK", Vec::new(), br#"{"token": "good"}"#.to_vec()))
             }
             (_, None) => Some(challenge),

@@ -143,7 +143,10 @@ impl Registry {
 fn stored(files: &mut BTreeMap<String, Vec<u8>>, asked: &Asked) -> Answer {
     let (path, query) = asked.path.split_once('?').unwrap_or((&asked.path, ""));
     let digest = sha256(&asked.body);
-    let created = || Answer("201 Created", vec![("docker-content-digest", digest.clone())], Vec::new());
+    let created = || {
+        let headers = vec![("docker-content-digest", digest.clone()), ("location", path.to_owned())];
+        Answer("201 Created", headers, Vec::new())
+    };
     match (&*asked.method, files.get(path)) {
         ("GET" | "HEAD", Some(file)) => Answer("200 OK", Vec::new(), file.clone()),
         ("POST", _) if path == "/v2/acme/guard/blobs/uploads/" => {
