@@ -178,11 +178,11 @@ fn plugin_run_on_a_journal_repeats_the_streams_verdicts_and_writes_nothing() {
         let lines = run_afterbay(&[&run[..], &["--json", "--all"]].concat()).json_lines();
         let of_rows: Vec<&Value> =
             lines.iter().filter(|line| line["rid"] == "looped" && line["row"] == 1).collect();
-        let verdicts: Vec<&Value> = of_rows.iter().map(|line| &line["verdict"]).collect();
-        let (as_it_came, swallowed) = (&json!("as it came"), &json!("swallowed"));
-        let finish = &json!({"finish": "stop-on-loop"});
-        assert_eq!(verdicts, [as_it_came, as_it_came, as_it_came, finish, swallowed, swallowed], "{wire:?}");
-        assert_eq!(of_rows[3]["after"], json!({"ids": [7, 8], "text": null, "finish": "stop"}));
+        let outcomes: Vec<&Value> = of_rows.iter().map(|line| &line["outcome"]).collect();
+        assert_eq!(outcomes, ["passed", "passed", "passed", "judged", "swallowed", "swallowed"], "{wire:?}");
+        assert_eq!(of_rows[3]["said"], json!({"finish": "stop-on-loop"}));
+        let left = json!({"ids": [7, 8], "text": null, "decoded": null, "finish": "stop"});
+        assert_eq!(of_rows[3]["left"], left);
         assert_eq!(of_rows[3]["from"], format!("frame {}", shown["rows_seen"][3]["frame"]));
         let summary = &lines.last().unwrap()["summary"];
         assert_eq!((&summary["rows"], &summary["requests"]), (&12.into(), &2.into()), "{summary}");
@@ -226,7 +226,7 @@ fn plugin_run_on_a_packed_request_gives_the_verdicts_of_the_whole_journal() {
         rows.collect::<Vec<Value>>()
     };
     let expected = run(&whole, &["--rid", "looped"]);
-    assert_eq!(expected.iter().filter(|row| !row["verdict"]["finish"].is_null()).count(), 1, "{expected:?}");
+    assert_eq!(expected.iter().filter(|row| !row["said"]["finish"].is_null()).count(), 1, "{expected:?}");
     // The rows of the other request are erased, so a plugin does not see them.
     assert_eq!(run(&pack, &[]), expected);
     let show =
@@ -279,8 +279,8 @@ fn plugin_run_takes_sglangs_frames_hides_health_checks_and_counts_frames_without
     let (summary, rows) = lines.split_last().unwrap();
     let shown: Vec<_> = rows.iter().map(|line| (text(line, "from"), text(line, "rid"))).collect();
     assert_eq!(shown, wanted);
-    assert!(rows.iter().all(|line| line["verdict"] == json!({"drop": "dropped by judges"})));
-    assert!(rows.iter().all(|line| line["after"]["ids"] == json!([])));
+    assert!(rows.iter().all(|line| line["said"] == json!({"drop": "dropped by judges"})));
+    assert!(rows.iter().all(|line| line["left"]["ids"] == json!([])));
     let counted = summary["summary"]["frames_without_rows"].as_object().unwrap().values();
     assert_eq!(counted.map(|count| count.as_u64().unwrap()).sum::<u64>(), without_rows);
 
@@ -341,7 +341,8 @@ fn plugin_run_gives_the_sink_of_its_option_to_the_plugin() {
         [(&[][..], r#"opened a "" "" 7 0 false"#), (&["--sink", "tok"], r#"opened a "" "tok" 7 0 false"#)]
     {
         let lines = run_afterbay(&[&run[..], args].concat()).json_lines();
-        assert!(lines.iter().any(|line| line["message"] == opened), "{lines:?} has no {opened:?}");
+        let mut logged = lines.iter().flat_map(|line| line["log"].as_array().into_iter().flatten());
+        assert!(logged.any(|line| line["message"] == opened), "{lines:?} has no {opened:?}");
     }
 }
 
@@ -395,11 +396,10 @@ fn plugin_run_continues_after_a_fault_with_a_new_instance_and_exits_1() {
         let run = ["plugin", "run", &component, "--settings", r#"{"in": "process"}"#, "--from", scenario];
         let ended = run_afterbay(&[&run[..], limits, &["--json"]].concat());
         assert_eq!(ended.code, 1, "{name}: {ended:?}");
-        let mut lines = json_lines(&ended.stdout);
-        // Drop the panic's own lines.
-        lines.retain(|line| line.get("log").is_none());
+        let lines = json_lines(&ended.stdout);
         for (line, from) in lines.iter().zip(["batch 1", "batch 2"]) {
-            assert_eq!((&line["from"], &line["fault"]), (&from.into(), &kind.into()), "{name}: {line}");
+            let found = (&line["from"], &line["faults"][0]["kind"]);
+            assert_eq!(found, (&from.into(), &kind.into()), "{name}: {line}");
         }
         assert_eq!(lines[2]["summary"]["as_they_came"], 2, "{name}");
     }

@@ -23,6 +23,11 @@ pub(crate) enum RowOutcome {
 }
 
 impl RowOutcome {
+    /// Whether the plugin changed the row, or a hold did.
+    pub(crate) fn is_changed(&self) -> bool {
+        !matches!(self, RowOutcome::AsReceived | RowOutcome::Swallowed)
+    }
+
     /// The plugin's verdict on the row.
     pub(crate) fn verdict(&self) -> Option<&Action> {
         match self {

@@ -4,7 +4,7 @@ use crate::contract_names;
 use crate::effects::Recorder;
 use crate::player::{PlayedBatch, Player};
 use crate::plugin_args::{TermArgs, UsageError, default_limits, find, not_started};
-use crate::row::{self, Batch};
+use crate::row;
 use crate::row_outcome::RowOutcome;
 use crate::rows::{Barriers, RowArgs};
 use crate::show::{self, Style};
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// Show unchanged rows, and rows of requests that the plugin ended, too
     #[arg(long)]
     all: bool,
-    /// Print one JSON object a line, with every id: rows, log lines, faults, and the summary
+    /// Print one JSON object a line, with every id: the steps of each shown row, what happened beside the rows, and the summary
     #[arg(long)]
     json: bool,
 }
@@ -112,7 +112,7 @@ fn look(args: &Args, source: &Source, mut terms: Terms, settings: String) -> any
     let component = source.load(&host, terms)?;
     let mut player = Player::new(component.clone(), settings.clone())
         .map_err(|error| anyhow::Error::msg(not_started(&component, &settings, &error)))?;
-    let steps = Steps::new(&component, args.json);
+    let steps = Steps::new(&component);
     let mut summary = Summary::default();
     let mut out = Output::new();
     let barriers = args.rows.each(&mut |batch| {
@@ -120,21 +120,21 @@ fn look(args: &Args, source: &Source, mut terms: Terms, settings: String) -> any
         let played = player.play(&batch)?;
         summary.batches += 1;
         summary.faults += played.faults.len() as u64;
+        played.outcomes.iter().for_each(|outcome| summary.count(outcome));
+        let is_shown = |outcome: &RowOutcome| args.all || args.step || outcome.is_changed();
+        let effects = recorder.take();
+        if args.json {
+            let lines = steps.lines(&batch, &played, &effects, is_shown);
+            return Ok(lines.iter().try_for_each(|line| out.json(line))?);
+        }
         if args.step {
-            played.outcomes.iter().for_each(|outcome| summary.count(outcome));
-            return Ok(steps.print(&mut out, &batch, &played, &recorder.take())?);
+            let blocks = steps.blocks(&batch, &played, &effects);
+            return Ok(blocks.iter().try_for_each(|block| out.lines(block))?);
         }
-        for (index, (row, outcome)) in batch.rows.iter().zip(&played.outcomes).enumerate() {
-            summary.count(outcome);
-            if !args.all && matches!(outcome, RowOutcome::AsReceived | RowOutcome::Swallowed) {
-                continue;
-            }
-            match args.json {
-                true => out.json(&show::row_json(&batch.from, index, row, outcome))?,
-                false => out.line(&show::line(&batch.from, row, outcome, Style::Screen))?,
-            }
+        for (row, outcome) in batch.rows.iter().zip(&played.outcomes).filter(|(_, it)| is_shown(it)) {
+            out.line(&show::line(&batch.from, row, outcome, Style::Screen))?;
         }
-        print_log(args, &mut out, &batch, &played)
+        print_log(&mut out, &batch.from, &played)
     })?;
     out.flush()?;
     match args.json {
@@ -146,24 +146,14 @@ fn look(args: &Args, source: &Source, mut terms: Terms, settings: String) -> any
 }
 
 /// Prints what the plugin logged, and its faults.
-fn print_log(args: &Args, out: &mut Output, batch: &Batch, played: &PlayedBatch) -> anyhow::Result<()> {
-    let from = &batch.from;
+fn print_log(out: &mut Output, from: &str, played: &PlayedBatch) -> anyhow::Result<()> {
     for (rid, line) in &played.log {
         let (level, text) = (contract_names::level(line.level), &line.message);
-        if args.json {
-            out.json(&json!({"from": from, "log": level, "rid": rid, "message": text}))?;
-        } else {
-            let rid = rid.as_ref().map(|rid| format!(" {rid}")).unwrap_or_default();
-            out.line(&screen::faint(format!("{from}{rid}: log: {level}: {text}")))?;
-        }
+        let rid = rid.as_ref().map(|rid| format!(" {rid}")).unwrap_or_default();
+        out.line(&screen::faint(format!("{from}{rid}: log: {level}: {text}")))?;
     }
     for fault in &played.faults {
-        if args.json {
-            let kind = fault.cause.kind().word();
-            out.json(&json!({"from": from, "fault": kind, "message": fault.to_string()}))?;
-        } else {
-            out.lines(&screen::bad(format!("{from}: fault: {fault}")))?;
-        }
+        out.lines(&screen::bad(format!("{from}: fault: {fault}")))?;
     }
     Ok(())
 }

@@ -1,13 +1,12 @@
-//! Rows before and after a plugin, as lines for people and as JSON.
+//! Rows before and after a plugin, as lines.
 
-use crate::contract_names::{json, name};
+use crate::contract_names::name;
 use crate::row::Row;
 use crate::row_outcome::{RowOutcome, after};
 use afterbay_runtime::{Action, FinishKind, TokenId};
 use afterbay_terminal as screen;
-use serde_json::{Value, json};
 
-/// Most ids of a row on a line; the JSON has all.
+/// Most ids of a row on a line; JSON has all.
 const IDS_SHOWN_MAX: usize = 24;
 
 /// The style of a line.
@@ -84,21 +83,6 @@ pub(crate) fn ids(ids: &[TokenId], most: usize) -> String {
         0 => shown.join(" "),
         more => format!("{} … {more} more", shown.join(" ")),
     }
-}
-
-/// A row as JSON, complete.
-pub(crate) fn row_json(from: &str, index: usize, row: &Row, outcome: &RowOutcome) -> Value {
-    let verdict = outcome.verdict().map_or_else(|| outcome_text(outcome).into(), json);
-    let after = after(row, outcome)
-        .map(|after| json!({"ids": after.ids, "text": after.text, "finish": after.finish.word()}));
-    json!({
-        "from": from,
-        "row": index,
-        "rid": row.rid,
-        "verdict": verdict,
-        "before": {"ids": row.ids, "text": row.text, "finish": row.values.finished.word()},
-        "after": after,
-    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `afterbay plugin run --step`: each row in the order of its life. It arrived, the plugin saw it, said and logged something,
+//! `afterbay plugin run --step`, and the JSON of `plugin run`: each row in the order of its life. It arrived, the plugin saw it, said and logged something,
 //! and something left.
 //!
 //! A line of the JSON has the key `step`: `batch` (what changed before the rows), `row`, or `effects` (what the plugin did
@@ -13,8 +13,9 @@ use crate::show;
 use afterbay_runtime::{
     Action, COLUMN_NAMES, ColumnSet, Component, FinishKind, LogLine, Replacement, TokenId, Tokens,
 };
-use afterbay_terminal::{self as screen, Output};
+use afterbay_terminal as screen;
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The width of the words at the beginning of a block's lines, with the blanks around them.
@@ -29,31 +30,22 @@ pub(crate) struct Steps {
     columns: ColumnSet,
     /// `None` if no tokenizer was given: the ids then have no text.
     tokens: Option<Arc<dyn Tokens>>,
-    json: bool,
 }
 
 impl Steps {
-    pub(crate) fn new(component: &Component, json: bool) -> Steps {
+    pub(crate) fn new(component: &Component) -> Steps {
         let tokens = component.grants().tokenizer.clone().filter(|tokens| tokens.size() > 0);
-        Steps { columns: component.description().columns, tokens, json }
+        Steps { columns: component.description().columns, tokens }
     }
 
-    /// Prints the steps of a batch.
-    pub(crate) fn print(
+    /// The batch as JSON objects, with the rows whose outcome is shown.
+    pub(crate) fn lines(
         &self,
-        out: &mut Output,
         batch: &Batch,
         played: &PlayedBatch,
         effects: &Effects,
-    ) -> std::io::Result<()> {
-        match self.json {
-            true => self.lines(batch, played, effects).iter().try_for_each(|line| out.json(line)),
-            false => self.blocks(batch, played, effects).iter().try_for_each(|block| out.lines(block)),
-        }
-    }
-
-    /// The batch as JSON objects.
-    fn lines(&self, batch: &Batch, played: &PlayedBatch, effects: &Effects) -> Vec<Value> {
+        is_shown: impl Fn(&RowOutcome) -> bool,
+    ) -> Vec<Value> {
         let mut lines = Vec::new();
         if !batch.updates.attributes.is_empty() || batch.updates.signals.is_some() {
             let attributes = batch.updates.attributes.iter();
@@ -65,9 +57,11 @@ impl Steps {
             );
         }
         let rows = batch.rows.iter().zip(&played.rows).zip(&played.outcomes).enumerate();
-        lines.extend(rows.map(|(index, ((row, seen), outcome))| {
+        let rows: Vec<_> = rows.filter(|(_, (_, outcome))| is_shown(outcome)).collect();
+        let rids: HashSet<&str> = rows.iter().map(|(_, ((row, _), _))| row.rid.as_str()).collect();
+        lines.extend(rows.into_iter().map(|(index, ((row, seen), outcome))| {
             let log = self
-                .log_of(played, Some(&row.rid))
+                .log_of(played, &row.rid)
                 .map(|line| json!({"level": contract_names::level(line.level), "message": line.message}));
             json!({
                 "step": "row",
@@ -84,9 +78,9 @@ impl Steps {
                     .map(|after| self.content(&after.ids, after.text.as_deref(), after.finish)),
             })
         }));
-        let log = self
-            .log_of(played, None)
-            .map(|line| json!({"level": contract_names::level(line.level), "message": line.message}));
+        let log = logged_beside(played, &rids).map(|(rid, line)| {
+            json!({"rid": rid, "level": contract_names::level(line.level), "message": line.message})
+        });
         let log: Vec<Value> = log.collect();
         let faults = played.faults.iter().map(|fault| {
             let stack = fault.stack.iter();
@@ -149,7 +143,7 @@ impl Steps {
     }
 
     /// The batch as blocks of lines, one for each row.
-    fn blocks(&self, batch: &Batch, played: &PlayedBatch, effects: &Effects) -> Vec<String> {
+    pub(crate) fn blocks(&self, batch: &Batch, played: &PlayedBatch, effects: &Effects) -> Vec<String> {
         let mut blocks = Vec::new();
         let mut before = Block::new(batch.from.clone());
         for (rid, attributes) in &batch.updates.attributes {
@@ -170,14 +164,15 @@ impl Steps {
             block.line("arrived", self.shown(&row.ids, row.text.as_deref(), row.values.finished));
             block.line("saw", self.seen(row, seen, outcome));
             block.line("said", self.said(outcome));
-            for line in self.log_of(played, Some(&row.rid)) {
+            for line in self.log_of(played, &row.rid) {
                 block.line("logged", format!("{}: {}", contract_names::level(line.level), line.message));
             }
             block.line("left", self.left(row, seen, outcome));
             blocks.extend(block.text());
         }
         let mut beside = Block::new(format!("{}  beside the rows", batch.from));
-        for line in self.log_of(played, None) {
+        let rids = batch.rows.iter().map(|row| row.rid.as_str()).collect();
+        for (_, line) in logged_beside(played, &rids) {
             beside.line("logged", format!("{}: {}", contract_names::level(line.level), line.message));
         }
         effects.metrics().iter().for_each(|change| beside.line("metric", change.clone()));
@@ -271,10 +266,18 @@ impl Steps {
         }
     }
 
-    /// The lines that the plugin logged about a request, or about none.
-    fn log_of<'p>(&self, played: &'p PlayedBatch, rid: Option<&'p str>) -> impl Iterator<Item = &'p LogLine> {
-        played.log.iter().filter(move |(of, _)| of.as_deref() == rid).map(|(_, line)| line)
+    /// The lines that the plugin logged about a request.
+    fn log_of<'p>(&self, played: &'p PlayedBatch, rid: &'p str) -> impl Iterator<Item = &'p LogLine> {
+        played.log.iter().filter(move |(of, _)| of.as_deref() == Some(rid)).map(|(_, line)| line)
     }
+}
+
+/// The lines that the plugin logged about none of these requests.
+fn logged_beside<'p>(
+    played: &'p PlayedBatch,
+    rids: &HashSet<&str>,
+) -> impl Iterator<Item = &'p (Option<String>, LogLine)> {
+    played.log.iter().filter(|(of, _)| of.as_deref().is_none_or(|rid| !rids.contains(rid)))
 }
 
 fn rows(count: u32) -> String {
