@@ -188,11 +188,6 @@ impl Chain {
         self.slots.iter().filter_map(PluginSlot::judging_component)
     }
 
-    /// The work of each plugin's running instance so far, if the plugin's host counts work.
-    pub fn fuel_used(&self) -> Vec<Option<u64>> {
-        self.slots.iter().map(PluginSlot::fuel_used).collect()
-    }
-
     /// Whether any plugin reads the signals.
     pub fn wants_signals(&self) -> bool {
         self.slots.iter().any(PluginSlot::wants_signals)

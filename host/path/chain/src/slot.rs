@@ -507,11 +507,6 @@ impl PluginSlot {
         }
     }
 
-    /// The work of the running instance so far, if the plugin's host counts work.
-    pub fn fuel_used(&self) -> Option<u64> {
-        self.state.running().and_then(|(plugin, _)| plugin.fuel_used())
-    }
-
     /// The status for the operator.
     pub fn status(&self) -> PluginStatus {
         let description = self.component.description();

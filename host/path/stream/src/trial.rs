@@ -61,8 +61,6 @@ pub struct TrialPlugin {
     pub status: PluginStatus,
     /// The counters of a running stream's plugin.
     pub counters: Arc<PluginCounters>,
-    /// The work of the running instance so far, if the plugin's host counts work.
-    pub fuel: Option<u64>,
 }
 
 /// A stream off the path.
@@ -262,12 +260,6 @@ impl Trial {
         self.calls.0.load(Ordering::Relaxed)
     }
 
-    /// The most rows that a plugin was shown.
-    pub fn rows_shown(&self) -> u64 {
-        let plugins = self.chain.statuses().into_iter();
-        plugins.map(|it| self.metrics.plugin(&self.stream, &it.plugin).rows.get()).max().unwrap_or(0)
-    }
-
     /// Whether a plugin reads the signals, which a trial does not have.
     pub fn wants_signals(&self) -> bool {
         self.chain.wants_signals()
@@ -275,12 +267,10 @@ impl Trial {
 
     /// The plugins, in the order of the chain.
     pub fn plugins(&self) -> Vec<TrialPlugin> {
-        let statuses = self.chain.statuses().into_iter().zip(self.chain.fuel_used());
-        let plugin = |(status, fuel): (PluginStatus, Option<u64>)| TrialPlugin {
+        let plugin = |status: PluginStatus| TrialPlugin {
             counters: self.metrics.plugin(&self.stream, &status.plugin),
             status,
-            fuel,
         };
-        statuses.map(plugin).collect()
+        self.chain.statuses().into_iter().map(plugin).collect()
     }
 }

@@ -17,19 +17,15 @@ use afterbay_journal::FrameNo;
 use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, StreamReader};
 use afterbay_journal_tools::Source;
 use afterbay_journal_view::local_time;
-use afterbay_plugin_loader::{host_options, plugin_host};
-use afterbay_runtime::{Host, HostOptions};
+use afterbay_plugin_loader::plugin_host;
 use afterbay_terminal::{self as screen, Busy};
 use compare::Window;
 use report::{Report, Reporter};
 use std::collections::HashSet;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 use stream_trial::StreamTrial;
 
-/// The deadline of a call while work is counted.
-const FUEL_DEADLINE: Duration = Duration::from_secs(10);
 /// Frames between two messages about the progress.
 const PROGRESS_EVERY: u64 = 256;
 
@@ -57,15 +53,13 @@ pub(crate) fn run(options: &Options<'_>, start: &StartTrials) -> anyhow::Result<
     let source = options.from.open().map_err(wrong)?;
     let journal = source.journal().map_err(wrong)?;
     let streams = streams(options, &config, &journal)?;
-    let timed = (start.prepare)(config.clone(), plugin_host()?)?;
-    let counting = Host::new(HostOptions { counts_fuel: true, ..host_options() })?;
-    let counted = (start.prepare)(without_deadlines(config.clone()), counting)?;
+    let prepared = (start.prepare)(config.clone(), plugin_host()?)?;
     let mut has_faults = false;
     for stream in streams {
         let reader = journal.stream(stream.name.as_str())?;
         let window = Window { since, until };
         let mut reporter = Reporter::new(stream.name.as_str(), options.json);
-        let report = try_stream(stream, &reader, window, (&timed, &counted), &mut reporter)?;
+        let report = try_stream(stream, &reader, window, &prepared, &mut reporter)?;
         has_faults |= !report.sums.faults.is_empty();
         reporter.end(&report)?;
     }
@@ -109,19 +103,12 @@ fn streams<'c>(
     Ok(found)
 }
 
-fn without_deadlines(mut config: config::Config) -> config::Config {
-    for plugin in config.streams.iter_mut().flat_map(|stream| &mut stream.plugins) {
-        plugin.limits.deadline = FUEL_DEADLINE;
-    }
-    config
-}
-
 /// Carries the recorded frames of one stream, and hands each compared request to the reporter.
 fn try_stream(
     stream: &config::Stream,
     reader: &StreamReader,
     window: Window,
-    start: (&StartTrial, &StartTrial),
+    start: &StartTrial,
     reporter: &mut Reporter,
 ) -> anyhow::Result<Report> {
     let busy = Busy::new(format!("stream {}: plugins are compiled and started", stream.name));

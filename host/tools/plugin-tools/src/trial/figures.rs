@@ -1,4 +1,4 @@
-//! The figures of the plugins of a trial: rows, time, verdicts and faults, and the work of a row.
+//! The figures of the plugins of a trial: rows, time, verdicts and faults.
 
 use afterbay_stream::{PluginState, Trial};
 use std::collections::BTreeMap;
@@ -64,10 +64,4 @@ impl PluginFigure {
         let ns = self.ns.checked_div(u128::from(self.rows))?;
         u64::try_from(ns).ok()
     }
-}
-
-/// The work for each row of each plugin's running instance, in the order of the chain. `None` without rows or an instance.
-pub(crate) fn fuel(trial: &Trial) -> Vec<Option<u64>> {
-    let plugins = trial.plugins().into_iter();
-    plugins.map(|it| it.fuel?.checked_div(it.counters.rows.get())).collect()
 }

@@ -17,8 +17,6 @@ const REASON_CHARS: usize = 40;
 pub(crate) struct Report {
     pub(crate) sums: Sums,
     pub(crate) plugins: PluginFigures,
-    /// The work of a row of each plugin, in the order of `plugins`.
-    pub(crate) fuel: Vec<Option<u64>>,
     /// The times of the first and the last compared frame.
     pub(crate) begins_unix_ns: Option<u64>,
     pub(crate) ends_unix_ns: Option<u64>,
@@ -111,18 +109,17 @@ impl Reporter {
     }
 
     fn end_json(&self, report: &Report) -> std::io::Result<()> {
-        let Report { sums, plugins, fuel, begins_unix_ns, ends_unix_ns, missing } = report;
+        let Report { sums, plugins, begins_unix_ns, ends_unix_ns, missing } = report;
         for (FaultKey { plugin, kind, message }, times) in &sums.faults {
             let line = json!({"stream": self.stream, "plugin": plugin, "fault": kind, "message": message, "times": times});
             screen::say_json(&line);
         }
-        let plugin = |(index, it): (usize, &PluginFigure)| {
+        let plugin = |it: &PluginFigure| {
             json!({
                 "plugin": it.plugin,
                 "state": it.state,
                 "rows": it.rows,
                 "ns_a_row": it.ns_a_row(),
-                "fuel_a_row": fuel.get(index).copied().flatten(),
                 "verdicts": it.verdicts,
                 "faults": it.faults,
             })
@@ -145,7 +142,7 @@ impl Reporter {
             "ends_earlier_by_plugin": sums.earlier_by_plugin,
             "then": sums.then.json(),
             "trial": sums.trial.json(),
-            "plugins": plugins.0.iter().enumerate().map(plugin).collect::<Vec<_>>(),
+            "plugins": plugins.0.iter().map(plugin).collect::<Vec<_>>(),
             "not_in_the_trial": missing,
         }});
         screen::say_json(&line);
@@ -272,20 +269,18 @@ fn sides(then: &Side, trial: &Side) -> std::io::Result<()> {
 }
 
 fn plugins(report: &Report) -> std::io::Result<()> {
-    let mut table = Table::new(&["PLUGIN", "STATE", "ROWS", "NS/ROW", "FUEL/ROW", "VERDICTS", "FAULTS"]);
-    let figure = |figure: Option<u64>| figure.map_or_else(|| "-".to_owned(), count);
+    let mut table = Table::new(&["PLUGIN", "STATE", "ROWS", "NS/ROW", "VERDICTS", "FAULTS"]);
     let counts = |counts: &std::collections::BTreeMap<&'static str, u64>| {
         let each = counts.iter().map(|(name, times)| format!("{name} {}", count(*times)));
         let each: Vec<String> = each.collect();
         if each.is_empty() { "-".to_owned() } else { each.join(", ") }
     };
-    for (index, it) in report.plugins.0.iter().enumerate() {
+    for it in &report.plugins.0 {
         table.row(vec![
             it.plugin.clone(),
             screen::warn_if(it.state.to_owned(), !matches!(it.state, "live" | "shadow")),
             count(it.rows),
-            figure(it.ns_a_row()),
-            figure(report.fuel.get(index).copied().flatten()),
+            it.ns_a_row().map_or_else(|| "-".to_owned(), count),
             counts(&it.verdicts),
             counts(&it.faults),
         ]);

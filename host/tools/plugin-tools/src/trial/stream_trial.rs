@@ -1,7 +1,7 @@
 //! One stream under trial: its plugins see each recorded frame, and a comparison gets what they did.
 
 use super::compare::{Comparison, RecordedFrame, Window};
-use super::figures::{self, PluginFigures};
+use super::figures::PluginFigures;
 use super::report::{Different, Report};
 use crate::StartTrial;
 use crate::plugin_args::UsageError;
@@ -13,18 +13,9 @@ use afterbay_terminal as screen;
 use bytes::Bytes;
 use std::collections::HashSet;
 
-/// Rows after which the work of plugins is no longer counted: counting needs a second, slower trial.
-const FUEL_ROWS_MAX: u64 = 100_000;
-/// Frames between two looks at the number of these rows.
-const FUEL_LOOK_FRAMES: u64 = 256;
-
 /// One stream under trial.
 pub(super) struct StreamTrial {
     trial: Trial,
-    /// The second trial, which counts the work of plugins. `None` without plugins, and after [`FUEL_ROWS_MAX`] rows.
-    counting: Option<Trial>,
-    /// Frames whose work was counted.
-    counted: u64,
     window: Window,
     comparison: Comparison,
     /// The figures of the plugins at the first compared frame.
@@ -41,17 +32,13 @@ impl StreamTrial {
         stream: &config::Stream,
         window: Window,
         begins: u64,
-        (timed, counted): (&StartTrial, &StartTrial),
+        start: &StartTrial,
     ) -> anyhow::Result<StreamTrial> {
-        let (trial, missing) = timed(&stream.name, begins)
+        let (trial, missing) = start(&stream.name, begins)
             .map_err(|error| UsageError(format!("stream {}: {error:#}", stream.name)))?;
-        let counting = match stream.plugins.is_empty() {
-            true => None,
-            false => Some(counted(&stream.name, begins)?.0),
-        };
         let report = Report { missing, ..Report::default() };
         let comparison = Comparison::of(window);
-        Ok(StreamTrial { trial, counting, counted: 0, window, comparison, before: None, report })
+        Ok(StreamTrial { trial, window, comparison, before: None, report })
     }
 
     /// Does not compare these requests, by their numbers in the journal: they were erased.
@@ -85,33 +72,14 @@ impl StreamTrial {
         }
         for request in outcome.into_iter().flat_map(operator_aborts) {
             let Some(rid) = frames.rid(request) else { continue };
-            std::iter::once(&mut self.trial).chain(&mut self.counting).for_each(|trial| trial.abort(rid));
+            self.trial.abort(rid);
         }
-        let bytes = Bytes::from(frame.bytes);
-        self.count_work(bytes.clone(), at);
-        let in_trial = self.trial.frame(bytes, at);
+        let in_trial = self.trial.frame(Bytes::from(frame.bytes), at);
         let rid = |request| frames.rid(request).map_or_else(|| format!("(request {request})"), str::to_owned);
         self.comparison.frame(recorded, in_trial.0, &self.trial.take_records(), rid);
         let events = self.trial.take_events();
         if is_compared {
             self.comparison.events(&events);
-        }
-    }
-
-    fn count_work(&mut self, bytes: Bytes, at: u64) {
-        let Some(counting) = &mut self.counting else { return };
-        counting.frame(bytes, at);
-        counting.take_records();
-        counting.take_events();
-        self.counted += 1;
-        if self.counted.is_multiple_of(FUEL_LOOK_FRAMES) && counting.rows_shown() >= FUEL_ROWS_MAX {
-            self.end_counting();
-        }
-    }
-
-    fn end_counting(&mut self) {
-        if let Some(counting) = self.counting.take() {
-            self.report.fuel = figures::fuel(&counting);
         }
     }
 
@@ -122,7 +90,6 @@ impl StreamTrial {
 
     /// Ends the requests that are left. Returns them, and the report.
     pub(super) fn end(mut self) -> (Vec<Different>, Report) {
-        self.end_counting();
         self.trial.end();
         self.trial.take_records().iter().for_each(|record| self.comparison.without_frame(record));
         self.comparison.events(&self.trial.take_events());
