@@ -1,7 +1,5 @@
 //! Ending a request in the scheduler: by `afterbay abort`, over the admin address, or because a plugin finished the request.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -15,9 +13,6 @@ use afterbay_wire::synth::{SynthFinish, SynthRow, SynthWire};
 use serde_json::{Value, json};
 
 const STOPPED: &str = "stop:afterbay: aborted by operator";
-/// Rids as SGLang makes them, and as a gateway may.
-const UUID: &str = "5b0c1f0a9e3779b97f4a7c155b0c1f0a";
-const OTHER: &str = "5b0c1f0a-9e37-49b9-bf4a-7c155b0c1f0b";
 
 /// The scheduler's own last row of a request that it has aborted.
 fn aborted(request: &mut SynthRequest) -> SynthRow {
@@ -322,40 +317,6 @@ fn an_operators_abort_survives_kill_9() {
 }
 
 #[test]
-fn after_a_kill_during_an_abort_only_the_schedulers_own_abort_row_ends_the_request() {
-    let sandbox = Sandbox::new();
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let config = sandbox.config().abort(&format!("http = \"http://{}\"", server.local_addr().unwrap()));
-    let mut reader = Reader::bind(&sandbox.reader_side());
-    let running = Afterbay::run(&sandbox, &config);
-    let mut sender = Sender::connect(&sandbox.scheduler_side());
-    let (mut a, mut b) = (SynthRequest::new(UUID), SynthRequest::new("b"));
-    sender.send(&batch(Pickle, vec![a.row(&[1]), b.row(&[1])]));
-    reader.frame();
-    running.until_metrics("every frame is taken", |metrics| metrics.sink("taken_frame") == 1);
-    let admin = running.admin().to_string();
-    let asks = afterbay_command(&["abort", UUID, "--admin", &admin]).stderr(Stdio::piped()).spawn().unwrap();
-    // The kill comes before Afterbay records that the abort was sent.
-    let (mut connection, _) = server.accept().unwrap();
-    connection.read_exact(&mut [0]).unwrap();
-    running.kill();
-    assert!(!asks.wait_with_output().unwrap().status.success());
-
-    let running = Afterbay::run(&sandbox, &config);
-    let mut sender = Sender::connect(&sandbox.scheduler_side());
-    let mut step = |rows| {
-        sender.send(&batch(Pickle, rows));
-        afterbay_tests::frames::rows(&reader.frame())
-    };
-    let out = step(vec![a.row(&[2]), b.row(&[2])]);
-    assert_eq!(out, [row(UUID, &[2], 2, None), row("b", &[2], 2, None)]);
-    let out = step(vec![aborted(&mut a), aborted(&mut b)]);
-    assert_eq!(out, [row(UUID, &[], 2, Some(STOPPED)), row("b", &[], 2, Some("abort"))]);
-    assert_eq!(running.stop(), 0);
-    assert_eq!(verify(&sandbox).0, 0);
-}
-
-#[test]
 fn an_abort_goes_only_to_the_rank_that_has_the_request() {
     for wire in WIRES {
         let sandbox = Sandbox::new();
@@ -402,85 +363,6 @@ fn an_abort_goes_only_to_the_rank_that_has_the_request() {
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(journal(&sandbox, &["verify"]).code, 0);
     }
-}
-
-#[test]
-fn a_configured_http_server_of_sglang_gets_the_abort_and_its_key_is_never_logged() {
-    let sandbox = Sandbox::new();
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", server.local_addr().unwrap());
-    let asked = std::thread::spawn(move || {
-        ["200 OK", "500 Oh"].map(|status| {
-            let (mut socket, _) = server.accept().unwrap();
-            let mut asked = Vec::new();
-            while !asked.ends_with(b"}") {
-                let mut byte = [0];
-                socket.read_exact(&mut byte).unwrap();
-                asked.extend(byte);
-            }
-            write!(socket, "HTTP/1.1 {status}\r\nContent-Length: 4\r\n\r\nbusy").unwrap();
-            String::from_utf8(asked).unwrap()
-        })
-    });
-    std::fs::write(sandbox.path("key"), "s3cret\n").unwrap();
-    let config = sandbox.config().abort(&format!("http = {url:?}")).abort("api_key_file = \"key\"");
-    let mut reader = Reader::bind(&sandbox.reader_side());
-    let afterbay = Afterbay::run(&sandbox, &config);
-    let mut sender = Sender::connect(&sandbox.scheduler_side());
-    let (mut a, mut b) = (SynthRequest::new(UUID), SynthRequest::new(OTHER));
-    sender.send(&batch(Pickle, vec![a.row(&[1]), b.row(&[1])]));
-    reader.frame();
-    assert!(afterbay.abort(UUID, &[]).success().contains(&format!("{url}/abort_request")));
-    let refused = afterbay.abort(OTHER, &[]);
-    assert!(refused.stderr.contains("SGLang answers 500: busy"), "{refused:?}");
-    sender.send(&batch(Pickle, vec![a.row(&[2]), b.row(&[2])]));
-    // The request whose abort failed continues.
-    assert_eq!(rows(&reader.frame()), [row(UUID, &[2], 2, Some(STOPPED)), row(OTHER, &[2], 2, None)]);
-    let [first, _] = asked.join().unwrap();
-    assert!(
-        first.starts_with("POST /abort_request ")
-            && first.ends_with(&format!("\r\n\r\n{{\"rid\":\"{UUID}\"}}")),
-        "{first}"
-    );
-    assert!(first.to_ascii_lowercase().contains("authorization: bearer s3cret"), "{first}");
-    assert!(!afterbay.log().contains("s3cret"));
-    assert_eq!(afterbay.stop(), 0);
-}
-
-#[test]
-fn over_http_only_a_uuid_is_aborted_that_begins_no_other_rid() {
-    let sandbox = Sandbox::new();
-    // Nobody listens: a refused abort does not connect.
-    let config = sandbox.config().abort("http = \"http://127.0.0.1:1\"").plugin(
-        "loops",
-        &example("stop-on-loop"),
-        "window = 8",
-    );
-    let mut reader = Reader::bind(&sandbox.reader_side());
-    let afterbay = Afterbay::run(&sandbox, &config);
-    let mut sender = Sender::connect(&sandbox.scheduler_side());
-    let names = [UUID.to_owned(), "job_1".to_owned(), format!("{OTHER}-2"), OTHER.to_owned()];
-    let rows = names
-        .iter()
-        .map(|name| SynthRequest::new(name).row(&[1]))
-        .chain([SynthRequest::new("looped").row(&[7; 8])]);
-    sender.send(&batch(Msgpack, rows.collect()));
-    reader.frame();
-    let may_be = "also those that wait in the scheduler, which Afterbay cannot see. Use stream.abort.push with the connector";
-    for (rid, status, words) in [
-        ("job_1", 409, may_be),
-        (names[2].as_str(), 409, may_be),
-        (OTHER, 409, "SGLang's HTTP server would abort both"),
-        (UUID, 503, "cannot be connected to"),
-    ] {
-        let answer = afterbay.post(&format!("/v1/requests/{rid}/abort"), &[JSON], "");
-        assert_eq!(answer.status, status, "{rid}: {}", answer.body);
-        assert!(answer.body.contains(words), "{rid}: {}", answer.body);
-    }
-    let failed = afterbay.event_where("AbortFailed", |event| event["rid"] == "looped");
-    assert!(failed["why"].as_str().unwrap().contains(may_be), "{failed}");
-    assert_eq!(afterbay.metrics().stream("aborts_refused_total"), 3);
-    assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]

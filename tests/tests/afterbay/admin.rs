@@ -258,9 +258,7 @@ fn a_password_in_a_configured_url_is_never_shown() {
     let sandbox = Sandbox::new();
     let url = "http://user:hunter2@127.0.0.1:30000";
     let configs = [
-        sandbox.config().abort(&format!("http = {url:?}")),
-        sandbox.config().stream(&format!("signals = {{ metrics = \"{url}/metrics\" }}")),
-        sandbox.config().stream(&format!("signals = {{ load_stat = {url:?} }}")),
+        sandbox.config().abort(&format!("push = {url:?}")),
         sandbox.config().connect(url),
         sandbox.config().plugin_with("guard", "oci://user:hunter2@ghcr.io/acme/guard", "", ""),
         sandbox.config().admin(&format!("listen = {url:?}")),

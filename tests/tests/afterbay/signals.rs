@@ -1,7 +1,6 @@
 //! The scheduler's load: read, published with its age, stale, absent and back; and Afterbay's own figures beside it.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -70,7 +69,7 @@ fn the_schedulers_load_is_on_metrics_and_v1_signals_and_is_marked_when_stale() {
     assert_eq!((&load["num_running_reqs"], &load["num_waiting_reqs"]), (&100.into(), &7.into()), "{fresh}");
     assert_eq!((&load["token_usage"], &load["source"]), (&0.4.into(), &"load_snapshot".into()), "{fresh}");
     assert!(load["age_ns"].as_u64().unwrap() <= 3_000_000_000, "{fresh}");
-    let source = &fresh["load_sources"][0];
+    let source = &fresh["load_source"];
     assert_eq!((&source["name"], &source["state"]), (&path.to_str().unwrap().into(), &"fresh".into()));
 
     let metrics = afterbay.until_metrics("the load is fresh", |metrics| {
@@ -111,7 +110,7 @@ fn a_missing_load_file_is_reported_and_read_when_it_appears() {
     assert_eq!((&lost["stream"], &lost["source"]), (&"test".into(), &"load_snapshot".into()), "{lost}");
     assert!(lost["message"].as_str().unwrap().contains("does not exist"), "{lost}");
     let stream =
-        until_stream(&afterbay, "the source is lost", |stream| stream["load_sources"][0]["state"] == "lost");
+        until_stream(&afterbay, "the source is lost", |stream| stream["load_source"]["state"] == "lost");
     assert_eq!((&stream["load"]["freshness"], &stream["load"]["age_ns"]), (&"never".into(), &Value::Null));
     assert_eq!(stream["load"]["num_running_reqs"], Value::Null);
     assert_eq!(afterbay.metrics().stream("scheduler_load_fresh"), 0);
@@ -142,7 +141,7 @@ fn without_a_source_signals_have_only_afterbays_own_figures() {
     let stream = until_stream(&afterbay, "every frame is received", |stream| {
         stream["frames_received"] == 3 && stream["outbox_frames"] == 0 && stream["senders"] == 1
     });
-    assert_eq!((&stream["load"], &stream["load_sources"]), (&Value::Null, &json!([])));
+    assert_eq!((&stream["load"], &stream["load_source"]), (&Value::Null, &Value::Null));
     assert_eq!((&stream["stream"], &stream["bytes_received"]), (&"test".into(), &21.into()));
     assert_eq!((&stream["receiving"], &stream["requests_live"]), (&true.into(), &0.into()));
     let sink = &stream["sinks"][0];
@@ -191,7 +190,7 @@ fn the_load_file_follows_the_instance_of_the_rendezvous() {
         assert!(place.0.starts_with("/dev/shm"), "{lost}");
         write_load(&place.0);
         let stream = until_stream(&afterbay, "the load is read", |stream| {
-            stream["load_sources"][0]["name"] == lost["place"] && stream["load"]["freshness"] == "fresh"
+            stream["load_source"]["name"] == lost["place"] && stream["load"]["freshness"] == "fresh"
         });
         // The rank also comes from the rendezvous.
         assert_eq!(stream["load"]["num_running_reqs"], 101, "{stream}");
@@ -203,49 +202,10 @@ fn the_load_file_follows_the_instance_of_the_rendezvous() {
 }
 
 #[test]
-fn a_scrape_gives_its_values_and_an_absent_publisher_is_reported() {
-    let sandbox = Sandbox::new();
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/metrics", server.local_addr().unwrap());
-    std::thread::spawn(move || {
-        let body = fixture("metrics.txt");
-        for mut socket in server.incoming().map_while(Result::ok) {
-            let _asked = socket.read(&mut [0; 1024]);
-            let head =
-                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-            let _answered = socket.write_all(head.as_bytes()).and_then(|()| socket.write_all(&body));
-        }
-    });
-    let publisher = sandbox.ipc("load-stat");
-    let lines = format!("metrics = {url:?}, load_stat = {publisher:?}, stale_after = \"1h\"");
-    let afterbay = Afterbay::run(&sandbox, &signals(sandbox.config(), &lines));
-    let metrics = afterbay
-        .until_metrics("the source is scraped", |metrics| metrics.stream("scheduler_load_fresh") == 1);
-    assert_eq!(metrics.stream("scheduler_num_retracted_requests_total"), 11);
-    let lost = afterbay.event_where("SignalLost", |lost| lost["source"] == "load_stat");
-    assert_eq!(lost["place"], publisher.as_str(), "{lost}");
-    let stream = stream_signals(&afterbay);
-    assert_eq!(stream["load"]["source"], "metrics", "{stream}");
-    let states =
-        [0, 1].map(|at| (&stream["load_sources"][at]["source"], &stream["load_sources"][at]["state"]));
-    assert_eq!(
-        states,
-        [(&"load_stat".into(), &"lost".into()), (&"metrics".into(), &"fresh".into())],
-        "{stream}"
-    );
-    assert_eq!(afterbay.stop(), 0);
-}
-
-#[test]
 fn an_invalid_source_is_an_error_with_line_and_key() {
     let sandbox = Sandbox::new();
-    let lines = [
-        "signals.load_snapshot = \"two words\"",
-        "signals.load_stat = \"127.0.0.1:5557\"",
-        "signals.metrics = \"https://127.0.0.1/metrics\"",
-        "signals.dp_rank = 70000",
-        "signals.stale_after = \"1ms\"",
-    ];
+    let lines =
+        ["signals.load_snapshot = \"two words\"", "signals.dp_rank = 70000", "signals.stale_after = \"1ms\""];
     let config = lines.iter().fold(sandbox.config(), |config, line| config.stream(line));
     let file = sandbox.write(&config);
     let text = std::fs::read_to_string(&file).unwrap();

@@ -37,7 +37,7 @@ impl Check<'_> {
     fn call(&self, written: &written::Call, names: &mut SeenNames) -> Option<Call> {
         let name = self.name(&written.name, names);
         if let Some(Located { value: url, location }) = &written.url
-            && let Err(why) = scrape::check_either(url)
+            && let Err(why) = scrape::check(url)
         {
             let shown = scrape::shown(url);
             let like = "must be like \"https://moderation.internal/v1/check\"";

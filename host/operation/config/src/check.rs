@@ -213,7 +213,7 @@ impl Check<'_> {
         stream.max_peers = max_peers.map_or(stream.max_peers, |peers| peers as usize);
         stream.join = self.join(&written.join);
         stream.signals = self.signals(&written.signals);
-        stream.abort = written.abort.as_ref().and_then(|table| self.abort(table));
+        stream.abort = written.abort.as_ref().and_then(|abort| self.listen(&abort.push));
         is_whole &= stream.abort.is_some() == written.abort.is_some();
         stream.route = value(&written.route);
         match sinks {

@@ -110,8 +110,9 @@ pub struct Stream {
     pub join: Join,
     /// The sources of the scheduler's load.
     pub signals: Signals,
-    /// The way to ask the scheduler to end a request. `None`: as the rendezvous file says, otherwise none.
-    pub abort: Option<Abort>,
+    /// Afterbay binds a socket here through which it asks the scheduler to end a request. `None`: as the rendezvous file says,
+    /// otherwise none.
+    pub abort: Option<Endpoint>,
     /// Attributes of requests by rid, for plugins. A later rule overrides an earlier one, member by member.
     pub attributes: Vec<AttributeRule>,
     /// The plugin chain, in call order.
@@ -368,38 +369,11 @@ impl Default for Queue {
     }
 }
 
-/// The way to ask a scheduler to end a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Abort {
-    /// Afterbay binds a PUSH socket here, and the scheduler's PULL socket connects.
-    Push(Endpoint),
-    /// Afterbay calls SGLang's HTTP server.
-    Http {
-        /// The server's URL, without `/abort_request`.
-        url: String,
-        /// The source of the server's API key, if it wants one.
-        api_key: Option<ApiKeyFrom>,
-    },
-}
-
-/// The source of SGLang's API key. The key itself is not in the configuration, because the configuration is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ApiKeyFrom {
-    /// This environment variable.
-    Env(String),
-    /// This file.
-    File(PathBuf),
-}
-
 /// The sources of the scheduler's load, and the age at which a load is stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signals {
     /// SGLang's load file in shared memory.
     pub load_snapshot: LoadSnapshot,
-    /// SGLang's LoadStat publisher.
-    pub load_stat: Option<Endpoint>,
-    /// The URL of SGLang's Prometheus metrics.
-    pub metrics: Option<String>,
     /// The scheduler's data parallel rank. `None`: the rank in the rendezvous file, otherwise 0.
     pub dp_rank: Option<u32>,
     /// The age past which a load is stale.
@@ -408,13 +382,7 @@ pub struct Signals {
 
 impl Default for Signals {
     fn default() -> Signals {
-        Signals {
-            load_snapshot: LoadSnapshot::Auto,
-            load_stat: None,
-            metrics: None,
-            dp_rank: None,
-            stale_after: Duration::from_secs(5),
-        }
+        Signals { load_snapshot: LoadSnapshot::Auto, dp_rank: None, stale_after: Duration::from_secs(5) }
     }
 }
 

@@ -23,13 +23,7 @@ impl Check<'_> {
             "vLLM has no detokenizer between two sockets",
         );
         report(of(&stream.route), "each front end of vLLM has a socket and so a stream of its own");
-        let signals = &stream.signals;
-        let in_frames = "vLLM's frames have its load";
-        for location in [of(&signals.load_snapshot), of(&signals.load_stat), of(&signals.metrics)] {
-            report(location, in_frames);
-        }
-        let http = stream.abort.as_ref().and_then(|abort| of(&abort.http));
-        report(http, "vLLM's HTTP server has no abort, must be push");
+        report(of(&stream.signals.load_snapshot), "vLLM's frames have its load");
         for sink in &stream.sinks {
             let no_detokenizer = "vLLM's front end makes the text itself";
             report(of(&sink.reader), no_detokenizer);

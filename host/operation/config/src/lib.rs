@@ -19,7 +19,6 @@ mod units;
 pub mod user_dirs;
 
 // The checked configuration.
-mod abort;
 mod across;
 mod admin;
 mod archive;
@@ -44,14 +43,14 @@ mod problem;
 pub use afterbay_types::{Endpoint, EndpointError, Engine, Name, NameError};
 
 pub use checked::{
-    Abort, Admin, AdminAddress, ApiKeyFrom, Archive, AttributeRule, Breaker, Call, CallHeader, Component,
-    Config, EraseRule, FollowerConfig, Grant, Join, JoinWhen, Journal, Layout, Limits, LoadSnapshot, Log,
-    LogFormat, Memory, Mode, OnError, OnFault, Pattern, Place, Plugin, PluginDefaults, Quarantine, Queue,
-    Reads, Replicate, Retain, Rids, Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf,
-    TapSocket, TapSocketType, ToolCalls, Traces, Usage,
+    Admin, AdminAddress, Archive, AttributeRule, Breaker, Call, CallHeader, Component, Config, EraseRule,
+    FollowerConfig, Grant, Join, JoinWhen, Journal, Layout, Limits, LoadSnapshot, Log, LogFormat, Memory,
+    Mode, OnError, OnFault, Pattern, Place, Plugin, PluginDefaults, Quarantine, Queue, Reads, Replicate,
+    Retain, Rids, Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket,
+    TapSocketType, ToolCalls, Traces, Usage,
 };
 pub use env::{Builtin, Env, Names};
-pub use keys::{Key, Need, SECTIONS, Section, Table};
+pub use keys::{Key, Need, Table, sections};
 pub use plugins::read_files;
 pub use problem::{Problem, Problems};
 pub use reader::nearest_of;

@@ -72,11 +72,11 @@ impl<'s, 't> Reader<'s, 't> {
                 );
             }
         }
-        for key in keys.keys {
+        for key in &keys.keys {
             let needed = match key.need {
                 Need::Required => true,
                 Need::Name => source.env.names == Names::FromConfig && !listens(table),
-                Need::Default | Need::Optional | Need::Mentioned => false,
+                Need::Default | Need::Optional => false,
             };
             if needed && !table.contains_key(key.name) && !meant.contains(&key.name) {
                 let location = Location { key: reader.path(key.name), ..reader.location.clone() };
@@ -98,7 +98,7 @@ impl<'s, 't> Reader<'s, 't> {
     }
 
     fn get(&self, name: &str) -> Option<(&'t DeValue<'t>, Location)> {
-        debug_assert!(self.keys.key(name).is_some(), "{name} is declared in keys.rs");
+        debug_assert!(self.keys.key(name).is_some(), "{name} is declared in reference.toml");
         let value = self.table.get(name)?;
         Some((value.get_ref(), self.source.location(value.span().start, self.path(name))))
     }
@@ -240,20 +240,25 @@ impl<'s, 't> Reader<'s, 't> {
         Some(read.flatten().collect())
     }
 
+    /// The declared keys of a table in this one.
+    fn inner(&self, name: &str) -> Option<&'static Table> {
+        self.keys.key(name)?.inner.as_ref()
+    }
+
     /// A table. `None` if the key is absent.
-    pub(crate) fn table(&self, name: &str, keys: &'static Table) -> Option<Reader<'s, 't>> {
+    pub(crate) fn table(&self, name: &str) -> Option<Reader<'s, 't>> {
         let found = self.read(name, |value, _| value.as_table().ok_or_else(|| expected("a table", value)))?;
-        Some(Reader::open(self.source, found.value, found.location, keys))
+        Some(Reader::open(self.source, found.value, found.location, self.inner(name)?))
     }
 
     /// An array of tables. Items that are not tables are reported.
-    pub(crate) fn tables(&self, name: &str, keys: &'static Table) -> Vec<Reader<'s, 't>> {
+    pub(crate) fn tables(&self, name: &str) -> Vec<Reader<'s, 't>> {
         let found = self.read(name, |value, location| {
             value
                 .as_array()
                 .ok_or_else(|| expected(&format!("an array of tables, {}", header(&location.key)), value))
         });
-        let Some(found) = found else { return Vec::new() };
+        let (Some(found), Some(keys)) = (found, self.inner(name)) else { return Vec::new() };
         if found.value.is_empty() && self.keys.key(name).is_some_and(|key| key.need == Need::Required) {
             self.source.report(&found.location, "empty, at least one is required");
         }

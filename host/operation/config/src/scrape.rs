@@ -1,12 +1,7 @@
 //! URLs of HTTP, `http://HOST[:PORT][/PATH][?QUERY]`, and of NATS, `nats://HOST[:PORT]`. Nothing is resolved or requested here.
 
-/// Checks a URL of `http://`. The check is strict enough that every HTTP client accepts the result.
+/// Checks a URL of `http://` or `https://`. The check is strict enough that every HTTP client accepts the result.
 pub(crate) fn check(url: &str) -> Result<(), &'static str> {
-    check_rest(url.strip_prefix("http://").ok_or("does not begin with http://")?)
-}
-
-/// Checks a URL of `http://` or `https://`, as [`check`] does.
-pub(crate) fn check_either(url: &str) -> Result<(), &'static str> {
     let rest = url.strip_prefix("https://").or(url.strip_prefix("http://"));
     check_rest(rest.ok_or("does not begin with http:// or https://")?)
 }
@@ -66,7 +61,7 @@ mod tests {
     use super::{check, check_nats};
 
     #[test]
-    fn a_url_of_metrics_has_a_host_and_perhaps_a_port_and_a_path() {
+    fn a_url_has_a_host_and_perhaps_a_port_and_a_path() {
         let good = ["127.0.0.1:30000/metrics", "[::1]:1/metrics?a=b", "sglang-0.local", "h:65535", "h?x"];
         for rest in good {
             assert_eq!(check(&format!("http://{rest}")), Ok(()), "{rest}");
@@ -84,7 +79,7 @@ mod tests {
         for url in ["nats://h/x", "nats://u:p@h", "nats://", "ws://h", "h:4222", "nats://h:0"] {
             assert!(check_nats(url).is_err(), "{url}");
         }
-        for url in ["", "127.0.0.1:30000/metrics", "https://127.0.0.1/metrics", "HTTP://h"] {
+        for url in ["", "127.0.0.1:30000/metrics", "ftp://127.0.0.1/metrics", "HTTP://h"] {
             assert!(check(url).is_err(), "{url}");
         }
     }

@@ -4,7 +4,7 @@ use crate::check::Check;
 use crate::checked::{LoadSnapshot, Signals};
 use crate::location::Located;
 use crate::units::Time;
-use crate::{bounds, scrape, written};
+use crate::{bounds, written};
 
 impl Check<'_> {
     pub(crate) fn signals(&self, written: &written::Signals) -> Signals {
@@ -13,8 +13,6 @@ impl Check<'_> {
         let stale_after = self.within(&written.stale_after, bounds::STALE_AFTER, |&time| Time(time));
         Signals {
             load_snapshot: self.load_snapshot(&written.load_snapshot),
-            load_stat: self.reachable(&written.load_stat),
-            metrics: self.scrape(&written.metrics),
             dp_rank: dp_rank.and_then(|rank| u32::try_from(rank).ok()),
             stale_after: stale_after.unwrap_or(default.stale_after),
         }
@@ -40,16 +38,5 @@ impl Check<'_> {
                 LoadSnapshot::Instance(value.clone())
             }
         }
-    }
-
-    fn scrape(&self, written: &Option<Located<String>>) -> Option<String> {
-        let Located { value, location } = written.as_ref()?;
-        if let Err(why) = scrape::check(value) {
-            self.source.report(
-                location,
-                format!("{value:?} {why}, must be like \"http://127.0.0.1:30000/metrics\""),
-            );
-        }
-        Some(value.clone())
     }
 }

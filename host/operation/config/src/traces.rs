@@ -12,7 +12,7 @@ impl Check<'_> {
         let Located { value: endpoint, location } = written.endpoint.as_ref()?;
         let checked = match endpoint.split_once('?') {
             Some(_) => Err("has a query"),
-            None => scrape::check_either(endpoint),
+            None => scrape::check(endpoint),
         };
         if let Err(why) = checked {
             let shown = scrape::shown(endpoint);

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 
-use crate::keys;
 use crate::location::{Located, Location};
 use crate::reader::Reader;
 use crate::{
@@ -18,12 +17,10 @@ type Value<T> = Option<Located<T>>;
 
 /// A table of the file. The default is an absent table.
 pub(crate) trait Table: Default {
-    const KEYS: &'static keys::Table;
-
     fn read(table: &Reader<'_, '_>) -> Self;
 
     fn optional(parent: &Reader<'_, '_>, key: &str) -> Option<Self> {
-        parent.table(key, Self::KEYS).as_ref().map(Self::read)
+        parent.table(key).as_ref().map(Self::read)
     }
 
     fn one(parent: &Reader<'_, '_>, key: &str) -> Self {
@@ -31,21 +28,19 @@ pub(crate) trait Table: Default {
     }
 
     fn each(parent: &Reader<'_, '_>, key: &str) -> Vec<Self> {
-        parent.tables(key, Self::KEYS).iter().map(Self::read).collect()
+        parent.tables(key).iter().map(Self::read).collect()
     }
 }
 
 /// Declares tables. Each field has its type and the way in which it is read.
 macro_rules! tables {
-    ($($table:ident of $keys:ident { $($field:ident: $type:ty = $read:expr,)* })*) => {$(
+    ($($table:ident { $($field:ident: $type:ty = $read:expr,)* })*) => {$(
         #[derive(Default)]
         pub(crate) struct $table {
             $(pub $field: $type,)*
         }
 
         impl Table for $table {
-            const KEYS: &'static keys::Table = &keys::$keys;
-
             fn read(table: &Reader<'_, '_>) -> $table {
                 $table { $($field: ($read as fn(&Reader<'_, '_>) -> $type)(table),)* }
             }
@@ -54,7 +49,7 @@ macro_rules! tables {
 }
 
 tables! {
-    Config of ROOT {
+    Config {
         streams: Vec<Stream> = |root| Stream::each(root, "stream"),
         calls: Vec<Call> = |root| Call::each(root, "call"),
         memory: Memory = |root| Memory::one(root, "memory"),
@@ -68,7 +63,7 @@ tables! {
         usage: Option<Usage> = |root| Usage::optional(root, "usage"),
     }
 
-    Stream of STREAM {
+    Stream {
         location: Location = |stream| stream.location.clone(),
         name: Value<String> = |stream| stream.text("name"),
         engine: Value<Engine> = |stream| stream.word("engine", &Engine::WORDS),
@@ -87,7 +82,7 @@ tables! {
         plugins: Vec<Plugin> = |stream| Plugin::each(stream, "plugin"),
     }
 
-    Join of JOIN {
+    Join {
         when: Value<JoinWhen> = |join| join.word("when", &[
             ("never", JoinWhen::Never),
             ("backpressure", JoinWhen::Backpressure),
@@ -95,7 +90,7 @@ tables! {
         max_rows: Value<u64> = |join| join.integer("max_rows"),
     }
 
-    Sink of SINK {
+    Sink {
         location: Location = |sink| sink.location.clone(),
         name: Value<String> = |sink| sink.text("name"),
         kind: Value<SinkKind> = |sink| sink.word("kind", &[
@@ -129,28 +124,22 @@ tables! {
         queue: Queue = |sink| Queue::one(sink, "queue"),
     }
 
-    Queue of QUEUE {
+    Queue {
         frames: Value<u64> = |queue| queue.integer("frames"),
         bytes: Value<u64> = |queue| queue.size("bytes"),
     }
 
-    Abort of ABORT {
-        location: Location = |abort| abort.location.clone(),
+    Abort {
         push: Value<String> = |abort| abort.text("push"),
-        http: Value<String> = |abort| abort.text("http"),
-        api_key_env: Value<String> = |abort| abort.text("api_key_env"),
-        api_key_file: Value<String> = |abort| abort.text("api_key_file"),
     }
 
-    Signals of SIGNALS {
+    Signals {
         load_snapshot: Value<String> = |signals| signals.text("load_snapshot"),
-        load_stat: Value<String> = |signals| signals.text("load_stat"),
-        metrics: Value<String> = |signals| signals.text("metrics"),
         dp_rank: Value<u64> = |signals| signals.integer("dp_rank"),
         stale_after: Value<Duration> = |signals| signals.time("stale_after"),
     }
 
-    AttributeRule of ATTRIBUTE {
+    AttributeRule {
         location: Location = |rule| rule.location.clone(),
         prefix: Value<String> = |rule| rule.text("prefix"),
         pattern: Value<String> = |rule| rule.text("pattern"),
@@ -158,11 +147,11 @@ tables! {
         has_set: bool = |rule| rule.has("set"),
     }
 
-    Plugins of PLUGINS {
+    Plugins {
         allow: Vec<Located<String>> = |plugins| plugins.texts("allow"),
     }
 
-    Plugin of PLUGIN {
+    Plugin {
         location: Location = |plugin| plugin.location.clone(),
         name: Value<String> = |plugin| plugin.text("name"),
         component: Value<String> = |plugin| plugin.text("component"),
@@ -179,24 +168,24 @@ tables! {
         settings: Value<Map<String, Json>> = |plugin| plugin.json("settings"),
     }
 
-    PluginDefaults of PLUGIN_DEFAULTS {
+    PluginDefaults {
         engines: Option<Vec<Located<Engine>>> = |plugin| plugin.words("engines", &Engine::WORDS),
         grant: Option<Vec<Located<Grant>>> = |plugin| plugin.words("grant", &Grant::WORDS),
         limits: Limits = |plugin| Limits::one(plugin, "limits"),
     }
 
-    Limits of LIMITS {
+    Limits {
         memory: Value<u64> = |limits| limits.size("memory"),
         deadline: Value<Duration> = |limits| limits.time("deadline"),
         hold: Value<Duration> = |limits| limits.time("hold"),
     }
 
-    Quarantine of QUARANTINE {
+    Quarantine {
         faults: Value<u64> = |quarantine| quarantine.integer("faults"),
         within: Value<Duration> = |quarantine| quarantine.time("within"),
     }
 
-    Call of CALL {
+    Call {
         location: Location = |call| call.location.clone(),
         name: Value<String> = |call| call.text("name"),
         url: Value<String> = |call| call.text("url"),
@@ -207,17 +196,17 @@ tables! {
         breaker: Breaker = |call| Breaker::one(call, "breaker"),
     }
 
-    Breaker of BREAKER {
+    Breaker {
         failures: Value<u64> = |breaker| breaker.integer("failures"),
         within: Value<Duration> = |breaker| breaker.time("within"),
         open: Value<Duration> = |breaker| breaker.time("open"),
     }
 
-    Memory of MEMORY {
+    Memory {
         waiting: Value<u64> = |memory| memory.size("waiting"),
     }
 
-    Journal of JOURNAL {
+    Journal {
         dir: Value<String> = |journal| journal.text("dir"),
         sync: Value<Sync> = |journal| journal.word("sync", &[
             ("none", Sync::None),
@@ -235,43 +224,43 @@ tables! {
         erase: Vec<EraseRule> = |journal| EraseRule::each(journal, "erase"),
     }
 
-    EraseRule of ERASE {
+    EraseRule {
         location: Location = |rule| rule.location.clone(),
         attribute: Value<String> = |rule| rule.text("attribute"),
         value: Value<String> = |rule| rule.text("value"),
         after: Value<Duration> = |rule| rule.time("after"),
     }
 
-    Retain of RETAIN {
+    Retain {
         bytes: Value<Option<u64>> = |retain| retain.size_or_unlimited("bytes"),
         age: Value<Option<Duration>> = |retain| retain.time_or_unlimited("age"),
     }
 
-    Admin of ADMIN {
+    Admin {
         listen: Vec<Located<String>> = |admin| admin.texts("listen"),
         allow_remote: Value<bool> = |admin| admin.boolean("allow_remote"),
         token_file: Value<String> = |admin| admin.text("token_file"),
     }
 
-    Traces of TRACES {
+    Traces {
         endpoint: Value<String> = |traces| traces.text("endpoint"),
         sample: Value<f64> = |traces| traces.number("sample"),
     }
 
-    Replicate of REPLICATE {
+    Replicate {
         nats: Value<String> = |replicate| replicate.text("nats"),
         credentials: Value<String> = |replicate| replicate.text("credentials"),
     }
 
-    Archive of ARCHIVE {
+    Archive {
         url: Value<String> = |archive| archive.text("url"),
     }
 
-    Usage of USAGE {
+    Usage {
         dir: Value<String> = |usage| usage.text("dir"),
     }
 
-    Log of LOG {
+    Log {
         filter: Value<String> = |log| log.text("filter"),
         format: Value<LogFormat> = |log| log.word("format", &[("auto", LogFormat::Auto), ("json", LogFormat::Json)]),
     }

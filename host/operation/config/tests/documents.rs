@@ -5,10 +5,10 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use afterbay_config::{Builtin, Config, Env, Key, Names, Need, PluginDefaults, SECTIONS, Section};
+use afterbay_config::{Builtin, Config, Env, Key, Names, Need, PluginDefaults, sections};
 
 const OPENING: &str = "\
-<!-- Generated from host/operation/config/src/keys.rs. After a change there, run:
+<!-- Generated from host/operation/config/src/reference.toml. After a change there, run:
      AFTERBAY_BLESS=1 cargo test -p afterbay-config the_configuration_page -->
 
 # Configuration reference
@@ -27,18 +27,17 @@ afterbay check --config afterbay.toml
 - A relative path is relative to the file.
 ";
 
-fn section(out: &mut String, section: &Section) {
-    let doc = section.key().map_or("", |key| key.doc);
+fn section(out: &mut String, header: &str, table: &Key) {
     // Writing to a String cannot fail.
     let _ = write!(
         out,
-        "\n## `{}`\n\n{}\n\n| key | default | meaning |\n|---|---|---|\n",
-        section.header,
-        cell(doc)
+        "\n## `{header}`\n\n{}\n\n| key | default | meaning |\n|---|---|---|\n",
+        cell(&table.doc)
     );
-    for key in section.table.keys.iter().filter(|key| !key.example.is_empty()) {
+    let keys = table.inner.iter().flat_map(|table| &table.keys);
+    for key in keys.filter(|key| !key.example.is_empty()) {
         row(out, "", key);
-        for inner in key.inner.iter().flat_map(|inner| inner.keys) {
+        for inner in key.inner.iter().flat_map(|inner| &inner.keys) {
             row(out, &format!("{}.", key.name), inner);
         }
     }
@@ -49,9 +48,10 @@ fn row(out: &mut String, parent: &str, key: &Key) {
         Need::Required => format!("required, like `{}`", key.example),
         Need::Name => format!("required without `--rendezvous`, like `{}`", key.example),
         Need::Default => format!("`{}`", key.example),
-        Need::Optional | Need::Mentioned => format!("none; an example is `{}`", key.example),
+        Need::Optional => format!("none; an example is `{}`", key.example),
     };
-    let _ = writeln!(out, "| `{parent}{}` | {} | {} |", key.name, default.replace('|', "\\|"), cell(key.doc));
+    let _ =
+        writeln!(out, "| `{parent}{}` | {} | {} |", key.name, default.replace('|', "\\|"), cell(&key.doc));
 }
 
 /// The text on one line, without characters that Markdown takes for markup.
@@ -63,7 +63,7 @@ fn cell(doc: &str) -> String {
 #[test]
 fn the_configuration_page_is_generated_from_the_keys() {
     let mut page = OPENING.to_owned();
-    SECTIONS.iter().for_each(|it| section(&mut page, it));
+    sections().for_each(|(header, table)| section(&mut page, header, table));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/src/operate/configuration.md");
     if std::env::var("AFTERBAY_BLESS").is_ok_and(|bless| bless == "1") {
         std::fs::write(&path, &page).unwrap();
@@ -208,12 +208,13 @@ const NO_KEYS: [&str; 3] = ["usage.completion_tokens", "call.send", "plugin.py"]
 #[test]
 fn every_key_that_a_document_names_exists() {
     let mut paths: Vec<String> = Vec::new();
-    for section in &SECTIONS {
-        let table = section.header.trim_matches(['[', ']']);
+    for (header, table) in sections() {
+        let (keys, table) =
+            (table.inner.iter().flat_map(|table| &table.keys), header.trim_matches(['[', ']']));
         paths.push(table.to_owned());
-        for key in section.table.keys {
+        for key in keys {
             paths.push(format!("{table}.{}", key.name));
-            let inner = key.inner.iter().flat_map(|inner| inner.keys);
+            let inner = key.inner.iter().flat_map(|inner| &inner.keys);
             paths.extend(inner.map(|inner| format!("{table}.{}.{}", key.name, inner.name)));
         }
     }

@@ -51,14 +51,9 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
     expected.streams[0].route = Some(afterbay_config::Route::Crc32);
     expected.streams[0].sinks[0].credit = Some("/dev/shm/afterbay/detokenizer".into());
     expected.streams[0].sinks[0].tokenizer = Some("/models/qwen3/tokenizer.json".into());
-    expected.streams[0].signals = Signals {
-        load_stat: Some("tcp://127.0.0.1:5557".parse().unwrap()),
-        metrics: Some("http://127.0.0.1:30000/metrics".to_owned()),
-        dp_rank: Some(0),
-        ..Signals::default()
-    };
+    expected.streams[0].signals = Signals { dp_rank: Some(0), ..Signals::default() };
     let push = "ipc:///tmp/afterbay-run/decode-0.abort".parse().unwrap();
-    expected.streams[0].abort = Some(afterbay_config::Abort::Push(push));
+    expected.streams[0].abort = Some(push);
     let Ok(serde_json::Value::Object(set)) = serde_json::from_str(r#"{"tenant": "batch"}"#) else { panic!() };
     expected.streams[0].attributes = vec![AttributeRule { rids: Rids::Prefix("batch-".to_owned()), set }];
     let name: Name = "cumulative".parse().unwrap();

@@ -252,7 +252,6 @@ counters! {
         cache_hit_rate: Option<f64>, "Part of the last prefills' prompt tokens that came from the cache, 0 to 1";
         utilization: Option<f64>, "The larger of running requests and token usage over their limits; may exceed 1";
         num_retracted_reqs: Option<u64>, "Requests moved back to waiting for lack of memory since the scheduler's last report";
-        num_retracted_requests: Option<Total>, "Requests ever moved back to waiting for lack of memory";
     }
 }
 
@@ -263,6 +262,5 @@ counters! {
         age_seconds: Option<f64>, "Time since the source's last load was measured";
         readings: Total, "Readings with a new load";
         refusals: Total, "Reads, scrapes and messages without a usable load";
-        messages_missed: Total, "Messages of the publisher that were lost";
     }
 }

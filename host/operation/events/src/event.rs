@@ -331,7 +331,7 @@ events! {
         stream: Name, of: &'static str, missed: u64,
     } => "stream {stream:?}: {missed} notices of {of} are missing from the log";
 
-    // Signals: the scheduler's own load. `source` is the config key: `load_snapshot`, `load_stat` or `metrics`.
+    // Signals: the scheduler's own load. `source` is `load_snapshot` or `frames`.
 
     /// A source of the scheduler's load is readable, for the first time or again.
     SignalFound, INFO, first 5 of [stream, source] {
@@ -363,11 +363,6 @@ events! {
     SignalFresh, INFO, first 5 of [stream, source] {
         stream: Name, source: &'static str, place: String,
     } => "signals of {stream:?}: {source} {place} is fresh";
-
-    /// Messages with the scheduler's load were lost on the way. Later messages supersede them.
-    SignalMissed, WARN, first 1 of [stream, source] {
-        stream: Name, source: &'static str, place: String, messages: u64,
-    } => "signals of {stream:?}: {messages} messages of {source} {place} were lost";
 
     // The stores of plugins.
 

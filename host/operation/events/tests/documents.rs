@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use afterbay_events::event::DrainBegun;
-use afterbay_events::{Event, Events, Exposition, Health, Metrics, SchedulerLoad, SignalSource, Total};
+use afterbay_events::{Event, Events, Exposition, Health, Metrics, SchedulerLoad, SignalSource};
 use afterbay_types::SourceState;
 
 fn page(name: &str) -> PathBuf {
@@ -50,14 +50,13 @@ fn exposition() -> String {
             cache_hit_rate: Some(0.0),
             utilization: Some(0.0),
             num_retracted_reqs: Some(0),
-            num_retracted_requests: Some(Total(0)),
         };
         let source = SignalSource {
             state: Some(SourceState::Fresh),
             age_seconds: Some(0.0),
             ..SignalSource::default()
         };
-        Some((load, vec![("load_stat", source)]))
+        Some((load, vec![("load_snapshot", source)]))
     });
     metrics.encode(Exposition::Text)
 }

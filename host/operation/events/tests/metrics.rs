@@ -62,11 +62,11 @@ fn a_scheduler_s_load_is_read_for_each_scrape_and_unknown_values_are_left_out() 
             load_fresh: 1,
             num_running_reqs: Some(read),
             token_usage: Some(0.25),
-            num_retracted_requests: Some(Total(11)),
+            num_retracted_reqs: Some(11),
             ..SchedulerLoad::default()
         };
         let (state, readings) = (Some(SourceState::Stale), Total(7));
-        Some((load, vec![("load_stat", SignalSource { state, readings, ..SignalSource::default() })]))
+        Some((load, vec![("load_snapshot", SignalSource { state, readings, ..SignalSource::default() })]))
     });
     metrics.signals("c", || Some((SchedulerLoad::default(), Vec::new())));
     metrics.encode(OpenMetrics);
@@ -74,12 +74,12 @@ fn a_scheduler_s_load_is_read_for_each_scrape_and_unknown_values_are_left_out() 
     has(&text, "# TYPE afterbay_scheduler_num_running_reqs gauge");
     has(&text, "afterbay_scheduler_num_running_reqs{stream=\"b\"} 1");
     has(&text, "afterbay_scheduler_token_usage{stream=\"b\"} 0.25");
-    has(&text, "afterbay_scheduler_num_retracted_requests_total{stream=\"b\"} 11");
+    has(&text, "afterbay_scheduler_num_retracted_reqs{stream=\"b\"} 11");
     has(&text, "afterbay_scheduler_load_fresh{stream=\"b\"} 1");
     has(&text, "afterbay_scheduler_load_fresh{stream=\"c\"} 0");
-    has(&text, "afterbay_signal_state{stream=\"b\",source=\"load_stat\",state=\"stale\"} 1");
-    has(&text, "afterbay_signal_state{stream=\"b\",source=\"load_stat\",state=\"fresh\"} 0");
-    has(&text, "afterbay_signal_readings_total{stream=\"b\",source=\"load_stat\"} 7");
+    has(&text, "afterbay_signal_state{stream=\"b\",source=\"load_snapshot\",state=\"stale\"} 1");
+    has(&text, "afterbay_signal_state{stream=\"b\",source=\"load_snapshot\",state=\"fresh\"} 0");
+    has(&text, "afterbay_signal_readings_total{stream=\"b\",source=\"load_snapshot\"} 7");
     assert!(!text.contains("stream=\"a\"") && !text.contains("num_waiting_reqs"), "{text}");
     assert!(!text.contains("num_running_reqs{stream=\"c\"}"), "{text}");
     assert_eq!(reads.load(Relaxed), 2);
@@ -414,11 +414,10 @@ fn the_text_format_keeps_the_rules_of_promtool() {
             load_age_seconds: Some(0.1),
             num_running_reqs: Some(1),
             token_usage: Some(0.5),
-            num_retracted_requests: Some(Total(1)),
             ..SchedulerLoad::default()
         };
         let (state, age_seconds) = (Some(SourceState::Fresh), Some(0.1));
-        Some((load, vec![("metrics", SignalSource { state, age_seconds, ..SignalSource::default() })]))
+        Some((load, vec![("load_snapshot", SignalSource { state, age_seconds, ..SignalSource::default() })]))
     });
     let text = metrics.encode(Text);
     let (mut help, mut kinds) = (HashSet::new(), BTreeMap::new());

@@ -157,8 +157,8 @@ fn one_of_each() -> Vec<Event> {
             .into(),
         SignalLost {
             stream: name("decode-0"),
-            source: "metrics",
-            place: "http://sglang/metrics".into(),
+            source: "load_snapshot",
+            place: "/dev/shm/loads".into(),
             why: "why it is".into(),
         }
         .into(),
@@ -178,13 +178,6 @@ fn one_of_each() -> Vec<Event> {
         .into(),
         SignalFresh { stream: name("decode-0"), source: "load_snapshot", place: "/dev/shm/loads".into() }
             .into(),
-        SignalMissed {
-            stream: name("decode-0"),
-            source: "load_stat",
-            place: "tcp://sglang:5557".into(),
-            messages: 2,
-        }
-        .into(),
         PluginStoreFailed {
             plugin: name("budget"),
             why: "cannot write /j/.plugins/budget.store: no space".into(),

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use afterbay_scheduler::signals::{LoadConfig, LoadHandle, LoadReader, SnapshotLocation};
+use afterbay_scheduler::signals::{LoadConfig, LoadHandle, LoadReader, LoadSource};
 
 const READS: u32 = 10_000;
 
@@ -22,9 +22,8 @@ fn cost(name: &str, read: impl Fn()) {
 
 fn main() {
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/load-snapshot-two-ranks.shm");
-    let location = SnapshotLocation::Path(std::env::args().nth(1).map_or_else(|| fixture.into(), Into::into));
-    let reader =
-        LoadReader::start(LoadConfig { load_snapshot: Some(location), ..LoadConfig::default() }).unwrap();
+    let file = LoadSource::File(std::env::args().nth(1).map_or_else(|| fixture.into(), Into::into));
+    let reader = LoadReader::start(LoadConfig::new(file)).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     let (load, now): (LoadHandle, Instant) = (reader.handle(), Instant::now());
     println!("{:?}", load.read());

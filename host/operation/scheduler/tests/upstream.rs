@@ -1,15 +1,12 @@
-//! Both kinds of upstream over real sockets, with and without a scheduler.
+//! Aborts over real sockets, with and without a scheduler.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use afterbay_scheduler::upstream::{
-    ApiKey, HttpError, HttpUpstream, SchedulerSocket, SocketUpstream, Upstream, UpstreamError,
-};
+use afterbay_scheduler::upstream::{ApiKey, HttpError, SchedulerSocket, SocketUpstream, UpstreamError};
 use afterbay_sockets::Endpoint;
 use afterbay_sockets::zmtp::{Conversation, Role, ZmtpEvent};
 use afterbay_wire::{AbortForm, AbortShape, read_abort};
@@ -63,8 +60,8 @@ fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> imp
     async { work.await.unwrap() }
 }
 
-fn bind(path: &Path, peer: SchedulerSocket) -> Upstream {
-    Upstream::Socket(SocketUpstream::bind(&Endpoint::ipc(path).unwrap(), peer).unwrap())
+fn bind(path: &Path, peer: SchedulerSocket) -> SocketUpstream {
+    SocketUpstream::bind(&Endpoint::ipc(path).unwrap(), peer).unwrap()
 }
 
 fn form() -> AbortForm {
@@ -72,7 +69,7 @@ fn form() -> AbortForm {
 }
 
 /// Waits until the PUSH gives this answer.
-async fn until(upstream: &Upstream, is_so: impl Fn(&Result<(), UpstreamError>) -> bool) {
+async fn until(upstream: &SocketUpstream, is_so: impl Fn(&Result<(), UpstreamError>) -> bool) {
     for _ in 0..3000 {
         if is_so(&upstream.abort("r", &form()).await) {
             return;
@@ -88,7 +85,7 @@ fn an_abort_reaches_the_one_scheduler_that_is_connected_and_is_refused_where_the
     let path = dir.path().join("abort");
     run(async {
         let endpoint = Endpoint::ipc(&path).unwrap();
-        let upstream = Upstream::Socket(SocketUpstream::bind(&endpoint, SchedulerSocket::Pull).unwrap());
+        let upstream = SocketUpstream::bind(&endpoint, SchedulerSocket::Pull).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
         let told = upstream.abort("r", &form()).await.unwrap_err().to_string();
@@ -174,53 +171,6 @@ fn the_name_of_a_live_listener_is_refused() {
         assert!(second.contains("has a listener that is alive"), "{second}");
         drop(first);
     });
-}
-
-/// Answers one request with this status. Returns the request.
-fn server(status: &'static str) -> (String, std::thread::JoinHandle<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let thread = std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        let mut asked = Vec::new();
-        while !asked.ends_with(b"}") {
-            let mut byte = [0];
-            socket.read_exact(&mut byte).unwrap();
-            asked.extend(byte);
-        }
-        let body = "why it is";
-        write!(socket, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-        String::from_utf8(asked).unwrap()
-    });
-    (url, thread)
-}
-
-#[test]
-fn sglangs_http_server_is_asked_for_the_rid_and_nothing_else_with_the_key() {
-    let (url, asked) = server("200 OK");
-    let key = ApiKey::new("secret\n").unwrap();
-    let upstream = Upstream::Http(HttpUpstream::new(&url, Some(key)).unwrap());
-    assert_eq!(upstream.to_string(), format!("{url}/abort_request"));
-    assert!(!format!("{upstream:?}").contains("secret"));
-    run(upstream.abort("r \"0\"", &form())).unwrap();
-    let asked = asked.join().unwrap();
-    let (head, body) = asked.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("POST /abort_request HTTP/1.1\r\n"), "{head}");
-    assert!(head.to_ascii_lowercase().contains("authorization: bearer secret"), "{head}");
-    assert_eq!(body, r#"{"rid":"r \"0\""}"#);
-}
-
-#[test]
-fn a_server_that_refuses_or_is_away_is_reported_with_its_words_and_without_the_key() {
-    let (url, asked) = server("401 Unauthorized");
-    let upstream = Upstream::Http(HttpUpstream::new(&url, Some(ApiKey::new("secret").unwrap())).unwrap());
-    let told = run(upstream.abort("r", &form())).unwrap_err().to_string();
-    assert_eq!(told, format!("POST {url}/abort_request: SGLang answers 401: why it is"));
-    asked.join().unwrap();
-    let told = run(upstream.abort("r", &form())).unwrap_err().to_string();
-    assert!(told.contains("cannot be connected to") && !told.contains("secret"), "{told}");
-    let told = run(upstream.abort("", &form())).unwrap_err().to_string();
-    assert!(told.contains("rid is empty"), "{told}");
 }
 
 #[test]

@@ -3,9 +3,6 @@
 //! Afterbay first asks the streams which requests are live, then sends the abort, and only then lets the stream make the request's
 //! next row its last: an abort that could not be sent changes nothing for the reader. Nothing here delays a batch. A stream answers
 //! between two batches, and passes the requests that plugins finish through a bounded queue.
-//!
-//! SGLang's HTTP server aborts every request whose rid begins with the given text. Afterbay cannot see those that still wait, so
-//! over HTTP it aborts only requests whose rid is a UUID. The connector in the scheduler aborts exactly one request.
 
 mod by_id;
 
@@ -14,9 +11,7 @@ use afterbay_config as config;
 use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
 use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
 use afterbay_journal::reader::OperatorAbort;
-use afterbay_scheduler::upstream::{
-    ApiKey, HttpUpstream, SchedulerSocket, SocketUpstream, Upstream, UpstreamError,
-};
+use afterbay_scheduler::upstream::{SchedulerSocket, SocketUpstream, UpstreamError};
 use afterbay_stream::{ABORTED, AbortSender, FinishedEarly, RequestStatus, StreamHandle};
 use afterbay_supervision::fdstore::{FdName, FdStore, Kept};
 use afterbay_wire::{AbortForm, AbortShape, is_health_check};
@@ -64,7 +59,7 @@ struct Channel {
     stream: String,
     handle: StreamHandle,
     /// The error is the reason why there is none.
-    upstream: Result<Arc<Upstream>, String>,
+    upstream: Result<Arc<SocketUpstream>, String>,
     /// The form of an abort by the rendezvous file or by the engine; else it follows the form of the stream's batches.
     form: Option<AbortForm>,
     /// Aborts of requests that plugins finished, queued or being sent.
@@ -76,7 +71,7 @@ struct Channel {
 
 /// A channel that is open before its stream starts.
 pub(crate) struct OpenChannel {
-    upstream: Result<Arc<Upstream>, String>,
+    upstream: Result<Arc<SocketUpstream>, String>,
     form: Option<AbortForm>,
     finished: Option<mpsc::Receiver<FinishedEarly>>,
     under_way: Arc<AtomicUsize>,
@@ -112,14 +107,6 @@ pub(crate) enum Refused {
     HealthCheck { rid: String },
     #[error("request {rid:?} is not live: it has ended, or no row of it has been received yet")]
     NotLive { rid: String },
-    #[error("the rid of live request {other:?} begins with {rid:?}: SGLang's HTTP server would abort both")]
-    Prefix { rid: String, other: String },
-    #[error(
-        "request {rid:?} continues: SGLang's HTTP server would abort each request whose rid begins with {rid:?}, also those that \
-         wait in the scheduler, which Afterbay cannot see. Use stream.abort.push with the connector (AFTERBAY_ABORT), which aborts \
-         this request alone, or rids that are UUIDs"
-    )]
-    MayBePrefix { rid: String },
     #[error("stream {stream:?}: no abort can be sent to its scheduler: {why}")]
     NoChannel { stream: String, why: String },
     #[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
@@ -146,8 +133,8 @@ impl OpenChannel {
             why
         };
         let upstream = match (&stream.abort, rendezvous) {
-            (Some(abort), rendezvous) => {
-                if let (config::Abort::Push(push), Some(rendezvous)) = (abort, rendezvous)
+            (Some(push), rendezvous) => {
+                if let Some(rendezvous) = rendezvous
                     && rendezvous.abort.as_deref() != Some(push.to_string().as_str())
                 {
                     let connects = rendezvous
@@ -158,7 +145,7 @@ impl OpenChannel {
                     unavailable(format!("stream.abort.push is {push}, and the connector says {connects}"));
                 }
                 let context = || format!("stream {name:?}: abort");
-                Ok(configured(abort, stream.engine, &mut socket).with_context(context)?)
+                Ok(bind(&push.to_string(), stream.engine, &mut socket).with_context(context)?)
             }
             // The scheduler is connected to the first leg.
             (None, _) if !stream.after.is_empty() => {
@@ -184,13 +171,11 @@ impl OpenChannel {
         };
         let (upstream, form) = match form.transpose() {
             Ok(form) => (upstream, form),
-            Err(error) if matches!(upstream, Ok(Upstream::Socket(_))) => {
-                (Err(unavailable(error.to_string())), None)
-            }
+            Err(error) if upstream.is_ok() => (Err(unavailable(error.to_string())), None),
             Err(_) => (upstream, None),
         };
         let kept = match &upstream {
-            Ok(Upstream::Socket(bound)) => {
+            Ok(bound) => {
                 let fd = bound.descriptor().with_context(|| format!("stream {name:?}: abort"))?;
                 Some(socket.store.keep(FdName::abort(name), &[fd.as_fd()]))
             }
@@ -217,41 +202,20 @@ impl OpenChannel {
     }
 }
 
-fn configured(
-    abort: &config::Abort,
+fn bind(
+    endpoint: &str,
     engine: config::Engine,
     socket: &mut AbortSocket<'_>,
-) -> anyhow::Result<Upstream> {
-    match abort {
-        config::Abort::Push(endpoint) => bind(&endpoint.to_string(), engine, socket),
-        config::Abort::Http { url, api_key } => {
-            let key = api_key.as_ref().map(read_key).transpose()?;
-            Ok(Upstream::Http(HttpUpstream::new(url, key)?))
-        }
-    }
-}
-
-fn bind(endpoint: &str, engine: config::Engine, socket: &mut AbortSocket<'_>) -> anyhow::Result<Upstream> {
+) -> anyhow::Result<SocketUpstream> {
     let endpoint = endpoint.parse()?;
     let peer = match engine {
         config::Engine::Sglang => SchedulerSocket::Pull,
         config::Engine::Vllm => SchedulerSocket::Dealer,
     };
-    Ok(Upstream::Socket(match socket.inherited.take() {
+    Ok(match socket.inherited.take() {
         Some(listener) => SocketUpstream::adopt(&endpoint, peer, listener)?,
         None => SocketUpstream::bind(&endpoint, peer)?,
-    }))
-}
-
-fn read_key(from: &config::ApiKeyFrom) -> anyhow::Result<ApiKey> {
-    let (key, place) = match from {
-        config::ApiKeyFrom::Env(name) => (std::env::var(name).context(name.clone()), name.clone()),
-        config::ApiKeyFrom::File(path) => {
-            let shown = path.display().to_string();
-            (std::fs::read_to_string(path).context(shown.clone()), shown)
-        }
-    };
-    ApiKey::new(&key?).context(place)
+    })
 }
 
 impl Aborts {
@@ -280,9 +244,7 @@ impl Aborts {
     /// Makes sockets that an earlier process left this process's own, after that process has released them.
     pub(crate) fn claim(&self) {
         for channel in &*self.lock() {
-            if let Ok(upstream) = &channel.upstream
-                && let Upstream::Socket(socket) = &**upstream
-            {
+            if let Ok(socket) = &channel.upstream {
                 socket.claim();
             }
         }
@@ -335,7 +297,6 @@ impl Aborts {
         }
         let ready =
             channel.ready(shape).map_err(|why| Refused::NoChannel { stream: channel.stream.clone(), why });
-        let ready = ready.and_then(|ready| check_alone(rid, ready.0, &looked).map(|()| ready));
         let (upstream, form) = ready.inspect_err(|_| channel.counters.refused.add(1))?;
         let matched = (reason == Reason::Stop && live.finished_by.is_none()).then_some(ABORTED);
         let end = async |ending| matched.is_none() || channel.end(rid, live.number, ending).await;
@@ -353,7 +314,7 @@ impl Aborts {
             return Err(Refused::Failed { rid: rid.to_owned(), stream: channel.stream.clone(), error });
         }
         end(OperatorAbort::Due).await;
-        let (stream, to) = (channel.stream.clone(), upstream.to_string());
+        let (stream, to) = (channel.stream.clone(), upstream.endpoint().to_owned());
         Ok(Aborted { rid: rid.to_owned(), stream, to, reason, matched, ended_by: live.finished_by })
     }
 
@@ -395,12 +356,6 @@ impl Aborts {
             Ok(ready) => ready,
             Err(why) => return failed(why),
         };
-        if matches!(**upstream, Upstream::Http(_)) {
-            let looked = self.look(&rid).await;
-            if let Err(refused) = looked.and_then(|looked| check_alone(&rid, upstream, &looked)) {
-                return failed(refused.to_string());
-            }
-        }
         // A failure was published.
         let _published = self.send(channel, upstream, &form, &rid, &by, label).await;
     }
@@ -408,7 +363,7 @@ impl Aborts {
     async fn send(
         &self,
         channel: &Channel,
-        upstream: &Upstream,
+        upstream: &SocketUpstream,
         form: &AbortForm,
         rid: &str,
         by: &str,
@@ -418,7 +373,7 @@ impl Aborts {
         match upstream.abort(rid, form).await {
             Ok(()) => {
                 channel.counters.sent.add(label, 1);
-                let to = upstream.to_string();
+                let to = upstream.endpoint().to_owned();
                 self.0.events.publish(AbortSent { stream, rid: rid.to_owned(), by, to });
                 Ok(())
             }
@@ -430,30 +385,6 @@ impl Aborts {
             }
         }
     }
-}
-
-/// Refuses an abort over HTTP that could end another request: each whose rid begins with this rid. A UUID begins only rids that were
-/// made of it.
-fn check_alone(
-    rid: &str,
-    upstream: &Upstream,
-    looked: &[(Arc<Channel>, RequestStatus)],
-) -> Result<(), Refused> {
-    if matches!(upstream, Upstream::Socket(_)) {
-        return Ok(());
-    }
-    let rid = rid.to_owned();
-    match looked.iter().find_map(|(_, status)| status.longer.clone()) {
-        Some(other) => Err(Refused::Prefix { rid, other }),
-        None if is_uuid(&rid) => Ok(()),
-        None => Err(Refused::MayBePrefix { rid }),
-    }
-}
-
-/// Whether a rid is a UUID, with or without hyphens.
-fn is_uuid(rid: &str) -> bool {
-    let digits = rid.bytes().filter(|byte| *byte != b'-');
-    digits.clone().count() == 32 && digits.clone().all(|byte| byte.is_ascii_hexdigit())
 }
 
 impl Channel {
@@ -476,16 +407,10 @@ impl Channel {
     }
 
     /// The receiver and the form of an abort, or the reason why none can be sent.
-    fn ready(&self, shape: Option<AbortShape>) -> Result<(&Arc<Upstream>, AbortForm), String> {
+    fn ready(&self, shape: Option<AbortShape>) -> Result<(&SocketUpstream, AbortForm), String> {
         let upstream = self.upstream.as_ref().map_err(Clone::clone)?;
         let form = self.form.clone().or_else(|| shape.map(AbortForm::of));
-        match (&**upstream, form) {
-            (_, Some(form)) => Ok((upstream, form)),
-            // SGLang's HTTP server takes JSON, so the form does not matter.
-            (Upstream::Http(_), None) => Ok((upstream, AbortForm::of(AbortShape::Struct))),
-            (Upstream::Socket(_), None) => {
-                Err("no batch has been received since the start, and the form of an abort follows that of the batches".to_owned())
-            }
-        }
+        let why = "no batch has been received since the start, and the form of an abort follows that of the batches";
+        Ok((upstream, form.ok_or(why)?))
     }
 }

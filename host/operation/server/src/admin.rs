@@ -374,7 +374,6 @@ fn abort_refusal(refused: &Refused) -> Response {
         Refused::Empty => (StatusCode::BAD_REQUEST, "empty"),
         Refused::HealthCheck { .. } => (StatusCode::BAD_REQUEST, "health_check"),
         Refused::NotLive { .. } => (StatusCode::NOT_FOUND, "not_live"),
-        Refused::Prefix { .. } | Refused::MayBePrefix { .. } => (StatusCode::CONFLICT, "prefix"),
         Refused::NoOwnRow { .. } => (StatusCode::BAD_REQUEST, "no_own_row"),
         Refused::NoChannel { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_way"),
         Refused::NoAnswer { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),

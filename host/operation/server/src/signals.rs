@@ -6,17 +6,18 @@ use crate::rendezvous::{self, RendezvousFile, StreamSockets};
 use crate::sinks::Sinks;
 use afterbay_config as config;
 use afterbay_events::event::{
-    NoticesMissed, SignalFound, SignalFresh, SignalInvalid, SignalLost, SignalMissed, SignalStale,
+    NoticesMissed, SignalFound, SignalFresh, SignalInvalid, SignalLost, SignalStale,
 };
 use afterbay_events::{Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SinkCounters, Total};
 use afterbay_runtime::signals::Load;
 use afterbay_scheduler::signals::{
-    LoadConfig, LoadReader, LoadSnapshot, LoadValues, SnapshotLocation, SourceChange, SourceKind,
-    SourceNotice, SourceReport,
+    LoadConfig, LoadReader, LoadSnapshot, LoadSource, LoadValues, SourceChange, SourceNotice, SourceReport,
+    instance_path,
 };
 use afterbay_stream::{FrameLoads, SchedulerLoad as LoadForPlugins};
 use anyhow::Context;
 use serde::Serialize;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The readers of a process, in the order of the configuration's streams. Clones share them.
@@ -96,7 +97,7 @@ impl Signals {
         self.lock().iter().find(|stream_signals| stream_signals.stream == stream).cloned()
     }
 
-    /// Starts to read the sources that the configuration and each stream's rendezvous file name.
+    /// Starts to read the source that the configuration and each stream's rendezvous file name.
     pub(crate) fn attach(&self, config: &config::Config, sockets: &[StreamSockets]) -> anyhow::Result<()> {
         for (stream_signals, (stream, sockets)) in self.all().iter().zip(config.streams.iter().zip(sockets)) {
             let rendezvous = sockets.file();
@@ -180,15 +181,15 @@ impl StreamSignals {
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn attach(&self, rendezvous: Option<&RendezvousFile>) -> Result<(), afterbay_scheduler::signals::Error> {
+    fn attach(&self, rendezvous: Option<&RendezvousFile>) -> std::io::Result<()> {
         let mut held = self.lock();
         let reads = reads(&self.config, self.engine, rendezvous);
         if let (Some(source), Some(reads)) = (held.as_mut(), &reads) {
             if source.reads == *reads {
                 return Ok(());
             }
-            if let Some(place) = source.elsewhere(reads) {
-                source.reader.follow(place)?;
+            if let Some(path) = source.elsewhere(reads) {
+                source.reader.follow(path);
                 source.reads = reads.clone();
                 return Ok(());
             }
@@ -201,19 +202,19 @@ impl StreamSignals {
         Ok(())
     }
 
-    /// The load and the state of its sources; `None` if there is no source.
-    fn read(&self) -> Option<(LoadSnapshot, Vec<SourceReport>)> {
-        self.lock().as_ref().map(|source| (source.reader.handle().read(), source.reader.sources()))
+    /// The load and the state of its source; `None` if there is no source.
+    fn read(&self) -> Option<(LoadSnapshot, Option<SourceReport>)> {
+        self.lock().as_ref().map(|source| (source.reader.handle().read(), source.reader.source()))
     }
 
     fn metrics(&self) -> Option<afterbay_events::Signals> {
-        let (load, reports) = self.read()?;
-        let sources = reports.iter().map(|report| (report.source.name(), of_source(&load, report)));
-        Some((of_load(&load), sources.collect()))
+        let (load, report) = self.read()?;
+        let source = report.map(|report| (report.source.name(), of_source(&load, &report)));
+        Some((of_load(&load), source.into_iter().collect()))
     }
 
     fn report(&self, metrics: &Metrics) -> StreamReport {
-        let (load, load_sources) = self.read().unzip();
+        let (load, load_source) = self.read().unzip();
         let counters = metrics.stream(&self.stream);
         let sinks: Vec<SinkReport> = self
             .sinks()
@@ -237,16 +238,19 @@ impl StreamSignals {
             oldest_ms: sinks.iter().map(|sink| sink.waiting_oldest_ms).max().unwrap_or(0),
             sinks,
             load,
-            load_sources: load_sources.unwrap_or_default(),
+            load_source: load_source.flatten(),
         }
     }
 }
 
 impl Source {
-    /// The new load file, if nothing else differs.
-    fn elsewhere<'a>(&self, reads: &'a LoadConfig) -> Option<&'a SnapshotLocation> {
-        let there = LoadConfig { load_snapshot: reads.load_snapshot.clone(), ..self.reads.clone() };
-        reads.load_snapshot.as_ref().filter(|_| there == *reads)
+    /// The path of the new load file, if nothing else differs.
+    fn elsewhere(&self, reads: &LoadConfig) -> Option<PathBuf> {
+        let there = LoadConfig { source: reads.source.clone(), ..self.reads.clone() };
+        match (&self.reads.source, &reads.source) {
+            (LoadSource::File(_), LoadSource::File(path)) if there == *reads => Some(path.clone()),
+            _ => None,
+        }
     }
 }
 
@@ -260,7 +264,7 @@ fn of_its_own(stream: &config::Stream) -> config::Signals {
     signals
 }
 
-/// The sources for a stream's load reader; `None` if there are none.
+/// The source for a stream's load reader; `None` if there is none.
 fn reads(
     config: &config::Signals,
     engine: config::Engine,
@@ -268,25 +272,17 @@ fn reads(
 ) -> Option<LoadConfig> {
     // SGLang before 0.5.13 has no instance id, and writes no load file.
     let instance =
-        rendezvous.and_then(|rendezvous| rendezvous.instance_id.clone()).filter(|id| !id.is_empty());
-    let load_snapshot = match &config.load_snapshot {
-        config::LoadSnapshot::Auto => instance.map(SnapshotLocation::Instance),
-        config::LoadSnapshot::Off => None,
-        config::LoadSnapshot::Path(path) => Some(SnapshotLocation::Path(path.clone())),
-        config::LoadSnapshot::Instance(id) => Some(SnapshotLocation::Instance(id.clone())),
+        rendezvous.and_then(|rendezvous| rendezvous.instance_id.as_ref()).filter(|id| !id.is_empty());
+    let source = match (&config.load_snapshot, engine) {
+        (_, config::Engine::Vllm) => LoadSource::Frames,
+        (config::LoadSnapshot::Auto, _) => LoadSource::File(instance_path(instance?)),
+        (config::LoadSnapshot::Off, _) => return None,
+        (config::LoadSnapshot::Path(path), _) => LoadSource::File(path.clone()),
+        (config::LoadSnapshot::Instance(id), _) => LoadSource::File(instance_path(id)),
     };
     let rank = rendezvous.and_then(|rendezvous| rendezvous.dp_rank);
-    let reads = LoadConfig {
-        load_snapshot,
-        load_stat: config.load_stat.as_ref().map(ToString::to_string),
-        metrics: config.metrics.clone(),
-        frames: engine == config::Engine::Vllm,
-        dp_rank: config.dp_rank.or(rank).unwrap_or(0),
-        stale_after: config.stale_after,
-        ..LoadConfig::default()
-    };
-    let is_any = reads.load_snapshot.is_some() || reads.load_stat.is_some() || reads.metrics.is_some();
-    (is_any || reads.frames).then_some(reads)
+    let dp_rank = config.dp_rank.or(rank).unwrap_or(0);
+    Some(LoadConfig { dp_rank, stale_after: config.stale_after, ..LoadConfig::new(source) })
 }
 
 fn event(stream: Name, notice: SourceNotice) -> Event {
@@ -299,12 +295,9 @@ fn event(stream: Name, notice: SourceNotice) -> Event {
             SignalStale { stream, source, place, age_ms: age_ns / 1_000_000 }.into()
         }
         SourceChange::Fresh => SignalFresh { stream, source, place }.into(),
-        SourceChange::Missed { messages } => SignalMissed { stream, source, place, messages }.into(),
         SourceChange::NoticesMissed { notices } => {
             NoticesMissed { stream, of: "signals", missed: notices }.into()
         }
-        // A change that this version does not know.
-        other => SignalInvalid { stream, source, place, why: format!("{other:?}") }.into(),
     }
 }
 
@@ -332,7 +325,6 @@ fn of_load(load: &LoadSnapshot) -> SchedulerLoad {
         cache_hit_rate: values.cache_hit_rate,
         utilization: values.utilization,
         num_retracted_reqs: values.num_retracted_reqs,
-        num_retracted_requests: values.num_retracted_requests_total.map(Total),
     }
 }
 
@@ -353,18 +345,11 @@ fn for_plugins(load: &LoadSnapshot) -> Option<Load> {
 }
 
 fn of_source(load: &LoadSnapshot, report: &SourceReport) -> SignalSource {
-    let age = match report.source {
-        SourceKind::LoadSnapshot => load.sources.load_snapshot,
-        SourceKind::LoadStat => load.sources.load_stat,
-        SourceKind::Metrics => load.sources.metrics,
-        SourceKind::Frames => load.sources.frames,
-    };
     SignalSource {
         state: Some(report.state),
-        age_seconds: age.map(|age| seconds(age.age_ns)),
+        age_seconds: load.age_ns.map(seconds),
         readings: Total(report.readings),
         refusals: Total(report.refusals),
-        messages_missed: Total(report.missed),
     }
 }
 
@@ -391,7 +376,7 @@ struct StreamReport {
     sinks: Vec<SinkReport>,
     /// `null` without a source. Stale values are the last known ones.
     load: Option<LoadSnapshot>,
-    load_sources: Vec<SourceReport>,
+    load_source: Option<SourceReport>,
 }
 
 #[derive(Serialize)]
@@ -439,31 +424,6 @@ impl SinkReport {
             rows_joined: counters.rows_joined.get(),
             frames_resent: counters.frames_resent.get(),
             frames_unconfirmed: counters.frames_unconfirmed.get(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The configuration and the signals crate each check endpoints and URLs.
-    #[test]
-    fn a_source_that_the_configuration_accepts_is_taken_by_its_reader() {
-        let load_stats =
-            ["tcp://127.0.0.1:5557", "tcp://[::1]:1", "tcp://sglang-0.local:65535", "ipc:///run/l"];
-        let urls =
-            ["http://127.0.0.1:30000/metrics", "http://[::1]:1/m?a=b&c=%20", "http://h", "http://h?x=(1)"];
-        for (load_stat, url) in load_stats.into_iter().zip(urls) {
-            let text = format!(
-                "[[stream]]\nname = \"s\"\nlisten = \"tcp://*:0\"\nsink = [{{ name = \"r\", connect = \"ipc:///r\" }}]\n\
-                 signals = {{ load_snapshot = \"./l.shm\", load_stat = {load_stat:?}, metrics = {url:?} }}\n\
-                 [journal]\ndir = \"/tmp/afterbay-signals\"\n"
-            );
-            let path = std::path::Path::new("/tmp/a.toml");
-            let config = config::Config::parse(&text, path, &config::Env::EMPTY).unwrap();
-            let reads = reads(&config.streams[0].signals, config.streams[0].engine, None).unwrap();
-            assert!(reads.problems().is_empty(), "{:?}", reads.problems());
         }
     }
 }

@@ -32,9 +32,7 @@ pub(crate) fn make_dirs(config: &config::Config) -> anyhow::Result<()> {
     let mut listens: Vec<&config::Endpoint> = Vec::new();
     for stream in &config.streams {
         listens.push(&stream.listen);
-        if let Some(config::Abort::Push(listen)) = &stream.abort {
-            listens.push(listen);
-        }
+        listens.extend(&stream.abort);
         for tap in &stream.taps {
             if let config::TapSocket::Pub { listen, .. } = &tap.socket {
                 listens.push(listen);

@@ -12,33 +12,11 @@ pub const COPIES_MAX: u32 = 16;
 /// The largest slot in bytes. SGLang's slots have 16 KiB. A longer payload is invalid.
 pub const SLOT_BYTES_MAX: u32 = 64 * 1024;
 
-/// The largest LoadStat payload in bytes. SGLang's has about 60. A longer one is invalid. The `zeromq` crate
-/// has no bound of its own for a received frame.
-pub const LOAD_STAT_BYTES_MAX: usize = 4096;
-
-/// The most LoadStat messages that are taken before other sources have their turn.
-pub const LOAD_STAT_TURN_MAX: usize = 64;
-
-/// The largest body of a scrape in bytes. A longer one is invalid.
-pub const METRICS_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// The most series of one metric. Further ones are ignored.
-pub const SERIES_MAX: usize = 4096;
-
 /// The shortest time between two notices of the same kind of failure of a source.
 pub const SAME_NOTICE_EVERY: Duration = Duration::from_secs(1);
 
 /// The time between two checks whether a source has become stale, for notices. A read checks it at once.
 pub const CHECK_AGE_EVERY: Duration = Duration::from_millis(50);
-
-/// The first wait before reconnecting to a publisher. It doubles up to [`RECONNECT_MAX`].
-pub const RECONNECT_MIN: Duration = Duration::from_millis(100);
-
-/// The longest wait before reconnecting to a publisher.
-pub const RECONNECT_MAX: Duration = Duration::from_secs(2);
-
-/// The longest time for a connection and its handshake with a publisher.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The most consecutive reads that find a slot in the middle of a write before this is reported. Earlier
 /// reads give nothing.

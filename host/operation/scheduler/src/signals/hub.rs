@@ -1,4 +1,4 @@
-//! The last readings of the sources, for the readers on the path, and the changes of the sources, for events.
+//! The last reading of the source, for the readers on the path, and the changes of the source, for events.
 //! It runs on the background thread and publishes readings through a latch and changes through a lock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use serde::{Serialize, Serializer};
 use crate::signals::bounds::SAME_NOTICE_EVERY;
 use crate::signals::latch;
 use crate::signals::notices::{Notices, SourceChange, SourceNotice};
-use crate::signals::snapshot::{AT, HAS, PER_SOURCE, READ, SOURCES, SourceKind, UNIX, VALUES, WORDS, since};
+use crate::signals::snapshot::{AT, HAS, READ, SourceKind, UNIX, VALUES, WORDS, since};
 use crate::signals::values::{FIELDS, LoadValues};
 
 /// The reason why a source gave no reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReadFailure {
-    /// The source cannot be reached or read.
+    /// The source cannot be read.
     Unavailable(String),
     /// The source gives invalid data.
     Invalid(String),
@@ -41,7 +41,7 @@ impl Moment {
 pub struct SourceReport {
     /// The kind of the source.
     pub source: SourceKind,
-    /// The source's file, endpoint or URL.
+    /// The source's file, or the words for frames.
     pub name: String,
     /// The state of the source.
     #[serde(serialize_with = "word")]
@@ -50,10 +50,8 @@ pub struct SourceReport {
     pub why: Option<String>,
     /// The number of new readings.
     pub readings: u64,
-    /// The number of reads, scrapes and messages that gave no reading.
+    /// The number of reads that gave no reading.
     pub refusals: u64,
-    /// The number of the publisher's messages that were lost.
-    pub missed: u64,
 }
 
 /// Serializes the state as its word.
@@ -61,11 +59,11 @@ fn word<S: Serializer>(state: &SourceState, serializer: S) -> Result<S::Ok, S::E
     serializer.serialize_str(state.word())
 }
 
-/// The notices and reports that the binary reads.
+/// The notices and the report that the binary reads.
 #[derive(Default)]
 pub(crate) struct SourceStatus {
     pub notices: Notices,
-    pub reports: Vec<SourceReport>,
+    pub report: Option<SourceReport>,
 }
 
 pub(crate) fn lock(status: &Mutex<SourceStatus>) -> MutexGuard<'_, SourceStatus> {
@@ -89,13 +87,13 @@ struct SourceEntry {
     was_read: bool,
     stale: bool,
     last_notice: Option<Instant>,
-    missed_reported: u64,
 }
 
 pub(crate) struct Hub {
     epoch: Instant,
     stale_after_ns: i64,
-    entries: [SourceEntry; SOURCES],
+    kind: SourceKind,
+    entry: SourceEntry,
     words: latch::LatchWriter<WORDS>,
     status: Arc<Mutex<SourceStatus>>,
 }
@@ -104,36 +102,31 @@ impl Hub {
     pub(crate) fn new(
         words: latch::LatchWriter<WORDS>,
         epoch: Instant,
+        kind: SourceKind,
         stale_after: Duration,
         status: Arc<Mutex<SourceStatus>>,
     ) -> Hub {
         let stale_after_ns = i64::try_from(stale_after.as_nanos()).unwrap_or(i64::MAX);
-        Hub { epoch, stale_after_ns, entries: Default::default(), words, status }
+        Hub { epoch, stale_after_ns, kind, entry: SourceEntry::default(), words, status }
     }
 
-    /// Starts a source under a name. Drops the readings of the source's previous name.
-    pub(crate) fn await_source(&mut self, kind: SourceKind, name: String) {
-        self.entries[kind as usize] = SourceEntry::default();
-        let mut status = lock(&self.status);
-        status.reports.retain(|report| report.source != kind);
-        let report = SourceReport {
-            source: kind,
+    /// Starts the source under a name. Drops the reading under the previous name.
+    pub(crate) fn await_source(&mut self, name: String) {
+        self.entry = SourceEntry::default();
+        lock(&self.status).report = Some(SourceReport {
+            source: self.kind,
             name,
             state: SourceState::Awaited,
             why: None,
             readings: 0,
             refusals: 0,
-            missed: 0,
-        };
-        status.reports.push(report);
-        status.reports.sort_by_key(|report| report.source);
-        drop(status);
+        });
         self.publish();
     }
 
     /// Stores a reading. `unix_ns` is its time of measurement in unix nanoseconds.
-    pub(crate) fn reading(&mut self, kind: SourceKind, values: LoadValues, unix_ns: u64, now: Moment) {
-        let (epoch, entry) = (self.epoch, &mut self.entries[kind as usize]);
+    pub(crate) fn reading(&mut self, values: LoadValues, unix_ns: u64, now: Moment) {
+        let (epoch, entry) = (self.epoch, &mut self.entry);
         let is_found = entry.failure.take().is_some() || !entry.was_read;
         entry.was_read = true;
         // Reading the same values again makes them no younger.
@@ -143,23 +136,23 @@ impl Hub {
             let at_ns = since(epoch, now.instant).saturating_sub(age_ns);
             let (fields, words) = values.to_words();
             entry.reading = Some(SourceReading { fields, words, at_ns, unix_ns });
-            self.report(kind, |report| report.readings += 1);
+            self.report(|report| report.readings += 1);
         }
         if is_found {
-            self.notify(kind, SourceChange::Found, now.instant);
+            self.notify(SourceChange::Found, now.instant);
         }
         if is_new {
             self.publish();
         }
         if is_new || is_found {
-            self.update_age(kind, now.instant);
+            self.update_age(now.instant);
         }
     }
 
     /// Stores a failure. The last reading stays until it is stale.
-    pub(crate) fn failure(&mut self, kind: SourceKind, failure: ReadFailure, now: Moment) {
-        self.report(kind, |report| report.refusals += 1);
-        let entry = &mut self.entries[kind as usize];
+    pub(crate) fn failure(&mut self, failure: ReadFailure, now: Moment) {
+        self.report(|report| report.refusals += 1);
+        let entry = &mut self.entry;
         entry.was_read = true;
         if entry.failure.as_ref() == Some(&failure) {
             return;
@@ -179,71 +172,42 @@ impl Hub {
             ReadFailure::Unavailable(why) => SourceChange::Lost { why },
             ReadFailure::Invalid(why) => SourceChange::Invalid { why },
         };
-        self.notify(kind, change, now.instant);
-        self.update_report(kind);
+        self.notify(change, now.instant);
+        self.update_report();
     }
 
-    /// Counts lost messages of a source.
-    pub(crate) fn missed(&mut self, kind: SourceKind, messages: u64) {
-        self.report(kind, |report| report.missed = report.missed.saturating_add(messages));
-    }
-
-    /// Emits notices for sources that became stale and for lost messages. Call it often.
-    pub(crate) fn tick(&mut self, now: Instant) {
-        for kind in SourceKind::ALL {
-            self.update_age(kind, now);
-            let missed = lock(&self.status)
-                .reports
-                .iter()
-                .find(|report| report.source == kind)
-                .map_or(0, |report| report.missed);
-            let entry = &mut self.entries[kind as usize];
-            let is_recent = entry.last_notice.is_some_and(|at| now.duration_since(at) < SAME_NOTICE_EVERY);
-            if missed > entry.missed_reported && !is_recent {
-                let messages = missed - entry.missed_reported;
-                entry.missed_reported = missed;
-                self.notify(kind, SourceChange::Missed { messages }, now);
-            }
-        }
-    }
-
-    /// Checks whether a source became stale or fresh.
-    fn update_age(&mut self, kind: SourceKind, now: Instant) {
+    /// Checks whether the source became stale or fresh. Call it often.
+    pub(crate) fn update_age(&mut self, now: Instant) {
         let now_ns = since(self.epoch, now);
-        let entry = &mut self.entries[kind as usize];
-        let Some(reading) = &entry.reading else { return };
+        let Some(reading) = &self.entry.reading else { return };
         let age_ns = now_ns.saturating_sub(reading.at_ns).max(0);
         let stale = age_ns > self.stale_after_ns;
-        let changed = stale != entry.stale;
-        entry.stale = stale;
-        if changed {
-            let change = if stale {
-                SourceChange::Stale { age_ns: age_ns.cast_unsigned() }
-            } else {
-                SourceChange::Fresh
-            };
-            self.notify(kind, change, now);
+        if std::mem::replace(&mut self.entry.stale, stale) != stale {
+            self.notify(
+                match stale {
+                    true => SourceChange::Stale { age_ns: age_ns.cast_unsigned() },
+                    false => SourceChange::Fresh,
+                },
+                now,
+            );
         }
-        self.update_report(kind);
+        self.update_report();
     }
 
-    fn notify(&mut self, kind: SourceKind, change: SourceChange, now: Instant) {
-        self.entries[kind as usize].last_notice = Some(now);
+    fn notify(&mut self, change: SourceChange, now: Instant) {
+        self.entry.last_notice = Some(now);
         let mut status = lock(&self.status);
-        let report = status.reports.iter().find(|report| report.source == kind);
-        let name = report.map(|report| report.name.clone()).unwrap_or_default();
-        status.notices.push(SourceNotice { source: kind, name, change });
+        let name = status.report.as_ref().map(|report| report.name.clone()).unwrap_or_default();
+        status.notices.push(SourceNotice { source: self.kind, name, change });
     }
 
-    fn report(&self, kind: SourceKind, change: impl FnOnce(&mut SourceReport)) {
-        if let Some(report) = lock(&self.status).reports.iter_mut().find(|report| report.source == kind) {
-            change(report);
-        }
+    fn report(&self, change: impl FnOnce(&mut SourceReport)) {
+        lock(&self.status).report.as_mut().map(change);
     }
 
-    /// Updates the report of a source.
-    fn update_report(&self, kind: SourceKind) {
-        let entry = &self.entries[kind as usize];
+    /// Updates the report of the source.
+    fn update_report(&self) {
+        let entry = &self.entry;
         let (state, why) = match (&entry.failure, &entry.reading) {
             (Some(ReadFailure::Unavailable(why)), _) => (SourceState::Lost, Some(why)),
             (Some(ReadFailure::Invalid(why)), _) => (SourceState::Invalid, Some(why)),
@@ -251,7 +215,7 @@ impl Hub {
             (None, Some(_)) if entry.stale => (SourceState::Stale, None),
             (None, Some(_)) => (SourceState::Fresh, None),
         };
-        self.report(kind, |report| {
+        self.report(|report| {
             report.state = state;
             if report.why.as_ref() != why {
                 report.why = why.cloned();
@@ -259,16 +223,14 @@ impl Hub {
         });
     }
 
-    /// Publishes all readings.
+    /// Publishes the reading.
     fn publish(&mut self) {
         let mut words = [0; WORDS];
-        for (entry, words) in self.entries.iter().zip(words.as_chunks_mut::<PER_SOURCE>().0) {
-            if let Some(reading) = &entry.reading {
-                words[HAS] = reading.fields | READ;
-                words[AT] = reading.at_ns.cast_unsigned();
-                words[UNIX] = reading.unix_ns;
-                words[VALUES..].copy_from_slice(&reading.words);
-            }
+        if let Some(reading) = &self.entry.reading {
+            words[HAS] = reading.fields | READ;
+            words[AT] = reading.at_ns.cast_unsigned();
+            words[UNIX] = reading.unix_ns;
+            words[VALUES..].copy_from_slice(&reading.words);
         }
         self.words.write(&words);
     }
@@ -281,8 +243,9 @@ mod tests {
     fn hub() -> (Hub, Moment) {
         let now = Moment::now();
         let status = Arc::new(Mutex::new(SourceStatus::default()));
-        let mut hub = Hub::new(latch::latch().0, now.instant, Duration::from_secs(5), status);
-        hub.await_source(SourceKind::Metrics, "m".to_owned());
+        let mut hub =
+            Hub::new(latch::latch().0, now.instant, SourceKind::Frames, Duration::from_secs(5), status);
+        hub.await_source("m".to_owned());
         (hub, now)
     }
 
@@ -295,12 +258,12 @@ mod tests {
         let (mut hub, start) = hub();
         for n in 0..250u32 {
             let now = Moment { instant: start.instant + Duration::from_millis(10) * n, ..start };
-            hub.failure(SourceKind::Metrics, ReadFailure::Invalid(format!("garbage {n}")), now);
+            hub.failure(ReadFailure::Invalid(format!("garbage {n}")), now);
         }
         let why = |n: u32| SourceChange::Invalid { why: format!("garbage {n}") };
         assert_eq!(taken(&hub), [why(0), why(100), why(200)]);
-        assert_eq!(lock(&hub.status).reports[0].refusals, 250);
-        hub.failure(SourceKind::Metrics, ReadFailure::Unavailable("gone".to_owned()), start);
+        assert_eq!(lock(&hub.status).report.as_ref().unwrap().refusals, 250);
+        hub.failure(ReadFailure::Unavailable("gone".to_owned()), start);
         assert_eq!(
             taken(&hub),
             [SourceChange::Lost { why: "gone".to_owned() }],
@@ -316,23 +279,11 @@ mod tests {
             let later = Duration::from_secs(seconds);
             let now =
                 Moment { instant: start.instant + later, unix_ns: start.unix_ns + later.as_nanos() as u64 };
-            hub.reading(SourceKind::Metrics, values, start.unix_ns, now);
-            hub.tick(now.instant);
+            hub.reading(values, start.unix_ns, now);
+            hub.update_age(now.instant);
         }
         assert_eq!(taken(&hub), [SourceChange::Found, SourceChange::Stale { age_ns: 6_000_000_000 }]);
-        let report = lock(&hub.status).reports[0].clone();
+        let report = lock(&hub.status).report.clone().unwrap();
         assert_eq!((report.state, report.readings), (SourceState::Stale, 1));
-    }
-
-    #[test]
-    fn lost_messages_give_one_notice_a_second_with_their_sum() {
-        let (mut hub, start) = hub();
-        hub.failure(SourceKind::Metrics, ReadFailure::Unavailable("x".to_owned()), start);
-        for n in 0..5 {
-            hub.missed(SourceKind::Metrics, n);
-            hub.tick(start.instant);
-        }
-        hub.tick(start.instant + Duration::from_secs(1));
-        assert_eq!(taken(&hub)[1..], [SourceChange::Missed { messages: 10 }]);
     }
 }

@@ -161,7 +161,6 @@ pub(crate) fn decode(payload: &[u8], dp_rank: u32, has_metrics: bool) -> Result<
         cache_hit_rate: rate(payload.cache_hit_rate),
         utilization: rate(payload.utilization),
         num_retracted_reqs: payload.queues.retracted.count().filter(|_| has_metrics),
-        num_retracted_requests_total: None,
     };
     // As one float it would be 256 ns off.
     let (seconds, rest) = (payload.timestamp.trunc(), payload.timestamp.fract());

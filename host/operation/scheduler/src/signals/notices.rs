@@ -1,34 +1,27 @@
 //! The changes of the sources, in a bounded queue. The binary makes events of them.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::time::Duration;
-
-use serde::Serialize;
 
 use crate::signals::bounds::NOTICES_MAX;
 use crate::signals::snapshot::SourceKind;
 
 /// A change of a source.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceNotice {
     /// The kind of the source.
     pub source: SourceKind,
-    /// The source's file, endpoint or URL.
+    /// The source's file, or the words for frames.
     pub name: String,
     /// The change.
-    #[serde(flatten)]
     pub change: SourceChange,
 }
 
 /// A change of a source's state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "change")]
-#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceChange {
     /// The source can be read, for the first time or again.
     Found,
-    /// The source cannot be read: it does not exist, cannot be reached or is too slow.
+    /// The source cannot be read: it does not exist, or its writer has stopped.
     Lost {
         /// The reason.
         why: String,
@@ -45,33 +38,11 @@ pub enum SourceChange {
     },
     /// The source is no longer stale.
     Fresh,
-    /// Messages of the publisher were lost: its sequence number jumped. Later messages supersede them.
-    Missed {
-        /// The number of messages.
-        messages: u64,
-    },
-    /// The queue of notices was full, and these notices of any source were dropped.
+    /// The queue of notices was full, and these notices were dropped.
     NoticesMissed {
         /// The number of notices.
         notices: u64,
     },
-}
-
-impl fmt::Display for SourceNotice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}: ", self.source, self.name)?;
-        match &self.change {
-            SourceChange::Found => write!(f, "found"),
-            SourceChange::Lost { why } => write!(f, "cannot be read: {why}"),
-            SourceChange::Invalid { why } => write!(f, "invalid: {why}"),
-            SourceChange::Stale { age_ns } => {
-                write!(f, "stale, measured {:.1} s ago", Duration::from_nanos(*age_ns).as_secs_f64())
-            }
-            SourceChange::Fresh => write!(f, "fresh again"),
-            SourceChange::Missed { messages } => write!(f, "{messages} messages were lost"),
-            SourceChange::NoticesMissed { notices } => write!(f, "{notices} notices were dropped"),
-        }
-    }
 }
 
 /// A bounded queue of notices. If it is full, further notices are counted, and one notice reports their
@@ -111,7 +82,7 @@ mod tests {
     #[test]
     fn notices_beyond_the_bound_are_replaced_by_their_count() {
         let notice =
-            || SourceNotice { source: SourceKind::LoadStat, name: "x".into(), change: SourceChange::Found };
+            || SourceNotice { source: SourceKind::Frames, name: "x".into(), change: SourceChange::Found };
         let mut notices = Notices::default();
         for _ in 0..NOTICES_MAX + 7 {
             notices.push(notice());

@@ -1,25 +1,24 @@
-//! The background thread: an event loop with one task for each source.
+//! The background thread: an event loop that reads the source and looks at its age.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use afterbay_http::HttpTarget;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::signals::bounds::{CHECK_AGE_EVERY, IDLE_EVERY};
-use crate::signals::config::{Error, LoadConfig, SnapshotLocation, target};
-use crate::signals::hub::{Hub, Moment, ReadFailure, SourceReport, SourceStatus, lock};
+use crate::signals::config::{LoadConfig, LoadSource};
+use crate::signals::hub::{Hub, Moment, SourceReport, SourceStatus, lock};
+use crate::signals::latch;
 use crate::signals::notices::SourceNotice;
 use crate::signals::shm::SnapshotFile;
 use crate::signals::snapshot::{LoadHandle, SourceKind};
 use crate::signals::values::LoadValues;
-use crate::signals::{exposition, latch, load_stat, metrics};
 
 /// Reads the scheduler's load in the background. Dropping it ends the thread, and the load of its
 /// [`LoadHandle`]s becomes stale.
@@ -51,31 +50,30 @@ impl FrameLoad {
 
 impl fmt::Debug for LoadReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoadReader").field("load", &self.load).field("sources", &self.sources()).finish()
+        f.debug_struct("LoadReader").field("load", &self.load).field("source", &self.source()).finish()
     }
 }
 
 impl LoadReader {
-    /// Starts the thread. Sources need not exist yet.
+    /// Starts the thread. The source need not exist yet.
     ///
     /// # Errors
-    /// The first of [`LoadConfig::problems`], or the error of starting a thread.
-    pub fn start(config: LoadConfig) -> Result<LoadReader, Error> {
-        if let Some(problem) = config.problems().into_iter().next() {
-            return Err(problem);
-        }
-        let target = config.metrics.as_deref().map(target).transpose()?;
+    /// The thread or its event loop cannot start.
+    pub fn start(config: LoadConfig) -> std::io::Result<LoadReader> {
         let (writer, words) = latch::latch();
         let (epoch, status) = (Instant::now(), Arc::new(Mutex::new(SourceStatus::default())));
-        let hub = Hub::new(writer, epoch, config.stale_after, Arc::clone(&status));
+        let (kind, path) = match &config.source {
+            LoadSource::File(path) => (SourceKind::LoadSnapshot, Some(path.clone())),
+            LoadSource::Frames => (SourceKind::Frames, None),
+        };
+        let hub = Hub::new(writer, epoch, kind, config.stale_after, Arc::clone(&status));
         let load = LoadHandle::new(words, epoch, config.stale_after);
-        let (sender, paths) = watch::channel(config.load_snapshot.as_ref().map(SnapshotLocation::path));
+        let (sender, paths) = watch::channel(path);
         let (frames, of_frames) = watch::channel(None);
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new()
             .name("scheduler-load".to_owned())
-            .spawn(move || run(runtime, &config, target.as_ref(), paths, of_frames, hub))
-            .map_err(Error::Thread)?;
+            .spawn(move || run(&runtime, &config, paths, of_frames, hub))?;
         let frames = FrameLoad(frames);
         Ok(LoadReader { load, status, path: Some(sender), frames, thread: Some(thread) })
     }
@@ -85,40 +83,28 @@ impl LoadReader {
         self.load.clone()
     }
 
-    /// The place for the load in a stream's frames, of [`LoadConfig::frames`].
+    /// The place for the load in a stream's frames, of [`LoadSource::Frames`].
     pub fn frames(&self) -> FrameLoad {
         self.frames.clone()
     }
 
-    /// Returns and removes the changes of the sources, oldest first, for events and logs. At most
+    /// Returns and removes the changes of the source, oldest first, for events and logs. At most
     /// [`crate::signals::bounds::NOTICES_MAX`] wait.
     pub fn notices(&self) -> Vec<SourceNotice> {
         lock(&self.status).notices.take()
     }
 
-    /// The status of each configured source, for `/metrics` and `/v1/signals`.
-    pub fn sources(&self) -> Vec<SourceReport> {
-        lock(&self.status).reports.clone()
+    /// The status of the source, for `/metrics` and `/v1/signals`. `None` before the thread has begun.
+    pub fn source(&self) -> Option<SourceReport> {
+        lock(&self.status).report.clone()
     }
 
     /// Reads another LoadSnapshot file from now on, because a restarted server has another instance id.
     /// Handles stay valid. The previous file's readings are dropped.
-    ///
-    /// # Errors
-    /// If the location is empty.
-    pub fn follow(&self, location: &SnapshotLocation) -> Result<(), Error> {
-        if let Some(problem) = location.problem() {
-            return Err(problem);
-        }
+    pub fn follow(&self, path: PathBuf) {
         if let Some(sender) = &self.path {
-            let path = Some(location.path());
-            sender.send_if_modified(|previous| {
-                let is_other = *previous != path;
-                *previous = path;
-                is_other
-            });
+            sender.send_if_modified(|previous| previous.replace(path.clone()).as_ref() != Some(&path));
         }
-        Ok(())
     }
 }
 
@@ -133,9 +119,8 @@ impl Drop for LoadReader {
 }
 
 fn run(
-    runtime: Runtime,
+    runtime: &Runtime,
     config: &LoadConfig,
-    target: Option<&HttpTarget>,
     paths: watch::Receiver<Option<PathBuf>>,
     frames: watch::Receiver<Option<FrameReading>>,
     hub: Hub,
@@ -144,23 +129,20 @@ fn run(
     let mut stop = paths.clone();
     runtime.block_on(async {
         let stopped = async { while stop.changed().await.is_ok() {} };
+        let read = async {
+            match config.source {
+                LoadSource::File(_) => read_file(config, paths, &hub).await,
+                LoadSource::Frames => take(frames, &hub).await,
+            }
+        };
         tokio::select! {
             () = stopped => {}
-            _ = async { tokio::join!(
-                read_file(config, paths, &hub),
-                listen(config, &hub),
-                scrape(config, target, &hub),
-                take(config, frames, &hub),
-                check_ages(&hub),
-            ) } => {}
+            _ = async { tokio::join!(read, check_ages(&hub)) } => {}
         }
     });
-    // A name resolution in progress would block a normal shutdown.
-    runtime.shutdown_background();
 }
 
 async fn read_file(config: &LoadConfig, mut paths: watch::Receiver<Option<PathBuf>>, hub: &RefCell<Hub>) {
-    let kind = SourceKind::LoadSnapshot;
     loop {
         let path = paths.borrow_and_update().clone();
         let Some(path) = path else {
@@ -169,7 +151,7 @@ async fn read_file(config: &LoadConfig, mut paths: watch::Receiver<Option<PathBu
             }
             continue;
         };
-        hub.borrow_mut().await_source(kind, path.display().to_string());
+        hub.borrow_mut().await_source(path.display().to_string());
         let mut file = SnapshotFile::new(path, config.dp_rank);
         let mut last = (0, Instant::now());
         while matches!(paths.has_changed(), Ok(false)) {
@@ -182,10 +164,10 @@ async fn read_file(config: &LoadConfig, mut paths: watch::Receiver<Option<PathBu
                         // The next read then fails, unless another file has the name.
                         file.close_if_unlinked();
                     }
-                    hub.borrow_mut().reading(kind, measured.values, measured.unix_ns, now);
+                    hub.borrow_mut().reading(measured.values, measured.unix_ns, now);
                 }
                 Ok(None) => {}
-                Err(failure) => hub.borrow_mut().failure(kind, failure, now),
+                Err(failure) => hub.borrow_mut().failure(failure, now),
             }
             tokio::select! {
                 () = sleep(config.load_snapshot_every) => {}
@@ -198,44 +180,8 @@ async fn read_file(config: &LoadConfig, mut paths: watch::Receiver<Option<PathBu
     }
 }
 
-async fn listen(config: &LoadConfig, hub: &RefCell<Hub>) {
-    let Some(endpoint) = &config.load_stat else { return };
-    hub.borrow_mut().await_source(SourceKind::LoadStat, endpoint.clone());
-    // A live publisher sends every second.
-    let silent_after = config.stale_after.max(Duration::from_secs(2));
-    load_stat::follow(endpoint, config.dp_rank, silent_after, hub).await;
-}
-
-async fn scrape(config: &LoadConfig, target: Option<&HttpTarget>, hub: &RefCell<Hub>) {
-    let (Some(target), Some(url)) = (target, &config.metrics) else { return };
-    let kind = SourceKind::Metrics;
-    hub.borrow_mut().await_source(kind, url.clone());
-    let mut every = interval(config.metrics_every);
-    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        every.tick().await;
-        let request_time = Moment::now();
-        let answer = match timeout(config.metrics_timeout, metrics::scrape(target)).await {
-            Ok(answer) => answer.and_then(|body| exposition::parse(&body, config.dp_rank)),
-            Err(_) => {
-                let limit = config.metrics_timeout.as_secs_f64();
-                Err(ReadFailure::Unavailable(format!("no answer within {limit} s")))
-            }
-        };
-        match answer {
-            // The values may be of any moment since the request, so they get its time.
-            Ok(values) => hub.borrow_mut().reading(kind, values, request_time.unix_ns, Moment::now()),
-            Err(failure) => hub.borrow_mut().failure(kind, failure, Moment::now()),
-        }
-    }
-}
-
-async fn take(config: &LoadConfig, mut frames: watch::Receiver<Option<FrameReading>>, hub: &RefCell<Hub>) {
-    if !config.frames {
-        return;
-    }
-    let kind = SourceKind::Frames;
-    hub.borrow_mut().await_source(kind, "the stream's frames".to_owned());
+async fn take(mut frames: watch::Receiver<Option<FrameReading>>, hub: &RefCell<Hub>) {
+    hub.borrow_mut().await_source("the stream's frames".to_owned());
     loop {
         let Some(FrameReading { values, at }) = *frames.borrow_and_update() else {
             if frames.changed().await.is_err() {
@@ -243,7 +189,7 @@ async fn take(config: &LoadConfig, mut frames: watch::Receiver<Option<FrameReadi
             }
             continue;
         };
-        hub.borrow_mut().reading(kind, values, at.unix_ns, Moment::now());
+        hub.borrow_mut().reading(values, at.unix_ns, Moment::now());
         loop {
             tokio::select! {
                 changed = frames.changed() => match changed {
@@ -253,7 +199,7 @@ async fn take(config: &LoadConfig, mut frames: watch::Receiver<Option<FrameReadi
                 // An idle engine sends no frames, and its last load stays true.
                 () = sleep(IDLE_EVERY), if is_idle(&values) => {
                     let now = Moment::now();
-                    hub.borrow_mut().reading(kind, values, now.unix_ns, now);
+                    hub.borrow_mut().reading(values, now.unix_ns, now);
                 }
             }
         }
@@ -269,6 +215,6 @@ async fn check_ages(hub: &RefCell<Hub>) {
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         every.tick().await;
-        hub.borrow_mut().tick(Instant::now());
+        hub.borrow_mut().update_age(Instant::now());
     }
 }

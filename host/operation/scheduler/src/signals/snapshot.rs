@@ -1,4 +1,4 @@
-//! The reader's side: one read gives the whole load, with the age of each value.
+//! The reader's side: one read gives the whole load, with its age.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,41 +7,25 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::signals::latch;
-use crate::signals::values::{FIELDS, Field, LoadValues};
+use crate::signals::values::{FIELDS, LoadValues};
 
-/// The kinds of sources, in the order in which they are reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+/// The kinds of sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceKind {
     /// SGLang's file in shared memory.
     LoadSnapshot,
-    /// SGLang's LoadStat publisher.
-    LoadStat,
-    /// SGLang's Prometheus metrics.
-    Metrics,
     /// The statistics in vLLM's frames.
     Frames,
 }
 
 impl SourceKind {
-    /// All kinds.
-    pub const ALL: [SourceKind; SOURCES] =
-        [SourceKind::LoadSnapshot, SourceKind::LoadStat, SourceKind::Metrics, SourceKind::Frames];
-
-    /// The key in [`crate::signals::LoadConfig`], for labels.
+    /// The word for labels and events.
     pub fn name(self) -> &'static str {
         match self {
             SourceKind::LoadSnapshot => "load_snapshot",
-            SourceKind::LoadStat => "load_stat",
-            SourceKind::Metrics => "metrics",
             SourceKind::Frames => "frames",
         }
-    }
-}
-
-impl fmt::Display for SourceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -49,37 +33,13 @@ impl fmt::Display for SourceKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Freshness {
-    /// No source has given a reading yet; there are no values.
+    /// The source has given no reading yet; there are no values.
     #[default]
     Never,
-    /// Every value comes from a source that is not stale.
+    /// The last reading is not stale.
     Fresh,
-    /// Every source is stale; the values are the last known ones.
+    /// The values are the last known ones.
     Stale,
-}
-
-/// The age of the last reading of a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct SourceAge {
-    /// The time of measurement in unix nanoseconds: the scheduler's time for a LoadSnapshot, otherwise ours.
-    pub timestamp_unix_ns: u64,
-    /// The age in nanoseconds at the read.
-    pub age_ns: u64,
-    /// Whether the age is within `stale_after`.
-    pub is_fresh: bool,
-}
-
-/// The age of the last reading of each source; `None` if there was none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Sources {
-    /// The file in shared memory.
-    pub load_snapshot: Option<SourceAge>,
-    /// The publisher.
-    pub load_stat: Option<SourceAge>,
-    /// The metrics.
-    pub metrics: Option<SourceAge>,
-    /// The frames.
-    pub frames: Option<SourceAge>,
 }
 
 /// The scheduler's load at one read.
@@ -87,20 +47,13 @@ pub struct Sources {
 pub struct LoadSnapshot {
     /// Whether the values are up to date.
     pub freshness: Freshness,
-    /// The main source: the one measured last among those with a value; the metrics only if they are alone.
-    pub source: Option<SourceKind>,
-    /// The main source's time of measurement in unix nanoseconds.
+    /// The source's time of measurement in unix nanoseconds: the scheduler's time for a LoadSnapshot, otherwise ours.
     pub timestamp_unix_ns: Option<u64>,
-    /// The main source's age in nanoseconds at the read.
+    /// The age of the last reading in nanoseconds at the read.
     pub age_ns: Option<u64>,
     /// The values, fresh or stale. [`LoadSnapshot::fresh`] returns them only if they are fresh.
     #[serde(flatten)]
     pub values: LoadValues,
-    /// The ages of all sources.
-    pub sources: Sources,
-    /// The fields of each source, as masks.
-    #[serde(skip)]
-    from: [u64; SOURCES],
 }
 
 impl LoadSnapshot {
@@ -110,24 +63,15 @@ impl LoadSnapshot {
         (self.freshness == Freshness::Fresh).then_some(&self.values)
     }
 
-    /// The source of a field's value; `None` if it has none.
-    pub fn source_of(&self, field: Field) -> Option<SourceKind> {
-        SourceKind::ALL.into_iter().find(|kind| self.from[*kind as usize] & field.bit() != 0)
-    }
-
-    /// The age of the main source; `None` before the first reading.
+    /// The age of the last reading; `None` before the first reading.
     pub fn age(&self) -> Option<Duration> {
         self.age_ns.map(Duration::from_nanos)
     }
 }
 
-/// The words of the latch. For each source: the mask of its fields, its time on our clock (signed nanoseconds
-/// from the epoch), its time in unix nanoseconds, and its fields. The reader merges them, because only a read
-/// knows which sources are stale at its time.
-pub(crate) const WORDS: usize = SOURCES * PER_SOURCE;
-/// The number of kinds of sources.
-pub(crate) const SOURCES: usize = 4;
-pub(crate) const PER_SOURCE: usize = VALUES + FIELDS;
+/// The words of the latch: the mask of the present fields, the time on our clock (signed nanoseconds from the epoch), the time
+/// in unix nanoseconds, and the fields. Only a read knows whether the reading is stale at its time.
+pub(crate) const WORDS: usize = VALUES + FIELDS;
 pub(crate) const HAS: usize = 0;
 pub(crate) const AT: usize = 1;
 pub(crate) const UNIX: usize = 2;
@@ -150,7 +94,7 @@ impl fmt::Debug for LoadHandle {
 }
 
 impl Default for LoadHandle {
-    /// A handle without sources, always [`Freshness::Never`]. For a stream without signals.
+    /// A handle without a source, always [`Freshness::Never`]. For a stream without signals.
     fn default() -> Self {
         LoadHandle { words: latch::latch().1, epoch: Instant::now(), stale_after_ns: 0 }
     }
@@ -173,75 +117,23 @@ impl LoadHandle {
     #[inline]
     pub fn read_at(&self, now: Instant) -> LoadSnapshot {
         let now_ns = since(self.epoch, now);
-        self.words.read(|words| self.merge(words, now_ns))
+        self.words.read(|words| self.load(words, now_ns))
     }
 
-    /// Takes each field from the first source that has it, in the order of the crate's documentation. Must
-    /// not panic for any words: they may mix two writes, and the result is then discarded.
+    /// Must not panic for any words: they may mix two writes, and the result is then discarded.
     #[inline]
-    fn merge(&self, words: &[AtomicU64; WORDS], now_ns: i64) -> LoadSnapshot {
-        let word = |source: usize, index: usize| words[source * PER_SOURCE + index].load(Ordering::Relaxed);
-        let mut ages = [None; SOURCES];
-        let mut has = [0; SOURCES];
-        let mut any_fresh = false;
-        for source in 0..SOURCES {
-            let fields = word(source, HAS);
-            if fields & READ == 0 {
-                continue;
-            }
-            let age_ns = now_ns.saturating_sub(word(source, AT).cast_signed()).max(0).cast_unsigned();
-            let is_fresh = age_ns <= self.stale_after_ns;
-            ages[source] = Some(SourceAge { timestamp_unix_ns: word(source, UNIX), age_ns, is_fresh });
-            has[source] = fields & !READ;
-            any_fresh |= is_fresh && has[source] != 0;
+    fn load(&self, words: &[AtomicU64; WORDS], now_ns: i64) -> LoadSnapshot {
+        let word = |index: usize| words[index].load(Ordering::Relaxed);
+        let fields = word(HAS);
+        if fields & READ == 0 {
+            return LoadSnapshot::default();
         }
-        for source in 0..SOURCES {
-            if any_fresh && !ages[source].is_some_and(|age| age.is_fresh) {
-                has[source] = 0;
-            }
-        }
-        let age = |source: usize| ages[source].map_or(u64::MAX, |age| age.age_ns);
-        let (file, publisher, metrics, frames) = (0, 1, 2, 3);
-        let [first, second] = if age(publisher) < age(file) { [publisher, file] } else { [file, publisher] };
-        let mut from = [0; SOURCES];
-        from[first] = has[first];
-        from[second] = has[second] & !from[first];
-        from[metrics] = has[metrics] & !(from[first] | from[second]);
-        // A stream of vLLM has no other source.
-        from[frames] = has[frames] & !(from[first] | from[second] | from[metrics]);
-        let all = from[file] | from[publisher] | from[metrics] | from[frames];
-        let main = [first, second, metrics, frames].into_iter().find(|source| from[*source] != 0);
-        let values = LoadValues::from_words(all, |field| {
-            let bit = field.bit();
-            let source = if from[publisher] & bit != 0 {
-                publisher
-            } else if from[metrics] & bit != 0 {
-                metrics
-            } else if from[frames] & bit != 0 {
-                frames
-            } else {
-                file
-            };
-            word(source, VALUES + field as usize)
-        });
-        let main_age = main.and_then(|source| ages[source]);
+        let age_ns = now_ns.saturating_sub(word(AT).cast_signed()).max(0).cast_unsigned();
         LoadSnapshot {
-            freshness: match (all, any_fresh) {
-                (0, _) => Freshness::Never,
-                (_, true) => Freshness::Fresh,
-                (_, false) => Freshness::Stale,
-            },
-            source: main.map(|source| SourceKind::ALL[source]),
-            timestamp_unix_ns: main_age.map(|age| age.timestamp_unix_ns),
-            age_ns: main_age.map(|age| age.age_ns),
-            values,
-            sources: Sources {
-                load_snapshot: ages[file],
-                load_stat: ages[publisher],
-                metrics: ages[metrics],
-                frames: ages[frames],
-            },
-            from,
+            freshness: if age_ns <= self.stale_after_ns { Freshness::Fresh } else { Freshness::Stale },
+            timestamp_unix_ns: Some(word(UNIX)),
+            age_ns: Some(age_ns),
+            values: LoadValues::from_words(fields, |field| word(VALUES + field)),
         }
     }
 }

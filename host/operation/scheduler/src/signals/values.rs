@@ -1,6 +1,5 @@
 //! The fields of a load, declared once, with their meaning in SGLang (sglang 0.5.23;
-//! `srt/managers/scheduler_components/load_inquirer.py` fills LoadSnapshot and LoadStat,
-//! `metrics_reporter.py` beside it the gauges).
+//! `srt/managers/scheduler_components/load_inquirer.py` fills LoadSnapshot).
 
 use serde::Serialize;
 
@@ -37,23 +36,14 @@ macro_rules! load_values {
         }
 
         /// One field of [`LoadValues`].
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum Field {
-            $(#[doc = concat!("[`LoadValues::", stringify!($name), "`].")] $variant,)*
+        #[derive(Clone, Copy)]
+        enum Field {
+            $($variant,)*
         }
 
         impl Field {
-            /// All fields, in the order of [`LoadValues`].
-            pub const ALL: [Field; FIELDS] = [$(Field::$variant),*];
-
-            /// The field's name in SGLang.
-            pub fn name(self) -> &'static str {
-                match self { $(Field::$variant => stringify!($name)),* }
-            }
-
             /// The field's bit in a mask.
-            pub(crate) const fn bit(self) -> u64 {
+            const fn bit(self) -> u64 {
                 1 << self as u64
             }
         }
@@ -71,10 +61,10 @@ macro_rules! load_values {
 
             /// The fields of `mask`, from their words.
             #[inline]
-            pub(crate) fn from_words(mask: u64, word: impl Fn(Field) -> u64) -> LoadValues {
+            pub(crate) fn from_words(mask: u64, word: impl Fn(usize) -> u64) -> LoadValues {
                 LoadValues {
                     $($name: if mask & Field::$variant.bit() == 0 { None } else {
-                        Some(<$kind>::from_word(word(Field::$variant)))
+                        Some(<$kind>::from_word(word(Field::$variant as usize)))
                     },)*
                 }
             }
@@ -86,44 +76,37 @@ macro_rules! load_values {
 }
 
 load_values! {
-    /// The number of requests in the running batch. In all sources.
+    /// The number of requests in the running batch. In both sources.
     NumRunningReqs num_running_reqs: u64;
-    /// The number of waiting requests. LoadSnapshot and LoadStat include the disaggregation queues, the gauge
-    /// (`sglang:num_queue_reqs`) only the waiting queue.
+    /// The number of waiting requests. LoadSnapshot includes the disaggregation queues. In both sources.
     NumWaitingReqs num_waiting_reqs: u64;
-    /// The estimated number of tokens of waiting prompts that are in no cache. 0 on a decode server. Not in
-    /// the metrics.
+    /// The estimated number of tokens of waiting prompts that are in no cache. 0 on a decode server.
     NumWaitingUncachedTokens num_waiting_uncached_tokens: u64;
-    /// The number of KV cache tokens in use: of the full pool, or the larger of full and sliding window. In
-    /// all sources.
+    /// The number of KV cache tokens in use: of the full pool, or the larger of full and sliding window.
     NumUsedTokens num_used_tokens: u64;
-    /// `num_used_tokens` plus the tokens of waiting requests: the demand, not the capacity. Not in the
-    /// metrics.
+    /// `num_used_tokens` plus the tokens of waiting requests: the demand, not the capacity.
     NumTotalTokens num_total_tokens: u64;
-    /// `num_total_tokens` without the requests that wait for their KV from a prefill server. Only in
-    /// LoadSnapshot.
+    /// `num_total_tokens` without the requests that wait for their KV from a prefill server.
     NumActiveTokens num_active_tokens: u64;
-    /// The capacity of the KV cache in tokens. In all sources. 0 means "unknown" in SGLang and is `None`.
+    /// The capacity of the KV cache in tokens. 0 means "unknown" in SGLang and is `None`.
     MaxTotalNumTokens max_total_num_tokens: u64;
-    /// The most running requests. Not in the metrics. 0 means "unknown" and is `None`.
+    /// The most running requests. 0 means "unknown" and is `None`.
     MaxRunningRequests max_running_requests: u64;
-    /// The used part of the KV cache, from 0 to 1, without the Mamba pool. Not in LoadStat.
+    /// The used part of the KV cache, from 0 to 1, without the Mamba pool. In both sources.
     TokenUsage token_usage: f64;
     /// The tokens generated per second over the last `decode_log_interval` decode steps; falls to 0 about 30
-    /// s after the last step. In LoadSnapshot (with `--enable-metrics`) and in the metrics.
+    /// s after the last step. Needs `--enable-metrics`.
     GenThroughput gen_throughput: f64;
     /// The part of the prompts' tokens that came from the cache in the last report of a prefill, from 0 to 1.
-    /// In the same sources as `gen_throughput`.
+    /// Needs `--enable-metrics`.
     CacheHitRate cache_hit_rate: f64;
     /// The larger of running requests over `max_running_requests_under_SLO` and token usage over 0.9; may
-    /// exceed 1. In the same sources as `gen_throughput`. Nothing sets that limit in 0.5.23, so that it stays
+    /// exceed 1. Needs `--enable-metrics`. Nothing sets that limit in 0.5.23, so that it stays
     /// 0; -1 (a prefill server) is `None`.
     Utilization utilization: f64;
     /// The number of requests that were put back into the queue for lack of memory since the previous report;
-    /// it returns to 0. In the same sources as `gen_throughput`.
+    /// it returns to 0. Needs `--enable-metrics`.
     NumRetractedReqs num_retracted_reqs: u64;
-    /// The number of such requests since the server's start. Only in the metrics.
-    NumRetractedRequestsTotal num_retracted_requests_total: u64;
 }
 
 /// Converts a number to a count; `None` if it is none.
@@ -143,11 +126,11 @@ mod tests {
 
     #[test]
     fn every_field_survives_its_words() {
-        for field in Field::ALL {
+        for field in 0..FIELDS {
             let mut words = [0; FIELDS];
-            words[field as usize] = if field.name().contains("num_") { 7 } else { 0.5f64.to_bits() };
-            let values = LoadValues::from_words(field.bit(), |field| words[field as usize]);
-            assert_eq!(values.to_words(), (field.bit(), words), "{}", field.name());
+            words[field] = 0.5f64.to_bits();
+            let values = LoadValues::from_words(1 << field, |field| words[field]);
+            assert_eq!(values.to_words(), (1 << field, words), "{field}");
         }
         assert_eq!(LoadValues::from_words(0, |_| 1), LoadValues::default());
     }

@@ -41,12 +41,4 @@ pub enum UpstreamError {
     /// The abort message cannot be made.
     #[error(transparent)]
     Abort(#[from] AbortError),
-    /// SGLang's HTTP server did not answer, or answered with an error.
-    #[error("POST {url}: {why}")]
-    Http {
-        /// The URL, without the key.
-        url: String,
-        /// The reason.
-        why: String,
-    },
 }

@@ -1,20 +1,16 @@
-//! Requests to SGLang's HTTP server or another HTTP server, with bounds on time and size.
+//! Requests to an HTTP server, with bounds on time and size.
 
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use afterbay_http::{ExchangeError, HttpAnswer, HttpTarget, StatusCode, header, redacted};
+use afterbay_http::{ExchangeError, HttpAnswer, HttpTarget, header, redacted};
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use thiserror::Error;
 use tokio::time::timeout;
 
 use crate::upstream::bounds::{ANSWER_BYTES_MAX, HTTP_MAX};
-use crate::upstream::error::UpstreamError;
-
-/// Characters of an HTTP answer in an error: a server may answer with a whole page.
-const ANSWER_CHARS_MAX: usize = 200;
 
 /// An API key. `Debug` does not show it.
 #[derive(Clone)]
@@ -113,40 +109,4 @@ pub async fn post_within(
     }
     let exchange = server.exchange(request, json.to_string().into(), ANSWER_BYTES_MAX);
     Ok(timeout(max, exchange).await.map_err(|_| HttpError::Slow(max))??)
-}
-
-/// SGLang's HTTP server, as a destination of aborts.
-#[derive(Debug)]
-pub struct HttpUpstream {
-    url: String,
-    target: HttpTarget,
-    key: Option<ApiKey>,
-}
-
-impl HttpUpstream {
-    /// Uses the server at this URL, which does not include `/abort_request`.
-    pub fn new(url: &str, key: Option<ApiKey>) -> Result<HttpUpstream, HttpError> {
-        let target = server(url)?;
-        Ok(HttpUpstream { url: format!("{}/abort_request", url.trim_end_matches('/')), target, key })
-    }
-
-    /// The URL that receives the POST.
-    pub fn url(&self) -> &str {
-        &self.url
-    }
-
-    pub(crate) async fn abort(&self, rid: &str) -> Result<(), UpstreamError> {
-        let failed = |why| UpstreamError::Http { url: self.url.clone(), why };
-        // For SGLang an empty rid stands for every request.
-        if rid.is_empty() {
-            return Err(afterbay_wire::AbortError::Empty.into());
-        }
-        let answer = post(&self.target, "/abort_request", self.key.as_ref(), &json!({ "rid": rid })).await;
-        let HttpAnswer { status, body } = answer.map_err(|error| failed(error.to_string()))?;
-        if status != StatusCode::OK {
-            let words: String = String::from_utf8_lossy(&body).chars().take(ANSWER_CHARS_MAX).collect();
-            return Err(failed(format!("SGLang answers {}: {}", status.as_u16(), words.trim())));
-        }
-        Ok(())
-    }
 }

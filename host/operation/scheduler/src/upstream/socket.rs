@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use afterbay_sockets::zmtp::{Conversation, Role, on_wire};
 use afterbay_sockets::{BindError, Endpoint, Listener};
+use afterbay_wire::AbortForm;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
@@ -133,9 +134,14 @@ impl SocketUpstream {
         &self.endpoint
     }
 
+    /// Asks the scheduler to end `rid`, with a message of this form. Returns when the kernel has taken the message.
+    pub async fn abort(&self, rid: &str, form: &AbortForm) -> Result<(), UpstreamError> {
+        self.send(form.encode(rid)?).await
+    }
+
     /// Sends a message to the one connected scheduler, or to each of vLLM's engines, which ignore the ids of others. Returns when
     /// the kernel has taken the message.
-    pub async fn send(&self, message: Bytes) -> Result<(), UpstreamError> {
+    async fn send(&self, message: Bytes) -> Result<(), UpstreamError> {
         let queues: Vec<_> = self.schedulers.lock().queues.values().cloned().collect();
         let (endpoint, schedulers) = (self.endpoint.clone(), queues.len());
         match (schedulers, self.peer) {

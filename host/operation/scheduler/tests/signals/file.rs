@@ -4,9 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use afterbay_scheduler::signals::{
-    Freshness, LoadConfig, LoadReader, SnapshotLocation, SourceChange, SourceState,
-};
+use afterbay_scheduler::signals::{Freshness, LoadConfig, LoadReader, SourceChange, SourceState};
 use serde_json::json;
 
 use crate::stage::{SLOT, ShmFile, of_file, unix_now, until, until_invalid, until_notice, until_running};
@@ -27,7 +25,7 @@ fn a_file_that_appears_later_is_found_and_changes_are_read() {
     until_notice(&reader, "found", |change| *change == SourceChange::Found);
     file.running(4);
     until_running(&load, 4);
-    assert_eq!(reader.sources()[0].state, SourceState::Fresh);
+    assert_eq!(reader.source().unwrap().state, SourceState::Fresh);
 }
 
 #[test]
@@ -202,7 +200,7 @@ fn an_invalid_file_is_refused_with_the_value_and_the_expected_one() {
     file.0.set_len(7).unwrap();
     until_invalid(&reader, "it has 7 bytes, expected a header of 12");
     assert_eq!(reader.handle().read().freshness, Freshness::Never);
-    assert_eq!(reader.sources()[0].state, SourceState::Invalid);
+    assert_eq!(reader.source().unwrap().state, SourceState::Invalid);
     // The reader recovers.
     ShmFile::create(&path, 1).running(6);
     until_running(&reader.handle(), 6);
@@ -237,10 +235,9 @@ fn the_reader_follows_another_file() {
     let reader = LoadReader::start(of_file(&one)).unwrap();
     let load = reader.handle();
     until_running(&load, 1);
-    reader.follow(&SnapshotLocation::Path(two.clone())).unwrap();
+    reader.follow(two.clone());
     until(&load, "no reading", |load| load.freshness == Freshness::Never);
     ShmFile::create(&two, 1).running(2);
     until_running(&load, 2);
-    assert_eq!(reader.sources()[0].name, two.display().to_string());
-    assert!(reader.follow(&SnapshotLocation::Instance(String::new())).is_err());
+    assert_eq!(reader.source().unwrap().name, two.display().to_string());
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use afterbay_scheduler::signals::{Field, Freshness, LoadReader, LoadValues, SourceChange, SourceKind};
+use afterbay_scheduler::signals::{Freshness, LoadReader, LoadValues, SourceChange};
 
 use crate::stage::{fixture, of_file, until, until_notice};
 
@@ -24,7 +24,6 @@ fn values() -> LoadValues {
         cache_hit_rate: Some(0.25),
         utilization: Some(0.5),
         num_retracted_reqs: Some(3),
-        num_retracted_requests_total: None,
     }
 }
 
@@ -44,9 +43,6 @@ fn sglangs_file_has_the_values_that_it_was_given_for_each_rank() {
         }
         assert_eq!(read.values, expected);
         assert_eq!(read.timestamp_unix_ns, Some(1_700_000_000_250_000_000));
-        assert_eq!(read.source, Some(SourceKind::LoadSnapshot));
-        assert_eq!(read.source_of(Field::NumUsedTokens), Some(SourceKind::LoadSnapshot));
-        assert_eq!(read.source_of(Field::NumRetractedRequestsTotal), None);
     }
 }
 

@@ -1,10 +1,6 @@
-//! Tests the reader with good and bad sources: files, the bytes of a real publisher, a server that
-//! misbehaves.
+//! Tests the reader with good and bad sources: files, and bytes that the real SGLang wrote.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod file;
 mod fixtures;
-mod publisher;
-mod server;
-mod several;
 mod stage;

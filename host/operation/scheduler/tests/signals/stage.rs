@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use afterbay_scheduler::signals::{
-    LoadConfig, LoadHandle, LoadReader, LoadSnapshot, SnapshotLocation, SourceChange, SourceNotice,
+    LoadConfig, LoadHandle, LoadReader, LoadSnapshot, LoadSource, SourceChange, SourceNotice,
 };
 use serde_json::{Value, json};
 
@@ -19,9 +19,8 @@ pub fn fixture(name: &str) -> Vec<u8> {
 
 pub fn of_file(path: &Path) -> LoadConfig {
     LoadConfig {
-        load_snapshot: Some(SnapshotLocation::Path(path.to_owned())),
         load_snapshot_every: Duration::from_millis(2),
-        ..LoadConfig::default()
+        ..LoadConfig::new(LoadSource::File(path.to_owned()))
     }
 }
 

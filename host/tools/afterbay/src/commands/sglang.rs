@@ -1,7 +1,7 @@
 //! `afterbay sglang -- COMMAND`: runs SGLang with Afterbay on its scheduler's output, without any setup.
 
 use super::launcher::{self, Launcher, Options, Rundir, quoted};
-use afterbay_config::{Abort, Component, Stream};
+use afterbay_config::{Component, Stream};
 use afterbay_terminal::EXIT_USAGE;
 use anyhow::{bail, ensure};
 use std::ffi::OsString;
@@ -52,18 +52,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let text_ingress = next.first().map(|stream| ("AFTERBAY_TEXT_INGRESS", stream.listen.to_string()));
     let filter = std::env::var("SGLANG_PLUGINS").ok().filter(|filter| !filter.trim().is_empty());
     let filter = filter.map(|filter| ("SGLANG_PLUGINS", launcher::with_connector(&filter)));
-    let variables = [ingress, text_ingress, abort(stream, &launcher.rundir), filter];
+    let abort = stream.abort.as_ref().map_or_else(|| launcher.rundir.ipc("abort"), ToString::to_string);
+    let variables = [ingress, text_ingress, Some(("AFTERBAY_ABORT", abort)), filter];
     launcher.run("rendezvous.json", variables.into_iter().flatten(), &args.command)
-}
-
-/// The endpoint where the scheduler takes aborts; `None` if aborts go to its HTTP server.
-fn abort(stream: &Stream, rundir: &Rundir) -> Option<(&'static str, String)> {
-    let endpoint = match &stream.abort {
-        None => rundir.ipc("abort"),
-        Some(Abort::Push(endpoint)) => endpoint.to_string(),
-        Some(Abort::Http { .. }) => return None,
-    };
-    Some(("AFTERBAY_ABORT", endpoint))
 }
 
 /// Whether SGLang takes this value of an environment variable for true.

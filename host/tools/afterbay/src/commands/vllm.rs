@@ -1,7 +1,7 @@
 //! `afterbay vllm -- COMMAND`: runs vLLM with Afterbay on its engines' output, without any setup.
 
 use super::launcher::{self, Launcher, Options, Rundir, quoted};
-use afterbay_config::{Abort, Config};
+use afterbay_config::Config;
 use afterbay_terminal::EXIT_USAGE;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -43,9 +43,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// The endpoints where the engines take aborts for each API server.
 fn aborts(config: &Config, rundir: &Rundir) -> Vec<String> {
     let streams = config.streams.iter().enumerate();
-    let abort = streams.map(|(client, stream)| match &stream.abort {
-        Some(Abort::Push(endpoint)) => endpoint.to_string(),
-        _ => rundir.ipc(&format!("abort-{client}")),
+    let abort = streams.map(|(client, stream)| {
+        let own = || rundir.ipc(&format!("abort-{client}"));
+        stream.abort.as_ref().map_or_else(own, ToString::to_string)
     });
     abort.collect()
 }

@@ -35,8 +35,6 @@ pub struct FinishedEarly {
 pub struct RequestStatus {
     /// The live request with this rid.
     pub live: Option<LiveStatus>,
-    /// The rid of another live request that begins with this rid: SGLang's HTTP server would abort that request, too.
-    pub longer: Option<String>,
     /// How the scheduler reads an abort, known from its last batch. `None` before the first batch.
     pub shape: Option<AbortShape>,
 }
@@ -81,17 +79,14 @@ impl Ledger {
         known.map(|(rid, request)| (rid.to_owned(), request.handle)).collect()
     }
 
-    /// The status of a rid. Searches all live requests.
+    /// The status of a rid.
     pub fn request_status(&self, rid: &str) -> RequestStatus {
         let live = self.requests.find(rid.as_bytes()).and_then(|slot| self.requests.get(slot));
         let live = live.map(|request| LiveStatus {
             number: request.number(),
             finished_by: request.finished_by.as_deref().map(str::to_owned),
         });
-        // Nobody needs the rest of a request that has ended for its reader, so that request does not count.
-        let mut others = self.requests().filter(|(_, request)| !request.is_finished_early());
-        let longer = others.find(|(other, _)| other.len() > rid.len() && other.starts_with(rid));
-        RequestStatus { live, longer: longer.map(|(other, _)| other.to_owned()), shape: self.abort_shape }
+        RequestStatus { live, shape: self.abort_shape }
     }
 
     /// Sets how far the operator's abort of a live request has come, and records it for the next start. Does nothing if the
