@@ -8,6 +8,7 @@ mod access;
 mod dashboard;
 #[cfg(any(test, feature = "fuzz"))]
 #[expect(clippy::expect_used, reason = "a fuzzer looks for panics")]
+#[path = "../tests/fuzz/admin_request.rs"]
 pub mod fuzz;
 mod gate;
 mod listen;

@@ -20,6 +20,7 @@ mod subscriptions;
 mod conversation;
 
 #[cfg(any(test, feature = "fuzz"))]
+#[path = "../tests/fuzz/zmtp.rs"]
 pub mod fuzz;
 
 pub use command::{COMMAND_BYTES_MAX, PING_CONTEXT_BYTES_MAX};

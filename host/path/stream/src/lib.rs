@@ -45,6 +45,7 @@ mod driven;
 
 #[cfg(any(test, feature = "fuzz"))]
 #[expect(clippy::expect_used, clippy::panic, reason = "a fuzzer looks for panics")]
+#[path = "../tests/fuzz/verdicts.rs"]
 pub mod fuzz;
 
 pub use crate::delivery::{Budget, StartError, Tap, TapSetup};

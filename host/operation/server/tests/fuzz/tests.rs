@@ -2,7 +2,7 @@
 
 use super::admin_request;
 
-#[path = "../../../../../../tests/src/mutate.rs"]
+#[path = "../../../../../tests/src/mutate.rs"]
 mod mutate;
 
 /// A valid request of each kind, on each address.

@@ -15,7 +15,7 @@ use spelled::{is_allowed, spelled};
 use std::collections::HashSet;
 use std::time::Duration;
 
-#[path = "../../../../tests/guests/src/spelled.rs"]
+#[path = "../../../../../tests/guests/src/spelled.rs"]
 mod spelled;
 
 const STREAM: &str = "s";
