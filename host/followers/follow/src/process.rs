@@ -113,6 +113,7 @@ pub fn run(config: &Path, log: &LogOptions, is_child: bool) -> Result<(), Follow
     let process =
         Process { config: &config, storage, telemetry: Telemetry { events, health, metrics }, stop };
     let (threads, copies) = process.start()?;
+    process.report(&copies);
     while !process.stop.within(STATUS_EVERY) {
         process.report(&copies);
     }
