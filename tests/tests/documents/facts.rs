@@ -49,15 +49,20 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
         "/journal-view/src/index.rs",
         "REQUESTS_MAX: usize = 100_000;",
     ),
-    ("operate/archive.md", "after 64 segments", "/archive/src/stream.rs", "FILE_SEGMENTS_MAX: usize = 64;"),
+    (
+        "operate/archive.md",
+        "after 64 segments",
+        "/follow/src/archive/stream.rs",
+        "FILE_SEGMENTS_MAX: usize = 64;",
+    ),
     ("operate/archive.md", "10 minutes", "/journal/src/confirmed.rs", "Duration::from_secs(600);"),
     (
         "operate/replicate.md",
         "| 512 KiB,",
-        "/replicate/src/publisher.rs",
+        "/follow/src/replicate.rs",
         "MESSAGE_BYTES_MAX: usize = 512 << 10;",
     ),
-    ("operate/traces.md", "on one stream | 96 |", "/traces/src/spans.rs", "SPANS_MAX: usize = 96;"),
+    ("operate/traces.md", "on one stream | 96 |", "/follow/src/traces/spans.rs", "SPANS_MAX: usize = 96;"),
     ("plugins/calls.md", "in a stream | 4096 |", "/chain/src/slot/calls.rs", "OPEN_MAX: usize = 4096;"),
     (
         "plugins/contract.md",

@@ -10,6 +10,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("host/tools/afterbay/src/commands/sim", "prints its own figures"),
     ("host/tools/afterbay/src/commands/command_line.rs", "prints scripts for shells"),
     ("host/plugins/plugin-loader/src/project/tools.rs", "gives a compiler its output"),
+    ("host/followers/follow/src/main.rs", "writes JSON"),
     ("host/tools/journal-tools/src/pack.rs", "writes the bytes of a file"),
     ("host/tools/terminal/src/top/run.rs", "draws the screen from cells, which escape"),
 ];
