@@ -24,8 +24,8 @@ demo: setup ## builds, then shows the main job on simulated traffic
 test-languages: setup ## new projects and examples in every language: needs the registries, takes minutes
 	$(CARGO) test -p afterbay-tests --test afterbay -- --include-ignored projects::
 
-build: setup ## the release binary, target/release/afterbay
-	$(CARGO) build --release --package afterbay
+build: setup ## the release binaries, target/release/afterbay and afterbay-follow
+	$(CARGO) build --release --package afterbay --package afterbay-follow
 
 # PROFILE=dev packs the tests' binary.
 dist: setup $(VENV)/maturin $(VENV)/bin/cargo-deb ## what an operator installs: wheel, tarball, Debian package, SBOM, checksums
@@ -58,9 +58,9 @@ chromium: ## a browser for the dashboard's tests, if there is none: 100 MB, unde
 test-guests: setup
 	set -e; for workspace in plugins examples; do $(CARGO) test --manifest-path $$workspace/Cargo.toml --workspace --target-dir target/guests; done
 
-# A wheel of the tests' binary: nothing is compiled again.
+# A wheel of the tests' binaries.
 test-connector: $(VENV)/maturin
-	cd host/connectors && $(VENV)/bin/maturin build --quiet --locked --compression-method stored --out $(CURDIR)/target/wheels
+	host/tools/afterbay/dist/wheel $(VENV) target/wheels --quiet --compression-method stored
 	cd host/connectors && AFTERBAY_TEST_WHEELS=$(CURDIR)/target/wheels $(VENV)/bin/python -m pytest -q -p no:cacheprovider
 
 # kubectl is used if it is installed: it renders the Kubernetes example.

@@ -1,4 +1,4 @@
-"""Tests the wheel `afterbay` in a fresh environment. `make test-connector` builds the wheel from the tests' binary."""
+"""Tests the wheel `afterbay` in a fresh environment. `make test-connector` builds the wheel from the tests' binaries."""
 import json
 import os
 import pathlib
@@ -64,25 +64,28 @@ needs_3_10 = pytest.mark.skipif(sys.version_info < (3, 10), reason="importlib.me
 
 
 @needs_3_10
-def test_the_wheel_installs_the_binary_and_the_connectors_of_one_version(environment):
+def test_the_wheel_installs_the_binaries_and_the_connectors_of_one_version(environment):
     long_version = run(environment, "afterbay", "--version")
     found = json.loads(run(environment, "python", "-c", PLUGINS))
     assert long_version.splitlines()[0] == f"afterbay {found['version']}"
+    assert run(environment, "afterbay-follow", "--version").split() == ["afterbay-follow", found["version"]]
     assert found["points"] == points(found["version"])
     assert found["file"].startswith(str(environment))
 
 
-def test_the_wheel_has_every_file_of_the_connectors_the_licence_and_an_sbom(wheel):
+def test_the_wheel_has_every_file_of_the_connectors_the_licence_and_the_sboms(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        [sbom] = [json.loads(archive.read(name)) for name in names if name.endswith(".cyclonedx.json")]
+        sboms = {name.rsplit("/")[-1]: json.loads(archive.read(name)) for name in names if name.endswith(".cyclonedx.json")}
     files = [file for connector in CONNECTORS for file in connector.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
     missing = {file.relative_to(CONNECTORS[0].parent).as_posix() for file in files} - set(names)
     assert len(files) > 25 and not missing
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert not any("__pycache__" in name for name in names)
-    components = {component["name"] for component in sbom["components"]}
-    assert {"wasmtime", "afterbay-stream"} <= components, components
+    components = {file: {component["name"] for component in sbom["components"]} for file, sbom in sboms.items()}
+    assert {"wasmtime", "afterbay-stream"} <= components.pop("afterbay.cyclonedx.json")
+    assert {"zeromq", "afterbay-journal"} <= components.pop("afterbay-follow.cyclonedx.json")
+    assert not components
 
 
 @needs_3_10
