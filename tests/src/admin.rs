@@ -152,10 +152,10 @@ impl Metrics {
         self.find(&format!("afterbay_sink_{name}{{stream={STREAM:?},sink={sink:?}}}"))
     }
 
-    /// A value of a tap of the stream.
+    /// A value of the tap.
     #[track_caller]
-    pub fn tap(&self, tap: &str, name: &str) -> u64 {
-        self.find(&format!("afterbay_tap_{name}{{stream={STREAM:?},tap={tap:?}}}"))
+    pub fn tap(&self, name: &str) -> u64 {
+        self.find(&format!("afterbay_tap_{name}"))
     }
 
     /// A value of a plugin. `name` lacks `afterbay_plugin_`.

@@ -194,13 +194,6 @@ impl Config {
         self
     }
 
-    /// Adds a tap that publishes, with these lines.
-    pub fn publishing_tap(mut self, name: &str, listen: &str, lines: &str) -> Config {
-        writeln!(self.sinks, "[[stream.sink]]\nname = {name:?}\nkind = \"tap\"\nsocket = \"pub\"").unwrap();
-        writeln!(self.sinks, "listen = {listen:?}\n{lines}").unwrap();
-        self
-    }
-
     /// Sends aborts to the scheduler that connects to [`Sandbox::abort_side`].
     pub fn abort_by_push(self, sandbox: &Sandbox) -> Config {
         self.abort(&format!("push = {:?}", sandbox.abort_side()))
@@ -295,6 +288,12 @@ impl Config {
     /// Archives requests at this URL.
     pub fn archive(mut self, url: &str) -> Config {
         writeln!(self.legs, "[archive]\nurl = {url:?}").unwrap();
+        self
+    }
+
+    /// Publishes the received frames at this endpoint, with these lines.
+    pub fn tap(mut self, listen: &str, lines: &str) -> Config {
+        writeln!(self.legs, "[tap]\nlisten = {listen:?}\n{lines}").unwrap();
         self
     }
 

@@ -147,7 +147,6 @@ fn start(dir: &Path, engine: &str, traffic: &Traffic, clock: Arc<StepClock>) -> 
         inherited: Inherited::from_entries(&store, Vec::new()),
         fdstore: store,
         handed_over: None,
-        taps: Vec::new(),
         layouts: traffic.layouts.clone(),
         journal: journal.stream("s")?,
         reopen: Box::new(move || journal.stream("s")),

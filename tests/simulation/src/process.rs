@@ -151,7 +151,6 @@ impl Machine {
             config: self.config.clone(),
             listen: self.config.listen.clone(),
             sinks: sinks.collect(),
-            taps: Vec::new(),
             layouts: settings.layouts(),
             journal,
             reopen: {

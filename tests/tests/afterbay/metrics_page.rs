@@ -50,10 +50,9 @@ fn a_running_afterbay_exposes_the_metrics_of_the_page_with_their_types_and_label
     let load = sandbox.path("loads.shm");
     write_load(&load);
     let mut reader = Reader::bind(&sandbox.reader_side());
-    let _tap = Reader::bind(&sandbox.ipc("tap"));
     let config = sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\"");
     let config = config.stream(&format!("signals = {{ load_snapshot = {load:?}, stale_after = \"1h\" }}"));
-    let config = config.another_sink("tap", &sandbox.ipc("tap"), "kind = \"tap\"");
+    let config = config.tap(&sandbox.ipc("tap"), "");
     let settings = "tokens = 1000, window = \"1h\"";
     let config = config.plugin_with("budget", "builtin:budget", settings, "deadline = \"10s\"");
     let config = config.call("service", "http://127.0.0.1:1/", "").traces("http://127.0.0.1:1", "1");

@@ -345,9 +345,8 @@ fn each_tokenizer_of_the_rendezvous_gets_its_own_text_and_both_legs_agree() {
         for id in 0..4 {
             if id == 2 {
                 // These sinks are not in the configuration, and a reload keeps them.
-                let tap = "[[stream.sink]]\nname = \"tap\"\nkind = \"tap\"";
-                let tap = format!("{tap}\nconnect = {:?}\n", sandbox.ipc("tap"));
-                sandbox.replace("afterbay.toml", both(&sandbox) + &tap);
+                let rule = "[[stream.attribute]]\nprefix = \"a\"\nset = { tenant = \"a\" }\n";
+                sandbox.replace("afterbay.toml", both(&sandbox) + rule);
                 afterbay.event("ConfigReloaded");
             }
             let rows: Vec<SynthRow> = requests

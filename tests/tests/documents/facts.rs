@@ -28,7 +28,6 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
         "STREAMS_MAX: usize = 256;",
     ),
     ("operate/sizing.md", "| readers of a stream | 64 |", "/config/src/bounds.rs", "SINKS_MAX: usize = 64;"),
-    ("operate/sizing.md", "| taps of a stream | 16 |", "/config/src/bounds.rs", "TAPS_MAX: usize = 16;"),
     (
         "operate/sizing.md",
         "| plugins of a stream | 16 |",

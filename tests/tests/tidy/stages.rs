@@ -11,7 +11,6 @@ const CLOCKS: &[(&str, &str)] = &[
     ("batch/src/persist/persister.rs", "measures a write"),
     ("chain/src/slot.rs", "measures a plugin's call"),
     ("chain/src/replay.rs", "bounds a replay"),
-    ("stream/src/delivery/tap/thread.rs", "is a thread of its own"),
     ("sockets/src/pull.rs", "has a time until the first turn"),
     ("sockets/src/credit/writer.rs", "runs in the reader's process"),
     ("stream/src/clock.rs", "is the stream's clock"),

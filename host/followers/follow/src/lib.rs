@@ -13,6 +13,7 @@ mod following;
 
 pub mod archive;
 pub mod replicate;
+mod tap;
 pub mod traces;
 pub mod usage;
 

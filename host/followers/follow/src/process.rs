@@ -20,6 +20,7 @@ use crate::consumer::Consumer;
 use crate::following::{Following, STOP_MAX, Telemetry};
 use crate::replicate::{self, Replicate};
 use crate::stop::Stop;
+use crate::tap::Tap;
 use crate::traces::{self, Traces};
 use crate::usage::{self, Usage};
 
@@ -135,7 +136,7 @@ struct Process<'a> {
 impl Process<'_> {
     /// Starts a thread for each consumer that the configuration names. Returns the copies that they make, for the status.
     fn start(&self) -> Result<(Vec<JoinHandle<()>>, Vec<Follower>), FollowError> {
-        let FollowerConfig { traces, replicate, archive, usage, .. } = self.config;
+        let FollowerConfig { traces, replicate, archive, usage, tap, .. } = self.config;
         let (storage, telemetry) = (&self.storage, &self.telemetry);
         let mut threads = Vec::new();
         let mut copies = Vec::new();
@@ -152,6 +153,12 @@ impl Process<'_> {
             let follower = replicate::follower(table);
             let made = Replicate::new(table, telemetry);
             threads.extend(self.follow(replicate::NAME, &follower.copy, made)?);
+            copies.push(follower);
+        }
+        if let Some(table) = tap {
+            let tap = Tap::new(table.clone(), telemetry);
+            let follower = tap.follower();
+            threads.extend(self.follow(follower.name, &follower.copy, Ok(tap))?);
             copies.push(follower);
         }
         let follower = usage::follower(&usage.dir);

@@ -7,7 +7,7 @@ use crate::{Endpoint, bounds, written};
 
 impl Check<'_> {
     /// Reports sums over all streams that exceed a bound, and values that two streams share.
-    pub(crate) fn across(&self, streams: &[written::Stream]) {
+    pub(crate) fn across(&self, streams: &[written::Stream], tap: Option<&written::Tap>) {
         self.most(
             streams.len(),
             bounds::STREAMS_MAX,
@@ -17,7 +17,7 @@ impl Check<'_> {
         let plugins = streams.iter().flat_map(|stream| &stream.plugins);
         let last = plugins.clone().last().map(|plugin| &plugin.location);
         self.most(plugins.count(), bounds::PLUGINS_OF_ALL_MAX, "plugins of all streams", last);
-        self.listens(streams);
+        self.listens(streams, tap);
         self.credits(streams);
         self.afters(streams);
     }
@@ -53,10 +53,10 @@ impl Check<'_> {
     }
 
     /// Checks that no two sockets listen on one endpoint.
-    fn listens(&self, streams: &[written::Stream]) {
+    fn listens(&self, streams: &[written::Stream], tap: Option<&written::Tap>) {
         let pushes = streams.iter().filter_map(|stream| stream.abort.as_ref()?.push.as_ref());
-        let taps = streams.iter().flat_map(|stream| &stream.sinks).filter_map(|sink| sink.listen.as_ref());
-        let listens = streams.iter().filter_map(|stream| stream.listen.as_ref()).chain(pushes).chain(taps);
+        let tap = tap.and_then(|tap| tap.listen.as_ref());
+        let listens = streams.iter().filter_map(|stream| stream.listen.as_ref()).chain(pushes).chain(tap);
         let listens: Vec<(Endpoint, &Location)> =
             listens.filter_map(|listen| Some((listen.value.parse().ok()?, &listen.location))).collect();
         for (at, (listen, location)) in listens.iter().enumerate() {

@@ -14,10 +14,6 @@ pub const PROBLEMS_MAX: usize = 100;
 pub const STREAMS_MAX: usize = 256;
 /// The most sinks of one stream.
 pub const SINKS_MAX: usize = 64;
-/// The most taps of one stream.
-pub const TAPS_MAX: usize = 16;
-/// Fewest and most `sink.max_subscribers`.
-pub const MAX_SUBSCRIBERS: (u64, u64) = (1, 1024);
 /// The most addresses of `admin.listen`.
 pub const ADMIN_LISTEN_MAX: usize = 8;
 /// The most plugins of one stream.

@@ -10,7 +10,7 @@ use toml::de::DeTable;
 use crate::bounds;
 use crate::checked::{
     Admin, Archive, Call, Config, Join, Journal, Layout, Log, LogFormat, Memory, Plugin, Replicate, Retain,
-    Stream, Traces, Usage,
+    Stream, Tap, Traces, Usage,
 };
 use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
@@ -46,14 +46,14 @@ impl Config {
         let (checked, problems) = check(&text(path)?, path, env)?;
         let is_of_follower = |problem: &Problem| {
             let table = problem.key.split('.').next().unwrap_or_default();
-            ["journal", "log", "traces", "replicate", "archive", "usage"].contains(&table)
+            ["journal", "log", "traces", "replicate", "archive", "usage", "tap"].contains(&table)
         };
         let of_follower: Vec<Problem> =
             problems.iter().filter(|problem| is_of_follower(problem)).cloned().collect();
-        let Checked { drafts: streams, log, traces, replicate, archive, .. } = checked;
+        let Checked { drafts: streams, log, traces, replicate, archive, tap, .. } = checked;
         match (checked.journal, checked.usage) {
             (Some(journal), Some(usage)) if of_follower.is_empty() => {
-                Ok(FollowerConfig { streams, journal, log, traces, replicate, archive, usage })
+                Ok(FollowerConfig { streams, journal, log, traces, replicate, archive, usage, tap })
             }
             _ if of_follower.is_empty() => Err(Problems::new(problems)),
             _ => Err(Problems::new(of_follower)),
@@ -120,15 +120,28 @@ struct Checked {
     replicate: Option<Replicate>,
     archive: Option<Archive>,
     usage: Option<Usage>,
+    tap: Option<Tap>,
 }
 
 impl Checked {
     fn config(self) -> Option<Config> {
-        let Checked { drafts, calls, memory, journal, admin, log, traces, replicate, archive, usage, .. } =
-            self;
+        let Checked {
+            drafts,
+            calls,
+            memory,
+            journal,
+            admin,
+            log,
+            traces,
+            replicate,
+            archive,
+            usage,
+            tap,
+            ..
+        } = self;
         let streams = self.has_all_streams.then_some(drafts)?;
         let (calls, journal, admin, usage) = (calls?, journal?, admin?, usage?);
-        Some(Config { streams, calls, memory, journal, admin, log, traces, replicate, archive, usage })
+        Some(Config { streams, calls, memory, journal, admin, log, traces, replicate, archive, usage, tap })
     }
 }
 
@@ -145,7 +158,7 @@ impl Check<'_> {
             written.streams.iter().map(|stream| self.stream(stream, &mut names)).collect();
         let has_all_streams = streams.is_some() && streams.iter().flatten().all(|(_, is_whole)| *is_whole);
         let mut drafts: Vec<Stream> = streams.into_iter().flatten().map(|(stream, _)| stream).collect();
-        self.across(&written.streams);
+        self.across(&written.streams, written.tap.as_ref());
         let calls = self.calls(&written.calls);
         let journal = self.journal(&written.journal, written.streams.len());
         let waiting = self.within(&written.memory.waiting, bounds::MEMORY_WAITING, |&bytes| Size(bytes));
@@ -159,6 +172,7 @@ impl Check<'_> {
         let journal_dir = journal.as_ref().map(|journal| journal.dir.as_path());
         let archive = self.archive(written.archive.as_ref(), journal_dir);
         let usage = self.usage(written.usage.as_ref(), journal.as_ref());
+        let tap = written.tap.as_ref().and_then(|tap| self.tap(tap));
         self.allow(&written.plugins, &mut drafts);
         if has_all_streams && written.calls.is_empty() {
             self.calls_without_endpoint(&drafts, &written.streams);
@@ -175,6 +189,7 @@ impl Check<'_> {
             replicate,
             archive,
             usage,
+            tap,
         }
     }
 
@@ -217,7 +232,7 @@ impl Check<'_> {
         is_whole &= stream.abort.is_some() == written.abort.is_some();
         stream.route = value(&written.route);
         match sinks {
-            Some((sinks, taps)) => (stream.sinks, stream.taps) = (sinks, taps),
+            Some(sinks) => stream.sinks = sinks,
             // Nothing is known of its reader.
             None => stream.sinks.iter_mut().for_each(|sink| sink.connect = None),
         }
@@ -235,6 +250,11 @@ impl Check<'_> {
             self.source.report(location, message);
         }
         Some(listen)
+    }
+
+    fn tap(&self, written: &written::Tap) -> Option<Tap> {
+        let listen_mode = self.listen_mode(&written.listen_mode).unwrap_or(Tap::LISTEN_MODE);
+        Some(Tap { listen: self.listen(&written.listen)?, listen_mode })
     }
 
     fn join(&self, written: &written::Join) -> Join {

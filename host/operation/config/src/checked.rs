@@ -40,6 +40,8 @@ pub struct Config {
     pub archive: Option<Archive>,
     /// The records of usage.
     pub usage: Usage,
+    /// The socket that publishes received frames; `None`: there is none.
+    pub tap: Option<Tap>,
 }
 
 /// The parts of a configuration for a follower of the journal.
@@ -59,6 +61,8 @@ pub struct FollowerConfig {
     pub archive: Option<Archive>,
     /// The records of usage.
     pub usage: Usage,
+    /// The socket that publishes received frames; `None`: there is none.
+    pub tap: Option<Tap>,
 }
 
 impl Config {
@@ -76,6 +80,7 @@ impl Config {
             traces: None,
             replicate: None,
             archive: None,
+            tap: None,
         }
     }
 }
@@ -104,8 +109,6 @@ pub struct Stream {
     pub route: Option<Route>,
     /// The sinks: at least one. With several sinks, each has [`Sink::connect`].
     pub sinks: Vec<Sink>,
-    /// The taps, which get copies.
-    pub taps: Vec<Tap>,
     /// The rule for joining rows that wait for a sink.
     pub join: Join,
     /// The sources of the scheduler's load.
@@ -133,7 +136,6 @@ impl Stream {
             max_peers: 64,
             route: None,
             sinks: vec![Sink::new(Name::from("reader"), connect)],
-            taps: Vec::new(),
             join: Join::default(),
             signals: Signals::default(),
             abort: None,
@@ -197,23 +199,7 @@ pub struct Sink {
     pub queue: Queue,
 }
 
-/// The purpose of a sink.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SinkKind {
-    /// The sink replaces the scheduler's own reader.
-    #[default]
-    Reader,
-    /// The sink gets copies.
-    Tap,
-    /// The sink gets the rows that a plugin routes to it, in place of a reader.
-    Routed,
-    /// The sink gets the requests that a plugin lets skip the detokenizer.
-    Skipped,
-    /// The sink is one of several tokenizers and gets the requests that arrived through it.
-    Worker,
-}
-
-/// The rows that a sink gets. A tap is not such a sink.
+/// The rows that a sink gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Takes {
     /// All rows, or a share of the requests ([`Stream::route`]).
@@ -227,67 +213,6 @@ pub enum Takes {
     /// Rows whose `http_worker_ipc` is [`Sink::connect`], which is set. A row whose `http_worker_ipc` matches no such sink
     /// goes to the readers.
     Worker,
-}
-
-/// A copy of a stream for observers. A tap never delays the stream.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tap {
-    /// The tap's name in logs and metrics.
-    pub name: Name,
-    /// The socket that sends the copies.
-    pub socket: TapSocket,
-    /// The frames that are copied.
-    pub of: TapOf,
-    /// The bound on waiting copies, per subscriber for PUB. Afterbay drops further copies.
-    pub queue: Queue,
-}
-
-/// The socket through which copies are sent.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TapSocket {
-    /// Afterbay connects a PUSH socket to this endpoint.
-    Push(Endpoint),
-    /// Afterbay binds a PUB socket, and subscribers connect.
-    Pub {
-        /// The endpoint.
-        listen: Endpoint,
-        /// Permission bits of the socket file, for an `ipc://` endpoint.
-        listen_mode: u32,
-        /// The most subscribers connected at once. Afterbay refuses further ones.
-        max_subscribers: usize,
-    },
-}
-
-impl Tap {
-    /// The default bound on waiting copies.
-    pub const QUEUE: Queue = Queue { frames: 1024, bytes: 64 << 20 };
-}
-
-impl TapSocket {
-    /// The default permission bits of a PUB socket's file.
-    pub const LISTEN_MODE: u32 = 0o600;
-    /// The default of `max_subscribers`.
-    pub const MAX_SUBSCRIBERS: usize = 64;
-}
-
-/// The type of a tap's socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TapSocketType {
-    /// A PUSH socket connects to a listener.
-    #[default]
-    Push,
-    /// A PUB socket sends to all that subscribe.
-    Pub,
-}
-
-/// The frames that a tap copies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TapOf {
-    /// Frames as received from the scheduler.
-    #[default]
-    Received,
-    /// Frames as sent to the sinks.
-    Sent,
 }
 
 /// Whether rows of tool calls are joined for the reader of a sink.
@@ -562,4 +487,18 @@ impl Usage {
         // The journal takes no stream whose name begins with a dot.
         journal.join(".usage")
     }
+}
+
+/// The socket that publishes each frame that the journal receives, for observers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tap {
+    /// The endpoint that subscribers connect to.
+    pub listen: Endpoint,
+    /// Permission bits of the socket file, for an `ipc://` endpoint.
+    pub listen_mode: u32,
+}
+
+impl Tap {
+    /// The default permission bits of the socket file.
+    pub const LISTEN_MODE: u32 = 0o600;
 }

@@ -2,7 +2,7 @@
 
 use crate::Engine;
 use crate::check::{Check, value};
-use crate::checked::SinkKind;
+use crate::checked::Takes;
 use crate::location::Location;
 use crate::written;
 
@@ -28,8 +28,8 @@ impl Check<'_> {
             let no_detokenizer = "vLLM's front end makes the text itself";
             report(of(&sink.reader), no_detokenizer);
             match value(&sink.kind) {
-                Some(SinkKind::Skipped) => report(of(&sink.kind), no_detokenizer),
-                Some(SinkKind::Worker) => {
+                Some(Takes::Skipped) => report(of(&sink.kind), no_detokenizer),
+                Some(Takes::Worker) => {
                     report(of(&sink.kind), "each front end of vLLM has a socket and so a stream of its own");
                 }
                 _ => {}

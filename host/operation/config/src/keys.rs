@@ -19,7 +19,7 @@ pub(crate) static REFERENCE: &str = include_str!("reference.toml");
 /// Comments that say whether the next key must be present.
 const MARKERS: [(&str, Need); 3] = [
     ("Required. An example:", Need::Required),
-    ("Required without --rendezvous, and for a sink that does not listen. An example:", Need::Name),
+    ("Required without --rendezvous. An example:", Need::Name),
     ("No default. An example:", Need::Optional),
 ];
 
@@ -28,8 +28,7 @@ const MARKERS: [(&str, Need); 3] = [
 pub enum Need {
     /// Its absence is an error.
     Required,
-    /// Its absence is an error, except under [`Names::FromRendezvous`](crate::Names::FromRendezvous) and for a sink that
-    /// listens.
+    /// Its absence is an error, except under [`Names::FromRendezvous`](crate::Names::FromRendezvous).
     Name,
     /// `example` is its default.
     Default,
@@ -192,7 +191,6 @@ mod tests {
         let times = times.map(|(key, (least, most))| (key, format!("{} to {}", Time(least), Time(most))));
         let counts = [
             ("stream.max_peers", bounds::MAX_PEERS),
-            ("stream.sink.max_subscribers", bounds::MAX_SUBSCRIBERS),
             ("stream.join.max_rows", bounds::JOIN_ROWS),
             ("stream.signals.dp_rank", bounds::DP_RANK),
             ("stream.sink.queue.frames", bounds::QUEUE_FRAMES),

@@ -46,8 +46,7 @@ pub use checked::{
     Admin, AdminAddress, Archive, AttributeRule, Breaker, Call, CallHeader, Component, Config, EraseRule,
     FollowerConfig, Grant, Join, JoinWhen, Journal, Layout, Limits, LoadSnapshot, Log, LogFormat, Memory,
     Mode, OnError, OnFault, Pattern, Place, Plugin, PluginDefaults, Quarantine, Queue, Reads, Replicate,
-    Retain, Rids, Route, Secret, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket,
-    TapSocketType, ToolCalls, Traces, Usage,
+    Retain, Rids, Route, Secret, Signals, Sink, Stream, Sync, Takes, Tap, ToolCalls, Traces, Usage,
 };
 pub use env::{Builtin, Env, Names};
 pub use keys::{Key, Need, Table, sections};

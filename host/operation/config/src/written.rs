@@ -7,10 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::location::{Located, Location};
 use crate::reader::Reader;
-use crate::{
-    Engine, Grant, JoinWhen, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf, TapSocketType,
-    ToolCalls,
-};
+use crate::{Engine, Grant, JoinWhen, LogFormat, OnError, OnFault, Reads, Route, Sync, Takes, ToolCalls};
 
 /// The value of a key. `None` if it is absent or could not be read.
 type Value<T> = Option<Located<T>>;
@@ -61,6 +58,7 @@ tables! {
         replicate: Option<Replicate> = |root| Replicate::optional(root, "replicate"),
         archive: Option<Archive> = |root| Archive::optional(root, "archive"),
         usage: Option<Usage> = |root| Usage::optional(root, "usage"),
+        tap: Option<Tap> = |root| Tap::optional(root, "tap"),
     }
 
     Stream {
@@ -93,22 +91,13 @@ tables! {
     Sink {
         location: Location = |sink| sink.location.clone(),
         name: Value<String> = |sink| sink.text("name"),
-        kind: Value<SinkKind> = |sink| sink.word("kind", &[
-            ("reader", SinkKind::Reader),
-            ("tap", SinkKind::Tap),
-            ("routed", SinkKind::Routed),
-            ("skipped", SinkKind::Skipped),
-            ("worker", SinkKind::Worker),
-        ]),
-        of: Value<TapOf> = |sink| sink.word("of", &[("received", TapOf::Received), ("sent", TapOf::Sent)]),
-        socket: Value<TapSocketType> = |sink| sink.word("socket", &[
-            ("push", TapSocketType::Push),
-            ("pub", TapSocketType::Pub),
+        kind: Value<Takes> = |sink| sink.word("kind", &[
+            ("reader", Takes::Share),
+            ("routed", Takes::Routed),
+            ("skipped", Takes::Skipped),
+            ("worker", Takes::Worker),
         ]),
         connect: Value<String> = |sink| sink.text("connect"),
-        listen: Value<String> = |sink| sink.text("listen"),
-        listen_mode: Value<String> = |sink| sink.text("listen_mode"),
-        max_subscribers: Value<u64> = |sink| sink.integer("max_subscribers"),
         credit: Value<String> = |sink| sink.text("credit"),
         reader: Value<Reads> = |sink| sink.word("reader", &[
             ("auto", Reads::Auto),
@@ -258,6 +247,11 @@ tables! {
 
     Usage {
         dir: Value<String> = |usage| usage.text("dir"),
+    }
+
+    Tap {
+        listen: Value<String> = |tap| tap.text("listen"),
+        listen_mode: Value<String> = |tap| tap.text("listen_mode"),
     }
 
     Log {

@@ -1,4 +1,4 @@
-//! The counters of streams, sinks, taps, plugins and schedulers, each declared once with its name in `/metrics` and its help.
+//! The counters of streams, sinks, plugins and schedulers, each declared once with its name in `/metrics` and its help.
 //!
 //! The help says what the counter means and, in a second sentence, what an operator does about it.
 //!
@@ -128,22 +128,6 @@ counters! {
 }
 
 counters! {
-    /// The counters of one tap. Its labels are `stream` and `tap`.
-    TapCounters, "tap_" {
-        connected: Gauge, "1 while the tap is connected; for a PUB, while a subscriber has subscribed";
-        subscribers: Gauge, "Subscribers of a PUB that have subscribed to something";
-        frames_written: Counter, "Copies written completely to the kernel, for each subscriber";
-        bytes_written: Counter, "Bytes of copies written completely to the kernel, for each subscriber";
-        queue_bytes: Gauge, "Bytes of copies that wait for the tap's socket";
-        subscriber_queue_bytes: Gauge, "Bytes of copies that wait for subscribers; a copy that waits for several counts for each";
-        subscriber_frames_dropped: Counter, "Copies dropped because the queue of a subscriber was full. Make the subscriber faster or the queue larger";
-        subscriber_bytes_dropped: Counter, "Bytes of copies dropped for subscribers";
-        frames_dropped: Counter, "Copies dropped because the tap's queue was full. Make the tap's reader faster or the queue larger";
-        bytes_dropped: Counter, "Bytes of copies dropped";
-    }
-}
-
-counters! {
     /// The counters of one plugin. Its labels are `stream` and `plugin`.
     PluginCounters, "plugin_" {
         rows: Counter, "Rows that the plugin saw";
@@ -230,6 +214,15 @@ counters! {
     UsageCounters, "usage_" {
         records: Counter, "Records of ended requests that are in the usage files and synced";
         bytes: Counter, "Bytes of these records";
+    }
+}
+
+counters! {
+    /// The counters of the tap. They have no label.
+    TapCounters, "tap_" {
+        frames: Counter, "Frames that the tap has published";
+        waiting_bytes: Gauge, "Bytes of frames that wait for the tap's slowest subscriber";
+        frames_dropped: Counter, "Frames that waited for a subscriber that did not read, and were dropped. Look for the event TapDropped";
     }
 }
 

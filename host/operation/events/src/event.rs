@@ -158,7 +158,7 @@ events! {
         stream: Name, name: String, why: String, lost_bytes: u64,
     } => "stream {stream:?}: {name} of an earlier process is closed: {why} ({lost_bytes} received bytes are lost)";
 
-    // Sinks: the readers of a stream, and taps.
+    // Sinks: the readers of a stream.
 
     /// A reader has connected.
     SinkConnected, INFO, first 5 of [stream, sink] {
@@ -224,62 +224,6 @@ events! {
     BatchUnsplit, WARN, first 2 of [stream] {
         stream: Name, frame: u64, rows: u64, why: String,
     } => "stream {stream:?}: frame {frame} could not be split, all {rows} rows went to the sink of its first row: {why}";
-
-    /// A tap's queue is full, and Afterbay drops copies from frame `first` on. The stream is not affected. Frames of a tap
-    /// on `sent` are numbered by the sink, on `received` by the journal.
-    ///
-    /// Action: make the tap's reader faster, or enlarge its queue.
-    TapDropping, WARN, first 2 of [stream, tap] {
-        stream: Name, tap: Name, first: u64,
-    } => "stream {stream:?}: tap {tap:?} is too slow, copies are dropped from frame {first} on";
-
-    /// A tap accepts copies again, or has ended. These copies were dropped.
-    TapDropped, WARN, first 2 of [stream, tap] {
-        stream: Name, tap: Name, frames: u64, first: u64, last: u64,
-    } => "stream {stream:?}: tap {tap:?} missed {frames} copies, of frames {first} to {last}";
-
-    /// After a hand-over, a tap could not start for 5 seconds. Attempts go on every 20 ms, and the tap misses all copies
-    /// meanwhile.
-    ///
-    /// Action: free the tap's endpoint; `why` says what is wrong with it.
-    TapNotStarted, WARN, first 2 of [stream, tap] {
-        stream: Name, tap: Name, why: String,
-    } => "stream {stream:?}: tap {tap:?} has not started since the hand-over: {why}";
-
-    /// A tap's PUB socket listens.
-    TapListening, INFO, first 5 of [stream, tap] {
-        stream: Name, tap: Name, endpoint: String,
-    } => "stream {stream:?}: tap {tap:?} publishes on {endpoint}";
-
-    /// A subscriber of a tap has connected.
-    SubscriberConnected, INFO, first 5 of [stream, tap] {
-        stream: Name, tap: Name, subscriber: u64, from: String,
-    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} connected from {from}";
-
-    /// A subscriber's connection has ended. `unsent` copies still waited for it.
-    SubscriberClosed, warn_if(*reason != "clean"), first 5 of [stream, tap, reason] {
-        stream: Name, tap: Name, subscriber: u64, reason: &'static str, why: String, frames: u64, unsent: u64,
-    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} closed after {frames} copies, {unsent} still waited for it: {why}";
-
-    /// A subscriber was refused.
-    ///
-    /// Action: see `why`; raise `max_subscribers` if there are more than it allows.
-    SubscriberRefused, WARN, first 5 of [stream, tap] {
-        stream: Name, tap: Name, from: String, why: String,
-    } => "stream {stream:?}: tap {tap:?}: subscriber from {from} refused: {why}";
-
-    /// A subscriber's queue is full, and Afterbay drops copies for it from frame `first` on. Frames are numbered as in
-    /// [`TapDropping`].
-    ///
-    /// Action: make the subscriber faster, or enlarge the tap's queue.
-    SubscriberDropping, WARN, first 2 of [stream, tap, subscriber] {
-        stream: Name, tap: Name, subscriber: u64, from: String, first: u64,
-    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} from {from} is too slow, copies are dropped from frame {first} on";
-
-    /// A subscriber accepts copies again, or has left. These copies were dropped for it.
-    SubscriberDropped, WARN, first 2 of [stream, tap, subscriber] {
-        stream: Name, tap: Name, subscriber: u64, frames: u64, first: u64, last: u64,
-    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} missed {frames} copies, of frames {first} to {last}";
 
     /// Rows that wait for this sink are not joined. Under load the backlog grows instead.
     ///
@@ -678,6 +622,21 @@ events! {
     ArchiveDamage, ERROR, first 5 of [stream] {
         stream: Name, segment: String, corrupt_bytes: u64,
     } => "archive: {corrupt_bytes} bytes of segment {segment} of stream {stream:?} cannot be read";
+
+    // The tap.
+
+    /// The tap's socket listens.
+    TapListening, INFO, first 5 of [endpoint] {
+        endpoint: String,
+    } => "tap: publishes received frames on {endpoint}";
+
+    /// A subscriber did not read, until more frames waited for it than the tap holds. They were dropped, and the connections of all
+    /// subscribers were closed. Subscribers connect again by themselves, and the tap waits for them.
+    ///
+    /// Action: make the slow subscriber faster, or end it.
+    TapDropped, WARN, first 2 of [endpoint] {
+        endpoint: String, frames: u64, bytes: u64,
+    } => "tap: a subscriber of {endpoint} is too slow: {frames} frames ({bytes} bytes) were dropped, and all subscribers disconnected";
 
     // Usage.
 

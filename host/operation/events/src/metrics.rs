@@ -37,7 +37,6 @@ struct Blocks {
     streams: Labelled<StreamCounters>,
     aborts: Labelled<AbortCounters>,
     sinks: Labelled<SinkCounters>,
-    taps: Labelled<TapCounters>,
     plugins: Labelled<PluginCounters>,
     calls: Labelled<CallCounters>,
     stores: Labelled<StoreCounters>,
@@ -46,6 +45,7 @@ struct Blocks {
     replicate: Labelled<ReplicateCounters>,
     archive: Labelled<ArchiveCounters>,
     usage: Labelled<UsageCounters>,
+    tap: Labelled<TapCounters>,
     own: Own,
     signals: Mutex<Vec<(String, ReadSignals)>>,
     events: Events,
@@ -72,17 +72,17 @@ impl Metrics {
     }
 
     fn with(events: Events, health: Health, is_follower: bool) -> Metrics {
-        let (streams, aborts, sinks, taps, plugins, calls, stores, traces, own, signals) = Default::default();
+        let (streams, aborts, sinks, plugins, calls, stores, traces, own, signals) = Default::default();
         let (followers, replicate) = (Labelled::default(), Labelled::default());
         let archive = Labelled::default();
         let usage = Labelled::default();
+        let tap = Labelled::default();
         let config_last_reload_successful = Gauge::default();
         config_last_reload_successful.set(1);
         let blocks = Arc::new(Blocks {
             streams,
             aborts,
             sinks,
-            taps,
             plugins,
             calls,
             stores,
@@ -91,6 +91,7 @@ impl Metrics {
             replicate,
             archive,
             usage,
+            tap,
             own,
             signals,
             events,
@@ -107,17 +108,6 @@ impl Metrics {
     /// The block of a stream; the same one for each call. Only one thread at a time may write to it.
     pub fn stream(&self, stream: &str) -> Arc<StreamCounters> {
         block(&self.blocks.streams, vec![("stream", stream.to_owned())])
-    }
-
-    /// The block of a tap; the same one for each call. The stream's thread counts drops, and the tap's thread everything
-    /// else.
-    pub fn tap(&self, stream: &str, tap: &str) -> Arc<TapCounters> {
-        block(&self.blocks.taps, vec![("stream", stream.to_owned()), ("tap", tap.to_owned())])
-    }
-
-    /// The taps of a stream with their blocks, in the order of their creation.
-    pub fn taps_of(&self, stream: &str) -> Vec<(String, Arc<TapCounters>)> {
-        blocks_of(&self.blocks.taps, stream, "tap")
     }
 
     /// The plugins of a stream with their blocks, in the order of their creation.
@@ -180,6 +170,11 @@ impl Metrics {
         block(&self.blocks.usage, Vec::new())
     }
 
+    /// The block of the tap; the same one for each call. Only one thread at a time may write to it.
+    pub fn tap(&self) -> Arc<TapCounters> {
+        block(&self.blocks.tap, Vec::new())
+    }
+
     /// The metrics that a plugin names itself.
     pub fn own(&self, stream: &str, plugin: &str) -> OwnMetrics {
         self.blocks.own.of(stream, plugin)
@@ -203,14 +198,13 @@ impl Metrics {
         self.blocks.config_last_reload_successful.set(u64::from(is_successful));
     }
 
-    /// Removes a stream with the blocks of its sinks, taps and plugins.
+    /// Removes a stream with the blocks of its sinks and plugins.
     pub fn forget_stream(&self, stream: &str) {
         // All are named, so that a further family is not forgotten here.
         let Blocks {
             streams,
             aborts,
             sinks,
-            taps,
             plugins,
             calls: _,
             stores: _,
@@ -219,6 +213,7 @@ impl Metrics {
             replicate: _,
             archive: _,
             usage: _,
+            tap: _,
             own,
             signals,
             events: _,
@@ -231,7 +226,6 @@ impl Metrics {
         forget(streams, &of);
         forget(aborts, &of);
         forget(sinks, &of);
-        forget(taps, &of);
         forget(plugins, &of);
         own.forget(|other, _| other == stream);
         lock(signals).retain(|(other, _)| other != stream);
@@ -246,11 +240,6 @@ impl Metrics {
     /// Removes an endpoint that plugins call.
     pub fn forget_call(&self, endpoint: &str) {
         forget(&self.blocks.calls, &[("endpoint", endpoint)]);
-    }
-
-    /// Removes a tap of a stream.
-    pub fn forget_tap(&self, stream: &str, tap: &str) {
-        forget(&self.blocks.taps, &[("stream", stream), ("tap", tap)]);
     }
 
     /// Writes every metric.
@@ -300,7 +289,6 @@ impl Collector for Blocks {
         encode_blocks(&lock(&self.streams), &mut encoder)?;
         encode_blocks(&lock(&self.aborts), &mut encoder)?;
         encode_blocks(&lock(&self.sinks), &mut encoder)?;
-        encode_blocks(&lock(&self.taps), &mut encoder)?;
         encode_blocks(&lock(&self.plugins), &mut encoder)?;
         encode_blocks(&lock(&self.calls), &mut encoder)?;
         encode_blocks(&lock(&self.stores), &mut encoder)?;
@@ -309,6 +297,7 @@ impl Collector for Blocks {
         encode_blocks(&lock(&self.replicate), &mut encoder)?;
         encode_blocks(&lock(&self.archive), &mut encoder)?;
         encode_blocks(&lock(&self.usage), &mut encoder)?;
+        encode_blocks(&lock(&self.tap), &mut encoder)?;
         self.own.encode(&mut encoder)?;
         let (mut loads, mut sources) = (Vec::new(), Vec::new());
         for (stream, read) in lock(&self.signals).iter() {

@@ -24,7 +24,7 @@ fn exposition() -> String {
     metrics.stream("s");
     metrics.aborts("s");
     metrics.sink("s", "k");
-    metrics.tap("s", "t");
+    metrics.tap();
     metrics.plugin("s", "p");
     metrics.call("e");
     metrics.store("p");

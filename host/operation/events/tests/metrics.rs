@@ -263,7 +263,6 @@ fn a_removed_stream_or_plugin_has_no_metrics() {
     for stream in ["a", "b"] {
         metrics.stream(stream);
         metrics.sink(stream, "s");
-        metrics.tap(stream, "t");
         metrics.aborts(stream);
         metrics.signals(stream, || Some((SchedulerLoad::default(), Vec::new())));
         for plugin in ["p", "q"] {
@@ -403,7 +402,7 @@ fn the_text_format_keeps_the_rules_of_promtool() {
     metrics.stream("s");
     metrics.aborts("s");
     metrics.sink("s", "k");
-    metrics.tap("s", "t");
+    metrics.tap();
     metrics.plugin("s", "p");
     metrics.store("p");
     metrics.own("s", "p").add("tokens", &labels(&[("tenant", "a \"quoted\" name {")]), 1).unwrap();

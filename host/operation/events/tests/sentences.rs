@@ -88,56 +88,6 @@ fn one_of_each() -> Vec<Event> {
         }
         .into(),
         BatchUnsplit { stream: name("decode-0"), frame: 7, rows: 3, why: "why it is".into() }.into(),
-        TapDropping { stream: name("decode-0"), tap: name("audit"), first: 7 }.into(),
-        TapDropped { stream: name("decode-0"), tap: name("audit"), frames: 3, first: 7, last: 9 }.into(),
-        TapNotStarted { stream: name("decode-0"), tap: name("audit"), why: "why it is".into() }.into(),
-        TapListening {
-            stream: name("decode-0"),
-            tap: name("audit"),
-            endpoint: "tcp://127.0.0.1:5558".into(),
-        }
-        .into(),
-        SubscriberConnected {
-            stream: name("decode-0"),
-            tap: name("audit"),
-            subscriber: 2,
-            from: "pid 7 (uid 0)".into(),
-        }
-        .into(),
-        SubscriberClosed {
-            stream: name("decode-0"),
-            tap: name("audit"),
-            subscriber: 2,
-            reason: "clean",
-            why: "left".into(),
-            frames: 3,
-            unsent: 1,
-        }
-        .into(),
-        SubscriberRefused {
-            stream: name("decode-0"),
-            tap: name("audit"),
-            from: "pid 7 (uid 0)".into(),
-            why: "why it is".into(),
-        }
-        .into(),
-        SubscriberDropping {
-            stream: name("decode-0"),
-            tap: name("audit"),
-            subscriber: 2,
-            from: "pid 7 (uid 0)".into(),
-            first: 7,
-        }
-        .into(),
-        SubscriberDropped {
-            stream: name("decode-0"),
-            tap: name("audit"),
-            subscriber: 2,
-            frames: 3,
-            first: 7,
-            last: 9,
-        }
-        .into(),
         SinkUnjoined { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }.into(),
         SinkUncounted { stream: name("decode-0"), sink: name("detokenizer") }.into(),
         SinkJoined { stream: name("decode-0"), sink: name("tokenizer") }.into(),
@@ -313,6 +263,8 @@ fn one_of_each() -> Vec<Event> {
         FollowerEnded { why: "has ended (signal: 9)".into(), restart_s: 1 }.into(),
         FollowerStarted { pid: 4711 }.into(),
         ArchiveDamage { stream: name("decode-0"), segment: "000001".into(), corrupt_bytes: 2 }.into(),
+        TapListening { endpoint: "tcp://127.0.0.1:5558".into() }.into(),
+        TapDropped { endpoint: "tcp://127.0.0.1:5558".into(), frames: 16384, bytes: 7 << 20 }.into(),
         UsageCut { file: "usage-2026-11-20-000001.jsonl".into(), cut_bytes: 120 }.into(),
         UsageDamaged { file: "usage-2026-11-20-000001.jsonl".into(), lines: 2 }.into(),
         DescriptorsNotKept { name: "stream/decode-0/sender/7".into(), why: "why it is".into() }.into(),

@@ -110,7 +110,7 @@ class StreamPanel {
       setClass(this.figures[key].note, `note ${kind}`);
     }
     this.charts(stream, points);
-    keyed(this.sinks.body, [...stream.sinks, ...(stream.taps ?? []).map((tap) => ({ ...tap, tap: true }))], (sink) => `${sink.tap ? "tap" : "sink"} ${sink.name}`, () => row(SINK_HEADS), sinkRow);
+    keyed(this.sinks.body, stream.sinks, (sink) => sink.name, () => row(SINK_HEADS), sinkRow);
     this.plugins.node.hidden = plugins.length === 0;
     this.noPlugins.hidden = plugins.length > 0;
     keyed(this.plugins.body, plugins, (plugin) => plugin.plugin, () => row(PLUGIN_HEADS), pluginRow);
@@ -174,12 +174,6 @@ const SINK_HEADS = [
 ];
 
 function sinkRow(tr, sink) {
-  if (sink.tap) {
-    const words = sink.frames_dropped ? `${short(sink.frames_dropped)} frames dropped` : sink.connected ? "connected" : "away";
-    [...tr.children].forEach((cell, at) => at === 1 || setText(cell, at === 0 ? `${sink.name} (tap)` : NONE));
-    setBadge(tr.children[1], sink.frames_dropped ? "warn" : sink.connected ? "good" : "off", words);
-    return;
-  }
   const texts = [count(sink.waiting_rows), count(sink.waiting_tokens), sink.waiting_rows ? seconds(sink.oldest_seconds) : NONE, count(sink.lag_frames), count(sink.spilled_frames), rate(sink.rows_per_second), short(sink.rows_joined)];
   setText(tr.children[0], sink.name);
   setBadge(tr.children[1], ...(SINK_STATES[sink.state] ?? ["warn", String(sink.state)]));

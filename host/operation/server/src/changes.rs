@@ -1,6 +1,6 @@
 //! Compares two checked configurations: which changes a reload can make, and which need a restart.
 
-use afterbay_config::{Config, Endpoint, Journal, Plugin, Sink, Stream, Tap, TapSocket};
+use afterbay_config::{Config, Endpoint, Journal, Plugin, Sink, Stream};
 
 /// The changed keys that need a restart, each with the reason.
 pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
@@ -43,36 +43,17 @@ pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
 
 /// New listeners on endpoints that are bound until the reload is done.
 fn bound_twice(before: &Config, after: &Config) -> Vec<String> {
-    let taps = before.streams.iter().flat_map(|stream| &stream.taps).filter_map(listen);
-    let bound: Vec<&Endpoint> = before.streams.iter().map(|stream| &stream.listen).chain(taps).collect();
-    let mut twice = Vec::new();
-    let mut bind = |what: String, listen: &Endpoint| {
-        if bound.contains(&listen) {
-            twice.push(format!("{what}: {listen} is in use until this reload is done: leave it out in one, and add it in the next"));
-        }
+    let bound: Vec<&Endpoint> = before.streams.iter().map(|stream| &stream.listen).collect();
+    let is_new = |stream: &&Stream| before.streams.iter().all(|known| known.name != stream.name);
+    let twice = after.streams.iter().filter(is_new).filter(|stream| bound.contains(&&stream.listen));
+    let sentence = |stream: &Stream| {
+        let (name, listen) = (stream.name.as_str(), &stream.listen);
+        format!(
+            "stream {name:?}: listen: {listen} is in use until this reload is done: leave it out in one, and add it in \
+             the next"
+        )
     };
-    for stream in &after.streams {
-        let name = stream.name.as_str();
-        let known = before.streams.iter().find(|known| known.name == stream.name);
-        if known.is_none() {
-            bind(format!("stream {name:?}: listen"), &stream.listen);
-        }
-        let is_new = |tap: &&Tap| known.is_none_or(|known| !known.taps.contains(tap));
-        for tap in stream.taps.iter().filter(is_new) {
-            if let Some(listen) = listen(tap) {
-                bind(format!("stream {name:?}: tap {:?}: listen", tap.name.as_str()), listen);
-            }
-        }
-    }
-    twice
-}
-
-/// The endpoint where a tap publishes.
-fn listen(tap: &Tap) -> Option<&Endpoint> {
-    match &tap.socket {
-        TapSocket::Push(_) => None,
-        TapSocket::Pub { listen, .. } => Some(listen),
-    }
+    twice.map(sentence).collect()
 }
 
 /// Refused changes of a stream's sinks: only the present reader of a live request knows how the request began.
@@ -155,7 +136,6 @@ pub(crate) fn differences(before: &Config, after: &Config) -> Vec<String> {
             (stay(before, after) != stay(after, before), "the order of the plugins"),
             (before.join != after.join, "join"),
             (both.any(|(before, after)| before.queue != after.queue), "queue"),
-            (before.taps != after.taps, "taps"),
             (before.abort != after.abort, "abort"),
             (before.signals != after.signals, "signals"),
             (before.attributes != after.attributes, "attribute"),
@@ -180,6 +160,9 @@ pub(crate) fn differences(before: &Config, after: &Config) -> Vec<String> {
     }
     if before.usage != after.usage {
         differences.push("usage changed".to_owned());
+    }
+    if before.tap != after.tap {
+        differences.push("tap changed".to_owned());
     }
     if before.admin != after.admin {
         differences.push("admin changed".to_owned());
@@ -219,16 +202,9 @@ fn in_both<'c>(before: &'c Config, after: &'c Config) -> impl Iterator<Item = (&
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afterbay_config::{Name, TapOf};
 
     fn stream(name: &str, listen: &str) -> Stream {
         Stream::new(name.parse().unwrap(), listen.parse().unwrap(), "ipc:///run/out".parse().unwrap())
-    }
-
-    fn publisher(name: &str, listen: &str, max_subscribers: usize) -> Tap {
-        let (listen, listen_mode) = (listen.parse().unwrap(), TapSocket::LISTEN_MODE);
-        let socket = TapSocket::Pub { listen, listen_mode, max_subscribers };
-        Tap { name: name.parse::<Name>().unwrap(), socket, of: TapOf::default(), queue: Tap::QUEUE }
     }
 
     fn config(streams: Vec<Stream>) -> Config {
@@ -239,17 +215,8 @@ mod tests {
 
     #[test]
     fn what_is_to_listen_where_something_does_until_the_reload_is_done_is_refused_by_name() {
-        let with = |taps: Vec<Tap>| config(vec![Stream { taps, ..stream("a", "ipc:///run/a") }]);
-        let before =
-            with(vec![publisher("pub", "ipc:///run/pub", 8), publisher("same", "ipc:///run/same", 8)]);
-        let stays = || publisher("same", "ipc:///run/same", 8);
+        let before = config(vec![stream("a", "ipc:///run/a")]);
         let in_use = "is in use until this reload is done: leave it out in one, and add it in the next";
-        for tap in [publisher("pub", "ipc:///run/pub", 9), publisher("other", "ipc:///run/pub", 8)] {
-            let why = format!("stream \"a\": tap {:?}: listen: ipc:///run/pub {in_use}", tap.name.as_str());
-            assert_eq!(refused(&before, &with(vec![tap, stays()])), [why]);
-        }
-        assert_eq!(refused(&before, &with(vec![publisher("pub", "ipc:///run/pub-2", 8), stays()])), [""; 0]);
-        assert_eq!(refused(&before, &with(vec![stays()])), [""; 0]);
         let renamed = refused(&before, &config(vec![stream("b", "ipc:///run/a")]));
         assert_eq!(renamed, [format!("stream \"b\": listen: ipc:///run/a {in_use}")]);
     }

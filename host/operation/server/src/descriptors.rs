@@ -2,7 +2,7 @@
 //!
 //! The configuration bounds the descriptors of streams and journal. The admin addresses together get an eighth of the limit.
 
-use afterbay_config::{Config, TapSocket};
+use afterbay_config::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Most connections of one admin address.
@@ -35,19 +35,14 @@ pub(crate) fn for_admin(limit: u64) -> usize {
 
 /// A warning, if the limit is too low for all connections that the configuration allows.
 pub(crate) fn warning(config: &Config, limit: u64) -> Option<String> {
-    let of_streams = config.streams.iter().map(|stream| {
-        let taps = stream.taps.iter().map(|tap| match tap.socket {
-            TapSocket::Push(_) => 1,
-            TapSocket::Pub { max_subscribers, .. } => 1 + max_subscribers,
-        });
-        STREAM + CONNECTION * (stream.max_peers + stream.sinks.len()) + taps.sum::<usize>()
-    });
+    let of_streams =
+        config.streams.iter().map(|stream| STREAM + CONNECTION * (stream.max_peers + stream.sinks.len()));
     let admin = config.admin.listen.len() * (1 + for_admin(limit));
     let most = (PROCESS + of_streams.sum::<usize>() + admin) as u64;
     (most > limit).then(|| {
         format!(
             "the limit is {limit} file descriptors, and this configuration allows connections for {most}: raise it \
-             (ulimit -n, LimitNOFILE=), or lower max_peers and max_subscribers"
+             (ulimit -n, LimitNOFILE=), or lower max_peers"
         )
     })
 }

@@ -68,6 +68,7 @@ struct Tables {
     replicate: Option<config::Replicate>,
     archive: Option<config::Archive>,
     usage: config::Usage,
+    tap: Option<config::Tap>,
 }
 
 /// The followers that the configuration names: nothing is removed before they have read it.
@@ -121,6 +122,7 @@ impl FollowerProcess {
             replicate: config.replicate.clone(),
             archive: config.archive.clone(),
             usage: config.usage.clone(),
+            tap: config.tap.clone(),
         };
         let mut state = lock(&self.0.state);
         let before = state.tables.replace(tables.clone());

@@ -13,15 +13,14 @@ use crate::loading::{Key, Loader};
 use crate::reload_queue::ReloadRequest;
 use crate::rendezvous::{self, StreamSockets};
 use crate::shared::Shared;
-use crate::start::{self, Running};
+use crate::start::Running;
 use afterbay_config as config;
-use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{ConfigCorrected, ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
 use afterbay_runtime::{FileContents, FilesWatch, Watched};
-use afterbay_stream::{Change, PluginChange, Tap, TapChange};
+use afterbay_stream::{Change, PluginChange};
 use afterbay_supervision::fdstore::Inherited;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -260,8 +259,6 @@ struct Prepared {
     change: Change,
     abort_channel: Option<OpenChannel>,
     watched: Vec<Watched<Key>>,
-    /// The names of taps that the stream no longer has.
-    removed_taps: Vec<String>,
 }
 
 /// Tries every plugin, and loads new plugins of running streams.
@@ -310,38 +307,19 @@ impl Ready {
             }
             false => None,
         };
-        let mut taps = Vec::new();
-        for tap in &stream.taps {
-            taps.push(match before.taps.contains(tap) {
-                true => TapChange::Stays(tap.name.to_string()),
-                false => {
-                    let setup = start::tap_setup(tap)?;
-                    let telemetry = StreamTelemetry {
-                        stream: stream.name.clone(),
-                        events: shared.events.clone(),
-                        counters: shared.metrics.stream(stream.name.as_str()),
-                    };
-                    TapChange::New(Tap::start(setup, telemetry, &shared.metrics, Instant::now())?)
-                }
-            });
-        }
         let change = Change {
             plugins,
-            taps,
             upstream: abort_channel.as_mut().map(OpenChannel::tell_scheduler),
             attributes: shared.attributes.of(&stream),
             config: stream.clone(),
         };
-        let known = before.taps.iter().map(|tap| tap.name.to_string());
-        let removed_taps =
-            known.filter(|name| stream.taps.iter().all(|tap| tap.name.as_str() != name)).collect();
-        Ok(Prepared { stream, change, abort_channel, watched, removed_taps })
+        Ok(Prepared { stream, change, abort_channel, watched })
     }
 }
 
 impl Prepared {
     async fn apply(self, shared: &Shared, running: &mut Running) {
-        let Prepared { stream, change, abort_channel, watched, removed_taps } = self;
+        let Prepared { stream, change, abort_channel, watched } = self;
         let name = stream.name.as_str();
         let Some(runs) = running.streams.iter().find(|runs| runs.name() == name) else { return };
         let handle = runs.handle();
@@ -360,7 +338,6 @@ impl Prepared {
         let is_new = |key: &Key| watched.iter().any(|watched| watched.key == *key);
         running.watched.retain(|known| is_known(&known.key) && !is_new(&known.key));
         running.watched.extend(watched);
-        removed_taps.iter().for_each(|tap| shared.metrics.forget_tap(name, tap));
         shared.plugins.replace(name, &stream.plugins, handle, &shared.metrics);
     }
 }

@@ -18,7 +18,7 @@ use afterbay_events::event::{
 use afterbay_journal::{Background, OpenError, ProblemKind, RecoveredStream};
 use afterbay_runtime::{Watch, Watched};
 use afterbay_stream::{
-    JournalPolicy, PreparedStream, Setup, SinkSetup, Stream, StreamHandle, StreamState, SystemClock, TapSetup,
+    JournalPolicy, PreparedStream, Setup, SinkSetup, Stream, StreamHandle, StreamState, SystemClock,
 };
 use afterbay_supervision::fdstore::{FdName, Inherited};
 use anyhow::Context;
@@ -33,11 +33,6 @@ pub(crate) fn make_dirs(config: &config::Config) -> anyhow::Result<()> {
     for stream in &config.streams {
         listens.push(&stream.listen);
         listens.extend(&stream.abort);
-        for tap in &stream.taps {
-            if let config::TapSocket::Pub { listen, .. } = &tap.socket {
-                listens.push(listen);
-            }
-        }
     }
     for listen in listens {
         if let config::Endpoint::Ipc(path) = listen {
@@ -228,10 +223,8 @@ fn setup(
     let workers = rendezvous::workers(stream, rendezvous)?;
     let sinks = stream.sinks.iter().chain(&workers);
     let sinks = sinks.map(|sink| shared.sinks.setup(&shared.config, stream, sink, rendezvous));
-    let taps = stream.taps.iter().map(tap_setup);
     let sinks: Vec<SinkSetup> = sinks.collect::<anyhow::Result<_>>()?;
     Ok(Setup {
-        taps: taps.collect::<anyhow::Result<_>>()?,
         listen: stream.listen.clone(),
         fdstore: shared.fdstore.clone(),
         inherited: Inherited::default(),
@@ -260,12 +253,6 @@ fn setup(
         health: shared.health.clone(),
         config: stream.clone(),
     })
-}
-
-/// The setup of one tap.
-pub(crate) fn tap_setup(tap: &config::Tap) -> anyhow::Result<TapSetup> {
-    let (config::TapSocket::Push(endpoint) | config::TapSocket::Pub { listen: endpoint, .. }) = &tap.socket;
-    Ok(TapSetup { config: tap.clone(), endpoint: endpoint.clone() })
 }
 
 fn report_recovered(shared: &Shared, stream: &str, recovered: &RecoveredStream) {

@@ -67,8 +67,7 @@ pub const LISTEN_BACKLOG: i32 = 1024;
 /// NoticeQueue in the queue of one socket. Further ones are dropped, and a last notice counts them.
 pub const NOTICES_MAX: usize = 256;
 
-/// Frames in the queue of a [`Push`](crate::Push). [`Push::send`](crate::Push::send) hands a further one back. A
-/// [`Pub`](crate::Pub) has a queue of this length for each subscriber, and drops a further one for this subscriber.
+/// Frames in the queue of a [`Push`](crate::Push). [`Push::send`](crate::Push::send) hands a further one back.
 pub const QUEUE_FRAMES_MAX: usize = 1024;
 
 /// Bytes in the same queue. A bigger frame is queued when the queue is empty.
@@ -81,12 +80,6 @@ pub const WINDOW_FRAMES_MAX: usize = 1024;
 /// Bytes of the same frames. A bigger frame is written when no other frame is unfinished.
 pub const WINDOW_BYTES_MAX: usize = 256 << 20;
 
-/// Subscribers of one [`Pub`](crate::Pub). A further one is closed as soon as it connects, and a notice says so.
-pub const SUBSCRIBERS_MAX: usize = 64;
-
-/// Bytes read from one subscriber in one call of [`Pub::flush`](crate::Pub::flush) before the next one has its turn.
-pub const SUBSCRIBER_TURN_BYTES: usize = 64 << 10;
-
 /// The first wait before connecting again. It doubles at each failure up to [`BACKOFF_MAX`]; jitter shortens it by up to half.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(20);
 
@@ -95,9 +88,6 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 /// Bytes handed to the kernel in one call. A [`Push`](crate::Push) adds frames below the bound, so the last one may exceed it.
 pub const WRITE_CALL_BYTES: usize = 1 << 20;
-
-/// Frames that a [`Pub`](crate::Pub) hands to the kernel in one call, two slices each: below the kernel's 1,024 slices.
-pub const WRITE_CALL_FRAMES: usize = 256;
 
 /// Frames of a connection to a reader that are in its memory: the unfinished ones, and those that are about to be written. At
 /// the bound nothing more is written until the reader finishes one.

@@ -24,8 +24,8 @@ use afterbay_types::Endpoint;
 pub struct TokenRange {
     /// The first token's number.
     pub first: usize,
-    /// The number of tokens. A [`Push`](crate::Push) needs 1; a [`Pull`](crate::Pull) or a [`Pub`](crate::Pub) needs 1
-    /// and one for each peer.
+    /// The number of tokens. A [`Push`](crate::Push) needs 1; a [`Pull`](crate::Pull) needs 1 and one for each
+    /// peer.
     pub count: usize,
 }
 

@@ -1,10 +1,10 @@
-//! ZeroMQ's PULL, PUSH and PUB over ipc and tcp, on mio, and the reader's credit page.
+//! ZeroMQ's PULL and PUSH over ipc and tcp, on mio, and the reader's credit page.
 //!
 //! The crate owns connections, their bounds, and the knowledge of what the kernel has taken, what a reader has finished and
 //! what the next reader gets again. The caller's thread drives everything. No call blocks, logs or starts a thread, and
 //! callers pass the time in. The crate does not interpret messages.
 //!
-//! A batch enters by [`Pull`], passes the rest of Afterbay, and leaves by [`Push`]. Copies leave by [`Push`] or [`Pub`].
+//! A batch enters by [`Pull`], passes the rest of Afterbay, and leaves by [`Push`].
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod zmtp;
@@ -13,7 +13,6 @@ pub mod bounds;
 pub mod injected;
 
 mod conn;
-mod dropped;
 mod notices;
 mod peers;
 
@@ -27,17 +26,13 @@ mod pull;
 pub mod credit;
 mod push;
 
-mod publish;
-
 pub use afterbay_types::{Endpoint, EndpointError};
 pub use conn::{PeerAddress, TokenRange};
-pub use dropped::Dropped;
 pub use lasting::{Lasting, MemoryError};
 #[doc(hidden)]
 pub use lasting::{ReceiveBuffer, SendMemory};
 pub use listener::{BindError, Listener};
 pub use peers::{CloseReason, PeerId, RefusalReason};
-pub use publish::{Pub, PubNotice, PubOptions, PubTotals};
 pub use pull::{Message, Pull, PullNotice, PullOptions};
 pub use push::{
     CreditOptions, CreditPosition, InheritedPush, KeepAs, LossReason, OutgoingFrame, Pending, Push,

@@ -25,12 +25,6 @@ impl<N> NoticeQueue<N> {
         }
     }
 
-    pub(crate) fn push_some(&mut self, notice: Option<N>) {
-        if let Some(notice) = notice {
-            self.push(notice);
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.missed == 0
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::zmtp;
 
-/// A peer of a [`Pull`](crate::Pull) or a [`Pub`](crate::Pub). A socket never uses a number twice.
+/// A peer of a [`Pull`](crate::Pull). A socket never uses a number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerId(pub u64);
 

@@ -15,8 +15,6 @@ mod message;
 
 mod command;
 
-mod subscriptions;
-
 mod conversation;
 
 #[cfg(any(test, feature = "fuzz"))]
@@ -29,4 +27,3 @@ pub use error::ZmtpError;
 pub use frame::{FrameHeader, HEADER_BYTES_MAX};
 pub use greeting::GREETING_BYTES;
 pub use message::{frame_on_wire, is_on_wire, on_wire};
-pub use subscriptions::{SUBSCRIPTIONS_MAX, Subscriptions};

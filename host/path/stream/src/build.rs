@@ -12,12 +12,11 @@ use rescue::LastingStages;
 
 use crate::clock::Clock;
 use crate::delivery::{
-    Budget, Delivery, ReaderCount, Resume, Router, Sink, SinkSender, StartError, Tap, UnconfirmedFrames,
+    Budget, Delivery, ReaderCount, Resume, Router, Sink, SinkSender, StartError, UnconfirmedFrames,
     push_options,
 };
 use crate::frame_load::FrameLoadReader;
 use crate::hand_over::PrepareError;
-use crate::late_taps::LateTaps;
 use crate::markers::ReleaseMarkers;
 use crate::pipeline::Pipeline;
 use crate::poison::PoisonDetector;
@@ -62,8 +61,6 @@ pub(crate) struct Plan {
     spill_max: u64,
     budget: Budget,
     reopen: Reopen,
-    /// The taps that have not started.
-    pub(crate) taps: LateTaps,
     clock: Arc<dyn Clock>,
     pub(crate) waker: Arc<mio::Waker>,
     pub(crate) telemetry: StreamTelemetry,
@@ -83,14 +80,14 @@ pub(crate) fn start(
     registry: &mio::Registry,
     waker: &Arc<mio::Waker>,
 ) -> Result<(Plan, Pipeline, Report), PrepareError> {
-    let Setup { config, listen, sinks, taps, layouts, journal, plugins, events, metrics, health, .. } = setup;
+    let Setup { config, listen, sinks, layouts, journal, plugins, events, metrics, health, .. } = setup;
     let mut inherited = setup.inherited;
     let stream = config.name.to_string();
     let counters = metrics.stream(&stream);
     let telemetry = StreamTelemetry { stream: stream.as_str().into(), events, counters };
     let sinks: Vec<PlannedSink> = sinks.into_iter().map(PlannedSink::new).collect();
     let counters_of = |sink: &PlannedSink| metrics.sink(&stream, &sink.config.name);
-    let mut plan = Plan {
+    let plan = Plan {
         sink_counters: sinks.iter().map(counters_of).collect(),
         routing: Arc::new(RoutingTable::new(sinks.iter().map(PlannedSink::target).collect())),
         sinks,
@@ -99,7 +96,6 @@ pub(crate) fn start(
         spill_max: setup.spill_max,
         budget: setup.budget,
         reopen: setup.reopen,
-        taps: LateTaps::default(),
         clock: setup.clock,
         waker: waker.clone(),
         telemetry: telemetry.clone(),
@@ -170,15 +166,10 @@ pub(crate) fn start(
         let taken_over = handed_plugins.map(|state| TakenOver { state, journal: &mut journal });
         Chain::start(plugins, setup.attributes, calls, outputs, taken_over, ledger, now)
     };
-    // The process before still has the taps' endpoints.
-    let (late_taps, taps) = if holds.is_some() { (taps, Vec::new()) } else { (Vec::new(), taps) };
-    plan.taps = LateTaps::new(late_taps, metrics.clone());
-    let taps = taps.into_iter().map(|tap| Tap::start(tap, telemetry.clone(), &metrics, now.instant));
     let lasting = LastingStages {
         receive: Receive::new(pull),
         pressure: Pressure::new(setup.scheduler, now.instant),
         frame_load: FrameLoadReader::new(setup.frame_loads),
-        taps: taps.collect::<Result<_, _>>()?,
         poison: PoisonDetector::default(),
     };
     let pipeline =
@@ -353,7 +344,7 @@ impl Plan {
         now: Timestamp,
     ) -> Pipeline {
         let OpenJournal { writer, recovered, mut decoder } = journal;
-        let LastingStages { receive, taps, pressure, frame_load, poison } = lasting;
+        let LastingStages { receive, pressure, frame_load, poison } = lasting;
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
         let mut persister =
             Persister::new(writer, self.journal_policy, &recovered, telemetry.clone(), health, now);
@@ -363,7 +354,7 @@ impl Plan {
             Sink::new(sink.name.clone(), options, memory, sender, resume, &persister, counters.clone())
         });
         let router = Router::new(self.routing.clone(), telemetry);
-        let delivery = Delivery::new(router, sinks.collect(), taps, self.spill_max);
+        let delivery = Delivery::new(router, sinks.collect(), self.spill_max);
         let mut held_rows =
             self.recover_held_rows(&persister, &mut decoder, &ledger, &recovered, now.instant);
         ledger.restore_held(&recovered.live, &held_rows, &mut persister);

@@ -1,9 +1,8 @@
-//! Changes of a running stream between two batches: plugins, taps, attributes, joining, queues, and the way to the scheduler.
+//! Changes of a running stream between two batches: plugins, attributes, joining, queues, and the way to the scheduler.
 //!
 //! The caller has checked and prepared every part, so no change can fail here.
 
 use crate::build::{Plan, PlannedSink};
-use crate::delivery::{Tap, close_taps};
 use crate::pipeline::Pipeline;
 use afterbay_batch::Timestamp;
 use afterbay_batch::ledger::AbortSender;
@@ -17,25 +16,15 @@ pub struct Change {
     pub config: config::Stream,
     /// The plugins, in the order of the configuration.
     pub plugins: Vec<PluginChange>,
-    /// The taps, in the order of the configuration.
-    pub taps: Vec<TapChange>,
     /// The function that tells the scheduler about requests that plugins finish. `None` if it does not change.
     pub upstream: Option<Option<AbortSender>>,
     /// The source of attributes for requests that begin from now on.
     pub attributes: AttributesOf,
 }
 
-/// One tap of a changed stream.
-pub enum TapChange {
-    /// The tap of this name stays.
-    Stays(String),
-    /// The tap is added.
-    New(Tap),
-}
-
 impl Change {
     pub(crate) fn apply(self, plan: &mut Plan, pipeline: &mut Pipeline, now: Timestamp) {
-        let Change { config, plugins, taps, upstream, attributes } = self;
+        let Change { config, plugins, upstream, attributes } = self;
         for planned in &mut plan.sinks {
             // The sinks of tokenizers that the rendezvous found are in no configuration.
             if let Some(sink) = config.sinks.iter().find(|sink| sink.name == planned.config.name) {
@@ -51,9 +40,6 @@ impl Change {
             pipeline.ledger.set_upstream(upstream);
         }
         pipeline.chain.change(plugins, attributes, &pipeline.ledger, now);
-        let stays = |name: &str| taps.iter().any(|tap| matches!(tap, TapChange::Stays(it) if it == name));
-        plan.taps.retain(stays);
-        change_taps(taps, &mut pipeline.delivery.taps);
     }
 }
 
@@ -66,22 +52,4 @@ pub(crate) fn set_joins(name: &str, joins: Joins, plan: &mut Plan, pipeline: &mu
     sink.outbox.set_joins(joins);
     sink.sender.set_joins(planned.joins_under_pressure(&plan.config));
     pipeline.held_rows.set_joins(plan.held_row_joins());
-}
-
-fn change_taps(changes: Vec<TapChange>, taps: &mut Vec<Tap>) {
-    let mut before = std::mem::take(taps);
-    for change in changes {
-        match change {
-            TapChange::New(tap) => taps.push(tap),
-            TapChange::Stays(name) => {
-                if let Some(at) = before.iter().position(|tap| tap.name() == name) {
-                    taps.push(before.remove(at));
-                }
-            }
-        }
-    }
-    if !before.is_empty() {
-        // Removed taps send their queued copies on a thread of their own. Without a thread, the stream waits for them.
-        let _started = std::thread::Builder::new().name("taps' end".into()).spawn(move || close_taps(before));
-    }
 }

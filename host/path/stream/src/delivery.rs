@@ -1,7 +1,7 @@
 //! Delivery: a settled batch goes to its readers.
 //!
-//! Owns, for each reader, the queue in memory, the frames that wait only in the journal, and the socket. Owns the taps, which
-//! get copies. Knows no plugin. Nothing follows: the kernel has the bytes.
+//! Owns, for each reader, the queue in memory, the frames that wait only in the journal, and the socket. Knows no plugin.
+//! Nothing follows: the kernel has the bytes.
 
 mod budget;
 mod sinks;
@@ -12,7 +12,6 @@ mod sender;
 mod sink;
 mod spill;
 mod stored_content;
-mod tap;
 
 pub use budget::{Budget, Portion};
 pub use error::StartError;
@@ -21,4 +20,3 @@ pub use router::{Outgoing, Router};
 pub use sender::{SinkSender, WrittenFrame, push_options};
 pub use sink::Sink;
 pub use sinks::Delivery;
-pub use tap::{Tap, TapSetup, close_taps};

@@ -29,8 +29,6 @@ mod trial;
 mod report;
 // The state of a stream that another process takes over.
 mod hand_over;
-// Taps that start after the stream.
-mod late_taps;
 // The pipeline, at a start and after a panic.
 mod build;
 // Changes of a running stream.
@@ -48,14 +46,14 @@ mod driven;
 #[path = "../tests/fuzz/verdicts.rs"]
 pub mod fuzz;
 
-pub use crate::delivery::{Budget, StartError, Tap, TapSetup};
+pub use crate::delivery::{Budget, StartError};
 pub use afterbay_batch::ledger::{ABORTED, AbortSender, FinishedEarly, LiveStatus, RequestStatus};
 pub use afterbay_batch::persist::{JournalPolicy, RecordCopy};
 pub use afterbay_chain::{
     AttributesOf, CallDone, CallFailure, CallHandle, CallOutcome, CallService, Difference, PluginChange,
     PluginSetup, PluginState, PluginStatus, Reload, ServiceResponse,
 };
-pub use change::{Change, TapChange};
+pub use change::Change;
 pub use clock::{Clock, SystemClock};
 pub use driven::DrivenStream;
 pub use frame_load::{FrameLoad, FrameLoads};

@@ -58,13 +58,10 @@ impl Pipeline {
             }
             let number = FrameNo(self.persister.last_frame().0 + 1);
             let Some(received) = self.receive.next(number, clock) else { break };
-            let bytes = received.bytes.clone();
             self.persister.persist(received, now);
             if self.persister.unpersisted() == 0 {
                 self.receive.done();
             }
-            // A frame that the disk refuses gets its number later.
-            self.delivery.copy_received(number, &bytes);
             self.carry(1, now);
         }
         // Frames that waited for a sync of the disk.

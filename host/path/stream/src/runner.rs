@@ -6,7 +6,6 @@
 use crate::build::{Plan, rescue};
 use crate::change;
 use crate::clock::Clock;
-use crate::delivery::close_taps;
 use crate::hand_over::StreamState;
 use crate::handle::StreamCommand;
 use crate::pipeline::Pipeline;
@@ -256,7 +255,6 @@ impl Runner {
         if self.handed_over.is_some() {
             return TurnEnd::Continue;
         }
-        self.plan.taps.start(&mut self.pipeline.delivery.taps, &self.plan.telemetry, now.instant);
         self.run_catch_ups(now);
         let has_answers = self.pipeline.deliver_answers(now);
         self.report.publish_notices(&mut self.pipeline, now);
@@ -332,10 +330,9 @@ impl Runner {
 
     /// Ends a stream that another process has taken over. Its connections are not shut down: that process has them.
     fn release(self: Box<Runner>) -> Ended {
-        let Pipeline { mut ledger, delivery, receive, .. } = self.pipeline;
+        let Pipeline { mut ledger, receive, .. } = self.pipeline;
         receive.leave();
         ledger.close_restart_gap();
-        close_taps(delivery.taps);
         Ended::default()
     }
 
@@ -442,7 +439,7 @@ impl Runner {
         let now = self.clock.now().instant;
         // Past the drain's deadline, only senders that do not close are waited for.
         let stop = self.stop.map(|deadline| if now < deadline { deadline } else { deadline + CLOSE_MAX });
-        let deadlines = [self.pipeline.deadline(), self.report.deadline(), self.plan.taps.deadline(), stop];
+        let deadlines = [self.pipeline.deadline(), self.report.deadline(), stop];
         let next = deadlines.into_iter().flatten().min();
         let longest = if self.stop.is_some() { DRAIN_POLL_MAX } else { POLL_MAX };
         next.map_or(longest, |next| next.saturating_duration_since(now).min(longest))
@@ -459,7 +456,6 @@ impl Runner {
         ledger.close_restart_gap();
         let (frames_left, bytes_left) = self.pipeline.backlog_size();
         self.report.end(&mut self.pipeline, now);
-        close_taps(self.pipeline.delivery.taps);
         let journal = self.pipeline.persister.finish().err().map(|error| error.to_string());
         Ended { frames_left, bytes_left, unread_bytes, unpersisted, journal }
     }

@@ -2,7 +2,7 @@
 //! fail.
 
 use crate::clock::Clock;
-use crate::delivery::{Budget, TapSetup};
+use crate::delivery::Budget;
 use crate::frame_load::FrameLoads;
 use crate::hand_over::StreamState;
 use crate::pressure::SchedulerLoad;
@@ -32,8 +32,6 @@ pub struct Setup {
     pub inherited: Inherited,
     /// The sinks, in the order of the configuration.
     pub sinks: Vec<SinkSetup>,
-    /// The taps, in the order of the configuration.
-    pub taps: Vec<TapSetup>,
     /// The layouts of the stream's msgpack frames.
     pub layouts: Layouts,
     /// The state of the stream in the process that hands it over. `None`: the stream starts.

@@ -102,7 +102,7 @@ fn die_and_resume(recorded: u64, given: u64) -> (u64, Resume) {
     }
     writer.flush().unwrap();
     (1..=given).for_each(|sequence| ours.sender.stage(frame(sequence)));
-    ours.sender.commit(|_| {});
+    ours.sender.commit();
     ours.turn();
     let (fds, written) = (store.entries().unwrap().pop().unwrap().1, ours.written);
     drop((ours, writer, directory));

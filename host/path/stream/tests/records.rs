@@ -75,9 +75,9 @@ fn a_frame_waits_for_the_reader_while_its_record_would_exceed_a_bound_of_the_jou
     persister.persist(Received { bytes: bytes.clone(), at: now }, now);
     let persisted = persister.next(now).unwrap();
     sink.push(&persisted, Content::Whole { bytes, counted: true, rows: 1, first_rows: 0 }, &persister);
-    assert!(!sink.send(&mut persister, &mut [], now, &mut |_| ()), "the stream does not spin");
+    assert!(!sink.send(&mut persister, now, &mut |_| ()), "the stream does not spin");
     assert_eq!((sink.sender.frames(), sink.outbox.frames()), (0, 1));
     persister.record_taken("reader", 1, FrameNo(0), None, now);
-    sink.send(&mut persister, &mut [], now, &mut |_| ());
+    sink.send(&mut persister, now, &mut |_| ());
     assert_eq!((sink.sender.frames(), sink.outbox.frames()), (1, 0));
 }

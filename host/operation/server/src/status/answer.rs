@@ -5,7 +5,7 @@ use super::journal_space::Limit;
 use super::reading::{Between, Buckets, Readings, StreamReading};
 use crate::plugins::{PluginView, rfc3339};
 use crate::signals::StreamLoad;
-use afterbay_events::{Condition, Severity, SinkCounters, StreamCounters, TapCounters};
+use afterbay_events::{Condition, Severity, SinkCounters, StreamCounters};
 use afterbay_journal_view::follower::CopyStatus;
 use afterbay_scheduler::signals::LoadSnapshot;
 use serde::Serialize;
@@ -62,7 +62,6 @@ struct StreamView {
     scheduler: Option<Scheduler>,
     journal: Journal,
     sinks: Vec<SinkView>,
-    taps: Vec<TapView>,
 }
 
 #[derive(Default, Serialize)]
@@ -130,13 +129,6 @@ struct SinkView {
     rows_joined: u64,
 }
 
-#[derive(Serialize)]
-struct TapView {
-    name: String,
-    connected: bool,
-    frames_dropped: u64,
-}
-
 impl<'a> Answer<'a> {
     pub(super) fn new(
         source: &StatusSource,
@@ -197,7 +189,6 @@ impl StreamView {
             true => |stream| &stream.first_token_taken_seconds,
             false => |stream| &stream.first_token_seconds,
         };
-        let taps = source.metrics.taps_of(&name).into_iter();
         StreamView {
             receiving: counters.receiving.get() == 1,
             senders: counters.senders.get(),
@@ -213,7 +204,6 @@ impl StreamView {
             scheduler: load.map(|load| Scheduler::new(&load)),
             journal: Journal::new(&name, &counters, source.retain_bytes, readings),
             sinks,
-            taps: taps.map(|(tap, counters)| TapView::new(tap, &counters)).collect(),
             name,
         }
     }
@@ -297,13 +287,6 @@ impl SinkView {
             rows_per_second: counters.rows_per_second.get(),
             rows_joined: counters.rows_joined.get(),
         }
-    }
-}
-
-impl TapView {
-    fn new(name: String, counters: &TapCounters) -> TapView {
-        let frames_dropped = counters.frames_dropped.get() + counters.subscriber_frames_dropped.get();
-        TapView { name, connected: counters.connected.get() == 1, frames_dropped }
     }
 }
 

@@ -129,9 +129,7 @@ impl Sender {
                 match event {
                     None => {}
                     // No peer subscribes to a PULL.
-                    Some(
-                        zmtp::ZmtpEvent::Command | zmtp::ZmtpEvent::Subscribe(_) | zmtp::ZmtpEvent::Cancel(_),
-                    ) => {
+                    Some(zmtp::ZmtpEvent::Command) => {
                         // Between two parts the earlier ones are not done.
                         if self.zmtp.unfinished().is_none() {
                             self.settle();

@@ -1,5 +1,4 @@
-//! Commands: READY and ERROR of the handshake, PING and PONG of the heartbeat, SUBSCRIBE and CANCEL of a SUB. Others
-//! are ignored.
+//! Commands: READY and ERROR of the handshake, PING and PONG of the heartbeat. Others are ignored.
 
 use crate::zmtp::error::ZmtpError;
 use crate::zmtp::frame::FrameHeader;
@@ -19,8 +18,6 @@ pub(crate) enum Command<'a> {
     Ready { metadata: &'a [u8] },
     Error { reason: String },
     Ping { context: &'a [u8] },
-    Subscribe { topic: &'a [u8] },
-    Cancel { topic: &'a [u8] },
     Other { name: &'a [u8] },
 }
 
@@ -38,8 +35,6 @@ pub(crate) fn parse(body: &[u8]) -> Result<Command<'_>, ZmtpError> {
             let context = data.get(2..).unwrap_or_default();
             Command::Ping { context: &context[..context.len().min(PING_CONTEXT_BYTES_MAX)] }
         }
-        b"SUBSCRIBE" => Command::Subscribe { topic: data },
-        b"CANCEL" => Command::Cancel { topic: data },
         _ => Command::Other { name },
     })
 }

@@ -19,8 +19,6 @@ pub enum Role {
     Pull,
     /// We send. The peer must be a PULL.
     Push,
-    /// We send to subscribers. The peer must be a SUB or an XSUB.
-    Pub,
     /// We send to one peer and receive from it. The peer must be a DEALER.
     Router,
 }
@@ -31,7 +29,6 @@ impl Role {
         match self {
             Role::Pull => ("PULL", &["PUSH"], "PUSH"),
             Role::Push => ("PUSH", &["PULL"], "PULL"),
-            Role::Pub => ("PUB", &["SUB", "XSUB"], "SUB or XSUB"),
             Role::Router => ("ROUTER", &["DEALER"], "DEALER"),
         }
     }
@@ -40,7 +37,7 @@ impl Role {
 /// The peer's data from the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handshake {
-    /// PUSH, PULL, SUB, XSUB or DEALER.
+    /// PUSH, PULL or DEALER.
     pub socket_type: String,
     /// The peer's identity, usually empty.
     pub identity: Vec<u8>,
@@ -55,10 +52,6 @@ pub enum ZmtpEvent {
     Ready(Handshake),
     /// A whole message, in an allocation of its own. Several parts are one frame (`afterbay_types::parts`).
     Message(Bytes),
-    /// A SUB subscribed to frames that begin with this topic. Empty: to all frames.
-    Subscribe(Bytes),
-    /// A SUB cancelled one subscription to this topic.
-    Cancel(Bytes),
     /// A command that the connection has handled itself, such as PING. Callers count these events.
     Command,
 }
@@ -324,10 +317,7 @@ impl Conversation {
                     self.parts.push(part);
                     parts::join(&std::mem::take(&mut self.parts))
                 };
-                match self.role {
-                    Role::Pub => Ok(subscription(&message)),
-                    _ => Ok(Some(ZmtpEvent::Message(message))),
-                }
+                Ok(Some(ZmtpEvent::Message(message)))
             }
             ConversationState::Command { body, size } if body.len() == *size => {
                 let body = std::mem::take(body);
@@ -354,8 +344,6 @@ impl Conversation {
                 Ok(Some(ZmtpEvent::Ready(Handshake { socket_type, identity, minor_version })))
             }
             Command::Ping { .. } if !self.is_ready => Err(ZmtpError::NotReady("PING".to_owned())),
-            Command::Subscribe { .. } if !self.is_ready => Err(ZmtpError::NotReady("SUBSCRIBE".to_owned())),
-            Command::Cancel { .. } if !self.is_ready => Err(ZmtpError::NotReady("CANCEL".to_owned())),
             Command::Other { name } if !self.is_ready => {
                 Err(ZmtpError::NotReady(String::from_utf8_lossy(name).into_owned()))
             }
@@ -366,23 +354,8 @@ impl Conversation {
                 }
                 Ok(Some(ZmtpEvent::Command))
             }
-            Command::Subscribe { topic } if self.role == Role::Pub => {
-                Ok(Some(ZmtpEvent::Subscribe(Bytes::copy_from_slice(topic))))
-            }
-            Command::Cancel { topic } if self.role == Role::Pub => {
-                Ok(Some(ZmtpEvent::Cancel(Bytes::copy_from_slice(topic))))
-            }
             _ => Ok(Some(ZmtpEvent::Command)),
         }
-    }
-}
-
-/// Reads a ZMTP 3.0 subscription: a message that begins with 1 or 0. Other messages of an XSUB are for an XPUB.
-fn subscription(message: &Bytes) -> Option<ZmtpEvent> {
-    match message.first()? {
-        1 => Some(ZmtpEvent::Subscribe(message.slice(1..))),
-        0 => Some(ZmtpEvent::Cancel(message.slice(1..))),
-        _ => None,
     }
 }
 

@@ -68,12 +68,6 @@ pub enum ZmtpError {
     /// The peer is a PULL and sent a message.
     #[error("message from a PULL peer, which never sends one")]
     MessageFromPull,
-    /// A SUB subscribed to more topics at once than the limit.
-    #[error("more than {limit} subscriptions at once, the limit")]
-    Subscriptions {
-        /// The limit.
-        limit: usize,
-    },
     /// The peer sent ERROR.
     #[error("peer says: {0:?}")]
     Peer(String),
@@ -85,8 +79,7 @@ impl ZmtpError {
         match self {
             ZmtpError::MessageTooLong { .. }
             | ZmtpError::TooManyParts { .. }
-            | ZmtpError::CommandTooLong { .. }
-            | ZmtpError::Subscriptions { .. } => "too_large",
+            | ZmtpError::CommandTooLong { .. } => "too_large",
             _ => "garbage",
         }
     }

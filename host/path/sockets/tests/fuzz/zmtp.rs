@@ -10,7 +10,7 @@ const MESSAGE_BYTES_MAX: usize = 1 << 16;
 pub fn fuzz(bytes: &[u8]) {
     let Some((count, rest)) = bytes.split_first() else { return };
     let (sizes, input) = rest.split_at(rest.len().min(usize::from(*count)));
-    for role in [Role::Pull, Role::Push, Role::Pub, Role::Router] {
+    for role in [Role::Pull, Role::Push, Role::Router] {
         let whole = run(role, input, &[]);
         let pieces = run(role, input, sizes);
         assert_eq!(whole, pieces, "{role:?} in pieces of {sizes:?}");

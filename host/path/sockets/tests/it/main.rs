@@ -8,7 +8,6 @@ mod bind;
 mod closing;
 mod libzmq;
 mod libzmq_restarts;
-mod publish;
 mod pull;
 mod push;
 mod support;

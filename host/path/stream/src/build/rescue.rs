@@ -1,6 +1,6 @@
 //! The parts of a pipeline that outlive a panic: the connections and the plugins.
 
-use crate::delivery::{Sink, SinkSender, Tap};
+use crate::delivery::{Sink, SinkSender};
 use crate::frame_load::FrameLoadReader;
 use crate::pipeline::Pipeline;
 use crate::poison::PoisonDetector;
@@ -14,7 +14,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The stages that a rebuild does not make anew.
 pub(crate) struct LastingStages {
     pub(crate) receive: Receive,
-    pub(crate) taps: Vec<Tap>,
     pub(crate) pressure: Pressure,
     pub(crate) frame_load: FrameLoadReader,
     pub(crate) poison: PoisonDetector,
@@ -42,7 +41,7 @@ pub(crate) fn rescue(pipeline: Pipeline, panic: Option<&str>, holds: Option<Vec<
     ledger.close_restart_gap();
     let poison = panic.map_or_else(PoisonDetector::default, |why| poison.after_panic(why));
     Rescued {
-        lasting: LastingStages { receive, taps: delivery.taps, pressure, frame_load, poison },
+        lasting: LastingStages { receive, pressure, frame_load, poison },
         chain,
         holds,
         aborts: ledger.into_upstream_aborts(),

@@ -2,10 +2,10 @@
 
 use afterbay_sockets::{BindError, PushError};
 
-/// The reason why a stream or a tap did not start.
+/// The reason why a stream did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The endpoint of the stream, or of one of its taps, cannot be bound.
+    /// The endpoint of the stream cannot be bound.
     #[error("stream {stream:?}: {error}")]
     Bind {
         /// The stream.

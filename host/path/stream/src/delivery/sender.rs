@@ -232,11 +232,10 @@ impl SinkSender {
         self.staged_bytes = 0;
     }
 
-    /// Gives the staged frames to the socket. The caller has written their records. Each frame is first passed to `on_each`.
-    pub fn commit(&mut self, mut on_each: impl FnMut(&FrameToSend)) {
+    /// Gives the staged frames to the socket. The caller has written their records.
+    pub fn commit(&mut self) {
         self.staged_bytes = 0;
         while let Some(outgoing) = self.staged.pop_front() {
-            on_each(&outgoing);
             let FrameToSend { sequence, bytes, counted, at, first_rows, .. } = outgoing;
             self.frames += 1;
             self.unwritten.push_back((sequence, WrittenFrame { received_at: at, first_rows }));

@@ -9,11 +9,9 @@ use crate::delivery::router::Router;
 use crate::delivery::sender::{SinkSender, WrittenFrame};
 use crate::delivery::spill::{Spill, Spilled};
 use crate::delivery::stored_content::stored_content;
-use crate::delivery::tap::Tap;
 use afterbay_batch::outbox::{Content, Frame, Options, Outbox};
 use afterbay_batch::persist::Persister;
 use afterbay_batch::{FrameDecoder, Persisted, Timestamp, failpoint};
-use afterbay_config::TapOf;
 use afterbay_events::SinkCounters;
 use afterbay_journal::{BacklogFrame, Credit, FrameNo, HandedOver, SendRoom};
 use std::sync::Arc;
@@ -220,7 +218,6 @@ impl Sink {
     pub fn send(
         &mut self,
         persister: &mut Persister,
-        taps: &mut [Tap],
         now: Timestamp,
         on_written: &mut impl FnMut(&mut dyn Iterator<Item = WrittenFrame>),
     ) -> bool {
@@ -260,11 +257,7 @@ impl Sink {
         // The record is written before the kernel gets the frame, so that no frame is sent of which the journal knows
         // nothing. The same write takes the outcomes of the frames.
         if (has_sent || was_refused) && persister.may_send(now) {
-            self.sender.commit(|outgoing| {
-                for tap in taps.iter_mut().filter(|tap| tap.of == TapOf::Sent) {
-                    tap.copy(outgoing.sequence, &outgoing.bytes);
-                }
-            });
+            self.sender.commit();
         }
         failpoint::at("flush");
         // A new reader gets the frames again that the reader before it has not finished. Its count must be on record first:

@@ -1,23 +1,18 @@
-//! The delivery end of one stream: its router, its sinks and its taps.
+//! The delivery end of one stream: its router and its sinks.
 
 use crate::delivery::router::Router;
 use crate::delivery::sender::WrittenFrame;
 use crate::delivery::sink::Sink;
-use crate::delivery::tap::Tap;
 use afterbay_batch::persist::Persister;
 use afterbay_batch::{FrameDecoder, Settled, Timestamp, failpoint};
-use afterbay_config::TapOf;
 use afterbay_journal::FrameNo;
-use bytes::Bytes;
 use std::time::Instant;
 
-/// The router, the sinks and the taps of one stream.
+/// The router and the sinks of one stream.
 pub struct Delivery {
     router: Router,
     /// The sinks, in the order of the configuration.
     pub sinks: Vec<Sink>,
-    /// The taps, in the order of the configuration.
-    pub taps: Vec<Tap>,
     /// Bytes of frames that may wait in the journal for one sink. The stream then stops receiving.
     spill_bytes_max: u64,
     /// The frame from which on retention leaves the journal alone.
@@ -26,8 +21,8 @@ pub struct Delivery {
 
 impl Delivery {
     /// `sinks` in the order of the router's table.
-    pub fn new(router: Router, sinks: Vec<Sink>, taps: Vec<Tap>, spill_bytes_max: u64) -> Delivery {
-        Delivery { router, sinks, taps, spill_bytes_max, retained_from: None }
+    pub fn new(router: Router, sinks: Vec<Sink>, spill_bytes_max: u64) -> Delivery {
+        Delivery { router, sinks, spill_bytes_max, retained_from: None }
     }
 
     /// Routes a settled frame, and queues each sink's content.
@@ -51,10 +46,9 @@ impl Delivery {
         let mut has_more = false;
         for (index, sink) in self.sinks.iter_mut().enumerate() {
             sink.refill(index, persister, decoder, &mut self.router, now);
-            has_more |= sink.send(persister, &mut self.taps, now, &mut on_written);
+            has_more |= sink.send(persister, now, &mut on_written);
             has_more |= sink.can_refill(persister);
         }
-        self.taps.iter_mut().for_each(Tap::wake);
         let retained_from = self.sinks.iter().filter_map(Sink::retained_from).min();
         if self.retained_from != retained_from {
             self.retained_from = retained_from;
@@ -66,14 +60,7 @@ impl Delivery {
     /// Sends frames whose record could not be written before.
     pub fn send_staged(&mut self, persister: &mut Persister, now: Timestamp) {
         for sink in self.sinks.iter_mut().filter(|sink| sink.sender.staged().frames > 0) {
-            sink.send(persister, &mut self.taps, now, &mut |_| ());
-        }
-    }
-
-    /// Copies a received frame to the taps that want received frames.
-    pub fn copy_received(&mut self, frame: FrameNo, bytes: &Bytes) {
-        for tap in self.taps.iter_mut().filter(|tap| tap.of == TapOf::Received) {
-            tap.copy(frame.0, bytes);
+            sink.send(persister, now, &mut |_| ());
         }
     }
 

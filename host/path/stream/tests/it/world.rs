@@ -224,7 +224,6 @@ impl World {
             fdstore: store.clone(),
             inherited,
             handed_over,
-            taps: Vec::new(),
             layouts: Layouts::builtin(),
             journal: self.journal.stream(STREAM).unwrap(),
             reopen: {

@@ -239,25 +239,14 @@ fn requests(app: &mut App, frame: &mut Frame<'_>, area: Rect) {
 fn sinks(app: &mut App, frame: &mut Frame<'_>, area: Rect) {
     let empty = crate::top::status::Status::default();
     let status = app.status.as_ref().unwrap_or(&empty);
-    let taps = sections::taps(status);
-    let tap_lines = match taps.rows.len() {
-        0 => 0,
-        rows => (rows as u16 + 2).min(area.height / 3),
-    };
-    let [list, below] = Layout::vertical([Constraint::Fill(1), Constraint::Length(tap_lines)]).areas(area);
     let grid = sections::sinks(status);
-    let fits = table(&grid, Some(app.selected()), "no sink", app.theme, frame, list);
-    if below.height > 1 {
-        let [_, below] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(below);
-        table(&taps, None, "", app.theme, frame, below);
-    }
-    app.page_rows = fits;
+    app.page_rows = table(&grid, Some(app.selected()), "no sink", app.theme, frame, area);
 }
 
 const HELP: [(&str, &str); 12] = [
     ("1 o", "streams: rates, first-token time, ledger, journal"),
     ("2 r", "requests: live and recent ones, newest first"),
-    ("3 s", "sinks: backlog of each reader, and taps"),
+    ("3 s", "sinks: backlog of each reader"),
     ("4 p", "plugins: state, cost, verdicts, faults"),
     ("tab", "the next view"),
     ("↑↓ j k", "select or scroll; PgUp PgDn Home End"),

@@ -11,7 +11,7 @@ use crate::top::status::Status;
 use crate::top::text::long;
 use crate::top::theme::Tone;
 
-/// Prints one table for the process, its streams, sinks, taps, plugins and copies.
+/// Prints one table for the process, its streams, sinks, plugins and copies.
 ///
 /// # Errors
 /// The admin address does not answer, or standard output takes no more.
@@ -21,7 +21,6 @@ pub fn print_once(admin: &impl Admin) -> Result<(), TopError> {
     for grid in [
         sections::streams(&status),
         sections::sinks(&status),
-        sections::taps(&status),
         sections::plugins(&status),
         sections::copies(&status),
     ] {

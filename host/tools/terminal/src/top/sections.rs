@@ -1,4 +1,4 @@
-//! The tables of a status: streams, sinks, taps, plugins, requests. The screen and `--once` show the same ones.
+//! The tables of a status: streams, sinks, plugins, requests. The screen and `--once` show the same ones.
 
 use crate as figures;
 
@@ -110,32 +110,6 @@ pub(crate) fn state_tone(state: &str) -> Tone {
         "shadow" => Tone::Marked,
         _ => Tone::Plain,
     }
-}
-
-/// A line for each tap of each stream.
-pub(crate) fn taps(status: &Status) -> Grid {
-    let columns = vec![
-        Column::text("STREAM", 1),
-        Column::text("TAP", 0),
-        Column::word("CONNECTED", 0),
-        Column::number("FRAMES DROPPED", 0),
-    ];
-    let rows = status.streams.iter().flat_map(|stream| {
-        stream.taps.iter().map(|tap| {
-            let dropped = tap.frames_dropped;
-            vec![
-                safe(&stream.name).into(),
-                Cell::toned(safe(&tap.name), Tone::Strong),
-                match tap.connected {
-                    Some(true) => Cell::toned("yes", Tone::Good),
-                    Some(false) => Cell::toned("no", Tone::Warn),
-                    None => "-".into(),
-                },
-                Cell::toned(short_count(dropped), if dropped > 0 { Tone::Warn } else { Tone::Plain }),
-            ]
-        })
-    });
-    Grid { columns, rows: rows.collect() }
 }
 
 /// A line for each copy of the journal.

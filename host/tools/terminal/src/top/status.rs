@@ -70,7 +70,6 @@ pub(crate) struct Stream {
     pub(crate) scheduler: Option<Scheduler>,
     pub(crate) journal: Option<Journal>,
     pub(crate) sinks: Vec<Sink>,
-    pub(crate) taps: Vec<Tap>,
 }
 
 /// Figures per second.
@@ -144,14 +143,6 @@ pub(crate) struct Sink {
     pub(crate) spilled_frames: u64,
     pub(crate) rows_per_second: f64,
     pub(crate) rows_joined: u64,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct Tap {
-    pub(crate) name: String,
-    pub(crate) connected: Option<bool>,
-    pub(crate) frames_dropped: u64,
 }
 
 /// A plugin of a stream, as `GET /v1/plugins` gives it.

@@ -73,7 +73,7 @@ fn expect(app: &mut App, name: &str) {
     for size in SIZES {
         let shown = screen(app, size);
         let file =
-            format!("{}/src/tests/screens/{name}-{}x{}.txt", env!("CARGO_MANIFEST_DIR"), size.0, size.1);
+            format!("{}/src/top/tests/screens/{name}-{}x{}.txt", env!("CARGO_MANIFEST_DIR"), size.0, size.1);
         if std::env::var_os("AFTERBAY_BLESS").is_some() {
             std::fs::write(&file, &shown).unwrap();
         }

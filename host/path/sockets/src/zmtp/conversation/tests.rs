@@ -91,42 +91,8 @@ fn a_valid_conversation_gives_its_messages_and_pongs() {
     assert_eq!(output[hello("PULL").len()..], pong.repeat(payloads.len() - frames_of_parts().len() + 4));
 }
 
-/// The bytes of a SUB of ZMTP 3.1 and of 3.0, and of an XSUB.
-fn subscribing() -> Vec<u8> {
-    let parts = [
-        hello("SUB"),
-        command_frame(b"\x09SUBSCRIBE"),
-        command_frame(b"\x09SUBSCRIBEtopic"),
-        message(b"\x01old"),
-        message(b""),
-        message(b"\x02for an XPUB"),
-        ping(b"context"),
-        command_frame(b"\x06CANCELtopic"),
-        message(b"\x00old"),
-    ];
-    parts.concat()
-}
-
 #[test]
-fn a_pub_understands_subscriptions_of_both_versions_and_ignores_other_messages() {
-    let (events, error, output) = run(Role::Pub, &subscribing(), &[]);
-    assert_eq!(error, None);
-    let wanted = [
-        ZmtpEvent::Ready(Handshake { socket_type: "SUB".into(), identity: vec![], minor_version: 1 }),
-        ZmtpEvent::Subscribe(Bytes::new()),
-        ZmtpEvent::Subscribe("topic".into()),
-        ZmtpEvent::Subscribe("old".into()),
-        ZmtpEvent::Command,
-        ZmtpEvent::Cancel("topic".into()),
-        ZmtpEvent::Cancel("old".into()),
-    ];
-    assert_eq!(events, wanted);
-    assert_eq!(output, [hello("PUB"), command_frame(b"\x04PONGcontext")].concat());
-    for size in 1..=255 {
-        assert_eq!(run(Role::Pub, &subscribing(), &[size]), (events.clone(), None, output.clone()), "{size}");
-    }
-    assert_eq!(run(Role::Pub, &hello("XSUB"), &[]).0.len(), 1);
-    // A PULL ignores subscriptions.
+fn a_pull_ignores_commands_that_it_does_not_know() {
     let (events, error, _) = run(Role::Pull, &[hello("PUSH"), command_frame(b"\x09SUBSCRIBE")].concat(), &[]);
     assert_eq!((events.last(), error), (Some(&ZmtpEvent::Command), None));
 }
@@ -197,11 +163,6 @@ fn invalid_bytes_are_refused_with_the_reason() {
         (run(Role::Push, &hello("PUSH"), &[]).1, "peer is a \"PUSH\" socket, a PUSH takes only a PULL"),
         (run(Role::Push, &[hello("PULL"), message(b"x")].concat(), &[]).1, "message from a PULL peer"),
         (run(Role::Router, &hello("ROUTER"), &[]).1, "a ROUTER takes only a DEALER"),
-        (run(Role::Pub, &hello("PULL"), &[]).1, "peer is a \"PULL\" socket, a PUB takes only a SUB or XSUB"),
-        (
-            run(Role::Pub, &[&GREETING[..], &command_frame(b"\x09SUBSCRIBE")].concat(), &[]).1,
-            "\"SUBSCRIBE\" where READY",
-        ),
         (
             run(Role::Pull, &[&GREETING[..], &message(b"x")].concat(), &[]).1,
             "message before the handshake's end",
@@ -396,9 +357,8 @@ proptest! {
     fn mutated_conversations_never_panic_and_do_not_depend_on_the_pieces(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0u8..3), 1..6),
         sizes in proptest::collection::vec(any::<u8>(), 0..40),
-        as_sub in any::<bool>(),
     ) {
-        let mut bytes = if as_sub { subscribing() } else { conversation().0 };
+        let mut bytes = conversation().0;
         for (at, value, how) in changes {
             let at = at.index(bytes.len());
             match how {

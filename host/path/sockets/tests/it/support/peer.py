@@ -6,7 +6,7 @@
     parts NAME ID FIRST COUNT SIZE [SIZE ...]              as send, in 1 to 3 parts as `in_parts` of mod.rs makes them
     recv NAME COUNT TIMEOUT_MS                             ok ID:SEQUENCE:SIZE ... (as many as came)
     count_parts NAME COUNT TIMEOUT_MS                      the same: ID:SEQUENCE:PARTS ...
-    bytes NAME COUNT TIMEOUT_MS                            the same: =HEX ...
+    bytes NAME COUNT TIMEOUT_MS                            the same: =HEX ..., the parts of a sub's message with commas
     credit PATH                                            opens the page as the connector does; every recv counts from now on
     count N                                                N more frames are finished
     close NAME [LINGER_MS]
@@ -89,14 +89,14 @@ def obey(words):
                 assert parts == in_parts(sequence, b"".join(parts)), "other parts"
                 got.append(":".join(describe(b"".join(parts)).split(":")[:2] + [str(len(parts))]))
             else:
-                assert len(parts) == 1, "multipart"
-                got.append(describe(parts[0]) if command == "recv" else "=" + parts[0].hex())
+                assert len(parts) == 1 or sockets[name].type == zmq.SUB, "multipart"
+                got.append(describe(parts[-1]) if command == "recv" else "=" + ",".join(part.hex() for part in parts))
             if page is not None:
                 page.finished()
         return " ".join(got)
     elif command == "credit":
         import os
-        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../connectors"))
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../../../connectors"))
         from afterbay_connector.credit import CreditPage
         page = CreditPage(*os.path.split(rest[0]))
     elif command == "count":

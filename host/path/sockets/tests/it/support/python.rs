@@ -52,11 +52,12 @@ impl PythonPeer {
         words.map(|word| (word[0], word[1], word[2] as usize)).collect()
     }
 
-    /// The received messages, byte for byte.
-    pub fn received_bytes(&mut self) -> Vec<Vec<u8>> {
+    /// The received messages, byte for byte, in their parts.
+    pub fn received_parts(&mut self) -> Vec<Vec<Vec<u8>>> {
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
         let answer = self.answer();
-        answer.split_whitespace().map(|word| word.as_bytes()[1..].chunks(2).map(byte).collect()).collect()
+        let part = |hex: &str| hex.as_bytes().chunks(2).map(byte).collect();
+        answer.split_whitespace().map(|word| word[1..].split(',').map(part).collect()).collect()
     }
 
     /// Sends SIGKILL.
