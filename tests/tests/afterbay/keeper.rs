@@ -145,13 +145,15 @@ fn a_launchers_afterbay_survives_kills_starts_again_by_its_script_and_ends_with_
 
     send(keeper as i32, Signal::KILL);
     until("the keeper has ended", || parent(second) != keeper);
-    let mut script = Command::new("sh").arg(dir.join("start")).stderr(Stdio::piped()).spawn().unwrap();
+    let start = || Command::new("sh").arg(dir.join("start")).stderr(Stdio::piped()).spawn().unwrap();
+    let refused = start().wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains(&format!("locked by process {second}")), "the worker goes on: {said}");
+    send(second as i32, Signal::TERM);
+    until("the worker has let go of the journal", || has_ended(second));
+    let mut script = start();
     let mut lines = BufReader::new(script.stderr.take().unwrap()).lines().map(Result::unwrap);
-    assert!(
-        lines.any(|line| line.contains(&format!("from process {second}"))),
-        "the worker goes on until then"
-    );
-    until("the earlier worker has let go of the journal", || has_ended(second));
+    assert!(lines.any(|line| line.contains("waits for the scheduler to write")), "a new worker runs");
     send(worker() as i32, Signal::KILL);
     let line = lines.find(|line| line.contains("starts again")).unwrap();
     assert!(!line.contains(" with 0 kept"), "the new keeper has the descriptors: {line}");

@@ -25,6 +25,14 @@ pub(crate) fn open_store(events: &Events) -> FdStore {
     })
 }
 
+/// The descriptors of the environment. An error is an event: the streams then bind and connect anew.
+pub(crate) fn of_environment(store: &FdStore, events: &Events) -> Inherited {
+    Inherited::from_env(store).unwrap_or_else(|error| {
+        events.publish(SupervisorFailed { why: format!("LISTEN_FDS: {error}") });
+        Inherited::default()
+    })
+}
+
 /// The descriptors of streams that have not started yet, by stream.
 #[derive(Debug, Default)]
 pub(crate) struct Inheritance {
@@ -34,14 +42,6 @@ pub(crate) struct Inheritance {
 }
 
 impl Inheritance {
-    /// Takes the descriptors of the environment. An error is an event: the streams then bind and connect anew.
-    pub(crate) fn take_environment(&self, config: &Config, store: &FdStore, events: &Events) {
-        match Inherited::from_env(store) {
-            Ok(inherited) => self.distribute(config, inherited),
-            Err(error) => events.publish(SupervisorFailed { why: format!("LISTEN_FDS: {error}") }),
-        }
-    }
-
     /// Gives each stream of the configuration its descriptors. The rest is the process's.
     pub(crate) fn distribute(&self, config: &Config, mut inherited: Inherited) {
         let mut streams = lock(&self.streams);

@@ -36,7 +36,6 @@ mod upgrade;
 mod changes;
 mod drain;
 mod hand_over;
-mod handed;
 mod reload;
 mod serve;
 mod shared;
@@ -52,11 +51,10 @@ pub use admin::fuzz;
 pub use check::load_and_check;
 pub use config_file::{load as load_config, load_admin};
 pub use drain::DrainOutcome;
-pub use handed::format_versions;
 pub use rendezvous::is_alive;
 pub use serve::{Options, Server};
 pub use sinks::warnings;
-pub use take_over::NotTakenOver;
+pub use take_over::formats;
 pub use trials::Trials;
 
 /// The commit that this binary was built from, with `-dirty` behind it if files had changed. `None` outside of `make build` and

@@ -4,19 +4,20 @@
 use crate::admin::Bound;
 use crate::descriptors;
 use crate::drain::{DrainOutcome, drain};
-use crate::hand_over::{self, HandOvers, HandedOver};
+use crate::hand_over::hand_over;
 use crate::reload::Source;
 use crate::reload_queue::{ReloadQueue, ReloadRequest};
 use crate::rendezvous::{self, StreamSockets, is_alive};
 use crate::shared::Shared;
 use crate::start::{self, PreparedStreams, Running};
 use crate::take_over::{self, TakeOver};
-use crate::upgrade::Launch;
+use crate::upgrade::{Asked, Upgrades};
 use afterbay_config::Config;
 use afterbay_events::Events;
 use afterbay_events::event::{StreamFailed, TookOver};
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::Host;
+use afterbay_stream::StreamState;
 use anyhow::Context;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ pub struct Options {
     pub until_pid: Option<u32>,
     /// Whether a plugin whose component file is missing awaits its first build.
     pub awaits_builds: bool,
-    /// Whether the server takes the place of the process that runs with the same journal.
+    /// Whether the server takes the place of the process that started it by `afterbay upgrade`.
     pub take_over: bool,
     /// The arguments of `afterbay-follow follow`.
     pub follow: Vec<OsString>,
@@ -53,6 +54,8 @@ pub struct Options {
 pub struct Server {
     shared: Shared,
     reloads: mpsc::Receiver<ReloadRequest>,
+    /// The new processes that ask to take over.
+    asked: mpsc::Receiver<Asked>,
     options: Options,
     /// The process before, which stands still.
     taken: Option<TakeOver>,
@@ -60,10 +63,11 @@ pub struct Server {
 
 impl Server {
     /// Raises the limit of file descriptors, makes missing directories, opens the journal and locks it. With
-    /// [`Options::take_over`], stops the process that runs with the same journal and takes over its lock.
+    /// [`Options::take_over`], stops the streams of the process before and takes over its lock.
     ///
     /// # Errors
-    /// A directory cannot be made, or the journal cannot be opened. [`crate::NotTakenOver`]: nothing was taken over.
+    /// A directory cannot be made, or the journal cannot be opened. With [`Options::take_over`], nothing was taken over, and
+    /// the process before goes on.
     pub fn open(
         config: Config,
         host: Host,
@@ -74,24 +78,24 @@ impl Server {
         if let Some(why) = descriptors::warning(&config, descriptors::limit()) {
             tracing::warn!(target: "afterbay", "descriptors: {why}");
         }
-        let launch = Launch::of_process();
+        let (upgrades, asked) = Upgrades::new();
         start::make_dirs(&config)?;
         let mut taken = match options.take_over {
             true => {
                 take_over::warm(&config, options.rendezvous.as_deref(), &tokenizers);
-                Some(TakeOver::ask(&config, descriptors::limit())?)
+                Some(TakeOver::ask(&config)?)
             }
             false => None,
         };
         let (queue, reloads) = ReloadQueue::new();
         let opened =
-            Shared::open(config, host, tokenizers, queue, launch, options.follow.clone(), taken.as_mut());
+            Shared::open(config, host, tokenizers, queue, upgrades, options.follow.clone(), taken.as_mut());
         match (opened, taken) {
             (Ok(mut shared), taken) => {
                 shared.awaits_builds = options.awaits_builds;
-                Ok(Server { shared, reloads, options, taken })
+                Ok(Server { shared, reloads, asked, options, taken })
             }
-            (Err(error), Some(taken)) => Err(taken.fail(format!("{error:#}")).into()),
+            (Err(error), Some(taken)) => Err(taken.fail(error)),
             (Err(error), None) => Err(error),
         }
     }
@@ -106,11 +110,11 @@ impl Server {
     /// if a new process has taken them over.
     ///
     /// # Errors
-    /// An address cannot be bound, or a stream cannot be started. [`crate::NotTakenOver`]: nothing was taken over.
+    /// An address cannot be bound, or a stream cannot be started.
     pub fn run(self) -> anyhow::Result<DrainOutcome> {
-        let Server { shared, reloads, options, taken } = self;
+        let Server { shared, reloads, asked, options, taken } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let left = runtime.block_on(serve(&options, shared, reloads, taken));
+        let left = runtime.block_on(serve(&options, shared, (reloads, asked), taken));
         match left {
             // The tasks own sockets of the new process, whose names must stay.
             Ok(DrainOutcome::HandedOver) => std::mem::forget(runtime),
@@ -135,21 +139,20 @@ enum Stop {
 async fn serve(
     options: &Options,
     mut shared: Shared,
-    reloads: mpsc::Receiver<ReloadRequest>,
+    (reloads, mut asked): (mpsc::Receiver<ReloadRequest>, mpsc::Receiver<Asked>),
     taken: Option<TakeOver>,
 ) -> anyhow::Result<DrainOutcome> {
     let mut signals = Signals::new()?;
-    let (mut hand_overs, mut ready) = match taken {
+    let mut ready = match taken {
         Some(taken) => take_place(options, &mut shared, taken).await?,
         None => {
             let mut left = shared.inheritance.take_process();
             let bound = shared.admin.bind(&shared.config.admin, &shared.fdstore, &mut left).await?;
             drop(left);
             serve_admin(&mut shared, bound)?;
-            (HandOvers::open(&shared, None), None)
+            None
         }
     };
-    hand_overs.accept(&shared);
     if let Some(file) = &options.announce {
         std::fs::write(file, b"").with_context(|| format!("announce: {}", file.display()))?;
     }
@@ -163,7 +166,7 @@ async fn serve(
         let (mut running, mut sockets) = match ready.take() {
             Some(ready) => ready,
             None => {
-                let waited = wait_for_sockets(options, &mut shared, &mut signals, &mut hand_overs).await?;
+                let waited = wait_for_sockets(options, &mut shared, &mut signals, &mut asked).await?;
                 let sockets = match waited {
                     Waited::Found(sockets) => sockets,
                     Waited::Stopped => return Ok(DrainOutcome::Complete),
@@ -177,8 +180,7 @@ async fn serve(
         shared.health.clear("rendezvous");
         shared.supervision.ready(None);
         rendezvous::report(&shared.config, &sockets, &shared.events, &shared.health);
-        let mut requests =
-            Requests { signals: &mut signals, source: &mut source, hand_overs: &mut hand_overs };
+        let mut requests = Requests { signals: &mut signals, source: &mut source, asked: &mut asked };
         let stop = watch(options, &mut shared, &mut running, &mut sockets, &mut requests).await?;
         match stop {
             Stop::HandedOver => return Ok(leave(shared, running)),
@@ -219,17 +221,17 @@ async fn take_place(
     options: &Options,
     shared: &mut Shared,
     mut taken: TakeOver,
-) -> anyhow::Result<(HandOvers, Option<Ready>)> {
-    let (from, from_pid, streams) = (taken.from.clone(), taken.from_pid, taken.states.len());
-    let (bound, mut hand_overs, prepared) = match build(options, shared, &mut taken).await {
+) -> anyhow::Result<Option<Ready>> {
+    let (from, from_pid) = (taken.state.from.clone(), std::os::unix::process::parent_id());
+    let streams = taken.state.streams.len();
+    let (bound, prepared) = match build(options, shared, &mut taken).await {
         Ok(built) => built,
-        Err(error) => return Err(taken.fail(format!("{error:#}")).into()),
+        Err(error) => return Err(taken.fail(error)),
     };
     tokio::task::spawn_blocking(move || taken.confirm()).await??;
     // From here on the streams are this process's, and the process before ends.
     shared.directory.claim();
     shared.fdstore.reclaim();
-    hand_overs.own();
     let mut ready = None;
     if let Some((prepared, sockets)) = prepared {
         let mut running = Running::default();
@@ -240,31 +242,30 @@ async fn take_place(
     shared.supervision.took_over();
     shared.events.publish(TookOver { from_pid, from, streams });
     serve_admin(shared, bound)?;
-    Ok((hand_overs, ready))
+    Ok(ready)
 }
 
 /// Everything of this process, built and not running.
-type Built = (Vec<Bound>, HandOvers, Option<(PreparedStreams, Vec<StreamSockets>)>);
+type Built = (Vec<Bound>, Option<(PreparedStreams, Vec<StreamSockets>)>);
 
 async fn build(options: &Options, shared: &mut Shared, taken: &mut TakeOver) -> anyhow::Result<Built> {
     let mut left = shared.inheritance.take_process();
     let bound = shared.admin.bind(&shared.config.admin, &shared.fdstore, &mut left).await?;
     drop(left);
-    let hand_overs = HandOvers::open(shared, taken.socket.take());
-    shared.attributes.take_over(std::mem::take(&mut taken.attributes));
+    shared.attributes.take_over(std::mem::take(&mut taken.state.attributes));
     let prepared = match rendezvous::find(&shared.config, options.rendezvous.as_deref())? {
         Some(sockets) => {
-            let prepared = Running::default().prepare(shared, &sockets, &mut taken.states)?;
+            let prepared = Running::default().prepare(shared, &sockets, |stream| taken.stream(stream))?;
             Some((prepared, sockets))
         }
         None => None,
     };
-    match taken.states.keys().next() {
+    match taken.state.streams.first() {
         // Its connections would be closed.
-        Some(stream) => anyhow::bail!(
+        Some(StreamState { stream, .. }) => anyhow::bail!(
             "stream {stream:?} runs, and its scheduler's rendezvous file is missing, or the process that wrote it has ended"
         ),
-        None => Ok((bound, hand_overs, prepared)),
+        None => Ok((bound, prepared)),
     }
 }
 
@@ -282,7 +283,7 @@ async fn wait_for_sockets(
     options: &Options,
     shared: &mut Shared,
     signals: &mut Signals,
-    hand_overs: &mut HandOvers,
+    asked: &mut mpsc::Receiver<Asked>,
 ) -> anyhow::Result<Waited> {
     let mut reported = false;
     loop {
@@ -298,15 +299,14 @@ async fn wait_for_sockets(
             // The scheduler may be ordered after this process, so its file cannot be a condition of the start.
             shared.supervision.ready(Some(text));
         }
-        let asked = tokio::select! {
+        tokio::select! {
             () = signals.next() => return Ok(Waited::Stopped),
-            asked = hand_overs.next() => Some(asked),
-            () = tokio::time::sleep(LOOK_EVERY) => None,
-        };
-        if let Some(asked) = asked
-            && hand_over::hand_over(asked, shared, &Running::default(), hand_overs).await == HandedOver::Yes
-        {
-            return Ok(Waited::HandedOver);
+            Some(asked) = asked.recv() => {
+                if hand_over(asked, shared, &Running::default()).await {
+                    return Ok(Waited::HandedOver);
+                }
+            }
+            () = tokio::time::sleep(LOOK_EVERY) => {}
         }
         shared.signals.publish_notices(&shared.events);
         if options.until_pid.is_some_and(|pid| !is_alive(pid)) {
@@ -319,7 +319,7 @@ async fn wait_for_sockets(
 struct Requests<'a, 's> {
     signals: &'a mut Signals,
     source: &'a mut Source<'s>,
-    hand_overs: &'a mut HandOvers,
+    asked: &'a mut mpsc::Receiver<Asked>,
 }
 
 /// Watches over the streams until there is a reason to stop. If a stream fails, the other streams go on.
@@ -330,20 +330,20 @@ async fn watch(
     sockets: &mut Vec<StreamSockets>,
     requests: &mut Requests<'_, '_>,
 ) -> anyhow::Result<Stop> {
-    let Requests { signals, source, hand_overs } = requests;
+    let Requests { signals, source, asked } = requests;
     let mut look = tokio::time::interval(LOOK_EVERY);
     let mut failed: Vec<String> = Vec::new();
     loop {
         let mut is_asked = false;
         let reload = tokio::select! {
             () = signals.next() => return Ok(Stop::Requested),
-            asked = hand_overs.next() => {
+            Some(asked) = asked.recv() => {
                 source.refuse_waiting();
-                match hand_over::hand_over(asked, shared, running, hand_overs).await {
-                    HandedOver::Yes => return Ok(Stop::HandedOver),
-                    // A change of the file may have been among the refused requests.
-                    HandedOver::No => shared.reloads.changed(),
+                if hand_over(asked, shared, running).await {
+                    return Ok(Stop::HandedOver);
                 }
+                // A change of the file may have been among the refused requests.
+                shared.reloads.changed();
                 None
             }
             request = source.requests.recv() => Some(request),

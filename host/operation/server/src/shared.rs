@@ -16,7 +16,7 @@ use crate::sinks::Sinks;
 use crate::status::{Status, StatusSource};
 use crate::supervision::Supervision;
 use crate::take_over::TakeOver;
-use crate::upgrade::{Launch, Upgrades};
+use crate::upgrade::Upgrades;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
@@ -26,7 +26,7 @@ use afterbay_plugin_services::calls::Calls;
 use afterbay_plugin_services::store::{StoreDirectory, StoreTelemetry};
 use afterbay_runtime::Host;
 use afterbay_stream::Budget;
-use afterbay_supervision::fdstore::{FdStore, Inherited};
+use afterbay_supervision::fdstore::{FdName, FdStore, Inherited};
 use std::ffi::OsString;
 use std::sync::Arc;
 
@@ -124,16 +124,13 @@ impl Shared {
         host: Host,
         tokenizers: Tokenizers,
         reloads: ReloadQueue,
-        launch: Launch,
+        upgrades: Upgrades,
         follow: Vec<OsString>,
-        taken: Option<&mut TakeOver>,
+        mut taken: Option<&mut TakeOver>,
     ) -> anyhow::Result<Shared> {
         let (events, health) = (Events::new(), Health::default());
         let metrics = Metrics::new(events.clone(), health.clone());
-        let (lock, fds) = match taken {
-            Some(taken) => (taken.lock.take(), Some((std::mem::take(&mut taken.fds), taken.from_pid))),
-            None => (None, None),
-        };
+        let lock = taken.as_mut().and_then(|it| it.taken.take(&FdName::journal_lock()));
         let (dir, options) = (&config.journal.dir, journal_options(&config));
         let directory = Arc::new(match lock {
             Some(lock) => JournalDirectory::take_over(dir, options, lock)?,
@@ -149,19 +146,16 @@ impl Shared {
         let stores = Arc::new(StoreDirectory::open(&config.journal.dir, telemetry)?);
         let aborts = Aborts::new(&events, &metrics);
         let fdstore = inheritance::open_store(&events);
-        let inheritance = Inheritance::default();
-        match fds {
-            Some((fds, from_pid)) => {
+        let inherited = match taken {
+            Some(TakeOver { taken, .. }) => {
                 // The process before owns the supervisor's store until it releases its streams.
                 fdstore.release();
-                inheritance.distribute(&config, Inherited::from_entries(&fdstore, fds));
-                // An upgrade's process is a child of the process before, and has its supervisor.
-                if from_pid != std::os::unix::process::parent_id() {
-                    fdstore.forget();
-                }
+                Inherited::from_passed(&fdstore, std::mem::take(&mut taken.passed))
             }
-            None => inheritance.take_environment(&config, &fdstore, &events),
-        }
+            None => inheritance::of_environment(&fdstore, &events),
+        };
+        let inheritance = Inheritance::default();
+        inheritance.distribute(&config, inherited);
         let supervision = Supervision::new(fdstore.supervisor(), &events, &metrics);
         let (attributes, plugins) = (Attributes::default(), Plugins::default());
         let follower = FollowerProcess::new(&directory, follow, (&events, &health, &metrics));
@@ -202,7 +196,7 @@ impl Shared {
             fdstore,
             inheritance,
             supervision,
-            upgrades: Upgrades::new(launch),
+            upgrades,
             gate: Gate::default(),
             status,
             requests,

@@ -22,7 +22,7 @@ use afterbay_stream::{
 };
 use afterbay_supervision::fdstore::{FdName, Inherited};
 use anyhow::Context;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::sync::Arc;
 
@@ -77,17 +77,17 @@ impl Running {
 
     /// Starts every stream that does not run and whose sockets are known.
     pub(crate) fn start(&mut self, shared: &Shared, sockets: &[StreamSockets]) -> anyhow::Result<()> {
-        let prepared = self.prepare(shared, sockets, &mut BTreeMap::new())?;
+        let prepared = self.prepare(shared, sockets, |_| None)?;
         self.run(shared, prepared)
     }
 
-    /// Does everything for [`Running::start`] but run: no byte of a socket is read or written. `states` are those of a process
-    /// that hands over.
+    /// Does everything for [`Running::start`] but run: no byte of a socket is read or written. `handed_over` returns a
+    /// stream's state in the process before.
     pub(crate) fn prepare(
         &self,
         shared: &Shared,
         sockets: &[StreamSockets],
-        states: &mut BTreeMap<String, StreamState>,
+        mut handed_over: impl FnMut(&str) -> Option<StreamState>,
     ) -> anyhow::Result<PreparedStreams> {
         shared.signals.attach(&shared.config, sockets)?;
         let (mut prepared, mut watched) = (Vec::new(), Vec::new());
@@ -102,7 +102,7 @@ impl Running {
             let socket = AbortSocket { store: &shared.fdstore, inherited: left };
             let mut abort_channel = OpenChannel::new(stream, sockets.file(), &shared.events, socket)?;
             let mut setup = setup(shared, stream, sockets.file(), &mut watched)?;
-            (setup.inherited, setup.handed_over) = (inherited, states.remove(name));
+            (setup.inherited, setup.handed_over) = (inherited, handed_over(name));
             setup.upstream = abort_channel.tell_scheduler();
             let sinks = setup.sinks.iter().map(|sink| sink.config.name.to_string()).collect();
             let config = stream.clone();

@@ -1,117 +1,91 @@
-//! The new process's side of a hand-over: it takes the place of a running Afterbay with the same journal.
+//! The new process's side of a hand-over: it takes the place of the Afterbay that started it.
 //!
 //! Everything that takes long is done before it asks: the configuration is checked, plugins are compiled, tokenizers are read.
 //! `hand_over.rs` is the running process's side.
 
 use crate::attributes::HandedAttributes;
-use crate::handed::{ATTRIBUTES_PART, AttributesPart, LOCK, SOCKET, STREAM_PART, versions};
 use crate::{grants, rendezvous};
 use afterbay_config::Config;
 use afterbay_journal::reader::JournalReader;
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_stream::StreamState;
-use afterbay_supervision::fdstore::FdName;
-use afterbay_supervision::hand_over::{Confirmation, NamedFds, Predecessor, StreamId, Taken};
-use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use afterbay_supervision::hand_over::{Predecessor, Taken};
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// This process did not take over. The running one goes on, if there is one.
-#[derive(Debug, thiserror::Error)]
-#[error("take-over: {0}")]
-pub struct NotTakenOver(String);
+/// The version of the state in a hand-over.
+const STATE_VERSION: u32 = 1;
 
-impl NotTakenOver {
-    pub(crate) fn new(why: impl std::fmt::Display) -> NotTakenOver {
-        NotTakenOver(why.to_string())
-    }
+/// The version of each format that this binary reads and writes, in words: the journal, the store of plugins, and the state in a
+/// hand-over. A process takes over only from one with the same formats.
+pub fn formats() -> String {
+    let (journal, store) =
+        (afterbay_journal::FORMAT_VERSION, afterbay_plugin_services::store::FORMAT_VERSION);
+    format!("journal {journal}, store {store}, hand-over {STATE_VERSION}")
+}
+
+/// The state that a crash would lose.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct HandedState {
+    /// The version of the process before.
+    pub(crate) from: String,
+    pub(crate) streams: Vec<StreamState>,
+    pub(crate) attributes: Vec<HandedAttributes>,
 }
 
 /// The state and the descriptors of the running process, which stands still until [`TakeOver::confirm`].
 pub(crate) struct TakeOver {
-    pub(crate) from: String,
-    pub(crate) from_pid: u32,
-    /// The state of each stream that the process before ran, by name.
-    pub(crate) states: BTreeMap<String, StreamState>,
-    pub(crate) attributes: Vec<HandedAttributes>,
-    /// The lock of the journal. `None` if its disk has no room for the directory.
-    pub(crate) lock: Option<OwnedFd>,
-    /// The socket of hand-overs.
-    pub(crate) socket: Option<OwnedFd>,
-    /// The sockets of streams and admin addresses.
-    pub(crate) fds: Vec<(FdName, Vec<OwnedFd>)>,
-    confirmation: Confirmation,
+    pub(crate) taken: Taken,
+    /// The state, without the parts that were taken out of it.
+    pub(crate) state: HandedState,
+    predecessor: Predecessor,
 }
 
 impl TakeOver {
-    /// Asks the process that runs with the journal of this configuration, and receives its state.
-    pub(crate) fn ask(config: &Config, descriptors: u64) -> Result<TakeOver, NotTakenOver> {
-        let dir = &config.journal.dir;
-        let found = Predecessor::connect(dir);
-        let found =
-            found.map_err(|error| NotTakenOver::new(format!("journal {}: {error}", dir.display())))?;
-        let predecessor = found.ok_or_else(|| {
-            NotTakenOver::new(format!(
-                "no Afterbay that can hand over runs with the journal {}: start without --take-over",
-                dir.display()
-            ))
-        })?;
-        let streams = config
-            .streams
-            .iter()
-            .map(|stream| StreamId { name: stream.name.to_string(), listen: stream.listen.to_string() });
-        let taken =
-            predecessor.ask(&versions(), descriptors, streams.collect()).map_err(NotTakenOver::new)?;
-        TakeOver::read(taken, config)
+    /// Asks the process that started this one, and receives its descriptors and its state.
+    pub(crate) fn ask(config: &Config) -> anyhow::Result<TakeOver> {
+        let predecessor = Predecessor::from_stdin()?;
+        let mut taken = predecessor.ask(env!("CARGO_PKG_VERSION"), &formats()).context("take-over")?;
+        let state = serde_json::from_slice(&std::mem::take(&mut taken.state));
+        let why = match state {
+            Ok(state) => match missing(&state, config) {
+                None => return Ok(TakeOver { taken, state, predecessor }),
+                Some(why) => why,
+            },
+            Err(error) => format!("the state of the running process: {error}"),
+        };
+        predecessor.fail(&why);
+        anyhow::bail!("take-over: {why}")
     }
 
-    fn read(taken: Taken, config: &Config) -> Result<TakeOver, NotTakenOver> {
-        let Taken { parts, fds, afterbay: from, pid: from_pid, confirmation } = taken;
-        let (lock, socket, attributes, states) = (None, None, Vec::new(), BTreeMap::new());
-        let mut this =
-            TakeOver { from, from_pid, states, attributes, lock, socket, fds: Vec::new(), confirmation };
-        for part in parts {
-            if let Err(error) = this.part(&part.name, part.state) {
-                return Err(this.fail(format!("the state of {}: {error}", part.name)));
-            }
-        }
-        for NamedFds { name, mut fds } in fds {
-            match (name.as_str(), FdName::new(name.as_str())) {
-                (LOCK, _) => this.lock = fds.pop(),
-                (SOCKET, _) => this.socket = fds.pop(),
-                (_, Ok(name)) => this.fds.push((name, fds)),
-                (_, Err(error)) => return Err(this.fail(error)),
-            }
-        }
-        let is_known = |name: &String| config.streams.iter().any(|stream| stream.name.as_str() == name);
-        match this.states.keys().find(|name| !is_known(name)).cloned() {
-            // The running process refuses earlier, so this is a fault of the protocol.
-            Some(name) => Err(this.fail(format!("the configuration has no stream {name:?}"))),
-            None => Ok(this),
-        }
+    /// Takes the state of a stream.
+    pub(crate) fn stream(&mut self, name: &str) -> Option<StreamState> {
+        let index = self.state.streams.iter().position(|state| state.stream == name)?;
+        Some(self.state.streams.swap_remove(index))
     }
 
-    /// Reads one part. A part that this version does not know is ignored.
-    fn part(&mut self, name: &str, state: serde_json::Value) -> serde_json::Result<()> {
-        if name == ATTRIBUTES_PART {
-            self.attributes.extend(serde_json::from_value::<AttributesPart>(state)?.entries);
-        } else if let Some(stream) = name.strip_prefix(STREAM_PART) {
-            self.states.insert(stream.to_owned(), serde_json::from_value(state)?);
-        }
-        Ok(())
-    }
-
-    /// Tells the running process why this one cannot take over.
-    pub(crate) fn fail(self, why: impl std::fmt::Display) -> NotTakenOver {
-        let why = why.to_string();
-        self.confirmation.fail(&why);
-        NotTakenOver(why)
+    /// Tells the running process why this one cannot take over. Returns the reason.
+    pub(crate) fn fail(self, why: anyhow::Error) -> anyhow::Error {
+        self.predecessor.fail(&format!("{why:#}"));
+        why.context("take-over")
     }
 
     /// Says that everything is built, and waits for the release. From then on, this process runs.
-    pub(crate) fn confirm(self) -> Result<(), NotTakenOver> {
-        self.confirmation.wait_until_released().map_err(NotTakenOver::new)
+    pub(crate) fn confirm(self) -> anyhow::Result<()> {
+        self.predecessor.wait_until_released().context("take-over")
     }
+}
+
+/// The reason why this configuration cannot continue the streams of the process before.
+fn missing(state: &HandedState, config: &Config) -> Option<String> {
+    let is_configured =
+        |state: &&StreamState| config.streams.iter().any(|it| it.name.as_str() == state.stream);
+    let missing = state.streams.iter().find(|state| !is_configured(state))?;
+    Some(format!(
+        "its configuration has no stream {:?}, whose connections would be closed: remove the stream by a reload first",
+        missing.stream
+    ))
 }
 
 /// Reads files that the streams need, so that they are in memory while the streams of the running process stand still: the
@@ -130,5 +104,26 @@ pub(crate) fn warm(config: &Config, rendezvous: Option<&Path>, tokenizers: &Toke
         for plugin in &stream.plugins {
             let _read = grants::model(stream, plugin, sockets.file(), tokenizers);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afterbay_config::Stream;
+
+    #[test]
+    fn a_configuration_without_a_running_stream_cannot_take_over() {
+        let endpoint = |name: &str| format!("ipc:///run/{name}").parse().unwrap();
+        let stream = Stream::new("a".parse().unwrap(), endpoint("in"), endpoint("out"));
+        let config = Config::new(stream, "/var/lib/afterbay");
+        let state = |stream: &str| {
+            let json = format!(
+                r#"{{"from":"0.1.0","attributes":[],"streams":[{{"stream":"{stream}","last_frame":1,"plugins":{{"plugins":[]}},"holds":[]}}]}}"#
+            );
+            serde_json::from_str::<HandedState>(&json).unwrap()
+        };
+        assert_eq!(missing(&state("a"), &config), None);
+        assert!(missing(&state("b"), &config).unwrap().starts_with("its configuration has no stream \"b\""));
     }
 }

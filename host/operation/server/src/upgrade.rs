@@ -4,21 +4,16 @@
 //! the working directory, the environment and the output of this process.
 
 use afterbay_http::ClientAddress;
+use afterbay_supervision::hand_over::{ASK_MAX, HandOverError, Successor};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tokio::sync::oneshot;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::{Mutex, mpsc, oneshot};
 
-/// Time for the new process to check, compile and ask. The exchange of the admin address takes at most 150 s.
-const ASK_MAX: Duration = Duration::from_secs(110);
-/// Time for the outcome if the new process has ended, and is not known to have asked.
-const ASKED_MAX: Duration = Duration::from_secs(1);
-/// Time for the outcome of a hand-over whose new process has ended.
-const OUTCOME_MAX: Duration = Duration::from_secs(10);
 /// The flag that makes a new process take over.
 const TAKE_OVER: &str = "--take-over";
 /// Variables that are for one process: descriptors and the watchdog of a supervisor.
@@ -52,7 +47,10 @@ pub(crate) enum NotUpgraded {
     Tcp,
     #[error("the caller runs as user {uid}, must be user {ours} as this process")]
     User { uid: u32, ours: u32 },
-    #[error("{}", WHY_PID_1)]
+    #[error(
+        "this Afterbay is process 1 of its container, and its end would end the container: run it with --keep, then its keeper is \
+         process 1"
+    )]
     Pid1,
     #[error("another upgrade is under way")]
     Busy,
@@ -64,9 +62,16 @@ pub(crate) enum NotUpgraded {
     Failed(String),
 }
 
-/// The reason why process 1 of a container hands nothing over.
-pub(crate) const WHY_PID_1: &str = "this Afterbay is process 1 of its container, and its end would end the container: run it with \
-                                    --keep, then its keeper is process 1";
+/// A new process that asks to take over.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) successor: Successor,
+    /// The version of the new process.
+    pub(crate) version: String,
+    /// The version of each of its formats, in words.
+    pub(crate) formats: String,
+    pub(crate) outcome: oneshot::Sender<Result<Upgraded, String>>,
+}
 
 /// The upgrades of a process. Clones share them.
 #[derive(Clone, Debug)]
@@ -75,41 +80,19 @@ pub(crate) struct Upgrades(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     launch: Launch,
-    /// The upgrade under way.
-    current: Mutex<Option<Current>>,
-}
-
-/// The new process of an upgrade, and the channel of its outcome.
-#[derive(Debug)]
-struct Current {
-    pid: u32,
-    /// Whether the new process has asked to take over, or was refused.
-    has_asked: bool,
-    outcome: Option<oneshot::Sender<Result<Upgraded, String>>>,
+    /// Locked by the upgrade under way.
+    current: Mutex<()>,
+    asked: mpsc::Sender<Asked>,
 }
 
 /// The way in which this process was started.
 #[derive(Debug)]
-pub(crate) struct Launch {
+struct Launch {
     binary: std::io::Result<PathBuf>,
     arguments: Vec<OsString>,
 }
 
-/// Forgets the upgrade under way at its drop.
-struct Forget<'a>(&'a Upgrades);
-
-impl Drop for Forget<'_> {
-    fn drop(&mut self) {
-        *self.0.lock() = None;
-    }
-}
-
 impl Launch {
-    /// The launch of this process. Must be called before the binary's file is replaced, after which the kernel knows no path.
-    pub(crate) fn of_process() -> Launch {
-        Launch { binary: std::env::current_exe(), arguments: std::env::args_os().skip(1).collect() }
-    }
-
     fn command(&self, binary: &Path) -> Command {
         let mut command = Command::new(binary);
         command.args(self.arguments.iter().filter(|argument| *argument != TAKE_OVER)).arg(TAKE_OVER);
@@ -119,11 +102,21 @@ impl Launch {
 }
 
 impl Upgrades {
-    pub(crate) fn new(launch: Launch) -> Upgrades {
-        Upgrades(Arc::new(Shared { launch, current: Mutex::default() }))
+    /// Must be called before the binary's file is replaced, after which the kernel knows no path. Also returns the new processes that
+    /// ask.
+    pub(crate) fn new() -> (Upgrades, mpsc::Receiver<Asked>) {
+        let launch =
+            Launch { binary: std::env::current_exe(), arguments: std::env::args_os().skip(1).collect() };
+        Upgrades::with(launch)
     }
 
-    /// Starts the new binary and waits until it has taken over, or has failed.
+    fn with(launch: Launch) -> (Upgrades, mpsc::Receiver<Asked>) {
+        let (asked, receiver) = mpsc::channel(1);
+        (Upgrades(Arc::new(Shared { launch, current: Mutex::default(), asked })), receiver)
+    }
+
+    /// Starts the new binary and waits until it has taken over, or has failed. A caller that goes away ends a new process that has
+    /// not asked yet.
     pub(crate) async fn upgrade(
         &self,
         caller: ClientAddress,
@@ -137,92 +130,35 @@ impl Upgrades {
         if std::process::id() == 1 {
             return Err(NotUpgraded::Pid1);
         }
-        let (mut outcome, mut ended, pid) = self.start(request)?;
-        // Also if the caller goes away.
-        let _forget = Forget(self);
-        let is_silent = async {
-            tokio::time::sleep(ASK_MAX).await;
-            if self.has_asked(pid) {
-                std::future::pending::<()>().await;
-            }
-        };
-        let result = tokio::select! {
-            outcome = &mut outcome => outcome,
-            status = &mut ended => {
-                // It may have asked a moment ago, and the reason is more than its exit code.
-                let within = if self.has_asked(pid) { OUTCOME_MAX } else { ASKED_MAX };
-                let late = tokio::time::timeout(within, &mut outcome).await;
-                late.unwrap_or_else(|_| Ok(Err(ended_words(status.ok()))))
-            }
-            () = is_silent => {
-                end(pid);
-                let seconds = ASK_MAX.as_secs();
-                Ok(Err(format!("the new process has not asked to take over in {seconds} s, and was ended")))
-            }
-        };
-        let result = result.unwrap_or_else(|_| Err("this process is stopping".to_owned()));
-        result.map_err(NotUpgraded::Failed)
-    }
-
-    /// Whether an upgrade has started this process.
-    pub(crate) fn is_child(&self, pid: u32) -> bool {
-        self.lock().as_ref().is_some_and(|current| current.pid == pid)
-    }
-
-    /// Notes that the new process has asked to take over.
-    pub(crate) fn asked(&self, pid: u32) {
-        if let Some(current) = self.lock().as_mut().filter(|current| current.pid == pid) {
-            current.has_asked = true;
-        }
-    }
-
-    /// Reports the outcome of a hand-over. `pid` is `None` if it was refused before the new process was known.
-    pub(crate) fn end(&self, pid: Option<u32>, outcome: &Result<Upgraded, String>) {
-        let mut current = self.lock();
-        let is_it = |current: &&mut Current| pid.is_none_or(|pid| pid == current.pid);
-        if let Some(current) = current.as_mut().filter(is_it) {
-            current.has_asked = true;
-            // The send fails if nobody waits any more.
-            _ = current.outcome.take().map(|waits| waits.send(outcome.clone()));
-        }
-    }
-
-    fn has_asked(&self, pid: u32) -> bool {
-        self.lock().as_ref().is_some_and(|current| current.pid == pid && current.has_asked)
-    }
-
-    #[expect(clippy::type_complexity, reason = "two channels and a pid")]
-    fn start(
-        &self,
-        request: UpgradeRequest,
-    ) -> Result<(oneshot::Receiver<Result<Upgraded, String>>, oneshot::Receiver<ExitStatus>, u32), NotUpgraded>
-    {
-        let mut current = self.lock();
-        if current.is_some() {
-            return Err(NotUpgraded::Busy);
-        }
-        let launch = &self.0.launch;
-        let binary = match (request.binary, &launch.binary) {
-            (Some(binary), _) if binary.is_relative() => return Err(NotUpgraded::Relative(binary)),
-            (Some(binary), _) => binary,
-            (None, Ok(binary)) => binary.clone(),
-            (None, Err(error)) => {
-                let binary = "the file of this process".to_owned();
-                return Err(NotUpgraded::Start { binary, error: std::io::Error::other(error.to_string()) });
-            }
-        };
-        let started = check_binary(&binary).and_then(|()| launch.command(&binary).spawn());
-        let child =
-            started.map_err(|error| NotUpgraded::Start { binary: binary.display().to_string(), error })?;
-        let pid = child.id();
-        let ended = wait(child);
+        let _current = self.0.current.try_lock().map_err(|_| NotUpgraded::Busy)?;
+        let mut successor = self.start(request)?;
+        let waiting = tokio::task::spawn_blocking(move || -> Result<_, HandOverError> {
+            let (version, formats) = successor.wait_until_asked(Instant::now() + ASK_MAX)?;
+            Ok((successor, version, formats))
+        });
+        let failed = |why: String| NotUpgraded::Failed(why);
+        let waited = waiting.await.map_err(|error| failed(error.to_string()))?;
+        let (successor, version, formats) = waited.map_err(|error| failed(error.to_string()))?;
         let (sender, outcome) = oneshot::channel();
-        *current = Some(Current { pid, has_asked: false, outcome: Some(sender) });
-        Ok((outcome, ended, pid))
+        let stopping = || failed("this process is stopping".to_owned());
+        let asked = Asked { successor, version, formats, outcome: sender };
+        self.0.asked.send(asked).await.map_err(|_| stopping())?;
+        outcome.await.map_err(|_| stopping())?.map_err(failed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Current>> {
-        self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
+    fn start(&self, request: UpgradeRequest) -> Result<Successor, NotUpgraded> {
+        let launch = &self.0.launch;
+        let (binary, known) = match (request.binary, &launch.binary) {
+            (Some(binary), _) if binary.is_relative() => return Err(NotUpgraded::Relative(binary)),
+            (Some(binary), _) => (binary, Ok(())),
+            (None, Ok(binary)) => (binary.clone(), Ok(())),
+            (None, Err(error)) => {
+                ("the file of this process".into(), Err(std::io::Error::other(error.to_string())))
+            }
+        };
+        let started = known.and_then(|()| check_binary(&binary));
+        let started = started.and_then(|()| Successor::start(launch.command(&binary)));
+        started.map_err(|error| NotUpgraded::Start { binary: binary.display().to_string(), error })
     }
 }
 
@@ -237,38 +173,13 @@ fn check_binary(binary: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Waits for the end of the child on a thread.
-fn wait(mut child: Child) -> oneshot::Receiver<ExitStatus> {
-    let (sender, ended) = oneshot::channel();
-    // If no thread starts, nobody collects the child, and the outcome comes by the hand-over alone.
-    let _started = std::thread::Builder::new().name("upgrade".into()).spawn(move || {
-        if let Ok(status) = child.wait() {
-            let _sent = sender.send(status);
-        }
-    });
-    ended
-}
-
-/// Ends a child that has not asked yet.
-fn end(pid: u32) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
-        // The child may have ended.
-        let _sent = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-    }
-}
-
-fn ended_words(status: Option<ExitStatus>) -> String {
-    let status = status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
-    format!("the new process ended before it took over ({status}): the log of this process has its messages")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn upgrades(binary: &str, arguments: &[&str]) -> Upgrades {
         let arguments = arguments.iter().map(OsString::from).collect();
-        Upgrades::new(Launch { binary: Ok(binary.into()), arguments })
+        Upgrades::with(Launch { binary: Ok(binary.into()), arguments }).0
     }
 
     fn us() -> ClientAddress {

@@ -15,4 +15,5 @@ pub use inherited::Inherited;
 pub use name::{FdName, FdNameError, NAME_BYTES_MAX};
 pub use receive::{MESSAGE_BYTES_MAX, Message, NotifySocket, StoredFds};
 pub use store::{FdStore, Kept, Notice};
+pub(crate) use supervisor::send_message;
 pub use supervisor::{DESCRIPTORS_MAX, SEND_WAIT_MAX, State, Supervisor};

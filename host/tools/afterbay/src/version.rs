@@ -5,13 +5,12 @@ use std::sync::LazyLock;
 
 /// The text of `afterbay --version`.
 pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
-    let formats = afterbay_server::format_versions().map(|(name, version)| format!("{name} {version}"));
     format!(
         "{}\ncommit:   {}\ntarget:   {} {}\nplugins:  afterbay:plugin@{CONTRACT}\nformats:  {}",
         env!("CARGO_PKG_VERSION"),
         afterbay_server::COMMIT.unwrap_or("unknown"),
         std::env::consts::ARCH,
         std::env::consts::OS,
-        formats.join(", "),
+        afterbay_server::formats(),
     )
 });

@@ -92,6 +92,6 @@ fn bash_completes_commands_and_options() {
 #[test]
 fn completions_exist_for_every_common_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        assert!(afterbay(&["completions", shell]).contains("take-over"), "{shell}");
+        assert!(afterbay(&["completions", shell]).contains("drain-timeout"), "{shell}");
     }
 }

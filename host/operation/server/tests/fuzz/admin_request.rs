@@ -11,7 +11,7 @@ use crate::reload_queue::ReloadQueue;
 use crate::requests::Requests;
 use crate::signals::Signals;
 use crate::status::{Status, StatusSource};
-use crate::upgrade::{Launch, Upgrades};
+use crate::upgrade::Upgrades;
 use afterbay_config::AdminAddress;
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_http::ClientAddress;
@@ -95,7 +95,7 @@ impl Process {
             attributes: Attributes::default(),
             erasures: Erasures::new(&self.directory, &self.requests, &events),
             reloads: ReloadQueue::new().0,
-            upgrades: Upgrades::new(Launch::of_process()),
+            upgrades: Upgrades::new().0,
             status: Status::new(source, 64),
             requests: self.requests.clone(),
             gate: Gate::default(),

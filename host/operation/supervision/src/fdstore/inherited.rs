@@ -32,8 +32,8 @@ impl Inherited {
         Ok(Inherited::from_passed(store, environment::take()?))
     }
 
-    /// The entries that the supervisor passed, one descriptor under each numbered name.
-    pub(crate) fn from_passed(store: &FdStore, passed: Vec<(String, OwnedFd)>) -> Inherited {
+    /// The entries that a supervisor or the process before has passed, one descriptor under each numbered name.
+    pub fn from_passed(store: &FdStore, passed: Vec<(String, OwnedFd)>) -> Inherited {
         let mut found: BTreeMap<(FdName, usize), Vec<Option<OwnedFd>>> = BTreeMap::new();
         let mut foreign = Vec::new();
         for (text, fd) in passed {

@@ -61,6 +61,11 @@ impl FdName {
         FdName::encoded(format!("admin/{address}"))
     }
 
+    /// The lock of the journal, in a hand-over.
+    pub fn journal_lock() -> FdName {
+        FdName::encoded("journal/lock".to_owned())
+    }
+
     /// The beginning of every name of the stream.
     pub fn of_stream(stream: &str) -> String {
         format!("stream/{stream}/")
@@ -108,6 +113,11 @@ impl FdName {
     /// The name in the supervisor's store of descriptor `index` of `count`. The supervisor keeps no order within a name.
     pub(crate) fn numbered(&self, index: usize, count: usize) -> String {
         format!("{}.{index}-{count}", self.0)
+    }
+
+    /// The words of a message that stores descriptor `index` of `count`.
+    pub(crate) fn stored(&self, index: usize, count: usize) -> String {
+        format!("FDSTORE=1\nFDNAME={}", self.numbered(index, count))
     }
 
     /// The name, the index and the count that [`FdName::numbered`] was made of.

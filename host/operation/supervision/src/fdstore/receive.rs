@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 
 use crate::fdstore::name::MEMBERS_MAX;
 use crate::fdstore::supervisor::NAMES_BYTES_MAX;
@@ -28,7 +29,11 @@ pub struct NotifySocket {
 #[derive(Debug, Default)]
 pub struct Message {
     words: Vec<(String, String)>,
-    fds: Vec<OwnedFd>,
+    pub(crate) fds: Vec<OwnedFd>,
+    /// The connection has ended.
+    pub(crate) is_end: bool,
+    /// This process had no room for a descriptor of the message.
+    pub(crate) lacks_fds: bool,
 }
 
 impl NotifySocket {
@@ -47,26 +52,10 @@ impl NotifySocket {
     /// Receives the next message that waits. Skips messages that are too long or no text.
     pub fn receive(&self) -> io::Result<Option<Message>> {
         loop {
-            let mut text = [0; MESSAGE_BYTES_MAX + 1];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MEMBERS_MAX))];
-            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            let received =
-                match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut text)], &mut ancillary, flags) {
-                    Ok(received) => received.bytes,
-                    Err(rustix::io::Errno::AGAIN) => return Ok(None),
-                    Err(rustix::io::Errno::INTR) => continue,
-                    Err(error) => return Err(error.into()),
-                };
-            let rights = ancillary.drain().filter_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-                _ => None,
-            });
-            let fds = rights.flatten().collect();
-            if let Some(text) = text.get(..received).filter(|text| text.len() <= MESSAGE_BYTES_MAX)
-                && let Ok(text) = std::str::from_utf8(text)
-            {
-                return Ok(Some(Message::new(text, fds)));
+            match Message::receive(self.socket.as_fd(), RecvFlags::DONTWAIT) {
+                Ok(None) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                received => return Ok(received?),
             }
         }
     }
@@ -79,10 +68,31 @@ impl AsFd for NotifySocket {
 }
 
 impl Message {
+    /// Receives one message. `None`: it is too long or no text. At the end of a connection it is empty.
+    pub(crate) fn receive(socket: BorrowedFd<'_>, flags: RecvFlags) -> Result<Option<Message>, Errno> {
+        let mut text = [0; MESSAGE_BYTES_MAX + 1];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MEMBERS_MAX))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut ancillary, flags)?;
+        let rights = ancillary.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        });
+        let fds = rights.flatten().collect();
+        let text = text.get(..received.bytes).filter(|text| text.len() <= MESSAGE_BYTES_MAX);
+        let text = text.and_then(|text| std::str::from_utf8(text).ok());
+        Ok(text.map(|text| Message {
+            is_end: received.bytes == 0,
+            lacks_fds: received.flags.contains(ReturnFlags::CTRUNC),
+            ..Message::new(text, fds)
+        }))
+    }
+
     fn new(text: &str, fds: Vec<OwnedFd>) -> Message {
         let words = text.lines().filter_map(|line| line.split_once('='));
         let words = words.map(|(word, value)| (word.to_owned(), value.to_owned())).collect();
-        Message { words, fds }
+        Message { words, fds, ..Message::default() }
     }
 
     /// The value of a word; of the last one, if the word is there twice.

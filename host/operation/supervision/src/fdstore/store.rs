@@ -251,7 +251,7 @@ impl FdStore {
 /// with the bytes that are still to be read.
 fn store(supervisor: &Supervisor, name: &FdName, fds: &[OwnedFd]) -> io::Result<()> {
     for (index, fd) in fds.iter().enumerate() {
-        let words = format!("FDSTORE=1\nFDNAME={}\nFDPOLL=0", name.numbered(index, fds.len()));
+        let words = format!("{}\nFDPOLL=0", name.stored(index, fds.len()));
         supervisor.send_with(&[Word::Custom(&words)], Some(fd.as_fd()))?;
     }
     Ok(())

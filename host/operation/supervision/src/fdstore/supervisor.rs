@@ -4,11 +4,12 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// One word of the protocol with its value.
@@ -91,15 +92,20 @@ impl Supervisor {
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(SEND_WAIT_MAX))?;
         socket.connect_addr(&self.address)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if let Some(fd) = &fd {
-            ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fd)));
-        }
-        let sent = sendmsg(&socket, &[IoSlice::new(text.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL)?;
-        match sent == text.len() {
-            true => Ok(()),
-            false => Err(io::ErrorKind::WriteZero.into()),
-        }
+        Ok(send_message(socket.as_fd(), &text, fd)?)
     }
+}
+
+/// Sends one message on a socket whose messages stay apart, so that all or nothing of the text is sent.
+pub(crate) fn send_message(
+    socket: BorrowedFd<'_>,
+    text: &str,
+    fd: Option<BorrowedFd<'_>>,
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if let Some(fd) = &fd {
+        ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fd)));
+    }
+    sendmsg(socket, &[IoSlice::new(text.as_bytes())], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
 }

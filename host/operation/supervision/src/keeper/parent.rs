@@ -15,8 +15,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// The command line is wrong (`EX_USAGE`): a worker that exits with it would do so again.
 const EXIT_USAGE: u8 = 64;
-/// The first worker took nothing over (`EX_UNAVAILABLE`): another Afterbay goes on.
-const EXIT_NOT_TAKEN_OVER: u8 = 69;
 /// Descriptors of the keeper beside the stored ones.
 const OWN_DESCRIPTORS: u64 = 32;
 /// The signals that the worker gets as the keeper does.
@@ -35,8 +33,6 @@ pub struct KeeperError {
 pub struct Worker {
     /// The arguments of this program that make it the worker.
     pub arguments: Vec<OsString>,
-    /// One more argument of the first start.
-    pub first_argument: Option<OsString>,
     /// The process whose output the worker forwards, if a launcher started it.
     pub engine: Option<Engine>,
 }
@@ -52,8 +48,8 @@ pub struct Engine {
 /// Runs this program as the worker, and restarts it after a crash. Returns the exit code of the last worker; 128 and the signal's
 /// number if a signal ended it.
 ///
-/// The keeper ends with its worker if the worker exits with 0, with 64 (the command line or the configuration is wrong) or with 69
-/// (nothing was taken over), and after SIGTERM or SIGINT. With an engine it also ends with its worker after the engine's end, and if
+/// The keeper ends with its worker if the worker exits with 0 or with 64 (the command line or the configuration is wrong), and after
+/// SIGTERM or SIGINT. With an engine it also ends with its worker after the engine's end, and if
 /// no worker has ever been ready, because the launcher waits for that. `stage` is the command of this program that calls
 /// [`become_worker`](crate::keeper::become_worker) with all further arguments.
 ///
@@ -152,12 +148,10 @@ impl<'a> Keeper<'a> {
     /// Starts a worker and waits for the end of it or of the process that took its place.
     fn run_worker(&mut self) -> Ended {
         (self.started, self.ready) = (Instant::now(), None);
-        let arguments: Vec<OsString> =
-            self.worker.arguments.iter().cloned().chain(self.worker.first_argument.take()).collect();
         let start = Start {
             stage: self.stage,
             program: &self.program,
-            arguments: &arguments,
+            arguments: &self.worker.arguments,
             notify_socket: self.notify.path(),
             stored_max: self.stored_max,
         };
@@ -183,8 +177,7 @@ impl<'a> Keeper<'a> {
 
     fn next(&mut self, ended: Ended) -> Next {
         let code = exit_code(ended);
-        let is_final = matches!(ended.and_then(|status| status.exit_status()), Some(0))
-            || [EXIT_USAGE, EXIT_NOT_TAKEN_OVER].contains(&code);
+        let is_final = [0, EXIT_USAGE].contains(&code);
         let is_over = |engine: &Engine| !self.was_ready || (engine.has_ended)();
         if self.is_stopping || is_final || self.worker.engine.as_ref().is_some_and(is_over) {
             return Next::End(code);

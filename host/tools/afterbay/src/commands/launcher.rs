@@ -262,17 +262,14 @@ impl<'a> Launcher<'a> {
     }
 }
 
-/// A script that starts Afterbay again after its keeper has ended. A worker that still runs is taken over.
+/// A script that starts Afterbay again after its keeper and its worker have ended.
 fn start_script(words: &[OsString]) -> anyhow::Result<String> {
     let mut quoted = String::new();
     for word in words {
         let word = word.to_str().with_context(|| format!("{word:?} is no UTF-8"))?;
         quoted += &format!(" '{}'", word.replace('\'', "'\\''"));
     }
-    // Exit code 69: there is no worker.
-    Ok(format!(
-        "#!/bin/sh\nset --{quoted}\n\"$@\" --take-over\ncode=$?\n[ $code = 69 ] || exit $code\nexec \"$@\"\n"
-    ))
+    Ok(format!("#!/bin/sh\nexec{quoted}\n"))
 }
 
 /// The token for the dashboard and for changes, in the journal's directory. A later run keeps it, so that a link stays good.
@@ -361,10 +358,7 @@ mod tests {
         let words = ["printf", "<%s>", "a b", "it's", "$HOME", ""].map(OsString::from);
         let script = start_script(&words).unwrap();
         let ran = Command::new("/bin/sh").args(["-c", &script]).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&ran.stdout), "<a b><it's><$HOME><><--take-over>");
-        let fails = start_script(&["sh", "-c", "echo $1; exit 69", "0"].map(OsString::from)).unwrap();
-        let ran = Command::new("/bin/sh").args(["-c", &fails]).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&ran.stdout), "--take-over\n\n");
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "<a b><it's><$HOME><>");
     }
 
     #[test]

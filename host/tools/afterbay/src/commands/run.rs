@@ -7,7 +7,7 @@ use afterbay_plugin_loader::project::Output;
 use afterbay_plugin_loader::{Tokenizers, host_options};
 use afterbay_plugin_tools::dev;
 use afterbay_runtime::{Host, HostOptions};
-use afterbay_server::{DrainOutcome, NotTakenOver, Options, Server};
+use afterbay_server::{DrainOutcome, Options, Server};
 use afterbay_supervision::keeper::{Engine, Worker};
 use afterbay_terminal::{self as screen, Busy, EXIT_USAGE};
 use clap::ValueEnum;
@@ -17,8 +17,6 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Nothing was taken over (`EX_UNAVAILABLE`).
-const EXIT_NOT_TAKEN_OVER: u8 = 69;
 /// A stream failed while it ran (`EX_SOFTWARE`).
 const EXIT_FAILED: u8 = 70;
 
@@ -26,7 +24,7 @@ const EXIT_FAILED: u8 = 70;
 ///
 /// Binds each stream's `listen`, connects to each reader, and forwards batches until SIGTERM or SIGINT. Then it sends what it
 /// received, and exits. SIGHUP, or a change of the file, reloads the configuration. Exits 64 if the configuration is wrong, 1 if
-/// something was left unsent, 69 if --take-over took nothing over, and 70 if a stream failed.
+/// something was left unsent, and 70 if a stream failed.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay run --config afterbay.toml\n  afterbay run --config afterbay.toml --dev\n  afterbay run --config afterbay.toml --rendezvous /run/afterbay/rendezvous.json --log-format json"
@@ -60,10 +58,8 @@ pub(crate) struct Args {
     /// same time
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = afterbay_config::duration_argument)]
     drain_timeout: Duration,
-    /// Take the place of the Afterbay that runs with the same journal: its streams stop between two frames, and continue in this
-    /// process on the same connections. If anything fails before that, the other Afterbay goes on, and this command exits 69.
-    /// `afterbay upgrade` does this within the same service
-    #[arg(long)]
+    /// Take the place of the Afterbay that started this process (used by `afterbay upgrade`)
+    #[arg(long, hide = true)]
     take_over: bool,
     /// Stop when this process ends (used by the launchers)
     #[arg(long, value_name = "PID", hide = true)]
@@ -96,8 +92,6 @@ enum Format {
     Json,
 }
 
-const TAKE_OVER: &str = "--take-over";
-
 /// The hidden command of a worker's first stage.
 pub(crate) const WORKER: &str = "run-worker";
 
@@ -129,20 +123,17 @@ impl Args {
     }
 }
 
-/// Runs this command line without `--keep` as the keeper's worker. Only the first worker takes over.
+/// Runs this command line without `--keep` as the keeper's worker.
 fn keep(args: Args) -> anyhow::Result<ExitCode> {
     let format = args.log_format.map_or(log::Format::Auto, Format::chosen);
     log::init(args.log.as_deref().unwrap_or("info"), format)?;
-    let is_of_keeper = |argument: &OsString| argument == "--keep" || argument == TAKE_OVER;
-    let arguments = std::env::args_os().skip(1).filter(|argument| !is_of_keeper(argument)).collect();
+    let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--keep").collect();
     let args = Rc::new(args);
     let engine = args.scratch.clone().map(|directory| {
         let args = args.clone();
         Engine { has_ended: Box::new(move || args.is_over()), directory }
     });
-    let first_argument = args.take_over.then(|| TAKE_OVER.into());
-    let code =
-        afterbay_supervision::keeper::run(WORKER.as_ref(), Worker { arguments, first_argument, engine })?;
+    let code = afterbay_supervision::keeper::run(WORKER.as_ref(), Worker { arguments, engine })?;
     // The last worker may have been killed.
     args.remove_scratch();
     Ok(ExitCode::from(code))
@@ -210,33 +201,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         take_over: args.take_over,
         follow: follow.collect(),
     };
-    let server = match Server::open(config, host.clone(), tokenizers, options) {
-        Ok(server) => server,
-        Err(error) => return not_taken_over(error),
-    };
+    let server = Server::open(config, host.clone(), tokenizers, options)?;
     if let Some(projects) = projects {
         dev::watch(projects, host, server.events().clone(), output)?;
     }
     let outcome = server.run();
-    // A process that has handed over leaves the directory to the next one, and a failed take-over to the one before.
-    let is_of_another = match &outcome {
-        Ok(outcome) => *outcome == DrainOutcome::HandedOver,
-        Err(error) => error.is::<NotTakenOver>(),
-    };
-    if !is_of_another {
+    // A process that has handed over leaves the directory to the next one.
+    if !matches!(outcome, Ok(DrainOutcome::HandedOver)) {
         args.remove_scratch();
     }
-    match outcome {
-        Ok(DrainOutcome::HandedOver | DrainOutcome::Complete) => Ok(ExitCode::SUCCESS),
-        Ok(DrainOutcome::Incomplete) => Ok(ExitCode::FAILURE),
-        Ok(DrainOutcome::Failed) => Ok(ExitCode::from(EXIT_FAILED)),
-        Err(error) => not_taken_over(error),
-    }
-}
-
-/// Exits with a code of its own if nothing was taken over.
-fn not_taken_over(error: anyhow::Error) -> anyhow::Result<ExitCode> {
-    let error = error.downcast::<NotTakenOver>()?;
-    print_error(&format!("afterbay: {error}"));
-    Ok(ExitCode::from(EXIT_NOT_TAKEN_OVER))
+    Ok(match outcome? {
+        DrainOutcome::HandedOver | DrainOutcome::Complete => ExitCode::SUCCESS,
+        DrainOutcome::Incomplete => ExitCode::FAILURE,
+        DrainOutcome::Failed => ExitCode::from(EXIT_FAILED),
+    })
 }

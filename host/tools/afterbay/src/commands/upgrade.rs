@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 /// Start a new binary in the place of a running Afterbay, without closing a connection
 ///
-/// The running Afterbay starts the new binary with its own arguments and --take-over. The new process checks the configuration,
-/// compiles the plugins, and asks the running one to hand over: its streams stop between two frames and continue in the new process,
+/// The running Afterbay starts the new binary with its own arguments. The new process checks the configuration, compiles the
+/// plugins, and asks the running one to hand over: its streams stop between two frames and continue in the new process,
 /// on the same connections. Exits 0 once the new process runs. If anything fails before that, the running Afterbay goes on as if
 /// nothing had happened, and the command prints why and exits 1. Needs the Unix socket of the admin address.
 #[derive(clap::Args)]
