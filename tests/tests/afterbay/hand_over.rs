@@ -255,7 +255,10 @@ fn a_take_over_by_hand_and_an_upgrade_without_a_running_process_are_errors() {
     let sandbox = Sandbox::new();
     let file = sandbox.write(&sandbox.config());
     let done = run_afterbay(&["run", "--take-over", "--config", &file]);
-    assert!(done.code == 1 && done.stderr.contains("for the process that `afterbay upgrade` starts"), "{done:?}");
+    assert!(
+        done.code == 1 && done.stderr.contains("for the process that `afterbay upgrade` starts"),
+        "{done:?}"
+    );
     let done = run_afterbay(&["upgrade", "--config", &file]);
     assert!(done.code == 1 && done.stderr.contains("admin unix:"), "{done:?}");
 }

@@ -21,7 +21,6 @@ pub(crate) fn open_store(events: &Events) -> FdStore {
             events.publish(DescriptorsNotKept { name: name.to_string(), why: reason });
         }
         Notice::LeftOver { name, why } => events.publish(DescriptorsLeftOver { name, why }),
-        _ => {}
     })
 }
 

@@ -12,7 +12,7 @@ mod store;
 mod supervisor;
 
 pub use inherited::Inherited;
-pub use name::{FdName, FdNameError, NAME_BYTES_MAX};
+pub use name::FdName;
 pub use receive::{MESSAGE_BYTES_MAX, Message, NotifySocket, StoredFds};
 pub use store::{FdStore, Kept, Notice};
 pub(crate) use supervisor::send_message;

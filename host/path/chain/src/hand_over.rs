@@ -2,14 +2,12 @@
 //!
 //! Each plugin exports its state, if it can. A plugin that cannot is shown the rows of the live requests again.
 
-use crate::history::Reload;
 use crate::setup::PluginSetup;
 use afterbay_config::Mode;
 use afterbay_runtime::{Ending, FinishReason, Replacement};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::time::{Duration, UNIX_EPOCH};
 
 /// Bytes of the states and of the calls that the plugins of a stream hand over together. A plugin without room hands over no
 /// state, and is shown the rows of the live requests again.
@@ -35,8 +33,6 @@ pub(crate) struct HandedPlugin {
     /// Whether an operator has promoted the configured shadow.
     pub(crate) is_promoted: bool,
     pub(crate) status: HandedStatus,
-    /// The last reloads, the earliest first.
-    pub(crate) reloads: Vec<HandedReload>,
     /// The number of the last call to a service.
     pub(crate) last_call: u64,
     /// The calls whose answers the instance does not have.
@@ -56,40 +52,6 @@ pub(crate) enum HandedStatus {
     Down,
     /// The plugin had faulted too often.
     Quarantined { why: String },
-}
-
-/// A reload of a plugin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct HandedReload {
-    pub(crate) at_unix_ms: u64,
-    pub(crate) from: String,
-    pub(crate) to: Option<String>,
-    pub(crate) version: Option<String>,
-    pub(crate) refused: Option<String>,
-}
-
-impl HandedReload {
-    pub(crate) fn of(reload: &Reload) -> HandedReload {
-        let since = reload.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        HandedReload {
-            at_unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
-            from: reload.from.to_string(),
-            to: reload.to.as_ref().map(ToString::to_string),
-            version: reload.version.clone(),
-            refused: reload.refused.clone(),
-        }
-    }
-
-    /// `None` if a digest is none.
-    pub(crate) fn into_reload(self) -> Option<Reload> {
-        Some(Reload {
-            at: UNIX_EPOCH.checked_add(Duration::from_millis(self.at_unix_ms))?,
-            from: self.from.parse().ok()?,
-            to: self.to.map(|to| to.parse()).transpose().ok()?,
-            version: self.version,
-            refused: self.refused,
-        })
-    }
 }
 
 /// A call to a service whose answer the instance does not have.

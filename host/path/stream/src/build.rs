@@ -16,7 +16,6 @@ use crate::delivery::{
     push_options,
 };
 use crate::frame_load::FrameLoadReader;
-use crate::hand_over::PrepareError;
 use crate::markers::ReleaseMarkers;
 use crate::pipeline::Pipeline;
 use crate::poison::PoisonDetector;
@@ -79,7 +78,7 @@ pub(crate) fn start(
     setup: Setup,
     registry: &mio::Registry,
     waker: &Arc<mio::Waker>,
-) -> Result<(Plan, Pipeline, Report), PrepareError> {
+) -> Result<(Plan, Pipeline, Report), StartError> {
     let Setup { config, listen, sinks, layouts, journal, plugins, events, metrics, health, .. } = setup;
     let mut inherited = setup.inherited;
     let stream = config.name.to_string();
@@ -103,9 +102,6 @@ pub(crate) fn start(
         config,
     };
     let mut journal = plan.open(journal);
-    if let Some(state) = &setup.handed_over {
-        state.check(journal.recovered.last_frame)?;
-    }
     let now = plan.clock.now();
 
     let config = &plan.config;

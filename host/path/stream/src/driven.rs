@@ -1,6 +1,6 @@
 //! A stream that its caller runs turn by turn, on the caller's thread: for tests that own time, disk and sockets.
 
-use crate::hand_over::PrepareError;
+use crate::delivery::StartError;
 use crate::handle::StreamHandle;
 use crate::runner::{Ended, Runner};
 use crate::setup::Setup;
@@ -26,7 +26,7 @@ impl PreparedStream {
 
 impl DrivenStream {
     /// Binds, connects and builds the stream.
-    pub fn start(setup: Setup) -> Result<DrivenStream, PrepareError> {
+    pub fn start(setup: Setup) -> Result<DrivenStream, StartError> {
         PreparedStream::new(setup).map(PreparedStream::drive)
     }
 

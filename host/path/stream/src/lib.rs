@@ -57,7 +57,7 @@ pub use change::Change;
 pub use clock::{Clock, SystemClock};
 pub use driven::DrivenStream;
 pub use frame_load::{FrameLoad, FrameLoads};
-pub use hand_over::{PrepareError, StreamState};
+pub use hand_over::StreamState;
 pub use handle::StreamHandle;
 pub use pressure::SchedulerLoad;
 pub use runner::Ended;

@@ -308,8 +308,7 @@ impl Runner {
             self.resumes = true;
             return Err(format!("the journal refuses records: {error}"));
         }
-        let last_frame = persister.last_frame().0;
-        Ok(StreamState { stream, last_frame, plugins, holds })
+        Ok(StreamState { stream, plugins, holds })
     }
 
     /// Waits for the end of the hand-over. The poll would take events that the pipeline needs later.

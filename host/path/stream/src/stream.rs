@@ -2,7 +2,6 @@
 
 use crate::build::{self, WAKER};
 use crate::delivery::StartError;
-use crate::hand_over::PrepareError;
 use crate::handle::StreamHandle;
 use crate::runner::{Ended, Runner, RunnerParts, message};
 use crate::setup::Setup;
@@ -21,7 +20,7 @@ pub struct PreparedStream {
 }
 
 impl PreparedStream {
-    pub(crate) fn new(setup: Setup) -> Result<PreparedStream, PrepareError> {
+    pub(crate) fn new(setup: Setup) -> Result<PreparedStream, StartError> {
         let name = setup.config.name.to_string();
         let system = |error| StartError::System { stream: name.clone(), error };
         let poll = mio::Poll::new().map_err(system)?;
@@ -70,12 +69,12 @@ pub struct Stream {
 
 impl Stream {
     /// Binds, connects and starts the thread.
-    pub fn start(setup: Setup) -> Result<Stream, PrepareError> {
-        Ok(Stream::prepare(setup)?.run()?)
+    pub fn start(setup: Setup) -> Result<Stream, StartError> {
+        Stream::prepare(setup)?.run()
     }
 
     /// Does everything but run: binds or takes over the connections, reads the journal, and starts the plugins.
-    pub fn prepare(setup: Setup) -> Result<PreparedStream, PrepareError> {
+    pub fn prepare(setup: Setup) -> Result<PreparedStream, StartError> {
         PreparedStream::new(setup)
     }
 

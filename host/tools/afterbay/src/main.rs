@@ -1,7 +1,7 @@
 //! The afterbay binary: parses the command line and runs the command.
 //!
-//! Exit codes: 0 success; 1 the command failed or found a problem; 64 the configuration or the command line is wrong; 69 nothing
-//! was taken over; 70 a stream failed.
+//! Exit codes: 0 success; 1 the command failed or found a problem; 64 the configuration or the command line is wrong; 70 a
+//! stream failed.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod commands;

@@ -86,11 +86,6 @@ impl Inherited {
             store: self.store.clone(),
         }
     }
-
-    /// The names that nobody has taken yet.
-    pub fn names(&self) -> impl Iterator<Item = &FdName> {
-        self.entries.keys()
-    }
 }
 
 impl Drop for Inherited {

@@ -10,7 +10,6 @@ use crate::fdstore::supervisor::{NAMES_BYTES_MAX, State as Word, Supervisor};
 
 /// A change in the store that an operator should see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Notice {
     /// The supervisor's store has no room for these descriptors, or the message failed. The connection works, and a crash
     /// closes it. Reported once until descriptors fit again.
@@ -104,16 +103,6 @@ impl FdStore {
         Kept { store: self.clone(), name, id }
     }
 
-    /// The number of kept descriptors.
-    pub fn len(&self) -> usize {
-        self.lock().kept.values().map(|entry| entry.fds.len()).sum()
-    }
-
-    /// Whether no descriptor is kept.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Duplicates of all entries, for a hand-over.
     ///
     /// # Errors
@@ -140,11 +129,6 @@ impl FdStore {
         for name in &names {
             self.settle(&mut entries, name);
         }
-    }
-
-    /// The supervisor's store is empty: it is not the supervisor of the process that handed over.
-    pub fn forget(&self) {
-        self.lock().told.clear();
     }
 
     /// The supervisor, if there is one.
@@ -315,13 +299,6 @@ pub struct Kept {
     store: FdStore,
     name: FdName,
     id: u64,
-}
-
-impl Kept {
-    /// The name of the entry.
-    pub fn name(&self) -> &FdName {
-        &self.name
-    }
 }
 
 impl Drop for Kept {

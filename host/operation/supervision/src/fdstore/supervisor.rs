@@ -81,11 +81,6 @@ impl Supervisor {
         self.send_with(words, None)
     }
 
-    /// Whether anybody receives messages: a supervisor that was killed leaves its socket's name.
-    pub fn is_alive(&self) -> bool {
-        UnixDatagram::unbound().is_ok_and(|socket| socket.connect_addr(&self.address).is_ok())
-    }
-
     /// Sends these words and a descriptor in one message. The call takes at most [`SEND_WAIT_MAX`].
     pub(crate) fn send_with(&self, words: &[State<'_>], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let text = words.iter().map(|word| format!("{word}\n")).collect::<String>();

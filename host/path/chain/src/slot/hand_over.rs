@@ -8,7 +8,7 @@ use super::PluginSlot;
 use super::state::SlotState;
 use crate::catch_up::{CatchUpSource, ExportedState};
 use crate::context::ChainContext;
-use crate::hand_over::{HandedBytes, HandedCall, HandedPlugin, HandedReload, HandedStatus};
+use crate::hand_over::{HandedBytes, HandedCall, HandedPlugin, HandedStatus};
 use crate::open_requests::{self, OpenedRequest};
 use crate::replay::{EarlierInstance, JournalSource};
 use crate::setup::{ChainTelemetry, PluginSetup};
@@ -39,7 +39,6 @@ impl PluginSlot {
             settings: self.settings_digest(),
             is_promoted: self.policy.mode == Mode::Live && self.policy.configured_mode != Mode::Live,
             status,
-            reloads: self.reload.history.list().iter().map(|reload| HandedReload::of(reload)).collect(),
             last_call: self.calls.last(),
             open_calls: self.calls.unanswered(take_room),
             ends: self.calls.ends_to_hand(),
@@ -60,8 +59,6 @@ impl PluginSlot {
         if handed.is_promoted {
             slot.policy.mode = Mode::Live;
         }
-        let reloads = handed.reloads.into_iter().filter_map(HandedReload::into_reload);
-        reloads.for_each(|reload| slot.reload.history.push(reload.bounded()));
         slot.calls.take_over(handed.last_call, handed.ends, &open_requests::numbers(context.ledger));
         let is_same = handed.digest == slot.version().1 && handed.settings == slot.settings_digest();
         match (awaits, handed.status) {
