@@ -48,10 +48,7 @@ fn the_new_process_plays_its_part() {
         let maximum = getrlimit(Resource::Nofile).maximum;
         setrlimit(Resource::Nofile, Rlimit { current: Some(16), maximum }).unwrap();
     }
-    let mut taken = match predecessor.ask("0.2.0", "journal 2") {
-        Ok(taken) => taken,
-        Err(error) => return predecessor.fail(&error.to_string()),
-    };
+    let Ok(mut taken) = predecessor.ask("0.2.0", "journal 2") else { return };
     assert_eq!(taken.state, STATE);
     assert!(taken.take(&FdName::journal_lock()).is_some() && taken.take(&FdName::journal_lock()).is_none());
     let mut inherited = Inherited::from_passed(&FdStore::new(), taken.passed);

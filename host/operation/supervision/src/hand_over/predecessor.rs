@@ -42,8 +42,12 @@ impl Predecessor {
     /// binary.
     ///
     /// # Errors
-    /// The running process refuses, has ended, or gave something wrong.
+    /// The running process refuses, has ended, or gave something wrong. It knows why.
     pub fn ask(&self, version: &str, formats: &str) -> Result<Taken, HandOverError> {
+        self.receive(version, formats).inspect_err(|error| self.fail(&error.to_string()))
+    }
+
+    fn receive(&self, version: &str, formats: &str) -> Result<Taken, HandOverError> {
         let deadline = Instant::now() + ANSWER_MAX;
         let pid = std::process::id();
         self.0.send(&format!("VERSION={version}\nFORMATS={formats}\nMAINPID={pid}"), None, deadline)?;
@@ -60,7 +64,7 @@ impl Predecessor {
     }
 
     /// Says why this process cannot take over. The running process then ends it and resumes.
-    pub fn fail(self, why: &str) {
+    pub fn fail(&self, why: &str) {
         // The running process may have given up already.
         let _sent = self.0.send(&format!("FAILED={}", one_line(why)), None, Instant::now() + ANSWER_MAX);
     }
