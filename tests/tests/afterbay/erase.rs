@@ -84,7 +84,7 @@ fn until_said(sandbox: &Sandbox, args: &[&str], words: &str) -> String {
 }
 
 #[test]
-fn a_rule_writes_the_age_of_a_tenants_requests_into_the_journal() {
+fn the_journal_has_the_attributes_by_which_a_rule_erases() {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
     let rules = "attribute = [{ prefix = \"acme-\", set = { tenant = \"acme\" } }]";
@@ -104,8 +104,12 @@ fn a_rule_writes_the_age_of_a_tenants_requests_into_the_journal() {
     assert_eq!(afterbay.stop(), 0);
     let journal = afterbay_journal::reader::JournalReader::open(&sandbox.journal()).unwrap();
     let requests = journal.stream("test").unwrap().requests(Default::default()).unwrap();
-    let ages: Vec<(String, Option<u64>)> =
-        requests.map(|request| request.map(|it| (it.rid, it.erase_after_s)).unwrap()).collect();
-    let expected = [("acme-1", Some(3600)), ("put", Some(3600)), ("other", None)];
-    assert_eq!(ages, expected.map(|(rid, age)| (rid.to_owned(), age)));
+    let tenants: Vec<(String, usize)> = requests
+        .map(|request| request.unwrap())
+        .map(|it| {
+            (it.rid, it.attributes.iter().filter(|is| *is == &("tenant".into(), "acme".into())).count())
+        })
+        .collect();
+    let expected = [("acme-1", 1), ("put", 1), ("other", 0)];
+    assert_eq!(tenants, expected.map(|(rid, count)| (rid.to_owned(), count)));
 }

@@ -24,7 +24,6 @@ pub(crate) fn request(number: u64, rid: &str) -> RequestInfo {
         finish: String::new(),
         completion_tokens: None,
         attributes: Vec::new(),
-        erase_after_s: None,
         erased: None,
     }
 }

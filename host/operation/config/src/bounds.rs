@@ -98,6 +98,8 @@ pub const RETAIN_AGE: (Duration, Duration) =
     (Duration::from_secs(60), Duration::from_secs(10 * 365 * 86_400));
 /// The most rules of `journal.erase`.
 pub const ERASE_RULES_MAX: usize = 64;
+/// Bytes of the name and the value of an attribute that the journal keeps.
+pub const ERASE_TEXT_BYTES_MAX: usize = 256;
 /// Shortest and longest `journal.erase.after`.
 pub const ERASE_AFTER: (Duration, Duration) = RETAIN_AGE;
 /// Shortest and longest `journal.abandon_after`.

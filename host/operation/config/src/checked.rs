@@ -354,14 +354,6 @@ pub struct EraseRule {
     pub after: Duration,
 }
 
-impl EraseRule {
-    /// Whether this rule applies to a request with these attributes.
-    pub fn is_of(&self, attributes: Option<&serde_json::Value>) -> bool {
-        let Some((name, value)) = &self.attribute else { return true };
-        attributes.and_then(|attributes| attributes.get(name)?.as_str()) == Some(value)
-    }
-}
-
 impl Journal {
     /// A journal in `dir` with defaults for everything else.
     pub fn new(dir: impl Into<PathBuf>) -> Journal {

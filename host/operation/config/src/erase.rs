@@ -18,7 +18,16 @@ impl Check<'_> {
         let mut rules: Vec<EraseRule> = Vec::new();
         for rule in written {
             let attribute = match (&rule.attribute, &rule.value) {
-                (Some(name), Some(value)) => Some((name.value.clone(), value.value.clone())),
+                (Some(name), Some(value)) => {
+                    for Located { value, location, .. } in [name, value] {
+                        if value.len() > bounds::ERASE_TEXT_BYTES_MAX {
+                            let max = bounds::ERASE_TEXT_BYTES_MAX;
+                            let why = format!("has {} bytes, the journal keeps at most {max}", value.len());
+                            self.source.report(location, why);
+                        }
+                    }
+                    Some((name.value.clone(), value.value.clone()))
+                }
                 (None, None) => None,
                 (Some(Located { location, .. }), None) => {
                     self.source.report(location, "a rule with an attribute needs its value");

@@ -321,15 +321,6 @@ impl Attributes {
         })
     }
 
-    /// A function that returns a rid's attributes for the rules that the configuration has now for a stream.
-    pub(crate) fn of_stream(&self, stream: &str) -> AttributesOf {
-        let (attributes, stream) = (self.clone(), stream.to_owned());
-        Box::new(move |rid| {
-            let (StreamRules { engine, rules, .. }, set) = attributes.lock().rules_and_set(&stream, rid);
-            Some(Value::Object(merged(engine, &rules, rid, set)?).to_string().into())
-        })
-    }
-
     /// A function that returns the attributes that the journal keeps for a rid: texts, numbers and booleans, and the model.
     pub(crate) fn journaled(&self, stream: &str) -> JournaledAttributes {
         let (attributes, stream) = (self.clone(), stream.to_owned());

@@ -1,14 +1,12 @@
 //! Erases requests in the journal while the streams run.
 
 use crate::requests::Requests;
-use afterbay_config::EraseRule;
 use afterbay_events::Events;
 use afterbay_events::event::RequestErased;
 use afterbay_http::ClientAddress;
 use afterbay_journal::reader::{ErasedBy, Erasure, JournalReader};
-use afterbay_journal::{EraseAfter, ErasedRequests, JournalDirectory, NotErased, ReadError, SegmentId};
+use afterbay_journal::{ErasedRequests, JournalDirectory, NotErased, ReadError, SegmentId};
 use afterbay_journal_view::erase::{FrameEraser, report};
-use afterbay_stream::AttributesOf;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,18 +37,6 @@ pub(crate) enum EraseRefused {
     Read(#[from] ReadError),
     #[error("the process ends")]
     Ends,
-}
-
-/// A function that gives the age at which a request is to be erased, by the first rule that selects the request. `None` without a
-/// rule.
-pub(crate) fn erase_after(rules: &[EraseRule], attributes: AttributesOf) -> Option<EraseAfter> {
-    let rules = rules.to_vec();
-    (!rules.is_empty()).then(|| -> EraseAfter {
-        Box::new(move |rid| {
-            let of_rid = attributes(rid).and_then(|json| serde_json::from_str::<Value>(&json).ok());
-            rules.iter().find(|rule| rule.is_of(of_rid.as_ref())).map(|rule| rule.after)
-        })
-    })
 }
 
 impl Erasures {

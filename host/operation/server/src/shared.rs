@@ -19,7 +19,7 @@ use crate::take_over::TakeOver;
 use crate::upgrade::Upgrades;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
+use afterbay_journal::{EraseRule, JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_journal_view::erase::FrameEraser;
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_plugin_services::calls::Calls;
@@ -171,7 +171,13 @@ impl Shared {
         let requests = Requests::new(&config.journal.dir, &tokenizers);
         if !config.journal.erase.is_empty() {
             let layouts = requests.clone();
-            directory.erase_expired(Box::new(FrameEraser::new(move |stream: &str| layouts.layouts(stream))));
+            let rules = config
+                .journal
+                .erase
+                .iter()
+                .map(|rule| EraseRule { attribute: rule.attribute.clone(), after: rule.after });
+            let eraser = FrameEraser::new(move |stream: &str| layouts.layouts(stream));
+            directory.erase_expired(rules.collect(), Box::new(eraser));
         }
         attributes.follow(&config);
         let status = Status::new(source, descriptors::for_admin(descriptors::limit()));

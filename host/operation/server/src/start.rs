@@ -3,7 +3,6 @@
 
 use crate::aborts::{AbortSocket, OpenChannel};
 use crate::calls::PluginCalls;
-use crate::erasures::erase_after;
 use crate::grants;
 use crate::layouts::layouts;
 use crate::loading::{Key, Loader};
@@ -187,13 +186,9 @@ fn setup(
     let open = {
         let (directory, name) = (shared.directory.clone(), name.clone());
         let attributes = shared.attributes.clone();
-        let rules = shared.config.journal.erase.clone();
         move || -> Result<_, OpenError> {
             let mut journal = directory.stream(&name)?;
             journal.0.set_attributes(attributes.journaled(&name));
-            if let Some(erase_after) = erase_after(&rules, attributes.of_stream(&name)) {
-                journal.0.set_erase_after(erase_after);
-            }
             Ok(journal)
         }
     };

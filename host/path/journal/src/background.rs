@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use crate::bounds::NOTICES_MAX;
 use crate::clock::ClockReading;
-use crate::confirmed::SEGMENT_AGE_MAX;
 use crate::manifest::{Manifest, ManifestFile};
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
@@ -44,8 +43,6 @@ pub(crate) struct StreamShared {
     pub renew: AtomicBool,
     /// Set if the writer is to end the current segment: an erasure rewrites only segments that are ended.
     pub must_end: AtomicBool,
-    /// Shortest age, in seconds, at which a request of the current segment is to be erased; `u64::MAX` for never.
-    shortest_expiry_s: AtomicU64,
     /// Retention may remove segments that hold only frames before this one.
     pub floor: AtomicU64,
     /// The segment that has records since it was begun, and when retention first saw that, unix nanoseconds.
@@ -105,7 +102,6 @@ impl StreamShared {
             durable: AtomicU64::new(if policy == SyncPolicy::None { 0 } else { last.0 }),
             renew: AtomicBool::new(false),
             must_end: AtomicBool::new(false),
-            shortest_expiry_s: AtomicU64::new(u64::MAX),
             floor: AtomicU64::new(0),
             filling: Mutex::default(),
             queue: Mutex::default(),
@@ -239,27 +235,14 @@ impl StreamShared {
         }
     }
 
-    /// Records the shortest age at which a request of the current segment is to be erased.
-    pub fn set_shortest_expiry(&self, seconds: Option<u64>) {
-        self.shortest_expiry_s.store(seconds.unwrap_or(u64::MAX), SeqCst);
-    }
-
-    /// Asks the writer to end its segment after an eighth of the shortest age at which a request in it is to be erased, also
-    /// without a further frame.
-    pub fn end_expired(&self, age_s: u64) {
-        if age_s >= self.shortest_expiry_s.load(SeqCst) / 8 {
-            self.end_segment();
-        }
-    }
-
-    /// Asks the writer to end its segment if records came that are as old as segments may be for a follower of ended segments.
-    pub fn end_aged(&self, clock: ClockReading) {
+    /// Asks the writer to end its segment if records came that are as old as this.
+    pub fn end_aged(&self, clock: ClockReading, age_max: Duration) {
         let mut filling = lock(&self.filling);
         let Some(written) = self.written_segment() else { return *filling = None };
         let (_, since) = filling.take_if(|(id, _)| *id == written).unwrap_or((written, clock.unix_ns));
         *filling = Some((written, since));
         drop(filling);
-        if Duration::from_nanos(clock.age_ns(since)) >= SEGMENT_AGE_MAX {
+        if Duration::from_nanos(clock.age_ns(since)) >= age_max {
             self.end_segment();
         }
     }

@@ -9,7 +9,7 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::background::StreamShared;
 use crate::confirmed::Follower;
-use crate::erase::{EraseRows, ErasedRequests, Eraser, Expired, NotErased};
+use crate::erase::{EraseRows, EraseRule, ErasedRequests, Eraser, Expired, NotErased};
 use crate::error::{IoError, OpenError, ReadError};
 use crate::instance::INSTANCE;
 use crate::mutex::lock;
@@ -173,10 +173,10 @@ impl JournalDirectory {
         eraser.erase(streams, &|_, info| info.rid == rid, rows)
     }
 
-    /// Erases requests by age from now on, in the retention thread: those that a writer gave an age
-    /// ([`JournalWriter::set_erase_after`]) which the segment with their end has reached. One segment's requests per second.
-    pub fn erase_expired(&self, rows: Box<dyn EraseRows + Send>) {
-        *lock(&self.expired) = Some(Expired::new(rows));
+    /// Erases requests by age from now on, in the retention thread: those of which the segment with their end has reached the age of
+    /// the first rule that selects them. One segment's requests per second.
+    pub fn erase_expired(&self, rules: Vec<EraseRule>, rows: Box<dyn EraseRows + Send>) {
+        *lock(&self.expired) = Some(Expired::new(rules, rows));
     }
 
     /// The names of the streams that are open for writing.

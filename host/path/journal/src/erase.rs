@@ -8,6 +8,7 @@ mod expired;
 mod plan;
 mod rewrite;
 
+pub use expired::EraseRule;
 pub(crate) use expired::Expired;
 
 use std::collections::BTreeSet;

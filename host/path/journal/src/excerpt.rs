@@ -171,7 +171,6 @@ impl ExcerptWriter<'_> {
             let Some(mut body) = scan.body(&record) else { continue };
             let RecordHead { kind, number, time, .. } = record.head;
             let payload = match &body {
-                RecordBody::Expires(_) => continue,
                 RecordBody::Attributes(_) if !self.numbers.contains(&number) => continue,
                 RecordBody::Outcome(outcome) => self.without_notes(outcome, scan.payload(&record)),
                 _ if kind == RecordKind::FRAME || kind == RecordKind::CHANGED => {
@@ -227,7 +226,7 @@ impl ExcerptWriter<'_> {
         }
         let mut erased = Vec::new();
         for RequestEntry { info, .. } in self.state.requests.iter_mut() {
-            (info.erase_after_s, info.erased) = (None, None);
+            info.erased = None;
             let is_other = !self.numbers.contains(&info.number.0);
             if is_other {
                 // They may name a tenant.

@@ -137,10 +137,8 @@ impl RecordKind {
     /// A request whose content was erased in this segment. Stands between TOTALS and TRAILER, where a reader that does not know
     /// the kind does not look.
     pub const ERASED: RecordKind = RecordKind(19);
-    /// Age at which a request is to be erased. Stands after the request's OPEN, after the CARRY that lists the request, and after
-    /// TOTALS of a summary that lists it.
-    pub const EXPIRES: RecordKind = RecordKind(20);
-    /// Attributes of a request. Stands where EXPIRES stands, and again when the attributes have changed.
+    /// Attributes of a request. Stands after the request's OPEN, after the CARRY that lists the request, after TOTALS of a summary that
+    /// lists it, and again when the attributes have changed.
     pub const ATTRIBUTES: RecordKind = RecordKind(21);
     /// Component that a plugin's name stands for from here on. A segment begins with one for each plugin.
     pub const PLUGIN: RecordKind = RecordKind(22);

@@ -183,12 +183,6 @@ impl OpenRequests {
         is_new.then_some(info)
     }
 
-    /// Sets the age at which a request is to be erased. Returns its totals if the age is new and the request open.
-    pub fn set_erase_after(&mut self, request: JournalRequest, seconds: u64) -> Option<&RequestInfo> {
-        let (_, info) = self.get_mut(request)?;
-        (info.erase_after_s.replace(seconds) != Some(seconds)).then_some(info)
-    }
-
     /// Closes a request and returns its final state, or `None` if it was closed before. `finish` is the finish
     /// reason if no row brought one, else empty. With `remember`, the summary lists the request.
     pub fn close(&mut self, request: JournalRequest, finish: &str, remember: bool) -> Option<RequestState> {

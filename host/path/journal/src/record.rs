@@ -19,7 +19,7 @@ pub(crate) use attributes::{bounded_attributes, put_attributes, put_kept_attribu
 pub(crate) use entries::{
     RequestEntry, RequestEntryRef, SegmentTotals, decode_entries, decode_totals, put_entries, put_totals,
 };
-pub(crate) use erased::{ErasedEntry, erase_outcome, put_expires};
+pub(crate) use erased::{ErasedEntry, erase_outcome};
 pub(crate) use outcome::put_outcome;
 pub(crate) use plugin::put_plugin;
 pub(crate) use rids::RidIndex;
@@ -63,8 +63,6 @@ pub(crate) enum RecordBody {
     },
     Routed(Routed),
     OperatorAbort(OperatorAbort),
-    /// Seconds.
-    Expires(u64),
     /// Names and values.
     Attributes(Vec<(String, String)>),
     Plugin(PluginComponent),
@@ -106,7 +104,6 @@ impl RecordBody {
             },
             RecordKind::ROUTED => RecordBody::Routed(decode_routed(&mut at, around)?),
             RecordKind::ABORT => RecordBody::OperatorAbort(OperatorAbort::of_code(at.u8()?)?),
-            RecordKind::EXPIRES => RecordBody::Expires(at.u64()?),
             RecordKind::ATTRIBUTES => RecordBody::Attributes(decode_attributes(&mut at)?),
             RecordKind::PLUGIN => RecordBody::Plugin(decode_plugin(&mut at)?),
             RecordKind::SKIPPED => {

@@ -151,8 +151,6 @@ pub struct RequestInfo {
     /// Names and values of the request's attributes, sorted by name: at most
     /// [`ATTRIBUTES_BYTES_MAX`](crate::bounds::ATTRIBUTES_BYTES_MAX) bytes.
     pub attributes: Vec<(String, String)>,
-    /// Age, in seconds, of the segment with the request's end at which the request is to be erased. `None` if no rule says so.
-    pub erase_after_s: Option<u64>,
     /// Set once the request's tokens and texts were overwritten in every segment.
     pub erased: Option<Erasure>,
 }
@@ -178,7 +176,6 @@ impl RequestInfo {
             finish: String::new(),
             completion_tokens: None,
             attributes: Vec::new(),
-            erase_after_s: None,
             erased: None,
         }
     }

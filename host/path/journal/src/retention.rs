@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::background::StreamShared;
 use crate::clock::ClockReading;
-use crate::confirmed::{Confirmed, Follower};
+use crate::confirmed::{Confirmed, Follower, SEGMENT_AGE_MAX};
 use crate::error::HeldBack;
 use crate::manifest::{self, ManifestFile};
 use crate::mutex::lock;
@@ -56,7 +56,7 @@ pub(crate) fn pass(root: &Root) {
     let clock = root.read_clock();
     let followers = lock(&root.followers).clone();
     if followers.iter().any(|follower| follower.needs_ended_segments) {
-        open.iter().for_each(|shared| shared.end_aged(clock));
+        open.iter().for_each(|shared| shared.end_aged(clock, SEGMENT_AGE_MAX));
     }
     let options = &root.options;
     if options.retain_bytes.is_none() && options.retain_age.is_none() {

@@ -5,8 +5,7 @@ use std::io::{self, IoSlice};
 use crate::format::{self, RecordKind, SegmentHeader, record};
 use crate::position::FrameNo;
 use crate::record::{
-    ErasedEntry, RequestEntry, RidIndex, SegmentTotals, put_entries, put_expires, put_kept_attributes,
-    put_totals,
+    ErasedEntry, RequestEntry, RidIndex, SegmentTotals, put_entries, put_kept_attributes, put_totals,
 };
 use crate::segment::{Payloads, ScanStep, Segment};
 use crate::storage::{File, write_all};
@@ -53,7 +52,6 @@ pub(crate) fn end_records(
     let rids_begin = begins + records.len() as u64;
     RidIndex::of(entries.iter().map(|entry| &*entry.info.rid)).put(&mut records);
     for entry in entries {
-        put_expires(&mut records, &entry.info);
         put_kept_attributes(&mut records, &entry.info);
     }
     erased.iter().for_each(|entry| entry.put(&mut records));

@@ -194,16 +194,12 @@ impl Segment {
     }
 }
 
-/// Reads EXPIRES, ATTRIBUTES and ERASED between TOTALS and TRAILER. Returns false if bytes there are damaged.
+/// Reads ATTRIBUTES and ERASED between TOTALS and TRAILER. Returns false if bytes there are damaged.
 fn read_after_totals(scan: &mut Scan, trailer: u64, summary: &mut SegmentSummary) -> Result<bool, ReadError> {
-    let (mut expires, mut attributes, mut erased) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let (mut attributes, mut erased) = (HashMap::new(), HashMap::new());
     while scan.offset < trailer {
         let ScanStep::Record(record) = scan.step()? else { return Ok(false) };
         match record.head.kind {
-            RecordKind::EXPIRES => match scan.body(&record) {
-                Some(RecordBody::Expires(seconds)) => _ = expires.insert(record.head.number, seconds),
-                _ => return Ok(false),
-            },
             RecordKind::ATTRIBUTES => match scan.body(&record) {
                 Some(RecordBody::Attributes(of_request)) => {
                     attributes.insert(record.head.number, of_request);
@@ -222,9 +218,8 @@ fn read_after_totals(scan: &mut Scan, trailer: u64, summary: &mut SegmentSummary
             _ => {}
         }
     }
-    if !expires.is_empty() || !attributes.is_empty() || !erased.is_empty() {
+    if !attributes.is_empty() || !erased.is_empty() {
         for RequestEntry { info, .. } in &mut summary.entries {
-            info.erase_after_s = expires.get(&info.number.0).copied();
             info.attributes = attributes.remove(&info.number.0).unwrap_or_default();
             info.erased = erased.get(&info.number.0).copied();
         }

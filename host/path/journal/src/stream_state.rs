@@ -120,11 +120,6 @@ impl StreamState {
                     entry.info.ending = *ending;
                 }
             }
-            RecordBody::Expires(seconds) => {
-                if let Some(entry) = self.requests.get_mut(number) {
-                    entry.info.erase_after_s = Some(*seconds);
-                }
-            }
             RecordBody::Attributes(attributes) => {
                 if let Some(entry) = self.requests.get_mut(number) {
                     entry.info.attributes.clone_from(attributes);

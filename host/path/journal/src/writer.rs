@@ -20,9 +20,7 @@ use crate::options::Background;
 use crate::outcome::Outcome;
 use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
-use crate::record::{
-    bounded_attributes, put_attributes, put_expires, put_outcome, put_taken, put_u64, state_code,
-};
+use crate::record::{bounded_attributes, put_attributes, put_outcome, put_taken, put_u64, state_code};
 use crate::recovery::{LiveRequest, RecoveredStream, WriterStart};
 use crate::request::{JournalRequest, OperatorAbort, RequestState};
 use crate::rid::stored_rid;
@@ -79,16 +77,9 @@ pub struct JournalWriter {
     is_handed_over: bool,
     /// Gives the attributes of the request with a rid.
     attributes: Option<JournaledAttributes>,
-    /// Gives the age, in seconds, at which the request with a rid is to be erased.
-    erase_after: Option<EraseAfter>,
-    /// Shortest such age of the requests in the current segment.
-    shortest_expiry_s: Option<u64>,
     /// Components of the plugins, as recorded last.
     plugins: Vec<PluginComponent>,
 }
-
-/// Returns the age at which the request with this rid is to be erased, `None` for never.
-pub type EraseAfter = Box<dyn Fn(&str) -> Option<Duration> + Send>;
 
 /// Returns the names and values of the attributes that the journal keeps for the request with this rid. The call must not
 /// block.
@@ -141,8 +132,6 @@ impl JournalWriter {
             unsettled: found.unrecorded,
             is_handed_over: false,
             attributes: None,
-            erase_after: None,
-            shortest_expiry_s: None,
             plugins: Vec::new(),
             root,
             shared,
@@ -253,34 +242,13 @@ impl JournalWriter {
         self.attributes = Some(attributes);
     }
 
-    /// Sets the function that gives the age at which a request is to be erased: the age of the segment in which the request
-    /// ended. Asked when a request is opened.
-    pub fn set_erase_after(&mut self, erase_after: EraseAfter) {
-        self.erase_after = Some(erase_after);
-    }
-
-    /// Asks again for the attributes of an open request, and for the age at which the request is to be erased.
+    /// Asks again for the attributes of an open request.
     pub fn refresh(&mut self, request: JournalRequest, rid: &str) {
-        self.refresh_attributes(request, rid);
-        self.refresh_erase_after(request, rid);
-    }
-
-    fn refresh_attributes(&mut self, request: JournalRequest, rid: &str) {
         let Some(attributes) = self.attributes.as_ref().map(|of| bounded_attributes(of(rid))) else { return };
         let Some(info) = self.requests.set_attributes(request, attributes) else { return };
         let mut put = Vec::new();
         put_attributes(&mut put, info.number, &info.attributes);
         self.add(|pending| pending.extend_from_slice(&put));
-    }
-
-    fn refresh_erase_after(&mut self, request: JournalRequest, rid: &str) {
-        let Some(after) = self.erase_after.as_ref().and_then(|of| of(rid)) else { return };
-        let Some(info) = self.requests.set_erase_after(request, after.as_secs()) else { return };
-        let mut expires = Vec::new();
-        put_expires(&mut expires, info);
-        self.add(|pending| pending.extend_from_slice(&expires));
-        self.shortest_expiry_s = segments::shorter(self.shortest_expiry_s, Some(after.as_secs()));
-        self.shared.set_shortest_expiry(self.shortest_expiry_s);
     }
 
     /// Adds the outcome of a frame. The next `append` or `flush` writes it.

@@ -220,7 +220,6 @@ impl LiveRequest {
             finish: String::new(),
             completion_tokens: None,
             attributes: Vec::new(),
-            erase_after_s: None,
             erased: None,
         });
         let state = match last.state {
@@ -252,7 +251,6 @@ impl LiveRequest {
             last_frame: base.last_frame.max(info.last_frame),
             last_unix_ns: base.last_unix_ns.max(info.last_unix_ns),
             attributes: base.attributes.clone(),
-            erase_after_s: base.erase_after_s,
             ..info.clone()
         }
     }

@@ -141,7 +141,6 @@ impl<'a> Indexed<'a> {
             finish: names.name(entry.finish).to_owned(),
             completion_tokens: entry.completion_tokens,
             attributes: Vec::new(),
-            erase_after_s: None,
             erased: entry.erased,
         };
         Indexed { key, info, entry, names }

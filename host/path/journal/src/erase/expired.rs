@@ -1,7 +1,8 @@
-//! Erases requests by age, in the retention thread: those whose EXPIRES the segment with their end has reached.
+//! Erases requests by age, in the retention thread: those of which the segment with their end has reached the age of a rule.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{EraseRows, Eraser, NotErased};
 use crate::background::StreamShared;
@@ -9,7 +10,7 @@ use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
 use crate::pause::Pause;
 use crate::position::SegmentId;
-use crate::request::ErasedBy;
+use crate::request::{ErasedBy, RequestInfo};
 use crate::root::Root;
 use crate::segment::SegmentSummary;
 use crate::segment_files::{SegmentFile, SegmentFiles};
@@ -19,8 +20,27 @@ const SUMMARIES_MAX: usize = 16;
 /// Time until a segment is tried again, in seconds: a reader had not taken all rows, or the disk failed.
 const RETRY_S: u64 = 60;
 
+/// Parts of a rule's age after which the current segment ends, so that requests are not erased much later than the rule says.
+const SEGMENT_AGE_PARTS: u32 = 8;
+
+/// A rule by which requests are erased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EraseRule {
+    /// Name and value of the attribute that a request must have. `None`: every request.
+    pub attribute: Option<(String, String)>,
+    /// Time since the segment with the request's end was last written.
+    pub after: Duration,
+}
+
+/// The age, in seconds, at which a request that has ended is to be erased, by the first rule that selects the request.
+fn age_of(rules: &[EraseRule], info: &RequestInfo) -> Option<u64> {
+    let selects = |rule: &&EraseRule| rule.attribute.as_ref().is_none_or(|it| info.attributes.contains(it));
+    rules.iter().find(selects).map(|rule| rule.after.as_secs())
+}
+
 /// The segments in which requests are to be erased by age.
 pub(crate) struct Expired {
+    rules: Vec<EraseRule>,
     rows: Box<dyn EraseRows + Send>,
     /// By stream and segment.
     known: HashMap<String, HashMap<SegmentId, Due>>,
@@ -36,10 +56,10 @@ struct Due {
 }
 
 impl Due {
-    fn of(summary: Option<&SegmentSummary>) -> Due {
-        let expiring = summary.into_iter().flat_map(|summary| &summary.entries);
-        let expiring = expiring.filter(|entry| entry.closed && entry.info.erased.is_none());
-        Due { age_s: expiring.filter_map(|entry| entry.info.erase_after_s).min(), retry_at_s: 0 }
+    fn of(rules: &[EraseRule], summary: Option<&SegmentSummary>) -> Due {
+        let ended = summary.into_iter().flat_map(|summary| &summary.entries);
+        let ended = ended.filter(|entry| entry.closed && entry.info.erased.is_none());
+        Due { age_s: ended.filter_map(|entry| age_of(rules, &entry.info)).min(), retry_at_s: 0 }
     }
 
     fn is_due(self, age_s: u64) -> bool {
@@ -48,13 +68,15 @@ impl Due {
 }
 
 impl Expired {
-    pub fn new(rows: Box<dyn EraseRows + Send>) -> Expired {
-        Expired { rows, known: HashMap::new() }
+    pub fn new(rules: Vec<EraseRule>, rows: Box<dyn EraseRows + Send>) -> Expired {
+        Expired { rules, rows, known: HashMap::new() }
     }
 
     /// Erases the requests that ended in one segment, if any are due. Reads at most [`SUMMARIES_MAX`] summaries.
     pub fn pass(&mut self, root: &Root, pause: &Pause) {
         let clock = root.read_clock();
+        let Some(shortest) = self.rules.iter().map(|rule| rule.after).min() else { return };
+        let segment_age = shortest / SEGMENT_AGE_PARTS;
         // The next pass lists the directory again. Writers report the error.
         let Ok(entries) = root.storage.list(&root.dir) else { return };
         let names = entries.into_iter().filter(|entry| entry.is_dir && !entry.name.starts_with('.'));
@@ -69,26 +91,26 @@ impl Expired {
                 // Uses the smaller age, so that setting the clock forward makes nothing old.
                 let age_s = clock.age_ns(modified_unix_ns) / 1_000_000_000;
                 if let Some(writer) = writer.as_ref().filter(|writer| writer.is_tracked(id)) {
-                    writer.end_expired(age_s);
+                    writer.end_aged(clock, segment_age);
                     continue;
                 }
                 let due = match known.get(&id) {
                     Some(due) => *due,
                     None if reads < SUMMARIES_MAX => {
                         reads += 1;
-                        let Ok(due) = read(&files, id) else { continue };
+                        let Ok(due) = read(&self.rules, &files, id) else { continue };
                         *known.entry(id).or_insert(due)
                     }
                     None => continue,
                 };
                 if due.is_due(age_s) {
                     let eraser = Eraser { root, pause, by: ErasedBy::Rule };
-                    let erased = erase(&eraser, &stream, &files, (id, age_s), &mut *self.rows);
+                    let erased = erase(&eraser, &stream, &files, (id, age_s), (&self.rules, &mut *self.rows));
                     let retry = Due { retry_at_s: age_s + RETRY_S, ..due };
                     let next = match erased {
                         Ok(notice) => {
                             push_notice(root, writer.as_ref(), notice);
-                            read(&files, id)
+                            read(&self.rules, &files, id)
                                 .map_or(retry, |next| if next.is_due(age_s) { retry } else { next })
                         }
                         // The reason passes.
@@ -108,12 +130,12 @@ impl Expired {
     }
 }
 
-fn read(files: &SegmentFiles, id: SegmentId) -> Result<Due, NotErased> {
+fn read(rules: &[EraseRule], files: &SegmentFiles, id: SegmentId) -> Result<Due, NotErased> {
     let summary = match files.open(id)? {
         Some(segment) => segment.summary()?,
         None => None,
     };
-    Ok(Due::of(summary.as_ref()))
+    Ok(Due::of(rules, summary.as_ref()))
 }
 
 /// Erases the requests that ended in a segment of this age.
@@ -122,7 +144,7 @@ fn erase(
     stream: &str,
     files: &SegmentFiles,
     (id, age_s): (SegmentId, u64),
-    rows: &mut dyn EraseRows,
+    (rules, rows): (&[EraseRule], &mut dyn EraseRows),
 ) -> Result<BackgroundNotice, NotErased> {
     let summary = match files.open(id)? {
         Some(segment) => segment.summary()?,
@@ -131,7 +153,7 @@ fn erase(
     let entries = summary.into_iter().flat_map(|summary| summary.entries);
     let is_due = |after: Option<u64>| after.is_some_and(|after| age_s >= after);
     let due = entries
-        .filter(|entry| entry.closed && entry.info.erased.is_none() && is_due(entry.info.erase_after_s))
+        .filter(|entry| entry.closed && entry.info.erased.is_none() && is_due(age_of(rules, &entry.info)))
         .map(|entry| entry.info);
     // The requests may have been closed after their last frames.
     let (mut numbers, mut around) = (BTreeSet::new(), (u64::MAX, id.first.0));

@@ -197,7 +197,6 @@ impl Tail {
             | RecordBody::Frame
             | RecordBody::Aside
             | RecordBody::OperatorAbort(_)
-            | RecordBody::Expires(_)
             | RecordBody::Attributes(_)
             | RecordBody::Plugin(_)
             | RecordBody::Routed(_) => {

@@ -140,7 +140,6 @@ pub(crate) fn decode_entries(at: &mut ByteReader<'_>, count_: u64) -> Option<Vec
             finish,
             completion_tokens,
             attributes: Vec::new(),
-            erase_after_s: None,
             erased: None,
         };
         Some(RequestEntry { info, closed: flags & 1 != 0, here: flags & 2 != 0 })

@@ -1,10 +1,9 @@
 //! Payload of ERASED, and the erasure of content in the payload of an OUTCOME.
 
-use super::put_u64;
 use crate::format::{ByteReader, RecordHead, RecordKind, record};
 use crate::outcome::Verdict;
 use crate::position::RequestNo;
-use crate::request::{ErasedBy, Erasure, RequestInfo};
+use crate::request::{ErasedBy, Erasure};
 
 /// The byte that texts are overwritten with.
 const FILLER: u8 = b'x';
@@ -32,13 +31,6 @@ impl ErasedEntry {
         let by = ErasedBy::of_code(at.u8()?, at.u32()?)?;
         let erasure = Erasure { unix_ns: head.time, by };
         Some(ErasedEntry { number: RequestNo(head.number), erasure })
-    }
-}
-
-/// Adds the EXPIRES of a request, if it has an age at which it is erased.
-pub(crate) fn put_expires(out: &mut Vec<u8>, info: &RequestInfo) {
-    if let Some(seconds) = info.erase_after_s {
-        record(out, RecordKind::EXPIRES, info.number.0, 0, |out| put_u64(out, seconds));
     }
 }
 

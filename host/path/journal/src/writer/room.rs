@@ -13,7 +13,7 @@ use crate::error::{IoError, WriteError};
 use crate::format::{HEADER_BYTES, RECORD_BYTES, RecordKind};
 use crate::notice::BackgroundNotice;
 use crate::position::{FrameNo, SegmentId};
-use crate::record::{put_ahead, put_entries, put_expires, put_kept_attributes, put_plugin, put_taken};
+use crate::record::{put_ahead, put_entries, put_kept_attributes, put_plugin, put_taken};
 use crate::storage::{File, PART, is_full};
 
 impl JournalWriter {
@@ -139,7 +139,6 @@ impl JournalWriter {
         self.plugins.iter().for_each(|component| put_plugin(&mut bytes, component));
         put_entries(&mut bytes, RecordKind::CARRY, self.requests.carried());
         for carried in self.requests.carried() {
-            put_expires(&mut bytes, carried.info);
             put_kept_attributes(&mut bytes, carried.info);
         }
         // The last term is for LOST and SKIPPED.

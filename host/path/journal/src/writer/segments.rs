@@ -4,7 +4,6 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::{ActiveSegment, JournalWriter, REQUESTS_BEHIND_MAX};
 use crate::bounds::{SEGMENT_FRAMES_MAX, SEGMENT_REQUESTS_MAX};
@@ -13,17 +12,10 @@ use crate::format::{self, HEADER_BYTES, RECORD_BYTES, RecordKind, SegmentHeader,
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
 use crate::position::{FrameNo, SegmentId};
-use crate::record::{
-    SegmentTotals, put_ahead, put_entries, put_expires, put_kept_attributes, put_plugin, put_taken,
-};
+use crate::record::{SegmentTotals, put_ahead, put_entries, put_kept_attributes, put_plugin, put_taken};
 use crate::seal::SegmentEnd;
 use crate::segment::Segment;
 use crate::storage::{File, PART, write_all};
-
-/// The shorter of two ages.
-pub(super) fn shorter(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    one.into_iter().chain(other).min()
-}
 
 impl JournalWriter {
     /// Whether the segment has grown by its full size, even without frames.
@@ -36,8 +28,8 @@ impl JournalWriter {
         let Some(active) = &self.active else { return true };
         let bytes = active.end + (self.pending.len() + frame + RECORD_BYTES) as u64;
         let age = self.last_unix_ns.saturating_sub(active.segment.header.begun_unix_ns);
-        let limits = [self.root.options.retain_age, self.shortest_expiry_s.map(Duration::from_secs)];
-        let old = limits.into_iter().flatten().any(|limit| u128::from(age) * 8 > limit.as_nanos());
+        let limit = self.root.options.retain_age;
+        let old = limit.is_some_and(|limit| u128::from(age) * 8 > limit.as_nanos());
         let many = active.opened >= SEGMENT_REQUESTS_MAX || active.frames >= SEGMENT_FRAMES_MAX;
         let full = bytes > self.root.options.segment_bytes || old || many;
         let is_asked =
@@ -86,11 +78,8 @@ impl JournalWriter {
         self.plugins.iter().for_each(|component| put_plugin(&mut bytes, component));
         // After the waiting records: CARRY already counts them and replaces their totals.
         put_entries(&mut bytes, RecordKind::CARRY, self.requests.carried());
-        self.shortest_expiry_s = None;
         for carried in self.requests.carried() {
-            put_expires(&mut bytes, carried.info);
             put_kept_attributes(&mut bytes, carried.info);
-            self.shortest_expiry_s = shorter(self.shortest_expiry_s, carried.info.erase_after_s);
         }
         format::seal(&mut bytes[HEADER_BYTES..], header.salt, HEADER_BYTES as u64);
 
@@ -99,7 +88,6 @@ impl JournalWriter {
         begun?;
         let segment = Segment { file, path, id, header };
         self.shared.begun(segment.clone(), bytes.len() as u64);
-        self.shared.set_shortest_expiry(self.shortest_expiry_s);
         let clock = *lock(&self.root.clock);
         // If this fails, the next start finds one more segment than it expects.
         let _ = self.shared.change_manifest(|manifest| {

@@ -409,8 +409,8 @@ fn every_flipped_bit_after_the_totals_of_an_erased_segment_is_reported() {
     let path = disk.segments()[0].clone();
     let mut bytes = 0;
     disk.edit(&path, |all| bytes = all.len());
-    // The ERASED has 28 + 4 + 23 bytes and the rid, and the TRAILER 32.
-    for at in bytes - 32 - 56..bytes {
+    // The ERASED has 32 + 5 bytes, and the TRAILER 32.
+    for at in bytes - 32 - 37..bytes {
         disk.edit(&path, |all| all[at] ^= 4);
         assert_ne!(problems(&stream(&disk)), [""; 0], "byte {at}");
         disk.edit(&path, |all| all[at] ^= 4);
@@ -428,12 +428,13 @@ fn with_ages(disk: &SimDisk) -> (JournalDirectory, JournalWriter) {
 }
 
 fn set_ages(directory: &JournalDirectory, writer: &mut JournalWriter) {
-    writer.set_erase_after(Box::new(|rid| match rid.split('-').next() {
-        Some("short") => Some(std::time::Duration::from_secs(100)),
-        Some("long") => Some(std::time::Duration::from_secs(1000)),
-        _ => None,
-    }));
-    directory.erase_expired(Box::new(Texts));
+    let kind = |kind: &str| ("kind".to_owned(), kind.to_owned());
+    writer.set_attributes(Box::new(move |rid| rid.split('-').take(1).map(kind).collect()));
+    let rule = |of: &str, seconds| EraseRule {
+        attribute: Some(kind(of)),
+        after: std::time::Duration::from_secs(seconds),
+    };
+    directory.erase_expired(vec![rule("short", 100), rule("long", 1000)], Box::new(Texts));
 }
 
 /// Lets the time pass in which the retention thread works.
@@ -454,6 +455,7 @@ fn a_request_is_erased_at_its_age_and_one_without_an_age_stays() {
     say(&mut writer, &requests, "secret", true);
     writer.flush().unwrap();
     // The idle stream's segment ends after an eighth of the shortest age.
+    tend(&disk, &directory, &mut writer, 0);
     tend(&disk, &directory, &mut writer, 13);
     tend(&disk, &directory, &mut writer, 98);
     assert!(has(&disk, "secret of short-1"));
@@ -488,9 +490,10 @@ fn an_age_outlives_segments_and_kills_and_a_live_request_is_not_erased() {
     let (directory, mut writer, recovered) = begin(&disk, small());
     set_ages(&directory, &mut writer);
     let [live] = &recovered.live[..] else { panic!("{:?}", recovered.live) };
-    assert_eq!(live.info.erase_after_s, Some(100));
+    assert_eq!(live.info.attributes[0].1, "short");
     say(&mut writer, &[("short-live", live.request)], "secret", true);
     writer.flush().unwrap();
+    tend(&disk, &directory, &mut writer, 0);
     tend(&disk, &directory, &mut writer, 13);
     tend(&disk, &directory, &mut writer, 101);
     assert!(!has(&disk, "secret of short-live"));
@@ -505,6 +508,7 @@ fn a_request_that_is_due_waits_for_its_reader() {
     let frame = say(&mut writer, &[("short-1", request)], "secret", true);
     writer.sent("reader", 1, SinkContent::Whole(frame), 0);
     writer.flush().unwrap();
+    tend(&disk, &directory, &mut writer, 0);
     tend(&disk, &directory, &mut writer, 101);
     tend(&disk, &directory, &mut writer, 101);
     assert!(has(&disk, "secret of short-1"));
