@@ -90,7 +90,7 @@ pub(crate) fn measure(
 
 /// The longest pause of the stream for a swap, in milliseconds, and the number of pauses over 5 ms.
 fn stood(running: &RunningProxy) -> anyhow::Result<(f64, f64)> {
-    let bounds = running.buckets("afterbay_change_seconds_bucket{le=\"", "\",stream=\"bench\"}")?;
+    let bounds = running.buckets("afterbay_change_seconds_bucket{stream=\"bench\",le=\"", "\"}")?;
     let all = bounds.last().map_or(0.0, |(_, count)| *count);
     let longest = bounds.iter().find(|(_, count)| *count == all).map_or(f64::NAN, |(bound, _)| bound * 1e3);
     let within = bounds.iter().find(|(bound, _)| *bound >= WAIT_MAX.as_secs_f64());

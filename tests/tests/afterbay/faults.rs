@@ -140,7 +140,7 @@ fn a_plugin_with_too_many_faults_is_quarantined_until_it_is_reinstated_or_reload
     let degraded = afterbay.until_degraded("plugin:test:bad");
     assert!(degraded.contains("plugin:test:bad: quarantined after 3 faults in 3600s"), "{degraded}");
     let metrics = afterbay.metrics();
-    assert_eq!((metrics.plugin("bad", "quarantined"), metrics.plugin("bad", "quarantines_total")), (1, 1));
+    assert_eq!((metrics.plugin("bad", "quarantined"), metrics.events("PluginQuarantined")), (1, 1));
     assert_eq!(metrics.plugin("bad", "bypassed_batches_total"), 7);
     assert_eq!(metrics.plugin("bad", "rows_total"), 3, "it was shown no row while it was quarantined");
 

@@ -95,13 +95,13 @@ fn the_metrics_equal_the_sent_load() {
         }
         for (name, expected) in [
             ("connected", 1),
-            ("connects_total", 1),
             ("frames_written_total", count),
             ("queue_frames", 0),
             ("frames_resent_total", 0),
         ] {
             assert_eq!(metrics.sink(name), expected, "sink {name}, {wire:?}");
         }
+        assert_eq!(metrics.events("SinkConnected"), 1, "{wire:?}");
         assert_eq!(metrics.sink("row_wait_seconds_count"), metrics.sink("rows_sent_total"));
         assert_eq!(afterbay.get("/healthz").status, 200);
         assert_eq!(afterbay.get("/readyz").status, 200);

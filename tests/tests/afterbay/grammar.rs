@@ -301,9 +301,7 @@ fn cost_of_1024_requests_that_begin_at_once_and_end_at_once() {
             took[last]
         );
         let body = afterbay.get("/metrics").body;
-        for line in body.lines().filter(|line| {
-            line.contains("faults_total{") || line.contains("plugin_memory_bytes{") || line.contains("_own_")
-        }) {
+        for line in body.lines().filter(|line| line.contains("faults_total{") || line.contains("_own_")) {
             println!("  {line}");
         }
         println!("  {} events of faults", afterbay.events("PluginFault").len());

@@ -51,7 +51,7 @@ fn panics_lose_and_repeat_no_held_row() {
         assert_eq!(metrics.plugin("holds", "bypassed_batches_total"), 0, "{wire:?}");
         let wrong = ["request_gaps_total", "request_imbalances_total"].map(|name| metrics.stream(name));
         assert_eq!(wrong, [0, 0], "{wire:?}");
-        assert_eq!(metrics.sink("connects_total"), 1, "the connection was closed");
+        assert_eq!(metrics.events("SinkConnected"), 1, "the connection was closed");
         assert_eq!(metrics.stream("senders"), 1);
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&sandbox).0, 0);

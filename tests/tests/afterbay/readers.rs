@@ -62,7 +62,7 @@ fn a_reader_that_finished_every_frame_and_restarts_gets_only_new_frames() {
         until("the loss is seen", || afterbay.metrics().sink("connected") == 0);
     }
     let metrics = afterbay.metrics();
-    assert_eq!(metrics.sink("connects_total"), 5);
+    assert_eq!(metrics.events("SinkConnected"), 5);
     assert_eq!((metrics.sink("frames_resent_total"), metrics.sink("frames_unconfirmed_total")), (0, 0));
     assert_eq!(afterbay.stop(), 0);
 }

@@ -77,8 +77,7 @@ fn the_schedulers_load_is_on_metrics_and_v1_signals_and_is_marked_when_stale() {
         metrics.stream("scheduler_load_fresh") == 1
     });
     assert_eq!(metrics.stream("scheduler_num_running_reqs"), 100);
-    assert_eq!(metrics.stream("scheduler_max_total_num_tokens"), 100_000);
-    assert_eq!(metrics.stream("scheduler_gen_throughput"), 1234);
+    assert_eq!((&load["max_total_num_tokens"], &load["gen_throughput"]), (&100_000.into(), &1234.0.into()));
     assert_eq!(afterbay.event("SignalFound")["place"], path.to_str().unwrap());
 
     // The scheduler stops measuring.

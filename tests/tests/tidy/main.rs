@@ -22,7 +22,7 @@ const LONG_FILES: &[(&str, &str)] = &[
 ];
 
 /// External crates that only the listed crates may use.
-const ONLY_IN: [(&str, &[&str]); 22] = [
+const ONLY_IN: [(&str, &[&str]); 21] = [
     ("wasmtime", &["afterbay-runtime"]),
     ("notify", &["afterbay-runtime"]),
     // The tests of sockets and of aborts use it as a peer. The tap is outside the pipeline.
@@ -69,7 +69,6 @@ const ONLY_IN: [(&str, &[&str]); 22] = [
             "afterbay-cost",
         ],
     ),
-    ("prometheus-client", &["afterbay-events"]),
     ("ratatui", &["afterbay-terminal"]),
 ];
 

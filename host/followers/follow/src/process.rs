@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use afterbay_config::{Config, Env, FollowerConfig, LogFormat, Names, Problems};
 use afterbay_events::event::FollowerFailed;
 use afterbay_events::log::{self, LogError};
-use afterbay_events::{Events, Exposition, Health, Metrics};
+use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::storage::{Disk, LockError, Storage};
 use afterbay_journal::{Follower, followers_dir};
 use afterbay_journal_view::follower::{CopyStatus, FollowerStatus};
@@ -216,7 +216,7 @@ impl Process<'_> {
                 .iter()
                 .map(|(key, condition)| (key.clone(), condition.text.clone()))
                 .collect(),
-            metrics: metrics.encode(Exposition::OpenMetrics).trim_end_matches("# EOF\n").to_owned(),
+            metrics: metrics.encode(),
             events: events.counts().map(|(name, count)| (name.to_owned(), count)).collect(),
         };
         let _ = status.write(&*self.storage, &self.config.journal.dir);

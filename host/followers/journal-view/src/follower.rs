@@ -26,7 +26,7 @@ pub struct FollowerStatus {
     pub copies: Vec<CopyStatus>,
     /// The conditions that degrade the process, by key.
     pub conditions: BTreeMap<String, String>,
-    /// The metrics of the process, as OpenMetrics text without its end.
+    /// The metrics of the process, as text.
     pub metrics: String,
     /// The number of published events of each kind.
     pub events: BTreeMap<String, u64>,

@@ -55,23 +55,6 @@ impl Gauge {
     }
 }
 
-/// A time that only grows: stored in nanoseconds, published in seconds. One writer.
-#[derive(Debug, Default)]
-pub struct Seconds(Counter);
-
-impl Seconds {
-    /// Adds `time`.
-    #[inline]
-    pub fn add(&self, time: Duration) {
-        self.0.add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-    }
-
-    /// The value now.
-    pub fn get(&self) -> Duration {
-        Duration::from_nanos(self.0.get())
-    }
-}
-
 /// A time that rises and falls: stored in nanoseconds, published in seconds. One writer.
 #[derive(Debug, Default)]
 pub struct SecondsNow(Gauge);

@@ -10,9 +10,9 @@ use afterbay_types::{
     SourceState, SpanLoss, VerdictKind,
 };
 
-use crate::counter::{Counter, CounterBy, Gauge, Seconds, SecondsNow, StateGauge, Total};
+use crate::counter::{Counter, CounterBy, Gauge, SecondsNow, StateGauge, Total};
 use crate::histogram::Histogram;
-use crate::reading::{Block, Reading, Series};
+use crate::reading::{Block, Read, Series};
 
 /// Declares a block of counters. A counter's name in metrics is the block's prefix and the field's name. Its help is also the
 /// field's documentation.
@@ -31,7 +31,7 @@ macro_rules! counters {
                 $(Series {
                     name: concat!($prefix, stringify!($field)),
                     help: $help,
-                    read: |block| Reading::from(&block.$field),
+                    read: |block| block.$field.read(),
                 },)*
             ];
         }
@@ -54,9 +54,7 @@ counters! {
         tokens_dropped: Counter, "Received token ids that a plugin dropped";
         rows_swallowed: Counter, "Rows dropped because a plugin had finished their request";
         tokens_swallowed: Counter, "Token ids dropped because a plugin had finished their request";
-        aborts_withheld: Counter, "Requests that a plugin had finished and that the scheduler was not asked to end: their rid is too long or no text, or the abort queue was full";
         rows_unread: Counter, "Rows that no plugin could see: they cannot be read, or the limit of live requests was reached. Compare the SGLang version with the supported ones";
-        requests_given_up: Counter, "Requests without a row for the longest time that were given up at the limit of live requests";
         barriers: CounterBy<BarrierCause>, "Frames passed on whole in their place, by kind";
         requests_opened: Counter, "Requests seen for the first time";
         requests_finished: Counter, "Requests that ended";
@@ -66,7 +64,6 @@ counters! {
         request_imbalances: Counter, "Requests whose ledger did not balance at their end. Any is a bug to report";
         senders: Gauge, "Schedulers connected";
         receiving: Gauge, "1 while the stream receives, 0 while the scheduler's own queue holds the frames. Look at the sinks and the journal if it stays 0";
-        receive_pause_seconds: Histogram, "Pauses in receiving, because a queue was full or the journal failed; a pause counts when it ends";
         panics: Counter, "Panics of the stream's thread, after each of which the stream continued. Any is a bug to report";
         outbox_frames: Gauge, "Frames received and not yet written to a sink's socket";
         outbox_bytes: Gauge, "Bytes of frames received and not yet written to a sink's socket";
@@ -75,7 +72,6 @@ counters! {
         journal_frame: Gauge, "Number of the last frame appended to the journal";
         journal_durable_frame: Gauge, "Number of the last frame that survives a power cut";
         journal_frames_skipped: Counter, "Frames forwarded without being written to the journal, as on_error = \"forward\" says";
-        journal_append_seconds: Seconds, "Time spent appending to the journal";
         journal_sync_seconds: Histogram, "Time of each sync of the journal to the disk; rows wait for it only with journal.sync = \"always\"";
         journal_segments_lost: Counter, "Segments removed before a follower had read them: the archive, the replica or the record of usage. Raise journal.retain.bytes";
         journal_failing: Gauge, "1 while frames cannot be written to the journal. Free disk space or repair the disk";
@@ -98,7 +94,6 @@ counters! {
     /// The counters of one sink. Its labels are `stream` and `sink`.
     SinkCounters, "sink_" {
         connected: Gauge, "1 while the reader is connected";
-        connects: Counter, "Times the reader has connected";
         frames_written: Counter, "Frames written completely to the kernel, including frames sent again";
         bytes_written: Counter, "Bytes of frames written completely to the kernel";
         frames_resent: Counter, "Frames sent again after the reader was lost";
@@ -116,8 +111,6 @@ counters! {
         rows_joined: Counter, "Received rows sent inside another row of their request";
         first_token_taken_seconds: Histogram, "Time from the receipt of the frame with a request's first row until the reader has finished the frame that carries this row, by its credit page; nothing without a credit page";
         row_wait_seconds: Histogram, "Time from the receipt of a row until it is put into a frame for the sink";
-        frames_torn: Counter, "Frames sent whole although some of their rows had been sent, because they could not be taken apart";
-        window_frames: Gauge, "Frames that the reader may be given ahead of its count";
         queue_frames: Gauge, "Frames not yet written to the kernel";
         queue_bytes: Gauge, "Bytes of frames not yet written to the kernel";
         credit_usable: Gauge, "1 while the reader's credit page is readable. Check AFTERBAY_CREDIT and sink.credit if it stays 0";
@@ -138,14 +131,10 @@ counters! {
         held_rows: Gauge, "Rows that wait because the plugin holds them";
         held_tokens: Gauge, "Tokens of the rows that wait because the plugin holds them";
         holds_ended: CounterBy<HoldEnd>, "Times that a request's held rows were sent, by reason";
-        holds_refused: Counter, "Rows that the plugin wanted to hold and that were sent, or that could not be joined with the held ones";
         bypassed_batches: Counter, "Batches that passed without the plugin, because it faulted, is down or is quarantined";
         terminated_rows: Counter, "Rows whose requests were aborted because the plugin did not judge them, as on_fault = terminate says";
         quarantined: Gauge, "1 while the plugin is out of the chain because of too many faults. Correct or reinstate it";
-        quarantines: Counter, "Times that the plugin was taken out of the chain";
         reloads: CounterBy<ReloadResult>, "Reloads of a changed component, by result";
-        requests_open: Gauge, "Requests that are open in the plugin";
-        memory_bytes: Gauge, "Linear memory of the instance";
     }
 }
 
@@ -234,17 +223,7 @@ counters! {
         load_age_seconds: Option<f64>, "Time since the scheduler's load was measured, fresh or stale";
         num_running_reqs: Option<u64>, "Requests in the scheduler's running batch";
         num_waiting_reqs: Option<u64>, "Requests that wait in the scheduler";
-        num_waiting_uncached_tokens: Option<u64>, "Estimated tokens of waiting prompts that are in no cache";
-        num_used_tokens: Option<u64>, "Tokens of the KV cache in use";
-        num_total_tokens: Option<u64>, "Tokens of the KV cache in use, and tokens of the waiting requests";
-        num_active_tokens: Option<u64>, "Tokens of num_total_tokens without the requests that await their KV from a prefill server";
-        max_total_num_tokens: Option<u64>, "Capacity of the KV cache in tokens";
-        max_running_requests: Option<u64>, "The most requests that may run";
         token_usage: Option<f64>, "Used part of the KV cache, 0 to 1";
-        gen_throughput: Option<f64>, "Tokens generated per second";
-        cache_hit_rate: Option<f64>, "Part of the last prefills' prompt tokens that came from the cache, 0 to 1";
-        utilization: Option<f64>, "The larger of running requests and token usage over their limits; may exceed 1";
-        num_retracted_reqs: Option<u64>, "Requests moved back to waiting for lack of memory since the scheduler's last report";
     }
 }
 
@@ -252,8 +231,6 @@ counters! {
     /// One source of the scheduler's load when it is read. Its labels are `stream` and `source`.
     SignalSource, "signal_" {
         state: Option<SourceState>, "1 for the state of the source; the last load from a lost or invalid source may still be fresh";
-        age_seconds: Option<f64>, "Time since the source's last load was measured";
         readings: Total, "Readings with a new load";
-        refusals: Total, "Reads, scrapes and messages without a usable load";
     }
 }

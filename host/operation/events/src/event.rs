@@ -249,13 +249,6 @@ events! {
         stream: Name, sink: Name, tokens: u64, kind: String,
     } => "stream {stream:?}: sink {sink:?} joins rows where the text is whole, with a tokenizer of {tokens} tokens ({kind})";
 
-    /// The peer at the sink's endpoint is not a reader that Afterbay can send to.
-    ///
-    /// Action: correct `sink.connect`, or start the right reader there.
-    SinkRefused, ERROR, first 5 of [stream, sink] {
-        stream: Name, sink: Name, why: String,
-    } => "stream {stream:?}: sink {sink:?} refused its reader: {why}";
-
     /// Afterbay reads the reader's count of finished frames.
     CreditSeen, INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name, generation: u64, count: u64,
@@ -377,11 +370,6 @@ events! {
         stream: Name, is_wrong: bool, what: String,
     } => "journal of {stream:?}: {what}";
 
-    /// A segment is full and closed.
-    SegmentSealed, DEBUG, first 5 of [stream] {
-        stream: Name, segment: String, bytes: u64,
-    } => "journal of {stream:?}: segment {segment} sealed, {bytes} bytes";
-
     /// A segment was removed, as `journal.retain` says.
     SegmentRemoved, INFO, first 5 of [stream] {
         stream: Name, segment: String, bytes: u64,
@@ -442,13 +430,6 @@ events! {
     LiveRequestsFull, WARN, first 1 of [stream] {
         stream: Name, limit: u64, given_up: u64,
     } => "stream {stream:?}: the limit of {limit} live requests is reached, {given_up} requests without a row for 10 s or more were given up";
-
-    /// A frame has a column or a length that no known layout has. It is carried unchanged.
-    ///
-    /// Action: compare the SGLang version with the supported ones.
-    UnknownColumns, WARN, first 1 of [stream, what] {
-        stream: Name, frame: u64, what: String,
-    } => "stream {stream:?}: frame {frame} has parts that this version does not know and carries unchanged: {what}";
 
     /// Tokens of a request did not arrive: the scheduler had counted `expected`, Afterbay received `got`. The reader has the
     /// same gap.

@@ -1,113 +1,68 @@
-//! The two text formats of `/metrics`: OpenMetrics, and the older Prometheus format that every tool reads.
+//! Prometheus' text format, which every tool reads.
 
-/// A text format of metrics.
+use std::fmt::{Display, Write};
+
+/// The `Content-Type` of the metrics.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exposition {
-    /// OpenMetrics 1.0.0.
-    OpenMetrics,
-    /// Prometheus' text format 0.0.4.
-    Text,
+pub(crate) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
 }
 
-impl Exposition {
-    /// The format that an `Accept` header prefers. [`Exposition::Text`] without a header, and if both formats are equally
-    /// welcome and OpenMetrics is not named.
-    pub fn accepted(accept: &str) -> Exposition {
-        let quality_of = |types: &[&str]| {
-            let ranges = accept.split(',').filter_map(|range| {
-                let mut parts = range.split(';').map(str::trim);
-                let is_meant =
-                    parts.next().is_some_and(|name| types.iter().any(|it| it.eq_ignore_ascii_case(name)));
-                let quality = parts.find_map(|part| part.strip_prefix("q=")).unwrap_or("1");
-                is_meant.then(|| quality.parse().unwrap_or(0.0))
-            });
-            ranges.fold(0.0, f64::max)
+/// The metrics as text.
+#[derive(Default)]
+pub(crate) struct Page {
+    pub text: String,
+    /// The name of the metric that is written.
+    name: String,
+}
+
+impl Page {
+    /// Begins a metric. All its values follow. A counter's name ends with `_total`.
+    pub fn metric(&mut self, name: &str, help: &str, kind: Kind) {
+        let (suffix, kind) = match kind {
+            Kind::Counter => ("_total", "counter"),
+            Kind::Gauge => ("", "gauge"),
+            Kind::Histogram => ("", "histogram"),
         };
-        let open_metrics = quality_of(&["application/openmetrics-text"]);
-        match open_metrics > 0.0 && open_metrics >= quality_of(&["text/plain", "text/*"]) {
-            true => Exposition::OpenMetrics,
-            false => Exposition::Text,
-        }
+        self.name = format!("afterbay_{name}{suffix}");
+        let help = help.replace('\\', "\\\\");
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(self.text, "# HELP {0} {help}\n# TYPE {0} {kind}", self.name);
     }
 
-    /// The `Content-Type` of this format.
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Exposition::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Exposition::Text => "text/plain; version=0.0.4; charset=utf-8",
-        }
+    /// Writes the value for these labels.
+    pub fn value(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.sample("", labels, value);
     }
 
-    /// Converts OpenMetrics text to this format.
-    pub(crate) fn of_open_metrics(self, text: String) -> String {
-        match self {
-            Exposition::OpenMetrics => text,
-            Exposition::Text => classic(&text),
-        }
-    }
-}
-
-/// OpenMetrics names a counter's family without the `_total` of its samples, and has types and lines that the older format
-/// lacks.
-fn classic(open_metrics: &str) -> String {
-    let mut out = String::with_capacity(open_metrics.len() + open_metrics.len() / 16);
-    let mut help = None;
-    for line in open_metrics.lines() {
-        if let Some(text) = line.strip_prefix("# HELP ") {
-            help = text.split_once(' ');
-        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
-        {
-            let (suffix, kind) = match kind {
-                "counter" => ("_total", "counter"),
-                "info" => ("_info", "gauge"),
-                "unknown" => ("", "untyped"),
-                kind => ("", kind),
-            };
-            if let Some((_, help)) = help.take().filter(|(of, _)| *of == name) {
-                out += &format!("# HELP {name}{suffix} {help}\n");
-            }
-            out += &format!("# TYPE {name}{suffix} {kind}\n");
-        } else if !line.starts_with('#') {
-            out.push_str(line);
-            out.push('\n');
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_format_is_the_one_that_accept_prefers() {
-        let prometheus =
-            "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1";
-        for (accept, exposition) in [
-            ("", Exposition::Text),
-            ("*/*", Exposition::Text),
-            ("text/plain", Exposition::Text),
-            ("application/openmetrics-text", Exposition::OpenMetrics),
-            ("Application/OpenMetrics-Text; version=1.0.0", Exposition::OpenMetrics),
-            (prometheus, Exposition::OpenMetrics),
-            ("application/openmetrics-text;q=0.2,text/plain;q=0.9", Exposition::Text),
-            ("application/openmetrics-text;q=0", Exposition::Text),
-            ("application/openmetrics-textual", Exposition::Text),
-        ] {
-            assert_eq!(Exposition::accepted(accept), exposition, "{accept}");
-        }
+    /// Writes a number that is no integer.
+    pub fn float(&mut self, labels: &[(&str, &str)], value: f64) {
+        self.value(labels, format_args!("{value:?}"));
     }
 
-    #[test]
-    fn the_older_format_names_a_family_as_its_samples() {
-        let text = "# HELP a_b Bs.\n# TYPE a_b counter\n# UNIT a_b bytes\na_b_total{c=\"# TYPE x counter\"} 1\n\
-                    # HELP a_build Of it.\n# TYPE a_build info\na_build_info{v=\"1\"} 1\n\
-                    # TYPE g gauge\ng 2\n# EOF\n";
-        assert_eq!(
-            classic(text),
-            "# HELP a_b_total Bs.\n# TYPE a_b_total counter\na_b_total{c=\"# TYPE x counter\"} 1\n\
-             # HELP a_build_info Of it.\n# TYPE a_build_info gauge\na_build_info{v=\"1\"} 1\n\
-             # TYPE g gauge\ng 2\n"
-        );
+    /// Writes a histogram. Each bucket has its upper bound and its own count.
+    pub fn histogram(&mut self, labels: &[(&str, &str)], buckets: &[(f64, u64)], sum: f64) {
+        let mut count = 0;
+        for (bound, here) in buckets {
+            // The count is that of the buckets, so that the two agree while the stream writes on.
+            count += here;
+            let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+            self.sample("_bucket", &[labels, &[("le", &bound)]].concat(), count);
+        }
+        self.sample("_sum", labels, format_args!("{sum:?}"));
+        self.sample("_count", labels, count);
+    }
+
+    fn sample(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let labels = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+        let labels = labels.collect::<Vec<_>>().join(",");
+        let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
+        let _ = writeln!(self.text, "{}{suffix}{labels} {value}", self.name);
     }
 }

@@ -28,14 +28,14 @@ pub use afterbay_types::{
     AbortBy, BarrierCause as Barrier, CallResult, FaultKind, HoldEnd, Name, ReaderState, ReloadResult,
     ShadowComparison as Compared, VerdictKind as Verdict,
 };
-pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, StateGauge, Total};
+pub use counter::{Counter, CounterBy, Gauge, Label, SecondsNow, StateGauge, Total};
 pub use counters::{
     AbortCounters, ArchiveCounters, CallCounters, FollowerCounters, PluginCounters, ReplicateCounters,
     SchedulerLoad, SignalSource, SinkCounters, StoreCounters, StreamCounters, TapCounters, TracesCounters,
     UsageCounters,
 };
 pub use event::Event;
-pub use exposition::Exposition;
+pub use exposition::CONTENT_TYPE;
 pub use health::{Condition, Health, Severity};
 pub use histogram::{BUCKET_SECONDS, Histogram};
 pub use limiter::{KEYS_MAX, WINDOW};

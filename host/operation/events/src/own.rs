@@ -4,11 +4,9 @@
 //! `/metrics` shows it as one family.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
+use crate::exposition::{Kind, Page};
 
 /// The most names of one plugin in one stream.
 pub const OWN_NAMES_MAX: usize = 64;
@@ -85,13 +83,6 @@ fn overflow() -> SeriesLabels {
     vec![(OVERFLOW.0.to_owned(), OVERFLOW.1.to_owned())]
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
 #[derive(Clone, Debug)]
 enum Value {
     Counter(u64),
@@ -136,46 +127,36 @@ impl Own {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    pub(crate) fn write(&self, page: &mut Page) {
         // Copied first: a stream must not wait for a scrape to be written.
         let Counted { plugins, families, refused, .. } = self.lock().clone();
         if !refused.is_empty() {
             let help = "Figures that a plugin named and that were not counted";
-            let name = "plugin_metrics_refused";
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            page.metric("plugin_metrics_refused", help, Kind::Counter);
             for (plugin, count) in &refused {
                 let Some(plugin) = plugins.get(plugin) else { continue };
-                metric.encode_family(&plugin.labels())?.encode_counter::<NoLabelSet, _, f64>(count, None)?;
+                page.value(&plugin.labels(), count);
             }
         }
         for (name, Family { kind, plugins: by_plugin }) in &families {
-            let kind = match kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-                Kind::Histogram => MetricType::Histogram,
-            };
-            let name = format!("plugin_own_{name}");
-            let mut metric = encoder.encode_descriptor(&name, "As the plugin names it", None, kind)?;
+            page.metric(&format!("plugin_own_{name}"), "As the plugin names it", *kind);
             let series = by_plugin.iter().filter_map(|(plugin, series)| Some((plugins.get(plugin)?, series)));
             for (plugin, (own_labels, value)) in
                 series.flat_map(|(plugin, series)| series.iter().map(move |each| (plugin, each)))
             {
                 let mut labels = plugin.labels().to_vec();
                 labels.extend(own_labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-                let mut metric = metric.encode_family(&labels)?;
                 match value {
-                    Value::Counter(count) => metric.encode_counter::<NoLabelSet, _, f64>(count, None)?,
-                    Value::Gauge(value) => metric.encode_gauge(value)?,
+                    Value::Counter(count) => page.value(&labels, count),
+                    Value::Gauge(value) => page.float(&labels, *value),
                     Value::Histogram { buckets, sum } => {
                         let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
                         let buckets: Vec<(f64, u64)> = bounds.zip(buckets.iter().copied()).collect();
-                        let count = buckets.iter().map(|(_, count)| count).sum();
-                        metric.encode_histogram::<NoLabelSet>(*sum, count, &buckets, None)?;
+                        page.histogram(&labels, &buckets, *sum);
                     }
                 }
             }
         }
-        Ok(())
     }
 }
 

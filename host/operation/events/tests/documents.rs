@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use afterbay_events::event::DrainBegun;
-use afterbay_events::{Event, Events, Exposition, Health, Metrics, SchedulerLoad, SignalSource};
+use afterbay_events::{Event, Events, Health, Metrics, SchedulerLoad, SignalSource};
 use afterbay_types::SourceState;
 
 fn page(name: &str) -> PathBuf {
@@ -39,26 +39,12 @@ fn exposition() -> String {
             load_age_seconds: Some(0.0),
             num_running_reqs: Some(0),
             num_waiting_reqs: Some(0),
-            num_waiting_uncached_tokens: Some(0),
-            num_used_tokens: Some(0),
-            num_total_tokens: Some(0),
-            num_active_tokens: Some(0),
-            max_total_num_tokens: Some(0),
-            max_running_requests: Some(0),
             token_usage: Some(0.0),
-            gen_throughput: Some(0.0),
-            cache_hit_rate: Some(0.0),
-            utilization: Some(0.0),
-            num_retracted_reqs: Some(0),
         };
-        let source = SignalSource {
-            state: Some(SourceState::Fresh),
-            age_seconds: Some(0.0),
-            ..SignalSource::default()
-        };
+        let source = SignalSource { state: Some(SourceState::Fresh), ..SignalSource::default() };
         Some((load, vec![("load_snapshot", source)]))
     });
-    metrics.encode(Exposition::Text)
+    metrics.encode()
 }
 
 /// A metric: its type, its help and the names of its labels.

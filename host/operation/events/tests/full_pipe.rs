@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use afterbay_events::event::LogLinesDropped;
 use afterbay_events::log::{FlushAtEnd, Format, QUEUE_BYTES_MAX, init_to};
-use afterbay_events::{Events, Exposition, Health, Metrics, WINDOW};
+use afterbay_events::{Events, Health, Metrics, WINDOW};
 
 #[test]
 fn a_pipe_that_nobody_reads_delays_no_event_and_says_later_how_many_lines_it_lost() {
@@ -39,5 +39,5 @@ fn a_pipe_that_nobody_reads_delays_no_event_and_says_later_how_many_lines_it_los
     assert_eq!(text.lines().count() as u64 - 1 + lost, sent as u64);
     assert!(lost > 0 && text.contains(&format!("log: {lost} lines were dropped")));
     let lost = format!("\nafterbay_log_lines_dropped_total {lost}\n");
-    assert!(metrics.encode(Exposition::OpenMetrics).contains(&lost));
+    assert!(metrics.encode().contains(&lost));
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
-use afterbay_events::Exposition::{OpenMetrics, Text};
 use afterbay_events::event::{DrainBegun, SenderConnected};
 use afterbay_events::{
     Events, Health, Metrics, OWN_SERIES_MAX, OwnError, Recorder, SchedulerLoad, SignalSource, Total,
@@ -30,24 +29,23 @@ fn every_block_is_published_by_its_labels() {
     stream.rows_received.add(40);
     stream.rows_received.add(2);
     stream.barriers.add(BarrierCause::Idle, 3);
-    stream.receive_pause_seconds.observe(Duration::from_millis(1500));
+    stream.change_seconds.observe(Duration::from_millis(1500));
     stream.requests_live.set(17);
     metrics.stream("decode-1").rows_received.add(5);
     metrics.sink("decode-0", "detokenizer").queue_bytes.set(99);
     metrics.plugin("decode-0", "upper").verdicts.add(VerdictKind::Finish, 1);
     metrics.plugin("decode-0", "upper").faults.add(FaultKind::Deadline, 2);
-    let text = metrics.encode(OpenMetrics);
-    has(&text, "# TYPE afterbay_rows_received counter");
+    let text = metrics.encode();
+    has(&text, "# TYPE afterbay_rows_received_total counter");
     has(&text, "afterbay_rows_received_total{stream=\"decode-0\"} 42");
     has(&text, "afterbay_rows_received_total{stream=\"decode-1\"} 5");
     has(&text, "afterbay_barriers_total{stream=\"decode-0\",kind=\"idle\"} 3");
     has(&text, "afterbay_barriers_total{stream=\"decode-0\",kind=\"control\"} 0");
-    has(&text, "afterbay_receive_pause_seconds_sum{stream=\"decode-0\"} 1.5");
+    has(&text, "afterbay_change_seconds_sum{stream=\"decode-0\"} 1.5");
     has(&text, "afterbay_requests_live{stream=\"decode-0\"} 17");
     has(&text, "afterbay_sink_queue_bytes{stream=\"decode-0\",sink=\"detokenizer\"} 99");
     has(&text, "afterbay_plugin_verdicts_total{stream=\"decode-0\",plugin=\"upper\",action=\"finish\"} 1");
     has(&text, "afterbay_plugin_faults_total{stream=\"decode-0\",plugin=\"upper\",kind=\"deadline\"} 2");
-    assert!(text.ends_with("# EOF\n"));
 }
 
 #[test]
@@ -69,8 +67,8 @@ fn a_scheduler_s_load_is_read_for_each_scrape_and_unknown_values_are_left_out() 
         Some((load, vec![("load_snapshot", SignalSource { state, readings, ..SignalSource::default() })]))
     });
     metrics.signals("c", || Some((SchedulerLoad::default(), Vec::new())));
-    metrics.encode(OpenMetrics);
-    let text = metrics.encode(OpenMetrics);
+    metrics.encode();
+    let text = metrics.encode();
     has(&text, "# TYPE afterbay_scheduler_num_running_reqs gauge");
     has(&text, "afterbay_scheduler_num_running_reqs{stream=\"b\"} 1");
     has(&text, "afterbay_scheduler_token_usage{stream=\"b\"} 0.25");
@@ -92,12 +90,12 @@ fn a_time_at_a_bucket_s_bound_counts_in_it_and_one_past_it_in_the_next() {
     for nanos in [0, 10_000, 10_001, 100_000, 60_000_000_000, 60_000_000_001] {
         stream.frame_seconds.observe(Duration::from_nanos(nanos));
     }
-    let text = metrics.encode(OpenMetrics);
-    has(&text, "afterbay_frame_seconds_bucket{le=\"0.00001\",stream=\"s\"} 2");
-    has(&text, "afterbay_frame_seconds_bucket{le=\"0.00002\",stream=\"s\"} 3");
-    has(&text, "afterbay_frame_seconds_bucket{le=\"0.0001\",stream=\"s\"} 4");
-    has(&text, "afterbay_frame_seconds_bucket{le=\"60.0\",stream=\"s\"} 5");
-    has(&text, "afterbay_frame_seconds_bucket{le=\"+Inf\",stream=\"s\"} 6");
+    let text = metrics.encode();
+    has(&text, "afterbay_frame_seconds_bucket{stream=\"s\",le=\"0.00001\"} 2");
+    has(&text, "afterbay_frame_seconds_bucket{stream=\"s\",le=\"0.00002\"} 3");
+    has(&text, "afterbay_frame_seconds_bucket{stream=\"s\",le=\"0.0001\"} 4");
+    has(&text, "afterbay_frame_seconds_bucket{stream=\"s\",le=\"60\"} 5");
+    has(&text, "afterbay_frame_seconds_bucket{stream=\"s\",le=\"+Inf\"} 6");
     has(&text, "afterbay_frame_seconds_count{stream=\"s\"} 6");
 }
 
@@ -111,9 +109,9 @@ fn a_time_that_is_observed_for_many_rows_counts_for_each() {
         (stream.first_token_seconds.count(), stream.first_token_seconds.sum()),
         (3, Duration::from_millis(1500))
     );
-    let text = metrics.encode(OpenMetrics);
-    has(&text, "afterbay_first_token_seconds_bucket{le=\"0.25\",stream=\"s\"} 0");
-    has(&text, "afterbay_first_token_seconds_bucket{le=\"0.5\",stream=\"s\"} 3");
+    let text = metrics.encode();
+    has(&text, "afterbay_first_token_seconds_bucket{stream=\"s\",le=\"0.25\"} 0");
+    has(&text, "afterbay_first_token_seconds_bucket{stream=\"s\",le=\"0.5\"} 3");
     has(&text, "afterbay_first_token_seconds_sum{stream=\"s\"} 1.5");
 }
 
@@ -126,7 +124,7 @@ fn a_state_is_one_gauge_for_each_value_and_exactly_one_of_them_is_1() {
     {
         state.into_iter().for_each(|state| sink.state.set(state));
         assert_eq!(sink.state.word(), word);
-        let text = metrics.encode(OpenMetrics);
+        let text = metrics.encode();
         for other in ["keeping_up", "behind", "stalled", "away"] {
             let value = u64::from(other == word);
             has(&text, &format!("afterbay_sink_state{{stream=\"s\",sink=\"k\",state=\"{other}\"}} {value}"));
@@ -140,10 +138,10 @@ fn events_are_counted_by_kind_and_readiness_is_published() {
     for _ in 0..100 {
         events.publish(DrainBegun { stream: "s".into(), frames: 1 });
     }
-    has(&metrics.encode(OpenMetrics), "afterbay_events_total{event=\"DrainBegun\"} 100");
-    has(&metrics.encode(OpenMetrics), "afterbay_ready 1");
+    has(&metrics.encode(), "afterbay_events_total{event=\"DrainBegun\"} 100");
+    has(&metrics.encode(), "afterbay_ready 1");
     health.not_ready("journal:s", "no space left on device", SystemTime::now());
-    has(&metrics.encode(OpenMetrics), "afterbay_ready 0");
+    has(&metrics.encode(), "afterbay_ready 0");
 }
 
 #[test]
@@ -152,24 +150,24 @@ fn degraded_conditions_are_counted_by_kind_and_leave_the_process_ready() {
     for key in ["sink:s/a", "sink:s/b", "config"] {
         health.degraded(key, "away", SystemTime::now());
     }
-    let text = metrics.encode(OpenMetrics);
+    let text = metrics.encode();
     has(&text, "afterbay_ready 1");
     has(&text, "afterbay_degraded{condition=\"sink\"} 2");
     has(&text, "afterbay_degraded{condition=\"config\"} 1");
     health.clear("sink:s/a");
     health.not_ready("sink:s/b", "gone for good", SystemTime::now());
-    has(&metrics.encode(OpenMetrics), "afterbay_degraded{condition=\"sink\"} 0");
-    has(&metrics.encode(OpenMetrics), "afterbay_ready 0");
+    has(&metrics.encode(), "afterbay_degraded{condition=\"sink\"} 0");
+    has(&metrics.encode(), "afterbay_ready 0");
 }
 
 #[test]
 fn a_refused_reload_of_the_configuration_is_a_gauge_until_one_succeeds() {
     let (_, _, metrics) = metrics();
-    has(&metrics.encode(OpenMetrics), "afterbay_config_last_reload_successful 1");
+    has(&metrics.encode(), "afterbay_config_last_reload_successful 1");
     metrics.config_reloaded(false);
-    has(&metrics.encode(OpenMetrics), "afterbay_config_last_reload_successful 0");
+    has(&metrics.encode(), "afterbay_config_last_reload_successful 0");
     metrics.config_reloaded(true);
-    has(&metrics.encode(OpenMetrics), "afterbay_config_last_reload_successful 1");
+    has(&metrics.encode(), "afterbay_config_last_reload_successful 1");
 }
 
 #[test]
@@ -180,9 +178,9 @@ fn each_metric_is_declared_once_with_its_help_before_its_series() {
         metrics.sink(stream, "s");
         metrics.plugin(stream, "p");
     }
-    let text = metrics.encode(OpenMetrics);
+    let text = metrics.encode();
     let (mut declared, mut current) = (HashSet::new(), String::new());
-    for line in text.lines().filter(|line| *line != "# EOF") {
+    for line in text.lines() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, words) = help.split_once(' ').unwrap();
             assert!(declared.insert(name.to_owned()), "{name} is declared twice");
@@ -220,11 +218,11 @@ fn a_reader_sees_counts_grow_and_none_lost_while_the_stream_writes() {
         let now = metrics.stream("s").frames_received.get();
         assert!(now >= before && now <= FRAMES, "{before} then {now}");
         before = now;
-        metrics.encode(OpenMetrics);
+        metrics.encode();
     }
     writer.join().unwrap();
     assert_eq!(before, FRAMES);
-    has(&metrics.encode(OpenMetrics), &format!("afterbay_frame_seconds_count{{stream=\"s\"}} {FRAMES}"));
+    has(&metrics.encode(), &format!("afterbay_frame_seconds_count{{stream=\"s\"}} {FRAMES}"));
 }
 
 #[test]
@@ -275,11 +273,11 @@ fn a_removed_stream_or_plugin_has_no_metrics() {
     metrics.forget_plugin("b", "q");
     // An instance of the removed plugin still counts.
     of_q.add("seen", &[], 1).unwrap();
-    let text = metrics.encode(OpenMetrics);
+    let text = metrics.encode();
     assert!(!text.contains("stream=\"a\"") && !text.contains("plugin=\"q\""), "{text}");
     has(&text, "afterbay_plugin_own_seen_total{stream=\"b\",plugin=\"p\"} 1");
     metrics.own("b", "q").add("seen", &[], 5).unwrap();
-    has(&metrics.encode(OpenMetrics), "afterbay_plugin_own_seen_total{stream=\"b\",plugin=\"q\"} 5");
+    has(&metrics.encode(), "afterbay_plugin_own_seen_total{stream=\"b\",plugin=\"q\"} 5");
 }
 
 fn connected(peer: u64) -> SenderConnected {
@@ -325,14 +323,14 @@ fn a_value_that_is_not_a_number_is_refused_and_counted() {
         let refused = own.observe("cost", &[], value).unwrap_err();
         assert!(matches!(refused, OwnError::NotFinite { .. }), "{refused:?}");
     }
-    let text = metrics.encode(OpenMetrics);
+    let text = metrics.encode();
     has(&text, "afterbay_plugin_own_cost_sum{stream=\"s\",plugin=\"p\"} 0.5");
     has(&text, "afterbay_plugin_own_cost_count{stream=\"s\",plugin=\"p\"} 1");
     has(&text, "afterbay_plugin_metrics_refused_total{stream=\"s\",plugin=\"p\"} 3");
     for value in [f64::MAX, f64::MAX, f64::MIN, f64::MIN] {
         own.observe("cost", &[], value).unwrap();
     }
-    let text = metrics.encode(OpenMetrics);
+    let text = metrics.encode();
     has(&text, "afterbay_plugin_own_cost_count{stream=\"s\",plugin=\"p\"} 5");
     assert!(!text.contains("NaN") && !text.contains("cost_sum{stream=\"s\",plugin=\"p\"} inf"), "{text}");
 }
@@ -352,8 +350,8 @@ fn a_plugin_counts_by_its_own_labels_and_removes_a_series() {
     own.add("tokens", &labels(&[("tenant", "")]), 7).unwrap();
     own.observe("cost", &labels(&[("tenant", "a")]), 0.5).unwrap();
     metrics.own("s", "q").set("tokens_left", &labels(&[("tenant", "a")]), 9.0).unwrap();
-    for exposition in [OpenMetrics, Text] {
-        let text = metrics.encode(exposition);
+    {
+        let text = metrics.encode();
         let series =
             |labels: &str| format!("afterbay_plugin_own_tokens_total{{stream=\"s\",plugin=\"p\"{labels}}}");
         has(&text, &format!("{} 3", series(",tenant=\"a\"")));
@@ -366,7 +364,7 @@ fn a_plugin_counts_by_its_own_labels_and_removes_a_series() {
     own.remove("tokens", &labels(&[("tenant", "a")]));
     own.remove("tokens", &labels(&[("tenant", "unknown")]));
     metrics.own("s", "q").remove("tokens_left", &labels(&[("tenant", "a")]));
-    let text = metrics.encode(Text);
+    let text = metrics.encode();
     assert!(!text.contains("tenant=\"a\"} 3") && !text.contains("tokens_left"), "{text}");
 }
 
@@ -380,7 +378,7 @@ fn series_past_the_bound_are_summed_up_in_one_and_a_removed_series_makes_room() 
     own.set("left", &[], 2.0).unwrap();
     let shown = |labels: &str| format!("{{stream=\"s\",plugin=\"p\",{labels}}}");
     let overflow = shown("otel_metric_overflow=\"true\"");
-    let text = metrics.encode(Text);
+    let text = metrics.encode();
     has(&text, &format!("afterbay_plugin_own_tokens_total{overflow} 5"));
     has(&text, &format!("afterbay_plugin_own_left{overflow} 2.0"));
     let series = text.lines().filter(|line| line.starts_with("afterbay_plugin_own_tokens_total")).count();
@@ -388,11 +386,11 @@ fn series_past_the_bound_are_summed_up_in_one_and_a_removed_series_makes_room() 
     own.remove("tokens", &labels(&[("tenant", "7")]));
     own.add("tokens", &labels(&[("tenant", "new")]), 8).unwrap();
     own.add("tokens", &labels(&[("tenant", "7")]), 8).unwrap();
-    let text = metrics.encode(Text);
+    let text = metrics.encode();
     has(&text, &format!("afterbay_plugin_own_tokens_total{} 8", shown("tenant=\"new\"")));
     has(&text, &format!("afterbay_plugin_own_tokens_total{overflow} 13"));
     metrics.own("s", "q").add("tokens", &labels(&[("tenant", "x")]), 1).unwrap();
-    has(&metrics.encode(Text), "afterbay_plugin_own_tokens_total{stream=\"s\",plugin=\"q\",tenant=\"x\"} 1");
+    has(&metrics.encode(), "afterbay_plugin_own_tokens_total{stream=\"s\",plugin=\"q\",tenant=\"x\"} 1");
 }
 
 /// The rules of `promtool check metrics`, for the older text format.
@@ -415,10 +413,10 @@ fn the_text_format_keeps_the_rules_of_promtool() {
             token_usage: Some(0.5),
             ..SchedulerLoad::default()
         };
-        let (state, age_seconds) = (Some(SourceState::Fresh), Some(0.1));
-        Some((load, vec![("load_snapshot", SignalSource { state, age_seconds, ..SignalSource::default() })]))
+        let state = Some(SourceState::Fresh);
+        Some((load, vec![("load_snapshot", SignalSource { state, ..SignalSource::default() })]))
     });
-    let text = metrics.encode(Text);
+    let text = metrics.encode();
     let (mut help, mut kinds) = (HashSet::new(), BTreeMap::new());
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {

@@ -98,7 +98,6 @@ fn one_of_each() -> Vec<Event> {
             kind: "byte-level".into(),
         }
         .into(),
-        SinkRefused { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }.into(),
         CreditSeen { stream: name("decode-0"), sink: name("detokenizer"), generation: 2, count: 3 }.into(),
         CreditUnusable { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }
             .into(),
@@ -156,7 +155,6 @@ fn one_of_each() -> Vec<Event> {
         JournalHealed { stream: name("decode-0"), failing_ms: 2, skipped_frames: 3 }.into(),
         JournalSyncFailed { stream: name("decode-0"), durable_frame: 2, why: "why it is".into() }.into(),
         JournalNotice { stream: name("decode-0"), is_wrong: true, what: "what it is".into() }.into(),
-        SegmentSealed { stream: name("decode-0"), segment: "000001".into(), bytes: 2 }.into(),
         SegmentRemoved { stream: name("decode-0"), segment: "000001".into(), bytes: 2 }.into(),
         SegmentLost {
             stream: name("decode-0"),
@@ -196,7 +194,6 @@ fn one_of_each() -> Vec<Event> {
         .into(),
         RowsUnread { stream: name("decode-0"), frame: 2, rows: 3, why: "why it is".into() }.into(),
         LiveRequestsFull { stream: name("decode-0"), limit: 2, given_up: 1 }.into(),
-        UnknownColumns { stream: name("decode-0"), frame: 2, what: "what it is".into() }.into(),
         RequestGap { stream: name("decode-0"), rid: "r-1".into(), frame: 2, expected: 4, got: 3 }.into(),
         FramesMissing {
             stream: name("decode-0"),

@@ -29,7 +29,7 @@ use crate::signals::{Report, Signals};
 use crate::status::Status;
 use crate::upgrade::{NotUpgraded, UpgradeRequest, Upgrades};
 use access::{Access, Contents};
-use afterbay_events::{Condition, Exposition, Health, Metrics, Severity};
+use afterbay_events::{CONTENT_TYPE, Condition, Health, Metrics, Severity};
 use afterbay_http::ClientAddress;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
@@ -108,11 +108,8 @@ fn routes(state: AdminState, access: Access) -> Router {
         .with_state(state)
 }
 
-/// The metrics, in the format that `Accept` prefers.
-async fn metrics_text(State(admin): State<AdminState>, headers: HeaderMap) -> Response {
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let exposition = Exposition::accepted(accept);
-    ([(header::CONTENT_TYPE, exposition.content_type())], admin.metrics.encode(exposition)).into_response()
+async fn metrics_text(State(admin): State<AdminState>) -> Response {
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], admin.metrics.encode()).into_response()
 }
 
 async fn signals_json(State(admin): State<AdminState>) -> Json<Report> {

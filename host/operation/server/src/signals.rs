@@ -209,7 +209,7 @@ impl StreamSignals {
 
     fn metrics(&self) -> Option<afterbay_events::Signals> {
         let (load, report) = self.read()?;
-        let source = report.map(|report| (report.source.name(), of_source(&load, &report)));
+        let source = report.map(|report| (report.source.name(), of_source(&report)));
         Some((of_load(&load), source.into_iter().collect()))
     }
 
@@ -314,17 +314,7 @@ fn of_load(load: &LoadSnapshot) -> SchedulerLoad {
         load_age_seconds: load.age_ns.map(seconds),
         num_running_reqs: values.num_running_reqs,
         num_waiting_reqs: values.num_waiting_reqs,
-        num_waiting_uncached_tokens: values.num_waiting_uncached_tokens,
-        num_used_tokens: values.num_used_tokens,
-        num_total_tokens: values.num_total_tokens,
-        num_active_tokens: values.num_active_tokens,
-        max_total_num_tokens: values.max_total_num_tokens,
-        max_running_requests: values.max_running_requests,
         token_usage: values.token_usage,
-        gen_throughput: values.gen_throughput,
-        cache_hit_rate: values.cache_hit_rate,
-        utilization: values.utilization,
-        num_retracted_reqs: values.num_retracted_reqs,
     }
 }
 
@@ -344,13 +334,8 @@ fn for_plugins(load: &LoadSnapshot) -> Option<Load> {
     })
 }
 
-fn of_source(load: &LoadSnapshot, report: &SourceReport) -> SignalSource {
-    SignalSource {
-        state: Some(report.state),
-        age_seconds: load.age_ns.map(seconds),
-        readings: Total(report.readings),
-        refusals: Total(report.refusals),
-    }
+fn of_source(report: &SourceReport) -> SignalSource {
+    SignalSource { state: Some(report.state), readings: Total(report.readings) }
 }
 
 /// The answer of `/v1/signals`. Figures have the same names as on `/metrics`.

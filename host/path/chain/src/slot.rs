@@ -536,10 +536,6 @@ impl PluginSlot {
     /// Publishes the gauges. `held` is the number of rows that the plugin holds, and of their tokens.
     pub fn publish_gauges(&self, held: (u64, u64)) {
         let counters = &self.telemetry.counters;
-        let running = self.state.running().map(|(plugin, open)| (open, plugin.memory_bytes()));
-        let (requests_open, memory_bytes) = running.unwrap_or_default();
-        counters.requests_open.set(requests_open);
-        counters.memory_bytes.set(memory_bytes);
         counters.held_rows.set(held.0);
         counters.held_tokens.set(held.1);
     }

@@ -90,5 +90,5 @@ pub use replacement::StoredReplacement;
 pub use request::JournalRequest;
 pub use rid::stored_rid;
 pub use sink_progress::{Credit, HandedOver, SendRoom, SentFrame, SinkContent, SinkProgress};
-pub use verify::{JournalProblem, ProblemGroup, ProblemKind, VerifyNote, VerifyReport};
+pub use verify::{JournalProblem, ProblemKind, VerifyNote, VerifyReport};
 pub use writer::{JournalWriter, JournaledAttributes};

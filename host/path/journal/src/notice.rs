@@ -1,15 +1,15 @@
 //! Notices of the journal's background threads. The stream reads them and publishes events.
 
-use std::fmt;
 use std::path::PathBuf;
 
 use crate::position::{FrameNo, SegmentId};
 
-/// Something that happened in the background.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Something that happened in the background. Displays as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackgroundNotice {
     /// A sync failed. Frames after `durable` may not be on disk. The journal writes the segment to a new file
     /// and begins a new segment; `durable()` does not advance until then.
+    #[error("sync of segment {segment} failed, durable up to frame {durable}: {error}")]
     SyncFailed {
         /// Segment that failed to sync.
         segment: SegmentId,
@@ -19,11 +19,13 @@ pub enum BackgroundNotice {
         durable: FrameNo,
     },
     /// A segment whose sync failed, or whose file vanished, was rewritten completely.
+    #[error("segment {segment} was rewritten and is complete")]
     Rewritten {
         /// Segment that was rewritten.
         segment: SegmentId,
     },
     /// Rewriting a segment failed. The journal retries every second.
+    #[error("segment {segment} could not be rewritten, the journal retries: {error}")]
     RewriteFailed {
         /// Segment to be rewritten.
         segment: SegmentId,
@@ -31,6 +33,7 @@ pub enum BackgroundNotice {
         error: String,
     },
     /// A segment whose sync failed could not be read back completely. Frames from `from` on may be lost.
+    #[error("segment {segment} could not be read back, frames {from} to {through} may be lost")]
     FramesLost {
         /// Segment with the lost frames.
         segment: SegmentId,
@@ -41,6 +44,7 @@ pub enum BackgroundNotice {
     },
     /// The summary of a segment could not be written. Readers scan the segment, and the next start writes the
     /// summary.
+    #[error("segment {segment} has no summary, the next start writes it: {error}")]
     SealFailed {
         /// Segment without a summary.
         segment: SegmentId,
@@ -48,11 +52,13 @@ pub enum BackgroundNotice {
         error: String,
     },
     /// The file being written is no longer at its path. The next write begins a new segment.
+    #[error("{} has vanished, the next write begins a new segment", .path.display())]
     Vanished {
         /// Path of the missing file.
         path: PathBuf,
     },
     /// Retention removed a segment.
+    #[error("retention removed segment {segment} of stream {stream:?}, {bytes} bytes")]
     Removed {
         /// Stream of the segment.
         stream: String,
@@ -62,6 +68,9 @@ pub enum BackgroundNotice {
         bytes: u64,
     },
     /// Retention removed a segment that followers had not confirmed, because the journal had reached `retain_bytes`.
+    #[error(
+        "retention removed segment {segment} of stream {stream:?}, {bytes} bytes, before these had read it: {followers}"
+    )]
     RemovedUnconfirmed {
         /// Stream of the segment.
         stream: String,
@@ -73,6 +82,7 @@ pub enum BackgroundNotice {
         followers: String,
     },
     /// Retention could not remove a segment.
+    #[error("{} could not be removed: {error}", .path.display())]
     RemoveFailed {
         /// File of the segment.
         path: PathBuf,
@@ -81,6 +91,7 @@ pub enum BackgroundNotice {
     },
     /// The journal is larger than `retain_bytes`, and the rest must stay: live requests or backlogs need it,
     /// or it is being written. Published once, until the journal is below the limit again.
+    #[error("journal has {bytes} bytes, the limit is {limit}, and no more segments can be removed")]
     OverBudget {
         /// Size of the directory.
         bytes: u64,
@@ -88,11 +99,17 @@ pub enum BackgroundNotice {
         limit: u64,
     },
     /// The file system cannot reserve space. Once it is full, records about sent frames may not fit.
+    #[error(
+        "file system cannot reserve space ({error}): once it is full, a restart may not know which frames were sent"
+    )]
     NotReserved {
         /// Error of the system.
         error: String,
     },
     /// Requests were erased by age.
+    #[error(
+        "{requests} requests of stream {stream:?} were erased by age, {rows} rows; {left_frames} frames may still hold content"
+    )]
     Erased {
         /// Name of the stream.
         stream: String,
@@ -108,6 +125,9 @@ pub enum BackgroundNotice {
         left_frames: u64,
     },
     /// Requests that are due could not be erased. The journal tries again in a minute.
+    #[error(
+        "requests of stream {stream:?} that ended in segment {segment} could not be erased, the journal retries: {error}"
+    )]
     EraseFailed {
         /// Name of the stream.
         stream: String,
@@ -117,72 +137,9 @@ pub enum BackgroundNotice {
         error: String,
     },
     /// Outcomes were dropped because too many waited while the disk refused writes.
+    #[error("{count} outcomes were dropped while the disk refused writes")]
     OutcomesLost {
         /// Number of outcomes dropped.
         count: u64,
     },
-}
-
-impl fmt::Display for BackgroundNotice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BackgroundNotice::SyncFailed { segment, error, durable } => {
-                write!(f, "sync of segment {segment} failed, durable up to frame {durable}: {error}")
-            }
-            BackgroundNotice::Rewritten { segment } => {
-                write!(f, "segment {segment} was rewritten and is complete")
-            }
-            BackgroundNotice::RewriteFailed { segment, error } => {
-                write!(f, "segment {segment} could not be rewritten, the journal retries: {error}")
-            }
-            BackgroundNotice::FramesLost { segment, from, through } => {
-                write!(f, "segment {segment} could not be read back, frames {from} to {through} may be lost")
-            }
-            BackgroundNotice::SealFailed { segment, error } => {
-                write!(f, "segment {segment} has no summary, the next start writes it: {error}")
-            }
-            BackgroundNotice::Vanished { path } => {
-                write!(f, "{} has vanished, the next write begins a new segment", path.display())
-            }
-            BackgroundNotice::Removed { stream, segment, bytes } => {
-                write!(f, "retention removed segment {segment} of stream {stream:?}, {bytes} bytes")
-            }
-            BackgroundNotice::RemovedUnconfirmed { stream, segment, bytes, followers } => {
-                write!(
-                    f,
-                    "retention removed segment {segment} of stream {stream:?}, {bytes} bytes, before these had read it: {followers}"
-                )
-            }
-            BackgroundNotice::RemoveFailed { path, error } => {
-                write!(f, "{} could not be removed: {error}", path.display())
-            }
-            BackgroundNotice::OverBudget { bytes, limit } => {
-                write!(
-                    f,
-                    "journal has {bytes} bytes, the limit is {limit}, and no more segments can be removed"
-                )
-            }
-            BackgroundNotice::NotReserved { error } => {
-                write!(
-                    f,
-                    "file system cannot reserve space ({error}): once it is full, a restart may not know which frames were sent"
-                )
-            }
-            BackgroundNotice::Erased { stream, requests, rows, left_frames, .. } => {
-                write!(
-                    f,
-                    "{requests} requests of stream {stream:?} were erased by age, {rows} rows; {left_frames} frames may still hold content"
-                )
-            }
-            BackgroundNotice::EraseFailed { stream, segment, error } => {
-                write!(
-                    f,
-                    "requests of stream {stream:?} that ended in segment {segment} could not be erased, the journal retries: {error}"
-                )
-            }
-            BackgroundNotice::OutcomesLost { count } => {
-                write!(f, "{count} outcomes were dropped while the disk refused writes")
-            }
-        }
-    }
 }

@@ -2,8 +2,9 @@
 //! scheduler's, and summaries against the records of their segments.
 
 use std::collections::BTreeMap;
+use std::mem::{Discriminant, discriminant};
 
-use crate::bounds::{REQUESTS_LEFT_OUT, RUNS_MAX};
+use crate::bounds::RUNS_MAX;
 use crate::error::ReadError;
 use crate::manifest::{self, Manifest, MissingSegments};
 use crate::outcome::Outcome;
@@ -13,10 +14,6 @@ use crate::request::RequestInfo;
 use crate::segment::{Payloads, RawRecord, RecordedEnd, Scan, ScanStep, Segment, SegmentSummary};
 use crate::segment_files::{SegmentFile, SegmentFiles};
 use crate::stream_state::StreamState;
-
-mod groups;
-
-pub use groups::ProblemGroup;
 
 /// Newest frames that may still wait for an outcome.
 const AWAITED_FRAMES: u64 = 1024;
@@ -41,10 +38,8 @@ pub struct VerifyReport {
     pub rows: u64,
     /// Tokens received.
     pub tokens: u64,
-    /// Problems in order of segments. [`VerifyReport::causes`] groups them.
+    /// Problems in order of segments. [`VerifyReport::kinds`] sums them up.
     pub problems: Vec<JournalProblem>,
-    /// First segment of each run of the process.
-    pub(crate) runs: Vec<SegmentId>,
     /// Facts that are recorded as expected and still worth knowing.
     pub notes: Vec<VerifyNote>,
 }
@@ -152,7 +147,7 @@ pub enum ProblemKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyNote {
     /// Frames were forwarded without being stored, as the journal records.
-    #[error("{count} frames from {from} on were forwarded without being stored")]
+    #[error("{count} frames from {from} on were forwarded without being stored, as on_error says")]
     Skipped {
         /// First skipped frame.
         from: FrameNo,
@@ -160,20 +155,20 @@ pub enum VerifyNote {
         count: u64,
     },
     /// The journal is an excerpt, and says which frames it left out.
-    #[error("{count} frames were left out of this excerpt")]
+    #[error("{count} frames have no row of the packed request, or were left out otherwise")]
     LeftOut {
         /// Number of frames.
         count: u64,
     },
     /// Outcomes were dropped while the disk refused writes, as the journal records.
-    #[error("{count} records of outcomes were dropped while the disk refused writes")]
+    #[error("{count} outcomes were lost while the disk failed, as recorded")]
     OutcomesLost {
         /// Number of records dropped.
         count: u64,
     },
     /// The last segment ends in bytes that are not a complete record: a writer is at work, or the next start
     /// cuts them off.
-    #[error("{segment} ends in {bytes} bytes that are not a complete record (yet)")]
+    #[error("{segment}: the last {bytes} bytes are being written, or torn")]
     TornTail {
         /// Last segment.
         segment: SegmentId,
@@ -188,10 +183,10 @@ pub enum VerifyNote {
     },
     /// Frames were forwarded while the disk refused records, so it is unknown which of the newest frames the
     /// readers have.
-    #[error("the newest frames were forwarded without a record, because the disk refused writes")]
+    #[error("the last forwarded frames are not recorded, because the disk failed")]
     Unrecorded,
     /// Requests were erased, as the journal records.
-    #[error("{requests} requests were erased")]
+    #[error("{requests} {} erased", if *.requests == 1 { "request was" } else { "requests were" })]
     Erased {
         /// Number of requests.
         requests: u64,
@@ -199,11 +194,30 @@ pub enum VerifyNote {
         last_unix_ns: u64,
     },
     /// The outcomes of the last frames may still be written.
-    #[error("the last {frames} frames have no outcome yet")]
+    #[error("{frames} frames at the end are still in flight")]
     Unfinished {
         /// Number of frames.
         frames: u64,
     },
+}
+
+impl VerifyReport {
+    /// A sentence for each kind of problem: the first problem of the kind, and the number of all.
+    pub fn kinds(&self) -> Vec<String> {
+        let mut kinds: Vec<(Discriminant<ProblemKind>, &JournalProblem, usize)> = Vec::new();
+        for problem in &self.problems {
+            let kind = discriminant(&problem.what);
+            match kinds.iter_mut().find(|(known, ..)| *known == kind) {
+                Some((.., count)) => *count += 1,
+                None => kinds.push((kind, problem, 1)),
+            }
+        }
+        let sentence = |(_, first, count): (_, &JournalProblem, usize)| match count {
+            1 => first.to_string(),
+            count => format!("{first}, and {} more of this kind", count - 1),
+        };
+        kinds.into_iter().map(sentence).collect()
+    }
 }
 
 pub(crate) fn verify(segments: &SegmentFiles) -> Result<VerifyReport, ReadError> {
@@ -315,11 +329,6 @@ impl Verifier {
         self.last = id;
         self.report.segments += 1;
         self.report.bytes += segment.bytes()?;
-        // A start skips request numbers, unless the last run ended cleanly.
-        let is_begun_by_another = segment.header.next_request >= self.state.next_request + REQUESTS_LEFT_OUT;
-        if self.clean || is_begun_by_another {
-            self.report.runs.push(id);
-        }
         self.state.begin_segment(&segment.header);
         let summary = segment.summary()?;
         let limit = summary.as_ref().map_or(previous.limit, |summary| summary.begins);

@@ -207,8 +207,6 @@ impl Report {
             counters.frames_composed.set(joined.frames_composed);
             counters.rows_sent.set(joined.rows_sent);
             counters.rows_joined.set(joined.rows_joined);
-            counters.frames_torn.set(joined.frames_torn);
-            counters.window_frames.set(sink.sender.window() as u64);
             counters.queue_frames.set(pending.frames as u64);
             counters.queue_bytes.set(pending.bytes as u64);
             counters.credit_usable.set(u64::from(socket.finished().is_some()));
@@ -275,7 +273,6 @@ impl Report {
         let Some(why) = why else {
             let Some(Pause { since, is_published }) = self.pause.take() else { return };
             let paused = now.saturating_duration_since(since);
-            self.telemetry.counters.receive_pause_seconds.observe(paused);
             if is_published {
                 let paused_ms = u64::try_from(paused.as_millis()).unwrap_or(u64::MAX);
                 self.telemetry.publish(ReceiveResumed { stream, paused_ms });
@@ -328,7 +325,6 @@ impl Report {
         match notice {
             PushNotice::Connected { .. } => {
                 self.publish_lost_now(report, false);
-                report.counters.connects.add(1);
                 self.health.clear(&key);
                 self.telemetry.publish(SinkConnected { stream, sink, endpoint: endpoint.to_owned() });
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use afterbay_config::{Breaker, Call, CallHeader, Secret};
 use afterbay_events::event::{CallsResumed, CallsStopped};
-use afterbay_events::{CallResult, Events, Exposition, Health, Metrics, Recorder};
+use afterbay_events::{CallResult, Events, Health, Metrics, Recorder};
 use afterbay_plugin_services::calls::{CallError, CallOutcome, Calls, ServiceAnswer};
 
 /// The longest wait of a test before it fails.
@@ -145,7 +145,7 @@ fn a_call_sends_the_body_and_the_headers_and_connections_are_kept() {
         }
     }
     assert_eq!(fixture.results(CallResult::Answered), 3);
-    let text = fixture.metrics.encode(Exposition::Text);
+    let text = fixture.metrics.encode();
     assert!(text.contains("afterbay_call_results_total{endpoint=\"s\",result=\"answered\"} 3"), "{text}");
     assert!(text.contains("afterbay_call_seconds_count{endpoint=\"s\"} 3"), "{text}");
 }
@@ -286,7 +286,7 @@ fn a_call_under_way_ends_by_its_old_terms_and_later_calls_have_the_new_ones() {
     fixture.calls.set_endpoints(&[]).unwrap();
     let Err(CallError::Refused(why)) = fixture.call() else { panic!() };
     assert_eq!(why, "the configuration has no endpoint \"s\"");
-    assert!(!fixture.metrics.encode(Exposition::Text).contains("endpoint=\"s\""));
+    assert!(!fixture.metrics.encode().contains("endpoint=\"s\""));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use afterbay_events::event::{PluginStoreDamaged, PluginStoreFailed, PluginStoreHealed};
-use afterbay_events::{Events, Exposition, Health, Metrics, Recorder};
+use afterbay_events::{Events, Health, Metrics, Recorder};
 use afterbay_journal::storage::Storage;
 use afterbay_plugin_services::store::{Background, StoreDirectory, StoreError, StoreTelemetry, StoreWriter};
 use afterbay_sim_disk::{Faults, Random, SimDisk};
@@ -39,7 +39,7 @@ impl Process {
     }
 
     fn metrics(&self) -> String {
-        self.telemetry.metrics.encode(Exposition::Text)
+        self.telemetry.metrics.encode()
     }
 }
 

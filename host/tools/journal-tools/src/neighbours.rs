@@ -7,28 +7,22 @@ use crate::show::erased_line;
 use afterbay_journal::reader::{RequestFilter, RequestInfo, StreamReader};
 use afterbay_journal_view::erase::erasure;
 use afterbay_journal_view::json::state;
+use afterbay_journal_view::json_time;
 use afterbay_journal_view::legs::{self, Known, Leg};
-use afterbay_journal_view::neighbours::{NEIGHBOURS_MAX, SharedFrame, SharedFrames, Sums};
+use afterbay_journal_view::neighbours::{NEIGHBOURS_MAX, SharedFrames, Sums};
 use afterbay_journal_view::wording::counted;
-use afterbay_journal_view::{json_time, local_time};
 use afterbay_terminal::{self as screen, Busy, Table};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-/// Most other requests in a line on a terminal. A pipe and JSON have all.
-const OTHERS_SHOWN: usize = 4;
 /// Most requests of the summary on a terminal. A pipe and JSON have all.
 const SUMMARY_SHOWN: usize = 20;
-/// Lines that share a table, so that memory stays bounded.
-const LINES_PER_TABLE: usize = 1000;
-
 /// List the requests whose rows shared a frame with a request's rows
 ///
-/// A frame of the scheduler is one batch. Consecutive frames with the same requests in the same rows share a line: time, frames,
-/// number of frames, the row of this request, rows in the batch, and the other requests, each with its row. Below: the batch
-/// sizes, and the other requests by the number of shared frames. If several requests used the rid, each is listed. If the
-/// request is on two streams (the scheduler's output and the detokenizer's), the scheduler's stream is shown; --stream selects
-/// the other. The scheduler leaves requests out of a frame that have nothing to send, for example with --stream-interval above 1.
+/// A frame of the scheduler is one batch. Prints the batch sizes, and the other requests by the number of shared frames; --json has
+/// each frame, too. If several requests used the rid, each is listed. If the request is on two streams (the scheduler's output and the
+/// detokenizer's), the scheduler's stream is shown; --stream selects the other. The scheduler leaves requests out of a frame that have
+/// nothing to send, for example with --stream-interval above 1.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal neighbours 5b0c1f0a --config afterbay.toml\n  afterbay journal neighbours 5b0c1f0a --json | jq .summary\n\n\
@@ -120,44 +114,6 @@ fn print_json(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Consecutive frames of the request in which the same requests have the same rows.
-struct Run {
-    first: SharedFrame,
-    last_frame: u64,
-    frames: u64,
-    others: String,
-}
-
-impl Run {
-    fn new(first: SharedFrame, frames: &SharedFrames) -> Run {
-        let shown = if std::io::stdout().is_terminal() { OTHERS_SHOWN } else { usize::MAX };
-        let others = first.others.iter().take(shown);
-        let mut others: Vec<String> =
-            others.map(|(request, row)| format!("{row}:{}", frames.rid(*request))).collect();
-        let more = first.others.len().saturating_sub(shown);
-        others.extend((more > 0).then(|| format!("… {more} more")));
-        Run { last_frame: first.frame, frames: 1, others: others.join(" "), first }
-    }
-
-    fn takes(&self, next: &SharedFrame) -> bool {
-        (&self.first.rows, &self.first.others) == (&next.rows, &next.others)
-    }
-
-    fn cells(self, begun: u64) -> Vec<String> {
-        let Run { first, last_frame, frames, others } = self;
-        let numbers = match first.frame == last_frame {
-            true => last_frame.to_string(),
-            false => format!("{}-{last_frame}", first.frame),
-        };
-        let rows: Vec<String> = first.rows.iter().map(u32::to_string).collect();
-        let when = match first.received_unix_ns.checked_sub(begun) {
-            Some(0) | None => local_time(first.received_unix_ns),
-            Some(after) => format!("+{:.3} s", after as f64 / 1e9),
-        };
-        vec![when, numbers, frames.to_string(), rows.join(" "), first.batch.to_string(), others]
-    }
-}
-
 fn print(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
     let line = format!(
         "{}  request {} of stream {}, {}, {}",
@@ -173,42 +129,11 @@ fn print(stream: &StreamReader, info: &RequestInfo) -> anyhow::Result<()> {
     }
     let mut frames = SharedFrames::of(stream, info)?;
     let mut sums = Sums::default();
-    let mut begun = None;
-    let mut run: Option<Run> = None;
-    loop {
-        let mut table = Table::new(&["WHEN", "FRAMES", "COUNT", "ROW", "BATCH", "OTHERS (ROW:RID)"]);
-        let busy = Busy::new(format!("reading the frames of {:?}", info.rid));
-        let mut lines = 0;
-        let mut is_end = false;
-        while lines < LINES_PER_TABLE && !is_end {
-            let next = frames.next()?;
-            is_end = next.is_none();
-            if let Some(shared) = &next {
-                sums.add(shared, |request| frames.rid(request));
-            }
-            match (&mut run, next) {
-                (Some(run), Some(shared)) if run.takes(&shared) => {
-                    (run.last_frame, run.frames) = (shared.frame, run.frames + 1);
-                }
-                (_, next) => {
-                    let next = next.map(|shared| Run::new(shared, &frames));
-                    if let Some(done) = std::mem::replace(&mut run, next) {
-                        let begun = *begun.get_or_insert(done.first.received_unix_ns);
-                        table.row(done.cells(begun));
-                        lines += 1;
-                    }
-                }
-            }
-        }
-        drop(busy);
-        if lines > 0 {
-            table.print()?;
-        }
-        if is_end {
-            break;
-        }
+    let busy = Busy::new(format!("reading the frames of {:?}", info.rid));
+    while let Some(shared) = frames.next()? {
+        sums.add(&shared, |request| frames.rid(request));
     }
-    screen::say("");
+    drop(busy);
     print_sums(&sums, frames.rows_left(), info)?;
     screen::say("");
     Ok(())

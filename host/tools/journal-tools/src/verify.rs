@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Print one JSON object a stream, with every problem
     #[arg(long)]
     json: bool,
-    /// Print a line for each problem instead of one for each cause
+    /// Print a line for each problem instead of one for each kind of problem
     #[arg(long)]
     verbose: bool,
 }
@@ -127,12 +127,12 @@ fn differs(request: &Request<RequestInfo>) -> Option<String> {
 fn print(stream: &str, report: &VerifyReport, checks: &Checks, verbose: bool) {
     let VerifyReport { segments, bytes, frames, requests, rows, tokens, problems, notes, .. } = report;
     let more_problems: Vec<&String> = checks.problems().collect();
-    let causes: Vec<String> = match verbose {
+    let kinds: Vec<String> = match verbose {
         true => problems.iter().map(ToString::to_string).collect(),
-        false => report.causes().iter().map(ToString::to_string).collect(),
+        false => report.kinds(),
     };
-    for cause in &causes {
-        screen::say_wrapped(screen::bad(format!("{stream}: {cause}")), 2);
+    for kind in &kinds {
+        screen::say_wrapped(screen::bad(format!("{stream}: {kind}")), 2);
     }
     let shown = if verbose { more_problems.len() } else { 1 };
     for problem in more_problems.iter().take(shown) {
@@ -146,7 +146,7 @@ fn print(stream: &str, report: &VerifyReport, checks: &Checks, verbose: bool) {
     let verdict = match problems.len() + more_problems.len() {
         0 => screen::good("clean".to_owned()),
         1 => screen::bad("1 problem".to_owned()),
-        count if verbose || count == causes.len() + more_problems.len().min(1) => {
+        count if verbose || count == kinds.len() + more_problems.len().min(1) => {
             screen::bad(format!("{count} problems"))
         }
         count => screen::bad(format!("{count} problems (--verbose lists each)")),
@@ -166,28 +166,8 @@ fn print(stream: &str, report: &VerifyReport, checks: &Checks, verbose: bool) {
 
 fn note(note: &VerifyNote) -> String {
     match note {
-        VerifyNote::Skipped { from, count } => {
-            format!("{count} frames from {from} on were forwarded without being stored, as on_error says")
-        }
-        VerifyNote::LeftOut { count } => {
-            format!("{count} frames have no row of the packed request, or were left out otherwise")
-        }
-        VerifyNote::OutcomesLost { count } => {
-            format!("{count} outcomes were lost while the disk failed, as recorded")
-        }
-        VerifyNote::TornTail { segment, bytes } => {
-            format!("{segment}: the last {bytes} bytes are being written, or torn")
-        }
-        VerifyNote::SegmentsLost { count } => format!("{count} segments were missing at an earlier start"),
-        VerifyNote::Erased { requests, last_unix_ns } => {
-            let were =
-                if *requests == 1 { "1 request was".to_owned() } else { format!("{requests} requests were") };
-            format!("{were} erased, the last {}", local_time(*last_unix_ns))
-        }
-        VerifyNote::Unrecorded => {
-            "the last forwarded frames are not recorded, because the disk failed".to_owned()
-        }
-        VerifyNote::Unfinished { frames } => format!("{frames} frames at the end are still in flight"),
+        VerifyNote::Erased { last_unix_ns, .. } => format!("{note}, the last {}", local_time(*last_unix_ns)),
+        note => note.to_string(),
     }
 }
 

@@ -139,9 +139,7 @@ impl Persister {
     pub fn persist(&mut self, received: Received, now: Timestamp) {
         self.unwritten = Some(UnwrittenFrame { received: received.clone(), retry_at: None });
         failpoint::at("persist");
-        let started = Instant::now();
         let appended = self.writer.append(&received.bytes, received.at.unix_ns);
-        self.telemetry.counters.journal_append_seconds.add(started.elapsed());
         failpoint::at("persisted");
         match appended {
             Ok(position) => {

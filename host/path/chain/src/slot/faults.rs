@@ -26,7 +26,6 @@ impl PluginSlot {
     }
 
     fn quarantine(&mut self, last: &Fault, now: Timestamp) {
-        self.telemetry.counters.quarantines.add(1);
         self.telemetry.counters.quarantined.set(1);
         let Quarantine { faults, within } = self.faults.policy();
         let then = match self.on_fault() {

@@ -37,7 +37,6 @@ impl PluginSlot {
 
     /// Reports that a row of this frame cannot be held, or cannot join the held rows of its request.
     pub fn report_hold_refused(&self, frame: u64, why: String) {
-        self.telemetry.counters.holds_refused.add(1);
         self.telemetry.publish(|stream, plugin| HoldRefused { stream, plugin, frame, why });
     }
 

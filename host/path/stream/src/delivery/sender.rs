@@ -201,11 +201,6 @@ impl SinkSender {
         (text, now.saturating_duration_since(self.pace.since))
     }
 
-    /// Frames that the reader is given ahead of its count.
-    pub fn window(&self) -> usize {
-        self.pace.window
-    }
-
     /// Adds a frame whose record is not written yet. The caller has checked [`SinkSender::has_room`].
     pub fn stage(&mut self, outgoing: FrameToSend) {
         self.staged_bytes += outgoing.bytes.len();

@@ -190,7 +190,6 @@ impl Ledger {
     }
 
     fn report_withheld(&self, rid: &str, plugin: &str, why: &str) {
-        self.telemetry.counters.aborts_withheld.add(1);
         let (stream, rid, why) = (self.telemetry.stream.clone(), rid.to_owned(), why.to_owned());
         let by = if plugin == OPERATOR { "the operator".to_owned() } else { format!("plugin {plugin}") };
         self.telemetry.publish(AbortFailed { stream, rid, by, why });

@@ -72,7 +72,6 @@ impl Ledger {
         idle.truncate(self.excess(batch) + self.bound.max / FREE_SHARE);
         let closed = self.give_up(idle, held_rows, persister, |_, _| {});
         let (stream, given_up) = (self.telemetry.stream.clone(), closed.len() as u64);
-        self.telemetry.counters.requests_given_up.add(given_up);
         self.telemetry.publish(LiveRequestsFull { stream, limit: self.bound.max as u64, given_up });
         closed
     }
