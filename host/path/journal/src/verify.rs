@@ -1,7 +1,7 @@
 //! Verifies a stream: checksums, frame numbers, an outcome for every frame, token counts against the
 //! scheduler's, and summaries against the records of their segments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::{Discriminant, discriminant};
 
 use crate::bounds::RUNS_MAX;
@@ -548,49 +548,34 @@ impl Verifier {
 
 /// First difference between a summary and the records.
 fn difference(records: &StreamState, summarized: &StreamState) -> Option<String> {
-    for entry in records.requests.iter() {
-        let number = entry.info.number.0;
-        match summarized.requests.get(number) {
-            None => return Some(format!("request {number} is not in the summary")),
-            Some(known)
-                // Only the summary knows of an erasure.
-                if (RequestInfo { erased: None, ..known.info.clone() }) != entry.info
-                    || known.closed != entry.closed || entry.here && !known.here =>
-            {
-                return Some(format!(
-                    "request {number} is {:?}, but {:?} in the records",
-                    known.info, entry.info
-                ));
-            }
-            Some(_) => {}
-        }
-    }
-    let mut numbers = summarized.requests.iter().map(|entry| entry.info.number.0);
-    if let Some(number) = numbers.find(|number| records.requests.get(*number).is_none()) {
-        return Some(format!("request {number} is not in the records"));
+    let numbers = |state: &StreamState| -> BTreeSet<u64> {
+        state.requests.iter().map(|entry| entry.info.number.0).collect()
+    };
+    let of = |state: &StreamState, number: u64| {
+        // Only the summary knows of an erasure.
+        let entry = state.requests.get(number)?;
+        Some((RequestInfo { erased: None, ..entry.info.clone() }, entry.closed))
+    };
+    let is_lost = |number: u64| {
+        let is_here = |state: &StreamState| state.requests.get(number).is_some_and(|entry| entry.here);
+        is_here(records) && !is_here(summarized)
+    };
+    let differs = |number: &u64| of(records, *number) != of(summarized, *number) || is_lost(*number);
+    if let Some(number) = numbers(records).union(&numbers(summarized)).copied().find(|it| differs(it)) {
+        return Some(format!("request {number}"));
     }
     let figures = |state: &StreamState| [state.frames, state.frame_bytes, state.next_frame];
     if figures(records) != figures(summarized) {
-        return Some(format!(
-            "frames, bytes and next frame are {:?}, but {:?} in the records",
-            figures(summarized),
-            figures(records)
-        ));
+        return Some("the number of frames, their bytes, or the next frame".to_owned());
     }
     if records.unfinished != summarized.unfinished {
-        let only = |one: &StreamState, other: &StreamState| {
-            one.unfinished.runs().find(|run| !other.unfinished.runs().any(|known| known == *run))
-        };
-        let (kept, known) = (only(records, summarized), only(summarized, records));
-        return Some(format!("frames {known:?} have no outcome, but frames {kept:?} in the records"));
+        return Some("the frames without an outcome".to_owned());
     }
     // The order of sinks has no meaning.
-    let only = |one: &StreamState, other: &StreamState| {
-        one.sinks.iter().find(|sink| !other.sinks.contains(sink)).cloned()
-    };
-    let (kept, known) = (only(records, summarized), only(summarized, records));
-    (kept.is_some() || known.is_some())
-        .then(|| format!("the progress of a sink is {known:?}, but {kept:?} in the records"))
+    let has_all =
+        |one: &StreamState, other: &StreamState| other.sinks.iter().all(|it| one.sinks.contains(it));
+    let is_same = has_all(records, summarized) && has_all(summarized, records);
+    (!is_same).then(|| "the progress of a sink".to_owned())
 }
 
 fn no_outcome(from: FrameNo, through: FrameNo) -> String {

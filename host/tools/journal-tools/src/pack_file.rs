@@ -113,30 +113,13 @@ fn unpack_from(file: impl Read, to: &Path) -> anyhow::Result<()> {
         }
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target);
         let mut file = made.with_context(|| format!("cannot unpack {shown:?}"))?;
-        let copied = copy(&mut entry, &mut file, damaged).with_context(|| shown.clone())?;
+        let copied = io::copy(&mut entry, &mut file)
+            .with_context(|| format!("{shown}: the pack is damaged, or cannot be unpacked"))?;
         ensure!(copied == bytes, "the pack is damaged: {shown} has {copied} of {bytes} bytes");
     }
     // The checksum stands at the end.
     io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(damaged)?;
     check_manifest(&to.join(MANIFEST))
-}
-
-/// As `io::copy`, which does not tell a damaged pack from a full disk.
-fn copy(
-    from: &mut impl Read,
-    to: &mut File,
-    damaged: impl Fn(io::Error) -> anyhow::Error,
-) -> anyhow::Result<u64> {
-    let (mut buffer, mut copied) = (vec![0; 64 << 10], 0);
-    loop {
-        let read = match from.read(&mut buffer) {
-            Ok(0) => return Ok(copied),
-            Ok(read) => read,
-            Err(error) => return Err(damaged(error)),
-        };
-        to.write_all(&buffer[..read])?;
-        copied += read as u64;
-    }
 }
 
 fn check_manifest(path: &Path) -> anyhow::Result<()> {
