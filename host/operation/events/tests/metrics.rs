@@ -60,7 +60,6 @@ fn a_scheduler_s_load_is_read_for_each_scrape_and_unknown_values_are_left_out() 
             load_fresh: 1,
             num_running_reqs: Some(read),
             token_usage: Some(0.25),
-            num_retracted_reqs: Some(11),
             ..SchedulerLoad::default()
         };
         let (state, readings) = (Some(SourceState::Stale), Total(7));
@@ -72,7 +71,6 @@ fn a_scheduler_s_load_is_read_for_each_scrape_and_unknown_values_are_left_out() 
     has(&text, "# TYPE afterbay_scheduler_num_running_reqs gauge");
     has(&text, "afterbay_scheduler_num_running_reqs{stream=\"b\"} 1");
     has(&text, "afterbay_scheduler_token_usage{stream=\"b\"} 0.25");
-    has(&text, "afterbay_scheduler_num_retracted_reqs{stream=\"b\"} 11");
     has(&text, "afterbay_scheduler_load_fresh{stream=\"b\"} 1");
     has(&text, "afterbay_scheduler_load_fresh{stream=\"c\"} 0");
     has(&text, "afterbay_signal_state{stream=\"b\",source=\"load_snapshot\",state=\"stale\"} 1");
