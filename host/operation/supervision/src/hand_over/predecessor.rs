@@ -15,7 +15,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct Predecessor(Channel);
 
-/// What the running process gave. It stands still, and this process must not move a byte of a stream until
+/// The descriptors and the state of the running process, which stands still. This process must not move a byte of a stream until
 /// [`Predecessor::wait_until_released`] has returned.
 #[derive(Debug)]
 pub struct Taken {
