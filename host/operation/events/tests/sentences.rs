@@ -224,6 +224,23 @@ fn one_of_each() -> Vec<Event> {
         ConfigReloadFailed { why: "why it is".into() }.into(),
         ConfigCorrected { file: "/etc/afterbay/afterbay.toml".into() }.into(),
         ConfigUnwatched { directory: "/etc/afterbay".into(), why: "why it is".into() }.into(),
+        FollowerFailed {
+            follower: "archive".into(),
+            copy: "s3://bucket/prefix".into(),
+            why: "why it is".into(),
+        }
+        .into(),
+        FollowerRecovered { follower: "archive".into(), copy: "s3://bucket/prefix".into(), failing_s: 300 }
+            .into(),
+        FollowerMissed {
+            follower: "usage".into(),
+            stream: name("decode-0"),
+            segments: 3,
+            before: "000004".into(),
+        }
+        .into(),
+        FollowerEnded { why: "has ended (signal: 9)".into(), restart_s: 1 }.into(),
+        FollowerStarted { pid: 4711 }.into(),
         TracesNotExported { endpoint: "http://127.0.0.1:4318/v1/traces".into(), why: "why it is".into() }
             .into(),
         TracesPathTwice { endpoint: "http://127.0.0.1:4318/v1/traces".into() }.into(),
@@ -242,23 +259,6 @@ fn one_of_each() -> Vec<Event> {
             offset: 65_536,
         }
         .into(),
-        FollowerFailed {
-            follower: "archive".into(),
-            copy: "s3://bucket/prefix".into(),
-            why: "why it is".into(),
-        }
-        .into(),
-        FollowerRecovered { follower: "archive".into(), copy: "s3://bucket/prefix".into(), failing_s: 300 }
-            .into(),
-        FollowerMissed {
-            follower: "usage".into(),
-            stream: name("decode-0"),
-            segments: 3,
-            before: "000004".into(),
-        }
-        .into(),
-        FollowerEnded { why: "has ended (signal: 9)".into(), restart_s: 1 }.into(),
-        FollowerStarted { pid: 4711 }.into(),
         ArchiveDamage { stream: name("decode-0"), segment: "000001".into(), corrupt_bytes: 2 }.into(),
         TapListening { endpoint: "tcp://127.0.0.1:5558".into() }.into(),
         TapDropped { endpoint: "tcp://127.0.0.1:5558".into(), frames: 16384, bytes: 7 << 20 }.into(),

@@ -63,7 +63,7 @@ fn every_command_has_a_man_page() {
         .collect();
     assert_eq!(written, wanted);
     let run = std::fs::read_to_string(dir.path().join("man1/afterbay-run.1")).unwrap();
-    assert!(run.contains(r"\-\-take\-over") && run.starts_with(".ie"), "{run}");
+    assert!(run.contains(r"\-\-drain\-timeout") && run.starts_with(".ie"), "{run}");
 }
 
 #[test]
