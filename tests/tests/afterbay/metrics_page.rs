@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::signals::write_load;
 use afterbay_tests::frames::{SynthRequest, batch};
-use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, repository};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, repository, wait_for};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// A metric's type and the names of its labels.
@@ -71,7 +71,10 @@ fn a_running_afterbay_exposes_the_metrics_of_the_page_with_their_types_and_label
     afterbay
         .until_metrics("the journal is synced", |metrics| metrics.stream("journal_sync_seconds_count") > 0);
 
-    let (mut documented, exposed) = (documented(), exposed(&afterbay.get("/metrics").body));
+    let page = wait_for("the process that follows the journal has said how it is", || {
+        Some(afterbay.get("/metrics").body).filter(|page| page.contains("\nafterbay_tap_waiting_bytes"))
+    });
+    let (mut documented, exposed) = (documented(), exposed(&page));
     assert!(documented.len() > 100, "{documented:?}");
     // A process without a degraded condition exposes none.
     documented.remove("afterbay_degraded");

@@ -114,8 +114,9 @@ fn every_subscriber_gets_each_received_frame_with_its_stream_and_its_number() {
 fn a_stalled_subscriber_is_disconnected_with_a_count_and_others_miss_no_frame() {
     const SIZE: usize = 1 << 20;
     let sandbox = Sandbox::new();
-    let mut ends = Ends::new(&sandbox);
     let afterbay = Afterbay::run(&sandbox, &sandbox.config().tap(&sandbox.ipc("tap"), ""));
+    let mut ends = Ends::new(&sandbox);
+    afterbay.event("TapListening");
     let mut other = ends.subscriber(&sandbox.ipc("tap"), "");
     let first = ends.number + 1;
     let mut stalled = ends.subscriber(&sandbox.ipc("tap"), "RCVHWM=1");
@@ -138,9 +139,9 @@ fn a_stalled_subscriber_is_disconnected_with_a_count_and_others_miss_no_frame() 
 fn a_taken_endpoint_and_a_peer_that_is_no_subscriber_disturb_no_stream_and_no_subscriber() {
     let sandbox = Sandbox::new();
     let taken = UnixListener::bind(sandbox.path("tap")).unwrap();
-    let mut ends = Ends::new(&sandbox);
     let config = sandbox.config().tap(&sandbox.ipc("tap"), "listen_mode = \"0644\"");
     let afterbay = Afterbay::run(&sandbox, &config);
+    let mut ends = Ends::new(&sandbox);
     let failed = afterbay.event_where("FollowerFailed", |event| event["follower"] == "tap");
     assert!(failed["why"].as_str().unwrap().contains("has a listener that is alive"), "{failed}");
     ends.send(100);

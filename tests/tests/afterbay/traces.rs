@@ -88,6 +88,9 @@ fn a_request_is_exported_below_the_engines_span_and_a_reload_changes_the_share()
 
     sandbox.write(&config("1"));
     assert_eq!(afterbay.event("ConfigReloaded")["changed"], "traces changed");
+    // The process that follows is started anew with the share.
+    let pid = afterbay.event("FollowerStarted")["pid"].clone();
+    afterbay.event_where("FollowerStarted", |event| event["pid"] != pid);
     request("sampled");
     // A stop exports what has ended.
     assert_eq!(afterbay.stop(), 0);

@@ -85,7 +85,7 @@ impl<C: Consumer> Following<C> {
         &self.consumer
     }
 
-    /// Follows until the stop. Then does what is left, for [`STOP_MAX`].
+    /// Follows until the stop. Then does what is left, for `STOP_MAX`.
     pub fn run(mut self, stop: &Stop) {
         loop {
             let is_last = stop.is_requested();

@@ -546,7 +546,7 @@ events! {
         why: String, restart_s: u64,
     } => "follower: the process that follows the journal {why}, it is started again in {restart_s} s";
 
-    /// The process that follows the journal runs again.
+    /// A process follows the journal: the first one, or the next one after an end or a reload.
     FollowerStarted, INFO, first 5 of [pid] {
         pid: u32,
     } => "follower: process {pid} follows the journal";

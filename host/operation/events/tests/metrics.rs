@@ -63,7 +63,7 @@ fn a_scheduler_s_load_is_read_for_each_scrape_and_unknown_values_are_left_out() 
             ..SchedulerLoad::default()
         };
         let (state, readings) = (Some(SourceState::Stale), Total(7));
-        Some((load, vec![("load_snapshot", SignalSource { state, readings, ..SignalSource::default() })]))
+        Some((load, vec![("load_snapshot", SignalSource { state, readings })]))
     });
     metrics.signals("c", || Some((SchedulerLoad::default(), Vec::new())));
     metrics.encode();

@@ -173,8 +173,8 @@ struct Watch<'a> {
     counted: (u32, BTreeMap<String, u64>),
     /// The conditions that the process said last.
     conditions: Vec<String>,
-    /// Whether the process that follows has said so.
-    follows: bool,
+    /// The process that follows, once it has said so.
+    follows: Option<u32>,
 }
 
 struct Running {
@@ -193,7 +193,7 @@ impl Watch<'_> {
             pause: PAUSES.0,
             counted: (0, BTreeMap::new()),
             conditions: Vec::new(),
-            follows: false,
+            follows: None,
         }
     }
 
@@ -274,7 +274,7 @@ impl Watch<'_> {
         self.inner.events.publish(FollowerEnded { why, restart_s });
         self.due = Instant::now() + self.pause;
         self.pause = (2 * self.pause).min(PAUSES.1);
-        self.follows = false;
+        self.follows = None;
     }
 
     /// Takes over what the process that follows says. Returns whether it is another process than the child.
@@ -287,7 +287,7 @@ impl Watch<'_> {
             return false;
         }
         let Inner { events, health, metrics, .. } = self.inner;
-        if !std::mem::replace(&mut self.follows, true) {
+        if self.follows.replace(status.pid) != Some(status.pid) {
             health.clear(HEALTH);
             events.publish(FollowerStarted { pid: status.pid });
         }

@@ -8,7 +8,7 @@ pub(crate) const NAME_BYTES_MAX: usize = 240;
 /// The most descriptors of one name.
 pub(crate) const MEMBERS_MAX: usize = 8;
 
-/// The name of one or more descriptors that belong together: 1 to [`NAME_BYTES_MAX`] bytes of printable ASCII without `:`.
+/// The name of one or more descriptors that belong together: 1 to `NAME_BYTES_MAX` bytes of printable ASCII without `:`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FdName(String);
 
