@@ -60,13 +60,13 @@ export class NowView {
   }
 }
 
-const COPY_STATES = { working: "good", connecting: "warn", failing: "bad" };
-const COPY_HEADS = ["Copy", "State", { text: "Lag", title: "Age of the oldest data that the copy lacks, or bytes", number: true }, { text: "To", long: true }, { text: "Error", long: true }];
+const COPY_STATES = { working: "good", failing: "bad" };
+const COPY_HEADS = ["Copy", "State", { text: "Lag", title: "Age of the oldest data that the copy lacks", number: true }, { text: "To", long: true }, { text: "Error", long: true }];
 
 function copyRow(tr, copy) {
   setText(tr.children[0], copy.copy);
   setBadge(tr.children[1], COPY_STATES[copy.state] ?? "warn", String(copy.state));
-  setText(tr.children[2], typeof copy.lag_bytes === "number" ? bytes(copy.lag_bytes) : duration(copy.lag_seconds));
+  setText(tr.children[2], duration(copy.lag_seconds));
   setText(tr.children[3], copy.to);
   setText(tr.children[4], copy.error ?? NONE);
 }

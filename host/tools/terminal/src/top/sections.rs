@@ -105,7 +105,7 @@ fn sink_row(stream: &Stream, sink: &Sink) -> Vec<Cell> {
 pub(crate) fn state_tone(state: &str) -> Tone {
     match state {
         "keeping_up" | "live" | "working" => Tone::Good,
-        "behind" | "abandoned" | "connecting" => Tone::Warn,
+        "behind" | "abandoned" => Tone::Warn,
         "stalled" | "away" | "down" | "quarantined" | "failing" => Tone::Bad,
         "shadow" => Tone::Marked,
         _ => Tone::Plain,
@@ -133,12 +133,9 @@ pub(crate) fn copies(status: &Status) -> Grid {
     Grid { columns, rows: rows.collect() }
 }
 
-/// The data that a copy lacks: the age of the oldest, or bytes.
+/// The age of the oldest data that a copy lacks.
 pub(crate) fn copy_lag(copy: &Copied) -> String {
-    match copy.lag_bytes {
-        Some(bytes) => figures::bytes(bytes),
-        None => copy.lag_seconds.map_or_else(|| "-".to_owned(), long),
-    }
+    copy.lag_seconds.map_or_else(|| "-".to_owned(), long)
 }
 
 /// A line for each plugin of each stream.

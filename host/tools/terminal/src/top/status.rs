@@ -43,10 +43,9 @@ pub(crate) struct Copied {
     /// The table of the configuration: `archive`, `replicate` or `usage`.
     pub(crate) copy: String,
     pub(crate) to: String,
-    /// `working`, `connecting` or `failing`.
+    /// `working` or `failing`.
     pub(crate) state: String,
     pub(crate) lag_seconds: Option<f64>,
-    pub(crate) lag_bytes: Option<u64>,
     /// The last error, while the copy fails.
     pub(crate) error: Option<String>,
 }
