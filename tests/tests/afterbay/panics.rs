@@ -5,7 +5,6 @@ use std::time::Duration;
 use afterbay_sim::Stop;
 use afterbay_sim::load::Load;
 use afterbay_sim::reader::{self, Until};
-use afterbay_sim::work::{Cost, Spent};
 use afterbay_tests::commands::verify;
 use afterbay_tests::frames::{WIRES, frames_of};
 use afterbay_tests::holds::holding;
@@ -22,8 +21,7 @@ fn panics_lose_and_repeat_no_held_row() {
         let mut options = reader::Options::new(sandbox.reader_side());
         options.credit = Some(sandbox.credit());
         // Slow enough that rows are joined.
-        options.cost =
-            Cost { per_row: Duration::from_micros(20), per_token: Duration::ZERO, spent: Spent::Asleep };
+        options.cost_per_row = Duration::from_micros(20);
         options.until =
             Until { requests: Some(REQUESTS), linger: Duration::from_millis(100), ..Until::default() };
         let reads = std::thread::spawn(move || reader::run(options, &Stop::new(), &mut |_| {}).unwrap());

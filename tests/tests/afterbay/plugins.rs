@@ -252,10 +252,11 @@ fn delta_to_cumulative_gives_every_id_to_a_reader_of_last_rows() {
         let frames = frames_of(&wanted, wire);
         let mut sender = Sender::connect(&sandbox.scheduler_side());
         frames.iter().for_each(|frame| sender.send(&frame.bytes));
-        let mut checker = Checker::new(Reading::LastOnly, Expect::Simulated);
+        let mut checker = Checker::new(Reading::Overwriting, Expect::Simulated);
         for frame in reader.take(frames.len()) {
-            checker.frame(frame.into(), &mut |_| Instant::now());
+            checker.frame(frame.into(), &mut Instant::now);
         }
+        checker.use_found_rows(Instant::now());
         assert_eq!((checker.open(), checker.started()), (0, 60), "{wire:?}");
         let (record, faults) = checker.finish();
         assert!(faults.is_none(), "{wire:?}: {faults:?}");

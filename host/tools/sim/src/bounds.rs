@@ -31,9 +31,6 @@ pub const MAX_MISSING_RANGES: usize = 64;
 /// The most faults described in words. Further faults are only counted.
 pub const MAX_SAMPLES: usize = 16;
 
-/// The most bytes of frames that are read from a directory. A larger directory is refused.
-pub const MAX_REPLAY_BYTES: u64 = 1 << 30;
-
 /// The most that a step may be late and still keep the pace. A larger delay is not made up for.
 pub const MAX_CATCH_UP: Duration = Duration::from_millis(50);
 

@@ -20,15 +20,10 @@ use crate::record::{EndedRequest, Record};
 pub enum Reading {
     /// All rows count. They carry only new tokens, as SGLang's scheduler sends them.
     Deltas,
-    /// Only the last row of each request counts, as for a reader that skips outdated rows. It must carry all
-    /// ids.
-    LastOnly,
     /// Only the last row of a request among those that the reader finds together counts, as for SGLang's
     /// TokenizerManager before sgl-project/sglang#19976. New tokens in the other rows are lost, unless the last
     /// row carries all ids.
     Overwriting,
-    /// Frames are counted and digested but not decoded. For frames that do not form a whole stream.
-    Frames,
 }
 
 /// The expected ids of a stream.
@@ -107,13 +102,6 @@ struct LiveRequest {
     first: Option<Instant>,
 }
 
-/// The result of checking a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameCheck {
-    /// Whether the engine's reader counts the frame as a finished batch.
-    pub counted: bool,
-}
-
 struct CheckedRow<'a> {
     rid: &'a str,
     completion_tokens: Option<u64>,
@@ -139,14 +127,10 @@ impl Checker {
         }
     }
 
-    /// Checks a frame. Calls `work` for each row with its number of tokens. `work` spends the time that a
-    /// reader needs for the row and returns the time at its end.
-    pub fn frame(&mut self, bytes: Bytes, work: &mut dyn FnMut(u32) -> Instant) -> FrameCheck {
+    /// Checks a frame. Returns whether the engine's reader counts it as a finished batch. Calls `work` for each row: it spends
+    /// the time that a reader needs for the row, and returns the time at its end.
+    pub fn frame(&mut self, bytes: Bytes, work: &mut dyn FnMut() -> Instant) -> bool {
         self.record.frame(&bytes);
-        if self.reading == Reading::Frames {
-            work(0);
-            return FrameCheck { counted: true };
-        }
         let batch = match self.decoder.decode(bytes) {
             DecodedFrame::Batch(batch) => batch,
             DecodedFrame::Barrier(barrier) => {
@@ -158,12 +142,12 @@ impl Checker {
                         self.faults.add_sample(|| format!("a frame is not understood: {error}"));
                     }
                 }
-                return FrameCheck { counted: barrier.counted() };
+                return barrier.counted();
             }
         };
         let mut ids = std::mem::take(&mut self.ids);
         for row in 0..batch.rows() {
-            let at = work(batch.tokens(row));
+            let at = work();
             if batch.is_health_check(row) {
                 self.record.health_checks += 1;
                 continue;
@@ -173,11 +157,11 @@ impl Checker {
             let row = CheckedRow::of(&batch, row, at);
             match self.reading {
                 Reading::Overwriting => self.store_row(&row, &ids),
-                _ => self.row(&row, &ids),
+                Reading::Deltas => self.row(&row, &ids),
             }
         }
         self.ids = ids;
-        FrameCheck { counted: true }
+        true
     }
 
     /// Uses the rows that were found together. Call it when the reader has handled all waiting frames.
@@ -248,9 +232,8 @@ impl Checker {
         }
         let before = live.tokens;
         match self.reading {
-            Reading::LastOnly => live.last_only(row, ids, &mut self.faults),
             Reading::Overwriting => live.newest(row, ids, &mut self.faults),
-            Reading::Deltas | Reading::Frames => live.delta(row, ids, &mut self.faults),
+            Reading::Deltas => live.delta(row, ids, &mut self.faults),
         }
         self.record.tokens += live.tokens.saturating_sub(before);
         if let (Some(ending), Some(live)) = (row.ending, row.ending.and_then(|_| self.live.remove(row.rid))) {
@@ -305,26 +288,6 @@ impl LiveRequest {
             });
         }
         self.next = self.next.max(end);
-        self.compare(row, start, ids, faults);
-    }
-
-    /// Checks a row of all tokens so far, which stands for all earlier rows. Only the last row is compared.
-    fn last_only(&mut self, row: &CheckedRow<'_>, ids: &[i64], faults: &mut Faults) {
-        let count = ids.len() as u64;
-        self.tokens = count;
-        if row.ending.is_none() {
-            return;
-        }
-        self.digest = Digest::default();
-        self.digest.extend(ids);
-        let end = row.completion_tokens.unwrap_or(count);
-        let start = self.start(row.rid, end, count, faults);
-        if start > 0 {
-            faults.lost_tokens += start;
-            faults.add_sample(|| {
-                format!("request {:?}: its last row has {count} of its {end} tokens", row.rid)
-            });
-        }
         self.compare(row, start, ids, faults);
     }
 

@@ -10,7 +10,7 @@ use afterbay_wire::synth::{SynthBatch, SynthError, SynthFinish, SynthRow, SynthW
 use bytes::Bytes;
 
 use crate::ids::{Seed, word};
-use crate::load::{EndReason, Load, LoadError};
+use crate::load::{EndReason, Load};
 use crate::record::{EndedRequest, Record};
 use crate::steps::{Step, StepRow, Steps};
 
@@ -57,8 +57,6 @@ pub enum FrameKind {
     Idle,
     /// A control message.
     Control,
-    /// A frame from elsewhere that is not decoded.
-    Unknown,
 }
 
 /// Encodes steps as frames.
@@ -69,7 +67,7 @@ pub(crate) struct FrameWriter {
 
 /// Encodes a whole load as frames, for benches and tests. `step_time` is the time of a step for
 /// [`Arrivals::Rate`](crate::load::Arrivals::Rate).
-pub fn frames(load: &Load, encoding: Encoding, step_time: Duration) -> Result<Vec<Frame>, FramesError> {
+pub fn frames(load: &Load, encoding: Encoding, step_time: Duration) -> anyhow::Result<Vec<Frame>> {
     load.check()?;
     let (mut steps, writer) = (Steps::new(load.clone()), FrameWriter::new(encoding));
     let (mut frames, mut now) = (Vec::new(), Duration::ZERO);
@@ -78,17 +76,6 @@ pub fn frames(load: &Load, encoding: Encoding, step_time: Duration) -> Result<Ve
         now += step_time;
     }
     Ok(frames)
-}
-
-/// The reason why a load could not be encoded.
-#[derive(Debug, thiserror::Error)]
-pub enum FramesError {
-    /// The load is invalid.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// A batch could not be encoded.
-    #[error("batch cannot be written: {0}")]
-    Synth(#[from] SynthError),
 }
 
 impl Frame {
@@ -101,7 +88,6 @@ impl Frame {
             FrameKind::Batch { health_checks } => record.health_checks += u64::from(health_checks),
             FrameKind::Idle => record.idle += 1,
             FrameKind::Control => record.controls += 1,
-            FrameKind::Unknown => {}
         }
     }
 }

@@ -19,7 +19,6 @@ pub mod load;
 pub mod steps;
 
 pub mod frames;
-pub mod replay;
 
 pub mod scheduler;
 
@@ -29,7 +28,7 @@ mod link;
 
 pub mod inbox;
 pub mod reader;
-pub mod work;
+mod work;
 
 pub mod check;
 pub mod record;
@@ -39,6 +38,5 @@ pub mod compare;
 mod progress;
 mod stop;
 
-pub use endpoint::ListenError;
 pub use progress::Progress;
 pub use stop::Stop;

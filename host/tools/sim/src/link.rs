@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use afterbay_types::parts;
+use anyhow::bail;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -22,12 +23,6 @@ pub(crate) struct Link {
     socket: PushSocket,
     is_broken: Box<dyn FnMut() -> bool>,
     flight: Arc<InFlight>,
-}
-
-/// The reason why there is no connection.
-pub(crate) enum ConnectError {
-    Stopped,
-    TimedOut(ZmqError),
 }
 
 /// The end of a connection.
@@ -53,11 +48,7 @@ struct InFlightFrame {
 }
 
 impl Link {
-    pub(crate) async fn connect(
-        endpoint: &str,
-        timeout: Duration,
-        stop: &Stop,
-    ) -> Result<Link, ConnectError> {
+    pub(crate) async fn connect(endpoint: &str, timeout: Duration, stop: &Stop) -> anyhow::Result<Link> {
         let deadline = Instant::now() + timeout;
         loop {
             let mut options = SocketOptions::default();
@@ -75,8 +66,11 @@ impl Link {
                     });
                     return Ok(Link { socket, is_broken, flight: Arc::default() });
                 }
-                Err(_) if stop.is_stopped() => return Err(ConnectError::Stopped),
-                Err(last) if Instant::now() >= deadline => return Err(ConnectError::TimedOut(last)),
+                Err(_) if stop.is_stopped() => bail!("stopped before it was connected"),
+                Err(last) if Instant::now() >= deadline => {
+                    let waited = timeout.as_secs_f32();
+                    bail!("endpoint {endpoint}: nobody listens there after {waited} s: {last}");
+                }
                 Err(_) => tokio::time::sleep(BETWEEN_ATTEMPTS).await,
             }
         }

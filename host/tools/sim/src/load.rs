@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use serde::Serialize;
-use thiserror::Error;
 
 use crate::bounds::{MAX_PROMPT_TAIL, MAX_RUNNING, MAX_TOKENS_PER_STEP};
 use crate::ids::Random;
@@ -49,9 +49,6 @@ pub enum Arrivals {
     AtOnce,
     /// Requests arrive at random times at this average rate per second.
     Rate(f64),
-    /// This fraction of the requests arrives one by one during the steps of the first requests, the rest
-    /// before the first step (`--stagger` of `run_bench.py`).
-    Staggered(f64),
 }
 
 /// Requests that arrive together.
@@ -101,42 +98,6 @@ pub enum EndReason {
     Other,
 }
 
-/// An invalid load.
-#[derive(Clone, Debug, PartialEq, Error)]
-pub enum LoadError {
-    /// A number outside its range.
-    #[error("{name}: {value} is not from {low} to {high}")]
-    Range {
-        /// The name of the number.
-        name: &'static str,
-        /// The value.
-        value: f64,
-        /// The lowest allowed value.
-        low: f64,
-        /// The highest allowed value.
-        high: f64,
-    },
-    /// The lengths are in the wrong order.
-    #[error("lengths: {low} is more than {high}")]
-    Lengths {
-        /// The smallest length.
-        low: u32,
-        /// The largest length.
-        high: u32,
-    },
-    /// The bursts have more requests than the load.
-    #[error("bursts: {bursts} requests are more than {requests}")]
-    Bursts {
-        /// The requests in bursts.
-        bursts: u64,
-        /// All requests.
-        requests: u64,
-    },
-    /// All weights are 0.
-    #[error("endings: every weight is 0")]
-    NoEnding,
-}
-
 /// The properties of one request of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestShape {
@@ -167,38 +128,28 @@ impl Load {
     }
 
     /// Validates the load.
-    pub fn check(&self) -> Result<(), LoadError> {
+    pub fn check(&self) -> anyhow::Result<()> {
         let range = |name, value: f64, low: f64, high: f64| {
-            if (low..=high).contains(&value) {
-                Ok(())
-            } else {
-                Err(LoadError::Range { name, value, low, high })
-            }
+            ensure!((low..=high).contains(&value), "{name}: {value} is not from {low} to {high}");
+            Ok(())
         };
         range("requests running", self.max_running.into(), 1.0, MAX_RUNNING.into())?;
         range("tokens per step", self.tokens_per_step.into(), 1.0, MAX_TOKENS_PER_STEP.into())?;
         range("rids", self.rids as f64, 1.0, f64::MAX)?;
         range("prompt tail", self.prompt_tail.into(), 0.0, MAX_PROMPT_TAIL.into())?;
-        range("tokens", self.lengths.low.into(), 1.0, f64::from(u32::MAX / 2))?;
-        range("tokens", self.lengths.high.into(), 1.0, f64::from(u32::MAX / 2))?;
-        match self.arrivals {
-            Arrivals::AtOnce => {}
-            Arrivals::Rate(rate) => range("requests per second", rate, 1e-3, 1e9)?,
-            Arrivals::Staggered(fraction) => range("staggered fraction", fraction, 0.0, 1.0)?,
+        if let Arrivals::Rate(rate) = self.arrivals {
+            range("requests per second", rate, 1e-3, 1e9)?;
         }
         for every in [self.health_every, self.idle_every, self.control_every].into_iter().flatten() {
             range("steps between", every as f64, 1.0, f64::MAX)?;
         }
-        if self.lengths.low > self.lengths.high {
-            return Err(LoadError::Lengths { low: self.lengths.low, high: self.lengths.high });
-        }
-        let bursts = self.in_bursts();
-        if bursts > self.requests {
-            return Err(LoadError::Bursts { bursts, requests: self.requests });
-        }
-        if self.endings.total() == 0 {
-            return Err(LoadError::NoEnding);
-        }
+        let Lengths { low, high } = self.lengths;
+        range("tokens", low.into(), 1.0, f64::from(u32::MAX / 2))?;
+        range("tokens", high.into(), 1.0, f64::from(u32::MAX / 2))?;
+        ensure!(low <= high, "lengths: {low} is more than {high}");
+        let (bursts, requests) = (self.in_bursts(), self.requests);
+        ensure!(bursts <= requests, "bursts: {bursts} requests are more than {requests}");
+        ensure!(self.endings.total() > 0, "endings: every weight is 0");
         Ok(())
     }
 
@@ -272,8 +223,9 @@ mod tests {
         load.max_running = 0;
         assert_eq!(load.check().unwrap_err().to_string(), "requests running: 0 is not from 1 to 65536");
         let mut load = Load::new(1, 8);
-        load.arrivals = Arrivals::Staggered(1.5);
-        assert_eq!(load.check().unwrap_err().to_string(), "staggered fraction: 1.5 is not from 0 to 1");
+        load.arrivals = Arrivals::Rate(0.0);
+        let refused = load.check().unwrap_err().to_string();
+        assert_eq!(refused, "requests per second: 0 is not from 0.001 to 1000000000");
         let mut load = Load::new(1, 8);
         load.lengths = Lengths { low: 9, high: 8 };
         assert_eq!(load.check().unwrap_err().to_string(), "lengths: 9 is more than 8");
@@ -282,8 +234,8 @@ mod tests {
         assert_eq!(load.check().unwrap_err().to_string(), "bursts: 2 requests are more than 1");
         let mut load = Load::new(1, 8);
         load.endings = Endings { length: 0, stop_token: 0, stop_text: 0, abort: 0 };
-        assert_eq!(load.check(), Err(LoadError::NoEnding));
-        assert_eq!(Load::new(1, 8).check(), Ok(()));
+        assert_eq!(load.check().unwrap_err().to_string(), "endings: every weight is 0");
+        Load::new(1, 8).check().unwrap();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The simulated scheduler: a PUSH that connects, and sends a load or frames step by step.
+//! The simulated scheduler: a PUSH that connects, and sends a load step by step.
 //!
 //! The `zeromq` crate accepts frames without a bound and drops what it holds when its peer disappears.
 //! Therefore this module bounds the frames in flight and reports each broken connection; which frames were
@@ -8,17 +8,15 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use afterbay_types::{Endpoint, EndpointError};
+use afterbay_types::Endpoint;
 use serde::Serialize;
-use thiserror::Error;
 use tokio::runtime::Builder;
-use zeromq::ZmqError;
 
 use crate::Stop;
 use crate::aborts::Aborts;
 use crate::bounds::{MAX_CATCH_UP, STOP_NOTICED_WITHIN};
-use crate::frames::{Encoding, Frame, FrameWriter, FramesError};
-use crate::link::{ConnectError, Link, LinkEnd};
+use crate::frames::{Encoding, Frame, FrameWriter};
+use crate::link::{Link, LinkEnd};
 use crate::load::Load;
 use crate::progress::{Progress, ProgressReporter, nanoseconds};
 use crate::record::Record;
@@ -29,25 +27,18 @@ use crate::steps::Steps;
 pub struct Options {
     /// The endpoint where the reader or Afterbay listens: `ipc://PATH` or `tcp://HOST:PORT`.
     pub connect: String,
-    /// The endpoint of aborts, which Afterbay binds. Only a load has requests that can be aborted.
+    /// The endpoint of aborts, which Afterbay binds.
     pub aborts: Option<String>,
-    /// The frames to send.
-    pub source: Source,
+    /// The requests to send.
+    pub load: Load,
+    /// The encoding of their frames.
+    pub encoding: Encoding,
     /// Steps per second; 0 sends as fast as the peer takes.
     pub steps_per_second: f64,
     /// The longest wait for a listener.
     pub connect_timeout: Duration,
     /// The longest wait at the end until the peer has taken all frames.
     pub drain_timeout: Duration,
-}
-
-/// The source of the sent frames.
-#[derive(Clone, Debug)]
-pub enum Source {
-    /// The requests of a load.
-    Load(Load, Encoding),
-    /// Frames, one in each step.
-    Frames(Vec<Frame>),
 }
 
 /// The result of the simulated scheduler.
@@ -74,40 +65,14 @@ pub struct SchedulerReport {
     pub stopped: bool,
 }
 
-/// The errors of the simulated scheduler.
-#[derive(Debug, Error)]
-pub enum SchedulerError {
-    /// The endpoint is invalid.
-    #[error(transparent)]
-    Endpoint(#[from] EndpointError),
-    /// Nobody listens at the endpoint.
-    #[error("endpoint {endpoint}: nobody listens there after {} s: {last}", waited.as_secs_f32())]
-    NotConnected {
-        /// The endpoint.
-        endpoint: String,
-        /// The time waited.
-        waited: Duration,
-        /// The error of the last attempt.
-        last: ZmqError,
-    },
-    /// The load is invalid.
-    #[error(transparent)]
-    Frames(#[from] FramesError),
-    /// The scheduler was stopped before it connected.
-    #[error("stopped before it was connected")]
-    Stopped,
-    /// The runtime or a thread could not start.
-    #[error("simulated scheduler: {0}")]
-    Runtime(#[from] std::io::Error),
-}
-
 impl Options {
-    /// Options that send `source` as fast as the peer takes, with 30 s for each timeout.
-    pub fn new(connect: impl Into<String>, source: Source) -> Options {
+    /// Options that send a load as fast as the peer takes, with 30 s for each timeout.
+    pub fn new(connect: impl Into<String>, load: Load, encoding: Encoding) -> Options {
         Options {
             connect: connect.into(),
             aborts: None,
-            source,
+            load,
+            encoding,
             steps_per_second: 0.0,
             connect_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(30),
@@ -116,26 +81,23 @@ impl Options {
 }
 
 /// Runs until everything is sent and in the peer's kernel buffers, or until it is stopped.
+///
+/// # Errors
+/// An endpoint or the load is invalid, or nobody listens.
 pub fn run(
     options: Options,
     stop: &Stop,
     progress: &mut dyn FnMut(&Progress),
-) -> Result<SchedulerReport, SchedulerError> {
+) -> anyhow::Result<SchedulerReport> {
     // `Link::finish` needs a separate runtime.
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let Options { connect, aborts, source, steps_per_second, connect_timeout, drain_timeout } = options;
+    let Options { connect, aborts, load, encoding, steps_per_second, connect_timeout, drain_timeout } =
+        options;
     connect.parse::<Endpoint>()?;
     aborts.as_deref().map(str::parse::<Endpoint>).transpose()?;
-    if let Source::Load(load, _) = &source {
-        load.check().map_err(FramesError::from)?;
-    }
+    load.check()?;
     runtime.block_on(async {
-        let link = Link::connect(&connect, connect_timeout, stop).await.map_err(|error| match error {
-            ConnectError::Stopped => SchedulerError::Stopped,
-            ConnectError::TimedOut(last) => {
-                SchedulerError::NotConnected { endpoint: connect.clone(), waited: connect_timeout, last }
-            }
-        })?;
+        let link = Link::connect(&connect, connect_timeout, stop).await?;
         let mut sender = Sender {
             connect,
             connect_timeout,
@@ -149,13 +111,8 @@ pub fn run(
             open: 0,
             sent: SchedulerReport::default(),
         };
-        match source {
-            Source::Load(load, encoding) => {
-                let aborts = aborts.map(|endpoint| Aborts::follow(endpoint, encoding.wire)).transpose()?;
-                sender.load(load, encoding, steps_per_second, aborts).await?;
-            }
-            Source::Frames(frames) => sender.frames(frames, steps_per_second).await,
-        }
+        let aborts = aborts.map(|endpoint| Aborts::follow(endpoint, encoding.wire)).transpose()?;
+        sender.load(load, encoding, steps_per_second, aborts).await?;
         Ok(sender.finish().await)
     })
 }
@@ -183,25 +140,13 @@ struct Pace {
 }
 
 impl Sender<'_> {
-    async fn frames(&mut self, frames: Vec<Frame>, rate: f64) {
-        let mut pace = Pace::new(rate, self.start);
-        for frame in frames {
-            pace.wait(self.stop).await;
-            if self.is_stopped() {
-                break;
-            }
-            self.send(frame, Instant::now()).await;
-            self.sent.steps += 1;
-        }
-    }
-
     async fn load(
         &mut self,
         load: Load,
         encoding: Encoding,
         rate: f64,
         mut aborts: Option<Aborts>,
-    ) -> Result<(), SchedulerError> {
+    ) -> anyhow::Result<()> {
         let mut pace = Pace::new(rate, self.start);
         let (mut steps, writer) = (Steps::new(load), FrameWriter::new(encoding));
         let mut frames = Vec::new();
@@ -212,7 +157,7 @@ impl Sender<'_> {
             // Arrivals follow the steps if there is a pace, so that the same load gives the same batches.
             let now = pace.time(self.sent.steps).unwrap_or_else(|| self.start.elapsed());
             let step = if self.is_stopped() { steps.abort_all() } else { steps.next(now) };
-            writer.step(step, &mut frames).map_err(FramesError::from)?;
+            writer.step(step, &mut frames)?;
             self.sent.steps += 1;
             self.open = steps.running() as u64;
             if frames.is_empty() && rate <= 0.0 {

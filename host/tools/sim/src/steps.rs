@@ -110,7 +110,7 @@ impl Steps {
 
     /// Runs the next step at `now` after the start. The step has no rows if no request has arrived.
     pub fn next(&mut self, now: Duration) -> Step {
-        self.arrivals.advance(&self.load, now, self.step);
+        self.arrivals.advance(&self.load, now);
         let limit = self.load.max_running as usize;
         while self.admitted < self.arrivals.arrived && self.running.len() < limit {
             let next = RunningRequest::new(&self.load, self.admitted);
@@ -149,7 +149,7 @@ impl Steps {
 }
 
 impl ArrivalClock {
-    fn advance(&mut self, load: &Load, now: Duration, step: u64) {
+    fn advance(&mut self, load: &Load, now: Duration) {
         let requests = load.outside_bursts();
         match load.arrivals {
             Arrivals::AtOnce => self.outside_bursts = requests,
@@ -158,14 +158,6 @@ impl ArrivalClock {
                     self.outside_bursts += 1;
                     self.next_seconds -= self.random.unit().ln() / rate;
                 }
-            }
-            Arrivals::Staggered(fraction) => {
-                let late = (requests as f64 * fraction) as u64;
-                let mean = (u64::from(load.lengths.low) + u64::from(load.lengths.high)) / 2;
-                let steps = mean.div_ceil(load.tokens_per_step.into()).max(1);
-                // Late request number k arrives at step 1 + k * steps / late.
-                let joined = if step == 0 { 0 } else { (step * late).div_ceil(steps).min(late) };
-                self.outside_bursts = requests - late + joined;
             }
         }
         self.arrived = self.outside_bursts + load.burst_by(now);
@@ -301,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_arrive_at_once_by_rate_or_staggered() {
+    fn requests_arrive_at_once_or_by_rate() {
         let first_rows = |arrivals| {
             let mut load = Load::new(100, 10);
             load.arrivals = arrivals;
@@ -316,8 +308,6 @@ mod tests {
             "100 at 50 a second take about 2 s: {} steps",
             by_rate.len()
         );
-        let staggered = first_rows(Arrivals::Staggered(0.5));
-        assert_eq!((staggered[0], &staggered[1..11]), (50, &[5; 10][..]));
     }
 
     #[test]

@@ -14,7 +14,6 @@ use afterbay_sim::Stop;
 use afterbay_sim::check::Reading;
 use afterbay_sim::frames::Encoding;
 use afterbay_sim::load::{Arrivals, Burst, Endings, Lengths, Load};
-use afterbay_sim::work::{Cost, Spent};
 use afterbay_wire::synth::SynthWire;
 use anyhow::bail;
 
@@ -91,7 +90,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
-    let encoding = args.engine.encoding(args.wire.map(Into::into), None, SynthWire::Msgpack)?;
+    let encoding = args.engine.encoding(args.wire, SynthWire::Msgpack)?;
     let dirs = DemoDirs::create(args.keep.as_deref(), args.engine)?;
     let say = |text: &str| {
         if !args.json {
@@ -111,7 +110,7 @@ fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
         every.load.lengths.low,
         every.load.lengths.high,
         f64::from(args.seconds) * ARRIVING,
-        seconds(every.cost.per_row),
+        seconds(every.cost_per_row),
     ));
     let every_sides = every.play(&dirs, &mut afterbay, stop, args.json)?;
     // vLLM's front end never kept the last chunk only.
@@ -180,13 +179,7 @@ fn every_chunk(args: &Args, encoding: Encoding) -> Act {
             (load((work / per_request) as u64), COST_PER_CHUNK)
         }
     };
-    Act {
-        stream: EVERY_CHUNK,
-        load,
-        encoding,
-        cost: Cost { per_row, per_token: Duration::ZERO, spent: Spent::Asleep },
-        reading: Reading::Deltas,
-    }
+    Act { stream: EVERY_CHUNK, load, encoding, cost_per_row: per_row, reading: Reading::Deltas }
 }
 
 /// The second act: fewer and shorter requests, for a reader that overwrites unhandled chunks.

@@ -54,7 +54,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn run_scheduler(args: &SchedulerArgs, stop: &Stop) -> anyhow::Result<ExitCode> {
     let options = args.options()?;
-    let mut bar = Bar::new("sent", args.requests());
+    let mut bar = Bar::new("sent", Some(args.requests));
     let sent = scheduler::run(options, stop, &mut |progress| bar.show(progress));
     bar.end();
     let sent = sent?;
@@ -117,9 +117,6 @@ fn received_lines(received: &ReaderReport) -> Vec<(String, String)> {
     }
     if received.overwritten_rows > 0 {
         lines.push(line("rows overwritten", count(received.overwritten_rows)));
-    }
-    if received.restarts > 0 {
-        lines.push(line("restarts", count(received.restarts.into())));
     }
     if received.broken > 0 {
         lines.push(line("broken connections", count(received.broken.into())));

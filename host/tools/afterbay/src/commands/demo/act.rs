@@ -8,11 +8,9 @@ use afterbay_sim::Stop;
 use afterbay_sim::check::Reading;
 use afterbay_sim::compare::Comparison;
 use afterbay_sim::frames::Encoding;
-use afterbay_sim::inbox::Inbox;
 use afterbay_sim::load::Load;
 use afterbay_sim::reader::{self, ReaderReport};
-use afterbay_sim::scheduler::{self, SchedulerReport, Source};
-use afterbay_sim::work::Cost;
+use afterbay_sim::scheduler::{self, SchedulerReport};
 use anyhow::bail;
 use serde::Serialize;
 
@@ -33,7 +31,7 @@ pub(super) struct Act {
     pub(super) stream: &'static str,
     pub(super) load: Load,
     pub(super) encoding: Encoding,
-    pub(super) cost: Cost,
+    pub(super) cost_per_row: Duration,
     pub(super) reading: Reading,
 }
 
@@ -46,8 +44,8 @@ pub(super) struct Both<T> {
 
 /// A running scheduler and reader.
 pub(super) struct Side {
-    send: JoinHandle<Result<SchedulerReport, scheduler::SchedulerError>>,
-    read: JoinHandle<Result<ReaderReport, reader::ReaderError>>,
+    send: JoinHandle<anyhow::Result<SchedulerReport>>,
+    read: JoinHandle<anyhow::Result<ReaderReport>>,
     sent: SharedProgress,
     received: SharedProgress,
     enough: Stop,
@@ -107,12 +105,12 @@ impl Act {
     }
 
     fn side(&self, to: String, at: String, credit: Option<PathBuf>, stop: &Stop) -> anyhow::Result<Side> {
-        let mut scheduler = scheduler::Options::new(to, Source::Load(self.load.clone(), self.encoding));
+        let mut scheduler = scheduler::Options::new(to, self.load.clone(), self.encoding);
         scheduler.steps_per_second = STEPS_PER_SECOND;
         let mut reader = reader::Options::new(at);
         reader.reading = self.reading;
-        reader.inbox = Inbox::Unbounded;
-        reader.cost = self.cost;
+        reader.is_unbounded = true;
+        reader.cost_per_row = self.cost_per_row;
         reader.credit = credit;
 
         let (sent, received, enough) = (SharedProgress::default(), SharedProgress::default(), Stop::new());
