@@ -6,7 +6,6 @@
 pub mod schema;
 
 mod columns;
-mod rows;
 
 pub mod tables;
 

@@ -1,181 +1,227 @@
-//! Columns of lists and maps while rows are added.
+//! A column of a table: its type, its meaning, and its values for some rows.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use arrow_array::builder::{ArrayBuilder, Int32Builder, Int64Builder, StringBuilder};
-use arrow_array::{ArrayRef, ListArray, MapArray, StructArray};
-use arrow_buffer::{OffsetBuffer, ScalarBuffer};
-use arrow_schema::{ArrowError, DataType};
-
-use crate::archive::schema::{
-    attribute_entries, attributes_field, dropped_fields, gap_fields, item_field, verdict_fields,
+use arrow_array::builder::{ListBuilder, PrimitiveBuilder};
+use arrow_array::types::{ArrowPrimitiveType, Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{
+    ArrayRef, BooleanArray, ListArray, MapArray, PrimitiveArray, RecordBatch, StringArray, StructArray,
 };
-use afterbay_journal_view::ended::{DroppedTokens, RowGap, RowVerdict};
-use afterbay_journal_view::wording;
+use arrow_buffer::{OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 
-/// The end of each row's list in the columns of its items.
-struct Ends(Vec<i32>);
-
-impl Ends {
-    fn new() -> Ends {
-        Ends(vec![0])
-    }
-
-    /// Ends a row's list after so many items of all rows. The rows of one batch have less than 2^31.
-    fn push(&mut self, items: usize) {
-        self.0.push(items as i32);
-    }
-
-    fn finish(&mut self) -> OffsetBuffer<i32> {
-        OffsetBuffer::new(ScalarBuffer::from(std::mem::replace(&mut self.0, vec![0])))
-    }
+/// A column whose values follow from rows of this type.
+pub(crate) struct Column<R> {
+    pub(crate) field: Field,
+    /// The meaning in a sentence.
+    pub(crate) about: &'static str,
+    values: Values<R>,
 }
 
-/// The verdicts of each row.
-pub(crate) struct VerdictColumn {
-    ends: Ends,
-    plugin: StringBuilder,
-    version: StringBuilder,
-    digest: StringBuilder,
-    verdict: StringBuilder,
-    reason: StringBuilder,
-    row: Int32Builder,
-    forwarded: Int32Builder,
-}
+type Values<R> = Box<dyn Fn(&[R]) -> Result<ArrayRef, ArrowError> + Send>;
 
-impl VerdictColumn {
-    pub(crate) fn new() -> VerdictColumn {
-        VerdictColumn {
-            ends: Ends::new(),
-            plugin: StringBuilder::new(),
-            version: StringBuilder::new(),
-            digest: StringBuilder::new(),
-            verdict: StringBuilder::new(),
-            reason: StringBuilder::new(),
-            row: Int32Builder::new(),
-            forwarded: Int32Builder::new(),
-        }
+impl<R: 'static> Column<R> {
+    fn new(
+        name: &str,
+        kind: DataType,
+        about: &'static str,
+        values: impl Fn(&[R]) -> Result<ArrayRef, ArrowError> + Send + 'static,
+    ) -> Column<R> {
+        Column { field: Field::new(name, kind, false), about, values: Box::new(values) }
     }
 
-    pub(crate) fn push(&mut self, verdicts: &[RowVerdict]) {
-        for verdict in verdicts {
-            self.plugin.append_value(&verdict.plugin);
-            self.version.append_option(verdict.version.as_deref());
-            self.digest.append_option(verdict.digest.as_deref());
-            self.verdict.append_value(wording::verdict(verdict.verdict));
-            self.reason.append_value(&verdict.reason);
-            self.row.append_value(verdict.row as i32);
-            self.forwarded.append_value(verdict.forwarded as i32);
-        }
-        self.ends.push(self.row.len());
+    /// The column with values that may be null.
+    fn or_null(mut self) -> Column<R> {
+        self.field.set_nullable(true);
+        self
     }
 
-    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(self.plugin.finish()),
-            Arc::new(self.version.finish()),
-            Arc::new(self.digest.finish()),
-            Arc::new(self.verdict.finish()),
-            Arc::new(self.reason.finish()),
-            Arc::new(self.row.finish()),
-            Arc::new(self.forwarded.finish()),
+    pub(crate) fn text(
+        name: &str,
+        about: &'static str,
+        of: impl Fn(&R) -> Cow<'_, str> + Send + 'static,
+    ) -> Column<R> {
+        Column::maybe_text(name, about, move |row| Some(of(row))).always()
+    }
+
+    pub(crate) fn maybe_text(
+        name: &str,
+        about: &'static str,
+        of: impl Fn(&R) -> Option<Cow<'_, str>> + Send + 'static,
+    ) -> Column<R> {
+        let values =
+            move |rows: &[R]| Ok(Arc::new(rows.iter().map(&of).collect::<StringArray>()) as ArrayRef);
+        Column::new(name, DataType::Utf8, about, values).or_null()
+    }
+
+    pub(crate) fn flag(
+        name: &str,
+        about: &'static str,
+        of: impl Fn(&R) -> bool + Send + 'static,
+    ) -> Column<R> {
+        let values = move |rows: &[R]| {
+            Ok(Arc::new(BooleanArray::from(rows.iter().map(&of).collect::<Vec<_>>())) as ArrayRef)
+        };
+        Column::new(name, DataType::Boolean, about, values)
+    }
+
+    pub(crate) fn count(
+        name: &str,
+        about: &'static str,
+        of: impl Fn(&R) -> u64 + Send + 'static,
+    ) -> Column<R> {
+        Column::maybe_count(name, about, move |row| Some(of(row))).always()
+    }
+
+    pub(crate) fn maybe_count(
+        name: &str,
+        about: &'static str,
+        of: impl Fn(&R) -> Option<u64> + Send + 'static,
+    ) -> Column<R> {
+        let of = move |row: &R| of(row).map(|count| count as i64);
+        Column::new(name, DataType::Int64, about, numbers::<R, Int64Type>(of)).or_null()
+    }
+
+    pub(crate) fn small_count(
+        name: &str,
+        about: &'static str,
+        of: impl Fn(&R) -> u32 + Send + 'static,
+    ) -> Column<R> {
+        let of = move |row: &R| Some(of(row) as i32);
+        Column::new(name, DataType::Int32, about, numbers::<R, Int32Type>(of))
+    }
+
+    /// A time of this many Unix nanoseconds. 0 stands for no time.
+    pub(crate) fn time(
+        name: &str,
+        about: &'static str,
+        unix_ns: impl Fn(&R) -> u64 + Send + 'static,
+    ) -> Column<R> {
+        // Spark reads no nanoseconds.
+        let kind = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+        let of = move |row: &R| Some(unix_ns(row)).filter(|at| *at > 0).map(|at| (at / 1000) as i64);
+        let values = move |rows: &[R]| {
+            let times: PrimitiveArray<TimestampMicrosecondType> = rows.iter().map(&of).collect();
+            Ok(Arc::new(times.with_timezone("UTC")) as ArrayRef)
+        };
+        Column::new(name, kind, about, values).or_null()
+    }
+
+    pub(crate) fn list<P: ArrowPrimitiveType>(
+        name: &str,
+        about: &'static str,
+        of: impl Fn(&R) -> Cow<'_, [P::Native]> + Send + 'static,
+    ) -> Column<R> {
+        Column::maybe_list::<P>(name, about, move |row| Some(of(row))).always()
+    }
+
+    pub(crate) fn maybe_list<P: ArrowPrimitiveType>(
+        name: &str,
+        about: &'static str,
+        of: impl Fn(&R) -> Option<Cow<'_, [P::Native]>> + Send + 'static,
+    ) -> Column<R> {
+        let item = item(P::DATA_TYPE);
+        let kind = DataType::List(item.clone());
+        let values = move |rows: &[R]| {
+            let mut lists = ListBuilder::new(PrimitiveBuilder::<P>::new()).with_field(item.clone());
+            for row in rows {
+                let list = of(row);
+                lists.values().append_slice(list.as_deref().unwrap_or_default());
+                lists.append(list.is_some());
+            }
+            Ok(Arc::new(lists.finish()) as ArrayRef)
+        };
+        Column::new(name, kind, about, values).or_null()
+    }
+
+    /// A list of structs with these columns.
+    pub(crate) fn structs<I: Clone + Send + 'static>(
+        name: &str,
+        about: &'static str,
+        items: impl Fn(&R) -> &[I] + Send + 'static,
+        columns: Vec<Column<I>>,
+    ) -> Column<R> {
+        let item = item(DataType::Struct(fields(&columns)));
+        let kind = DataType::List(item.clone());
+        let values = move |rows: &[R]| {
+            let (ends, structs) = entries(rows, &items, &columns)?;
+            Ok(Arc::new(ListArray::try_new(item.clone(), ends, Arc::new(structs), None)?) as ArrayRef)
+        };
+        Column::new(name, kind, about, values)
+    }
+
+    /// A map of texts.
+    pub(crate) fn map(
+        name: &str,
+        about: &'static str,
+        pairs: impl Fn(&R) -> &[(String, String)] + Send + 'static,
+    ) -> Column<R> {
+        type Of = Column<(String, String)>;
+        let columns = vec![
+            Of::text("key", "", |(key, _)| key.into()),
+            Of::text("value", "", |(_, value)| value.into()),
         ];
-        structs(&mut self.ends, StructArray::try_new(verdict_fields(), columns, None)?)
+        let field = Arc::new(Field::new("key_value", DataType::Struct(fields(&columns)), false));
+        let kind = DataType::Map(field.clone(), false);
+        let values = move |rows: &[R]| {
+            let (ends, structs) = entries(rows, &pairs, &columns)?;
+            Ok(Arc::new(MapArray::try_new(field.clone(), ends, structs, None, false)?) as ArrayRef)
+        };
+        Column::new(name, kind, about, values)
+    }
+
+    /// The column with values that are never null.
+    pub(crate) fn always(mut self) -> Column<R> {
+        self.field.set_nullable(false);
+        self
     }
 }
 
-/// The dropped tokens of each row, by plugin and reason.
-pub(crate) struct DroppedColumn {
-    ends: Ends,
-    plugin: StringBuilder,
-    reason: StringBuilder,
-    tokens: Int64Builder,
+/// The columns as Arrow's schema.
+pub(crate) fn schema<R>(columns: &[Column<R>]) -> SchemaRef {
+    Arc::new(Schema::new(fields(columns)))
 }
 
-impl DroppedColumn {
-    pub(crate) fn new() -> DroppedColumn {
-        let (plugin, reason) = (StringBuilder::new(), StringBuilder::new());
-        DroppedColumn { ends: Ends::new(), plugin, reason, tokens: Int64Builder::new() }
-    }
-
-    pub(crate) fn push(&mut self, dropped: &[DroppedTokens]) {
-        for by in dropped {
-            self.plugin.append_value(&by.plugin);
-            self.reason.append_value(&by.reason);
-            self.tokens.append_value(by.tokens as i64);
-        }
-        self.ends.push(self.tokens.len());
-    }
-
-    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(self.plugin.finish()),
-            Arc::new(self.reason.finish()),
-            Arc::new(self.tokens.finish()),
-        ];
-        structs(&mut self.ends, StructArray::try_new(dropped_fields(), columns, None)?)
-    }
+/// The columns for these rows.
+///
+/// # Errors
+/// A list is past 2^31 items.
+pub(crate) fn batch<R>(columns: &[Column<R>], rows: &[R]) -> Result<RecordBatch, ArrowError> {
+    RecordBatch::try_new(schema(columns), arrays(columns, rows)?)
 }
 
-/// The gaps of each row.
-pub(crate) struct GapColumn {
-    ends: Ends,
-    row: Int32Builder,
-    expected: Int64Builder,
-    got: Int64Builder,
+fn fields<R>(columns: &[Column<R>]) -> Fields {
+    columns.iter().map(|column| column.field.clone()).collect()
 }
 
-impl GapColumn {
-    pub(crate) fn new() -> GapColumn {
-        let (expected, got) = (Int64Builder::new(), Int64Builder::new());
-        GapColumn { ends: Ends::new(), row: Int32Builder::new(), expected, got }
-    }
-
-    pub(crate) fn push(&mut self, gaps: &[RowGap]) {
-        for gap in gaps {
-            self.row.append_value(gap.row as i32);
-            self.expected.append_value(gap.expected as i64);
-            self.got.append_value(gap.got as i64);
-        }
-        self.ends.push(self.row.len());
-    }
-
-    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
-        let columns: Vec<ArrayRef> =
-            vec![Arc::new(self.row.finish()), Arc::new(self.expected.finish()), Arc::new(self.got.finish())];
-        structs(&mut self.ends, StructArray::try_new(gap_fields(), columns, None)?)
-    }
+fn arrays<R>(columns: &[Column<R>], rows: &[R]) -> Result<Vec<ArrayRef>, ArrowError> {
+    columns.iter().map(|column| (column.values)(rows)).collect()
 }
 
-fn structs(ends: &mut Ends, items: StructArray) -> Result<ArrayRef, ArrowError> {
-    let field = item_field(DataType::Struct(items.fields().clone()));
-    Ok(Arc::new(ListArray::try_new(Arc::new(field), ends.finish(), Arc::new(items), None)?))
+/// The field of the items of a list, as Parquet names it.
+fn item(kind: DataType) -> Arc<Field> {
+    Arc::new(Field::new("element", kind, false))
 }
 
-/// The attributes of each row.
-pub(crate) struct AttributeColumn {
-    ends: Ends,
-    names: StringBuilder,
-    values: StringBuilder,
+fn numbers<R, P: ArrowPrimitiveType>(
+    of: impl Fn(&R) -> Option<P::Native>,
+) -> impl Fn(&[R]) -> Result<ArrayRef, ArrowError> {
+    move |rows| Ok(Arc::new(rows.iter().map(&of).collect::<PrimitiveArray<P>>()))
 }
 
-impl AttributeColumn {
-    pub(crate) fn new() -> AttributeColumn {
-        AttributeColumn { ends: Ends::new(), names: StringBuilder::new(), values: StringBuilder::new() }
+/// The items of all rows, and the end of each row's items among them.
+fn entries<R, I: Clone + 'static>(
+    rows: &[R],
+    items: impl Fn(&R) -> &[I],
+    columns: &[Column<I>],
+) -> Result<(OffsetBuffer<i32>, StructArray), ArrowError> {
+    let (mut all, mut ends) = (Vec::new(), vec![0]);
+    for row in rows {
+        all.extend_from_slice(items(row));
+        // The rows of one batch have less than 2^31 items.
+        ends.push(all.len() as i32);
     }
-
-    pub(crate) fn push(&mut self, attributes: &[(String, String)]) {
-        for (name, value) in attributes {
-            self.names.append_value(name);
-            self.values.append_value(value);
-        }
-        self.ends.push(self.names.len());
-    }
-
-    pub(crate) fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
-        let columns: Vec<ArrayRef> = vec![Arc::new(self.names.finish()), Arc::new(self.values.finish())];
-        let entries = StructArray::try_new(attribute_entries(), columns, None)?;
-        let field = Arc::new(attributes_field());
-        Ok(Arc::new(MapArray::try_new(field, self.ends.finish(), entries, None, false)?))
-    }
+    let structs = StructArray::try_new(fields(columns), arrays(columns, &all)?, None)?;
+    Ok((OffsetBuffer::new(ScalarBuffer::from(ends)), structs))
 }

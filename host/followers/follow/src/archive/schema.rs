@@ -1,8 +1,12 @@
-//! The columns of the tables: types and meanings. The page about the archive shows the same list.
+//! The columns of the tables: types, meanings and values. The page about the archive shows the same list.
 
-use std::sync::Arc;
+use afterbay_journal::reader::RequestState;
+use afterbay_journal_view::ended::{DroppedTokens, EndedRequest, RowGap, RowVerdict, SettledFrame};
+use afterbay_journal_view::wording;
+use arrow_array::types::{Float32Type, Int32Type, Int64Type};
+use arrow_schema::{DataType, SchemaRef};
 
-use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use crate::archive::columns::{self, Column};
 
 /// The version of the schema. A change that an existing query could notice makes a new version; a new column does not.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -10,6 +14,18 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub const SCHEMA_VERSION_KEY: &str = "afterbay.schema_version";
 /// The key of the table's name in the key-value metadata of each file.
 pub const TABLE_KEY: &str = "afterbay.table";
+
+/// The attribute with the name of the model.
+const MODEL: &str = "model";
+
+/// The facts about a stream that stand in each of its rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamFacts {
+    /// The identity of the journal directory.
+    pub instance: String,
+    /// Name of the stream.
+    pub stream: String,
+}
 
 /// A table of the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,38 +48,31 @@ impl Table {
         }
     }
 
-    /// The columns, in order.
-    pub fn columns(self) -> Vec<Column> {
-        match self {
-            Table::Requests => requests(),
-            Table::Batches => batches(),
-        }
-    }
-
     /// The columns as Arrow's schema.
     pub fn schema(self) -> SchemaRef {
-        Arc::new(Schema::new(self.columns().into_iter().map(|column| column.field).collect::<Vec<_>>()))
+        match self {
+            Table::Requests => columns::schema(&requests(&StreamFacts::default())),
+            Table::Batches => columns::schema(&batches(&StreamFacts::default())),
+        }
     }
 
     /// The columns as a table of Markdown.
     pub fn markdown(self) -> String {
-        let mut out = "| column | type | |\n|---|---|---|\n".to_owned();
-        for Column { field, about } in self.columns() {
-            let null = if field.is_nullable() { ", or null" } else { "" };
-            let kind = sql_type(field.data_type());
-            out += &format!("| `{}` | `{kind}`{null} | {about} |\n", field.name());
+        match self {
+            Table::Requests => markdown(&requests(&StreamFacts::default())),
+            Table::Batches => markdown(&batches(&StreamFacts::default())),
         }
-        out
     }
 }
 
-/// A column of a table.
-#[derive(Clone, Debug)]
-pub struct Column {
-    /// Its name, type, and whether it may be null.
-    pub field: Field,
-    /// The meaning in a sentence.
-    pub about: &'static str,
+fn markdown<R>(columns: &[Column<R>]) -> String {
+    let mut out = "| column | type | |\n|---|---|---|\n".to_owned();
+    for Column { field, about, .. } in columns {
+        let null = if field.is_nullable() { ", or null" } else { "" };
+        let kind = sql_type(field.data_type());
+        out += &format!("| `{}` | `{kind}`{null} | {about} |\n", field.name());
+    }
+    out
 }
 
 /// The type's name in DuckDB.
@@ -84,196 +93,235 @@ fn sql_type(kind: &DataType) -> String {
     }
 }
 
-fn always(name: &str, kind: DataType, about: &'static str) -> Column {
-    Column { field: Field::new(name, kind, false), about }
-}
-
-fn maybe(name: &str, kind: DataType, about: &'static str) -> Column {
-    Column { field: Field::new(name, kind, true), about }
-}
-
-fn list(item: DataType) -> DataType {
-    DataType::List(Arc::new(item_field(item)))
-}
-
-/// The field of the items of a list, as Parquet names it.
-pub(crate) fn item_field(item: DataType) -> Field {
-    Field::new("element", item, false)
-}
-
-/// A point in time of UTC. Spark reads no nanoseconds.
-pub(crate) fn time() -> DataType {
-    DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
-}
-
-/// The entries of the map of attributes.
-pub(crate) fn attribute_entries() -> Fields {
-    vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, false)].into()
-}
-
-fn attributes() -> DataType {
-    DataType::Map(Arc::new(attributes_field()), false)
-}
-
-/// The field inside the map of attributes.
-pub(crate) fn attributes_field() -> Field {
-    Field::new("key_value", DataType::Struct(attribute_entries()), false)
-}
-
-/// The fields of a verdict.
-pub(crate) fn verdict_fields() -> Fields {
-    vec![
-        Field::new("plugin", DataType::Utf8, false),
-        Field::new("version", DataType::Utf8, true),
-        Field::new("digest", DataType::Utf8, true),
-        Field::new("verdict", DataType::Utf8, false),
-        Field::new("reason", DataType::Utf8, false),
-        Field::new("row", DataType::Int32, false),
-        Field::new("tokens_forwarded", DataType::Int32, false),
+/// The columns that both tables begin with.
+fn common<R: 'static>(facts: &StreamFacts) -> [Column<R>; 2] {
+    let StreamFacts { instance, stream } = facts.clone();
+    [
+        Column::text("instance", "Identity of the journal directory (`DIR/INSTANCE`).", move |_| {
+            instance.clone().into()
+        }),
+        Column::text("stream", "Name of the stream.", move |_| stream.clone().into()),
     ]
-    .into()
 }
 
-/// The fields of an entry of dropped tokens.
-pub(crate) fn dropped_fields() -> Fields {
-    vec![
-        Field::new("plugin", DataType::Utf8, false),
-        Field::new("reason", DataType::Utf8, false),
-        Field::new("tokens", DataType::Int64, false),
-    ]
-    .into()
-}
-
-/// The fields of a gap.
-pub(crate) fn gap_fields() -> Fields {
-    vec![
-        Field::new("row", DataType::Int32, false),
-        Field::new("expected", DataType::Int64, false),
-        Field::new("got", DataType::Int64, false),
-    ]
-    .into()
-}
-
-fn requests() -> Vec<Column> {
-    use DataType::{Boolean, Float32, Int32, Int64, Struct, Utf8};
-    vec![
-        always("instance", Utf8, "Identity of the journal directory (`DIR/INSTANCE`)."),
-        always("stream", Utf8, "Name of the stream."),
-        always(
+/// The table of requests.
+pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
+    type Of = Column<EndedRequest>;
+    let columns: [Of; 38] = [
+        Of::count(
             "number",
-            Int64,
             "Number of the request in its stream. `instance`, `stream` and `number` are the key of the row.",
+            |it| it.info.number.0,
         ),
-        always("rid", Utf8, "The engine's id of the request. Clients may use a rid again."),
-        always("segment", Utf8, "Segment of the journal in which the request ended."),
-        maybe("engine", Utf8, "`sglang` or `vllm`. Null if no frame of the request could be decoded."),
-        maybe(
+        Of::text("rid", "The engine's id of the request. Clients may use a rid again.", |it| {
+            it.info.rid.as_str().into()
+        }),
+        Of::text("segment", "Segment of the journal in which the request ended.", |it| {
+            it.end.segment.to_string().into()
+        }),
+        Of::maybe_text(
+            "engine",
+            "`sglang` or `vllm`. Null if no frame of the request could be decoded.",
+            |it| Some(it.facts.as_ref()?.engine.into()),
+        ),
+        Of::maybe_text(
             "engine_version",
-            Utf8,
             "The versions of the engine whose frames have this layout. Null for pickles.",
+            |it| it.facts.as_ref()?.versions.as_deref().map(Into::into),
         ),
-        maybe("model", Utf8, "The attribute `model`."),
-        maybe("sink", Utf8, "The sink that got the last row."),
-        always("attributes", attributes(), "The attributes that the journal has, such as `tenant`."),
-        always(
+        Of::maybe_text("model", "The attribute `model`.", |it| {
+            let model = it.info.attributes.iter().find(|(name, _)| name == MODEL);
+            model.map(|(_, model)| model.into())
+        }),
+        Of::maybe_text("sink", "The sink that got the last row.", |it| it.sink.as_deref().map(Into::into)),
+        Of::map("attributes", "The attributes that the journal has, such as `tenant`.", |it| {
+            &it.info.attributes
+        }),
+        Of::text(
             "state",
-            Utf8,
             "`finished`: a row with a finish reason was received. `abandoned`: no such row.",
+            |it| match it.info.state {
+                RequestState::Finished => "finished".into(),
+                RequestState::Abandoned | RequestState::Live => "abandoned".into(),
+            },
         ),
-        maybe("finish_reason", Utf8, "The engine's finish reason."),
-        always(
+        Of::maybe_text("finish_reason", "The engine's finish reason.", |it| {
+            Some(it.info.finish.as_str().into()).filter(|_| !it.info.finish.is_empty())
+        }),
+        Of::flag(
             "ended_early",
-            Boolean,
             "Whether a plugin or an operator ended the request for its reader. `verdicts` has the reason.",
+            |it| it.info.ended_early,
         ),
-        always(
+        Of::text(
             "ended_by",
-            Utf8,
             "The party that ended the request: `scheduler`, `plugin`, `fault`, `operator`, `given up` or `unknown`.",
+            |it| it.ended_by().word().unwrap_or("unknown").into(),
         ),
-        maybe("ended_by_plugin", Utf8, "The plugin of `plugin` and `fault`."),
-        always(
+        Of::maybe_text("ended_by_plugin", "The plugin of `plugin` and `fault`.", |it| {
+            it.ended_by().plugin().map(|plugin| plugin.to_owned().into())
+        }),
+        Of::flag(
             "erased",
-            Boolean,
             "Whether the request was erased before it was archived. It has no ids then.",
+            |it| it.info.erased.is_some(),
         ),
-        maybe("first_at", time(), "Receipt of the first row."),
-        maybe("last_at", time(), "Receipt of the last row."),
-        always("first_unix_ns", Int64, "Receipt of the first row in Unix nanoseconds; 0 without a row."),
-        maybe("prompt_tokens", Int64, "Tokens of the prompt."),
-        maybe("cached_tokens", Int64, "Tokens of the prompt that the engine took from its cache."),
-        maybe("completion_tokens", Int64, "The engine's own count of the tokens, in the last row."),
-        maybe(
+        Of::time("first_at", "Receipt of the first row.", |it| it.info.first_unix_ns),
+        Of::time("last_at", "Receipt of the last row.", |it| it.info.last_unix_ns),
+        Of::count("first_unix_ns", "Receipt of the first row in Unix nanoseconds; 0 without a row.", |it| {
+            it.info.first_unix_ns
+        }),
+        Of::maybe_count("prompt_tokens", "Tokens of the prompt.", |it| it.facts.as_ref()?.prompt_tokens),
+        Of::maybe_count("cached_tokens", "Tokens of the prompt that the engine took from its cache.", |it| {
+            it.facts.as_ref()?.cached_tokens
+        }),
+        Of::maybe_count(
+            "completion_tokens",
+            "The engine's own count of the tokens, in the last row.",
+            |it| it.info.completion_tokens,
+        ),
+        Of::maybe_count(
             "first_token_ns",
-            Int64,
             "Nanoseconds from the engine's queue to the first token, by the engine's clock. Null if the engine does not \
              say: SGLang without `--enable-metrics`, vLLM with `--disable-log-stats`.",
+            |it| it.facts.as_ref()?.first_token_ns,
         ),
-        maybe("weight_version", Utf8, "The version of the weights in the last row that has one."),
-        always("tokens_received", Int64, "Tokens received from the engine."),
-        always("tokens_forwarded", Int64, "Tokens sent on to the reader."),
-        always("tokens_replaced", Int64, "Tokens received in rows whose ids were replaced."),
-        always(
+        Of::maybe_text("weight_version", "The version of the weights in the last row that has one.", |it| {
+            it.facts.as_ref()?.weight_version.as_deref().map(Into::into)
+        }),
+        Of::count("tokens_received", "Tokens received from the engine.", |it| it.info.received),
+        Of::count("tokens_forwarded", "Tokens sent on to the reader.", |it| it.info.forwarded),
+        Of::count("tokens_replaced", "Tokens received in rows whose ids were replaced.", |it| {
+            it.info.replaced
+        }),
+        Of::count(
             "tokens_dropped",
-            Int64,
             "Tokens received in rows that were dropped, including the swallowed ones.",
+            |it| it.info.dropped,
         ),
-        always("tokens_swallowed", Int64, "Tokens received after the request had ended for its reader."),
-        always(
+        Of::count("tokens_swallowed", "Tokens received after the request had ended for its reader.", |it| {
+            it.ledger.swallowed
+        }),
+        Of::structs(
             "dropped_by",
-            list(Struct(dropped_fields())),
             "The dropped tokens by plugin and reason, without the swallowed ones. At most 32 entries; the last one \
              sums up the rest and has an empty reason then.",
+            |it| &it.ledger.dropped_by,
+            dropped(),
         ),
-        always("gap_count", Int32, "Gaps in the token count: the engine's count was not what was received."),
-        always(
+        Of::small_count(
+            "gap_count",
+            "Gaps in the token count: the engine's count was not what was received.",
+            |it| it.info.gaps,
+        ),
+        Of::structs(
             "gaps",
-            list(Struct(gap_fields())),
             "The first 64 gaps: row, tokens received, the engine's count.",
+            |it| &it.gaps,
+            gaps(),
         ),
-        always("rows", Int64, "Rows received: one for each step of the engine with tokens of the request."),
-        always(
+        Of::count(
+            "rows",
+            "Rows received: one for each step of the engine with tokens of the request.",
+            |it| it.info.rows,
+        ),
+        Of::count(
             "rows_missing",
-            Int64,
             "Rows that are in no list below: their segments were removed before they were read, or the request is \
              past a bound on memory (16 MiB; 512 MiB for all live requests of a stream).",
+            |it| it.rows_missing,
         ),
-        always("row_tokens", list(Int32), "Tokens of each row."),
-        always(
+        Of::list::<Int32Type>("row_tokens", "Tokens of each row.", |it| {
+            it.rows.tokens.iter().map(|tokens| *tokens as i32).collect::<Vec<_>>().into()
+        }),
+        Of::list::<Int64Type>(
             "row_delta_ns",
-            list(Int64),
             "Receipt of each row in nanoseconds after the row before; 0 for the first.",
+            |it| deltas(&it.rows.received_unix_ns).into(),
         ),
-        maybe("ids", list(Int64), "Token ids as received. -1 for a token whose frame cannot be read."),
-        maybe("ids_sent", list(Int64), "Token ids as they were sent on. Null if they are those received."),
-        maybe(
+        Of::maybe_list::<Int64Type>(
+            "ids",
+            "Token ids as received. -1 for a token whose frame cannot be read.",
+            |it| Some(it.contents.as_ref()?.received.as_slice().into()),
+        ),
+        Of::maybe_list::<Int64Type>(
+            "ids_sent",
+            "Token ids as they were sent on. Null if they are those received.",
+            |it| it.contents.as_ref()?.sent.as_deref().map(Into::into),
+        ),
+        Of::maybe_list::<Float32Type>(
             "logprobs",
-            list(Float32),
             "The logprob of each received id. Null unless the engine sent all of them.",
+            |it| it.contents.as_ref()?.logprobs.as_deref().map(Into::into),
         ),
-        always(
+        Of::structs(
             "verdicts",
-            list(Struct(verdict_fields())),
             "The actions of plugins and operators, in order. `version` is the one that the component gives itself, `digest` \
              its SHA-256. Both are null for an operator, whose name is `(operator)`.",
+            |it| &it.verdicts,
+            verdicts(),
         ),
+    ];
+    common(facts).into_iter().chain(columns).collect()
+}
+
+/// The times between the rows; 0 for the first.
+fn deltas(unix_ns: &[u64]) -> Vec<i64> {
+    let before = unix_ns.first().into_iter().chain(unix_ns);
+    unix_ns.iter().zip(before).map(|(time, before)| time.wrapping_sub(*before) as i64).collect()
+}
+
+fn dropped() -> Vec<Column<DroppedTokens>> {
+    type Of = Column<DroppedTokens>;
+    vec![
+        Of::text("plugin", "", |it| (&*it.plugin).into()),
+        Of::text("reason", "", |it| (&*it.reason).into()),
+        Of::count("tokens", "", |it| it.tokens),
     ]
 }
 
-fn batches() -> Vec<Column> {
-    use DataType::{Int32, Int64, Utf8};
+fn gaps() -> Vec<Column<RowGap>> {
+    type Of = Column<RowGap>;
     vec![
-        always("instance", Utf8, "Identity of the journal directory (`DIR/INSTANCE`)."),
-        always("stream", Utf8, "Name of the stream."),
-        always(
-            "frame",
-            Int64,
-            "Number of the frame. `instance`, `stream` and `frame` are the key of the row.",
-        ),
-        always("received_at", time(), "Receipt of the frame."),
-        always("received_unix_ns", Int64, "Receipt of the frame in Unix nanoseconds."),
-        maybe("bytes", Int64, "Size of the frame. Null if the frame was not stored."),
-        always("requests", Int32, "Rows of the frame, each of one request. 0 for a message without rows."),
-        always("tokens", Int64, "Tokens received in the frame."),
+        Of::small_count("row", "", |it| it.row),
+        Of::count("expected", "", |it| it.expected),
+        Of::count("got", "", |it| it.got),
     ]
+}
+
+fn verdicts() -> Vec<Column<RowVerdict>> {
+    type Of = Column<RowVerdict>;
+    vec![
+        Of::text("plugin", "", |it| (&*it.plugin).into()),
+        Of::maybe_text("version", "", |it| it.version.as_deref().map(Into::into)),
+        Of::maybe_text("digest", "", |it| it.digest.as_deref().map(Into::into)),
+        Of::text("verdict", "", |it| wording::verdict(it.verdict).into()),
+        Of::text("reason", "", |it| (&*it.reason).into()),
+        Of::small_count("row", "", |it| it.row),
+        Of::small_count("tokens_forwarded", "", |it| it.forwarded),
+    ]
+}
+
+/// The table of batches.
+pub(crate) fn batches(facts: &StreamFacts) -> Vec<Column<SettledFrame>> {
+    type Of = Column<SettledFrame>;
+    let columns: [Of; 6] = [
+        Of::count(
+            "frame",
+            "Number of the frame. `instance`, `stream` and `frame` are the key of the row.",
+            |it| it.frame.0,
+        ),
+        Of::time("received_at", "Receipt of the frame.", |it| it.received_unix_ns).always(),
+        Of::count("received_unix_ns", "Receipt of the frame in Unix nanoseconds.", |it| it.received_unix_ns),
+        Of::maybe_count("bytes", "Size of the frame. Null if the frame was not stored.", |it| {
+            it.bytes.map(u64::from)
+        }),
+        Of::small_count(
+            "requests",
+            "Rows of the frame, each of one request. 0 for a message without rows.",
+            |it| it.requests,
+        ),
+        Of::count("tokens", "Tokens received in the frame.", |it| it.tokens),
+    ];
+    common(facts).into_iter().chain(columns).collect()
 }

@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 use afterbay_journal::reader::StreamReader;
 use afterbay_journal::{ReadError, SegmentId};
 use afterbay_journal_view::ended::{EndedReader, EndedRequest, SettledFrame};
-use arrow_array::RecordBatch;
-use arrow_schema::ArrowError;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -21,9 +19,9 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
-pub use crate::archive::rows::StreamFacts;
-use crate::archive::rows::{BatchRows, RequestRows};
-use crate::archive::schema::{SCHEMA_VERSION, SCHEMA_VERSION_KEY, TABLE_KEY, Table};
+use crate::archive::columns::{self, Column};
+pub use crate::archive::schema::StreamFacts;
+use crate::archive::schema::{self, SCHEMA_VERSION, SCHEMA_VERSION_KEY, TABLE_KEY, Table};
 use crate::consumer::RECORDS_AT_ONCE;
 
 /// Bytes of a row group at which the next one begins. The row group is in memory until then.
@@ -120,13 +118,14 @@ impl SegmentTables {
                 counts.requests += 1;
                 counts.tokens += request.info.received;
                 if let Some(files) = &mut files {
-                    files.request(&request)?;
+                    let bytes = bytes_of(&request);
+                    files.requests.push(request, bytes)?;
                 }
             }
             for frame in self.reader.settled_frames() {
                 counts.batches += 1;
                 if let Some(files) = &mut files {
-                    files.batch(&frame)?;
+                    files.batches.push(frame, 0)?;
                 }
             }
             if !has_more {
@@ -149,11 +148,8 @@ impl SegmentTables {
 
 /// The open files of one stream: `requests.parquet` and, if there is a batch to write, `batches.parquet`.
 pub struct TableFiles {
-    dir: PathBuf,
-    requests: RequestRows,
-    requests_file: TableWriter,
-    batches: BatchRows,
-    batches_file: Option<TableWriter>,
+    requests: TableFile<EndedRequest>,
+    batches: TableFile<SettledFrame>,
 }
 
 impl TableFiles {
@@ -162,60 +158,32 @@ impl TableFiles {
     /// # Errors
     /// The local disk.
     pub fn create(dir: &Path, facts: &StreamFacts) -> Result<TableFiles, TableError> {
-        Ok(TableFiles {
-            dir: dir.to_owned(),
-            requests: RequestRows::new(facts.clone()),
-            requests_file: TableWriter::create(dir, Table::Requests)?,
-            batches: BatchRows::new(facts.clone()),
-            batches_file: None,
-        })
-    }
-
-    fn request(&mut self, request: &EndedRequest) -> Result<(), TableError> {
-        self.requests.push(request);
-        let (rows, bytes) = self.requests.waiting();
-        match rows >= ROWS_AT_ONCE || bytes >= BYTES_AT_ONCE {
-            true => self.requests_file.write(self.requests.finish()),
-            false => Ok(()),
-        }
-    }
-
-    fn batch(&mut self, frame: &SettledFrame) -> Result<(), TableError> {
-        self.batches.push(frame);
-        match self.batches.waiting() >= ROWS_AT_ONCE {
-            true => self.write_batches(),
-            false => Ok(()),
-        }
-    }
-
-    fn write_batches(&mut self) -> Result<(), TableError> {
-        let file = match &mut self.batches_file {
-            Some(file) => file,
-            none => none.insert(TableWriter::create(&self.dir, Table::Batches)?),
-        };
-        file.write(self.batches.finish())
+        let mut requests = TableFile::new(dir, Table::Requests, schema::requests(facts));
+        requests.writer()?;
+        Ok(TableFiles { requests, batches: TableFile::new(dir, Table::Batches, schema::batches(facts)) })
     }
 
     /// Estimate of the size of the file of requests, in bytes, if it were closed now.
     pub fn bytes(&self) -> u64 {
-        self.requests_file.bytes()
+        let writer = self.requests.writer.as_ref();
+        writer.map_or(0, |writer| (writer.bytes_written() + writer.in_progress_size()) as u64)
     }
 
     /// Closes the files, and syncs them. A file without rows is removed.
     ///
     /// # Errors
     /// The local disk.
-    pub fn close(mut self) -> Result<Vec<ClosedFile>, TableError> {
-        if self.requests.waiting().0 > 0 {
-            self.requests_file.write(self.requests.finish())?;
-        }
-        if self.batches.waiting() > 0 {
-            self.write_batches()?;
-        }
-        let files = [Some(self.requests_file), self.batches_file];
-        let closed = files.into_iter().flatten().map(TableWriter::close).collect::<Result<Vec<_>, _>>()?;
+    pub fn close(self) -> Result<Vec<ClosedFile>, TableError> {
+        let closed = [self.requests.close()?, self.batches.close()?];
         Ok(closed.into_iter().flatten().collect())
     }
+}
+
+/// The bytes of a request's lists, about.
+fn bytes_of(request: &EndedRequest) -> usize {
+    let ids =
+        request.contents.as_ref().map_or(0, |it| it.received.len() + it.sent.as_ref().map_or(0, Vec::len));
+    12 * request.rows.tokens.len() + 8 * ids + 96 * request.verdicts.len() + request.info.rid.len()
 }
 
 /// The bytes of a file without rows.
@@ -233,41 +201,65 @@ pub(crate) fn empty(table: Table) -> Result<Vec<u8>, TableError> {
     }
 }
 
-/// One Parquet file that is written.
-struct TableWriter {
+/// One Parquet file, and the rows that wait for it.
+struct TableFile<R> {
     table: Table,
     path: PathBuf,
-    writer: ArrowWriter<File>,
+    columns: Vec<Column<R>>,
+    waiting: Vec<R>,
+    /// Bytes of the lists of the rows that wait, about.
+    waiting_bytes: usize,
+    /// `None` before the first row that is written.
+    writer: Option<ArrowWriter<File>>,
     rows: u64,
 }
 
-impl TableWriter {
-    fn create(dir: &Path, table: Table) -> Result<TableWriter, TableError> {
+impl<R> TableFile<R> {
+    fn new(dir: &Path, table: Table, columns: Vec<Column<R>>) -> TableFile<R> {
         let path = dir.join(format!("{}.parquet", table.name()));
-        let made = File::create(&path)
-            .map_err(ParquetError::from)
-            .and_then(|file| ArrowWriter::try_new(file, table.schema(), Some(properties(table)?)));
-        match made {
-            Ok(writer) => Ok(TableWriter { table, path, writer, rows: 0 }),
-            Err(error) => Err(TableError::Write { path, error }),
+        TableFile { table, path, columns, waiting: Vec::new(), waiting_bytes: 0, writer: None, rows: 0 }
+    }
+
+    fn push(&mut self, row: R, bytes: usize) -> Result<(), TableError> {
+        self.waiting.push(row);
+        self.waiting_bytes += bytes;
+        match self.waiting.len() >= ROWS_AT_ONCE || self.waiting_bytes >= BYTES_AT_ONCE {
+            true => self.write(),
+            false => Ok(()),
         }
     }
 
-    fn write(&mut self, batch: Result<RecordBatch, ArrowError>) -> Result<(), TableError> {
-        let written = batch.map_err(ParquetError::from).and_then(|batch| {
-            self.rows += batch.num_rows() as u64;
-            self.writer.write(&batch)
-        });
+    /// The writer of the file, which is made if it is missing.
+    fn writer(&mut self) -> Result<&mut ArrowWriter<File>, TableError> {
+        match &mut self.writer {
+            Some(writer) => Ok(writer),
+            none => {
+                let made = File::create(&self.path).map_err(ParquetError::from).and_then(|file| {
+                    ArrowWriter::try_new(file, columns::schema(&self.columns), Some(properties(self.table)?))
+                });
+                Ok(none.insert(made.map_err(|error| TableError::Write { path: self.path.clone(), error })?))
+            }
+        }
+    }
+
+    /// Writes the rows that wait.
+    fn write(&mut self) -> Result<(), TableError> {
+        let rows = std::mem::take(&mut self.waiting);
+        self.waiting_bytes = 0;
+        let batch = columns::batch(&self.columns, &rows).map_err(ParquetError::from);
+        let writer = self.writer()?;
+        let written = batch.and_then(|batch| writer.write(&batch));
+        self.rows += rows.len() as u64;
         written.map_err(|error| TableError::Write { path: self.path.clone(), error })
     }
 
-    fn bytes(&self) -> u64 {
-        (self.writer.bytes_written() + self.writer.in_progress_size()) as u64
-    }
-
     /// `None`: the file had no rows.
-    fn close(self) -> Result<Option<ClosedFile>, TableError> {
-        let TableWriter { table, path, writer, rows } = self;
+    fn close(mut self) -> Result<Option<ClosedFile>, TableError> {
+        if !self.waiting.is_empty() {
+            self.write()?;
+        }
+        let TableFile { table, path, writer, rows, .. } = self;
+        let Some(writer) = writer else { return Ok(None) };
         let closed = writer.into_inner().and_then(|file| {
             if rows == 0 {
                 std::fs::remove_file(&path)?;
