@@ -66,9 +66,6 @@ impl Outcome {
         if !self.drained {
             lines.push(line("afterbay run", "did not exit 0 in time after SIGTERM"));
         }
-        let compared = [Some(comparison), self.last().map(|last| &last.comparison)];
-        let samples = compared.into_iter().flatten().flat_map(|it| &it.samples);
-        lines.extend(samples.map(|sample| line("", sample)));
         lines.push(line("result", verdict(self.is_good())));
         println!("\n{}", table(&lines));
         Ok(())
