@@ -3,7 +3,7 @@
 //!
 //! A new language needs an entry in `MANIFESTS` and in [`setup`], and match arms in `project/tools.rs`.
 
-mod interpreted;
+mod quick_python;
 mod sources;
 mod tools;
 

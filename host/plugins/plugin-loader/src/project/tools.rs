@@ -3,7 +3,7 @@
 //! The component of such a project is `build/NAME.wasm`. A rename puts it there, so that a watcher never reads half a file.
 
 use super::sources::{self, sources as sources_below};
-use super::{Output, ProjectError, interpreted, keep, manifest, setup};
+use super::{Output, ProjectError, keep, manifest, quick_python, setup};
 use afterbay_kit::Language;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -68,12 +68,9 @@ pub(super) fn build(
     let made = component.with_extension("new");
     // A relative path, because the tools run in the project's directory.
     let new = Path::new("build").join(made.file_name().unwrap_or_default());
-    let is_made = match starts {
-        Some(starts) => interpreted::build(dir, language, &new, output, starts)?,
-        None => false,
-    };
-    if !is_made {
-        build_with_tool(dir, language, &new, starts.is_some(), output)?;
+    match starts.filter(|_| language == Language::Python) {
+        Some(starts) => quick_python::build(dir, &new, output, starts)?,
+        None => build_with_tool(dir, language, &new, starts.is_some(), output)?,
     }
     std::fs::rename(&made, &component).map_err(io)?;
     // If the list cannot be written, the next build is not skipped.
