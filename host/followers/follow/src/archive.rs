@@ -9,7 +9,6 @@ mod columns;
 
 pub mod tables;
 
-mod failure;
 mod manifest;
 mod names;
 
@@ -135,11 +134,11 @@ impl Consumer for Archive {
     ) -> Result<Option<StreamArchive>, Failure> {
         let dir = self.journal.join(SCRATCH).join(reader.name());
         let context = self.context(Look { is_last: false, now_unix_ns: 0 });
-        Ok(Some(self.runtime.block_on(StreamArchive::begin(&context, reader, dir))?))
+        self.runtime.block_on(StreamArchive::begin(&context, reader, dir)).map(Some)
     }
 
     fn step(&mut self, stream: &mut StreamArchive, look: Look) -> Result<bool, Failure> {
-        Ok(self.runtime.block_on(stream.advance(&self.context(look)))?)
+        self.runtime.block_on(stream.advance(&self.context(look)))
     }
 
     fn commit(&mut self, streams: &mut Streams<StreamArchive>, _look: Look) -> Result<(), Failure> {

@@ -1,6 +1,8 @@
 //! A part that makes something of the journal.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::Path;
 use std::time::Duration;
 
 use afterbay_journal::reader::{JournalReader, StreamReader};
@@ -105,6 +107,11 @@ impl Failure {
     /// The state of the stream may lack something: the stream begins again.
     pub fn of_stream(why: impl ToString) -> Failure {
         Failure { why: why.to_string(), begins_again: true }
+    }
+
+    /// A file on the local disk failed, and may lack something: the stream begins again.
+    pub(crate) fn local(path: &Path, why: impl Display) -> Failure {
+        Failure::of_stream(format!("{}: {why}", path.display()))
     }
 }
 

@@ -11,7 +11,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutPayload};
 use tokio::time::timeout;
 
-use crate::archive::failure::Failure;
+use crate::consumer::Failure;
 
 /// Bytes of a part of an upload; the parts of one object go one after the other. A smaller file is put at once. S3 takes 10,000
 /// parts: 80 GiB.
@@ -32,7 +32,7 @@ impl Objects {
 
     fn path(&self, name: &str) -> Result<Path, Failure> {
         let path = if self.prefix.is_root() { name.to_owned() } else { format!("{}/{name}", self.prefix) };
-        Path::parse(path).map_err(|error| Failure::Store(error.into()))
+        Path::parse(path).map_err(Failure::outside)
     }
 
     /// Puts a small object, replacing one of the same name.
@@ -73,11 +73,13 @@ impl Objects {
     /// Reads a small object. `None` if it does not exist.
     pub(crate) async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
         let path = self.path(name)?;
-        let read = async { Ok(self.store.get(&path).await?.bytes().await?.to_vec()) };
-        match within(read).await {
-            Err(Failure::Store(object_store::Error::NotFound { .. })) => Ok(None),
-            read => read.map(Some),
-        }
+        within(async {
+            match self.store.get(&path).await {
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                found => Ok(Some(found?.bytes().await?.to_vec())),
+            }
+        })
+        .await
     }
 
     /// The file names of the objects in a directory that are greater than `after`.
@@ -105,7 +107,21 @@ fn read_part(file: &mut File, path: &LocalPath) -> Result<Vec<u8>, Failure> {
 
 async fn within<T>(call: impl Future<Output = object_store::Result<T>>) -> Result<T, Failure> {
     match timeout(CALL_MAX, call).await {
-        Ok(done) => done.map_err(Failure::Store),
-        Err(_) => Err(Failure::NoAnswer(CALL_MAX)),
+        Ok(done) => done.map_err(|error| Failure::outside(with_causes(&error))),
+        Err(_) => Err(Failure::outside(format!("no answer in {CALL_MAX:?}"))),
     }
+}
+
+/// The error with those behind it.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut why = error.to_string();
+    let mut source = error.source();
+    while let Some(next) = source {
+        let text = next.to_string();
+        if !why.contains(&text) {
+            why = format!("{why}: {text}");
+        }
+        source = next.source();
+    }
+    why
 }

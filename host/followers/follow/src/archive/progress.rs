@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::archive::failure::Failure;
+use crate::consumer::Failure;
 
 const FILE: &str = "progress.json";
 /// Mode of a directory: tokens of requests are private to the owner.

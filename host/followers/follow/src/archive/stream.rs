@@ -15,13 +15,13 @@ use afterbay_events::event::ArchiveDamage;
 use afterbay_journal::SegmentId;
 
 use crate::archive::NAME;
-use crate::archive::failure::Failure;
 use crate::archive::manifest::{FileEntry, Gap, Manifest, ObjectEntry, SegmentEntry, encode};
 use crate::archive::names::{Names, parse, word};
 use crate::archive::objects::Objects;
 use crate::archive::progress::{Pending, Progress, clean};
 use crate::archive::schema::Table;
 use crate::archive::tables::{SegmentTables, StreamFacts, TableFiles, empty};
+use crate::consumer::Failure;
 use crate::following::Telemetry;
 
 /// Size at which a file is uploaded, as its writer estimates it: the object has 64 to 256 MB.

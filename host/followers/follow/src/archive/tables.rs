@@ -9,8 +9,8 @@ mod tests;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use afterbay_journal::SegmentId;
 use afterbay_journal::reader::StreamReader;
-use afterbay_journal::{ReadError, SegmentId};
 use afterbay_journal_view::ended::{EndedReader, EndedRequest, SettledFrame};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -22,7 +22,7 @@ use parquet::schema::types::ColumnPath;
 use crate::archive::columns::{self, Column};
 pub use crate::archive::schema::StreamFacts;
 use crate::archive::schema::{self, SCHEMA_VERSION, SCHEMA_VERSION_KEY, TABLE_KEY, Table};
-use crate::consumer::RECORDS_AT_ONCE;
+use crate::consumer::{Failure, RECORDS_AT_ONCE};
 
 /// Bytes of a row group at which the next one begins. The row group is in memory until then.
 const ROW_GROUP_BYTES: usize = 32 << 20;
@@ -61,22 +61,6 @@ pub struct ClosedFile {
     pub bytes: u64,
 }
 
-/// The reason why a segment is not in a file.
-#[derive(Debug, thiserror::Error)]
-pub enum TableError {
-    /// The journal cannot be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    /// A local file cannot be written.
-    #[error("Parquet file {path:?} cannot be written: {error}")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        error: ParquetError,
-    },
-}
-
 /// Reads the segments of one stream, in order, and writes the requests that ended in each. After an error, make it anew with a
 /// reader that begins at an earlier [`SegmentTables::needs`].
 pub struct SegmentTables {
@@ -101,7 +85,7 @@ impl SegmentTables {
         &mut self,
         segment: SegmentId,
         mut files: Option<&mut TableFiles>,
-    ) -> Result<Option<SegmentCounts>, TableError> {
+    ) -> Result<Option<SegmentCounts>, Failure> {
         if !self.reader.open(segment)? {
             return Ok(None);
         }
@@ -157,7 +141,7 @@ impl TableFiles {
     ///
     /// # Errors
     /// The local disk.
-    pub fn create(dir: &Path, facts: &StreamFacts) -> Result<TableFiles, TableError> {
+    pub fn create(dir: &Path, facts: &StreamFacts) -> Result<TableFiles, Failure> {
         let mut requests = TableFile::new(dir, Table::Requests, schema::requests(facts));
         requests.writer()?;
         Ok(TableFiles { requests, batches: TableFile::new(dir, Table::Batches, schema::batches(facts)) })
@@ -173,7 +157,7 @@ impl TableFiles {
     ///
     /// # Errors
     /// The local disk.
-    pub fn close(self) -> Result<Vec<ClosedFile>, TableError> {
+    pub fn close(self) -> Result<Vec<ClosedFile>, Failure> {
         let closed = [self.requests.close()?, self.batches.close()?];
         Ok(closed.into_iter().flatten().collect())
     }
@@ -190,14 +174,14 @@ fn bytes_of(request: &EndedRequest) -> usize {
 ///
 /// # Errors
 /// The schema cannot be written, which no schema of this crate causes.
-pub(crate) fn empty(table: Table) -> Result<Vec<u8>, TableError> {
+pub(crate) fn empty(table: Table) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let written = properties(table)
         .and_then(|properties| ArrowWriter::try_new(&mut bytes, table.schema(), Some(properties)))
         .and_then(ArrowWriter::close);
     match written {
         Ok(_) => Ok(bytes),
-        Err(error) => Err(TableError::Write { path: table.name().into(), error }),
+        Err(error) => Err(Failure::of_stream(error)),
     }
 }
 
@@ -220,7 +204,7 @@ impl<R> TableFile<R> {
         TableFile { table, path, columns, waiting: Vec::new(), waiting_bytes: 0, writer: None, rows: 0 }
     }
 
-    fn push(&mut self, row: R, bytes: usize) -> Result<(), TableError> {
+    fn push(&mut self, row: R, bytes: usize) -> Result<(), Failure> {
         self.waiting.push(row);
         self.waiting_bytes += bytes;
         match self.waiting.len() >= ROWS_AT_ONCE || self.waiting_bytes >= BYTES_AT_ONCE {
@@ -230,31 +214,31 @@ impl<R> TableFile<R> {
     }
 
     /// The writer of the file, which is made if it is missing.
-    fn writer(&mut self) -> Result<&mut ArrowWriter<File>, TableError> {
+    fn writer(&mut self) -> Result<&mut ArrowWriter<File>, Failure> {
         match &mut self.writer {
             Some(writer) => Ok(writer),
             none => {
                 let made = File::create(&self.path).map_err(ParquetError::from).and_then(|file| {
                     ArrowWriter::try_new(file, columns::schema(&self.columns), Some(properties(self.table)?))
                 });
-                Ok(none.insert(made.map_err(|error| TableError::Write { path: self.path.clone(), error })?))
+                Ok(none.insert(made.map_err(|error| Failure::local(&self.path, error))?))
             }
         }
     }
 
     /// Writes the rows that wait.
-    fn write(&mut self) -> Result<(), TableError> {
+    fn write(&mut self) -> Result<(), Failure> {
         let rows = std::mem::take(&mut self.waiting);
         self.waiting_bytes = 0;
         let batch = columns::batch(&self.columns, &rows).map_err(ParquetError::from);
         let writer = self.writer()?;
         let written = batch.and_then(|batch| writer.write(&batch));
         self.rows += rows.len() as u64;
-        written.map_err(|error| TableError::Write { path: self.path.clone(), error })
+        written.map_err(|error| Failure::local(&self.path, error))
     }
 
     /// `None`: the file had no rows.
-    fn close(mut self) -> Result<Option<ClosedFile>, TableError> {
+    fn close(mut self) -> Result<Option<ClosedFile>, Failure> {
         if !self.waiting.is_empty() {
             self.write()?;
         }
@@ -270,7 +254,7 @@ impl<R> TableFile<R> {
         });
         match closed {
             Ok(bytes) => Ok((rows > 0).then_some(ClosedFile { table, path, rows, bytes })),
-            Err(error) => Err(TableError::Write { path, error }),
+            Err(error) => Err(Failure::local(&path, error)),
         }
     }
 }

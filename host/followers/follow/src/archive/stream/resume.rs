@@ -7,12 +7,11 @@ use afterbay_journal::reader::StreamReader;
 use afterbay_journal_view::ended::{EndedReader, FrameUse};
 
 use super::{Context, Reading, StreamArchive, empty_objects, put_manifests};
-use crate::archive::failure::Failure;
 use crate::archive::manifest::{FileEntry, decode};
 use crate::archive::names::{Names, parse, segment_of, word};
 use crate::archive::progress::{Progress, clean};
 use crate::archive::tables::SegmentTables;
-use crate::consumer::layouts;
+use crate::consumer::{Failure, layouts};
 
 impl StreamArchive {
     /// Finds out where the archive of the stream ends, completes the manifests of its last file, and prepares to read on.
@@ -38,7 +37,7 @@ impl StreamArchive {
             }
         }
         let planned = settle_pending(context, &mut progress, &dir, archived, local.first().copied()).await?;
-        let layouts = layouts(&stream).map_err(|failure| Failure::Layout(failure.why))?;
+        let layouts = layouts(&stream)?;
         let reader = EndedReader::new(stream, FrameUse::Contents, &layouts);
         let mut tables = SegmentTables::new(reader.with_settled_frames());
         // Requests that are live after the last archived segment have rows in these.
@@ -66,7 +65,7 @@ impl StreamArchive {
 /// Writes the manifests that are missing behind the newest one of a file, and returns the file.
 async fn complete(context: &Context<'_>, names: &Names, newest: SegmentId) -> Result<FileEntry, Failure> {
     let name = names.manifest(newest);
-    let wrong = |why: String| Failure::Manifest { name: name.clone(), why };
+    let wrong = |why: String| Failure::of_stream(format!("manifest {name}: {why}"));
     let bytes = context.objects.get(&name).await?.ok_or_else(|| wrong("is listed and absent".into()))?;
     let file = decode(&bytes).map_err(wrong)?.file;
     put_manifests(context, names, &file, Some(newest)).await?;
