@@ -1,14 +1,14 @@
 //! Builds the bundled plugins for wasm32-wasip2, and writes a table of them and a table of the contract in C.
 
-use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result};
 use toml::Table;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<()> {
     // Read at run time, not at compile time: the checkout may have moved in between.
-    let here = std::env::var_os("CARGO_MANIFEST_DIR").ok_or("CARGO_MANIFEST_DIR is not set")?;
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").context("CARGO_MANIFEST_DIR is not set")?;
     let plugins = Path::new(&here).join("..").canonicalize()?;
     for input in ["c-bindings", "Cargo.toml", "Cargo.lock", "sdk/Cargo.toml", "sdk/src", "../wit"] {
         rerun_if_changed(&plugins.join(input));
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     // OUT_DIR is target/PROFILE/build/bundled-HASH/out. All variants of this crate, and the tests' guests, share one build.
-    let guests = out.ancestors().nth(4).ok_or("OUT_DIR is not in a target directory")?.join("tmp/guests");
+    let guests = out.ancestors().nth(4).context("OUT_DIR is not in a target directory")?.join("tmp/guests");
     let c = guests.join("c");
     let variables = [("AFTERBAY_C_BINDINGS", c.as_path())];
     let built = afterbay_plugin_build::build_with(&plugins, &guests, &variables)?;
@@ -55,18 +55,18 @@ struct Plugin {
 }
 
 /// Returns the members of the plugins' workspace whose manifest has `[package.metadata.afterbay]`, by name.
-fn bundled(plugins: &Path) -> Result<Vec<Plugin>, Box<dyn Error>> {
+fn bundled(plugins: &Path) -> Result<Vec<Plugin>> {
     let workspace = manifest(&plugins.join("Cargo.toml"))?;
-    let members = workspace["workspace"]["members"].as_array().ok_or("workspace.members is no array")?;
+    let members = workspace["workspace"]["members"].as_array().context("workspace.members is no array")?;
     let mut found = Vec::new();
     for member in members {
-        let name = member.as_str().ok_or("a workspace member is no string")?;
+        let name = member.as_str().context("a workspace member is no string")?;
         let manifest = manifest(&plugins.join(name).join("Cargo.toml"))?;
-        let package = manifest["package"].as_table().ok_or("package is no table")?;
+        let package = manifest["package"].as_table().context("package is no table")?;
         let metadata = package.get("metadata").and_then(|metadata| metadata.get("afterbay")?.as_table());
         let Some(mut defaults) = metadata.cloned() else { continue };
         let description = package.get("description").and_then(|text| text.as_str());
-        let description = description.ok_or_else(|| format!("plugins/{name} has no description"))?;
+        let description = description.with_context(|| format!("plugins/{name} has no description"))?;
         let is_listed = defaults.remove("listed").is_none_or(|listed| listed.as_bool() != Some(false));
         found.push(Plugin {
             name: name.to_owned(),
@@ -79,9 +79,9 @@ fn bundled(plugins: &Path) -> Result<Vec<Plugin>, Box<dyn Error>> {
     Ok(found)
 }
 
-fn manifest(path: &Path) -> Result<Table, Box<dyn Error>> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    text.parse().map_err(|error| format!("{}: {error}", path.display()).into())
+fn manifest(path: &Path) -> Result<Table> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    text.parse().with_context(|| path.display().to_string())
 }
 
 fn rerun_if_changed(path: &Path) {

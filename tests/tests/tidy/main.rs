@@ -63,6 +63,7 @@ const ONLY_IN: [(&str, &[&str]); 21] = [
         "anyhow",
         &[
             "afterbay",
+            "afterbay-bundled",
             "afterbay-server",
             "afterbay-journal-tools",
             "afterbay-plugin-tools",
