@@ -26,6 +26,9 @@ use crate::usage::{self, Usage};
 
 /// Time between two status files.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// Longest wait for the lock, and the time between two tries.
+const LOCK_MAX: Duration = Duration::from_secs(10);
+const LOCK_EVERY: Duration = Duration::from_millis(20);
 
 /// The reason why the process does not follow.
 #[derive(Debug, thiserror::Error)]
@@ -94,10 +97,6 @@ pub fn run(config: &Path, log: &LogOptions, is_child: bool) -> Result<(), Follow
     let (storage, journal) = (Arc::new(Disk), &config.journal.dir);
     let dir = followers_dir(journal);
     storage.make_dir(&dir).map_err(FollowError::system(dir.display()))?;
-    let _lock = storage.lock(&dir).map_err(|error| match error {
-        LockError::Held(pid) => FollowError::Locked { journal: journal.clone(), pid },
-        LockError::Io(error) => FollowError::system(dir.display())(error),
-    })?;
     let stop = Stop::default();
     let requested = stop.clone();
     spawn("stop", move || {
@@ -109,10 +108,28 @@ pub fn run(config: &Path, log: &LogOptions, is_child: bool) -> Result<(), Follow
         }
         requested.request();
     })?;
+    // The child of a process that was killed does what is left, and ends. The next child goes on after it.
+    let mut patience = if is_child { LOCK_MAX } else { Duration::ZERO };
+    let _lock = loop {
+        match storage.lock(&dir) {
+            Ok(lock) => break lock,
+            Err(LockError::Held(_)) if !patience.is_zero() => {
+                std::thread::sleep(LOCK_EVERY);
+                patience = patience.saturating_sub(LOCK_EVERY);
+            }
+            Err(LockError::Held(pid)) => return Err(FollowError::Locked { journal: journal.clone(), pid }),
+            Err(LockError::Io(error)) => return Err(FollowError::system(dir.display())(error)),
+        }
+    };
     let (events, health) = (Events::new(), Health::default());
     let metrics = Metrics::of_follower(events.clone(), health.clone());
-    let process =
-        Process { config: &config, storage, telemetry: Telemetry { events, health, metrics }, stop };
+    let process = Process {
+        config: &config,
+        is_child,
+        storage,
+        telemetry: Telemetry { events, health, metrics },
+        stop,
+    };
     let (threads, copies) = process.start()?;
     process.report(&copies);
     while !process.stop.within(STATUS_EVERY) {
@@ -128,6 +145,7 @@ pub fn run(config: &Path, log: &LogOptions, is_child: bool) -> Result<(), Follow
 
 struct Process<'a> {
     config: &'a FollowerConfig,
+    is_child: bool,
     storage: Arc<dyn Storage>,
     telemetry: Telemetry,
     stop: Stop,
@@ -210,6 +228,7 @@ impl Process<'_> {
         };
         let status = FollowerStatus {
             pid: std::process::id(),
+            is_child: self.is_child,
             unix_ns: self.storage.now_unix_ns(),
             copies: copies.iter().map(copy).collect(),
             conditions: conditions

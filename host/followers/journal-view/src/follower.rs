@@ -20,6 +20,8 @@ const BYTES_MAX: usize = 4 << 20;
 pub struct FollowerStatus {
     /// The process.
     pub pid: u32,
+    /// Whether it is the child of an `afterbay run`.
+    pub is_child: bool,
     /// The time of the status, Unix nanoseconds.
     pub unix_ns: u64,
     /// The copies that the process makes.

@@ -283,7 +283,8 @@ impl Watch<'_> {
         let child = self.child.as_ref().map(|running| running.child.id());
         let age = Duration::from_nanos(Disk.now_unix_ns().abs_diff(status.unix_ns));
         let is_child = child == Some(status.pid);
-        if age > FRESH_MAX || !is_child && !is_alive(status.pid) {
+        // The child of an earlier process ends soon, and this one's goes on after it.
+        if age > FRESH_MAX || !is_child && (status.is_child || !is_alive(status.pid)) {
             return false;
         }
         let Inner { events, health, metrics, .. } = self.inner;
