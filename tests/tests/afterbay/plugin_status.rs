@@ -43,10 +43,15 @@ fn plugins_are_shown_with_component_state_cost_and_verdicts() {
     let shown = run_afterbay(&["plugins", "--admin", &admin]);
     assert_eq!(shown.code, 1, "a plugin that is not live exits 1: {shown:?}");
     let lines: Vec<Vec<&str>> = shown.stdout.lines().map(|line| line.split('\t').collect()).collect();
-    assert_eq!(lines[0][..5], ["STREAM", "PLUGIN", "COMPONENT", "DIGEST", "STATE"], "{}", shown.stdout);
-    assert_eq!(lines[1][..3], ["test", "loops", "stop-on-loop 0.1.0"]);
-    assert_eq!((lines[1][4], lines[1][9], lines[1][11]), ("live", "finish 1", "-"), "{}", shown.stdout);
-    assert_eq!((lines[2][4], lines[2][10]), ("quarantined", "trap 2"), "{}", shown.stdout);
+    assert_eq!(
+        lines[0][..6],
+        ["STREAM", "PLUGIN", "COMPONENT", "VERSION", "DIGEST", "STATE"],
+        "{}",
+        shown.stdout
+    );
+    assert_eq!(lines[1][..4], ["test", "loops", "stop-on-loop", "0.1.0"]);
+    assert_eq!((lines[1][5], lines[1][10], lines[1][12]), ("live", "finish 1", "-"), "{}", shown.stdout);
+    assert_eq!((lines[2][5], lines[2][11]), ("quarantined", "trap 2"), "{}", shown.stdout);
     assert!(!shown.stdout.contains('\u{1b}'), "{}", shown.stdout);
 
     // An invalid component, then a valid one.

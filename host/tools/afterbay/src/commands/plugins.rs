@@ -2,7 +2,7 @@
 
 use crate::commands::abort::percent_encoded;
 use crate::commands::admin_call::AdminCall;
-use afterbay_terminal::{self as screen, Table};
+use afterbay_terminal as screen;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -93,23 +93,7 @@ fn show(call: &AdminCall) -> anyhow::Result<ExitCode> {
     if call.json {
         screen::say_json(&said);
     } else if is_done {
-        let heads = [
-            "STREAM",
-            "PLUGIN",
-            "COMPONENT",
-            "DIGEST",
-            "STATE",
-            "OPEN",
-            "ROWS",
-            "NS/ROW",
-            "MEMORY",
-            "VERDICTS",
-            "FAULTS",
-            "LAST RELOAD",
-        ];
-        let mut table = Table::new(&heads);
-        plugins.iter().for_each(|plugin| table.row(row(plugin)));
-        table.print()?;
+        screen::top::print_plugins(plugins)?;
         for plugin in plugins {
             let name = text(plugin, "plugin");
             if let Some(why) = plugin["why"].as_str() {
@@ -137,33 +121,6 @@ fn show(call: &AdminCall) -> anyhow::Result<ExitCode> {
     Ok(if is_done && all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn row(plugin: &Value) -> Vec<String> {
-    let state = text(plugin, "state");
-    let reload = &plugin["last_reload"];
-    vec![
-        text(plugin, "stream"),
-        text(plugin, "plugin"),
-        format!("{} {}", text(plugin, "component"), text(plugin, "version")),
-        text(plugin, "digest").chars().take(12).collect(),
-        match state.as_str() {
-            "shadow" => screen::marked(state),
-            _ if is_well(&state) => screen::good(state),
-            _ => screen::bad(state),
-        },
-        figure(&plugin["requests_open"]),
-        figure(&plugin["rows"]),
-        figure(&plugin["ns_per_row"]),
-        format!("{:.1} MiB", plugin["memory_bytes"].as_f64().unwrap_or(0.0) / f64::from(1 << 20)),
-        counts(&plugin["verdicts"]),
-        screen::warn_if(counts(&plugin["faults"]), plugin["faults"] != json!({})),
-        match (reload["ago_s"].as_u64(), reload["refused"].is_string()) {
-            (None, _) => "-".to_owned(),
-            (Some(seconds), false) => format!("{seconds} s ago"),
-            (Some(seconds), true) => screen::warn_if(format!("refused {seconds} s ago"), true),
-        },
-    ]
-}
-
 /// Whether the plugin sees every batch.
 fn is_well(state: &str) -> bool {
     matches!(state, "live" | "shadow")
@@ -171,15 +128,4 @@ fn is_well(state: &str) -> bool {
 
 fn text(plugin: &Value, name: &str) -> String {
     plugin[name].as_str().unwrap_or_default().to_owned()
-}
-
-fn figure(value: &Value) -> String {
-    if value.is_null() { "-".to_owned() } else { value.to_string() }
-}
-
-/// `drop 3, finish 1`.
-fn counts(value: &Value) -> String {
-    let each = value.as_object().into_iter().flatten();
-    let each: Vec<String> = each.map(|(name, count)| format!("{name} {count}")).collect();
-    if each.is_empty() { "-".to_owned() } else { each.join(", ") }
 }

@@ -1,46 +1,42 @@
 //! The state of the screen: what was answered, which view is open, and what a key changes.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::top::clock::Clock;
-use crate::top::filter;
-use crate::top::life::LifeText;
-use crate::top::poll::{Answer, Detail};
-use crate::top::status::{Cursor, RequestPage, Status, Stream, version};
-use crate::top::text::safe;
-use crate::top::theme::Theme;
+use crate::top::fields::{Clock, safe};
+use crate::top::grid::{self, Column, Theme};
+use crate::top::plain::{list, version};
+use crate::top::poll::{Answer, Question};
 
 /// The requests of one page of the list.
 const PAGE: usize = 200;
+
 /// The seconds of a stream that are kept for the curve.
 const HISTORY: usize = 300;
+
 /// The time for which the replacement of the process is shown.
 const NOTICE: Duration = Duration::from_secs(60);
 
-/// The views, in the order of their keys.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum View {
-    #[default]
-    Streams,
-    Requests,
-    Sinks,
-    Plugins,
-}
+/// Most characters of a filter.
+const FILTER_CHARS_MAX: usize = 256;
 
-impl View {
-    pub(crate) const ALL: [(View, &'static str); 4] = [
-        (View::Streams, "Streams"),
-        (View::Requests, "Requests"),
-        (View::Sinks, "Sinks"),
-        (View::Plugins, "Plugins"),
-    ];
+/// The words that stand before a colon in a filter, each a parameter of `GET /v1/requests`.
+const FILTERS: [&str; 5] = ["rid", "stream", "state", "finish", "plugin"];
 
-    fn after(self, step: usize) -> View {
-        View::ALL[(self as usize + step) % View::ALL.len()].0
-    }
-}
+/// The views, in the order of their keys: the name, the list of the status, and the columns.
+pub(crate) const VIEWS: [(&str, &str, &[Column]); 5] = [
+    ("Streams", "streams", grid::STREAMS),
+    ("Requests", "requests", grid::REQUESTS),
+    ("Sinks", "sinks", grid::SINKS),
+    ("Plugins", "plugins", grid::PLUGINS),
+    ("Copies", "copies", grid::COPIES),
+];
+
+/// The number of the view of streams, and of requests.
+pub(crate) const STREAMS: usize = 0;
+pub(crate) const REQUESTS: usize = 1;
 
 /// The next step of the terminal after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +54,10 @@ pub(crate) struct App {
     pub(crate) address: String,
     pub(crate) theme: Theme,
     pub(crate) clock: Clock,
-    pub(crate) view: View,
+    /// The open view, by its number.
+    pub(crate) view: usize,
     /// The last status. It stays on the screen while nobody answers.
-    pub(crate) status: Option<Status>,
+    pub(crate) status: Option<Value>,
     /// The reason why nobody answers, and since when.
     pub(crate) lost: Option<(Instant, String)>,
     /// The replacement of the process, and when it was seen.
@@ -68,7 +65,7 @@ pub(crate) struct App {
     /// The tokens that each stream received in its last seconds, the latest last.
     pub(crate) history: BTreeMap<String, VecDeque<u64>>,
     /// The selected row of each view.
-    selected: [usize; View::ALL.len()],
+    selected: [usize; VIEWS.len()],
     pub(crate) requests: Requests,
     /// The open request.
     pub(crate) life: Option<Life>,
@@ -84,65 +81,29 @@ pub(crate) struct Requests {
     pub(crate) filter: String,
     /// The filter that is being typed.
     pub(crate) typed: Option<String>,
-    /// The mistake in the typed filter.
-    pub(crate) mistake: Option<String>,
-    query: Vec<(&'static str, String)>,
     /// The cursors of the open page and of those before it; the first page has none.
-    cursors: Vec<Cursor>,
-    pub(crate) page: Option<Result<RequestPage, String>>,
-    /// The selected request, which the list follows while new ones come in above it.
-    follow: Option<(String, u64)>,
+    pub(crate) cursors: Vec<String>,
+    pub(crate) page: Option<Result<Value, String>>,
+    /// The stream and the number of the selected request, which the list follows while new ones come in above it.
+    follow: Option<(Value, Value)>,
 }
 
 /// The open request.
 pub(crate) struct Life {
     pub(crate) rid: String,
-    pub(crate) answer: Option<Result<LifeText, String>>,
+    pub(crate) answer: Option<Result<Value, String>>,
     pub(crate) scroll: usize,
     /// The lines of the life, as drawn last.
     pub(crate) lines: usize,
-}
-
-impl Requests {
-    /// The number of the open page, from 1.
-    pub(crate) fn page_number(&self) -> usize {
-        self.cursors.len() + 1
-    }
-
-    fn query(&self) -> Vec<(&'static str, String)> {
-        let mut query = self.query.clone();
-        query.push(("limit", PAGE.to_string()));
-        if let Some(cursor) = self.cursors.last() {
-            query.push((
-                "after",
-                match cursor {
-                    Cursor::Number(number) => number.to_string(),
-                    Cursor::Text(text) => text.clone(),
-                },
-            ));
-        }
-        query
-    }
-
-    fn listed(&self) -> &[crate::top::status::Request] {
-        match &self.page {
-            Some(Ok(page)) => &page.requests,
-            _ => &[],
-        }
-    }
-
-    fn next(&self) -> Option<Cursor> {
-        self.page.as_ref()?.as_ref().ok()?.next.clone()
-    }
 }
 
 impl App {
     pub(crate) fn new(address: &str, coloured: bool, clock: Clock) -> App {
         App {
             address: safe(address),
-            theme: Theme::new(coloured),
+            theme: Theme { coloured },
             clock,
-            view: View::default(),
+            view: STREAMS,
             status: None,
             lost: None,
             replaced: None,
@@ -155,107 +116,95 @@ impl App {
         }
     }
 
-    /// The answer that the open view needs.
-    pub(crate) fn detail(&self) -> Detail {
-        match (&self.life, self.view) {
-            (Some(life), _) => Detail::Life(life.rid.clone()),
-            (None, View::Requests) => Detail::Requests(self.requests.query()),
-            _ => Detail::Nothing,
+    /// The question that the open view has.
+    pub(crate) fn question(&self) -> Option<Question> {
+        match &self.life {
+            Some(life) => Some(Question { rid: Some(life.rid.clone()), query: Vec::new() }),
+            None if self.view != REQUESTS => None,
+            None => {
+                let after = self.requests.cursors.last().map(|cursor| ("after".to_owned(), cursor.clone()));
+                let query =
+                    query(&self.requests.filter).chain([("limit".to_owned(), PAGE.to_string())]).chain(after);
+                Some(Question { rid: None, query: query.collect() })
+            }
         }
     }
 
     pub(crate) fn selected(&self) -> usize {
-        self.selected[self.view as usize]
+        self.selected[self.view]
     }
 
-    /// The selected stream.
-    pub(crate) fn stream(&self) -> Option<&Stream> {
-        self.status.as_ref()?.streams.get(self.selected[View::Streams as usize])
-    }
-
-    /// The rows of the open view.
-    fn rows(&self) -> usize {
-        self.rows_of(self.view)
-    }
-
-    fn rows_of(&self, view: View) -> usize {
-        let status = self.status.as_ref();
-        match view {
-            View::Streams => status.map_or(0, |status| status.streams.len()),
-            View::Requests => self.requests.listed().len(),
-            View::Sinks => status.map_or(0, |s| s.streams.iter().map(|stream| stream.sinks.len()).sum()),
-            View::Plugins => status.map_or(0, |status| status.plugins.len()),
-        }
+    /// The rows of a view.
+    pub(crate) fn rows(&self, view: usize) -> &[Value] {
+        let answered = match view {
+            REQUESTS => self.requests.page.as_ref().and_then(|page| page.as_ref().ok()),
+            _ => self.status.as_ref(),
+        };
+        answered.map_or(&[], |answered| list(answered, VIEWS[view].1))
     }
 
     fn select(&mut self, row: usize) {
-        self.selected[self.view as usize] = row.min(self.rows().saturating_sub(1));
-        if self.view == View::Requests {
-            let selected = self.requests.listed().get(self.selected());
-            let follow = selected.map(|request| (request.stream.clone(), request.request));
-            // The newest request stays the newest.
-            self.requests.follow = follow.filter(|_| row > 0);
-        }
+        self.selected[self.view] = row.min(self.rows(self.view).len().saturating_sub(1));
+        let selected = self.rows(REQUESTS).get(self.selected[REQUESTS]);
+        // The newest request stays the newest.
+        self.requests.follow = selected.filter(|_| row > 0).map(number);
     }
 
     /// Takes an answer. `now` is the time of its arrival.
-    pub(crate) fn answer(&mut self, answer: Answer, now: Instant) {
-        match answer {
-            Answer::Status(Ok(status)) => self.status(status, now),
-            Answer::Status(Err(why)) => {
+    pub(crate) fn answer(&mut self, (question, said): Answer, now: Instant) {
+        match (question, said) {
+            (None, Ok(status)) => self.status(status, now),
+            (None, Err(why)) => {
                 let since = self.lost.take().map_or(now, |(since, _)| since);
                 self.lost = Some((since, safe(&why)));
             }
-            Answer::Requests(detail, page) if detail == self.detail() => {
-                self.requests.page = Some(page);
-                let followed = self.requests.follow.clone().and_then(|(stream, number)| {
-                    let is_it =
-                        |it: &crate::top::status::Request| it.stream == stream && it.request == number;
-                    self.requests.listed().iter().position(is_it)
-                });
-                let row = followed.unwrap_or(self.selected[View::Requests as usize]);
-                self.selected[View::Requests as usize] =
-                    row.min(self.requests.listed().len().saturating_sub(1));
-            }
-            Answer::Life(detail, answer) if detail == self.detail() => {
-                if let Some(life) = &mut self.life {
-                    life.answer = Some(answer.map(|answer| LifeText::new(&answer, self.clock)));
-                }
-            }
             // The view has changed since the question.
-            Answer::Requests(..) | Answer::Life(..) => {}
+            (question, _) if question != self.question() => {}
+            (Some(Question { rid: Some(_), .. }), said) => {
+                self.life.iter_mut().for_each(|life| life.answer = Some(said.clone()));
+            }
+            (Some(_), said) => {
+                self.requests.page = Some(said);
+                let rows = self.rows(REQUESTS);
+                let follow = self.requests.follow.as_ref();
+                let followed = follow.and_then(|follow| rows.iter().position(|row| number(row) == *follow));
+                let row = followed.unwrap_or(self.selected[REQUESTS]);
+                self.selected[REQUESTS] = row.min(rows.len().saturating_sub(1));
+            }
         }
     }
 
-    fn status(&mut self, status: Status, now: Instant) {
+    fn status(&mut self, status: Value, now: Instant) {
         self.lost = None;
         self.replaced = self.replaced.take().filter(|(seen, _)| now.duration_since(*seen) < NOTICE);
-        if let Some(before) = &self.status
-            && (before.pid, &before.started) != (status.pid, &status.started)
+        if let Some(before) = self
+            .status
+            .as_ref()
+            .filter(|it| (&it["pid"], &it["started"]) != (&status["pid"], &status["started"]))
         {
-            let version = match before.version == status.version && before.commit == status.commit {
-                true => String::new(),
-                false => format!(", version {} to {}", version(before), version(&status)),
-            };
-            let time = self.clock.time(Some(&status.time));
             let words = format!(
-                "a new process since {time} (hand-over or restart): pid {} to {}{version}",
-                before.pid, status.pid
+                "a new process (hand-over or restart): pid {} to {}, version {} to {}",
+                before["pid"],
+                status["pid"],
+                version(before),
+                version(&status)
             );
             self.replaced = Some((now, words));
         }
-        self.history.retain(|name, _| status.streams.iter().any(|stream| stream.name == *name));
-        for stream in &status.streams {
-            let history = self.history.entry(stream.name.clone()).or_default();
-            if history.len() == HISTORY {
-                history.pop_front();
+        let mut history = std::mem::take(&mut self.history);
+        for stream in list(&status, "streams") {
+            let name = stream["name"].as_str().unwrap_or_default();
+            let mut seconds = history.remove(name).unwrap_or_default();
+            if seconds.len() == HISTORY {
+                seconds.pop_front();
             }
-            history.push_back(stream.rates.tokens_received.max(0.0) as u64);
+            seconds
+                .push_back(stream["rates"]["tokens_received"].as_f64().unwrap_or_default().max(0.0) as u64);
+            self.history.insert(name.to_owned(), seconds);
         }
         self.status = Some(status);
-        for view in [View::Streams, View::Sinks, View::Plugins] {
-            let last = self.rows_of(view).saturating_sub(1);
-            self.selected[view as usize] = self.selected[view as usize].min(last);
+        for view in (0..VIEWS.len()).filter(|view| *view != REQUESTS) {
+            self.selected[view] = self.selected[view].min(self.rows(view).len().saturating_sub(1));
         }
     }
 
@@ -270,9 +219,7 @@ impl App {
                 KeyCode::Char('z') => Step::Suspend,
                 KeyCode::Char('l') => Step::Redraw,
                 KeyCode::Char('u') => {
-                    if let Some(typed) = &mut self.requests.typed {
-                        typed.clear();
-                    }
+                    self.requests.typed.iter_mut().for_each(String::clear);
                     Step::Draw
                 }
                 _ => Step::Draw,
@@ -289,92 +236,68 @@ impl App {
             KeyCode::Char('q') => return Step::Quit,
             KeyCode::Char('?' | 'h') => self.help = true,
             KeyCode::Esc | KeyCode::Backspace => {
-                if self.life.take().is_none() && self.view == View::Requests {
-                    self.filter("");
+                if self.life.take().is_none() && self.view == REQUESTS {
+                    self.filter(String::new());
                 }
             }
-            KeyCode::Char('1' | 'o') => self.open(View::Streams),
-            KeyCode::Char('2' | 'r') => self.open(View::Requests),
-            KeyCode::Char('3' | 's') => self.open(View::Sinks),
-            KeyCode::Char('4' | 'p') => self.open(View::Plugins),
-            KeyCode::Tab | KeyCode::Right => self.open(self.view.after(1)),
-            KeyCode::BackTab | KeyCode::Left => self.open(self.view.after(View::ALL.len() - 1)),
+            KeyCode::Char('1' | 'o') => self.open(STREAMS),
+            KeyCode::Char('2' | 'r') => self.open(REQUESTS),
+            KeyCode::Char('3' | 's') => self.open(2),
+            KeyCode::Char('4' | 'p') => self.open(3),
+            KeyCode::Char('5' | 'c') => self.open(4),
+            KeyCode::Tab | KeyCode::Right => self.open(self.view + 1),
+            KeyCode::BackTab | KeyCode::Left => self.open(self.view + VIEWS.len() - 1),
             KeyCode::Char('/') => {
-                self.open(View::Requests);
+                self.open(REQUESTS);
                 self.requests.typed = Some(self.requests.filter.clone());
             }
-            KeyCode::Enter => self.enter(),
+            KeyCode::Enter if self.view == REQUESTS && self.life.is_none() => {
+                let rid =
+                    self.rows(REQUESTS).get(self.selected()).and_then(|request| request["rid"].as_str());
+                self.life = rid.map(|rid| Life { rid: rid.to_owned(), answer: None, scroll: 0, lines: 0 });
+            }
             code => self.scroll(code),
         }
         Step::Draw
     }
 
-    fn open(&mut self, view: View) {
-        self.view = view;
+    fn open(&mut self, view: usize) {
+        self.view = view % VIEWS.len();
         self.life = None;
-    }
-
-    fn enter(&mut self) {
-        let request = self.requests.listed().get(self.selected());
-        if let (None, View::Requests, Some(request)) = (&self.life, self.view, request) {
-            let rid = request.rid.clone();
-            self.life = Some(Life { rid, answer: None, scroll: 0, lines: 0 });
-        }
     }
 
     fn type_filter(&mut self, code: KeyCode) {
         let Some(typed) = &mut self.requests.typed else { return };
         match code {
-            KeyCode::Esc => {
-                self.requests.typed = None;
-                self.requests.mistake = None;
-            }
+            KeyCode::Esc => self.requests.typed = None,
             KeyCode::Enter => {
-                let typed = typed.clone();
-                self.filter(&typed);
+                let typed = std::mem::take(typed);
+                self.filter(typed);
             }
-            KeyCode::Backspace => {
-                typed.pop();
-            }
-            KeyCode::Char(c) if typed.chars().count() < filter::CHARS_MAX => typed.push(c),
+            KeyCode::Backspace => _ = typed.pop(),
+            KeyCode::Char(c) if typed.chars().count() < FILTER_CHARS_MAX => typed.push(c),
             _ => {}
         }
     }
 
-    /// Uses a filter, and opens the first page. A filter with a mistake stays open.
-    fn filter(&mut self, text: &str) {
-        match filter::parse(text) {
-            Ok(query) => {
-                self.requests = Requests { filter: text.trim().to_owned(), query, ..Requests::default() };
-                self.selected[View::Requests as usize] = 0;
-            }
-            Err(mistake) => self.requests.mistake = Some(mistake),
-        }
+    /// Uses a filter, and opens the first page.
+    fn filter(&mut self, filter: String) {
+        self.requests = Requests { filter: filter.trim().to_owned(), ..Requests::default() };
+        self.selected[REQUESTS] = 0;
     }
 
     fn scroll(&mut self, code: KeyCode) {
         let page = self.page_rows.max(1);
         let (at, last) = match &self.life {
             Some(life) => (life.scroll, life.lines.saturating_sub(page)),
-            None => (self.selected(), self.rows().saturating_sub(1)),
+            None => (self.selected(), self.rows(self.view).len().saturating_sub(1)),
         };
         let to = match code {
             KeyCode::Up | KeyCode::Char('k') => at.checked_sub(1),
             KeyCode::Down | KeyCode::Char('j') => Some(at + 1),
-            KeyCode::PageUp => {
-                if at == 0 {
-                    None
-                } else {
-                    Some(at.saturating_sub(page))
-                }
-            }
-            KeyCode::PageDown | KeyCode::Char(' ') => {
-                if at == last {
-                    Some(at + 1)
-                } else {
-                    Some((at + page).min(last))
-                }
-            }
+            KeyCode::PageUp => at.checked_sub(1).map(|_| at.saturating_sub(page)),
+            KeyCode::PageDown | KeyCode::Char(' ') if at == last => Some(at + 1),
+            KeyCode::PageDown | KeyCode::Char(' ') => Some((at + page).min(last)),
             KeyCode::Home | KeyCode::Char('g') => Some(0),
             KeyCode::End | KeyCode::Char('G') => Some(last),
             _ => return,
@@ -386,15 +309,14 @@ impl App {
         match to {
             Some(to) if to <= last => self.select(to),
             // Past an end of the page of requests, the next page or the one before opens.
-            Some(_) if self.view == View::Requests => {
-                if let Some(next) = self.requests.next() {
+            Some(_) if self.view == REQUESTS => {
+                let page = self.requests.page.as_ref().and_then(|page| page.as_ref().ok());
+                if let Some(next) = page.and_then(|page| page["next"].as_str()).map(str::to_owned) {
                     self.requests.cursors.push(next);
                     self.turned(0);
                 }
             }
-            None if self.view == View::Requests && self.requests.cursors.pop().is_some() => {
-                self.turned(PAGE - 1);
-            }
+            None if self.view == REQUESTS && self.requests.cursors.pop().is_some() => self.turned(PAGE - 1),
             _ => {}
         }
     }
@@ -403,6 +325,21 @@ impl App {
     fn turned(&mut self, row: usize) {
         self.requests.page = None;
         self.requests.follow = None;
-        self.selected[View::Requests as usize] = row;
+        self.selected[REQUESTS] = row;
     }
+}
+
+/// A request's number in its stream, by which the list follows it.
+fn number(request: &Value) -> (Value, Value) {
+    (request["stream"].clone(), request["request"].clone())
+}
+
+/// The parameters of a filter such as `chatcmpl- state:live plugin:redact`. A word without a name is the beginning of the rid, which
+/// may have a colon.
+fn query(filter: &str) -> impl Iterator<Item = (String, String)> {
+    filter.split_whitespace().map(|word| {
+        let named = word.split_once(':').filter(|(name, _)| FILTERS.contains(name));
+        let (name, value) = named.unwrap_or(("rid", word));
+        (name.to_owned(), value.to_owned())
+    })
 }

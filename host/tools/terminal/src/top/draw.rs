@@ -1,27 +1,21 @@
 //! From the state to a frame of the terminal, at any size.
 
-mod life;
-mod plugins;
-mod streams;
-
-use crate as figures;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Clear, Paragraph};
+use ratatui::widgets::{Block, Clear, Paragraph, Sparkline, Tabs};
+use serde_json::Value;
 use std::time::Instant;
 use unicode_width::UnicodeWidthStr;
 
-use crate::top::app::{App, View};
-use crate::top::grid::{Cell, Grid, cut};
-use crate::top::sections;
-use crate::top::status::version;
-use crate::top::text::{counted, long, safe};
-use crate::top::theme::{Theme, Tone};
+use crate::top::app::{App, REQUESTS, STREAMS, VIEWS};
+use crate::top::fields::{Tone, long, safe};
+use crate::top::grid::{self, Grid, cut, facts};
+use crate::top::plain::{list, sentence, version};
 
-/// The least width of a terminal with the time in its first line.
-const WIDTH_OF_TIME: usize = 60;
+/// The most lines of a curve.
+const CURVE: u16 = 8;
 
 /// Draws the screen. `now` is the time since which nobody may have answered.
 pub(crate) fn draw(app: &mut App, frame: &mut Frame<'_>, now: Instant) {
@@ -35,62 +29,39 @@ pub(crate) fn draw(app: &mut App, frame: &mut Frame<'_>, now: Instant) {
         Constraint::Length(1),
     ])
     .areas(area);
-    frame.render_widget(header(app, head.width.into()), head);
+    frame.render_widget(header(app), head);
     frame.render_widget(Paragraph::new(messages), says);
-    frame.render_widget(tab_line(app, tabs.width.into()), tabs);
-    match (app.life.is_some(), app.view) {
-        (true, _) => life::draw(app, frame, body),
-        (false, View::Streams) => streams::draw(app, frame, body),
-        (false, View::Requests) => requests(app, frame, body),
-        (false, View::Sinks) => sinks(app, frame, body),
-        (false, View::Plugins) => plugins::draw(app, frame, body),
+    let names = VIEWS.iter().enumerate().map(|(at, (name, ..))| format!("{} {name}", at + 1));
+    frame.render_widget(Tabs::new(names).select(app.view).divider(""), tabs);
+    match app.life {
+        Some(_) => life(app, frame, body),
+        None => view(app, frame, body),
     }
     frame.render_widget(footer(app, foot.width.into()), foot);
     if app.help {
-        help(app.theme, frame);
+        help(app, frame);
     }
 }
 
-/// The process: version, pid, uptime, readiness; at the right the time of the answer.
-fn header(app: &App, width: usize) -> Line<'static> {
+/// The process: version, readiness, uptime, address and the time of the answer.
+fn header(app: &App) -> Line<'static> {
+    let strong = app.theme.style(Tone::Strong);
     let Some(status) = &app.status else {
-        return Line::styled(
-            cut(&format!("afterbay top  {}", app.address), width),
-            app.theme.style(Tone::Strong),
-        );
+        return Line::styled(format!("afterbay top  {}", app.address), strong);
     };
-    let state = match (app.lost.is_some(), status.ready, status.conditions.is_empty()) {
-        (true, ..) => Cell::toned("NO ANSWER", Tone::Bad),
-        (false, false, _) => Cell::toned("NOT READY", Tone::Bad),
-        (false, true, false) => Cell::toned("DEGRADED", Tone::Warn),
-        (false, true, true) => Cell::toned("READY", Tone::Good),
+    let state = match (app.lost.is_some(), status["ready"] == true, list(status, "conditions").is_empty()) {
+        (true, ..) => ("NO ANSWER", Tone::Bad),
+        (false, false, _) => ("NOT READY", Tone::Bad),
+        (false, true, false) => ("DEGRADED", Tone::Warn),
+        (false, true, true) => ("READY", Tone::Good),
     };
-    let parts = [
-        Cell::toned(format!("afterbay {}", version(status)), Tone::Strong),
-        state,
-        format!("pid {}", status.pid).into(),
-        format!("up {}", long(status.uptime_seconds)).into(),
-        Cell::toned(app.address.clone(), Tone::Faint),
-    ];
-    let time = app.clock.time(Some(&status.time));
-    // The time stands at the right edge, unless the terminal is tiny.
-    let room = if width >= WIDTH_OF_TIME { width.saturating_sub(time.width() + 2) } else { width };
-    let mut spans: Vec<Span<'static>> = Vec::new();
-    let mut used = 0;
-    for part in parts {
-        let gap = if spans.is_empty() { 0 } else { 2 };
-        if used + gap + part.text.width() > room {
-            continue;
-        }
-        used += gap + part.text.width();
-        spans.push(Span::raw(" ".repeat(gap)));
-        spans.push(Span::styled(part.text, app.theme.style(part.tone)));
-    }
-    if room < width {
-        spans.push(Span::raw(" ".repeat(width.saturating_sub(used + time.width()))));
-        spans.push(Span::raw(time));
-    }
-    Line::from(spans)
+    let up = long(status["uptime_seconds"].as_f64().unwrap_or_default());
+    let time = app.clock.time(status["time"].as_str().unwrap_or_default());
+    Line::from(vec![
+        Span::styled(format!("afterbay {}", version(status)), strong),
+        Span::styled(format!("  {}  ", state.0), app.theme.style(state.1)),
+        Span::raw(format!("{time:.8}  pid {}  up {up}  {}", status["pid"], app.address)),
+    ])
 }
 
 /// Why nobody answers, a new process, and the conditions: at most a quarter of the screen.
@@ -106,16 +77,10 @@ fn messages(app: &App, area: Rect, now: Instant) -> Vec<Line<'static>> {
     if let Some((_, words)) = &app.replaced {
         lines.push(line(words.clone(), Tone::Marked));
     }
-    let conditions = app.status.iter().flat_map(|status| &status.conditions);
-    lines.extend(conditions.map(|condition| {
-        let is_bad = condition.severity == "not_ready";
-        let text = match condition.text.as_str() {
-            "" => safe(&condition.condition),
-            text => safe(text),
-        };
-        let severity = if is_bad { "not ready" } else { "degraded" };
-        line(format!("{severity}: {text}"), if is_bad { Tone::Bad } else { Tone::Warn })
-    }));
+    for condition in app.status.iter().flat_map(|status| list(status, "conditions")) {
+        let is_bad = condition["severity"] == "not_ready";
+        lines.push(line(sentence(condition), if is_bad { Tone::Bad } else { Tone::Warn }));
+    }
     let most = usize::from(area.height / 4).max(1);
     if lines.len() > most {
         let more = lines.len() - most + 1;
@@ -125,129 +90,148 @@ fn messages(app: &App, area: Rect, now: Instant) -> Vec<Line<'static>> {
     lines
 }
 
-fn tab_line(app: &App, width: usize) -> Line<'static> {
-    let mut spans = Vec::new();
-    let mut used = 0;
-    let wide: usize = View::ALL.iter().map(|(_, name)| name.len() + 4).sum();
-    for (at, (view, name)) in View::ALL.into_iter().enumerate() {
-        // A narrow terminal has the numbers and the open view's name.
-        let text = match wide <= width || view == app.view {
-            true => format!(" {} {name} ", at + 1),
-            false => format!(" {} ", at + 1),
-        };
-        used += text.width();
-        let style = if view == app.view { app.theme.selected() } else { Style::new() };
-        spans.push(Span::styled(text, style));
-    }
-    let more = match (app.view, &app.life) {
-        (_, Some(life)) => format!("  {}", safe(&life.rid)),
-        (View::Requests, None) => match app.requests.filter.as_str() {
-            "" => String::new(),
-            filter => format!("  filter {}", safe(filter)),
-        },
-        _ => String::new(),
-    };
-    spans.push(Span::styled(cut(&more, width.saturating_sub(used)), app.theme.style(Tone::Strong)));
-    Line::from(spans)
-}
-
 fn footer(app: &App, width: usize) -> Line<'static> {
+    let faint = app.theme.style(Tone::Faint);
     if let Some(typed) = &app.requests.typed {
-        let mistake =
-            app.requests.mistake.as_ref().map(|mistake| format!("   {mistake}")).unwrap_or_default();
-        let mistake = safe(&mistake);
-        let hint = match mistake.is_empty() {
-            true => "   RID state:live stream: finish: plugin:".to_owned(),
-            false => mistake,
-        };
         let typed = format!("/{}_", safe(typed));
         // The end of a long filter is what is being typed.
         let over = typed.chars().count().saturating_sub(width);
         let typed: String = typed.chars().skip(over).collect();
-        let tone = if app.requests.mistake.is_some() { Tone::Bad } else { Tone::Faint };
-        let left = width.saturating_sub(typed.width());
-        return Line::from(vec![
-            Span::styled(typed, app.theme.style(Tone::Strong)),
-            Span::styled(cut(&hint, left), app.theme.style(tone)),
-        ]);
+        let hint = Span::styled("   RID state:live stream: finish: plugin:", faint);
+        return Line::from(vec![Span::styled(typed, app.theme.style(Tone::Strong)), hint]);
     }
-    let keys: &[&str] = match (&app.life, app.view) {
-        (Some(_), _) => &["esc back", "↑↓ scroll", "q quit", "? help"],
-        (None, View::Requests) => {
-            &["/ filter", "enter open", "↑↓ select", "esc no filter", "1-4 views", "q quit", "? help"]
-        }
-        _ => &["1-4 views", "↑↓ select", "/ find a request", "q quit", "? help"],
+    let keys = match (&app.life, app.view) {
+        (Some(_), _) => "esc back  ↑↓ scroll  q quit  ? help",
+        (None, REQUESTS) => "/ filter  enter open  ↑↓ select  ? help  esc no filter  1-5 views  q quit",
+        _ => "1-5 views  ↑↓ select  / find a request  q quit  ? help",
     };
-    let mut text = String::new();
-    for key in keys {
-        let next = if text.is_empty() { (*key).to_owned() } else { format!("{text}  {key}") };
-        if next.width() <= width {
-            text = next;
-        }
-    }
-    Line::styled(text, app.theme.style(Tone::Faint))
+    Line::styled(keys, faint)
 }
 
-/// Draws a table with the selected row in sight. Returns the rows that fit.
-fn table(
-    grid: &Grid,
-    selected: Option<usize>,
-    empty: &str,
-    theme: Theme,
-    frame: &mut Frame<'_>,
-    area: Rect,
-) -> usize {
-    let (width, height) = (usize::from(area.width), usize::from(area.height));
-    if grid.rows.is_empty() {
-        let text = Line::styled(cut(empty, width), theme.style(Tone::Faint));
-        frame.render_widget(Paragraph::new(text), area);
-        return 0;
+/// A table with the selected row in sight, and the selected row in full; for a stream with the curve of its tokens.
+fn view(app: &mut App, frame: &mut Frame<'_>, area: Rect) {
+    let (width, rows) = (usize::from(area.width), app.rows(app.view));
+    if rows.is_empty() {
+        let text = match (app.view, &app.requests.page, &app.status) {
+            (REQUESTS, Some(Err(why)), _) => safe(why),
+            (REQUESTS, None, _) | (_, _, None) => "asking …".to_owned(),
+            (REQUESTS, ..) => "no request matches".to_owned(),
+            (STREAMS, ..) => "no stream: the scheduler has not yet named one".to_owned(),
+            (view, ..) => format!("no {}", VIEWS[view].1.trim_end_matches('s')),
+        };
+        return frame.render_widget(Line::styled(text, app.theme.style(Tone::Faint)), area);
     }
-    let fits = height.saturating_sub(1);
-    let first = selected.map_or(0, |selected| (selected + 1).saturating_sub(fits));
-    let (head, rows) = grid.lines(width, theme, selected);
-    let lines: Vec<Line<'_>> = std::iter::once(head).chain(rows.into_iter().skip(first).take(fits)).collect();
-    frame.render_widget(Paragraph::new(lines), area);
-    fits
-}
-
-fn requests(app: &mut App, frame: &mut Frame<'_>, area: Rect) {
-    let [list, foot] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(area);
-    let (grid, empty, foot_text) = match &app.requests.page {
-        None => (Grid::default(), "asking …".to_owned(), String::new()),
-        Some(Err(why)) => (Grid::default(), safe(why), String::new()),
-        Some(Ok(page)) => {
-            let here = counted(page.requests.len() as u64, "request");
-            let at = format!("page {}, {here}", app.requests.page_number());
-            let more = if page.next.is_some() { "; more past the end" } else { "" };
-            let kept = match (page.kept, page.known) {
-                (Some(kept), Some(known)) if kept < known => {
-                    format!("; the last {} of {} are kept", figures::count(kept), figures::count(known))
-                }
-                _ => String::new(),
-            };
-            let grid = sections::requests(&page.requests, app.clock);
-            (grid, "no request matches".to_owned(), format!("{at}{more}{kept}"))
+    let selected = rows.get(app.selected());
+    let facts = match app.view {
+        REQUESTS => vec![Line::default(), page(app)],
+        _ => {
+            let facts = selected.map(|row| facts(row, width, app.theme, app.clock));
+            std::iter::once(Line::default()).chain(facts.into_iter().flatten()).collect()
         }
     };
-    let fits = table(&grid, Some(app.selected()), &empty, app.theme, frame, list);
+    // The list has at least half of the screen, if it needs so much.
+    let most = (area.height / 2).max(area.height.saturating_sub(facts.len() as u16));
+    let [list, text, curve] = Layout::vertical([
+        Constraint::Length((rows.len() as u16).saturating_add(1).min(most)),
+        Constraint::Length(facts.len() as u16),
+        Constraint::Fill(1),
+    ])
+    .areas(area);
+    let fits = usize::from(list.height).saturating_sub(1);
+    let first = (app.selected() + 1).saturating_sub(fits);
+    let mut lines =
+        Grid::new(VIEWS[app.view].2, rows, app.clock).lines(width, app.theme, Some(app.selected()));
+    lines.drain(1..=first.min(lines.len() - 1));
+    frame.render_widget(Paragraph::new(lines), list);
+    frame.render_widget(Paragraph::new(facts), text);
+    if app.view == STREAMS {
+        draw_curve(app, selected.and_then(|stream| stream["name"].as_str()), frame, curve);
+    }
     app.page_rows = fits;
-    let style = app.theme.style(Tone::Faint);
-    frame.render_widget(Line::styled(cut(&foot_text, foot.width.into()), style), foot);
 }
 
-fn sinks(app: &mut App, frame: &mut Frame<'_>, area: Rect) {
-    let empty = crate::top::status::Status::default();
-    let status = app.status.as_ref().unwrap_or(&empty);
-    let grid = sections::sinks(status);
-    app.page_rows = table(&grid, Some(app.selected()), "no sink", app.theme, frame, area);
+/// The place of the open page in the list of requests.
+fn page(app: &App) -> Line<'static> {
+    let Some(Ok(page)) = &app.requests.page else { return Line::default() };
+    let filter = match app.requests.filter.as_str() {
+        "" => String::new(),
+        filter => format!("filter {}: ", safe(filter)),
+    };
+    let more = if page["next"].is_string() { "; more past the end" } else { "" };
+    let kept = match (page["kept"].as_u64(), page["known"].as_u64()) {
+        (Some(kept), Some(known)) if kept < known => {
+            format!("; the last {} of {} are kept", crate::count(kept), crate::count(known))
+        }
+        _ => String::new(),
+    };
+    let (number, requests) = (app.requests.cursors.len() + 1, app.rows(REQUESTS).len());
+    Line::styled(
+        format!("{filter}page {number}, {requests} requests{more}{kept}"),
+        app.theme.style(Tone::Faint),
+    )
 }
 
-const HELP: [(&str, &str); 12] = [
+/// Draws the tokens a second, one column for each second, if there is room for two lines.
+fn draw_curve(app: &App, stream: Option<&str>, frame: &mut Frame<'_>, area: Rect) {
+    let Some(history) = stream.and_then(|name| app.history.get(name)).filter(|_| area.height > 2) else {
+        return;
+    };
+    let [title, curve] = Layout::vertical([Constraint::Length(1), Constraint::Max(CURVE)]).areas(area);
+    let shown: Vec<u64> =
+        history.iter().skip(history.len().saturating_sub(curve.width.into())).copied().collect();
+    let (span, most) = (shown.len(), crate::count(shown.iter().copied().max().unwrap_or(0)));
+    let text = format!("tokens received a second, the last {span} s; the highest is {most}");
+    frame.render_widget(Line::styled(text, app.theme.style(Tone::Faint)), title);
+    frame.render_widget(Sparkline::default().data(shown).style(app.theme.style(Tone::Marked)), curve);
+}
+
+/// One request: its legs with their rows, who shared its batches, and its stages.
+fn life(app: &mut App, frame: &mut Frame<'_>, area: Rect) {
+    let (theme, clock, width) = (app.theme, app.clock, usize::from(area.width));
+    let Some(life) = &mut app.life else { return };
+    let mut lines = vec![Line::styled(safe(&life.rid), theme.style(Tone::Strong))];
+    match &life.answer {
+        None => lines.push(Line::styled("asking …", theme.style(Tone::Faint))),
+        Some(Err(why)) => lines.push(Line::styled(cut(&safe(why), width), theme.style(Tone::Bad))),
+        Some(Ok(said)) => {
+            let table = |lines: &mut Vec<Line<'static>>, title: &str, columns, rows: &[Value]| {
+                if !rows.is_empty() {
+                    lines
+                        .extend([Line::default(), Line::styled(title.to_owned(), theme.style(Tone::Strong))]);
+                    lines.extend(Grid::new(columns, rows, clock).lines(width, theme, None));
+                }
+            };
+            let mut own = said.clone();
+            let fields = own.as_object_mut();
+            let is_own = |name: &String| matches!(name.as_str(), "ended" | "truncated");
+            fields.into_iter().for_each(|fields| fields.retain(|name, _| is_own(name)));
+            lines.extend(facts(&own, width, theme, clock));
+            for leg in list(said, "legs") {
+                let mut own = leg.clone();
+                own.as_object_mut().map(|fields| fields.remove("rows_seen"));
+                lines.push(Line::default());
+                lines.extend(facts(&own, width, theme, clock));
+                table(&mut lines, "rows", grid::ROWS, list(leg, "rows_seen"));
+            }
+            table(&mut lines, "who shared its batches", grid::NEIGHBOURS, list(said, "neighbours"));
+            table(&mut lines, "earlier requests with this rid", grid::REQUESTS, list(said, "earlier"));
+            table(&mut lines, "stages", grid::STAGES, list(said, "timeline"));
+        }
+    }
+    let fits = usize::from(area.height);
+    life.lines = lines.len();
+    life.scroll = life.scroll.min(life.lines.saturating_sub(fits));
+    lines.drain(..life.scroll);
+    app.page_rows = fits;
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+const HELP: [(&str, &str); 13] = [
     ("1 o", "streams: rates, first-token time, ledger, journal"),
     ("2 r", "requests: live and recent ones, newest first"),
     ("3 s", "sinks: backlog of each reader"),
     ("4 p", "plugins: state, cost, verdicts, faults"),
+    ("5 c", "copies of the journal"),
     ("tab", "the next view"),
     ("↑↓ j k", "select or scroll; PgUp PgDn Home End"),
     ("enter", "open the selected request"),
@@ -258,15 +242,14 @@ const HELP: [(&str, &str); 12] = [
     ("q", "quit, as ctrl-c"),
 ];
 
-fn help(theme: Theme, frame: &mut Frame<'_>) {
+fn help(app: &App, frame: &mut Frame<'_>) {
     let area = frame.area();
-    let wide = HELP.iter().map(|(key, text)| key.width().max(7) + 2 + text.width()).max().unwrap_or(0) + 4;
-    let width = area.width.min(wide as u16);
-    let height = area.height.min(HELP.len() as u16 + 2);
+    let wide = HELP.iter().map(|(_, text)| text.width()).max().unwrap_or(0) + 11;
+    let (width, height) = (area.width.min(wide as u16), area.height.min(HELP.len() as u16 + 2));
     let place = Rect::new((area.width - width) / 2, (area.height - height) / 2, width, height);
-    let lines = HELP.map(|(key, text)| {
-        Line::from(vec![Span::styled(format!(" {key:7} "), theme.style(Tone::Strong)), Span::raw(text)])
-    });
+    let strong: Style = app.theme.style(Tone::Strong);
+    let lines =
+        HELP.map(|(key, text)| Line::from(vec![Span::styled(format!(" {key:7} "), strong), Span::raw(text)]));
     frame.render_widget(Clear, place);
     frame.render_widget(Paragraph::new(lines.to_vec()).block(Block::bordered().title(" Keys ")), place);
 }

@@ -1,148 +1,230 @@
 //! Tables that fit every width: less important columns disappear first, then the wide column is cut.
 
-use ratatui::style::Style;
+use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
+use serde_json::Value;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::top::text::safe;
-use crate::top::theme::{Theme, Tone};
+use crate::top::fields::{Cell, Clock, Tone, cell, field, is_empty, members};
 
 /// The blanks between two columns.
 const GAP: usize = 2;
-/// The least width of a column that may be cut.
+
+/// The least width of a column of texts that is cut.
 const CUT_MIN: usize = 12;
 
-/// A table of texts, without a width.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Grid {
-    pub(crate) columns: Vec<Column>,
-    pub(crate) rows: Vec<Vec<Cell>>,
-}
+/// A column of a table: its head, the paths of its field, and its rank. The column with the greatest rank disappears first; rank 0
+/// never disappears.
+pub(crate) type Column = (&'static str, &'static str, u8);
 
-/// A column of a table.
+/// The columns of the tables of a status.
+pub(crate) const STREAMS: &[Column] = &[
+    ("STREAM", "name", 0),
+    ("LIVE", "requests_live", 0),
+    ("FRAMES/S", "rates/frames_received", 4),
+    ("TOKENS/S", "rates/tokens_received", 0),
+    ("SENT/S", "rates/tokens_forwarded", 2),
+    ("JOINED/S", "rates/rows_joined", 5),
+    ("1ST P50", "first_token_seconds/p50", 6),
+    ("1ST P99", "first_token_seconds/p99", 0),
+    ("FRAME P99", "frame_seconds/p99", 3),
+    ("SINKS", "sinks", 1),
+    ("FULL IN", "journal/full_in_seconds", 7),
+    ("FINISHED", "requests_finished", 8),
+];
+pub(crate) const SINKS: &[Column] = &[
+    ("STREAM", "stream", 3),
+    ("SINK", "name", 0),
+    ("STATE", "state", 0),
+    ("ROWS", "waiting_rows", 0),
+    ("TOKENS", "waiting_tokens", 4),
+    ("OLDEST", "oldest_seconds", 1),
+    ("LAG", "lag_frames", 2),
+    ("SPILLED", "spilled_frames", 5),
+    ("ROWS/S", "rows_per_second", 1),
+    ("JOINED", "rows_joined", 6),
+];
+pub(crate) const PLUGINS: &[Column] = &[
+    ("STREAM", "stream", 4),
+    ("PLUGIN", "plugin", 0),
+    ("COMPONENT", "component", 3),
+    ("VERSION", "version", 3),
+    ("DIGEST", "digest", 6),
+    ("STATE", "state", 0),
+    ("NS/ROW", "ns_per_row", 1),
+    ("ROWS", "rows", 0),
+    ("OPEN", "requests_open", 5),
+    ("MEMORY", "memory_bytes", 5),
+    ("VERDICTS", "verdicts", 2),
+    ("FAULTS", "faults", 0),
+    ("RELOADED", "last_reload/ago_s", 7),
+];
+pub(crate) const COPIES: &[Column] = &[
+    ("COPY", "copy", 0),
+    ("STATE", "state", 0),
+    ("LAG", "lag_seconds", 0),
+    ("TO", "to", 2),
+    ("ERROR", "error", 1),
+];
+
+/// The columns of the list of requests.
+pub(crate) const REQUESTS: &[Column] = &[
+    ("RID", "rid", 0),
+    ("STREAM", "stream", 5),
+    ("STATE", "state", 0),
+    ("TOKENS", "tokens_received", 0),
+    ("SENT", "tokens_forwarded", 3),
+    ("BEGUN", "first_time", 1),
+    ("LAST", "last_time", 2),
+    ("FINISH", "finish_reason", 0),
+    ("PLUGINS", "plugins", 4),
+    ("GAPS", "gaps", 6),
+];
+
+/// The columns of the tables of one request.
+pub(crate) const ROWS: &[Column] = &[
+    ("TIME", "time", 0),
+    ("FRAME", "frame", 3),
+    ("TOKENS", "tokens", 0),
+    ("CONTENT", "text|missing|ids", 1),
+    ("OUTCOME", "actions/0/verdict|passage", 0),
+    ("BY", "actions/0/plugin", 2),
+    ("FINISH", "finish_reason", 2),
+    ("GAP", "gap", 4),
+    ("TAKEN BY", "taken_by", 5),
+];
+pub(crate) const STAGES: &[Column] = &[
+    ("TIME", "time", 0),
+    ("STAGE", "stage", 0),
+    ("OF", "plugin|sink", 0),
+    ("FRAME", "frame", 0),
+    ("STREAM", "stream", 1),
+];
+pub(crate) const NEIGHBOURS: &[Column] = &[("RID", "rid", 0), ("SHARED BATCHES", "batches", 0)];
+
+/// How tones are shown: with colours, or by bold, faint and reversed text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Column {
-    pub(crate) head: &'static str,
-    /// Numbers stand at the right edge.
-    right: bool,
-    /// The column with the greatest rank disappears first. 0 never disappears.
-    rank: u8,
-    /// The column may be cut to [`CUT_MIN`].
-    cut: bool,
+pub(crate) struct Theme {
+    pub(crate) coloured: bool,
 }
 
-/// A text of a table. It is safe for a terminal.
-#[derive(Clone, Debug)]
-pub(crate) struct Cell {
-    pub(crate) text: String,
-    pub(crate) tone: Tone,
-}
-
-impl Column {
-    /// A column of texts, which may be cut.
-    pub(crate) fn text(head: &'static str, rank: u8) -> Column {
-        Column { head, right: false, rank, cut: true }
-    }
-
-    /// A column of texts that are never cut.
-    pub(crate) fn word(head: &'static str, rank: u8) -> Column {
-        Column { head, right: false, rank, cut: false }
-    }
-
-    /// A column of numbers.
-    pub(crate) fn number(head: &'static str, rank: u8) -> Column {
-        Column { head, right: true, rank, cut: false }
+impl Theme {
+    pub(crate) fn style(self, tone: Tone) -> Style {
+        let colour = |colour: Color| if self.coloured { Style::new().fg(colour) } else { Style::new() };
+        match tone {
+            Tone::Plain => Style::new(),
+            Tone::Good => colour(Color::Green),
+            Tone::Warn => colour(Color::Yellow).add_modifier(Modifier::BOLD),
+            Tone::Bad => colour(Color::Red).add_modifier(Modifier::BOLD),
+            Tone::Marked => colour(Color::Cyan),
+            Tone::Faint => Style::new().add_modifier(Modifier::DIM),
+            Tone::Strong => Style::new().add_modifier(Modifier::BOLD),
+        }
     }
 }
 
-impl Cell {
-    pub(crate) fn toned(text: impl AsRef<str>, tone: Tone) -> Cell {
-        Cell { text: safe(text.as_ref()), tone }
-    }
-}
-
-impl<T: AsRef<str>> From<T> for Cell {
-    fn from(text: T) -> Cell {
-        Cell::toned(text, Tone::Plain)
-    }
+/// A table of texts, without a width.
+pub(crate) struct Grid {
+    pub(crate) columns: &'static [Column],
+    pub(crate) rows: Vec<Vec<Cell>>,
+    /// Numbers stand at the right edge of their column.
+    is_right: Vec<bool>,
 }
 
 impl Grid {
+    /// A table with a row for each of these objects.
+    pub(crate) fn new(columns: &'static [Column], objects: &[Value], clock: Clock) -> Grid {
+        let row =
+            |object| columns.iter().map(|(_, paths, _)| cell(paths, field(object, paths), clock)).collect();
+        let has_numbers = |paths| objects.iter().any(|object| field(object, paths).is_number());
+        let is_right = columns.iter().map(|(_, paths, _)| has_numbers(paths)).collect();
+        Grid { columns, rows: objects.iter().map(row).collect(), is_right }
+    }
+
     /// The head and the rows as lines of at most `width`. `selected` is the row that is marked.
-    pub(crate) fn lines(
-        &self,
-        width: usize,
-        theme: Theme,
-        selected: Option<usize>,
-    ) -> (Line<'static>, Vec<Line<'static>>) {
+    pub(crate) fn lines(&self, width: usize, theme: Theme, selected: Option<usize>) -> Vec<Line<'static>> {
         let fitted = self.fitted(width);
-        let heads: Vec<Cell> =
-            self.columns.iter().map(|column| Cell::toned(column.head, Tone::Faint)).collect();
-        let head = self.line(&heads, &fitted, width, theme, Style::new());
+        let head = |(head, ..): &Column| Cell { text: (*head).to_owned(), tone: Tone::Faint };
+        let heads: Vec<Cell> = self.columns.iter().map(head).collect();
         let rows = self.rows.iter().enumerate().map(|(at, row)| {
-            let base = if selected == Some(at) { theme.selected() } else { Style::new() };
-            self.line(row, &fitted, width, theme, base)
+            let line = self.line(row, &fitted, theme);
+            let blanks = Span::raw(" ".repeat(width.saturating_sub(line.width())));
+            // The mark of a selected row reaches the edge.
+            if selected == Some(at) { (line + blanks).reversed() } else { line }
         });
-        (head, rows.collect())
+        std::iter::once(self.line(&heads, &fitted, theme)).chain(rows).collect()
     }
 
     /// The columns that are shown, each with its width.
     fn fitted(&self, width: usize) -> Vec<(usize, usize)> {
         let wide = |at: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.text.width());
-            cells.chain([self.columns[at].head.width()]).max().unwrap_or(0)
+            let cells = self.rows.iter().map(|row| row[at].text.width());
+            cells.chain([self.columns[at].0.width()]).max().unwrap_or(0)
         };
         let mut shown: Vec<(usize, usize)> = (0..self.columns.len()).map(|at| (at, wide(at))).collect();
         loop {
             let gaps = GAP * shown.len().saturating_sub(1);
-            let least = |(at, wide): &(usize, usize)| match self.columns[*at].cut {
-                true => (*wide).min(CUT_MIN),
-                false => *wide,
-            };
-            let needed: usize = shown.iter().map(least).sum::<usize>() + gaps;
-            let last = shown.iter().map(|(at, _)| self.columns[*at].rank).max().unwrap_or(0);
-            if needed <= width || last == 0 {
-                let mut over =
-                    (shown.iter().map(|(_, wide)| wide).sum::<usize>() + gaps).saturating_sub(width);
-                // The widest column gives first.
-                while over > 0 {
-                    let cut = shown.iter_mut().filter(|(at, wide)| self.columns[*at].cut && *wide > 1);
-                    let Some((_, wide)) = cut.max_by_key(|(_, wide)| *wide) else { break };
-                    *wide -= 1;
-                    over -= 1;
-                }
-                return shown;
+            let least =
+                |(at, wide): &(usize, usize)| if self.is_right[*at] { *wide } else { (*wide).min(CUT_MIN) };
+            let last = shown.iter().map(|(at, _)| self.columns[*at].2).max().unwrap_or(0);
+            if shown.iter().map(least).sum::<usize>() + gaps > width && last > 0 {
+                shown.retain(|(at, _)| self.columns[*at].2 < last);
+                continue;
             }
-            shown.retain(|(at, _)| self.columns[*at].rank < last);
+            let mut over = (shown.iter().map(|(_, wide)| wide).sum::<usize>() + gaps).saturating_sub(width);
+            // The widest column gives first.
+            while over > 0 {
+                let cut = shown.iter_mut().filter(|(at, wide)| !self.is_right[*at] && *wide > 1);
+                let Some((_, wide)) = cut.max_by_key(|(_, wide)| *wide) else { break };
+                *wide -= 1;
+                over -= 1;
+            }
+            return shown;
         }
     }
 
-    fn line(
-        &self,
-        row: &[Cell],
-        fitted: &[(usize, usize)],
-        width: usize,
-        theme: Theme,
-        base: Style,
-    ) -> Line<'static> {
-        let mut spans = Vec::new();
-        let mut used = 0;
-        for (number, (at, wide)) in fitted.iter().enumerate() {
-            let Some(cell) = row.get(*at) else { continue };
-            let text = cut(&cell.text, *wide);
+    fn line(&self, row: &[Cell], fitted: &[(usize, usize)], theme: Theme) -> Line<'static> {
+        let spans = fitted.iter().enumerate().map(|(number, (at, wide))| {
+            let text = cut(&row[*at].text, *wide);
             let blanks = " ".repeat(wide - text.width().min(*wide));
-            let gap = if number == 0 { 0 } else { GAP };
-            let text = match self.columns[*at].right {
-                true => format!("{:gap$}{blanks}{text}", ""),
-                false => format!("{:gap$}{text}{blanks}", ""),
-            };
-            used += gap + wide;
-            spans.push(Span::styled(text, base.patch(theme.style(cell.tone))));
-        }
-        // The mark of a selected row reaches the edge.
-        spans.push(Span::styled(" ".repeat(width.saturating_sub(used)), base));
-        Line::from(spans)
+            let gap = " ".repeat(if number == 0 { 0 } else { GAP });
+            let text = if self.is_right[*at] { gap + &blanks + &text } else { gap + &text + &blanks };
+            Span::styled(text, theme.style(row[*at].tone))
+        });
+        spans.collect()
     }
+}
+
+/// The fields of an object: a line for its own figures, and one for each object and each text in it, behind its name.
+pub(crate) fn facts(object: &Value, width: usize, theme: Theme, clock: Clock) -> Vec<Line<'static>> {
+    let mut own = object.clone();
+    let mut lines = Vec::new();
+    let fields = own.as_object_mut();
+    let is_figure = |value: &Value| value.is_number() || value.is_boolean();
+    let is_text = |value: &Value| !is_figure(value) && !is_empty(value);
+    for (name, value) in object.as_object().into_iter().flatten().filter(|(_, value)| is_text(value)) {
+        let Cell { text, tone } = cell(name, value, clock);
+        let text = if value.is_object() { members(name, value, clock).join(FACTS_GAP) } else { text };
+        lines.extend(fact(&name.replace('_', " "), &text, tone, width, theme));
+    }
+    fields.into_iter().for_each(|fields| fields.retain(|_, value| is_figure(value)));
+    lines.extend(fact("", &members("", &own, clock).join(FACTS_GAP), Tone::Plain, width, theme));
+    lines
+}
+
+/// The blanks between two facts of a line.
+const FACTS_GAP: &str = "   ";
+
+/// A text behind its label, broken between words.
+fn fact(label: &str, text: &str, tone: Tone, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let label = if label.is_empty() { String::new() } else { format!("{}  ", crate::escaped(label)) };
+    let wrapped = crate::wrapped_to(text, label.width(), width);
+    let mut lines: Vec<Line<'static>> =
+        wrapped.lines().map(|line| Line::styled(line.to_owned(), theme.style(tone))).collect();
+    if let Some(first) = lines.first_mut() {
+        first.spans.insert(0, Span::styled(label, Style::new().add_modifier(Modifier::DIM)));
+    }
+    lines
 }
 
 /// A text of at most `width` columns; a text that is cut ends with `…`.
@@ -162,45 +244,4 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
         out.push('…');
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn grid() -> Grid {
-        Grid {
-            columns: vec![Column::text("NAME", 0), Column::number("ROWS", 0), Column::word("STATE", 1)],
-            rows: vec![vec!["a-very-long-name-of-a-sink".into(), "12".into(), "keeping up".into()]],
-        }
-    }
-
-    fn text(line: &Line<'_>) -> String {
-        line.spans.iter().map(|span| span.content.as_ref()).collect::<String>().trim_end().to_owned()
-    }
-
-    #[test]
-    fn a_wide_screen_has_every_column() {
-        let (head, rows) = grid().lines(60, Theme::plain(), None);
-        assert_eq!(text(&head), "NAME                        ROWS  STATE");
-        assert_eq!(text(&rows[0]), "a-very-long-name-of-a-sink    12  keeping up");
-    }
-
-    #[test]
-    fn a_narrow_screen_cuts_the_name_and_then_loses_the_least_column() {
-        let (_, rows) = grid().lines(36, Theme::plain(), None);
-        assert_eq!(text(&rows[0]), "a-very-long-name-…    12  keeping up");
-        let (head, rows) = grid().lines(20, Theme::plain(), None);
-        assert_eq!(text(&head), "NAME            ROWS");
-        assert_eq!(text(&rows[0]), "a-very-long-n…    12");
-        assert!((0..20).all(|width| grid().lines(width, Theme::plain(), None).1[0].spans.len() == 3));
-    }
-
-    #[test]
-    fn a_cut_text_is_never_wider_than_its_column() {
-        assert_eq!(cut("日本語", 6), "日本語");
-        assert_eq!(cut("日本語", 5), "日本…");
-        assert_eq!(cut("日本語", 4), "日…");
-        assert_eq!(["abc", "abc", "abc"].map(|text| cut(text, 0).width()), [0, 0, 0]);
-    }
 }

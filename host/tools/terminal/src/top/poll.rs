@@ -2,112 +2,83 @@
 //!
 //! Each question is a new connection, which finds the next process after a hand-over or a restart.
 
-use serde::Deserialize;
 use serde_json::Value;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-use crate::top::admin::Admin;
-use crate::top::status::{RequestPage, Status};
 
 /// The time between two questions.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
 
-/// The answer that the open view needs beside the status.
+/// The admin address of a running Afterbay.
+pub trait Admin: Send + 'static {
+    /// GETs JSON from `/v1/` and the parts of `path`, which are encoded by the implementation, as is the query. Each call
+    /// is a new connection. Returns whether the call succeeded, and the answer; a refusal has its words in `error`.
+    ///
+    /// # Errors
+    /// There is no answer, or the answer is no JSON. The text says why, in one line.
+    fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<(bool, Value), String>;
+}
+
+/// A question to the admin address beside that for the status: the path behind `/v1/requests`, and the query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Detail {
-    #[default]
-    Nothing,
-    /// A page of the list of requests.
-    Requests(Vec<(&'static str, String)>),
-    /// The life of the request with this rid.
-    Life(String),
+pub(crate) struct Question {
+    pub(crate) rid: Option<String>,
+    pub(crate) query: Vec<(String, String)>,
 }
 
-/// An answer of the admin address, or the reason why there is none.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Status(Result<Status, String>),
-    Requests(Detail, Result<RequestPage, String>),
-    Life(Detail, Result<Value, String>),
+/// An answer of the admin address, or the reason why there is none. Without a question it is the status.
+pub(crate) type Answer = (Option<Question>, Result<Value, String>);
+
+/// The question that the open view has, for the thread that asks.
+pub(crate) type Desk = Arc<Mutex<Option<Question>>>;
+
+/// The question on the desk.
+pub(crate) fn on_desk(desk: &Desk) -> Option<Question> {
+    desk.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Tells the polling thread which answer the open view needs.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Desk(Arc<(Mutex<Order>, Condvar)>);
-
-#[derive(Debug, Default)]
-struct Order {
-    detail: Detail,
-    /// Set once the order differs from the one that was answered last.
-    is_new: bool,
-}
-
-impl Desk {
-    /// Orders an answer. The thread asks for it at once if it is another one than before.
-    pub(crate) fn order(&self, detail: &Detail) {
-        let (order, changed) = &*self.0;
-        let mut order = order.lock().unwrap_or_else(PoisonError::into_inner);
-        if order.detail != *detail {
-            *order = Order { detail: detail.clone(), is_new: true };
-            changed.notify_one();
-        }
-    }
-
-    fn take(&self) -> Detail {
-        let mut order = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        order.is_new = false;
-        order.detail.clone()
-    }
-
-    /// Waits until `end` or for a new order. Returns whether there is a new order.
-    fn wait_until(&self, end: Instant) -> bool {
-        let (order, changed) = &*self.0;
-        let mut order = order.lock().unwrap_or_else(PoisonError::into_inner);
-        while !order.is_new {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            order = changed.wait_timeout(order, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
-    }
-}
-
-/// Asks until `send` returns false, because nobody receives the answers.
+/// Asks until `send` returns false, because nobody receives the answers. A new question is asked when the thread is unparked.
 pub(crate) fn poll(admin: &impl Admin, desk: &Desk, send: impl Fn(Answer) -> bool) {
     loop {
         let next = Instant::now() + EVERY;
-        if !send(Answer::Status(status(admin))) {
+        if !send((None, status(admin))) {
             return;
         }
-        loop {
-            let detail = desk.take();
-            let answer = match &detail {
-                Detail::Nothing => None,
-                Detail::Requests(query) => {
-                    let page = ask(admin, &["requests"], query).and_then(|page| parsed(&page));
-                    Some(Answer::Requests(detail, page))
+        let mut asked = None;
+        while Instant::now() < next {
+            let question = on_desk(desk);
+            if let Some(question) = question.filter(|question| asked.as_ref() != Some(question)) {
+                let path: Vec<&str> = ["requests"].into_iter().chain(question.rid.as_deref()).collect();
+                let query: Vec<_> =
+                    question.query.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+                asked = Some(question.clone());
+                if !send((asked.clone(), ask(admin, &path, &query))) {
+                    return;
                 }
-                Detail::Life(rid) => {
-                    let life = ask(admin, &["requests", rid], &[]);
-                    Some(Answer::Life(detail, life))
-                }
-            };
-            if answer.is_some_and(|answer| !send(answer)) {
-                return;
+                continue;
             }
-            if !desk.wait_until(next) {
-                break;
-            }
+            std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
         }
     }
 }
 
-/// Asks for the status.
-pub(crate) fn status(admin: &impl Admin) -> Result<Status, String> {
-    parsed(&ask(admin, &["status"], &[])?)
+/// Asks for the status. The sinks of all streams are also a list of its own, each with the name of its stream.
+pub(crate) fn status(admin: &impl Admin) -> Result<Value, String> {
+    let mut status = ask(admin, &["status"], &[])?;
+    let mut all = Vec::new();
+    for stream in status["streams"].as_array().into_iter().flatten() {
+        for sink in stream["sinks"].as_array().into_iter().flatten() {
+            let mut sink = sink.clone();
+            if let Some(fields) = sink.as_object_mut() {
+                fields.insert("stream".to_owned(), stream["name"].clone());
+            }
+            all.push(sink);
+        }
+    }
+    if let Some(fields) = status.as_object_mut() {
+        fields.insert("sinks".to_owned(), all.into());
+    }
+    Ok(status)
 }
 
 /// GETs JSON. An answer that is no success is an error with its own words.
@@ -117,8 +88,4 @@ pub(crate) fn ask(admin: &impl Admin, path: &[&str], query: &[(&str, String)]) -
         return Ok(said);
     }
     Err(said["error"].as_str().map_or_else(|| said.to_string(), str::to_owned))
-}
-
-fn parsed<'a, T: Deserialize<'a>>(said: &'a Value) -> Result<T, String> {
-    T::deserialize(said).map_err(|error| format!("the answer has another form than expected: {error}"))
 }

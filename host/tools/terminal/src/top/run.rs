@@ -2,28 +2,26 @@
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
-use ratatui::crossterm::execute;
-use ratatui::crossterm::terminal::{EnterAlternateScreen, enable_raw_mode};
-use ratatui::layout::{Position, Rect};
 use rustix::process::{Signal, kill_current_process_group};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-use crate::top::admin::Admin;
 use crate::top::app::{App, Step};
-use crate::top::clock::Clock;
 use crate::top::draw::draw;
-use crate::top::poll::{Answer, Desk, EVERY, poll};
+use crate::top::fields::Clock;
+use crate::top::poll::{Admin, Answer, Desk, poll};
 
-/// Messages that wait for the screen. The senders wait when it is full.
-const MESSAGES_MAX: usize = 64;
-/// The time in which a stop signal arrives at this process.
-const STOP: Duration = Duration::from_millis(100);
+/// Answers that wait for the screen. The thread that asks waits when it is full.
+const ANSWERS_MAX: usize = 4;
+
+/// The time in which an answer or a signal is noticed without a key.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The reason why the screen ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,129 +46,82 @@ pub enum TopError {
     Asking,
 }
 
-/// News for the screen.
-enum Message {
-    Answer(Box<Answer>),
-    Terminal(io::Result<Event>),
-    Signal(i32),
-    /// The thread that asks has ended.
-    Ended,
-}
-
-/// Sends [`Message::Ended`] when its thread ends, also by a panic.
-struct Asking(SyncSender<Message>);
-
-impl Drop for Asking {
-    fn drop(&mut self) {
-        // Without a receiver the screen has ended.
-        let _sent = self.0.send(Message::Ended);
-    }
-}
-
 /// Shows the status of a running Afterbay until a key or a signal ends it. `address` names the admin address on the screen;
 /// without `coloured` no colour is written. The terminal is restored when this returns and after a panic.
 ///
 /// # Errors
 /// The terminal fails.
 pub fn run(admin: impl Admin, address: &str, coloured: bool) -> Result<End, TopError> {
-    let (sender, messages) = sync_channel(MESSAGES_MAX);
-    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGCONT])?;
+    let signal = Arc::new(AtomicUsize::new(0));
+    for number in [SIGTERM, SIGINT, SIGHUP, SIGCONT] {
+        signal_hook::flag::register_usize(number, signal.clone(), number.unsigned_abs() as usize)?;
+    }
+    let (sender, answers) = sync_channel(ANSWERS_MAX);
     let desk = Desk::default();
+    let asking = {
+        let desk = desk.clone();
+        thread::spawn(move || poll(&admin, &desk, |answer| sender.send(answer).is_ok()))
+    };
     let mut app = App::new(address, coloured, Clock::local());
-    let mut terminal = ratatui::try_init()?;
-    start(admin, &desk, &sender, signals);
-    let end = show(&mut terminal, &mut app, &desk, &messages);
-    leave(&mut terminal)?;
-    end
+    loop {
+        let mut terminal = ratatui::try_init()?;
+        let end = show(&mut terminal, &mut app, (&desk, &asking, &answers), &signal);
+        ratatui::try_restore()?;
+        terminal.show_cursor()?;
+        match end? {
+            Shown::End(end) => return Ok(end),
+            Shown::Suspend => {
+                // Without a shell that could continue this process, the kernel ignores the signal, and the screen goes on.
+                kill_current_process_group(Signal::TSTP).map_err(io::Error::from)?;
+                // Another thread may take the signal a little later.
+                thread::sleep(LOOK_EVERY);
+                signal.store(0, Ordering::Relaxed);
+            }
+            Shown::Again => {}
+        }
+    }
 }
 
-/// Starts the threads that wait for answers, keys and signals. They end with the process.
-fn start(admin: impl Admin, desk: &Desk, sender: &SyncSender<Message>, mut signals: Signals) {
-    let (to, desk) = (sender.clone(), desk.clone());
-    thread::spawn(move || {
-        let asking = Asking(to);
-        poll(&admin, &desk, |answer| asking.0.send(Message::Answer(Box::new(answer))).is_ok());
-    });
-    let to = sender.clone();
-    thread::spawn(move || {
-        loop {
-            let event = event::read();
-            let is_last = event.is_err();
-            if to.send(Message::Terminal(event)).is_err() || is_last {
-                return;
-            }
-        }
-    });
-    let to = sender.clone();
-    thread::spawn(move || signals.forever().try_for_each(|signal| to.send(Message::Signal(signal))));
+/// The reason why a screen is left.
+enum Shown {
+    End(End),
+    Suspend,
+    /// Every character is drawn again.
+    Again,
 }
 
 fn show(
     terminal: &mut DefaultTerminal,
     app: &mut App,
-    desk: &Desk,
-    messages: &Receiver<Message>,
-) -> Result<End, TopError> {
+    (desk, asking, answers): (&Desk, &JoinHandle<()>, &Receiver<Answer>),
+    signal: &AtomicUsize,
+) -> Result<Shown, TopError> {
     loop {
         terminal.draw(|frame| draw(app, frame, Instant::now()))?;
-        let first = match messages.recv_timeout(EVERY) {
-            Ok(message) => Some(message),
-            // The time since the last answer is drawn again.
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => return Err(TopError::Asking),
-        };
-        for message in first.into_iter().chain(messages.try_iter().take(MESSAGES_MAX)) {
-            let step = match message {
-                Message::Answer(answer) => {
-                    app.answer(*answer, Instant::now());
-                    Step::Draw
-                }
-                Message::Terminal(event) => match event? {
-                    Event::Key(key) => app.key(key),
-                    _ => Step::Draw,
-                },
-                Message::Signal(SIGCONT) => {
-                    enter(terminal)?;
-                    Step::Draw
-                }
-                Message::Signal(signal) => return Ok(End::Signal(signal)),
-                Message::Ended => return Err(TopError::Asking),
-            };
-            match step {
+        if event::poll(LOOK_EVERY)?
+            && let Event::Key(key) = event::read()?
+        {
+            match app.key(key) {
                 Step::Draw => {}
-                Step::Redraw => redraw(terminal)?,
-                Step::Suspend => suspend(terminal)?,
-                Step::Quit => return Ok(End::Quit),
+                Step::Redraw => return Ok(Shown::Again),
+                Step::Suspend => return Ok(Shown::Suspend),
+                Step::Quit => return Ok(Shown::End(End::Quit)),
             }
         }
-        desk.order(&app.detail());
+        answers.try_iter().for_each(|answer| app.answer(answer, Instant::now()));
+        match i32::try_from(signal.swap(0, Ordering::Relaxed)) {
+            Ok(0) => {}
+            Ok(SIGCONT) => return Ok(Shown::Again),
+            number => return Ok(Shown::End(End::Signal(number.unwrap_or(SIGTERM)))),
+        }
+        if asking.is_finished() {
+            return Err(TopError::Asking);
+        }
+        let question = app.question();
+        let mut held = desk.lock().unwrap_or_else(PoisonError::into_inner);
+        if *held != question {
+            *held = question;
+            asking.thread().unpark();
+        }
     }
-}
-
-/// Gives the terminal back to the shell until the process is continued. Without a shell that could continue it, the kernel
-/// ignores the signal, and the screen goes on.
-fn suspend(terminal: &mut DefaultTerminal) -> io::Result<()> {
-    leave(terminal)?;
-    kill_current_process_group(Signal::TSTP)?;
-    // Another thread may take the signal a little later.
-    thread::sleep(STOP);
-    enter(terminal)
-}
-
-fn leave(terminal: &mut DefaultTerminal) -> io::Result<()> {
-    ratatui::try_restore()?;
-    terminal.show_cursor()
-}
-
-fn enter(terminal: &mut DefaultTerminal) -> io::Result<()> {
-    enable_raw_mode()?;
-    execute!(io::stdout(), EnterAlternateScreen)?;
-    redraw(terminal)
-}
-
-/// Clears the screen, so that the next frame writes every character. `Terminal::clear` would ask the terminal where the
-/// cursor is, and the thread that waits for keys would get the answer.
-fn redraw(terminal: &mut DefaultTerminal) -> io::Result<()> {
-    let size = terminal.size()?;
-    terminal.resize(Rect::from((Position::ORIGIN, size)))
 }

@@ -1,5 +1,6 @@
 //! The screen as a terminal of a fixed size shows it. `AFTERBAY_BLESS=1` writes the expected screens in `screens/` again.
 
+use chrono::{Offset, Utc};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
@@ -10,11 +11,10 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::top::admin::Admin;
-use crate::top::app::{App, Step, View};
-use crate::top::clock::Clock;
+use crate::top::app::{App, REQUESTS, Step};
 use crate::top::draw::draw;
-use crate::top::poll::{self, Answer, Desk, Detail};
+use crate::top::fields::Clock;
+use crate::top::poll::{self, Admin, Desk, Question};
 
 /// The sizes of the expected screens.
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (40, 10)];
@@ -27,21 +27,28 @@ fn status() -> Value {
     fixture(include_str!("tests/status.json"))
 }
 
+fn utc() -> Clock {
+    Clock(Utc.fix())
+}
+
 fn app(status: &Value) -> App {
-    let mut app = App::new("unix:/var/lib/afterbay/ADMIN.sock", false, Clock::utc());
+    let mut app = App::new("unix:/var/lib/afterbay/ADMIN.sock", false, utc());
     take(&mut app, status);
     app
 }
 
 fn take(app: &mut App, status: &Value) {
-    app.answer(Answer::Status(Ok(serde_json::from_value(status.clone()).unwrap())), Instant::now());
+    struct Fixed(Value);
+    impl Admin for Fixed {
+        fn get(&self, _: &[&str], _: &[(&str, String)]) -> Result<(bool, Value), String> {
+            Ok((true, self.0.clone()))
+        }
+    }
+    app.answer((None, poll::status(&Fixed(status.clone()))), Instant::now());
 }
 
 fn take_requests(app: &mut App, page: &Value) {
-    app.answer(
-        Answer::Requests(app.detail(), Ok(serde_json::from_value(page.clone()).unwrap())),
-        Instant::now(),
-    );
+    app.answer((app.question(), Ok(page.clone())), Instant::now());
 }
 
 fn press(app: &mut App, keys: impl IntoIterator<Item = KeyCode>) -> Step {
@@ -99,7 +106,7 @@ fn each_view_fits_a_wide_a_usual_and_a_tiny_terminal() {
     take_requests(&mut app, &fixture(include_str!("tests/requests.json")));
     expect(&mut app, "requests");
     press(&mut app, [KeyCode::Down, KeyCode::Enter]);
-    app.answer(Answer::Life(app.detail(), Ok(fixture(include_str!("tests/life.json")))), Instant::now());
+    app.answer((app.question(), Ok(fixture(include_str!("tests/life.json")))), Instant::now());
     expect(&mut app, "request");
     type_text(&mut app, "s");
     expect(&mut app, "sinks");
@@ -111,9 +118,9 @@ fn each_view_fits_a_wide_a_usual_and_a_tiny_terminal() {
 
 #[test]
 fn no_stream_and_no_answer_say_so() {
-    let mut before = App::new("127.0.0.1:9464", false, Clock::utc());
+    let mut before = App::new("127.0.0.1:9464", false, utc());
     assert!(screen(&mut before, (80, 24)).contains("asking …"));
-    before.answer(Answer::Status(Err("cannot be connected to: refused".to_owned())), Instant::now());
+    before.answer((None, Err("cannot be connected to: refused".to_owned())), Instant::now());
     let shown = screen(&mut before, (80, 24));
     assert!(shown.contains("no answer for 0 s: cannot be connected to: refused"), "{shown}");
 
@@ -205,18 +212,18 @@ fn a_hostile_name_writes_no_escape_sequence() {
     take_requests(&mut app, &page);
     clean(&mut app, "requests");
     press(&mut app, [KeyCode::Enter]);
-    app.answer(Answer::Life(app.detail(), Ok(life)), Instant::now());
+    app.answer((app.question(), Ok(life)), Instant::now());
     clean(&mut app, "request");
-    app.answer(Answer::Life(app.detail(), Err(hostile.to_owned())), Instant::now());
+    app.answer((app.question(), Err(hostile.to_owned())), Instant::now());
     clean(&mut app, "a refusal");
-    app.answer(Answer::Status(Err(hostile.to_owned())), Instant::now());
+    app.answer((None, Err(hostile.to_owned())), Instant::now());
     clean(&mut app, "no answer");
 }
 
 #[test]
 fn without_colour_no_cell_has_one_and_with_colour_a_warning_does() {
     let colours = |coloured: bool| {
-        let mut app = App::new("", coloured, Clock::utc());
+        let mut app = App::new("", coloured, utc());
         take(&mut app, &status());
         type_text(&mut app, "s");
         let buffer = buffer(&mut app, (80, 24));
@@ -231,8 +238,8 @@ fn a_new_process_is_named_once_and_a_missing_answer_until_it_comes() {
     let mut app = app(&status());
     take(&mut app, &status());
     assert!(!screen(&mut app, (160, 24)).contains("a new process"));
-    app.answer(Answer::Status(Err("refused".to_owned())), Instant::now() - Duration::from_secs(75));
-    app.answer(Answer::Status(Err("refused".to_owned())), Instant::now());
+    app.answer((None, Err("refused".to_owned())), Instant::now() - Duration::from_secs(75));
+    app.answer((None, Err("refused".to_owned())), Instant::now());
     let shown = screen(&mut app, (160, 24));
     assert!(shown.contains("no answer for 1 m 15 s, the figures are older: refused"), "{shown}");
     assert!(shown.contains("NO ANSWER") && shown.contains("decode-0"), "{shown}");
@@ -242,13 +249,11 @@ fn a_new_process_is_named_once_and_a_missing_answer_until_it_comes() {
     take(&mut app, &next);
     let shown = screen(&mut app, (160, 24));
     assert!(!shown.contains("no answer"), "{shown}");
-    let words = "a new process since 22:40:18 (hand-over or restart): pid 4242 to 5000, version 0.1.0 (e61ac84) to 0.2.0 (e61ac84)";
+    let words =
+        "a new process (hand-over or restart): pid 4242 to 5000, version 0.1.0 (e61ac84) to 0.2.0 (e61ac84)";
     assert!(shown.contains(words), "{shown}");
     // The words go after a minute.
-    app.answer(
-        Answer::Status(Ok(serde_json::from_value(next).unwrap())),
-        Instant::now() + Duration::from_secs(61),
-    );
+    app.answer((None, Ok(next)), Instant::now() + Duration::from_secs(61));
     assert!(!screen(&mut app, (160, 24)).contains("a new process"));
 }
 
@@ -266,30 +271,30 @@ fn conditions_take_at_most_a_quarter_of_the_screen() {
     assert!(shown.contains("35 messages do not fit"), "{shown}");
 }
 
+/// The question for a page of requests with this query.
+fn listing(query: &[(&str, &str)]) -> Option<Question> {
+    let query = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Some(Question { rid: None, query: query.collect() })
+}
+
 #[test]
-fn a_filter_is_typed_checked_and_asked_for() {
+fn a_filter_is_typed_and_asked_for_and_a_mistake_is_refused_in_the_servers_words() {
     let mut app = app(&status());
-    type_text(&mut app, "/chat state:done");
-    press(&mut app, [KeyCode::Enter]);
-    let shown = screen(&mut app, (100, 24));
-    assert!(shown.contains("state \"done\" is none of live, finished, abandoned"), "{shown}");
-    for _ in 0..4 {
-        press(&mut app, [KeyCode::Backspace]);
-    }
     // q is a letter while a filter is typed.
-    assert_eq!(type_text(&mut app, "live plugin:q"), Step::Draw);
+    assert_eq!(type_text(&mut app, "/chat state:live plugin:q"), Step::Draw);
     press(&mut app, [KeyCode::Enter]);
-    let asked = |text: &str| text.to_owned();
-    let query = vec![
-        ("rid", asked("chat")),
-        ("state", asked("live")),
-        ("plugin", asked("q")),
-        ("limit", asked("200")),
-    ];
-    assert_eq!(app.detail(), Detail::Requests(query));
+    let query = [("rid", "chat"), ("state", "live"), ("plugin", "q"), ("limit", "200")];
+    assert_eq!(app.question(), listing(&query));
+    take_requests(&mut app, &fixture(include_str!("tests/requests.json")));
     assert!(screen(&mut app, (100, 24)).contains("filter chat state:live plugin:q"));
     press(&mut app, [KeyCode::Esc]);
-    assert_eq!(app.detail(), Detail::Requests(vec![("limit", asked("200"))]));
+    assert_eq!(app.question(), listing(&[("limit", "200")]));
+    type_text(&mut app, "/urn:uuid:7 rid:state:live state:done");
+    press(&mut app, [KeyCode::Enter]);
+    let query = [("rid", "urn:uuid:7"), ("rid", "state:live"), ("state", "done"), ("limit", "200")];
+    assert_eq!(app.question(), listing(&query));
+    app.answer((app.question(), Err("state: is \"done\"".to_owned())), Instant::now());
+    assert!(screen(&mut app, (100, 24)).contains("state: is \"done\""));
 }
 
 #[test]
@@ -299,20 +304,20 @@ fn past_the_end_of_a_page_the_next_one_opens_and_back() {
     let page = fixture(include_str!("tests/requests.json"));
     take_requests(&mut app, &page);
     press(&mut app, [KeyCode::End, KeyCode::Down]);
-    let second = Detail::Requests(vec![("limit", "200".to_owned()), ("after", "7".to_owned())]);
-    assert_eq!(app.detail(), second);
+    let second = listing(&[("limit", "200"), ("after", "7")]);
+    assert_eq!(app.question(), second);
     // An answer to an earlier question changes nothing.
-    let before = Detail::Requests(vec![("limit", "200".to_owned())]);
-    app.answer(Answer::Requests(before.clone(), Err("late".to_owned())), Instant::now());
+    let before = listing(&[("limit", "200")]);
+    app.answer((before.clone(), Err("late".to_owned())), Instant::now());
     assert!(screen(&mut app, (80, 24)).contains("asking …"));
     let mut last = page.clone();
     last["next"] = Value::Null;
     take_requests(&mut app, &last);
     assert!(screen(&mut app, (80, 24)).contains("page 2, 3 requests"));
     press(&mut app, [KeyCode::End, KeyCode::PageDown]);
-    assert_eq!(app.detail(), second, "there is no third page");
+    assert_eq!(app.question(), second, "there is no third page");
     press(&mut app, [KeyCode::Home, KeyCode::Up]);
-    assert_eq!(app.detail(), before);
+    assert_eq!(app.question(), before);
     take_requests(&mut app, &page);
     assert_eq!(app.selected(), 2, "the last request of the page before");
 }
@@ -330,22 +335,22 @@ fn the_selection_stays_with_its_request_while_new_ones_come() {
     page["requests"].as_array_mut().unwrap().insert(0, new);
     take_requests(&mut app, &page);
     press(&mut app, [KeyCode::Enter]);
-    assert_eq!(app.detail(), Detail::Life("chatcmpl-0008".to_owned()));
+    assert_eq!(app.question().unwrap().rid.unwrap(), "chatcmpl-0008");
     press(&mut app, [KeyCode::Esc, KeyCode::Home]);
     take_requests(&mut app, &page);
     press(&mut app, [KeyCode::Enter]);
-    assert_eq!(app.detail(), Detail::Life("newest".to_owned()));
+    assert_eq!(app.question().unwrap().rid.unwrap(), "newest");
 }
 
 #[test]
 fn keys_open_views_and_end() {
     let mut app = app(&status());
     press(&mut app, [KeyCode::Tab, KeyCode::Tab]);
-    assert_eq!(app.view, View::Sinks);
+    assert_eq!(app.view, 2);
     press(&mut app, [KeyCode::BackTab]);
-    assert_eq!(app.view, View::Requests);
+    assert_eq!(app.view, REQUESTS);
     type_text(&mut app, "4");
-    assert_eq!(app.view, View::Plugins);
+    assert_eq!(app.view, 3);
     let control = |app: &mut App, c| app.key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
     assert_eq!(control(&mut app, 'z'), Step::Suspend);
     assert_eq!(control(&mut app, 'l'), Step::Redraw);
@@ -374,31 +379,17 @@ impl Admin for Scripted {
 }
 
 #[test]
-fn a_new_order_is_answered_at_once_and_a_refusal_has_its_own_words() {
+fn a_new_question_is_asked_at_once_and_a_refusal_has_its_own_words() {
     let (admin, desk) = (Scripted::default(), Desk::default());
     let answers = RefCell::new(Vec::new());
-    desk.order(&Detail::Requests(vec![("rid", "a".to_owned())]));
-    poll::poll(&admin, &desk, |answer| {
-        let text = match &answer {
-            Answer::Status(status) => status.as_ref().unwrap().version.clone(),
-            Answer::Requests(_, page) => page.as_ref().unwrap_err().clone(),
-            Answer::Life(_, life) => life.as_ref().unwrap_err().clone(),
-        };
-        answers.borrow_mut().push(text);
-        desk.order(&Detail::Life("x".to_owned()));
-        !matches!(answer, Answer::Life(..))
+    *desk.lock().unwrap() = listing(&[("rid", "a")]);
+    poll::poll(&admin, &desk, |(question, said)| {
+        let is_life = question.is_some_and(|question| question.rid.is_some());
+        answers.borrow_mut().push(said.map_or_else(|why| why, |status| status["version"].to_string()));
+        *desk.lock().unwrap() = Some(Question { rid: Some("x".to_owned()), query: Vec::new() });
+        !is_life
     });
-    // The first order was replaced before it was answered.
+    // The first question was replaced before it was asked.
     assert_eq!(*admin.0.lock().unwrap(), ["status", "requests/x"]);
-    assert_eq!(*answers.borrow(), ["0.1.0", "there is no request \"x\""]);
-
-    desk.order(&Detail::Requests(vec![("rid", "a".to_owned())]));
-    let error = RefCell::new(String::new());
-    poll::poll(&admin, &desk, |answer| {
-        if let Answer::Requests(_, Err(why)) = &answer {
-            error.replace(why.clone());
-        }
-        matches!(answer, Answer::Status(_))
-    });
-    assert!(error.borrow().starts_with("the answer has another form than expected"), "{error:?}");
+    assert_eq!(*answers.borrow(), ["\"0.1.0\"", "there is no request \"x\""]);
 }
