@@ -1,5 +1,5 @@
 //! The scheduler's load: SGLang's, read from its file in shared memory, and vLLM's, which is in its frames. The result is one typed
-//! snapshot. Reading it costs tens of nanoseconds, takes no lock and makes no system call.
+//! snapshot.
 //!
 //! A background thread reads the source. The pipeline reads the result through a [`LoadHandle`].
 //! This crate must not know streams, batches or plugins: they decide what to do about a load.
@@ -22,7 +22,6 @@ mod shm;
 mod hub;
 mod values;
 
-mod latch;
 mod snapshot;
 
 mod notices;

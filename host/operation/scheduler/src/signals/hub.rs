@@ -1,5 +1,5 @@
 //! The last reading of the source, for the readers on the path, and the changes of the source, for events.
-//! It runs on the background thread and publishes readings through a latch and changes through a lock.
+//! It runs on the background thread, and both are behind one lock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,10 +8,9 @@ use afterbay_types::SourceState;
 use serde::{Serialize, Serializer};
 
 use crate::signals::bounds::SAME_NOTICE_EVERY;
-use crate::signals::latch;
 use crate::signals::notices::{Notices, SourceChange, SourceNotice};
-use crate::signals::snapshot::{AT, HAS, READ, SourceKind, UNIX, VALUES, WORDS, since};
-use crate::signals::values::{FIELDS, LoadValues};
+use crate::signals::snapshot::SourceKind;
+use crate::signals::values::LoadValues;
 
 /// The reason why a source gave no reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,9 +58,10 @@ fn word<S: Serializer>(state: &SourceState, serializer: S) -> Result<S::Ok, S::E
     serializer.serialize_str(state.word())
 }
 
-/// The notices and the report that the binary reads.
+/// The last reading, and the notices and the report that the binary reads.
 #[derive(Default)]
 pub(crate) struct SourceStatus {
+    pub reading: Option<SourceReading>,
     pub notices: Notices,
     pub report: Option<SourceReport>,
 }
@@ -71,17 +71,25 @@ pub(crate) fn lock(status: &Mutex<SourceStatus>) -> MutexGuard<'_, SourceStatus>
     status.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct SourceReading {
-    fields: u64,
-    words: [u64; FIELDS],
-    /// The time of measurement in nanoseconds from the epoch, on our clock.
-    at_ns: i64,
-    unix_ns: u64,
+/// A reading of the source.
+#[derive(Clone, Copy)]
+pub(crate) struct SourceReading {
+    pub values: LoadValues,
+    /// The time of measurement, on the clock of the source.
+    pub unix_ns: u64,
+    /// The first sight of the reading, and its age at that time.
+    seen: Instant,
+    age_at_sight: Duration,
+}
+
+impl SourceReading {
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        self.age_at_sight + now.saturating_duration_since(self.seen)
+    }
 }
 
 #[derive(Default)]
 struct SourceEntry {
-    reading: Option<SourceReading>,
     failure: Option<ReadFailure>,
     /// Set once the source gave a reading or a failure.
     was_read: bool,
@@ -90,59 +98,43 @@ struct SourceEntry {
 }
 
 pub(crate) struct Hub {
-    epoch: Instant,
-    stale_after_ns: i64,
+    stale_after: Duration,
     kind: SourceKind,
     entry: SourceEntry,
-    words: latch::LatchWriter<WORDS>,
     status: Arc<Mutex<SourceStatus>>,
 }
 
 impl Hub {
-    pub(crate) fn new(
-        words: latch::LatchWriter<WORDS>,
-        epoch: Instant,
-        kind: SourceKind,
-        stale_after: Duration,
-        status: Arc<Mutex<SourceStatus>>,
-    ) -> Hub {
-        let stale_after_ns = i64::try_from(stale_after.as_nanos()).unwrap_or(i64::MAX);
-        Hub { epoch, stale_after_ns, kind, entry: SourceEntry::default(), words, status }
+    pub(crate) fn new(kind: SourceKind, stale_after: Duration, status: Arc<Mutex<SourceStatus>>) -> Hub {
+        Hub { stale_after, kind, entry: SourceEntry::default(), status }
     }
 
     /// Starts the source under a name. Drops the reading under the previous name.
     pub(crate) fn await_source(&mut self, name: String) {
         self.entry = SourceEntry::default();
-        lock(&self.status).report = Some(SourceReport {
-            source: self.kind,
-            name,
-            state: SourceState::Awaited,
-            why: None,
-            readings: 0,
-            refusals: 0,
-        });
-        self.publish();
+        let (source, state) = (self.kind, SourceState::Awaited);
+        let report = SourceReport { source, name, state, why: None, readings: 0, refusals: 0 };
+        let mut status = lock(&self.status);
+        (status.reading, status.report) = (None, Some(report));
     }
 
     /// Stores a reading. `unix_ns` is its time of measurement in unix nanoseconds.
     pub(crate) fn reading(&mut self, values: LoadValues, unix_ns: u64, now: Moment) {
-        let (epoch, entry) = (self.epoch, &mut self.entry);
-        let is_found = entry.failure.take().is_some() || !entry.was_read;
-        entry.was_read = true;
+        let is_found = self.entry.failure.take().is_some() || !self.entry.was_read;
+        self.entry.was_read = true;
         // Reading the same values again makes them no younger.
-        let is_new = entry.reading.as_ref().is_none_or(|reading| reading.unix_ns != unix_ns);
-        if is_new {
-            let age_ns = i64::try_from(now.unix_ns.saturating_sub(unix_ns)).unwrap_or(i64::MAX);
-            let at_ns = since(epoch, now.instant).saturating_sub(age_ns);
-            let (fields, words) = values.to_words();
-            entry.reading = Some(SourceReading { fields, words, at_ns, unix_ns });
-            self.report(|report| report.readings += 1);
-        }
+        let is_new = {
+            let mut status = lock(&self.status);
+            let is_new = status.reading.is_none_or(|reading| reading.unix_ns != unix_ns);
+            if is_new {
+                let age_at_sight = Duration::from_nanos(now.unix_ns.saturating_sub(unix_ns));
+                status.reading = Some(SourceReading { values, unix_ns, seen: now.instant, age_at_sight });
+                status.report.iter_mut().for_each(|report| report.readings += 1);
+            }
+            is_new
+        };
         if is_found {
             self.notify(SourceChange::Found, now.instant);
-        }
-        if is_new {
-            self.publish();
         }
         if is_new || is_found {
             self.update_age(now.instant);
@@ -151,7 +143,7 @@ impl Hub {
 
     /// Stores a failure. The last reading stays until it is stale.
     pub(crate) fn failure(&mut self, failure: ReadFailure, now: Moment) {
-        self.report(|report| report.refusals += 1);
+        lock(&self.status).report.iter_mut().for_each(|report| report.refusals += 1);
         let entry = &mut self.entry;
         entry.was_read = true;
         if entry.failure.as_ref() == Some(&failure) {
@@ -178,14 +170,12 @@ impl Hub {
 
     /// Checks whether the source became stale or fresh. Call it often.
     pub(crate) fn update_age(&mut self, now: Instant) {
-        let now_ns = since(self.epoch, now);
-        let Some(reading) = &self.entry.reading else { return };
-        let age_ns = now_ns.saturating_sub(reading.at_ns).max(0);
-        let stale = age_ns > self.stale_after_ns;
+        let Some(age) = lock(&self.status).reading.map(|reading| reading.age(now)) else { return };
+        let stale = age > self.stale_after;
         if std::mem::replace(&mut self.entry.stale, stale) != stale {
             self.notify(
                 match stale {
-                    true => SourceChange::Stale { age_ns: age_ns.cast_unsigned() },
+                    true => SourceChange::Stale { age_ns: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX) },
                     false => SourceChange::Fresh,
                 },
                 now,
@@ -201,38 +191,19 @@ impl Hub {
         status.notices.push(SourceNotice { source: self.kind, name, change });
     }
 
-    fn report(&self, change: impl FnOnce(&mut SourceReport)) {
-        lock(&self.status).report.as_mut().map(change);
-    }
-
     /// Updates the report of the source.
     fn update_report(&self) {
-        let entry = &self.entry;
-        let (state, why) = match (&entry.failure, &entry.reading) {
+        let mut status = lock(&self.status);
+        let (state, why) = match (&self.entry.failure, &status.reading) {
             (Some(ReadFailure::Unavailable(why)), _) => (SourceState::Lost, Some(why)),
             (Some(ReadFailure::Invalid(why)), _) => (SourceState::Invalid, Some(why)),
             (None, None) => (SourceState::Awaited, None),
-            (None, Some(_)) if entry.stale => (SourceState::Stale, None),
+            (None, Some(_)) if self.entry.stale => (SourceState::Stale, None),
             (None, Some(_)) => (SourceState::Fresh, None),
         };
-        self.report(|report| {
-            report.state = state;
-            if report.why.as_ref() != why {
-                report.why = why.cloned();
-            }
-        });
-    }
-
-    /// Publishes the reading.
-    fn publish(&mut self) {
-        let mut words = [0; WORDS];
-        if let Some(reading) = &self.entry.reading {
-            words[HAS] = reading.fields | READ;
-            words[AT] = reading.at_ns.cast_unsigned();
-            words[UNIX] = reading.unix_ns;
-            words[VALUES..].copy_from_slice(&reading.words);
+        if let Some(report) = &mut status.report {
+            (report.state, report.why) = (state, why.cloned());
         }
-        self.words.write(&words);
     }
 }
 
@@ -243,8 +214,7 @@ mod tests {
     fn hub() -> (Hub, Moment) {
         let now = Moment::now();
         let status = Arc::new(Mutex::new(SourceStatus::default()));
-        let mut hub =
-            Hub::new(latch::latch().0, now.instant, SourceKind::Frames, Duration::from_secs(5), status);
+        let mut hub = Hub::new(SourceKind::Frames, Duration::from_secs(5), status);
         hub.await_source("m".to_owned());
         (hub, now)
     }

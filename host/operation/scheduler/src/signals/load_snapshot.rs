@@ -1,86 +1,22 @@
 //! Decodes the payload of a slot: SGLang's `LoadSnapshot`, a msgpack map (sglang 0.5.23,
 //! `srt/managers/load_snapshot.py`).
 
-use std::fmt;
-
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::IgnoredAny;
 
 use crate::signals::hub::ReadFailure;
 use crate::signals::values::{LoadValues, count, ratio};
 
 /// A number of any type, because Python's writers mix types (-1 for a float). `None` for nil.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Number(Option<f64>);
+type Number = Option<f64>;
 
-impl Number {
-    pub(crate) fn count(self) -> Option<u64> {
-        self.0.and_then(count)
-    }
-
-    pub(crate) fn ratio(self) -> Option<f64> {
-        self.0.and_then(ratio)
-    }
-}
-
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl Visitor<'_> for Any {
-            type Value = Number;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number")
-            }
-            fn visit_u64<E>(self, number: u64) -> Result<Number, E> {
-                Ok(Number(Some(number as f64)))
-            }
-            fn visit_i64<E>(self, number: i64) -> Result<Number, E> {
-                Ok(Number(Some(number as f64)))
-            }
-            fn visit_f64<E>(self, number: f64) -> Result<Number, E> {
-                Ok(Number(Some(number)))
-            }
-            fn visit_unit<E>(self) -> Result<Number, E> {
-                Ok(Number(None))
-            }
-        }
-        from.deserialize_any(Any)
-    }
-}
-
-/// The array `QueueMetrics`: waiting, grammar, paused, retracted, and what later versions append.
-#[derive(Debug, Default)]
-struct QueueMetrics {
-    retracted: Number,
-}
-
-impl<'de> Deserialize<'de> for QueueMetrics {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Array;
-        impl<'de> Visitor<'de> for Array {
-            type Value = QueueMetrics;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the array of QueueMetrics")
-            }
-            fn visit_unit<E>(self) -> Result<QueueMetrics, E> {
-                Ok(QueueMetrics::default())
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<QueueMetrics, A::Error> {
-                for _skipped in ["waiting", "grammar", "paused"] {
-                    seq.next_element::<IgnoredAny>()?;
-                }
-                let retracted = seq.next_element()?.unwrap_or_default();
-                while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(QueueMetrics { retracted })
-            }
-            // Another version may write a map. The rest of the load is still valid.
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<QueueMetrics, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(QueueMetrics::default())
-            }
-        }
-        from.deserialize_any(Array)
-    }
+/// `QueueMetrics`: an array of waiting, grammar, paused, retracted, and what later versions append.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum QueueMetrics {
+    Array(Vec<Number>),
+    /// Another version may write something else. The rest of the load is still valid.
+    Other(IgnoredAny),
 }
 
 /// The map. Unknown keys are ignored.
@@ -101,7 +37,7 @@ struct SlotPayload {
     gen_throughput: Number,
     cache_hit_rate: Number,
     utilization: Number,
-    queues: QueueMetrics,
+    queues: Option<QueueMetrics>,
 }
 
 /// The content of a slot.
@@ -138,14 +74,14 @@ pub(crate) fn decode(payload: &[u8], dp_rank: u32, has_metrics: bool) -> Result<
         let found = payload.timestamp;
         return Err(ReadFailure::Invalid(format!("the timestamp is {found}, expected unix seconds")));
     }
-    let or_zero = |number: Number| if number.0.is_none() { Some(0) } else { number.count() };
-    let positive = |number: Number| number.count().filter(|value| *value > 0);
-    let is_missing = |number: &Number| number.0.is_none();
+    let or_zero = |number: Number| number.map_or(Some(0), count);
+    let positive = |number: Number| number.and_then(count).filter(|value| *value > 0);
     let rates = [payload.gen_throughput, payload.cache_hit_rate, payload.utilization];
-    let has_metrics = has_metrics || !rates.iter().all(is_missing);
-    let rate = |number: Number| match number.0 {
-        None => has_metrics.then_some(0.0),
-        Some(_) => number.ratio(),
+    let has_metrics = has_metrics || rates.iter().any(Option::is_some);
+    let rate = |number: Number| number.map_or(has_metrics.then_some(0.0), ratio);
+    let retracted = match &payload.queues {
+        Some(QueueMetrics::Array(queues)) => queues.get(3).copied().flatten(),
+        _ => None,
     };
     let values = LoadValues {
         num_running_reqs: or_zero(payload.num_running_reqs),
@@ -156,11 +92,11 @@ pub(crate) fn decode(payload: &[u8], dp_rank: u32, has_metrics: bool) -> Result<
         num_active_tokens: or_zero(payload.num_active_tokens),
         max_total_num_tokens: positive(payload.max_total_num_tokens),
         max_running_requests: positive(payload.max_running_requests),
-        token_usage: if is_missing(&payload.token_usage) { Some(0.0) } else { payload.token_usage.ratio() },
+        token_usage: payload.token_usage.map_or(Some(0.0), ratio),
         gen_throughput: rate(payload.gen_throughput),
         cache_hit_rate: rate(payload.cache_hit_rate),
         utilization: rate(payload.utilization),
-        num_retracted_reqs: payload.queues.retracted.count().filter(|_| has_metrics),
+        num_retracted_reqs: retracted.and_then(count).filter(|_| has_metrics),
     };
     // As one float it would be 256 ns off.
     let (seconds, rest) = (payload.timestamp.trunc(), payload.timestamp.fract());

@@ -14,7 +14,6 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use crate::signals::bounds::{CHECK_AGE_EVERY, IDLE_EVERY};
 use crate::signals::config::{LoadConfig, LoadSource};
 use crate::signals::hub::{Hub, Moment, SourceReport, SourceStatus, lock};
-use crate::signals::latch;
 use crate::signals::notices::SourceNotice;
 use crate::signals::shm::SnapshotFile;
 use crate::signals::snapshot::{LoadHandle, SourceKind};
@@ -60,14 +59,13 @@ impl LoadReader {
     /// # Errors
     /// The thread or its event loop cannot start.
     pub fn start(config: LoadConfig) -> std::io::Result<LoadReader> {
-        let (writer, words) = latch::latch();
-        let (epoch, status) = (Instant::now(), Arc::new(Mutex::new(SourceStatus::default())));
+        let status = Arc::<Mutex<SourceStatus>>::default();
         let (kind, path) = match &config.source {
             LoadSource::File(path) => (SourceKind::LoadSnapshot, Some(path.clone())),
             LoadSource::Frames => (SourceKind::Frames, None),
         };
-        let hub = Hub::new(writer, epoch, kind, config.stale_after, Arc::clone(&status));
-        let load = LoadHandle::new(words, epoch, config.stale_after);
+        let hub = Hub::new(kind, config.stale_after, status.clone());
+        let load = LoadHandle { status: status.clone(), stale_after: config.stale_after };
         let (sender, paths) = watch::channel(path);
         let (frames, of_frames) = watch::channel(None);
         let runtime = Builder::new_current_thread().enable_all().build()?;
