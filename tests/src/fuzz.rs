@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets in `tests/fuzz`: each takes any bytes and asserts what must hold. `tests/tests/fuzz.rs` runs them on a
 //! bounded number of seeded inputs. The body of the ZMTP target is in `host/path/sockets/src/zmtp`.
 
+use afterbay_types::Engine;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,7 @@ pub fn wire_decode(bytes: &[u8]) {
 
 /// Decodes a frame of vLLM, as `wire_decode` one of SGLang.
 pub fn vllm_decode(bytes: &[u8]) {
-    decode(bytes, &Layouts::vllm());
+    decode(bytes, &Layouts::of(Engine::Vllm));
 }
 
 fn decode(bytes: &[u8], layouts: &Layouts) {
@@ -100,7 +101,7 @@ fn look_at(batch: &Batch) {
         let end = ids.ends[row as usize];
         assert_eq!(end - begin, batch.tokens(row));
         begin = end;
-        let _looked_at = (batch.rid(row), batch.finish(row), batch.text(row), batch.http_worker_ipc(row));
+        let _looked_at = (batch.rid(row), batch.finish(row), batch.text(row), batch.front_end(row));
     }
     batch.to_json(Wrapped::Open);
 }

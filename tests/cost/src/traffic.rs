@@ -1,5 +1,6 @@
 //! The frames to send: a scheduler's steps, encoded in advance.
 
+use afterbay_wire::Engine;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::vllm::{SynthOutput, SynthOutputs};
 use afterbay_wire::{BatchKind, Layouts};
@@ -21,7 +22,11 @@ impl Traffic {
     pub fn new(wire: &str, rows: u64, steps: u64) -> anyhow::Result<Traffic> {
         if wire == "vllm" {
             let frames = (1..=steps).map(|step| outputs(rows, step, steps).encode());
-            return Ok(Traffic { frames: frames.collect(), rows_per_frame: rows, layouts: Layouts::vllm() });
+            return Ok(Traffic {
+                frames: frames.collect(),
+                rows_per_frame: rows,
+                layouts: Layouts::of(Engine::Vllm),
+            });
         }
         let wire = if wire == "pickle" { SynthWire::Pickle } else { SynthWire::Msgpack };
         let frames = (1..=steps).map(|step| batch(rows, step, steps).encode(BatchKind::TokenId, wire));

@@ -1,6 +1,7 @@
 //! Schedules as data: settings and a list of actions, both from a seed.
 
 use afterbay_sim_disk::Random;
+use afterbay_types::Engine;
 use afterbay_wire::Layouts;
 use afterbay_wire::synth::SynthWire;
 
@@ -173,7 +174,7 @@ impl Settings {
 
     /// The layouts of all frames.
     pub fn layouts(&self) -> Layouts {
-        if self.is_vllm() { Layouts::vllm() } else { Layouts::builtin() }
+        if self.is_vllm() { Layouts::of(Engine::Vllm) } else { Layouts::builtin() }
     }
 
     fn new(random: &mut Random) -> Settings {

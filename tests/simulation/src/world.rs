@@ -89,7 +89,7 @@ impl World {
         let clock = Arc::new(SimClock::new(disk.clone()));
         let config = process::config(&dir, &schedule.settings);
         let wire = schedule.settings.wire;
-        let kind = if schedule.settings.is_vllm() { BatchKind::EngineCore } else { BatchKind::TokenId };
+        let kind = if schedule.settings.is_vllm() { BatchKind::Outputs } else { BatchKind::TokenId };
         let encoding = Encoding { kind, wire };
         let mut random = Random(schedule.seed ^ 0x10ad);
         let senders = (0..).zip(senders.iter().zip(rids)).map(|(index, (requests, rids))| {

@@ -6,6 +6,7 @@ use afterbay_tests::commands::{journal, show, verify};
 use afterbay_tests::components::guest;
 use afterbay_tests::frames::vllm_fixtures;
 use afterbay_tests::{Afterbay, Config, Input, Reader, Sandbox, Sender};
+use afterbay_types::Engine;
 use afterbay_wire::vllm::{SynthOutput, SynthOutputs};
 use afterbay_wire::{Batch, DecodedFrame, Finish, Layouts, decode};
 use bytes::Bytes;
@@ -32,7 +33,7 @@ fn frame(rows: Vec<SynthOutput>) -> SynthOutputs {
 }
 
 fn batch(frame: Vec<u8>) -> Batch {
-    match decode(Bytes::from(frame), &Layouts::vllm()) {
+    match decode(Bytes::from(frame), &Layouts::of(Engine::Vllm)) {
         DecodedFrame::Batch(batch) => batch,
         DecodedFrame::Barrier(barrier) => panic!("a barrier: {}", barrier.kind),
     }
@@ -97,7 +98,7 @@ fn a_slow_front_end_gets_joined_rows_and_all_statistics_over_a_hand_over_and_cli
     while ids.get("a").is_none_or(|ids| ids.len() < 7) {
         let frame = reader.frame();
         frames += 1;
-        if let DecodedFrame::Barrier(_) = decode(Bytes::from(frame.clone()), &Layouts::vllm()) {
+        if let DecodedFrame::Barrier(_) = decode(Bytes::from(frame.clone()), &Layouts::of(Engine::Vllm)) {
             statistics += 1;
         } else {
             for (rid, new, _) in rows(frame) {

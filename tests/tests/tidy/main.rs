@@ -3,6 +3,7 @@
 
 mod contract;
 mod directions;
+mod engines;
 mod invariants;
 mod printing;
 mod rings;

@@ -23,9 +23,9 @@ impl Content {
 /// The facts that a frame has about a request, beside its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestFacts {
-    /// The engine, in lower case.
+    /// The word for the engine.
     pub engine: &'static str,
-    /// The length of the prompt in tokens. SGLang says it in each row, vLLM in the first one.
+    /// The length of the prompt in tokens. Some engines say it in the first row only.
     pub prompt_tokens: Option<u64>,
 }
 
@@ -148,7 +148,7 @@ impl<'a> ContentReader<'a> {
         let DecodedFrame::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), self.layouts) else {
             return None;
         };
-        Some(RequestFacts { engine: batch.engine(), prompt_tokens: batch.prompt_tokens(row) })
+        Some(RequestFacts { engine: batch.engine().word(), prompt_tokens: batch.prompt_tokens(row) })
     }
 
     fn absent(&self, row: &JournalRow) -> Absent {

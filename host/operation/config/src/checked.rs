@@ -127,7 +127,7 @@ impl Stream {
     pub fn new(name: Name, listen: Endpoint, connect: Endpoint) -> Stream {
         Stream {
             name,
-            engine: Engine::Sglang,
+            engine: Engine::default(),
             layout: Layout::Auto,
             listen,
             listen_mode: 0o600,

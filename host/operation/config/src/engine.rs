@@ -1,4 +1,4 @@
-//! Checks `engine`: keys of a stream that belong to SGLang only.
+//! Checks `engine`: keys of a stream that not every engine has.
 
 use crate::Engine;
 use crate::check::{Check, value};
@@ -9,29 +9,29 @@ use crate::written;
 impl Check<'_> {
     /// Reports the keys that the stream's engine does not have, each with the reason.
     pub(crate) fn engine(&self, engine: Engine, stream: &written::Stream) {
-        if engine == Engine::Sglang {
-            return;
-        }
-        let report = |location: Option<&Location>, why: &str| {
-            if let Some(location) = location {
-                self.source.report(location, format!("is not for a vLLM stream: {why}"));
+        let (name, traits) = (engine.name(), engine.traits());
+        let report = |applies: bool, location: Option<&Location>, why: &str| {
+            if let Some(location) = location.filter(|_| !applies) {
+                self.source.report(location, format!("is not for a {name} stream: {why}"));
             }
         };
-        report(of(&stream.layout), "the length of vLLM's arrays tells their fields");
+        let own_socket = format!("each front end of {name} has a socket and so a stream of its own");
+        let has_shared = !traits.has_stream_per_front_end;
+        report(traits.has_layouts, of(&stream.layout), "its frames need none");
         report(
+            traits.has_second_leg,
             stream.after.first().map(|after| &after.location),
-            "vLLM has no detokenizer between two sockets",
+            &format!("{name} has no detokenizer between two sockets"),
         );
-        report(of(&stream.route), "each front end of vLLM has a socket and so a stream of its own");
-        report(of(&stream.signals.load_snapshot), "vLLM's frames have its load");
+        report(has_shared, of(&stream.route), &own_socket);
+        let has_file = !traits.has_load_in_frames;
+        report(has_file, of(&stream.signals.load_snapshot), &format!("{name}'s frames have its load"));
+        let no_detokenizer = format!("{name}'s front end makes the text itself");
         for sink in &stream.sinks {
-            let no_detokenizer = "vLLM's front end makes the text itself";
-            report(of(&sink.reader), no_detokenizer);
+            report(traits.has_second_leg, of(&sink.reader), &no_detokenizer);
             match value(&sink.kind) {
-                Some(Takes::Skipped) => report(of(&sink.kind), no_detokenizer),
-                Some(Takes::Worker) => {
-                    report(of(&sink.kind), "each front end of vLLM has a socket and so a stream of its own");
-                }
+                Some(Takes::Skipped) => report(traits.has_second_leg, of(&sink.kind), &no_detokenizer),
+                Some(Takes::Worker) => report(has_shared, of(&sink.kind), &own_socket),
                 _ => {}
             }
         }

@@ -54,7 +54,7 @@ counters! {
         tokens_dropped: Counter, "Received token ids that a plugin dropped";
         rows_swallowed: Counter, "Rows dropped because a plugin had finished their request";
         tokens_swallowed: Counter, "Token ids dropped because a plugin had finished their request";
-        rows_unread: Counter, "Rows that no plugin could see: they cannot be read, or the limit of live requests was reached. Compare the SGLang version with the supported ones";
+        rows_unread: Counter, "Rows that no plugin could see: they cannot be read, or the limit of live requests was reached. Compare the engine's version with the supported ones";
         barriers: CounterBy<BarrierCause>, "Frames passed on whole in their place, by kind";
         requests_opened: Counter, "Requests seen for the first time";
         requests_finished: Counter, "Requests that ended";

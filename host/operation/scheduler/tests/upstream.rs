@@ -126,7 +126,7 @@ fn vllms_dealer_gets_the_type_and_the_ids_as_two_parts_after_it_said_that_it_is_
         let mut engine = zeromq::DealerSocket::new();
         engine.connect(&endpoint).await.unwrap();
         engine.send(zeromq::ZmqMessage::from(vec![0x80; 4096])).await.unwrap();
-        let form = AbortForm::of(AbortShape::EngineCore);
+        let form = AbortForm::of(AbortShape::Names);
         while upstream.abort("cmpl-1", &form).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -101,9 +101,9 @@ pub(crate) struct Aborted {
 /// The reason why a request was not aborted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    #[error("the rid is empty, which to SGLang means every request")]
+    #[error("the rid is empty, which to an engine may mean every request")]
     Empty,
-    #[error("request {rid:?} is a health check of SGLang, which is never aborted")]
+    #[error("request {rid:?} is a health check of the engine, which is never aborted")]
     HealthCheck { rid: String },
     #[error("request {rid:?} is not live: it has ended, or no row of it has been received yet")]
     NotLive { rid: String },
@@ -112,7 +112,7 @@ pub(crate) enum Refused {
     #[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
     NoAnswer { stream: String },
     #[error(
-        "request {rid:?} of stream {stream:?} continues: vLLM answers an abort with no row of its own, must be reason stop"
+        "request {rid:?} of stream {stream:?} continues: its engine answers an abort with no row of its own, must be reason stop"
     )]
     NoOwnRow { rid: String, stream: String },
     #[error("request {rid:?} of stream {stream:?} continues: {error}")]
@@ -161,15 +161,10 @@ impl OpenChannel {
             }
             (None, None) => Err("the configuration has no [stream.abort]".to_owned()),
         };
-        let form = rendezvous.and_then(|rendezvous| Some((rendezvous, rendezvous.abort_req.as_ref()?)));
-        let form = form.map(|(rendezvous, req)| {
-            AbortForm::from_json("the rendezvous file", req, &rendezvous.ipc_format)
-        });
-        let form = match stream.engine {
-            config::Engine::Sglang => form,
-            config::Engine::Vllm => Some(Ok(AbortForm::of(AbortShape::EngineCore))),
-        };
-        let (upstream, form) = match form.transpose() {
+        let described = rendezvous.and_then(|rendezvous| rendezvous.abort_req.as_ref());
+        let ipc_format = rendezvous.map_or("", |rendezvous| &rendezvous.ipc_format);
+        let form = AbortForm::described(stream.engine, "the rendezvous file", described, ipc_format);
+        let (upstream, form) = match form {
             Ok(form) => (upstream, form),
             Err(error) if upstream.is_ok() => (Err(unavailable(error.to_string())), None),
             Err(_) => (upstream, None),
@@ -208,9 +203,9 @@ fn bind(
     socket: &mut AbortSocket<'_>,
 ) -> anyhow::Result<SocketUpstream> {
     let endpoint = endpoint.parse()?;
-    let peer = match engine {
-        config::Engine::Sglang => SchedulerSocket::Pull,
-        config::Engine::Vllm => SchedulerSocket::Dealer,
+    let peer = match engine.traits().takes_aborts_as_dealer {
+        true => SchedulerSocket::Dealer,
+        false => SchedulerSocket::Pull,
     };
     Ok(match socket.inherited.take() {
         Some(listener) => SocketUpstream::adopt(&endpoint, peer, listener)?,
@@ -290,8 +285,8 @@ impl Aborts {
         // A request on several streams is aborted by the first stream that can.
         let can = |(channel, ..): &(&Arc<Channel>, _, _)| channel.upstream.is_ok();
         let (channel, live, shape) = if can(&first) { first } else { live.find(can).unwrap_or(first) };
-        let is_vllm = shape == Some(AbortShape::EngineCore);
-        if is_vllm && reason == Reason::Abort {
+        let is_answered = shape.is_none_or(|shape| shape.engine().traits().answers_aborts);
+        if !is_answered && reason == Reason::Abort {
             channel.counters.refused.add(1);
             return Err(Refused::NoOwnRow { rid: rid.to_owned(), stream: channel.stream.clone() });
         }
@@ -306,8 +301,8 @@ impl Aborts {
             channel.handle.record_abort(rid, live.number, OperatorAbort::No, || {});
             return Err(Refused::NoAnswer { stream: channel.stream.clone() });
         }
-        // vLLM sends no further row: the stream sends the abort once it has made the last row.
-        if !is_vllm
+        // If the engine sends no further row, the stream sends the abort once it has made the last row.
+        if is_answered
             && let Err(error) = self.send(channel, upstream, &form, rid, OPERATOR, AbortBy::Operator).await
         {
             end(OperatorAbort::No).await;

@@ -12,7 +12,7 @@ pub(crate) fn layouts(
 ) -> anyhow::Result<(Layouts, String)> {
     let of_engine = rendezvous.and_then(|rendezvous| rendezvous.layout.as_ref());
     let text = match (&stream.layout, of_engine) {
-        _ if stream.engine == config::Engine::Vllm => "vllm".to_owned(),
+        _ if !stream.engine.traits().has_layouts => stream.engine.word().to_owned(),
         (config::Layout::Auto, Some(layout)) => layout.to_string(),
         (config::Layout::Auto, None) => return Ok((Layouts::builtin(), "auto".to_owned())),
         (config::Layout::Version(version), _) => version.clone(),

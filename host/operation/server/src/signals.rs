@@ -123,7 +123,7 @@ impl Signals {
 
     /// The place for the load that a stream's frames have; `None` if they have none, or the signals are not attached.
     pub(crate) fn frames_of(&self, stream: &str) -> Option<FrameLoads> {
-        let stream_signals = self.of(stream).filter(|signals| signals.engine == config::Engine::Vllm)?;
+        let stream_signals = self.of(stream).filter(|signals| signals.engine.traits().has_load_in_frames)?;
         let frames = stream_signals.lock().as_ref()?.reader.frames();
         Some(Box::new(move |load| {
             frames.send(LoadValues {
@@ -254,10 +254,10 @@ impl Source {
     }
 }
 
-/// A second leg does not look for the scheduler's load file by itself, because the first leg reads it. vLLM has no such file.
+/// A second leg does not look for the scheduler's load file by itself, because the first leg reads it.
 fn of_its_own(stream: &config::Stream) -> config::Signals {
     let mut signals = stream.signals.clone();
-    let has_file = stream.after.is_empty() && stream.engine == config::Engine::Sglang;
+    let has_file = stream.after.is_empty() && !stream.engine.traits().has_load_in_frames;
     if !has_file && signals.load_snapshot == config::LoadSnapshot::Auto {
         signals.load_snapshot = config::LoadSnapshot::Off;
     }
@@ -273,12 +273,12 @@ fn reads(
     // SGLang before 0.5.13 has no instance id, and writes no load file.
     let instance =
         rendezvous.and_then(|rendezvous| rendezvous.instance_id.as_ref()).filter(|id| !id.is_empty());
-    let source = match (&config.load_snapshot, engine) {
-        (_, config::Engine::Vllm) => LoadSource::Frames,
-        (config::LoadSnapshot::Auto, _) => LoadSource::File(instance_path(instance?)),
-        (config::LoadSnapshot::Off, _) => return None,
-        (config::LoadSnapshot::Path(path), _) => LoadSource::File(path.clone()),
-        (config::LoadSnapshot::Instance(id), _) => LoadSource::File(instance_path(id)),
+    let source = match &config.load_snapshot {
+        _ if engine.traits().has_load_in_frames => LoadSource::Frames,
+        config::LoadSnapshot::Auto => LoadSource::File(instance_path(instance?)),
+        config::LoadSnapshot::Off => return None,
+        config::LoadSnapshot::Path(path) => LoadSource::File(path.clone()),
+        config::LoadSnapshot::Instance(id) => LoadSource::File(instance_path(id)),
     };
     let rank = rendezvous.and_then(|rendezvous| rendezvous.dp_rank);
     let dp_rank = config.dp_rank.or(rank).unwrap_or(0);

@@ -230,9 +230,9 @@ fn configured(
             Some(ReaderKind::Tokenizer)
         }
         (config::Reads::Detokenizer, _) | (config::Reads::Auto, Some(_)) => Some(ReaderKind::Detokenizer),
-        // A second leg carries text, so a tokenizer reads it. vLLM's API server reads as a tokenizer does.
+        // A second leg carries text, so a tokenizer reads it.
         (config::Reads::Auto, None) => {
-            let reads_anywhere = !stream.after.is_empty() || stream.engine == config::Engine::Vllm;
+            let reads_anywhere = !stream.after.is_empty() || stream.engine.traits().joins_anywhere;
             reads_anywhere.then_some(ReaderKind::Tokenizer)
         }
     }
@@ -369,7 +369,7 @@ fn unjoined(
 
 /// Explains why rows are not joined for a reader of unknown kind, and what to do.
 fn unknown(sink: &config::Sink) -> String {
-    let add = "add reader = \"tokenizer\" to the sink where SGLang runs with --skip-tokenizer-init, else tokenizer = \
+    let add = "add reader = \"tokenizer\" to the sink where the scheduler sends to its tokenizer, else tokenizer = \
                \"DIR\", the directory of the model's tokenizer.json";
     match &sink.credit {
         Some(path) => format!(

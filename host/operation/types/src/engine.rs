@@ -10,11 +10,32 @@ pub enum Engine {
     Vllm,
 }
 
+/// What Afterbay does otherwise for an engine. Every place outside of an engine's modules asks for one of these, and for no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// Whether its rows have the engine's own count of the request's tokens.
+    pub counts_tokens: bool,
+    /// Whether the scheduler answers an abort with a last row of the request.
+    pub answers_aborts: bool,
+    /// Whether the scheduler's frames have its load. Else the load is in a file of the scheduler.
+    pub has_load_in_frames: bool,
+    /// Whether its usual reader takes rows that are joined anywhere.
+    pub joins_anywhere: bool,
+    /// Whether a scheduler has one socket for each front end, and so a stream. Then several processes write one rendezvous file.
+    pub has_stream_per_front_end: bool,
+    /// Whether the scheduler takes aborts with a DEALER. Else it takes them with a PULL.
+    pub takes_aborts_as_dealer: bool,
+    /// Whether a detokenizer may stand between the scheduler and the reader: a second leg.
+    pub has_second_leg: bool,
+    /// Whether the fields of its messages differ by a layout that a configuration may name.
+    pub has_layouts: bool,
+}
+
 /// A step from an id of a request to the id that it was made of. `None` if the id has not this form.
 type Step = fn(&str) -> Option<&str>;
 
 impl Engine {
-    /// The engines with their words in a configuration.
+    /// The engines with their words in a configuration, a file and a command.
     pub const WORDS: [(&'static str, Engine); 2] = [("sglang", Engine::Sglang), ("vllm", Engine::Vllm)];
 
     /// The engine as its project writes its name.
@@ -22,6 +43,42 @@ impl Engine {
         match self {
             Engine::Sglang => "SGLang",
             Engine::Vllm => "vLLM",
+        }
+    }
+
+    /// The word for the engine.
+    pub fn word(self) -> &'static str {
+        Engine::WORDS[self as usize].0
+    }
+
+    /// The engine of a word.
+    pub fn of_word(word: &str) -> Option<Engine> {
+        Engine::WORDS.iter().find(|(known, _)| *known == word).map(|(_, engine)| *engine)
+    }
+
+    /// What Afterbay does otherwise for the engine.
+    pub const fn traits(self) -> Traits {
+        match self {
+            Engine::Sglang => Traits {
+                counts_tokens: true,
+                answers_aborts: true,
+                has_load_in_frames: false,
+                joins_anywhere: false,
+                has_stream_per_front_end: false,
+                takes_aborts_as_dealer: false,
+                has_second_leg: true,
+                has_layouts: true,
+            },
+            Engine::Vllm => Traits {
+                counts_tokens: false,
+                answers_aborts: false,
+                has_load_in_frames: true,
+                joins_anywhere: true,
+                has_stream_per_front_end: true,
+                takes_aborts_as_dealer: true,
+                has_second_leg: false,
+                has_layouts: false,
+            },
         }
     }
 

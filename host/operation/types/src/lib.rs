@@ -10,7 +10,7 @@ pub mod parts;
 mod words;
 
 pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
-pub use engine::Engine;
+pub use engine::{Engine, Traits};
 pub use name::{NAME_BYTES_MAX, Name, NameError};
 pub use words::{
     AbortBy, BarrierCause, CallResult, FaultKind, HoldEnd, ReaderState, ReloadResult, ShadowComparison,

@@ -19,14 +19,14 @@ pub struct ReaderKey {
 impl ReaderKey {
     /// Reads the properties from the request's first row.
     pub fn of(batch: &Batch, row: u32) -> ReaderKey {
-        let worker = batch.http_worker_ipc(row).unwrap_or_default().into();
+        let worker = batch.front_end(row).unwrap_or_default().into();
         ReaderKey { key: Some(reader_key(batch, row)), worker }
     }
 }
 
 /// The hash by which requests are shared out among readers: of the row's `http_worker_ipc`, or else of its rid.
 pub fn reader_key(batch: &Batch, row: u32) -> u32 {
-    let worker = batch.http_worker_ipc(row).map(str::as_bytes);
+    let worker = batch.front_end(row).map(str::as_bytes);
     crc32fast::hash(worker.or_else(|| batch.rid_of(row)).unwrap_or_default())
 }
 

@@ -1,7 +1,7 @@
-//! The load of the engines of a stream as far as their frames have it: vLLM's scheduler_stats. One of many frames is read.
+//! The load of the engines of a stream as far as their frames have it. One of many frames is read.
 
 use afterbay_batch::Decoded;
-use afterbay_wire::{Batch, vllm::EngineLoad};
+use afterbay_wire::{Batch, EngineLoad};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

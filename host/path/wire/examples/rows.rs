@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+use afterbay_types::Engine;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -75,7 +76,7 @@ fn main() {
     for (name, wire, layouts) in [
         ("msgpack", SynthWire::Msgpack, Layouts::builtin()),
         ("pickle", SynthWire::Pickle, Layouts::builtin()),
-        ("vllm", SynthWire::EngineCore, Layouts::vllm()),
+        ("vllm", SynthWire::EngineCore, Layouts::of(Engine::Vllm)),
     ] {
         if only.is_some_and(|only| only != name) {
             continue;

@@ -1,65 +1,31 @@
 //! A batch: the rows of one scheduler step, one per request, read in place from the frame. The operations on rows are
-//! in `rows`.
+//! in `rows`. What an engine's frame says of its rows is the engine's module's to know, by [`EngineBatch`].
 
-use std::ops::RangeInclusive;
-use std::sync::{Arc, OnceLock};
-
-use crate::pickle::{Node, NodeId, Tree};
 use bytes::Bytes;
+use serde_json::Value as Json;
+
+use afterbay_types::Engine;
 
 use crate::abort::AbortShape;
+use crate::edit::Edit;
+use crate::erase::EraseError;
 use crate::error::RowsError;
 use crate::finish::{Finish, finish};
 use crate::ids::Ids;
+use crate::json::Wrapped;
 use crate::kind::{BatchKind, Wire};
-use crate::layouts::{KnownField, MessageLayout};
-use crate::packed::{ColumnShape, Packed};
-use crate::pickled::{self, Pickled};
-use crate::value::{ColumnCells, ColumnView, RawValue};
-use crate::vllm::{EngineLoad, Outputs};
+use crate::rows::{BatchPart, PartRow};
+use crate::sglang::{self, Columns, is_health_check};
+use crate::value::{ColumnCells, RawValue};
+use crate::vllm::Outputs;
 
-/// The prefix of the rids of SGLang's health checks (`HEALTH_CHECK_RID_PREFIX`).
-const HEALTH_CHECK: &[u8] = b"HEALTH_CHECK_";
-/// The length of `uuid4().hex`.
-const UUID_LENGTH: usize = 32;
-/// The lengths of `time.time()` as a text: ten digits, a point, and one to seven decimals.
-const TIME_LENGTHS: RangeInclusive<usize> = 12..=18;
-
-/// Whether a rid has exactly the form of SGLang's own health checks: `HEALTH_CHECK_` and `uuid4().hex`, or in earlier
-/// versions `time.time()`. Any other rid with this prefix belongs to a client's ordinary request.
-#[inline]
-pub fn is_health_check(rid: &[u8]) -> bool {
-    may_be_health_check(rid.len()) && has_health_check_form(rid)
-}
-
-/// Whether a rid of this length can be of a health check. Most rids have another length.
-#[inline]
-fn may_be_health_check(length: usize) -> bool {
-    let rest = length.wrapping_sub(HEALTH_CHECK.len());
-    rest == UUID_LENGTH || TIME_LENGTHS.contains(&rest)
-}
-
-fn has_health_check_form(rid: &[u8]) -> bool {
-    rid.strip_prefix(HEALTH_CHECK).is_some_and(|rest| is_uuid(rest) || is_time(rest))
-}
+/// The longest time to a first token that is believed, in seconds.
+const SECONDS_MAX: f64 = 1e9;
 
 /// Whether a row with these counts is the first of its request: it has tokens, and all that the request has.
 #[inline]
 pub fn is_first(tokens: u32, completion_tokens: Option<u64>) -> bool {
     tokens > 0 && completion_tokens == Some(u64::from(tokens))
-}
-
-fn is_uuid(text: &[u8]) -> bool {
-    text.len() == UUID_LENGTH && text.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-/// Seconds since 1970 as Python writes a float: ten digits, and up to seven decimals.
-fn is_time(text: &[u8]) -> bool {
-    let Some((seconds, fraction)) = text.split_at_checked(10) else { return false };
-    let are_digits = |digits: &[u8]| digits.iter().all(u8::is_ascii_digit);
-    TIME_LENGTHS.contains(&text.len())
-        && are_digits(seconds)
-        && matches!(fraction, [b'.', digits @ ..] if are_digits(digits))
 }
 
 /// A row with an unreadable rid, ids or text.
@@ -71,70 +37,170 @@ pub struct Unread {
     pub column: &'static str,
 }
 
+/// An engine's load after a step, as its frame tells it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EngineLoad {
+    /// The engine's number among those that send to the same front end.
+    pub engine: u64,
+    /// Requests that run.
+    pub running: u64,
+    /// Requests that wait.
+    pub waiting: u64,
+    /// The used share of the KV cache, from 0 to 1.
+    pub kv_cache_usage: f64,
+}
+
+/// The columns that a batch may have one cell per row of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowColumn {
+    Rids,
+    OutputIds,
+    CompletionTokens,
+    FinishedReasons,
+}
+
+/// The questions about an engine's rows and the operations on them: everything that differs between engines once a frame is
+/// decoded. Each engine's module implements it once.
+///
+/// A row is one of the batch's. A fact that an engine does not send has the default.
+pub(crate) trait EngineBatch {
+    // The frame.
+
+    fn memory(&self) -> usize;
+    fn kind(&self) -> BatchKind;
+    fn wire(&self) -> Wire;
+    /// The versions of the engine whose frames have this layout. Empty if the frame does not tell.
+    fn versions(&self) -> &str;
+    fn abort_shape(&self) -> AbortShape;
+    /// Whether the batches can share a frame.
+    fn is_like(&self, other: &Batch) -> bool;
+    fn to_json(&self, wrapped: Wrapped) -> Json;
+
+    /// The requests that the engine says have ended.
+    fn finished_requests(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    fn load(&self) -> Option<EngineLoad> {
+        None
+    }
+
+    fn engine_index(&self) -> Option<u64> {
+        None
+    }
+
+    // Columns. An engine with columns is asked for them in place of single rows.
+
+    fn column(&self, _: RowColumn) -> Option<ColumnCells<'_>> {
+        None
+    }
+
+    /// The number of ids of each row, if it is the same in all rows.
+    fn ids_each(&self) -> Option<usize> {
+        None
+    }
+
+    /// Whether any row may be its request's last.
+    fn may_end(&self) -> bool {
+        true
+    }
+
+    // Rows.
+
+    fn rid(&self, row: u32) -> Option<&[u8]>;
+    fn tokens(&self, row: u32) -> u32;
+    fn ids(&self, row: u32, out: &mut Vec<i64>);
+    fn finish(&self, row: u32) -> Finish<'_>;
+    fn is_first(&self, row: u32) -> bool;
+    fn prompt_tokens(&self, row: u32) -> Option<u64>;
+    fn cached_tokens(&self, row: u32) -> Option<u64>;
+    fn weight_version(&self, row: u32) -> Option<&str>;
+    /// The times at which the engine queued a request and had its first token, in seconds.
+    fn queued_and_first(&self, row: u32) -> Option<(f64, f64)>;
+    /// Appends a logprob for each id. False if the row has none.
+    fn logprobs(&self, row: u32, out: &mut Vec<f32>) -> bool;
+
+    fn completion_tokens(&self, _: u32) -> Option<u64> {
+        None
+    }
+
+    fn text(&self, _: u32) -> Option<&str> {
+        None
+    }
+
+    fn front_end(&self, _: u32) -> Option<&str> {
+        None
+    }
+
+    // Operations. Rows ascend and exist.
+
+    fn take(&self, batch: &Batch, rows: &[u32], fields_stay: bool) -> Result<Batch, RowsError>;
+    /// Joins rows of the parts, of which this is the first. Each of `requests` are the rows of one request.
+    fn join(
+        &self,
+        parts: &[BatchPart<'_>],
+        requests: &mut dyn Iterator<Item = &[PartRow]>,
+    ) -> Result<Batch, RowsError>;
+    fn edit(
+        &self,
+        batch: &Batch,
+        edits: &[Edit],
+        instead: &[(u32, &Batch)],
+    ) -> Result<Option<Batch>, RowsError>;
+    fn ended(&self, batch: &Batch, rows: &[u32], message: &str) -> Result<Batch, RowsError>;
+    fn erase(&self, batch: &Batch, rows: &[u32], left: &mut Vec<String>) -> Result<Bytes, EraseError>;
+
+    /// The frame without its rows, if it says anything without them.
+    fn without_rows(&self) -> Option<Bytes> {
+        None
+    }
+}
+
 /// The rows of one scheduler step, at least one. A batch owns its bytes.
 ///
 /// For a row past the last one, accessors return the empty answer (`""`, 0, `None`, running).
 #[derive(Debug)]
 pub struct Batch {
     pub(crate) bytes: Bytes,
-    pub(crate) layout: Arc<MessageLayout>,
     pub(crate) rows: u32,
     pub(crate) body: BatchBody,
-    /// The pickles that stand for a column inside msgpack (`PickleWrapper`), by field. They are parsed on first use.
-    wrapped: OnceLock<Result<Vec<(usize, Tree)>, RowsError>>,
     /// Rows whose `output_ids` are all ids of the request so far, ascending. The frame does not say so.
     pub(crate) cumulative: Vec<u32>,
     /// Whether a row may be the first of its request.
     pub(crate) may_begin: bool,
     /// Rows that cannot be read, ascending.
     pub(crate) unread: Vec<Unread>,
-    /// The number of ids of each cell of `output_ids`, if it is the same in all rows and the ids have the usual form.
-    pub(crate) ids_each: Option<usize>,
     /// Whether every rid is valid UTF-8.
     pub(crate) has_text_rids: bool,
 }
 
-/// The positions of the columns.
+/// The rows of an engine.
 #[derive(Debug)]
 pub(crate) enum BatchBody {
-    Packed(Packed),
-    Pickled(Pickled),
-    /// Rows of vLLM, without columns.
+    Columns(Columns),
     Outputs(Outputs),
 }
 
-impl Batch {
-    /// The memory of the batch in bytes: its frame, and the decoded positions of its columns and cells. A column that is pickled
-    /// apart counts once it was read.
-    pub fn memory(&self) -> usize {
-        let body = match &self.body {
-            BatchBody::Packed(packed) => packed.memory(),
-            BatchBody::Pickled(pickled) => pickled.memory(),
-            BatchBody::Outputs(outputs) => outputs.memory(),
-        };
-        let wrapped = self.wrapped.get().and_then(|wrapped| wrapped.as_ref().ok()).into_iter().flatten();
-        size_of::<Batch>() + self.bytes.len() + body + wrapped.map(|(_, tree)| tree.memory()).sum::<usize>()
-    }
-
-    pub(crate) fn new(bytes: Bytes, layout: Arc<MessageLayout>, rows: u32, body: BatchBody) -> Batch {
-        let (cumulative, unread) = (Vec::new(), Vec::new());
-        Batch {
-            bytes,
-            layout,
-            rows,
-            body,
-            wrapped: OnceLock::new(),
-            cumulative,
-            may_begin: true,
-            unread,
-            ids_each: None,
-            has_text_rids: false,
+impl BatchBody {
+    /// The one place that tells engines apart after decoding.
+    #[inline]
+    fn of_engine(&self) -> (Engine, &dyn EngineBatch) {
+        match self {
+            BatchBody::Columns(columns) => (sglang::ENGINE, columns),
+            BatchBody::Outputs(outputs) => (crate::vllm::ENGINE, outputs),
         }
+    }
+}
+
+impl Batch {
+    pub(crate) fn new(bytes: Bytes, rows: u32, body: BatchBody) -> Batch {
+        let (cumulative, unread) = (Vec::new(), Vec::new());
+        Batch { bytes, rows, body, cumulative, may_begin: true, unread, has_text_rids: false }
     }
 
     /// Adds the results of the check.
-    pub(crate) fn checked(self, unread: Vec<Unread>, ids_each: Option<usize>, has_text_rids: bool) -> Batch {
-        Batch { unread, ids_each, has_text_rids, ..self }
+    pub(crate) fn checked(self, unread: Vec<Unread>, has_text_rids: bool) -> Batch {
+        Batch { unread, has_text_rids, ..self }
     }
 
     /// Marks these rows, ascending: their `output_ids` are all ids of their requests so far. When rows are joined, the
@@ -148,58 +214,47 @@ impl Batch {
         Batch { may_begin: false, ..self }
     }
 
-    /// The number of rows that are the first of their requests.
-    pub fn first_rows(&self) -> u32 {
-        if !self.may_begin {
-            return 0;
-        }
-        if let BatchBody::Outputs(outputs) = &self.body {
-            return outputs.first_rows();
-        }
-        let counts = self.token_counts().zip(self.completion_counts());
-        counts.filter(|(tokens, count)| is_first(*tokens, *count)).count() as u32
+    #[inline]
+    pub(crate) fn of_engine(&self) -> &dyn EngineBatch {
+        self.body.of_engine().1
     }
 
-    /// Whether the row is the first of its request: of SGLang it has all tokens that the request has, of vLLM it has
-    /// `prefill_stats`.
-    pub fn is_first(&self, row: u32) -> bool {
-        self.may_begin
-            && match &self.body {
-                BatchBody::Outputs(outputs) => outputs.is_first(row),
-                _ => is_first(self.tokens(row), self.completion_tokens(row)),
-            }
+    /// The engine's rows, if the row exists.
+    #[inline]
+    fn at(&self, row: u32) -> Option<&dyn EngineBatch> {
+        (row < self.rows).then(|| self.of_engine())
     }
 
-    /// Whether the row's `output_ids` are all ids of its request so far, as [`TokenEdit::Cumulative`](crate::TokenEdit) makes
-    /// them.
-    pub fn is_cumulative(&self, row: u32) -> bool {
-        self.cumulative.binary_search(&row).is_ok()
+    /// The memory of the batch in bytes: its frame, and the decoded positions of its columns and cells. A column that is pickled
+    /// apart counts once it was read.
+    pub fn memory(&self) -> usize {
+        size_of::<Batch>() + self.bytes.len() + self.of_engine().memory()
+    }
+
+    /// The engine that wrote the batch.
+    pub fn engine(&self) -> Engine {
+        self.body.of_engine().0
     }
 
     /// The kind of message.
     pub fn kind(&self) -> BatchKind {
-        self.layout.kind
+        self.of_engine().kind()
     }
 
     /// The encoding.
     pub fn wire(&self) -> Wire {
-        match &self.body {
-            BatchBody::Packed(_) => Wire::Msgpack { versions: self.layout.versions.clone() },
-            BatchBody::Pickled(pickled) => Wire::Pickle { protocol: pickled.protocol() },
-            BatchBody::Outputs(outputs) => Wire::EngineCore { versions: outputs.versions() },
-        }
+        self.of_engine().wire()
+    }
+
+    /// The versions of the engine whose frames have this layout, as `0.5.21..0.5.23`. `None`: a pickle, whose fields have
+    /// names, or a later version.
+    pub fn versions(&self) -> Option<&str> {
+        Some(self.of_engine().versions()).filter(|versions| !versions.is_empty() && *versions != "unknown")
     }
 
     /// The form in which the scheduler that wrote the batch reads an abort.
     pub fn abort_shape(&self) -> AbortShape {
-        match &self.body {
-            BatchBody::Packed(_) => AbortShape::Msgpack,
-            BatchBody::Pickled(pickled) => match pickled.tree().node(pickled.tree().root()) {
-                Node::Build { .. } => AbortShape::Dataclass,
-                _ => AbortShape::Struct,
-            },
-            BatchBody::Outputs(_) => AbortShape::EngineCore,
-        }
+        self.of_engine().abort_shape()
     }
 
     /// The received bytes, or those that [`take`](Batch::take), [`join`](Batch::join) or [`edit`](Batch::edit) wrote.
@@ -210,6 +265,52 @@ impl Batch {
     /// The number of rows, at least one.
     pub fn rows(&self) -> u32 {
         self.rows
+    }
+
+    /// Whether the batches can share a frame: they have the same kind, encoding and fields. Batches with fields beside their rows
+    /// also have the same values there, and neither has a value that no other frame may have, such as an answer.
+    pub fn is_like(&self, other: &Batch) -> bool {
+        self.of_engine().is_like(other)
+    }
+
+    /// The requests that the engine says have ended, also those whose client left. They have no further rows. Only an
+    /// engine that is told to names them.
+    pub fn finished_requests(&self) -> impl Iterator<Item = &str> {
+        self.of_engine().finished_requests().into_iter()
+    }
+
+    /// The load that the engine sends with a step. `None`: the engine sends none with its frames.
+    pub fn load(&self) -> Option<EngineLoad> {
+        self.of_engine().load()
+    }
+
+    /// The number of the engine that sent the batch, if the frame has it.
+    pub fn engine_index(&self) -> Option<u64> {
+        self.of_engine().engine_index()
+    }
+
+    /// The number of rows that are the first of their requests.
+    pub fn first_rows(&self) -> u32 {
+        if !self.may_begin {
+            return 0;
+        }
+        let engine = self.of_engine();
+        if engine.column(RowColumn::CompletionTokens).is_none() {
+            return (0..self.rows).filter(|row| self.is_first(*row)).count() as u32;
+        }
+        let counts = self.token_counts().zip(self.completion_counts());
+        counts.filter(|(tokens, count)| is_first(*tokens, *count)).count() as u32
+    }
+
+    /// Whether the row is the first of its request: it has all tokens that the request has, or the engine says so.
+    pub fn is_first(&self, row: u32) -> bool {
+        self.may_begin && !self.is_unread(row) && self.at(row).is_some_and(|engine| engine.is_first(row))
+    }
+
+    /// Whether the row's `output_ids` are all ids of its request so far, as [`TokenEdit::Cumulative`](crate::TokenEdit) makes
+    /// them.
+    pub fn is_cumulative(&self, row: u32) -> bool {
+        self.cumulative.binary_search(&row).is_ok()
     }
 
     /// The rows that cannot be read, ascending: the rid is not a str, the ids are not an id array, or the text is not
@@ -232,26 +333,20 @@ impl Batch {
 
     /// The bytes of the rid. `None` if it is not a str.
     pub fn rid_of(&self, row: u32) -> Option<&[u8]> {
-        match self.cell(KnownField::Rids, row) {
-            Some(rid) => rid.str_bytes(),
-            None => self.outputs()?.rid_bytes(row),
-        }
+        self.at(row)?.rid(row)
     }
 
     /// The rid. Empty if it is not UTF-8 ([`Batch::rid_of`] has its bytes).
     pub fn rid(&self, row: u32) -> &str {
-        match self.cell(KnownField::Rids, row) {
-            Some(rid) => rid.str().unwrap_or_default(),
-            None => self.outputs().map_or("", |outputs| outputs.rid(row)),
-        }
+        self.rid_of(row).and_then(|rid| std::str::from_utf8(rid).ok()).unwrap_or_default()
     }
 
-    /// The socket of the HTTP worker that waits for the request, if there are several workers.
-    pub fn http_worker_ipc(&self, row: u32) -> Option<&str> {
-        self.cell(KnownField::HttpWorkerIpcs, row)?.str()
+    /// The front end that waits for the request, if the engine has several that share one output.
+    pub fn front_end(&self, row: u32) -> Option<&str> {
+        self.at(row)?.front_end(row)
     }
 
-    /// Whether the row is of one of SGLang's own health checks. Such a row is never held and never dropped.
+    /// Whether the row is of one of the engine's own health checks. Such a row is never held and never dropped.
     pub fn is_health_check(&self, row: u32) -> bool {
         self.rid_of(row).is_some_and(is_health_check)
     }
@@ -259,74 +354,78 @@ impl Batch {
     /// Whether any row [is](Batch::is_health_check) of a health check.
     pub fn has_health_check(&self) -> bool {
         // If all rids have one length, no other cell needs a look.
-        let model = self.rows_of(KnownField::Rids).and_then(ColumnCells::model);
-        let may_be = |rid: &[u8]| may_be_health_check(rid.len());
-        model.and_then(RawValue::str_bytes).is_none_or(may_be) && self.rid_bytes().any(is_health_check)
+        let model = self.of_engine().column(RowColumn::Rids).and_then(ColumnCells::model);
+        model.and_then(RawValue::str_bytes).is_none_or(sglang::may_be_health_check)
+            && self.rid_bytes().any(is_health_check)
     }
 
-    /// The number of new tokens: of vLLM `new_token_ids`, of SGLang those of `output_ids` or, if that is nil, those of `decode_ids` without the prompt's
-    /// tail.
+    /// The number of new tokens. A prompt's tail, which a frame may repeat for a detokenizer, does not count.
     pub fn tokens(&self, row: u32) -> u32 {
-        if self.is_unread(row) {
-            return 0;
-        }
-        match (self.cell(KnownField::OutputIds, row), self.outputs()) {
-            (Some(ids), _) => ids.id_count().unwrap_or(0) as u32,
-            (None, Some(outputs)) => outputs.tokens(row),
-            (None, None) => self.decode_count(row) - self.prompt_tail(row),
-        }
+        if self.is_unread(row) { 0 } else { self.at(row).map_or(0, |engine| engine.tokens(row)) }
     }
 
     /// The [`rid`](Batch::rid) of every row. Iterating over a column is cheaper than calling per row.
     pub fn rids(&self) -> impl Iterator<Item = &str> + Clone {
-        let (rids, outputs) = (self.rows_of(KnownField::Rids), self.outputs());
-        (0..self.rows).map(move |row| match (rids, outputs) {
-            (Some(rids), _) => rids.get(row).str().unwrap_or_default(),
-            (None, outputs) => outputs.map_or("", |outputs| outputs.rid(row)),
-        })
+        self.rid_bytes().map(|rid| std::str::from_utf8(rid).unwrap_or_default())
     }
 
     /// The [`rid`](Batch::rid) of every row as bytes, for comparing: this skips the UTF-8 check.
     #[inline]
     pub fn rid_bytes(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        let (rids, outputs) = (self.rows_of(KnownField::Rids), self.outputs());
+        (0..self.rows).map(self.rid_reader())
+    }
+
+    /// The function that reads the rids, which knows by now whether they stand in a column.
+    #[inline]
+    pub(crate) fn rid_reader<'b>(&'b self) -> impl Fn(u32) -> &'b [u8] + Clone {
+        let engine = self.of_engine();
+        let rids = engine.column(RowColumn::Rids);
         let uniform = rids.and_then(|rids| rids.uniform_texts(self.rows));
-        (0..self.rows).map(move |row| match (uniform, rids) {
+        move |row| match (uniform, rids) {
             (Some((cells, width, text)), _) => &cells[row as usize * width..][text..width],
             (None, Some(rids)) => rids.get(row).str_bytes().unwrap_or_default(),
-            (None, None) => outputs.and_then(|outputs| outputs.rid_bytes(row)).unwrap_or_default(),
-        })
+            (None, None) => engine.rid(row).unwrap_or_default(),
+        }
     }
 
     /// The [`tokens`](Batch::tokens) of every row.
     #[inline]
     pub fn token_counts(&self) -> impl Iterator<Item = u32> + Clone {
-        let ids = self.rows_of(KnownField::OutputIds);
-        let each = self.ids_each.filter(|_| self.unread.is_empty());
+        let engine = self.of_engine();
+        let is_read = self.unread.is_empty();
+        let ids = engine.column(RowColumn::OutputIds).filter(|_| is_read);
+        let each = engine.ids_each().filter(|_| is_read);
         (0..self.rows).map(move |row| match (each, ids) {
             (Some(count), _) => count as u32,
-            (None, Some(ids)) if self.unread.is_empty() => ids.get(row).id_count().unwrap_or(0) as u32,
-            (None, _) => self.tokens(row),
+            (None, Some(ids)) => ids.get(row).id_count().unwrap_or(0) as u32,
+            (None, None) if is_read => engine.tokens(row),
+            (None, None) => self.tokens(row),
         })
     }
 
     /// The [`completion_tokens`](Batch::completion_tokens) of every row.
     #[inline]
     pub fn completion_counts(&self) -> impl Iterator<Item = Option<u64>> + Clone {
-        let counts = self.rows_of(KnownField::CompletionTokens);
+        let counts = self.of_engine().column(RowColumn::CompletionTokens);
         (0..self.rows).map(move |row| counts?.get(row).int()?.try_into().ok())
     }
 
     /// The [`finish`](Batch::finish) of every row.
     #[inline]
     pub fn finishes(&self) -> impl Iterator<Item = Finish<'_>> + Clone {
-        let reasons = self.rows_of(KnownField::FinishedReasons).filter(|reasons| !reasons.are_nil(self.rows));
-        let outputs = self.outputs().filter(|outputs| outputs.has_finish());
-        (0..self.rows).map(move |row| match (reasons, outputs) {
+        (0..self.rows).map(self.finish_reader())
+    }
+
+    /// The function that reads the finish reasons, which knows by now whether there are any.
+    #[inline]
+    pub(crate) fn finish_reader<'b>(&'b self) -> impl Fn(u32) -> Finish<'b> + Clone {
+        let engine = Some(self.of_engine()).filter(|engine| engine.may_end());
+        let reasons = engine.and_then(|engine| engine.column(RowColumn::FinishedReasons));
+        move |row| match (reasons, engine) {
             (Some(reasons), _) => finish(reasons.get(row)),
-            (None, Some(outputs)) => outputs.finish(row),
+            (None, Some(engine)) => engine.finish(row),
             (None, None) => Finish::Running,
-        })
+        }
     }
 
     /// Reads the new ids of every row into `out`, which is cleared first.
@@ -334,8 +433,9 @@ impl Batch {
         out.values.clear();
         out.ends.clear();
         out.ends.reserve(self.rows as usize);
-        if let Some(ids) = self.rows_of(KnownField::OutputIds).filter(|_| self.unread.is_empty()) {
-            return ids.ids(self.rows, self.ids_each, out);
+        let engine = self.of_engine();
+        if let Some(ids) = engine.column(RowColumn::OutputIds).filter(|_| self.unread.is_empty()) {
+            return ids.ids(self.rows, engine.ids_each(), out);
         }
         for row in 0..self.rows {
             self.row_ids(row, &mut out.values);
@@ -345,219 +445,63 @@ impl Batch {
 
     /// Appends the new ids of one row.
     pub fn row_ids(&self, row: u32, out: &mut Vec<i64>) {
-        if self.is_unread(row) {
-            return;
-        }
-        if let Some(ids) = self.cell(KnownField::OutputIds, row) {
-            ids.ids(out);
-        } else if let Some(outputs) = self.outputs() {
-            outputs.ids(row, out);
-        } else if let Some(ids) = self.cell(KnownField::DecodeIds, row) {
-            let (start, tail) = (out.len(), self.prompt_tail(row) as usize);
-            ids.ids(out);
-            out.drain(start..start + tail);
+        if let Some(engine) = self.at(row).filter(|_| !self.is_unread(row)) {
+            engine.ids(row, out);
         }
     }
 
-    /// The number of ids at the head of the row's `decode_ids` that are the prompt's tail. A request's first row has
-    /// this tail for the detokenizer. With `output_ids`, the tail is what `decode_ids` has more. Otherwise the row is a
-    /// first one if the prompt's tail (`read_offsets`, in every row) and all `completion_tokens` make up its
-    /// `decode_ids`. A later row has fewer new ids than its request has tokens, so the two cases are distinct.
-    pub(crate) fn prompt_tail(&self, row: u32) -> u32 {
-        if self.is_unread(row) {
-            return 0;
-        }
-        let decode = self.decode_count(row);
-        if let Some(ids) = self.cell(KnownField::OutputIds, row) {
-            return decode.saturating_sub(ids.id_count().unwrap_or(0) as u32);
-        }
-        let offset = self.cell(KnownField::ReadOffsets, row).and_then(RawValue::int);
-        match (offset.and_then(|offset| u32::try_from(offset).ok()), self.completion_tokens(row)) {
-            (Some(offset), Some(tokens)) if u64::from(offset) + tokens == u64::from(decode) => offset,
-            _ => 0,
-        }
-    }
-
-    fn decode_count(&self, row: u32) -> u32 {
-        self.cell(KnownField::DecodeIds, row).and_then(RawValue::id_count).unwrap_or(0) as u32
-    }
-
-    /// The scheduler's count of the request's tokens so far, including this row. vLLM has none.
+    /// The scheduler's count of the request's tokens so far, including this row, if the engine counts.
     pub fn completion_tokens(&self, row: u32) -> Option<u64> {
-        self.cell(KnownField::CompletionTokens, row)?.int()?.try_into().ok()
+        self.at(row)?.completion_tokens(row)
     }
 
-    /// The length of the request's prompt in tokens. vLLM says it in a request's first row only.
+    /// The length of the request's prompt in tokens. Some engines say it in a request's first row only.
     pub fn prompt_tokens(&self, row: u32) -> Option<u64> {
-        match self.cell(KnownField::PromptTokens, row) {
-            Some(tokens) => tokens.int()?.try_into().ok(),
-            None => self.outputs()?.prompt_tokens(row),
-        }
+        self.at(row)?.prompt_tokens(row)
     }
 
     /// Whether the row is its request's last, and why the request ended.
     pub fn finish(&self, row: u32) -> Finish<'_> {
-        match self.cell(KnownField::FinishedReasons, row) {
-            Some(reason) => finish(reason),
-            None => self.outputs().map_or(Finish::Running, |outputs| outputs.finish(row)),
-        }
+        self.at(row).map_or(Finish::Running, |engine| engine.finish(row))
     }
 
     /// The row's new text. `None` except for [`BatchKind::Str`].
     pub fn text(&self, row: u32) -> Option<&str> {
-        self.cell(KnownField::OutputStrs, row)?.str()
+        self.at(row)?.text(row)
     }
 
-    /// A cell of a column that Afterbay reads. `None` if the row or the column's cells do not exist.
-    #[inline]
-    pub(crate) fn cell(&self, known: KnownField, row: u32) -> Option<RawValue<'_>> {
-        if row >= self.rows {
-            return None;
+    /// Tokens of the request's prompt that the engine took from its cache. Some engines say it in a request's first row only.
+    pub fn cached_tokens(&self, row: u32) -> Option<u64> {
+        self.at(row)?.cached_tokens(row)
+    }
+
+    /// The version of the weights that made the request's last token. Some engines say it in a request's last row only.
+    pub fn weight_version(&self, row: u32) -> Option<&str> {
+        self.at(row)?.weight_version(row)
+    }
+
+    /// Time from the request's entry into the engine's queue to its first token, in nanoseconds, by the engine's clock. Only in a
+    /// request's first row, and only of an engine that measures it.
+    pub fn first_token_ns(&self, row: u32) -> Option<u64> {
+        let (queued, first) = self.at(row)?.queued_and_first(row)?;
+        let seconds = first - queued;
+        // An engine that does not know a time leaves it at 0.
+        (queued > 0.0 && (0.0..SECONDS_MAX).contains(&seconds)).then_some((seconds * 1e9) as u64)
+    }
+
+    /// Appends the logprob of each new id of a row. False, with `out` unchanged: the row has not one for each id.
+    pub fn logprobs(&self, row: u32, out: &mut Vec<f32>) -> bool {
+        let (before, tokens) = (out.len(), self.tokens(row) as usize);
+        let is_whole = self.at(row).is_some_and(|engine| engine.logprobs(row, out));
+        let is_whole = is_whole && out.len() == before + tokens;
+        if !is_whole {
+            out.truncate(before);
         }
-        self.rows_of(known).map(|rows| rows.get(row))
+        is_whole
     }
 
-    /// The cells of a column that Afterbay reads, if it has one per row.
-    #[inline]
-    pub(crate) fn rows_of(&self, known: KnownField) -> Option<ColumnCells<'_>> {
-        self.plain_rows(self.layout.position(known)?)
-    }
-
-    /// The requests that vLLM's engine says have ended, also those whose client left. They have no further rows. Only an
-    /// engine that is told to names them (`include_finished_set`).
-    pub fn finished_requests(&self) -> impl Iterator<Item = &str> {
-        self.outputs().into_iter().flat_map(Outputs::finished_requests)
-    }
-
-    /// The load that vLLM's engine sends with a step. `None`: SGLang, or an engine without statistics.
-    pub fn load(&self) -> Option<EngineLoad> {
-        self.outputs()?.load()
-    }
-
-    /// The number of vLLM's engine that sent the batch. `None`: SGLang.
-    pub fn engine_index(&self) -> Option<u64> {
-        self.outputs()?.engine_index()
-    }
-
-    /// The engine that wrote the batch, in lower case.
-    pub fn engine(&self) -> &'static str {
-        if self.outputs().is_some() { "vllm" } else { "sglang" }
-    }
-
-    /// The rows of vLLM.
-    #[inline]
-    pub(crate) fn outputs(&self) -> Option<&Outputs> {
-        match &self.body {
-            BatchBody::Outputs(outputs) => Some(outputs),
-            _ => None,
-        }
-    }
-
-    /// The cells of a column with one per row, except those inside a pickle in msgpack.
-    #[inline]
-    pub(crate) fn plain_rows(&self, field: usize) -> Option<ColumnCells<'_>> {
-        match &self.body {
-            BatchBody::Packed(packed) => match packed.columns[field].shape {
-                ColumnShape::Cells(cells) => {
-                    Some(ColumnCells::Packed { frame: &self.bytes, starts: &packed.starts, cells })
-                }
-                _ => None,
-            },
-            BatchBody::Pickled(pickled) => pickled.rows(field, self.rows),
-            BatchBody::Outputs(_) => None,
-        }
-    }
-
-    /// A column. The error: a pickle stands for it and cannot be read.
-    pub(crate) fn column(&self, field: usize) -> Result<ColumnView<'_>, RowsError> {
-        if let Some(tree) = self.wrapped_tree(field)? {
-            return Ok(pickled::view(tree, tree.root(), self.rows));
-        }
-        match &self.body {
-            BatchBody::Packed(packed) => Ok(match packed.columns[field].shape {
-                ColumnShape::Nil => ColumnView::Nil,
-                ColumnShape::Empty => ColumnView::Empty,
-                ColumnShape::Cells(cells) => ColumnView::Cells(ColumnCells::Packed {
-                    frame: &self.bytes,
-                    starts: &packed.starts,
-                    cells,
-                }),
-                ColumnShape::Wrapped { .. } | ColumnShape::Whole => ColumnView::Whole,
-            }),
-            BatchBody::Pickled(pickled) => Ok(pickled::view(pickled.tree(), pickled.value(field), self.rows)),
-            BatchBody::Outputs(_) => Ok(ColumnView::Nil),
-        }
-    }
-
-    /// The pickle that stands for a column, if there is one.
-    pub(crate) fn wrapped_tree(&self, field: usize) -> Result<Option<&Tree>, RowsError> {
-        let trees = self.wrapped.get_or_init(|| self.read_wrapped()).as_ref().map_err(Clone::clone)?;
-        Ok(trees.iter().find(|(at, _)| *at == field).map(|(_, tree)| tree))
-    }
-
-    fn read_wrapped(&self) -> Result<Vec<(usize, Tree)>, RowsError> {
-        let mut trees = Vec::new();
-        for (at, field) in self.layout.fields.iter().enumerate() {
-            let Some(pickle) = self.wrapped_pickle(at) else { continue };
-            let tree = Tree::parse(self.bytes.slice_ref(pickle))
-                .map_err(|error| RowsError::Wrapped { name: field.name.to_string(), error })?;
-            trees.push((at, tree));
-        }
-        Ok(trees)
-    }
-
-    /// The bytes of the pickle that stands for a column, if there is one.
-    pub(crate) fn wrapped_pickle(&self, field: usize) -> Option<&[u8]> {
-        match &self.body {
-            BatchBody::Packed(packed) => match packed.columns[field].shape {
-                ColumnShape::Wrapped { start, end } => Some(&self.bytes[start as usize..end as usize]),
-                _ => None,
-            },
-            BatchBody::Pickled(_) | BatchBody::Outputs(_) => None,
-        }
-    }
-
-    /// The whole value of a column.
-    pub(crate) fn raw(&self, field: usize) -> RawValue<'_> {
-        match &self.body {
-            BatchBody::Packed(packed) => {
-                let span = packed.columns[field];
-                RawValue::Packed(&self.bytes[span.start as usize..span.end as usize])
-            }
-            BatchBody::Pickled(pickled) => RawValue::Tree(pickled.tree(), pickled.value(field)),
-            BatchBody::Outputs(_) => RawValue::Packed(&[0xc0]),
-        }
-    }
-
-    pub(crate) fn is_nil_or_empty(&self, field: usize) -> bool {
-        matches!(self.column(field), Ok(ColumnView::Nil | ColumnView::Empty))
-    }
-
-    /// Whether the batches can share a frame: they have the same kind, encoding and fields. Batches of vLLM's also have
-    /// the same engine and version of the weights, and neither has a value that no other frame may have, such as an answer.
-    pub fn is_like(&self, other: &Batch) -> bool {
-        if let (BatchBody::Outputs(outputs), BatchBody::Outputs(other)) = (&self.body, &other.body) {
-            return outputs.is_like(other);
-        }
-        let protocol = |batch: &Batch| match &batch.body {
-            BatchBody::Pickled(pickled) => Some(pickled.protocol()),
-            BatchBody::Packed(_) | BatchBody::Outputs(_) => None,
-        };
-        self.kind() == other.kind()
-            && protocol(self) == protocol(other)
-            && (Arc::ptr_eq(&self.layout, &other.layout) || self.layout.fields == other.layout.fields)
-    }
-
-    /// Whether a pickled batch is a dataclass, as before 0.5.15.
-    pub(crate) fn is_dataclass(&self) -> bool {
-        self.tree().is_some_and(|(tree, root)| matches!(tree.node(root), Node::Build { .. }))
-    }
-
-    /// The tree and the root of a pickled batch.
-    pub(crate) fn tree(&self) -> Option<(&Tree, NodeId)> {
-        match &self.body {
-            BatchBody::Pickled(pickled) => Some((pickled.tree(), pickled.tree().root())),
-            BatchBody::Packed(_) | BatchBody::Outputs(_) => None,
-        }
+    /// Whether all rows can be read, and so some of them in a frame with these bytes.
+    pub(crate) fn is_readable(&self, frame: &Bytes) -> bool {
+        self.unread.is_empty() && self.has_text_rids && frame.len() <= crate::bounds::MAX_FRAME_BYTES
     }
 }

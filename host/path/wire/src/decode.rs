@@ -1,22 +1,17 @@
-//! Decodes a frame into a batch of rows or a barrier. The layouts say which engine wrote the frame. Of SGLang the first
-//! bytes determine the encoding, because no field of a message does. Plugins and the outbox come next; they see batches.
+//! Decodes a frame into a batch of rows or a barrier. The layouts say which engine wrote the frame, or the frame itself. Plugins
+//! and the outbox come next; they see batches.
 
 use std::fmt;
-use std::sync::Arc;
 
-use crate::pickle::Parser;
-use afterbay_types::parts;
 use bytes::Bytes;
 
-use crate::batch::{Batch, BatchBody};
-use crate::bounds::{MAX_FRAME_BYTES, PICKLE_HEAD_BYTES};
+use afterbay_types::Engine;
+
+use crate::batch::{Batch, EngineLoad};
 use crate::error::WireError;
 use crate::kind::BatchKind;
-use crate::layouts::{EngineLayouts, Layouts, MessageLayout};
-use crate::packed;
-use crate::read::{ReadFrame, check, has_rids, read_msgpack, read_outputs, read_pickle};
-use crate::textless::find_text_layout;
-use crate::vllm::{EngineLoad, Outputs};
+use crate::sglang::{self, Layouts};
+use crate::vllm;
 
 /// A decoded frame.
 #[derive(Debug)]
@@ -81,16 +76,24 @@ impl fmt::Display for BarrierKind {
     }
 }
 
-/// Decodes frames. It keeps the pickle parser's memory and the last layouts from one frame to the next.
+/// Decodes frames. It keeps memory and layouts from one frame to the next.
 #[derive(Debug)]
 pub struct Decoder {
-    layouts: Layouts,
-    parser: Parser,
-    /// The layout of the last pickled batch of each kind.
-    pickled: [Option<Arc<MessageLayout>>; BatchKind::SGLANG.len()],
+    /// The engine whose frames are read. `None`: each frame shows its engine.
+    engine: Option<Engine>,
+    sglang: sglang::FrameDecoder,
 }
 
 impl Barrier {
+    pub(crate) fn new(
+        kind: BarrierKind,
+        bytes: Bytes,
+        counted: bool,
+        columns: Option<Box<Batch>>,
+    ) -> Barrier {
+        Barrier { kind, bytes, counted, columns }
+    }
+
     /// The frame.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -115,7 +118,7 @@ impl Barrier {
 
     /// Whether frames with rows may overtake the frame, and the frame them: it is of vLLM, and says nothing but statistics.
     pub fn may_be_overtaken(&self) -> bool {
-        let is_idle = self.kind == BarrierKind::Idle { kind: BatchKind::EngineCore };
+        let is_idle = self.kind == BarrierKind::Idle { kind: BatchKind::Outputs };
         is_idle && self.finished_requests().next().is_none()
     }
 
@@ -140,112 +143,12 @@ pub fn decode(frame: Bytes, layouts: &Layouts) -> DecodedFrame {
 impl Decoder {
     /// Makes a decoder of the frames of the engine that these layouts are of.
     pub fn new(layouts: Layouts) -> Decoder {
-        Decoder { layouts, parser: Parser::default(), pickled: Default::default() }
+        Decoder { engine: layouts.engine(), sglang: sglang::FrameDecoder::new(layouts) }
     }
 
     /// Decodes a frame. A frame that cannot be read becomes a barrier.
     pub fn decode(&mut self, frame: Bytes) -> DecodedFrame {
-        match self.layouts.engine() {
-            EngineLayouts::Any(_) if is_vllm(&frame) => Decoder::new(Layouts::vllm()).decode(frame),
-            EngineLayouts::Sglang(_) | EngineLayouts::Any(_) => self.decode_sglang(frame),
-            EngineLayouts::Vllm(layout) => decode_vllm(frame, layout),
-        }
+        let is_vllm = self.engine.map_or_else(|| vllm::is_own(&frame), |engine| engine == vllm::ENGINE);
+        if is_vllm { vllm::decode(frame) } else { self.sglang.decode(frame) }
     }
-
-    fn decode_sglang(&mut self, frame: Bytes) -> DecodedFrame {
-        let read = match frame.as_ref() {
-            _ if frame.len() > MAX_FRAME_BYTES => Err(WireError::TooLong { bytes: frame.len() }),
-            [0x80, 0..=5, ..] => {
-                read_pickle(&frame, &mut self.parser, |kind| self.pickled[kind as usize].as_ref())
-            }
-            [0x90..=0x9f | 0xdc | 0xdd, ..] => {
-                read_msgpack(&frame, |kind, fields| self.layouts.find(kind, fields))
-            }
-            _ => Err(WireError::NotAFrame { head: frame.iter().copied().take(4).collect() }),
-        };
-        let barrier = |kind, counted| Barrier { kind, bytes: frame.clone(), counted, columns: None };
-        match read {
-            Ok(ReadFrame::Batch(batch)) if batch.rows == 0 => {
-                let kind = BarrierKind::Idle { kind: batch.kind() };
-                DecodedFrame::Barrier(Barrier { columns: Some(Box::new(batch)), ..barrier(kind, true) })
-            }
-            Ok(ReadFrame::Batch(batch)) => match check(&batch, true) {
-                Ok(checked) => {
-                    let batch = checked.of(batch);
-                    if let BatchBody::Pickled(_) = batch.body {
-                        find_text_layout(&batch, &self.layouts);
-                        self.pickled[batch.kind() as usize] = Some(Arc::clone(&batch.layout));
-                    }
-                    DecodedFrame::Batch(batch)
-                }
-                Err(error) => {
-                    let columns = has_rids(&batch).then(|| Box::new(batch));
-                    let kind = BarrierKind::NotUnderstood { error };
-                    DecodedFrame::Barrier(Barrier { columns, ..barrier(kind, true) })
-                }
-            },
-            Ok(ReadFrame::Control(tag)) => {
-                DecodedFrame::Barrier(barrier(BarrierKind::Control { tag }, false))
-            }
-            Err(error) => {
-                let counted = names_batch(&frame);
-                DecodedFrame::Barrier(barrier(BarrierKind::NotUnderstood { error }, counted))
-            }
-        }
-    }
-}
-
-/// Whether the frame can only be vLLM's: it has several parts, is the engine's last message, or is an array that begins with an
-/// int. SGLang's begin with the name of a class.
-fn is_vllm(frame: &Bytes) -> bool {
-    let is_outputs = || match frame.as_ref() {
-        [0x98..=0x9f, first, ..] | [0xdc, _, _, first, ..] => matches!(first, 0x00..=0x7f | 0xcc..=0xcf),
-        _ => false,
-    };
-    parts::is_envelope(frame) || is_outputs() || frame == ENGINE_DEAD
-}
-
-/// The last message of an engine that dies. It is no msgpack.
-const ENGINE_DEAD: &str = "ENGINE_CORE_DEAD";
-
-fn decode_vllm(frame: Bytes, layout: &Arc<MessageLayout>) -> DecodedFrame {
-    let barrier = |kind, counted, columns: Option<Batch>| {
-        let columns = columns.map(Box::new);
-        DecodedFrame::Barrier(Barrier { kind, bytes: frame.clone(), counted, columns })
-    };
-    if frame == ENGINE_DEAD {
-        return barrier(BarrierKind::Control { tag: ENGINE_DEAD.to_owned() }, false, None);
-    }
-    let read = match frame.len() > MAX_FRAME_BYTES {
-        true => Err(WireError::TooLong { bytes: frame.len() }),
-        false => read_outputs(&frame, layout),
-    };
-    match read {
-        Ok((batch, _)) if batch.rows == 0 => {
-            let kind = match batch.outputs().and_then(Outputs::control) {
-                Some(field) => BarrierKind::Control { tag: field.to_owned() },
-                None => BarrierKind::Idle { kind: batch.kind() },
-            };
-            barrier(kind, true, Some(batch))
-        }
-        Ok((batch, None)) => DecodedFrame::Batch(batch),
-        Ok((batch, Some(error))) => {
-            let has_rids = batch.outputs().is_some_and(Outputs::has_rids);
-            barrier(BarrierKind::NotUnderstood { error }, true, has_rids.then_some(batch))
-        }
-        Err(error) => barrier(BarrierKind::NotUnderstood { error }, true, None),
-    }
-}
-
-/// Whether the head of an unreadable frame names a batch.
-fn names_batch(frame: &[u8]) -> bool {
-    if let Ok(Some(head)) = packed::tagged(frame) {
-        return BatchKind::of_class(head.tag).is_some();
-    }
-    let head = &frame[..frame.len().min(PICKLE_HEAD_BYTES)];
-    frame.first() == Some(&0x80)
-        && BatchKind::SGLANG.iter().any(|kind| {
-            let class = kind.class().as_bytes();
-            head.windows(class.len()).any(|window| window == class)
-        })
 }

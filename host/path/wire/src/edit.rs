@@ -47,7 +47,7 @@ pub enum TokenEdit {
     #[default]
     Keep,
     /// Replaces the tokens with these in all columns. In lists with one entry per token, a retained token keeps its
-    /// entry and a new one gets a neutral entry ([`crate::columns::Neutral`]); of vLLM the entry of a new token has the
+    /// entry and a new one gets a neutral entry ([`crate::sglang::columns::Neutral`]); of vLLM the entry of a new token has the
     /// token alone, with logprob 0 and rank 1, and an id must be at most [`ID_MAX`](crate::bounds::ID_MAX). The text of a
     /// [`BatchKind::Str`](crate::BatchKind::Str) row stays, unless [`Edit::text`] is set.
     ///

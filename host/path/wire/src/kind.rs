@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use afterbay_types::Engine;
+
 /// The messages that have rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BatchKind {
@@ -11,33 +13,30 @@ pub enum BatchKind {
     Str,
     /// `BatchEmbeddingOutput`: from the scheduler through the detokenizer to the tokenizer. It has no tokens.
     Embedding,
-    /// vLLM's `EngineCoreOutputs`: from the engine to a front end. It has tokens and no text.
-    EngineCore,
+    /// `EngineCoreOutputs`: from the engine to a front end that makes the text itself. It has tokens and no text.
+    Outputs,
 }
 
 /// The encoding of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wire {
-    /// msgpack, in the layout of these versions of SGLang, for example `0.5.21..0.5.23`.
+    /// msgpack, in the layout of these versions of the engine, for example `0.5.21..0.5.23`.
     Msgpack {
-        /// The first and the last version.
+        /// The engine.
+        engine: Engine,
+        /// The first and the last version, or `unknown`.
         versions: String,
     },
     /// A pickle.
     Pickle {
-        /// The pickle protocol, 0 to 5. SGLang writes 4 up to 0.5.14 and 5 since 0.5.15.
+        /// The pickle protocol: 4 or 5.
         protocol: u8,
-    },
-    /// vLLM's msgpack, in the layout of these versions of vLLM, for example `0.29.0..0.30.0`.
-    EngineCore {
-        /// The first and the last version, or `unknown`.
-        versions: &'static str,
     },
 }
 
 impl BatchKind {
-    /// The kinds of SGLang.
-    pub const SGLANG: [BatchKind; 3] = [BatchKind::TokenId, BatchKind::Str, BatchKind::Embedding];
+    /// The kinds whose messages are structs of columns, which name their class.
+    pub const WITH_COLUMNS: [BatchKind; 3] = [BatchKind::TokenId, BatchKind::Str, BatchKind::Embedding];
 
     /// The name of the engine's class.
     pub fn class(self) -> &'static str {
@@ -45,13 +44,13 @@ impl BatchKind {
             BatchKind::TokenId => "BatchTokenIDOutput",
             BatchKind::Str => "BatchStrOutput",
             BatchKind::Embedding => "BatchEmbeddingOutput",
-            BatchKind::EngineCore => "EngineCoreOutputs",
+            BatchKind::Outputs => "EngineCoreOutputs",
         }
     }
 
-    /// The kind of SGLang's class. vLLM's messages do not name their class.
+    /// The kind of a class that messages name.
     pub fn of_class(class: &str) -> Option<BatchKind> {
-        BatchKind::SGLANG.into_iter().find(|kind| kind.class() == class)
+        BatchKind::WITH_COLUMNS.into_iter().find(|kind| kind.class() == class)
     }
 }
 
@@ -64,9 +63,8 @@ impl fmt::Display for BatchKind {
 impl fmt::Display for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wire::Msgpack { versions } => write!(f, "msgpack of {versions}"),
+            Wire::Msgpack { engine, versions } => write!(f, "msgpack of {} {versions}", engine.name()),
             Wire::Pickle { protocol } => write!(f, "pickle of protocol {protocol}"),
-            Wire::EngineCore { versions } => write!(f, "msgpack of vLLM {versions}"),
         }
     }
 }

@@ -1,20 +1,30 @@
 //! Operations on the rows of batches: taking, joining and editing. Each makes a plan and writes it.
 
-pub(crate) mod vllm;
-
-use std::iter;
-
 use bytes::Bytes;
 use hashbrown::HashMap;
 
 use crate::batch::Batch;
-use crate::edit::{Edit, TokenEdit};
+use crate::edit::Edit;
 use crate::error::RowsError;
 use crate::finish::Finish;
-use crate::layouts::KnownField;
-use crate::plan::{WritePlan, check_rows};
-use crate::row_change::RowChange;
-use crate::vllm::PartRow;
+
+/// A row of a part: the part's index, and the row in it.
+pub(crate) type PartRow = (u32, u32);
+
+/// Checks that the rows exist and ascend.
+pub(crate) fn check_rows(batch: &Batch, rows: &[u32]) -> Result<(), RowsError> {
+    let unordered = rows.windows(2).find(|pair| pair[0] >= pair[1]).map(|pair| pair[1]);
+    match unordered.or(rows.last().copied().filter(|&row| row >= batch.rows)) {
+        Some(row) => Err(RowsError::Row { row, rows: batch.rows }),
+        None => Ok(()),
+    }
+}
+
+/// The error for a part that cannot share a frame with the first.
+pub(crate) fn mixed(part: usize, it: &Batch, first: &Batch) -> RowsError {
+    let describe = |batch: &Batch| format!("{} in {}", batch.kind(), batch.wire());
+    RowsError::Mixed { part, it: describe(it), first: describe(first) }
+}
 
 /// Some rows of a batch, to be joined with others.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +56,7 @@ impl RequestRows {
         let mut requests = Requests { of_rows: Vec::with_capacity(total), ..Requests::default() };
         for BatchPart { batch, rows } in parts {
             if !batch.has_text_rids {
-                let name = KnownField::Rids.name().to_owned();
-                return Err(RowsError::Column { name, rid: String::new() });
+                return Err(RowsError::Column { name: "rids".to_owned(), rid: String::new() });
             }
             match rows {
                 None => requests.add(batch, 0..batch.rows)?,
@@ -104,28 +113,11 @@ struct Requests<'a> {
 impl<'a> Requests<'a> {
     /// Adds rows of a batch. The error: a row follows the last one of its request.
     fn add(&mut self, batch: &'a Batch, rows: impl Iterator<Item = u32>) -> Result<(), RowsError> {
-        let (rids, outputs) = (batch.rows_of(KnownField::Rids), batch.outputs());
-        // The texts of rids of one length are at one place in their cells.
-        let equal = rids.and_then(|rids| {
-            let (cells, width) = rids.equal_width(batch.rows)?;
-            let text = rids.model()?.str_bytes()?.len();
-            Some((cells, width, text))
-        });
-        let reasons =
-            batch.rows_of(KnownField::FinishedReasons).filter(|reasons| !reasons.are_nil(batch.rows));
-        let ending = outputs.filter(|outputs| outputs.has_finish());
+        let (rid_of, finish_of) = (batch.rid_reader(), batch.finish_reader());
         // A step mostly has the requests of the step before, in the same order.
         let mut expected = 0;
         for row in rows {
-            let rid = match (equal, rids, outputs) {
-                (Some((cells, width, text)), ..) => {
-                    let end = (row as usize + 1) * width;
-                    cells.get(end - text..end)
-                }
-                (None, Some(rids), _) => rids.get(row).str_bytes(),
-                (None, None, outputs) => outputs.and_then(|outputs| outputs.rid_bytes(row)),
-            };
-            let rid = rid.unwrap_or_default();
+            let rid = rid_of(row);
             let request = match self.rids.get(expected as usize) {
                 Some(known) if *known == rid => expected,
                 _ => *self.numbers.entry(rid).or_insert(self.rids.len() as u32),
@@ -136,11 +128,7 @@ impl<'a> Requests<'a> {
                 self.ended.push(false);
                 self.counts.push(0);
             }
-            let ended = match (reasons, ending) {
-                (Some(reasons), _) => !reasons.get(row).is_nil(),
-                (None, Some(outputs)) => outputs.finish(row) != Finish::Running,
-                (None, None) => false,
-            };
+            let ended = finish_of(row) != Finish::Running;
             if std::mem::replace(&mut self.ended[request as usize], ended) {
                 return Err(RowsError::AfterFinish { rid: batch.rid(row).to_owned() });
             }
@@ -169,13 +157,8 @@ impl Batch {
     }
 
     fn take_rows(&self, rows: &[u32], fields_stay: bool) -> Result<Batch, RowsError> {
-        let mut taken = match self.outputs() {
-            Some(outputs) => {
-                check_rows(self, rows)?;
-                vllm::take(self, outputs, rows, fields_stay)?
-            }
-            None => WritePlan::of_rows(self, rows)?.write()?,
-        };
+        check_rows(self, rows)?;
+        let mut taken = self.of_engine().take(self, rows, fields_stay)?;
         taken.may_begin &= self.may_begin;
         Ok(taken)
     }
@@ -183,7 +166,7 @@ impl Batch {
     /// The frame with all its fields and without rows, for a batch of which an [edit](Batch::edit) left no row. `None`:
     /// the frame says nothing without its rows, as every frame of SGLang.
     pub fn without_rows(&self) -> Option<Bytes> {
-        vllm::without_rows(self.outputs()?)
+        self.of_engine().without_rows()
     }
 
     /// Joins the parts' rows into one batch. The rows of one request become one row, in the order of the parts.
@@ -196,12 +179,8 @@ impl Batch {
     /// names of ended requests stand one after the other.
     pub fn join(parts: &[BatchPart<'_>]) -> Result<Batch, RowsError> {
         let requests = RequestRows::of(parts)?;
-        if parts.iter().any(|part| part.batch.outputs().is_some()) {
-            return vllm::join(parts, requests.iter());
-        }
-        let mut plan = WritePlan::new(parts.iter().map(|part| part.batch).collect());
-        requests.iter().for_each(|rows| plan.push(rows, None));
-        plan.write()
+        let first = parts.first().ok_or(RowsError::NoRows)?;
+        first.batch.of_engine().join(parts, &mut requests.iter())
     }
 
     /// Returns the batch with some rows edited, or `None` if no row is left. The edits are ascending, at most one per
@@ -227,35 +206,20 @@ impl Batch {
             }
             next = edit.row + 1;
         }
-        if let Some(outputs) = self.outputs() {
-            return vllm::edit(self, outputs, edits, instead);
+        self.of_engine().edit(self, edits, instead)
+    }
+
+    /// Returns a frame like this one that ends the requests of some rows, ascending: each is aborted with this message
+    /// and has no tokens. Other fields of the frame stay.
+    ///
+    /// The error: there are no rows, or they cannot be written.
+    pub fn ended(&self, rows: &[u32], message: &str) -> Result<Batch, RowsError> {
+        if let Some(&row) = rows.iter().find(|row| **row >= self.rows) {
+            return Err(RowsError::Row { row, rows: self.rows });
         }
-        let mut changes = Vec::with_capacity(edits.len());
-        for edit in edits {
-            changes.push(match instead.binary_search_by_key(&edit.row, |(row, _)| *row) {
-                Ok(at) => RowChange::new(instead[at].1, 0, edit)?,
-                Err(_) => RowChange::new(self, edit.row, edit)?,
-            });
+        if rows.is_empty() {
+            return Err(RowsError::NoRows);
         }
-        let others = instead.iter().map(|(_, other)| *other);
-        let mut plan = WritePlan::new(iter::once(self).chain(others).collect());
-        let mut changes = edits.iter().zip(&changes).peekable();
-        let mut instead = (1..).zip(instead).peekable();
-        for row in 0..self.rows {
-            let change = changes.next_if(|(edit, _)| edit.row == row);
-            let other = instead.next_if(|(_, (of, _))| *of == row);
-            if change.is_none_or(|(edit, _)| edit.tokens != TokenEdit::Drop) {
-                let from = other.map_or((0, row), |(part, _)| (part, 0));
-                plan.push(&[from], change.map(|(_, change)| change));
-            }
-        }
-        if let Some((_, (row, _))) = instead.next() {
-            return Err(RowsError::Row { row: *row, rows: self.rows });
-        }
-        match plan.write() {
-            Ok(batch) => Ok(Some(batch)),
-            Err(RowsError::NoRows) => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.of_engine().ended(self, rows, message)
     }
 }

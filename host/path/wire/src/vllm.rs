@@ -5,19 +5,25 @@
 //! array than any known one is read as the longest known one, and its further elements are carried. Arrays of numbers
 //! are copied and never read.
 
+use afterbay_types::Engine;
+
+mod abort;
 mod arrays;
+mod batch;
+mod decode;
 mod erase;
 pub mod fields;
 mod frame;
 mod json;
 mod outputs;
+mod rows;
 mod stats;
 mod synth;
 mod write;
 
-pub(crate) use erase::erase;
-pub use frame::EngineLoad;
-pub(crate) use json::to_json;
-pub(crate) use outputs::{CLASS, Outputs};
+pub(crate) const ENGINE: Engine = Engine::Vllm;
+
+pub(crate) use abort::{abort, read_abort};
+pub(crate) use decode::{decode, is_own};
+pub(crate) use outputs::Outputs;
 pub use synth::{SynthOutput, SynthOutputs};
-pub(crate) use write::{OutputsWriter, PartRow};

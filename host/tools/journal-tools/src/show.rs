@@ -126,7 +126,7 @@ fn with_id(stream: &StreamReader, id: &str) -> anyhow::Result<BTreeSet<String>> 
     for request in stream.requests(RequestFilter::default())? {
         let rid = request?.rid;
         // The journal does not say which engine a stream has.
-        if [Engine::Vllm, Engine::Sglang].iter().any(|engine| engine.has_id(&rid, id)) {
+        if Engine::WORDS.iter().any(|(_, engine)| engine.has_id(&rid, id)) {
             rids.insert(rid);
         }
     }

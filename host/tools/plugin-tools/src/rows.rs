@@ -269,7 +269,7 @@ fn row(batch: &afterbay_wire::Batch, index: u32) -> Row {
             waiting: 0,
         },
         prompt_tokens: batch.prompt_tokens(index).unwrap_or(0),
-        http_worker_ipc: batch.http_worker_ipc(index).unwrap_or_default().to_owned(),
+        http_worker_ipc: batch.front_end(index).unwrap_or_default().to_owned(),
         sink: String::new(),
     }
 }

@@ -22,7 +22,7 @@ const CONTROL_PICKLE: &[u8] = include_bytes!("../../../../tests/fixtures/frames/
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
     /// The output of SGLang's scheduler ([`BatchKind::TokenId`]), of its detokenizer ([`BatchKind::Str`]), or of vLLM's
-    /// engine ([`BatchKind::EngineCore`]).
+    /// engine ([`BatchKind::Outputs`]).
     pub kind: BatchKind,
     /// One of SGLang's two encodings, or vLLM's.
     pub wire: SynthWire,
@@ -140,7 +140,7 @@ impl FrameWriter {
             (row.from..completion_tokens).map(|position| seed.id(row.begin + position)).collect();
         let text = match self.encoding.kind {
             BatchKind::Str => ids.iter().map(|&id| word(id)).collect(),
-            BatchKind::TokenId | BatchKind::Embedding | BatchKind::EngineCore => String::new(),
+            BatchKind::TokenId | BatchKind::Embedding | BatchKind::Outputs => String::new(),
         };
         let tail = if row.first { row.prompt_tail } else { 0 };
         let finish = row.ending.map(|ending| match ending {

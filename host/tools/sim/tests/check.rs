@@ -19,7 +19,7 @@ const ENCODINGS: [Encoding; 5] = [
     Encoding { kind: BatchKind::TokenId, wire: SynthWire::Pickle },
     Encoding { kind: BatchKind::Str, wire: SynthWire::Msgpack },
     Encoding { kind: BatchKind::Str, wire: SynthWire::Pickle },
-    Encoding { kind: BatchKind::EngineCore, wire: SynthWire::EngineCore },
+    Encoding { kind: BatchKind::Outputs, wire: SynthWire::EngineCore },
 ];
 
 /// A stream of one request: 12 tokens in four frames of three.
@@ -74,7 +74,7 @@ fn an_unchanged_stream_has_no_faults_in_any_encoding() {
         let record = checker.record();
         assert_eq!((record.requests, record.tokens, record.rows), (60, tokens, rows), "{encoding:?}");
         assert_eq!((checker.open(), record.frames), (0, sent.len() as u64), "{encoding:?}");
-        let has_health_checks = encoding.kind != BatchKind::EngineCore;
+        let has_health_checks = encoding.kind != BatchKind::Outputs;
         assert_eq!(record.health_checks > 0, has_health_checks, "{encoding:?}");
         assert!(record.idle > 0 && record.controls > 0, "{encoding:?}");
         for (rid, ended) in sent.iter().flat_map(|frame| &frame.ended) {

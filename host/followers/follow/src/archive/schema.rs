@@ -121,7 +121,7 @@ pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
         }),
         Of::maybe_text(
             "engine",
-            "`sglang` or `vllm`. Null if no frame of the request could be decoded.",
+            "The engine, as `stream.engine` names it. Null if no frame of the request could be decoded.",
             |it| Some(it.facts.as_ref()?.engine.into()),
         ),
         Of::maybe_text(
@@ -183,7 +183,7 @@ pub(crate) fn requests(facts: &StreamFacts) -> Vec<Column<EndedRequest>> {
         Of::maybe_count(
             "first_token_ns",
             "Nanoseconds from the engine's queue to the first token, by the engine's clock. Null if the engine does not \
-             say: SGLang without `--enable-metrics`, vLLM with `--disable-log-stats`.",
+             say, as with its statistics off.",
             |it| it.facts.as_ref()?.first_token_ns,
         ),
         Of::maybe_text("weight_version", "The version of the weights in the last row that has one.", |it| {

@@ -150,7 +150,7 @@ impl FrameContents {
     pub(super) fn facts(&self, row: u32, known: &mut Option<EngineFacts>) {
         let Received::Batch(batch) = &self.received else { return };
         let facts = known.get_or_insert_default();
-        facts.engine = batch.engine();
+        facts.engine = batch.engine().word();
         if facts.versions.is_none() {
             facts.versions = batch.versions().map(Into::into);
         }

@@ -2,6 +2,7 @@
 //!
 //! Quantiles are those of `quantile_cont` in SQL: between the two nearest values, in proportion.
 
+use afterbay_types::Engine;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::str::FromStr;
@@ -168,7 +169,7 @@ pub struct Difference {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Uncounted {
-    /// vLLM's engine writes no count of tokens.
+    /// The engine writes no count of tokens.
     EngineCountsNothing,
     /// The scheduler sent no last row: the client left, or Afterbay stopped waiting for one.
     NoLastRow,
@@ -181,7 +182,7 @@ impl Uncounted {
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Uncounted::EngineCountsNothing => "vLLM's engine writes no count of tokens",
+            Uncounted::EngineCountsNothing => "the engine writes no count of tokens",
             Uncounted::NoLastRow => "the scheduler sent no last row",
             Uncounted::NoCountInLastRow => "the scheduler's last row has no count",
         }
@@ -285,7 +286,7 @@ impl Reconciliation {
             }
             None => {
                 let why = match (&record.finish_reason, record.engine.as_deref()) {
-                    (_, Some("vllm")) => Uncounted::EngineCountsNothing,
+                    (_, Some(engine)) if !counts_tokens(engine) => Uncounted::EngineCountsNothing,
                     (None, _) => Uncounted::NoLastRow,
                     (Some(_), _) => Uncounted::NoCountInLastRow,
                 };
@@ -293,6 +294,10 @@ impl Reconciliation {
             }
         }
     }
+}
+
+fn counts_tokens(engine: &str) -> bool {
+    Engine::of_word(engine).is_none_or(|engine| engine.traits().counts_tokens)
 }
 
 #[cfg(test)]

@@ -31,9 +31,9 @@ const READ_BYTES: usize = 512;
 /// The socket with which a scheduler connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulerSocket {
-    /// SGLang's.
+    /// A PULL.
     Pull,
-    /// vLLM's. Its first message says that the engine is ready; nothing in it is needed here.
+    /// A DEALER. Its first message says that the engine is ready; nothing in it is needed here.
     Dealer,
 }
 

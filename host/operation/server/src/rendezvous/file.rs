@@ -1,7 +1,8 @@
 //! Reads a rendezvous file, in which an engine's connector describes the scheduler that it runs in.
 //!
-//! The READMEs of `host/connectors/afterbay_sglang` and `host/connectors/afterbay_vllm`, which write the file, explain each field.
+//! The READMEs of the connectors, which write the file, explain each field.
 
+use afterbay_config::Engine;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -12,16 +13,15 @@ const FORMAT: u32 = 1;
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub(crate) struct RendezvousFile {
     format: u32,
-    /// `sglang` or `vllm`.
+    /// The word for the engine.
     engine: String,
     /// `tokens` (a scheduler's output) or `text` (a detokenizer's).
     leg: String,
     /// The process of the scheduler, or the one that started the detokenizers. Another pid means other sockets.
     pub(crate) pid: u32,
     pub(crate) written_unix_ns: u64,
-    /// The version of SGLang or of vLLM, if the connector knows it.
-    sglang: Option<String>,
-    vllm: Option<String>,
+    /// The engine's version, if the connector knows it.
+    version: Option<String>,
     pub(crate) mode: String,
     pub(crate) ipc_format: String,
     /// The endpoint that the scheduler's PUSH connects to: Afterbay's `listen`.
@@ -33,7 +33,7 @@ pub(crate) struct RendezvousFile {
     /// The directory of the tokenizer's files, or a name that is no path on this disk.
     pub(crate) tokenizer_path: Option<String>,
     pub(crate) model_path: Option<String>,
-    /// The name of the model for clients; of vLLM a list, if it has several.
+    /// The name of the model for clients, or a list of several.
     served_model_name: Option<serde_json::Value>,
     /// The reader's credit page, or the reason why it has none.
     pub(crate) credit: Option<PathBuf>,
@@ -50,13 +50,13 @@ pub(crate) struct RendezvousFile {
     pub(crate) abort_none: Option<String>,
     /// The form of the scheduler's `AbortReq`.
     pub(crate) abort_req: Option<serde_json::Value>,
-    /// The name of SGLang's load file; empty before SGLang 0.5.13.
+    /// The name of the engine's load file; empty if it has none.
     pub(crate) instance_id: Option<String>,
     /// In a scheduler's file: the endpoint that its detokenizer sends to, or the reason why that output does not pass Afterbay.
     pub(crate) text_ingress: Option<String>,
     pub(crate) text_none: Option<String>,
     pub(crate) dp_rank: Option<u32>,
-    /// The msgpack layout of the installed SGLang; none before 0.5.15.
+    /// The msgpack layout of the installed engine, if its messages have one.
     pub(crate) layout: Option<serde_json::Value>,
 }
 
@@ -105,27 +105,21 @@ impl RendezvousFile {
 
     /// The engine's name and version, for people.
     pub(crate) fn engine(&self) -> String {
-        let (name, version) = match self.engine.as_str() {
-            "vllm" => ("vllm", &self.vllm),
-            _ => ("sglang", &self.sglang),
-        };
-        format!("{name} {}", version.as_deref().unwrap_or("of unknown version"))
+        format!("{} {}", self.engine, self.version.as_deref().unwrap_or("of unknown version"))
     }
 
     /// A name of this life of the reader. Another one has other sockets, and has read nothing yet.
     pub(crate) fn reader_id(&self) -> String {
-        let instance = match self.engine.as_str() {
-            // vLLM makes the name of a socket anew at every start.
-            "vllm" => self.down.as_str(),
-            _ => self.instance_id.as_deref().unwrap_or_default(),
-        };
+        // An engine without an id of its instance makes the name of a socket anew at every start.
+        let instance = self.instance_id.as_deref().filter(|id| !id.is_empty()).unwrap_or(&self.down);
         format!("{instance}-{}", self.pid)
     }
 
-    /// Whether both files name the same sockets of the same processes. Several detokenizers, and several EngineCores of vLLM, write
-    /// the same file, so its time is ignored.
+    /// Whether both files name the same sockets of the same processes. Several detokenizers, and several schedulers
+    /// of a front end, write the same file, so its time is ignored.
     pub(crate) fn is_same(&self, other: &RendezvousFile) -> bool {
-        let has_one_writer = self.leg != "text" && self.engine != "vllm";
+        let is_shared = Engine::of_word(&self.engine).is_some_and(|it| it.traits().has_stream_per_front_end);
+        let has_one_writer = self.leg != "text" && !is_shared;
         let written_unix_ns = if has_one_writer { self.written_unix_ns } else { other.written_unix_ns };
         RendezvousFile { written_unix_ns, ..self.clone() } == *other
     }

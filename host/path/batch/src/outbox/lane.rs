@@ -230,7 +230,7 @@ impl Lane {
                     batch.row_ids(row, ids);
                     (vocabulary, &**ids)
                 });
-                // A row that has all tokens of its request is its first. vLLM does not count.
+                // A row that has all tokens of its request is its first. Some engines do not count.
                 let first = count.map_or_else(|| batch.is_first(row), |count| count == u64::from(tokens));
                 let last = finish != Finish::Running;
                 // The detokenizer cuts the text of a last row at the stop text. Single rows have already sent a part of it,

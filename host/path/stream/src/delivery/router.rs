@@ -108,7 +108,7 @@ impl Router {
 
     /// The reader of a row.
     fn reader_of(&self, batch: &Batch, row: u32) -> u32 {
-        let worker = self.table.worker(|| batch.http_worker_ipc(row));
+        let worker = self.table.worker(|| batch.front_end(row));
         worker.unwrap_or_else(|| self.table.reader(|| reader_key(batch, row)))
     }
 

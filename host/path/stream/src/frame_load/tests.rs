@@ -3,6 +3,7 @@
 use super::*;
 use afterbay_batch::{FrameDecoder, Location, Persisted, Received, Timestamp};
 use afterbay_journal::FrameNo;
+use afterbay_wire::Engine;
 use afterbay_wire::Layouts;
 use afterbay_wire::vllm::{SynthOutput, SynthOutputs};
 use std::sync::{Arc, Mutex};
@@ -36,7 +37,7 @@ impl Scene {
             SynthOutputs { engine_index: engine, rows: rows.collect(), stats, ..SynthOutputs::default() };
         let at = Timestamp { instant: self.begun + Duration::from_millis(at_ms), unix_ns: at_ms };
         let persisted = Persisted::new(Received { bytes: frame.encode(), at }, FrameNo(1), Location::Nowhere);
-        self.reader.observe(&FrameDecoder::new(Layouts::vllm()).decode(persisted));
+        self.reader.observe(&FrameDecoder::new(Layouts::of(Engine::Vllm)).decode(persisted));
         self.loads.lock().unwrap().pop()
     }
 }

@@ -48,8 +48,8 @@ pub enum OpcodeError {
         /// The remaining bytes.
         left: usize,
     },
-    /// The protocol is newer than this crate.
-    #[error("names protocol {0}, the limit is 5")]
+    /// No scheduler writes the protocol.
+    #[error("names protocol {0}, must be 4 or 5")]
     Protocol(u8),
     /// The stack is empty down to the last mark.
     #[error("takes a value that is not on the stack")]
@@ -60,13 +60,10 @@ pub enum OpcodeError {
     /// The memo entry was never put.
     #[error("gets memo entry {0}, which was not put")]
     NoMemo(u32),
-    /// The memo index exceeds the pickle's length.
-    #[error("puts memo entry {0}, more than the pickle has bytes")]
-    MemoIndex(u32),
     /// A value on the stack has the wrong kind for the opcode.
     #[error("does not go with the value on the stack")]
     WrongKind,
-    /// A str is not UTF-8, or a number is invalid.
+    /// A str is not UTF-8.
     #[error("has an argument that cannot be read")]
     BadText,
     /// STOP is not the last byte.

@@ -1,5 +1,5 @@
 //! The opcodes that are read or written, with the names of CPython's `pickletools`. Deliberately missing: persistent
-//! ids, extension codes, out-of-band buffers, INST and OBJ, and the strings of Python 2.
+//! ids, extension codes, out-of-band buffers, and what only protocols below 4 have.
 
 pub const MARK: u8 = b'(';
 pub const STOP: u8 = b'.';
@@ -12,16 +12,12 @@ pub const FRAME: u8 = 0x95;
 pub const NONE: u8 = b'N';
 pub const NEWTRUE: u8 = 0x88;
 pub const NEWFALSE: u8 = 0x89;
-pub const INT: u8 = b'I';
-pub const LONG: u8 = b'L';
 pub const BININT: u8 = b'J';
 pub const BININT1: u8 = b'K';
 pub const BININT2: u8 = b'M';
 pub const LONG1: u8 = 0x8a;
 pub const LONG4: u8 = 0x8b;
-pub const FLOAT: u8 = b'F';
 pub const BINFLOAT: u8 = b'G';
-pub const UNICODE: u8 = b'V';
 pub const SHORT_BINUNICODE: u8 = 0x8c;
 pub const BINUNICODE: u8 = b'X';
 pub const BINUNICODE8: u8 = 0x8d;
@@ -31,7 +27,6 @@ pub const BINBYTES8: u8 = 0x8e;
 pub const BYTEARRAY8: u8 = 0x96;
 
 pub const EMPTY_LIST: u8 = b']';
-pub const LIST: u8 = b'l';
 pub const APPEND: u8 = b'a';
 pub const APPENDS: u8 = b'e';
 pub const EMPTY_TUPLE: u8 = b')';
@@ -40,7 +35,6 @@ pub const TUPLE1: u8 = 0x85;
 pub const TUPLE2: u8 = 0x86;
 pub const TUPLE3: u8 = 0x87;
 pub const EMPTY_DICT: u8 = b'}';
-pub const DICT: u8 = b'd';
 pub const SETITEM: u8 = b's';
 pub const SETITEMS: u8 = b'u';
 pub const EMPTY_SET: u8 = 0x8f;
@@ -54,10 +48,6 @@ pub const NEWOBJ: u8 = 0x81;
 pub const NEWOBJ_EX: u8 = 0x92;
 pub const BUILD: u8 = b'b';
 
-pub const PUT: u8 = b'p';
-pub const BINPUT: u8 = b'q';
-pub const LONG_BINPUT: u8 = b'r';
 pub const MEMOIZE: u8 = 0x94;
-pub const GET: u8 = b'g';
 pub const BINGET: u8 = b'h';
 pub const LONG_BINGET: u8 = b'j';

@@ -1,5 +1,5 @@
-//! Parses a pickle into a tree: the stack machine of pickle, with nodes in place of objects. It reads every protocol of
-//! CPython's `pickle.dumps`. An unsupported opcode is an error that names it.
+//! Parses a pickle into a tree: the stack machine of pickle, with nodes in place of objects. It reads the protocols
+//! 4 and 5 of CPython's `pickle.dumps`. An unsupported opcode is an error that names it.
 
 mod ahead;
 
@@ -26,8 +26,6 @@ pub struct Parser {
     /// The height of the stack at the last mark. Values below it are not accessible.
     fence: usize,
     memo: Vec<NodeId>,
-    /// The number of memo entries that were put. MEMOIZE uses it as the next index.
-    puts: usize,
     protocol: u8,
     /// The last value that began with a memo entry, by the number of marks, of which the lowest bits count.
     starts: [Option<ValueStart>; STARTS],
@@ -41,9 +39,6 @@ pub struct Parser {
 
 /// The nesting in which values alike are looked for: rows, and lists or dicts inside of a row.
 const STARTS: usize = 4;
-
-/// A memo entry that was not put although a later one was.
-const UNPUT: NodeId = NodeId(u32::MAX);
 
 impl Tree {
     /// Reads one pickle. For many pickles a [`Parser`] is faster.
@@ -96,7 +91,7 @@ impl Parser {
         self.stack.shrink_to(KEPT);
         self.marks.shrink_to(KEPT);
         self.memo.shrink_to(KEPT);
-        (self.fence, self.puts, self.protocol) = (0, 0, 0);
+        (self.fence, self.protocol) = (0, 0);
         self.starts = [None; STARTS];
         self.runs.clear();
     }
@@ -136,7 +131,7 @@ impl Parser {
                 }
                 op::PROTO => {
                     [self.protocol] = cursor.argument()?;
-                    if self.protocol > 5 {
+                    if !(4..=5).contains(&self.protocol) {
                         return Err(OpcodeError::Protocol(self.protocol));
                     }
                 }
@@ -171,22 +166,9 @@ impl Parser {
                     let length = u32::from_le_bytes(cursor.argument()?);
                     self.long(cursor.span(Tag::BigInt, length.into())?);
                 }
-                op::INT => match cursor.line()? {
-                    b"00" => self.push(FALSE),
-                    b"01" => self.push(TRUE),
-                    digits => self.int(number(digits)?),
-                },
-                op::LONG => {
-                    let digits = cursor.line()?;
-                    self.int(number(digits.strip_suffix(b"L").unwrap_or(digits))?);
-                }
                 op::BINFLOAT => {
                     let bits = u64::from_be_bytes(cursor.argument()?);
                     self.add(RawNode::of_word(Tag::Float, bits));
-                }
-                op::FLOAT => {
-                    let float: f64 = number(cursor.line()?)?;
-                    self.add(RawNode::of_word(Tag::Float, float.to_bits()));
                 }
 
                 op::SHORT_BINUNICODE => {
@@ -201,10 +183,6 @@ impl Parser {
                 op::BINUNICODE8 => {
                     let length = u64::from_le_bytes(cursor.argument()?);
                     self.str(cursor.span(Tag::Str, length)?)?;
-                }
-                op::UNICODE => {
-                    let text = cursor.text_line()?;
-                    self.add(text);
                 }
                 op::SHORT_BINBYTES => {
                     let [length] = cursor.argument()?;
@@ -227,14 +205,6 @@ impl Parser {
                 op::EMPTY_DICT => self.add(RawNode::new(Tag::Dict, 0, 0)),
                 op::EMPTY_SET => self.add(RawNode::new(Tag::Set, 0, 0)),
                 op::EMPTY_TUPLE => self.push(EMPTY_TUPLE),
-                op::LIST => {
-                    let from = self.pop_mark()?;
-                    self.gather(Tag::List, from)?;
-                }
-                op::DICT => {
-                    let from = self.pop_mark()?;
-                    self.gather(Tag::Dict, from)?;
-                }
                 op::FROZENSET => {
                     let from = self.pop_mark()?;
                     self.gather(Tag::FrozenSet, from)?;
@@ -273,18 +243,9 @@ impl Parser {
                 op::NEWOBJ_EX => self.make_ex()?,
                 op::BUILD => self.build()?,
 
-                op::MEMOIZE => self.put(self.puts, cursor.pickle)?,
-                op::BINPUT => {
-                    let [index] = cursor.argument()?;
-                    self.put(index.into(), cursor.pickle)?;
-                }
-                op::LONG_BINPUT => {
-                    let index = u32::from_le_bytes(cursor.argument()?);
-                    self.put(index as usize, cursor.pickle)?;
-                }
-                op::PUT => {
-                    let index: u32 = number(cursor.line()?)?;
-                    self.put(index as usize, cursor.pickle)?;
+                op::MEMOIZE => {
+                    let top = self.top()?;
+                    self.memo.push(top);
                 }
                 op::BINGET => {
                     let [index] = cursor.argument()?;
@@ -293,10 +254,6 @@ impl Parser {
                 op::LONG_BINGET => {
                     let index = u32::from_le_bytes(cursor.argument()?);
                     self.get_values::<5>(index, cursor, &mut left)?;
-                }
-                op::GET => {
-                    let index = number(cursor.line()?)?;
-                    let _pushed = self.get(index)?;
                 }
                 _ => return Err(OpcodeError::NotUnderstood),
             }
@@ -392,7 +349,6 @@ impl Parser {
         let children = &self.stack[from..];
         let id = match (tag, children.len()) {
             (Tag::Tuple, 0) => EMPTY_TUPLE,
-            (Tag::Dict, count) if !count.is_multiple_of(2) => return Err(OpcodeError::WrongKind),
             _ => self.arena.add_parent(tag, children),
         };
         self.stack.truncate(from);
@@ -493,27 +449,6 @@ impl Parser {
 
     // The memo.
 
-    #[inline]
-    fn put(&mut self, index: usize, pickle: &[u8]) -> Result<(), OpcodeError> {
-        let value = self.top()?;
-        let memo = &mut self.memo;
-        if index == memo.len() {
-            memo.push(value);
-            self.puts += 1;
-            return Ok(());
-        }
-        // Indices without gaps stay below the number of opcodes.
-        if index > pickle.len() {
-            return Err(OpcodeError::MemoIndex(index as u32));
-        }
-        if index > memo.len() {
-            memo.resize(index + 1, UNPUT);
-        }
-        self.puts += usize::from(memo[index] == UNPUT);
-        memo[index] = value;
-        Ok(())
-    }
-
     /// Marks a node that is referred to again. A value that has such a node is no longer like the others.
     #[inline]
     fn share(&mut self, id: NodeId) {
@@ -527,16 +462,12 @@ impl Parser {
     #[inline]
     fn get(&mut self, index: u32) -> Result<NodeId, OpcodeError> {
         match self.memo.get(index as usize) {
-            Some(&id) if id != UNPUT => {
+            Some(&id) => {
                 self.share(id);
                 self.push(id);
                 Ok(id)
             }
-            _ => Err(OpcodeError::NoMemo(index)),
+            None => Err(OpcodeError::NoMemo(index)),
         }
     }
-}
-
-fn number<T: std::str::FromStr>(digits: &[u8]) -> Result<T, OpcodeError> {
-    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(OpcodeError::BadText)
 }

@@ -123,7 +123,7 @@ impl Tree {
         &self.pickle
     }
 
-    /// The protocol that the pickle declares, 0 to 5.
+    /// The protocol that the pickle declares: 4 or 5, or 0 if it declares none.
     pub fn protocol(&self) -> u8 {
         self.protocol
     }

@@ -20,7 +20,7 @@ const STAY: [&str; 7] = [
 ];
 
 /// Returns the frame with these rows overwritten. Adds what cannot be told apart to `left`.
-pub(crate) fn erase(outputs: &Outputs, rows: &[u32], left: &mut Vec<String>) -> Vec<u8> {
+pub(super) fn erase(outputs: &Outputs, rows: &[u32], left: &mut Vec<String>) -> Vec<u8> {
     let frame = outputs.frame();
     let mut bytes = frame.to_vec();
     // Data in parts may be that of another row, unless every part is named once.

@@ -2,22 +2,10 @@
 
 use super::fields::{ENGINE_INDEX, FINISHED_REQUESTS, FRAME, FrameJoin, SCHEDULER_STATS, WEIGHT_VERSION};
 use super::outputs::Outputs;
+use crate::batch::EngineLoad;
 use crate::pack::{self, LIST, MAP, PackValue, TYPES};
 
 const NIL: u8 = 0xc0;
-
-/// An engine's load after a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EngineLoad {
-    /// The engine's number among those that send to the same front end.
-    pub engine: u64,
-    /// Requests that run.
-    pub running: u64,
-    /// Requests that wait.
-    pub waiting: u64,
-    /// The used share of the KV cache, from 0 to 1.
-    pub kv_cache_usage: f64,
-}
 
 impl Outputs {
     /// Whether the frame has a value that may be in one frame only, so that the frame is joined with no other. A field
@@ -44,7 +32,7 @@ impl Outputs {
     }
 
     /// The requests that the engine says have ended: also those whose client left.
-    pub(crate) fn finished_requests(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn ended_requests(&self) -> impl Iterator<Item = &str> {
         let (count, body) = match pack::item(self.field(FINISHED_REQUESTS)) {
             Some(PackValue::Array(count, body)) => (count, body),
             _ => (0, &[][..]),
@@ -53,7 +41,7 @@ impl Outputs {
     }
 
     /// The load that the frame's statistics tell.
-    pub(crate) fn load(&self) -> Option<EngineLoad> {
+    pub(super) fn engine_load(&self) -> Option<EngineLoad> {
         let stats = self.field(SCHEDULER_STATS);
         let count = |name| u64::try_from(pack::int(map_value(stats, name)?)?).ok();
         let kv_cache_usage = match pack::item(map_value(stats, "kv_cache_usage")?)? {
@@ -62,16 +50,16 @@ impl Outputs {
             _ => return None,
         };
         let (running, waiting) = (count("num_running_reqs")?, count("num_waiting_reqs")?);
-        Some(EngineLoad { engine: self.engine_index()?, running, waiting, kv_cache_usage })
+        Some(EngineLoad { engine: self.index()?, running, waiting, kv_cache_usage })
     }
 
     /// The version of the weights, in frames since 0.32.
-    pub(crate) fn weight_version(&self) -> Option<&str> {
+    pub(super) fn weights(&self) -> Option<&str> {
         std::str::from_utf8(pack::str_bytes(self.field(WEIGHT_VERSION))?).ok()
     }
 
     /// The engine's number among those that send to the same front end.
-    pub(crate) fn engine_index(&self) -> Option<u64> {
+    pub(super) fn index(&self) -> Option<u64> {
         u64::try_from(pack::int(self.field(ENGINE_INDEX))?).ok()
     }
 }

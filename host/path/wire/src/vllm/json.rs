@@ -11,7 +11,8 @@ use crate::json_values::JsonConverter;
 use crate::pack::{self, PackValue};
 
 /// The fields by name, and the class as `__struct__`.
-pub(crate) fn to_json(converter: &mut JsonConverter, outputs: &Outputs) -> Json {
+pub(super) fn to_json(outputs: &Outputs) -> Json {
+    let converter = &mut JsonConverter::new(outputs.frame().len());
     let known = FRAME.iter().enumerate().take(outputs.elements() as usize);
     let mut shown = Map::new();
     shown.insert("__struct__".into(), CLASS.into());

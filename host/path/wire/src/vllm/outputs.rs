@@ -6,11 +6,9 @@ use std::ops::Range;
 use afterbay_types::parts;
 use bytes::Bytes;
 
-use super::arrays::sampled_logprobs;
-use super::fields::{
-    self, ENGINE_INDEX, EVENTS, FINISH_REASON, FRAME, FRAME_FIELDS_MIN, OUTPUTS, QUEUED, TIMESTAMP,
-};
+use super::fields::{self, ENGINE_INDEX, FINISH_REASON, FRAME, FRAME_FIELDS_MIN, OUTPUTS};
 use super::frame::map_value;
+use crate::batch::EngineBatch;
 use crate::error::{PackError, WireError};
 use crate::finish::{Finish, Matched};
 use crate::pack::{self, INT, PackValue, TYPES};
@@ -35,15 +33,15 @@ pub(crate) struct OutputRow {
     /// The start of `new_token_ids`.
     ids: u32,
     /// The start of the field behind `new_token_ids`.
-    rest: u32,
+    pub(super) rest: u32,
     /// The end of the row's first array.
-    first_end: u32,
+    pub(super) first_end: u32,
     /// The end of the row. A row may have a second array: the end of a request whose last ids are in the first.
     end: u32,
     /// The start of `finish_reason`. 0: nil.
-    finish: u32,
+    pub(super) finish: u32,
     /// The start of `prefill_stats`. 0: nil.
-    prefill: u32,
+    pub(super) prefill: u32,
     tokens: u32,
     /// The number of elements of the first array. 0: the row is no array, or has too few elements.
     elements: u32,
@@ -58,7 +56,7 @@ pub(crate) struct OutputRow {
 pub(crate) struct Outputs {
     frame: Bytes,
     /// The parts. Empty: the frame is its only part.
-    parts: Vec<Range<usize>>,
+    pub(super) parts: Vec<Range<usize>>,
     /// The number of the frame's fields.
     elements: u64,
     /// The starts of the known fields, and the end of the last of them.
@@ -67,12 +65,12 @@ pub(crate) struct Outputs {
     end: u32,
     pub(super) rows: Vec<OutputRow>,
     /// The position of each row's `request_id`.
-    rids: Vec<(u32, u32)>,
+    pub(super) rids: Vec<(u32, u32)>,
     /// Rows that cannot be read, with the field.
     pub(crate) unread: Vec<(u32, &'static str)>,
     pub(crate) has_text_rids: bool,
-    has_finish: bool,
-    has_first: bool,
+    pub(super) has_finish: bool,
+    pub(super) has_first: bool,
 }
 
 /// The bytes behind `new_token_ids` of a row that says nothing else.
@@ -145,15 +143,6 @@ fn is_text(text: &[u8]) -> bool {
 }
 
 impl Outputs {
-    /// The memory of the positions in bytes.
-    pub(crate) fn memory(&self) -> usize {
-        let Outputs { parts, rows, rids, unread, .. } = self;
-        parts.capacity() * size_of::<Range<usize>>()
-            + rows.capacity() * size_of::<OutputRow>()
-            + rids.capacity() * size_of::<(u32, u32)>()
-            + unread.capacity() * size_of::<(u32, &str)>()
-    }
-
     /// Reads a frame: one part, or an envelope of several.
     pub(crate) fn read(frame: &Bytes) -> Result<Outputs, WireError> {
         Outputs::read_with(frame, Outputs::read_rows)
@@ -362,11 +351,6 @@ impl Outputs {
         true
     }
 
-    /// The number of rows.
-    pub(crate) fn rows(&self) -> usize {
-        self.rows.len()
-    }
-
     /// The bytes of a known field of the frame. Nil if the version has none.
     pub(crate) fn field(&self, field: usize) -> &[u8] {
         match (field as u64) < self.elements {
@@ -401,6 +385,10 @@ impl Outputs {
         &self.frame
     }
 
+    pub(super) fn bytes(&self) -> &Bytes {
+        &self.frame
+    }
+
     /// The number of parts besides the first.
     pub(crate) fn aux_parts(&self) -> usize {
         self.parts.len().saturating_sub(1)
@@ -411,38 +399,6 @@ impl Outputs {
         match (part, self.parts.as_slice()) {
             (0, []) => Some(&self.frame),
             (part, parts) => Some(&self.frame[parts.get(part)?.clone()]),
-        }
-    }
-
-    // The columns of SGLang's batches are read in loops that stay small: those of vLLM are not put into them.
-
-    /// The bytes of a row's `request_id`. `None`: the row does not exist, or has none.
-    #[inline(never)]
-    pub(crate) fn rid_bytes(&self, row: u32) -> Option<&[u8]> {
-        let (start, end) = *self.rids.get(row as usize)?;
-        pack::str_bytes(&self.frame[start as usize..end as usize])
-    }
-
-    /// The request of a row. Empty if it cannot be read.
-    #[inline(never)]
-    pub(crate) fn rid(&self, row: u32) -> &str {
-        self.rid_bytes(row).and_then(|rid| std::str::from_utf8(rid).ok()).unwrap_or_default()
-    }
-
-    /// The number of ids of a row.
-    #[inline(never)]
-    pub(crate) fn tokens(&self, row: u32) -> u32 {
-        self.rows.get(row as usize).map_or(0, |row| row.tokens)
-    }
-
-    /// Appends the ids of a row that can be read.
-    #[inline(never)]
-    pub(crate) fn ids(&self, row: u32, out: &mut Vec<i64>) {
-        let Some(row) = self.rows.get(row as usize).filter(|row| row.tokens > 0) else { return };
-        match self.id_items(row) {
-            // The usual case.
-            one if row.tokens == 1 => out.extend(pack::int(one)),
-            some => out.extend(pack::items(some, row.tokens.into()).filter_map(pack::int)),
         }
     }
 
@@ -458,35 +414,11 @@ impl Outputs {
     }
 
     /// Whether every row has a `request_id`.
-    pub(crate) fn has_rids(&self) -> bool {
-        (0..self.rids.len() as u32).all(|row| self.rid_bytes(row).is_some())
+    pub(super) fn has_rids(&self) -> bool {
+        (0..self.rids.len() as u32).all(|row| self.rid(row).is_some())
     }
 
-    /// Whether any row is the first of its request.
-    pub(crate) fn has_first(&self) -> bool {
-        self.has_first
-    }
-
-    /// The number of rows that are the first of their requests.
-    pub(crate) fn first_rows(&self) -> u32 {
-        self.rows.iter().filter(|row| row.prefill != 0).count() as u32
-    }
-
-    /// Whether any row is its request's last.
-    pub(crate) fn has_finish(&self) -> bool {
-        self.has_finish
-    }
-
-    /// Whether and why a request ended with this row.
-    #[inline(never)]
-    pub(crate) fn finish(&self, row: u32) -> Finish<'_> {
-        match self.rows.get(row as usize) {
-            Some(row) if row.finish != 0 => self.ended(row),
-            _ => Finish::Running,
-        }
-    }
-
-    fn ended(&self, row: &OutputRow) -> Finish<'_> {
+    pub(super) fn ended_by(&self, row: &OutputRow) -> Finish<'_> {
         let rest = &self.frame[row.finish as usize..row.end as usize];
         let mut values = pack::items(rest, 2).map(pack::item);
         let (reason, stop) = (values.next().flatten(), values.next().flatten());
@@ -506,51 +438,10 @@ impl Outputs {
         }
     }
 
-    /// Whether the row is the first of its request.
-    #[inline]
-    pub(crate) fn is_first(&self, row: u32) -> bool {
-        self.rows.get(row as usize).is_some_and(|row| row.prefill != 0)
-    }
-
-    /// The length of the prompt in tokens, in a request's first row.
-    pub(crate) fn prompt_tokens(&self, row: u32) -> Option<u64> {
-        self.prefill_count(row, "num_prompt_tokens")
-    }
-
-    /// Tokens of the prompt that were in the cache, in a request's first row.
-    pub(crate) fn cached_tokens(&self, row: u32) -> Option<u64> {
-        self.prefill_count(row, "num_cached_tokens")
-    }
-
-    fn prefill_count(&self, row: u32, name: &str) -> Option<u64> {
+    pub(super) fn prefill_count(&self, row: u32, name: &str) -> Option<u64> {
         let row = self.rows.get(row as usize).filter(|row| row.prefill != 0)?;
         let stats = &self.frame[row.prefill as usize..row.first_end as usize];
         pack::int(map_value(stats, name)?)?.try_into().ok()
-    }
-
-    /// The times at which the engine queued the request of a first row and sent the row, in seconds.
-    pub(crate) fn queued_and_sent(&self, row: u32) -> Option<(f64, f64)> {
-        let row = self.rows.get(row as usize).filter(|row| row.prefill != 0)?;
-        let rest = &self.frame[row.rest as usize..row.first_end as usize];
-        // The rest begins behind `request_id` and `new_token_ids`.
-        let events = pack::items(rest, row.elements.into()).nth(EVENTS - 2)?;
-        let PackValue::Array(count, events) = pack::item(events)? else { return None };
-        let is_queued = |event: &&[u8]| map_value(event, "type").and_then(pack::int) == Some(QUEUED);
-        let queued = pack::items(events, count).find(is_queued)?;
-        let seconds = |value| match pack::item(value)? {
-            PackValue::Float(seconds) => Some(seconds),
-            _ => None,
-        };
-        Some((seconds(map_value(queued, "timestamp")?)?, seconds(self.field(TIMESTAMP))?))
-    }
-
-    /// Appends the logprob of each id of a row. False: the row has none, or they have an unknown form.
-    pub(crate) fn logprobs(&self, row: u32, out: &mut Vec<f32>) -> bool {
-        let row = self.rows.get(row as usize).filter(|row| row.tokens > 0 && !row.is_plain);
-        row.is_some_and(|row| {
-            let value = &self.frame[row.rest as usize..row.first_end as usize];
-            sampled_logprobs(self, value, out).is_some()
-        })
     }
 }
 

@@ -14,13 +14,12 @@ use super::fields::{
 };
 use super::outputs::{OutputRow, Outputs};
 use super::stats;
+use crate::batch::EngineBatch;
 use crate::bounds::ID_MAX;
 use crate::edit::{Edit, FinishReason, TokenEdit, retained};
 use crate::error::RowsError;
 use crate::pack::{self, PackValue};
-
-/// A row of a part: the part's index, and the row in it.
-pub(crate) type PartRow = (u32, u32);
+use crate::rows::PartRow;
 
 /// The room for the fields before the rows: three headers and an int.
 const HEAD_BYTES: usize = 24;
@@ -69,6 +68,10 @@ pub(crate) fn splittable(outputs: &Outputs) -> Result<(), RowsError> {
     }
     let all_marked = marked.iter().skip(1).all(|marked| *marked);
     if all_marked { Ok(()) } else { Err(split("parts")) }
+}
+
+fn text(rid: Option<&[u8]>) -> String {
+    String::from_utf8_lossy(rid.unwrap_or_default()).into_owned()
 }
 
 fn split(name: &str) -> RowsError {
@@ -144,7 +147,7 @@ impl<'a> OutputsWriter<'a> {
         let ((outputs, first_row), (_, last_row)) = (self.row(first), self.row(last));
         let elements = first_row.elements();
         let cannot =
-            |name: &str| RowsError::Column { name: name.to_owned(), rid: outputs.rid(first.1).to_owned() };
+            |name: &str| RowsError::Column { name: name.to_owned(), rid: text(outputs.rid(first.1)) };
         let is_usual = |row: &OutputRow| row.is_plain & row.has_ids & (row.elements() == elements);
         if rows.clone().all(|(_, row)| is_usual(row)) {
             // Nothing but ids.
@@ -316,7 +319,7 @@ impl<'a> OutputsWriter<'a> {
 
 impl Outputs {
     /// Whether rows of the frames may be in one frame: they have the same values where a frame has only one.
-    pub(crate) fn is_like(&self, other: &Outputs) -> bool {
+    pub(super) fn is_like_outputs(&self, other: &Outputs) -> bool {
         let same = FRAME.iter().enumerate().filter(|(_, field)| field.join == FrameJoin::Same);
         self.elements() == other.elements()
             && self.row_elements() == other.row_elements()

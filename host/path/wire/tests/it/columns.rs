@@ -16,7 +16,7 @@ fn every_field() -> BTreeMap<String, String> {
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("layouts")).unwrap() {
         let path = entry.unwrap().path();
         let layout: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        for kind in BatchKind::SGLANG {
+        for kind in BatchKind::WITH_COLUMNS {
             for field in layout[kind.class()].as_array().unwrap() {
                 fields.insert(field.as_str().unwrap().to_owned(), path.display().to_string());
             }

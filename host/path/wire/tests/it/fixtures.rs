@@ -93,7 +93,7 @@ fn accessors_agree_with_the_json() {
         for row in 0..batch.rows() {
             let at = row as usize;
             assert_eq!(batch.rid(row), json["rids"][at], "{}", sample.name);
-            assert_eq!(batch.http_worker_ipc(row), json["http_worker_ipcs"][at].as_str());
+            assert_eq!(batch.front_end(row), json["http_worker_ipcs"][at].as_str());
             assert_eq!(batch.prompt_tokens(row), json["prompt_tokens"][at].as_u64());
             assert_eq!(batch.completion_tokens(row), json["completion_tokens"][at].as_u64());
             assert_eq!(batch.text(row), json["output_strs"][at].as_str());
@@ -180,7 +180,10 @@ fn the_length_of_a_msgpack_batch_tells_its_version() {
         ("0.5.23", "0.5.21..0.5.23"),
     ] {
         let batch = read_batch(&sample(&format!("versions/{version}/tokid_n1.msgpack")).bytes);
-        assert_eq!(batch.wire(), Wire::Msgpack { versions: versions.into() });
+        assert_eq!(
+            batch.wire(),
+            Wire::Msgpack { engine: afterbay_wire::Engine::Sglang, versions: versions.into() }
+        );
     }
     let pickle = read_batch(&sample("versions/0.5.6/tokid_n1.pickle").bytes);
     assert_eq!(pickle.wire(), Wire::Pickle { protocol: 4 });

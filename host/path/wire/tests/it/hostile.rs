@@ -29,12 +29,7 @@ fn use_up(frame: &Bytes) {
             for row in 0..batch.rows() {
                 assert!(batch.tokens(row) == 0 || !batch.is_unread(row));
                 assert_eq!(ids.row(row).len(), batch.tokens(row) as usize);
-                _ = (
-                    batch.finish(row),
-                    batch.text(row),
-                    batch.completion_tokens(row),
-                    batch.http_worker_ipc(row),
-                );
+                _ = (batch.finish(row), batch.text(row), batch.completion_tokens(row), batch.front_end(row));
             }
             batch.to_json(Wrapped::Open);
             let all: Vec<u32> = (0..batch.rows()).collect();
@@ -341,7 +336,7 @@ fn rows_that_cannot_be_written_are_ended_in_a_frame_of_their_own() {
         for row in rows {
             assert_eq!((ended.rid(row), ended.finish(row)), (batch.rid(row), Finish::Abort), "{name}");
             assert_eq!((ended.tokens(row), ended.text(row).unwrap_or_default()), (0, ""), "{name}");
-            assert_eq!(ended.http_worker_ipc(row), batch.http_worker_ipc(row), "{name}");
+            assert_eq!(ended.front_end(row), batch.front_end(row), "{name}");
         }
         let last = batch.rows() - 1;
         assert_eq!(batch.ended(&[last], "x").unwrap().rid(0), batch.rid(last));

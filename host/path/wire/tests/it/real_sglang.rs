@@ -195,7 +195,7 @@ fn synthetic_batches_and_aborts_are_read_by_sglang() {
         };
         let synth = SynthBatch { rows: (0..rows).map(row).collect() };
         for wire in [SynthWire::Msgpack, SynthWire::Pickle] {
-            for kind in BatchKind::SGLANG {
+            for kind in BatchKind::WITH_COLUMNS {
                 let bytes = synth.encode(kind, wire).unwrap();
                 let wire = if wire == SynthWire::Pickle { "pickle" } else { "msgpack" };
                 let name = format!("{kind} of {rows} rows");

@@ -50,7 +50,7 @@ fn every_frame_of_the_scheduler_passes_with_its_ids_counts_and_reasons() {
         for row in 0..batch.rows() {
             assert_eq!(ours.text(row), Some(""), "{}", sample.name);
             assert_eq!(ours.rid(row), batch.rid(row));
-            assert_eq!(ours.http_worker_ipc(row), batch.http_worker_ipc(row));
+            assert_eq!(ours.front_end(row), batch.front_end(row));
             assert_eq!(ours.finish(row), batch.finish(row), "{}", sample.name);
             assert_eq!(ours.completion_tokens(row), batch.completion_tokens(row));
             // A row alone equals the row among the others.

@@ -82,9 +82,10 @@ fn an_unsupported_opcode_is_named() {
         let error = parse(&[0x80, 5, b'N', *opcode, b'a', b'\n', b'b', b'\n', b'.']).unwrap_err();
         assert_eq!(error.to_string(), format!("opcode {opcode:#04x} at offset 3 is not understood"));
     }
-    // Escaped text, and bytes that only protocol 0 treats as Latin-1.
-    assert_eq!(fault(b"V\\u0061\n."), OpcodeError::NotUnderstood);
-    assert_eq!(fault(b"V\xe9\n."), OpcodeError::NotUnderstood);
+    // What only protocols below 4 have: INT, LONG, FLOAT, UNICODE, LIST, DICT, PUT, BINPUT, LONG_BINPUT and GET.
+    for opcode in b"ILFVldpqrg".iter() {
+        assert_eq!(fault(&[b'(', *opcode, b'1', b'\n', b'.']), OpcodeError::NotUnderstood, "{opcode}");
+    }
 }
 
 #[test]
@@ -112,8 +113,10 @@ fn a_pickle_that_is_cut_or_goes_on_says_so() {
     assert_eq!(fault(b"."), OpcodeError::Unfinished(0));
     assert_eq!(fault(b"NN."), OpcodeError::Unfinished(2));
     assert_eq!(fault(b"N(."), OpcodeError::Unfinished(2));
-    assert_eq!(fault(b"\x80\x06N."), OpcodeError::Protocol(6));
-    assert_eq!(fault(b"I12"), OpcodeError::Cut { needed: 3, left: 2 });
+    for protocol in [0, 3, 6] {
+        assert_eq!(fault(&[0x80, protocol, b'N', b'.']), OpcodeError::Protocol(protocol));
+    }
+    assert_eq!(fault(b"c12"), OpcodeError::Cut { needed: 3, left: 2 });
 }
 
 #[test]
@@ -140,8 +143,6 @@ fn a_stack_or_memo_that_does_not_hold_is_an_error() {
     }
     assert_eq!(fault(b"h\x00."), OpcodeError::NoMemo(0));
     assert_eq!(fault(b"N\x94j\xff\xff\xff\xff."), OpcodeError::NoMemo(0xffff_ffff));
-    assert_eq!(fault(b"Nq\x05h\x04."), OpcodeError::NoMemo(4));
-    assert_eq!(fault(b"Nr\xff\xff\xff\xff."), OpcodeError::MemoIndex(0xffff_ffff));
 }
 
 #[test]
@@ -154,14 +155,13 @@ fn a_mark_guards_what_is_below_it_also_after_an_inner_one() {
 
 #[test]
 fn a_value_of_the_wrong_kind_is_an_error() {
-    let pickles: [&[u8]; 14] = [
+    let pickles: [&[u8]; 13] = [
         b"NNa.",
         b"N(Ne.",
         b"NNNs.",
         b"}(Nu.",
         b"](N\x90.",
-        b"N(N\x90.",
-        b"(Nd.", // put into what takes none, or odd
+        b"N(N\x90.", // put into what takes none, or odd
         b"NNR.",
         b"NN\x81.",
         b"N))\x92.", // arguments that are no tuple, no dict
@@ -173,9 +173,7 @@ fn a_value_of_the_wrong_kind_is_an_error() {
     for pickle in pickles {
         assert_eq!(fault(pickle), OpcodeError::WrongKind, "{pickle:?}");
     }
-    for pickle in
-        [&b"\x8c\x01\xff."[..], b"\x8c\x02\xed\xa0.", b"Ix\n.", b"Fx\n.", b"L99999999999999999999L\n."]
-    {
+    for pickle in [&b"\x8c\x01\xff."[..], b"\x8c\x02\xed\xa0."] {
         assert_eq!(fault(pickle), OpcodeError::BadText, "{pickle:?}");
     }
     assert_eq!(fault(b"\x8c\x03\xed\xa0\x80\x8c\x01a\x93."), OpcodeError::BadText);

@@ -237,7 +237,7 @@ def make(directory):
         # Text that protocol 0 escapes is not understood by Afterbay, nor long ints in decimals, nor bytes that
         # protocols 0 to 2 write as such text: a number before the name is the lowest protocol.
         lowest, name = name.split("/") if "/" in name else (0, name)
-        for protocol in range(int(lowest), pickle.HIGHEST_PROTOCOL + 1):
+        for protocol in range(4, pickle.HIGHEST_PROTOCOL + 1):
             path = pathlib.Path(directory, f"{name.removeprefix('binary/')}.{protocol}")
             try:
                 path.write_bytes(pickle.dumps(value, protocol))

@@ -41,7 +41,7 @@ enum Reason {
 
 fn parse_rid(text: &str) -> Result<String, &'static str> {
     match text {
-        "" => Err("the rid is empty, which to SGLang means every request"),
+        "" => Err("the rid is empty, which to an engine may mean every request"),
         rid => Ok(rid.to_owned()),
     }
 }

@@ -20,7 +20,8 @@ use anyhow::bail;
 use self::act::{Act, Both, STEPS_PER_SECOND};
 use self::outcome::Outcome;
 use self::setup::{Afterbay, DemoDirs, EVERY_CHUNK, LAST_CHUNK, Stopped, afterbay, unless_stopped};
-use super::sim::{EngineName, WireName, stop_on_signal};
+use super::sim::{WireName, encoding, engines, stop_on_signal};
+use afterbay_config::Engine;
 use afterbay_terminal as screen;
 use afterbay_terminal::{count, seconds};
 
@@ -65,8 +66,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     requests: Option<u64>,
     /// The engine whose frames are sent. With vLLM, the second act is left out: its reader adds up the rows
-    #[arg(long, value_enum, default_value_t = EngineName::Sglang)]
-    engine: EngineName,
+    #[arg(long, value_parser = engines(), default_value = Engine::default().word())]
+    engine: Engine,
     /// SGLang's encoding on the wire [default: msgpack]
     #[arg(long, value_enum)]
     wire: Option<WireName>,
@@ -90,7 +91,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
-    let encoding = args.engine.encoding(args.wire, SynthWire::Msgpack)?;
+    let encoding = encoding(args.engine, args.wire, SynthWire::Msgpack)?;
     let dirs = DemoDirs::create(args.keep.as_deref(), args.engine)?;
     let say = |text: &str| {
         if !args.json {
@@ -113,8 +114,8 @@ fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
         seconds(every.cost_per_row),
     ));
     let every_sides = every.play(&dirs, &mut afterbay, stop, args.json)?;
-    // vLLM's front end never kept the last chunk only.
-    let last = (args.engine == EngineName::Sglang).then(|| last_chunk(&every));
+    // Only a reader of rows that may be cumulative can keep the last chunk only.
+    let last = args.engine.traits().counts_tokens.then(|| last_chunk(&every));
     let last_sides = last.map(|last| {
         sentence(format!(
             "\nThe same with {} requests at once and readers that keep the last chunk of a request that they find, \
@@ -217,10 +218,7 @@ fn print_next(args: &Args) {
         println!("Kept in {}: afterbay.toml, journal, afterbay.log.", keep.display());
         println!("  afterbay journal ls --from {}", keep.join("journal").display());
     }
-    let (engine, command) = match args.engine {
-        EngineName::Sglang => ("SGLang", "sglang"),
-        EngineName::Vllm => ("vLLM", "vllm"),
-    };
+    let (engine, command) = (args.engine.name(), args.engine.word());
     println!("Next: put it behind a real {engine} with `afterbay {command} -- <the usual command>`,");
     println!("and write a plugin of your own: examples/stop-on-loop is one, in a single file.");
 }

@@ -18,7 +18,7 @@ use self::args::{ReaderArgs, SchedulerArgs};
 use self::output::{Bar, fault_lines, line, table, verdict};
 use afterbay_terminal::{bytes, count, seconds};
 
-pub(super) use self::args::{EngineName, WireName};
+pub(super) use self::args::{WireName, encoding, engines};
 
 /// Simulate one end of a stream: a scheduler, or a reader that may be slow
 ///

@@ -1,5 +1,4 @@
-//! Checks of a vLLM stream against its own rows: the engine sends no token count, so that the counts are made again from the
-//! stored frames.
+//! Checks of a stream whose engine sends no token count against its own rows: the counts are made again from the stored frames.
 //!
 //! - A request's first row with ids has `prefill_stats`, and no later row has. Otherwise rows before it never arrived, or two
 //!   requests share an id.
@@ -14,10 +13,7 @@ use afterbay_journal::{Outcome, Passage, RequestNo, stored_rid};
 use afterbay_wire::{Batch, DecodedFrame, Finish, Layouts};
 use std::collections::{HashMap, HashSet};
 
-/// The name of the engine in a decoded batch.
-const VLLM: &str = "vllm";
-
-/// The counts of a vLLM stream, made again from its frames.
+/// The counts of a stream, made again from its frames.
 #[derive(Debug, Default)]
 pub(super) struct Recount {
     /// Requests of which every row is stored, from the first to the end.
@@ -33,7 +29,7 @@ pub(super) struct Recount {
 /// A request that has ended, and the counts so far.
 struct Counted {
     info: RequestInfo,
-    /// Whether an earlier request has the same id. vLLM's ids are unique, but for a session that continues.
+    /// Whether an earlier request has the same id. Ids are unique, but for a session that continues.
     continues: bool,
     rows: u64,
     received: u64,
@@ -44,7 +40,7 @@ struct Counted {
     is_unread: bool,
 }
 
-/// Counts a stream's rows again. `None` if they are not of vLLM.
+/// Counts a stream's rows again. `None` if their engine counts.
 pub(super) fn recount(stream: &StreamReader) -> anyhow::Result<Option<Recount>> {
     // The requests first: every row of a request that has ended is in the journal by then.
     let mut requests = HashMap::new();
@@ -70,7 +66,7 @@ pub(super) fn recount(stream: &StreamReader) -> anyhow::Result<Option<Recount>> 
             continue;
         }
         let batch = match afterbay_wire::decode(frame.bytes.clone().into(), &layouts) {
-            DecodedFrame::Batch(batch) if batch.engine() == VLLM => batch,
+            DecodedFrame::Batch(batch) if !batch.engine().traits().counts_tokens => batch,
             _ if !is_known => return Ok(None),
             _ => {
                 skip(&outcome, &mut requests);

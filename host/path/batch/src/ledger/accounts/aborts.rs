@@ -19,7 +19,7 @@ pub const ABORTED: &str = "afterbay: aborted by operator";
 /// Queues an abort for the scheduler. Must not block. Returns false if the queue is full.
 pub type AbortSender = Box<dyn Fn(FinishedEarly) -> bool + Send>;
 
-/// A request that a plugin has finished while the scheduler continues it, or of vLLM also an operator.
+/// A request that a plugin has finished while the scheduler continues it, or an operator, if the scheduler answers no abort.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedEarly {
     /// The rid.
@@ -166,14 +166,14 @@ impl Ledger {
     }
 
     /// Queues aborts of the requests that plugins finish with this batch and the scheduler does not. Call this before any row of the
-    /// batch is sent. An operator's abort is with SGLang's scheduler already. vLLM answers an abort with no row, so its engine
-    /// gets the abort now that the reader gets the last row.
+    /// batch is sent. An operator's abort is with the scheduler already. An engine that answers an abort with no row
+    /// gets it now that the reader gets the last row.
     pub(super) fn abort_upstream(&self, rows: &[Row], verdicts: &RecordedVerdicts) {
         let Some(send) = &self.upstream else { return };
-        let is_vllm = self.abort_shape == Some(AbortShape::EngineCore);
+        let is_answered = self.abort_shape.is_none_or(|shape| shape.engine().traits().answers_aborts);
         for action in verdicts.iter() {
             let Some(row) = rows.get(action.row as usize) else { continue };
-            let is_sent = action.plugin == OPERATOR && !is_vllm;
+            let is_sent = action.plugin == OPERATOR && is_answered;
             if !action.ends_request() || is_sent || row.finish != FinishKind::Running {
                 continue;
             }

@@ -52,12 +52,11 @@ impl Parser {
     #[inline(always)]
     pub(super) fn push_texts(&mut self, length: u8, cursor: &mut Cursor, left: &mut usize) {
         let head = [op::MEMOIZE, op::SHORT_BINUNICODE, length];
-        // A memo with gaps may get a new entry before others.
-        if cursor.rest.starts_with(&head) && self.puts == self.memo.len() {
+        if cursor.rest.starts_with(&head) {
             let entries = self.arena.nodes.len() as u32 - 1;
             let texts = self.push_texts_after(head, length, *left / 2, cursor);
             self.memo.extend((entries..entries + texts as u32).map(NodeId));
-            (self.puts, *left) = (self.puts + texts, *left - 2 * texts);
+            *left -= 2 * texts;
         } else if cursor.rest.starts_with(&head[1..]) {
             *left -= self.push_texts_after([op::SHORT_BINUNICODE, length], length, *left, cursor);
         }
@@ -117,8 +116,7 @@ impl Parser {
         cursor: &mut Cursor,
         left: &mut usize,
     ) -> bool {
-        // A memo with gaps may get a new entry before others.
-        if self.puts != self.memo.len() || self.ahead(*left) == 0 {
+        if self.ahead(*left) == 0 {
             return false;
         }
         let Parser { arena, memo, stack, alike, .. } = self;
@@ -134,7 +132,6 @@ impl Parser {
         if self.runs.len() < MAX_RUNS {
             self.runs.push(run);
         }
-        self.puts = self.memo.len();
         self.starts[end.marks % STARTS] = None;
         (cursor.rest, *left) = (&cursor.opcode[bytes..], *left + 1 - opcodes);
         true

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::{OutputRow, Outputs};
+use crate::batch::EngineBatch;
 use crate::finish::Finish;
 use crate::pack;
 

@@ -1,5 +1,6 @@
 //! Erasing rows of vLLM: the row has no content, and the other rows are as before.
 
+use afterbay_types::Engine;
 use std::collections::BTreeSet;
 
 use afterbay_wire::{DecodedFrame, Decoder, EraseError, Layouts};
@@ -10,7 +11,7 @@ use super::support::{all, batch, json, read};
 use crate::erase::is_blank;
 
 fn erase(bytes: &Bytes, rid: &[u8]) -> (Bytes, u32, Vec<String>) {
-    let erased = Decoder::new(Layouts::vllm()).erase(bytes, |of| of == rid).unwrap();
+    let erased = Decoder::new(Layouts::of(Engine::Vllm)).erase(bytes, |of| of == rid).unwrap();
     (erased.bytes, erased.rows, erased.left)
 }
 
@@ -59,7 +60,7 @@ fn an_erased_row_of_every_fixture_has_no_content_and_the_other_rows_keep_theirs(
 
 #[test]
 fn a_frame_of_vllm_that_cannot_be_decoded_is_refused() {
-    let mut decoder = Decoder::new(Layouts::vllm());
+    let mut decoder = Decoder::new(Layouts::of(Engine::Vllm));
     let cut = Bytes::from_static(b"\x98\x00\x91");
     assert!(matches!(decoder.erase(&cut, |_| true), Err(EraseError::NotDecoded(_))));
 }

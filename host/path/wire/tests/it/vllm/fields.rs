@@ -83,7 +83,13 @@ fn the_lengths_of_the_arrays_tell_the_version() {
         (12, 70, "unknown"),
     ] {
         let batch = batch(&of_lengths(outer, fields));
-        assert_eq!((batch.kind(), batch.wire()), (BatchKind::EngineCore, Wire::EngineCore { versions }));
+        assert_eq!(
+            (batch.kind(), batch.wire()),
+            (
+                BatchKind::Outputs,
+                Wire::Msgpack { engine: afterbay_wire::Engine::Vllm, versions: versions.to_owned() }
+            )
+        );
         assert_eq!((batch.rid(0), batch.tokens(0), batch.unread()), ("r", 1, &[][..]));
         assert_eq!(batch.take(&[0]).unwrap().bytes(), batch.bytes());
     }

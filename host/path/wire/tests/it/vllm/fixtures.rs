@@ -33,8 +33,12 @@ fn every_fixture_decodes_to_its_json_and_keeps_its_bytes() {
             DecodedFrame::Batch(batch) => {
                 batches += 1;
                 assert_eq!(batch.bytes(), &sample.bytes, "{name}");
-                assert_eq!(batch.kind(), BatchKind::EngineCore);
-                assert_eq!(batch.wire(), Wire::EngineCore { versions: "0.32.0" }, "{name}");
+                assert_eq!(batch.kind(), BatchKind::Outputs);
+                assert_eq!(
+                    batch.wire(),
+                    Wire::Msgpack { engine: afterbay_wire::Engine::Vllm, versions: "0.32.0".to_owned() },
+                    "{name}"
+                );
                 assert_eq!(batch.unread(), [], "{name}");
             }
             DecodedFrame::Barrier(barrier) => {
@@ -132,7 +136,7 @@ fn frames_without_rows_say_what_they_are() {
         assert!(!barrier.hides_rows(), "{name}");
     }
     let stats = barrier(&sample("plain_length-005").bytes);
-    assert_eq!(stats.kind, BarrierKind::Idle { kind: BatchKind::EngineCore });
+    assert_eq!(stats.kind, BarrierKind::Idle { kind: BatchKind::Outputs });
     assert_eq!(stats.load().unwrap().running, 0);
 }
 

@@ -240,13 +240,13 @@ fn synthetic_frames_and_aborts_are_read_by_vllm() {
             ..SynthRow::default()
         };
         let plain = SynthBatch { rows: (0..rows).map(made).collect() };
-        let plain = plain.encode(BatchKind::EngineCore, SynthWire::EngineCore).unwrap();
+        let plain = plain.encode(BatchKind::Outputs, SynthWire::EngineCore).unwrap();
         records.push(readable(format!("{rows} plain rows"), &plain, rows));
     }
     let answer = SynthOutputs { answers: Some(u64::MAX), ..SynthOutputs::default() };
     records.push(readable("an answer".to_owned(), &answer.encode(), 0));
     for rid in ["cmpl-0-0-0a1b2c3d", "日本語 \"quoted\"\n", &"long".repeat(1024)] {
-        let one = hex(&AbortForm::of(AbortShape::EngineCore).encode(rid).unwrap());
+        let one = hex(&AbortForm::of(AbortShape::Names).encode(rid).unwrap());
         records.push(json!({"what": "abort", "name": rid, "one": one, "rid": rid}));
     }
     check(&home, &records);

@@ -39,7 +39,7 @@ pub fn sample(name: &str) -> Sample {
 }
 
 pub fn read(bytes: &Bytes) -> DecodedFrame {
-    decode(bytes.clone(), &Layouts::vllm())
+    decode(bytes.clone(), &Layouts::of(afterbay_wire::Engine::Vllm))
 }
 
 pub fn batch(bytes: &Bytes) -> Batch {

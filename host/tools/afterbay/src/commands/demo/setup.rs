@@ -11,7 +11,7 @@ use afterbay_sim::Stop;
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::commands::sim::EngineName;
+use afterbay_config::Engine;
 use afterbay_terminal::seconds;
 
 /// The names of the streams: for a reader that handles every chunk, and for one that handles the last chunk that it finds.
@@ -30,7 +30,7 @@ pub(super) struct DemoDirs {
     temporary: tempfile::TempDir,
     /// The configuration, the journal and the log; the same directory without --keep.
     dir: PathBuf,
-    engine: EngineName,
+    engine: Engine,
 }
 
 /// A running `afterbay run`. Dropping it kills the process.
@@ -40,7 +40,7 @@ pub(super) struct Afterbay {
 }
 
 impl DemoDirs {
-    pub(super) fn create(keep: Option<&Path>, engine: EngineName) -> anyhow::Result<DemoDirs> {
+    pub(super) fn create(keep: Option<&Path>, engine: Engine) -> anyhow::Result<DemoDirs> {
         let temporary = tempfile::Builder::new().prefix("afterbay-demo-").tempdir()?;
         let dir = match keep {
             None => temporary.path().to_owned(),
@@ -66,10 +66,7 @@ impl DemoDirs {
 
     /// The streams: one for each act.
     pub(super) fn streams(&self) -> &'static [&'static str] {
-        match self.engine {
-            EngineName::Sglang => &[EVERY_CHUNK, LAST_CHUNK],
-            EngineName::Vllm => &[EVERY_CHUNK],
-        }
+        if self.engine.traits().counts_tokens { &[EVERY_CHUNK, LAST_CHUNK] } else { &[EVERY_CHUNK] }
     }
 
     /// The endpoint where Afterbay listens for a stream's scheduler.
@@ -94,11 +91,10 @@ impl DemoDirs {
     }
 
     fn config(&self) -> String {
-        let (engine, reader) = match self.engine {
-            EngineName::Sglang => {
-                ("", "reader  = \"tokenizer\"   # rows may be joined anywhere: nobody detokenizes after it\n")
-            }
-            EngineName::Vllm => ("engine = \"vllm\"\n", ""),
+        let engine = format!("engine = {:?}\n", self.engine.word());
+        let reader = match self.engine.traits().joins_anywhere {
+            true => "",
+            false => "reader  = \"tokenizer\"   # rows may be joined anywhere: nobody detokenizes after it\n",
         };
         let stream = |name: &str| {
             format!(

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use afterbay_config::Engine;
 use afterbay_sim::check::Expect;
 use afterbay_sim::frames::Encoding;
 use afterbay_sim::load::{Arrivals, Endings, Lengths, Load};
@@ -12,6 +13,7 @@ use afterbay_sockets::{Endpoint, EndpointError};
 use afterbay_wire::BatchKind;
 use afterbay_wire::synth::SynthWire;
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 /// The time that the reader continues after the last expected request, to find frames that should not follow.
 const LINGER: Duration = Duration::from_millis(300);
@@ -49,8 +51,8 @@ pub(super) struct SchedulerArgs {
     steps_per_second: f64,
     /// The engine whose frames are sent. vLLM has no health checks here, its batches without rows are statistics, and its
     /// control messages are answers to utility calls
-    #[arg(long, value_enum, default_value_t = EngineName::Sglang)]
-    engine: EngineName,
+    #[arg(long, value_parser = engines(), default_value = Engine::default().word())]
+    engine: Engine,
     /// SGLang's encoding [default: pickle]
     #[arg(long, value_enum)]
     wire: Option<WireName>,
@@ -105,32 +107,23 @@ pub(super) struct ReaderArgs {
     pub(super) json: bool,
 }
 
-/// The engines whose frames are simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::commands) enum EngineName {
-    Sglang,
-    Vllm,
+/// The values of an option that names an engine.
+pub(in crate::commands) fn engines() -> impl TypedValueParser<Value = Engine> {
+    let words = Engine::WORDS.map(|(word, _)| word);
+    PossibleValuesParser::new(words).map(|word| Engine::of_word(&word).unwrap_or_default())
 }
 
-impl EngineName {
-    /// The encoding of the engine. `wire` is SGLang's alone.
-    pub(in crate::commands) fn encoding(
-        self,
-        wire: Option<WireName>,
-        default: SynthWire,
-    ) -> anyhow::Result<Encoding> {
-        match (self, wire) {
-            (EngineName::Vllm, Some(_)) => {
-                anyhow::bail!("--wire is for --engine sglang: vLLM has one encoding")
-            }
-            (EngineName::Vllm, None) => {
-                Ok(Encoding { kind: BatchKind::EngineCore, wire: SynthWire::EngineCore })
-            }
-            (EngineName::Sglang, wire) => {
-                Ok(Encoding { kind: BatchKind::TokenId, wire: wire.map_or(default, SynthWire::from) })
-            }
-        }
+/// The encoding of the engine. `wire` is of engines with several.
+pub(in crate::commands) fn encoding(
+    engine: Engine,
+    wire: Option<WireName>,
+    default: SynthWire,
+) -> anyhow::Result<Encoding> {
+    if engine.traits().has_layouts {
+        return Ok(Encoding { kind: BatchKind::TokenId, wire: wire.map_or(default, SynthWire::from) });
     }
+    anyhow::ensure!(wire.is_none(), "--wire is not for {}: it has one encoding", engine.name());
+    Ok(Encoding { kind: BatchKind::Outputs, wire: SynthWire::EngineCore })
 }
 
 /// SGLang's two encodings.
@@ -149,7 +142,7 @@ enum ExpectName {
 impl SchedulerArgs {
     /// The options of the simulated scheduler.
     pub(super) fn options(&self) -> anyhow::Result<scheduler::Options> {
-        let encoding = self.engine.encoding(self.wire, SynthWire::Pickle)?;
+        let encoding = encoding(self.engine, self.wire, SynthWire::Pickle)?;
         let mut options = scheduler::Options::new(&self.connect, self.load(), encoding);
         options.steps_per_second = self.steps_per_second;
         options.aborts.clone_from(&self.aborts);

@@ -6,6 +6,7 @@ use afterbay_journal::{
     JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome, Passage, PluginAction,
     RowFinish, SyncPolicy, Verdict,
 };
+use afterbay_wire::Engine;
 use afterbay_wire::vllm::{SynthOutput, SynthOutputs};
 use afterbay_wire::{DecodedFrame, Finish, Layouts};
 use bytes::Bytes;
@@ -45,7 +46,7 @@ impl Scene {
         let number = self.writer.append(&frame, 1).unwrap().frame;
         let (mut requests, mut tokens, mut finished, mut ended) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        if let DecodedFrame::Batch(batch) = afterbay_wire::decode(frame, &Layouts::vllm()) {
+        if let DecodedFrame::Batch(batch) = afterbay_wire::decode(frame, &Layouts::of(Engine::Vllm)) {
             for row in 0..batch.rows() {
                 let rid = batch.rid(row).to_owned();
                 let request = match self.live.get(&rid) {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::bounds::MAX_FIELDS;
 use crate::error::WireError;
 use crate::kind::BatchKind;
-use crate::layouts::{LayoutField, MessageLayout};
+use crate::sglang::layouts::{LayoutField, MessageLayout};
 use crate::value::{ColumnCells, ColumnView};
 
 /// The columns of a frame, in the order of its layout. Those of a frame that this crate wrote are read when they are first

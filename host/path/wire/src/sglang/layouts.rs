@@ -4,24 +4,25 @@
 
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use afterbay_types::Engine;
 use serde_json::Value as Json;
 use thiserror::Error;
 
 use crate::bounds::MAX_FIELDS;
-use crate::columns::{self, Column};
 use crate::kind::BatchKind;
+use crate::sglang::columns::{self, Column};
 
 /// The layouts that come with Afterbay, by SGLang version, oldest first.
 const BUILTIN: &[(&str, &str)] = &[
-    ("0.5.15", include_str!("../layouts/0.5.15.json")),
-    ("0.5.16", include_str!("../layouts/0.5.16.json")),
-    ("0.5.17", include_str!("../layouts/0.5.17.json")),
-    ("0.5.18", include_str!("../layouts/0.5.18.json")),
-    ("0.5.19", include_str!("../layouts/0.5.19.json")),
-    ("0.5.20", include_str!("../layouts/0.5.20.json")),
-    ("0.5.21", include_str!("../layouts/0.5.21.json")),
-    ("0.5.22", include_str!("../layouts/0.5.22.json")),
-    ("0.5.23", include_str!("../layouts/0.5.23.json")),
+    ("0.5.15", include_str!("../../layouts/0.5.15.json")),
+    ("0.5.16", include_str!("../../layouts/0.5.16.json")),
+    ("0.5.17", include_str!("../../layouts/0.5.17.json")),
+    ("0.5.18", include_str!("../../layouts/0.5.18.json")),
+    ("0.5.19", include_str!("../../layouts/0.5.19.json")),
+    ("0.5.20", include_str!("../../layouts/0.5.20.json")),
+    ("0.5.21", include_str!("../../layouts/0.5.21.json")),
+    ("0.5.22", include_str!("../../layouts/0.5.22.json")),
+    ("0.5.23", include_str!("../../layouts/0.5.23.json")),
 ];
 
 /// A field of a batch.
@@ -150,17 +151,12 @@ impl ColumnSource {
     }
 }
 
-/// The engine whose frames are read, and the layouts for SGLang's msgpack batches. Cheap to clone.
+/// The engine whose frames are read, and the layouts for msgpack batches of columns. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Layouts(EngineLayouts);
-
-#[derive(Clone, Debug)]
-pub(crate) enum EngineLayouts {
-    Sglang(Arc<[Arc<MessageLayout>]>),
-    /// Those of SGLang, and frames that can only be vLLM's are read as such.
-    Any(Arc<[Arc<MessageLayout>]>),
-    /// The lengths of vLLM's arrays tell the version. The layout has no columns.
-    Vllm(Arc<MessageLayout>),
+pub struct Layouts {
+    /// `None`: each frame shows its engine.
+    engine: Option<Engine>,
+    messages: Arc<[Arc<MessageLayout>]>,
 }
 
 /// The reason why layouts cannot be loaded.
@@ -225,14 +221,12 @@ impl Layouts {
 
     /// Every version of both engines, for frames of which nothing says the engine: a journal's, or a simulated scheduler's.
     pub fn any() -> Layouts {
-        Layouts(EngineLayouts::Any(Arc::from(Layouts::builtin().sglang())))
+        Layouts { engine: None, ..Layouts::builtin() }
     }
 
-    /// vLLM's messages, in every version from 0.25.
-    pub fn vllm() -> Layouts {
-        static LAYOUT: LazyLock<Arc<MessageLayout>> =
-            LazyLock::new(|| Arc::new(MessageLayout::new(BatchKind::EngineCore, "", std::iter::empty())));
-        Layouts(EngineLayouts::Vllm(Arc::clone(&LAYOUT)))
+    /// The messages of an engine, in every version.
+    pub fn of(engine: Engine) -> Layouts {
+        Layouts { engine: Some(engine), ..Layouts::builtin() }
     }
 
     /// The SGLang versions whose layouts come with Afterbay, oldest first.
@@ -261,7 +255,7 @@ impl Layouts {
     pub fn load(source: &str) -> Result<Layouts, LayoutError> {
         match source {
             "auto" => Ok(Layouts::any()),
-            "vllm" => Ok(Layouts::vllm()),
+            "vllm" => Ok(Layouts::of(Engine::Vllm)),
             path if path.contains('/') || path.ends_with(".json") => {
                 let json = std::fs::read_to_string(path)
                     .map_err(|error| LayoutError::File { path: path.to_owned(), error: error.to_string() })?;
@@ -276,7 +270,7 @@ impl Layouts {
     pub fn of_text(text: &str) -> Result<Layouts, LayoutError> {
         match text {
             "" | "auto" => Ok(Layouts::any()),
-            "vllm" => Ok(Layouts::vllm()),
+            "vllm" => Ok(Layouts::of(Engine::Vllm)),
             json if json.starts_with('{') => Layouts::from_json("journal", json),
             version => Layouts::version(version),
         }
@@ -291,11 +285,11 @@ impl Layouts {
                 _ = tokens.text_layout.set(textless);
             }
         }
-        Layouts(EngineLayouts::Sglang(layouts))
+        Layouts { engine: Some(super::ENGINE), messages: layouts }
     }
 
-    pub(crate) fn engine(&self) -> &EngineLayouts {
-        &self.0
+    pub(crate) fn engine(&self) -> Option<Engine> {
+        self.engine
     }
 
     /// The BatchStrOutput of the version whose BatchTokenIDOutput has these fields, in any order.
@@ -305,23 +299,16 @@ impl Layouts {
                 && layout.fields.len() == fields.len()
                 && fields.iter().all(|field| layout.fields.contains(field))
         };
-        self.sglang().iter().find(same)?.text_layout.get().map(|textless| &textless.layout)
+        self.messages.iter().find(same)?.text_layout.get().map(|textless| &textless.layout)
     }
 
     /// The layout of a batch with this number of fields.
     pub(crate) fn find(&self, kind: BatchKind, fields: u64) -> Option<&Arc<MessageLayout>> {
-        self.sglang().iter().find(|layout| layout.kind == kind && layout.fields.len() as u64 == fields)
+        self.messages.iter().find(|layout| layout.kind == kind && layout.fields.len() as u64 == fields)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &MessageLayout> {
-        self.sglang().iter().map(|layout| &**layout)
-    }
-
-    fn sglang(&self) -> &[Arc<MessageLayout>] {
-        match &self.0 {
-            EngineLayouts::Sglang(layouts) | EngineLayouts::Any(layouts) => layouts,
-            EngineLayouts::Vllm(_) => &[],
-        }
+        self.messages.iter().map(|layout| &**layout)
     }
 }
 
@@ -330,7 +317,7 @@ fn read(name: &str, json: &str) -> Result<Vec<MessageLayout>, LayoutError> {
         .map_err(|error| LayoutError::Json { name: name.to_owned(), error: error.to_string() })?;
     let shape = || LayoutError::Shape { name: name.to_owned() };
     let mut layouts = Vec::new();
-    for kind in BatchKind::SGLANG {
+    for kind in BatchKind::WITH_COLUMNS {
         let Some(fields) = json.get(kind.class()) else { continue };
         let fields = fields.as_array().filter(|fields| fields.len() <= MAX_FIELDS).ok_or_else(shape)?;
         let names: Vec<&str> = fields.iter().map(Json::as_str).collect::<Option<_>>().ok_or_else(shape)?;

@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
+use super::batch::Columns;
 use crate::batch::Batch;
 use crate::error::RowsError;
 use crate::kind::BatchKind;
-use crate::layouts::{KnownField, Layouts, MessageLayout, TextLayout};
-use crate::pickled::MODULE;
-use crate::plan::WritePlan;
+use crate::sglang::layouts::{KnownField, Layouts, MessageLayout, TextLayout};
+use crate::sglang::pickled::MODULE;
+use crate::sglang::plan::WritePlan;
 
 /// The fields that only the detokenizer reads, in every known version.
 const FOR_DETOKENIZER: [&str; 6] = [
@@ -34,8 +35,9 @@ impl Batch {
         if self.kind() != BatchKind::TokenId {
             return Err(RowsError::NotTokenIds { kind: self.kind() });
         }
-        let textless = self.layout.text_layout.get();
-        let textless = textless.ok_or(RowsError::NoTextLayout { fields: self.layout.fields.len() })?;
+        let layout = &self.columns()?.layout;
+        let textless = layout.text_layout.get();
+        let textless = textless.ok_or(RowsError::NoTextLayout { fields: layout.fields.len() })?;
         WritePlan::of_rows(self, rows)?.write_without_text(textless)
     }
 }
@@ -43,7 +45,7 @@ impl Batch {
 /// Finds the BatchStrOutput for the layout of a pickled batch, which names only its own fields. A msgspec struct
 /// (0.5.15 and later) must be of a known version, because its class takes no other fields than its own. A dataclass
 /// takes any field; all versions with dataclasses differ in the same fields.
-pub(crate) fn find_text_layout(batch: &Batch, layouts: &Layouts) {
+pub(crate) fn find_text_layout(batch: &Columns, layouts: &Layouts) {
     let layout = &batch.layout;
     let Some((tree, root)) = batch.tree().filter(|_| layout.text_layout.get().is_none()) else { return };
     if layout.kind != BatchKind::TokenId || tree.object(root).is_none_or(|object| object.module != MODULE) {

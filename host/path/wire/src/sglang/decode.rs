@@ -1,20 +1,92 @@
-//! Reads a frame as a batch, and checks the columns that identify its rows.
+//! Decodes a frame of SGLang: reads it as a batch, and checks the columns that identify its rows. The first bytes determine
+//! the encoding, because no field of a message does.
 
 use std::sync::Arc;
 
-use crate::pickle::{Node, Parser};
 use bytes::Bytes;
 
-use crate::batch::{Batch, BatchBody, Unread};
-use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES, MAX_TAG_BYTES};
+use super::batch::{ColumnForm, Columns};
+use super::layouts::{KnownField, Layouts, MessageLayout};
+use super::packed::{self, Packed};
+use super::pickled::Pickled;
+use super::textless::find_text_layout;
+use crate::batch::{Batch, Unread};
+use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES, MAX_TAG_BYTES, PICKLE_HEAD_BYTES};
+use crate::decode::{Barrier, BarrierKind, DecodedFrame};
 use crate::error::WireError;
 use crate::kind::BatchKind;
-use crate::layouts::{KnownField, MessageLayout};
 use crate::pack::{EXT, LIST, MAP, NIL, OTHER, STR, Types};
-use crate::packed::{self, Packed};
-use crate::pickled::Pickled;
+use crate::pickle::{Node, Parser};
 use crate::value::{ColumnCells, RawValue};
-use crate::vllm::Outputs;
+
+/// Decodes SGLang's frames. It keeps the pickle parser's memory and the last layouts from one frame to the next.
+#[derive(Debug)]
+pub(crate) struct FrameDecoder {
+    layouts: Layouts,
+    parser: Parser,
+    /// The layout of the last pickled batch of each kind.
+    pickled: [Option<Arc<MessageLayout>>; BatchKind::WITH_COLUMNS.len()],
+}
+
+impl FrameDecoder {
+    pub(crate) fn new(layouts: Layouts) -> FrameDecoder {
+        FrameDecoder { layouts, parser: Parser::default(), pickled: Default::default() }
+    }
+
+    /// Decodes a frame. A frame that cannot be read becomes a barrier.
+    pub(crate) fn decode(&mut self, frame: Bytes) -> DecodedFrame {
+        let read = match frame.as_ref() {
+            _ if frame.len() > MAX_FRAME_BYTES => Err(WireError::TooLong { bytes: frame.len() }),
+            [0x80, 4..=5, ..] => {
+                read_pickle(&frame, &mut self.parser, |kind| self.pickled[kind as usize].as_ref())
+            }
+            [0x90..=0x9f | 0xdc | 0xdd, ..] => {
+                read_msgpack(&frame, |kind, fields| self.layouts.find(kind, fields))
+            }
+            _ => Err(WireError::NotAFrame { head: frame.iter().copied().take(4).collect() }),
+        };
+        let barrier = |kind, counted, columns: Option<Columns>| {
+            let columns = columns.map(|columns| Box::new(columns.into_batch()));
+            DecodedFrame::Barrier(Barrier::new(kind, frame.clone(), counted, columns))
+        };
+        match read {
+            Ok(ReadFrame::Batch(columns)) if columns.rows == 0 => {
+                barrier(BarrierKind::Idle { kind: columns.layout.kind }, true, Some(columns))
+            }
+            Ok(ReadFrame::Batch(columns)) => match check(&columns, true) {
+                Ok(checked) => {
+                    if let ColumnForm::Pickled(_) = columns.form {
+                        find_text_layout(&columns, &self.layouts);
+                        self.pickled[columns.layout.kind as usize] = Some(Arc::clone(&columns.layout));
+                    }
+                    DecodedFrame::Batch(checked.of(columns))
+                }
+                Err(error) => {
+                    let columns = Some(columns).filter(has_rids);
+                    barrier(BarrierKind::NotUnderstood { error }, true, columns)
+                }
+            },
+            Ok(ReadFrame::Control(tag)) => barrier(BarrierKind::Control { tag }, false, None),
+            Err(error) => {
+                let counted = names_batch(&frame);
+                barrier(BarrierKind::NotUnderstood { error }, counted, None)
+            }
+        }
+    }
+}
+
+/// Whether the head of an unreadable frame names a batch.
+fn names_batch(frame: &[u8]) -> bool {
+    if let Ok(Some(head)) = packed::tagged(frame) {
+        return BatchKind::of_class(head.tag).is_some();
+    }
+    let head = &frame[..frame.len().min(PICKLE_HEAD_BYTES)];
+    frame.first() == Some(&0x80)
+        && BatchKind::WITH_COLUMNS.iter().any(|kind| {
+            let class = kind.class().as_bytes();
+            head.windows(class.len()).any(|window| window == class)
+        })
+}
 
 pub(crate) fn read_msgpack<'l>(
     frame: &Bytes,
@@ -31,7 +103,7 @@ pub(crate) fn read_msgpack<'l>(
         return Err(WireError::UnknownLayout { tag: head.tag.to_owned(), elements: head.elements });
     };
     let (packed, rows) = Packed::read(frame, layout, head.body)?;
-    Ok(ReadFrame::Batch(Batch::new(frame.clone(), Arc::clone(layout), rows, BatchBody::Packed(packed))))
+    Ok(ReadFrame::Batch(Columns::new(frame.clone(), Arc::clone(layout), rows, ColumnForm::Packed(packed))))
 }
 
 pub(crate) fn read_pickle<'l>(
@@ -52,90 +124,52 @@ pub(crate) fn read_pickle<'l>(
         Node::List(rids) => rids.len(),
         _ => return Err(NO_RIDS),
     };
-    Ok(ReadFrame::Batch(Batch::new(frame.clone(), layout, rows as u32, BatchBody::Pickled(pickled))))
-}
-
-/// Reads vLLM's rows. The error beside them: no row can be read, so the layout is another than assumed.
-pub(crate) fn read_outputs(
-    frame: &Bytes,
-    layout: &Arc<MessageLayout>,
-) -> Result<(Batch, Option<WireError>), WireError> {
-    let mut outputs = Outputs::read(frame)?;
-    let rows = outputs.rows();
-    let error = match outputs.unread.first() {
-        Some(&(row, name)) if outputs.unread.len() == rows => {
-            Some(WireError::Cell { name, row, expected: "what vLLM sends" })
-        }
-        _ => None,
-    };
-    let unread = std::mem::take(&mut outputs.unread);
-    let unread = unread.into_iter().map(|(row, column)| Unread { row, column }).collect();
-    Ok((of_outputs(frame, layout, outputs, unread), error))
-}
-
-fn of_outputs(frame: &Bytes, layout: &Arc<MessageLayout>, outputs: Outputs, unread: Vec<Unread>) -> Batch {
-    let (has_text_rids, has_first, rows) = (outputs.has_text_rids, outputs.has_first(), outputs.rows());
-    let batch = Batch::new(frame.clone(), Arc::clone(layout), rows as u32, BatchBody::Outputs(outputs));
-    let batch = batch.checked(unread, None, has_text_rids);
-    if has_first { batch } else { batch.without_first_rows() }
+    Ok(ReadFrame::Batch(Columns::new(frame.clone(), layout, rows as u32, ColumnForm::Pickled(pickled))))
 }
 
 impl Batch {
     /// Reads a frame that this crate wrote from some rows of this batch, without another look at what is as it was here.
     /// `ends` are the ends of its head and of its columns. `None`: the frame must be read as any other.
     pub(crate) fn read_taken(&self, bytes: &Bytes, ends: &[u32], rows: u32) -> Option<Batch> {
-        if !self.is_readable(bytes) {
-            return None;
-        }
-        let body = match &self.body {
-            BatchBody::Packed(packed) => BatchBody::Packed(packed.of_taken(bytes, ends, rows)?),
-            BatchBody::Pickled(_) => {
-                BatchBody::Pickled(Pickled::written(bytes.clone(), self.layout.fields.len()))
+        let columns = self.columns().ok().filter(|_| self.is_readable(bytes))?;
+        let form = match &columns.form {
+            ColumnForm::Packed(packed) => ColumnForm::Packed(packed.of_taken(bytes, ends, rows)?),
+            ColumnForm::Pickled(_) => {
+                ColumnForm::Pickled(Pickled::written(bytes.clone(), columns.layout.fields.len()))
             }
-            BatchBody::Outputs(_) => return None,
         };
-        let batch = Batch::new(bytes.clone(), Arc::clone(&self.layout), rows, body);
-        Some(batch.checked(Vec::new(), self.ids_each, true))
+        let mut taken = Columns::new(bytes.clone(), Arc::clone(&columns.layout), rows, form);
+        taken.ids_each = columns.ids_each;
+        Some(taken.into_batch().checked(Vec::new(), true))
     }
+}
 
-    /// Reads a frame of vLLM's that this crate wrote from these rows of this batch, as [`Batch::read_taken`].
-    pub(crate) fn read_taken_outputs(&self, bytes: &Bytes, rows: &[u32]) -> Option<Batch> {
-        if !self.is_readable(bytes) {
-            return None;
-        }
-        let outputs = self.outputs()?.read_taken(bytes, rows)?;
-        Some(of_outputs(bytes, &self.layout, outputs, Vec::new()))
+/// Reads a frame that this crate wrote from batches like this one, in the given layout.
+pub(crate) fn read_again(
+    like: &Columns,
+    bytes: Bytes,
+    layout: &Arc<MessageLayout>,
+) -> Result<Batch, WireError> {
+    let too_long = WireError::TooLong { bytes: bytes.len() };
+    if bytes.len() > MAX_FRAME_BYTES {
+        return Err(too_long);
     }
-
-    /// Whether all rows can be read, and so some of them in this frame.
-    fn is_readable(&self, frame: &Bytes) -> bool {
-        self.unread.is_empty() && self.has_text_rids && frame.len() <= MAX_FRAME_BYTES
-    }
-
-    /// Reads a frame that this crate wrote from batches like this one, in the given layout.
-    pub(crate) fn read_again(&self, bytes: Bytes, layout: &Arc<MessageLayout>) -> Result<Batch, WireError> {
-        let too_long = WireError::TooLong { bytes: bytes.len() };
-        if bytes.len() > MAX_FRAME_BYTES {
-            return Err(too_long);
+    let read = match &like.form {
+        ColumnForm::Packed(_) => {
+            read_msgpack(&bytes, |_, fields| (layout.fields.len() as u64 == fields).then_some(layout))
         }
-        let read = match &self.body {
-            BatchBody::Packed(_) => {
-                read_msgpack(&bytes, |_, fields| (layout.fields.len() as u64 == fields).then_some(layout))
-            }
-            BatchBody::Pickled(_) => read_pickle(&bytes, &mut Parser::default(), |_| Some(layout)),
-            BatchBody::Outputs(_) => return read_outputs(&bytes, layout).map(|(batch, _)| batch),
-        };
-        match read? {
-            ReadFrame::Batch(batch) => check(&batch, false).map(|checked| checked.of(batch)),
-            ReadFrame::Control(_) => Err(NO_RIDS),
-        }
+        ColumnForm::Pickled(_) => read_pickle(&bytes, &mut Parser::default(), |_| Some(layout)),
+    };
+    match read? {
+        ReadFrame::Batch(columns) => check(&columns, false).map(|checked| checked.of(columns)),
+        ReadFrame::Control(_) => Err(NO_RIDS),
     }
 }
 
 #[expect(clippy::large_enum_variant, reason = "taken apart where it is returned to")]
 pub(crate) enum ReadFrame {
     /// A batch that is not checked yet and may have no rows.
-    Batch(Batch),
+    Batch(Columns),
     Control(String),
 }
 
@@ -161,15 +195,15 @@ pub(crate) struct BatchCheck {
 }
 
 impl BatchCheck {
-    pub(crate) fn of(self, batch: Batch) -> Batch {
-        let BatchCheck { unread, ids_each, has_text_rids, .. } = self;
-        batch.checked(unread, ids_each, has_text_rids)
+    pub(crate) fn of(self, mut columns: Columns) -> Batch {
+        columns.ids_each = self.ids_each;
+        columns.into_batch().checked(self.unread, self.has_text_rids)
     }
 
     /// Records the rows whose cell is not of the column's type. The error: no cell is, so the layout is wrong.
     fn note(
         &mut self,
-        batch: &Batch,
+        batch: &Columns,
         known: KnownField,
         rows: ColumnCells<'_>,
         expected: &'static str,
@@ -189,7 +223,7 @@ impl BatchCheck {
 /// Checks that the columns which identify a row have one cell per row. A version with another layout than assumed is
 /// therefore not understood, instead of being misread. A single cell of another type affects only its own row. An
 /// invalid count is treated as unknown.
-pub(crate) fn check(batch: &Batch, is_strict: bool) -> Result<BatchCheck, WireError> {
+pub(crate) fn check(batch: &Columns, is_strict: bool) -> Result<BatchCheck, WireError> {
     let mut checked = BatchCheck { is_strict, unread: Vec::new(), ids_each: None, has_text_rids: false };
     let (rids, types) = need(batch, KnownField::Rids)?;
     checked.has_text_rids = rids.are_ascii(batch.rows) || rids.iter(batch.rows).all(RawValue::is_text);
@@ -202,7 +236,7 @@ pub(crate) fn check(batch: &Batch, is_strict: bool) -> Result<BatchCheck, WireEr
         let (name, expected) = (KnownField::FinishedReasons.name(), "nil or a map");
         return Err(WireError::Cell { name, row, expected });
     }
-    if batch.kind() != BatchKind::Embedding {
+    if batch.layout.kind != BatchKind::Embedding {
         let output = cells(batch, KnownField::OutputIds)?;
         let decode = cells(batch, KnownField::DecodeIds)?;
         if output.is_none() && decode.is_none() {
@@ -224,7 +258,7 @@ pub(crate) fn check(batch: &Batch, is_strict: bool) -> Result<BatchCheck, WireEr
             checked.note(batch, known, rows, "an id array", |cell| may_be && cell.is_ids())?;
         }
     }
-    if batch.kind() == BatchKind::Str {
+    if batch.layout.kind == BatchKind::Str {
         let (texts, _) = need(batch, KnownField::OutputStrs)?;
         checked.note(batch, KnownField::OutputStrs, texts, "a str", |cell| cell.is_text())?;
     }
@@ -234,12 +268,12 @@ pub(crate) fn check(batch: &Batch, is_strict: bool) -> Result<BatchCheck, WireEr
 }
 
 /// Whether the rids of the rows can be read.
-pub(crate) fn has_rids(batch: &Batch) -> bool {
+pub(crate) fn has_rids(batch: &Columns) -> bool {
     need(batch, KnownField::Rids).is_ok_and(|(_, types)| types == STR)
 }
 
 /// The cells of a required column, and their types.
-fn need(batch: &Batch, known: KnownField) -> Result<(ColumnCells<'_>, Types), WireError> {
+fn need(batch: &Columns, known: KnownField) -> Result<(ColumnCells<'_>, Types), WireError> {
     let there = cells(batch, known)?;
     let rows =
         there.ok_or(WireError::Column { name: known.name(), expected: "a list with an entry a row" })?;
@@ -247,7 +281,7 @@ fn need(batch: &Batch, known: KnownField) -> Result<(ColumnCells<'_>, Types), Wi
 }
 
 /// The cells of an optional column. `None`: the column is nil, empty or missing.
-fn cells(batch: &Batch, known: KnownField) -> Result<Option<ColumnCells<'_>>, WireError> {
+fn cells(batch: &Columns, known: KnownField) -> Result<Option<ColumnCells<'_>>, WireError> {
     let Some(field) = batch.layout.position(known) else { return Ok(None) };
     match batch.plain_rows(field) {
         Some(rows) => Ok(Some(rows)),
@@ -257,11 +291,11 @@ fn cells(batch: &Batch, known: KnownField) -> Result<Option<ColumnCells<'_>>, Wi
 }
 
 /// The types of a column's cells.
-fn types_of(batch: &Batch, known: KnownField, rows: ColumnCells<'_>) -> Result<Types, WireError> {
+fn types_of(batch: &Columns, known: KnownField, rows: ColumnCells<'_>) -> Result<Types, WireError> {
     rows.types(batch.rows, weight_max(batch)).ok_or(WireError::Expands { name: known.name() })
 }
 
 /// The limit of a column's [weight](RawValue::weight).
-fn weight_max(batch: &Batch) -> usize {
-    MAX_EXPANSION * batch.bytes.len()
+fn weight_max(batch: &Columns) -> usize {
+    MAX_EXPANSION * batch.frame.len()
 }

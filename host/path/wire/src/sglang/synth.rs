@@ -6,15 +6,15 @@ use crate::pickle::{ParseError, PickleWriter, SourceId, Tree};
 use bytes::Bytes;
 use thiserror::Error;
 
-use crate::columns::{self, Join};
 use crate::error::RowsError;
 use crate::kind::BatchKind;
-use crate::layouts::{LayoutError, Layouts};
 use crate::pack;
-use crate::packed::write_wrapped;
-use crate::pickled;
+use crate::sglang::columns::{self, Join};
+use crate::sglang::layouts::{LayoutError, Layouts};
+use crate::sglang::packed::write_wrapped;
+use crate::sglang::pickled;
+use crate::sglang::value_writer::{ValueWriter, wait};
 use crate::value::RawValue;
-use crate::value_writer::{ValueWriter, wait};
 use crate::vllm::{SynthOutput, SynthOutputs};
 
 /// The engine's clock in seconds.

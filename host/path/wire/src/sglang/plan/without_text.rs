@@ -5,13 +5,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::WritePlan;
+use crate::batch::EngineBatch;
 use crate::bounds::MAX_EXPANSION;
 use crate::error::RowsError;
-use crate::joining::ColumnRule;
-use crate::layouts::{ColumnSource, KnownField};
+use crate::sglang::joining::ColumnRule;
+use crate::sglang::layouts::{ColumnSource, KnownField};
+use crate::sglang::value_writer::ValueWriter;
 use crate::tensor;
 use crate::value::ColumnView;
-use crate::value_writer::ValueWriter;
 
 impl<'a> WritePlan<'a> {
     /// Writes a column of a BatchStrOutput from the rows of a BatchTokenIDOutput.
@@ -21,7 +22,7 @@ impl<'a> WritePlan<'a> {
         sources: &[Option<SourceId>],
         from: ColumnSource,
     ) -> Result<(), RowsError> {
-        let batch = self.first()?;
+        let (_, batch) = self.first()?;
         let name = |at: usize| batch.layout.fields[at].name.to_string();
         match from {
             ColumnSource::Column(at) => {
@@ -42,12 +43,12 @@ impl<'a> WritePlan<'a> {
             }
             ColumnSource::Ids(_) => self.each(out, |out, row| {
                 let mut ids = Vec::new();
-                batch.row_ids(row, &mut ids);
+                batch.ids(row, &mut ids);
                 out.ids(&ids, batch.cell(KnownField::DecodeIds, row))
             }),
-            ColumnSource::Base64(at) => match batch.column(at)? {
+            ColumnSource::Base64(at) => match batch.view(at)? {
                 ColumnView::Cells(cells) => {
-                    let mut left = MAX_EXPANSION * batch.bytes.len();
+                    let mut left = MAX_EXPANSION * batch.frame.len();
                     self.each(out, |out, row| {
                         let cell = cells.get(row);
                         if cell.is_nil() || cell.str().is_some() {

@@ -6,9 +6,9 @@ use std::ops::Range;
 use crate::pickle::{PickleWriter, SourceId};
 
 use crate::error::RowsError;
-use crate::mask::Mask;
 use crate::pack::{self, LIST};
-use crate::packed;
+use crate::sglang::mask::Mask;
+use crate::sglang::packed;
 use crate::value::{ColumnCells, RawValue};
 
 /// Writes values in order. Copied values must have the output's encoding, as all parts of a batch do.

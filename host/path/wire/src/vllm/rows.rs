@@ -1,14 +1,15 @@
-//! The same operations on rows of vLLM. A frame has fields beside its rows, and each goes into exactly one frame.
+//! Takes, joins, edits and ends rows of vLLM. A frame has fields beside its rows, and each goes into exactly one frame.
 
 use bytes::Bytes;
 
-use super::BatchPart;
+use super::outputs::{CLASS, Outputs};
+use super::write::OutputsWriter;
 use crate::batch::Batch;
+use crate::bounds::MAX_FRAME_BYTES;
 use crate::edit::{Edit, TokenEdit};
 use crate::error::{RowsError, WireError};
 use crate::pack;
-use crate::plan::mixed;
-use crate::vllm::{CLASS, Outputs, OutputsWriter, PartRow};
+use crate::rows::{BatchPart, PartRow, mixed};
 
 /// The row that the fields of the frame go with.
 fn is_owner(batch: &Batch, row: Option<&u32>) -> bool {
@@ -24,16 +25,16 @@ pub(super) fn take(batch: &Batch, outputs: &Outputs, rows: &[u32], stay: bool) -
     rows.iter().try_for_each(|row| writer.copy((0, *row)))?;
     let owns = !stay && is_owner(batch, rows.last());
     let written = writer.finish(&[0], if owns { &[0] } else { &[] })?;
-    match batch.read_taken_outputs(&written, rows) {
-        Some(taken) => Ok(taken),
-        None => read(batch, Ok(written), rows.len()),
+    match outputs.read_taken(&written, rows).filter(|_| batch.is_readable(&written)) {
+        Some(taken) => Ok(taken.into_batch()),
+        None => read(Ok(written), rows.len()),
     }
 }
 
 /// Joins rows of the parts, of which `requests` are those of each request.
-pub(super) fn join<'r>(
+pub(super) fn join(
     parts: &[BatchPart<'_>],
-    requests: impl Iterator<Item = &'r [PartRow]>,
+    requests: &mut dyn Iterator<Item = &[PartRow]>,
 ) -> Result<Batch, RowsError> {
     let has_rows = |part: &BatchPart<'_>| part.rows.is_none_or(|rows| !rows.is_empty());
     let used: Vec<u32> = (0..).zip(parts).filter(|(_, part)| has_rows(part)).map(|(at, _)| at).collect();
@@ -42,8 +43,8 @@ pub(super) fn join<'r>(
     if let Some((at, other)) = batches().skip(1).find(|(_, batch)| !batch.is_like(first)) {
         return Err(mixed(at, other, first));
     }
-    let outputs = parts.iter().map(|part| part.batch.outputs()).collect::<Option<Vec<_>>>();
-    let mut writer = OutputsWriter::new(outputs.ok_or(RowsError::Foreign)?).check()?;
+    let outputs = parts.iter().map(|part| part.batch.outputs()).collect::<Result<_, _>>()?;
+    let mut writer = OutputsWriter::new(outputs).check()?;
     let mut rows = 0;
     for from in requests {
         writer.join(from)?;
@@ -54,7 +55,7 @@ pub(super) fn join<'r>(
         rows.is_none_or(|rows| is_owner(batch, rows.last()))
     };
     let own: Vec<u32> = used.iter().filter(owns).copied().collect();
-    read(first, writer.finish(&used, &own), rows)
+    read(writer.finish(&used, &own), rows)
 }
 
 /// Edits rows, after replacing some. The frame's fields stay.
@@ -68,7 +69,9 @@ pub(super) fn edit(
         return Err(mixed(at, other, batch));
     }
     let mut parts = vec![outputs];
-    parts.extend(instead.iter().filter_map(|(_, other)| other.outputs()));
+    for (_, other) in instead {
+        parts.push(other.outputs()?);
+    }
     let mut writer = OutputsWriter::new(parts).check()?;
     let (mut edits, mut instead) = (edits.iter().peekable(), (1..).zip(instead).peekable());
     let mut rows = 0;
@@ -91,7 +94,7 @@ pub(super) fn edit(
     if rows == 0 {
         return Ok(None);
     }
-    read(batch, writer.finish(&[0], &[0]), rows).map(Some)
+    read(writer.finish(&[0], &[0]), rows).map(Some)
 }
 
 /// The frame without its rows, if it says anything without them.
@@ -104,7 +107,7 @@ pub(super) fn without_rows(outputs: &Outputs) -> Option<Bytes> {
 }
 
 /// Ends the requests of some rows.
-pub(crate) fn ended(
+pub(super) fn ended(
     batch: &Batch,
     outputs: &Outputs,
     rows: &[u32],
@@ -121,15 +124,19 @@ pub(crate) fn ended(
         pack::write::str(&mut packed, rid);
         writer.end(outputs.row_elements(), &packed, message);
     }
-    read(batch, writer.finish(&[0], &[0]), rows.len())
+    read(writer.finish(&[0], &[0]), rows.len())
 }
 
 /// Reads a written frame again, so that sent frames pass the same checks as received ones.
-fn read(like: &Batch, written: Result<Bytes, RowsError>, rows: usize) -> Result<Batch, RowsError> {
+fn read(written: Result<Bytes, RowsError>, rows: usize) -> Result<Batch, RowsError> {
     let wrong = |error| RowsError::Written(Box::new(error));
-    let batch = like.read_again(written?, &like.layout).map_err(wrong)?;
-    match batch.rows as usize == rows {
-        true => Ok(batch),
+    let written = written?;
+    if written.len() > MAX_FRAME_BYTES {
+        return Err(wrong(WireError::TooLong { bytes: written.len() }));
+    }
+    let outputs = Outputs::read(&written).map_err(wrong)?;
+    match outputs.rows.len() == rows {
+        true => Ok(outputs.into_batch()),
         false => Err(wrong(WireError::Column { name: CLASS, expected: "a row for each request" })),
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::pickle::SourceId;
 
-use crate::columns::{Absent, Column, Join, Neutral};
 use crate::error::RowsError;
-use crate::layouts::LayoutField;
-use crate::mask::Mask;
+use crate::sglang::columns::{Absent, Column, Join, Neutral};
+use crate::sglang::layouts::LayoutField;
+use crate::sglang::mask::Mask;
+use crate::sglang::value_writer::ValueWriter;
 use crate::value::RawValue;
-use crate::value_writer::ValueWriter;
 
 /// The rules for writing a column.
 #[derive(Clone, Copy)]

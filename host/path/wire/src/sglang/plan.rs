@@ -6,40 +6,29 @@ use std::ops::Range;
 use crate::pickle::{PickleWriter, SourceId, Tree};
 use bytes::Bytes;
 
-use crate::batch::{Batch, BatchBody};
+use super::batch::{ColumnForm, Columns};
+use super::decode::read_again;
+use crate::batch::Batch;
 use crate::bounds::MAX_EXPANSION;
-use crate::columns::Join;
 use crate::error::RowsError;
-use crate::joining::{ColumnRule, JoinError, absent, join};
-use crate::layouts::{KnownField, TextLayout};
-use crate::mask::Mask;
 use crate::pack;
-use crate::pickled;
-use crate::row_change::RowChange;
+use crate::rows::{PartRow, check_rows, mixed};
+use crate::sglang::columns::Join;
+use crate::sglang::joining::{ColumnRule, JoinError, absent, join};
+use crate::sglang::layouts::{KnownField, TextLayout};
+use crate::sglang::mask::Mask;
+use crate::sglang::pickled;
+use crate::sglang::row_change::RowChange;
+use crate::sglang::value_writer::{ValueWriter, wait};
 use crate::value::{ColumnCells, ColumnView, IdCells, RawValue};
-use crate::value_writer::{ValueWriter, wait};
-use crate::vllm::PartRow;
 
 mod without_text;
-
-/// Checks that the rows exist and ascend.
-pub(crate) fn check_rows(batch: &Batch, rows: &[u32]) -> Result<(), RowsError> {
-    let unordered = rows.windows(2).find(|pair| pair[0] >= pair[1]).map(|pair| pair[1]);
-    match unordered.or(rows.last().copied().filter(|&row| row >= batch.rows)) {
-        Some(row) => Err(RowsError::Row { row, rows: batch.rows }),
-        None => Ok(()),
-    }
-}
-
-/// The error for a part that cannot share a frame with the first.
-pub(crate) fn mixed(part: usize, it: &Batch, first: &Batch) -> RowsError {
-    let describe = |batch: &Batch| format!("{} in {}", batch.kind(), batch.wire());
-    RowsError::Mixed { part, it: describe(it), first: describe(first) }
-}
 
 /// A batch to be written: its rows, and the rows that they come from.
 pub(crate) struct WritePlan<'a> {
     parts: Vec<&'a Batch>,
+    /// The columns of each part.
+    columns: Vec<&'a Columns>,
     rows: usize,
     /// Empty: all rows are unchanged rows of a part, so they are `firsts`.
     steps: Vec<WriteStep<'a>>,
@@ -87,14 +76,16 @@ fn push_row(runs: &mut Vec<RowRun>, row: PartRow) {
 }
 
 impl<'a> WritePlan<'a> {
-    pub(crate) fn new(parts: Vec<&'a Batch>) -> WritePlan<'a> {
+    /// A plan of rows of these batches. The error: one is another engine's.
+    pub(crate) fn new(parts: Vec<&'a Batch>) -> Result<WritePlan<'a>, RowsError> {
         let (steps, from, firsts, lasts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        WritePlan { parts, rows: 0, steps, from, firsts, lasts, has_changes: false }
+        let columns = parts.iter().map(|part| part.columns()).collect::<Result<_, _>>()?;
+        Ok(WritePlan { parts, columns, rows: 0, steps, from, firsts, lasts, has_changes: false })
     }
 
     /// A plan of some rows of a batch, ascending.
     pub(crate) fn of_rows(batch: &'a Batch, rows: &[u32]) -> Result<WritePlan<'a>, RowsError> {
-        let mut plan = WritePlan::new(vec![batch]);
+        let mut plan = WritePlan::new(vec![batch])?;
         check_rows(batch, rows)?;
         plan.rows = rows.len();
         plan.firsts.reserve_exact(rows.len());
@@ -138,8 +129,9 @@ impl<'a> WritePlan<'a> {
     }
 
     /// The part whose form the written batch follows. The error: there are no rows.
-    pub(crate) fn first(&self) -> Result<&'a Batch, RowsError> {
-        self.parts.first().copied().filter(|_| self.rows > 0).ok_or(RowsError::NoRows)
+    pub(super) fn first(&self) -> Result<(&'a Batch, &'a Columns), RowsError> {
+        let first = self.parts.first().copied().zip(self.columns.first().copied());
+        first.filter(|_| self.rows > 0).ok_or(RowsError::NoRows)
     }
 
     /// Writes the batch and reads it again, so that sent batches pass the same checks as received ones.
@@ -153,17 +145,16 @@ impl<'a> WritePlan<'a> {
     }
 
     fn write_as(&self, textless: Option<&'a TextLayout>) -> Result<Batch, RowsError> {
-        let first = self.first()?;
+        let (first, columns) = self.first()?;
         for (part, it) in self.parts.iter().enumerate() {
             if !it.is_like(first) {
                 return Err(mixed(part, it, first));
             }
         }
         let mut ends = Vec::new();
-        let bytes = match &first.body {
-            BatchBody::Packed(_) => self.msgpack(first, textless, &mut ends)?,
-            BatchBody::Pickled(_) => self.pickle(first, textless)?,
-            BatchBody::Outputs(_) => return Err(RowsError::Foreign),
+        let bytes = match &columns.form {
+            ColumnForm::Packed(_) => self.msgpack(columns, textless, &mut ends)?,
+            ColumnForm::Pickled(_) => self.pickle(columns, textless)?,
         };
         if textless.is_none()
             && self.is_taken()
@@ -171,8 +162,9 @@ impl<'a> WritePlan<'a> {
         {
             return Ok(batch.with_cumulative(self.cumulative()));
         }
-        let layout = textless.map_or(&first.layout, |textless| &textless.layout);
-        let batch = first.read_again(bytes, layout).map_err(|error| RowsError::Written(Box::new(error)))?;
+        let layout = textless.map_or(&columns.layout, |textless| &textless.layout);
+        let batch =
+            read_again(columns, bytes, layout).map_err(|error| RowsError::Written(Box::new(error)))?;
         Ok(batch.with_cumulative(self.cumulative()))
     }
 
@@ -231,7 +223,7 @@ impl<'a> WritePlan<'a> {
     /// Writes msgpack. `ends` gets the end of the head and of each column.
     fn msgpack(
         &self,
-        first: &Batch,
+        first: &Columns,
         textless: Option<&TextLayout>,
         ends: &mut Vec<u32>,
     ) -> Result<Bytes, RowsError> {
@@ -251,8 +243,8 @@ impl<'a> WritePlan<'a> {
         Ok(out.into())
     }
 
-    fn pickle(&self, first: &'a Batch, textless: Option<&'a TextLayout>) -> Result<Bytes, RowsError> {
-        let trees = self.parts.iter().map(|part| part.tree()).collect::<Option<Vec<_>>>();
+    fn pickle(&self, first: &'a Columns, textless: Option<&'a TextLayout>) -> Result<Bytes, RowsError> {
+        let trees = self.columns.iter().map(|part| part.tree()).collect::<Option<Vec<_>>>();
         let trees = trees.ok_or(RowsError::Foreign)?;
         let fields = &textless.map_or(&first.layout, |textless| &textless.layout).fields;
         let masks = match textless {
@@ -292,9 +284,10 @@ impl<'a> WritePlan<'a> {
     /// are function calls, which the pickle crate can copy and cannot write. `None`: no chunk changes, so the column is
     /// written like others.
     fn masks(&self, field: usize) -> Result<Option<Tree>, RowsError> {
-        let rule = ColumnRule::new(&self.parts[0].layout.fields[field]);
+        let rule = ColumnRule::new(&self.columns[0].layout.fields[field]);
         let new = self.steps.iter().any(|step| matches!(step, WriteStep::One { .. }));
-        if rule.join != Join::Mask || !new || self.parts.iter().all(|part| part.plain_rows(field).is_none()) {
+        if rule.join != Join::Mask || !new || self.columns.iter().all(|part| part.plain_rows(field).is_none())
+        {
             return Ok(None);
         }
         let mut out = b"\x80\x04](".to_vec();
@@ -309,7 +302,8 @@ impl<'a> WritePlan<'a> {
             let together = if matches!(step, WriteStep::One { .. }) { rows.len() } else { 1 };
             for rows in rows.chunks(together) {
                 let cells = rows.iter().filter_map(|&(part, row)| {
-                    Some(self.parts[part as usize].plain_rows(field)?.get(row)).filter(|cell| !cell.is_nil())
+                    Some(self.columns[part as usize].plain_rows(field)?.get(row))
+                        .filter(|cell| !cell.is_nil())
                 });
                 let Some(masks) = cells.map(Mask::read).collect::<Option<Vec<_>>>() else { return Ok(None) };
                 if masks.is_empty() {
@@ -336,13 +330,13 @@ impl<'a> WritePlan<'a> {
         rule: ColumnRule<'_>,
     ) -> Result<(), RowsError> {
         if self.is_all_of_one() && !RowChange::touches(rule.name, rule.per_token) {
-            return out.copy(self.parts[0].raw(field), sources[0]);
+            return out.copy(self.columns[0].raw(field), sources[0]);
         }
-        if self.parts.iter().any(|part| part.wrapped_pickle(field).is_some()) {
+        if self.columns.iter().any(|part| part.wrapped_pickle(field).is_some()) {
             return out.wrapped(&self.wrapped(field, rule)?);
         }
         if rule.join == Join::Frame {
-            let values = self.parts.iter().zip(sources).map(|(part, source)| (part.raw(field), *source));
+            let values = self.columns.iter().zip(sources).map(|(part, source)| (part.raw(field), *source));
             return match values.rev().find(|(value, _)| !value.is_nil()) {
                 Some((value, source)) => out.copy(value, source),
                 None => {
@@ -351,13 +345,13 @@ impl<'a> WritePlan<'a> {
                 }
             };
         }
-        if let [part] = self.parts.as_slice()
+        if let [part] = self.columns.as_slice()
             && self.is_taken()
             && let Some(cells) = part.plain_rows(field)
         {
             return self.rows(out, sources, rule, &[Some(cells)]);
         }
-        let views = self.parts.iter().map(|part| part.column(field)).collect::<Result<Vec<_>, _>>()?;
+        let views = self.columns.iter().map(|part| part.view(field)).collect::<Result<Vec<_>, _>>()?;
         self.views(out, sources, rule, &views)
     }
 
@@ -394,11 +388,12 @@ impl<'a> WritePlan<'a> {
 
     /// Writes the pickle that stands for a column.
     fn wrapped(&self, field: usize, rule: ColumnRule<'_>) -> Result<Bytes, RowsError> {
-        let trees = self.parts.iter().map(|part| part.wrapped_tree(field)).collect::<Result<Vec<_>, _>>()?;
+        let trees =
+            self.columns.iter().map(|part| part.wrapped_tree(field)).collect::<Result<Vec<_>, _>>()?;
         let protocol = trees.iter().flatten().map(|tree| tree.protocol()).next();
         let mut writer = PickleWriter::new(protocol.unwrap_or_default());
         let sources: Vec<_> = trees.iter().map(|tree| tree.map(|tree| writer.source(tree))).collect();
-        let views = self.parts.iter().map(|part| part.column(field)).collect::<Result<Vec<_>, _>>()?;
+        let views = self.columns.iter().map(|part| part.view(field)).collect::<Result<Vec<_>, _>>()?;
         if views.iter().zip(&trees).any(|(view, tree)| tree.is_none() && !matches!(view, ColumnView::Nil)) {
             return Err(rule.shape_error());
         }

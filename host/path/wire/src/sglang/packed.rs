@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::error::{PackError, WireError};
-use crate::layouts::MessageLayout;
 use crate::pack::{self, CellSpans, PackValue};
+use crate::sglang::layouts::MessageLayout;
 
 /// The tag of a pickle inside msgpack, with its header.
 const PICKLE_WRAPPER: &[u8] = b"\xadPickleWrapper";

@@ -1,15 +1,16 @@
 //! The changes that an edit makes to a row of SGLang, by column.
 
+use super::batch::Columns;
 use crate::batch::Batch;
-use crate::columns::Neutral;
 use crate::edit::{Edit, FinishReason, TokenEdit, retained};
 use crate::error::RowsError;
 use crate::finish::{Finish, Matched};
-use crate::joining::SourcedCell;
-use crate::layouts::KnownField;
-use crate::mask::Mask;
+use crate::sglang::columns::Neutral;
+use crate::sglang::joining::SourcedCell;
+use crate::sglang::layouts::KnownField;
+use crate::sglang::mask::Mask;
+use crate::sglang::value_writer::ValueWriter;
 use crate::value::RawValue;
-use crate::value_writer::ValueWriter;
 
 /// The changes of an edit, by column.
 #[derive(Debug, Default)]
@@ -42,7 +43,8 @@ impl RowChange {
 
     /// Computes the changes that the edit makes to this row.
     pub(crate) fn new(batch: &Batch, row: u32, edit: &Edit) -> Result<RowChange, RowsError> {
-        let has = |known: KnownField| batch.cell(known, row).is_some() || row >= batch.rows;
+        let columns = batch.columns()?;
+        let has = |known: KnownField| columns.cell(known, row).is_some() || row >= batch.rows;
         let (finish, text) = (edit.finish.clone(), edit.text.clone());
         let mut change = RowChange { finish, text, ..RowChange::default() };
         if let Some(count) = edit.completion_tokens {
@@ -72,7 +74,7 @@ impl RowChange {
         };
         let mut before = Vec::new();
         batch.row_ids(row, &mut before);
-        change.decode_ids = Some(decode_ids(batch, row, edit, &ids, &before));
+        change.decode_ids = Some(decode_ids(batch, columns, row, edit, &ids, &before));
         change.output_ids = Some(ids.clone());
         let kept = retained(&before, &ids);
         change.tokens = Some(NewTokens { before: before.len(), ids, kept });
@@ -212,14 +214,22 @@ impl NewTokens {
 
 /// The ids for the detokenizer: the prompt's tail, if the row has it, and the new ids. The detokenizer removes the last
 /// id of a row that ended at a stop token, whatever the id is; so the stop token stays there.
-fn decode_ids(batch: &Batch, row: u32, edit: &Edit, ids: &[i64], before: &[i64]) -> Vec<i64> {
+fn decode_ids(
+    batch: &Batch,
+    columns: &Columns,
+    row: u32,
+    edit: &Edit,
+    ids: &[i64],
+    before: &[i64],
+) -> Vec<i64> {
     let mut decode = Vec::new();
-    if let Some(cell) = batch.cell(KnownField::DecodeIds, row) {
+    if let Some(cell) = columns.cell(KnownField::DecodeIds, row) {
         cell.ids(&mut decode);
     }
-    decode.truncate(batch.prompt_tail(row) as usize);
+    let tail = if batch.is_unread(row) { 0 } else { columns.prompt_tail(row) };
+    decode.truncate(tail as usize);
     decode.extend_from_slice(ids);
-    let trimmed = !batch.cell(KnownField::NoStopTrim, row).and_then(RawValue::bool).unwrap_or(false);
+    let trimmed = !columns.cell(KnownField::NoStopTrim, row).and_then(RawValue::bool).unwrap_or(false);
     if let Finish::Stop { matched: Matched::Token(stop) } = batch.finish(row)
         && trimmed
         && edit.finish.is_none()

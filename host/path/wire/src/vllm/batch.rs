@@ -1,0 +1,173 @@
+//! The rows of a message of vLLM, as everything else asks for them.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde_json::Value as Json;
+
+use super::arrays::sampled_logprobs;
+use super::fields::{EVENTS, QUEUED, TIMESTAMP};
+use super::frame::map_value;
+use super::outputs::{OutputRow, Outputs};
+use super::rows;
+use crate::abort::AbortShape;
+use crate::batch::{Batch, EngineBatch, EngineLoad};
+use crate::edit::Edit;
+use crate::erase::EraseError;
+use crate::error::RowsError;
+use crate::finish::Finish;
+use crate::json::Wrapped;
+use crate::kind::{BatchKind, Wire};
+use crate::pack::{self, PackValue};
+use crate::rows::{BatchPart, PartRow};
+
+impl EngineBatch for Outputs {
+    fn memory(&self) -> usize {
+        let Outputs { parts, rows, rids, unread, .. } = self;
+        parts.capacity() * size_of::<Range<usize>>()
+            + rows.capacity() * size_of::<OutputRow>()
+            + rids.capacity() * size_of::<(u32, u32)>()
+            + unread.capacity() * size_of::<(u32, &str)>()
+    }
+
+    fn kind(&self) -> BatchKind {
+        BatchKind::Outputs
+    }
+
+    fn wire(&self) -> Wire {
+        Wire::Msgpack { engine: super::ENGINE, versions: self.versions().to_owned() }
+    }
+
+    fn versions(&self) -> &str {
+        Outputs::versions(self)
+    }
+
+    fn abort_shape(&self) -> AbortShape {
+        AbortShape::Names
+    }
+
+    fn is_like(&self, other: &Batch) -> bool {
+        other.outputs().is_ok_and(|other| self.is_like_outputs(other))
+    }
+
+    fn to_json(&self, _: Wrapped) -> Json {
+        super::json::to_json(self)
+    }
+
+    fn finished_requests(&self) -> Vec<&str> {
+        self.ended_requests().collect()
+    }
+
+    fn load(&self) -> Option<EngineLoad> {
+        self.engine_load()
+    }
+
+    fn engine_index(&self) -> Option<u64> {
+        self.index()
+    }
+
+    fn may_end(&self) -> bool {
+        self.has_finish
+    }
+
+    fn rid(&self, row: u32) -> Option<&[u8]> {
+        let (start, end) = *self.rids.get(row as usize)?;
+        pack::str_bytes(&self.frame()[start as usize..end as usize])
+    }
+
+    fn tokens(&self, row: u32) -> u32 {
+        self.rows.get(row as usize).map_or(0, |row| row.tokens())
+    }
+
+    fn ids(&self, row: u32, out: &mut Vec<i64>) {
+        let Some(row) = self.rows.get(row as usize).filter(|row| row.tokens() > 0) else { return };
+        match self.id_items(row) {
+            // The usual case.
+            one if row.tokens() == 1 => out.extend(pack::int(one)),
+            some => out.extend(pack::items(some, row.tokens().into()).filter_map(pack::int)),
+        }
+    }
+
+    fn finish(&self, row: u32) -> Finish<'_> {
+        match self.rows.get(row as usize) {
+            Some(row) if row.finish != 0 => self.ended_by(row),
+            _ => Finish::Running,
+        }
+    }
+
+    fn is_first(&self, row: u32) -> bool {
+        self.rows.get(row as usize).is_some_and(|row| row.prefill != 0)
+    }
+
+    /// In a request's first row.
+    fn prompt_tokens(&self, row: u32) -> Option<u64> {
+        self.prefill_count(row, "num_prompt_tokens")
+    }
+
+    /// In a request's first row.
+    fn cached_tokens(&self, row: u32) -> Option<u64> {
+        self.prefill_count(row, "num_cached_tokens")
+    }
+
+    /// In each frame since 0.32.
+    fn weight_version(&self, _: u32) -> Option<&str> {
+        self.weights()
+    }
+
+    /// The second is the time of the frame.
+    fn queued_and_first(&self, row: u32) -> Option<(f64, f64)> {
+        let row = self.rows.get(row as usize).filter(|row| row.prefill != 0)?;
+        let rest = &self.frame()[row.rest as usize..row.first_end as usize];
+        // The rest begins behind `request_id` and `new_token_ids`.
+        let events = pack::items(rest, row.elements().into()).nth(EVENTS - 2)?;
+        let PackValue::Array(count, events) = pack::item(events)? else { return None };
+        let is_queued = |event: &&[u8]| map_value(event, "type").and_then(pack::int) == Some(QUEUED);
+        let queued = pack::items(events, count).find(is_queued)?;
+        let seconds = |value| match pack::item(value)? {
+            PackValue::Float(seconds) => Some(seconds),
+            _ => None,
+        };
+        Some((seconds(map_value(queued, "timestamp")?)?, seconds(self.field(TIMESTAMP))?))
+    }
+
+    fn logprobs(&self, row: u32, out: &mut Vec<f32>) -> bool {
+        let row = self.rows.get(row as usize).filter(|row| row.tokens() > 0 && !row.is_plain);
+        row.is_some_and(|row| {
+            let value = &self.frame()[row.rest as usize..row.first_end as usize];
+            sampled_logprobs(self, value, out).is_some()
+        })
+    }
+
+    fn take(&self, batch: &Batch, rows: &[u32], fields_stay: bool) -> Result<Batch, RowsError> {
+        rows::take(batch, self, rows, fields_stay)
+    }
+
+    fn join(
+        &self,
+        parts: &[BatchPart<'_>],
+        requests: &mut dyn Iterator<Item = &[PartRow]>,
+    ) -> Result<Batch, RowsError> {
+        rows::join(parts, requests)
+    }
+
+    fn edit(
+        &self,
+        batch: &Batch,
+        edits: &[Edit],
+        instead: &[(u32, &Batch)],
+    ) -> Result<Option<Batch>, RowsError> {
+        rows::edit(batch, self, edits, instead)
+    }
+
+    fn ended(&self, batch: &Batch, rows: &[u32], message: &str) -> Result<Batch, RowsError> {
+        rows::ended(batch, self, rows, message)
+    }
+
+    fn erase(&self, _: &Batch, rows: &[u32], left: &mut Vec<String>) -> Result<Bytes, EraseError> {
+        Ok(super::erase::erase(self, rows, left).into())
+    }
+
+    fn without_rows(&self) -> Option<Bytes> {
+        rows::without_rows(self)
+    }
+}

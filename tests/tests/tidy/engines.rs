@@ -1,0 +1,59 @@
+//! An engine's name stands in the engine's own modules and in a short list of other files. Everything else asks for what the engine
+//! does (`Engine::traits`, the trait of a batch), so that the compiler names each place that another engine needs.
+
+use super::{files, none, read};
+
+/// The names, in lower case.
+const NAMES: [&str; 2] = ["sglang", "vllm"];
+
+/// The names of the files and directories that belong to an engine, or to the table of all engines.
+const MODULES: [&str; 6] = ["sglang", "vllm", "engine", "sglang.rs", "vllm.rs", "engine.rs"];
+
+/// Other files that may name an engine, each with the reason.
+const LISTED: &[(&str, &str)] = &[
+    ("host/operation/scheduler/src/signals/config.rs", "the name of the one load file that is read"),
+    ("host/path/wire/src/abort.rs", "which engine's abort has which form"),
+    ("host/path/wire/src/batch.rs", "which engine's rows a batch has: the one place that tells them apart"),
+    ("host/path/wire/src/decode.rs", "which engine's frame it is"),
+    ("host/path/wire/src/lib.rs", "declares the modules"),
+    ("host/tools/afterbay/src/commands.rs", "declares the launchers"),
+    ("host/tools/afterbay/src/commands/connector.rs", "an example of a command"),
+    (
+        "host/tools/afterbay/src/commands/demo.rs",
+        "an example of a command, and the issue that the demo shows",
+    ),
+    ("host/tools/afterbay/src/commands/launcher/connectors.rs", "the files of the connectors"),
+    ("host/tools/afterbay/src/commands/sim/args.rs", "examples of commands"),
+    ("host/tools/afterbay/src/main.rs", "the commands of the launchers"),
+    ("host/tools/sim/src/frames.rs", "which engine's steps are simulated"),
+];
+
+/// The code of a file: without comments and without its tests.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n").to_lowercase()
+}
+
+#[test]
+fn an_engine_is_named_only_in_its_modules_and_in_listed_files() {
+    let mut wrong = Vec::new();
+    let mut used = Vec::new();
+    for (name, path) in files("rs") {
+        let mut places = name.split('/');
+        let is_code = name.starts_with("host/") && name.contains("/src/");
+        let is_test = name.contains("/tests/") || name.ends_with("/tests.rs");
+        if !is_code || is_test || places.any(|place| MODULES.contains(&place)) {
+            continue;
+        }
+        let code = code(&read(&path));
+        let Some(engine) = NAMES.into_iter().find(|engine| code.contains(engine)) else { continue };
+        match LISTED.iter().find(|(listed, _)| *listed == name) {
+            Some((listed, _)) => used.push(*listed),
+            None => wrong.push(format!("{name} names {engine}")),
+        }
+    }
+    let unused = LISTED.iter().filter(|(listed, _)| !used.contains(listed));
+    wrong.extend(unused.map(|(listed, _)| format!("{listed} is listed and names no engine")));
+    none("engines named outside of their modules", wrong);
+}
