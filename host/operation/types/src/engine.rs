@@ -10,7 +10,8 @@ pub enum Engine {
     Vllm,
 }
 
-/// What Afterbay does otherwise for an engine. Every place outside of an engine's modules asks for one of these, and for no name.
+/// The properties of an engine for which Afterbay does something else. Code outside of an engine's modules asks for these, and
+/// for no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
     /// Whether its rows have the engine's own count of the request's tokens.
@@ -56,7 +57,7 @@ impl Engine {
         Engine::WORDS.iter().find(|(known, _)| *known == word).map(|(_, engine)| *engine)
     }
 
-    /// What Afterbay does otherwise for the engine.
+    /// The engine's properties.
     pub const fn traits(self) -> Traits {
         match self {
             Engine::Sglang => Traits {

@@ -2,26 +2,14 @@
 
 use bytes::Bytes;
 use serde_json::Value as Json;
-use thiserror::Error;
 
 use afterbay_types::Engine;
 
 use crate::bounds::MAX_RID_BYTES;
+use crate::error::AbortError;
+use crate::kind::AbortShape;
 use crate::sglang::{self, AbortReq};
 use crate::vllm;
-
-/// The form of an abort, as the scheduler's last batch shows it. A scheduler's input socket has the encoding of its output socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AbortShape {
-    /// A msgpack struct.
-    Msgpack,
-    /// A pickled msgspec struct.
-    Struct,
-    /// A pickled dataclass.
-    Dataclass,
-    /// Two parts: the kind of message, and a msgpack array of the names of requests.
-    Names,
-}
 
 /// An abort for one scheduler: its names and its encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,41 +19,6 @@ pub struct AbortForm(pub(crate) Form);
 pub(crate) enum Form {
     Struct(AbortReq),
     Names,
-}
-
-/// The reason why an abort was not encoded.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum AbortError {
-    /// An empty rid would end every request.
-    #[error("rid is empty, which to an engine may mean every request")]
-    Empty,
-    /// The rid is too long.
-    #[error("rid of {bytes} bytes is over the limit of {MAX_RID_BYTES}")]
-    Long {
-        /// The rid's length.
-        bytes: usize,
-    },
-    /// The connector's description of the class is invalid.
-    #[error("abort in {name}: {why}")]
-    Form {
-        /// The source of the description.
-        name: String,
-        /// The reason.
-        why: &'static str,
-    },
-    /// Writing failed. With checked names it does not.
-    #[error("abort cannot be written: {0}")]
-    Write(String),
-}
-
-impl AbortShape {
-    /// The engine whose schedulers read this form.
-    pub fn engine(self) -> Engine {
-        match self {
-            AbortShape::Names => vllm::ENGINE,
-            AbortShape::Msgpack | AbortShape::Struct | AbortShape::Dataclass => sglang::ENGINE,
-        }
-    }
 }
 
 impl AbortForm {
@@ -86,9 +39,9 @@ impl AbortForm {
         ipc_format: &str,
     ) -> Result<Option<AbortForm>, AbortError> {
         match (engine, json) {
-            (vllm::ENGINE, _) => Ok(Some(AbortForm(Form::Names))),
-            (sglang::ENGINE, None) => Ok(None),
-            (sglang::ENGINE, Some(json)) => {
+            (Engine::Vllm, _) => Ok(Some(AbortForm(Form::Names))),
+            (Engine::Sglang, None) => Ok(None),
+            (Engine::Sglang, Some(json)) => {
                 AbortReq::from_json(name, json, ipc_format).map(|form| Some(AbortForm(Form::Struct(form))))
             }
         }

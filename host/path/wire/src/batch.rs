@@ -1,23 +1,21 @@
 //! A batch: the rows of one scheduler step, one per request, read in place from the frame. The operations on rows are
-//! in `rows`. What an engine's frame says of its rows is the engine's module's to know, by [`EngineBatch`].
+//! in `rows`. An engine's module knows what its frames say of their rows, and answers by [`EngineBatch`].
+
+use std::any::Any;
+use std::fmt;
 
 use bytes::Bytes;
 use serde_json::Value as Json;
 
 use afterbay_types::Engine;
 
-use crate::abort::AbortShape;
 use crate::edit::Edit;
-use crate::erase::EraseError;
-use crate::error::RowsError;
+use crate::error::{EraseError, RowsError};
 use crate::finish::{Finish, finish};
 use crate::ids::Ids;
-use crate::json::Wrapped;
-use crate::kind::{BatchKind, Wire};
-use crate::rows::{BatchPart, PartRow};
-use crate::sglang::{self, Columns, is_health_check};
+use crate::json_values::Wrapped;
+use crate::kind::{AbortShape, BatchKind, Wire};
 use crate::value::{ColumnCells, RawValue};
-use crate::vllm::Outputs;
 
 /// The longest time to a first token that is believed, in seconds.
 const SECONDS_MAX: f64 = 1e9;
@@ -50,6 +48,24 @@ pub struct EngineLoad {
     pub kv_cache_usage: f64,
 }
 
+/// A row of a part: the part's index, and the row in it.
+pub(crate) type PartRow = (u32, u32);
+
+/// Some rows of a batch, to be joined with others.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchPart<'a> {
+    /// The batch.
+    pub batch: &'a Batch,
+    /// The rows, ascending. `None`: all rows.
+    pub rows: Option<&'a [u32]>,
+}
+
+impl<'a> From<&'a Batch> for BatchPart<'a> {
+    fn from(batch: &'a Batch) -> BatchPart<'a> {
+        BatchPart { batch, rows: None }
+    }
+}
+
 /// The columns that a batch may have one cell per row of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowColumn {
@@ -63,9 +79,10 @@ pub(crate) enum RowColumn {
 /// decoded. Each engine's module implements it once.
 ///
 /// A row is one of the batch's. A fact that an engine does not send has the default.
-pub(crate) trait EngineBatch {
+pub(crate) trait EngineBatch: Any + fmt::Debug + Send + Sync {
     // The frame.
 
+    fn engine(&self) -> Engine;
     fn memory(&self) -> usize;
     fn kind(&self) -> BatchKind;
     fn wire(&self) -> Wire;
@@ -132,6 +149,21 @@ pub(crate) trait EngineBatch {
         None
     }
 
+    // Health checks that the engine sends as requests.
+
+    fn has_probes(&self) -> bool {
+        false
+    }
+
+    /// Whether a rid of this length can be of a health check. Most rids have another length.
+    fn may_be_probe(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn is_probe(&self, _: &[u8]) -> bool {
+        false
+    }
+
     // Operations. Rows ascend and exist.
 
     fn take(&self, batch: &Batch, rows: &[u32], fields_stay: bool) -> Result<Batch, RowsError>;
@@ -163,7 +195,8 @@ pub(crate) trait EngineBatch {
 pub struct Batch {
     pub(crate) bytes: Bytes,
     pub(crate) rows: u32,
-    pub(crate) body: BatchBody,
+    /// The rows as their engine's module knows them.
+    pub(crate) body: Box<dyn EngineBatch>,
     /// Rows whose `output_ids` are all ids of the request so far, ascending. The frame does not say so.
     pub(crate) cumulative: Vec<u32>,
     /// Whether a row may be the first of its request.
@@ -174,26 +207,8 @@ pub struct Batch {
     pub(crate) has_text_rids: bool,
 }
 
-/// The rows of an engine.
-#[derive(Debug)]
-pub(crate) enum BatchBody {
-    Columns(Columns),
-    Outputs(Outputs),
-}
-
-impl BatchBody {
-    /// The one place that tells engines apart after decoding.
-    #[inline]
-    fn of_engine(&self) -> (Engine, &dyn EngineBatch) {
-        match self {
-            BatchBody::Columns(columns) => (sglang::ENGINE, columns),
-            BatchBody::Outputs(outputs) => (crate::vllm::ENGINE, outputs),
-        }
-    }
-}
-
 impl Batch {
-    pub(crate) fn new(bytes: Bytes, rows: u32, body: BatchBody) -> Batch {
+    pub(crate) fn new(bytes: Bytes, rows: u32, body: Box<dyn EngineBatch>) -> Batch {
         let (cumulative, unread) = (Vec::new(), Vec::new());
         Batch { bytes, rows, body, cumulative, may_begin: true, unread, has_text_rids: false }
     }
@@ -216,7 +231,13 @@ impl Batch {
 
     #[inline]
     pub(crate) fn of_engine(&self) -> &dyn EngineBatch {
-        self.body.of_engine().1
+        &*self.body
+    }
+
+    /// The rows of this engine's module. The error: the batch is another engine's.
+    pub(crate) fn body_of<E: EngineBatch>(&self) -> Result<&E, RowsError> {
+        let body: &dyn Any = &*self.body;
+        body.downcast_ref().ok_or(RowsError::Foreign)
     }
 
     /// The engine's rows, if the row exists.
@@ -233,7 +254,7 @@ impl Batch {
 
     /// The engine that wrote the batch.
     pub fn engine(&self) -> Engine {
-        self.body.of_engine().0
+        self.of_engine().engine()
     }
 
     /// The kind of message.
@@ -348,15 +369,19 @@ impl Batch {
 
     /// Whether the row is of one of the engine's own health checks. Such a row is never held and never dropped.
     pub fn is_health_check(&self, row: u32) -> bool {
-        self.rid_of(row).is_some_and(is_health_check)
+        self.at(row).is_some_and(|engine| engine.rid(row).is_some_and(|rid| engine.is_probe(rid)))
     }
 
     /// Whether any row [is](Batch::is_health_check) of a health check.
     pub fn has_health_check(&self) -> bool {
+        let engine = self.of_engine();
+        if !engine.has_probes() {
+            return false;
+        }
         // If all rids have one length, no other cell needs a look.
-        let model = self.of_engine().column(RowColumn::Rids).and_then(ColumnCells::model);
-        model.and_then(RawValue::str_bytes).is_none_or(sglang::may_be_health_check)
-            && self.rid_bytes().any(is_health_check)
+        let model = engine.column(RowColumn::Rids).and_then(ColumnCells::model);
+        let may_be = model.and_then(RawValue::str_bytes).is_none_or(|rid| engine.may_be_probe(rid));
+        may_be && self.rid_bytes().any(|rid| engine.may_be_probe(rid) && engine.is_probe(rid))
     }
 
     /// The number of new tokens. A prompt's tail, which a frame may repeat for a detokenizer, does not count.

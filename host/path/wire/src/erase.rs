@@ -2,10 +2,10 @@
 //! the other rows keep their values.
 
 use bytes::Bytes;
-use thiserror::Error;
 
-use crate::decode::{BarrierKind, DecodedFrame, Decoder};
-use crate::pickle::PickleWriteError;
+use crate::decode::Decoder;
+use crate::error::EraseError;
+use crate::frame::{BarrierKind, DecodedFrame};
 
 /// A frame in which rows were erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,23 +16,6 @@ pub struct ErasedFrame {
     pub rows: u32,
     /// Columns without an entry per row. They stay, and may have content of the erased rows.
     pub left: Vec<String>,
-}
-
-/// The reason why rows could not be erased. The frame stays as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum EraseError {
-    /// The frame is a batch whose rows cannot be read.
-    #[error("not decoded: {0}")]
-    NotDecoded(String),
-    /// The pickle would have more bytes than before.
-    #[error("the pickle would become longer")]
-    Longer,
-    /// The pickle could not be written.
-    #[error("the pickle cannot be written: {0}")]
-    Write(#[from] PickleWriteError),
-    /// The written frame cannot be read back.
-    #[error("the erased frame is not understood")]
-    Written,
 }
 
 impl Decoder {

@@ -5,7 +5,7 @@ use crate::pickle::{ParseError, PickleWriteError};
 use afterbay_types::parts::PartsError;
 use thiserror::Error;
 
-use crate::bounds::{ID_MAX, MAX_EXPANSION, MAX_FRAME_BYTES};
+use crate::bounds::{ID_MAX, MAX_EXPANSION, MAX_FRAME_BYTES, MAX_RID_BYTES};
 use crate::kind::BatchKind;
 
 /// The reason why a frame is not understood.
@@ -220,4 +220,46 @@ pub enum RowsError {
     /// The written batch exceeds a bound or cannot be read back.
     #[error("the batch that was written is not understood: {0}")]
     Written(Box<WireError>),
+}
+
+/// The reason why rows could not be erased. The frame stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum EraseError {
+    /// The frame is a batch whose rows cannot be read.
+    #[error("not decoded: {0}")]
+    NotDecoded(String),
+    /// The pickle would have more bytes than before.
+    #[error("the pickle would become longer")]
+    Longer,
+    /// The pickle could not be written.
+    #[error("the pickle cannot be written: {0}")]
+    Write(#[from] PickleWriteError),
+    /// The written frame cannot be read back.
+    #[error("the erased frame is not understood")]
+    Written,
+}
+
+/// The reason why an abort was not encoded.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AbortError {
+    /// An empty rid would end every request.
+    #[error("rid is empty, which to an engine may mean every request")]
+    Empty,
+    /// The rid is too long.
+    #[error("rid of {bytes} bytes is over the limit of {MAX_RID_BYTES}")]
+    Long {
+        /// The rid's length.
+        bytes: usize,
+    },
+    /// The connector's description of the class is invalid.
+    #[error("abort in {name}: {why}")]
+    Form {
+        /// The source of the description.
+        name: String,
+        /// The reason.
+        why: &'static str,
+    },
+    /// Writing failed. With checked names it does not.
+    #[error("abort cannot be written: {0}")]
+    Write(String),
 }

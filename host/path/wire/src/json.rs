@@ -4,16 +4,8 @@
 use serde_json::Value as Json;
 
 use crate::batch::Batch;
-use crate::decode::Barrier;
-
-/// The treatment of a pickle inside msgpack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrapped {
-    /// Shows the `PickleWrapper` with its bytes.
-    Keep,
-    /// Shows the pickle's content, as for a pickled frame.
-    Open,
-}
+use crate::frame::Barrier;
+use crate::json_values::Wrapped;
 
 impl Batch {
     /// Returns the decoded fields by name, and the class as `__struct__`.

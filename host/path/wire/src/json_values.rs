@@ -10,6 +10,15 @@ use crate::pack::{self, PackValue};
 use crate::tensor;
 use crate::value::RawValue;
 
+/// The treatment of a pickle inside msgpack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrapped {
+    /// Shows the `PickleWrapper` with its bytes.
+    Keep,
+    /// Shows the pickle's content, as for a pickled frame.
+    Open,
+}
+
 /// A struct that is an array in msgpack: its name and its fields' names.
 #[derive(Clone, Copy)]
 pub(crate) struct ArrayStruct {

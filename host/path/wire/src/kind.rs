@@ -34,6 +34,29 @@ pub enum Wire {
     },
 }
 
+/// The form of an abort, as the scheduler's last batch shows it. A scheduler's input socket has the encoding of its output socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbortShape {
+    /// A msgpack struct.
+    Msgpack,
+    /// A pickled msgspec struct.
+    Struct,
+    /// A pickled dataclass.
+    Dataclass,
+    /// Two parts: the kind of message, and a msgpack array of the names of requests.
+    Names,
+}
+
+impl AbortShape {
+    /// The engine whose schedulers read this form.
+    pub fn engine(self) -> Engine {
+        match self {
+            AbortShape::Names => Engine::Vllm,
+            AbortShape::Msgpack | AbortShape::Struct | AbortShape::Dataclass => Engine::Sglang,
+        }
+    }
+}
+
 impl BatchKind {
     /// The kinds whose messages are structs of columns, which name their class.
     pub const WITH_COLUMNS: [BatchKind; 3] = [BatchKind::TokenId, BatchKind::Str, BatchKind::Embedding];

@@ -33,6 +33,7 @@ pub mod vllm;
 mod abort;
 mod batch;
 mod edit;
+mod frame;
 mod rows;
 
 // Frames.
@@ -41,16 +42,16 @@ mod erase;
 mod json;
 mod json_values;
 
-pub use abort::{AbortError, AbortForm, AbortShape, read_abort};
+pub use abort::{AbortForm, read_abort};
 pub use afterbay_types::Engine;
-pub use batch::{Batch, EngineLoad, Unread, is_first};
-pub use decode::{Barrier, BarrierKind, DecodedFrame, Decoder, decode};
+pub use batch::{Batch, BatchPart, EngineLoad, Unread, is_first};
+pub use decode::{Decoder, decode};
 pub use edit::{Edit, FinishReason, TokenEdit};
-pub use erase::{EraseError, ErasedFrame};
-pub use error::{PackError, RowsError, WireError};
+pub use erase::ErasedFrame;
+pub use error::{AbortError, EraseError, PackError, RowsError, WireError};
 pub use finish::{Finish, Matched};
+pub use frame::{Barrier, BarrierKind, DecodedFrame};
 pub use ids::Ids;
-pub use json::Wrapped;
-pub use kind::{BatchKind, Wire};
-pub use rows::BatchPart;
+pub use json_values::Wrapped;
+pub use kind::{AbortShape, BatchKind, Wire};
 pub use sglang::{LayoutError, Layouts, columns, is_health_check, synth};

@@ -3,13 +3,10 @@
 use bytes::Bytes;
 use hashbrown::HashMap;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, BatchPart, PartRow};
 use crate::edit::Edit;
 use crate::error::RowsError;
 use crate::finish::Finish;
-
-/// A row of a part: the part's index, and the row in it.
-pub(crate) type PartRow = (u32, u32);
 
 /// Checks that the rows exist and ascend.
 pub(crate) fn check_rows(batch: &Batch, rows: &[u32]) -> Result<(), RowsError> {
@@ -24,21 +21,6 @@ pub(crate) fn check_rows(batch: &Batch, rows: &[u32]) -> Result<(), RowsError> {
 pub(crate) fn mixed(part: usize, it: &Batch, first: &Batch) -> RowsError {
     let describe = |batch: &Batch| format!("{} in {}", batch.kind(), batch.wire());
     RowsError::Mixed { part, it: describe(it), first: describe(first) }
-}
-
-/// Some rows of a batch, to be joined with others.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchPart<'a> {
-    /// The batch.
-    pub batch: &'a Batch,
-    /// The rows, ascending. `None`: all rows.
-    pub rows: Option<&'a [u32]>,
-}
-
-impl<'a> From<&'a Batch> for BatchPart<'a> {
-    fn from(batch: &'a Batch) -> BatchPart<'a> {
-        BatchPart { batch, rows: None }
-    }
 }
 
 /// The rows of several parts by request. The requests stand in the order of their first rows.

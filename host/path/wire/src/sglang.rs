@@ -34,7 +34,6 @@ mod value_writer;
 pub(crate) const ENGINE: Engine = Engine::Sglang;
 
 pub(crate) use abort::{AbortReq, read_abort};
-pub(crate) use batch::Columns;
 pub(crate) use decode::FrameDecoder;
 pub use layouts::{LayoutError, Layouts};
 pub use probe::is_health_check;

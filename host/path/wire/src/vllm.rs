@@ -25,5 +25,4 @@ pub(crate) const ENGINE: Engine = Engine::Vllm;
 
 pub(crate) use abort::{abort, read_abort};
 pub(crate) use decode::{decode, is_own};
-pub(crate) use outputs::Outputs;
 pub use synth::{SynthOutput, SynthOutputs};

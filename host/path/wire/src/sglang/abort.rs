@@ -10,8 +10,9 @@ use crate::pickle::{PickleWriteError, PickleWriter, Tree};
 use bytes::Bytes;
 use serde_json::Value as Json;
 
-use crate::abort::{AbortError, AbortShape};
 use crate::bounds::{MAX_FIELDS, MAX_RID_BYTES};
+use crate::error::AbortError;
+use crate::kind::AbortShape;
 use crate::pack::{self, PackValue};
 
 const TAG: &str = "AbortReq";

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use afterbay_types::Engine;
 use bytes::Bytes;
 use serde_json::Value as Json;
 
@@ -9,16 +10,13 @@ use super::layouts::{KnownField, MessageLayout};
 use super::packed::{ColumnShape, Packed};
 use super::pickled::{self, Pickled};
 use super::rows;
-use crate::abort::AbortShape;
-use crate::batch::{Batch, BatchBody, EngineBatch, RowColumn, is_first};
+use crate::batch::{Batch, BatchPart, EngineBatch, PartRow, RowColumn, is_first};
 use crate::edit::Edit;
-use crate::erase::EraseError;
-use crate::error::RowsError;
+use crate::error::{EraseError, RowsError};
 use crate::finish::{Finish, finish};
-use crate::json::Wrapped;
-use crate::kind::{BatchKind, Wire};
+use crate::json_values::Wrapped;
+use crate::kind::{AbortShape, BatchKind, Wire};
 use crate::pickle::{Node, NodeId, Tree};
-use crate::rows::{BatchPart, PartRow};
 use crate::value::{ColumnCells, ColumnView, RawValue};
 
 /// The column of times.
@@ -51,7 +49,7 @@ impl Columns {
 
     /// A batch of these columns, not checked.
     pub(crate) fn into_batch(self) -> Batch {
-        Batch::new(self.frame.clone(), self.rows, BatchBody::Columns(self))
+        Batch::new(self.frame.clone(), self.rows, Box::new(self))
     }
 
     /// A cell of a column that Afterbay reads. `None` if the row or the column's cells do not exist.
@@ -194,14 +192,15 @@ impl Columns {
 impl Batch {
     /// The columns. The error: the batch is another engine's.
     pub(super) fn columns(&self) -> Result<&Columns, RowsError> {
-        match &self.body {
-            BatchBody::Columns(columns) => Ok(columns),
-            BatchBody::Outputs(_) => Err(RowsError::Foreign),
-        }
+        self.body_of()
     }
 }
 
 impl EngineBatch for Columns {
+    fn engine(&self) -> Engine {
+        super::ENGINE
+    }
+
     fn memory(&self) -> usize {
         let form = match &self.form {
             ColumnForm::Packed(packed) => packed.memory(),
@@ -341,6 +340,18 @@ impl EngineBatch for Columns {
 
     fn front_end(&self, row: u32) -> Option<&str> {
         self.cell(KnownField::HttpWorkerIpcs, row)?.str()
+    }
+
+    fn has_probes(&self) -> bool {
+        true
+    }
+
+    fn may_be_probe(&self, rid: &[u8]) -> bool {
+        super::may_be_health_check(rid)
+    }
+
+    fn is_probe(&self, rid: &[u8]) -> bool {
+        super::is_health_check(rid)
     }
 
     fn take(&self, batch: &Batch, rows: &[u32], _: bool) -> Result<Batch, RowsError> {

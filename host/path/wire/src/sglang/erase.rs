@@ -10,7 +10,7 @@ use super::mask::Mask;
 use super::pickled;
 use super::value_writer::ValueWriter;
 use crate::blank::blank;
-use crate::erase::EraseError;
+use crate::error::EraseError;
 use crate::pack::{self, PackValue};
 use crate::pickle::{Node, NodeId, PickleWriteError, PickleWriter, SourceId, Tree};
 use crate::value::{ColumnCells, ColumnView, RawValue};

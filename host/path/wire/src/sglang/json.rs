@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::batch::Columns;
-use crate::json::Wrapped;
+use crate::json_values::Wrapped;
 use crate::json_values::{ArrayStruct, JsonConverter};
 use crate::value::RawValue;
 

@@ -8,11 +8,11 @@ use bytes::Bytes;
 
 use super::batch::{ColumnForm, Columns};
 use super::decode::read_again;
-use crate::batch::Batch;
+use crate::batch::{Batch, PartRow};
 use crate::bounds::MAX_EXPANSION;
 use crate::error::RowsError;
 use crate::pack;
-use crate::rows::{PartRow, check_rows, mixed};
+use crate::rows::{check_rows, mixed};
 use crate::sglang::columns::Join;
 use crate::sglang::joining::{ColumnRule, JoinError, absent, join};
 use crate::sglang::layouts::{KnownField, TextLayout};

@@ -4,10 +4,9 @@ use std::iter;
 
 use super::plan::WritePlan;
 use super::row_change::RowChange;
-use crate::batch::Batch;
+use crate::batch::{Batch, BatchPart, PartRow};
 use crate::edit::{Edit, TokenEdit};
 use crate::error::RowsError;
-use crate::rows::{BatchPart, PartRow};
 
 /// Joins rows of the parts, of which `requests` are those of each request.
 pub(super) fn join(

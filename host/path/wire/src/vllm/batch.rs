@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use afterbay_types::Engine;
 use bytes::Bytes;
 use serde_json::Value as Json;
 
@@ -10,18 +11,19 @@ use super::fields::{EVENTS, QUEUED, TIMESTAMP};
 use super::frame::map_value;
 use super::outputs::{OutputRow, Outputs};
 use super::rows;
-use crate::abort::AbortShape;
-use crate::batch::{Batch, EngineBatch, EngineLoad};
+use crate::batch::{Batch, BatchPart, EngineBatch, EngineLoad, PartRow};
 use crate::edit::Edit;
-use crate::erase::EraseError;
-use crate::error::RowsError;
+use crate::error::{EraseError, RowsError};
 use crate::finish::Finish;
-use crate::json::Wrapped;
-use crate::kind::{BatchKind, Wire};
+use crate::json_values::Wrapped;
+use crate::kind::{AbortShape, BatchKind, Wire};
 use crate::pack::{self, PackValue};
-use crate::rows::{BatchPart, PartRow};
 
 impl EngineBatch for Outputs {
+    fn engine(&self) -> Engine {
+        super::ENGINE
+    }
+
     fn memory(&self) -> usize {
         let Outputs { parts, rows, rids, unread, .. } = self;
         parts.capacity() * size_of::<Range<usize>>()

@@ -4,10 +4,10 @@ use afterbay_types::parts;
 use bytes::Bytes;
 
 use super::outputs::Outputs;
-use crate::batch::{Batch, BatchBody, EngineBatch, Unread};
+use crate::batch::{Batch, EngineBatch, Unread};
 use crate::bounds::MAX_FRAME_BYTES;
-use crate::decode::{Barrier, BarrierKind, DecodedFrame};
 use crate::error::{RowsError, WireError};
+use crate::frame::{Barrier, BarrierKind, DecodedFrame};
 
 /// The last message of an engine that dies. It is no msgpack.
 const ENGINE_DEAD: &str = "ENGINE_CORE_DEAD";
@@ -61,7 +61,7 @@ impl Outputs {
         let unread = unread.into_iter().map(|(row, column)| Unread { row, column }).collect();
         let (has_text_rids, has_first) = (self.has_text_rids, self.has_first);
         let (bytes, rows) = (self.bytes().clone(), self.rows.len() as u32);
-        let batch = Batch::new(bytes, rows, BatchBody::Outputs(self)).checked(unread, has_text_rids);
+        let batch = Batch::new(bytes, rows, Box::new(self)).checked(unread, has_text_rids);
         if has_first { batch } else { batch.without_first_rows() }
     }
 }
@@ -69,9 +69,6 @@ impl Outputs {
 impl Batch {
     /// The rows. The error: the batch is another engine's.
     pub(super) fn outputs(&self) -> Result<&Outputs, RowsError> {
-        match &self.body {
-            BatchBody::Outputs(outputs) => Ok(outputs),
-            BatchBody::Columns(_) => Err(RowsError::Foreign),
-        }
+        self.body_of()
     }
 }

@@ -4,12 +4,12 @@ use bytes::Bytes;
 
 use super::outputs::{CLASS, Outputs};
 use super::write::OutputsWriter;
-use crate::batch::Batch;
+use crate::batch::{Batch, BatchPart, PartRow};
 use crate::bounds::MAX_FRAME_BYTES;
 use crate::edit::{Edit, TokenEdit};
 use crate::error::{RowsError, WireError};
 use crate::pack;
-use crate::rows::{BatchPart, PartRow, mixed};
+use crate::rows::mixed;
 
 /// The row that the fields of the frame go with.
 fn is_owner(batch: &Batch, row: Option<&u32>) -> bool {

@@ -14,12 +14,11 @@ use super::fields::{
 };
 use super::outputs::{OutputRow, Outputs};
 use super::stats;
-use crate::batch::EngineBatch;
+use crate::batch::{EngineBatch, PartRow};
 use crate::bounds::ID_MAX;
 use crate::edit::{Edit, FinishReason, TokenEdit, retained};
 use crate::error::RowsError;
 use crate::pack::{self, PackValue};
-use crate::rows::PartRow;
 
 /// The room for the fields before the rows: three headers and an int.
 const HEAD_BYTES: usize = 24;

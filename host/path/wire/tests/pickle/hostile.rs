@@ -82,7 +82,7 @@ fn an_unsupported_opcode_is_named() {
         let error = parse(&[0x80, 5, b'N', *opcode, b'a', b'\n', b'b', b'\n', b'.']).unwrap_err();
         assert_eq!(error.to_string(), format!("opcode {opcode:#04x} at offset 3 is not understood"));
     }
-    // What only protocols below 4 have: INT, LONG, FLOAT, UNICODE, LIST, DICT, PUT, BINPUT, LONG_BINPUT and GET.
+    // Opcodes of protocols below 4: INT, LONG, FLOAT, UNICODE, LIST, DICT, PUT, BINPUT, LONG_BINPUT and GET.
     for opcode in b"ILFVldpqrg".iter() {
         assert_eq!(fault(&[b'(', *opcode, b'1', b'\n', b'.']), OpcodeError::NotUnderstood, "{opcode}");
     }
