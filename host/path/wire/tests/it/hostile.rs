@@ -420,12 +420,12 @@ fn pickled(columns: &[(&str, Vec<u8>)]) -> Bytes {
     out.into()
 }
 
-/// A list of `rows` items: `first`, which is memoized, and repetitions of it.
+/// A list of `rows` items: `first`, which is the memo's next value, by its number from 1, and repetitions of it.
 fn again(first: &[u8], memo: u8, rows: usize) -> Vec<u8> {
     let mut out = b"](".to_vec();
     out.extend(first);
-    out.extend([b'q', memo]);
-    (1..rows).for_each(|_| out.extend([b'h', memo]));
+    out.push(0x94);
+    (1..rows).for_each(|_| out.extend([b'h', memo - 1]));
     out.push(b'e');
     out
 }
