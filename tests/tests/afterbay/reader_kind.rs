@@ -10,9 +10,9 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, load, repository, until}
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::Value;
 
-/// The `joins` of the sink in `/v1/signals`.
+/// The `joins` of the sink in `/v1/status`.
 fn joins(afterbay: &Afterbay) -> String {
-    let signals: Value = serde_json::from_str(&afterbay.get("/v1/signals").body).unwrap();
+    let signals: Value = serde_json::from_str(&afterbay.get("/v1/status").body).unwrap();
     signals["streams"][0]["sinks"][0]["joins"].as_str().unwrap_or_default().to_owned()
 }
 

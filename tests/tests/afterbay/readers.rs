@@ -321,7 +321,7 @@ fn a_change_of_a_readers_state_is_reported() {
     let is = |state: &'static str| move |event: &Value| event["state"] == state;
     let behind = afterbay.event_where("SinkState", is("behind"));
     assert_eq!(behind["rows"], 10 * (frames.len() - 2), "{behind}");
-    let signals: Value = serde_json::from_str(&afterbay.get("/v1/signals").body).unwrap();
+    let signals: Value = serde_json::from_str(&afterbay.get("/v1/status").body).unwrap();
     let sink = &signals["streams"][0]["sinks"][0];
     let tokens =
         frames[2..].iter().flat_map(|frame| rows(&frame.bytes)).map(|row| row.ids.len()).sum::<usize>();

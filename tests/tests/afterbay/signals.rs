@@ -32,10 +32,10 @@ fn signals(config: Config, lines: &str) -> Config {
     config.stream(&format!("signals = {{ {lines} }}"))
 }
 
-/// The only stream of `/v1/signals`.
+/// The only stream of `/v1/status`.
 #[track_caller]
 fn stream_signals(afterbay: &Afterbay) -> Value {
-    let answer = afterbay.get("/v1/signals");
+    let answer = afterbay.get("/v1/status");
     assert_eq!(answer.status, 200, "{}", answer.body);
     let mut signals: Value = serde_json::from_str(&answer.body).unwrap();
     let streams = signals["streams"].as_array_mut().unwrap();
@@ -58,7 +58,7 @@ fn until_fresh(afterbay: &Afterbay, path: &Path) -> Value {
 }
 
 #[test]
-fn the_schedulers_load_is_on_metrics_and_v1_signals_and_is_marked_when_stale() {
+fn the_schedulers_load_is_on_metrics_and_v1_status_and_is_marked_when_stale() {
     let sandbox = Sandbox::new();
     let path = sandbox.path("loads.shm");
     write_load(&path);
@@ -129,7 +129,7 @@ fn a_missing_load_file_is_reported_and_read_when_it_appears() {
 }
 
 #[test]
-fn without_a_source_signals_have_only_afterbays_own_figures() {
+fn without_a_source_the_status_has_only_afterbays_own_figures() {
     let sandbox = Sandbox::new();
     let mut reader = Reader::bind(&sandbox.reader_side());
     let afterbay = Afterbay::run(&sandbox, &sandbox.config());
@@ -139,14 +139,14 @@ fn without_a_source_signals_have_only_afterbays_own_figures() {
         assert_eq!(reader.frame(), b"a frame");
     }
     let stream = until_stream(&afterbay, "every frame is received", |stream| {
-        stream["frames_received"] == 3 && stream["outbox_frames"] == 0 && stream["senders"] == 1
+        stream["journal"]["frame"] == 3 && stream["senders"] == 1
     });
     assert_eq!((&stream["load"], &stream["load_source"]), (&Value::Null, &Value::Null));
-    assert_eq!((&stream["stream"], &stream["bytes_received"]), (&"test".into(), &21.into()));
+    assert_eq!(stream["name"], "test");
     assert_eq!((&stream["receiving"], &stream["requests_live"]), (&true.into(), &0.into()));
     let sink = &stream["sinks"][0];
-    assert_eq!((&sink["sink"], &sink["connected"]), (&"reader".into(), &true.into()));
-    assert_eq!((&sink["queue_frames"], &sink["frames_resent"]), (&0.into(), &0.into()));
+    assert_eq!((&sink["name"], &sink["connected"]), (&"reader".into(), &true.into()));
+    assert_eq!(sink["queue_frames"], 0);
     assert_eq!(sink["lag_frames"], Value::Null, "a reader that does not count has no known lag");
     let text = afterbay.get("/metrics").body;
     assert!(!text.contains("afterbay_scheduler_") && !text.contains("afterbay_signal_"), "{text}");

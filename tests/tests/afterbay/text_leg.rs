@@ -366,9 +366,9 @@ fn each_tokenizer_of_the_rendezvous_gets_its_own_text_and_both_legs_agree() {
             assert_eq!([texts(&readers[0].frame()), texts(&readers[1].frame())], [text("a"), text("b")]);
             assert_eq!(texts(&router.frame()), text("c"));
         }
-        let signals: Value = serde_json::from_str(&afterbay.get("/v1/signals").body).unwrap();
+        let signals: Value = serde_json::from_str(&afterbay.get("/v1/status").body).unwrap();
         let sinks = signals["streams"][1]["sinks"].as_array().unwrap().iter();
-        let names: Vec<&Value> = sinks.map(|sink| &sink["sink"]).collect();
+        let names: Vec<&Value> = sinks.map(|sink| &sink["name"]).collect();
         assert_eq!(names, ["reader", "reader-0", "reader-1"], "{signals}");
         assert_eq!(afterbay.stop(), 0);
         let verified = journal(&sandbox, &["verify", "--json"]);

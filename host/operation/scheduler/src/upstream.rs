@@ -1,5 +1,5 @@
 //! Sends aborts of requests back to the scheduler, on a socket that Afterbay binds and that the scheduler connects to
-//! ([`SocketUpstream`]), and calls a running Afterbay over HTTP.
+//! ([`SocketUpstream`]).
 //!
 //! Nothing is stored for later: without a scheduler the abort fails. The crate runs on tokio, off the path of a batch. It knows
 //! no streams; its caller decides which requests to abort.
@@ -7,10 +7,7 @@
 pub mod bounds;
 mod error;
 
-mod http;
 mod socket;
 
-pub use afterbay_http::{HttpAnswer, HttpTarget};
 pub use error::UpstreamError;
-pub use http::{ApiKey, HttpError, get, post, post_within, server, socket};
 pub use socket::{SchedulerSocket, SocketUpstream};

@@ -34,16 +34,16 @@ export class History {
   }
 }
 
-function point(at, { rates, first_token_seconds, scheduler, sinks, requests_live }) {
-  const load = scheduler?.fresh ? scheduler : null;
+function point(at, { rates, first_token_seconds, load: now, sinks, requests_live }) {
+  const load = now?.freshness === "fresh" ? now : null;
   return {
     at,
     in: rates?.tokens_received,
     out: rates?.tokens_forwarded,
     p50: first_token_seconds?.p50,
     p99: first_token_seconds?.p99,
-    running: load?.running,
-    waiting: load?.waiting,
+    running: load?.num_running_reqs,
+    waiting: load?.num_waiting_reqs,
     live: requests_live,
     sinks: Object.fromEntries((sinks ?? []).map((sink) => [sink.name, sink.waiting_tokens])),
   };

@@ -123,7 +123,7 @@ class StreamPanel {
 
   charts(stream, points) {
     const names = stream.sinks.map((sink) => sink.name);
-    const shown = `${names.join("\n")}${stream.scheduler ? "+" : ""}`;
+    const shown = `${names.join("\n")}${stream.load ? "+" : ""}`;
     if (shown !== this.sinkNames) {
       this.sinkNames = shown;
       // Colours of more lines cannot be told apart.
@@ -131,7 +131,7 @@ class StreamPanel {
       this.backlog.set(names.length > 4 ? [{ name: `all ${names.length} sinks`, of: (at) => at.sinks && Object.values(at.sinks).reduce((sum, one) => sum + one, 0) }] : lines);
       const live = { name: "live", of: (at) => at.live };
       const load = [{ name: "running", of: (at) => at.running }, { name: "waiting", of: (at) => at.waiting }];
-      this.load.set(stream.scheduler ? load : [live]);
+      this.load.set(stream.load ? load : [live]);
     }
     for (const chart of [this.tokens, this.lag, this.backlog, this.load]) chart.update(points);
   }
@@ -150,14 +150,14 @@ const FIGURES = [
   ["lag", "First-token lag, p99", ({ first_token_seconds: lag, first_token_until: until }) => (lag ? [seconds(lag.p99), `p50 ${seconds(lag.p50)}, until ${until}`] : [NONE, `no first token ${until} in 10 s`])],
   ["frame", "Frame lag, p99", ({ frame_seconds: lag }) => (lag ? [seconds(lag.p99), `p50 ${seconds(lag.p50)}`] : [NONE, "no frame in 10 s"])],
   ["joined", "Rows joined", ({ rates, sinks }) => [`${rate(rates.rows_joined)} /s`, `${short(sinks.reduce((sum, sink) => sum + (sink.rows_joined ?? 0), 0))} in all`]],
-  ["load", "Scheduler", ({ scheduler }) => schedulerFigure(scheduler)],
+  ["load", "Scheduler", ({ load }) => schedulerFigure(load)],
 ];
 
 function schedulerFigure(load) {
   if (!load) return [NONE, "no load signal configured"];
-  const value = `${count(load.running)} running`;
-  const note = `${count(load.waiting)} waiting, KV ${percent(load.kv_usage)}`;
-  return load.fresh ? [value, note] : [NONE, `last heard ${duration(load.age_seconds)} ago`, "warn"];
+  const value = `${count(load.num_running_reqs)} running`;
+  const note = `${count(load.num_waiting_reqs)} waiting, KV ${percent(load.token_usage)}`;
+  return load.freshness === "fresh" ? [value, note] : [NONE, `last heard ${duration(load.age_ns / 1e9)} ago`, "warn"];
 }
 
 const number = (text, title) => ({ text, title, number: true });

@@ -1,4 +1,4 @@
-//! The routes of the admin addresses, and the form of their answers: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`,
+//! The routes of the admin addresses, and the form of their answers: `/metrics`, `/healthz`, `/readyz`,
 //! `/v1/status`, `/v1/status/stream`, `/v1/requests`, `/v1/requests/{rid}`, `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/erase`, `/v1/requests/{rid}/attributes`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
 //! `/v1/plugins/{plugin}/promote`, `/v1/reload` and `/v1/upgrade`.
 //!
@@ -15,7 +15,7 @@ mod listen;
 mod requests;
 mod status;
 
-pub(crate) use access::token;
+pub use access::token;
 pub(crate) use gate::Gate;
 pub(crate) use listen::{Admin, Bound};
 
@@ -25,7 +25,6 @@ use crate::erasures::Erasures;
 use crate::plugins::{NotChanged, PluginView, Plugins, Step, rfc3339};
 use crate::reload_queue::ReloadQueue;
 use crate::requests::Requests;
-use crate::signals::{Report, Signals};
 use crate::status::Status;
 use crate::upgrade::{NotUpgraded, UpgradeRequest, Upgrades};
 use access::{Access, Contents};
@@ -57,7 +56,6 @@ const BODY_BYTES_MAX: usize = 4096;
 pub(crate) struct AdminState {
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
-    pub(crate) signals: Signals,
     pub(crate) aborts: Aborts,
     pub(crate) attributes: Attributes,
     pub(crate) plugins: Plugins,
@@ -79,7 +77,6 @@ fn routes(state: AdminState, access: Access) -> Router {
         .route("/metrics", get(metrics_text))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .route("/v1/signals", get(signals_json))
         .route("/v1/status", get(status::now))
         .route("/v1/status/stream", get(status::stream))
         .route("/v1/requests", get(requests::list).layer(contents.clone()))
@@ -110,10 +107,6 @@ fn routes(state: AdminState, access: Access) -> Router {
 
 async fn metrics_text(State(admin): State<AdminState>) -> Response {
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], admin.metrics.encode()).into_response()
-}
-
-async fn signals_json(State(admin): State<AdminState>) -> Json<Report> {
-    Json(admin.signals.report(&admin.metrics))
 }
 
 /// 200 while every stream can work, else 503. The body has a line for each condition, with `degraded:` before conditions that

@@ -3,7 +3,6 @@
 //! It knows nothing of the command line. The path of a batch is in `afterbay-stream`.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-pub mod dashboard;
 // Before a start.
 mod check;
 mod config_file;
@@ -48,6 +47,7 @@ mod trials;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub use admin::fuzz;
+pub use admin::token;
 pub use check::load_and_check;
 pub use config_file::{load as load_config, load_admin};
 pub use drain::DrainOutcome;

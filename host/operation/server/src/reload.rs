@@ -203,7 +203,7 @@ impl<'a> Source<'a> {
         }
         let before = std::mem::replace(&mut shared.config, after);
         shared.attributes.follow(&shared.config);
-        shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
+        shared.signals.follow(&shared.config, &shared.metrics);
         let ran = running.streams.len();
         if let Err(error) = running.start(shared, &after_sockets) {
             let begun = running.streams.split_off(ran);
@@ -214,7 +214,7 @@ impl<'a> Source<'a> {
             shared.config = before;
             shared.attributes.follow(&shared.config);
             shared.follow(&shared.config)?;
-            shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
+            shared.signals.follow(&shared.config, &shared.metrics);
             shared.signals.attach(&shared.config, sockets)?;
             return Err(error);
         }

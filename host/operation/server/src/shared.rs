@@ -84,7 +84,6 @@ impl Shared {
         AdminState {
             metrics: self.metrics.clone(),
             health: self.health.clone(),
-            signals: self.signals.clone(),
             aborts: self.aborts.clone(),
             attributes: self.attributes.clone(),
             plugins: self.plugins.clone(),
@@ -138,7 +137,7 @@ impl Shared {
         });
         let tokenizers = Arc::new(tokenizers);
         let sinks = Sinks::new(&tokenizers, &events, &health);
-        let signals = Signals::new(&config, &metrics, &sinks);
+        let signals = Signals::new(&config, &metrics);
         let budget = Budget::new(config.memory.waiting);
         let calls = Calls::new(events.clone(), metrics.clone(), health.clone());
         let telemetry =
@@ -163,6 +162,7 @@ impl Shared {
             metrics: metrics.clone(),
             health: health.clone(),
             signals: signals.clone(),
+            sinks: sinks.clone(),
             plugins: plugins.clone(),
             directory: directory.clone(),
             follower: follower.clone(),

@@ -1,14 +1,13 @@
-//! The scheduler's own load, for each stream: background readers, and their values in events, `/metrics` and `/v1/signals`.
+//! The scheduler's own load, for each stream: background readers, and their values in events, `/metrics` and `/v1/status`.
 //!
 //! A reader outlives a stream's sockets.
 
 use crate::rendezvous::{self, RendezvousFile, StreamSockets};
-use crate::sinks::Sinks;
 use afterbay_config as config;
 use afterbay_events::event::{
     NoticesMissed, SignalFound, SignalFresh, SignalInvalid, SignalLost, SignalStale,
 };
-use afterbay_events::{Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SinkCounters, Total};
+use afterbay_events::{Event, Events, Metrics, Name, SchedulerLoad, SignalSource, Total};
 use afterbay_runtime::signals::Load;
 use afterbay_scheduler::signals::{
     LoadConfig, LoadReader, LoadSnapshot, LoadSource, LoadValues, SourceChange, SourceNotice, SourceReport,
@@ -16,7 +15,6 @@ use afterbay_scheduler::signals::{
 };
 use afterbay_stream::{FrameLoads, SchedulerLoad as LoadForPlugins};
 use anyhow::Context;
-use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,7 +27,6 @@ struct StreamSignals {
     stream: String,
     /// Those of the configuration, and of the tokenizers of the rendezvous file.
     sinks: Mutex<Vec<String>>,
-    known: Sinks,
     engine: config::Engine,
     config: config::Signals,
     /// `None` if there is no source.
@@ -42,6 +39,7 @@ pub(crate) struct StreamLoad {
     pub(crate) sinks: Vec<String>,
     /// `None` without a source. Stale values are the last known ones.
     pub(crate) load: Option<LoadSnapshot>,
+    pub(crate) load_source: Option<SourceReport>,
 }
 
 struct Source {
@@ -52,14 +50,14 @@ struct Source {
 
 impl Signals {
     /// The signals of every stream of a configuration. Nothing is read before [`Signals::attach`].
-    pub(crate) fn new(config: &config::Config, metrics: &Metrics, sinks: &Sinks) -> Signals {
+    pub(crate) fn new(config: &config::Config, metrics: &Metrics) -> Signals {
         let signals = Signals::default();
-        signals.follow(config, metrics, sinks);
+        signals.follow(config, metrics);
         signals
     }
 
     /// Changes to the streams of another configuration. Readers whose configuration did not change go on.
-    pub(crate) fn follow(&self, config: &config::Config, metrics: &Metrics, known: &Sinks) {
+    pub(crate) fn follow(&self, config: &config::Config, metrics: &Metrics) {
         let mut held = self.lock();
         let before = std::mem::take(&mut *held);
         for stream in &config.streams {
@@ -79,8 +77,8 @@ impl Signals {
                 move || signals.of(&name)?.metrics()
             });
             let (sinks, source) = (Mutex::new(sinks), Mutex::default());
-            let (known, engine, config) = (known.clone(), stream.engine, follows);
-            held.push(Arc::new(StreamSignals { stream: name, sinks, known, engine, config, source }));
+            let (engine, config) = (stream.engine, follows);
+            held.push(Arc::new(StreamSignals { stream: name, sinks, engine, config, source }));
         }
     }
 
@@ -156,17 +154,12 @@ impl Signals {
 
     /// Each configured stream with its sinks and the scheduler's load.
     pub(crate) fn streams(&self) -> Vec<StreamLoad> {
-        let read = |stream_signals: &Arc<StreamSignals>| StreamLoad {
-            stream: stream_signals.stream.clone(),
-            sinks: stream_signals.sinks().clone(),
-            load: stream_signals.read().map(|(load, _)| load),
+        let read = |stream_signals: &Arc<StreamSignals>| {
+            let (load, load_source) = stream_signals.read().unzip();
+            let (stream, sinks) = (stream_signals.stream.clone(), stream_signals.sinks().clone());
+            StreamLoad { stream, sinks, load, load_source: load_source.flatten() }
         };
         self.all().iter().map(read).collect()
-    }
-
-    /// `/v1/signals`.
-    pub(crate) fn report(&self, metrics: &Metrics) -> Report {
-        Report { streams: self.all().iter().map(|stream_signals| stream_signals.report(metrics)).collect() }
     }
 }
 
@@ -211,35 +204,6 @@ impl StreamSignals {
         let (load, report) = self.read()?;
         let source = report.map(|report| (report.source.name(), of_source(&report)));
         Some((of_load(&load), source.into_iter().collect()))
-    }
-
-    fn report(&self, metrics: &Metrics) -> StreamReport {
-        let (load, load_source) = self.read().unzip();
-        let counters = metrics.stream(&self.stream);
-        let sinks: Vec<SinkReport> = self
-            .sinks()
-            .iter()
-            .map(|name| {
-                let joins = self.known.joins(&self.stream, name);
-                SinkReport::new(name.clone(), joins, &metrics.sink(&self.stream, name))
-            })
-            .collect();
-        StreamReport {
-            stream: self.stream.clone(),
-            senders: counters.senders.get(),
-            receiving: counters.receiving.get() == 1,
-            frames_received: counters.frames_received.get(),
-            bytes_received: counters.bytes_received.get(),
-            rows_received: counters.rows_received.get(),
-            tokens_received: counters.tokens_received.get(),
-            outbox_frames: counters.outbox_frames.get(),
-            outbox_bytes: counters.outbox_bytes.get(),
-            requests_live: counters.requests_live.get(),
-            oldest_ms: sinks.iter().map(|sink| sink.waiting_oldest_ms).max().unwrap_or(0),
-            sinks,
-            load,
-            load_source: load_source.flatten(),
-        }
     }
 }
 
@@ -336,79 +300,4 @@ fn for_plugins(load: &LoadSnapshot) -> Option<Load> {
 
 fn of_source(report: &SourceReport) -> SignalSource {
     SignalSource { state: Some(report.state), readings: Total(report.readings) }
-}
-
-/// The answer of `/v1/signals`. Figures have the same names as on `/metrics`.
-#[derive(Serialize)]
-pub(crate) struct Report {
-    streams: Vec<StreamReport>,
-}
-
-#[derive(Serialize)]
-struct StreamReport {
-    stream: String,
-    senders: u64,
-    receiving: bool,
-    frames_received: u64,
-    bytes_received: u64,
-    rows_received: u64,
-    tokens_received: u64,
-    outbox_frames: u64,
-    outbox_bytes: u64,
-    requests_live: u64,
-    /// Age of the oldest row that waits for a sink.
-    oldest_ms: u64,
-    sinks: Vec<SinkReport>,
-    /// `null` without a source. Stale values are the last known ones.
-    load: Option<LoadSnapshot>,
-    load_source: Option<SourceReport>,
-}
-
-#[derive(Serialize)]
-struct SinkReport {
-    sink: String,
-    connected: bool,
-    /// `keeping_up`, `behind`, `stalled`, `away`.
-    state: &'static str,
-    /// Sentence that says where waiting rows are joined for this reader; `null` before the stream runs.
-    joins: Option<String>,
-    waiting_rows: u64,
-    waiting_tokens: u64,
-    waiting_oldest_ms: u64,
-    queue_frames: u64,
-    queue_bytes: u64,
-    /// `null` if the reader has no credit page.
-    lag_frames: Option<u64>,
-    lag_bytes: Option<u64>,
-    spilled_frames: u64,
-    spilled_bytes: u64,
-    rows_per_second: u64,
-    rows_joined: u64,
-    frames_resent: u64,
-    frames_unconfirmed: u64,
-}
-
-impl SinkReport {
-    fn new(sink: String, joins: Option<String>, counters: &SinkCounters) -> SinkReport {
-        let counts = counters.credit_usable.get() == 1;
-        SinkReport {
-            sink,
-            connected: counters.connected.get() == 1,
-            state: counters.state.word(),
-            joins,
-            waiting_rows: counters.waiting_rows.get(),
-            waiting_tokens: counters.waiting_tokens.get(),
-            waiting_oldest_ms: counters.waiting_oldest_seconds.get().as_millis() as u64,
-            queue_frames: counters.queue_frames.get(),
-            queue_bytes: counters.queue_bytes.get(),
-            lag_frames: counts.then(|| counters.lag_frames.get()),
-            lag_bytes: counts.then(|| counters.lag_bytes.get()),
-            spilled_frames: counters.spilled_frames.get(),
-            spilled_bytes: counters.spilled_bytes.get(),
-            rows_per_second: counters.rows_per_second.get(),
-            rows_joined: counters.rows_joined.get(),
-            frames_resent: counters.frames_resent.get(),
-            frames_unconfirmed: counters.frames_unconfirmed.get(),
-        }
-    }
 }

@@ -2,7 +2,7 @@
 //!
 //! The kind of reader stands in the configuration, in the rendezvous file, or on the reader's credit page. The page may appear
 //! after the stream has started, so Afterbay looks at pages as long as it runs. While the kind is unknown, rows are not joined,
-//! and the log, `/readyz`, `/v1/signals` and `afterbay check` say so.
+//! and the log, `/readyz`, `/v1/status` and `afterbay check` say so.
 
 use crate::follower::path_twice;
 use crate::rendezvous::RendezvousFile;
@@ -52,7 +52,7 @@ struct WatchedPage {
 /// The joins that are allowed for a sink, and the texts that publish them.
 struct Decision {
     joins: Joins,
-    /// For `/v1/signals`.
+    /// For `/v1/status`.
     text: String,
     /// The reason why rows are not joined.
     unjoined: Option<String>,

@@ -11,6 +11,7 @@ mod reading;
 use crate::follower::FollowerProcess;
 use crate::plugins::{PluginView, Plugins};
 use crate::signals::Signals;
+use crate::sinks::Sinks;
 use afterbay_events::{Health, Metrics};
 use afterbay_journal::JournalDirectory;
 use answer::{Answer, Process};
@@ -50,6 +51,7 @@ pub(crate) struct StatusSource {
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     pub(crate) signals: Signals,
+    pub(crate) sinks: Sinks,
     pub(crate) plugins: Plugins,
     pub(crate) directory: Arc<JournalDirectory>,
     pub(crate) follower: FollowerProcess,

@@ -35,7 +35,7 @@ impl Moment {
     }
 }
 
-/// The status of a source, for `/v1/signals` and `/metrics`.
+/// The status of a source, for `/v1/status` and `/metrics`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceReport {
     /// The kind of the source.

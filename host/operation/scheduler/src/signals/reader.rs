@@ -92,7 +92,7 @@ impl LoadReader {
         lock(&self.status).notices.take()
     }
 
-    /// The status of the source, for `/metrics` and `/v1/signals`. `None` before the thread has begun.
+    /// The status of the source, for `/metrics` and `/v1/status`. `None` before the thread has begun.
     pub fn source(&self) -> Option<SourceReport> {
         lock(&self.status).report.clone()
     }

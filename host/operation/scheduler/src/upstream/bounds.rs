@@ -16,9 +16,3 @@ pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// How long an abort waits until the kernel takes it for the scheduler. Then it is given up.
 pub const TAKEN_MAX: Duration = Duration::from_secs(2);
-
-/// How long an HTTP exchange may take, including the connect. Then it is given up.
-pub const HTTP_MAX: Duration = Duration::from_secs(5);
-
-/// The size of an HTTP answer. A longer one is an error.
-pub const ANSWER_BYTES_MAX: usize = 64 << 10;

@@ -48,7 +48,7 @@ impl TokenFile {
 }
 
 /// Reads the token in a file, without white space at its ends. The error continues a sentence that begins with the file's name.
-pub(crate) fn token(file: &Path) -> Result<String, String> {
+pub fn token(file: &Path) -> Result<String, String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
     // Checked first, because opening a FIFO waits for a writer.
     if !std::fs::metadata(file).map_err(unreadable)?.is_file() {

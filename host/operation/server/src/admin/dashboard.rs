@@ -1,44 +1,68 @@
-//! The dashboard: `GET /` and its files under `/ui`.
+//! The dashboard: one page, its style and its modules, as bytes in the binary. `GET /` has the page, `/ui/NAME` its files; the page
+//! expects the API at `/v1`.
 
 use super::refusal;
-use crate::dashboard::{CONTENT_SECURITY_POLICY, File, PAGE};
 use axum::extract::Path;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-pub(super) async fn page(headers: HeaderMap) -> Response {
-    file(Path(PAGE.to_owned()), headers).await
+/// The name of the page itself.
+const PAGE: &str = "index.html";
+
+macro_rules! assets {
+    ($($name:literal)*) => { [$(($name, include_bytes!(concat!("../../assets/", $name)).as_slice())),*] };
 }
 
-/// 200 with the file, 304 if the browser has it, or 404.
-pub(super) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
-    let Some(file) = crate::dashboard::file(&name) else {
+const ASSETS: [(&str, &[u8]); 14] = assets![
+    "index.html"
+    "style.css"
+    "icon.svg"
+    "api.js"
+    "app.js"
+    "chart.js"
+    "dom.js"
+    "format.js"
+    "history.js"
+    "live.js"
+    "now.js"
+    "plugins.js"
+    "request.js"
+    "requests.js"
+];
+
+/// The policies under which a browser may show a file: the page has its own files and its own server, and no inline script or style.
+const POLICIES: [(HeaderName, &str); 6] = [
+    // An upgrade changes all files at once, so a browser keeps none.
+    (header::CACHE_CONTROL, "no-store"),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+pub(super) async fn page() -> Response {
+    file(Path(PAGE.to_owned())).await
+}
+
+/// 200 with the file, or 404.
+pub(super) async fn file(Path(name): Path<String>) -> Response {
+    let Some((_, bytes)) = ASSETS.iter().find(|(known, _)| *known == name) else {
         return refusal(StatusCode::NOT_FOUND, "unknown", &format!("the dashboard has no file {name:?}"));
     };
-    let mut response = match is_known(file, &headers) {
-        true => StatusCode::NOT_MODIFIED.into_response(),
-        false => ([(header::CONTENT_TYPE, file.content_type)], file.bytes).into_response(),
+    let content_type = match name.rsplit_once('.') {
+        Some((_, "html")) => "text/html; charset=utf-8",
+        Some((_, "css")) => "text/css; charset=utf-8",
+        Some((_, "js")) => "text/javascript; charset=utf-8",
+        _ => "image/svg+xml",
     };
-    let answer = response.headers_mut();
-    if let Ok(etag) = HeaderValue::from_str(&file.etag) {
-        answer.insert(header::ETAG, etag);
-    }
-    const FIXED: [(HeaderName, &str); 6] = [
-        // The browser asks each time whether its copy is that of this binary: an upgrade changes all files at once.
-        (header::CACHE_CONTROL, "no-cache"),
-        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    ];
-    answer.extend(FIXED.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    let mut response = ([(header::CONTENT_TYPE, content_type)], *bytes).into_response();
+    response.headers_mut().extend(POLICIES.map(|(name, value)| (name, HeaderValue::from_static(value))));
     response
-}
-
-fn is_known(file: &File, headers: &HeaderMap) -> bool {
-    let known = headers.get(header::IF_NONE_MATCH).and_then(|known| known.to_str().ok()).unwrap_or_default();
-    known.split(',').any(|etag| etag.trim().trim_start_matches("W/") == file.etag)
 }
 
 #[cfg(test)]
@@ -50,22 +74,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_is_sent_once_and_then_only_if_it_has_changed() {
-        let sent = page(HeaderMap::new()).await;
-        assert_eq!(sent.status(), StatusCode::OK);
-        assert_eq!(header_of(&sent, header::CONTENT_TYPE), "text/html; charset=utf-8");
-        let etag = sent.headers()[header::ETAG].clone();
-        let asking = |etag: HeaderValue| HeaderMap::from_iter([(header::IF_NONE_MATCH, etag)]);
-        let known = page(asking(etag)).await;
-        assert_eq!((known.status(), header_of(&known, header::CONTENT_TYPE)), (StatusCode::NOT_MODIFIED, ""));
-        assert_eq!(page(asking("\"other\"".parse().unwrap())).await.status(), StatusCode::OK);
-    }
-
-    #[tokio::test]
     async fn every_file_has_the_headers_that_keep_other_pages_and_inline_code_out() {
-        for name in [PAGE, "app.js", "style.css", "icon.svg"] {
-            let sent = file(Path(name.to_owned()), HeaderMap::new()).await;
+        let kinds = [
+            (PAGE, "text/html"),
+            ("app.js", "text/javascript"),
+            ("style.css", "text/css"),
+            ("icon.svg", "image/svg"),
+        ];
+        for (name, kind) in kinds {
+            let sent = file(Path(name.to_owned())).await;
             assert_eq!(sent.status(), StatusCode::OK, "{name}");
+            assert!(header_of(&sent, header::CONTENT_TYPE).starts_with(kind), "{name}");
             let policy = header_of(&sent, header::CONTENT_SECURITY_POLICY);
             assert!(
                 policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"),
@@ -76,8 +95,59 @@ mod tests {
             assert_eq!(header_of(&sent, header::REFERRER_POLICY), "no-referrer");
         }
         for name in ["", "none.js", "../Cargo.toml"] {
-            let refused = file(Path(name.to_owned()), HeaderMap::new()).await;
+            let refused = file(Path(name.to_owned())).await;
             assert_eq!(refused.status(), StatusCode::NOT_FOUND, "{name}");
         }
+    }
+
+    fn texts() -> impl Iterator<Item = (&'static str, &'static str)> {
+        ASSETS.iter().map(|(name, bytes)| (*name, std::str::from_utf8(bytes).unwrap_or_default()))
+    }
+
+    #[test]
+    fn every_file_of_the_directory_is_in_the_binary_with_its_kind() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/assets");
+        let mut names: Vec<String> = Vec::new();
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+        let mut known: Vec<&str> = ASSETS.iter().map(|(name, _)| *name).collect();
+        names.sort();
+        known.sort_unstable();
+        assert_eq!(names, known);
+    }
+
+    #[test]
+    fn the_page_is_small_and_names_no_other_site() {
+        let bytes: usize = ASSETS.iter().map(|(_, bytes)| bytes.len()).sum();
+        assert!(bytes < 100_000, "{bytes} bytes");
+        for (name, text) in texts() {
+            // The namespace of SVG is a name, not an address.
+            let text = text.replace("http://www.w3.org/2000/svg", "");
+            assert!(!text.contains("://") && !text.contains("\"//"), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_text_becomes_markup_or_code() {
+        for (name, text) in texts().filter(|(name, _)| name.ends_with(".js")) {
+            for bad in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "eval(",
+                "new Function",
+                "DOMParser",
+                "createContextualFragment",
+                "srcdoc",
+                "setHTML",
+                "localStorage.setItem(\"token",
+            ] {
+                assert!(!text.contains(bad), "{name} has {bad}");
+            }
+        }
+        let (_, page) = texts().find(|(name, _)| *name == PAGE).unwrap_or_default();
+        assert!(!page.contains("style=") && !page.contains("<style") && !page.contains(" on"), "{page}");
     }
 }

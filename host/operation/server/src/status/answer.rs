@@ -7,7 +7,7 @@ use crate::plugins::{PluginView, rfc3339};
 use crate::signals::StreamLoad;
 use afterbay_events::{Condition, Severity, SinkCounters, StreamCounters};
 use afterbay_journal_view::follower::CopyStatus;
-use afterbay_scheduler::signals::LoadSnapshot;
+use afterbay_scheduler::signals::{LoadSnapshot, SourceReport};
 use serde::Serialize;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -59,7 +59,9 @@ struct StreamView {
     /// `taken` if a reader counts what it has finished, else `sent`.
     first_token_until: &'static str,
     ledger: Ledger,
-    scheduler: Option<Scheduler>,
+    /// `None` without a source. Stale values are the last known ones.
+    load: Option<LoadSnapshot>,
+    load_source: Option<SourceReport>,
     journal: Journal,
     sinks: Vec<SinkView>,
 }
@@ -92,15 +94,6 @@ struct Ledger {
 }
 
 #[derive(Serialize)]
-struct Scheduler {
-    fresh: bool,
-    running: Option<u64>,
-    waiting: Option<u64>,
-    kv_usage: Option<f64>,
-    age_seconds: Option<f64>,
-}
-
-#[derive(Serialize)]
 struct Journal {
     bytes: u64,
     bytes_max: Option<u64>,
@@ -118,6 +111,8 @@ struct SinkView {
     name: String,
     state: &'static str,
     connected: bool,
+    /// Sentence that says where waiting rows are joined for this reader; `None` before the stream runs.
+    joins: Option<String>,
     waiting_rows: u64,
     waiting_tokens: u64,
     oldest_seconds: f64,
@@ -172,7 +167,7 @@ impl ConditionView {
 
 impl StreamView {
     fn new(stream: StreamLoad, source: &StatusSource, readings: &Readings) -> StreamView {
-        let StreamLoad { stream: name, sinks, load } = stream;
+        let StreamLoad { stream: name, sinks, load, load_source } = stream;
         let counters = source.metrics.stream(&name);
         let times = readings.ten_seconds(&name);
         let plugins = source.metrics.plugins_of(&name);
@@ -181,7 +176,7 @@ impl StreamView {
             .into_iter()
             .map(|sink| {
                 let counters = source.metrics.sink(&name, &sink);
-                SinkView::new(sink, &counters)
+                SinkView::new(source.sinks.joins(&name, &sink), sink, &counters)
             })
             .collect();
         let is_taken = sinks.iter().any(|sink| sink.lag_frames.is_some());
@@ -201,7 +196,8 @@ impl StreamView {
             first_token_seconds: times.as_ref().and_then(|times| Quantiles::of(&times.times(first_token))),
             first_token_until: if is_taken { "taken" } else { "sent" },
             ledger: Ledger::new(&counters, tokens_held),
-            scheduler: load.map(|load| Scheduler::new(&load)),
+            load,
+            load_source,
             journal: Journal::new(&name, &counters, source.retain_bytes, readings),
             sinks,
             name,
@@ -242,18 +238,6 @@ impl Ledger {
     }
 }
 
-impl Scheduler {
-    fn new(load: &LoadSnapshot) -> Scheduler {
-        Scheduler {
-            fresh: load.fresh().is_some(),
-            running: load.values.num_running_reqs,
-            waiting: load.values.num_waiting_reqs,
-            kv_usage: load.values.token_usage,
-            age_seconds: load.age().map(in_ms),
-        }
-    }
-}
-
 impl Journal {
     fn new(stream: &str, counters: &StreamCounters, bytes_max: Option<u64>, readings: &Readings) -> Journal {
         let space = readings.last().map(|last| &last.space);
@@ -273,9 +257,10 @@ impl Journal {
 }
 
 impl SinkView {
-    fn new(name: String, counters: &SinkCounters) -> SinkView {
+    fn new(joins: Option<String>, name: String, counters: &SinkCounters) -> SinkView {
         SinkView {
             name,
+            joins,
             state: counters.state.word(),
             connected: counters.connected.get() == 1,
             waiting_rows: counters.waiting_rows.get(),

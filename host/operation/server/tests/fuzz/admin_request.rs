@@ -10,6 +10,7 @@ use crate::plugins::Plugins;
 use crate::reload_queue::ReloadQueue;
 use crate::requests::Requests;
 use crate::signals::Signals;
+use crate::sinks::Sinks;
 use crate::status::{Status, StatusSource};
 use crate::upgrade::Upgrades;
 use afterbay_config::AdminAddress;
@@ -80,11 +81,12 @@ impl Process {
     fn state(&self) -> AdminState {
         let (events, health) = (Events::default(), Health::default());
         let metrics = Metrics::new(events.clone(), health.clone());
-        let (signals, plugins) = (Signals::default(), Plugins::default());
+        let plugins = Plugins::default();
         let source = StatusSource {
             metrics: metrics.clone(),
             health: health.clone(),
-            signals: signals.clone(),
+            signals: Signals::default(),
+            sinks: Sinks::new(&Arc::default(), &events, &health),
             plugins: plugins.clone(),
             directory: self.directory.clone(),
             follower: FollowerProcess::new(&self.directory, Vec::new(), (&events, &health, &metrics)),
@@ -101,7 +103,6 @@ impl Process {
             gate: Gate::default(),
             metrics,
             health,
-            signals,
             plugins,
         }
     }

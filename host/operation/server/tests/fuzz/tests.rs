@@ -13,7 +13,6 @@ fn seeds() -> Vec<Vec<u8>> {
         "/metrics",
         "/healthz",
         "/readyz",
-        "/v1/signals",
         "/v1/status",
         "/v1/status/stream",
         "/v1/plugins",

@@ -2,10 +2,7 @@
 
 use crate::commands::launcher;
 use afterbay_config::{Admin, AdminAddress, Config, user_dirs};
-use afterbay_scheduler::upstream::{
-    ApiKey, HttpAnswer, HttpError, HttpTarget, get as http_get, post as http_post,
-    post_within as http_post_within, server, socket,
-};
+use afterbay_http::{Call, ServerAddress};
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -13,6 +10,9 @@ use std::time::Duration;
 
 /// Most bytes of an answer, which may list every plugin of every stream, or 10,000 rows of a request.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
+/// Time for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
 /// Time for an answer that waits until plugins are compiled, or segments are written again.
 const SLOW_MAX: Duration = Duration::from_secs(120);
 /// The admin address if the configuration names none.
@@ -75,19 +75,18 @@ fn parse_admin(text: &str) -> Result<String, String> {
 impl AdminCall {
     /// POSTs JSON. Returns whether the call succeeded, and the answer.
     pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<(bool, Value)> {
-        self.ask(true, async |target, key| http_post(target, path, key, body).await)
+        self.ask(true, path, Some(body), ANSWER_MAX)
     }
 
     /// POSTs JSON, with time for compiling plugins.
     pub(crate) fn post_slow(&self, path: &str, body: &Value) -> anyhow::Result<(bool, Value)> {
-        self.ask(true, async |target, key| http_post_within(target, path, key, body, SLOW_MAX).await)
+        self.ask(true, path, Some(body), SLOW_MAX)
     }
 
     /// GETs JSON. Only requests over TCP need a token to be read, and a configuration leads to the Unix socket: a token that is
     /// not given by --token-file is not sent.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<(bool, Value)> {
-        let with_token = self.token_file.is_some();
-        self.ask(with_token, async |target, key| http_get(target, path, key, ANSWER_BYTES_MAX).await)
+        self.ask(self.token_file.is_some(), path, None, ANSWER_MAX)
     }
 
     /// The admin address that is called, in the form of --admin.
@@ -104,30 +103,34 @@ impl AdminCall {
     fn ask(
         &self,
         with_token: bool,
-        exchange: impl AsyncFnOnce(&HttpTarget, Option<&ApiKey>) -> Result<HttpAnswer, HttpError>,
+        path: &str,
+        body: Option<&Value>,
+        within: Duration,
     ) -> anyhow::Result<(bool, Value)> {
         let config = self.admin_of_config()?;
         let address = self.address(config.as_ref())?;
-        let target = match address.parse() {
-            Ok(AdminAddress::Unix(path)) => socket(&path),
-            _ => server(&format!("http://{address}")).with_context(|| format!("admin {address}"))?,
+        let server = match address.parse() {
+            Ok(AdminAddress::Unix(path)) => ServerAddress::Unix(path),
+            _ => ServerAddress::Tcp(address.clone()),
         };
         let of_config = config.as_ref().and_then(|admin| admin.token_file.clone());
         let file = self.token_file.clone().or(of_config).or_else(|| beside(&address));
-        let file = file.as_deref();
-        let key = file.filter(|_| with_token).map(read_token).transpose()?;
+        let token = file.filter(|_| with_token).map(|file| {
+            let token = afterbay_server::token(&file);
+            token.map_err(|why| anyhow::anyhow!("token file {}: {why}", file.display()))
+        });
+        let (token, json) = (token.transpose()?, body.map(Value::to_string));
+        let (token, json) = (token.as_deref(), json.as_deref());
+        let call = Call { path, token, json, within, bytes_max: ANSWER_BYTES_MAX };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let answer = runtime.block_on(exchange(&target, key.as_ref()));
+        let answer = runtime.block_on(afterbay_http::call(&server, call));
         let is_guessed = self.admin.is_none() && self.config.is_none();
         let hint = if is_guessed { " (name another with --config or --admin)" } else { "" };
-        let answer = answer.with_context(|| format!("admin {address}{hint}"))?;
-        let said = serde_json::from_slice(&answer.body).with_context(|| {
-            format!(
-                "admin {address} answers {}, and no JSON: another program may listen there",
-                answer.status
-            )
+        let (status, body) = answer.with_context(|| format!("admin {address}{hint}"))?;
+        let said = serde_json::from_slice(&body).with_context(|| {
+            format!("admin {address} answers {status}, and no JSON: another program may listen there")
         })?;
-        Ok((answer.status == 200, said))
+        Ok((status == 200, said))
     }
 
     fn address(&self, config: Option<&Admin>) -> anyhow::Result<String> {
@@ -159,10 +162,4 @@ fn default_address() -> String {
 
 fn of_config(file: &Path) -> anyhow::Result<Admin> {
     afterbay_server::load_admin(file).map_err(|problems| anyhow::anyhow!("{}", problems.join("\n")))
-}
-
-fn read_token(file: &Path) -> anyhow::Result<ApiKey> {
-    let context = || format!("token file {}", file.display());
-    let token = std::fs::read_to_string(file).with_context(context)?;
-    ApiKey::new(&token).with_context(context)
 }
