@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use afterbay_config as config;
 use afterbay_events::TracesCounters;
-use afterbay_journal::reader::{JournalReader, RequestInfo, SegmentRequests, StreamReader};
+use afterbay_journal::reader::{RequestInfo, SegmentRequests, StreamReader};
 use afterbay_journal::storage::Storage;
 use afterbay_journal::{Follower, ReadError, SegmentId};
 use afterbay_journal_view::content::{ContentReader, RequestFacts};
@@ -168,10 +168,6 @@ impl Consumer for Traces {
 
     fn follower(&self) -> Follower {
         Follower { name: NAME, copy: self.endpoint.clone(), needs_ended_segments: false }
-    }
-
-    fn open(&mut self, _journal: &JournalReader) -> Result<(), Failure> {
-        Ok(())
     }
 
     fn begin(
