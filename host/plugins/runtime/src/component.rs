@@ -13,7 +13,6 @@ use crate::host::Host;
 use crate::limits::Limits;
 use crate::lines::SourceLines;
 use crate::verdict::IdShape;
-use crate::world::Import;
 
 pub use types::Calls as CallSet;
 
@@ -48,7 +47,8 @@ pub(crate) struct Inner {
     pub(crate) grants: Grants,
     pub(crate) digest: Digest,
     pub(crate) lines: Arc<SourceLines>,
-    pub(crate) imports: Vec<Import>,
+    pub(crate) imports: Vec<String>,
+    pub(crate) wanted: Vec<&'static str>,
     pub(crate) description: Description,
 }
 
@@ -73,9 +73,14 @@ impl Component {
         &self.inner.digest.0
     }
 
-    /// The interfaces that the component imports, with what each import gets.
-    pub fn imports(&self) -> &[Import] {
+    /// The interfaces that the component imports, with their versions: `wasi:io/streams@0.2.6`.
+    pub fn imports(&self) -> &[String] {
         &self.inner.imports
+    }
+
+    /// The interfaces that must be granted to the component.
+    pub fn wanted(&self) -> &[&'static str] {
+        &self.inner.wanted
     }
 
     /// The granted interfaces.

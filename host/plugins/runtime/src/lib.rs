@@ -68,4 +68,4 @@ pub use verdict::{
 };
 pub use watch::{ReloadError, Reloaded, Watch, Watched};
 pub use watching::WithoutEvents;
-pub use world::{CONTRACT, Given, Import};
+pub use world::CONTRACT;

@@ -122,7 +122,9 @@ impl Host {
         let code = compile(self, name, code, &digest_of_code)?;
         let other_world = |differences| LoadError::OtherWorld { name: name.to_owned(), differences };
         world::check(&self.shared.engine, &code).map_err(other_world)?;
-        let interfaces = world::not_granted(&self.shared.engine, &code, &grants);
+        let imports = world::imports(&self.shared.engine, &code);
+        let wanted = world::wanted(&imports);
+        let interfaces: Vec<_> = wanted.iter().copied().filter(|name| !grants.has(name)).collect();
         if !interfaces.is_empty() {
             return Err(LoadError::NotGranted { name: name.to_owned(), interfaces });
         }
@@ -135,19 +137,18 @@ impl Host {
         let said = Plugin::describe(self, name, &linked, &limits, &grants, &lines)?;
         let description = check_description(said)
             .map_err(|message| LoadError::BadDescription { name: name.to_owned(), message })?;
-        let imports = world::imports(&self.shared.engine, &code);
         let wants = |call| description.wants.contains(call);
-        let wanted = [
+        let of_calls = [
             (wants(CallSet::PRESSURE) && !grants.signals, "signals"),
             (wants(CallSet::CHANGED) && !grants.request, "request"),
         ];
         let interfaces: Vec<_> =
-            wanted.into_iter().filter_map(|(is_missing, name)| is_missing.then_some(name)).collect();
+            of_calls.into_iter().filter_map(|(is_missing, name)| is_missing.then_some(name)).collect();
         if !interfaces.is_empty() {
             return Err(LoadError::NotGranted { name: name.to_owned(), interfaces });
         }
         let (host, name) = (self.clone(), name.to_owned());
-        let inner = Inner { host, name, linked, limits, grants, digest, lines, imports, description };
+        let inner = Inner { host, name, linked, limits, grants, digest, lines, imports, wanted, description };
         Ok(Component { inner: Arc::new(inner) })
     }
 

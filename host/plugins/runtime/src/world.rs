@@ -3,7 +3,7 @@
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use crate::grants::{Grants, INTERFACES};
+use crate::grants::INTERFACES;
 
 /// The version of the contract that this host runs: that of `wit/transform.wit`.
 pub const CONTRACT: &str = "0.2.0";
@@ -15,21 +15,6 @@ const PACKAGE: &str = "afterbay:plugin";
 /// traps.
 const LINKED: [&str; 6] =
     ["wasi:cli", "wasi:clocks", "wasi:filesystem", "wasi:io", "wasi:random", "wasi:sockets"];
-/// The WASI interfaces that `guest.rs` provides, the same for every guest.
-const GIVEN_TO_ALL: [&str; 11] = [
-    "wasi:cli/environment",
-    "wasi:cli/stderr",
-    "wasi:cli/stdout",
-    "wasi:cli/terminal-stderr",
-    "wasi:cli/terminal-stdout",
-    "wasi:clocks/monotonic-clock",
-    "wasi:filesystem/preopens",
-    "wasi:io/poll",
-    "wasi:io/streams",
-    "wasi:random/insecure-seed",
-    "wasi:random/random",
-];
-
 /// All reasons why a component is not of this host's world.
 pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), Vec<String>> {
     let world = component.component_type();
@@ -67,51 +52,18 @@ fn is_wasi_0_2(number: &str) -> bool {
     number.strip_prefix("0.2.").is_some_and(|patch| patch.parse::<u32>().is_ok())
 }
 
-/// The interfaces that a component imports without a grant.
-pub(crate) fn not_granted(engine: &Engine, component: &Component, grants: &Grants) -> Vec<&'static str> {
+/// The interfaces that must be granted to a component.
+pub(crate) fn wanted(imports: &[String]) -> Vec<&'static str> {
+    let imports: Vec<&str> = imports.iter().filter_map(|name| own(split(name).0)).collect();
+    INTERFACES.into_iter().filter(|name| imports.contains(name)).collect()
+}
+
+/// The names of a component's imports.
+pub(crate) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
     let world = component.component_type();
-    let imports: Vec<&str> = world.imports(engine).filter_map(|(name, _)| own(split(name).0)).collect();
-    INTERFACES.into_iter().filter(|name| imports.contains(name) && !grants.has(name)).collect()
-}
-
-/// An interface that a component imports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Import {
-    /// The component's name for it, with its version: `wasi:io/streams@0.2.6`.
-    pub name: String,
-    /// The result of a call.
-    pub given: Given,
-}
-
-/// The host's answer to an import.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
-    /// An interface of `afterbay:plugin` that must be granted, by this name.
-    Granted(&'static str),
-    /// An interface with types only, or one that answers the same to everyone.
-    Always,
-    /// An interface that is linked. A call of it traps.
-    Traps,
-}
-
-/// All imports of a component of this world, by name.
-pub(crate) fn imports(engine: &Engine, component: &Component) -> Vec<Import> {
-    let world = component.component_type();
-    let mut imports: Vec<Import> = world
-        .imports(engine)
-        .map(|(name, _)| {
-            let interface = split(name).0;
-            let granted = own(interface).and_then(|own| INTERFACES.into_iter().find(|it| *it == own));
-            let given = match granted {
-                Some(name) => Given::Granted(name),
-                None if own(interface).is_some() || GIVEN_TO_ALL.contains(&interface) => Given::Always,
-                None => Given::Traps,
-            };
-            Import { name: name.to_owned(), given }
-        })
-        .collect();
-    imports.sort_by(|a, b| a.name.cmp(&b.name));
-    imports
+    let mut names: Vec<String> = world.imports(engine).map(|(name, _)| name.to_owned()).collect();
+    names.sort();
+    names
 }
 
 /// The name of one of this package's interfaces.

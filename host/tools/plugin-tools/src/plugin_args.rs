@@ -112,8 +112,7 @@ impl TermArgs {
 
 /// Explains why a plugin does not start with these settings, and which option may be missing.
 pub(crate) fn not_started(component: &Component, settings: &str, error: &StartError) -> String {
-    let tokenizer = afterbay_runtime::Given::Granted("tokenizer");
-    let uses_tokens = component.imports().iter().any(|import| import.given == tokenizer);
+    let uses_tokens = component.wanted().contains(&"tokenizer");
     let has_tokens = component.grants().tokenizer.as_ref().is_some_and(|tokens| tokens.size() > 0);
     match error {
         _ if uses_tokens && !has_tokens => {
@@ -214,9 +213,8 @@ mod tests {
             let granted: Vec<&str> = defaults.grant.iter().map(|grant| grant.word()).collect();
             let source = Source::find(&format!("builtin:{name}"), Path::new("")).unwrap();
             let component = source.load(&host, terms(Limits::default(), None).unwrap()).unwrap();
-            for import in component.imports() {
-                let afterbay_runtime::Given::Granted(grant) = import.given else { continue };
-                assert!(granted.contains(&grant), "{name} asks for {grant}");
+            for grant in component.wanted() {
+                assert!(granted.contains(grant), "{name} asks for {grant}");
             }
         }
     }

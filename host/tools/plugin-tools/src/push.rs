@@ -77,7 +77,7 @@ fn artifact(component: &Component, bytes: Vec<u8>) -> Artifact {
         component: bytes.into(),
         name: said.name.clone(),
         version: said.version.clone(),
-        imports: component.imports().iter().map(|import| import.name.clone()).collect(),
+        imports: component.imports().to_vec(),
         exports: vec![format!("afterbay:plugin/plugin@{CONTRACT}")],
     }
 }
