@@ -1,38 +1,29 @@
-//! Components from a registry, and pushed to a registry in this process.
+//! Components from a registry in this process.
 
 use crate::oci_registry::{Registry, sha256};
-use afterbay_tests::commands::{CommandOutput, afterbay_command, run_afterbay, run_command};
+use afterbay_tests::commands::{afterbay_command, run_afterbay, run_command};
 use afterbay_tests::components::guest;
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, SynthRequest, batch};
 use afterbay_wire::synth::SynthWire::Msgpack;
-use serde_json::Value;
+use serde_json::json;
 use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
-
-/// Pushes a component with this Docker configuration.
-fn push(sandbox: &Sandbox, component: &Path, target: &str, options: &[&str]) -> CommandOutput {
-    let args = [&["plugin", "push", component.to_str().unwrap(), target], options].concat();
-    run_command(afterbay_command(&args).env("DOCKER_CONFIG", sandbox.path("docker")))
-}
-
-/// Writes a Docker configuration with this password of the user `acme`.
-fn log_in(sandbox: &Sandbox, registry: &Registry, password: &str) {
-    fs::create_dir_all(sandbox.path("docker")).unwrap();
-    let login = serde_json::json!({"username": "acme", "password": password});
-    let config = serde_json::json!({"auths": {&registry.host: login}}).to_string();
-    fs::write(sandbox.path("docker/config.json"), config).unwrap();
-}
 
 #[test]
 fn a_plugin_from_a_registry_runs_and_starts_again_without_the_registry() {
     let sandbox = Sandbox::new();
     let registry = Registry::start();
-    push(&sandbox, &guest("nothing"), &format!("{}/acme/guard:1", registry.host), &[]).success();
-    // A manifest of this test alone, because the tests share the cache.
-    let mut manifest: Value = serde_json::from_slice(&registry.file("manifests/1").unwrap()).unwrap();
-    manifest["annotations"]["of"] = sandbox.text("").into();
+    let bytes = fs::read(guest("nothing")).unwrap();
+    let layer = json!({"mediaType": "application/wasm", "digest": sha256(&bytes), "size": bytes.len()});
+    let manifest = json!({
+        "schemaVersion": 2,
+        "config": {"mediaType": "application/vnd.oci.empty.v1+json", "digest": sha256(b"{}"), "size": 2},
+        "layers": [layer],
+        // A manifest of this test alone, because the tests share the cache.
+        "annotations": {"of": sandbox.text("")},
+    });
     let manifest = manifest.to_string().into_bytes();
+    registry.has("blobs", &sha256(&bytes), &bytes);
     let component = registry.has("manifests", &sha256(&manifest), &manifest);
     let config = || sandbox.config().plugin_with("guard", &component, "", "deadline = \"10s\"");
     let mut reader = Reader::bind(&sandbox.reader_side());
@@ -91,50 +82,18 @@ fn a_component_with_another_digest_or_without_a_pin_is_refused() {
 }
 
 #[test]
-fn a_component_is_pushed_with_dockers_credentials_and_the_printed_lines_pin_it() {
-    let sandbox = Sandbox::new();
-    let registry = Registry::with_a_login();
-    let target = format!("{}/acme/guard:1", registry.host);
-    log_in(&sandbox, &registry, "hunter2");
-    let pushed = push(&sandbox, &guest("nothing"), &target, &[]);
-    let lines: toml::Table = pushed.stdout.parse().unwrap();
-    let bytes = fs::read(guest("nothing")).unwrap();
-    assert_eq!(lines["allow"].as_array().unwrap()[0].as_str().unwrap(), sha256(&bytes));
-    let component = lines["component"].as_str().unwrap();
-    assert!(component.starts_with(&format!("oci://{target}@sha256:")), "{component}");
-    let manifest: Value = serde_json::from_slice(&registry.file("manifests/1").unwrap()).unwrap();
-    assert_eq!(manifest["layers"][0]["digest"], sha256(&bytes));
-    let [again] = push(&sandbox, &guest("nothing"), &target, &["--json"]).json_lines_of(0);
-    assert_eq!((&again["sent"], &again["tag_named"]), (&Value::Bool(false), &again["manifest_digest"]));
-    let moved = push(&sandbox, &guest("holds"), &target, &[]);
-    let earlier = again["manifest_digest"].as_str().unwrap();
-    assert!(moved.stderr.contains(&format!("the tag 1 moved: it named {earlier}")), "{moved:?}");
-}
-
-#[test]
 fn a_refused_login_is_reported_in_the_registrys_words_without_the_password() {
     let sandbox = Sandbox::new();
     let registry = Registry::with_a_login();
-    log_in(&sandbox, &registry, "hunter3");
-    let refused = push(&sandbox, &guest("nothing"), &format!("{}/acme/guard:1", registry.host), &[]);
-    assert_eq!((refused.code, &*refused.stdout), (1, ""));
+    fs::create_dir_all(sandbox.path("docker")).unwrap();
+    let login = json!({"username": "acme", "password": "hunter3"});
+    let config = json!({"auths": {&registry.host: login}}).to_string();
+    fs::write(sandbox.path("docker/config.json"), config).unwrap();
+    let component = registry.has("manifests", &sha256(b"{}"), b"{}");
+    let check = ["plugin", "check", &component];
+    let refused = run_command(afterbay_command(&check).env("DOCKER_CONFIG", sandbox.path("docker")));
+    assert_eq!((refused.code, &*refused.stdout), (64, ""));
     assert!(refused.stderr.contains("401 Unauthorized: wrong login"), "{refused:?}");
     let header = "YWNtZTpodW50ZXIz";
     assert!(!refused.stderr.contains("hunter3") && !refused.stderr.contains(header), "{refused:?}");
-}
-
-#[test]
-fn only_a_plugin_of_this_host_is_pushed() {
-    let sandbox = Sandbox::new();
-    let registry = Registry::start();
-    let target = format!("{}/acme/guard:1", registry.host);
-    fs::write(sandbox.path("core.wasm"), b"\0asm\x01\0\0\0").unwrap();
-    let refused = push(&sandbox, &sandbox.path("core.wasm"), &target, &[]);
-    assert_eq!(refused.code, 1, "{refused:?}");
-    assert!(refused.stderr.contains("it is a core module"), "{refused:?}");
-    for wrong in ["acme/guard:1", "localhost:5000/guard", "ghcr.io/acme/guard:1@sha256:12"] {
-        let refused = push(&sandbox, &guest("nothing"), wrong, &[]);
-        assert_eq!(refused.code, 64, "{refused:?}");
-    }
-    assert!(registry.asked().is_empty(), "{:?}", registry.asked());
 }

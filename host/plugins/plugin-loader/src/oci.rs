@@ -1,8 +1,8 @@
-//! Fetches a plugin's component from an OCI registry, pinned by its digest, and pushes components.
+//! Fetches a plugin's component from an OCI registry, pinned by its digest.
 //!
 //! The reference pins the manifest, and the manifest pins the component. Both digests are checked after every fetch and
 //! every read from the cache. A cached component needs no registry. Every answer to a fetch is limited in size and
-//! time. A push is `oci-client`'s. The module knows nothing of plugins.
+//! time. The module knows nothing of plugins.
 
 mod bounds;
 mod digest;
@@ -16,11 +16,9 @@ mod reference;
 mod registry;
 
 mod fetch;
-mod push;
 
-pub use artifact::{Artifact, LAYERS};
-pub use bounds::{CONNECT_MAX, FETCH_MAX, MANIFEST_BYTES_MAX, PUSH_MAX, STALL_MAX};
+pub use artifact::LAYERS;
+pub use bounds::{CONNECT_MAX, FETCH_MAX, MANIFEST_BYTES_MAX, STALL_MAX};
 pub use error::TransferError;
 pub use fetch::{fetch, fetch_within};
-pub use push::{Pushed, push, push_within};
-pub use reference::{Reference, ReferenceError, SCHEME, TagReference};
+pub use reference::{Reference, ReferenceError, SCHEME};

@@ -47,7 +47,6 @@ pub(crate) struct Inner {
     pub(crate) grants: Grants,
     pub(crate) digest: Digest,
     pub(crate) lines: Arc<SourceLines>,
-    pub(crate) imports: Vec<String>,
     pub(crate) wanted: Vec<&'static str>,
     pub(crate) description: Description,
 }
@@ -71,11 +70,6 @@ impl Component {
     /// The bytes of [`Component::digest`].
     pub fn sha256(&self) -> &[u8; Digest::BYTES] {
         &self.inner.digest.0
-    }
-
-    /// The interfaces that the component imports, with their versions: `wasi:io/streams@0.2.6`.
-    pub fn imports(&self) -> &[String] {
-        &self.inner.imports
     }
 
     /// The interfaces that must be granted to the component.

@@ -122,8 +122,7 @@ impl Host {
         let code = compile(self, name, code, &digest_of_code)?;
         let other_world = |differences| LoadError::OtherWorld { name: name.to_owned(), differences };
         world::check(&self.shared.engine, &code).map_err(other_world)?;
-        let imports = world::imports(&self.shared.engine, &code);
-        let wanted = world::wanted(&imports);
+        let wanted = world::wanted(&self.shared.engine, &code);
         let interfaces: Vec<_> = wanted.iter().copied().filter(|name| !grants.has(name)).collect();
         if !interfaces.is_empty() {
             return Err(LoadError::NotGranted { name: name.to_owned(), interfaces });
@@ -148,7 +147,7 @@ impl Host {
             return Err(LoadError::NotGranted { name: name.to_owned(), interfaces });
         }
         let (host, name) = (self.clone(), name.to_owned());
-        let inner = Inner { host, name, linked, limits, grants, digest, lines, imports, wanted, description };
+        let inner = Inner { host, name, linked, limits, grants, digest, lines, wanted, description };
         Ok(Component { inner: Arc::new(inner) })
     }
 

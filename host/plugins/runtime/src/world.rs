@@ -53,17 +53,10 @@ fn is_wasi_0_2(number: &str) -> bool {
 }
 
 /// The interfaces that must be granted to a component.
-pub(crate) fn wanted(imports: &[String]) -> Vec<&'static str> {
-    let imports: Vec<&str> = imports.iter().filter_map(|name| own(split(name).0)).collect();
-    INTERFACES.into_iter().filter(|name| imports.contains(name)).collect()
-}
-
-/// The names of a component's imports.
-pub(crate) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
+pub(crate) fn wanted(engine: &Engine, component: &Component) -> Vec<&'static str> {
     let world = component.component_type();
-    let mut names: Vec<String> = world.imports(engine).map(|(name, _)| name.to_owned()).collect();
-    names.sort();
-    names
+    let imports: Vec<&str> = world.imports(engine).filter_map(|(name, _)| own(split(name).0)).collect();
+    INTERFACES.into_iter().filter(|name| imports.contains(name)).collect()
 }
 
 /// The name of one of this package's interfaces.

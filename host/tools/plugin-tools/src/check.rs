@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Every reason why the component does not load, a line each.
-pub(crate) fn problems(error: LoadError) -> Vec<String> {
+fn problems(error: LoadError) -> Vec<String> {
     match error {
         LoadError::OtherWorld { name, differences } => differences
             .iter()

@@ -24,7 +24,6 @@ mod check;
 pub mod dev;
 mod ls;
 mod new;
-mod push;
 mod run;
 mod step;
 mod test;
@@ -38,7 +37,7 @@ use plugin_args::UsageError;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// List the plugins in this binary; create, build, check, run, test, measure and push one
+/// List the plugins in this binary; create, build, check, run, test and measure one
 ///
 /// PLUGIN is a component file, `builtin:NAME`, or the directory of a project, which stands for the component of the project's
 /// last build. The plugin runs in the real runtime, with the limits that a configuration would set.
@@ -60,7 +59,6 @@ enum Command {
     Run(run::Args),
     Test(test::Args),
     Bench(bench::Args),
-    Push(push::Args),
 }
 
 /// Starts the trial of the stream of this name, whose first frame was received at this time, in Unix nanoseconds. Returns sentences about what
@@ -88,7 +86,6 @@ pub fn run(args: Args, trials: &StartTrials) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(&args, trials),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Push(args) => push::run(&args),
     };
     // The mistake is in the command line or a scenario, not in the plugin.
     match done {

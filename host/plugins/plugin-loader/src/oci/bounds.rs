@@ -10,5 +10,3 @@ pub const CONNECT_MAX: Duration = Duration::from_secs(10);
 pub const FETCH_MAX: Duration = Duration::from_secs(120);
 /// The time in which a connected registry must send something.
 pub const STALL_MAX: Duration = Duration::from_secs(30);
-/// The time for everything that is pushed of one component, including Docker's credential helper.
-pub const PUSH_MAX: Duration = Duration::from_secs(30 * 60);

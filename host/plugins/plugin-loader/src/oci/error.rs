@@ -1,10 +1,10 @@
-//! The errors of fetching and pushing a component.
+//! The errors of fetching a component.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// The reason why a component was not fetched or pushed.
+/// The reason why a component was not fetched.
 #[derive(Debug, Error)]
 pub enum TransferError {
     /// The registry was not reached, or refused the request.

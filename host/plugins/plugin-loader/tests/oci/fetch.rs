@@ -8,7 +8,7 @@ use std::time::Duration;
 use afterbay_plugin_loader::oci::{MANIFEST_BYTES_MAX, Reference, TransferError, fetch, fetch_within};
 use tempfile::TempDir;
 
-use crate::registry::{Registry, sha256};
+use crate::registry::{Answer, Registry, sha256};
 
 const MAX: u64 = 1 << 20;
 const COMPONENT: &[u8] = b"\0asm and more";
@@ -251,6 +251,38 @@ fn a_token_comes_from_the_token_server_that_the_registry_names() {
     });
     let reference = Reference::parse(&format!("oci://{host}/acme/guard@{manifest_digest}")).unwrap();
     assert_eq!(fetch(&reference, None, MAX).unwrap(), COMPONENT);
+}
+
+#[test]
+fn another_host_that_sends_the_component_gets_no_credentials_and_its_url_is_not_shown() {
+    let storage = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = format!("http://{}/stored?signature=secret", storage.local_addr().unwrap());
+    let registry = Registry::that(move |asked| {
+        let realm = asked.header("host").unwrap();
+        let challenge = format!("Bearer realm=\"http://{realm}/token\"");
+        match asked.header("authorization") {
+            None if asked.path.starts_with("/token?scope=repository%3Aacme%2Fguard%3Apull") => {
+                Some(Answer("200 OK", Vec::new(), br#"{"token": "good"}"#.to_vec()))
+            }
+            None => Some(Answer("401 Unauthorized", vec![("www-authenticate", challenge)], Vec::new())),
+            Some("Bearer good") if asked.path.contains("/blobs/") => {
+                Some(Answer("307 Temporary Redirect", vec![("location", place.clone())], Vec::new()))
+            }
+            _ => None,
+        }
+    });
+    let taking = std::thread::spawn(move || {
+        let (stream, _) = storage.accept().unwrap();
+        // Closes the connection without an answer.
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join("\n").to_lowercase()
+    });
+    let manifest = manifest("application/wasm", COMPONENT, COMPONENT.len());
+    let said = error(&registry.has_component(&manifest, COMPONENT));
+    let head = taking.join().unwrap();
+    assert!(head.starts_with("get /stored?signature=secret"), "{head}");
+    assert!(!head.contains("authorization"), "{head}");
+    assert!(!said.contains("secret"), "{said}");
 }
 
 #[test]
