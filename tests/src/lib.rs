@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The longest wait before a test fails. It is long enough for a machine that is busy with a build.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Calls `look` until it returns a value. Panics with `what` after [`PATIENCE`].
 #[track_caller]

@@ -14,7 +14,8 @@ use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;
 use afterbay_text::{TextProgress, Vocabulary};
 use afterbay_wire::{Batch, BatchKind, BatchPart};
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 pub use times::HoldTimes;
@@ -61,15 +62,40 @@ pub enum HoldState {
     Ended(HoldEnd),
 }
 
-/// All held rows of a stream.
+/// The time at which rows leave. `None`: at once.
+type LeaveAt = Option<Instant>;
+
+/// The held rows of one request.
+#[derive(Debug)]
+struct RequestHolds {
+    /// The frame of the row with which the request began to have held rows. A later frame may release that row.
+    since: FrameNo,
+    /// When rows of the request leave if nothing else happens; its entry in `HeldRows::due`.
+    due: Option<LeaveAt>,
+    of_plugins: Vec<PluginHold>,
+}
+
+/// What a plugin holds of all requests: requests, received rows, and the tokens in them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    requests: u64,
+    rows: u64,
+    tokens: u64,
+}
+
+/// All held rows of a stream. A frame costs what it holds and releases, however many rows are held.
 #[derive(Debug)]
 pub struct HeldRows {
     /// How the readers allow rows to be joined.
     joins: Joins,
-    by_request: BTreeMap<u64, Vec<PluginHold>>,
-    /// The frame of the row with which each of these requests began to have held rows. A later frame may release that row.
-    since: BTreeMap<u64, FrameNo>,
-    /// The request that last had no held row any more, and its entry of `since`. Its rows may be held again at once, as others.
+    by_request: BTreeMap<u64, RequestHolds>,
+    /// The requests by `RequestHolds::since`.
+    by_since: BTreeSet<(FrameNo, u64)>,
+    /// The requests by `RequestHolds::due`.
+    due: BTreeSet<(LeaveAt, u64)>,
+    /// What each plugin holds.
+    by_plugin: Vec<(Name, Held)>,
+    /// The request that last had no held row any more, and its `since`. Its rows may be held again at once, as others.
     emptied: Option<(u64, FrameNo)>,
     bytes: usize,
 }
@@ -104,7 +130,9 @@ impl HeldRows {
         HeldRows {
             joins: joins.into(),
             by_request: BTreeMap::new(),
-            since: BTreeMap::new(),
+            by_since: BTreeSet::new(),
+            due: BTreeSet::new(),
+            by_plugin: Vec::new(),
             emptied: None,
             bytes: 0,
         }
@@ -113,6 +141,49 @@ impl HeldRows {
     /// Replaces the rule for how rows are joined.
     pub fn set_joins(&mut self, joins: Joins) {
         self.joins = joins;
+        self.change_all(|_, _| {});
+    }
+
+    /// Changes what the plugins hold of every request.
+    fn change_all(&mut self, mut change: impl FnMut(u64, &mut PluginHold)) {
+        let HeldRows { by_request, due, joins, .. } = self;
+        due.clear();
+        for (number, request) in by_request {
+            request.of_plugins.iter_mut().for_each(|hold| change(*number, hold));
+            request.due = request.leave_at(joins);
+            due.extend(request.due.map(|at| (at, *number)));
+        }
+    }
+
+    /// Changes what the plugin holds of the request, if it holds something.
+    fn change(&mut self, number: u64, plugin: &str, change: impl FnOnce(&mut PluginHold)) {
+        let Some(request) = self.by_request.get_mut(&number) else { return };
+        let Some(hold) = request.of_plugins.iter_mut().find(|hold| *hold.plugin == *plugin) else { return };
+        change(hold);
+        self.schedule(number);
+    }
+
+    /// Notes when rows of the request leave, after a change of what is held of it.
+    fn schedule(&mut self, number: u64) {
+        let Some(request) = self.by_request.get_mut(&number) else { return };
+        let at = request.leave_at(&self.joins);
+        if request.due != at {
+            let before = std::mem::replace(&mut request.due, at);
+            before.map(|before| self.due.remove(&(before, number)));
+            self.due.extend(at.map(|at| (at, number)));
+        }
+    }
+
+    fn held(&mut self, plugin: &Name) -> &mut Held {
+        let at = self.by_plugin.iter().position(|(known, _)| known == plugin).unwrap_or_else(|| {
+            self.by_plugin.push((plugin.clone(), Held::default()));
+            self.by_plugin.len() - 1
+        });
+        &mut self.by_plugin[at].1
+    }
+
+    fn holds_of(&self, number: u64) -> &[PluginHold] {
+        self.by_request.get(&number).map_or(&[], |request| &request.of_plugins)
     }
 
     /// Whether held rows leave one by one, each in a frame of its own, because a reader needs them as they came.
@@ -132,15 +203,11 @@ impl HeldRows {
 
     /// Whether this plugin holds a row.
     pub fn has_any_of(&self, plugin: &str) -> bool {
-        self.by_request.values().flatten().any(|hold| *hold.plugin == *plugin)
+        self.by_plugin.iter().any(|(name, held)| **name == *plugin && held.requests > 0)
     }
 
     fn of(&self, number: u64, plugin: &str) -> Option<&PluginHold> {
-        self.by_request.get(&number)?.iter().find(|hold| *hold.plugin == *plugin)
-    }
-
-    fn of_mut(&mut self, number: u64, plugin: &str) -> Option<&mut PluginHold> {
-        self.by_request.get_mut(&number)?.iter_mut().find(|hold| *hold.plugin == *plugin)
+        self.holds_of(number).iter().find(|hold| *hold.plugin == *plugin)
     }
 
     /// The state of the request's rows with the plugin.
@@ -173,20 +240,19 @@ impl HeldRows {
 
     /// Received rows that the plugin holds, and the tokens in them.
     pub fn size_of(&self, plugin: &str) -> (u64, u64) {
-        let of_plugin = self.by_request.values().flatten().filter(|hold| *hold.plugin == *plugin);
-        let sum = |(rows, tokens), row: &HeldRow| (rows + row.received.rows, tokens + u64::from(row.tokens));
-        of_plugin.flat_map(|hold| &hold.rows).fold((0, 0), sum)
+        let held = self.by_plugin.iter().find(|(name, _)| **name == *plugin);
+        held.map_or((0, 0), |(_, held)| (held.rows, held.tokens))
     }
 
     /// Tokens that were received for this request and are held.
     pub fn received_tokens(&self, number: u64) -> u64 {
-        let rows = self.by_request.get(&number).into_iter().flatten().flat_map(|hold| &hold.rows);
+        let rows = self.holds_of(number).iter().flat_map(|hold| &hold.rows);
         rows.map(|row| row.received.total()).sum()
     }
 
     /// The frame that brought the first held row of this request.
     pub fn first_frame(&self, number: u64) -> Option<FrameNo> {
-        let first = self.by_request.get(&number).into_iter().flatten().filter_map(|hold| hold.rows.first());
+        let first = self.holds_of(number).iter().filter_map(|hold| hold.rows.first());
         first.map(|row| row.frame).min()
     }
 
@@ -228,35 +294,42 @@ impl HeldRows {
     pub fn hold(&mut self, number: u64, slot: RequestSlot, plugin: &Name, mut row: HeldRow, until: Instant) {
         self.bytes += row.batch.bytes().len();
         let before = self.emptied.filter(|(emptied, _)| *emptied == number).map(|(_, since)| since);
-        self.since.entry(number).or_insert(before.map_or(row.frame, |before| before.min(row.frame)));
-        let of_request = self.by_request.entry(number).or_default();
-        let at = match of_request.iter().position(|hold| hold.plugin == *plugin) {
-            Some(at) => at,
-            None => {
-                of_request.push(PluginHold {
-                    plugin: plugin.clone(),
-                    slot,
-                    rows: Vec::new(),
-                    deadlines: Vec::new(),
-                    released: 0,
-                    release_deadline: until,
-                    hold_deadline: until,
-                    end: None,
-                    ends_request: false,
-                    progress: TextProgress::default(),
-                });
-                of_request.len() - 1
-            }
-        };
-        let hold = &mut of_request[at];
+        let request = self.by_request.entry(number).or_insert_with(|| {
+            let since = before.map_or(row.frame, |before| before.min(row.frame));
+            self.by_since.insert((since, number));
+            RequestHolds { since, due: None, of_plugins: Vec::new() }
+        });
+        let known = request.of_plugins.iter().position(|hold| hold.plugin == *plugin);
+        let at = known.unwrap_or_else(|| {
+            request.of_plugins.push(PluginHold {
+                plugin: plugin.clone(),
+                slot,
+                rows: Vec::new(),
+                deadlines: Vec::new(),
+                released: 0,
+                release_deadline: until,
+                hold_deadline: until,
+                end: None,
+                ends_request: false,
+                progress: TextProgress::default(),
+            });
+            request.of_plugins.len() - 1
+        });
+        let hold = &mut request.of_plugins[at];
         if let Some(vocabulary) = self.joins.ends.vocabulary(row.batch.kind()) {
             row.is_whole = advance(&mut hold.progress, vocabulary, &row.batch);
         }
         if hold.released == hold.rows.len() {
             hold.hold_deadline = until;
         }
+        let (rows, tokens) = (row.received.rows, u64::from(row.tokens));
         hold.rows.push(row);
         hold.deadlines.push(until);
+        let held = self.held(plugin);
+        held.requests += u64::from(known.is_none());
+        held.rows += rows;
+        held.tokens += tokens;
+        self.schedule(number);
     }
 
     /// Whether the text is whole after the plugin's held rows and this row. True if no detokenizer reads the row.
@@ -274,150 +347,154 @@ impl HeldRows {
 
     /// Takes out the first `most` held rows of the request.
     pub fn take(&mut self, number: u64, plugin: &str, most: usize) -> Vec<HeldRow> {
-        let Some(of_request) = self.by_request.get_mut(&number) else { return Vec::new() };
-        let Some(at) = of_request.iter().position(|hold| *hold.plugin == *plugin) else {
+        let Some(request) = self.by_request.get_mut(&number) else { return Vec::new() };
+        let Some(at) = request.of_plugins.iter().position(|hold| *hold.plugin == *plugin) else {
             return Vec::new();
         };
-        let hold = &mut of_request[at];
+        let hold = &mut request.of_plugins[at];
+        let plugin = hold.plugin.clone();
         let taken: Vec<HeldRow> = hold.rows.drain(..most.min(hold.rows.len())).collect();
         hold.deadlines.drain(..taken.len());
         hold.released = hold.released.saturating_sub(taken.len());
-        if hold.rows.is_empty() {
-            of_request.remove(at);
+        let is_empty = hold.rows.is_empty();
+        if is_empty {
+            request.of_plugins.remove(at);
         }
-        if of_request.is_empty() {
-            self.by_request.remove(&number);
-            self.emptied = self.since.remove(&number).map(|since| (number, since));
+        self.schedule(number);
+        if let Entry::Occupied(request) = self.by_request.entry(number)
+            && request.get().of_plugins.is_empty()
+        {
+            let since = request.remove().since;
+            self.by_since.remove(&(since, number));
+            self.emptied = Some((number, since));
         }
         self.bytes -= taken.iter().map(|row| row.batch.bytes().len()).sum::<usize>();
+        let held = self.held(&plugin);
+        held.requests -= u64::from(is_empty);
+        held.rows -= taken.iter().map(|row| row.received.rows).sum::<u64>();
+        held.tokens -= taken.iter().map(|row| u64::from(row.tokens)).sum::<u64>();
         taken
     }
 
     /// Releases the request's rows: they leave when the text is whole, or at the deadline of their hold.
     pub fn release(&mut self, number: u64, plugin: &str) {
-        if let Some(hold) = self.of_mut(number, plugin) {
+        self.change(number, plugin, |hold| {
             if hold.released == 0 {
                 hold.release_deadline = hold.hold_deadline;
             }
             hold.released = hold.rows.len();
-        }
+        });
     }
 
     /// Releases the request's rows, to leave at once in a frame of their own.
     pub fn release_now(&mut self, number: u64, plugin: &str, now: Instant) {
-        if let Some(hold) = self.of_mut(number, plugin) {
-            (hold.released, hold.release_deadline) = (hold.rows.len(), now);
-        }
+        self.change(number, plugin, |hold| (hold.released, hold.release_deadline) = (hold.rows.len(), now));
     }
 
     /// Releases the first held rows, to leave at once in a frame of their own. `received` is their number as
     /// [`HeldRows::rows_held`] counts them. A row of which only a part is released stays held. The other rows stay held until
     /// the deadline of the first of them, if that is later.
     pub fn release_first(&mut self, number: u64, plugin: &str, received: u32, now: Instant) {
-        let Some(hold) = self.of_mut(number, plugin) else { return };
-        let mut left = u64::from(received);
-        let whole = hold.rows[hold.released..].iter().take_while(|row| {
-            let is_released = row.received.rows <= left;
-            left = left.saturating_sub(row.received.rows);
-            is_released
+        self.change(number, plugin, |hold| {
+            let mut left = u64::from(received);
+            let whole = hold.rows[hold.released..].iter().take_while(|row| {
+                let is_released = row.received.rows <= left;
+                left = left.saturating_sub(row.received.rows);
+                is_released
+            });
+            let count = whole.count();
+            if count == 0 {
+                return;
+            }
+            (hold.released, hold.release_deadline) = (hold.released + count, now);
+            if let Some(first) = hold.deadlines.get(hold.released) {
+                hold.hold_deadline = hold.hold_deadline.max(*first);
+            }
         });
-        let count = whole.count();
-        if count == 0 {
-            return;
-        }
-        (hold.released, hold.release_deadline) = (hold.released + count, now);
-        if let Some(first) = hold.deadlines.get(hold.released) {
-            hold.hold_deadline = hold.hold_deadline.max(*first);
-        }
     }
 
     /// Ends the plugin's hold on this request: the rows leave at once, as the last row of the request.
     pub fn finish(&mut self, number: u64, plugin: &str, why: HoldEnd) {
-        self.end_request(number, plugin, why);
-        if let Some(hold) = self.of_mut(number, plugin) {
+        self.change(number, plugin, |hold| {
+            hold.end(why);
             hold.ends_request = true;
-        }
+        });
     }
 
     /// Whether the last row of the request is held.
     pub fn has_last_row(&self, number: u64) -> bool {
-        self.by_request.get(&number).into_iter().flatten().flat_map(|hold| &hold.rows).any(HeldRow::is_last)
+        self.holds_of(number).iter().flat_map(|hold| &hold.rows).any(HeldRow::is_last)
     }
 
-    /// Ends these holds for this reason. A hold that has ended before keeps its first reason.
-    fn end(&mut self, why: HoldEnd, is_it: impl Fn(u64, &PluginHold) -> bool) {
-        for (number, of_request) in &mut self.by_request {
-            for hold in of_request.iter_mut().filter(|hold| is_it(*number, hold)) {
-                // At the end of the stream the rows do not wait for whole text.
-                match (hold.end, why) {
-                    (None, _) | (_, HoldEnd::Stop) => hold.end = Some(why),
-                    _ => {}
-                }
-            }
+    /// Ends the plugin's hold on this request. A hold that has ended before keeps its first reason.
+    pub fn end_request(&mut self, number: u64, plugin: &str, why: HoldEnd) {
+        self.change(number, plugin, |hold| hold.end(why));
+    }
+
+    /// Ends every hold on this request.
+    pub fn end_all_of(&mut self, number: u64, why: HoldEnd) {
+        if let Some(request) = self.by_request.get_mut(&number) {
+            request.of_plugins.iter_mut().for_each(|hold| hold.end(why));
+            self.schedule(number);
         }
     }
 
-    /// Ends the plugin's hold on this request.
-    pub fn end_request(&mut self, number: u64, plugin: &str, why: HoldEnd) {
-        self.end(why, |it, hold| it == number && *hold.plugin == *plugin);
+    /// Ends every hold.
+    pub fn end_all(&mut self, why: HoldEnd) {
+        self.change_all(|_, hold| hold.end(why));
     }
 
     /// Ends all the plugin's holds, because the instance that held the rows no longer exists.
     pub fn end_instance(&mut self, plugin: &str) {
-        self.end(HoldEnd::Instance, |_, hold| *hold.plugin == *plugin);
-    }
-
-    /// Ends every hold, or every hold on one request.
-    pub fn end_all(&mut self, why: HoldEnd, number: Option<u64>) {
-        self.end(why, |it, _| number.is_none_or(|number| number == it));
+        self.end_instances(|it| *it == *plugin);
     }
 
     /// Ends the holds of plugins that are not in this list.
     pub fn end_missing<'p>(&mut self, plugins: impl Iterator<Item = &'p str> + Clone) {
-        self.end(HoldEnd::Instance, |_, hold| !plugins.clone().any(|plugin| *hold.plugin == *plugin));
+        self.end_instances(|it| !plugins.clone().any(|plugin| *it == *plugin));
+    }
+
+    fn end_instances(&mut self, is_gone: impl Fn(&Name) -> bool) {
+        self.change_all(|_, hold| {
+            if is_gone(&hold.plugin) {
+                hold.end(HoldEnd::Instance);
+            }
+        });
     }
 
     /// Whether [`HeldRows::take_due`] returns rows now.
     pub fn is_due(&self, now: Instant) -> bool {
-        let mut all = self.by_request.values().flatten();
-        all.any(|hold| hold.due(now, &self.joins).is_some())
+        self.due.first().is_some_and(|(at, _)| *at <= Some(now))
     }
 
-    /// The time at which [`HeldRows::is_due`] becomes true if nothing else happens.
-    pub fn deadline(&self) -> Option<Instant> {
-        let all = self.by_request.values().flatten();
-        let at = |hold: &PluginHold| {
-            let free = (hold.released > 0).then_some(hold.release_deadline);
-            let held = (hold.released < hold.rows.len()).then_some(hold.hold_deadline);
-            let at = free.into_iter().chain(held).min()?;
-            // Rows that cannot leave at that time need no wake-up.
-            hold.due(at, &self.joins).map(|_| at)
-        };
-        all.filter_map(at).min()
+    /// The time at which [`HeldRows::is_due`] becomes true if nothing else happens: `now` if it is.
+    pub fn deadline(&self, now: Instant) -> Option<Instant> {
+        self.due.first().map(|(at, _)| at.unwrap_or(now))
     }
 
     /// The frame from which on a start must read the journal to find the held rows: the first that was held of a request that
     /// still has held rows. A start that began with the oldest held row would take a release of earlier rows for one of this row.
     pub fn oldest(&self) -> Option<FrameNo> {
-        self.since.values().copied().min()
+        self.by_since.first().map(|(since, _)| *since)
     }
 
     /// Takes out the rows that are due, of one plugin. `None` if no row is due.
     pub fn take_due(&mut self, now: Instant) -> Option<DueRelease> {
         let mut plugin: Option<Name> = None;
         let mut due: Vec<(u64, RequestSlot, usize, HoldEnd)> = Vec::new();
-        for (number, of_request) in &self.by_request {
-            for hold in of_request {
-                let Some((rows, why)) = hold.due(now, &self.joins) else { continue };
-                if due.len() < RELEASED_MAX
-                    && *plugin.get_or_insert_with(|| hold.plugin.clone()) == hold.plugin
-                {
-                    due.push((*number, hold.slot, rows, why));
-                }
+        for (_, number) in self.due.iter().take_while(|(at, _)| *at <= Some(now)) {
+            let mut holds = self.holds_of(*number).iter();
+            let first = holds.find_map(|hold| hold.due(Some(now), &self.joins).map(|due| (hold, due)));
+            let Some((hold, (rows, why))) = first else { continue };
+            if *plugin.get_or_insert_with(|| hold.plugin.clone()) == hold.plugin {
+                due.push((*number, hold.slot, rows, why));
+            }
+            if due.len() == RELEASED_MAX {
                 break;
             }
         }
         let plugin = plugin?;
+        due.sort_unstable_by_key(|(number, ..)| *number);
         let mut rows: Vec<DueRow> = Vec::new();
         for (number, slot, count, why) in due {
             let Some(hold) = self.of(number, &plugin) else { continue };
@@ -452,16 +529,37 @@ impl HeldRows {
     }
 }
 
+impl RequestHolds {
+    /// When rows leave if nothing else happens. Rows that cannot leave at the time of their release or hold need no wake-up.
+    fn leave_at(&self, joins: &Joins) -> Option<LeaveAt> {
+        let at = |hold: &PluginHold| {
+            let free = (hold.released > 0).then_some(hold.release_deadline);
+            let held = (hold.released < hold.rows.len()).then_some(hold.hold_deadline);
+            let [first, last] = [free.min(held), free.max(held)];
+            [None, first, last].into_iter().find(|at| hold.due(*at, joins).is_some())
+        };
+        self.of_plugins.iter().filter_map(at).min()
+    }
+}
+
 impl PluginHold {
+    /// Ends the hold. One that has ended before keeps its first reason, but at the end of the stream the rows do not wait for
+    /// whole text.
+    fn end(&mut self, why: HoldEnd) {
+        if self.end.is_none() || why == HoldEnd::Stop {
+            self.end = Some(why);
+        }
+    }
+
     /// Whether the deadline of the last rows has passed.
     fn is_past_deadline(&self, now: Instant) -> bool {
         let until = if self.released < self.rows.len() { self.hold_deadline } else { self.release_deadline };
         until <= now
     }
 
-    /// How many rows, counted from the first, leave now as one, and why.
-    fn due(&self, now: Instant, joins: &Joins) -> Option<(usize, HoldEnd)> {
-        let (rows, why) = self.due_in_all(now, &joins.ends)?;
+    /// How many rows, counted from the first, leave at this time as one, and why.
+    fn due(&self, at: LeaveAt, joins: &Joins) -> Option<(usize, HoldEnd)> {
+        let (rows, why) = self.due_in_all(at, &joins.ends)?;
         if !joins.has_single_rows() {
             return Some((rows, why));
         }
@@ -471,8 +569,8 @@ impl PluginHold {
         Some((if may_leave { 1 } else { whole() }, why))
     }
 
-    /// How many rows, counted from the first, leave now, and why.
-    fn due_in_all(&self, now: Instant, joins: &JoinEnds) -> Option<(usize, HoldEnd)> {
+    /// How many rows, counted from the first, leave at this time, and why.
+    fn due_in_all(&self, at: LeaveAt, joins: &JoinEnds) -> Option<(usize, HoldEnd)> {
         if self.ends_request && self.released > 0 {
             // The released rows are no part of the request's last row.
             let is_free = joins.vocabulary(self.rows.first()?.batch.kind()).is_none();
@@ -481,11 +579,13 @@ impl PluginHold {
                 return Some((last + 1, HoldEnd::Verdict));
             }
         }
-        let is_hold_over = self.released < self.rows.len() && self.hold_deadline <= now;
+        let is_hold_over = self.released < self.rows.len() && Some(self.hold_deadline) <= at;
         let (rows, why) = match self.end {
             Some(why) => (self.rows.len(), why),
             None if is_hold_over => (self.rows.len(), HoldEnd::Time),
-            None if self.released > 0 && self.release_deadline <= now => (self.released, HoldEnd::Verdict),
+            None if self.released > 0 && Some(self.release_deadline) <= at => {
+                (self.released, HoldEnd::Verdict)
+            }
             None => return None,
         };
         let kind = self.rows.first()?.batch.kind();

@@ -240,11 +240,11 @@ fn the_state_of_a_request_says_what_its_rows_wait_for() {
         (rows.rows_held(1, PLUGIN), rows.entries(1, PLUGIN), rows.released_entries(1, PLUGIN)),
         (0, 1, 1)
     );
-    assert_eq!(rows.deadline(), Some(later), "no later than the hold");
+    assert_eq!(rows.deadline(now), Some(later), "no later than the hold");
     // A second release does not make the time longer.
     rows.hold(1, SLOT, &PLUGIN.into(), held(&[2], 2), later + Duration::from_secs(5));
     rows.release(1, PLUGIN);
-    assert_eq!(rows.deadline(), Some(later));
+    assert_eq!(rows.deadline(now), Some(later));
     assert_eq!(rows.state(1, PLUGIN, later), HoldState::Ended(HoldEnd::Time));
     rows.end_instance(OTHER);
     assert_eq!(rows.state(1, PLUGIN, now), HoldState::Released);

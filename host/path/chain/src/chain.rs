@@ -317,8 +317,7 @@ impl Chain {
         if !self.slots.iter().any(PluginSlot::has_unsent_calls) {
             return;
         }
-        let live = open_requests::numbers(ledger);
-        self.slots.iter_mut().for_each(|slot| slot.send_calls(&live, &mut self.calls));
+        self.slots.iter_mut().for_each(|slot| slot.send_calls(ledger, &mut self.calls));
     }
 
     /// Delivers the outcomes of calls to the plugins that made them. Called between two batches. Returns whether more outcomes

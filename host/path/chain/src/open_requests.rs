@@ -3,17 +3,11 @@
 use crate::attributes::RequestAttributes;
 use afterbay_batch::ledger::{Ledger, Request};
 use afterbay_runtime::{Fault, Opened, Plugin};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The live requests, including those of the current batch.
 pub fn live(ledger: &Ledger) -> Vec<Opened<'_>> {
     visible(ledger).map(|(rid, request)| resumed(rid, request, ledger)).collect()
-}
-
-/// The numbers of the live requests.
-pub fn numbers(ledger: &Ledger) -> HashSet<u64> {
-    visible(ledger).map(|(_, request)| request.handle.number().0).collect()
 }
 
 /// The requests whose rows plugins see.

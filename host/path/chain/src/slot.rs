@@ -385,7 +385,7 @@ impl PluginSlot {
     /// Starts a fresh instance after a panic of the stream's thread.
     pub fn restart_after_panic(&mut self, context: ChainContext<'_>) {
         self.reload.successor = None;
-        self.retain_ends(&open_requests::numbers(context.ledger));
+        self.retain_ends(context.ledger);
         self.restart(context);
     }
 

@@ -383,7 +383,6 @@ impl Plan {
     ) -> HeldRows {
         let mut held_rows = HeldRows::new(self.held_row_joins());
         let Some(after) = persister.held_after() else { return held_rows };
-        let slots = ledger.slots();
         let report_lost = |why: String| {
             self.telemetry.publish(HoldLost { stream: self.telemetry.stream.clone(), why });
         };
@@ -391,7 +390,7 @@ impl Plan {
         while backlog.position() <= recovered.last_frame {
             match backlog.next() {
                 Ok(Some(BacklogItem::Frame(frame))) => {
-                    let live = |number| slots.get(&number).copied();
+                    let live = |number| ledger.slot_of(number);
                     if let Err(why) = held_rows.recover(&frame, decoder, live, now) {
                         report_lost(why);
                     }

@@ -149,10 +149,10 @@ impl Pipeline {
     }
 
     /// The time at which [`Pipeline::tick`] or [`Pipeline::run`] is due.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
         let pressure = self.chain.wants_signals().then(|| self.pressure.deadline());
         // A pending marker releases the rows that are due.
-        let held_rows = self.held_rows.deadline().filter(|_| !self.markers.is_pending());
+        let held_rows = self.held_rows.deadline(now).filter(|_| !self.markers.is_pending());
         let deadlines = [
             self.receive.socket().deadline(),
             self.persister.deadline(),

@@ -344,7 +344,7 @@ impl Runner {
         }
         if !self.is_busy && !self.pipeline.chain.has_open_calls() {
             // Neither a further row nor an answer can release the held ones.
-            self.pipeline.held_rows.end_all(HoldEnd::Stop, None);
+            self.pipeline.held_rows.end_all(HoldEnd::Stop);
         }
         self.pipeline.is_drained() || now >= deadline
     }
@@ -438,7 +438,7 @@ impl Runner {
         let now = self.clock.now().instant;
         // Past the drain's deadline, only senders that do not close are waited for.
         let stop = self.stop.map(|deadline| if now < deadline { deadline } else { deadline + CLOSE_MAX });
-        let deadlines = [self.pipeline.deadline(), self.report.deadline(), stop];
+        let deadlines = [self.pipeline.deadline(now), self.report.deadline(), stop];
         let next = deadlines.into_iter().flatten().min();
         let longest = if self.stop.is_some() { DRAIN_POLL_MAX } else { POLL_MAX };
         next.map_or(longest, |next| next.saturating_duration_since(now).min(longest))

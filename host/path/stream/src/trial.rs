@@ -182,10 +182,10 @@ impl Trial {
 
     /// Releases all held rows: first those whose time is over by and by, then the others, as at the end of a stream.
     pub fn end(&mut self) {
-        while let Some(due) = self.held_rows.deadline() {
+        while let Some(due) = self.held_rows.deadline(self.clock.now.instant) {
             self.work(due);
         }
-        self.held_rows.end_all(HoldEnd::Stop, None);
+        self.held_rows.end_all(HoldEnd::Stop);
         let now = self.clock.now;
         while self.stages().persist_release_marker(now) {
             self.carry(now);
@@ -200,7 +200,8 @@ impl Trial {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let deadlines = [self.chain.deadline(), self.held_rows.deadline(), Some(self.abandon_at)];
+        let held_rows = self.held_rows.deadline(self.clock.now.instant);
+        let deadlines = [self.chain.deadline(), held_rows, Some(self.abandon_at)];
         deadlines.into_iter().flatten().min()
     }
 

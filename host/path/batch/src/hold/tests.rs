@@ -61,7 +61,7 @@ fn held_rows_are_due_at_the_deadline_of_the_first_and_leave_as_one() {
     // A further hold does not make the time longer.
     push(&mut held_rows, 3, held("a", &[2, 3], 6), later + Duration::from_secs(9));
     push(&mut held_rows, 4, held("b", &[9], 6), later + Duration::from_secs(5));
-    assert_eq!((held_rows.oldest(), held_rows.deadline()), (Some(FrameNo(5)), Some(later)));
+    assert_eq!((held_rows.oldest(), held_rows.deadline(now)), (Some(FrameNo(5)), Some(later)));
     assert_eq!(
         (held_rows.rows_held(3, PLUGIN), held_rows.received_tokens(3), held_rows.size_of(PLUGIN)),
         (2, 3, (3, 4))
@@ -89,7 +89,7 @@ fn held_rows_leave_one_by_one_for_a_reader_of_single_rows() {
     assert_eq!([left(), left(), left(), left()], [Some(vec![1]), Some(vec![2]), Some(vec![3]), None]);
     // Rows of other requests may share the frame.
     push(&mut held_rows, 3, held("a", &[4], 8), now);
-    held_rows.end_all(HoldEnd::Stop, None);
+    held_rows.end_all(HoldEnd::Stop);
     assert_eq!(held_rows.take_due(now).unwrap().batch.rows(), 2);
     assert!(held_rows.is_empty());
 }
@@ -117,11 +117,11 @@ fn released_rows_leave_and_rows_held_after_them_stay() {
     held_rows.release_now(3, PLUGIN, now);
     push(&mut held_rows, 3, held("a", &[3], 7), later + Duration::from_secs(1));
     assert_eq!((held_rows.rows_held(3, PLUGIN), held_rows.state(3, PLUGIN, now)), (1, HoldState::Held));
-    assert_eq!(held_rows.deadline(), Some(now));
+    assert_eq!(held_rows.deadline(now), Some(now));
     let due = held_rows.take_due(now).unwrap();
     assert_eq!((ids(&due.rows[0].held), due.rows[0].why), (vec![1, 2], HoldEnd::Verdict));
     assert!(!held_rows.is_due(later));
-    assert_eq!(held_rows.deadline(), Some(later + Duration::from_secs(1)));
+    assert_eq!(held_rows.deadline(now), Some(later + Duration::from_secs(1)));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn the_first_rows_are_released_by_their_number_and_the_rest_keeps_its_own_time()
     held_rows.release_first(3, PLUGIN, 2, now);
     assert_eq!((held_rows.rows_held(3, PLUGIN), held_rows.state(3, PLUGIN, now)), (3, HoldState::Held));
     assert_eq!(ids(&held_rows.take_due(now).unwrap().rows[0].held), [1]);
-    assert_eq!(held_rows.deadline(), Some(at(2)), "the deadline of the second row");
+    assert_eq!(held_rows.deadline(now), Some(at(2)), "the deadline of the second row");
     held_rows.release_first(3, PLUGIN, 1, now);
     assert!(!held_rows.is_due(now));
     held_rows.release_first(3, PLUGIN, 9, now);
@@ -173,7 +173,7 @@ fn rows_that_wait_behind_a_released_row_keep_its_time() {
     held_rows.release_first(3, PLUGIN, 1, now);
     assert_eq!(ids(&held_rows.take_due(now).unwrap().rows[0].held), [1]);
     assert!(!held_rows.is_due(now));
-    assert_eq!(held_rows.deadline(), Some(later));
+    assert_eq!(held_rows.deadline(now), Some(later));
 }
 
 #[test]
@@ -255,9 +255,9 @@ fn before_a_detokenizer_a_joined_row_stays_until_the_text_is_whole_or_the_stream
     push(&mut held_rows, 1, HeldRow { is_joined: true, ..held("a", &[97, 0xc3], 1) }, now);
     held_rows.release(1, PLUGIN);
     assert_eq!(held_rows.rows_held(1, PLUGIN), 0);
-    assert!(!held_rows.is_due(now) && held_rows.deadline().is_none());
+    assert!(!held_rows.is_due(now) && held_rows.deadline(now).is_none());
     assert!(held_rows.is_whole_with(1, PLUGIN, &held("a", &[0xa9], 2).batch));
-    held_rows.end_all(HoldEnd::Stop, None);
+    held_rows.end_all(HoldEnd::Stop);
     assert_eq!(held_rows.take_due(now).unwrap().rows[0].why, HoldEnd::Stop);
 }
 

@@ -27,8 +27,8 @@ impl HeldRows {
     pub fn times(&self, now: Instant) -> Vec<HoldTimes> {
         let until =
             |at: Instant| u64::try_from(at.saturating_duration_since(now).as_micros()).unwrap_or(u64::MAX);
-        let all =
-            self.by_request.iter().flat_map(|(request, holds)| holds.iter().map(move |it| (*request, it)));
+        let all = self.by_request.iter();
+        let all = all.flat_map(|(number, request)| request.of_plugins.iter().map(move |it| (*number, it)));
         let times = all.map(|(request, hold)| HoldTimes {
             request,
             plugin: hold.plugin.to_string(),
@@ -47,24 +47,22 @@ impl HeldRows {
     pub fn restore(&mut self, times: &[HoldTimes], now: Instant, stays: impl Fn(&str) -> bool) {
         let by_hold: HashMap<(u64, &str), &HoldTimes> =
             times.iter().map(|times| ((times.request, times.plugin.as_str()), times)).collect();
-        for (request, holds) in &mut self.by_request {
-            for hold in holds {
-                let times = by_hold.get(&(*request, &hold.plugin[..]));
-                let is_whole =
-                    |times: &&&HoldTimes| times.rows_us.len() == hold.rows.len() && stays(&hold.plugin);
-                let Some(times) = times.filter(is_whole) else {
-                    hold.end.get_or_insert(HoldEnd::Start);
-                    continue;
-                };
-                // A time past what a clock can show is no time of this program.
-                let at = |us| now.checked_add(Duration::from_micros(us)).unwrap_or(now);
-                hold.deadlines = times.rows_us.iter().map(|us| at(*us)).collect();
-                hold.released = times.released.min(hold.rows.len());
-                (hold.release_deadline, hold.hold_deadline) = (at(times.release_us), at(times.hold_us));
-                hold.end = times.end.as_deref().map(end_of);
-                hold.ends_request = times.ends_request;
-            }
-        }
+        self.change_all(|request, hold| {
+            let times = by_hold.get(&(request, &hold.plugin[..]));
+            let is_whole =
+                |times: &&&HoldTimes| times.rows_us.len() == hold.rows.len() && stays(&hold.plugin);
+            let Some(times) = times.filter(is_whole) else {
+                hold.end.get_or_insert(HoldEnd::Start);
+                return;
+            };
+            // A time past what a clock can show is no time of this program.
+            let at = |us| now.checked_add(Duration::from_micros(us)).unwrap_or(now);
+            hold.deadlines = times.rows_us.iter().map(|us| at(*us)).collect();
+            hold.released = times.released.min(hold.rows.len());
+            (hold.release_deadline, hold.hold_deadline) = (at(times.release_us), at(times.hold_us));
+            hold.end = times.end.as_deref().map(end_of);
+            hold.ends_request = times.ends_request;
+        });
     }
 }
 

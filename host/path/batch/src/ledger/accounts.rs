@@ -28,6 +28,8 @@ use afterbay_journal::reader::{OperatorAbort, RequestState};
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{AbortShape, Batch, Finish};
 use bound::LiveBound;
+use foldhash::fast::FixedState;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -73,6 +75,8 @@ pub struct Request {
     pub prompt_tokens: u64,
     /// Whether the reader was sent a row of the request.
     reader_has_row: bool,
+    /// How far the operator's abort of the request has come.
+    abort: OperatorAbort,
     /// The plugin that finished the request. Later rows are swallowed.
     finished_by: Option<Name>,
     /// The plugin that lets the request skip the detokenizer.
@@ -104,6 +108,7 @@ impl Request {
             count_shift: 0,
             prompt_tokens: 0,
             reader_has_row: false,
+            abort: OperatorAbort::No,
             finished_by: None,
             skip_plugin: None,
             reader: ReaderKey::default(),
@@ -139,9 +144,10 @@ impl Request {
 /// The live requests of a stream and the counts of their tokens.
 pub struct Ledger {
     requests: Requests<Request>,
+    by_number: HashMap<u64, RequestSlot, FixedState>,
     telemetry: StreamTelemetry,
-    /// Requests that an operator aborts.
-    aborts: Vec<(RequestSlot, OperatorAbort)>,
+    /// How many live requests an operator aborts.
+    aborts: usize,
     /// Tokens that were lost around the last start.
     restart: RestartGap,
     /// How the scheduler reads an abort, known from its last batch.
@@ -178,8 +184,9 @@ impl Ledger {
     ) -> Ledger {
         let mut ledger = Ledger {
             requests: Requests::new(),
+            by_number: HashMap::default(),
             telemetry,
-            aborts: Vec::new(),
+            aborts: 0,
             restart,
             abort_shape: aborts.shape,
             routing,
@@ -213,9 +220,9 @@ impl Ledger {
                 is_last_held: info.ended_early || info.state == RequestState::Finished,
                 ..Request::new(*request, now)
             };
-            let slot = ledger.requests.insert(&info.rid, continued);
+            let slot = ledger.insert(&info.rid, continued);
             if info.ending != OperatorAbort::No && !info.ended_early {
-                ledger.aborts.push((slot, info.ending));
+                ledger.set_abort(slot, info.ending);
             }
         }
         ledger
@@ -236,9 +243,22 @@ impl Ledger {
         Some((self.requests.rid(slot)?, self.requests.get(slot)?))
     }
 
-    /// The slots of the live requests, by number.
-    pub fn slots(&self) -> std::collections::HashMap<u64, RequestSlot> {
-        self.requests.iter().map(|(slot, _, request)| (request.number(), slot)).collect()
+    /// The slot of the live request with this number.
+    pub fn slot_of(&self, number: u64) -> Option<RequestSlot> {
+        self.by_number.get(&number).copied()
+    }
+
+    /// Whether plugins see rows of the live request with this number.
+    pub fn is_open(&self, number: u64) -> bool {
+        let request = self.slot_of(number).and_then(|slot| self.requests.get(slot));
+        request.is_some_and(|request| !request.is_hidden())
+    }
+
+    fn insert(&mut self, rid: &str, request: Request) -> RequestSlot {
+        let number = request.number();
+        let slot = self.requests.insert(rid, request);
+        self.by_number.insert(number, slot);
+        slot
     }
 
     /// The name of the sink that reads the request; `None` if an earlier run opened the request and its first row is not known.
@@ -246,9 +266,9 @@ impl Ledger {
         self.routing.reader_name(&request.reader)
     }
 
-    /// The rid of the live request with this number. Searches all live requests.
+    /// The rid of the live request with this number.
     pub fn rid_of(&self, number: u64) -> Option<&str> {
-        self.requests().find(|(_, request)| request.number() == number).map(|(rid, _)| rid)
+        self.requests.rid(self.slot_of(number)?)
     }
 }
 

@@ -213,7 +213,7 @@ fn a_held_row_of_a_request_that_skips_the_detokenizer_skips_it_when_it_is_releas
     route(&mut stream, vec![row("a", &[1], 1)], 0, skip.clone());
     let output = stream.decided(vec![row("a", &[2], 2)], &Decide::Hold);
     stream.settle(output);
-    stream.held().end_all(HoldEnd::Time, None);
+    stream.held().end_all(HoldEnd::Time);
     let output = stream.begin_release().unwrap();
     assert_eq!(redirected(&mut stream, output), [(0, skip)]);
 }

@@ -192,7 +192,7 @@ impl Model {
     fn release(&mut self, stream: &mut Stream) {
         let held: Vec<u8> =
             self.requests.iter().filter(|(_, request)| request.held.1 > 0).map(|(name, _)| *name).collect();
-        stream.held().end_all(afterbay_events::HoldEnd::Time, None);
+        stream.held().end_all(afterbay_events::HoldEnd::Time);
         let mut by_number: Vec<(u64, u8)> =
             held.iter().map(|name| (self.requests[name].number, *name)).collect();
         by_number.sort_unstable();

@@ -148,11 +148,10 @@ impl Stream {
     ) -> HeldRows {
         let mut held = HeldRows::new(JoinEnds::Anywhere);
         let Some(after) = persister.held_after() else { return held };
-        let slots = ledger.slots();
         let mut backlog = persister.backlog_from(FrameNo(after.0 + 1));
         while backlog.position() <= recovered.last_frame {
             let Some(BacklogItem::Frame(frame)) = backlog.next().unwrap() else { break };
-            held.recover(&frame, &mut self.decoder, |number| slots.get(&number).copied(), now).unwrap();
+            held.recover(&frame, &mut self.decoder, |number| ledger.slot_of(number), now).unwrap();
         }
         held
     }

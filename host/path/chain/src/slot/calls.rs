@@ -7,6 +7,7 @@ use crate::calls::{self, CallFailure, CallHandle, CallOutcome, ChainCalls, Servi
 use crate::context::ChainContext;
 use crate::hand_over::{HandedBytes, HandedCall, HandedEnd};
 use afterbay_batch::hold::HeldRows;
+use afterbay_batch::ledger::Ledger;
 use afterbay_config::OnFault;
 use afterbay_events::{HoldEnd, Verdict as VerdictKind};
 use afterbay_runtime::{CallId, Ending, RequestAction, RequestVerdict, SentCall, Unsent};
@@ -130,10 +131,10 @@ impl SlotCalls {
         self.ends.iter().map(|(request, of_request)| (*request, end(of_request))).collect()
     }
 
-    /// Continues the calls and the ends of the process before, for the requests in `live`.
-    pub(super) fn take_over(&mut self, last: CallId, ends: Vec<(u64, HandedEnd)>, live: &HashSet<u64>) {
+    /// Continues the calls and the ends of the process before, for the open requests.
+    pub(super) fn take_over(&mut self, last: CallId, ends: Vec<(u64, HandedEnd)>, ledger: &Ledger) {
         self.last = last;
-        let ends = ends.into_iter().filter(|(request, _)| live.contains(request));
+        let ends = ends.into_iter().filter(|(request, _)| ledger.is_open(*request));
         self.ends = ends
             .map(|(request, end)| {
                 let ending = end.into_ending();
@@ -201,10 +202,10 @@ impl PluginSlot {
         self.component.grants().call
     }
 
-    /// Sends the calls that the instance has made. `live` has the open requests.
-    pub fn send_calls(&mut self, live: &HashSet<u64>, calls: &mut ChainCalls) {
+    /// Sends the calls that the instance has made.
+    pub fn send_calls(&mut self, ledger: &Ledger, calls: &mut ChainCalls) {
         for HandedCall { call, request, endpoint, body } in std::mem::take(&mut self.calls.again) {
-            match body.filter(|_| live.contains(&request)) {
+            match body.filter(|_| ledger.is_open(request)) {
                 Some(body) => {
                     let (name, of) = (&self.telemetry.plugin, (call, request));
                     self.calls.start(name, of, endpoint, body.0.into(), calls);
@@ -219,7 +220,7 @@ impl PluginSlot {
                 Err(Unsent::NotOnPath) => Err(CallFailure::Cancelled),
                 Err(Unsent::TooMany) => Err(CallFailure::Overloaded),
                 Err(why) => Err(CallFailure::Refused(why.to_string())),
-                Ok(_) if !live.contains(&request) => {
+                Ok(_) if !ledger.is_open(request) => {
                     Err(CallFailure::Refused(format!("request {request} is not open")))
                 }
                 Ok(_) if self.calls.open.len() >= OPEN_MAX => Err(CallFailure::Overloaded),
@@ -254,9 +255,8 @@ impl PluginSlot {
         let answers = delivered.iter().map(|ended| calls::answer(ended.call, ended.request, &ended.result));
         let answers: Vec<_> = answers.collect();
         let verdicts = self.call(context, |plugin| plugin.answered(&answers)).unwrap_or_default();
-        let open = open_of(&verdicts, context);
         for verdict in verdicts {
-            self.apply_request_verdict(verdict, &open, held_rows, context);
+            self.apply_request_verdict(verdict, held_rows, context);
         }
         self.end_lost_holds(held_rows);
         !self.calls.ended.is_empty()
@@ -283,7 +283,6 @@ impl PluginSlot {
     fn apply_request_verdict(
         &mut self,
         RequestVerdict { request, action }: RequestVerdict,
-        open: &HashSet<u64>,
         held_rows: &mut HeldRows,
         context: ChainContext<'_>,
     ) {
@@ -298,7 +297,7 @@ impl PluginSlot {
             RequestAction::Finish(ending) => ending,
         };
         self.telemetry.counters.verdicts.add(ending.kind(), 1);
-        if open.contains(&request) && !self.is_shadow() {
+        if context.ledger.is_open(request) && !self.is_shadow() {
             // A request that a failed call has terminated stays so.
             self.calls.ends.entry(request).or_insert(RequestEnd::Finish(ending));
             held_rows.finish(request, &self.telemetry.plugin, HoldEnd::Verdict);
@@ -315,19 +314,8 @@ impl PluginSlot {
         self.calls.ends.remove(&request)
     }
 
-    /// Forgets the ends of requests that are not in this set.
-    pub(super) fn retain_ends(&mut self, live: &HashSet<u64>) {
-        self.calls.ends.retain(|request, _| live.contains(request));
+    /// Forgets the ends of requests that are not open.
+    pub(super) fn retain_ends(&mut self, ledger: &Ledger) {
+        self.calls.ends.retain(|request, _| ledger.is_open(*request));
     }
-}
-
-/// The open requests among those that these verdicts finish. Looks through the live requests once, however many verdicts there are.
-fn open_of(verdicts: &[RequestVerdict], context: ChainContext<'_>) -> HashSet<u64> {
-    let finishes = verdicts.iter().filter(|verdict| matches!(verdict.action, RequestAction::Finish(_)));
-    let finished: HashSet<u64> = finishes.map(|verdict| verdict.request).collect();
-    if finished.is_empty() {
-        return finished;
-    }
-    let open = context.ledger.requests().filter(|(_, request)| !request.is_hidden());
-    open.map(|(_, request)| request.handle.number().0).filter(|number| finished.contains(number)).collect()
 }

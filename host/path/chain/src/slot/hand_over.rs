@@ -59,7 +59,7 @@ impl PluginSlot {
         if handed.is_promoted {
             slot.policy.mode = Mode::Live;
         }
-        slot.calls.take_over(handed.last_call, handed.ends, &open_requests::numbers(context.ledger));
+        slot.calls.take_over(handed.last_call, handed.ends, context.ledger);
         let is_same = handed.digest == slot.version().1 && handed.settings == slot.settings_digest();
         match (awaits, handed.status) {
             (Some(why), _) => {

@@ -101,33 +101,35 @@ impl Ledger {
         let Some(slot) = self.requests.find(rid.as_bytes()) else { return };
         let is_same = |request: &&Request| request.number() == number && !request.is_finished_early();
         let Some(request) = self.requests.get(slot).filter(is_same) else { return };
-        let known = self.aborts.iter().find(|(known, _)| *known == slot);
-        match (abort, known) {
-            (OperatorAbort::Expected, None) | (OperatorAbort::Due, Some(_)) => {}
+        match (abort, request.abort) {
+            (OperatorAbort::Expected, OperatorAbort::No) => {}
+            (OperatorAbort::Due, OperatorAbort::Expected | OperatorAbort::Due) => {}
             // An abort that failed does not cancel another abort that the scheduler has.
-            (OperatorAbort::No, Some((_, OperatorAbort::Expected))) => {}
+            (OperatorAbort::No, OperatorAbort::Expected) => {}
             _ => return,
         }
         persister.record_abort(request.handle, abort);
-        self.forget_abort(slot);
-        if abort != OperatorAbort::No {
-            self.aborts.push((slot, abort));
-        }
+        self.set_abort(slot, abort);
     }
 
     /// Whether the operator's abort makes this row the request's last. A request that the scheduler ends for another reason ends
     /// by itself.
     pub fn is_aborted_row(&self, row: &Row) -> bool {
-        self.aborts.iter().find(|(known, _)| *known == row.slot).is_some_and(|(_, abort)| {
-            let is_due = row.finish == FinishKind::Running && *abort == OperatorAbort::Due;
-            row.finish == FinishKind::Abort || is_due
-        })
+        let abort = match self.aborts {
+            0 => OperatorAbort::No,
+            _ => self.requests.get(row.slot).map_or(OperatorAbort::No, |request| request.abort),
+        };
+        match abort {
+            OperatorAbort::No => false,
+            OperatorAbort::Expected => row.finish == FinishKind::Abort,
+            OperatorAbort::Due => matches!(row.finish, FinishKind::Abort | FinishKind::Running),
+        }
     }
 
     /// Ends each request that an operator aborted: its current row becomes its last. A request that a plugin ends with the
     /// same row, or that the scheduler ends for another reason, keeps that finish reason.
     pub fn apply_operator_aborts(&self, output: &mut ChainOutput) {
-        if self.aborts.is_empty() {
+        if self.aborts == 0 {
             return;
         }
         for index in 0..output.accounted().rows().len() {
@@ -161,8 +163,11 @@ impl Ledger {
         output.verdicts.sort();
     }
 
-    pub(super) fn forget_abort(&mut self, slot: RequestSlot) {
-        self.aborts.retain(|(known, _)| *known != slot);
+    pub(super) fn set_abort(&mut self, slot: RequestSlot, abort: OperatorAbort) {
+        let Some(request) = self.requests.get_mut(slot) else { return };
+        let before = std::mem::replace(&mut request.abort, abort);
+        self.aborts += usize::from(abort != OperatorAbort::No);
+        self.aborts -= usize::from(before != OperatorAbort::No);
     }
 
     /// Queues aborts of the requests that plugins finish with this batch and the scheduler does not. Call this before any row of the

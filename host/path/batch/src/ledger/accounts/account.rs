@@ -139,7 +139,7 @@ impl Ledger {
         };
         request.read_first_row(batch, row);
         self.telemetry.counters.requests_opened.add(1);
-        let slot = self.requests.insert(&name, request);
+        let slot = self.insert(&name, request);
         self.begun_and_ended += usize::from(ends);
         if !ends && (is_over || rid.is_none()) {
             self.single_frame.push(slot);

@@ -115,7 +115,7 @@ impl Ledger {
             let Some((rid, request)) = self.request(slot) else { continue };
             // Held rows leave first. The next search gives up the request.
             if held_rows.has(request.number()) {
-                held_rows.end_all(HoldEnd::Stop, Some(request.number()));
+                held_rows.end_all_of(request.number(), HoldEnd::Stop);
                 continue;
             }
             let rid = rid.to_owned();

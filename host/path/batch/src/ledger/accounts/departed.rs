@@ -27,7 +27,7 @@ impl Ledger {
             request.is_departed = true;
             if held_rows.has(number) {
                 request.is_finishing = true;
-                held_rows.end_all(HoldEnd::Stop, Some(number));
+                held_rows.end_all_of(number, HoldEnd::Stop);
                 continue;
             }
             if let Some(number) = self.close(slot, persister) {

@@ -96,7 +96,8 @@ impl Ledger {
                 restored.reader_has_row = held_rows.first_frame(request.number().0) != Some(info.first_frame);
             }
         }
-        for slot in self.slots().into_values() {
+        let slots: Vec<RequestSlot> = self.by_number.values().copied().collect();
+        for slot in slots {
             let Some(request) = self.requests.get_mut(slot) else { continue };
             let number = request.number();
             request.is_last_held = held_rows.has_last_row(number);

@@ -9,6 +9,7 @@ use crate::{
 };
 use afterbay_events::Name;
 use afterbay_events::event::{RequestFinishedEarly, RequestImbalance, RowsDropped, VerdictFailed};
+use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{FrameNo, OPERATOR, Outcome, Passage, PluginAction, RowFinish, SWALLOWED, Verdict};
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{Batch, Edit, TokenEdit};
@@ -161,7 +162,7 @@ impl Ledger {
                     if let Some(request) = self.requests.get_mut(row.slot) {
                         request.finished_by = Some((&*action.plugin).into());
                     }
-                    self.forget_abort(row.slot);
+                    self.set_abort(row.slot, OperatorAbort::No);
                     // The operator's abort has its own event.
                     if action.plugin == OPERATOR {
                         continue;
@@ -269,7 +270,8 @@ impl Ledger {
         persister: &mut Persister,
     ) -> Option<(Box<str>, Request)> {
         let (rid, request) = self.requests.remove(slot)?;
-        self.forget_abort(slot);
+        self.by_number.remove(&request.number());
+        self.aborts -= usize::from(request.abort != OperatorAbort::No);
         persister.record_close(request.handle, if request.is_departed { DEPARTED } else { "" });
         Some((rid, request))
     }

@@ -120,7 +120,7 @@ fn the_bound_counts_as_reached_until_a_sixteenth_of_it_is_free() {
     assert_eq!(stream.ledger.full(), None);
     stream.frame(0, &rids);
     let mut close = |ledger: &mut Ledger| {
-        let slot = ledger.slots().into_values().next().unwrap();
+        let slot = *ledger.by_number.values().next().unwrap();
         ledger.remove(slot, &mut stream.persister);
         (ledger.live(), ledger.full().is_some())
     };
