@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use serde_json::Value as Json;
 
-use crate::check::{Check, SeenNames};
-use crate::checked::{Breaker, Call, CallHeader, Grant, Secret, Stream};
+use crate::check::{Check, SeenNames, value};
+use crate::checked::{Call, CallHeader, Grant, Secret, Stream};
 use crate::location::Located;
-use crate::units::{Size, Time};
 use crate::{bounds, disk, scrape, written};
 
 /// Headers that the HTTP client sets itself.
@@ -45,32 +44,16 @@ impl Check<'_> {
         }
         let mut files = Vec::new();
         let headers = self.headers(written, &mut files);
-        let timeout = self.within(&written.timeout, bounds::CALL_TIMEOUT, |&time| Time(time));
-        let max_in_flight = self.within(&written.max_in_flight, bounds::CALLS_IN_FLIGHT, |&calls| calls);
-        let max_body = self.within(&written.max_body, bounds::CALL_BODY_BYTES, |&bytes| Size(bytes));
-        let breaker = self.breaker(&written.breaker);
         let default = Call::new(name?, &written.url.as_ref()?.value);
         Some(Call {
             headers,
-            timeout: timeout.unwrap_or(default.timeout),
-            max_in_flight: max_in_flight.map_or(default.max_in_flight, |calls| calls as usize),
-            max_body_bytes: max_body.unwrap_or(default.max_body_bytes),
-            breaker,
+            timeout: value(&written.timeout).unwrap_or(default.timeout),
+            max_in_flight: value(&written.max_in_flight).unwrap_or(default.max_in_flight),
+            max_body_bytes: value(&written.max_body).unwrap_or(default.max_body_bytes),
+            breaker: written.breaker,
             files,
             ..default
         })
-    }
-
-    fn breaker(&self, written: &written::Breaker) -> Breaker {
-        let default = Breaker::default();
-        let failures = self.within(&written.failures, bounds::BREAKER_FAILURES, |&failures| failures);
-        let within = self.within(&written.within, bounds::BREAKER_WITHIN, |&time| Time(time));
-        let open = self.within(&written.open, bounds::BREAKER_OPEN, |&time| Time(time));
-        Breaker {
-            failures: failures.map_or(default.failures, |failures| failures as usize),
-            within: within.unwrap_or(default.within),
-            open: open.unwrap_or(default.open),
-        }
     }
 
     /// The headers. The path of each file that they name is added to `files`, readable or not.

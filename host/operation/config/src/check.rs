@@ -2,16 +2,16 @@
 //! the checks. The checked configuration exists only if there was no problem.
 
 use std::cell::RefCell;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Archive, Call, Config, Join, Journal, Layout, Log, LogFormat, Memory, Plugin, Replicate, Retain,
-    Stream, Tap, Traces, Usage,
+    Admin, Archive, Call, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Replicate, Retain, Stream,
+    Tap, Traces, Usage,
 };
+pub(crate) use crate::location::value;
 use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
 use crate::units::{Size, Time};
@@ -161,8 +161,6 @@ impl Check<'_> {
         self.across(&written.streams, written.tap.as_ref());
         let calls = self.calls(&written.calls);
         let journal = self.journal(&written.journal, written.streams.len());
-        let waiting = self.within(&written.memory.waiting, bounds::MEMORY_WAITING, |&bytes| Size(bytes));
-        let memory = waiting.map_or_else(Memory::default, |waiting| Memory { waiting });
         let dir = written.journal.dir.as_ref();
         let dir = journal.as_ref().zip(dir).map(|(journal, dir)| (journal.dir.as_path(), &dir.location));
         let admin = self.admin(&written.admin, dir);
@@ -181,7 +179,7 @@ impl Check<'_> {
             drafts,
             has_all_streams,
             calls,
-            memory,
+            memory: written.memory,
             journal,
             admin,
             log,
@@ -212,9 +210,6 @@ impl Check<'_> {
         self.shadows(&written.plugins);
         let layout = self.layout(&written.layout);
         let listen_mode = self.listen_mode(&written.listen_mode);
-        let (max_message, max_peers) = (&written.max_message, &written.max_peers);
-        let max_message_bytes = self.within(max_message, bounds::MAX_MESSAGE_BYTES, |&bytes| Size(bytes));
-        let max_peers = self.within(max_peers, bounds::MAX_PEERS, |&peers| peers);
         let mut is_whole = name.is_some() && listen.is_some() && sinks.is_some();
         let name = name.or_else(|| "unnamed".parse().ok())?;
         let listen = listen.or_else(|| "ipc:///unknown".parse().ok())?;
@@ -224,9 +219,9 @@ impl Check<'_> {
         stream.listen_mode = listen_mode.unwrap_or(stream.listen_mode);
         // An invalid name is reported where the named stream is declared.
         stream.after = written.after.iter().filter_map(|name| name.value.parse().ok()).collect();
-        stream.max_message_bytes = max_message_bytes.unwrap_or(stream.max_message_bytes);
-        stream.max_peers = max_peers.map_or(stream.max_peers, |peers| peers as usize);
-        stream.join = self.join(&written.join);
+        stream.max_message_bytes = value(&written.max_message).unwrap_or(stream.max_message_bytes);
+        stream.max_peers = value(&written.max_peers).unwrap_or(stream.max_peers);
+        stream.join = written.join;
         stream.signals = self.signals(&written.signals);
         stream.abort = written.abort.as_ref().and_then(|abort| self.listen(&abort.push));
         is_whole &= stream.abort.is_some() == written.abort.is_some();
@@ -255,15 +250,6 @@ impl Check<'_> {
     fn tap(&self, written: &written::Tap) -> Option<Tap> {
         let listen_mode = self.listen_mode(&written.listen_mode).unwrap_or(Tap::LISTEN_MODE);
         Some(Tap { listen: self.listen(&written.listen)?, listen_mode })
-    }
-
-    fn join(&self, written: &written::Join) -> Join {
-        let default = Join::default();
-        let max_rows = self.within(&written.max_rows, bounds::JOIN_ROWS, |&rows| rows);
-        Join {
-            when: value(&written.when).unwrap_or(default.when),
-            max_rows: max_rows.map_or(default.max_rows, |rows| rows as usize),
-        }
     }
 
     fn layout(&self, written: &Option<Located<String>>) -> Layout {
@@ -309,19 +295,16 @@ impl Check<'_> {
             self.source.report(location, message);
         }
         let default = Journal::new(PathBuf::new());
-        let interval = self.within(&written.sync_interval, bounds::SYNC_INTERVAL, |&time| Time(time));
-        let abandon = self.within(&written.abandon_after, bounds::ABANDON_AFTER, |&time| Time(time));
-        let segment = self.within(&written.segment, bounds::SEGMENT_BYTES, |&bytes| Size(bytes));
-        let segment_bytes = segment.unwrap_or(default.segment_bytes);
+        let segment_bytes = value(&written.segment).unwrap_or(default.segment_bytes);
         let retain = self.retain(written, segment_bytes, streams);
         Some(Journal {
             erase: self.erase_rules(&written.erase, retain.age),
             sync: value(&written.sync).unwrap_or(default.sync),
-            sync_interval: interval.unwrap_or(default.sync_interval),
+            sync_interval: value(&written.sync_interval).unwrap_or(default.sync_interval),
             retain,
             segment_bytes,
             on_error: value(&written.on_error).unwrap_or(default.on_error),
-            abandon_after: abandon.unwrap_or(default.abandon_after),
+            abandon_after: value(&written.abandon_after).unwrap_or(default.abandon_after),
             dir: dir?,
         })
     }
@@ -341,10 +324,10 @@ impl Check<'_> {
                 self.source
                     .report(location, format!("{bytes} are retained, must be at least {fewest}: {why}"));
             }
-            self.bounded(location, &bytes, (0, bounds::RETAIN_BYTES_MAX), |&bytes| Size(bytes));
+            self.source.bounded(location, &bytes, (0, bounds::RETAIN_BYTES_MAX), |&bytes| Size(bytes));
         }
         if let (Some(age), Some(Located { location, .. })) = (age, &written.retain.age) {
-            self.bounded(location, &age, bounds::RETAIN_AGE, |&time| Time(time));
+            self.source.bounded(location, &age, bounds::RETAIN_AGE, |&time| Time(time));
         }
         Retain { bytes, age }
     }
@@ -422,33 +405,6 @@ impl Check<'_> {
         Some(path)
     }
 
-    /// Returns the value, if any, and reports it if it is out of bounds.
-    pub(crate) fn within<T: PartialOrd + Clone, S: Display>(
-        &self,
-        written: &Option<Located<T>>,
-        bounds: (T, T),
-        show: impl Fn(&T) -> S,
-    ) -> Option<T> {
-        let Located { value, location } = written.as_ref()?;
-        self.bounded(location, value, bounds, show);
-        Some(value.clone())
-    }
-
-    fn bounded<T: PartialOrd, S: Display>(
-        &self,
-        location: &Location,
-        value: &T,
-        bounds: (T, T),
-        show: impl Fn(&T) -> S,
-    ) {
-        let (least, most) = bounds;
-        if *value < least {
-            self.source.report(location, format!("{}, must be at least {}", show(value), show(&least)));
-        } else if *value > most {
-            self.source.report(location, format!("{}, must be at most {}", show(value), show(&most)));
-        }
-    }
-
     pub(crate) fn most(&self, count: usize, most: usize, what: &str, location: Option<&Location>) {
         if let (Some(location), true) = (location, count > most) {
             self.source.report(location, format!("{count} {what}, must be at most {most}"));
@@ -459,10 +415,6 @@ impl Check<'_> {
 /// The names of one kind seen so far, with their lines.
 #[derive(Default)]
 pub(crate) struct SeenNames(Vec<(String, usize)>);
-
-pub(crate) fn value<T: Clone>(written: &Option<Located<T>>) -> Option<T> {
-    written.as_ref().map(|placed| placed.value.clone())
-}
 
 pub(crate) fn list(words: &[&str]) -> String {
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }

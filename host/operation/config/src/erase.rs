@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::check::Check;
+use crate::check::{Check, value};
 use crate::checked::EraseRule;
 use crate::location::Located;
 use crate::units::Time;
@@ -41,7 +41,7 @@ impl Check<'_> {
             if rules.iter().any(|earlier| earlier.attribute.is_none() || earlier.attribute == attribute) {
                 self.source.report(&rule.location, "an earlier rule selects all requests of this rule");
             }
-            let Some(after) = self.within(&rule.after, bounds::ERASE_AFTER, |&time| Time(time)) else {
+            let Some(after) = value(&rule.after) else {
                 continue;
             };
             if let (Some(age), Some(Located { location, .. })) = (retain_age, &rule.after)

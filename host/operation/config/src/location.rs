@@ -18,6 +18,11 @@ pub(crate) struct Located<T> {
     pub location: Location,
 }
 
+/// The value of a key, without its location.
+pub(crate) fn value<T: Clone>(written: &Option<Located<T>>) -> Option<T> {
+    written.as_ref().map(|placed| placed.value.clone())
+}
+
 /// The line and column of a byte of `text`, both from 1, the column in characters.
 pub(crate) fn line_and_column(text: &str, byte: usize) -> (usize, usize) {
     let before = text.get(..byte).unwrap_or(text);

@@ -8,10 +8,9 @@ use serde_json::Value as Json;
 use toml::de::DeTable;
 
 use crate::check::{Check, SeenNames, list, value};
-use crate::checked::{Component, Grant, Limits, Mode, Place, Plugin, PluginDefaults, Quarantine, Stream};
+use crate::checked::{Component, Grant, Limits, Mode, Place, Plugin, PluginDefaults, Stream};
 use crate::location::{Located, Location, line_and_column};
 use crate::reader::{Reader, Source};
-use crate::units::{Size, Time};
 use crate::written::Table as _;
 use crate::{Engine, Env, Problem, Problems, bounds, disk, keys, written};
 
@@ -106,7 +105,7 @@ impl Check<'_> {
             mode: self.mode(written),
             limits,
             on_fault: value(&written.on_fault).unwrap_or_default(),
-            quarantine: self.quarantine(written),
+            quarantine: written.quarantine,
             grant,
             settings,
             files,
@@ -139,17 +138,14 @@ impl Check<'_> {
         limits: &written::Limits,
         defaults: &PluginDefaults,
     ) -> PluginDefaults {
-        let memory = self.within(&limits.memory, bounds::PLUGIN_MEMORY_BYTES, |&bytes| Size(bytes));
-        let deadline = self.within(&limits.deadline, bounds::PLUGIN_DEADLINE, |&time| Time(time));
-        let hold = self.within(&limits.hold, bounds::PLUGIN_HOLD, |&time| Time(time));
         let granted = |grant: &Vec<Located<Grant>>| grant.iter().map(|granted| granted.value).collect();
         PluginDefaults {
             engines: defaults.engines.clone(),
             grant: grant.as_ref().map_or_else(|| defaults.grant.clone(), granted),
             limits: Limits {
-                memory_bytes: memory.unwrap_or(defaults.limits.memory_bytes),
-                deadline: deadline.unwrap_or(defaults.limits.deadline),
-                hold: hold.unwrap_or(defaults.limits.hold),
+                memory_bytes: value(&limits.memory).unwrap_or(defaults.limits.memory_bytes),
+                deadline: value(&limits.deadline).unwrap_or(defaults.limits.deadline),
+                hold: value(&limits.hold).unwrap_or(defaults.limits.hold),
             },
         }
     }
@@ -180,16 +176,6 @@ impl Check<'_> {
                     format!("{of:?} is not a live plugin of this stream, which has {}", list(&live)),
                 );
             }
-        }
-    }
-
-    fn quarantine(&self, written: &written::Plugin) -> Quarantine {
-        let default = Quarantine::default();
-        let faults = self.within(&written.quarantine.faults, bounds::QUARANTINE_FAULTS, |&faults| faults);
-        let within = self.within(&written.quarantine.within, bounds::QUARANTINE_WITHIN, |&time| Time(time));
-        Quarantine {
-            faults: faults.map_or(default.faults, |faults| faults as usize),
-            within: within.unwrap_or(default.within),
         }
     }
 

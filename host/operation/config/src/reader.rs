@@ -2,6 +2,7 @@
 //! cannot be read is reported once and is `None` for every later step.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::keys::{Need, Table};
 use crate::location::{Located, Location, line_and_column};
-use crate::units::{SIZE_UNITS, TIME_UNITS, parse_duration, parse_size};
+use crate::units::{SIZE_UNITS, Size, TIME_UNITS, Time, parse_duration, parse_size};
 use crate::{Env, Names, Problem};
 
 /// The word for "no limit".
@@ -34,6 +35,22 @@ impl Source<'_> {
             key: location.key.clone(),
             message: message.into(),
         });
+    }
+
+    /// Reports a value that is out of bounds.
+    pub(crate) fn bounded<T: PartialOrd, S: Display>(
+        &self,
+        location: &Location,
+        value: &T,
+        bounds: (T, T),
+        show: impl Fn(&T) -> S,
+    ) {
+        let (least, most) = bounds;
+        if *value < least {
+            self.report(location, format!("{}, must be at least {}", show(value), show(&least)));
+        } else if *value > most {
+            self.report(location, format!("{}, must be at most {}", show(value), show(&most)));
+        }
     }
 
     pub(crate) fn location(&self, byte: usize, key: String) -> Location {
@@ -162,8 +179,20 @@ impl<'s, 't> Reader<'s, 't> {
         value.is_str().then(|| self.string(value)).transpose()
     }
 
-    pub(crate) fn integer(&self, name: &str) -> Option<Located<u64>> {
-        self.read(name, |value, _| integer(value).ok_or_else(|| expected("a whole number", value)))
+    /// A whole number. A value out of bounds is reported, here and below.
+    pub(crate) fn integer(&self, name: &str, bounds: (u64, u64)) -> Option<Located<usize>> {
+        let read = |value, _: &Location| integer(value).ok_or_else(|| expected("a whole number", value));
+        let Located { value, location } = self.within(self.read(name, read), bounds, |&number| number)?;
+        Some(Located { value: usize::try_from(value).unwrap_or(usize::MAX), location })
+    }
+
+    fn within<T: PartialOrd, S: Display>(
+        &self,
+        read: Option<Located<T>>,
+        bounds: (T, T),
+        show: impl Fn(&T) -> S,
+    ) -> Option<Located<T>> {
+        read.inspect(|Located { value, location }| self.source.bounded(location, value, bounds, show))
     }
 
     pub(crate) fn boolean(&self, name: &str) -> Option<Located<bool>> {
@@ -181,8 +210,8 @@ impl<'s, 't> Reader<'s, 't> {
     }
 
     /// A number of bytes.
-    pub(crate) fn size(&self, name: &str) -> Option<Located<u64>> {
-        self.read(name, |value, _| self.parse_size(value))
+    pub(crate) fn size(&self, name: &str, bounds: (u64, u64)) -> Option<Located<u64>> {
+        self.within(self.read(name, |value, _| self.parse_size(value)), bounds, |&bytes| Size(bytes))
     }
 
     fn parse_size(&self, value: &DeValue<'_>) -> Result<u64, String> {
@@ -192,8 +221,8 @@ impl<'s, 't> Reader<'s, 't> {
         }
     }
 
-    pub(crate) fn time(&self, name: &str) -> Option<Located<Duration>> {
-        self.read(name, |value, _| self.parse_time(value))
+    pub(crate) fn time(&self, name: &str, bounds: (Duration, Duration)) -> Option<Located<Duration>> {
+        self.within(self.read(name, |value, _| self.parse_time(value)), bounds, |&time| Time(time))
     }
 
     fn parse_time(&self, value: &DeValue<'_>) -> Result<Duration, String> {

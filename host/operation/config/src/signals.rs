@@ -1,20 +1,17 @@
 //! Checks `[stream.signals]`.
 
-use crate::check::Check;
+use crate::check::{Check, value};
 use crate::checked::{LoadSnapshot, Signals};
 use crate::location::Located;
-use crate::units::Time;
 use crate::{bounds, written};
 
 impl Check<'_> {
     pub(crate) fn signals(&self, written: &written::Signals) -> Signals {
         let default = Signals::default();
-        let dp_rank = self.within(&written.dp_rank, bounds::DP_RANK, |&rank| rank);
-        let stale_after = self.within(&written.stale_after, bounds::STALE_AFTER, |&time| Time(time));
         Signals {
             load_snapshot: self.load_snapshot(&written.load_snapshot),
-            dp_rank: dp_rank.and_then(|rank| u32::try_from(rank).ok()),
-            stale_after: stale_after.unwrap_or(default.stale_after),
+            dp_rank: value(&written.dp_rank).and_then(|rank| u32::try_from(rank).ok()),
+            stale_after: value(&written.stale_after).unwrap_or(default.stale_after),
         }
     }
 

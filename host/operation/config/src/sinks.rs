@@ -1,9 +1,8 @@
 //! Checks the sinks of a stream.
 
 use crate::check::{Check, SeenNames, value};
-use crate::checked::{Queue, Reads, Sink, Takes};
+use crate::checked::{Reads, Sink, Takes};
 use crate::location::Located;
-use crate::units::Size;
 use crate::{Endpoint, bounds, written};
 
 impl Check<'_> {
@@ -68,7 +67,7 @@ impl Check<'_> {
         };
         Some(Sink {
             connect: self.connect(written, listen),
-            queue: self.queue(written),
+            queue: written.queue,
             name: name?,
             credit: self.path(&written.credit),
             takes,
@@ -88,16 +87,6 @@ impl Check<'_> {
                 .report(location, format!("{value:?} is this stream's own listen, batches would loop"));
         }
         connect
-    }
-
-    fn queue(&self, written: &written::Sink) -> Queue {
-        let default = Queue::default();
-        let frames = self.within(&written.queue.frames, bounds::QUEUE_FRAMES, |&frames| frames);
-        let bytes = self.within(&written.queue.bytes, bounds::QUEUE_BYTES, |&bytes| Size(bytes));
-        Queue {
-            frames: frames.map_or(default.frames, |frames| frames as usize),
-            bytes: bytes.unwrap_or(default.bytes),
-        }
     }
 }
 

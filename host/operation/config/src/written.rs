@@ -1,13 +1,17 @@
-//! The config as written: every value of the file, with its location. Nothing is compared and no default is filled in yet.
+//! The config as written: every value of the file, with its location. A value is compared with its bounds, and nothing else. A table that needs no
+//! further check has its defaults already.
 //! `keys` describes each of these keys.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 
-use crate::location::{Located, Location};
+use crate::location::{Located, Location, value};
 use crate::reader::Reader;
-use crate::{Engine, Grant, JoinWhen, LogFormat, OnError, OnFault, Reads, Route, Sync, Takes, ToolCalls};
+use crate::{
+    Breaker, Engine, Grant, Join, JoinWhen, LogFormat, Memory, OnError, OnFault, Quarantine, Queue, Reads,
+    Route, Sync, Takes, ToolCalls, bounds,
+};
 
 /// The value of a key. `None` if it is absent or could not be read.
 type Value<T> = Option<Located<T>>;
@@ -69,8 +73,8 @@ tables! {
         listen: Value<String> = |stream| stream.text("listen"),
         listen_mode: Value<String> = |stream| stream.text("listen_mode"),
         after: Vec<Located<String>> = |stream| stream.texts("after"),
-        max_message: Value<u64> = |stream| stream.size("max_message"),
-        max_peers: Value<u64> = |stream| stream.integer("max_peers"),
+        max_message: Value<u64> = |stream| stream.size("max_message", bounds::MAX_MESSAGE_BYTES),
+        max_peers: Value<usize> = |stream| stream.integer("max_peers", bounds::MAX_PEERS),
         route: Value<Route> = |stream| stream.word("route", &[("crc32", Route::Crc32)]),
         sinks: Vec<Sink> = |stream| Sink::each(stream, "sink"),
         join: Join = |stream| Join::one(stream, "join"),
@@ -80,13 +84,6 @@ tables! {
         plugins: Vec<Plugin> = |stream| Plugin::each(stream, "plugin"),
     }
 
-    Join {
-        when: Value<JoinWhen> = |join| join.word("when", &[
-            ("never", JoinWhen::Never),
-            ("backpressure", JoinWhen::Backpressure),
-        ]),
-        max_rows: Value<u64> = |join| join.integer("max_rows"),
-    }
 
     Sink {
         location: Location = |sink| sink.location.clone(),
@@ -113,10 +110,6 @@ tables! {
         queue: Queue = |sink| Queue::one(sink, "queue"),
     }
 
-    Queue {
-        frames: Value<u64> = |queue| queue.integer("frames"),
-        bytes: Value<u64> = |queue| queue.size("bytes"),
-    }
 
     Abort {
         push: Value<String> = |abort| abort.text("push"),
@@ -124,8 +117,8 @@ tables! {
 
     Signals {
         load_snapshot: Value<String> = |signals| signals.text("load_snapshot"),
-        dp_rank: Value<u64> = |signals| signals.integer("dp_rank"),
-        stale_after: Value<Duration> = |signals| signals.time("stale_after"),
+        dp_rank: Value<usize> = |signals| signals.integer("dp_rank", bounds::DP_RANK),
+        stale_after: Value<Duration> = |signals| signals.time("stale_after", bounds::STALE_AFTER),
     }
 
     AttributeRule {
@@ -164,36 +157,24 @@ tables! {
     }
 
     Limits {
-        memory: Value<u64> = |limits| limits.size("memory"),
-        deadline: Value<Duration> = |limits| limits.time("deadline"),
-        hold: Value<Duration> = |limits| limits.time("hold"),
+        memory: Value<u64> = |limits| limits.size("memory", bounds::PLUGIN_MEMORY_BYTES),
+        deadline: Value<Duration> = |limits| limits.time("deadline", bounds::PLUGIN_DEADLINE),
+        hold: Value<Duration> = |limits| limits.time("hold", bounds::PLUGIN_HOLD),
     }
 
-    Quarantine {
-        faults: Value<u64> = |quarantine| quarantine.integer("faults"),
-        within: Value<Duration> = |quarantine| quarantine.time("within"),
-    }
 
     Call {
         location: Location = |call| call.location.clone(),
         name: Value<String> = |call| call.text("name"),
         url: Value<String> = |call| call.text("url"),
         headers: Value<Map<String, Json>> = |call| call.json("headers"),
-        timeout: Value<Duration> = |call| call.time("timeout"),
-        max_in_flight: Value<u64> = |call| call.integer("max_in_flight"),
-        max_body: Value<u64> = |call| call.size("max_body"),
+        timeout: Value<Duration> = |call| call.time("timeout", bounds::CALL_TIMEOUT),
+        max_in_flight: Value<usize> = |call| call.integer("max_in_flight", bounds::CALLS_IN_FLIGHT),
+        max_body: Value<u64> = |call| call.size("max_body", bounds::CALL_BODY_BYTES),
         breaker: Breaker = |call| Breaker::one(call, "breaker"),
     }
 
-    Breaker {
-        failures: Value<u64> = |breaker| breaker.integer("failures"),
-        within: Value<Duration> = |breaker| breaker.time("within"),
-        open: Value<Duration> = |breaker| breaker.time("open"),
-    }
 
-    Memory {
-        waiting: Value<u64> = |memory| memory.size("waiting"),
-    }
 
     Journal {
         dir: Value<String> = |journal| journal.text("dir"),
@@ -202,14 +183,14 @@ tables! {
             ("interval", Sync::Interval),
             ("always", Sync::Always),
         ]),
-        sync_interval: Value<Duration> = |journal| journal.time("sync_interval"),
+        sync_interval: Value<Duration> = |journal| journal.time("sync_interval", bounds::SYNC_INTERVAL),
         retain: Retain = |journal| Retain::one(journal, "retain"),
-        segment: Value<u64> = |journal| journal.size("segment"),
+        segment: Value<u64> = |journal| journal.size("segment", bounds::SEGMENT_BYTES),
         on_error: Value<OnError> = |journal| journal.word("on_error", &[
             ("stop", OnError::Stop),
             ("forward", OnError::Forward),
         ]),
-        abandon_after: Value<Duration> = |journal| journal.time("abandon_after"),
+        abandon_after: Value<Duration> = |journal| journal.time("abandon_after", bounds::ABANDON_AFTER),
         erase: Vec<EraseRule> = |journal| EraseRule::each(journal, "erase"),
     }
 
@@ -217,7 +198,7 @@ tables! {
         location: Location = |rule| rule.location.clone(),
         attribute: Value<String> = |rule| rule.text("attribute"),
         value: Value<String> = |rule| rule.text("value"),
-        after: Value<Duration> = |rule| rule.time("after"),
+        after: Value<Duration> = |rule| rule.time("after", bounds::ERASE_AFTER),
     }
 
     Retain {
@@ -257,5 +238,43 @@ tables! {
     Log {
         filter: Value<String> = |log| log.text("filter"),
         format: Value<LogFormat> = |log| log.word("format", &[("auto", LogFormat::Auto), ("json", LogFormat::Json)]),
+    }
+}
+
+/// Declares how checked tables are read that need nothing but their own keys.
+macro_rules! checked {
+    ($($table:ident { $($field:ident = $read:expr,)* })*) => {$(
+        impl Table for $table {
+            fn read(table: &Reader<'_, '_>) -> $table {
+                let default = $table::default();
+                $table { $($field: value(&$read(table)).unwrap_or(default.$field),)* }
+            }
+        }
+    )*};
+}
+
+checked! {
+    Join {
+        when = |join: &Reader<'_, '_>| join.word("when", &[
+            ("never", JoinWhen::Never),
+            ("backpressure", JoinWhen::Backpressure),
+        ]),
+        max_rows = |join: &Reader<'_, '_>| join.integer("max_rows", bounds::JOIN_ROWS),
+    }
+    Queue {
+        frames = |queue: &Reader<'_, '_>| queue.integer("frames", bounds::QUEUE_FRAMES),
+        bytes = |queue: &Reader<'_, '_>| queue.size("bytes", bounds::QUEUE_BYTES),
+    }
+    Quarantine {
+        faults = |quarantine: &Reader<'_, '_>| quarantine.integer("faults", bounds::QUARANTINE_FAULTS),
+        within = |quarantine: &Reader<'_, '_>| quarantine.time("within", bounds::QUARANTINE_WITHIN),
+    }
+    Breaker {
+        failures = |breaker: &Reader<'_, '_>| breaker.integer("failures", bounds::BREAKER_FAILURES),
+        within = |breaker: &Reader<'_, '_>| breaker.time("within", bounds::BREAKER_WITHIN),
+        open = |breaker: &Reader<'_, '_>| breaker.time("open", bounds::BREAKER_OPEN),
+    }
+    Memory {
+        waiting = |memory: &Reader<'_, '_>| memory.size("waiting", bounds::MEMORY_WAITING),
     }
 }
