@@ -130,7 +130,7 @@ fn an_abort_of_all_requests_or_of_none_is_refused_with_a_reason() {
     assert_eq!(rows(&reader.frame()).len(), 4);
     refused("alone", 503, "failed", &format!("no scheduler is connected to {}", sandbox.abort_side()));
     let mut input = Input::connect(&sandbox.abort_side());
-    refused("", 400, "empty", "means every request");
+    refused("", 400, "empty", "every request");
     refused("HEALTH_CHECK_1763649000.1", 400, "health_check", "is never aborted");
     refused("al", 404, "not_live", "is not live");
     // None of these was sent: the next abort is the first that the scheduler receives. It ends "a" alone.

@@ -6,6 +6,9 @@
 
 mod by_id;
 
+pub(crate) use by_id::AbortAnswer;
+
+use crate::refusal::Refusal;
 use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
@@ -98,25 +101,12 @@ pub(crate) struct Aborted {
     ended_by: Option<String>,
 }
 
-/// The reason why a request was not aborted.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
-    #[error("the rid is empty, which to an engine may mean every request")]
-    Empty,
-    #[error("request {rid:?} is a health check of the engine, which is never aborted")]
-    HealthCheck { rid: String },
-    #[error("request {rid:?} is not live: it has ended, or no row of it has been received yet")]
-    NotLive { rid: String },
-    #[error("stream {stream:?}: no abort can be sent to its scheduler: {why}")]
-    NoChannel { stream: String, why: String },
-    #[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
-    NoAnswer { stream: String },
-    #[error(
-        "request {rid:?} of stream {stream:?} continues: its engine answers an abort with no row of its own, must be reason stop"
-    )]
-    NoOwnRow { rid: String, stream: String },
-    #[error("request {rid:?} of stream {stream:?} continues: {error}")]
-    Failed { rid: String, stream: String, error: UpstreamError },
+/// The code of the refusal for a request that is not live.
+const NOT_LIVE: &str = "not_live";
+
+fn no_answer(stream: &str) -> Refusal {
+    let why = format!("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs());
+    Refusal::unavailable("no_answer", why)
 }
 
 impl OpenChannel {
@@ -271,27 +261,40 @@ impl Aborts {
     }
 
     /// Aborts a request for the operator.
-    pub(crate) async fn abort(&self, rid: &str, reason: Reason) -> Result<Aborted, Refused> {
+    pub(crate) async fn abort(&self, rid: &str, reason: Reason) -> Result<Aborted, Refusal> {
         if rid.is_empty() {
-            return Err(Refused::Empty);
+            return Err(Refusal::bad_request(
+                "empty",
+                "the rid is empty, which to an engine may mean every request",
+            ));
         }
         if is_health_check(rid.as_bytes()) {
-            return Err(Refused::HealthCheck { rid: rid.to_owned() });
+            let why = format!("request {rid:?} is a health check of the engine, which is never aborted");
+            return Err(Refusal::bad_request("health_check", why));
         }
         let looked = self.look(rid).await?;
         let mut live =
             looked.iter().filter_map(|(channel, looked)| Some((channel, looked.live.clone()?, looked.shape)));
-        let first = live.next().ok_or_else(|| Refused::NotLive { rid: rid.to_owned() })?;
+        let first = live.next().ok_or_else(|| {
+            let why =
+                format!("request {rid:?} is not live: it has ended, or no row of it has been received yet");
+            Refusal::not_found(NOT_LIVE, why)
+        })?;
         // A request on several streams is aborted by the first stream that can.
         let can = |(channel, ..): &(&Arc<Channel>, _, _)| channel.upstream.is_ok();
         let (channel, live, shape) = if can(&first) { first } else { live.find(can).unwrap_or(first) };
+        let stream = &channel.stream;
+        let continues = format!("request {rid:?} of stream {stream:?} continues");
         let is_answered = shape.is_none_or(|shape| shape.engine().traits().answers_aborts);
         if !is_answered && reason == Reason::Abort {
             channel.counters.refused.add(1);
-            return Err(Refused::NoOwnRow { rid: rid.to_owned(), stream: channel.stream.clone() });
+            let why = "its engine answers an abort with no row of its own, must be reason stop";
+            return Err(Refusal::bad_request("no_own_row", format!("{continues}: {why}")));
         }
-        let ready =
-            channel.ready(shape).map_err(|why| Refused::NoChannel { stream: channel.stream.clone(), why });
+        let ready = channel.ready(shape).map_err(|why| {
+            let why = format!("stream {stream:?}: no abort can be sent to its scheduler: {why}");
+            Refusal::unavailable("no_way", why)
+        });
         let (upstream, form) = ready.inspect_err(|_| channel.counters.refused.add(1))?;
         let matched = (reason == Reason::Stop && live.finished_by.is_none()).then_some(ABORTED);
         let end = async |ending| matched.is_none() || channel.end(rid, live.number, ending).await;
@@ -299,14 +302,14 @@ impl Aborts {
         if !end(OperatorAbort::Expected).await {
             // The stream may still process that call later.
             channel.handle.record_abort(rid, live.number, OperatorAbort::No, || {});
-            return Err(Refused::NoAnswer { stream: channel.stream.clone() });
+            return Err(no_answer(stream));
         }
         // If the engine sends no further row, the stream sends the abort once it has made the last row.
         if is_answered
             && let Err(error) = self.send(channel, upstream, &form, rid, OPERATOR, AbortBy::Operator).await
         {
             end(OperatorAbort::No).await;
-            return Err(Refused::Failed { rid: rid.to_owned(), stream: channel.stream.clone(), error });
+            return Err(Refusal::unavailable("failed", format!("{continues}: {error}")));
         }
         end(OperatorAbort::Due).await;
         let (stream, to) = (channel.stream.clone(), upstream.endpoint().to_owned());
@@ -314,7 +317,7 @@ impl Aborts {
     }
 
     /// Asks every stream for the status of a rid. A stream that has ended is left out.
-    async fn look(&self, rid: &str) -> Result<Vec<(Arc<Channel>, RequestStatus)>, Refused> {
+    async fn look(&self, rid: &str) -> Result<Vec<(Arc<Channel>, RequestStatus)>, Refusal> {
         let channels = self.lock().clone();
         let asked: Vec<_> = channels.into_iter().map(|channel| (channel.look(rid), channel)).collect();
         let mut looked = Vec::new();
@@ -322,7 +325,7 @@ impl Aborts {
             match tokio::time::timeout(ANSWER_MAX, answer).await {
                 Ok(Ok(answer)) => looked.push((channel, answer)),
                 Ok(Err(_)) => {}
-                Err(_) => return Err(Refused::NoAnswer { stream: channel.stream.clone() }),
+                Err(_) => return Err(no_answer(&channel.stream)),
             }
         }
         Ok(looked)

@@ -19,27 +19,28 @@ pub use access::token;
 pub(crate) use gate::Gate;
 pub(crate) use listen::{Admin, Bound};
 
-use crate::aborts::{Aborts, Reason, Refused};
-use crate::attributes::{self, Attributes, AttributesError, AttributesView};
+use crate::aborts::{AbortAnswer, Aborts, Reason};
+use crate::attributes::{self, Attributes, AttributesView};
 use crate::erasures::Erasures;
-use crate::plugins::{NotChanged, PluginView, Plugins, Step, rfc3339};
+use crate::plugins::{PluginView, Plugins, Step, rfc3339};
+use crate::refusal::Refusal;
 use crate::reload_queue::ReloadQueue;
 use crate::requests::Requests;
 use crate::status::Status;
-use crate::upgrade::{NotUpgraded, UpgradeRequest, Upgrades};
+use crate::upgrade::{UpgradeRequest, Upgraded, Upgrades};
 use access::{Access, Contents};
 use afterbay_events::{CONTENT_TYPE, Condition, Health, Metrics, Severity};
 use afterbay_http::ClientAddress;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::time::sleep;
@@ -131,6 +132,33 @@ async fn ready(State(admin): State<AdminState>) -> Response {
     (status, text).into_response()
 }
 
+/// The body of a change, as JSON; an empty body is `{}`. A browser lets a page send JSON to another site only if that site allows it,
+/// and Afterbay does not: another type of content is refused.
+struct Change<T>(T);
+
+impl<S: Send + Sync, T: Default + DeserializeOwned> FromRequest<S> for Change<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Change<T>, Refusal> {
+        let kind = request
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or_default();
+        if kind.split(';').next().map(str::trim) != Some("application/json") {
+            let why = format!("the content type is {kind:?}, must be application/json");
+            return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", why));
+        }
+        let body = Bytes::from_request(request, state).await;
+        let body = body.map_err(|rejected| Refusal::new(rejected.status(), "body", rejected.body_text()))?;
+        if body.is_empty() {
+            return Ok(Change(T::default()));
+        }
+        let parsed = serde_json::from_slice(&body).map(Change);
+        parsed.map_err(|error| Refusal::bad_request("body", format!("the body: {error}")))
+    }
+}
+
 /// The body of an abort.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -141,102 +169,56 @@ struct Abort {
 async fn abort(
     State(admin): State<AdminState>,
     Path(rid): Path<String>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    if let Some(refused) = not_json(&headers) {
-        return refused;
-    }
-    let Abort { reason } = match parse(&body) {
-        Ok(parsed) => parsed,
-        Err(refused) => return *refused,
-    };
-    match admin.aborts.abort_by_id(&rid, reason).await {
-        Ok(aborted) => Json(aborted).into_response(),
-        Err(refused) => abort_refusal(&refused),
-    }
+    Change(Abort { reason }): Change<Abort>,
+) -> Result<Json<AbortAnswer>, Refusal> {
+    admin.aborts.abort_by_id(&rid, reason).await.map(Json)
+}
+
+async fn abort_empty(admin: State<AdminState>, change: Change<Abort>) -> Result<Json<AbortAnswer>, Refusal> {
+    abort(admin, Path(String::new()), change).await
 }
 
 /// 404 if no attributes were set by a PUT.
-async fn attributes_of(State(admin): State<AdminState>, Path(rid): Path<String>) -> Response {
-    shown_attributes(admin.attributes.get(&rid), rid)
-}
-
-fn shown_attributes(set: Option<AttributesView>, rid: String) -> Response {
-    match set {
-        Some(set) => Json(set).into_response(),
-        None => attributes_refusal(&AttributesError::Unknown { rid }),
-    }
+async fn attributes_of(
+    State(admin): State<AdminState>,
+    Path(rid): Path<String>,
+) -> Result<Json<AttributesView>, Refusal> {
+    admin.attributes.get(&rid).map(Json)
 }
 
 async fn set_attributes(
     State(admin): State<AdminState>,
     Extension(peer): Extension<ClientAddress>,
     Path(rid): Path<String>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    if let Some(refused) = not_json(&headers) {
-        return refused;
-    }
-    match serde_json::from_slice(&body) {
-        Ok(serde_json::Value::Object(set)) => match admin.attributes.set(peer.into(), &rid, set) {
-            Ok(()) => shown_attributes(admin.attributes.apply(&rid).await, rid),
-            Err(error) => attributes_refusal(&error),
-        },
-        Ok(_) => wrong_body("it must be a JSON object"),
-        Err(error) => wrong_body(error),
-    }
+    Change(set): Change<Map<String, Value>>,
+) -> Result<Json<AttributesView>, Refusal> {
+    admin.attributes.set(peer.into(), &rid, set)?;
+    admin.attributes.apply(&rid).await.map(Json)
 }
 
-async fn forget_attributes(State(admin): State<AdminState>, Path(rid): Path<String>) -> Response {
-    match admin.attributes.forget(&rid) {
-        Ok(()) => Json(json!({"rid": rid})).into_response(),
-        Err(error) => attributes_refusal(&error),
-    }
-}
-
-fn attributes_refusal(error: &AttributesError) -> Response {
-    let (status, code) = match error {
-        AttributesError::Empty | AttributesError::LongRid { .. } => (StatusCode::BAD_REQUEST, "rid"),
-        AttributesError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-        AttributesError::Full { .. } | AttributesError::CallerFull { .. } => {
-            (StatusCode::INSUFFICIENT_STORAGE, "full")
-        }
-        AttributesError::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
-    };
-    refusal(status, code, &error.to_string())
-}
-
-/// Parses a body; an empty body is `{}`.
-fn parse<T: Default + DeserializeOwned>(body: &Bytes) -> Result<T, Box<Response>> {
-    if body.is_empty() {
-        return Ok(T::default());
-    }
-    serde_json::from_slice(body).map_err(|error| Box::new(wrong_body(error)))
+async fn forget_attributes(
+    State(admin): State<AdminState>,
+    Path(rid): Path<String>,
+) -> Result<Json<Value>, Refusal> {
+    admin.attributes.forget(&rid)?;
+    Ok(Json(json!({"rid": rid})))
 }
 
 /// 200 with the changes, and the components that were refused when they caught up; or 409 with every reason why nothing
 /// changed.
-async fn reload(State(admin): State<AdminState>, headers: HeaderMap) -> Response {
-    if let Some(refused) = not_json(&headers) {
-        return refused;
-    }
+async fn reload(State(admin): State<AdminState>, _: Change<Map<String, Value>>) -> Result<Response, Refusal> {
     let begun = rfc3339(SystemTime::now());
     match admin.reloads.ask().await {
         Some(Ok(changed)) => {
             let refused =
                 if changed.is_empty() { Vec::new() } else { refused_components(&admin, &begun).await };
-            Json(json!({"changed": changed, "refused": refused})).into_response()
+            Ok(Json(json!({"changed": changed, "refused": refused})).into_response())
         }
         Some(Err(why)) => {
             let answer = json!({"code": "refused", "error": why.join("; "), "refused": why});
-            (StatusCode::CONFLICT, Json(answer)).into_response()
+            Ok((StatusCode::CONFLICT, Json(answer)).into_response())
         }
-        None => {
-            let why = "too many reloads wait already, or the streams end";
-            refusal(StatusCode::SERVICE_UNAVAILABLE, "no_answer", why)
-        }
+        None => Err(Refusal::unavailable("no_answer", "too many reloads wait already, or the streams end")),
     }
 }
 
@@ -257,48 +239,22 @@ async fn refused_components(admin: &AdminState, begun: &str) -> Vec<String> {
 async fn upgrade(
     State(admin): State<AdminState>,
     Extension(peer): Extension<ClientAddress>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    if let Some(refused) = not_json(&headers) {
-        return refused;
-    }
-    let request: UpgradeRequest = match parse(&body) {
-        Ok(parsed) => parsed,
-        Err(refused) => return *refused,
-    };
-    match admin.upgrades.upgrade(peer, request).await {
-        Ok(upgraded) => Json(upgraded).into_response(),
-        Err(why) => {
-            let (status, code) = match &why {
-                NotUpgraded::Tcp | NotUpgraded::User { .. } => (StatusCode::FORBIDDEN, "unix_socket"),
-                NotUpgraded::Relative(_) => (StatusCode::BAD_REQUEST, "binary"),
-                NotUpgraded::Busy => (StatusCode::CONFLICT, "busy"),
-                NotUpgraded::Pid1 => (StatusCode::CONFLICT, "pid_1"),
-                NotUpgraded::Start { .. } => (StatusCode::CONFLICT, "start"),
-                NotUpgraded::Failed(_) => (StatusCode::CONFLICT, "failed"),
-            };
-            refusal(status, code, &why.to_string())
-        }
-    }
+    Change(request): Change<UpgradeRequest>,
+) -> Result<Json<Upgraded>, Refusal> {
+    admin.upgrades.upgrade(peer, request).await.map(Json)
 }
 
 /// `differences` have rids, so they are `null` for a sender who may not read the contents of requests.
 async fn plugins(
     State(admin): State<AdminState>,
     Extension(Contents { refused }): Extension<Contents>,
-) -> Response {
-    match admin.plugins.list(&admin.metrics).await {
-        Ok(mut plugins) => {
-            if refused.is_some() {
-                plugins.iter_mut().for_each(PluginView::hide_contents);
-            }
-            let last = admin.reloads.last();
-            let answer = json!({"plugins": plugins, "last_reload": last, "differences_refused": refused});
-            Json(answer).into_response()
-        }
-        Err(error) => refusal(StatusCode::SERVICE_UNAVAILABLE, "no_answer", &error.to_string()),
+) -> Result<Json<Value>, Refusal> {
+    let mut plugins = admin.plugins.list(&admin.metrics).await?;
+    if refused.is_some() {
+        plugins.iter_mut().for_each(PluginView::hide_contents);
     }
+    let last = admin.reloads.last();
+    Ok(Json(json!({"plugins": plugins, "last_reload": last, "differences_refused": refused})))
 }
 
 /// The body of a request to reinstate or promote a plugin.
@@ -314,65 +270,8 @@ fn step(step: Step) -> MethodRouter<AdminState> {
     post(
         move |State(admin): State<AdminState>,
               Path(plugin): Path<String>,
-              headers: HeaderMap,
-              body: Bytes| async move {
-            if let Some(refused) = not_json(&headers) {
-                return refused;
-            }
-            let StepBody { stream } = match parse(&body) {
-                Ok(parsed) => parsed,
-                Err(refused) => return *refused,
-            };
-            match admin.plugins.change(step, &plugin, stream.as_deref()).await {
-                Ok(changed) => Json(changed).into_response(),
-                Err(refused) => plugin_refusal(&refused),
-            }
+              Change(StepBody { stream }): Change<StepBody>| async move {
+            admin.plugins.change(step, &plugin, stream.as_deref()).await.map(Json)
         },
     )
-}
-
-fn plugin_refusal(refused: &NotChanged) -> Response {
-    let (status, code) = match refused {
-        NotChanged::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
-        NotChanged::NotQuarantined { .. } => (StatusCode::CONFLICT, "not_quarantined"),
-        NotChanged::NotShadow { .. } => (StatusCode::CONFLICT, "not_shadow"),
-        NotChanged::NoAnswer(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
-    };
-    refusal(status, code, &refused.to_string())
-}
-
-async fn abort_empty(headers: HeaderMap) -> Response {
-    not_json(&headers).unwrap_or_else(|| abort_refusal(&Refused::Empty))
-}
-
-/// Refuses a body that is not JSON. A browser lets a page send JSON to another site only if that site allows it, and Afterbay
-/// does not.
-fn not_json(headers: &HeaderMap) -> Option<Response> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if kind.split(';').next().map(str::trim) != Some("application/json") {
-        let why = format!("the content type is {kind:?}, must be application/json");
-        return Some(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", &why));
-    }
-    None
-}
-
-fn wrong_body(why: impl std::fmt::Display) -> Response {
-    refusal(StatusCode::BAD_REQUEST, "body", &format!("the body: {why}"))
-}
-
-fn abort_refusal(refused: &Refused) -> Response {
-    let (status, code) = match refused {
-        Refused::Empty => (StatusCode::BAD_REQUEST, "empty"),
-        Refused::HealthCheck { .. } => (StatusCode::BAD_REQUEST, "health_check"),
-        Refused::NotLive { .. } => (StatusCode::NOT_FOUND, "not_live"),
-        Refused::NoOwnRow { .. } => (StatusCode::BAD_REQUEST, "no_own_row"),
-        Refused::NoChannel { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_way"),
-        Refused::NoAnswer { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
-        Refused::Failed { .. } => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
-    };
-    refusal(status, code, &refused.to_string())
-}
-
-fn refusal(status: StatusCode, code: &str, why: &str) -> Response {
-    (status, Json(json!({"code": code, "error": why}))).into_response()
 }

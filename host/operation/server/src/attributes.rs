@@ -3,12 +3,14 @@
 //! The id is the engine's rid or the client's id in it ([`config::Engine::ids`]). A stream asks for the attributes when a request
 //! begins, and is notified when they change. Attributes set by an id override those of the configuration's rules.
 
+use crate::refusal::Refusal;
 use afterbay_config as config;
 use afterbay_events::Events;
 use afterbay_events::event::AttributesUnclaimed;
 use afterbay_http::ClientAddress;
 use afterbay_journal::JournaledAttributes;
 use afterbay_stream::{AttributesOf, StreamHandle};
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -139,30 +141,8 @@ pub(crate) struct AttributesView {
     expires_in_s: u64,
 }
 
-/// The reason why attributes were not set, shown or deleted.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AttributesError {
-    #[error("the rid is empty")]
-    Empty,
-    #[error("the rid has {bytes} bytes, at most {RID_BYTES_MAX} are allowed")]
-    LongRid { bytes: usize },
-    #[error("the attributes of {rid:?} have {bytes} bytes as JSON, at most {BYTES_MAX} are allowed")]
-    TooLarge { rid: String, bytes: usize },
-    #[error(
-        "{rids} rids have attributes of {bytes} bytes, at most {RIDS_MAX} and {ALL_BYTES_MAX} are allowed; each stands for {} s",
-        KEEP.as_secs()
-    )]
-    Full { rids: usize, bytes: usize },
-    #[error(
-        "{rids} requests of this caller that have not begun have attributes of {bytes} bytes, at most {} and {} are allowed; \
-         each stands for {} s",
-        RIDS_MAX / CALLER_PART,
-        ALL_BYTES_MAX / CALLER_PART,
-        KEEP.as_secs()
-    )]
-    CallerFull { rids: usize, bytes: usize },
-    #[error("no attributes are set for {rid:?}, or they have expired")]
-    Unknown { rid: String },
+fn unknown(rid: &str) -> Refusal {
+    Refusal::not_found("unknown", format!("no attributes are set for {rid:?}, or they have expired"))
 }
 
 impl Attributes {
@@ -210,15 +190,21 @@ impl Attributes {
         caller: Caller,
         rid: &str,
         attributes: Map<String, Value>,
-    ) -> Result<(), AttributesError> {
+    ) -> Result<(), Refusal> {
         match rid.len() {
-            0 => return Err(AttributesError::Empty),
-            bytes if bytes > RID_BYTES_MAX => return Err(AttributesError::LongRid { bytes }),
+            0 => return Err(Refusal::bad_request("rid", "the rid is empty")),
+            bytes if bytes > RID_BYTES_MAX => {
+                let why = format!("the rid has {bytes} bytes, at most {RID_BYTES_MAX} are allowed");
+                return Err(Refusal::bad_request("rid", why));
+            }
             _ => {}
         }
         let bytes = serde_json::to_string(&attributes).map_or(usize::MAX, |json| json.len());
         if bytes > BYTES_MAX {
-            return Err(AttributesError::TooLarge { rid: rid.to_owned(), bytes });
+            let why = format!(
+                "the attributes of {rid:?} have {bytes} bytes as JSON, at most {BYTES_MAX} are allowed"
+            );
+            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", why));
         }
         let mut store = self.lock();
         if let Some(refused) = store.refuses(caller, rid, bytes) {
@@ -233,7 +219,7 @@ impl Attributes {
 
     /// Gives the live requests with this id the attributes that are set, and returns what is set. Waits for the streams, at most 2 s
     /// for each.
-    pub(crate) async fn apply(&self, id: &str) -> Option<AttributesView> {
+    pub(crate) async fn apply(&self, id: &str) -> Result<AttributesView, Refusal> {
         let streams: Vec<StreamHandle> = self.lock().streams.values().cloned().collect();
         let asked = streams.iter().map(|stream| {
             let (reply, answer) = oneshot::channel();
@@ -259,23 +245,23 @@ impl Attributes {
     }
 
     /// The attributes that were set for an id, without those of the configuration's rules.
-    pub(crate) fn get(&self, rid: &str) -> Option<AttributesView> {
+    pub(crate) fn get(&self, rid: &str) -> Result<AttributesView, Refusal> {
         let store = self.lock();
-        let entry = store.by_id.get(rid)?;
-        let left = KEEP.checked_sub(entry.set.elapsed())?;
+        let entry = store.by_id.get(rid).ok_or_else(|| unknown(rid))?;
+        let left = KEEP.checked_sub(entry.set.elapsed()).ok_or_else(|| unknown(rid))?;
         let (attributes, applied_to) = (entry.attributes.clone(), entry.applied_to.clone());
-        Some(AttributesView { rid: rid.to_owned(), attributes, applied_to, expires_in_s: left.as_secs() })
+        Ok(AttributesView { rid: rid.to_owned(), attributes, applied_to, expires_in_s: left.as_secs() })
     }
 
     /// Deletes the attributes of an id.
-    pub(crate) fn forget(&self, rid: &str) -> Result<(), AttributesError> {
+    pub(crate) fn forget(&self, rid: &str) -> Result<(), Refusal> {
         let mut store = self.lock();
         match store.take(rid) {
             Some(entry) if entry.stands() => {
                 store.streams.values().for_each(|stream| stream.attributes_changed(rid, || {}));
                 Ok(())
             }
-            _ => Err(AttributesError::Unknown { rid: rid.to_owned() }),
+            _ => Err(unknown(rid)),
         }
     }
 
@@ -362,6 +348,15 @@ fn text_of((name, value): (String, Value)) -> Option<(String, String)> {
     Some((name, text))
 }
 
+/// The refusal for want of room in this part of the store.
+fn full(Usage { rids, bytes }: Usage, of: &str, part: usize) -> Refusal {
+    let (rids_max, bytes_max, seconds) = (RIDS_MAX / part, ALL_BYTES_MAX / part, KEEP.as_secs());
+    let why = format!(
+        "{rids} rids{of} have attributes of {bytes} bytes, at most {rids_max} and {bytes_max} are allowed; each stands for {seconds} s"
+    );
+    Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "full", why)
+}
+
 impl Usage {
     fn add(&mut self, bytes: usize) {
         (self.rids, self.bytes) = (self.rids + 1, self.bytes + bytes);
@@ -374,7 +369,7 @@ impl Usage {
 
 impl Store {
     /// The error if there is no room for a rid with this many bytes.
-    fn refuses(&self, caller: Caller, rid: &str, bytes: usize) -> Option<AttributesError> {
+    fn refuses(&self, caller: Caller, rid: &str, bytes: usize) -> Option<Refusal> {
         let before = self.by_id.get(rid);
         let with = |sum: Usage, before: Option<&Entry>| Usage {
             rids: sum.rids + usize::from(before.is_none()),
@@ -383,7 +378,7 @@ impl Store {
         let is_full =
             |sum: Usage, part: usize| sum.rids > RIDS_MAX / part || sum.bytes > ALL_BYTES_MAX / part;
         if is_full(with(self.all, before), 1) {
-            return Some(AttributesError::Full { rids: self.all.rids, bytes: self.all.bytes });
+            return Some(full(self.all, "", 1));
         }
         if before.is_some_and(|before| before.awaited_by.is_none()) {
             return None;
@@ -391,7 +386,7 @@ impl Store {
         let own = self.callers.get(&caller).copied().unwrap_or_default();
         let before = before.filter(|before| before.awaited_by == Some(caller));
         is_full(with(own, before), CALLER_PART)
-            .then_some(AttributesError::CallerFull { rids: own.rids, bytes: own.bytes })
+            .then(|| full(own, " of requests of this caller that have not begun", CALLER_PART))
     }
 
     fn put(&mut self, rid: &str, entry: Entry) {

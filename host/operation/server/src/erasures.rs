@@ -1,6 +1,7 @@
 //! Erases requests in the journal while the streams run.
 
-use crate::requests::Requests;
+use crate::refusal::Refusal;
+use crate::requests::{Requests, ends, unknown_rid};
 use afterbay_events::Events;
 use afterbay_events::event::RequestErased;
 use afterbay_http::ClientAddress;
@@ -26,17 +27,31 @@ pub(crate) struct Erasures {
     turn: Arc<Mutex<()>>,
 }
 
-/// The reason why a request was not erased.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum EraseRefused {
-    #[error("no request in the journal has the rid {rid:?}")]
-    Unknown { rid: String },
-    #[error(transparent)]
-    Journal(#[from] NotErased),
-    #[error(transparent)]
-    Read(#[from] ReadError),
-    #[error("the process ends")]
-    Ends,
+/// The reason why a request was not erased: a segment has to end first, or a refusal.
+enum NotDone {
+    Busy { stream: String, segment: SegmentId },
+    Refused(Refusal),
+}
+
+impl From<NotErased> for NotDone {
+    fn from(error: NotErased) -> NotDone {
+        NotDone::Refused(match error {
+            NotErased::Busy { stream, segment } => return NotDone::Busy { stream, segment },
+            NotErased::Live { .. } => Refusal::conflict("live", error),
+            NotErased::NotTaken { .. } | NotErased::Held { .. } => Refusal::conflict("not_taken", error),
+            NotErased::NoSummary { .. } => Refusal::conflict("segment", error),
+            error => Refusal::unavailable("journal", error),
+        })
+    }
+}
+
+impl From<ReadError> for NotDone {
+    fn from(error: ReadError) -> NotDone {
+        NotDone::Refused(match error {
+            ReadError::NoStream { .. } => Refusal::not_found("stream", error),
+            error => Refusal::unavailable("journal", error),
+        })
+    }
 }
 
 impl Erasures {
@@ -52,7 +67,7 @@ impl Erasures {
         caller: ClientAddress,
         rid: String,
         stream: Option<String>,
-    ) -> Result<Value, EraseRefused> {
+    ) -> Result<Value, Refusal> {
         let _turn = self.turn.lock().await;
         let by = match caller {
             ClientAddress::Unix { uid } => ErasedBy::User(uid),
@@ -61,11 +76,14 @@ impl Erasures {
         loop {
             let (erasures, rid, stream) = (self.clone(), rid.clone(), stream.clone());
             let erase = move || erasures.try_erase(by, &rid, stream);
-            match tokio::task::spawn_blocking(erase).await.map_err(|_| EraseRefused::Ends)? {
+            match tokio::task::spawn_blocking(erase).await.map_err(ends)? {
                 // The time to read the segments of a large request does not count.
-                Err(EraseRefused::Journal(NotErased::Busy { stream, segment }))
-                    if self.ends(&stream, segment).await => {}
-                done => return done,
+                Ok(report) => return Ok(report),
+                Err(NotDone::Refused(refused)) => return Err(refused),
+                Err(NotDone::Busy { stream, segment }) if self.ends(&stream, segment).await => {}
+                Err(NotDone::Busy { stream, segment }) => {
+                    return Err(Refusal::unavailable("journal", NotErased::Busy { stream, segment }));
+                }
             }
         }
     }
@@ -82,7 +100,7 @@ impl Erasures {
         false
     }
 
-    fn try_erase(&self, by: ErasedBy, rid: &str, stream: Option<String>) -> Result<Value, EraseRefused> {
+    fn try_erase(&self, by: ErasedBy, rid: &str, stream: Option<String>) -> Result<Value, NotDone> {
         let journal = JournalReader::open(self.directory.path())?;
         let streams = match stream {
             // Also checks that there is one.
@@ -92,7 +110,7 @@ impl Erasures {
         let mut frames = FrameEraser::new(|stream: &str| self.requests.layouts(stream));
         let erased = self.directory.erase(&streams, rid, by, &mut frames)?;
         if erased.is_empty() {
-            return Err(EraseRefused::Unknown { rid: rid.to_owned() });
+            return Err(NotDone::Refused(unknown_rid(rid)));
         }
         erased.iter().for_each(|it| self.erased(it, rid, by));
         Ok(report(rid, &erased, &journal.followers()?))

@@ -2,6 +2,7 @@
 //!
 //! Streams answer between two batches; this file decides which streams are asked and how long it waits.
 
+use crate::refusal::Refusal;
 use afterbay_config as config;
 use afterbay_events::Metrics;
 use afterbay_stream::{Difference, PluginState, PluginStatus, Reload, StreamHandle};
@@ -215,11 +216,9 @@ impl PluginView {
     }
 }
 
-/// A stream that does not answer in time.
-#[derive(Debug, thiserror::Error)]
-#[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
-pub(crate) struct NoAnswer {
-    stream: String,
+fn no_answer(stream: &str) -> Refusal {
+    let why = format!("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs());
+    Refusal::unavailable("no_answer", why)
 }
 
 /// A step that an operator can take with a plugin.
@@ -236,23 +235,6 @@ pub(crate) enum Step {
 pub(crate) struct Changed {
     plugin: String,
     streams: Vec<String>,
-}
-
-/// The reason why no plugin was changed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotChanged {
-    #[error("there is no plugin {plugin:?}{}", of_stream(stream))]
-    Unknown { plugin: String, stream: Option<String> },
-    #[error("plugin {plugin:?}{} is not quarantined", of_stream(stream))]
-    NotQuarantined { plugin: String, stream: Option<String> },
-    #[error("plugin {plugin:?}{} is no shadow", of_stream(stream))]
-    NotShadow { plugin: String, stream: Option<String> },
-    #[error(transparent)]
-    NoAnswer(#[from] NoAnswer),
-}
-
-fn of_stream(stream: &Option<String>) -> String {
-    stream.as_ref().map_or_else(String::new, |stream| format!(" of stream {stream:?}"))
 }
 
 /// Asks a stream for the status of its plugins; the request is sent before the first poll. `None`: the stream has ended.
@@ -301,7 +283,7 @@ impl Plugins {
     }
 
     /// The status of every plugin, stream by stream, in the order of each chain.
-    pub(crate) async fn list(&self, metrics: &Metrics) -> Result<Vec<PluginView>, NoAnswer> {
+    pub(crate) async fn list(&self, metrics: &Metrics) -> Result<Vec<PluginView>, Refusal> {
         let asked = self.lock().clone();
         let asked: Vec<_> = asked
             .into_iter()
@@ -312,7 +294,7 @@ impl Plugins {
             .collect();
         let mut views = Vec::new();
         for (StreamPlugins { stream, plugins, .. }, answer) in asked {
-            let Ok(statuses) = answer.await else { return Err(NoAnswer { stream }) };
+            let Ok(statuses) = answer.await else { return Err(no_answer(&stream)) };
             views.extend(statuses.into_iter().flatten().map(|status| {
                 let config = plugins.iter().find(|plugin| plugin.name.as_str() == status.plugin);
                 PluginView::new(&stream, config, status, metrics)
@@ -336,7 +318,7 @@ impl Plugins {
         step: Step,
         plugin: &str,
         stream: Option<&str>,
-    ) -> Result<Changed, NotChanged> {
+    ) -> Result<Changed, Refusal> {
         let asked: Vec<(String, oneshot::Receiver<Option<bool>>)> = self
             .lock()
             .iter()
@@ -363,15 +345,21 @@ impl Plugins {
                 }
                 // The stream has no plugin of that name, or has ended.
                 Ok(Ok(None) | Err(_)) => {}
-                Err(_) => return Err(NoAnswer { stream: name }.into()),
+                Err(_) => return Err(no_answer(&name)),
             }
         }
-        let (plugin, stream) = (plugin.to_owned(), stream.map(str::to_owned));
+        let of = stream.map_or_else(String::new, |stream| format!(" of stream {stream:?}"));
         match (streams.is_empty(), is_known, step) {
-            (false, ..) => Ok(Changed { plugin, streams }),
-            (true, false, _) => Err(NotChanged::Unknown { plugin, stream }),
-            (true, true, Step::Reinstate) => Err(NotChanged::NotQuarantined { plugin, stream }),
-            (true, true, Step::Promote) => Err(NotChanged::NotShadow { plugin, stream }),
+            (false, ..) => Ok(Changed { plugin: plugin.to_owned(), streams }),
+            (true, false, _) => {
+                Err(Refusal::not_found("unknown", format!("there is no plugin {plugin:?}{of}")))
+            }
+            (true, true, Step::Reinstate) => {
+                Err(Refusal::conflict("not_quarantined", format!("plugin {plugin:?}{of} is not quarantined")))
+            }
+            (true, true, Step::Promote) => {
+                Err(Refusal::conflict("not_shadow", format!("plugin {plugin:?}{of} is no shadow")))
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! for a while.
 
 use crate::mutex::lock;
+use crate::refusal::Refusal;
 use afterbay_journal::reader::{Erasure, JournalReader, StreamReader};
 use afterbay_journal::{ReadError, RequestNo};
 use afterbay_journal_view::index::{Follower, Page, RequestIndex, Search};
@@ -62,21 +63,16 @@ struct FollowState {
     problem: Option<String>,
 }
 
-/// The reason why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NoRequests {
-    #[error("no request in the journal has the rid {rid:?}")]
-    Unknown { rid: String },
-    #[error("the journal cannot be read: {0}")]
-    Unreadable(String),
-    #[error("the process ends")]
-    Ends,
+pub(crate) fn unknown_rid(rid: &str) -> Refusal {
+    Refusal::not_found("unknown", format!("no request in the journal has the rid {rid:?}"))
 }
 
-impl From<ReadError> for NoRequests {
-    fn from(error: ReadError) -> NoRequests {
-        NoRequests::Unreadable(error.to_string())
-    }
+fn unreadable(why: impl std::fmt::Display) -> Refusal {
+    Refusal::unavailable("journal", format!("the journal cannot be read: {why}"))
+}
+
+pub(crate) fn ends<T>(_: T) -> Refusal {
+    Refusal::unavailable("no_answer", "the process ends")
 }
 
 impl Requests {
@@ -109,34 +105,34 @@ impl Requests {
     }
 
     /// A page of the newest requests.
-    pub(crate) async fn page(&self, search: Search) -> Result<Page, NoRequests> {
+    pub(crate) async fn page(&self, search: Search) -> Result<Page, Refusal> {
         self.read(move |inner| inner.page(&search)).await
     }
 
     /// The life of the newest request with this stored rid.
-    pub(crate) async fn life(&self, rid: String) -> Result<Value, NoRequests> {
+    pub(crate) async fn life(&self, rid: String) -> Result<Value, Refusal> {
         self.read(move |inner| inner.life(&rid)).await
     }
 
     async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Arc<Inner>) -> Result<T, NoRequests> + Send + 'static,
-    ) -> Result<T, NoRequests> {
-        let _turn = self.0.at_once.acquire().await.map_err(|_| NoRequests::Ends)?;
+        read: impl FnOnce(&Arc<Inner>) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let _turn = self.0.at_once.acquire().await.map_err(ends)?;
         let inner = self.0.clone();
-        tokio::task::spawn_blocking(move || read(&inner)).await.map_err(|_| NoRequests::Ends)?
+        tokio::task::spawn_blocking(move || read(&inner)).await.map_err(ends)?
     }
 }
 
 impl Inner {
-    fn page(self: &Arc<Self>, search: &Search) -> Result<Page, NoRequests> {
+    fn page(self: &Arc<Self>, search: &Search) -> Result<Page, Refusal> {
         let following = self.follow()?;
         following.wait_until_complete()?;
         Ok(lock(&following.index).page(search))
     }
 
     /// The index, which this question starts if there is none.
-    fn follow(self: &Arc<Self>) -> Result<Arc<Following>, NoRequests> {
+    fn follow(self: &Arc<Self>) -> Result<Arc<Following>, Refusal> {
         let mut following = lock(&self.following);
         if let Some(following) = &*following {
             lock(&following.state).asked = Instant::now();
@@ -151,7 +147,7 @@ impl Inner {
         let (inner, follows) = (self.clone(), new.clone());
         let work = move || inner.run(&follows);
         let thread = std::thread::Builder::new().name("request-index".to_owned()).spawn(work);
-        thread.map_err(|error| NoRequests::Unreadable(format!("no thread for the index: {error}")))?;
+        thread.map_err(|error| unreadable(format!("no thread for the index: {error}")))?;
         *following = Some(new.clone());
         Ok(new)
     }
@@ -181,12 +177,15 @@ impl Inner {
         }
     }
 
-    fn life(&self, rid: &str) -> Result<Value, NoRequests> {
-        let journal = JournalReader::open(&self.dir)?;
-        let names = journal.streams()?;
-        let streams: Vec<StreamReader> =
-            names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?;
-        life::of_rid(&streams, rid, self)?.ok_or_else(|| NoRequests::Unknown { rid: rid.to_owned() })
+    fn life(&self, rid: &str) -> Result<Value, Refusal> {
+        let read = || -> Result<_, ReadError> {
+            let journal = JournalReader::open(&self.dir)?;
+            let names = journal.streams()?;
+            let streams: Vec<StreamReader> =
+                names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?;
+            life::of_rid(&streams, rid, self)
+        };
+        read().map_err(unreadable)?.ok_or_else(|| unknown_rid(rid))
     }
 }
 
@@ -204,13 +203,13 @@ impl Streams for Inner {
 }
 
 impl Following {
-    fn wait_until_complete(&self) -> Result<(), NoRequests> {
+    fn wait_until_complete(&self) -> Result<(), Refusal> {
         let state = lock(&self.state);
         let is_open = |state: &mut FollowState| !state.is_complete && state.problem.is_none();
         let waited = self.changed.wait_timeout_while(state, COMPLETE_WITHIN, is_open);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match (&state.problem, state.is_complete) {
-            (Some(problem), false) => Err(NoRequests::Unreadable(problem.clone())),
+            (Some(problem), false) => Err(unreadable(problem)),
             _ => Ok(()),
         }
     }

@@ -10,6 +10,8 @@ mod reading;
 
 use crate::follower::FollowerProcess;
 use crate::plugins::{PluginView, Plugins};
+use crate::refusal::Refusal;
+use crate::requests::ends;
 use crate::signals::Signals;
 use crate::sinks::Sinks;
 use afterbay_events::{Health, Metrics};
@@ -73,15 +75,6 @@ pub(crate) struct Watcher {
     first: Option<Arc<str>>,
     receiver: watch::Receiver<Arc<str>>,
     _permit: OwnedSemaphorePermit,
-}
-
-/// The reason why nobody more can watch.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotWatched {
-    #[error("the status has {max} watchers, at most {max} are served: close one, or ask for /v1/status")]
-    Full { max: usize },
-    #[error("the process ends")]
-    Ends,
 }
 
 impl Status {
@@ -158,10 +151,15 @@ impl Status {
     }
 
     /// Adds a watcher.
-    pub(crate) async fn watch(&self) -> Result<Watcher, NotWatched> {
+    pub(crate) async fn watch(&self) -> Result<Watcher, Refusal> {
         let max = self.0.watchers_max;
-        let permit = self.0.free.clone().try_acquire_owned().map_err(|_| NotWatched::Full { max })?;
-        let receiver = self.lock().sender.as_ref().map(watch::Sender::subscribe).ok_or(NotWatched::Ends)?;
+        let permit = self.0.free.clone().try_acquire_owned().map_err(|_| {
+            let why = format!(
+                "the status has {max} watchers, at most {max} are served: close one, or ask for /v1/status"
+            );
+            Refusal::unavailable("watchers", why)
+        })?;
+        let receiver = self.lock().sender.as_ref().map(watch::Sender::subscribe).ok_or_else(|| ends(()))?;
         let first = Some(self.json().await.into());
         Ok(Watcher { first, receiver, _permit: permit })
     }

@@ -3,6 +3,7 @@
 //! The new process is a child of this one, so it stays in the same service, control group and container. It gets the arguments,
 //! the working directory, the environment and the output of this process.
 
+use crate::refusal::Refusal;
 use afterbay_http::ClientAddress;
 use afterbay_supervision::hand_over::{ASK_MAX, HandOverError, Successor};
 use serde::{Deserialize, Serialize};
@@ -38,28 +39,6 @@ pub(crate) struct Upgraded {
     pub(crate) to_pid: u32,
     /// The time from the stop of the streams until the new process ran them.
     pub(crate) stood_still_ms: u64,
-}
-
-/// The reason why nothing was upgraded. This process goes on.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotUpgraded {
-    #[error("an upgrade starts a program, so it needs the Unix socket of the admin address, not TCP")]
-    Tcp,
-    #[error("the caller runs as user {uid}, must be user {ours} as this process")]
-    User { uid: u32, ours: u32 },
-    #[error(
-        "this Afterbay is process 1 of its container, and its end would end the container: run it with --keep, then its keeper is \
-         process 1"
-    )]
-    Pid1,
-    #[error("another upgrade is under way")]
-    Busy,
-    #[error("the binary's path {0:?} is not absolute")]
-    Relative(PathBuf),
-    #[error("{binary}: cannot be started: {error}")]
-    Start { binary: String, error: std::io::Error },
-    #[error("{0}")]
-    Failed(String),
 }
 
 /// A new process that asks to take over.
@@ -121,22 +100,30 @@ impl Upgrades {
         &self,
         caller: ClientAddress,
         request: UpgradeRequest,
-    ) -> Result<Upgraded, NotUpgraded> {
-        let ClientAddress::Unix { uid } = caller else { return Err(NotUpgraded::Tcp) };
+    ) -> Result<Upgraded, Refusal> {
+        let ClientAddress::Unix { uid } = caller else {
+            let why =
+                "an upgrade starts a program, so it needs the Unix socket of the admin address, not TCP";
+            return Err(Refusal::forbidden("unix_socket", why));
+        };
         let ours = rustix::process::geteuid().as_raw();
         if uid != ours && uid != 0 {
-            return Err(NotUpgraded::User { uid, ours });
+            let why = format!("the caller runs as user {uid}, must be user {ours} as this process");
+            return Err(Refusal::forbidden("unix_socket", why));
         }
         if std::process::id() == 1 {
-            return Err(NotUpgraded::Pid1);
+            let why = "this Afterbay is process 1 of its container, and its end would end the container: run it with --keep, then its \
+                       keeper is process 1";
+            return Err(Refusal::conflict("pid_1", why));
         }
-        let _current = self.0.current.try_lock().map_err(|_| NotUpgraded::Busy)?;
+        let _current = self.0.current.try_lock();
+        let _current = _current.map_err(|_| Refusal::conflict("busy", "another upgrade is under way"))?;
         let mut successor = self.start(request)?;
         let waiting = tokio::task::spawn_blocking(move || -> Result<_, HandOverError> {
             let (version, formats) = successor.wait_until_asked(Instant::now() + ASK_MAX)?;
             Ok((successor, version, formats))
         });
-        let failed = |why: String| NotUpgraded::Failed(why);
+        let failed = |why: String| Refusal::conflict("failed", why);
         let waited = waiting.await.map_err(|error| failed(error.to_string()))?;
         let (successor, version, formats) = waited.map_err(|error| failed(error.to_string()))?;
         let (sender, outcome) = oneshot::channel();
@@ -146,10 +133,13 @@ impl Upgrades {
         outcome.await.map_err(|_| stopping())?.map_err(failed)
     }
 
-    fn start(&self, request: UpgradeRequest) -> Result<Successor, NotUpgraded> {
+    fn start(&self, request: UpgradeRequest) -> Result<Successor, Refusal> {
         let launch = &self.0.launch;
         let (binary, known) = match (request.binary, &launch.binary) {
-            (Some(binary), _) if binary.is_relative() => return Err(NotUpgraded::Relative(binary)),
+            (Some(binary), _) if binary.is_relative() => {
+                let why = format!("the binary's path {binary:?} is not absolute");
+                return Err(Refusal::bad_request("binary", why));
+            }
             (Some(binary), _) => (binary, Ok(())),
             (None, Ok(binary)) => (binary.clone(), Ok(())),
             (None, Err(error)) => {
@@ -158,7 +148,9 @@ impl Upgrades {
         };
         let started = known.and_then(|()| check_binary(&binary));
         let started = started.and_then(|()| Successor::start(launch.command(&binary)));
-        started.map_err(|error| NotUpgraded::Start { binary: binary.display().to_string(), error })
+        started.map_err(|error| {
+            Refusal::conflict("start", format!("{}: cannot be started: {error}", binary.display()))
+        })
     }
 }
 

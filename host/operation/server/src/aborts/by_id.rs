@@ -1,6 +1,7 @@
 //! Aborts by the id that a client or its gateway knows: of vLLM each sample of the request, of SGLang too if the connector is there.
 
-use super::{ANSWER_MAX, Aborted, Aborts, Reason, Refused};
+use super::{ANSWER_MAX, Aborted, Aborts, NOT_LIVE, Reason, no_answer};
+use crate::refusal::Refusal;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -16,10 +17,10 @@ pub(crate) enum AbortAnswer {
 
 impl Aborts {
     /// Aborts the live request with this rid, or else every live request with this id.
-    pub(crate) async fn abort_by_id(&self, id: &str, reason: Reason) -> Result<AbortAnswer, Refused> {
+    pub(crate) async fn abort_by_id(&self, id: &str, reason: Reason) -> Result<AbortAnswer, Refusal> {
         let not_live = match self.abort(id, reason).await {
             Ok(aborted) => return Ok(AbortAnswer::Request(aborted)),
-            Err(refused @ Refused::NotLive { .. }) => refused,
+            Err(refused) if refused.code == NOT_LIVE => refused,
             Err(refused) => return Err(refused),
         };
         let (mut aborted, mut refused) = (Vec::new(), Vec::new());
@@ -27,7 +28,7 @@ impl Aborts {
             match self.abort(&rid, reason).await {
                 Ok(done) => aborted.push(done),
                 // It has ended meanwhile.
-                Err(Refused::NotLive { .. }) => {}
+                Err(refused) if refused.code == NOT_LIVE => {}
                 Err(why) => refused.push(why),
             }
         }
@@ -42,7 +43,7 @@ impl Aborts {
     }
 
     /// The rids of the live requests with this id, in all streams.
-    async fn with_id(&self, id: &str) -> Result<Vec<String>, Refused> {
+    async fn with_id(&self, id: &str) -> Result<Vec<String>, Refusal> {
         let channels = self.lock().clone();
         let mut rids = Vec::new();
         for channel in channels {
@@ -51,7 +52,7 @@ impl Aborts {
             channel.handle.requests_with_id(id, move |live| drop(reply.send(live)));
             match tokio::time::timeout(ANSWER_MAX, answer).await {
                 Ok(live) => rids.extend(live.unwrap_or_default()),
-                Err(_) => return Err(Refused::NoAnswer { stream: channel.stream.clone() }),
+                Err(_) => return Err(no_answer(&channel.stream)),
             }
         }
         // A request may have two legs.

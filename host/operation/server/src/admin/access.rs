@@ -4,8 +4,8 @@
 //! socket, whose mode keeps other users out, or the token of `admin.token_file`. If there is a token, a change over the Unix
 //! socket needs the token, too. Of all pages in a browser, only the dashboard of the same address may change something.
 
-use super::refusal;
 use crate::attributes;
+use crate::refusal::Refusal;
 use afterbay_config::AdminAddress;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -78,11 +78,11 @@ pub(crate) async fn check(State(access): State<Access>, request: Request, next: 
         Ok(Ok(body)) => next.run(Request::from_parts(head, Body::from(body))).await,
         Ok(Err(error)) => {
             let why = format!("the body: {error}, at most {max} bytes are taken");
-            refusal(StatusCode::PAYLOAD_TOO_LARGE, "body", &why)
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body", why).into_response()
         }
         Err(_) => {
             let why = format!("the body is not whole after {} s", BODY_MAX.as_secs());
-            refusal(StatusCode::REQUEST_TIMEOUT, "slow", &why)
+            Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow", why).into_response()
         }
     }
 }
@@ -113,23 +113,6 @@ pub(crate) async fn find_contents(
     next.run(request).await
 }
 
-/// The answer to a call that is not allowed.
-struct Refusal {
-    status: StatusCode,
-    code: &'static str,
-    why: String,
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let mut refused = refusal(self.status, self.code, &self.why);
-        if self.status == StatusCode::UNAUTHORIZED {
-            refused.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        refused
-    }
-}
-
 impl Access {
     /// Refuses to show the contents of requests over TCP without the token: the journal's files are its user's alone.
     fn refuses_contents(&self, headers: &HeaderMap) -> Option<Refusal> {
@@ -149,7 +132,7 @@ impl Access {
                 "the Host header is {:?}, must be localhost or a loopback address",
                 headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default()
             );
-            return Some(Refusal { status: StatusCode::FORBIDDEN, code: "host", why });
+            return Some(Refusal::forbidden("host", why));
         }
         if matches!(*method, Method::GET | Method::HEAD) {
             return None;
@@ -160,7 +143,7 @@ impl Access {
             let is_socket = matches!(self.address, AdminAddress::Unix(_));
             if !is_dashboard || (is_socket && self.token_file.get().is_none()) {
                 let why = "a page in a browser may not ask for this, except the dashboard of this address with a token";
-                return Some(Refusal { status: StatusCode::FORBIDDEN, code: "origin", why: why.to_owned() });
+                return Some(Refusal::forbidden("origin", why));
             }
         }
         match (self.token_file.get(), &self.address) {
@@ -177,7 +160,7 @@ impl Access {
         }
         let socket = self.socket.as_ref().map(|socket| format!("ask over {socket}, or ")).unwrap_or_default();
         let why = format!("{} {rule}: {socket}set token_file = \"FILE\" under [admin]", self.address);
-        Some(Refusal { status: StatusCode::FORBIDDEN, code: "read_only", why })
+        Some(Refusal::forbidden("read_only", why))
     }
 }
 
@@ -186,7 +169,7 @@ fn refuses_token(file: &Path, given: Option<&HeaderValue>) -> Option<Refusal> {
         Ok(token) => token,
         Err(why) => {
             let why = format!("admin.token_file: {} {why}", file.display());
-            return Some(Refusal { status: StatusCode::SERVICE_UNAVAILABLE, code: "token_file", why });
+            return Some(Refusal::unavailable("token_file", why));
         }
     };
     let given = given.and_then(|given| given.as_bytes().strip_prefix(b"Bearer "));
@@ -197,7 +180,7 @@ fn refuses_token(file: &Path, given: Option<&HeaderValue>) -> Option<Refusal> {
         None => "this call needs the token of admin.token_file: Authorization: Bearer TOKEN",
         Some(_) => "the token is not that of admin.token_file",
     };
-    Some(Refusal { status: StatusCode::UNAUTHORIZED, code: "token", why: why.to_owned() })
+    Some(Refusal::new(StatusCode::UNAUTHORIZED, "token", why))
 }
 
 /// Whether an Origin header names the host and the port of the Host header.

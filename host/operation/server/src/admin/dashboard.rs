@@ -1,9 +1,9 @@
 //! The dashboard: one page, its style and its modules, as bytes in the binary. `GET /` has the page, `/ui/NAME` its files; the page
 //! expects the API at `/v1`.
 
-use super::refusal;
+use crate::refusal::Refusal;
 use axum::extract::Path;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
 /// The name of the page itself.
@@ -52,7 +52,8 @@ pub(super) async fn page() -> Response {
 /// 200 with the file, or 404.
 pub(super) async fn file(Path(name): Path<String>) -> Response {
     let Some((_, bytes)) = ASSETS.iter().find(|(known, _)| *known == name) else {
-        return refusal(StatusCode::NOT_FOUND, "unknown", &format!("the dashboard has no file {name:?}"));
+        let why = format!("the dashboard has no file {name:?}");
+        return Refusal::not_found("unknown", why).into_response();
     };
     let content_type = match name.rsplit_once('.') {
         Some((_, "html")) => "text/html; charset=utf-8",
@@ -68,6 +69,7 @@ pub(super) async fn file(Path(name): Path<String>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::StatusCode;
 
     fn header_of(response: &Response, name: HeaderName) -> &str {
         response.headers().get(name).map_or("", |value| value.to_str().unwrap())

@@ -1,11 +1,11 @@
 //! Counts the requests that are being answered, and refuses changes during a hand-over: a change that this process accepted
 //! after its state went over would be lost.
 
-use super::refusal;
+use crate::refusal::Refusal;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub(crate) async fn check(State(gate): State<Gate>, request: Request, next: Next
     let count = if is_read { &gate.0.reads } else { &gate.0.changes };
     if !is_read && gate.0.is_closed.load(Ordering::Acquire) {
         let why = "a hand-over to a new process is under way: ask again in a second";
-        let mut refused = refusal(StatusCode::SERVICE_UNAVAILABLE, "hand_over", why);
+        let mut refused = Refusal::unavailable("hand_over", why).into_response();
         refused.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         return refused;
     }

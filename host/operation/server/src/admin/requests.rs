@@ -1,20 +1,17 @@
 //! `/v1/requests`, `/v1/requests/{rid}` and `/v1/requests/{rid}/erase`.
 
-use super::{AdminState, not_json, parse, refusal};
-use crate::erasures::EraseRefused;
-use crate::requests::NoRequests;
+use super::{AdminState, Change};
+use crate::refusal::Refusal;
 use afterbay_http::ClientAddress;
 use afterbay_journal::reader::RequestState;
-use afterbay_journal::{NotErased, ReadError, stored_rid};
+use afterbay_journal::stored_rid;
 use afterbay_journal_view::index::{Cursor, PAGE_MAX, Page, Search};
-use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::http::Uri;
 use axum::{Extension, Json};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Requests of a page, if the question does not say.
 const PAGE: usize = 100;
@@ -66,33 +63,24 @@ impl Question {
 pub(super) async fn list(
     State(admin): State<AdminState>,
     question: Result<Query<Question>, QueryRejection>,
-) -> Response {
+) -> Result<Json<Value>, Refusal> {
     let search = question.map_err(|rejection| rejection.body_text()).and_then(|Query(asked)| asked.search());
-    let search = match search {
-        Ok(search) => search,
-        Err(why) => return refusal(StatusCode::BAD_REQUEST, "query", &why),
-    };
-    match admin.requests.page(search).await {
-        Ok(Page { requests, next, known, kept, is_complete }) => {
-            let next = next.map(|next| next.to_string());
-            Json(json!({"requests": requests, "next": next, "known": known, "kept": kept, "complete": is_complete}))
-                .into_response()
-        }
-        Err(error) => no_requests(&error),
-    }
+    let search = search.map_err(|why| Refusal::bad_request("query", why))?;
+    let Page { requests, next, known, kept, is_complete } = admin.requests.page(search).await?;
+    let next = next.map(|next| next.to_string());
+    Ok(Json(
+        json!({"requests": requests, "next": next, "known": known, "kept": kept, "complete": is_complete}),
+    ))
 }
 
-pub(super) async fn one(State(admin): State<AdminState>, uri: Uri) -> Response {
-    match admin.requests.life(rid_of(&uri, 0)).await {
-        Ok(life) => Json(life).into_response(),
-        Err(error) => no_requests(&error),
-    }
+pub(super) async fn one(State(admin): State<AdminState>, uri: Uri) -> Result<Json<Value>, Refusal> {
+    admin.requests.life(rid_of(&uri, 0)).await.map(Json)
 }
 
 /// The body of an erasure.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Erase {
+pub(super) struct Erase {
     /// Every stream if there is none.
     stream: Option<String>,
 }
@@ -102,35 +90,9 @@ pub(super) async fn erase(
     State(admin): State<AdminState>,
     Extension(caller): Extension<ClientAddress>,
     uri: Uri,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    if let Some(refused) = not_json(&headers) {
-        return refused;
-    }
-    let Erase { stream } = match parse(&body) {
-        Ok(parsed) => parsed,
-        Err(refused) => return *refused,
-    };
-    match admin.erasures.erase(caller, rid_of(&uri, 1), stream).await {
-        Ok(report) => Json(report).into_response(),
-        Err(error) => {
-            let (status, code) = match &error {
-                EraseRefused::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
-                EraseRefused::Read(ReadError::NoStream { .. }) => (StatusCode::NOT_FOUND, "stream"),
-                EraseRefused::Journal(NotErased::Live { .. }) => (StatusCode::CONFLICT, "live"),
-                EraseRefused::Journal(NotErased::NotTaken { .. } | NotErased::Held { .. }) => {
-                    (StatusCode::CONFLICT, "not_taken")
-                }
-                EraseRefused::Journal(NotErased::NoSummary { .. }) => (StatusCode::CONFLICT, "segment"),
-                EraseRefused::Journal(_) | EraseRefused::Read(_) => {
-                    (StatusCode::SERVICE_UNAVAILABLE, "journal")
-                }
-                EraseRefused::Ends => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
-            };
-            refusal(status, code, &error.to_string())
-        }
-    }
+    Change(Erase { stream }): Change<Erase>,
+) -> Result<Json<Value>, Refusal> {
+    admin.erasures.erase(caller, rid_of(&uri, 1), stream).await.map(Json)
 }
 
 /// The rid in a path, as the journal stores it, before `after` further parts. The part has any bytes, percent-encoded.
@@ -138,15 +100,6 @@ fn rid_of(uri: &Uri, after: usize) -> String {
     let encoded = uri.path().rsplit('/').nth(after).unwrap_or_default();
     let bytes: Vec<u8> = percent_encoding::percent_decode_str(encoded).collect();
     stored_rid(&bytes).into_owned()
-}
-
-fn no_requests(error: &NoRequests) -> Response {
-    let (status, code) = match error {
-        NoRequests::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
-        NoRequests::Unreadable(_) => (StatusCode::SERVICE_UNAVAILABLE, "journal"),
-        NoRequests::Ends => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
-    };
-    refusal(status, code, &error.to_string())
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! `/v1/status` and `/v1/status/stream`.
 
-use super::{AdminState, refusal};
+use super::AdminState;
+use crate::refusal::Refusal;
 use crate::status::Watcher;
 use afterbay_http::Lasting;
 use axum::Extension;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
@@ -16,14 +17,11 @@ pub(super) async fn now(State(admin): State<AdminState>) -> Response {
 }
 
 /// Server-sent events, until the process ends or the client leaves.
-pub(super) async fn stream(State(admin): State<AdminState>) -> Response {
-    let watcher = match admin.status.watch().await {
-        Ok(watcher) => watcher,
-        Err(why) => return refusal(StatusCode::SERVICE_UNAVAILABLE, "watchers", &why.to_string()),
-    };
+pub(super) async fn stream(State(admin): State<AdminState>) -> Result<Response, Refusal> {
+    let watcher = admin.status.watch().await?;
     let events = unfold(watcher, |mut watcher: Watcher| async move {
         let status = watcher.next().await?;
         Some((Ok::<_, Infallible>(Event::default().event("status").data(&*status)), watcher))
     });
-    (Extension(Lasting), Sse::new(events)).into_response()
+    Ok((Extension(Lasting), Sse::new(events)).into_response())
 }
