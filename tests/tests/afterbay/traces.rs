@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::attributes::set_attributes;
 use afterbay_tests::frames::{SynthRequest, batch};
-use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
+use afterbay_tests::{Afterbay, Reader, Sandbox, Sender, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -66,6 +66,8 @@ fn a_request_is_exported_below_the_engines_span_and_a_reload_changes_the_share()
     let config = |sample: &str| sandbox.config().traces(&collector.endpoint, sample);
     let headers = [("OTEL_EXPORTER_OTLP_HEADERS", "api-key=from-the-environment")];
     let afterbay = Afterbay::run_in(&sandbox, &config("0"), &headers);
+    // Only what ends after the follower's start is traced.
+    until("the follower has begun", || afterbay.get("/metrics").body.contains("{follower=\"traces\"}"));
     let mut sender = Sender::connect(&sandbox.scheduler_side());
     let mut request = |rid: &str| {
         sender.send(&batch(Msgpack, vec![SynthRequest::new(rid).last(&[1, 2])]));
