@@ -285,7 +285,7 @@ impl Fold {
                 }
             }
             RequestRecord::Sent(sink, _) => _ = self.sink(sink),
-            RequestRecord::Taken(taken) => _ = self.sink(taken.sink),
+            RequestRecord::Taken(taken) => _ = self.sink(&taken.sink),
             RequestRecord::Closed(info, offset) => {
                 let live = self.remove(info.number);
                 let live = live.unwrap_or_else(|| LiveRequest::new(&info.rid, self.segment, self.ordinal));

@@ -4,13 +4,15 @@
 //! the wall clock was set. `MANIFEST` stores the last reading of both clocks, so this works across restarts
 //! of the process. After a reboot only the wall clock is left.
 
+use serde::{Deserialize, Serialize};
+
 use crate::storage::{BootClock, Storage};
 
 /// Nanoseconds that the wall clock may gain on the boot clock without counting as set: NTP slews it.
 const SLEWED_NS_MAX: u64 = 60_000_000_000;
 
 /// Both clocks at one moment, and how far the wall clock was set forward before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClockReading {
     pub unix_ns: u64,
     pub steady_ns: u64,

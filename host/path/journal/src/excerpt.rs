@@ -3,7 +3,7 @@
 //! The excerpt has every record of these segments, but for the frames without a row of the requests, which SKIPPED stands for, and
 //! the attributes of other requests. So it is a journal like any other, with the numbers, times and totals of the stream.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use bytes::Bytes;
 
 use crate::erase::{EraseRows, LEFT_MAX, LeftFrame};
 use crate::error::{IoError, ReadError};
-use crate::format::{self, RecordHead, RecordKind, SegmentHeader};
+use crate::format::{self, RecordHead, RecordKind, SegmentHeader, encoded};
 use crate::outcome::Outcome;
 use crate::position::{FrameNo, RequestNo, SegmentId};
 use crate::reader::{RequestHistory, StreamReader};
-use crate::record::{ErasedEntry, RecordBody, RequestEntry, erase_outcome, put_left_out};
+use crate::record::{RecordBody, RequestEntry, erase_outcome};
 use crate::release_marker::is_release_marker;
-use crate::request::Erasure;
+use crate::request::{Erasure, RequestInfo};
 use crate::rid::stored_rid;
 use crate::seal;
 use crate::segment::{Payloads, RawRecord, ScanStep, Segment, SegmentSummary};
@@ -117,7 +117,7 @@ pub fn write_excerpt(
         let had_ended = std::mem::replace(&mut have_ended, writer.live.is_empty());
         let has_taken = |life: &RequestHistory| {
             let (frame, number) = (life.request.last_frame, life.request.number);
-            writer.state.sinks.iter().all(|sink| sink.has_taken_row(frame, number))
+            writer.state.totals.sinks.iter().all(|sink| sink.has_taken_row(frame, number))
         };
         // A reader may take the last rows after the next segment was begun. An absent reader never does.
         if had_ended || have_ended && lives.iter().all(has_taken) {
@@ -157,7 +157,11 @@ impl ExcerptWriter<'_> {
         };
         let follows = |(id, _): &(SegmentId, u64)| segment.id.sequence.checked_sub(1) == Some(id.sequence);
         let previous_end = self.previous.filter(follows).map_or(0, |(_, end)| end);
-        let header = SegmentHeader { previous_end, previous_sealed: previous_end > 0, ..segment.header };
+        let header = SegmentHeader {
+            previous_end: previous_end as u32,
+            previous_sealed: previous_end > 0,
+            ..segment.header
+        };
         let mut file = ExcerptFile::create(&self.dir, header)?;
         self.state.begin_segment(&header);
         let mut scan = segment.records(limit, Payloads::NotFrames);
@@ -169,30 +173,28 @@ impl ExcerptWriter<'_> {
                 ScanStep::End { .. } => break,
             };
             let Some(mut body) = scan.body(&record) else { continue };
-            let RecordHead { kind, number, time, .. } = record.head;
-            let payload = match &body {
+            let RecordHead { mut kind, number, time, .. } = record.head;
+            let mut payload = scan.payload(&record).to_vec();
+            match &mut body {
                 RecordBody::Attributes(_) if !self.numbers.contains(&number) => continue,
-                RecordBody::Outcome(outcome) => self.without_notes(outcome, scan.payload(&record)),
+                RecordBody::Carry(entries) => {
+                    entries.iter_mut().for_each(|entry| self.make_anonymous(&mut entry.info));
+                    payload = encoded(entries);
+                }
+                RecordBody::Outcome(outcome) => self.remove_notes(outcome, &mut payload),
                 _ if kind == RecordKind::FRAME || kind == RecordKind::CHANGED => {
                     match self.frame(segment, &record)? {
-                        Some(bytes) => bytes.into(),
+                        Some(bytes) => payload = bytes.into(),
                         None if kind == RecordKind::CHANGED => continue,
                         None => {
                             body = RecordBody::Skipped { count: 1, left_out: true };
-                            Vec::new()
+                            (kind, payload) = (RecordKind::SKIPPED, encoded(&(1_u64, true)));
                         }
                     }
                 }
-                _ => scan.payload(&record).to_vec(),
-            };
-            match body {
-                RecordBody::Skipped { count, left_out: true } => {
-                    put_left_out(&mut file.pending, number, count)
-                }
-                _ => format::record(&mut file.pending, kind, number, time, |out| {
-                    out.extend_from_slice(&payload)
-                }),
+                _ => {}
             }
+            format::record(&mut file.pending, kind, number, time, |out| out.extend_from_slice(&payload));
             if let RecordBody::Frame = body {
                 self.report.frames += 1;
             }
@@ -216,28 +218,21 @@ impl ExcerptWriter<'_> {
         id: SegmentId,
         summary: Option<SegmentSummary>,
     ) -> Result<(), ExcerptError> {
-        let mut totals = self.state.totals();
-        let mut before = BTreeMap::new();
+        self.state.totals.clean = false;
         if let Some(summary) = summary {
             // The records do not give the totals past damage.
             self.state.requests = summary.entries.into_iter().collect();
-            totals.clean = summary.totals.clean;
-            before = summary.erased.iter().map(|entry| (entry.number, entry.erasure)).collect();
+            self.state.totals.clean = summary.totals.clean;
         }
-        let mut erased = Vec::new();
-        for RequestEntry { info, .. } in self.state.requests.iter_mut() {
-            info.erased = None;
-            let is_other = !self.numbers.contains(&info.number.0);
-            if is_other {
-                // They may name a tenant.
-                info.attributes.clear();
+        let mut entries: Vec<RequestEntry> = self.state.requests.iter().cloned().collect();
+        for RequestEntry { info, .. } in &mut entries {
+            self.make_anonymous(info);
+            if !self.numbers.contains(&info.number.0) {
+                info.erased.get_or_insert(self.erasure);
             }
-            let erasure = before.remove(&info.number).or(is_other.then_some(self.erasure));
-            erased.extend(erasure.map(|erasure| ErasedEntry { number: info.number, erasure }));
         }
-        let entries: Vec<RequestEntry> = self.state.requests.iter().cloned().collect();
         let begins = file.written;
-        file.pending = seal::end_records(&entries, &totals, &erased, begins);
+        file.pending = seal::end_records(&entries, &self.state.totals, begins);
         self.previous = Some((id, begins));
         self.write(&mut file)
     }
@@ -251,15 +246,20 @@ impl ExcerptWriter<'_> {
         Ok(file.write()?)
     }
 
-    /// The payload of an OUTCOME without what plugins said of rows of others.
-    fn without_notes(&self, outcome: &Outcome<'_>, payload: &[u8]) -> Vec<u8> {
+    /// Removes the attributes of others, which may name a tenant.
+    fn make_anonymous(&self, info: &mut RequestInfo) {
+        if !self.numbers.contains(&info.number.0) {
+            info.attributes.clear();
+        }
+    }
+
+    /// Overwrites what plugins said of rows of others, in the payload of an OUTCOME.
+    fn remove_notes(&self, outcome: &Outcome<'_>, payload: &mut [u8]) {
         let is_other = |row: u32| {
             outcome.requests.get(row as usize).is_none_or(|request| !self.numbers.contains(&request.0))
         };
-        let mut payload = payload.to_vec();
         // It was decoded before, so it is an outcome.
-        let _ = erase_outcome(&mut payload, is_other);
-        payload
+        let _ = erase_outcome(payload, is_other);
     }
 
     /// The bytes of a frame without the content of others. `None` if the frame is left out: it has no row of the requests, or the

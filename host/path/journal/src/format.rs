@@ -5,15 +5,17 @@
 //! record that moved are never valid.
 
 use crc32fast::Hasher;
+use serde::{Deserialize, Serialize};
 
 use crate::bounds::FRAME_BYTES_MAX;
-use crate::position::{FrameNo, SegmentId};
+use crate::position::SegmentId;
 
 /// Version of the format that this crate writes and reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of the header, which is written twice: one flipped bit costs neither the salt nor the segment.
 pub(crate) const HEADER_BYTES: usize = 2 * HEADER_COPY_BYTES;
 const HEADER_COPY_BYTES: usize = 64;
+const HEADER_CRC_AT: usize = HEADER_COPY_BYTES - 4;
 const MAGIC: [u8; 8] = *b"ABJOURNL";
 
 /// Bytes before a record's payload.
@@ -26,7 +28,7 @@ pub(crate) const RECORD_BYTES: usize = HEAD_BYTES + CRC_BYTES;
 const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
 /// Header of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SegmentHeader {
     pub salt: u32,
     pub segment: SegmentId,
@@ -36,7 +38,7 @@ pub(crate) struct SegmentHeader {
     pub begun_unix_ns: u64,
     /// End of the records of the segment before this one; 0 if unknown. Records past that end do not count: a
     /// failed write left them and could not be cut off.
-    pub previous_end: u64,
+    pub previous_end: u32,
     /// Whether the segment before this one was to get a summary.
     pub previous_sealed: bool,
 }
@@ -56,14 +58,8 @@ impl SegmentHeader {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
-        out.extend_from_slice(&self.salt.to_le_bytes());
-        out.extend_from_slice(&self.segment.first.0.to_le_bytes());
-        out.extend_from_slice(&self.segment.sequence.to_le_bytes());
-        out.extend_from_slice(&u32::from(self.previous_sealed).to_le_bytes());
-        out.extend_from_slice(&self.next_request.to_le_bytes());
-        out.extend_from_slice(&self.begun_unix_ns.to_le_bytes());
-        out.extend_from_slice(&self.previous_end.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend(encoded(self));
+        out.resize(start + HEADER_CRC_AT, 0);
         let crc = crc32fast::hash(&out[start..]);
         out.extend_from_slice(&crc.to_le_bytes());
         out.extend_from_within(start..);
@@ -73,31 +69,18 @@ impl SegmentHeader {
     pub fn decode(bytes: &[u8]) -> HeaderRead {
         let mut version = None;
         for copy in bytes.chunks_exact(HEADER_COPY_BYTES).take(2) {
-            let mut at = ByteReader(copy);
-            if at.take(8) != Some(&MAGIC) || crc32fast::hash(&copy[..60]).to_le_bytes() != copy[60..] {
+            let (content, crc) = copy.split_at(HEADER_CRC_AT);
+            let mut at = ByteReader(content);
+            if at.take(8) != Some(&MAGIC) || crc32fast::hash(content).to_le_bytes() != crc {
                 continue;
             }
-            let Some(of_copy) = at.u32() else { continue };
-            if of_copy != VERSION {
-                version = Some(of_copy);
-                continue;
-            }
-            let read = (|| {
-                let salt = at.u32()?;
-                let first = FrameNo(at.u64()?);
-                let sequence = at.u32()?;
-                let previous_sealed = at.u32()? & 1 != 0;
-                Some(SegmentHeader {
-                    salt,
-                    segment: SegmentId { first, sequence },
-                    next_request: at.u64()?,
-                    begun_unix_ns: at.u64()?,
-                    previous_end: at.u64()?,
-                    previous_sealed,
-                })
-            })();
-            if let Some(header) = read {
-                return HeaderRead::Whole(header);
+            match at.u32() {
+                Some(VERSION) => {
+                    if let Some(header) = decoded(at.0) {
+                        return HeaderRead::Whole(header);
+                    }
+                }
+                of_copy => version = of_copy,
             }
         }
         version.map_or(HeaderRead::Damaged, HeaderRead::Version)
@@ -126,23 +109,19 @@ impl RecordKind {
     pub const CHANGED: RecordKind = RecordKind(13);
     /// Content of a frame that was sent to a sink.
     pub const SENT: RecordKind = RecordKind(14);
-    /// Rows that a sink has taken past its last complete frame.
-    pub const AHEAD: RecordKind = RecordKind(15);
-    /// Last sequence number that the kernel has accepted for a sink.
+    /// Progress of a sink. A segment begins with one for each sink.
+    pub const SINK: RecordKind = RecordKind(15);
+    /// Last frame that the kernel has accepted for a sink.
     pub const HANDED: RecordKind = RecordKind(16);
     /// Sink of each row of a frame, for a stream with several sinks.
     pub const ROUTED: RecordKind = RecordKind(17);
     /// Progress of an operator's abort of a request.
     pub const ABORT: RecordKind = RecordKind(18);
-    /// A request whose content was erased in this segment. Stands between TOTALS and TRAILER, where a reader that does not know
-    /// the kind does not look.
-    pub const ERASED: RecordKind = RecordKind(19);
-    /// Attributes of a request. Stands after the request's OPEN, after the CARRY that lists the request, after TOTALS of a summary that
-    /// lists it, and again when the attributes have changed.
+    /// Attributes of a request. Stands after the request's OPEN, and again when the attributes have changed.
     pub const ATTRIBUTES: RecordKind = RecordKind(21);
     /// Component that a plugin's name stands for from here on. A segment begins with one for each plugin.
     pub const PLUGIN: RecordKind = RecordKind(22);
-    /// Checksums of the rids that the summary lists. Stands after TOTALS; TRAILER gives its offset.
+    /// Checksums of the rids that the summary lists. Stands after SUMMARY; TRAILER gives its offset.
     pub const RIDS: RecordKind = RecordKind(23);
     /// Last kind that a later version may add without a new format version. Resynchronization accepts all
     /// kinds up to this one.
@@ -210,9 +189,19 @@ pub(crate) fn record(
     out.extend_from_slice(&[0; CRC_BYTES]);
 }
 
-/// Sets the number of the record that begins at `start`, once the payload is written.
-pub(crate) fn set_number(out: &mut [u8], start: usize, number: u64) {
-    out[start + 8..start + 16].copy_from_slice(&number.to_le_bytes());
+/// Adds a record without checksums whose payload is a value in the format of postcard.
+pub(crate) fn put(out: &mut Vec<u8>, kind: RecordKind, number: u64, time: u64, value: &impl Serialize) {
+    record(out, kind, number, time, |out| out.extend(encoded(value)));
+}
+
+/// A value in the format of postcard. Numbers, texts and lists always encode.
+pub(crate) fn encoded(value: &impl Serialize) -> Vec<u8> {
+    postcard::to_allocvec(value).unwrap_or_default()
+}
+
+/// Returns `None` if the bytes are no such value. Ignores bytes after it.
+pub(crate) fn decoded<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    postcard::from_bytes(bytes).ok()
 }
 
 /// Fills in the checksums of `records`, which will stand at `offset` of a segment with this salt.
@@ -298,14 +287,16 @@ impl<'a> ByteReader<'a> {
     }
 }
 
-/// Writes a text after its 16-bit length, cut at a character to `TEXT_BYTES_MAX` bytes.
+/// Writes a text after its 16-bit length, cut by [`cut`].
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
-    let mut bytes = text.len().min(crate::bounds::TEXT_BYTES_MAX);
-    while !text.is_char_boundary(bytes) {
-        bytes -= 1;
-    }
-    out.extend_from_slice(&(bytes as u16).to_le_bytes());
-    out.extend_from_slice(&text.as_bytes()[..bytes]);
+    let text = cut(text);
+    out.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// The text, cut at a character to `TEXT_BYTES_MAX` bytes.
+pub(crate) fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(crate::bounds::TEXT_BYTES_MAX)]
 }
 
 #[cfg(test)]

@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::bounds::RUNS_MAX;
 use crate::position::FrameNo;
 
 /// Set of frame numbers in ascending order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<(FrameNo, u64)>", into = "Vec<(FrameNo, u64)>")]
 pub struct FrameSet {
     /// Ascending, with a gap between any two runs.
     runs: VecDeque<FrameRun>,
@@ -17,6 +20,20 @@ struct FrameRun {
     first: u64,
     /// Number after the last frame of the run.
     end: u64,
+}
+
+impl From<FrameSet> for Vec<(FrameNo, u64)> {
+    fn from(frames: FrameSet) -> Vec<(FrameNo, u64)> {
+        frames.runs().collect()
+    }
+}
+
+impl From<Vec<(FrameNo, u64)>> for FrameSet {
+    fn from(runs: Vec<(FrameNo, u64)>) -> FrameSet {
+        let mut frames = FrameSet::default();
+        runs.into_iter().for_each(|(first, count)| frames.insert_run(first.0, count));
+        frames
+    }
 }
 
 impl FrameSet {

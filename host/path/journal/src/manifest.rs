@@ -7,9 +7,11 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::ClockReading;
-use crate::format::{HEADER_BYTES, checksum};
-use crate::position::{FrameNo, SegmentId};
+use crate::format::{HEADER_BYTES, checksum, decoded, encoded};
+use crate::position::SegmentId;
 use crate::segment_files::SegmentFile;
 use crate::storage::{File, PART, Storage, read_full, write_all};
 
@@ -17,13 +19,12 @@ use crate::storage::{File, PART, Storage, read_full, write_all};
 pub(crate) const MANIFEST: &str = "MANIFEST";
 
 const MAGIC: &[u8; 8] = b"ABMANIFS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const COPY_BYTES: usize = 128;
 const CRC_AT: usize = COPY_BYTES - 4;
-const UNRECORDED: u32 = 1;
 
 /// Content of the file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     /// Number of writes. The copy with the larger number counts.
     writes: u64,
@@ -104,48 +105,18 @@ impl Manifest {
         of(self) == of(other)
     }
 
-    fn encode(&self) -> [u8; COPY_BYTES] {
-        let mut bytes = Vec::with_capacity(COPY_BYTES);
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
-        bytes.extend_from_slice(&(if self.unrecorded { UNRECORDED } else { 0 }).to_le_bytes());
-        bytes.extend_from_slice(&self.oldest.sequence.to_le_bytes());
-        bytes.extend_from_slice(&self.newest.sequence.to_le_bytes());
-        let ClockReading { unix_ns, steady_ns, boot, jumped_at_unix_ns, jumped_ns } = self.clock;
-        let numbers = [self.writes, self.oldest.first.0, self.newest.first.0, self.segments, self.lost];
-        for number in numbers.into_iter().chain([unix_ns, steady_ns, boot, jumped_at_unix_ns, jumped_ns]) {
-            bytes.extend_from_slice(&number.to_le_bytes());
-        }
-        bytes.resize(CRC_AT, 0);
-        bytes.extend_from_slice(&checksum(0, &bytes).to_le_bytes());
-        let mut copy = [0; COPY_BYTES];
-        copy.copy_from_slice(&bytes);
+    fn encode(&self) -> Vec<u8> {
+        let mut copy = [&MAGIC[..], &VERSION.to_le_bytes(), &encoded(self)].concat();
+        copy.resize(CRC_AT, 0);
+        copy.extend(checksum(0, &copy).to_le_bytes());
         copy
     }
 
     /// Returns `None` unless the copy is valid and of a known version.
     fn decode(copy: &[u8]) -> Option<Manifest> {
-        let u32_at = |at: usize| Some(u32::from_le_bytes(*copy.get(at..)?.first_chunk()?));
-        let u64_at = |at: usize| Some(u64::from_le_bytes(*copy.get(at..)?.first_chunk()?));
-        let is_whole = copy.starts_with(MAGIC) && u32_at(CRC_AT)? == checksum(0, copy.get(..CRC_AT)?);
-        if !is_whole || u32_at(8)? != VERSION {
-            return None;
-        }
-        Some(Manifest {
-            unrecorded: u32_at(12)? & UNRECORDED != 0,
-            writes: u64_at(24)?,
-            oldest: SegmentId { first: FrameNo(u64_at(32)?), sequence: u32_at(16)? },
-            newest: SegmentId { first: FrameNo(u64_at(40)?), sequence: u32_at(20)? },
-            segments: u64_at(48)?,
-            lost: u64_at(56)?,
-            clock: ClockReading {
-                unix_ns: u64_at(64)?,
-                steady_ns: u64_at(72)?,
-                boot: u64_at(80)?,
-                jumped_at_unix_ns: u64_at(88)?,
-                jumped_ns: u64_at(96)?,
-            },
-        })
+        let (content, crc) = copy.split_at_checked(CRC_AT)?;
+        let rest = content.strip_prefix(MAGIC)?.strip_prefix(&VERSION.to_le_bytes())?;
+        (checksum(0, content).to_le_bytes() == crc).then(|| decoded(rest))?
     }
 }
 
@@ -217,6 +188,7 @@ impl ManifestFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::position::FrameNo;
 
     #[test]
     fn a_copy_is_read_back_and_a_flipped_bit_invalidates_it() {
@@ -227,7 +199,7 @@ mod tests {
         let copy = content.encode();
         assert_eq!(Manifest::decode(&copy), Some(content));
         for bit in 0..copy.len() * 8 {
-            let mut flipped = copy;
+            let mut flipped = copy.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(Manifest::decode(&flipped), None, "bit {bit}");
         }

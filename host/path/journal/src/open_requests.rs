@@ -3,9 +3,10 @@
 
 use std::collections::VecDeque;
 
+use crate::format::cut;
 use crate::outcome::{Outcome, row_effects};
 use crate::position::{FrameNo, RequestNo};
-use crate::record::{RequestEntry, RequestEntryRef};
+use crate::record::RequestEntry;
 use crate::request::{JournalRequest, OperatorAbort, RequestInfo, RequestState};
 
 /// Counts that every row of a request updates: one cache line.
@@ -27,7 +28,7 @@ struct RowCounts {
 #[derive(Debug)]
 struct RequestDetails {
     /// Totals without the counts.
-    info: RequestInfo,
+    entry: RequestEntry,
     /// First frame that retention must keep while the request lives.
     needs_from: FrameNo,
     /// Rows before the current segment.
@@ -77,7 +78,9 @@ impl OpenRequests {
             abandoned: false,
         };
         let request_number = info.number;
-        let details = RequestDetails { rows_before: info.rows, info, needs_from };
+        let rows_before = info.rows;
+        let entry = RequestEntry { info, closed: false, here: false };
+        let details = RequestDetails { entry, needs_from, rows_before };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.counts[slot as usize] = counts;
@@ -134,7 +137,7 @@ impl OpenRequests {
         for finished in outcome.finished.iter() {
             let Some((_, info)) = self.open_row(outcome, finished.row) else { continue };
             info.state = RequestState::Finished;
-            info.finish = finished.reason.to_string();
+            info.finish = cut(&finished.reason).to_owned();
             info.completion_tokens = finished.completion_tokens;
         }
     }
@@ -144,10 +147,11 @@ impl OpenRequests {
     fn first_row(&mut self, request: JournalRequest, first: bool, frame: FrameNo, received_unix_ns: u64) {
         let details = &mut self.details[request.slot as usize];
         if first {
-            (details.info.first_frame, details.info.first_unix_ns) = (frame, received_unix_ns);
+            let info = &mut details.entry.info;
+            (info.first_frame, info.first_unix_ns) = (frame, received_unix_ns);
         }
         if std::mem::take(&mut self.counts[request.slot as usize].abandoned) {
-            (details.info.state, details.needs_from) = (RequestState::Live, frame);
+            (details.entry.info.state, details.needs_from) = (RequestState::Live, frame);
             self.push_order(request);
         }
     }
@@ -163,7 +167,8 @@ impl OpenRequests {
     /// Returns `None` if the request was closed.
     fn get_mut(&mut self, request: JournalRequest) -> Option<(&mut RowCounts, &mut RequestInfo)> {
         let counts = self.counts.get_mut(request.slot as usize)?;
-        (counts.number == request.number.0).then(|| (counts, &mut self.details[request.slot as usize].info))
+        (counts.number == request.number.0)
+            .then(|| (counts, &mut self.details[request.slot as usize].entry.info))
     }
 
     /// Sets the progress of an operator's abort. Returns false if the request was closed.
@@ -192,16 +197,18 @@ impl OpenRequests {
         }
         let (counts, details) = (&self.counts[slot], &mut self.details[slot]);
         OpenRequests::settle(counts, details);
-        let here = counts.rows > details.rows_before;
-        let mut info = std::mem::replace(&mut details.info, RequestInfo::new(RequestNo(0), String::new()));
+        let none = RequestEntry { info: RequestInfo::default(), closed: false, here: false };
+        let mut entry = std::mem::replace(&mut details.entry, none);
+        entry.closed = true;
+        let info = &mut entry.info;
         if info.finish.is_empty() && !finish.is_empty() {
-            (info.state, info.finish) = (RequestState::Finished, finish.to_owned());
+            (info.state, info.finish) = (RequestState::Finished, cut(finish).to_owned());
         } else if info.state == RequestState::Live {
             info.state = RequestState::Abandoned;
         }
         let state = info.state;
         if remember {
-            self.ended.push(RequestEntry { info, closed: true, here });
+            self.ended.push(entry);
         }
         self.counts[slot] = RowCounts::default();
         self.free.push(request.slot);
@@ -212,8 +219,8 @@ impl OpenRequests {
     pub fn abandon(&mut self, idle_before: u64, oldest: u64) {
         for (counts, details) in self.counts.iter_mut().zip(&mut self.details) {
             let idle = counts.rows > 0 && counts.last_unix_ns < idle_before || counts.number < oldest;
-            if counts.number != 0 && idle && details.info.state == RequestState::Live {
-                (counts.abandoned, details.info.state) = (true, RequestState::Abandoned);
+            if counts.number != 0 && idle && details.entry.info.state == RequestState::Live {
+                (counts.abandoned, details.entry.info.state) = (true, RequestState::Abandoned);
             }
         }
     }
@@ -232,24 +239,22 @@ impl OpenRequests {
 
     /// Copies the counts of a slot into its totals.
     fn settle(counts: &RowCounts, details: &mut RequestDetails) {
-        let info = &mut details.info;
+        let RequestEntry { info, here, .. } = &mut details.entry;
         (info.rows, info.received, info.forwarded) = (counts.rows, counts.received, counts.forwarded);
         (info.last_frame, info.last_unix_ns) = (FrameNo(counts.last_frame), counts.last_unix_ns);
+        *here = counts.rows > details.rows_before;
     }
 
     /// Requests that a new segment lists: open requests, and closed requests that no earlier summary lists.
-    pub fn carried(&mut self) -> impl Iterator<Item = RequestEntryRef<'_>> {
-        let slots = self.counts.iter().zip(&mut self.details).filter(|(counts, _)| counts.number != 0);
-        let open = slots.map(|(counts, details)| {
-            OpenRequests::settle(counts, details);
-            RequestEntryRef { info: &details.info, closed: false, here: counts.rows > details.rows_before }
-        });
-        open.chain(self.ended.iter().map(RequestEntry::by_ref))
+    pub fn carried(&mut self) -> impl Iterator<Item = &RequestEntry> {
+        self.counts.iter().zip(&mut self.details).for_each(|(counts, of)| OpenRequests::settle(counts, of));
+        let slots = self.counts.iter().zip(&self.details).filter(|(counts, _)| counts.number != 0);
+        slots.map(|(_, details)| &details.entry).chain(&self.ended)
     }
 
     /// Entries of the summary of the segment that ends here.
     pub fn summarize(&mut self) -> Vec<RequestEntry> {
-        let entries = self.carried().map(RequestEntryRef::to_entry).collect();
+        let entries = self.carried().cloned().collect();
         self.ended.clear();
         for (counts, details) in self.counts.iter().zip(&mut self.details) {
             details.rows_before = counts.rows;

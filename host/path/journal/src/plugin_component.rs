@@ -1,7 +1,9 @@
 //! The component that a plugin's name stands for.
 
+use serde::{Deserialize, Serialize};
+
 /// The component whose verdicts a stream records under a plugin's name, from a place in the journal on.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PluginComponent {
     /// Name of the plugin in the configuration.
     pub plugin: String,

@@ -2,17 +2,19 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Number of a frame in its stream, from 1. Consecutive and never reused. 0 stands for "none yet".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FrameNo(pub u64);
 
 /// Number of a request in its stream. Never reused, not even across restarts, although a rid may be. After a
 /// power cut, a number may repeat whose record never reached the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestNo(pub u64);
 
 /// Name of a segment: its first frame number, and its sequence in the stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SegmentId {
     /// First frame that the segment may hold.
     pub first: FrameNo,

@@ -1,38 +1,28 @@
-//! Payloads of records.
+//! Payloads of records: columns where there are many of a kind on the path, otherwise values in the format of postcard.
 
-use crate::format::{ByteReader, RecordHead, RecordKind, record};
-use crate::frame_set::FrameSet;
+use crate::format::{ByteReader, RecordHead, RecordKind, decoded};
 use crate::outcome::Outcome;
 use crate::plugin_component::PluginComponent;
 use crate::request::{OperatorAbort, RequestState};
-use crate::sink_progress::SentFrame;
+use crate::sink_progress::{HandedOver, SentFrame, SinkProgress};
 
 mod attributes;
 mod entries;
 mod erased;
 mod outcome;
-mod plugin;
 mod rids;
 mod sinks;
 
-pub(crate) use attributes::{bounded_attributes, put_attributes, put_kept_attributes};
-pub(crate) use entries::{
-    RequestEntry, RequestEntryRef, SegmentTotals, decode_entries, decode_totals, put_entries, put_totals,
-};
-pub(crate) use erased::{ErasedEntry, erase_outcome};
+pub(crate) use attributes::bounded_attributes;
+pub(crate) use entries::{RequestEntry, SegmentTotals, put_entries};
+pub(crate) use erased::erase_outcome;
 pub(crate) use outcome::put_outcome;
-pub(crate) use plugin::put_plugin;
 pub(crate) use rids::RidIndex;
-pub(crate) use sinks::{
-    FORGOTTEN, Routed, Taken, VOID, apply_to_sinks, put_ahead, put_handed, put_routed, put_sent, put_taken,
-    sink_of,
-};
+pub use sinks::Taken;
+pub(crate) use sinks::{Routed, apply_to_sinks, put_routed, put_sent, sink_of};
 
-use attributes::decode_attributes;
-use entries::decode_frames;
 use outcome::decode_outcome;
-use plugin::decode_plugin;
-use sinks::{decode_routed, decode_sent, decode_taken};
+use sinks::{decode_routed, decode_sent};
 
 /// Decoded payload of a record, without the bytes of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,13 +44,9 @@ pub(crate) enum RecordBody {
     },
     Handed {
         sink: String,
-        generation: u64,
+        handed: HandedOver,
     },
-    Ahead {
-        sink: String,
-        whole: FrameSet,
-        rows: Vec<(u64, u64)>,
-    },
+    Sink(SinkProgress),
     Routed(Routed),
     OperatorAbort(OperatorAbort),
     /// Names and values.
@@ -80,64 +66,35 @@ pub(crate) enum RecordBody {
 impl RecordBody {
     /// Returns `None` if the payload does not match its kind.
     pub fn decode(head: &RecordHead, payload: &[u8], around: u64) -> Option<RecordBody> {
-        let number = head.number;
         let mut at = ByteReader(payload);
         Some(match head.kind {
             RecordKind::FRAME => RecordBody::Frame,
             RecordKind::OUTCOME => RecordBody::Outcome(decode_outcome(&mut at, head, around)?),
-            RecordKind::OPEN => RecordBody::Open { rid: at.text()? },
-            RecordKind::CLOSE => RecordBody::Close {
-                state: decode_state(at.u8()?)?,
-                finish: if at.0.is_empty() { String::new() } else { at.text()? },
-            },
-            RecordKind::TAKEN => {
-                let mut taken = decode_taken(&mut at, number)?;
-                taken.unix_ns = head.time;
-                RecordBody::Taken(taken)
+            RecordKind::OPEN => RecordBody::Open { rid: decoded(payload)? },
+            RecordKind::CLOSE => {
+                let (state, finish) = decoded(payload)?;
+                RecordBody::Close { state, finish }
             }
+            RecordKind::TAKEN => RecordBody::Taken(decoded(payload)?),
             RecordKind::SENT => decode_sent(&mut at, head, around)?,
-            RecordKind::HANDED => RecordBody::Handed { sink: at.text()?, generation: at.u64()? },
-            RecordKind::AHEAD => RecordBody::Ahead {
-                sink: at.text()?,
-                whole: decode_frames(&mut at)?,
-                rows: (0..at.count(16)?).map(|_| Some((at.u64()?, at.u64()?))).collect::<Option<_>>()?,
-            },
+            RecordKind::HANDED => {
+                let (sink, handed) = decoded(payload)?;
+                RecordBody::Handed { sink, handed }
+            }
+            RecordKind::SINK => RecordBody::Sink(decoded(payload)?),
             RecordKind::ROUTED => RecordBody::Routed(decode_routed(&mut at, around)?),
-            RecordKind::ABORT => RecordBody::OperatorAbort(OperatorAbort::of_code(at.u8()?)?),
-            RecordKind::ATTRIBUTES => RecordBody::Attributes(decode_attributes(&mut at)?),
-            RecordKind::PLUGIN => RecordBody::Plugin(decode_plugin(&mut at)?),
+            RecordKind::ABORT => RecordBody::OperatorAbort(decoded(payload)?),
+            RecordKind::ATTRIBUTES => RecordBody::Attributes(decoded(payload)?),
+            RecordKind::PLUGIN => RecordBody::Plugin(decoded(payload)?),
             RecordKind::SKIPPED => {
-                let count = at.u64()?;
-                RecordBody::Skipped { count, left_out: !at.0.is_empty() && at.u8()? == LEFT_OUT }
+                let (count, left_out) = decoded(payload)?;
+                RecordBody::Skipped { count, left_out }
             }
             RecordKind::LOST => RecordBody::Lost,
-            RecordKind::CARRY => RecordBody::Carry(decode_entries(&mut at, number)?),
+            RecordKind::CARRY => RecordBody::Carry(decoded(payload)?),
             _ => RecordBody::Aside,
         })
     }
-}
-
-/// Follows the count of SKIPPED if an excerpt left the frames out.
-const LEFT_OUT: u8 = 1;
-
-/// Adds SKIPPED for frames that an excerpt leaves out.
-pub(crate) fn put_left_out(out: &mut Vec<u8>, first: u64, count: u64) {
-    record(out, RecordKind::SKIPPED, first, 0, |out| {
-        put_u64(out, count);
-        out.push(LEFT_OUT);
-    });
-}
-
-pub(crate) fn state_code(state: RequestState) -> u8 {
-    match state {
-        RequestState::Live => 0,
-        RequestState::Finished => 1,
-        RequestState::Abandoned => 2,
-    }
-}
-
-fn decode_state(code: u8) -> Option<RequestState> {
-    [RequestState::Live, RequestState::Finished, RequestState::Abandoned].get(usize::from(code)).copied()
 }
 
 fn put_column(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = u32>) {
@@ -152,7 +109,7 @@ fn put_u32(out: &mut Vec<u8>, value: u32) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-pub(crate) fn put_u64(out: &mut Vec<u8>, value: u64) {
+fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 

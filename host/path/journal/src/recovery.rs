@@ -118,7 +118,7 @@ impl WriterStart {
     }
 
     pub fn last_frame(&self) -> FrameNo {
-        FrameNo(self.state.next_frame - 1)
+        FrameNo(self.state.totals.next_frame - 1)
     }
 }
 
@@ -149,25 +149,25 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
         (previous_end, previous_sealed) = repair(&scanned[at], limit, &mut state, &mut found)?;
     }
     if !clean {
-        state.next_request += REQUESTS_LEFT_OUT;
+        state.totals.next_request += REQUESTS_LEFT_OUT;
     }
     for SegmentFile { id, bytes, .. } in &listed {
         // A segment with an unreadable header may hold as many frames as fit.
         let unread = found.corrupt.iter().any(|corrupt| corrupt.segment == *id && corrupt.offset == 0);
         let frames = if unread { bytes / RECORD_BYTES as u64 } else { 0 };
-        state.next_frame = state.next_frame.max(id.first.0 + frames);
+        state.totals.next_frame = state.totals.next_frame.max(id.first.0 + frames);
     }
     let mut manifest = known.unwrap_or_default();
-    state.next_frame = state.next_frame.max(manifest.newest.first.0);
+    state.totals.next_frame = state.totals.next_frame.max(manifest.newest.first.0);
     let remaining = segment_files::list(storage, dir).map_err(|error| IoError::new("list", dir, error))?;
     if sync != SyncPolicy::None {
         sync_all(storage, dir, &remaining)?;
     }
     found.segments = remaining.len();
     found.bytes = remaining.iter().map(|segment| segment.bytes).sum();
-    found.last_frame = FrameNo(state.next_frame - 1);
-    found.unfinished = state.unfinished.clone();
-    found.sinks = state.sinks.clone();
+    found.last_frame = FrameNo(state.totals.next_frame - 1);
+    found.unfinished = state.totals.unfinished.clone();
+    found.sinks = state.totals.sinks.clone();
     let next_sequence = listed.last().map_or(0, |last| last.id.sequence + 1);
     let next_sequence =
         if manifest.segments > 0 { next_sequence.max(manifest.newest.sequence + 1) } else { next_sequence };
@@ -261,7 +261,7 @@ fn repair(
         let frame = torn_frame(segment, end)?;
         found.cut.push(TornEnd { segment: segment.id, offset: end, bytes: bytes - end, frame });
     }
-    let summary = (state.requests.iter().cloned().collect(), state.totals());
+    let summary = (state.requests.iter().cloned().collect(), state.totals.clone());
     let ended = SegmentEnd { bytes: end, through: FrameNo(0), summary: Some(summary) };
     match write_end(&*segment.file, &segment.header, &ended) {
         Ok(()) => Ok((end, true)),

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::position::{FrameNo, RequestNo};
 
 /// Handle of a request that is open in a [`JournalWriter`](crate::JournalWriter): its number, and its slot in
@@ -20,9 +22,10 @@ impl JournalRequest {
 }
 
 /// State of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum RequestState {
     /// Rows may follow.
+    #[default]
     Live,
     /// A row with a finish reason was received, or the sender ended the request without a row.
     Finished,
@@ -31,7 +34,7 @@ pub enum RequestState {
 }
 
 /// Progress of an operator's abort of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperatorAbort {
     /// No abort is under way.
     #[default]
@@ -42,20 +45,8 @@ pub enum OperatorAbort {
     Due,
 }
 
-impl OperatorAbort {
-    const ALL: [OperatorAbort; 3] = [OperatorAbort::No, OperatorAbort::Expected, OperatorAbort::Due];
-
-    pub(crate) fn code(self) -> u8 {
-        OperatorAbort::ALL.iter().position(|&each| each == self).unwrap_or_default() as u8
-    }
-
-    pub(crate) fn of_code(code: u8) -> Option<OperatorAbort> {
-        OperatorAbort::ALL.get(usize::from(code)).copied()
-    }
-}
-
 /// Erasure of a request: its tokens and texts were overwritten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erasure {
     /// Time of the erasure, unix nanoseconds.
     pub unix_ns: u64,
@@ -64,7 +55,7 @@ pub struct Erasure {
 }
 
 /// The one who erased a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ErasedBy {
     /// A user of this host, by number.
     User(u32),
@@ -80,24 +71,6 @@ impl ErasedBy {
     pub fn this_user() -> ErasedBy {
         ErasedBy::User(rustix::process::getuid().as_raw())
     }
-
-    /// The code, and the user's number.
-    pub(crate) fn code(self) -> (u8, u32) {
-        match self {
-            ErasedBy::User(uid) => (0, uid),
-            ErasedBy::Remote => (1, 0),
-            ErasedBy::Rule => (2, 0),
-        }
-    }
-
-    pub(crate) fn of_code(code: u8, uid: u32) -> Option<ErasedBy> {
-        Some(match code {
-            0 => ErasedBy::User(uid),
-            1 => ErasedBy::Remote,
-            2 => ErasedBy::Rule,
-            _ => return None,
-        })
-    }
 }
 
 impl fmt::Display for ErasedBy {
@@ -111,7 +84,7 @@ impl fmt::Display for ErasedBy {
 }
 
 /// Totals of a request. Times are unix nanoseconds, 0 before the first row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RequestInfo {
     /// Number of the request.
     pub number: RequestNo,
@@ -157,26 +130,6 @@ pub struct RequestInfo {
 
 impl RequestInfo {
     pub(crate) fn new(number: RequestNo, rid: String) -> RequestInfo {
-        RequestInfo {
-            number,
-            rid,
-            state: RequestState::Live,
-            rows: 0,
-            received: 0,
-            forwarded: 0,
-            dropped: 0,
-            replaced: 0,
-            gaps: 0,
-            ended_early: false,
-            ending: OperatorAbort::No,
-            first_frame: FrameNo(0),
-            last_frame: FrameNo(0),
-            first_unix_ns: 0,
-            last_unix_ns: 0,
-            finish: String::new(),
-            completion_tokens: None,
-            attributes: Vec::new(),
-            erased: None,
-        }
+        RequestInfo { number, rid, ..RequestInfo::default() }
     }
 }

@@ -2,11 +2,9 @@
 
 use std::io::{self, IoSlice};
 
-use crate::format::{self, RecordKind, SegmentHeader, record};
+use crate::format::{self, RecordKind, SegmentHeader, put, record};
 use crate::position::FrameNo;
-use crate::record::{
-    ErasedEntry, RequestEntry, RidIndex, SegmentTotals, put_entries, put_kept_attributes, put_totals,
-};
+use crate::record::{RequestEntry, RidIndex, SegmentTotals, put_entries};
 use crate::segment::{Payloads, ScanStep, Segment};
 use crate::storage::{File, write_all};
 
@@ -25,7 +23,7 @@ pub(crate) fn write_end(file: &dyn File, header: &SegmentHeader, ended: &Segment
     if file.bytes()? != ended.bytes {
         file.truncate(ended.bytes)?;
     }
-    let mut records = end_records(entries, totals, &[], ended.bytes);
+    let mut records = end_records(entries, totals, ended.bytes);
     format::seal(&mut records, header.salt, ended.bytes);
     // Uses the reserved space first, so that a summary fits on a full disk.
     write_all(file, &mut [IoSlice::new(&records)], ended.bytes).inspect_err(|_| {
@@ -35,26 +33,14 @@ pub(crate) fn write_end(file: &dyn File, header: &SegmentHeader, ended: &Segment
     file.truncate(ended.bytes + records.len() as u64)
 }
 
-/// The records of a segment's end, from its summary to its trailer, without checksums. They will stand at the offset `begins`.
-pub(crate) fn end_records(
-    entries: &[RequestEntry],
-    totals: &SegmentTotals,
-    erased: &[ErasedEntry],
-    begins: u64,
-) -> Vec<u8> {
+/// The records of a segment's end, without checksums. They will stand at the offset `begins`.
+pub(crate) fn end_records(entries: &[RequestEntry], totals: &SegmentTotals, begins: u64) -> Vec<u8> {
     let mut records = Vec::new();
-    if entries.is_empty() {
-        // A summary always begins with SUMMARY: a start that finds a part of a summary must not take it for records.
-        record(&mut records, RecordKind::SUMMARY, 0, 0, |_| {});
-    }
-    put_entries(&mut records, RecordKind::SUMMARY, entries.iter().map(RequestEntry::by_ref));
-    put_totals(&mut records, totals);
+    put_entries(&mut records, RecordKind::SUMMARY, entries.iter());
+    put(&mut records, RecordKind::TOTALS, 0, 0, totals);
     let rids_begin = begins + records.len() as u64;
-    RidIndex::of(entries.iter().map(|entry| &*entry.info.rid)).put(&mut records);
-    for entry in entries {
-        put_kept_attributes(&mut records, &entry.info);
-    }
-    erased.iter().for_each(|entry| entry.put(&mut records));
+    let rids = RidIndex::of(entries.iter().map(|entry| &*entry.info.rid));
+    put(&mut records, RecordKind::RIDS, 0, 0, &rids);
     record(&mut records, RecordKind::TRAILER, begins, rids_begin, |_| {});
     records
 }

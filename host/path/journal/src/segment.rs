@@ -1,6 +1,5 @@
 //! Reads one segment: its records, past damage, and its summary.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,14 +8,11 @@ use bytes::Bytes;
 
 use crate::error::{IoError, ReadError};
 use crate::format::{
-    ByteReader, CRC_BYTES, HEAD_BYTES, HEADER_BYTES, HeaderRead, RECORD_BYTES, RecordHead, RecordKind,
-    SegmentHeader, VERSION, checksum,
+    CRC_BYTES, HEAD_BYTES, HEADER_BYTES, HeaderRead, RECORD_BYTES, RecordHead, RecordKind, SegmentHeader,
+    VERSION, checksum, decoded,
 };
 use crate::position::{FrameNo, SegmentId};
-use crate::record::{
-    ErasedEntry, RecordBody, RequestEntry, RidIndex, SegmentTotals, apply_to_sinks, decode_entries,
-    decode_totals,
-};
+use crate::record::{RecordBody, RequestEntry, RidIndex, SegmentTotals};
 use crate::storage::{File, Storage, read_full};
 
 /// Bytes that are read rather than searched for a frame.
@@ -38,12 +34,6 @@ pub(crate) struct SegmentSummary {
     pub totals: SegmentTotals,
     /// Offset of the summary, which is the end of the segment's records.
     pub begins: u64,
-    /// Offset of RIDS.
-    pub rids_begin: u64,
-    /// Requests that were erased in the segment.
-    pub erased: Vec<ErasedEntry>,
-    /// Offset of the first ERASED, or of the TRAILER.
-    pub erased_begins: u64,
 }
 
 /// End of a segment as the header of the next segment records it.
@@ -88,38 +78,21 @@ impl Segment {
     pub fn summary(&self) -> Result<Option<SegmentSummary>, ReadError> {
         let Some(RawRecord { head, offset: trailer }) = self.trailer()? else { return Ok(None) };
         let begins = head.number;
-        if begins < HEADER_BYTES as u64 || begins > trailer {
+        if !(HEADER_BYTES as u64..=trailer).contains(&begins) {
             return Ok(None);
         }
         let mut scan = self.scan(begins, trailer, Payloads::All);
-        let (mut entries, mut of_sinks) = (Vec::new(), Vec::new());
+        let mut entries: Vec<RequestEntry> = Vec::new();
         loop {
             let ScanStep::Record(record) = scan.step()? else { return Ok(None) };
-            let (kind, number) = (record.head.kind, record.head.number);
-            match kind {
-                RecordKind::SUMMARY => match decode_entries(&mut ByteReader(scan.payload(&record)), number) {
+            let payload = scan.payload(&record);
+            match record.head.kind {
+                RecordKind::SUMMARY => match decoded::<Vec<RequestEntry>>(payload) {
                     Some(more) => entries.extend(more),
                     None => return Ok(None),
                 },
-                RecordKind::AHEAD | RecordKind::SENT | RecordKind::HANDED => match scan.body(&record) {
-                    Some(body) => of_sinks.push((number, body)),
-                    None => return Ok(None),
-                },
                 RecordKind::TOTALS => {
-                    let totals = decode_totals(scan.payload(&record), number, record.head.time);
-                    let Some(mut totals) = totals else { return Ok(None) };
-                    for (number, body) in of_sinks {
-                        apply_to_sinks(&mut totals.sinks, number, &body);
-                    }
-                    let mut summary = SegmentSummary {
-                        entries,
-                        totals,
-                        begins,
-                        rids_begin: head.time,
-                        erased: Vec::new(),
-                        erased_begins: trailer,
-                    };
-                    return Ok(read_after_totals(&mut scan, trailer, &mut summary)?.then_some(summary));
+                    return Ok(decoded(payload).map(|totals| SegmentSummary { entries, totals, begins }));
                 }
                 _ => return Ok(None),
             }
@@ -138,12 +111,12 @@ impl Segment {
     /// Reads the index of the rids that the summary lists. Returns `None` if the segment is not sealed or the index is damaged.
     pub fn rids(&self) -> Result<Option<RidIndex>, ReadError> {
         let Some(RawRecord { head, offset: trailer }) = self.trailer()? else { return Ok(None) };
-        if head.time < HEADER_BYTES as u64 || head.time > trailer {
+        if !(HEADER_BYTES as u64..trailer).contains(&head.time) {
             return Ok(None);
         }
         let mut scan = self.scan(head.time, trailer, Payloads::All);
         let found = scan.next_here()?.filter(|record| record.head.kind == RecordKind::RIDS);
-        Ok(found.and_then(|record| RidIndex::decode(scan.payload(&record), record.head.number)))
+        Ok(found.and_then(|record| decoded(scan.payload(&record))))
     }
 
     /// Returns an offset before which no frame from `first` on stands. Searches the segment by halves: about
@@ -173,7 +146,7 @@ impl Segment {
         if self.id.sequence.checked_sub(1) != Some(id.sequence) || self.header.previous_end == 0 {
             return RecordedEnd::default();
         }
-        RecordedEnd { limit: self.header.previous_end, sealed: self.header.previous_sealed }
+        RecordedEnd { limit: self.header.previous_end.into(), sealed: self.header.previous_sealed }
     }
 
     /// Reads the payload of a record that a scan skipped. Returns `None` if it is damaged.
@@ -192,39 +165,6 @@ impl Segment {
     pub fn records(&self, limit: u64, payloads: Payloads) -> Scan {
         self.scan(HEADER_BYTES as u64, limit, payloads)
     }
-}
-
-/// Reads ATTRIBUTES and ERASED between TOTALS and TRAILER. Returns false if bytes there are damaged.
-fn read_after_totals(scan: &mut Scan, trailer: u64, summary: &mut SegmentSummary) -> Result<bool, ReadError> {
-    let (mut attributes, mut erased) = (HashMap::new(), HashMap::new());
-    while scan.offset < trailer {
-        let ScanStep::Record(record) = scan.step()? else { return Ok(false) };
-        match record.head.kind {
-            RecordKind::ATTRIBUTES => match scan.body(&record) {
-                Some(RecordBody::Attributes(of_request)) => {
-                    attributes.insert(record.head.number, of_request);
-                }
-                _ => return Ok(false),
-            },
-            RecordKind::ERASED => {
-                let Some(entry) = ErasedEntry::decode(&record.head, scan.payload(&record)) else {
-                    return Ok(false);
-                };
-                summary.erased_begins = summary.erased_begins.min(record.offset);
-                erased.insert(entry.number.0, entry.erasure);
-                summary.erased.push(entry);
-            }
-            // A later version may add other kinds here.
-            _ => {}
-        }
-    }
-    if !attributes.is_empty() || !erased.is_empty() {
-        for RequestEntry { info, .. } in &mut summary.entries {
-            info.attributes = attributes.remove(&info.number.0).unwrap_or_default();
-            info.erased = erased.get(&info.number.0).copied();
-        }
-    }
-    Ok(true)
 }
 
 /// Selects the records whose payload is read and checked. The scan skips other payloads.

@@ -8,18 +8,29 @@
 //! applied twice, and it does not depend on which rows plugins drop.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::bounds::{AHEAD_MAX, SENT_FRAMES_MAX};
 use crate::frame_set::FrameSet;
 use crate::position::{FrameNo, RequestNo};
 use crate::release_marker::HELD_SINK;
 
+type LastRows = HashMap<u64, u64, FixedState>;
+
+fn sorted<S: Serializer>(rows: &LastRows, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(rows.iter().collect::<BTreeMap<_, _>>())
+}
+
+fn unsorted<'de, D: Deserializer<'de>>(from: D) -> Result<LastRows, D::Error> {
+    Ok(BTreeMap::deserialize(from)?.into_iter().collect())
+}
+
 /// Content of a frame that is handed to a sink.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SinkContent<'a> {
     /// Everything that is left of this frame.
     Whole(FrameNo),
@@ -44,7 +55,7 @@ impl SinkContent<'_> {
 }
 
 /// Frame that was handed to a sink.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentFrame {
     /// Sequence number at this sink.
     pub sequence: u64,
@@ -55,7 +66,7 @@ pub struct SentFrame {
 }
 
 /// Position of a sink's reader in its own count (the credit page) when a frame was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credit {
     /// Generation of the reader.
     pub generation: u64,
@@ -77,7 +88,7 @@ pub enum SendRoom {
 
 /// Sent frames that the kernel has accepted for one generation of the sink's reader. That reader gets them
 /// while it lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedOver {
     /// Sequence number of the last accepted frame.
     pub sequence: u64,
@@ -86,7 +97,7 @@ pub struct HandedOver {
 }
 
 /// Progress of a sink.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SinkProgress {
     name: String,
     through: FrameNo,
@@ -96,7 +107,9 @@ pub struct SinkProgress {
     /// Frames past `through` that are taken whole.
     whole: FrameSet,
     /// For each request, the frame of the last taken row. Entries up to `through` are removed now and then.
-    rows: HashMap<u64, u64, FixedState>,
+    #[serde(serialize_with = "sorted", deserialize_with = "unsorted")]
+    rows: LastRows,
+    #[serde(skip)]
     clean_rows_at: usize,
     /// Time when the frame `sequence` was found to be taken, unix nanoseconds. 0: unknown.
     taken_unix_ns: u64,
@@ -176,7 +189,7 @@ impl SinkProgress {
     /// Marks the frames up to this sequence number as taken.
     pub fn take(&mut self, sequence: u64) {
         while let Some(SentFrame { content, .. }) = self.sent.pop_front_if(|sent| sent.sequence <= sequence) {
-            self.sent_rows -= content.rows();
+            self.sent_rows = self.sent_rows.saturating_sub(content.rows());
             match content {
                 SinkContent::Whole(frame) if frame > self.through => self.whole.insert(frame.0),
                 SinkContent::Whole(_) => {}
@@ -257,19 +270,11 @@ impl SinkProgress {
     }
 
     /// Frames taken whole past `through`, and the last taken frame of each request that is ahead.
-    pub(crate) fn ahead(&self) -> (&FrameSet, Vec<(u64, u64)>) {
+    fn ahead(&self) -> (&FrameSet, Vec<(u64, u64)>) {
         let mut rows: Vec<_> = self.rows.iter().map(|(request, frame)| (*request, *frame)).collect();
         rows.retain(|(_, frame)| *frame > self.through.0);
         rows.sort_unstable();
         (&self.whole, rows)
-    }
-
-    /// Replaces what is taken past `through`. Frames sent and not taken are recorded again after this.
-    pub(crate) fn set_ahead(&mut self, last_sent: u64, whole: FrameSet, rows: &[(u64, u64)]) {
-        self.void();
-        (self.last_sent, self.whole) = (last_sent, whole);
-        self.rows = rows.iter().copied().collect();
-        self.whole.remove_through(self.through.0);
     }
 }
 

@@ -4,64 +4,36 @@
 //! Recovery, journal readers and `verify` apply records to this state. The writer keeps the same numbers in
 //! `open_requests`, where they are cheaper.
 
-use std::collections::BTreeMap;
-
 use crate::format::SegmentHeader;
-use crate::frame_set::FrameSet;
 use crate::outcome::{Outcome, row_effects};
-use crate::plugin_component::PluginComponent;
 use crate::position::FrameNo;
 use crate::record::{RecordBody, RequestEntry, SegmentTotals, apply_to_sinks};
 use crate::request::RequestState;
 use crate::request_table::RequestTable;
 use crate::segment::{RawRecord, SegmentSummary};
-use crate::sink_progress::SinkProgress;
 
 /// State after some record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamState {
     /// Requests of this segment and requests carried into it, by number.
     pub requests: RequestTable,
-    pub unfinished: FrameSet,
+    /// Totals of this segment.
+    pub totals: SegmentTotals,
     /// Run of unfinished frames that the last record pushed out: first frame, and length.
     pub dropped_run: Option<(FrameNo, u64)>,
-    pub sinks: Vec<SinkProgress>,
-    /// Component of each plugin, by its name, as this segment has recorded it.
-    pub plugins: BTreeMap<String, PluginComponent>,
-    pub next_frame: u64,
-    pub next_request: u64,
-    /// Totals of this segment.
-    pub frames: u64,
-    pub frame_bytes: u64,
-    pub first_unix_ns: u64,
-    pub last_unix_ns: u64,
-    /// Whether the segment's summary has begun. A summary that was torn sums the records before up and adds nothing.
-    in_summary: bool,
 }
 
 impl StreamState {
     /// State before the first segment.
     pub fn new() -> StreamState {
-        StreamState { next_frame: 1, next_request: 1, ..StreamState::default() }
+        let totals = SegmentTotals { next_frame: 1, next_request: 1, ..SegmentTotals::default() };
+        StreamState { totals, ..StreamState::default() }
     }
 
     /// State at the end of a sealed segment.
     pub fn at_end_of(summary: &SegmentSummary) -> StreamState {
-        let totals = &summary.totals;
-        StreamState {
-            requests: summary.entries.iter().cloned().collect(),
-            unfinished: totals.unfinished.clone(),
-            dropped_run: None,
-            sinks: totals.sinks.clone(),
-            plugins: BTreeMap::new(),
-            next_frame: totals.next_frame,
-            next_request: totals.next_request,
-            frames: totals.frames,
-            frame_bytes: totals.frame_bytes,
-            first_unix_ns: totals.first_unix_ns,
-            last_unix_ns: totals.last_unix_ns,
-            in_summary: false,
-        }
+        let (requests, totals) = (summary.entries.iter().cloned().collect(), summary.totals.clone());
+        StreamState { requests, totals, dropped_run: None }
     }
 
     /// Continues with the next segment. Closed requests are removed.
@@ -71,39 +43,25 @@ impl StreamState {
             entry.here = false;
             entry.info.erased = None;
         }
-        self.next_request = self.next_request.max(header.next_request);
-        (self.frames, self.frame_bytes, self.first_unix_ns, self.last_unix_ns) = (0, 0, 0, 0);
-        self.plugins.clear();
-        self.in_summary = false;
-    }
-
-    /// Whether the records have reached the segment's summary, which is not applied.
-    pub fn is_in_summary(&self) -> bool {
-        self.in_summary
+        self.totals.begin_segment();
+        self.totals.next_request = self.totals.next_request.max(header.next_request);
     }
 
     /// Applies a record.
     pub fn apply(&mut self, record: &RawRecord, body: &RecordBody) {
-        self.in_summary |= record.begins_summary();
-        if self.in_summary {
-            return;
-        }
+        let totals = &mut self.totals;
         let (number, time) = (record.head.number, record.head.time);
         match body {
             RecordBody::Frame => {
-                if self.frames == 0 {
-                    self.first_unix_ns = time;
-                }
-                self.frames += 1;
-                self.frame_bytes += u64::from(record.head.payload);
-                self.last_unix_ns = time;
-                self.next_frame = self.next_frame.max(number + 1);
-                self.unfinished.insert(number);
-                self.dropped_run = self.unfinished.drop_oldest_run();
+                totals.count_frame(time, record.head.payload.into());
+                totals.last_unix_ns = time;
+                totals.next_frame = totals.next_frame.max(number + 1);
+                totals.unfinished.insert(number);
+                self.dropped_run = totals.unfinished.drop_oldest_run();
             }
             RecordBody::Outcome(outcome) => {
-                self.unfinished.remove(number);
-                self.dropped_run = self.unfinished.drop_oldest_run();
+                totals.unfinished.remove(number);
+                self.dropped_run = totals.unfinished.drop_oldest_run();
                 self.outcome(outcome);
             }
             RecordBody::Open { rid } => self.entry(number).info.rid.clone_from(rid),
@@ -125,17 +83,12 @@ impl StreamState {
                     entry.info.attributes.clone_from(attributes);
                 }
             }
-            RecordBody::Plugin(component) => {
-                self.plugins.insert(component.plugin.clone(), component.clone());
-            }
             RecordBody::Taken(_)
             | RecordBody::Sent { .. }
             | RecordBody::Handed { .. }
-            | RecordBody::Ahead { .. } => {
-                apply_to_sinks(&mut self.sinks, number, body);
-            }
+            | RecordBody::Sink(_) => apply_to_sinks(&mut totals.sinks, body),
             RecordBody::Skipped { count, .. } => {
-                self.next_frame = self.next_frame.max(number.saturating_add(*count))
+                totals.next_frame = totals.next_frame.max(number.saturating_add(*count))
             }
             RecordBody::Carry(entries) => {
                 // Not merged: with many live requests there are many such records, and each merge sorts all requests.
@@ -145,7 +98,7 @@ impl StreamState {
                     *self.entry(number) = RequestEntry { here, ..carried.clone() };
                 }
             }
-            RecordBody::Lost | RecordBody::Routed(_) | RecordBody::Aside => {}
+            RecordBody::Lost | RecordBody::Plugin(_) | RecordBody::Routed(_) | RecordBody::Aside => {}
         }
     }
 
@@ -193,22 +146,7 @@ impl StreamState {
     }
 
     fn entry(&mut self, number: u64) -> &mut RequestEntry {
-        self.next_request = self.next_request.max(number + 1);
+        self.totals.next_request = self.totals.next_request.max(number + 1);
         self.requests.entry(number)
-    }
-
-    /// Totals for a summary of this segment.
-    pub fn totals(&self) -> SegmentTotals {
-        SegmentTotals {
-            frames: self.frames,
-            frame_bytes: self.frame_bytes,
-            first_unix_ns: self.first_unix_ns,
-            last_unix_ns: self.last_unix_ns,
-            next_frame: self.next_frame,
-            next_request: self.next_request,
-            clean: false,
-            unfinished: self.unfinished.clone(),
-            sinks: self.sinks.clone(),
-        }
     }
 }

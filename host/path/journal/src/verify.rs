@@ -323,7 +323,7 @@ impl Verifier {
         let id = segment.id;
         if self.first.is_none() {
             // Retention removed the frames before.
-            self.state.next_frame = id.first.0;
+            self.state.totals.next_frame = id.first.0;
             self.first = Some(id);
         }
         self.last = id;
@@ -366,12 +366,13 @@ impl Verifier {
         }
         match &summary {
             Some(summary) => {
-                self.erased.extend(summary.erased.iter().map(|entry| (entry.number, entry.erasure.unix_ns)));
+                let infos = summary.entries.iter().map(|entry| &entry.info);
+                self.erased.extend(infos.filter_map(|info| Some((info.number, info.erased?.unix_ns))));
                 self.summary(id, summary, exact);
                 let listed = RidIndex::of(summary.entries.iter().map(|entry| &*entry.info.rid));
                 if segment.rids()?.is_none_or(|rids| rids != listed) {
                     let detail = "its index has other rids".into();
-                    self.problem(id, summary.rids_begin, ProblemKind::Summary { detail });
+                    self.problem(id, summary.begins, ProblemKind::Summary { detail });
                 }
             }
             None => self.without_summary(segment, previous, summary_begins)?,
@@ -387,7 +388,7 @@ impl Verifier {
             self.problem(id, record.offset, ProblemKind::Corrupt { bytes: record.head.record_bytes() });
             return false;
         };
-        let expected = self.state.next_frame;
+        let expected = self.state.totals.next_frame;
         let numbered = matches!(body, RecordBody::Frame | RecordBody::Skipped { .. });
         if numbered && number > expected {
             let (from, through) = (FrameNo(expected), FrameNo(number - 1));
@@ -483,9 +484,9 @@ impl Verifier {
         let summarized = StreamState::at_end_of(summary);
         // Only the summary knows the unfinished frames of segments that retention removed.
         let removed = self.first.map_or(0, |first| first.first.0);
-        for (first, count) in summarized.unfinished.runs() {
+        for (first, count) in summarized.totals.unfinished.runs() {
             for frame in first.0..removed.min(first.0.saturating_add(count)) {
-                self.state.unfinished.insert(frame);
+                self.state.totals.unfinished.insert(frame);
             }
         }
         if exact && let Some(detail) = difference(&self.state, &summarized) {
@@ -514,9 +515,9 @@ impl Verifier {
 
     fn end(&mut self) {
         let mut awaited = 0;
-        for (first, count) in std::mem::take(&mut self.state.unfinished).runs() {
+        for (first, count) in std::mem::take(&mut self.state.totals.unfinished).runs() {
             // A backlog in the journal is a run at its end, however long.
-            let behind = self.state.next_frame.saturating_sub(first.0 + count);
+            let behind = self.state.totals.next_frame.saturating_sub(first.0 + count);
             if behind > if self.clean { 0 } else { AWAITED_FRAMES } {
                 self.no_outcome(first, count);
             } else {
@@ -564,16 +565,18 @@ fn difference(records: &StreamState, summarized: &StreamState) -> Option<String>
     if let Some(number) = numbers(records).union(&numbers(summarized)).copied().find(|it| differs(it)) {
         return Some(format!("request {number}"));
     }
-    let figures = |state: &StreamState| [state.frames, state.frame_bytes, state.next_frame];
+    let figures =
+        |state: &StreamState| [state.totals.frames, state.totals.frame_bytes, state.totals.next_frame];
     if figures(records) != figures(summarized) {
         return Some("the number of frames, their bytes, or the next frame".to_owned());
     }
-    if records.unfinished != summarized.unfinished {
+    if records.totals.unfinished != summarized.totals.unfinished {
         return Some("the frames without an outcome".to_owned());
     }
     // The order of sinks has no meaning.
-    let has_all =
-        |one: &StreamState, other: &StreamState| other.sinks.iter().all(|it| one.sinks.contains(it));
+    let has_all = |one: &StreamState, other: &StreamState| {
+        other.totals.sinks.iter().all(|it| one.totals.sinks.contains(it))
+    };
     let is_same = has_all(records, summarized) && has_all(summarized, records);
     (!is_same).then(|| "the progress of a sink".to_owned())
 }

@@ -11,8 +11,7 @@ use crate::background::StreamShared;
 use crate::backlog::BacklogReader;
 use crate::bounds::{FRAME_BYTES_MAX, PENDING_BYTES_MAX, PENDING_WRITE_BYTES, SEGMENT_REQUESTS_MAX};
 use crate::error::{IoError, OpenError, WriteError};
-use crate::format::{self, RecordHead, RecordKind, checksum, put_text, record};
-use crate::frame_set::FrameSet;
+use crate::format::{self, RecordHead, RecordKind, checksum, cut, put, record};
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
 use crate::open_requests::OpenRequests;
@@ -20,7 +19,7 @@ use crate::options::Background;
 use crate::outcome::Outcome;
 use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
-use crate::record::{bounded_attributes, put_attributes, put_outcome, put_taken, put_u64, state_code};
+use crate::record::{SegmentTotals, Taken, bounded_attributes, put_outcome};
 use crate::recovery::{LiveRequest, RecoveredStream, WriterStart};
 use crate::request::{JournalRequest, OperatorAbort, RequestState};
 use crate::rid::stored_rid;
@@ -49,8 +48,8 @@ pub struct JournalWriter {
     /// Records for the next write. Their checksums depend on the position and are filled in by the write.
     pending: Vec<u8>,
     requests: OpenRequests,
-    unfinished: FrameSet,
-    sinks: Vec<SinkProgress>,
+    /// Totals of the segment that is written.
+    totals: SegmentTotals,
     /// For each sink, whether its progress is recorded.
     taken_recorded: Vec<bool>,
     /// Frames skipped since the last write: first frame, and number of frames.
@@ -58,12 +57,9 @@ pub struct JournalWriter {
     /// Records that did not fit into `pending`.
     lost: u64,
     keep_from: Option<FrameNo>,
-    next_frame: u64,
-    next_request: u64,
     next_sequence: u32,
     previous_end: u64,
     previous_sealed: bool,
-    last_unix_ns: u64,
     healthy: bool,
     /// Size of the last frame that found no room. Records about frames may still fit.
     refused: Option<usize>,
@@ -92,9 +88,6 @@ struct ActiveSegment {
     end: u64,
     /// End of what the segment was begun with.
     begins: u64,
-    frames: u64,
-    frame_bytes: u64,
-    first_unix_ns: u64,
     /// Requests opened in the segment.
     opened: usize,
     /// Size up to which the file can grow on a full disk.
@@ -113,18 +106,14 @@ impl JournalWriter {
             active: None,
             pending: Vec::new(),
             requests: OpenRequests::default(),
-            unfinished: state.unfinished,
-            taken_recorded: vec![true; state.sinks.len()],
-            sinks: state.sinks,
+            taken_recorded: vec![true; state.totals.sinks.len()],
+            totals: SegmentTotals { last_unix_ns: 0, ..state.totals },
             skipped: None,
             lost: 0,
             keep_from: None,
-            next_frame: state.next_frame,
-            next_request: state.next_request,
             next_sequence,
             previous_end,
             previous_sealed,
-            last_unix_ns: 0,
             healthy: true,
             refused: found.refused.is_some().then_some(0),
             reserves: true,
@@ -146,7 +135,7 @@ impl JournalWriter {
             // The last row of a finished request may be held.
             let is_finished = info.state == RequestState::Finished && info.last_frame <= held_after;
             let over = is_finished || info.last_unix_ns < idle_before;
-            let request = writer.requests.resume(info.clone(), writer.unfinished.first());
+            let request = writer.requests.resume(info.clone(), writer.totals.unfinished.first());
             if over {
                 writer.close(request);
             } else {
@@ -175,14 +164,14 @@ impl JournalWriter {
         if let Some(held_back) = self.root.held_back() {
             return Err(held_back.into());
         }
-        self.last_unix_ns = received_unix_ns;
+        self.totals.last_unix_ns = received_unix_ns;
         if self.must_begin(frame.len()) {
             self.begin_segment(frame.len())?;
         }
         self.stage();
         self.make_room_for_frame(frame.len())?;
         let waiting = self.pending.len();
-        let number = self.next_frame;
+        let number = self.totals.next_frame;
         RecordHead { payload: frame.len() as u32, kind: RecordKind::FRAME, number, time: received_unix_ns }
             .encode(&mut self.pending);
         let written = self.write(frame);
@@ -190,17 +179,11 @@ impl JournalWriter {
             self.pending.truncate(waiting);
         }
         let (segment, offset) = written?;
-        self.next_frame += 1;
+        self.totals.next_frame += 1;
         let position = Position { frame: FrameNo(number), segment, offset: (offset + waiting as u64) as u32 };
-        self.unfinished.insert(number);
-        self.unfinished.drop_oldest_run();
-        if let Some(active) = &mut self.active {
-            if active.frames == 0 {
-                active.first_unix_ns = received_unix_ns;
-            }
-            active.frames += 1;
-            active.frame_bytes += frame.len() as u64;
-        }
+        self.totals.unfinished.insert(number);
+        self.totals.unfinished.drop_oldest_run();
+        self.totals.count_frame(received_unix_ns, frame.len() as u64);
         self.wrote(position.frame);
         self.recorded();
         Ok(position)
@@ -210,9 +193,9 @@ impl JournalWriter {
     /// the first number. The range is recorded once the disk accepts writes. Outcomes of skipped frames may
     /// be recorded.
     pub fn skipped(&mut self, count: u64, received_unix_ns: u64) -> FrameNo {
-        self.last_unix_ns = received_unix_ns;
-        let first = self.next_frame;
-        self.next_frame += count;
+        self.totals.last_unix_ns = received_unix_ns;
+        let first = self.totals.next_frame;
+        self.totals.next_frame += count;
         match &mut self.skipped {
             Some((_, so_far)) => *so_far += count,
             none => *none = Some((first, count)),
@@ -225,14 +208,14 @@ impl JournalWriter {
     pub fn open(&mut self, rid: &[u8]) -> JournalRequest {
         let rid = &*stored_rid(rid);
         // The first row is in a frame without an outcome.
-        let keeps = self.unfinished.first().unwrap_or(FrameNo(self.next_frame));
-        let request = self.requests.open(RequestNo(self.next_request), rid, keeps);
-        self.next_request += 1;
+        let keeps = self.totals.unfinished.first().unwrap_or(FrameNo(self.totals.next_frame));
+        let request = self.requests.open(RequestNo(self.totals.next_request), rid, keeps);
+        self.totals.next_request += 1;
         if let Some(active) = &mut self.active {
             active.opened += 1;
         }
-        let (number, time) = (request.number.0, self.last_unix_ns);
-        self.add(|pending| record(pending, RecordKind::OPEN, number, time, |out| put_text(out, rid)));
+        let (number, time) = (request.number.0, self.totals.last_unix_ns);
+        self.add(|pending| put(pending, RecordKind::OPEN, number, time, &rid));
         self.refresh(request, rid);
         request
     }
@@ -246,16 +229,15 @@ impl JournalWriter {
     pub fn refresh(&mut self, request: JournalRequest, rid: &str) {
         let Some(attributes) = self.attributes.as_ref().map(|of| bounded_attributes(of(rid))) else { return };
         let Some(info) = self.requests.set_attributes(request, attributes) else { return };
-        let mut put = Vec::new();
-        put_attributes(&mut put, info.number, &info.attributes);
-        self.add(|pending| pending.extend_from_slice(&put));
+        let (number, attributes) = (info.number.0, info.attributes.clone());
+        self.add(|pending| put(pending, RecordKind::ATTRIBUTES, number, 0, &attributes));
     }
 
     /// Adds the outcome of a frame. The next `append` or `flush` writes it.
     pub fn outcome(&mut self, outcome: &Outcome<'_, JournalRequest>) {
         debug_assert_eq!(outcome.requests.len(), outcome.tokens.len());
-        self.unfinished.remove(outcome.frame.0);
-        self.unfinished.drop_oldest_run();
+        self.totals.unfinished.remove(outcome.frame.0);
+        self.totals.unfinished.drop_oldest_run();
         self.requests.count(outcome);
         self.add(|pending| put_outcome(pending, outcome));
     }
@@ -277,24 +259,15 @@ impl JournalWriter {
         let remember = self.requests.ended() < 2 * SEGMENT_REQUESTS_MAX;
         let Some(state) = self.requests.close(request, finish, remember) else { return };
         self.lost += u64::from(!remember);
-        let (number, time) = (request.number.0, self.last_unix_ns);
-        self.add(|pending| {
-            record(pending, RecordKind::CLOSE, number, time, |out| {
-                out.push(state_code(state));
-                if !finish.is_empty() {
-                    put_text(out, finish);
-                }
-            });
-        });
+        let (number, time) = (request.number.0, self.totals.last_unix_ns);
+        self.add(|pending| put(pending, RecordKind::CLOSE, number, time, &(state, cut(finish))));
     }
 
     /// Records the progress of an operator's abort. The next start finds it among the live requests.
     pub fn ending(&mut self, request: JournalRequest, ending: OperatorAbort) {
         if self.requests.set_operator_abort(request, ending) {
-            let (number, time) = (request.number.0, self.last_unix_ns);
-            self.add(|pending| {
-                record(pending, RecordKind::ABORT, number, time, |out| out.push(ending.code()))
-            });
+            let (number, time) = (request.number.0, self.totals.last_unix_ns);
+            self.add(|pending| put(pending, RecordKind::ABORT, number, time, &ending));
         }
     }
 
@@ -320,7 +293,7 @@ impl JournalWriter {
                 return Ok(());
             }
             // Only a write shows whether the disk has recovered.
-            record(&mut self.pending, RecordKind::PROBE, 0, self.last_unix_ns, |_| {});
+            record(&mut self.pending, RecordKind::PROBE, 0, self.totals.last_unix_ns, |_| {});
         }
         if self.active.is_none() || self.lost > 0 || renew || self.is_grown() {
             let begun = self.begin_segment(self.refused.unwrap_or(0));
@@ -463,13 +436,12 @@ impl JournalWriter {
             return;
         }
         if let Some((first, count)) = self.skipped.take() {
-            record(&mut self.pending, RecordKind::SKIPPED, first, self.last_unix_ns, |out| {
-                put_u64(out, count)
-            });
+            let time = self.totals.last_unix_ns;
+            put(&mut self.pending, RecordKind::SKIPPED, first, time, &(count, false));
         }
-        for (sink, is_recorded) in self.sinks.iter().zip(&mut self.taken_recorded) {
+        for (sink, is_recorded) in self.totals.sinks.iter().zip(&mut self.taken_recorded) {
             if !std::mem::replace(is_recorded, true) {
-                put_taken(&mut self.pending, sink, 0);
+                put(&mut self.pending, RecordKind::TAKEN, 0, 0, &Taken::by(sink));
             }
         }
     }
@@ -480,7 +452,7 @@ impl JournalWriter {
         }
         self.write(&[])?;
         self.publish_floor();
-        self.wrote(FrameNo(self.next_frame - 1));
+        self.wrote(FrameNo(self.totals.next_frame - 1));
         Ok(())
     }
 
@@ -540,11 +512,11 @@ impl JournalWriter {
     fn publish_floor(&mut self) {
         let floor = [
             self.requests.first_frame_needed(),
-            self.unfinished.first(),
+            self.totals.unfinished.first(),
             self.keep_from,
-            Some(FrameNo(self.next_frame)),
+            Some(FrameNo(self.totals.next_frame)),
         ];
-        let numbered = self.sinks.iter().filter(|sink| sink.is_numbered());
+        let numbered = self.totals.sinks.iter().filter(|sink| sink.is_numbered());
         let sinks = numbered.map(|sink| FrameNo(sink.through().0 + 1));
         let floor = floor.into_iter().flatten().chain(sinks).min().unwrap_or_default();
         self.shared.floor.store(floor.0, Ordering::Relaxed);

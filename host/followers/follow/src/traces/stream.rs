@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use afterbay_journal::reader::{RequestInfo, RequestRecord, SinkTaken};
+use afterbay_journal::reader::{RequestInfo, RequestRecord, Taken};
 use afterbay_journal::{FrameNo, Outcome, Position, SentFrame, SinkContent};
 
 use opentelemetry::trace::SpanContext;
@@ -196,8 +196,8 @@ impl TracedStream {
         sink.in_flight.push_back((frame.sequence, carried));
     }
 
-    fn taken(&mut self, taken: SinkTaken<'_>) {
-        let at = self.sink(taken.sink);
+    fn taken(&mut self, taken: &Taken) {
+        let at = self.sink(&taken.sink);
         let sink = &mut self.sinks[at];
         while let Some((sequence, requests)) =
             sink.in_flight.pop_front_if(|(sequence, _)| *sequence <= taken.sequence)
@@ -211,7 +211,7 @@ impl TracedStream {
         }
         sink.taken = sink.taken.max(taken.sequence);
         sink.last_sent = sink.last_sent.max(taken.sequence);
-        if taken.is_void {
+        if taken.is_void() {
             for (sequence, requests) in std::mem::take(&mut sink.in_flight) {
                 for request in requests {
                     if let Some(leg) = leg_of(&mut self.live, &mut self.ended, request) {

@@ -93,7 +93,7 @@ impl Plan {
                 outcomes: BTreeSet::new(),
             });
         }
-        plan.sinks = std::mem::take(&mut fold.state.sinks);
+        plan.sinks = std::mem::take(&mut fold.state.totals.sinks);
         if plan.requests.is_empty() {
             return Ok(plan);
         }

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use super::plan::{Plan, PlannedSegment};
 use super::{EraseRows, ErasedRequests, Eraser, NotErased};
 use crate::error::IoError;
-use crate::format::{self, HEADER_BYTES, RecordKind, record};
+use crate::format::{self, HEADER_BYTES, RecordKind};
 use crate::pause::Pause;
-use crate::position::{FrameNo, RequestNo};
-use crate::record::{ErasedEntry, RecordBody, erase_outcome};
+use crate::position::FrameNo;
+use crate::record::{RecordBody, RequestEntry, SegmentTotals, erase_outcome};
 use crate::request::Erasure;
 use crate::rid::stored_rid;
+use crate::seal::end_records;
 use crate::segment::{Payloads, RawRecord, Scan, ScanStep, Segment, SegmentSummary};
 use crate::storage::{File, PART, Storage, read_full, write_all};
 
@@ -35,14 +36,14 @@ pub(super) fn segment(
         return Err(NotErased::NoSummary { stream: plan.stream.clone(), segment: planned.id });
     };
     let storage = &*eraser.root.storage;
-    let until = summary.erased_begins;
-    let mut copy = Copy { storage, pause: eraser.pause, segment: &segment, until, part: None };
+    let mut copy =
+        Copy { storage, pause: eraser.pause, segment: &segment, until: summary.begins, part: None };
     let changed = overwrite(plan, &segment, &summary, rows, report, &mut copy).and_then(|()| {
-        let erased = erased_entries(planned, &summary, erasure, copy.part.is_some());
-        if copy.part.is_none() && erased == summary.erased {
+        let entries = erased_entries(planned, &summary, erasure, copy.part.is_some());
+        if copy.part.is_none() && entries == summary.entries {
             return Ok(None);
         }
-        Ok(Some(copy.finish(&summary, &erased, planned.modified_unix_ns)?))
+        Ok(Some(copy.finish(&entries, &summary.totals, planned.modified_unix_ns)?))
     });
     match changed {
         Ok(None) => Ok(()),
@@ -60,20 +61,19 @@ pub(super) fn segment(
     }
 }
 
-/// The requests that are erased in a segment once it is written again. The time of an earlier erasure stays if nothing is left
-/// to erase.
+/// The requests of a segment once it is written again. The time of an earlier erasure stays if nothing is left to erase.
 fn erased_entries(
     planned: &PlannedSegment,
     summary: &SegmentSummary,
     erasure: Erasure,
     has_changed: bool,
-) -> Vec<ErasedEntry> {
-    let mut entries = summary.erased.clone();
-    for number in planned.listed.iter().chain(&planned.outcomes).map(|number| RequestNo(*number)) {
-        match entries.iter_mut().find(|entry| entry.number == number) {
-            Some(known) if has_changed => known.erasure = erasure,
-            Some(_) => {}
-            None => entries.push(ErasedEntry { number, erasure }),
+) -> Vec<RequestEntry> {
+    let mut entries = summary.entries.clone();
+    for RequestEntry { info, .. } in &mut entries {
+        let number = info.number.0;
+        let is_erased = planned.listed.contains(&number) || planned.outcomes.contains(&number);
+        if is_erased && (has_changed || info.erased.is_none()) {
+            info.erased = Some(erasure);
         }
     }
     entries
@@ -219,14 +219,12 @@ impl Copy<'_> {
     /// Writes the end of the copy, and renames the copy. Returns its size.
     fn finish(
         &mut self,
-        summary: &SegmentSummary,
-        erased: &[ErasedEntry],
+        entries: &[RequestEntry],
+        totals: &SegmentTotals,
         modified_unix_ns: u64,
     ) -> Result<u64, NotErased> {
         let part = self.part()?;
-        let mut end = Vec::new();
-        erased.iter().for_each(|entry| entry.put(&mut end));
-        record(&mut end, RecordKind::TRAILER, summary.begins, summary.rids_begin, |_| {});
+        let mut end = end_records(entries, totals, self.until);
         format::seal(&mut end, self.segment.header.salt, self.until);
         let written = write_all(&*part, &mut [IoSlice::new(&end)], self.until)
             .and_then(|()| part.sync())

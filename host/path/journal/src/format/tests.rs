@@ -1,6 +1,7 @@
 //! Tests of headers, records and checksums.
 
 use super::*;
+use crate::position::FrameNo;
 
 fn header() -> SegmentHeader {
     SegmentHeader {

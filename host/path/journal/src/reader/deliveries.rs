@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::RowDelivery;
 use crate::position::{FrameNo, RequestNo};
-use crate::record::RecordBody;
+use crate::record::{RecordBody, Taken};
 use crate::release_marker::HELD_SINK;
 use crate::sink_progress::{SentFrame, SinkContent};
 
@@ -68,38 +68,48 @@ impl Deliveries {
                     }
                 }
             }
-            RecordBody::Sent { sink, frame } => match &frame.content {
-                SinkContent::Whole(whole) => {
-                    for rows in self.rows.values_mut() {
-                        rows.get_mut(&whole.0).into_iter().for_each(|row| row.deliver(sink, frame));
-                    }
-                }
-                SinkContent::Rows(sent) => {
-                    for (request, last) in sent.iter() {
-                        let Some(rows) = self.rows.get_mut(&request.0) else { continue };
-                        // Rows sent before are not sent again.
-                        let rows = rows.range_mut(..=last.0).map(|(_, row)| row);
-                        rows.filter(|row| row.deliveries.is_empty()).for_each(|row| row.deliver(sink, frame));
-                    }
-                }
-            },
-            RecordBody::Taken(taken) if taken.sink != HELD_SINK => {
-                let sink = &taken.sink;
-                self.through.insert(sink.clone(), taken.through);
-                if taken.forgotten {
-                    self.through.remove(sink);
-                }
-                for row in self.rows.values_mut().flat_map(BTreeMap::values_mut) {
-                    let of_sink = row.deliveries.iter_mut().filter(|delivery| delivery.sink == *sink);
-                    for delivery in of_sink.filter(|it| !it.taken && it.sequence <= taken.sequence) {
-                        (delivery.taken, delivery.taken_unix_ns) = (true, taken.unix_ns);
-                    }
-                    if taken.void || taken.forgotten {
-                        row.deliveries.retain(|delivery| delivery.taken || delivery.sink != *sink);
-                    }
-                }
+            RecordBody::Sent { sink, frame } => self.sent(sink, frame),
+            RecordBody::Taken(taken) if taken.sink != HELD_SINK => self.taken(taken),
+            RecordBody::Sink(sink) if sink.is_reader() => {
+                self.taken(&Taken::by(sink));
+                sink.sent().for_each(|frame| self.sent(sink.name(), frame));
             }
             _ => {}
+        }
+    }
+
+    fn sent(&mut self, sink: &str, frame: &SentFrame) {
+        match &frame.content {
+            SinkContent::Whole(whole) => {
+                for rows in self.rows.values_mut() {
+                    rows.get_mut(&whole.0).into_iter().for_each(|row| row.deliver(sink, frame));
+                }
+            }
+            SinkContent::Rows(sent) => {
+                for (request, last) in sent.iter() {
+                    let Some(rows) = self.rows.get_mut(&request.0) else { continue };
+                    // Rows sent before are not sent again.
+                    let rows = rows.range_mut(..=last.0).map(|(_, row)| row);
+                    rows.filter(|row| row.deliveries.is_empty()).for_each(|row| row.deliver(sink, frame));
+                }
+            }
+        }
+    }
+
+    fn taken(&mut self, taken: &Taken) {
+        let sink = &taken.sink;
+        self.through.insert(sink.clone(), taken.through);
+        if taken.forgotten {
+            self.through.remove(sink);
+        }
+        for row in self.rows.values_mut().flat_map(BTreeMap::values_mut) {
+            let of_sink = row.deliveries.iter_mut().filter(|delivery| delivery.sink == *sink);
+            for delivery in of_sink.filter(|it| !it.taken && it.sequence <= taken.sequence) {
+                (delivery.taken, delivery.taken_unix_ns) = (true, taken.unix_ns);
+            }
+            if taken.is_void() {
+                row.deliveries.retain(|delivery| delivery.taken || delivery.sink != *sink);
+            }
         }
     }
 

@@ -31,13 +31,14 @@ use crate::stream_state;
 use crate::text_file;
 use crate::verify::{self, VerifyReport};
 
+pub use crate::record::Taken;
 pub use crate::request::{ErasedBy, Erasure, OperatorAbort, RequestInfo, RequestState};
 pub use coverage::StreamCoverage;
 pub use frames::FramesWithOutcomes;
 pub use request_list::RequestList;
 pub use segment_bytes::SegmentBytes;
 use segment_requests::SegmentRecords;
-pub use segment_requests::{RequestChange, RequestRecord, SegmentRequests, SinkTaken};
+pub use segment_requests::{RequestChange, RequestRecord, SegmentRequests};
 pub use tail::Tail;
 pub use types::{
     JournalRecord, JournalRow, ReadFrom, RequestFilter, RequestHistory, RowDelivery, StoredFrame,
@@ -357,7 +358,7 @@ impl StreamReader {
         let mut walk = SegmentFold::new(self.segments.clone())?;
         while walk.next_segment()?.is_some() {}
         let taken = |sink: &SinkProgress| (sink.name().to_owned(), sink.through(), sink.credit());
-        let readers = walk.state.sinks.iter().filter(|sink| sink.is_reader());
+        let readers = walk.state.totals.sinks.iter().filter(|sink| sink.is_reader());
         Ok(readers.map(taken).collect())
     }
 

@@ -9,7 +9,7 @@ use crate::format::RecordKind;
 use crate::outcome::Outcome;
 use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
-use crate::record::RecordBody;
+use crate::record::{RecordBody, Taken};
 use crate::release_marker::HELD_SINK;
 use crate::request::{Erasure, RequestInfo};
 use crate::segment::{Payloads, RawRecord, Scan, ScanStep, Segment};
@@ -74,22 +74,9 @@ pub enum RequestRecord<'a> {
     /// not taken.
     Sent(&'a str, &'a SentFrame),
     /// A sink has taken frames.
-    Taken(SinkTaken<'a>),
+    Taken(&'a Taken),
     /// A request has ended: its totals, and the offset of the record in the segment.
     Closed(&'a RequestInfo, u32),
-}
-
-/// Frames that a sink has taken.
-#[derive(Clone, Copy, Debug)]
-pub struct SinkTaken<'a> {
-    /// Name of the sink.
-    pub sink: &'a str,
-    /// Sequence number of the last taken frame.
-    pub sequence: u64,
-    /// Time when that frame was found to be taken, unix nanoseconds. 0: unknown.
-    pub unix_ns: u64,
-    /// Whether the frames sent after `sequence` never arrived: their rows are sent again.
-    pub is_void: bool,
 }
 
 impl SegmentRequests {
@@ -99,8 +86,8 @@ impl SegmentRequests {
         records: SegmentRecords,
     ) -> Result<SegmentRequests, ReadError> {
         let summary = segment.summary()?;
-        let erased = summary.into_iter().flat_map(|summary| summary.erased);
-        let erased = erased.map(|entry| (entry.number.0, entry.erasure)).collect();
+        let infos = summary.into_iter().flat_map(|summary| summary.entries).map(|entry| entry.info);
+        let erased = infos.filter_map(|info| Some((info.number.0, info.erased?))).collect();
         let mut state = StreamState::new();
         state.begin_segment(&segment.header);
         let payloads = match records {
@@ -159,9 +146,13 @@ impl SegmentRequests {
     ) -> Result<bool, ReadError> {
         for _ in 0..records_max {
             match self.step()? {
-                Step::Record(record, body) => {
-                    self.request_record(&record, &body).into_iter().for_each(&mut *each);
-                }
+                Step::Record(record, body) => match &*body {
+                    RecordBody::Sink(sink) if sink.is_reader() => {
+                        each(RequestRecord::Taken(&Taken::by(sink)));
+                        sink.sent().for_each(|frame| each(RequestRecord::Sent(sink.name(), frame)));
+                    }
+                    body => self.request_record(&record, body).into_iter().for_each(&mut *each),
+                },
                 Step::Other => {}
                 Step::End => return Ok(false),
             }
@@ -196,8 +187,7 @@ impl SegmentRequests {
         {
             entry.info.erased = Some(*erasure);
         }
-        // A summary repeats what the records say.
-        Ok(if self.state.is_in_summary() { Step::Other } else { Step::Record(record, Box::new(body)) })
+        Ok(Step::Record(record, Box::new(body)))
     }
 
     fn request_record<'a>(&'a self, record: &RawRecord, body: &'a RecordBody) -> Option<RequestRecord<'a>> {
@@ -216,12 +206,7 @@ impl SegmentRequests {
             RecordBody::Outcome(outcome) => RequestRecord::Outcome(outcome),
             RecordBody::Routed(routed) => RequestRecord::Routed(FrameNo(number), &routed.sinks, &routed.rows),
             RecordBody::Sent { sink, frame } => RequestRecord::Sent(sink, frame),
-            RecordBody::Taken(taken) if taken.sink != HELD_SINK => RequestRecord::Taken(SinkTaken {
-                sink: &taken.sink,
-                sequence: taken.sequence,
-                unix_ns: taken.unix_ns,
-                is_void: taken.void || taken.forgotten,
-            }),
+            RecordBody::Taken(taken) if taken.sink != HELD_SINK => RequestRecord::Taken(taken),
             RecordBody::Close { .. } => {
                 RequestRecord::Closed(&self.state.requests.get(number)?.info, record.offset as u32)
             }

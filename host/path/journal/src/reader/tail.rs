@@ -40,7 +40,7 @@ impl Tail {
             ReadFrom::Time(time) => {
                 let mut at = listed.len().saturating_sub(1);
                 while at > 0
-                    && segments.open(listed[at].id)?.is_none_or(|segment| segment.header.begun_unix_ns > time)
+                    && segments.open(listed[at].id)?.is_none_or(|segment| segment.header.begun_unix_ns >= time)
                 {
                     at -= 1;
                 }
@@ -192,7 +192,7 @@ impl Tail {
             }
             RecordBody::Sent { .. }
             | RecordBody::Handed { .. }
-            | RecordBody::Ahead { .. }
+            | RecordBody::Sink(_)
             | RecordBody::Skipped { .. }
             | RecordBody::Frame
             | RecordBody::Aside

@@ -1,38 +1,10 @@
-//! Payload of ERASED, and the erasure of content in the payload of an OUTCOME.
+//! The erasure of content in the payload of an OUTCOME.
 
-use crate::format::{ByteReader, RecordHead, RecordKind, record};
+use crate::format::ByteReader;
 use crate::outcome::Verdict;
-use crate::position::RequestNo;
-use crate::request::{ErasedBy, Erasure};
 
 /// The byte that texts are overwritten with.
 const FILLER: u8 = b'x';
-
-/// Erasure of one request in a segment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ErasedEntry {
-    pub number: RequestNo,
-    pub erasure: Erasure,
-}
-
-impl ErasedEntry {
-    /// Adds the record.
-    pub fn put(&self, out: &mut Vec<u8>) {
-        record(out, RecordKind::ERASED, self.number.0, self.erasure.unix_ns, |out| {
-            let (code, uid) = self.erasure.by.code();
-            out.push(code);
-            out.extend_from_slice(&uid.to_le_bytes());
-        });
-    }
-
-    /// Returns `None` if the payload does not match its kind.
-    pub fn decode(head: &RecordHead, payload: &[u8]) -> Option<ErasedEntry> {
-        let mut at = ByteReader(payload);
-        let by = ErasedBy::of_code(at.u8()?, at.u32()?)?;
-        let erasure = Erasure { unix_ns: head.time, by };
-        Some(ErasedEntry { number: RequestNo(head.number), erasure })
-    }
-}
 
 /// Overwrites what the actions on some rows say, in the payload of an OUTCOME: ids by 0, texts by [`FILLER`]. Everything keeps
 /// its length. Returns `None` if the payload is no OUTCOME.
@@ -81,9 +53,9 @@ pub(crate) fn erase_outcome(payload: &mut [u8], is_erased: impl Fn(u32) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{HEAD_BYTES, seal};
+    use crate::format::{HEAD_BYTES, RecordHead, seal};
     use crate::outcome::{Outcome, Passage, PluginAction};
-    use crate::position::FrameNo;
+    use crate::position::{FrameNo, RequestNo};
     use crate::record::RecordBody;
     use crate::replacement::StoredReplacement;
     use crate::request::JournalRequest;

@@ -1,17 +1,21 @@
-//! Payloads of the records about sinks: TAKEN, SENT, AHEAD, HANDED and ROUTED.
+//! Payloads of the records about sinks.
 
-use super::entries::put_frames;
+use serde::{Deserialize, Serialize};
+
 use super::{RecordBody, put_column, put_u32, put_u64};
 use crate::bounds::SINKS_MAX;
 use crate::format::{ByteReader, RecordHead, RecordKind, put_text, record, widen};
 use crate::position::{FrameNo, RequestNo};
-use crate::sink_progress::{Credit, HandedOver, SentFrame, SinkContent, SinkProgress};
+use crate::sink_progress::{Credit, SentFrame, SinkContent, SinkProgress};
 
-/// Progress of a sink, from TAKEN.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
+/// The frames that a sink has taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// Name of the sink.
     pub sink: String,
+    /// Last frame up to which everything is taken.
     pub through: FrameNo,
+    /// The reader's credit then.
     pub credit: Option<Credit>,
     /// Sequence number of the last taken frame.
     pub sequence: u64,
@@ -24,7 +28,25 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    pub fn apply(&self, sink: &mut SinkProgress) {
+    pub(crate) fn by(sink: &SinkProgress) -> Taken {
+        Taken {
+            sink: sink.name().to_owned(),
+            through: sink.through(),
+            credit: sink.credit(),
+            sequence: sink.sequence(),
+            void: false,
+            forgotten: false,
+            unix_ns: sink.taken_unix_ns(),
+        }
+    }
+
+    /// Whether the frames sent after `sequence` are no longer on their way: their rows are sent again, or the sink was removed.
+    #[must_use]
+    pub fn is_void(&self) -> bool {
+        self.void || self.forgotten
+    }
+
+    pub(crate) fn apply(&self, sink: &mut SinkProgress) {
         sink.pass(self.through);
         sink.take_at(self.sequence, self.unix_ns);
         sink.set_credit(self.credit);
@@ -40,47 +62,6 @@ pub(crate) struct Routed {
     pub sinks: Vec<String>,
     /// Request of each row, and the index of its sink.
     pub rows: Vec<(RequestNo, u8)>,
-}
-
-/// Adds TAKEN. `flags`: [`VOID`], [`FORGOTTEN`].
-pub(crate) fn put_taken(out: &mut Vec<u8>, sink: &SinkProgress, flags: u8) {
-    record(out, RecordKind::TAKEN, sink.through().0, sink.taken_unix_ns(), |out| {
-        put_taken_payload(out, sink, flags);
-    });
-}
-
-pub(crate) const VOID: u8 = 2;
-pub(crate) const FORGOTTEN: u8 = 4;
-
-/// Adds everything beside TAKEN that a segment records of a sink when it begins or ends.
-pub(crate) fn put_ahead(out: &mut Vec<u8>, sink: &SinkProgress) {
-    if !sink.is_numbered() {
-        return;
-    }
-    record(out, RecordKind::AHEAD, sink.last_sent(), 0, |out| {
-        let (whole, rows) = sink.ahead();
-        put_text(out, sink.name());
-        put_frames(out, whole);
-        put_u32(out, rows.len() as u32);
-        for (request, frame) in rows {
-            put_u64(out, request);
-            put_u64(out, frame);
-        }
-    });
-    for SentFrame { sequence, content, unix_ns } in sink.sent() {
-        put_sent(out, sink.name(), *sequence, content, *unix_ns);
-    }
-    if let Some(handed) = sink.handed() {
-        put_handed(out, sink.name(), handed);
-    }
-}
-
-/// Adds HANDED.
-pub(crate) fn put_handed(out: &mut Vec<u8>, sink: &str, handed: HandedOver) {
-    record(out, RecordKind::HANDED, handed.sequence, 0, |out| {
-        put_text(out, sink);
-        put_u64(out, handed.generation);
-    });
 }
 
 pub(crate) fn put_sent(
@@ -154,46 +135,21 @@ pub(super) fn decode_sent(at: &mut ByteReader<'_>, head: &RecordHead, around: u6
     Some(RecordBody::Sent { sink, frame: frame(SinkContent::Rows(rows.collect())) })
 }
 
-pub(super) fn put_taken_payload(out: &mut Vec<u8>, sink: &SinkProgress, flags: u8) {
-    let credit = sink.credit();
-    out.push(u8::from(credit.is_some()) | flags);
-    if let Some(credit) = credit {
-        put_u64(out, credit.generation);
-        put_u64(out, credit.sent);
-    }
-    put_text(out, sink.name());
-    put_u64(out, sink.sequence());
-}
-
-pub(super) fn decode_taken(at: &mut ByteReader<'_>, through: u64) -> Option<Taken> {
-    let flags = at.u8()?;
-    let credit = match flags & 1 {
-        0 => None,
-        _ => Some(Credit { generation: at.u64()?, sent: at.u64()? }),
-    };
-    let (void, forgotten) = (flags & VOID != 0, flags & FORGOTTEN != 0);
-    let (sink, sequence) = (at.text()?, at.u64()?);
-    Some(Taken { sink, through: FrameNo(through), credit, sequence, void, forgotten, unix_ns: 0 })
-}
-
-/// Applies a record about a sink. `number` is the record's number.
-pub(crate) fn apply_to_sinks(sinks: &mut Vec<SinkProgress>, number: u64, body: &RecordBody) {
+/// Applies a record about a sink.
+pub(crate) fn apply_to_sinks(sinks: &mut Vec<SinkProgress>, body: &RecordBody) {
     let name = match body {
         RecordBody::Taken(taken) if taken.forgotten => return sinks.retain(|sink| sink.name() != taken.sink),
         RecordBody::Taken(taken) => &taken.sink,
-        RecordBody::Sent { sink, .. } | RecordBody::Handed { sink, .. } | RecordBody::Ahead { sink, .. } => {
-            sink
-        }
+        RecordBody::Sent { sink, .. } | RecordBody::Handed { sink, .. } => sink,
+        RecordBody::Sink(progress) => progress.name(),
         _ => return,
     };
     let Some(sink) = sink_of(sinks, name) else { return };
     match body {
         RecordBody::Taken(taken) => taken.apply(sink),
         RecordBody::Sent { frame, .. } => sink.send(frame.clone()),
-        RecordBody::Handed { generation, .. } => {
-            sink.set_handed(HandedOver { sequence: number, generation: *generation });
-        }
-        RecordBody::Ahead { whole, rows, .. } => sink.set_ahead(number, whole.clone(), rows),
+        RecordBody::Handed { handed, .. } => sink.set_handed(*handed),
+        RecordBody::Sink(progress) => sink.clone_from(progress),
         _ => {}
     }
 }

@@ -1,8 +1,8 @@
 //! Records which components the plugins are.
 
 use super::JournalWriter;
+use crate::format::{RecordKind, put};
 use crate::plugin_component::PluginComponent;
-use crate::record::put_plugin;
 
 impl JournalWriter {
     /// Records the components of all plugins, each by its name, version and SHA-256, where they differ from those recorded last.
@@ -29,7 +29,8 @@ impl JournalWriter {
         let before = std::mem::replace(&mut self.plugins, plugins.map(component).collect());
         let mut changed = Vec::new();
         let is_new = |component: &&PluginComponent| !before.contains(component);
-        self.plugins.iter().filter(is_new).for_each(|component| put_plugin(&mut changed, component));
+        let new = self.plugins.iter().filter(is_new);
+        new.for_each(|component| put(&mut changed, RecordKind::PLUGIN, 0, 0, component));
         if !changed.is_empty() {
             self.add(|pending| pending.extend_from_slice(&changed));
         }

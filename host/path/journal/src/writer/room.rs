@@ -10,10 +10,9 @@ use std::sync::Arc;
 use super::JournalWriter;
 use crate::bounds::{SPARE_BYTES_MAX, SPARE_PARTS};
 use crate::error::{IoError, WriteError};
-use crate::format::{HEADER_BYTES, RECORD_BYTES, RecordKind};
+use crate::format::{HEADER_BYTES, RECORD_BYTES};
 use crate::notice::BackgroundNotice;
 use crate::position::{FrameNo, SegmentId};
-use crate::record::{put_ahead, put_entries, put_kept_attributes, put_plugin, put_taken};
 use crate::storage::{File, PART, is_full};
 
 impl JournalWriter {
@@ -125,22 +124,14 @@ impl JournalWriter {
 
     /// Path of the file that becomes the next segment.
     fn part(&self) -> std::path::PathBuf {
-        let id = SegmentId { first: FrameNo(self.next_frame), sequence: self.next_sequence };
+        let id = SegmentId { first: FrameNo(self.totals.next_frame), sequence: self.next_sequence };
         self.shared.dir.join(id.to_string()).with_extension(PART)
     }
 
     /// Bytes that a segment begun now begins with, including the waiting records.
     fn first_bytes(&mut self) -> u64 {
         let mut bytes = Vec::new();
-        for sink in &self.sinks {
-            put_taken(&mut bytes, sink, 0);
-            put_ahead(&mut bytes, sink);
-        }
-        self.plugins.iter().for_each(|component| put_plugin(&mut bytes, component));
-        put_entries(&mut bytes, RecordKind::CARRY, self.requests.carried());
-        for carried in self.requests.carried() {
-            put_kept_attributes(&mut bytes, carried.info);
-        }
+        self.put_state(&mut bytes);
         // The last term is for LOST and SKIPPED.
         (HEADER_BYTES + bytes.len() + self.pending.len() + 4 * RECORD_BYTES) as u64
     }

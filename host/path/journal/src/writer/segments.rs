@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use super::{ActiveSegment, JournalWriter, REQUESTS_BEHIND_MAX};
 use crate::bounds::{SEGMENT_FRAMES_MAX, SEGMENT_REQUESTS_MAX};
 use crate::error::{IoError, WriteError};
-use crate::format::{self, HEADER_BYTES, RECORD_BYTES, RecordKind, SegmentHeader, record};
+use crate::format::{self, HEADER_BYTES, RECORD_BYTES, RecordKind, SegmentHeader, put, record};
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
 use crate::position::{FrameNo, SegmentId};
-use crate::record::{SegmentTotals, put_ahead, put_entries, put_kept_attributes, put_plugin, put_taken};
+use crate::record::{SegmentTotals, put_entries};
 use crate::seal::SegmentEnd;
 use crate::segment::Segment;
 use crate::storage::{File, PART, write_all};
@@ -27,14 +27,14 @@ impl JournalWriter {
     pub(super) fn must_begin(&self, frame: usize) -> bool {
         let Some(active) = &self.active else { return true };
         let bytes = active.end + (self.pending.len() + frame + RECORD_BYTES) as u64;
-        let age = self.last_unix_ns.saturating_sub(active.segment.header.begun_unix_ns);
+        let age = self.totals.last_unix_ns.saturating_sub(active.segment.header.begun_unix_ns);
         let limit = self.root.options.retain_age;
         let old = limit.is_some_and(|limit| u128::from(age) * 8 > limit.as_nanos());
-        let many = active.opened >= SEGMENT_REQUESTS_MAX || active.frames >= SEGMENT_FRAMES_MAX;
+        let many = active.opened >= SEGMENT_REQUESTS_MAX || self.totals.frames >= SEGMENT_FRAMES_MAX;
         let full = bytes > self.root.options.segment_bytes || old || many;
         let is_asked =
             self.shared.renew.load(Ordering::Relaxed) || self.shared.must_end.load(Ordering::Relaxed);
-        full && active.frames > 0 || self.lost > 0 || is_asked
+        full && self.totals.frames > 0 || self.lost > 0 || is_asked
     }
 
     /// Ends the current segment, if any, and begins the next. Reserves space for the segment and a frame of
@@ -44,7 +44,7 @@ impl JournalWriter {
         let made = self.make_part(frame, true);
         self.refused = made.as_ref().is_err_and(WriteError::is_full).then_some(frame);
         let (file, reserved) = made?;
-        let id = SegmentId { first: FrameNo(self.next_frame), sequence: self.next_sequence };
+        let id = SegmentId { first: FrameNo(self.totals.next_frame), sequence: self.next_sequence };
         let path = self.shared.dir.join(id.to_string());
         if let Err(error) = self.end_segment() {
             let _ = self.root.storage.remove(&path.with_extension(PART));
@@ -53,34 +53,24 @@ impl JournalWriter {
         // Frames skipped before the segment's first frame are recorded in the segment.
         self.stage();
         self.requests.abandon(
-            self.idle_before(self.last_unix_ns),
-            self.next_request.saturating_sub(REQUESTS_BEHIND_MAX),
+            self.idle_before(self.totals.last_unix_ns),
+            self.totals.next_request.saturating_sub(REQUESTS_BEHIND_MAX),
         );
         let header = SegmentHeader {
             salt: RandomState::new().build_hasher().finish() as u32,
             segment: id,
-            next_request: self.next_request,
-            begun_unix_ns: self.last_unix_ns,
-            previous_end: self.previous_end,
+            next_request: self.totals.next_request,
+            begun_unix_ns: self.totals.last_unix_ns,
+            previous_end: self.previous_end as u32,
             previous_sealed: self.previous_sealed,
         };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         bytes.extend_from_slice(&self.pending);
         if self.lost > 0 {
-            record(&mut bytes, RecordKind::LOST, self.lost, self.last_unix_ns, |_| {});
+            record(&mut bytes, RecordKind::LOST, self.lost, self.totals.last_unix_ns, |_| {});
         }
-        for sink in &self.sinks {
-            put_taken(&mut bytes, sink, 0);
-            put_ahead(&mut bytes, sink);
-        }
-        // After the waiting records, which may have verdicts of earlier components.
-        self.plugins.iter().for_each(|component| put_plugin(&mut bytes, component));
-        // After the waiting records: CARRY already counts them and replaces their totals.
-        put_entries(&mut bytes, RecordKind::CARRY, self.requests.carried());
-        for carried in self.requests.carried() {
-            put_kept_attributes(&mut bytes, carried.info);
-        }
+        self.put_state(&mut bytes);
         format::seal(&mut bytes[HEADER_BYTES..], header.salt, HEADER_BYTES as u64);
 
         let begun = self.fill_part(&*file, &path, &bytes);
@@ -95,16 +85,9 @@ impl JournalWriter {
             manifest.clock = clock;
         });
         let end = bytes.len() as u64;
-        self.active = Some(ActiveSegment {
-            segment,
-            end,
-            begins: end,
-            frames: 0,
-            frame_bytes: 0,
-            first_unix_ns: 0,
-            opened: 0,
-            reserved: reserved.max(end),
-        });
+        self.active =
+            Some(ActiveSegment { segment, end, begins: end, opened: 0, reserved: reserved.max(end) });
+        self.totals.begin_segment();
         self.next_sequence += 1;
         self.pending.clear();
         self.taken_recorded.fill(true);
@@ -112,8 +95,16 @@ impl JournalWriter {
             self.shared.push_notice(BackgroundNotice::OutcomesLost { count: std::mem::take(&mut self.lost) });
         }
         self.publish_floor();
-        self.wrote(FrameNo(self.next_frame - 1));
+        self.wrote(FrameNo(self.totals.next_frame - 1));
         Ok(())
+    }
+
+    /// Adds the records that a segment begins with, behind those that wait: these may have verdicts of earlier components, and CARRY
+    /// counts them.
+    pub(super) fn put_state(&mut self, out: &mut Vec<u8>) {
+        self.totals.sinks.iter().for_each(|sink| put(out, RecordKind::SINK, 0, 0, sink));
+        self.plugins.iter().for_each(|component| put(out, RecordKind::PLUGIN, 0, 0, component));
+        put_entries(out, RecordKind::CARRY, self.requests.carried());
     }
 
     /// Writes the first bytes of a segment and renames the file: it appears with all of them or not at all.
@@ -146,19 +137,9 @@ impl JournalWriter {
     pub(super) fn leave(&mut self, exact: bool, clean: bool) {
         let Some(active) = self.active.take() else { return };
         (self.previous_end, self.previous_sealed) = (active.end, exact);
-        let through = FrameNo(self.next_frame - 1);
+        let through = FrameNo(self.totals.next_frame - 1);
         let summary = exact.then(|| {
-            let totals = SegmentTotals {
-                frames: active.frames,
-                frame_bytes: active.frame_bytes,
-                first_unix_ns: active.first_unix_ns,
-                last_unix_ns: self.last_unix_ns,
-                next_frame: self.next_frame,
-                next_request: self.next_request,
-                clean,
-                unfinished: self.unfinished.clone(),
-                sinks: self.sinks.clone(),
-            };
+            let totals = SegmentTotals { clean, ..self.totals.clone() };
             (self.requests.summarize(), totals)
         });
         self.shared.ended(SegmentEnd { bytes: active.end, through, summary });

@@ -2,8 +2,9 @@
 
 use super::JournalWriter;
 use crate::bounds::SINKS_MAX;
+use crate::format::{RecordKind, put};
 use crate::position::FrameNo;
-use crate::record::{FORGOTTEN, VOID, put_handed, put_routed, put_sent, put_taken, sink_of};
+use crate::record::{Taken, put_routed, put_sent, sink_of};
 use crate::sink_progress::{Credit, HandedOver, SendRoom, SentFrame, SinkContent, SinkProgress};
 
 impl JournalWriter {
@@ -20,7 +21,7 @@ impl JournalWriter {
     ) {
         let now_unix_ns = self.not_before_receipt(now_unix_ns);
         let Some(at) = self.sink(sink) else { return };
-        let (sink, taken_recorded) = (&mut self.sinks[at], &mut self.taken_recorded[at]);
+        let (sink, taken_recorded) = (&mut self.totals.sinks[at], &mut self.taken_recorded[at]);
         if (sink.through(), sink.credit()) == (through, credit) && sequence <= sink.sequence() {
             return;
         }
@@ -40,7 +41,11 @@ impl JournalWriter {
         // Sent first: the record may begin a segment, which lists what each sink was sent.
         let mut record = Vec::new();
         put_sent(&mut record, sink, sequence, &content, now_unix_ns);
-        self.sinks[at].send(SentFrame { sequence, content: content.into_owned(), unix_ns: now_unix_ns });
+        self.totals.sinks[at].send(SentFrame {
+            sequence,
+            content: content.into_owned(),
+            unix_ns: now_unix_ns,
+        });
         self.add(|pending| pending.extend_from_slice(&record));
     }
 
@@ -62,8 +67,8 @@ impl JournalWriter {
     /// generation gets them even if the process dies.
     pub fn handed(&mut self, sink: &str, handed: HandedOver) {
         let Some(at) = self.sink(sink) else { return };
-        self.sinks[at].set_handed(handed);
-        self.add(|pending| put_handed(pending, sink, handed));
+        self.totals.sinks[at].set_handed(handed);
+        self.add(|pending| put(pending, RecordKind::HANDED, 0, 0, &(sink, handed)));
     }
 
     /// Records after a restart that the reader has taken the frames up to `sequence`, with its count at
@@ -71,35 +76,35 @@ impl JournalWriter {
     /// from [`SinkProgress::last_sent`] + 1.
     pub fn resume(&mut self, sink: &str, sequence: u64, credit: Option<Credit>) {
         let Some(at) = self.sink(sink) else { return };
-        self.sinks[at].set_credit(credit);
-        self.sinks[at].take_at(sequence, self.root.storage.now_unix_ns());
-        self.sinks[at].void();
-        let mut record = Vec::new();
-        put_taken(&mut record, &self.sinks[at], VOID);
+        self.totals.sinks[at].set_credit(credit);
+        self.totals.sinks[at].take_at(sequence, self.root.storage.now_unix_ns());
+        self.totals.sinks[at].void();
+        let taken = Taken { void: true, ..Taken::by(&self.totals.sinks[at]) };
         self.taken_recorded[at] = true;
-        self.add(|pending| pending.extend_from_slice(&record));
+        self.add(|pending| put(pending, RecordKind::TAKEN, 0, 0, &taken));
     }
 
     /// Progress of a sink, if it is known.
     pub fn known_sink(&self, name: &str) -> Option<&SinkProgress> {
-        self.sinks.iter().find(|sink| sink.name() == name)
+        self.totals.sinks.iter().find(|sink| sink.name() == name)
     }
 
     /// Removes a sink.
     pub fn forget(&mut self, sink: &str) {
-        let Some(at) = self.sinks.iter().position(|known| known.name() == sink) else { return };
-        let (gone, _) = (self.sinks.remove(at), self.taken_recorded.remove(at));
-        self.add(|pending| put_taken(pending, &gone, FORGOTTEN));
+        let Some(at) = self.totals.sinks.iter().position(|known| known.name() == sink) else { return };
+        let (gone, _) = (self.totals.sinks.remove(at), self.taken_recorded.remove(at));
+        let taken = Taken { forgotten: true, ..Taken::by(&gone) };
+        self.add(|pending| put(pending, RecordKind::TAKEN, 0, 0, &taken));
     }
 
     /// The time, but not before the last frame was received: a stream reads the clock before it receives. 0 stays unknown.
     fn not_before_receipt(&self, now_unix_ns: u64) -> u64 {
-        if now_unix_ns == 0 { 0 } else { now_unix_ns.max(self.last_unix_ns) }
+        if now_unix_ns == 0 { 0 } else { now_unix_ns.max(self.totals.last_unix_ns) }
     }
 
     fn sink(&mut self, name: &str) -> Option<usize> {
-        sink_of(&mut self.sinks, name)?;
-        self.taken_recorded.resize(self.sinks.len(), false);
-        self.sinks.iter().position(|sink| sink.name() == name)
+        sink_of(&mut self.totals.sinks, name)?;
+        self.taken_recorded.resize(self.totals.sinks.len(), false);
+        self.totals.sinks.iter().position(|sink| sink.name() == name)
     }
 }

@@ -16,7 +16,7 @@ const BYTES_MAX: u64 = 1 << 20;
 /// A stream whose requests share frames. The requests: `a` has a row in every third frame and ends with frame 297, `b` ends with
 /// frame 294, `c` with frame 200, `d` begins with frame 290 and is live. Every row has a note, and every frame is sent and taken.
 fn filled(dir: &Path) -> StreamReader {
-    let (_directory, mut writer, _) = open_alone(dir, JournalOptions { segment_bytes: 4096, ..options() });
+    let (_directory, mut writer, _) = open_alone(dir, JournalOptions { segment_bytes: 6000, ..options() });
     writer.set_attributes(Box::new(|rid| vec![("tenant".to_owned(), format!("tenant of {rid}"))]));
     let names = ["a", "b", "c", "d"];
     let requests = names.map(|rid| writer.request(rid).unwrap());
