@@ -151,7 +151,7 @@ pub fn a_segment() -> Vec<u8> {
     let (mut writer, _) = directory.stream("s").expect("a stream");
     for number in 0..6_u8 {
         let frame = writer.append(&[number; 50], 1 + u64::from(number)).expect("a frame is stored").frame;
-        let request = writer.request(&format!("rid-{}", number / 2)).expect("a request");
+        let request = writer.open(format!("rid-{}", number / 2));
         writer.outcome(&afterbay_journal::Outcome {
             frame,
             received_unix_ns: 1 + u64::from(number),

@@ -281,7 +281,7 @@ fn write_past_hours(dir: &Path) {
     for round in 0..30 {
         let now = PAST_UNIX_NS + round * HOUR_NS / 12;
         let rows = rows_of(round);
-        let requests: Vec<_> = rows.iter().map(|row| writer.request(&row.rid).unwrap()).collect();
+        let requests: Vec<_> = rows.iter().map(|row| writer.open(&row.rid)).collect();
         let tokens: Vec<u32> = rows.iter().map(|row| row.ids.len() as u32).collect();
         let finish = |(row, tokens): (u32, &u32)| RowFinish {
             row,

@@ -55,7 +55,7 @@ fn measure(wire: SynthWire, batch: u64, tokens: u64, frames: u64) -> Measured {
                 "{:032x}",
                 u128::from(measured.requests).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
             );
-            let request = writer.request(&rid).unwrap();
+            let request = writer.open(&rid);
             // The first requests are somewhere in their lives.
             let sent = if frame == 1 { live.len() as u64 * tokens / batch } else { 0 };
             live.push(Live { request, rid, sent });

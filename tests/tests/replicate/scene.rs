@@ -131,7 +131,7 @@ pub struct Stream {
 impl Stream {
     /// Writes a request of these many rows, each with a token and 400 bytes.
     pub fn request(&mut self, rid: &str, rows: u64) {
-        let request = self.writer.request(rid).unwrap();
+        let request = self.writer.open(rid);
         for row in 0..rows {
             self.now += 1_000_000;
             self.rows += 1;

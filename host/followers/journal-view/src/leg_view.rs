@@ -195,7 +195,7 @@ fn open_bytes(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample;
+    use crate::tests as sample;
 
     /// The stages of a row received at 1 µs, as `stage time`.
     fn stages_of(deliveries: Vec<RowDelivery>) -> Vec<String> {

@@ -293,7 +293,7 @@ pub fn after(stream: &StreamReader, streams: &[StreamReader]) -> Result<Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample;
+    use crate::tests as sample;
 
     fn info(rid: &str, state: RequestState, first: u64, last: u64) -> RequestInfo {
         RequestInfo { state, last_unix_ns: last, ..sample::request(first, rid) }

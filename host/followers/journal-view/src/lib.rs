@@ -5,7 +5,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 #[cfg(test)]
-mod sample;
+mod tests;
 mod time;
 pub mod wording;
 

@@ -119,7 +119,7 @@ impl Erasures {
     fn erased(&self, erased: &ErasedRequests, rid: &str, by: ErasedBy) {
         if erased.segments > 0 {
             let erasure = Erasure { unix_ns: erased.unix_ns, by };
-            self.requests.erased(&erased.stream, rid, &erased.requests, erasure);
+            self.requests.erased(&erased.stream, &erased.requests, erasure);
         }
         self.events.publish(RequestErased {
             stream: erased.stream.as_str().into(),

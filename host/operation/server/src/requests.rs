@@ -98,9 +98,9 @@ impl Requests {
     }
 
     /// Marks requests in the index as erased, if there is an index.
-    pub(crate) fn erased(&self, stream: &str, rid: &str, requests: &[RequestNo], erasure: Erasure) {
+    pub(crate) fn erased(&self, stream: &str, requests: &[RequestNo], erasure: Erasure) {
         if let Some(following) = &*lock(&self.0.following) {
-            lock(&following.index).erase(stream, rid, requests, erasure);
+            lock(&following.index).erase(stream, requests, erasure);
         }
     }
 
@@ -226,7 +226,7 @@ mod tests {
         let directory = JournalDirectory::open(dir.path(), JournalOptions::default()).unwrap();
         let (mut writer, _) = directory.stream("decode").unwrap();
         let mut row = |rid: &str, now: u64| {
-            let request = writer.request(rid).unwrap();
+            let request = writer.open(rid);
             let frame = writer.append(b"no frame of a scheduler", now).unwrap().frame;
             let outcome = Outcome::new(frame, now, Passage::Unchanged);
             writer.outcome(&Outcome { requests: (&[request]).into(), tokens: (&[1]).into(), ..outcome });

@@ -253,7 +253,7 @@ mod tests {
         let disk = Arc::new(crate::storage::Disk);
         let directory = JournalDirectory::open_on(disk, dir.path(), options, Background::Caller).unwrap();
         let (mut writer, _) = directory.stream("s").unwrap();
-        let request = writer.request("rid").unwrap();
+        let request = writer.open("rid");
         let frame = writer.append(b"frame", 5).unwrap().frame;
         let (requests, tokens) = ([request], [1]);
         let outcome = Outcome::new(frame, 0, Passage::Unchanged);

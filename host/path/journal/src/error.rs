@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::bounds;
 use crate::position::{FrameNo, SegmentId};
 use crate::storage::is_full;
 
@@ -117,17 +116,6 @@ impl WriteError {
     pub fn is_full(&self) -> bool {
         matches!(self, WriteError::Io(error) if is_full(&error.source))
     }
-}
-
-/// Error of opening a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
-    /// The rid is too long: the caller did not shorten it with `stored_rid`.
-    #[error("rid: {bytes} bytes, at most {}", bounds::RID_BYTES_MAX)]
-    RidTooLong {
-        /// Size of the rid.
-        bytes: usize,
-    },
 }
 
 /// Error of reading a journal.

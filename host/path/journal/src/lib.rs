@@ -71,7 +71,7 @@ pub use confirmed::{Confirmed, Follower, followers_dir};
 pub use copied_stream::CopiedStream;
 pub use directory::JournalDirectory;
 pub use erase::{EraseRows, EraseRule, ErasedRequests, LeftFrame, NotErased, RewrittenFrame};
-pub use error::{HeldBack, IoError, OpenError, ReadError, RequestError, WriteError};
+pub use error::{HeldBack, IoError, OpenError, ReadError, WriteError};
 pub use excerpt::{Excerpt, ExcerptError, write_excerpt};
 pub use format::VERSION as FORMAT_VERSION;
 pub use frame_set::FrameSet;

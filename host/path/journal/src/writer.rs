@@ -29,7 +29,6 @@ use crate::sink_progress::SinkProgress;
 use crate::storage::write_all;
 
 mod plugins;
-mod request;
 mod room;
 mod segments;
 mod sinks;
@@ -205,8 +204,8 @@ impl JournalWriter {
 
     /// Opens a request. Each call gives a new number, even for the same rid. The journal has the rid as [`stored_rid`] returns
     /// it.
-    pub fn open(&mut self, rid: &[u8]) -> JournalRequest {
-        let rid = &*stored_rid(rid);
+    pub fn open(&mut self, rid: impl AsRef<[u8]>) -> JournalRequest {
+        let rid = &*stored_rid(rid.as_ref());
         // The first row is in a frame without an outcome.
         let keeps = self.totals.unfinished.first().unwrap_or(FrameNo(self.totals.next_frame));
         let request = self.requests.open(RequestNo(self.totals.next_request), rid, keeps);

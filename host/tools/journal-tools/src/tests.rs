@@ -48,7 +48,7 @@ impl Scene {
     }
 
     fn request(&mut self, rid: &str) -> JournalRequest {
-        self.writer.request(rid).unwrap()
+        self.writer.open(rid)
     }
 
     /// Stores a row and its outcome.

@@ -96,7 +96,7 @@ impl JournalMaker {
 
     fn open(&mut self, rids: &[String]) -> anyhow::Result<Vec<JournalRequest>> {
         self.requests += rids.len() as u64;
-        Ok(rids.iter().map(|rid| self.writer.request(rid)).collect::<Result<_, _>>()?)
+        Ok(rids.iter().map(|rid| self.writer.open(rid)).collect())
     }
 
     /// Stores a frame with a row of each request, its outcome, and what the sink was sent and has taken.

@@ -114,7 +114,7 @@ impl Scene {
     }
 
     fn begin(&mut self, rid: &str) -> JournalRequest {
-        self.writer().request(rid).unwrap()
+        self.writer().open(rid)
     }
 
     /// A row of one token for a request, a second after the one before.

@@ -118,7 +118,7 @@ struct Writer {
 
 impl Writer {
     fn open(&mut self, rid: &str) -> JournalRequest {
-        self.writer.request(rid).unwrap()
+        self.writer.open(rid)
     }
 
     /// A row of one secret id, which is not sent yet.

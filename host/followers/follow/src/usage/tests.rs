@@ -55,7 +55,7 @@ impl Process {
     }
 
     fn open(&mut self, rid: &str) {
-        self.live.insert(rid.to_owned(), self.writer.request(rid).unwrap());
+        self.live.insert(rid.to_owned(), self.writer.open(rid));
     }
 
     /// Writes a frame with a row of two tokens of each request; `finish` is the scheduler's reason.
@@ -405,7 +405,7 @@ fn a_stream_is_recorded_while_another_one_has_much_to_catch_up() {
     }
     process.flush();
     let (mut other, _) = process.directory.stream("z").unwrap();
-    let request = other.request("of-z").unwrap();
+    let request = other.open("of-z");
     other.close(request);
     other.flush().unwrap();
     assert!(follower(&disk).following.look(false).unwrap(), "there is more to read");

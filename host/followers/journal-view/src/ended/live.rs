@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use afterbay_journal::reader::{OperatorAbort, RequestInfo, RequestState};
-use afterbay_journal::{FrameNo, PluginAction, RequestNo, RowEffect, SegmentId, TokenGap, Verdict};
+use afterbay_journal::reader::{RequestInfo, RequestState};
+use afterbay_journal::{PluginAction, RequestNo, RowEffect, SegmentId, TokenGap, Verdict};
 
 use super::frames::{RowContent, SentIds};
 use super::numbers::PackedNumbers;
@@ -204,23 +204,15 @@ impl LiveRequest {
         let last = self.base.clone().unwrap_or_else(|| RequestInfo {
             number,
             rid: self.rid.to_string(),
-            state: RequestState::Abandoned,
             rows: self.rows.into(),
             received: self.ledger.received,
             forwarded: self.ledger.forwarded,
             dropped: self.ledger.dropped,
             replaced: self.ledger.replaced,
             gaps: self.gaps.len() as u32,
-            ended_early: false,
-            ending: OperatorAbort::No,
-            first_frame: FrameNo(0),
-            last_frame: FrameNo(0),
             first_unix_ns: self.times().next().unwrap_or_default(),
             last_unix_ns: self.last_unix_ns,
-            finish: String::new(),
-            completion_tokens: None,
-            attributes: Vec::new(),
-            erased: None,
+            ..RequestInfo::default()
         });
         let state = match last.state {
             RequestState::Live => RequestState::Abandoned,

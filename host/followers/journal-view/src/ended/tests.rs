@@ -75,7 +75,7 @@ impl Scene {
         let open = &mut self.open;
         let requests = rows.iter().map(|(rid, ..)| {
             let request = open.entry((*rid).to_owned());
-            *request.or_insert_with(|| self.writer.request(rid).unwrap())
+            *request.or_insert_with(|| self.writer.open(rid))
         });
         let requests: Vec<JournalRequest> = requests.collect();
         let finished = (0..).zip(rows).filter(|(_, row)| row.2).map(|(row, (rid, ..))| RowFinish {
@@ -438,7 +438,7 @@ fn a_request_has_the_sink_of_its_last_row() {
     let rows: &[Row<'_>] = &[("a", &[1], true), ("b", &[1], true)];
     let bytes = scene.bytes(rows);
     let frame = scene.append(&bytes);
-    let first = scene.writer.request("probe").unwrap().number().0 + 1;
+    let first = scene.writer.open("probe").number().0 + 1;
     scene.outcome(frame, rows, &[], None);
     let sinks = ["reader".to_owned(), "other".to_owned()];
     scene.writer.routed(frame, &sinks, &[first, first + 1], &[1, 0]);

@@ -1,7 +1,7 @@
 //! The index on small journals, and its bounds.
 
 use super::*;
-use crate::sample;
+use crate::tests as sample;
 use afterbay_journal::reader::RequestInfo;
 use afterbay_journal::{
     JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome, Passage, PluginAction,
@@ -44,7 +44,7 @@ impl Scene {
     fn row(&mut self, written: &mut Written, rid: &str, finish: &str, plugin: Option<&str>) {
         self.now += SECOND;
         let Written { writer, open } = written;
-        let request = *open.entry(rid.to_owned()).or_insert_with(|| writer.request(rid).unwrap());
+        let request = *open.entry(rid.to_owned()).or_insert_with(|| writer.open(rid));
         let frame = writer.append(&[b'x'; 500], self.now).unwrap().frame;
         let finished = [RowFinish { row: 0, reason: finish.into(), completion_tokens: None }];
         let action = plugin.map(|plugin| PluginAction {
@@ -193,19 +193,20 @@ fn change(number: u64, rid: &str) -> RequestChange {
 
 #[test]
 fn past_either_bound_the_oldest_requests_leave() {
-    let mut index = RequestIndex::with_bounds(100, RID_BYTES_MAX);
+    let mut index = RequestIndex::with_bounds(100, TEXT_BYTES_MAX);
     let stream = index.stream("decode", &[]);
     assert!((1..=105).all(|number| index.apply(stream, &change(number, &format!("r{number}")), false)));
     assert!(!index.apply(stream, &change(0, "too-old"), true));
     let page = index.page(&Search { limit: 1, ..search() });
     assert_eq!((page.kept, page.known, page.requests[0]["request"].as_u64()), (100, 106, Some(105)));
-    assert_eq!((index.by_rid.len(), index.entries.first_key_value().unwrap().0.2), (100, 6));
+    assert_eq!(index.requests.first_key_value().unwrap().0.2, 6);
 
     let mut index = RequestIndex::with_bounds(REQUESTS_MAX, 10_000);
     let stream = index.stream("decode", &[]);
-    let long = "r".repeat(1000);
+    // With the finish reason "stop", 1000 bytes.
+    let long = "r".repeat(996);
     (1..=20).for_each(|number| _ = index.apply(stream, &change(number, &long), false));
-    assert_eq!((index.entries.len(), index.rid_bytes, index.by_rid.len()), (10, 10_000, 10));
+    assert_eq!((index.requests.len(), index.text_bytes), (10, 10_000));
 }
 
 /// `cargo test --release -p afterbay-journal-view -- --ignored --nocapture`

@@ -61,7 +61,7 @@ impl Process {
         let directory = Arc::new(JournalDirectory::open(&journal, options).expect("a journal"));
         let (mut writer, _) = directory.stream("s").expect("a stream");
         let frame = writer.append(b"no batch", 1).expect("a frame is stored").frame;
-        let request = writer.request(RID).expect("a request");
+        let request = writer.open(RID);
         writer.outcome(&Outcome {
             requests: (&[request]).into(),
             tokens: (&[3]).into(),

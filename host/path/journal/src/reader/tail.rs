@@ -40,7 +40,9 @@ impl Tail {
             ReadFrom::Time(time) => {
                 let mut at = listed.len().saturating_sub(1);
                 while at > 0
-                    && segments.open(listed[at].id)?.is_none_or(|segment| segment.header.begun_unix_ns >= time)
+                    && segments
+                        .open(listed[at].id)?
+                        .is_none_or(|segment| segment.header.begun_unix_ns >= time)
                 {
                     at -= 1;
                 }

@@ -31,9 +31,9 @@ fn attributes_outlive_segments_and_kills_and_a_start_asks_for_none_again() {
     let small = JournalOptions { segment_bytes: 4096, ..options() };
     let (directory, mut writer, _) = begin(&disk, small.clone());
     tenants(&mut writer);
-    let (live, plain) = (writer.request("acme-1").unwrap(), writer.request("plain").unwrap());
+    let (live, plain) = (writer.open("acme-1"), writer.open("plain"));
     for round in 0..60 {
-        let short = writer.request(&format!("other-{round}")).unwrap();
+        let short = writer.open(&format!("other-{round}"));
         step(&mut writer, &[live, plain, short], &[0; 100], round);
         last_step(&mut writer, &[short], 2, round);
         writer.tend();
@@ -67,7 +67,7 @@ fn changed_attributes_are_written_again_and_the_last_ones_count_at_the_end() {
         let at = at.clone();
         move |_| at.lock().unwrap().clone()
     }));
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     step(&mut writer, &[request], b"one", 1);
     for tenant in ["early", "early", "late"] {
         *at.lock().unwrap() = pairs(&[("tenant", tenant)]);

@@ -17,7 +17,7 @@ fn frame(read: Option<BacklogItem>) -> (u64, Vec<u8>, u64) {
 fn frames_come_back_in_order_across_segments_while_more_are_written() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, small());
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     step(&mut writer, &[request], b"before", 1);
     let mut random = Random(5);
     let mut backlog = writer.backlog(FrameNo(2));
@@ -260,7 +260,7 @@ fn verify_accepts_a_backlog_at_the_end_and_reports_a_frame_that_was_skipped() {
 fn outcomes_alone_are_written_in_time_and_end_a_segment() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, JournalOptions { segment_bytes: 1 << 20, ..options() });
-    let requests: Vec<_> = (0..1000).map(|_| writer.request("r").unwrap()).collect();
+    let requests: Vec<_> = (0..1000).map(|_| writer.open("r")).collect();
     for ns in 0..600 {
         writer.append(b"", ns).unwrap();
     }
@@ -284,7 +284,7 @@ fn frames_are_read_back_with_their_outcomes_and_changed_bytes() {
         println!("seed {seed}");
         let (disk, mut random) = (SimDisk::new(seed), Random(seed));
         let (directory, mut writer, _) = begin(&disk, small());
-        let request = writer.request("r").unwrap();
+        let request = writer.open("r");
         let (mut made, mut waiting) = (Vec::new(), Vec::new());
         for ns in 1..=2000 {
             waiting.push(writer.append(&random.bytes(20), ns).unwrap().frame.0);
@@ -348,7 +348,7 @@ fn a_reader_that_skips_frames_reads_what_a_reader_that_begins_there_reads() {
         println!("seed {seed}");
         let (disk, mut random) = (SimDisk::new(seed), Random(seed));
         let (_directory, mut writer, _) = begin(&disk, small());
-        let request = writer.request("r").unwrap();
+        let request = writer.open("r");
         for ns in 1..=400 {
             let length = if random.once_in(40) { 9000 } else { random.below(700) };
             let at = writer.append(&random.bytes(length as usize), ns).unwrap();

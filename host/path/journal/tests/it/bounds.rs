@@ -62,15 +62,12 @@ fn a_frame_larger_than_a_segment_has_one_of_its_own() {
 }
 
 #[test]
-fn a_rid_over_the_bound_is_refused() {
+fn a_rid_of_the_largest_size_is_found_by_it() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
     let long = "r".repeat(bounds::RID_BYTES_MAX);
-    let request = writer.request(&long).unwrap();
+    let request = writer.open(&long);
     step(&mut writer, &[request], b"", 1);
-    let error = writer.request(&format!("{long}r")).unwrap_err();
-    assert_eq!(error, RequestError::RidTooLong { bytes: 4097 });
-    assert_eq!(error.to_string(), "rid: 4097 bytes, at most 4096");
     writer.flush().unwrap();
     assert_eq!(stream(&disk).lives(&long).unwrap().len(), 1);
 }
@@ -81,7 +78,7 @@ fn a_frame_that_ends_more_requests_than_a_summary_has_room_for_loses_none() {
     let (_directory, mut writer, _) = begin(&disk, options());
     let frame = writer.append(b"", 1).unwrap().frame;
     let count = 2 * bounds::SEGMENT_REQUESTS_MAX + 10;
-    let requests: Vec<_> = (0..count).map(|_| writer.request("r").unwrap()).collect();
+    let requests: Vec<_> = (0..count).map(|_| writer.open("r")).collect();
     let tokens = vec![1; count];
     writer.outcome(&plain_outcome(frame, &requests, &tokens));
     requests.iter().for_each(|request| writer.close(*request));
@@ -98,7 +95,7 @@ fn many_requests_end_a_segment() {
     let (_directory, mut writer, _) = begin(&disk, options());
     let first = writer.append(b"", 1).unwrap();
     for _ in 0..bounds::SEGMENT_REQUESTS_MAX {
-        let request = writer.request("r").unwrap();
+        let request = writer.open("r");
         writer.close(request);
     }
     let second = writer.append(b"", 2).unwrap();

@@ -26,7 +26,7 @@ fn write(disk: &SimDisk, options: &JournalOptions, seed: u64, count: u64, size: 
     let mut random = Random(seed);
     let (directory, mut writer, _) = begin(disk, options.clone());
     let mut written = Written { frames: BTreeMap::new(), ends: Vec::new() };
-    let requests: Vec<_> = (0..3).map(|each| writer.request(&format!("rid-{each}")).unwrap()).collect();
+    let requests: Vec<_> = (0..3).map(|each| writer.open(&format!("rid-{each}"))).collect();
     for round in 0..count {
         let length = random.below(size) as usize;
         let mut bytes = random.bytes(length);
@@ -220,7 +220,7 @@ fn a_flipped_bit_never_returns_a_wrong_frame() {
 fn every_flipped_bit_of_a_small_journal_is_reported() {
     let disk = SimDisk::new(5);
     let (directory, mut writer, _) = begin(&disk, options());
-    let request = writer.request("rid").unwrap();
+    let request = writer.open("rid");
     let mut all = BTreeMap::new();
     for round in 0..4 {
         let bytes = vec![round as u8; 20];

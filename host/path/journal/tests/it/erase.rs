@@ -118,8 +118,8 @@ fn filled_with(
     text: &str,
 ) -> (JournalDirectory, JournalWriter) {
     let (directory, mut writer, _) = begin(disk, options);
-    let gone = writer.request("gone").unwrap();
-    let stays = writer.request("stays").unwrap();
+    let gone = writer.open("gone");
+    let stays = writer.open("stays");
     for _ in 0..frames {
         say(&mut writer, &[("gone", gone), ("stays", stays)], text, false);
         writer.tend();
@@ -207,7 +207,7 @@ fn every_request_that_used_the_rid_is_erased_and_a_second_erasure_writes_nothing
     let disk = SimDisk::new(1);
     let (directory, mut writer, _) = begin(&disk, small());
     for text in ["first", "second"] {
-        let request = writer.request("again").unwrap();
+        let request = writer.open("again");
         say(&mut writer, &[("again", request)], text, true);
     }
     let erased = erase(&directory, &mut writer, "again").unwrap();
@@ -225,7 +225,7 @@ fn every_request_that_used_the_rid_is_erased_and_a_second_erasure_writes_nothing
 fn a_live_request_and_rows_that_a_sink_has_not_taken_are_refused_with_the_reason() {
     let disk = SimDisk::new(1);
     let (directory, mut writer, _) = begin(&disk, small());
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     say(&mut writer, &[("r", request)], "text", false);
     writer.flush().unwrap();
     let refused = erase(&directory, &mut writer, "r").unwrap_err().to_string();
@@ -247,7 +247,7 @@ fn a_live_request_and_rows_that_a_sink_has_not_taken_are_refused_with_the_reason
 fn a_frame_that_cannot_be_decoded_and_names_the_rid_is_named() {
     let disk = SimDisk::new(1);
     let (directory, mut writer, _) = begin(&disk, small());
-    let request = writer.request("id-1").unwrap();
+    let request = writer.open("id-1");
     say(&mut writer, &[("id-1", request)], "text", false);
     for frame in ["? id-1=hidden", "? other=hidden"] {
         let frame = writer.append(frame.as_bytes(), 5).unwrap().frame;
@@ -263,7 +263,7 @@ fn a_frame_that_cannot_be_decoded_and_names_the_rid_is_named() {
 fn the_bytes_sent_in_place_of_a_frame_are_erased_too() {
     let disk = SimDisk::new(1);
     let (directory, mut writer, _) = begin(&disk, small());
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     let frame = writer.append(b"r=received", 5).unwrap().frame;
     let (requests, tokens) = ([request], [1]);
     let outcome = plain_outcome(frame, &requests, &tokens);
@@ -285,7 +285,7 @@ fn the_outcome_in_a_later_segment_than_its_frame_is_erased_with_the_frame() {
         writer.outcome(&plain_outcome(frame, &[], &[]));
     }
     writer.tend();
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     writer.outcome(&plain_outcome(waits, &[request], &[1]));
     writer.close(request);
     erase(&directory, &mut writer, "r").unwrap();
@@ -407,7 +407,7 @@ fn a_disk_that_refuses_the_copy_leaves_the_segments_and_the_next_erasure_succeed
 fn every_flipped_bit_after_the_totals_of_an_erased_segment_is_reported() {
     let disk = SimDisk::new(1);
     let (directory, mut writer, _) = begin(&disk, small());
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     say(&mut writer, &[("r", request)], "text", true);
     erase(&directory, &mut writer, "r").unwrap();
     let path = disk.segments()[0].clone();
@@ -455,7 +455,7 @@ fn tend(disk: &SimDisk, directory: &JournalDirectory, writer: &mut JournalWriter
 fn a_request_is_erased_at_its_age_and_one_without_an_age_stays() {
     let disk = SimDisk::new(1);
     let (directory, mut writer) = with_ages(&disk);
-    let requests = ["short-1", "long-1", "never-1"].map(|rid| (rid, writer.request(rid).unwrap()));
+    let requests = ["short-1", "long-1", "never-1"].map(|rid| (rid, writer.open(rid)));
     say(&mut writer, &requests, "secret", true);
     writer.flush().unwrap();
     // The idle stream's segment ends after an eighth of the shortest age.
@@ -481,7 +481,7 @@ fn a_request_is_erased_at_its_age_and_one_without_an_age_stays() {
 fn an_age_outlives_segments_and_kills_and_a_live_request_is_not_erased() {
     let disk = SimDisk::new(1);
     let (directory, mut writer) = with_ages(&disk);
-    let lives = writer.request("short-live").unwrap();
+    let lives = writer.open("short-live");
     for _ in 0..100 {
         say(&mut writer, &[("short-live", lives)], "secret", false);
         writer.tend();
@@ -508,7 +508,7 @@ fn an_age_outlives_segments_and_kills_and_a_live_request_is_not_erased() {
 fn a_request_that_is_due_waits_for_its_reader() {
     let disk = SimDisk::new(1);
     let (directory, mut writer) = with_ages(&disk);
-    let request = writer.request("short-1").unwrap();
+    let request = writer.open("short-1");
     let frame = say(&mut writer, &[("short-1", request)], "secret", true);
     writer.sent("reader", 1, SinkContent::Whole(frame), 0);
     writer.flush().unwrap();
@@ -534,12 +534,12 @@ fn one_request_of_a_journal_of_2_gib() {
     let (directory, mut writer, _) = open(dir.path(), JournalOptions::default());
     // 64 rows of 1.5 KB, and the request of interest in 600 of 21,000 frames.
     let others: Vec<_> = (0..64).map(|at| format!("other-{at}")).collect();
-    let others: Vec<_> = others.iter().map(|rid| (&**rid, writer.request(rid).unwrap())).collect();
+    let others: Vec<_> = others.iter().map(|rid| (&**rid, writer.open(rid))).collect();
     let mut gone = others[0].1;
     let text = "t".repeat(1500);
     for frame in 0..21_000 {
         if frame == 10_000 {
-            gone = writer.request("gone").unwrap();
+            gone = writer.open("gone");
         }
         match frame {
             10_000..10_600 => {

@@ -19,7 +19,7 @@ fn filled(dir: &Path) -> StreamReader {
     let (_directory, mut writer, _) = open_alone(dir, JournalOptions { segment_bytes: 6000, ..options() });
     writer.set_attributes(Box::new(|rid| vec![("tenant".to_owned(), format!("tenant of {rid}"))]));
     let names = ["a", "b", "c", "d"];
-    let requests = names.map(|rid| writer.request(rid).unwrap());
+    let requests = names.map(|rid| writer.open(rid));
     let mut received = [0; 4];
     for n in 1..=300_u64 {
         let is_here = [n % 3 == 0 && n <= 297, n <= 294, n <= 200, n >= 290];
@@ -139,7 +139,7 @@ fn an_excerpt_has_the_totals_of_other_requests_and_nothing_that_they_said() {
 fn a_frame_in_which_other_rows_cannot_be_overwritten_is_left_out() {
     let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (_directory, mut writer, _) = open_alone(dir.path(), options());
-    let (a, b) = (writer.request("a").unwrap(), writer.request("b").unwrap());
+    let (a, b) = (writer.open("a"), writer.open("b"));
     step(&mut writer, &[a, b], b"a=1;b=private", 10);
     step(&mut writer, &[a, b], b"?a=2;b=private", 20);
     // A frame that was forwarded without being stored.
@@ -148,7 +148,7 @@ fn a_frame_in_which_other_rows_cannot_be_overwritten_is_left_out() {
     step(&mut writer, &[b], b"b=private", 40);
     // The rid is used again, and the request is live.
     last_step(&mut writer, &[a], 4, 50);
-    let second = writer.request("a").unwrap();
+    let second = writer.open("a");
     step(&mut writer, &[second], b"a=3", 60);
     writer.flush().unwrap();
     let source = reader(dir.path());

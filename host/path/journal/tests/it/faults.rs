@@ -25,7 +25,7 @@ fn notices(writer: &mut JournalWriter) -> Vec<BackgroundNotice> {
 fn a_full_disk_refuses_a_frame_whole_and_takes_it_when_there_is_room() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     step(&mut writer, &[request], b"fits", 1);
     disk.set_capacity(disk.used() + 100);
     for _ in 0..3 {
@@ -68,7 +68,7 @@ fn flush_finds_that_the_disk_has_recovered() {
 fn frames_forwarded_without_being_stored_are_recorded_as_skipped() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     step(&mut writer, &[request], b"kept", 1);
     disk.set_capacity(disk.used());
     for ns in 2..5 {
@@ -99,8 +99,8 @@ fn frames_forwarded_without_being_stored_are_recorded_as_skipped() {
 fn outcomes_past_the_bound_are_counted_and_totals_stay_right() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
-    let request = writer.request("r").unwrap();
-    let other = writer.request("other").unwrap();
+    let request = writer.open("r");
+    let other = writer.open("other");
     let mut rows = vec![other; 99_999];
     rows.push(request);
     let tokens = vec![1; rows.len()];
@@ -112,7 +112,7 @@ fn outcomes_past_the_bound_are_counted_and_totals_stay_right() {
         writer.outcome(&plain_outcome(frame, &rows, &tokens));
     }
     // Outcomes after the bound are counted too.
-    let unseen = writer.request("unseen").unwrap();
+    let unseen = writer.open("unseen");
     disk.set_capacity(usize::MAX);
     writer.flush().unwrap();
     let lost = notices(&mut writer).into_iter().find_map(|notice| match notice {
@@ -176,7 +176,7 @@ fn a_vanished_directory_is_reported_and_made_again_once_its_root_exists() {
     let disk = SimDisk::new(1);
     disk.set_reserves(true);
     let (directory, mut writer, _) = begin(&disk, options());
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     step(&mut writer, &[request], b"one", 1);
     let gone = disk.take_away(Path::new(DIR));
     assert!(!gone.is_empty());
@@ -224,7 +224,7 @@ fn waiting_records_are_written_when_the_streams_thread_panics() {
     let directory = JournalDirectory::open(dir.path(), options()).unwrap();
     let (mut writer, _) = directory.stream("s").unwrap();
     let panicked = std::thread::spawn(move || {
-        let request = writer.request("r").unwrap();
+        let request = writer.open("r");
         let frame = step(&mut writer, &[request], b"one", 1);
         writer.taken("sink", 0, frame, None, 0);
         panic!("of the test");

@@ -22,10 +22,10 @@ fn reading<T>(call: impl FnOnce() -> T) -> (u64, T) {
 fn of_40_segments(dir: &std::path::Path) -> JournalWriter {
     let (_directory, mut writer, _) =
         open_alone(dir, JournalOptions { segment_bytes: 512 << 10, ..options() });
-    let open = writer.request("open").unwrap();
+    let open = writer.open("open");
     for segment in 0..40_u64 {
         let rids = (0..100).map(|at| format!("rid-{segment}-{at}"));
-        let mut requests: Vec<_> = rids.map(|rid| writer.request(&rid).unwrap()).collect();
+        let mut requests: Vec<_> = rids.map(|rid| writer.open(&rid)).collect();
         requests.push(open);
         let now = segment * 1_000_000_000 + 1;
         for at in 0..3 {
@@ -93,10 +93,10 @@ fn a_segment_is_read_up_to_the_last_row_of_a_request_and_from_about_a_frame_on()
     let dir = tempfile::tempdir().unwrap();
     let (_directory, mut writer, _) = open_alone(dir.path(), options());
     // Ten requests, one after the other, and 1.6 MB of outcomes in the time of each.
-    let other = writer.request("other").unwrap();
+    let other = writer.open("other");
     let mut frames = Vec::new();
     for at in 0..10_u64 {
-        let request = writer.request(&format!("rid-{at}")).unwrap();
+        let request = writer.open(&format!("rid-{at}"));
         let rows: Vec<_> = [request].into_iter().chain([other; 499]).collect();
         for _ in 0..400 {
             frames.push(step(&mut writer, &rows, b"", at));

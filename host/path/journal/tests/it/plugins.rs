@@ -51,7 +51,7 @@ fn verdicts_have_the_component_of_their_time_over_swaps_segments_and_a_kill() {
     let disk = SimDisk::new(1);
     let small = JournalOptions { segment_bytes: 4096, ..options() };
     let (directory, mut writer, _) = begin(&disk, small.clone());
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     // Before the first record.
     judged(&mut writer, request, &["a"], 1);
     assert!(components(&mut writer, &[("a", 1), ("b", 1)]));
@@ -60,7 +60,7 @@ fn verdicts_have_the_component_of_their_time_over_swaps_segments_and_a_kill() {
     assert!(components(&mut writer, &[("a", 2), ("b", 1)]));
     judged(&mut writer, request, &["a", "b"], 3);
     for round in 0..60 {
-        let other = writer.request(&format!("other-{round}")).unwrap();
+        let other = writer.open(&format!("other-{round}"));
         step(&mut writer, &[other], &[0; 200], 4 + round);
         writer.tend();
     }
@@ -86,7 +86,7 @@ fn verdicts_have_the_component_of_their_time_over_swaps_segments_and_a_kill() {
 fn each_segment_begins_with_the_components_and_repeats_none_without_a_change() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, JournalOptions { segment_bytes: 4096, ..options() });
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     step(&mut writer, &[request], b"begins a segment", 0);
     for round in 1..60 {
         components(&mut writer, &[("a", 1), ("b", 2)]);
@@ -116,7 +116,7 @@ fn each_segment_begins_with_the_components_and_repeats_none_without_a_change() {
 fn an_excerpt_has_the_components_of_its_verdicts() {
     let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (_directory, mut writer, _) = open_alone(dir.path(), options());
-    let [mine, other] = ["mine", "other"].map(|rid| writer.request(rid).unwrap());
+    let [mine, other] = ["mine", "other"].map(|rid| writer.open(rid));
     for (version, request) in [(0, other), (1, mine), (2, other), (3, mine)] {
         components(&mut writer, &[("a", version), ("b", 0)]);
         judged(&mut writer, request, &["a"], u64::from(version));

@@ -93,7 +93,7 @@ fn a_segment_with_a_row_of_a_live_request_stays() {
     let directory = begin(&disk, small());
     let (mut writer, _) = directory.stream("s").unwrap();
     fill(&disk, &directory, &mut writer, 50);
-    let live = writer.request("live").unwrap();
+    let live = writer.open("live");
     let first = step(&mut writer, &[live], b"first", disk.pass_time(SECOND));
     fill(&disk, &directory, &mut writer, 300);
     let kept = first_frame(&disk, "s");
@@ -116,7 +116,7 @@ fn an_abandoned_request_keeps_no_segments_until_it_has_a_row_again() {
     let disk = SimDisk::new(1);
     let directory = begin(&disk, JournalOptions { abandon_after: Duration::from_secs(60), ..small() });
     let (mut writer, _) = directory.stream("s").unwrap();
-    let idle = writer.request("idle").unwrap();
+    let idle = writer.open("idle");
     let first = step(&mut writer, &[idle], b"first", disk.pass_time(SECOND));
     fill(&disk, &directory, &mut writer, 50);
     assert_eq!(first_frame(&disk, "s"), first.0);
@@ -162,7 +162,7 @@ fn a_stream_without_a_writer_keeps_only_its_last_segment_after_abandon_after() {
     let an_hour = || JournalOptions { abandon_after: Duration::from_secs(3600), ..small() };
     let directory = begin(&disk, an_hour());
     let (mut writer, _) = directory.stream("old").unwrap();
-    let live = writer.request("live").unwrap();
+    let live = writer.open("live");
     step(&mut writer, &[live], b"", disk.pass_time(SECOND));
     fill(&disk, &directory, &mut writer, 60);
     drop(writer);
@@ -185,7 +185,7 @@ fn a_restart_keeps_the_segments_of_live_requests() {
     let disk = SimDisk::new(1);
     let directory = begin(&disk, small());
     let (mut writer, _) = directory.stream("s").unwrap();
-    let live = writer.request("live").unwrap();
+    let live = writer.open("live");
     let first = step(&mut writer, &[live], b"first", disk.pass_time(SECOND));
     fill(&disk, &directory, &mut writer, 100);
     writer.finish().unwrap();

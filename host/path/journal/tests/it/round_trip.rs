@@ -8,7 +8,7 @@ use afterbay_journal::*;
 fn every_part_of_an_outcome_is_read_back() {
     let dir = tempfile::tempdir().unwrap();
     let (_directory, mut writer, _) = open(dir.path(), options());
-    let (a, b) = (writer.request("rid-a").unwrap(), writer.request("rid-b").unwrap());
+    let (a, b) = (writer.open("rid-a"), writer.open("rid-b"));
     let first = writer.append(b"frame one", 1_000).unwrap();
     writer.outcome(&Outcome { received_unix_ns: 1_000, ..plain_outcome(first.frame, &[a, b], &[3, 4]) });
     let second = writer.append(b"frame two", 2_000).unwrap();
@@ -67,7 +67,7 @@ fn every_part_of_an_outcome_is_read_back() {
         ids: (&[]).into(),
         forwarded: 1,
     }];
-    let c = writer.request("rid-c").unwrap();
+    let c = writer.open("rid-c");
     writer.outcome(&Outcome { actions: (&ended).into(), ..plain_outcome(fifth.frame, &[c], &[1]) });
     writer.flush().unwrap();
 
@@ -120,7 +120,7 @@ fn a_journal_continues_after_a_clean_stop() {
     let dir = tempfile::tempdir().unwrap();
     let (directory, mut writer, recovered) = open(dir.path(), options());
     assert_eq!(recovered.last_frame, FrameNo(0));
-    let (a, b) = (writer.request("a").unwrap(), writer.request("b").unwrap());
+    let (a, b) = (writer.open("a"), writer.open("b"));
     step(&mut writer, &[a, b], b"one", 1);
     last_step(&mut writer, &[b], 2, 2);
     let waits = writer.append(b"no outcome", 3).unwrap();
@@ -136,7 +136,7 @@ fn a_journal_continues_after_a_clean_stop() {
     let [live] = &recovered.live[..] else { panic!("{:?}", recovered.live) };
     assert_eq!((&live.info.rid[..], live.info.received, live.request.number()), ("a", 1, a.number()));
     // After a clean stop numbers continue.
-    assert_eq!(writer.request("c").unwrap().number().0, b.number().0 + 1);
+    assert_eq!(writer.open("c").number().0, b.number().0 + 1);
     let frame = step(&mut writer, &[live.request], b"two", 4);
     assert_eq!(frame.0, waits.frame.0 + 1);
     writer.flush().unwrap();
@@ -148,13 +148,13 @@ fn a_journal_continues_after_a_clean_stop() {
 fn a_full_segment_is_sealed_and_the_next_begins() {
     let dir = tempfile::tempdir().unwrap();
     let (directory, mut writer, _) = open(dir.path(), JournalOptions { segment_bytes: 4096, ..options() });
-    let long = writer.request("long").unwrap();
+    let long = writer.open("long");
     for round in 0..40 {
-        let short = writer.request(&format!("short-{round}")).unwrap();
+        let short = writer.open(&format!("short-{round}"));
         step(&mut writer, &[long, short], &[7; 300], round);
         last_step(&mut writer, &[short], 2, round);
     }
-    let idle = writer.request("idle").unwrap();
+    let idle = writer.open("idle");
     step(&mut writer, &[idle], b"", 40);
     writer.finish().unwrap();
     drop(directory);
@@ -194,7 +194,7 @@ fn an_operators_abort_is_found_with_its_request_in_this_segment_and_in_later_one
         let dir = tempfile::tempdir().unwrap();
         let options = || JournalOptions { segment_bytes: 4096, ..options() };
         let (directory, mut writer, _) = open_alone(dir.path(), options());
-        let requests = ["no", "expected", "due", "taken-back"].map(|rid| writer.request(rid).unwrap());
+        let requests = ["no", "expected", "due", "taken-back"].map(|rid| writer.open(rid));
         step(&mut writer, &requests, b"", 1);
         requests[1..].iter().for_each(|request| writer.ending(*request, OperatorAbort::Expected));
         writer.ending(requests[2], OperatorAbort::Due);
@@ -222,9 +222,9 @@ fn an_operators_abort_is_found_with_its_request_in_this_segment_and_in_later_one
 fn a_reused_rid_is_another_request() {
     let dir = tempfile::tempdir().unwrap();
     let (_directory, mut writer, _) = open(dir.path(), options());
-    let first = writer.request("same").unwrap();
+    let first = writer.open("same");
     last_step(&mut writer, &[first], 1, 1);
-    let second = writer.request("same").unwrap();
+    let second = writer.open("same");
     assert_ne!(first.number(), second.number());
     step(&mut writer, &[second], b"", 2);
     writer.flush().unwrap();
@@ -240,11 +240,11 @@ fn a_reused_rid_is_another_request() {
 fn a_closed_request_counts_no_further_rows() {
     let dir = tempfile::tempdir().unwrap();
     let (_directory, mut writer, _) = open(dir.path(), options());
-    let gone = writer.request("gone").unwrap();
+    let gone = writer.open("gone");
     step(&mut writer, &[gone], b"", 1);
     writer.close(gone);
     writer.close(gone);
-    let next = writer.request("next").unwrap();
+    let next = writer.open("next");
     step(&mut writer, &[next], b"", 2);
     writer.flush().unwrap();
     let requests: Vec<_> =
@@ -257,7 +257,7 @@ fn a_closed_request_counts_no_further_rows() {
 fn a_request_that_ends_without_a_row_is_finished_with_its_reason_in_records_and_summaries() {
     let dir = tempfile::tempdir().unwrap();
     let (directory, mut writer, _) = open(dir.path(), options());
-    let (left, ended) = (writer.request("left").unwrap(), writer.request("ended").unwrap());
+    let (left, ended) = (writer.open("left"), writer.open("ended"));
     step(&mut writer, &[left, ended], b"", 1);
     let finish = RowFinish { row: 0, reason: "stop".into(), completion_tokens: None };
     let frame = writer.append(b"", 2).unwrap().frame;
@@ -286,7 +286,7 @@ fn a_request_that_ends_without_a_row_is_finished_with_its_reason_in_records_and_
 fn tail_returns_each_record_as_it_is_written_across_segments() {
     let dir = tempfile::tempdir().unwrap();
     let (_directory, mut writer, _) = open(dir.path(), JournalOptions { segment_bytes: 4096, ..options() });
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     step(&mut writer, &[request], b"before", 1);
     writer.flush().unwrap();
     let mut tail = reader(dir.path()).tail(ReadFrom::End).unwrap();
@@ -295,7 +295,7 @@ fn tail_returns_each_record_as_it_is_written_across_segments() {
     let mut seen = Vec::new();
     for round in 0..30u64 {
         let frame = step(&mut writer, &[request], &[1; 500], round);
-        let other = writer.request("other").unwrap();
+        let other = writer.open("other");
         writer.close(other);
         if round % 3 == 0 {
             writer.flush().unwrap();

@@ -232,7 +232,7 @@ impl Run {
             return;
         }
         let rid = format!("rid-{}", self.random.below(50));
-        let request = self.writer.request(&rid).unwrap();
+        let request = self.writer.open(&rid);
         let number = request.number().0;
         assert!(self.request_numbers.insert(number), "request number {number} came twice");
         self.requests.insert(number, request);

@@ -71,7 +71,7 @@ impl Run {
 
     fn frame(&mut self, writer: &mut JournalWriter) {
         if self.requests.len() < 6 || self.random.once_in(10) {
-            self.requests.push(writer.request("r").unwrap());
+            self.requests.push(writer.open("r"));
         }
         let random = &mut self.random;
         let rows: Vec<JournalRequest> = self.requests.iter().copied().filter(|_| random.once_in(3)).collect();
@@ -241,7 +241,7 @@ fn a_journal_cut_at_any_byte_knows_what_was_taken_before() {
 fn a_row_has_the_times_at_which_it_was_sent_and_taken() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
-    let request = writer.request("r").unwrap();
+    let request = writer.open("r");
     let first = step(&mut writer, &[request], b"one", 1_000);
     writer.sent("sink", 1, SinkContent::Whole(first), 1_100);
     step(&mut writer, &[request], b"two", 2_000);
@@ -330,7 +330,7 @@ fn a_summary_torn_at_any_byte_changes_nothing_of_what_a_sink_was_sent() {
     for requests in [0, 2] {
         let disk = SimDisk::new(1);
         let (directory, mut writer, _) = begin(&disk, options());
-        let live: Vec<JournalRequest> = (0..requests).map(|_| writer.request("r").unwrap()).collect();
+        let live: Vec<JournalRequest> = (0..requests).map(|_| writer.open("r")).collect();
         for sequence in 1..=3 {
             let frame = step(&mut writer, &live, b"frame", 1);
             writer.sent("sink", sequence, SinkContent::Whole(frame), 0);

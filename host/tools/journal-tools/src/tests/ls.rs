@@ -50,16 +50,16 @@ fn streams(dir: &std::path::Path) -> Vec<StreamReader> {
         }
         let rid = format!("{}-{at}", if at % 3 == 0 { "chat" } else { "cmpl" });
         let is_ended = at % 10 != 7;
-        let a = first.request(&rid).unwrap();
+        let a = first.open(&rid);
         row(&mut first, a, now, is_ended);
         if at % 2 == 0 {
             // The detokenizer ends much later than the scheduler.
-            let leg = text.request(&rid).unwrap();
+            let leg = text.open(&rid);
             row(&mut text, leg, now + NS / 2, false);
             ends.insert(now + NS * 3 / 4 + at * 7 % 40 * NS + at, leg);
         }
         if at % 5 == 0 {
-            let z = other.request(&format!("z-{at}")).unwrap();
+            let z = other.open(&format!("z-{at}"));
             row(&mut other, z, now + 1, true);
         }
     }

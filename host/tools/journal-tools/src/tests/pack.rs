@@ -73,7 +73,7 @@ fn filled() -> tempfile::TempDir {
     for (stream, kind) in [(STREAM, BatchKind::TokenId), ("text", BatchKind::Str)] {
         let (mut writer, _) = directory.stream(stream).unwrap();
         writer.plugins([("notes", "1.2.0", &[0xab; 32])].into_iter());
-        let (mine, theirs) = (writer.request("mine").unwrap(), writer.request("theirs").unwrap());
+        let (mine, theirs) = (writer.open("mine"), writer.open("theirs"));
         for number in 1..=4 {
             let wire = if number == 2 { SynthWire::Pickle } else { SynthWire::Msgpack };
             let rows = [(mine, "mine", number as i64), (theirs, "theirs", PRIVATE)];

@@ -61,7 +61,7 @@ impl Scene {
         for _ in 0..count {
             let now = BEGIN + self.requests * SECOND;
             self.requests += 1;
-            let request = self.writer.request("r").unwrap();
+            let request = self.writer.open("r");
             let frame = self.writer.append(&[1; 400], now).unwrap().frame;
             let finish = RowFinish { row: 0, reason: "stop".into(), completion_tokens: Some(1) };
             self.writer.outcome(&Outcome {

@@ -58,8 +58,7 @@ impl Scene {
     /// One request of each tenant, of three frames.
     fn round(&mut self, wire: SynthWire, round: u64) {
         let rids = TENANTS.map(|tenant| format!("{tenant}-{round}"));
-        let requests: Vec<JournalRequest> =
-            rids.iter().map(|rid| self.writer.request(rid).unwrap()).collect();
+        let requests: Vec<JournalRequest> = rids.iter().map(|rid| self.writer.open(rid)).collect();
         for step in 0..3_u64 {
             let rows = rids.iter().zip(0..).map(|(rid, at)| SynthRow {
                 rid: rid.clone(),

@@ -51,7 +51,7 @@ impl Scene {
                 let rid = batch.rid(row).to_owned();
                 let request = match self.live.get(&rid) {
                     Some(request) => *request,
-                    None => self.writer.request(&rid).unwrap(),
+                    None => self.writer.open(&rid),
                 };
                 self.live.insert(rid.clone(), request);
                 requests.push(request);
