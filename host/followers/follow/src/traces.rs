@@ -237,7 +237,7 @@ impl FollowedStream {
             Some(current) => current,
             None => {
                 let first = if self.is_new { listed.first() } else { listed.last() };
-                let opened = first.map(|first| self.reader.segment_records(*first)).transpose()?;
+                let opened = first.map(|first| self.reader.segment_requests(*first)).transpose()?;
                 let Some(opened) = opened.flatten() else { return Ok(false) };
                 self.traced.begin_segment();
                 self.current.insert(opened)
@@ -249,7 +249,7 @@ impl FollowedStream {
         }
         let Some(next) = listed.into_iter().find(|id| *id > current.id()) else { return Ok(false) };
         // `None`: retention was faster, or its header is not complete yet.
-        let Some(next) = self.reader.segment_records(next)? else { return Ok(false) };
+        let Some(next) = self.reader.segment_requests(next)? else { return Ok(false) };
         self.traced.begin_segment();
         self.current = Some(next);
         Ok(true)

@@ -146,7 +146,7 @@ impl EndedReader {
     pub fn open(&mut self, segment: SegmentId) -> Result<bool, ReadError> {
         let opened = match self.fold.frames {
             FrameUse::Contents => self.stream.segment_changes(segment)?,
-            FrameUse::Facts | FrameUse::None => self.stream.segment_records(segment)?,
+            FrameUse::Facts | FrameUse::None => self.stream.segment_requests(segment)?,
         };
         let Some(opened) = opened else { return Ok(false) };
         self.finish_segment();
@@ -217,11 +217,6 @@ impl EndedReader {
     /// Requests that have not ended.
     pub fn live_requests(&self) -> usize {
         self.fold.live.len()
-    }
-
-    /// Bytes of rows, ids and verdicts that are kept of live requests.
-    pub fn live_bytes(&self) -> usize {
-        self.fold.bytes
     }
 }
 

@@ -42,27 +42,14 @@ impl EraseRows for FrameEraser<'_> {
 pub fn report(rid: &str, erased: &[ErasedRequests], followers: &[String]) -> Value {
     let copies: Vec<&String> = followers.iter().filter(|follower| *follower != "usage").collect();
     let sum = |of: fn(&ErasedRequests) -> u64| erased.iter().map(of).sum::<u64>();
-    let stream = |it: &ErasedRequests| {
-        let left = it.left.iter().map(|left| json!({"frame": left.frame.0, "why": left.why}));
-        json!({
-            "stream": it.stream,
-            "requests": it.requests.iter().map(|request| request.0).collect::<Vec<_>>(),
-            "rows": it.rows,
-            "tokens": it.tokens,
-            "segments": it.segments,
-            "bytes": it.bytes,
-            "left": left.collect::<Vec<_>>(),
-            "left_frames": it.left_count,
-        })
-    };
     json!({
         "rid": rid,
         "time": erased.first().and_then(|it| json_time(it.unix_ns)),
         "rows": sum(|it| it.rows),
         "tokens": sum(|it| it.tokens),
         "segments": sum(|it| it.segments),
-        "is_complete": sum(|it| it.left_count) == 0,
-        "streams": erased.iter().map(stream).collect::<Vec<_>>(),
+        "is_complete": sum(|it| it.left.count) == 0,
+        "streams": erased,
         "copies": copies,
     })
 }

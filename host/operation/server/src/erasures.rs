@@ -128,7 +128,7 @@ impl Erasures {
             rows: erased.rows,
             tokens: erased.tokens,
             segments: erased.segments,
-            left_frames: erased.left_count,
+            left_frames: erased.left.count,
         });
     }
 }

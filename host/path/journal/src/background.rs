@@ -2,7 +2,7 @@
 //! per stream. The writer hands over each segment when it begins and when it ends.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -18,7 +18,7 @@ use crate::options::SyncPolicy;
 use crate::position::{FrameNo, SegmentId};
 use crate::seal::{SegmentEnd, first_unreadable, write_end};
 use crate::segment::Segment;
-use crate::storage::{PART, Storage, read_full, write_all};
+use crate::storage::{self, PART, Storage};
 
 /// Pause between two attempts to rewrite a damaged segment.
 const RETRY: Duration = Duration::from_secs(1);
@@ -415,17 +415,7 @@ impl StreamShared {
     fn rewrite(&self, segment: &Segment, ended: &SegmentEnd) -> io::Result<()> {
         let beside = segment.path.with_extension(PART);
         let file = self.storage.create(&beside)?;
-        let mut buffer = vec![0; 1 << 20];
-        let mut offset = 0;
-        while offset < ended.bytes {
-            let want = buffer.len().min((ended.bytes - offset) as usize);
-            let read = read_full(&*segment.file, &mut buffer[..want], offset)?;
-            if read == 0 {
-                break;
-            }
-            write_all(&*file, &mut [IoSlice::new(&buffer[..read])], offset)?;
-            offset += read as u64;
-        }
+        storage::copy(&*segment.file, &*file, ended.bytes, || true)?;
         let copy = Segment { file, ..segment.clone() };
         let whole = first_unreadable(&copy, ended)?;
         write_end(&*copy.file, &copy.header, ended)?;

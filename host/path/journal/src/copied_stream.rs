@@ -20,7 +20,7 @@ pub struct CopiedStream {
     dir: PathBuf,
     /// Files written last.
     open: HashMap<SegmentId, Arc<dyn File>>,
-    /// Whether a segment has its name. Before that, readers ignore its file.
+    /// Segments that have a file, each with whether the file has its name. Before that, readers ignore it.
     shown: HashMap<SegmentId, bool>,
 }
 

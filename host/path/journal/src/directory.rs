@@ -170,7 +170,7 @@ impl JournalDirectory {
         rows: &mut dyn EraseRows,
     ) -> Result<Vec<ErasedRequests>, NotErased> {
         let eraser = Eraser { root: &self.root, pause: &self.pause, by };
-        eraser.erase(streams, &|_, info| info.rid == rid, rows)
+        eraser.erase(streams, None, &|info| info.rid == rid, rows)
     }
 
     /// Erases requests by age from now on, in the retention thread: those of which the segment with their end has reached the age of

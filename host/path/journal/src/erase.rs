@@ -11,10 +11,10 @@ mod rewrite;
 pub use expired::EraseRule;
 pub(crate) use expired::Expired;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::Serialize;
 
 use crate::background::StreamShared;
 use crate::error::{IoError, OpenError, ReadError};
@@ -29,7 +29,7 @@ use crate::segment_files;
 use plan::Plan;
 
 /// Frames that may still hold content and that a report names. Further ones are counted.
-pub(crate) const LEFT_MAX: usize = 1000;
+const LEFT_MAX: usize = 1000;
 
 /// Overwrites rows in frames, which the journal does not decode.
 pub trait EraseRows {
@@ -55,7 +55,7 @@ pub struct RewrittenFrame {
 }
 
 /// A frame that may still hold content of an erased request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftFrame {
     /// Number of the frame.
     pub frame: FrameNo,
@@ -63,14 +63,35 @@ pub struct LeftFrame {
     pub why: String,
 }
 
+/// Frames that hold content which could not be overwritten.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LeftFrames {
+    /// The first 1000 of them.
+    #[serde(rename = "left")]
+    pub first: Vec<LeftFrame>,
+    /// Number of all.
+    #[serde(rename = "left_frames")]
+    pub count: u64,
+}
+
+impl LeftFrames {
+    pub(crate) fn push(&mut self, frame: u64, why: String) {
+        self.count += 1;
+        if self.first.len() < LEFT_MAX {
+            self.first.push(LeftFrame { frame: FrameNo(frame), why });
+        }
+    }
+}
+
 /// The requests that were erased in a stream.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ErasedRequests {
     /// Name of the stream.
     pub stream: String,
     /// Numbers of the requests.
     pub requests: Vec<RequestNo>,
     /// Time of this erasure, unix nanoseconds.
+    #[serde(skip)]
     pub unix_ns: u64,
     /// Rows of the requests.
     pub rows: u64,
@@ -80,10 +101,9 @@ pub struct ErasedRequests {
     pub segments: u64,
     /// Bytes of these segments.
     pub bytes: u64,
-    /// Frames that may still hold content, at most 1000.
-    pub left: Vec<LeftFrame>,
-    /// Number of all frames that may still hold content.
-    pub left_count: u64,
+    /// Frames that may still hold content.
+    #[serde(flatten)]
+    pub left: LeftFrames,
 }
 
 /// The reason why nothing was erased.
@@ -156,17 +176,19 @@ pub(crate) struct Eraser<'a> {
 }
 
 impl Eraser<'_> {
-    /// Erases the selected requests of these streams. Nothing is erased unless all can be.
+    /// Erases the selected requests of these streams. Nothing is erased unless all can be. `around`: all their rows are in these
+    /// frames.
     pub fn erase(
         &self,
         streams: &[String],
-        select: &dyn Fn(&str, &RequestInfo) -> bool,
+        around: Option<(u64, u64)>,
+        select: &dyn Fn(&RequestInfo) -> bool,
         rows: &mut dyn EraseRows,
     ) -> Result<Vec<ErasedRequests>, NotErased> {
         let mut plans = Vec::new();
         for stream in streams {
             let writer = self.writer_or_recovered(stream)?;
-            let plan = Plan::new(self.root, stream, writer, None, &|info| select(stream, info))?;
+            let plan = Plan::new(self.root, stream, writer, around, select)?;
             plans.extend((!plan.requests.is_empty()).then_some(plan));
         }
         for plan in &plans {
@@ -174,22 +196,6 @@ impl Eraser<'_> {
         }
         let erasure = Erasure { unix_ns: self.root.storage.now_unix_ns(), by: self.by };
         plans.into_iter().map(|plan| self.carry_out(&plan, erasure, rows)).collect()
-    }
-
-    /// Erases ended requests of a stream by their numbers. All their rows are in the frames `around`.
-    fn erase_numbers(
-        &self,
-        stream: &str,
-        numbers: &BTreeSet<RequestNo>,
-        around: (u64, u64),
-        rows: &mut dyn EraseRows,
-    ) -> Result<ErasedRequests, NotErased> {
-        let writer = lock(&self.root.streams).get(stream).cloned();
-        let select = |info: &RequestInfo| numbers.contains(&info.number);
-        let plan = Plan::new(self.root, stream, writer, Some(around), &select)?;
-        plan.check(self.root)?;
-        let erasure = Erasure { unix_ns: self.root.storage.now_unix_ns(), by: self.by };
-        self.carry_out(&plan, erasure, rows)
     }
 
     fn carry_out(
@@ -229,15 +235,6 @@ impl Eraser<'_> {
             recovery::recover(storage, &dir, self.root.options.sync)?;
         }
         Ok(None)
-    }
-}
-
-impl ErasedRequests {
-    fn leave(&mut self, frame: u64, why: String) {
-        self.left_count += 1;
-        if self.left.len() < LEFT_MAX {
-            self.left.push(LeftFrame { frame: FrameNo(frame), why });
-        }
     }
 }
 

@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::erase::{EraseRows, LEFT_MAX, LeftFrame};
+use crate::erase::{EraseRows, LeftFrames};
 use crate::error::{IoError, ReadError};
 use crate::format::{self, RecordHead, RecordKind, SegmentHeader, encoded};
 use crate::outcome::Outcome;
-use crate::position::{FrameNo, RequestNo, SegmentId};
+use crate::position::{RequestNo, SegmentId};
 use crate::reader::{RequestHistory, StreamReader};
 use crate::record::{RecordBody, RequestEntry, erase_outcome};
 use crate::release_marker::is_release_marker;
 use crate::request::{Erasure, RequestInfo};
 use crate::rid::stored_rid;
 use crate::seal;
-use crate::segment::{Payloads, RawRecord, ScanStep, Segment, SegmentSummary};
+use crate::segment::{Payloads, RawRecord, Segment, SegmentSummary};
 use crate::storage::{Disk, File, Storage, write_all};
 use crate::stream_state::StreamState;
 use crate::text_file;
@@ -38,10 +38,8 @@ pub struct Excerpt {
     pub rows: u64,
     /// Stored frames.
     pub frames: u64,
-    /// Frames with a row of the requests that are left out, because the rows of others could not be overwritten. At most 1000.
-    pub left: Vec<LeftFrame>,
-    /// Number of all such frames.
-    pub left_count: u64,
+    /// Frames with a row of the requests that are left out, because the rows of others could not be overwritten.
+    pub left: LeftFrames,
     /// Bytes of the excerpt.
     pub bytes: u64,
 }
@@ -165,13 +163,7 @@ impl ExcerptWriter<'_> {
         let mut file = ExcerptFile::create(&self.dir, header)?;
         self.state.begin_segment(&header);
         let mut scan = segment.records(limit, Payloads::NotFrames);
-        loop {
-            let record = match scan.step()? {
-                ScanStep::Record(record) if record.begins_summary() => break,
-                ScanStep::Record(record) => record,
-                ScanStep::Corrupt { .. } => continue,
-                ScanStep::End { .. } => break,
-            };
+        while let Some(record) = scan.record()?.filter(|record| !record.begins_summary()) {
             let Some(mut body) = scan.body(&record) else { continue };
             let RecordHead { mut kind, number, time, .. } = record.head;
             let mut payload = scan.payload(&record).to_vec();
@@ -280,10 +272,7 @@ impl ExcerptWriter<'_> {
             },
             Err(why) => why,
         };
-        self.report.left_count += 1;
-        if self.report.left.len() < LEFT_MAX {
-            self.report.left.push(LeftFrame { frame: FrameNo(record.head.number), why });
-        }
+        self.report.left.push(record.head.number, why);
         Ok(None)
     }
 }

@@ -102,6 +102,11 @@ impl FrameSet {
         }
     }
 
+    /// Adds the frames of another set.
+    pub(crate) fn extend(&mut self, other: &FrameSet) {
+        other.runs().for_each(|(first, count)| self.insert_run(first.0, count));
+    }
+
     /// Removes a frame. Returns whether the frame was in the set.
     pub(crate) fn remove(&mut self, frame: u64) -> bool {
         let at = match self.runs.front() {

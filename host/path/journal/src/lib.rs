@@ -70,7 +70,7 @@ pub use backlog::{BacklogFrame, BacklogItem, BacklogReader};
 pub use confirmed::{Confirmed, Follower, followers_dir};
 pub use copied_stream::CopiedStream;
 pub use directory::JournalDirectory;
-pub use erase::{EraseRows, EraseRule, ErasedRequests, LeftFrame, NotErased, RewrittenFrame};
+pub use erase::{EraseRows, EraseRule, ErasedRequests, LeftFrame, LeftFrames, NotErased, RewrittenFrame};
 pub use error::{HeldBack, IoError, OpenError, ReadError, WriteError};
 pub use excerpt::{Excerpt, ExcerptError, write_excerpt};
 pub use format::VERSION as FORMAT_VERSION;
@@ -84,6 +84,7 @@ pub use outcome::{
 };
 pub use plugin_component::PluginComponent;
 pub use position::{FrameNo, Position, RequestNo, SegmentId};
+pub use record::as_read;
 pub use recovery::{Corruption, LiveRequest, RecoveredStream, TornEnd};
 pub use release_marker::{HELD_SINK, RELEASE_MARKER, is_release_marker};
 pub use replacement::StoredReplacement;

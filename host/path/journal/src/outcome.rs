@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::position::{FrameNo, RequestNo};
-use crate::request::{JournalRequest, RequestInfo};
+use crate::request::RequestInfo;
 
 /// Outcome of a frame. Recorded once per frame, in any order of frames.
 ///
@@ -52,29 +52,6 @@ impl<'a, R: Clone> Outcome<'a, R> {
     }
 }
 
-impl Outcome<'_, JournalRequest> {
-    /// An owned copy, as a journal reader returns it.
-    pub fn to_read(&self) -> Outcome<'static> {
-        let actions = self.actions.iter().map(PluginAction::to_static);
-        let finished = self.finished.iter().map(|finish| RowFinish {
-            reason: Cow::Owned(finish.reason.to_string()),
-            row: finish.row,
-            completion_tokens: finish.completion_tokens,
-        });
-        Outcome {
-            frame: self.frame,
-            received_unix_ns: self.received_unix_ns,
-            passage: self.passage.to_static(),
-            changed: self.changed.clone(),
-            requests: self.requests.iter().map(|request| request.number()).collect(),
-            tokens: Cow::Owned(self.tokens.to_vec()),
-            finished: finished.collect(),
-            gaps: Cow::Owned(self.gaps.to_vec()),
-            actions: actions.collect(),
-        }
-    }
-}
-
 /// How a frame was passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passage<'a> {
@@ -88,19 +65,6 @@ pub enum Passage<'a> {
     Barrier(Cow<'a, str>),
     /// It was forwarded unchanged and in order, because it could not be decoded. The text says why.
     NotUnderstood(Cow<'a, str>),
-}
-
-impl Passage<'_> {
-    fn to_static(&self) -> Passage<'static> {
-        let owned = |text: &Cow<'_, str>| Cow::Owned(text.to_string());
-        match self {
-            Passage::Unchanged => Passage::Unchanged,
-            Passage::Changed => Passage::Changed,
-            Passage::Dropped => Passage::Dropped,
-            Passage::Barrier(kind) => Passage::Barrier(owned(kind)),
-            Passage::NotUnderstood(why) => Passage::NotUnderstood(owned(why)),
-        }
-    }
 }
 
 /// Finish of a request in a row.
@@ -154,17 +118,6 @@ impl PluginAction<'_> {
         let stays = self.verdict.text_that_stays(&self.text);
         let ids = if self.verdict == Verdict::Release { self.ids } else { Cow::Owned(Vec::new()) };
         PluginAction { text: Cow::Owned(self.text[..stays].to_owned()), ids, ..self }
-    }
-
-    fn to_static(&self) -> PluginAction<'static> {
-        PluginAction {
-            row: self.row,
-            plugin: Cow::Owned(self.plugin.to_string()),
-            verdict: self.verdict,
-            text: Cow::Owned(self.text.to_string()),
-            ids: Cow::Owned(self.ids.to_vec()),
-            forwarded: self.forwarded,
-        }
     }
 
     /// Whether the action makes its row the last row that the reader gets of the request.

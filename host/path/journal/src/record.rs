@@ -16,6 +16,7 @@ mod sinks;
 pub(crate) use attributes::bounded_attributes;
 pub(crate) use entries::{RequestEntry, SegmentTotals, put_entries};
 pub(crate) use erased::erase_outcome;
+pub use outcome::as_read;
 pub(crate) use outcome::put_outcome;
 pub(crate) use rids::RidIndex;
 pub use sinks::Taken;

@@ -86,12 +86,6 @@ pub struct LiveRequest {
     pub info: RequestInfo,
 }
 
-impl LiveRequest {
-    pub(crate) fn new(request: JournalRequest, info: RequestInfo) -> LiveRequest {
-        LiveRequest { request, info }
-    }
-}
-
 /// State that a writer starts from.
 pub(crate) struct WriterStart {
     pub state: StreamState,

@@ -101,17 +101,14 @@ pub(crate) fn pass(root: &Root) {
         match removed {
             Ok(()) => {
                 bytes -= oldest.bytes;
-                push_notice(&open, &stream.stream, removal(&holds, &stream.stream, oldest));
+                root.push_notice(&stream.stream, removal(&holds, &stream.stream, oldest));
                 stream.segments.pop_front();
                 stream.removable -= 1;
                 stream.confirmed = stream.confirmed.saturating_sub(1);
             }
             Err(error) => {
-                push_notice(
-                    &open,
-                    &stream.stream,
-                    BackgroundNotice::RemoveFailed { path, error: error.to_string() },
-                );
+                let error = error.to_string();
+                root.push_notice(&stream.stream, BackgroundNotice::RemoveFailed { path, error });
                 stream.removable = 0;
             }
         }
@@ -199,11 +196,4 @@ fn candidates(
         |segment: &&SegmentFile| !holds.iter().any(|hold| hold.confirmed.needs(&stream, segment.id));
     let confirmed = segments.iter().take_while(is_confirmed).count();
     Some(Candidates { stream, dir, segments: segments.into(), removable, confirmed })
-}
-
-/// Publishes a notice to the stream, or to any open stream.
-fn push_notice(open: &[Arc<StreamShared>], stream: &str, notice: BackgroundNotice) {
-    if let Some(shared) = open.iter().find(|shared| shared.stream == stream).or(open.first()) {
-        shared.push_notice(notice);
-    }
 }

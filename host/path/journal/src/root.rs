@@ -14,6 +14,7 @@ use crate::error::{HeldBack, IoError, OpenError, ReadError};
 use crate::instance;
 use crate::manifest;
 use crate::mutex::lock;
+use crate::notice::BackgroundNotice;
 use crate::options::{Background, JournalOptions};
 use crate::storage::{Lock, LockError, Storage, is_full};
 
@@ -137,6 +138,14 @@ impl Root {
     pub fn write_pid(&self) {
         if let Some(held) = &*lock(&self.lock) {
             held.write_pid();
+        }
+    }
+
+    /// Publishes a notice to the stream, or to any open stream.
+    pub fn push_notice(&self, stream: &str, notice: BackgroundNotice) {
+        let streams = lock(&self.streams);
+        if let Some(shared) = streams.get(stream).or(streams.values().next()) {
+            shared.push_notice(notice);
         }
     }
 

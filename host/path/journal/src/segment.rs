@@ -126,13 +126,10 @@ impl Segment {
         while high.saturating_sub(low) > SEEK_BYTES {
             let middle = low + (high - low) / 2;
             let mut scan = self.scan(middle, high.min(middle + SEEK_BYTES), Payloads::NotFrames);
-            let found = loop {
-                match scan.step()? {
-                    ScanStep::Record(record) if record.head.kind == RecordKind::FRAME => break Some(record),
-                    ScanStep::Record(_) | ScanStep::Corrupt { .. } => {}
-                    ScanStep::End { .. } => break None,
-                }
-            };
+            let mut found = scan.record()?;
+            while found.is_some_and(|record| record.head.kind != RecordKind::FRAME) {
+                found = scan.record()?;
+            }
             match found {
                 Some(record) if record.head.number < first.0 => low = record.offset,
                 _ => high = middle,
@@ -179,10 +176,6 @@ pub(crate) enum Payloads {
     Frames,
     /// Ranges of skipped frames, to find a frame by its number.
     Skipped,
-    /// Outcomes, and the bytes sent in place of frames.
-    Outcomes,
-    /// Outcomes, and what opens, closes and lists requests.
-    Requests,
 }
 
 impl Payloads {
@@ -193,17 +186,6 @@ impl Payloads {
             Payloads::NotReceived => kind != RecordKind::FRAME,
             Payloads::Frames => kind == RecordKind::FRAME || kind == RecordKind::SKIPPED,
             Payloads::Skipped => kind == RecordKind::SKIPPED,
-            Payloads::Outcomes => kind == RecordKind::OUTCOME || kind == RecordKind::CHANGED,
-            Payloads::Requests => matches!(
-                kind,
-                RecordKind::OUTCOME
-                    | RecordKind::OPEN
-                    | RecordKind::CLOSE
-                    | RecordKind::CARRY
-                    | RecordKind::ABORT
-                    | RecordKind::ATTRIBUTES
-                    | RecordKind::PLUGIN
-            ),
         }
     }
 }
@@ -271,6 +253,17 @@ impl Scan {
         let corrupt = ScanStep::Corrupt { offset: self.offset, bytes: next - self.offset };
         self.offset = next;
         Ok(corrupt)
+    }
+
+    /// The next record, past damage. `None` at the end.
+    pub fn record(&mut self) -> Result<Option<RawRecord>, ReadError> {
+        loop {
+            match self.step()? {
+                ScanStep::Record(record) => return Ok(Some(record)),
+                ScanStep::Corrupt { .. } => {}
+                ScanStep::End { .. } => return Ok(None),
+            }
+        }
     }
 
     /// As `step`, up to a known end without asking for the file's size. Returns `None` at the end. Every byte

@@ -350,6 +350,27 @@ pub fn read_full(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<
     Ok(read)
 }
 
+/// Copies the first bytes of a file, a MiB at a time, as long as `goes_on` says so. Returns the number of bytes that were copied.
+pub(crate) fn copy(
+    from: &dyn File,
+    to: &dyn File,
+    bytes: u64,
+    goes_on: impl Fn() -> bool,
+) -> io::Result<u64> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut offset = 0;
+    while offset < bytes && goes_on() {
+        let want = buffer.len().min((bytes - offset) as usize);
+        let read = read_full(from, &mut buffer[..want], offset)?;
+        if read == 0 {
+            break;
+        }
+        write_all(to, &mut [IoSlice::new(&buffer[..read])], offset)?;
+        offset += read as u64;
+    }
+    Ok(offset)
+}
+
 /// Writes all parts from `offset`, in as many calls as needed.
 pub fn write_all(file: &dyn File, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
     while parts.iter().any(|part| !part.is_empty()) {

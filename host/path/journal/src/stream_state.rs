@@ -87,8 +87,9 @@ impl StreamState {
             | RecordBody::Sent { .. }
             | RecordBody::Handed { .. }
             | RecordBody::Sink(_) => apply_to_sinks(&mut totals.sinks, body),
-            RecordBody::Skipped { count, .. } => {
-                totals.next_frame = totals.next_frame.max(number.saturating_add(*count))
+            RecordBody::Skipped { count, left_out } => {
+                totals.skip(number, *count, *left_out);
+                totals.next_frame = totals.next_frame.max(number.saturating_add(*count));
             }
             RecordBody::Carry(entries) => {
                 // Not merged: with many live requests there are many such records, and each merge sorts all requests.

@@ -138,7 +138,7 @@ impl JournalWriter {
             if over {
                 writer.close(request);
             } else {
-                found.live.push(LiveRequest::new(request, info));
+                found.live.push(LiveRequest { request, info });
             }
         }
         found.live.sort_by_key(|live| live.request.number);
@@ -436,6 +436,7 @@ impl JournalWriter {
         }
         if let Some((first, count)) = self.skipped.take() {
             let time = self.totals.last_unix_ns;
+            self.totals.skip(first, count, false);
             put(&mut self.pending, RecordKind::SKIPPED, first, time, &(count, false));
         }
         for (sink, is_recorded) in self.totals.sinks.iter().zip(&mut self.taken_recorded) {

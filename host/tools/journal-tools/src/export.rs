@@ -1,7 +1,6 @@
 //! `afterbay journal export`: writes frames out of the journal, decoded or raw.
 
 use crate::LoadConfig;
-use crate::not_found::not_found;
 use crate::place::{Place, parse_time};
 use afterbay_journal::Outcome;
 use afterbay_journal::reader::{ReadFrom, StoredFrame, StreamReader};
@@ -47,16 +46,11 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let mut out = screen::Output::new();
     let mut written = 0_u64;
     let selected = args.place.select(load)?;
-    let mut known = args.rid.is_none();
-    for stream in &selected.streams {
-        let rid = match &args.rid {
-            None => None,
-            Some(rid) => match stream.whole_rid(rid)? {
-                Some(rid) => Some(rid),
-                None => continue,
-            },
-        };
-        known = true;
+    let streams: Vec<(&StreamReader, Option<String>)> = match &args.rid {
+        None => selected.streams.iter().map(|stream| (stream, None)).collect(),
+        Some(rid) => selected.with_rid(rid)?.into_iter().map(|(stream, rid)| (stream, Some(rid))).collect(),
+    };
+    for (stream, rid) in streams {
         each(stream, rid.as_deref(), &args, |frame, outcome| {
             // A release marker is Afterbay's own frame; the rows that it released are stored beside it.
             let is_own = frame.is_release_marker();
@@ -88,9 +82,6 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         })?;
     }
     out.flush()?;
-    if let Some(rid) = args.rid.as_ref().filter(|_| !known) {
-        return Err(not_found(&selected, rid));
-    }
     if args.raw.is_some() {
         screen::complain(format!("{written} frames"));
     }

@@ -1,7 +1,6 @@
 //! `afterbay journal neighbours RID`: lists the requests whose rows travelled in the same frames as the rows of one request.
 
 use crate::LoadConfig;
-use crate::not_found::not_found;
 use crate::place::Place;
 use crate::show::erased_line;
 use afterbay_journal::reader::{RequestFilter, RequestInfo, StreamReader};
@@ -12,6 +11,7 @@ use afterbay_journal_view::legs::{self, Known, Leg};
 use afterbay_journal_view::neighbours::{NEIGHBOURS_MAX, SharedFrames, Sums};
 use afterbay_journal_view::wording::counted;
 use afterbay_terminal::{self as screen, Busy, Table};
+use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -44,19 +44,14 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let selected = args.place.select(load)?;
     let busy = Busy::new(format!("looking for {:?}", args.rid));
     let mut known: Known<RequestInfo> = Vec::new();
-    for stream in &selected.streams {
-        let Some(rid) = stream.whole_rid(&args.rid)? else { continue };
+    for (stream, rid) in selected.with_rid(&args.rid)? {
         let after = legs::after(stream, &selected.streams)?;
-        let filter = RequestFilter { rid_prefix: Some(rid.clone()), ..RequestFilter::default() };
-        let found: Vec<RequestInfo> = stream.requests(filter)?.collect::<Result<_, _>>()?;
-        let lives = found.into_iter().filter(|info| info.rid == rid).collect();
+        let filter = RequestFilter { rids: Some(HashSet::from([rid])), ..RequestFilter::default() };
+        let lives = stream.requests(filter)?.collect::<Result<_, _>>()?;
         known.push((stream.name().to_owned(), after, lives));
     }
     let requests = legs::join(known);
     drop(busy);
-    if requests.is_empty() {
-        return Err(not_found(&selected, &args.rid));
-    }
     for request in &requests {
         let Leg { stream: name, of: info, .. } = request.first();
         let Some(stream) = selected.streams.iter().find(|stream| stream.name() == name) else { continue };

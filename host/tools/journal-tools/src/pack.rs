@@ -1,7 +1,6 @@
 //! `afterbay journal pack RID`: writes what the journal has about a request to one file.
 
 use crate::LoadConfig;
-use crate::not_found::not_found;
 use crate::pack_file::{self, JOURNAL, MANIFEST, PackWriter};
 use crate::place::{Place, Selected};
 use crate::source::temporary;
@@ -14,6 +13,7 @@ use afterbay_wire::{DecodedFrame, Decoder, Layouts};
 use anyhow::{bail, ensure};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -47,13 +47,13 @@ pub(crate) fn run(args: &Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let busy = Busy::new(format!("packing {:?}", args.rid));
     let excerpts = pack(&selected, &args.rid, &layouts, now, std::io::stdout().lock())?;
     drop(busy);
-    for (stream, Excerpt { rows, frames, left, left_count, .. }) in &excerpts {
+    for (stream, Excerpt { rows, frames, left, .. }) in &excerpts {
         let line = format!("{stream}: {} in {}", counted(*rows, "row"), counted(*frames, "frame"));
         screen::complain(screen::wrapped(&line, 2));
-        if let Some(first) = left.first() {
+        if let Some(first) = left.first.first() {
             let line = format!(
                 "{stream}: {} left out, the first is frame {}: {}",
-                counted(*left_count, "frame"),
+                counted(left.count, "frame"),
                 first.frame,
                 first.why
             );
@@ -112,19 +112,10 @@ pub(crate) fn pack(
 
 /// The only rid in the journal that equals this one or begins with it.
 fn whole_rid(selected: &Selected, rid: &str) -> anyhow::Result<String> {
-    let mut found: Vec<String> = Vec::new();
-    for stream in &selected.streams {
-        let Some(whole) = stream.whole_rid(rid)? else { continue };
-        if whole == rid {
-            return Ok(whole);
-        }
-        if !found.contains(&whole) {
-            found.push(whole);
-        }
-    }
+    let found: BTreeSet<String> = selected.with_rid(rid)?.into_iter().map(|(_, whole)| whole).collect();
     match found.len() {
-        0 => Err(not_found(selected, rid)),
-        1 => Ok(found.remove(0)),
+        _ if found.contains(rid) => Ok(rid.to_owned()),
+        1 => Ok(found.into_iter().collect()),
         _ => bail!("rid {rid:?} begins several: {found:?}"),
     }
 }
@@ -156,12 +147,11 @@ impl EraseRows for PackedFrames {
 
 /// A stream in the manifest.
 fn stream_json((stream, excerpt): &(String, Excerpt)) -> Value {
-    let left = excerpt.left.iter().map(|left| json!({"frame": left.frame.0, "why": left.why}));
     json!({
         "stream": stream,
-        "requests": excerpt.requests.iter().map(|request| request.0).collect::<Vec<_>>(),
+        "requests": excerpt.requests,
         "rows": excerpt.rows,
         "frames": excerpt.frames,
-        "frames_left_out": left.collect::<Vec<_>>(),
+        "frames_left_out": excerpt.left.first,
     })
 }

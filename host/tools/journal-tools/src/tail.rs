@@ -88,10 +88,7 @@ fn take(out: &mut Output, stream: &mut Followed, record: JournalRecord, args: &A
         JournalRecord::Corrupt(segment, offset, bytes) => {
             note(out, stream, args, &format!("{segment}: {bytes} bytes from byte {offset} on are corrupt"))?;
         }
-        JournalRecord::Frame(_)
-        | JournalRecord::Opened(..)
-        | JournalRecord::Closed(..)
-        | JournalRecord::Taken(..) => {}
+        JournalRecord::Frame(_) => {}
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use afterbay_events::{Health, StreamTelemetry};
 use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{
     BackgroundNotice, BacklogReader, Credit, FrameNo, HELD_SINK, HandedOver, JournalRequest, JournalWriter,
-    Outcome, ReadError, RecoveredStream, RequestNo, SendRoom, SinkContent, SinkProgress, WriteError,
+    Outcome, ReadError, RecoveredStream, RequestNo, SendRoom, SinkContent, SinkProgress, WriteError, as_read,
 };
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -324,7 +324,7 @@ impl Persister {
         self.buffer_records();
         self.writer.outcome(outcome);
         if let Some(copies) = &mut self.copies {
-            copies.push(RecordCopy::Outcome(outcome.to_read()));
+            copies.extend(as_read(outcome).map(RecordCopy::Outcome));
         }
     }
 

@@ -70,7 +70,7 @@ impl OutcomeCursor {
     fn walk_to(&mut self, place: Position) -> Result<Option<Outcome<'static>>, ReadError> {
         loop {
             let shared = &self.shared;
-            let begin = || SegmentWalk::new(shared.clone(), Start::Place(place), Payloads::Outcomes);
+            let begin = || SegmentWalk::new(shared.clone(), Start::Place(place), Payloads::NotReceived);
             let walk = self.walk.get_or_insert_with(begin);
             let record = match walk.step()? {
                 WalkStep::Record(record) => record,

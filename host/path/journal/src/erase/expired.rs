@@ -1,11 +1,10 @@
 //! Erases requests by age, in the retention thread: those of which the segment with their end has reached the age of a rule.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{EraseRows, Eraser, NotErased};
-use crate::background::StreamShared;
+use crate::error::ReadError;
 use crate::mutex::lock;
 use crate::notice::BackgroundNotice;
 use crate::pause::Pause;
@@ -109,7 +108,7 @@ impl Expired {
                     let retry = Due { retry_at_s: age_s + RETRY_S, ..due };
                     let next = match erased {
                         Ok(notice) => {
-                            push_notice(root, writer.as_ref(), notice);
+                            root.push_notice(&stream, notice);
                             read(&self.rules, &files, id)
                                 .map_or(retry, |next| if next.is_due(age_s) { retry } else { next })
                         }
@@ -117,8 +116,9 @@ impl Expired {
                         Err(NotErased::HandOver | NotErased::Busy { .. }) => due,
                         Err(error) => {
                             let error = error.to_string();
-                            let notice = BackgroundNotice::EraseFailed { stream, segment: id, error };
-                            push_notice(root, writer.as_ref(), notice);
+                            let notice =
+                                BackgroundNotice::EraseFailed { stream: stream.clone(), segment: id, error };
+                            root.push_notice(&stream, notice);
                             retry
                         }
                     };
@@ -131,11 +131,11 @@ impl Expired {
 }
 
 fn read(rules: &[EraseRule], files: &SegmentFiles, id: SegmentId) -> Result<Due, NotErased> {
-    let summary = match files.open(id)? {
-        Some(segment) => segment.summary()?,
-        None => None,
-    };
-    Ok(Due::of(rules, summary.as_ref()))
+    Ok(Due::of(rules, summary(files, id)?.as_ref()))
+}
+
+fn summary(files: &SegmentFiles, id: SegmentId) -> Result<Option<SegmentSummary>, ReadError> {
+    files.open(id)?.map_or(Ok(None), |segment| segment.summary())
 }
 
 /// Erases the requests that ended in a segment of this age.
@@ -146,11 +146,7 @@ fn erase(
     (id, age_s): (SegmentId, u64),
     (rules, rows): (&[EraseRule], &mut dyn EraseRows),
 ) -> Result<BackgroundNotice, NotErased> {
-    let summary = match files.open(id)? {
-        Some(segment) => segment.summary()?,
-        None => None,
-    };
-    let entries = summary.into_iter().flat_map(|summary| summary.entries);
+    let entries = summary(files, id)?.into_iter().flat_map(|summary| summary.entries);
     let is_due = |after: Option<u64>| after.is_some_and(|after| age_s >= after);
     let due = entries
         .filter(|entry| entry.closed && entry.info.erased.is_none() && is_due(age_of(rules, &entry.info)))
@@ -161,25 +157,15 @@ fn erase(
         around = (around.0.min(info.first_frame.0), around.1.max(info.last_frame.0));
         numbers.insert(info.number);
     }
-    let erased = eraser.erase_numbers(stream, &numbers, around, rows)?;
+    let select = |info: &RequestInfo| numbers.contains(&info.number);
+    let erased = eraser.erase(&[stream.to_owned()], Some(around), &select, rows)?;
+    let erased = erased.into_iter().next().unwrap_or_default();
     Ok(BackgroundNotice::Erased {
         stream: stream.to_owned(),
         requests: erased.requests.len() as u64,
         rows: erased.rows,
         tokens: erased.tokens,
         segments: erased.segments,
-        left_frames: erased.left_count,
+        left_frames: erased.left.count,
     })
-}
-
-/// Publishes a notice to the stream, or to any open stream.
-fn push_notice(root: &Root, writer: Option<&Arc<StreamShared>>, notice: BackgroundNotice) {
-    match writer {
-        Some(writer) => writer.push_notice(notice),
-        None => {
-            if let Some(any) = lock(&root.streams).values().next() {
-                any.push_notice(notice);
-            }
-        }
-    }
 }

@@ -14,7 +14,7 @@ use crate::reader::SegmentFold;
 use crate::record::RecordBody;
 use crate::request::RequestInfo;
 use crate::root::Root;
-use crate::segment::{Payloads, ScanStep, Segment};
+use crate::segment::{Payloads, Segment};
 use crate::segment_files::SegmentFiles;
 use crate::sink_progress::SinkProgress;
 
@@ -124,19 +124,13 @@ impl Plan {
     /// Reads the outcomes of a segment.
     fn outcomes(&mut self, planned: &mut PlannedSegment, next: Option<SegmentId>) -> Result<(), ReadError> {
         let Some(segment) = self.segments_of.open(planned.id)? else { return Ok(()) };
-        let mut scan = segment.records(self.limit(&segment, next)?, Payloads::Outcomes);
-        loop {
-            match scan.step()? {
-                ScanStep::Record(record) if record.begins_summary() => return Ok(()),
-                ScanStep::Record(record) => {
-                    if let Some(RecordBody::Outcome(outcome)) = scan.body(&record) {
-                        self.outcome(&outcome, &mut planned.outcomes);
-                    }
-                }
-                ScanStep::Corrupt { .. } => {}
-                ScanStep::End { .. } => return Ok(()),
+        let mut scan = segment.records(self.limit(&segment, next)?, Payloads::NotFrames);
+        while let Some(record) = scan.record()?.filter(|record| !record.begins_summary()) {
+            if let Some(RecordBody::Outcome(outcome)) = scan.body(&record) {
+                self.outcome(&outcome, &mut planned.outcomes);
             }
         }
+        Ok(())
     }
 
     fn outcome(&mut self, outcome: &Outcome<'_>, of_segment: &mut BTreeSet<u64>) {

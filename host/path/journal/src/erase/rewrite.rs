@@ -15,11 +15,8 @@ use crate::record::{RecordBody, RequestEntry, SegmentTotals, erase_outcome};
 use crate::request::Erasure;
 use crate::rid::stored_rid;
 use crate::seal::end_records;
-use crate::segment::{Payloads, RawRecord, Scan, ScanStep, Segment, SegmentSummary};
-use crate::storage::{File, PART, Storage, read_full, write_all};
-
-/// Bytes that are copied at once.
-const COPY_BYTES: usize = 1 << 20;
+use crate::segment::{Payloads, RawRecord, Scan, Segment, SegmentSummary};
+use crate::storage::{self, File, PART, Storage, write_all};
 
 /// Writes a segment again, unless nothing is left to change.
 pub(super) fn segment(
@@ -89,12 +86,7 @@ fn overwrite(
     copy: &mut Copy<'_>,
 ) -> Result<(), NotErased> {
     let mut scan = segment.records(summary.begins, Payloads::NotFrames);
-    loop {
-        let record = match scan.step()? {
-            ScanStep::Record(record) => record,
-            ScanStep::Corrupt { .. } => continue,
-            ScanStep::End { .. } => return Ok(()),
-        };
+    while let Some(record) = scan.record()? {
         let number = record.head.number;
         match record.head.kind {
             RecordKind::FRAME | RecordKind::CHANGED => {
@@ -108,11 +100,11 @@ fn overwrite(
                 let is_erased = |rid: &[u8]| rids.contains(&*stored_rid(rid));
                 match rows.erase(&plan.stream, &bytes, &is_erased) {
                     Ok(rewritten) if rewritten.bytes.len() != bytes.len() => {
-                        report.leave(number, "its length would change".to_owned());
+                        report.left.push(number, "its length would change".to_owned());
                     }
                     Ok(rewritten) => {
                         for left in rewritten.left {
-                            report.leave(number, format!("column {left:?} has no entry per row"));
+                            report.left.push(number, format!("column {left:?} has no entry per row"));
                         }
                         if rewritten.bytes != bytes {
                             copy.put(&record, &rewritten.bytes)?;
@@ -120,7 +112,7 @@ fn overwrite(
                     }
                     // Without its rid in it, the frame has no row of the request.
                     Err(_) if !is_named && !rids.iter().any(|rid| has_rid(&bytes, rid)) => {}
-                    Err(why) => report.leave(number, why),
+                    Err(why) => report.left.push(number, why),
                 }
             }
             RecordKind::OUTCOME => {
@@ -130,6 +122,7 @@ fn overwrite(
             _ => {}
         }
     }
+    Ok(())
 }
 
 fn overwrite_outcome(
@@ -187,21 +180,12 @@ impl Copy<'_> {
     /// Copies the segment. Returns `None` if a pause is wanted.
     fn copied(&self) -> io::Result<Option<Arc<dyn File>>> {
         let part = self.storage.create(&self.path())?;
-        let mut buffer = vec![0; COPY_BYTES];
-        let mut offset = 0;
-        while offset < self.until {
-            if self.pause.is_wanted() {
-                return Ok(None);
-            }
-            let want = buffer.len().min((self.until - offset) as usize);
-            let read = read_full(&*self.segment.file, &mut buffer[..want], offset)?;
-            if read == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            write_all(&*part, &mut [IoSlice::new(&buffer[..read])], offset)?;
-            offset += read as u64;
+        let copied = storage::copy(&*self.segment.file, &*part, self.until, || !self.pause.is_wanted())?;
+        match copied == self.until {
+            true => Ok(Some(part)),
+            false if self.pause.is_wanted() => Ok(None),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
         }
-        Ok(Some(part))
     }
 
     /// Writes a record with another payload of the same length.

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use super::deliveries::Deliveries;
 use super::{JournalRow, RequestHistory, RequestInfo, SegmentFold, StreamReader};
 use crate::error::ReadError;
-use crate::format::RecordKind;
 use crate::outcome::{Outcome, PluginAction, row_effects};
 use crate::plugin_component::PluginComponent;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::RecordBody;
-use crate::segment::{Payloads, ScanStep, Segment};
+use crate::segment::{Payloads, Segment};
 
 pub(super) fn lives(stream: &StreamReader, rid: &str) -> Result<Vec<RequestHistory>, ReadError> {
     let mut requests: BTreeMap<u64, RequestInfo> = BTreeMap::new();
@@ -99,32 +98,27 @@ impl HistoryBuilder<'_> {
     fn read(&mut self, segment: &Segment, next: Option<SegmentId>) -> Result<bool, ReadError> {
         let limit = self.stream.segments.recorded_end(next, segment.id)?.limit;
         let mut scan = segment.records(limit, Payloads::NotFrames);
-        loop {
-            match scan.step()? {
-                ScanStep::Record(record) if record.head.kind == RecordKind::FRAME => {
-                    let frame = FrameNo(record.head.number);
-                    let position = Position { frame, segment: segment.id, offset: record.offset as u32 };
-                    self.frames_without_outcome.insert(frame.0, position);
+        while let Some(record) = scan.record()? {
+            let number = record.head.number;
+            match scan.body(&record) {
+                Some(RecordBody::Frame) => {
+                    let (frame, segment, offset) = (FrameNo(number), segment.id, record.offset as u32);
+                    self.frames_without_outcome.insert(number, Position { frame, segment, offset });
                 }
-                ScanStep::Record(record) => match scan.body(&record) {
-                    Some(RecordBody::Outcome(outcome)) => self.outcome(&outcome),
-                    Some(RecordBody::Plugin(component)) => self.plugin(component),
-                    Some(RecordBody::Skipped { count, .. }) => {
-                        self.skipped.insert(record.head.number, count);
+                Some(RecordBody::Outcome(outcome)) => self.outcome(&outcome),
+                Some(RecordBody::Plugin(component)) => self.plugin(component),
+                Some(RecordBody::Skipped { count, .. }) => _ = self.skipped.insert(number, count),
+                Some(body) => {
+                    self.deliveries.apply(number, &body);
+                    let is_taken = matches!(body, RecordBody::Taken(_));
+                    if is_taken && self.rows_left == 0 && self.deliveries.is_settled() {
+                        return Ok(false);
                     }
-                    Some(body) => {
-                        self.deliveries.apply(record.head.number, &body);
-                        let is_taken = matches!(body, RecordBody::Taken(_));
-                        if is_taken && self.rows_left == 0 && self.deliveries.is_settled() {
-                            return Ok(false);
-                        }
-                    }
-                    None => {}
-                },
-                ScanStep::Corrupt { .. } => {}
-                ScanStep::End { .. } => return Ok(true),
+                }
+                None => {}
             }
         }
+        Ok(true)
     }
 
     fn plugin(&mut self, component: PluginComponent) {

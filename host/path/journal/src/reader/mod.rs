@@ -25,7 +25,6 @@ use crate::mutex::lock;
 use crate::position::{FrameNo, Position, SegmentId};
 use crate::segment::{Payloads, RawRecord, ScanStep, Segment};
 use crate::segment_files::{SegmentFile, SegmentFiles};
-use crate::sink_progress::{Credit, SinkProgress};
 use crate::storage::{self, Disk, PART, Storage};
 use crate::stream_state;
 use crate::text_file;
@@ -37,7 +36,6 @@ pub use coverage::StreamCoverage;
 pub use frames::FramesWithOutcomes;
 pub use request_list::RequestList;
 pub use segment_bytes::SegmentBytes;
-use segment_requests::SegmentRecords;
 pub use segment_requests::{RequestChange, RequestRecord, SegmentRequests};
 pub use tail::Tail;
 pub use types::{
@@ -219,20 +217,15 @@ impl StreamReader {
         Ok(self.segments.open(id)?.map(|segment| segment.header.begun_unix_ns))
     }
 
-    /// Opens a segment for the totals of its requests. Returns `None` if the segment was removed or its header
-    /// cannot be read.
+    /// Opens a segment for the totals of its requests and the records about them. Returns `None` if the segment was removed or its
+    /// header cannot be read.
     pub fn segment_requests(&self, id: SegmentId) -> Result<Option<SegmentRequests>, ReadError> {
-        self.open_segment(id, SegmentRecords::Requests)
+        self.open_segment(id, Payloads::NotFrames)
     }
 
-    /// As [`StreamReader::segment_requests`], with the records about sinks for [`SegmentRequests::read_records`].
-    pub fn segment_records(&self, id: SegmentId) -> Result<Option<SegmentRequests>, ReadError> {
-        self.open_segment(id, SegmentRecords::Deliveries)
-    }
-
-    /// As [`StreamReader::segment_records`], and its outcomes have the bytes that were sent in place of frames.
+    /// As [`StreamReader::segment_requests`], and its outcomes have the bytes that were sent in place of frames.
     pub fn segment_changes(&self, id: SegmentId) -> Result<Option<SegmentRequests>, ReadError> {
-        self.open_segment(id, SegmentRecords::Changes)
+        self.open_segment(id, Payloads::NotReceived)
     }
 
     /// Opens a segment for a copy of its bytes. Returns `None` if the segment was removed or its header cannot be read.
@@ -241,15 +234,11 @@ impl StreamReader {
         Ok(opened.map(|segment| SegmentBytes::new(self.segments.clone(), segment)))
     }
 
-    fn open_segment(
-        &self,
-        id: SegmentId,
-        records: SegmentRecords,
-    ) -> Result<Option<SegmentRequests>, ReadError> {
+    fn open_segment(&self, id: SegmentId, payloads: Payloads) -> Result<Option<SegmentRequests>, ReadError> {
         let Some(segment) = self.segments.open(id)? else { return Ok(None) };
         let next = self.segments()?.into_iter().find(|next| *next > id);
         let limit = self.segments.recorded_end(next, id)?.limit;
-        SegmentRequests::new(segment, limit, records).map(Some)
+        SegmentRequests::new(segment, limit, payloads).map(Some)
     }
 
     /// Completes a rid of which the beginning is given. Returns `None` if no request has such a rid.
@@ -312,15 +301,9 @@ impl StreamReader {
         for SegmentFile { id, .. } in candidates {
             let Some(segment) = self.segments.open(*id)? else { continue };
             let mut scan = segment.scan(segment.offset_before(frame)?, u64::MAX, Payloads::NotFrames);
-            loop {
-                match scan.step()? {
-                    ScanStep::Record(RawRecord { head, offset })
-                        if (head.kind, head.number) == (RecordKind::FRAME, frame.0) =>
-                    {
-                        return Ok(Position { frame, segment: *id, offset: offset as u32 });
-                    }
-                    ScanStep::End { .. } => break,
-                    _ => {}
+            while let Some(RawRecord { head, offset }) = scan.record()? {
+                if (head.kind, head.number) == (RecordKind::FRAME, frame.0) {
+                    return Ok(Position { frame, segment: *id, offset: offset as u32 });
                 }
             }
             // Two segments may begin at the same frame.
@@ -337,29 +320,14 @@ impl StreamReader {
             let Some(segment) = self.segments.open(*id)? else { continue };
             let mut scan = segment.records(u64::MAX, Payloads::NotFrames);
             let mut last = None;
-            loop {
-                match scan.step()? {
-                    ScanStep::Record(RawRecord { head, .. }) if head.kind == RecordKind::FRAME => {
-                        last = Some(head.number)
-                    }
-                    ScanStep::End { .. } => break,
-                    _ => {}
-                }
+            while let Some(RawRecord { head, .. }) = scan.record()? {
+                last = (head.kind == RecordKind::FRAME).then_some(head.number).or(last);
             }
             if let Some(frame) = last {
                 return Ok(FrameNo(frame));
             }
         }
         Ok(FrameNo::default())
-    }
-
-    /// Progress of each sink: name, last frame up to which everything is taken, and credit.
-    pub fn taken(&self) -> Result<Vec<(String, FrameNo, Option<Credit>)>, ReadError> {
-        let mut walk = SegmentFold::new(self.segments.clone())?;
-        while walk.next_segment()?.is_some() {}
-        let taken = |sink: &SinkProgress| (sink.name().to_owned(), sink.through(), sink.credit());
-        let readers = walk.state.totals.sinks.iter().filter(|sink| sink.is_reader());
-        Ok(readers.map(taken).collect())
     }
 
     /// Reads and checks everything.
@@ -377,13 +345,15 @@ pub(crate) struct SegmentFold {
     pub state: stream_state::StreamState,
     /// Whether the segment read last has a summary.
     pub is_sealed: bool,
+    /// Corrupt bytes in the segment read last, if it has no summary: offset, and number.
+    pub corrupt: Vec<(u64, u64)>,
 }
 
 impl SegmentFold {
     pub fn new(segments: SegmentFiles) -> Result<SegmentFold, ReadError> {
         let listed = segments.list()?.into_iter().map(|segment| segment.id).collect();
         let state = stream_state::StreamState::new();
-        Ok(SegmentFold { segments, listed, rids: None, state, is_sealed: false })
+        Ok(SegmentFold { segments, listed, rids: None, state, is_sealed: false, corrupt: Vec::new() })
     }
 
     /// Leaves out segments without these frames, except the last. A segment needs no other.
@@ -436,6 +406,7 @@ impl SegmentFold {
             }
             let summary = segment.summary()?;
             self.is_sealed = summary.is_some();
+            self.corrupt.clear();
             match summary {
                 Some(summary) => self.state = stream_state::StreamState::at_end_of(&summary),
                 None => self.scan(&segment)?,
@@ -461,8 +432,14 @@ impl SegmentFold {
                         self.state.apply(&record, &body);
                     }
                 }
-                ScanStep::Corrupt { .. } => {}
-                ScanStep::End { .. } => return Ok(()),
+                ScanStep::Corrupt { offset, bytes } => self.corrupt.push((offset, bytes)),
+                ScanStep::End { offset, torn } => {
+                    // A writer may still complete the end of the last segment.
+                    if torn > 0 && self.has_next() {
+                        self.corrupt.push((offset, torn));
+                    }
+                    return Ok(());
+                }
             }
         }
     }

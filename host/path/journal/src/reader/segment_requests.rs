@@ -31,16 +31,6 @@ pub struct SegmentRequests {
     corrupt_bytes: u64,
 }
 
-/// The records of a segment that [`SegmentRequests::read_records`] gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SegmentRecords {
-    Requests,
-    /// Also the records about sinks.
-    Deliveries,
-    /// Also the records about sinks, and the bytes sent in place of frames.
-    Changes,
-}
-
 /// A request whose totals have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestChange {
@@ -83,18 +73,13 @@ impl SegmentRequests {
     pub(super) fn new(
         segment: Segment,
         limit: u64,
-        records: SegmentRecords,
+        payloads: Payloads,
     ) -> Result<SegmentRequests, ReadError> {
         let summary = segment.summary()?;
         let infos = summary.into_iter().flat_map(|summary| summary.entries).map(|entry| entry.info);
         let erased = infos.filter_map(|info| Some((info.number.0, info.erased?))).collect();
         let mut state = StreamState::new();
         state.begin_segment(&segment.header);
-        let payloads = match records {
-            SegmentRecords::Requests => Payloads::Requests,
-            SegmentRecords::Deliveries => Payloads::NotFrames,
-            SegmentRecords::Changes => Payloads::NotReceived,
-        };
         let scan = segment.records(limit, payloads);
         let (changed, acted) = (BTreeSet::new(), BTreeMap::new());
         Ok(SegmentRequests { scan, state, changed, acted, erased, changed_bytes: None, corrupt_bytes: 0 })

@@ -48,28 +48,10 @@ impl Tail {
                 }
                 at
             }
-            ReadFrom::End => listed.len().saturating_sub(1),
         };
         let at = before.checked_sub(1).map(|before| listed[before].id);
-        let mut tail = Tail {
-            segments,
-            scan: None,
-            at,
-            is_last: true,
-            from,
-            changed: None,
-            rids: HashMap::new(),
-            ended: Default::default(),
-        };
-        if from == ReadFrom::End {
-            // Reads the existing records for their rids.
-            while tail.step()?.is_some() {}
-            tail.from = ReadFrom::Start;
-            if let Some(scan) = &mut tail.scan {
-                scan.read_frames_from(scan.offset);
-            }
-        }
-        Ok(tail)
+        let (rids, ended) = (HashMap::new(), Default::default());
+        Ok(Tail { segments, scan: None, at, is_last: true, from, changed: None, rids, ended })
     }
 
     /// Returns the next record, or `None` if there is none yet: call again later.
@@ -178,32 +160,20 @@ impl Tail {
                 JournalRecord::Outcome(outcome)
             }
             RecordBody::Open { rid } => {
-                self.rids.insert(number, rid.clone());
-                JournalRecord::Opened(RequestNo(number), rid)
+                self.rids.insert(number, rid);
+                return Ok(None);
             }
-            RecordBody::Close { state, .. } => {
+            RecordBody::Close { .. } => {
                 self.ended[1].push(number);
-                JournalRecord::Closed(RequestNo(number), state)
+                return Ok(None);
             }
-            RecordBody::Taken(taken) => JournalRecord::Taken(taken.sink, taken.through, taken.credit),
-            RecordBody::Skipped { count, left_out: false } => JournalRecord::Skipped(FrameNo(number), count),
-            RecordBody::Lost => JournalRecord::Lost(number),
             RecordBody::Carry(entries) => {
                 self.rids.extend(entries.into_iter().map(|entry| (entry.info.number.0, entry.info.rid)));
                 return Ok(None);
             }
-            RecordBody::Sent { .. }
-            | RecordBody::Handed { .. }
-            | RecordBody::Sink(_)
-            | RecordBody::Skipped { .. }
-            | RecordBody::Frame
-            | RecordBody::Aside
-            | RecordBody::OperatorAbort(_)
-            | RecordBody::Attributes(_)
-            | RecordBody::Plugin(_)
-            | RecordBody::Routed(_) => {
-                return Ok(None);
-            }
+            RecordBody::Skipped { count, left_out: false } => JournalRecord::Skipped(FrameNo(number), count),
+            RecordBody::Lost => JournalRecord::Lost(number),
+            _ => return Ok(None),
         };
         Ok(Some(record).filter(|_| self.from == ReadFrom::Start))
     }
@@ -215,7 +185,6 @@ impl ReadFrom {
             ReadFrom::Start => true,
             ReadFrom::Frame(from) => frame >= from.0,
             ReadFrom::Time(from) => time >= from,
-            ReadFrom::End => false,
         }
     }
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use crate::outcome::{Outcome, Passage, PluginAction, RowFinish, TokenGap, Verdict};
 use crate::plugin_component::PluginComponent;
-use crate::position::{FrameNo, Position, RequestNo, SegmentId};
+use crate::position::{FrameNo, Position, SegmentId};
 use crate::request::{RequestInfo, RequestState};
-use crate::sink_progress::Credit;
 
 /// Start of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +17,6 @@ pub enum ReadFrom {
     Frame(FrameNo),
     /// At the first frame received at or after this time, unix nanoseconds.
     Time(u64),
-    /// After the last frame now.
-    End,
 }
 
 /// Selects requests. All conditions must hold.
@@ -151,12 +148,6 @@ pub enum JournalRecord {
     Frame(StoredFrame),
     /// Outcome of a frame.
     Outcome(Outcome<'static>),
-    /// A request was opened: number and rid. Requests carried into a new segment are not repeated.
-    Opened(RequestNo, String),
-    /// A request was closed.
-    Closed(RequestNo, RequestState),
-    /// A sink has taken every frame up to this one.
-    Taken(String, FrameNo, Option<Credit>),
     /// A range of frames was forwarded without being stored: first frame, and number of frames.
     Skipped(FrameNo, u64),
     /// Number of records that were dropped while the disk refused writes.

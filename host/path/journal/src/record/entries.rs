@@ -33,6 +33,10 @@ pub(crate) struct SegmentTotals {
     pub clean: bool,
     /// Frames of this and earlier segments without an outcome.
     pub unfinished: FrameSet,
+    /// Frames that were forwarded without being stored, as the segment records them.
+    pub not_stored: FrameSet,
+    /// Frames that an excerpt left out.
+    pub left_out: FrameSet,
     pub sinks: Vec<SinkProgress>,
 }
 
@@ -40,6 +44,13 @@ impl SegmentTotals {
     /// Continues with the next segment.
     pub fn begin_segment(&mut self) {
         (self.frames, self.frame_bytes, self.first_unix_ns, self.clean) = (0, 0, 0, false);
+        (self.not_stored, self.left_out) = (FrameSet::default(), FrameSet::default());
+    }
+
+    /// Records that frames are not in the segment.
+    pub fn skip(&mut self, first: u64, count: u64, left_out: bool) {
+        let frames = if left_out { &mut self.left_out } else { &mut self.not_stored };
+        frames.insert_run(first, count);
     }
 
     /// Counts a frame of this size.

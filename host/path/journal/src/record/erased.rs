@@ -104,7 +104,7 @@ mod tests {
         );
         assert_eq!(
             (&read.requests, &read.passage),
-            (&written.to_read().requests, &Passage::Barrier("why".into()))
+            (&crate::record::as_read(&written).unwrap().requests, &Passage::Barrier("why".into()))
         );
     }
 }

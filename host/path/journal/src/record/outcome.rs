@@ -8,7 +8,6 @@ use crate::request::JournalRequest;
 
 /// Adds the OUTCOME of a frame, after the CHANGED with the bytes sent in its place.
 pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome<'_, JournalRequest>) {
-    let rows = outcome.requests.len().min(outcome.tokens.len());
     // No record may stand between the two.
     if let Some(changed) = outcome.changed.as_ref().filter(|_| outcome.passage == Passage::Changed) {
         record(out, RecordKind::CHANGED, outcome.frame.0, outcome.received_unix_ns, |out| {
@@ -16,42 +15,58 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome<'_, JournalReques
         });
     }
     record(out, RecordKind::OUTCOME, outcome.frame.0, outcome.received_unix_ns, |out| {
-        let (passage, text) = match &outcome.passage {
-            Passage::Unchanged => (0, None),
-            Passage::Changed => (1, None),
-            Passage::Barrier(kind) => (2, Some(kind)),
-            Passage::NotUnderstood(error) => (3, Some(error)),
-            Passage::Dropped => (4, None),
-        };
-        out.push(passage);
-        for count in [rows, outcome.finished.len(), outcome.gaps.len(), outcome.actions.len()] {
-            put_u32(out, count as u32);
-        }
-        put_column(out, outcome.requests[..rows].iter().map(|request| request.number.0 as u32));
-        put_column(out, outcome.tokens[..rows].iter().copied());
-        if let Some(text) = text {
-            put_text(out, text);
-        }
-        for finished in outcome.finished.iter() {
-            put_u32(out, finished.row);
-            put_count(out, finished.completion_tokens);
-            put_text(out, &finished.reason);
-        }
-        for gap in outcome.gaps.iter() {
-            put_u32(out, gap.row);
-            put_u64(out, gap.expected);
-            put_u64(out, gap.got);
-        }
-        for action in outcome.actions.iter() {
-            put_u32(out, action.row);
-            out.push(verdict_code(action.verdict));
-            put_u32(out, action.forwarded);
-            put_text(out, &action.plugin);
-            put_text(out, &action.text);
-            put_u32(out, action.ids.len() as u32);
-            out.extend(action.ids.iter().flat_map(|id| id.to_le_bytes()));
-        }
+        put_payload(out, outcome)
     });
+}
+
+/// The outcome as a journal reader returns it.
+pub fn as_read(outcome: &Outcome<'_, JournalRequest>) -> Option<Outcome<'static>> {
+    let mut payload = Vec::new();
+    put_payload(&mut payload, outcome);
+    let (number, time) = (outcome.frame.0, outcome.received_unix_ns);
+    let head = RecordHead { payload: payload.len() as u32, kind: RecordKind::OUTCOME, number, time };
+    let around = outcome.requests.first().map_or(0, |request| request.number.0);
+    let read = decode_outcome(&mut ByteReader(&payload), &head, around)?;
+    Some(Outcome { changed: outcome.changed.clone(), ..read })
+}
+
+fn put_payload(out: &mut Vec<u8>, outcome: &Outcome<'_, JournalRequest>) {
+    let rows = outcome.requests.len().min(outcome.tokens.len());
+    let (passage, text) = match &outcome.passage {
+        Passage::Unchanged => (0, None),
+        Passage::Changed => (1, None),
+        Passage::Barrier(kind) => (2, Some(kind)),
+        Passage::NotUnderstood(error) => (3, Some(error)),
+        Passage::Dropped => (4, None),
+    };
+    out.push(passage);
+    for count in [rows, outcome.finished.len(), outcome.gaps.len(), outcome.actions.len()] {
+        put_u32(out, count as u32);
+    }
+    put_column(out, outcome.requests[..rows].iter().map(|request| request.number.0 as u32));
+    put_column(out, outcome.tokens[..rows].iter().copied());
+    if let Some(text) = text {
+        put_text(out, text);
+    }
+    for finished in outcome.finished.iter() {
+        put_u32(out, finished.row);
+        put_count(out, finished.completion_tokens);
+        put_text(out, &finished.reason);
+    }
+    for gap in outcome.gaps.iter() {
+        put_u32(out, gap.row);
+        put_u64(out, gap.expected);
+        put_u64(out, gap.got);
+    }
+    for action in outcome.actions.iter() {
+        put_u32(out, action.row);
+        out.push(verdict_code(action.verdict));
+        put_u32(out, action.forwarded);
+        put_text(out, &action.plugin);
+        put_text(out, &action.text);
+        put_u32(out, action.ids.len() as u32);
+        out.extend(action.ids.iter().flat_map(|id| id.to_le_bytes()));
+    }
 }
 
 pub(super) fn decode_outcome(

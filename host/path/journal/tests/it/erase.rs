@@ -139,7 +139,7 @@ fn an_erased_request_has_no_text_and_no_note_in_the_segments_and_others_keep_eve
     assert!(has(&disk, "secret of gone") && has(&disk, "note on gone"));
     let at = disk.pass_time(7);
     let erased = erase(&directory, &mut writer, "gone").unwrap();
-    assert_eq!((erased[0].rows, erased[0].tokens, erased[0].left_count), (61, 61, 0));
+    assert_eq!((erased[0].rows, erased[0].tokens, erased[0].left.count), (61, 61, 0));
     assert!(erased[0].segments > 2, "{erased:?}");
     assert!(!has(&disk, "secret of gone") && !has(&disk, "note on gone"));
     let of_stays = |bytes: &[u8]| {
@@ -255,7 +255,7 @@ fn a_frame_that_cannot_be_decoded_and_names_the_rid_is_named() {
     }
     say(&mut writer, &[("id-1", request)], "text", true);
     let erased = erase(&directory, &mut writer, "id-1").unwrap();
-    assert_eq!(erased[0].left, [LeftFrame { frame: FrameNo(2), why: "not decoded".into() }]);
+    assert_eq!(erased[0].left.first, [LeftFrame { frame: FrameNo(2), why: "not decoded".into() }]);
     assert!(has(&disk, "id-1=hidden") && !has(&disk, "text of id-1"));
 }
 

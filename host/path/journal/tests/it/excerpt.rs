@@ -86,7 +86,7 @@ fn an_excerpt_has_the_rows_and_deliveries_of_a_request_and_is_a_clean_journal() 
     let source = filled(dir.path());
     assert!(source.segments().unwrap().len() > 3);
     let found = excerpt(&source, "a", to.path());
-    assert_eq!((found.rows, found.frames, found.left_count), (99, 99, 0));
+    assert_eq!((found.rows, found.frames, found.left.count), (99, 99, 0));
     let packed = reader(to.path());
     let report = packed.verify().unwrap();
     assert_eq!(report.problems, []);
@@ -153,8 +153,8 @@ fn a_frame_in_which_other_rows_cannot_be_overwritten_is_left_out() {
     writer.flush().unwrap();
     let source = reader(dir.path());
     let found = excerpt(&source, "a", to.path());
-    assert_eq!((found.rows, found.frames, found.left_count), (5, 3, 1));
-    assert_eq!(found.left, [LeftFrame { frame: FrameNo(2), why: "not decoded".into() }]);
+    assert_eq!((found.rows, found.frames, found.left.count), (5, 3, 1));
+    assert_eq!(found.left.first, [LeftFrame { frame: FrameNo(2), why: "not decoded".into() }]);
     let packed = reader(to.path());
     assert_eq!(packed.verify().unwrap().problems, []);
     let expected = [(1, "a=1;b=xxxxxxx"), (5, "last"), (6, "a=3")].map(|(n, text)| (n, text.to_owned()));
