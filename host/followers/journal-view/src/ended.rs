@@ -14,8 +14,8 @@ mod live;
 mod tests;
 
 pub use types::{
-    Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, FrameUse, RowColumns, RowGap,
-    RowVerdict, SettledFrame, TokenLedger,
+    Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, FrameUse, RowColumns, RowVerdict,
+    SettledFrame, TokenLedger,
 };
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -434,7 +434,7 @@ impl Fold {
                 gap: gap.ok().map(|at| outcome.gaps[at]),
             };
             let name = &mut |name: &str| shared(names, name);
-            live.count(&outcome_row, name);
+            live.count(&outcome_row);
             if let Some(contents) = contents.as_ref().filter(|_| has_facts) {
                 contents.facts(row, &mut live.facts);
             }

@@ -14,6 +14,6 @@ pub use error::UsageError;
 pub use files::{FileName, FilePosition, Found, UsageFiles};
 pub use numbers::Numbers;
 pub use progress::{Progress, StreamProgress};
-pub use record::{Dropped, UsageRecord};
+pub use record::UsageRecord;
 pub use records::Records;
 pub use sums::{Bucket, Difference, FIRST_TOKENS_MAX, Group, Reconciliation, Sums, Uncounted};

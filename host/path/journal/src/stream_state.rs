@@ -38,11 +38,10 @@ impl StreamState {
 
     /// Continues with the next segment. Closed requests are removed.
     pub fn begin_segment(&mut self, header: &SegmentHeader) {
-        self.requests.retain(|entry| !entry.closed);
-        for entry in self.requests.iter_mut() {
-            entry.here = false;
-            entry.info.erased = None;
-        }
+        self.requests.retain(|entry| {
+            (entry.here, entry.info.erased) = (false, None);
+            !entry.closed
+        });
         self.totals.begin_segment();
         self.totals.next_request = self.totals.next_request.max(header.next_request);
     }

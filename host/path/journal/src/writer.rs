@@ -125,7 +125,7 @@ impl JournalWriter {
             shared,
         };
         let idle_before = writer.idle_before(writer.root.storage.now_unix_ns());
-        let mut open: Vec<_> = state.requests.into_iter().filter(|entry| !entry.closed).collect();
+        let mut open: Vec<_> = state.requests.iter().filter(|entry| !entry.closed).cloned().collect();
         open.sort_by_key(|entry| entry.info.first_frame);
         let held = found.sinks.iter().find(|sink| !sink.is_reader());
         let held_after = held.map_or(FrameNo(u64::MAX), SinkProgress::through);

@@ -1,7 +1,8 @@
 //! The columns of the tables: types, meanings and values. The page about the archive shows the same list.
 
+use afterbay_journal::TokenGap;
 use afterbay_journal::reader::RequestState;
-use afterbay_journal_view::ended::{DroppedTokens, EndedRequest, RowGap, RowVerdict, SettledFrame};
+use afterbay_journal_view::ended::{DroppedTokens, EndedRequest, RowVerdict, SettledFrame};
 use afterbay_journal_view::wording;
 use arrow_array::types::{Float32Type, Int32Type, Int64Type};
 use arrow_schema::{DataType, SchemaRef};
@@ -280,8 +281,8 @@ fn dropped() -> Vec<Column<DroppedTokens>> {
     ]
 }
 
-fn gaps() -> Vec<Column<RowGap>> {
-    type Of = Column<RowGap>;
+fn gaps() -> Vec<Column<TokenGap>> {
+    type Of = Column<TokenGap>;
     vec![
         Of::small_count("row", "", |it| it.row),
         Of::count("expected", "", |it| it.expected),

@@ -9,8 +9,7 @@ use afterbay_journal::{PluginAction, RequestNo, RowEffect, SegmentId, TokenGap, 
 use super::frames::{RowContent, SentIds};
 use super::numbers::PackedNumbers;
 use super::types::{
-    Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, RowColumns, RowGap, RowVerdict,
-    TokenLedger,
+    Contents, DroppedTokens, EndPosition, EndedRequest, EngineFacts, RowColumns, RowVerdict, TokenLedger,
 };
 use super::{DROPS_MAX, GAPS_MAX};
 
@@ -38,7 +37,7 @@ pub(super) struct LiveRequest {
     rows_absent: u64,
     verdicts: Vec<RowVerdict>,
     verdict_bytes: usize,
-    gaps: Vec<RowGap>,
+    gaps: Vec<TokenGap>,
     ledger: TokenLedger,
 }
 
@@ -106,7 +105,7 @@ impl LiveRequest {
     }
 
     /// Counts the tokens of a row.
-    pub(super) fn count(&mut self, row: &OutcomeRow<'_>, name: &mut dyn FnMut(&str) -> Arc<str>) {
+    pub(super) fn count(&mut self, row: &OutcomeRow<'_>) {
         let tokens = u64::from(row.tokens);
         let ledger = &mut self.ledger;
         ledger.received += tokens;
@@ -125,17 +124,17 @@ impl LiveRequest {
             return;
         }
         let is_full = ledger.dropped_by.len() >= DROPS_MAX;
-        let is_same = |by: &DroppedTokens| *by.plugin == *drop.plugin && *by.reason == *drop.text;
+        let is_same = |by: &DroppedTokens| by.plugin == drop.plugin && by.reason == drop.text;
         match ledger.dropped_by.iter_mut().find(|by| is_same(by)) {
             Some(by) => by.tokens += dropped,
             None if is_full => {
                 if let Some(last) = ledger.dropped_by.last_mut() {
-                    (last.reason, last.tokens) = ("".into(), last.tokens + dropped);
+                    (last.reason, last.tokens) = (String::new(), last.tokens + dropped);
                 }
             }
             None => ledger.dropped_by.push(DroppedTokens {
-                plugin: name(&drop.plugin),
-                reason: Box::from(&*drop.text),
+                plugin: drop.plugin.to_string(),
+                reason: drop.text.to_string(),
                 tokens: dropped,
             }),
         }
@@ -154,7 +153,7 @@ impl LiveRequest {
         let at = self.rows;
         self.rows += 1;
         if let Some(gap) = row.gap.filter(|_| self.gaps.len() < GAPS_MAX) {
-            self.gaps.push(RowGap { row: at, expected: gap.expected, got: gap.got });
+            self.gaps.push(TokenGap { row: at, ..gap });
         }
         for action in row.actions {
             self.verdict_bytes += size_of::<RowVerdict>() + action.text.len();

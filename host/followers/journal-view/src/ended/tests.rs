@@ -501,7 +501,7 @@ fn gaps_are_given_with_their_rows_and_settled_frames_with_their_sizes() {
     scene.writer.flush().unwrap();
     let mut reader = scene.reader(FrameUse::None).with_settled_frames();
     let all = ended(&mut reader, &scene.segments());
-    assert_eq!(of(&all, "r").gaps, [RowGap { row: 1, expected: 2, got: 4 }]);
+    assert_eq!(of(&all, "r").gaps, [TokenGap { row: 1, expected: 2, got: 4 }]);
     assert_eq!(of(&all, "r").info.state, RequestState::Abandoned, "closed without a finish");
     let frames: Vec<SettledFrame> = reader.settled_frames().collect();
     assert_eq!(frames.len(), 2);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use afterbay_journal::reader::{RequestInfo, RequestState};
-use afterbay_journal::{FrameNo, RequestNo, SWALLOWED, SegmentId, Verdict};
+use afterbay_journal::{FrameNo, RequestNo, SWALLOWED, SegmentId, TokenGap, Verdict};
+use serde::{Deserialize, Serialize};
 
 use crate::ending::EndedBy;
 
@@ -48,8 +49,8 @@ pub struct EndedRequest {
     pub rows_missing: u64,
     /// The actions of plugins and operators, in order. Those of missing rows are not there.
     pub verdicts: Vec<RowVerdict>,
-    /// The gaps in the token count, in order, at most [`GAPS_MAX`](super::GAPS_MAX). `info.gaps` counts all.
-    pub gaps: Vec<RowGap>,
+    /// The gaps in the token count, each with the index of its row among the rows that were read, in order, at most [`GAPS_MAX`](super::GAPS_MAX). `info.gaps` counts all.
+    pub gaps: Vec<TokenGap>,
     /// The tokens of the rows that were read, split by what happened to them.
     pub ledger: TokenLedger,
     /// The engine's facts about the request. `None` with [`FrameUse::None`], or if no frame of the request can be read.
@@ -110,17 +111,6 @@ pub struct RowVerdict {
     pub forwarded: u32,
 }
 
-/// A gap in the token count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowGap {
-    /// Index of the row among the rows that were read.
-    pub row: u32,
-    /// Tokens received for the request, including this row.
-    pub expected: u64,
-    /// Tokens that the scheduler has sent by its own count.
-    pub got: u64,
-}
-
 /// The tokens of the rows that were read. `received`, `forwarded`, `replaced` and `dropped` are those of `info` if no row is
 /// missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,12 +131,12 @@ pub struct TokenLedger {
 }
 
 /// Tokens that a plugin dropped.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DroppedTokens {
     /// Name of the plugin.
-    pub plugin: Arc<str>,
+    pub plugin: String,
     /// The reason that the plugin gave.
-    pub reason: Box<str>,
+    pub reason: String,
     /// Number of tokens.
     pub tokens: u64,
 }

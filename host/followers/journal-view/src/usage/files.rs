@@ -7,9 +7,8 @@ use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::json_time;
 use afterbay_journal::storage::{File, Storage, read_full, write_all};
-use chrono::DateTime;
+use chrono::{DateTime, NaiveDate, NaiveTime};
 use serde::{Deserialize, Serialize};
 
 use crate::usage::error::UsageError;
@@ -21,14 +20,12 @@ const LINE_BYTES_MAX: usize = 2 << 20;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
 const DAY_NS: u64 = 86_400_000_000_000;
-/// Bytes of `2026-11-20` in a name.
-const DAY_BYTES: usize = 10;
 
 /// Name of a file, `usage-DAY-NUMBER.jsonl`. Names are ordered as the files were begun.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FileName {
-    day: String,
+    day: NaiveDate,
     number: u32,
 }
 
@@ -40,33 +37,27 @@ impl fmt::Display for FileName {
 
 impl FileName {
     fn parse(name: &str) -> Option<FileName> {
-        let rest = name.strip_prefix("usage-")?.strip_suffix(".jsonl")?;
-        let (day, number) = (rest.get(..DAY_BYTES)?, rest.get(DAY_BYTES..)?.strip_prefix('-')?);
-        let is_day = day.bytes().enumerate().all(|(at, byte)| match at {
-            4 | 7 => byte == b'-',
-            _ => byte.is_ascii_digit(),
-        });
-        (is_day && number.len() == 6)
-            .then(|| Some(FileName { day: day.to_owned(), number: number.parse().ok()? }))?
+        let (day, number) = name.strip_prefix("usage-")?.strip_suffix(".jsonl")?.rsplit_once('-')?;
+        let file = FileName { day: day.parse().ok()?, number: number.parse().ok()? };
+        // Not another form of the same numbers.
+        (file.to_string() == name).then_some(file)
     }
 
     /// The beginning of its day, in Unix nanoseconds. The records of requests that ended later are in this file or in later ones,
     /// unless earlier files of the day were removed.
     pub fn day_begins_unix_ns(&self) -> u64 {
-        let day = DateTime::parse_from_rfc3339(&format!("{}T00:00:00Z", self.day)).ok();
-        day.and_then(|day| u64::try_from(day.timestamp_nanos_opt()?).ok()).unwrap_or_default()
+        let begins = self.day.and_time(NaiveTime::MIN).and_utc().timestamp_nanos_opt();
+        begins.and_then(|begins| u64::try_from(begins).ok()).unwrap_or_default()
     }
 
     /// Whether its day ended before this time, in Unix nanoseconds.
     pub fn is_of_a_day_before(&self, unix_ns: u64) -> bool {
-        *self.day < *day_of(unix_ns)
+        self.day < day_of(unix_ns)
     }
 }
 
-fn day_of(unix_ns: u64) -> String {
-    json_time(unix_ns)
-        .and_then(|time| Some(time.get(..DAY_BYTES)?.to_owned()))
-        .unwrap_or("1970-01-01".to_owned())
+fn day_of(unix_ns: u64) -> NaiveDate {
+    DateTime::from_timestamp_nanos(unix_ns.cast_signed()).date_naive()
 }
 
 /// The files of a directory, in their order.
@@ -241,15 +232,12 @@ impl UsageFiles {
         let today = day_of(now);
         let next = match &self.current {
             // A clock that was set back begins no file of a day before.
-            Some(current) if today <= current.name.day && current.synced < FILE_BYTES_MAX => {
+            Some(Current { name, file, synced }) if today <= name.day => {
                 // The directory may have been removed meanwhile.
-                if current.file.is_at(&self.dir.join(current.name.to_string())) {
+                if *synced < FILE_BYTES_MAX && file.is_at(&self.dir.join(name.to_string())) {
                     return Ok(());
                 }
-                FileName { day: current.name.day.clone(), number: current.name.number + 1 }
-            }
-            Some(current) if today <= current.name.day => {
-                FileName { day: current.name.day.clone(), number: current.name.number + 1 }
+                FileName { day: name.day, number: name.number + 1 }
             }
             Some(_) | None => FileName { day: today, number: 1 },
         };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ended::EndedRequest;
+use crate::ended::{DroppedTokens, EndedRequest};
 use crate::json_time;
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ pub struct UsageRecord {
     /// Tokens received after the request had ended for its reader.
     pub tokens_swallowed: u64,
     /// The other dropped tokens, by plugin and reason.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedTokens>,
     /// Gaps in the scheduler's count of tokens.
     pub gaps: u32,
     /// Rows received.
@@ -70,17 +70,6 @@ pub struct UsageRecord {
     pub finish_reason: Option<String>,
 }
 
-/// Tokens that a plugin dropped.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Dropped {
-    /// Name of the plugin.
-    pub plugin: String,
-    /// The reason that the plugin gave.
-    pub reason: String,
-    /// Number of tokens.
-    pub tokens: u64,
-}
-
 impl UsageRecord {
     /// The record of a request of the journal with this identity.
     #[must_use]
@@ -90,11 +79,6 @@ impl UsageRecord {
         let (tenant, model) = (attributes.remove(TENANT), attributes.remove(MODEL));
         let facts = ended.facts.as_ref();
         let by = ended.ended_by();
-        let dropped = ledger.dropped_by.iter().map(|dropped| Dropped {
-            plugin: dropped.plugin.to_string(),
-            reason: dropped.reason.to_string(),
-            tokens: dropped.tokens,
-        });
         UsageRecord {
             key: format!("{instance}/{}/{}", ended.stream, info.number),
             instance: instance.to_owned(),
@@ -114,7 +98,7 @@ impl UsageRecord {
             tokens_replaced: info.replaced,
             tokens_dropped: info.dropped,
             tokens_swallowed: ledger.swallowed,
-            dropped: dropped.collect(),
+            dropped: ledger.dropped_by.clone(),
             gaps: info.gaps,
             rows: info.rows,
             rows_missing: ended.rows_missing,

@@ -123,20 +123,6 @@ impl Group {
         self.without_first_token += u64::from(record.first_token_ns.is_none());
     }
 
-    fn merge(&mut self, other: &Group) {
-        self.requests += other.requests;
-        self.prompt_tokens += other.prompt_tokens;
-        self.cached_tokens += other.cached_tokens;
-        self.tokens_received += other.tokens_received;
-        self.tokens_forwarded += other.tokens_forwarded;
-        self.tokens_replaced += other.tokens_replaced;
-        self.tokens_dropped += other.tokens_dropped;
-        self.tokens_swallowed += other.tokens_swallowed;
-        self.without_prompt_tokens += other.without_prompt_tokens;
-        self.without_first_token += other.without_first_token;
-        self.first_token_ns.extend(&other.first_token_ns);
-    }
-
     /// The quantiles 0.5 and 0.95 of the time to the first token, in milliseconds. `None` if no time is known, or if too many are.
     pub fn first_token_ms(&mut self) -> Option<[f64; 2]> {
         self.first_token_ns.sort_unstable();
@@ -208,6 +194,8 @@ pub struct Sums {
     by: Vec<Bucket>,
     /// The sums by values, one of each kind, in the order of the values.
     pub groups: BTreeMap<Vec<String>, Group>,
+    /// The sums of all records, without times to the first token.
+    total: Group,
     /// The comparison of all records.
     pub reconciliation: Reconciliation,
     /// Requests with a time to the first token. The groups have these times up to `first_tokens_max` of them, and none past it.
@@ -222,6 +210,7 @@ impl Sums {
         Sums {
             by,
             groups: BTreeMap::new(),
+            total: Group::default(),
             reconciliation: Reconciliation::default(),
             first_tokens: 0,
             first_tokens_max: FIRST_TOKENS_MAX,
@@ -237,9 +226,8 @@ impl Sums {
     /// The sums of all records.
     #[must_use]
     pub fn total(&self) -> Group {
-        let mut total = Group::default();
-        self.groups.values().for_each(|group| total.merge(group));
-        total
+        let first_token_ns = self.groups.values().flat_map(|group| &group.first_token_ns).copied().collect();
+        Group { first_token_ns, ..self.total.clone() }
     }
 
     /// Whether the quantiles are left out, because more than [`FIRST_TOKENS_MAX`] requests have a time to the first token.
@@ -256,6 +244,7 @@ impl Sums {
         }
         let group = self.groups.entry(values).or_default();
         group.add(record);
+        self.total.add(record);
         if let Some(first_token_ns) = record.first_token_ns {
             self.first_tokens += 1;
             if self.first_tokens <= self.first_tokens_max {
