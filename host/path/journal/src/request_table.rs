@@ -41,7 +41,7 @@ impl RequestTable {
 }
 
 impl FromIterator<RequestEntry> for RequestTable {
-    /// Of several entries with a number, the last counts.
+    /// The last entry with a number counts.
     fn from_iter<I: IntoIterator<Item = RequestEntry>>(entries: I) -> RequestTable {
         RequestTable(entries.into_iter().map(|entry| (entry.info.number.0, entry)).collect())
     }

@@ -13,6 +13,20 @@ const NEAREST_OF: usize = 10_000;
 /// The most problems that the error names.
 const PROBLEMS_NAMED: usize = 3;
 
+impl Selected {
+    /// The streams with a request that has this rid, or whose rid is the only one that begins with it, each with the whole rid.
+    ///
+    /// # Errors
+    /// No stream has such a request.
+    pub(crate) fn with_rid(&self, rid: &str) -> anyhow::Result<Vec<(&StreamReader, String)>> {
+        let mut found = Vec::new();
+        for stream in &self.streams {
+            found.extend(stream.whole_rid(rid)?.map(|whole| (stream, whole)));
+        }
+        if found.is_empty() { Err(not_found(self, rid)) } else { Ok(found) }
+    }
+}
+
 /// The error for a rid that no request has or begins with.
 pub(crate) fn not_found(selected: &Selected, rid: &str) -> anyhow::Error {
     let streams: Vec<(&StreamReader, Option<StreamCoverage>)> =

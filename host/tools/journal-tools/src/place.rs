@@ -1,7 +1,6 @@
 //! The options that select a journal, and the times that commands read.
 
 use crate::LoadConfig;
-use crate::not_found::not_found;
 use crate::source::{OpenSource, Source};
 use afterbay_config::{Config, user_dirs};
 use afterbay_journal::reader::{JournalReader, StreamReader};
@@ -31,20 +30,6 @@ pub(crate) struct Selected {
     /// In order of name.
     pub(crate) streams: Vec<StreamReader>,
     pub(crate) config: Option<Config>,
-}
-
-impl Selected {
-    /// The streams with a request that has this rid, or whose rid is the only one that begins with it, each with the whole rid.
-    ///
-    /// # Errors
-    /// No stream has such a request.
-    pub(crate) fn with_rid(&self, rid: &str) -> anyhow::Result<Vec<(&StreamReader, String)>> {
-        let mut found = Vec::new();
-        for stream in &self.streams {
-            found.extend(stream.whole_rid(rid)?.map(|whole| (stream, whole)));
-        }
-        if found.is_empty() { Err(not_found(self, rid)) } else { Ok(found) }
-    }
 }
 
 impl Place {

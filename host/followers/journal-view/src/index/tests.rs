@@ -203,7 +203,7 @@ fn past_either_bound_the_oldest_requests_leave() {
 
     let mut index = RequestIndex::with_bounds(REQUESTS_MAX, 10_000);
     let stream = index.stream("decode", &[]);
-    // With the finish reason "stop", 1000 bytes.
+    // 1000 bytes with the finish reason "stop".
     let long = "r".repeat(996);
     (1..=20).for_each(|number| _ = index.apply(stream, &change(number, &long), false));
     assert_eq!((index.requests.len(), index.text_bytes), (10, 10_000));

@@ -11,7 +11,6 @@ use crate::pause::Pause;
 use crate::position::SegmentId;
 use crate::request::{ErasedBy, RequestInfo};
 use crate::root::Root;
-use crate::segment::SegmentSummary;
 use crate::segment_files::{SegmentFile, SegmentFiles};
 
 /// Summaries that one pass reads.
@@ -41,29 +40,8 @@ fn age_of(rules: &[EraseRule], info: &RequestInfo) -> Option<u64> {
 pub(crate) struct Expired {
     rules: Vec<EraseRule>,
     rows: Box<dyn EraseRows + Send>,
-    /// By stream and segment.
-    known: HashMap<String, HashMap<SegmentId, Due>>,
-}
-
-/// The next erasure in a segment.
-#[derive(Clone, Copy)]
-struct Due {
-    /// Age of the segment, in seconds. `None`: nothing is to be erased.
-    age_s: Option<u64>,
-    /// Age before which an erasure is not tried again.
-    retry_at_s: u64,
-}
-
-impl Due {
-    fn of(rules: &[EraseRule], summary: Option<&SegmentSummary>) -> Due {
-        let ended = summary.into_iter().flat_map(|summary| &summary.entries);
-        let ended = ended.filter(|entry| entry.closed && entry.info.erased.is_none());
-        Due { age_s: ended.filter_map(|entry| age_of(rules, &entry.info)).min(), retry_at_s: 0 }
-    }
-
-    fn is_due(self, age_s: u64) -> bool {
-        self.age_s.is_some_and(|due| age_s >= due) && age_s >= self.retry_at_s
-    }
+    /// The age of each segment, in seconds, at which requests are to be erased in it next, by stream and segment.
+    known: HashMap<String, HashMap<SegmentId, u64>>,
 }
 
 impl Expired {
@@ -93,67 +71,73 @@ impl Expired {
                     writer.end_aged(clock, segment_age);
                     continue;
                 }
-                let due = match known.get(&id) {
-                    Some(due) => *due,
+                let next_s = match known.get(&id) {
+                    Some(next_s) => *next_s,
                     None if reads < SUMMARIES_MAX => {
                         reads += 1;
-                        let Ok(due) = read(&self.rules, &files, id) else { continue };
-                        *known.entry(id).or_insert(due)
+                        let Ok(due) = due(&self.rules, &files, id) else { continue };
+                        *known.entry(id).or_insert(next_age(&due))
                     }
                     None => continue,
                 };
-                if due.is_due(age_s) {
-                    let eraser = Eraser { root, pause, by: ErasedBy::Rule };
-                    let erased = erase(&eraser, &stream, &files, (id, age_s), (&self.rules, &mut *self.rows));
-                    let retry = Due { retry_at_s: age_s + RETRY_S, ..due };
-                    let next = match erased {
-                        Ok(notice) => {
-                            root.push_notice(&stream, notice);
-                            read(&self.rules, &files, id)
-                                .map_or(retry, |next| if next.is_due(age_s) { retry } else { next })
-                        }
-                        // The reason passes.
-                        Err(NotErased::HandOver | NotErased::Busy { .. }) => due,
-                        Err(error) => {
-                            let error = error.to_string();
-                            let notice =
-                                BackgroundNotice::EraseFailed { stream: stream.clone(), segment: id, error };
-                            root.push_notice(&stream, notice);
-                            retry
-                        }
-                    };
-                    known.insert(id, next);
-                    return;
+                if age_s < next_s {
+                    continue;
                 }
+                let eraser = Eraser { root, pause, by: ErasedBy::Rule };
+                let due_now = due(&self.rules, &files, id).map_err(NotErased::from);
+                let erased = due_now.and_then(|mut due| {
+                    due.retain(|(due_s, _)| age_s >= *due_s);
+                    erase(&eraser, &stream, id, due, &mut *self.rows)
+                });
+                let next_s = match erased {
+                    Ok(notice) => {
+                        root.push_notice(&stream, notice);
+                        let next_s = due(&self.rules, &files, id).map_or(0, |due| next_age(&due));
+                        if next_s > age_s { next_s } else { age_s + RETRY_S }
+                    }
+                    // The reason passes.
+                    Err(NotErased::HandOver | NotErased::Busy { .. }) => next_s,
+                    Err(error) => {
+                        let (of, error) = (stream.clone(), error.to_string());
+                        let notice = BackgroundNotice::EraseFailed { stream: of, segment: id, error };
+                        root.push_notice(&stream, notice);
+                        age_s + RETRY_S
+                    }
+                };
+                known.insert(id, next_s);
+                return;
             }
         }
     }
 }
 
-fn read(rules: &[EraseRule], files: &SegmentFiles, id: SegmentId) -> Result<Due, NotErased> {
-    Ok(Due::of(rules, summary(files, id)?.as_ref()))
+/// The requests that ended in a segment and are to be erased, each with the age of the segment, in seconds, at which they are.
+fn due(
+    rules: &[EraseRule],
+    files: &SegmentFiles,
+    id: SegmentId,
+) -> Result<Vec<(u64, RequestInfo)>, ReadError> {
+    let summary = files.open(id)?.map_or(Ok(None), |segment| segment.summary())?;
+    let ended = summary.into_iter().flat_map(|summary| summary.entries).filter(|entry| entry.closed);
+    let infos = ended.map(|entry| entry.info).filter(|info| info.erased.is_none());
+    Ok(infos.filter_map(|info| Some((age_of(rules, &info)?, info))).collect())
 }
 
-fn summary(files: &SegmentFiles, id: SegmentId) -> Result<Option<SegmentSummary>, ReadError> {
-    files.open(id)?.map_or(Ok(None), |segment| segment.summary())
+fn next_age(due: &[(u64, RequestInfo)]) -> u64 {
+    due.iter().map(|(age_s, _)| *age_s).min().unwrap_or(u64::MAX)
 }
 
-/// Erases the requests that ended in a segment of this age.
+/// Erases requests that ended in a segment.
 fn erase(
     eraser: &Eraser<'_>,
     stream: &str,
-    files: &SegmentFiles,
-    (id, age_s): (SegmentId, u64),
-    (rules, rows): (&[EraseRule], &mut dyn EraseRows),
+    id: SegmentId,
+    due: Vec<(u64, RequestInfo)>,
+    rows: &mut dyn EraseRows,
 ) -> Result<BackgroundNotice, NotErased> {
-    let entries = summary(files, id)?.into_iter().flat_map(|summary| summary.entries);
-    let is_due = |after: Option<u64>| after.is_some_and(|after| age_s >= after);
-    let due = entries
-        .filter(|entry| entry.closed && entry.info.erased.is_none() && is_due(age_of(rules, &entry.info)))
-        .map(|entry| entry.info);
     // The requests may have been closed after their last frames.
     let (mut numbers, mut around) = (BTreeSet::new(), (u64::MAX, id.first.0));
-    for info in due {
+    for (_, info) in due {
         around = (around.0.min(info.first_frame.0), around.1.max(info.last_frame.0));
         numbers.insert(info.number);
     }
