@@ -118,7 +118,6 @@ pub fn config(bytes: &[u8]) {
             reference.contains("@sha256:").then_some(()).ok_or("is not pinned".to_owned())
         },
         tokenizer: &|_| Ok(()),
-        layouts: &["0.5.23"],
     };
     match Config::parse(&text, Path::new("/dev/shm/afterbay.toml"), &env) {
         Ok(config) => assert!(!config.streams.is_empty(), "a configuration has a stream"),

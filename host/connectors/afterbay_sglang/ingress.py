@@ -6,8 +6,9 @@ Control messages keep their own socket. It must not know frames. It then writes 
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
+from afterbay_connector import introduction
 from afterbay_connector.peer import Peer
 from afterbay_connector.rendezvous import write
 
@@ -35,7 +36,7 @@ def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
     ingress = fill(settings.ingress, facts.dp_rank, "AFTERBAY_INGRESS")
     if facts.dp_size > 1 and facts.dp_rank == 0 and "{dp_rank}" not in settings.ingress:
         logger.warning("afterbay: %d DP ranks share one stream, %s; put {dp_rank} into AFTERBAY_INGRESS to give each rank its own", facts.dp_size, ingress)
-    sender.socket = replace_socket(sender.socket, ingress, lambda socket: watch(settings, scheduler, socket))
+    sender.socket = replace_socket(sender.socket, ingress, rendezvous.introduce(facts), lambda socket: watch(settings, scheduler, socket))
     logger.info("afterbay: the output goes to %s, and its reader is %s", ingress, facts.down)
     if facts.down_kind == "detokenizer" and not detokenizer.loads_plugins():
         logger.warning("afterbay: the reader counts no frames, so Afterbay joins no rows: %s", detokenizer.NONE)
@@ -73,8 +74,9 @@ def watch(settings: Settings, scheduler: Any, socket: Any) -> None:
     Peer(socket, logger, changed, settings.rendezvous)
 
 
-def replace_socket(old: Any, endpoint: str, before_connect: Callable[[Any], None] = lambda socket: None) -> Any:
-    """Replace a PUSH by one with the same options (no high-water mark: while Afterbay is away, frames wait in it).
+def replace_socket(old: Any, endpoint: str, introduced: Dict[str, Any], before_connect: Callable[[Any], None] = lambda socket: None) -> Any:
+    """Replace a PUSH by one with the same options (no high-water mark: while Afterbay is away, frames wait in it). It
+    carries the introduction first.
 
     A second `connect` on the old socket would not do: the old peer must get nothing.
     """
@@ -87,5 +89,6 @@ def replace_socket(old: Any, endpoint: str, before_connect: Callable[[Any], None
         new.setsockopt(zmq.IPV6, 1)
     before_connect(new)
     new.connect(endpoint)
+    new.send(introduction.encode(introduced))
     old.close(linger=0)
     return new

@@ -11,13 +11,13 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from afterbay_connector import __version__
+from afterbay_connector import __version__, introduction
 from afterbay_connector.rendezvous import FORMAT, tokenizer_path
 
 from . import abort, detokenizer, tool_calls, workers
 from .abort import NO_ABORTS
 from .settings import Settings, fill
-from .wire import ipc_format, layout
+from .wire import classes, ipc_format
 
 _SOCKET_NAMES = (
     "tokenizer_ipc_name",
@@ -78,7 +78,7 @@ def describe(facts: Facts, ingress: str, settings: Settings, aborts: Tuple[Optio
         "connector": __version__,
         "engine": "sglang",
         "leg": "tokens",
-        "sglang": sglang_version(),
+        "version": sglang_version(),
         "pid": os.getpid(),
         "written_unix_ns": time.time_ns(),
         "instance_id": getattr(facts.port_args, "instance_id", ""),
@@ -107,11 +107,25 @@ def describe(facts: Facts, ingress: str, settings: Settings, aborts: Tuple[Optio
         "detokenizer_worker_num": facts.get("detokenizer_worker_num", 1),
         "incremental_streaming_output": bool(facts.get("incremental_streaming_output") or facts.get("stream_output")),
         "stream_interval": facts.get("stream_interval", 1),
-        "layout": layout(),
+        "introduction": introduce(facts),
         "abort": aborts[0],
         "abort_none": aborts[1],
         "abort_req": abort.request(),
     }
+
+
+def introduce(facts: Facts) -> Dict[str, Any]:
+    return introduction.describe(
+        "sglang",
+        sglang_version(),
+        classes(),
+        model=facts.get("model_path"),
+        tokenizer=facts.get("tokenizer_path"),
+        tool_call_parser=facts.get("tool_call_parser"),
+        reasoning_parser=facts.get("reasoning_parser"),
+        rank=facts.dp_rank,
+        front_ends=facts.get("tokenizer_worker_num", 1),
+    )
 
 
 def describe_text(facts: Facts, settings: Settings) -> Dict[str, Any]:

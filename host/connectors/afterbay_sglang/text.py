@@ -9,6 +9,7 @@ import logging
 import types
 from typing import Any, List, Tuple
 
+from afterbay_connector import introduction
 from afterbay_connector.rendezvous import write
 
 from . import rendezvous
@@ -36,11 +37,12 @@ def reroute(settings: Settings, detokenizer: Any, server_args: Any, port_args: A
         return
     if facts.get("tokenizer_worker_num", 1) > 1:
         _send_whole(detokenizer, settings.text_ingress)
+        detokenizer.send_to_tokenizer.send(introduction.encode(rendezvous.introduce(facts)))
     else:
         socket = getattr(detokenizer, "send_to_tokenizer", None)
         if socket is None:
             raise RuntimeError("afterbay: this SGLang's detokenizer has no send_to_tokenizer; unset AFTERBAY_TEXT_INGRESS to leave its output direct")
-        detokenizer.send_to_tokenizer = replace_socket(socket, settings.text_ingress)
+        detokenizer.send_to_tokenizer = replace_socket(socket, settings.text_ingress, rendezvous.introduce(facts))
     logger.info("afterbay: the detokenizer's output goes to %s, and its reader is %s", settings.text_ingress, port_args.tokenizer_ipc_name)
     if settings.rendezvous:
         write(rendezvous.text_file(settings), rendezvous.describe_text(facts, settings))

@@ -1,4 +1,4 @@
-"""The encodings of the installed SGLang: pickle or msgpack, and the positions of the fields in a msgpack frame.
+"""The encodings of the installed SGLang: pickle or msgpack, and the classes of its messages.
 
 This module only reads SGLang's message classes. It must not know sockets or settings.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional
 
 BATCH_OUTPUTS = ("BatchTokenIDOutput", "BatchStrOutput", "BatchEmbeddingOutput")
-_NEVER_SENT = ("BaseReq", "BaseBatchReq")
 
 
 def ipc_format() -> str:
@@ -17,16 +16,11 @@ def ipc_format() -> str:
     return "pickle" if getattr(io_struct, "_USE_PICKLE_IPC", True) else "msgpack"
 
 
-def layout() -> Optional[Dict[str, List[str]]]:
-    """Return the names of a msgpack frame's elements after the tag, in order, and the other tags. None if SGLang has only pickle."""
+def classes() -> Dict[str, Any]:
+    """Return the classes of messages with rows."""
     from sglang.srt.managers import io_struct
 
-    fields = {name: wire_fields(getattr(io_struct, name, None), name) for name in BATCH_OUTPUTS}
-    if not all(fields.values()):
-        return None
-    tags = {_config(kind).tag for kind in vars(io_struct).values() if _config(kind) is not None}
-    other = sorted(tag for tag in tags if isinstance(tag, str) and tag not in BATCH_OUTPUTS + _NEVER_SENT)
-    return {**fields, "other_tags": other}
+    return {name: getattr(io_struct, name, None) for name in BATCH_OUTPUTS}
 
 
 def _config(kind: Any) -> Any:

@@ -9,6 +9,7 @@ import inspect
 import logging
 from typing import Any, Callable, List
 
+from afterbay_connector import introduction
 from afterbay_connector.rendezvous import write
 from afterbay_connector.settings import Refused
 
@@ -18,7 +19,8 @@ from .settings import Settings
 # Loggers outside of vLLM's namespace have no handler.
 logger = logging.getLogger("vllm.afterbay")
 
-_CORE = "vllm.v1.engine.core:EngineCoreProc"
+_CORE_MODULE = "vllm.v1.engine.core"
+_CORE = f"{_CORE_MODULE}:EngineCoreProc"
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 
 
@@ -29,14 +31,25 @@ def hooks(settings: Settings) -> List[Any]:
         arguments.arguments["input_addresses"] = [*arguments.arguments["input_addresses"], *settings.abort]
         return original(*arguments.args, **arguments.kwargs)
 
-    def outputs(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        arguments = _bind(original, *args, **kwargs)
+    record: List[bytes] = []
+
+    def outputs(original: Callable[..., Any], engine: Any, *args: Any, **kwargs: Any) -> Any:
+        arguments = _bind(original, engine, *args, **kwargs)
         arguments.arguments["output_paths"] = list(settings.ingress)
+        record[:] = [introduction.encode(rendezvous.introduce(settings, engine))]
         return original(*arguments.args, **arguments.kwargs)
+
+    def socket_made(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The EngineCore's sockets to Afterbay carry the introduction before any frame."""
+        socket = original(*args, **kwargs)
+        if record and _bind(original, *args, **kwargs).arguments["path"] in settings.ingress:
+            socket.send(record[0])
+        return socket
 
     return [
         (f"{_CORE}.process_input_sockets", "input_addresses", inputs),
         (f"{_CORE}.process_output_sockets", "output_paths", outputs),
+        (f"{_CORE_MODULE}:make_zmq_socket", "path", socket_made),
         (f"{_SCHEDULER}.__init__", "include_finished_set", name_finished_requests),
     ]
 

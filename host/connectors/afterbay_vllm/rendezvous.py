@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any, Dict, Optional, Tuple
 
-from afterbay_connector import __version__
+from afterbay_connector import __version__, introduction
 from afterbay_connector.rendezvous import FORMAT, tokenizer_path
 
 from .settings import Settings
@@ -24,7 +24,7 @@ def describe(settings: Settings, engine: Any, client: int, down: str) -> Dict[st
         "connector": __version__,
         "engine": "vllm",
         "leg": "tokens",
-        "vllm": version,
+        "version": version,
         # The process that started the EngineCores, and that ends when one of them does.
         "pid": os.getppid(),
         "written_unix_ns": time.time_ns(),
@@ -43,8 +43,28 @@ def describe(settings: Settings, engine: Any, client: int, down: str) -> Dict[st
         "model_path": model.model,
         "tokenizer_path": tokenizer_path(model.tokenizer or model.model, getattr(model, "tokenizer_revision", None)),
         "served_model_name": model.served_model_name,
+        "introduction": introduce(settings, engine),
         "data_parallel_size": config.parallel_config.data_parallel_size,
     }
+
+
+def introduce(settings: Settings, engine: Any) -> Dict[str, Any]:
+    from vllm.v1 import engine as messages
+
+    config = engine.vllm_config
+    model = config.model_config
+    return introduction.describe(
+        "vllm",
+        vllm_version(),
+        {name: getattr(messages, name, None) for name in ("EngineCoreOutputs", "EngineCoreOutput")},
+        model=model.model,
+        tokenizer=model.tokenizer,
+        # API servers parse tool calls, and their arguments are not the engine's.
+        tool_call_parser=None,
+        reasoning_parser=getattr(getattr(config, "structured_outputs_config", None), "reasoning_parser", None) or None,
+        rank=getattr(config.parallel_config, "data_parallel_rank", 0) or 0,
+        front_ends=len(settings.ingress),
+    )
 
 
 def _credit(settings: Settings, client: int, down: str) -> Tuple[Optional[str], Optional[str]]:

@@ -169,6 +169,7 @@ impl Machine {
             calls: Arc::new(NoCalls),
             scheduler: Box::new(|| None),
             frame_loads: None,
+            introductions: None,
             upstream: None,
             clock: self.clock.clone(),
             background: Background::Caller,

@@ -58,7 +58,7 @@ class Detour:
             raise RuntimeError(f"afterbay: the path of ipc://{path} is over {IPC_PATH_BYTES_MAX} bytes: AFTERBAY_RENDEZVOUS must be shorter")
         sender = output_sender(scheduler)
         # Health checks need no more: their answer passes Afterbay.
-        sender.socket = replace_socket(sender.socket, ingress, lambda socket: Peer(socket, logger, rendezvous=file))
+        sender.socket = replace_socket(sender.socket, ingress, rendezvous.introduce(facts), lambda socket: Peer(socket, logger, rendezvous=file))
         aborts = abort.connect(settings, scheduler, facts.dp_rank, facts.dp_size)
         # The page opens before the socket is bound: a connected Afterbay then finds the new generation.
         page = CreditPage(settings.credit, "tokenizer") if settings.credit else None

@@ -11,7 +11,7 @@ from afterbay_sglang.settings import Settings
 class Socket:
     def __init__(self, context, kind):
         self.context, self.kind = context, kind
-        self.options, self.connected, self.closed = {}, [], None
+        self.options, self.connected, self.closed, self.sent = {}, [], None, []
 
     def getsockopt(self, option):
         return self.options[option]
@@ -21,6 +21,9 @@ class Socket:
 
     def connect(self, endpoint):
         self.connected.append(endpoint)
+
+    def send(self, message):
+        self.sent.append(message)
 
     def close(self, linger=None):
         self.closed = linger

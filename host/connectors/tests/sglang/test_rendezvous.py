@@ -159,33 +159,6 @@ def test_the_format_is_the_encoding_of_this_process(io_struct, switch, told):
     assert wire.ipc_format() == told
 
 
-def struct(tag, fields, array_like=True):
-    config = types.SimpleNamespace(tag=tag, array_like=array_like)
-    return type(str(tag), (), {"__struct_config__": config, "__struct_encode_fields__": fields})
-
-
-def test_a_layout_has_the_fields_in_order_and_the_other_tags(io_struct):
-    for name in (*wire.BATCH_OUTPUTS, "AbortReq", "BaseReq", "BaseBatchReq"):
-        setattr(io_struct, name, struct(name, (f"{name}-b", f"{name}-a")))
-    io_struct.Span = struct(None, ("start",))
-    assert wire.layout() == {
-        **{name: [f"{name}-b", f"{name}-a"] for name in wire.BATCH_OUTPUTS},
-        "other_tags": ["AbortReq"],
-    }
-
-
-def test_dataclasses_have_no_layout(io_struct):
-    for name in wire.BATCH_OUTPUTS:
-        setattr(io_struct, name, type(name, (), {}))
-    assert wire.layout() is None
-
-
-def test_a_struct_that_is_encoded_as_a_map_has_no_layout(io_struct):
-    for name in wire.BATCH_OUTPUTS:
-        setattr(io_struct, name, struct(name, ("rids",), array_like=False))
-    assert wire.layout() is None
-
-
 def test_a_context_that_rejects_a_name_is_skipped(fake_modules):
     class Context:
         skip_tokenizer_init = True

@@ -2,6 +2,7 @@
 import os
 import pathlib
 import subprocess
+import sys
 import types
 
 import pytest
@@ -29,6 +30,9 @@ def fake_vllm(fake_modules, monkeypatch):
 
         def process_output_sockets(self, output_paths, coord_output_path, engine_index):
             calls.append(("outputs", output_paths, coord_output_path, engine_index))
+            core = sys.modules["vllm.v1.engine.core"]
+            for path in [*output_paths, coord_output_path]:
+                core.make_zmq_socket("ctx", path, "PUSH", linger=4000)
 
     class Scheduler:
         def __init__(self, vllm_config, include_finished_set=False, log_stats=False):
@@ -47,6 +51,11 @@ def fake_vllm(fake_modules, monkeypatch):
         calls.append(("socket", ctx, path, socket_type, bind))
         return "socket"
 
+    sent = []
+
+    def make_core_socket(ctx, path, socket_type, bind=None, linger=None):
+        return types.SimpleNamespace(send=lambda message: sent.append((path, message)))
+
     class AsyncLLM:
         async def check_health(self):
             return None
@@ -64,14 +73,17 @@ def fake_vllm(fake_modules, monkeypatch):
     fake_modules("vllm", __version__="0.32.0")
     fake_modules("vllm.parser.parser_manager", ParserManager=ParserManager)
     fake_modules("vllm.envs", VLLM_USE_RUST_FRONTEND=False)
-    fake_modules("vllm.v1.engine.core", EngineCoreProc=EngineCoreProc)
+    fake_modules("vllm.v1.engine.core", EngineCoreProc=EngineCoreProc, make_zmq_socket=make_core_socket)
+    fields = {"EngineCoreOutputs": ("engine_index", "outputs"), "EngineCoreOutput": ("request_id", "new_token_ids")}
+    for name, names in fields.items():
+        monkeypatch.setattr(sys.modules["vllm.v1.engine"], name, type(name, (), {"__struct_encode_fields__": names}), raising=False)
     fake_modules("vllm.v1.core.sched.scheduler", Scheduler=Scheduler)
     fake_modules("vllm.v1.engine.core_client", AsyncMPClient=AsyncMPClient, make_zmq_socket=make_zmq_socket)
     fake_modules("vllm.v1.engine.async_llm", AsyncLLM=AsyncLLM)
     fake_modules("vllm.v1.engine.exceptions", EngineDeadError=EngineDeadError)
     monkeypatch.setattr(afterbay_vllm, "vllm_version", lambda: "0.32.0")
     classes = dict(EngineCoreProc=EngineCoreProc, Scheduler=Scheduler, AsyncMPClient=AsyncMPClient, AsyncLLM=AsyncLLM, ParserManager=ParserManager)
-    return types.SimpleNamespace(calls=calls, **classes)
+    return types.SimpleNamespace(calls=calls, sent=sent, **classes)
 
 
 @pytest.fixture

@@ -45,6 +45,14 @@ def test_each_api_server_has_a_stream_and_a_file(vllm, tmp_path):
     ]
 
 
+def test_each_socket_to_afterbay_carries_the_introduction_first(vllm, fake_vllm):
+    vllm(("ipc:///vllm/out0", "ipc:///vllm/out1"), ingress="ipc:///a,ipc:///b")
+    assert [path for path, _ in fake_vllm.sent] == ["ipc:///a", "ipc:///b"], "not the coordinator's"
+    content = json.loads(fake_vllm.sent[0][1])
+    assert (content["engine"], content["version"], content["front_ends"]) == ("vllm", "0.32.0", 2)
+    assert content["classes"]["EngineCoreOutput"] == [["request_id"], ["new_token_ids"]]
+
+
 @pytest.mark.parametrize("outputs, ingress", [(2, "ipc:///a"), (1, "ipc:///a,ipc:///b")])
 def test_another_number_of_api_servers_stops_the_start(vllm, fake_vllm, outputs, ingress):
     with pytest.raises(Refused, match=rf"vLLM has {outputs} API servers .*afterbay vllm --api-servers {outputs} --"):
@@ -75,12 +83,13 @@ def described(engine, version="0.32.0", down="ipc:///vllm/out", **env):
 def test_the_file_names_what_afterbay_needs(fake_vllm, engine, tmp_path):
     file = described(engine(model=str(tmp_path), tokenizer=None), credit="/c", abort="ipc:///b")
     assert file.pop("written_unix_ns") > 0
+    assert file.pop("introduction")["model"] == str(tmp_path)
     assert file == {
         "format": 1,
         "connector": afterbay_vllm.__version__,
         "engine": "vllm",
         "leg": "tokens",
-        "vllm": "0.32.0",
+        "version": "0.32.0",
         "pid": os.getppid(),
         "instance_id": "",
         "mode": "normal",

@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let segments = stream.segments()?;
         let of_segment = |id: &_| std::fs::metadata(journal.dir().join(&name).join(format!("{id}")));
         let journal_bytes: u64 = segments.iter().filter_map(|id| Some(of_segment(id).ok()?.len())).sum();
-        let reader = EndedReader::new(stream, FrameUse::Contents, &Layouts::any()).with_settled_frames();
+        let reader = EndedReader::new(stream, FrameUse::Contents, &Layouts::builtin()).with_settled_frames();
         let mut tables = SegmentTables::new(reader);
         let facts = StreamFacts { instance: "example".to_owned(), stream: name.clone() };
         let mut files = TableFiles::create(&dir, &facts)?;

@@ -17,8 +17,7 @@ pub(crate) const RECORDS_AT_ONCE: usize = 2000;
 /// # Errors
 /// The journal cannot be read.
 pub(crate) fn layouts(stream: &StreamReader) -> Result<Layouts, Failure> {
-    // A layout that this version does not know is none.
-    Ok(Layouts::of_text(&stream.layout()?).unwrap_or_else(|_| Layouts::any()))
+    Ok(Layouts::of_text(&stream.layout()?))
 }
 
 /// The states of the streams that a consumer follows, by name. `None`: the consumer needs nothing of the stream.

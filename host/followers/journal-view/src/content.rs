@@ -82,7 +82,7 @@ impl Absent {
             Absent::NotStored => "the frames were forwarded without being stored (on_error = \"forward\")",
             Absent::Removed => "retention removed the segments",
             Absent::Unreadable => "the journal is damaged (`afterbay journal verify` names the damage)",
-            Absent::NotDecoded => "the frames do not fit the layout (--layout)",
+            Absent::NotDecoded => "the frames do not fit the stream's layout",
             Absent::Erased => "the request was erased",
             Absent::LeftOut => "`journal pack` left them out",
             Absent::NotShown => "they are past the bound of this answer (`afterbay journal show` prints all)",

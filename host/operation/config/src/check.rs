@@ -8,7 +8,7 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Archive, Call, Config, Journal, Layout, Log, LogFormat, Memory, Plugin, Replicate, Retain, Stream,
+    Admin, Archive, Call, Config, Journal, Log, LogFormat, Memory, Plugin, Replicate, Retain, Stream,
     Tap, Traces, Usage,
 };
 pub(crate) use crate::location::value;
@@ -208,14 +208,13 @@ impl Check<'_> {
             written.plugins.last().map(|p| &p.location),
         );
         self.shadows(&written.plugins);
-        let layout = self.layout(&written.layout);
         let listen_mode = self.listen_mode(&written.listen_mode);
         let mut is_whole = name.is_some() && listen.is_some() && sinks.is_some();
         let name = name.or_else(|| "unnamed".parse().ok())?;
         let listen = listen.or_else(|| "ipc:///unknown".parse().ok())?;
         // Only the defaults of this stream are used. The sinks of the file replace its one sink.
         let mut stream = Stream::new(name, listen.clone(), listen);
-        (stream.engine, stream.layout) = (engine, layout);
+        stream.engine = engine;
         stream.listen_mode = listen_mode.unwrap_or(stream.listen_mode);
         // An invalid name is reported where the named stream is declared.
         stream.after = written.after.iter().filter_map(|name| name.value.parse().ok()).collect();
@@ -250,26 +249,6 @@ impl Check<'_> {
     fn tap(&self, written: &written::Tap) -> Option<Tap> {
         let listen_mode = self.listen_mode(&written.listen_mode).unwrap_or(Tap::LISTEN_MODE);
         Some(Tap { listen: self.listen(&written.listen)?, listen_mode })
-    }
-
-    fn layout(&self, written: &Option<Located<String>>) -> Layout {
-        let Some(Located { value, location }) = written else { return Layout::Auto };
-        if value == "auto" {
-            return Layout::Auto;
-        }
-        let is_version = value.starts_with(|c: char| c.is_ascii_digit()) && !value.contains('/');
-        if is_version && !value.ends_with(".json") {
-            let known = self.source.env.layouts;
-            if !known.contains(&value.as_str()) {
-                let known = list(known);
-                self.source.report(
-                    location,
-                    format!("no layout of version {value:?} in this binary, which has {known}"),
-                );
-            }
-            return Layout::Version(value.clone());
-        }
-        self.readable(written).map_or(Layout::Auto, Layout::File)
     }
 
     pub(crate) fn listen_mode(&self, written: &Option<Located<String>>) -> Option<u32> {

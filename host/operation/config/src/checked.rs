@@ -92,8 +92,6 @@ pub struct Stream {
     pub name: Name,
     /// The engine that sends.
     pub engine: Engine,
-    /// The layout of SGLang's msgpack frames.
-    pub layout: Layout,
     /// The endpoint on which Afterbay binds its PULL socket.
     pub listen: Endpoint,
     /// Permission bits of the socket file, for an `ipc://` endpoint.
@@ -128,7 +126,6 @@ impl Stream {
         Stream {
             name,
             engine: Engine::default(),
-            layout: Layout::Auto,
             listen,
             listen_mode: 0o600,
             after: Vec::new(),
@@ -143,17 +140,6 @@ impl Stream {
             plugins: Vec::new(),
         }
     }
-}
-
-/// The layout of a stream's msgpack frames. Pickle frames name their fields and need no layout.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// Chosen by the length of each array.
-    Auto,
-    /// The layout of this engine version.
-    Version(String),
-    /// A JSON file that the connector wrote.
-    File(PathBuf),
 }
 
 /// The bound on frames in memory, over all streams.

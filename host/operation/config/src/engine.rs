@@ -17,7 +17,6 @@ impl Check<'_> {
         };
         let own_socket = format!("each front end of {name} has a socket and so a stream of its own");
         let has_shared = !traits.has_stream_per_front_end;
-        report(traits.has_layouts, of(&stream.layout), "its frames need none");
         report(
             traits.has_second_leg,
             stream.after.first().map(|after| &after.location),

@@ -15,8 +15,6 @@ pub struct Env<'a> {
     pub reference: &'a dyn Fn(&str) -> Result<(), String>,
     /// Checks that a path holds a tokenizer.
     pub tokenizer: &'a dyn Fn(&Path) -> Result<(), String>,
-    /// The engine versions whose layouts are in the binary.
-    pub layouts: &'a [&'a str],
 }
 
 /// A plugin in the binary.
@@ -38,7 +36,7 @@ pub enum Names {
 }
 
 impl Env<'static> {
-    /// The environment without variables and without plugins or layouts in the binary. It accepts every reference to a registry
+    /// The environment without variables and without plugins in the binary. It accepts every reference to a registry
     /// and every path of a tokenizer.
     pub const EMPTY: Env<'static> = Env {
         var: &|_| None,
@@ -46,7 +44,6 @@ impl Env<'static> {
         builtins: &[],
         reference: &|_| Ok(()),
         tokenizer: &|_| Ok(()),
-        layouts: &[],
     };
 }
 
@@ -57,8 +54,7 @@ impl<'a> Env<'a> {
         builtins: &'a [Builtin<'a>],
         reference: &'a dyn Fn(&str) -> Result<(), String>,
         tokenizer: &'a dyn Fn(&Path) -> Result<(), String>,
-        layouts: &'a [&'a str],
     ) -> Env<'a> {
-        Env { var: &|name| std::env::var(name).ok(), names, builtins, reference, tokenizer, layouts }
+        Env { var: &|name| std::env::var(name).ok(), names, builtins, reference, tokenizer }
     }
 }

@@ -69,7 +69,6 @@ tables! {
         location: Location = |stream| stream.location.clone(),
         name: Value<String> = |stream| stream.text("name"),
         engine: Value<Engine> = |stream| stream.word("engine", &Engine::WORDS),
-        layout: Value<String> = |stream| stream.text("layout"),
         listen: Value<String> = |stream| stream.text("listen"),
         listen_mode: Value<String> = |stream| stream.text("listen_mode"),
         after: Vec<Located<String>> = |stream| stream.texts("after"),

@@ -74,6 +74,20 @@ events! {
         stream: Name, why: String,
     } => "stream {stream:?}: failed: {why}";
 
+    /// The connector has introduced the stream's engine. Frames from here on are read by the fields that the engine has.
+    ///
+    /// Action: none. If `unknown` names columns, a newer Afterbay may join rows with them.
+    EngineIntroduced, INFO, first 5 of [stream] {
+        stream: Name, engine: String, unknown: String,
+    } => "stream {stream:?}: the engine is {engine}, {unknown}";
+
+    /// An introduction cannot be used. Frames are read as before it.
+    ///
+    /// Action: see `why`. Use the connector of this Afterbay, or an Afterbay that knows the engine.
+    IntroductionRefused, WARN, first 5 of [stream] {
+        stream: Name, why: String,
+    } => "stream {stream:?}: {why}";
+
     /// A stream that `after` makes the next one for some requests does not run, because the rendezvous does not name it. The
     /// streams before it run.
     ///
@@ -386,7 +400,7 @@ events! {
     /// A request was erased: its tokens, texts and notes were overwritten in the segments. `by` is a user's number, a caller over
     /// TCP, or `journal.erase`. 0 `segments`: everything was erased before. `left_frames` may still hold content.
     ///
-    /// Action: if `left_frames` is not 0, see the report of `afterbay journal erase`, and erase again with the layout of that time.
+    /// Action: if `left_frames` is not 0, see the report of `afterbay journal erase`, and erase again.
     RequestErased, warn_if(*left_frames > 0), first 5 of [stream] {
         stream: Name, rid: String, by: String, rows: u64, tokens: u64, segments: u64, left_frames: u64,
     } => "journal of {stream:?}: request {rid:?} erased by {by}: {rows} rows ({tokens} tokens) in {segments} segments written \
@@ -411,7 +425,7 @@ events! {
 
     /// A frame could not be decoded. It is in the journal; `then` says what happens to it.
     ///
-    /// Action: compare the SGLang version with the supported ones, or set `stream.layout`. Export the frame and report it.
+    /// Action: start the scheduler with the connector, which introduces it. Export the frame and report it.
     FrameNotUnderstood, WARN, first 1 of [stream, kind] {
         stream: Name, frame: u64, bytes: u64, kind: String, why: String, then: String,
     } => "stream {stream:?}: frame {frame} ({bytes} bytes) could not be decoded, {then}: {why}";

@@ -28,7 +28,6 @@ pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
         let mut differs = |is_other: bool, key: &str| {
             differs(is_other, &format!("stream {:?}: {key}", before.name.as_str()));
         };
-        differs(before.layout != after.layout, "layout");
         differs(before.listen != after.listen, "listen");
         differs(before.listen_mode != after.listen_mode, "listen_mode");
         differs(before.after != after.after, "after");

@@ -3,7 +3,6 @@
 use afterbay_config as config;
 use afterbay_http::redacted;
 use afterbay_plugin_loader::oci::Reference;
-use afterbay_wire::Layouts;
 use std::path::Path;
 
 /// Reads and checks a configuration file.
@@ -52,11 +51,10 @@ fn with_env<T>(
 ) -> Result<T, config::Problems> {
     let builtin = |it: &afterbay_bundled::Bundled| config::Builtin { name: it.name, defaults: it.defaults };
     let builtins: Vec<config::Builtin<'static>> = afterbay_bundled::all().iter().map(builtin).collect();
-    let versions = Layouts::versions();
     let reference = |text: &str| Reference::parse(text).map(drop).map_err(|error| error.to_string());
     // `check_files` reads the tokenizer itself.
     let tokenizer =
         |path: &Path| std::fs::metadata(path).map(drop).map_err(|error| format!("cannot be read: {error}"));
-    let env = config::Env::of_process(names, &builtins, &reference, &tokenizer, &versions);
+    let env = config::Env::of_process(names, &builtins, &reference, &tokenizer);
     load(&env)
 }

@@ -1,26 +1,82 @@
-//! The layouts of a stream's frames: those of the configuration, or of the engine that the connector found.
+//! The layouts of a stream's frames: those that the connector introduced, in the rendezvous file, in the journal or in the stream.
 
-use crate::rendezvous::RendezvousFile;
+use crate::requests::Requests;
 use afterbay_config as config;
-use afterbay_wire::Layouts;
-use anyhow::Context;
+use afterbay_events::event::{EngineIntroduced, IntroductionRefused, JournalNotice};
+use afterbay_events::{Event, Events, Name};
+use afterbay_journal::JournalDirectory;
+use afterbay_stream::Introductions;
+use afterbay_wire::{Introduction, IntroductionError, Layouts};
+use bytes::Bytes;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// The layouts, and the text by which the journal names them.
-pub(crate) fn layouts(
-    stream: &config::Stream,
-    rendezvous: Option<&RendezvousFile>,
-) -> anyhow::Result<(Layouts, String)> {
-    let of_engine = rendezvous.and_then(|rendezvous| rendezvous.layout.as_ref());
-    let text = match (&stream.layout, of_engine) {
-        _ if !stream.engine.traits().has_layouts => stream.engine.word().to_owned(),
-        (config::Layout::Auto, Some(layout)) => layout.to_string(),
-        (config::Layout::Auto, None) => return Ok((Layouts::builtin(), "auto".to_owned())),
-        (config::Layout::Version(version), _) => version.clone(),
-        (config::Layout::File(path), _) => {
-            let named = || format!("layout {}", path.display());
-            let text = std::fs::read_to_string(path).with_context(named)?;
-            return Ok((Layouts::of_text(&text).with_context(named)?, text));
+/// The text of a stream's layouts, in its journal and here.
+#[derive(Clone)]
+pub(crate) struct KnownLayouts {
+    stream: String,
+    engine: config::Engine,
+    directory: Arc<JournalDirectory>,
+    requests: Requests,
+    events: Events,
+    text: Arc<Mutex<String>>,
+}
+
+impl KnownLayouts {
+    /// Begins with what the journal has.
+    pub(crate) fn new(
+        stream: &config::Stream,
+        directory: &Arc<JournalDirectory>,
+        requests: &Requests,
+        events: &Events,
+    ) -> KnownLayouts {
+        let name = stream.name.to_string();
+        let text = directory.layout(&name).unwrap_or_default();
+        KnownLayouts {
+            stream: name,
+            engine: stream.engine,
+            directory: directory.clone(),
+            requests: requests.clone(),
+            events: events.clone(),
+            text: Arc::new(Mutex::new(text)),
         }
-    };
-    Ok((Layouts::of_text(&text)?, text))
+    }
+
+    /// Adds an introduction, stores the text, and returns the layouts.
+    pub(crate) fn add(&self, introduction: Option<&str>) -> Layouts {
+        let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        *text = Layouts::text(self.engine, &text, introduction);
+        if let Err(error) = self.directory.set_layout(&self.stream, &text) {
+            let what = format!("its layout is not stored: {error}");
+            self.events.publish(JournalNotice { stream: self.stream.as_str().into(), is_wrong: true, what });
+        }
+        Layouts::of_text(&text)
+    }
+
+    /// The receiver of introductions in the stream.
+    pub(crate) fn receiver(self) -> Introductions {
+        Box::new(move |introduction, bytes| self.receive(introduction, bytes))
+    }
+
+    fn receive(&self, introduction: Result<&Introduction, &IntroductionError>, bytes: &Bytes) {
+        let stream = self.stream.as_str().into();
+        let event: Event = match introduction.and_then(|it| Ok((it, Layouts::introduced(it)))) {
+            Ok((introduction, Ok(layouts))) => {
+                self.add(std::str::from_utf8(bytes).ok());
+                self.requests.set_layouts(&self.stream, layouts.clone());
+                let unknown = layouts.unknown_fields();
+                let unknown = match unknown.is_empty() {
+                    true => "all of its columns are known".to_owned(),
+                    false => format!("rows with a value in {} are not joined", unknown.join(", ")),
+                };
+                EngineIntroduced { stream, engine: introduction.name(), unknown }.into()
+            }
+            Ok((_, Err(error))) => refused(stream, &error),
+            Err(error) => refused(stream, error),
+        };
+        self.events.publish(event);
+    }
+}
+
+fn refused(stream: Name, error: &IntroductionError) -> Event {
+    IntroductionRefused { stream, why: error.to_string() }.into()
 }

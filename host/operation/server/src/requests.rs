@@ -92,6 +92,13 @@ impl Requests {
         lock(&self.0.streams).insert(stream.to_owned(), content);
     }
 
+    /// Says which layouts a stream's frames have from now on.
+    pub(crate) fn set_layouts(&self, stream: &str, layouts: Layouts) {
+        if let Some(content) = lock(&self.0.streams).get_mut(stream) {
+            content.layouts = layouts;
+        }
+    }
+
     /// The layouts of a stream's msgpack frames.
     pub(crate) fn layouts(&self, stream: &str) -> Layouts {
         Streams::layouts(&*self.0, stream)
@@ -192,7 +199,7 @@ impl Inner {
 impl Streams for Inner {
     fn layouts(&self, stream: &str) -> Layouts {
         // A stream of an earlier run has no configuration.
-        lock(&self.streams).get(stream).map_or_else(Layouts::any, |content| content.layouts.clone())
+        lock(&self.streams).get(stream).map_or_else(Layouts::builtin, |content| content.layouts.clone())
     }
 
     fn tokens(&self, stream: &str) -> Option<TokenBytes> {

@@ -4,7 +4,7 @@
 use crate::aborts::{AbortSocket, OpenChannel};
 use crate::calls::PluginCalls;
 use crate::grants;
-use crate::layouts::layouts;
+use crate::layouts::KnownLayouts;
 use crate::loading::{Key, Loader};
 use crate::plugins;
 use crate::rendezvous::{self, RendezvousFile, StreamSockets};
@@ -194,15 +194,14 @@ fn setup(
     };
     let journal = open()?;
     let after: Vec<String> = stream.after.iter().map(ToString::to_string).collect();
-    let (layouts, layout) = layouts(stream, rendezvous)?;
-    let directory = &shared.directory;
-    let stored = directory.set_after(&name, &after).and_then(|()| directory.set_layout(&name, &layout));
-    if let Err(error) = stored {
+    let known = KnownLayouts::new(stream, &shared.directory, &shared.requests, &shared.events);
+    let introduction = rendezvous.and_then(|rendezvous| rendezvous.introduction.as_ref());
+    let layouts = known.add(introduction.map(ToString::to_string).as_deref());
+    if let Err(error) = shared.directory.set_after(&name, &after) {
         if !error.is_full() {
             return Err(error.into());
         }
-        let what =
-            format!("its layout and the names of the streams that it is after are not stored: {error}");
+        let what = format!("the names of the streams that it is after are not stored: {error}");
         shared.events.publish(JournalNotice { stream: name.as_str().into(), is_wrong: true, what });
     }
     report_recovered(shared, &name, &journal.1);
@@ -239,6 +238,7 @@ fn setup(
         calls: Arc::new(PluginCalls(shared.calls.clone())),
         scheduler: shared.signals.load_of(&name),
         frame_loads: shared.signals.frames_of(&name),
+        introductions: Some(known.receiver()),
         upstream: None,
         clock: Arc::new(SystemClock),
         background: Background::Threads,

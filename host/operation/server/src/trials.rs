@@ -2,7 +2,6 @@
 //! attributes and tokenizers as a start gives them. No socket is opened, and the stores of plugins begin empty and are discarded.
 
 use crate::attributes::Attributes;
-use crate::layouts::layouts;
 use crate::loading::Loader;
 use crate::sinks::Sinks;
 use afterbay_config as config;
@@ -13,6 +12,7 @@ use afterbay_plugin_loader::Tokenizers;
 use afterbay_plugin_services::store::{Background, StoreDirectory, StoreTelemetry};
 use afterbay_runtime::Host;
 use afterbay_stream::{SinkSetup, Trial, TrialSetup};
+use afterbay_wire::Layouts;
 use anyhow::Context;
 use std::path::Path;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Trials {
         let missing = self.events.of::<SinkUnjoined>().iter().map(ToString::to_string).collect();
         let trial = Trial::start(TrialSetup {
             sinks,
-            layouts: layouts(&stream, None)?.0,
+            layouts: Layouts::of(stream.engine),
             plugins,
             attributes: self.attributes.of(&stream),
             abandon_after: self.config.journal.abandon_after,

@@ -28,8 +28,8 @@ pub struct Traits {
     pub takes_aborts_as_dealer: bool,
     /// Whether a detokenizer may stand between the scheduler and the reader: a second leg.
     pub has_second_leg: bool,
-    /// Whether the fields of its messages differ by a layout that a configuration may name.
-    pub has_layouts: bool,
+    /// Whether its messages have several kinds and encodings.
+    pub has_several_wires: bool,
 }
 
 /// A step from an id of a request to the id that it was made of. `None` if the id has not this form.
@@ -68,7 +68,7 @@ impl Engine {
                 has_stream_per_front_end: false,
                 takes_aborts_as_dealer: false,
                 has_second_leg: true,
-                has_layouts: true,
+                has_several_wires: true,
             },
             Engine::Vllm => Traits {
                 counts_tokens: false,
@@ -78,7 +78,7 @@ impl Engine {
                 has_stream_per_front_end: true,
                 takes_aborts_as_dealer: true,
                 has_second_leg: false,
-                has_layouts: false,
+                has_several_wires: false,
             },
         }
     }

@@ -76,9 +76,17 @@ impl FrameDecoder {
         FrameDecoder(wire::Decoder::new(layouts))
     }
 
-    /// Decodes the bytes of a frame that is read back from the journal.
+    /// Decodes the bytes of a frame that is read back from the journal. An introduction there is of frames long past.
     pub fn decode_bytes(&mut self, bytes: Bytes) -> wire::DecodedFrame {
+        if wire::is_introduction(&bytes) {
+            return wire::decode(bytes, self.layouts());
+        }
         self.0.decode(bytes)
+    }
+
+    /// The layouts of the frames that come next.
+    pub fn layouts(&self) -> &wire::Layouts {
+        self.0.layouts()
     }
 
     /// Decodes a frame.

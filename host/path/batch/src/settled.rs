@@ -61,7 +61,7 @@ pub enum SettledContent {
 }
 
 impl SettledContent {
-    /// Sends what a frame says besides its rows, all of which plugins dropped. A frame of SGLang says nothing else.
+    /// Sends what a frame says besides its rows, all of which plugins dropped. Not every frame says more.
     pub fn without_rows(batch: &Batch) -> SettledContent {
         match batch.without_rows() {
             Some(bytes) => SettledContent::Whole { bytes, counted: true, to_all: false },
@@ -71,6 +71,9 @@ impl SettledContent {
 
     /// Sends the barrier unchanged.
     pub fn from_barrier(barrier: &Barrier) -> SettledContent {
+        if let BarrierKind::Introduction { .. } = barrier.kind {
+            return SettledContent::Nothing;
+        }
         if barrier.may_be_overtaken() {
             return SettledContent::Aside { bytes: barrier.bytes().clone() };
         }

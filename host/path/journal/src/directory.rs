@@ -152,6 +152,11 @@ impl JournalDirectory {
         Ok(text_file::write(&*self.root.storage, &self.root.dir.join(name), text_file::LAYOUT, layout)?)
     }
 
+    /// The recorded layout of a stream's frames. Empty if there is none.
+    pub fn layout(&self, name: &str) -> Result<String, ReadError> {
+        text_file::read(&*self.root.storage, &self.root.dir.join(name), text_file::LAYOUT)
+    }
+
     /// Opens a stream of this journal for reading, from any thread.
     pub fn reader(&self, name: &str) -> Result<reader::StreamReader, ReadError> {
         reader::JournalReader::open_on(self.root.storage.clone(), &self.root.dir)?.stream(name)

@@ -101,7 +101,7 @@ pub(crate) fn start(
         health: health.clone(),
         config,
     };
-    let mut journal = plan.open(journal);
+    let mut journal = plan.open(journal, &plan.layouts);
     let now = plan.clock.now();
 
     let config = &plan.config;
@@ -165,7 +165,7 @@ pub(crate) fn start(
     let lasting = LastingStages {
         receive: Receive::new(pull),
         pressure: Pressure::new(setup.scheduler, now.instant),
-        frame_load: FrameLoadReader::new(setup.frame_loads),
+        frame_load: FrameLoadReader::new(setup.frame_loads, setup.introductions),
         poison: PoisonDetector::default(),
     };
     let pipeline =
@@ -186,7 +186,8 @@ impl Plan {
             Err(error) => return Err((Box::new(rescued), error.to_string())),
         };
         let Rescued { mut lasting, mut chain, holds, aborts, senders } = rescued;
-        let mut journal = self.open(journal);
+        let layouts = lasting.frame_load.layouts.as_ref().unwrap_or(&self.layouts);
+        let mut journal = self.open(journal, layouts);
         // A hand-over has recorded what the readers that are away lack.
         let is_kept = |sender: &SinkSender| holds.is_none() || sender.is_connected();
         let readers = self.resume(&mut journal, senders, is_kept);
@@ -204,13 +205,17 @@ impl Plan {
         Ok(self.pipeline(journal, ledger, readers, lasting, restart_chain, times, now))
     }
 
-    fn open(&self, (mut writer, recovered): (JournalWriter, RecoveredStream)) -> OpenJournal {
+    fn open(
+        &self,
+        (mut writer, recovered): (JournalWriter, RecoveredStream),
+        layouts: &Layouts,
+    ) -> OpenJournal {
         let waker = self.waker.clone();
         // The waker fails only if the stream has ended.
         writer.on_change(Box::new(move || drop(waker.wake())));
         let counters = self.telemetry.counters.clone();
         writer.on_sync(Box::new(move |time| counters.journal_sync_seconds.observe(time)));
-        OpenJournal { writer, recovered, decoder: FrameDecoder::new(self.layouts.clone()) }
+        OpenJournal { writer, recovered, decoder: FrameDecoder::new(layouts.clone()) }
     }
 
     /// The ledger with the live requests of the last run.

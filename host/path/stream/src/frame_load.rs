@@ -1,7 +1,8 @@
-//! The load of the engines of a stream as far as their frames have it. One of many frames is read.
+//! What a stream's frames say of their engines beside rows: the load, of which one of many frames is read, and introductions.
 
 use afterbay_batch::Decoded;
-use afterbay_wire::{Batch, EngineLoad};
+use afterbay_wire::{BarrierKind, Batch, EngineLoad, Introduction, IntroductionError, Layouts};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -25,21 +26,37 @@ pub struct FrameLoad {
 /// Takes a load. Must not block.
 pub type FrameLoads = Box<dyn Fn(FrameLoad) + Send>;
 
-/// Reads the load of some frames.
+/// Takes an introduction and its bytes. Called once for each, before the frames that it is of.
+pub type Introductions = Box<dyn Fn(Result<&Introduction, &IntroductionError>, &Bytes) + Send>;
+
+/// Reads the load of some frames, and every introduction.
 #[derive(Default)]
 pub(crate) struct FrameLoadReader {
     loads: Option<FrameLoads>,
+    introductions: Option<Introductions>,
+    /// The layouts of the last introduction.
+    pub(crate) layouts: Option<Layouts>,
     /// The last load of each engine, and when it was read.
     engines: BTreeMap<u64, (Instant, EngineLoad)>,
 }
 
 impl FrameLoadReader {
-    pub(crate) fn new(loads: Option<FrameLoads>) -> FrameLoadReader {
-        FrameLoadReader { loads, engines: BTreeMap::new() }
+    pub(crate) fn new(loads: Option<FrameLoads>, introductions: Option<Introductions>) -> FrameLoadReader {
+        FrameLoadReader { loads, introductions, ..FrameLoadReader::default() }
     }
 
     /// Hands on the load with that of the frame, unless the engine's load was read shortly before.
     pub(crate) fn observe(&mut self, decoded: &Decoded) {
+        if let Decoded::Barrier(decoded) = decoded
+            && let BarrierKind::Introduction { introduction } = &decoded.barrier().kind
+        {
+            let introduction = introduction.as_deref();
+            self.layouts =
+                introduction.ok().and_then(|it| Layouts::introduced(it).ok()).or(self.layouts.take());
+            if let Some(take) = &self.introductions {
+                take(introduction, decoded.barrier().bytes());
+            }
+        }
         let Some(loads) = &self.loads else { return };
         let at = decoded.persisted().at().instant;
         let load = match decoded {

@@ -21,7 +21,6 @@ use afterbay_batch::{FrameDecoder, Timestamp, failpoint};
 use afterbay_chain::{CatchUpResult, Chain, JournalSource, REPLAY_TIME_MAX};
 use afterbay_journal::Background;
 use afterbay_journal::FrameNo;
-use afterbay_wire::Layouts;
 use std::time::{Duration, Instant};
 
 /// Frames that pass before the readers' sockets get them: several share a system call, and none waits for long.
@@ -168,14 +167,13 @@ impl Pipeline {
     /// the results.
     pub(crate) fn start_catch_ups(
         &mut self,
-        layouts: &Layouts,
         background: Background,
         done: impl Fn(CatchUpResult) + Clone + Send + 'static,
     ) {
         for round in self.chain.take_catch_ups() {
             let persister = &mut self.persister;
             let backlog = if round.reads_journal() { persister.backlog_of_live_requests() } else { None };
-            let (through, layouts) = (self.delivery.last_pushed(), layouts.clone());
+            let (through, layouts) = (self.delivery.last_pushed(), self.decoder.layouts().clone());
             let journal =
                 backlog.map(|backlog| JournalSource { time_max: REPLAY_TIME_MAX, backlog, through, layouts });
             if background == Background::Caller {

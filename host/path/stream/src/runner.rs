@@ -358,7 +358,7 @@ impl Runner {
             return;
         }
         let (results, waker) = (self.catch_ups.0.clone(), self.plan.waker.clone());
-        self.pipeline.start_catch_ups(&self.plan.layouts, self.background, move |result| {
+        self.pipeline.start_catch_ups(self.background, move |result| {
             // Both fail only if the stream has ended.
             let _sent = results.send(result);
             let _woken = waker.wake();

@@ -87,7 +87,7 @@ pub(crate) trait EngineBatch: Any + fmt::Debug + Send + Sync {
     fn kind(&self) -> BatchKind;
     fn wire(&self) -> Wire;
     /// The versions of the engine whose frames have this layout. Empty if the frame does not tell.
-    fn versions(&self) -> &str;
+    fn versions(&self) -> String;
     fn abort_shape(&self) -> AbortShape;
     /// Whether the batches can share a frame.
     fn is_like(&self, other: &Batch) -> bool;
@@ -269,7 +269,7 @@ impl Batch {
 
     /// The versions of the engine whose frames have this layout, as `0.5.21..0.5.23`. `None`: a pickle, whose fields have
     /// names, or a later version.
-    pub fn versions(&self) -> Option<&str> {
+    pub fn versions(&self) -> Option<String> {
         Some(self.of_engine().versions()).filter(|versions| !versions.is_empty() && *versions != "unknown")
     }
 

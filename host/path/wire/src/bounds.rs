@@ -8,6 +8,12 @@ pub const MAX_FRAME_BYTES: usize = 1 << 30;
 /// The most fields of a message in a layout. SGLang's widest message has 54.
 pub const MAX_FIELDS: usize = 256;
 
+/// The longest introduction, in bytes. SGLang's has 8 KiB.
+pub const MAX_INTRODUCTION_BYTES: usize = 256 << 10;
+
+/// The most classes of an introduction. SGLang's has 3.
+pub const MAX_CLASSES: usize = 16;
+
 /// The longest class name that [`crate::Barrier`] returns, in bytes. A longer one is cut.
 pub const MAX_TAG_BYTES: usize = 128;
 

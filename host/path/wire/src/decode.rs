@@ -3,17 +3,16 @@
 
 use bytes::Bytes;
 
-use afterbay_types::Engine;
-
-use crate::frame::DecodedFrame;
-use crate::sglang::{self, Layouts};
+use crate::frame::{Barrier, BarrierKind, DecodedFrame};
+use crate::introduction::{Introduction, is_introduction};
+use crate::layouts::Layouts;
+use crate::sglang;
 use crate::vllm;
 
 /// Decodes frames. It keeps memory and layouts from one frame to the next.
 #[derive(Debug)]
 pub struct Decoder {
-    /// The engine whose frames are read. `None`: each frame shows its engine.
-    engine: Option<Engine>,
+    layouts: Layouts,
     sglang: sglang::FrameDecoder,
 }
 
@@ -23,14 +22,33 @@ pub fn decode(frame: Bytes, layouts: &Layouts) -> DecodedFrame {
 }
 
 impl Decoder {
-    /// Makes a decoder of the frames of the engine that these layouts are of.
+    /// Makes a decoder of the frames that have these layouts.
     pub fn new(layouts: Layouts) -> Decoder {
-        Decoder { engine: layouts.engine(), sglang: sglang::FrameDecoder::new(layouts) }
+        Decoder { sglang: sglang::FrameDecoder::new(layouts.messages.clone()), layouts }
     }
 
-    /// Decodes a frame. A frame that cannot be read becomes a barrier.
+    /// The layouts of the frames that come next: those that an engine introduced last.
+    pub fn layouts(&self) -> &Layouts {
+        &self.layouts
+    }
+
+    /// Decodes a frame. A frame that cannot be read becomes a barrier. The frames behind an introduction are read by it.
     pub fn decode(&mut self, frame: Bytes) -> DecodedFrame {
-        let is_vllm = self.engine.map_or_else(|| vllm::is_own(&frame), |engine| engine == vllm::ENGINE);
-        if is_vllm { vllm::decode(frame) } else { self.sglang.decode(frame) }
+        if is_introduction(&frame) {
+            let read = Introduction::read(&frame);
+            let layouts = read.as_ref().map_err(Clone::clone).and_then(Layouts::introduced);
+            let introduction = layouts.and_then(|layouts| {
+                *self = Decoder::new(layouts);
+                read.map(Box::new)
+            });
+            let kind = BarrierKind::Introduction { introduction };
+            return DecodedFrame::Barrier(Barrier::new(kind, frame, false, None));
+        }
+        let engine = self.layouts.engine;
+        let is_vllm = engine.map_or_else(|| vllm::is_own(&frame), |engine| engine == vllm::ENGINE);
+        match is_vllm {
+            true => vllm::decode(frame, &self.layouts.outputs),
+            false => self.sglang.decode(frame),
+        }
     }
 }

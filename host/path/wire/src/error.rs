@@ -27,12 +27,22 @@ pub enum WireError {
     #[error(transparent)]
     Pack(#[from] PackError),
     /// No layout has the length of this msgpack batch.
-    #[error("{tag} of {elements} elements has no layout; a layout file can be given")]
+    #[error("{tag} of {elements} elements has no layout; the connector introduces it")]
     UnknownLayout {
         /// The batch's class.
         tag: String,
         /// The number of elements, including the tag.
         elements: u64,
+    },
+    /// No layout with this number of elements has the types of the batch's columns, or several have.
+    #[error("{tag} of {elements} elements fits {}", fits(.versions))]
+    Layout {
+        /// The batch's class.
+        tag: String,
+        /// The number of elements, including the tag.
+        elements: u64,
+        /// The versions whose layouts fit. Empty: none.
+        versions: String,
     },
     /// A column that Afterbay reads has another form.
     #[error("column {name:?} is not {expected}")]
@@ -69,6 +79,13 @@ pub enum WireError {
     Parts(#[from] PartsError),
 }
 
+fn fits(versions: &str) -> String {
+    match versions {
+        "" => "no layout with as many; the connector introduces it".to_owned(),
+        several => format!("the layouts of {several}; the connector introduces the right one"),
+    }
+}
+
 impl WireError {
     /// A label of one to three words, for metrics and for grouping equal errors.
     pub fn label(&self) -> &'static str {
@@ -76,7 +93,7 @@ impl WireError {
             WireError::TooLong { .. } => "too long",
             WireError::NotAFrame { .. } => "not a frame",
             WireError::Pack(_) => "msgpack",
-            WireError::UnknownLayout { .. } => "unknown layout",
+            WireError::UnknownLayout { .. } | WireError::Layout { .. } => "unknown layout",
             WireError::Column { .. } => "column",
             WireError::Cell { .. } => "cell",
             WireError::Expands { .. } => "expands",

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::batch::{Batch, EngineLoad};
 use crate::error::WireError;
+use crate::introduction::{Introduction, IntroductionError};
 use crate::kind::BatchKind;
 
 /// A decoded frame.
@@ -49,6 +50,11 @@ pub enum BarrierKind {
         /// `ENGINE_CORE_DEAD`.
         tag: String,
     },
+    /// The engine's connector describes the engine. No reader gets the message.
+    Introduction {
+        /// What it says, or the reason why it says nothing.
+        introduction: Result<Box<Introduction>, IntroductionError>,
+    },
     /// A batch with no rows. vLLM sends statistics and the names of ended requests so.
     Idle {
         /// The message.
@@ -65,6 +71,8 @@ impl fmt::Display for BarrierKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BarrierKind::Control { tag } => write!(f, "{tag}"),
+            BarrierKind::Introduction { introduction: Ok(introduction) } => write!(f, "{introduction}"),
+            BarrierKind::Introduction { introduction: Err(error) } => write!(f, "{error}"),
             BarrierKind::Idle { kind } => write!(f, "idle {kind}"),
             BarrierKind::NotUnderstood { error } => write!(f, "{error}"),
         }

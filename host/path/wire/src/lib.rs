@@ -39,8 +39,10 @@ mod rows;
 // Frames.
 mod decode;
 mod erase;
+mod introduction;
 mod json;
 mod json_values;
+mod layouts;
 
 pub use abort::{AbortForm, read_abort};
 pub use afterbay_types::Engine;
@@ -52,6 +54,8 @@ pub use error::{AbortError, EraseError, PackError, RowsError, WireError};
 pub use finish::{Finish, Matched};
 pub use frame::{Barrier, BarrierKind, DecodedFrame};
 pub use ids::Ids;
+pub use introduction::{Introduction, IntroductionError, is_introduction};
 pub use json_values::Wrapped;
 pub use kind::{AbortShape, BatchKind, Wire};
-pub use sglang::{LayoutError, Layouts, columns, is_health_check, synth};
+pub use layouts::Layouts;
+pub use sglang::{columns, is_health_check, synth};

@@ -35,6 +35,6 @@ pub(crate) const ENGINE: Engine = Engine::Sglang;
 
 pub(crate) use abort::{AbortReq, read_abort};
 pub(crate) use decode::FrameDecoder;
-pub use layouts::{LayoutError, Layouts};
+pub(crate) use layouts::Messages;
 pub use probe::is_health_check;
 pub(crate) use probe::may_be_health_check;

@@ -1,9 +1,8 @@
 //! vLLM's messages: everything that belongs to this engine alone.
 //!
 //! A message is `EngineCoreOutputs`, an array of fields, of which one is the array of rows. A row is
-//! `EngineCoreOutput`: one request in one step. Both are arrays whose lengths tell the version ([`fields`]); a longer
-//! array than any known one is read as the longest known one, and its further elements are carried. Arrays of numbers
-//! are copied and never read.
+//! `EngineCoreOutput`: one request in one step. Both are arrays, and `layout` says which field stands where; fields that
+//! are not known are carried. Arrays of numbers are copied and never read.
 
 use afterbay_types::Engine;
 
@@ -15,6 +14,7 @@ mod erase;
 pub mod fields;
 mod frame;
 mod json;
+mod layout;
 mod outputs;
 mod rows;
 mod stats;
@@ -25,4 +25,5 @@ pub(crate) const ENGINE: Engine = Engine::Vllm;
 
 pub(crate) use abort::{abort, read_abort};
 pub(crate) use decode::{decode, is_own};
+pub(crate) use layout::OutputsLayouts;
 pub use synth::{SynthOutput, SynthOutputs};

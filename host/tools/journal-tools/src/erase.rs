@@ -33,9 +33,6 @@ pub(crate) struct Args {
     rid: String,
     #[command(flatten)]
     place: Place,
-    /// The msgpack layout of the frames: `auto`, a version, or a file. A running Afterbay uses its configuration's
-    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
-    layout: String,
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -45,7 +42,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, load: LoadConfig, call: CallServer) -> anyhow::Result<ExitCode> {
-    let layouts = Layouts::load(&args.layout)?;
     let selected = args.place.select(load)?;
     ensure!(
         !selected.source.is_copy(),
@@ -71,7 +67,7 @@ pub(crate) fn run(args: Args, load: LoadConfig, call: CallServer) -> anyhow::Res
         screen::complain("nothing was erased");
         return Ok(ExitCode::FAILURE);
     }
-    let (is_done, said) = erase(&selected, &args.rid, &streams, &layouts, args.place.stream(), call)?;
+    let (is_done, said) = erase(&selected, &args.rid, &streams, args.place.stream(), call)?;
     if args.json {
         screen::say_json(&said);
     } else if is_done {
@@ -101,7 +97,6 @@ fn erase(
     selected: &Selected,
     rid: &str,
     streams: &[String],
-    layouts: &Layouts,
     stream: Option<&str>,
     call: CallServer,
 ) -> anyhow::Result<(bool, Value)> {
@@ -112,7 +107,10 @@ fn erase(
     let options = JournalOptions { abandon_after, ..default };
     match JournalDirectory::open_on(Arc::new(Disk), dir, options, Background::Caller) {
         Ok(directory) => {
-            let mut frames = FrameEraser::new(|_: &str| layouts.clone());
+            let layouts = |stream: &str| {
+                directory.layout(stream).map_or_else(|_| Layouts::builtin(), |text| Layouts::of_text(&text))
+            };
+            let mut frames = FrameEraser::new(layouts);
             let erased = directory.erase(streams, rid, ErasedBy::this_user(), &mut frames)?;
             Ok((true, report(rid, &erased, &selected.journal.followers()?)))
         }

@@ -8,7 +8,7 @@ use afterbay_journal::stored_rid;
 use afterbay_journal_view::json_time;
 use afterbay_journal_view::wording::passage;
 use afterbay_terminal as screen;
-use afterbay_wire::{Batch, DecodedFrame, Layouts, Wrapped};
+use afterbay_wire::{Batch, DecodedFrame, Decoder, Layouts, Wrapped};
 use anyhow::Context;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,13 +33,9 @@ pub(crate) struct Args {
     /// Write the bytes of each frame to its own file in this directory instead
     #[arg(long, value_name = "DIR")]
     raw: Option<PathBuf>,
-    /// The msgpack layout of the frames: `auto`, a version, or a file
-    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
-    layout: String,
 }
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
-    let layouts = Layouts::load(&args.layout)?;
     if let Some(dir) = &args.raw {
         std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     }
@@ -51,6 +47,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         Some(rid) => selected.with_rid(rid)?.into_iter().map(|(stream, rid)| (stream, Some(rid))).collect(),
     };
     for (stream, rid) in streams {
+        let mut decoder = Decoder::new(Layouts::of_text(&stream.layout()?));
         each(stream, rid.as_deref(), &args, |frame, outcome| {
             // A release marker is Afterbay's own frame; the rows that it released are stored beside it.
             let is_own = frame.is_release_marker();
@@ -59,7 +56,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             }
             let went_on = outcome.and_then(|outcome| outcome.changed.clone()).filter(|_| is_own);
             let bytes = went_on.unwrap_or_else(|| frame.bytes.clone().into());
-            let decoded = afterbay_wire::decode(bytes, &layouts);
+            let decoded = decoder.decode(bytes);
             let rows = match (&rid, &decoded) {
                 (Some(rid), DecodedFrame::Batch(batch)) => Some(
                     (0..batch.rows())

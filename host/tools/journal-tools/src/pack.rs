@@ -34,18 +34,14 @@ pub(crate) struct Args {
     rid: String,
     #[command(flatten)]
     place: Place,
-    /// The msgpack layout of the frames: `auto`, a version, or a file
-    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
-    layout: String,
 }
 
 pub(crate) fn run(args: &Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     ensure!(!std::io::stdout().is_terminal(), "a pack is no text for a terminal: redirect the output");
-    let layouts = Layouts::load(&args.layout)?;
     let selected = args.place.select(load)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
     let busy = Busy::new(format!("packing {:?}", args.rid));
-    let excerpts = pack(&selected, &args.rid, &layouts, now, std::io::stdout().lock())?;
+    let excerpts = pack(&selected, &args.rid, now, std::io::stdout().lock())?;
     drop(busy);
     for (stream, Excerpt { rows, frames, left, .. }) in &excerpts {
         let line = format!("{stream}: {} in {}", counted(*rows, "row"), counted(*frames, "frame"));
@@ -67,7 +63,6 @@ pub(crate) fn run(args: &Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
 pub(crate) fn pack(
     selected: &Selected,
     rid: &str,
-    layouts: &Layouts,
     unix_ns: u64,
     out: impl Write,
 ) -> anyhow::Result<Vec<(String, Excerpt)>> {
@@ -76,8 +71,8 @@ pub(crate) fn pack(
     let mut excerpts = Vec::new();
     let mut room = pack_file::UNPACKED_BYTES_MAX;
     let erasure = Erasure { unix_ns, by: ErasedBy::this_user() };
-    let mut rows = PackedFrames { decoder: Decoder::new(layouts.clone()) };
     for stream in &selected.streams {
+        let mut rows = PackedFrames { decoder: Decoder::new(Layouts::of_text(&stream.layout()?)) };
         let excerpt = write_excerpt(stream, &rid, journal.path(), erasure, &mut rows, room)?;
         let Some(excerpt) = excerpt else { continue };
         room = room.saturating_sub(excerpt.bytes);

@@ -7,7 +7,7 @@ use afterbay_journal::reader::ReadFrom;
 use afterbay_journal_view::legs;
 use afterbay_sockets::{Endpoint, OutgoingFrame, Push, PushNotice, PushOptions, TokenRange};
 use afterbay_terminal::{self as screen, seconds};
-use afterbay_wire::{DecodedFrame, Layouts};
+use afterbay_wire::{DecodedFrame, Decoder, Layouts, is_introduction};
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use std::process::ExitCode;
@@ -48,9 +48,6 @@ pub(crate) struct Args {
     /// Give up if the reader takes nothing for this long
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = afterbay_config::duration_argument)]
     timeout: Duration,
-    /// The msgpack layout of the frames: `auto`, a version, or a file
-    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
-    layout: String,
 }
 
 fn parse_speed(text: &str) -> Result<f64, String> {
@@ -65,7 +62,6 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let mut reader = Reader::connect(&args.to, args.timeout)?;
-    let layouts = Layouts::load(&args.layout)?;
     let mut begun: Option<(u64, Instant)> = None;
     let mut paced = |at: u64, bytes: Bytes, reader: &mut Reader| {
         let (first, start) = *begun.get_or_insert((at, Instant::now()));
@@ -84,7 +80,8 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             for frame in stream.frames(args.since.map_or(ReadFrom::Start, ReadFrom::Time))? {
                 let (frame, _) = frame?;
                 // A release marker is Afterbay's own; its rows are in the frames that they were received in.
-                if frame.is_release_marker() {
+                // No reader takes an introduction.
+                if frame.is_release_marker() || is_introduction(&frame.bytes) {
                     continue;
                 }
                 paced(frame.received_unix_ns, frame.bytes.into(), &mut reader)?;
@@ -93,10 +90,11 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         };
         let Some(rid) = stream.whole_rid(rid)? else { continue };
         known = true;
+        let mut decoder = Decoder::new(Layouts::of_text(&stream.layout()?));
         for row in stream.lives(&rid)?.iter().flat_map(|life| &life.rows) {
             let Some(position) = &row.position else { continue };
             let frame = stream.frame(position)?;
-            let DecodedFrame::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), &layouts) else {
+            let DecodedFrame::Batch(batch) = decoder.decode(frame.bytes.into()) else {
                 continue;
             };
             let taken = batch.take(&[row.row]).with_context(|| format!("frame {}", row.frame))?;

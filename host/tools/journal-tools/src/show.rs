@@ -46,9 +46,6 @@ pub(crate) struct Args {
     rid: String,
     #[command(flatten)]
     place: Place,
-    /// The msgpack layout of the frames: `auto`, a version, or a file
-    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
-    layout: String,
     /// The model's tokenizer.json or its directory, for the text of rows that the reader did not get; by default the one that
     /// the configuration names for a sink of the stream
     #[arg(long, value_name = "FILE")]
@@ -60,7 +57,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
-    let layouts = Layouts::load(&args.layout)?;
     let selected = args.place.select(load)?;
     let known = known(&selected.streams, &args.rid)?;
     let followers: Vec<String> =
@@ -69,8 +65,14 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     if requests.is_empty() {
         return Err(not_found(&selected, &args.rid));
     }
-    let readers: Vec<ContentReader<'_>> =
-        selected.streams.iter().map(|stream| ContentReader::new(stream, &layouts)).collect();
+    let layouts = selected.streams.iter().map(|stream| Ok(Layouts::of_text(&stream.layout()?)));
+    let layouts: Vec<Layouts> = layouts.collect::<anyhow::Result<_>>()?;
+    let readers: Vec<ContentReader<'_>> = selected
+        .streams
+        .iter()
+        .zip(&layouts)
+        .map(|(stream, layouts)| ContentReader::new(stream, layouts))
+        .collect();
     let mut tokenizers =
         Tokenizers { flag: args.tokenizer, config: selected.config.as_ref(), loaded: Vec::new() };
     for request in &requests {

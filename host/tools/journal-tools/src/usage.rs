@@ -52,9 +52,6 @@ pub struct UsageArgs {
     /// Only requests whose last row is before this time
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     until: Option<u64>,
-    /// The msgpack layout of the frames: `auto`, a version, or a file
-    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
-    layout: String,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -70,7 +67,7 @@ pub fn usage(args: UsageArgs, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let records = |dir: &Path| Records::open(Arc::new(Disk), dir);
     match args.place.directory().map(records).transpose()?.flatten() {
         Some(records) => answer.add_records_alone(&records)?,
-        None => answer.add_journal(args.place.select(load)?, &Layouts::load(&args.layout)?)?,
+        None => answer.add_journal(args.place.select(load)?)?,
     }
     match args.json {
         true => screen::say_json(&answer.json()),
@@ -144,7 +141,7 @@ impl Answer {
     }
 
     /// Sums the records of a journal, and the requests of the journal that are not recorded.
-    pub(crate) fn add_journal(&mut self, selected: Selected, layouts: &Layouts) -> anyhow::Result<()> {
+    pub(crate) fn add_journal(&mut self, selected: Selected) -> anyhow::Result<()> {
         let instance = selected.journal.instance()?.unwrap_or_default();
         let dir = match &selected.config {
             Some(config) => config.usage.dir.clone(),
@@ -156,7 +153,7 @@ impl Answer {
         }
         for stream in selected.streams {
             if self.stream.as_deref() == Some(stream.name()) || stream.after()?.is_empty() {
-                self.add_stream(stream, &instance, records.as_ref(), layouts)?;
+                self.add_stream(stream, &instance, records.as_ref())?;
             }
         }
         Ok(())
@@ -167,7 +164,6 @@ impl Answer {
         stream: StreamReader,
         instance: &str,
         records: Option<&Records>,
-        layouts: &Layouts,
     ) -> anyhow::Result<()> {
         let since = self.since.unwrap_or(0);
         let segments = stream.segments()?;
@@ -196,7 +192,7 @@ impl Answer {
                 begin(&stream, &segments, since)?
             }
         };
-        each_ended(stream, &segments[begin..], layouts, &mut |ended| {
+        each_ended(stream, &segments[begin..], &mut |ended| {
             self.add(&UsageRecord::new(instance, ended));
         })
     }
@@ -215,10 +211,10 @@ impl Answer {
 fn each_ended(
     stream: StreamReader,
     segments: &[SegmentId],
-    layouts: &Layouts,
     each: &mut dyn FnMut(&EndedRequest),
 ) -> anyhow::Result<()> {
-    let mut reader = EndedReader::new(stream, FrameUse::Facts, layouts);
+    let layouts = Layouts::of_text(&stream.layout()?);
+    let mut reader = EndedReader::new(stream, FrameUse::Facts, &layouts);
     for id in segments {
         // Removed by retention meanwhile, or damaged.
         if !reader.open(*id)? {

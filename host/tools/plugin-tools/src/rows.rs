@@ -33,9 +33,6 @@ pub(crate) struct RowArgs {
     /// The sink that the plugin sees for each request that names none; frames never name one
     #[arg(long, value_name = "NAME")]
     sink: Option<String>,
-    /// The msgpack layout of the frames: `auto`, a version, or a file
-    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
-    layout: String,
 }
 
 impl RowArgs {
@@ -126,9 +123,7 @@ impl<'t> Frames<'t> {
         is_named: bool,
         take: &'t mut dyn FnMut(Batch) -> anyhow::Result<()>,
     ) -> anyhow::Result<Frames<'t>> {
-        let layouts =
-            Layouts::load(&args.layout).map_err(|error| UsageError(format!("--layout: {error}")))?;
-        let (decoder, rid) = (Decoder::new(layouts), args.rid.clone());
+        let (decoder, rid) = (Decoder::new(Layouts::builtin()), args.rid.clone());
         let (sink, erased) = (args.sink.clone().unwrap_or_default(), HashSet::new());
         Ok(Frames { decoder, take, barriers: Barriers::new(), is_named, rid, erased, sink, known: false })
     }

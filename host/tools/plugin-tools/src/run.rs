@@ -74,8 +74,8 @@ pub(crate) struct Args {
 }
 
 /// The options that have no meaning with a whole configuration, which has its own.
-const NOT_WITH_CONFIG: [&str; 10] =
-    ["plugin", "settings", "tokenizer", "memory", "deadline", "rid", "sink", "layout", "step", "all"];
+const NOT_WITH_CONFIG: [&str; 9] =
+    ["plugin", "settings", "tokenizer", "memory", "deadline", "rid", "sink", "step", "all"];
 
 pub(crate) fn run(args: &Args, trials: &StartTrials) -> anyhow::Result<ExitCode> {
     if let Some(config) = &args.config {

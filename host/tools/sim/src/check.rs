@@ -116,7 +116,7 @@ impl Checker {
         Checker {
             reading,
             expect,
-            decoder: Decoder::new(Layouts::any()),
+            decoder: Decoder::new(Layouts::builtin()),
             live: HashMap::new(),
             started: 0,
             record: Record::new(),
@@ -135,7 +135,9 @@ impl Checker {
             DecodedFrame::Batch(batch) => batch,
             DecodedFrame::Barrier(barrier) => {
                 match &barrier.kind {
-                    BarrierKind::Control { .. } => self.record.controls += 1,
+                    BarrierKind::Control { .. } | BarrierKind::Introduction { .. } => {
+                        self.record.controls += 1
+                    }
                     BarrierKind::Idle { .. } => self.record.idle += 1,
                     BarrierKind::NotUnderstood { error } => {
                         self.faults.not_understood += 1;

@@ -85,7 +85,7 @@ impl Inbox {
 }
 
 async fn read_all(mut socket: PullSocket, sender: mpsc::Sender<InboxFrame>, gauge: Arc<BacklogGauge>) {
-    let mut decoder = Decoder::new(Layouts::any());
+    let mut decoder = Decoder::new(Layouts::builtin());
     loop {
         let message = tokio::select! {
             () = sender.closed() => return,

@@ -142,7 +142,7 @@ impl Scene {
 
     fn reader(&self, frames: FrameUse) -> EndedReader {
         let stream = JournalReader::open(self.dir.path()).unwrap().stream("s").unwrap();
-        EndedReader::new(stream, frames, &Layouts::any())
+        EndedReader::new(stream, frames, &Layouts::builtin())
     }
 
     /// Everything that has ended.
@@ -411,7 +411,7 @@ fn rows_past_the_bounds_on_memory_are_left_out_and_counted() {
 fn an_erased_request_has_no_ids() {
     let mut scene = Scene::filled(SynthWire::Msgpack);
     scene.step(&[("other", &[1], true)]);
-    let mut eraser = FrameEraser::new(|_: &str| Layouts::any());
+    let mut eraser = FrameEraser::new(|_: &str| Layouts::builtin());
     let names = ["s".to_owned()];
     while scene.directory.erase(&names, "short-3", ErasedBy::Rule, &mut eraser).is_err() {
         scene.writer.flush().unwrap();

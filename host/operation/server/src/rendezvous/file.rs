@@ -56,8 +56,8 @@ pub(crate) struct RendezvousFile {
     pub(crate) text_ingress: Option<String>,
     pub(crate) text_none: Option<String>,
     pub(crate) dp_rank: Option<u32>,
-    /// The msgpack layout of the installed engine, if its messages have one.
-    pub(crate) layout: Option<serde_json::Value>,
+    /// The content of the engine's introduction.
+    pub(crate) introduction: Option<serde_json::Value>,
 }
 
 /// One of several tokenizer workers.

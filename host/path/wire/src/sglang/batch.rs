@@ -129,6 +129,14 @@ impl Columns {
         }
     }
 
+    /// Whether each column that Afterbay knows has cells of its types.
+    pub(super) fn has_its_types(&self) -> bool {
+        self.layout.fields.iter().enumerate().all(|(at, field)| {
+            let (Some(column), Some(cells)) = (field.column, self.plain_rows(at)) else { return true };
+            cells.types(self.rows, usize::MAX).is_some_and(|types| types & !column.types == 0)
+        })
+    }
+
     /// The whole value of a column.
     pub(crate) fn raw(&self, field: usize) -> RawValue<'_> {
         match &self.form {
@@ -221,8 +229,8 @@ impl EngineBatch for Columns {
         }
     }
 
-    fn versions(&self) -> &str {
-        &self.layout.versions
+    fn versions(&self) -> String {
+        self.layout.versions.clone()
     }
 
     fn abort_shape(&self) -> AbortShape {

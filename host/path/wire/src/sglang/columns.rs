@@ -6,6 +6,11 @@
 //! `DetokenizerManager._decode_batch_token_id_output`): a joined row leaves the reader in the same state as the single
 //! rows.
 
+use crate::pack::{EXT, INT, LIST, MAP, NIL, OTHER, STR, Types};
+
+/// Any type.
+pub(crate) const ANY: Types = Types::MAX;
+
 /// How the cells of a request's rows become one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
@@ -61,6 +66,8 @@ pub enum Neutral {
 pub struct Column {
     /// The field's name, the same in every version and message.
     pub name: &'static str,
+    /// The types that a cell may have.
+    pub(crate) types: Types,
     /// How cells are joined.
     pub join: Join,
     /// The value for a row without one.
@@ -69,93 +76,123 @@ pub struct Column {
     pub per_token: Option<Neutral>,
 }
 
-const fn column(name: &'static str, join: Join, absent: Absent) -> Column {
-    Column { name, join, absent, per_token: None }
+const fn column(name: &'static str, types: Types, join: Join, absent: Absent) -> Column {
+    Column { name, types, join, absent, per_token: None }
 }
 
-const fn per_token(name: &'static str, join: Join, absent: Absent, neutral: Neutral) -> Column {
-    Column { name, join, absent, per_token: Some(neutral) }
+const fn per_token(name: &'static str, types: Types, join: Join, absent: Absent, neutral: Neutral) -> Column {
+    Column { name, types, join, absent, per_token: Some(neutral) }
 }
 
 /// The table. A field that is not in it is carried, and rows with a value in it are not joined.
 pub const COLUMNS: &[Column] = &[
-    column("rids", Join::First, Absent::Never),
-    column("http_worker_ipcs", Join::First, Absent::Nil),
-    column("finished_reasons", Join::Last, Absent::Never),
-    column("output_strs", Join::Text, Absent::Never),
+    column("rids", STR, Join::First, Absent::Never),
+    column("http_worker_ipcs", STR | NIL, Join::First, Absent::Nil),
+    column("finished_reasons", NIL | MAP, Join::Last, Absent::Never),
+    column("output_strs", STR, Join::Text, Absent::Never),
     // For the detokenizer, which reads the first two in a request's first row only.
-    column("decoded_texts", Join::First, Absent::Never),
-    column("read_offsets", Join::First, Absent::Never),
-    column("decode_ids", Join::Ids, Absent::Never),
-    column("output_ids", Join::Ids, Absent::Never),
-    column("skip_special_tokens", Join::First, Absent::Never),
-    column("spaces_between_special_tokens", Join::First, Absent::Never),
-    column("no_stop_trim", Join::First, Absent::Never),
+    column("decoded_texts", STR, Join::First, Absent::Never),
+    column("read_offsets", INT | NIL, Join::First, Absent::Never),
+    column("decode_ids", EXT | LIST | OTHER, Join::Ids, Absent::Never),
+    column("output_ids", EXT | LIST | OTHER, Join::Ids, Absent::Never),
+    column("skip_special_tokens", OTHER | NIL, Join::First, Absent::Never),
+    column("spaces_between_special_tokens", OTHER | NIL, Join::First, Absent::Never),
+    column("no_stop_trim", OTHER | NIL, Join::First, Absent::Never),
     // Counts of the whole request so far.
-    column("prompt_tokens", Join::Last, Absent::Never),
-    column("reasoning_tokens", Join::Last, Absent::Never),
-    column("completion_tokens", Join::Last, Absent::Never),
-    column("cached_tokens", Join::Last, Absent::Never),
-    column("cached_tokens_details", Join::Last, Absent::Never),
-    column("image_tokens", Join::Last, Absent::Never),
-    column("audio_tokens", Join::Last, Absent::Never),
-    column("video_tokens", Join::Last, Absent::Never),
-    column("retraction_counts", Join::Last, Absent::Never),
-    column("spec_verify_ct", Join::Last, Absent::Never),
-    column("spec_accepted_tokens", Join::Last, Absent::Never),
-    column("spec_accepted_drafts", Join::Last, Absent::Never),
-    column("spec_num_correct_drafts", Join::Last, Absent::Never),
-    column("spec_num_block_accept_tokens", Join::Last, Absent::Never),
-    column("spec_num_cap_tokens", Join::Last, Absent::Never),
-    column("spec_acceptance_histogram", Join::Last, Absent::Never),
-    column("spec_correct_drafts_histogram", Join::Last, Absent::Never),
-    column("spec_cap_lens_histogram", Join::Last, Absent::Never),
-    column("dp_ranks", Join::Last, Absent::Never),
+    column("prompt_tokens", INT | NIL, Join::Last, Absent::Never),
+    column("reasoning_tokens", INT | NIL, Join::Last, Absent::Never),
+    column("completion_tokens", INT | NIL, Join::Last, Absent::Never),
+    column("cached_tokens", INT | NIL, Join::Last, Absent::Never),
+    column("cached_tokens_details", MAP | NIL | OTHER, Join::Last, Absent::Never),
+    column("image_tokens", INT | NIL, Join::Last, Absent::Never),
+    column("audio_tokens", INT | NIL, Join::Last, Absent::Never),
+    column("video_tokens", INT | NIL, Join::Last, Absent::Never),
+    column("retraction_counts", INT | NIL, Join::Last, Absent::Never),
+    column("spec_verify_ct", INT | NIL, Join::Last, Absent::Never),
+    column("spec_accepted_tokens", INT | NIL, Join::Last, Absent::Never),
+    column("spec_accepted_drafts", INT | NIL, Join::Last, Absent::Never),
+    column("spec_num_correct_drafts", INT | NIL, Join::Last, Absent::Never),
+    column("spec_num_block_accept_tokens", INT | NIL, Join::Last, Absent::Never),
+    column("spec_num_cap_tokens", INT | NIL, Join::Last, Absent::Never),
+    column("spec_acceptance_histogram", LIST | NIL, Join::Last, Absent::Never),
+    column("spec_correct_drafts_histogram", LIST | NIL, Join::Last, Absent::Never),
+    column("spec_cap_lens_histogram", LIST | NIL, Join::Last, Absent::Never),
+    column("dp_ranks", INT | NIL, Join::Last, Absent::Never),
     // Spans of tokens with the version of the weights, in the last row only.
-    column("weight_versions", Join::Last, Absent::Nil),
+    column("weight_versions", ANY, Join::Last, Absent::Nil),
     // Times of the whole request so far.
-    column("time_stats", Join::Last, Absent::Never),
-    column("queue_time", Join::Last, Absent::Never),
-    column("forward_entry_time", Join::Last, Absent::Never),
-    column("prefill_launch_delay", Join::Last, Absent::Never),
-    column("prefill_launch_latency", Join::Last, Absent::Never),
-    column("prefill_finished_ts", Join::Last, Absent::Never),
+    column("time_stats", ANY, Join::Last, Absent::Never),
+    column("queue_time", ANY, Join::Last, Absent::Never),
+    column("forward_entry_time", ANY, Join::Last, Absent::Never),
+    column("prefill_launch_delay", ANY, Join::Last, Absent::Never),
+    column("prefill_launch_latency", ANY, Join::Last, Absent::Never),
+    column("prefill_finished_ts", ANY, Join::Last, Absent::Never),
     // Columns of the prompt: sent once, in the row after prefill (usually the first), and `[]` in the others. The reader
     // appends the lists; the flat ones it replaces.
-    column("input_token_logprobs_val", Join::Concat, Absent::Empty),
-    column("input_token_logprobs_idx", Join::Concat, Absent::Empty),
-    column("input_top_logprobs_val", Join::Concat, Absent::Empty),
-    column("input_top_logprobs_idx", Join::Concat, Absent::Empty),
-    column("input_token_ids_logprobs_val", Join::Concat, Absent::Empty),
-    column("input_token_ids_logprobs_idx", Join::Concat, Absent::Empty),
-    column("input_top_logprobs_val_flat", Join::Latest, Absent::Nil),
-    column("input_top_logprobs_idx_flat", Join::Latest, Absent::Nil),
-    column("input_top_logprobs_flat_null_prefix", Join::Latest, Absent::Nil),
+    column("input_token_logprobs_val", LIST | NIL | EXT | OTHER, Join::Concat, Absent::Empty),
+    column("input_token_logprobs_idx", LIST | NIL | EXT | OTHER, Join::Concat, Absent::Empty),
+    column("input_top_logprobs_val", LIST | NIL | EXT | OTHER, Join::Concat, Absent::Empty),
+    column("input_top_logprobs_idx", LIST | NIL | EXT | OTHER, Join::Concat, Absent::Empty),
+    column("input_token_ids_logprobs_val", LIST | NIL | EXT | OTHER, Join::Concat, Absent::Empty),
+    column("input_token_ids_logprobs_idx", LIST | NIL | EXT | OTHER, Join::Concat, Absent::Empty),
+    column("input_top_logprobs_val_flat", ANY, Join::Latest, Absent::Nil),
+    column("input_top_logprobs_idx_flat", ANY, Join::Latest, Absent::Nil),
+    column("input_top_logprobs_flat_null_prefix", ANY, Join::Latest, Absent::Nil),
     // One entry per new token.
-    per_token("output_token_logprobs_val", Join::Concat, Absent::Empty, Neutral::Zero),
-    per_token("output_token_logprobs_idx", Join::Concat, Absent::Empty, Neutral::Id),
-    per_token("output_top_logprobs_val", Join::Concat, Absent::Empty, Neutral::Nil),
-    per_token("output_top_logprobs_idx", Join::Concat, Absent::Empty, Neutral::Nil),
-    per_token("output_token_ids_logprobs_val", Join::Concat, Absent::Empty, Neutral::Nil),
-    per_token("output_token_ids_logprobs_idx", Join::Concat, Absent::Empty, Neutral::Nil),
-    per_token("output_token_sampling_mask", Join::Mask, Absent::Nil, Neutral::Empty),
-    per_token("output_token_sampling_logprobs", Join::Concat, Absent::Nil, Neutral::Empty),
-    per_token("customized_info", Join::Named, Absent::Never, Neutral::Nil),
+    per_token(
+        "output_token_logprobs_val",
+        LIST | NIL | EXT | OTHER,
+        Join::Concat,
+        Absent::Empty,
+        Neutral::Zero,
+    ),
+    per_token(
+        "output_token_logprobs_idx",
+        LIST | NIL | EXT | OTHER,
+        Join::Concat,
+        Absent::Empty,
+        Neutral::Id,
+    ),
+    per_token("output_top_logprobs_val", LIST | NIL | EXT | OTHER, Join::Concat, Absent::Empty, Neutral::Nil),
+    per_token("output_top_logprobs_idx", LIST | NIL | EXT | OTHER, Join::Concat, Absent::Empty, Neutral::Nil),
+    per_token(
+        "output_token_ids_logprobs_val",
+        LIST | NIL | EXT | OTHER,
+        Join::Concat,
+        Absent::Empty,
+        Neutral::Nil,
+    ),
+    per_token(
+        "output_token_ids_logprobs_idx",
+        LIST | NIL | EXT | OTHER,
+        Join::Concat,
+        Absent::Empty,
+        Neutral::Nil,
+    ),
+    per_token("output_token_sampling_mask", ANY, Join::Mask, Absent::Nil, Neutral::Empty),
+    per_token(
+        "output_token_sampling_logprobs",
+        LIST | NIL | EXT | OTHER,
+        Join::Concat,
+        Absent::Nil,
+        Neutral::Empty,
+    ),
+    per_token("customized_info", ANY, Join::Named, Absent::Never, Neutral::Nil),
     // No version's scheduler sets these, so it is unknown how to join them.
-    column("output_token_entropy_val", Join::Never, Absent::Never),
-    column("placeholder_tokens_idx", Join::Never, Absent::Never),
-    column("placeholder_tokens_val", Join::Never, Absent::Never),
-    column("token_steps", Join::Never, Absent::Never),
+    column("output_token_entropy_val", ANY, Join::Never, Absent::Never),
+    column("placeholder_tokens_idx", ANY, Join::Never, Absent::Never),
+    column("placeholder_tokens_val", ANY, Join::Never, Absent::Never),
+    column("token_steps", ANY, Join::Never, Absent::Never),
     // Either of all tokens so far, or replaced by each row with a value: a reader of single rows sees each value.
-    column("output_hidden_states", Join::Never, Absent::Nil),
-    column("routed_experts", Join::Never, Absent::Nil),
-    column("indexer_topk", Join::Never, Absent::Nil),
-    column("beam_search_output", Join::Never, Absent::Nil),
+    column("output_hidden_states", ANY, Join::Never, Absent::Nil),
+    column("routed_experts", ANY, Join::Never, Absent::Nil),
+    column("indexer_topk", ANY, Join::Never, Absent::Nil),
+    column("beam_search_output", ANY, Join::Never, Absent::Nil),
     // BatchEmbeddingOutput: one row is the whole request.
-    column("embeddings", Join::Never, Absent::Never),
-    column("pooled_hidden_states", Join::Never, Absent::Nil),
+    column("embeddings", ANY, Join::Never, Absent::Never),
+    column("pooled_hidden_states", ANY, Join::Never, Absent::Nil),
     // The scheduler's load (0.5.9 to 0.5.13).
-    column("load", Join::Frame, Absent::Never),
+    column("load", ANY, Join::Frame, Absent::Never),
 ];
 
 /// The rules for the field `name`.

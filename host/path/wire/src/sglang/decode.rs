@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::batch::{ColumnForm, Columns};
-use super::layouts::{KnownField, Layouts, MessageLayout};
+use super::layouts::{KnownField, MessageLayout, Messages};
 use super::packed::{self, Packed};
 use super::pickled::Pickled;
 use super::textless::find_text_layout;
@@ -22,15 +22,18 @@ use crate::value::{ColumnCells, RawValue};
 /// Decodes SGLang's frames. It keeps the pickle parser's memory and the last layouts from one frame to the next.
 #[derive(Debug)]
 pub(crate) struct FrameDecoder {
-    layouts: Layouts,
+    messages: Messages,
+    /// The layout of the last msgpack batch of each kind, of which the types of the columns fit.
+    fitting: [Option<Arc<MessageLayout>>; BatchKind::WITH_COLUMNS.len()],
     parser: Parser,
     /// The layout of the last pickled batch of each kind.
     pickled: [Option<Arc<MessageLayout>>; BatchKind::WITH_COLUMNS.len()],
 }
 
 impl FrameDecoder {
-    pub(crate) fn new(layouts: Layouts) -> FrameDecoder {
-        FrameDecoder { layouts, parser: Parser::default(), pickled: Default::default() }
+    pub(crate) fn new(messages: Messages) -> FrameDecoder {
+        let (parser, fitting, pickled) = Default::default();
+        FrameDecoder { messages, fitting, parser, pickled }
     }
 
     /// Decodes a frame. A frame that cannot be read becomes a barrier.
@@ -41,7 +44,8 @@ impl FrameDecoder {
                 read_pickle(&frame, &mut self.parser, |kind| self.pickled[kind as usize].as_ref())
             }
             [0x90..=0x9f | 0xdc | 0xdd, ..] => {
-                read_msgpack(&frame, |kind, fields| self.layouts.find(kind, fields))
+                read_msgpack(&frame, |kind, fields| self.messages.of(kind, fields).next())
+                    .and_then(|read| self.fit(read))
             }
             _ => Err(WireError::NotAFrame { head: frame.iter().copied().take(4).collect() }),
         };
@@ -56,7 +60,7 @@ impl FrameDecoder {
             Ok(ReadFrame::Batch(columns)) => match check(&columns, true) {
                 Ok(checked) => {
                     if let ColumnForm::Pickled(_) = columns.form {
-                        find_text_layout(&columns, &self.layouts);
+                        find_text_layout(&columns, &self.messages);
                         self.pickled[columns.layout.kind as usize] = Some(Arc::clone(&columns.layout));
                     }
                     DecodedFrame::Batch(checked.of(columns))
@@ -70,6 +74,42 @@ impl FrameDecoder {
             Err(error) => {
                 let counted = names_batch(&frame);
                 barrier(BarrierKind::NotUnderstood { error }, counted, None)
+            }
+        }
+    }
+}
+
+impl FrameDecoder {
+    /// Chooses the layout of a batch among those with its number of fields: the one whose columns have the types of the batch's.
+    /// The error: there is none, or there are several.
+    fn fit(&mut self, read: ReadFrame) -> Result<ReadFrame, WireError> {
+        let ReadFrame::Batch(mut columns) = read else { return Ok(read) };
+        let kind = columns.layout.kind;
+        let fitting = &mut self.fitting[kind as usize];
+        let fields = columns.layout.fields.len();
+        if self.messages.is_one() || columns.rows == 0 {
+            return Ok(ReadFrame::Batch(columns));
+        }
+        if let Some(last) = fitting.as_ref().filter(|last| last.fields.len() == fields) {
+            columns.layout = Arc::clone(last);
+            return Ok(ReadFrame::Batch(columns));
+        }
+        let mut fits = self.messages.of(kind, fields as u64).filter(|layout| {
+            columns.layout = Arc::clone(layout);
+            columns.has_its_types()
+        });
+        let first = fits.next().cloned();
+        match (first, fits.next()) {
+            (Some(layout), None) => {
+                *fitting = Some(Arc::clone(&layout));
+                columns.layout = layout;
+                Ok(ReadFrame::Batch(columns))
+            }
+            (first, other) => {
+                let versions = first.iter().chain(other).map(|layout| &*layout.versions);
+                let versions = versions.collect::<Vec<_>>().join(" or ");
+                let (tag, elements) = (kind.class().to_owned(), fields as u64 + 1);
+                Err(WireError::Layout { tag, elements, versions })
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::pickle::SourceId;
 
 use crate::error::RowsError;
-use crate::sglang::columns::{Absent, Column, Join, Neutral};
+use crate::sglang::columns::{ANY, Absent, Column, Join, Neutral};
 use crate::sglang::layouts::LayoutField;
 use crate::sglang::mask::Mask;
 use crate::sglang::value_writer::ValueWriter;
@@ -21,7 +21,8 @@ pub(crate) struct ColumnRule<'a> {
 impl<'a> ColumnRule<'a> {
     pub(crate) fn new(field: &'a LayoutField) -> ColumnRule<'a> {
         // A field outside the table is never joined and never made up.
-        let unknown = Column { name: "", join: Join::Never, absent: Absent::Never, per_token: None };
+        let unknown =
+            Column { name: "", types: ANY, join: Join::Never, absent: Absent::Never, per_token: None };
         let &Column { join, absent, per_token, .. } = field.column.unwrap_or(&unknown);
         ColumnRule { name: &field.name, join, absent, per_token }
     }

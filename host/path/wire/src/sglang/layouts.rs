@@ -1,14 +1,12 @@
-//! The order of a message's fields. A msgpack batch has positions and no names, so its class and its length select a
-//! layout. The layouts come from `layouts/*.json` (taken from SGLang's own classes) or from a file of the same form. A
-//! pickled batch has its names with it. The meaning of the fields is in `columns`.
+//! The order of a message's fields. A msgpack batch has positions and no names: the engine's introduction has them, or else its
+//! class, its length and the types of its columns select one of `layouts/*.json` (taken from SGLang's own classes). A pickled
+//! batch has its names with it. The meaning of the fields is in `columns`.
 
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use afterbay_types::Engine;
 use serde_json::Value as Json;
-use thiserror::Error;
 
-use crate::bounds::MAX_FIELDS;
+use crate::introduction::{Introduction, IntroductionError};
 use crate::kind::BatchKind;
 use crate::sglang::columns::{self, Column};
 
@@ -97,6 +95,16 @@ impl MessageLayout {
         MessageLayout { kind, versions: version.to_owned(), fields, known, text_layout: OnceLock::new() }
     }
 
+    /// A field that the message needs and that is missing.
+    fn missing(&self) -> Option<&'static str> {
+        let ids = [KnownField::OutputIds, KnownField::DecodeIds];
+        let has_ids = self.kind == BatchKind::Embedding || ids.iter().any(|id| self.position(*id).is_some());
+        let texts = (self.kind == BatchKind::Str).then_some(KnownField::OutputStrs);
+        let needed = [KnownField::Rids, KnownField::FinishedReasons].into_iter().chain(texts);
+        let missing = needed.into_iter().find(|known| self.position(*known).is_none());
+        missing.or((!has_ids).then_some(KnownField::OutputIds)).map(KnownField::name)
+    }
+
     /// The position of a field, from 0.
     pub(crate) fn position(&self, known: KnownField) -> Option<usize> {
         self.known[known as usize]
@@ -151,61 +159,21 @@ impl ColumnSource {
     }
 }
 
-/// The engine whose frames are read, and the layouts for msgpack batches of columns. Cheap to clone.
+/// The layouts of msgpack messages. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Layouts {
-    /// `None`: each frame shows its engine.
-    engine: Option<Engine>,
-    messages: Arc<[Arc<MessageLayout>]>,
+pub(crate) struct Messages {
+    layouts: Arc<[Arc<MessageLayout>]>,
+    /// Whether they are those of one engine that introduced itself, so that no other can be meant.
+    is_one: bool,
 }
 
-/// The reason why layouts cannot be loaded.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum LayoutError {
-    /// Afterbay has no layout of this version.
-    #[error("layout {version:?} is not known; known are {known}")]
-    Version {
-        /// The requested version.
-        version: String,
-        /// The known versions.
-        known: String,
-    },
-    /// The file cannot be read.
-    #[error("layout file {path:?} cannot be read: {error}")]
-    File {
-        /// The file's path.
-        path: String,
-        /// The reason.
-        error: String,
-    },
-    /// The file is not JSON.
-    #[error("layout {name:?} is not JSON: {error}")]
-    Json {
-        /// The file's name.
-        name: String,
-        /// The reason.
-        error: String,
-    },
-    /// The JSON has none of the three messages, or a message that is not a list of at most 256 different names with
-    /// rids first.
-    #[error(
-        "layout {name:?} should map BatchTokenIDOutput, BatchStrOutput or BatchEmbeddingOutput to \
-         its field names, rids first, each once, at most {MAX_FIELDS}"
-    )]
-    Shape {
-        /// The file's name.
-        name: String,
-    },
-}
-
-impl Layouts {
-    /// Every version of SGLang that Afterbay knows. A batch's length selects one.
-    pub fn builtin() -> Layouts {
-        static ALL: LazyLock<Layouts> = LazyLock::new(|| {
+impl Messages {
+    /// Every version that Afterbay knows.
+    pub(crate) fn builtin() -> Messages {
+        static ALL: LazyLock<Messages> = LazyLock::new(|| {
             let mut all: Vec<MessageLayout> = Vec::new();
             // Unreadable layouts are skipped here; a test reads each of them.
-            for layout in BUILTIN.iter().flat_map(|&(version, json)| read(version, json).unwrap_or_default())
-            {
+            for layout in BUILTIN.iter().flat_map(|&(version, json)| read(version, json)) {
                 match all.iter_mut().find(|old| old.kind == layout.kind && old.fields == layout.fields) {
                     Some(old) => {
                         let oldest = old.versions.split("..").next().unwrap_or_default();
@@ -214,69 +182,37 @@ impl Layouts {
                     None => all.push(layout),
                 }
             }
-            Layouts::new(all)
+            Messages::new(all, false)
         });
         ALL.clone()
     }
 
-    /// Every version of both engines, for frames of which nothing says the engine: a journal's, or a simulated scheduler's.
-    pub fn any() -> Layouts {
-        Layouts { engine: None, ..Layouts::builtin() }
+    /// One version that Afterbay knows.
+    pub(crate) fn version(version: &str) -> Messages {
+        let json = BUILTIN.iter().find(|(known, _)| *known == version).map_or("{}", |(_, json)| json);
+        Messages::new(read(version, json), true)
     }
 
-    /// The messages of an engine, in every version.
-    pub fn of(engine: Engine) -> Layouts {
-        Layouts { engine: Some(engine), ..Layouts::builtin() }
-    }
-
-    /// The SGLang versions whose layouts come with Afterbay, oldest first.
-    pub fn versions() -> Vec<&'static str> {
-        BUILTIN.iter().map(|(version, _)| *version).collect()
-    }
-
-    /// The layouts of one version, for example `0.5.21`.
-    pub fn version(version: &str) -> Result<Layouts, LayoutError> {
-        match BUILTIN.iter().find(|(known, _)| *known == version) {
-            Some((_, json)) => Layouts::from_json(version, json),
-            None => Err(LayoutError::Version {
-                version: version.to_owned(),
-                known: BUILTIN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", "),
-            }),
-        }
-    }
-
-    /// The layouts of a file like `layouts/*.json`: a map from class to field names, in order.
-    pub fn from_json(name: &str, json: &str) -> Result<Layouts, LayoutError> {
-        Ok(Layouts::new(read(name, json)?))
-    }
-
-    /// Loads the layouts that the config key `layout` or an option names: `auto`, `vllm`, a version of SGLang, or the path
-    /// of a file (with a `/` or ending in `.json`).
-    pub fn load(source: &str) -> Result<Layouts, LayoutError> {
-        match source {
-            "auto" => Ok(Layouts::any()),
-            "vllm" => Ok(Layouts::of(Engine::Vllm)),
-            path if path.contains('/') || path.ends_with(".json") => {
-                let json = std::fs::read_to_string(path)
-                    .map_err(|error| LayoutError::File { path: path.to_owned(), error: error.to_string() })?;
-                Layouts::from_json(path, &json)
+    /// The layouts of engines that introduced themselves, the newest first.
+    pub(crate) fn introduced<'i>(
+        introductions: impl Iterator<Item = &'i Introduction> + Clone,
+    ) -> Result<Messages, IntroductionError> {
+        let mut layouts = Vec::new();
+        for introduction in introductions.clone() {
+            for kind in BatchKind::WITH_COLUMNS {
+                let Some(fields) = introduction.fields(kind.class()) else { continue };
+                let version = introduction.version.as_deref().unwrap_or("unknown");
+                let layout = MessageLayout::new(kind, version, fields.map(|(name, _)| name));
+                if let Some(field) = layout.missing() {
+                    return Err(IntroductionError::Needs { class: kind.class(), field });
+                }
+                layouts.push(layout);
             }
-            version => Layouts::version(version),
         }
+        Ok(Messages::new(layouts, introductions.count() == 1))
     }
 
-    /// The layouts that a journal's text names: `auto`, `vllm`, a version of SGLang, or the content of a layout file. No text:
-    /// every version of both engines.
-    pub fn of_text(text: &str) -> Result<Layouts, LayoutError> {
-        match text {
-            "" | "auto" => Ok(Layouts::any()),
-            "vllm" => Ok(Layouts::of(Engine::Vllm)),
-            json if json.starts_with('{') => Layouts::from_json("journal", json),
-            version => Layouts::version(version),
-        }
-    }
-
-    fn new(layouts: Vec<MessageLayout>) -> Layouts {
+    fn new(layouts: Vec<MessageLayout>, is_one: bool) -> Messages {
         let layouts: Arc<[Arc<MessageLayout>]> = layouts.into_iter().map(Arc::new).collect();
         for tokens in layouts.iter().filter(|layout| layout.kind == BatchKind::TokenId) {
             let str =
@@ -285,11 +221,12 @@ impl Layouts {
                 _ = tokens.text_layout.set(textless);
             }
         }
-        Layouts { engine: Some(super::ENGINE), messages: layouts }
+        Messages { layouts, is_one }
     }
 
-    pub(crate) fn engine(&self) -> Option<Engine> {
-        self.engine
+    /// Whether a frame with the right number of fields needs no further look.
+    pub(crate) fn is_one(&self) -> bool {
+        self.is_one
     }
 
     /// The BatchStrOutput of the version whose BatchTokenIDOutput has these fields, in any order.
@@ -299,33 +236,36 @@ impl Layouts {
                 && layout.fields.len() == fields.len()
                 && fields.iter().all(|field| layout.fields.contains(field))
         };
-        self.messages.iter().find(same)?.text_layout.get().map(|textless| &textless.layout)
+        self.layouts.iter().find(same)?.text_layout.get().map(|textless| &textless.layout)
     }
 
-    /// The layout of a batch with this number of fields.
-    pub(crate) fn find(&self, kind: BatchKind, fields: u64) -> Option<&Arc<MessageLayout>> {
-        self.messages.iter().find(|layout| layout.kind == kind && layout.fields.len() as u64 == fields)
+    /// The layouts of batches with this number of fields.
+    pub(crate) fn of(&self, kind: BatchKind, fields: u64) -> impl Iterator<Item = &Arc<MessageLayout>> {
+        let is =
+            move |layout: &&Arc<MessageLayout>| layout.kind == kind && layout.fields.len() as u64 == fields;
+        self.layouts.iter().filter(is)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &MessageLayout> {
-        self.messages.iter().map(|layout| &**layout)
+    pub(crate) fn fields(&self, kind: BatchKind) -> &[LayoutField] {
+        self.layouts.iter().find(|layout| layout.kind == kind).map_or(&[], |layout| &layout.fields)
+    }
+
+    pub(crate) fn unknown_fields(&self) -> Vec<String> {
+        let fields = self.layouts.iter().flat_map(|layout| &layout.fields);
+        let mut unknown: Vec<_> =
+            fields.filter(|field| field.column.is_none()).map(|field| field.name.to_string()).collect();
+        unknown.sort();
+        unknown.dedup();
+        unknown
     }
 }
 
-fn read(name: &str, json: &str) -> Result<Vec<MessageLayout>, LayoutError> {
-    let json: Json = serde_json::from_str(json)
-        .map_err(|error| LayoutError::Json { name: name.to_owned(), error: error.to_string() })?;
-    let shape = || LayoutError::Shape { name: name.to_owned() };
-    let mut layouts = Vec::new();
-    for kind in BatchKind::WITH_COLUMNS {
-        let Some(fields) = json.get(kind.class()) else { continue };
-        let fields = fields.as_array().filter(|fields| fields.len() <= MAX_FIELDS).ok_or_else(shape)?;
-        let names: Vec<&str> = fields.iter().map(Json::as_str).collect::<Option<_>>().ok_or_else(shape)?;
-        let twice = names.iter().enumerate().any(|(at, name)| names[..at].contains(name));
-        if twice || names.first() != Some(&"rids") {
-            return Err(shape());
-        }
-        layouts.push(MessageLayout::new(kind, name, names.into_iter()));
-    }
-    if layouts.is_empty() { Err(shape()) } else { Ok(layouts) }
+/// Reads a file of layouts: a map from class to field names, in order.
+fn read(version: &str, json: &str) -> Vec<MessageLayout> {
+    let json: Json = serde_json::from_str(json).unwrap_or_default();
+    let layout = |kind: BatchKind| {
+        let names = json.get(kind.class())?.as_array()?.iter().filter_map(Json::as_str);
+        Some(MessageLayout::new(kind, version, names))
+    };
+    BatchKind::WITH_COLUMNS.into_iter().filter_map(layout).collect()
 }

@@ -10,7 +10,7 @@ use crate::error::RowsError;
 use crate::kind::BatchKind;
 use crate::pack;
 use crate::sglang::columns::{self, Join};
-use crate::sglang::layouts::{LayoutError, Layouts};
+use crate::sglang::layouts::Messages;
 use crate::sglang::packed::write_wrapped;
 use crate::sglang::pickled;
 use crate::sglang::value_writer::{ValueWriter, wait};
@@ -85,9 +85,6 @@ pub struct SynthBatch {
 /// The reason why a batch was not written. Rows within the limits of a frame cause none of these errors.
 #[derive(Debug, Error)]
 pub enum SynthError {
-    /// The layout is unknown.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
     /// The model of an object is invalid.
     #[error(transparent)]
     Model(#[from] ParseError),
@@ -103,9 +100,8 @@ impl SynthBatch {
             let rows = self.rows.iter().map(SynthRow::to_output).collect();
             return Ok(SynthOutputs { rows, timestamp: CLOCK_S, ..SynthOutputs::default() }.encode());
         }
-        let layouts = Layouts::version(VERSION)?;
-        let names =
-            layouts.iter().find(|layout| layout.kind == kind).map_or(&[][..], |layout| &layout.fields);
+        let messages = Messages::version(VERSION);
+        let names = messages.fields(kind);
         let stats = Tree::parse(Bytes::from_static(TIME_STATS))?;
         match wire {
             SynthWire::EngineCore | SynthWire::Msgpack => {

@@ -9,7 +9,7 @@ use super::batch::Columns;
 use crate::batch::Batch;
 use crate::error::RowsError;
 use crate::kind::BatchKind;
-use crate::sglang::layouts::{KnownField, Layouts, MessageLayout, TextLayout};
+use crate::sglang::layouts::{KnownField, MessageLayout, Messages, TextLayout};
 use crate::sglang::pickled::MODULE;
 use crate::sglang::plan::WritePlan;
 
@@ -45,13 +45,13 @@ impl Batch {
 /// Finds the BatchStrOutput for the layout of a pickled batch, which names only its own fields. A msgspec struct
 /// (0.5.15 and later) must be of a known version, because its class takes no other fields than its own. A dataclass
 /// takes any field; all versions with dataclasses differ in the same fields.
-pub(crate) fn find_text_layout(batch: &Columns, layouts: &Layouts) {
+pub(crate) fn find_text_layout(batch: &Columns, layouts: &Messages) {
     let layout = &batch.layout;
     let Some((tree, root)) = batch.tree().filter(|_| layout.text_layout.get().is_none()) else { return };
     if layout.kind != BatchKind::TokenId || tree.object(root).is_none_or(|object| object.module != MODULE) {
         return;
     }
-    let builtin = Layouts::builtin();
+    let builtin = Messages::builtin();
     let names: Vec<&str> = if batch.is_dataclass() {
         let has = |name: &&str| layout.fields.iter().any(|field| *field.name == **name);
         if !FOR_DETOKENIZER.iter().all(has) {

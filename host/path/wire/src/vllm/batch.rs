@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::Value as Json;
 
 use super::arrays::sampled_logprobs;
-use super::fields::{EVENTS, QUEUED, TIMESTAMP};
+use super::fields::{EVENTS, NEW_LOGPROBS, QUEUED, TIMESTAMP};
 use super::frame::map_value;
 use super::outputs::{OutputRow, Outputs};
 use super::rows;
@@ -37,11 +37,11 @@ impl EngineBatch for Outputs {
     }
 
     fn wire(&self) -> Wire {
-        Wire::Msgpack { engine: super::ENGINE, versions: self.versions().to_owned() }
+        Wire::Msgpack { engine: super::ENGINE, versions: Outputs::versions(self).to_string() }
     }
 
-    fn versions(&self) -> &str {
-        Outputs::versions(self)
+    fn versions(&self) -> String {
+        Outputs::versions(self).to_string()
     }
 
     fn abort_shape(&self) -> AbortShape {
@@ -119,10 +119,9 @@ impl EngineBatch for Outputs {
     /// The second is the time of the frame.
     fn queued_and_first(&self, row: u32) -> Option<(f64, f64)> {
         let row = self.rows.get(row as usize).filter(|row| row.prefill != 0)?;
-        let rest = &self.frame()[row.rest as usize..row.first_end as usize];
-        // The rest begins behind `request_id` and `new_token_ids`.
-        let events = pack::items(rest, row.elements().into()).nth(EVENTS - 2)?;
-        let PackValue::Array(count, events) = pack::item(events)? else { return None };
+        let PackValue::Array(count, events) = pack::item(self.cell(row.first(), EVENTS)?)? else {
+            return None;
+        };
         let is_queued = |event: &&[u8]| map_value(event, "type").and_then(pack::int) == Some(QUEUED);
         let queued = pack::items(events, count).find(is_queued)?;
         let seconds = |value| match pack::item(value)? {
@@ -135,8 +134,8 @@ impl EngineBatch for Outputs {
     fn logprobs(&self, row: u32, out: &mut Vec<f32>) -> bool {
         let row = self.rows.get(row as usize).filter(|row| row.tokens() > 0 && !row.is_plain);
         row.is_some_and(|row| {
-            let value = &self.frame()[row.rest as usize..row.first_end as usize];
-            sampled_logprobs(self, value, out).is_some()
+            let value = self.cell(row.first(), NEW_LOGPROBS);
+            value.is_some_and(|value| sampled_logprobs(self, value, out).is_some())
         })
     }
 

@@ -3,6 +3,7 @@
 use afterbay_types::parts;
 use bytes::Bytes;
 
+use super::layout::OutputsLayouts;
 use super::outputs::Outputs;
 use crate::batch::{Batch, EngineBatch, Unread};
 use crate::bounds::MAX_FRAME_BYTES;
@@ -23,7 +24,7 @@ pub(crate) fn is_own(frame: &Bytes) -> bool {
 }
 
 /// Decodes a frame. A frame that cannot be read becomes a barrier.
-pub(crate) fn decode(frame: Bytes) -> DecodedFrame {
+pub(crate) fn decode(frame: Bytes, layouts: &OutputsLayouts) -> DecodedFrame {
     let barrier = |kind, counted, columns: Option<Batch>| {
         DecodedFrame::Barrier(Barrier::new(kind, frame.clone(), counted, columns.map(Box::new)))
     };
@@ -32,7 +33,7 @@ pub(crate) fn decode(frame: Bytes) -> DecodedFrame {
     }
     let read = match frame.len() > MAX_FRAME_BYTES {
         true => Err(WireError::TooLong { bytes: frame.len() }),
-        false => Outputs::read(&frame),
+        false => Outputs::read(&frame, layouts),
     };
     match read {
         Ok(outputs) if outputs.rows.is_empty() => {

@@ -1,7 +1,6 @@
 //! Erases rows in a frame of vLLM, in place.
 
 use super::arrays::data_spans;
-use super::fields;
 use super::outputs::Outputs;
 use super::write::splittable;
 use crate::blank::blank;
@@ -30,12 +29,13 @@ pub(super) fn erase(outputs: &Outputs, rows: &[u32], left: &mut Vec<String>) -> 
         left.push("arrays in parts of the message".to_owned());
     }
     for row in rows.iter().filter_map(|row| outputs.rows.get(*row as usize)) {
-        let known = fields::of_row(row.elements().into()).unwrap_or_default();
         for span in [row.first(), row.second()] {
             let Some(PackValue::Array(len, body)) = pack::item(&frame[span]) else { continue };
+            let layout = outputs.row_layout.as_ref().filter(|layout| layout.wire.len() as u64 == len);
             for (at, cell) in pack::items(body, len).enumerate() {
-                let field = known.get(at);
-                if at == fields::REQUEST_ID || field.is_some_and(|field| STAY.contains(&field.name)) {
+                // The request of a row of unknown form comes first.
+                let stays = layout.map_or(at == 0, |layout| STAY.contains(&&*layout.names[at]));
+                if stays {
                     continue;
                 }
                 if has_parts && owns_parts {

@@ -1,5 +1,5 @@
-//! The fields of vLLM's messages, and how they are joined. A message has positions and no names, so the lengths of its
-//! arrays tell the version: every field is always there. A test checks that each field of each known version has a rule.
+//! The fields of vLLM's messages, and how they are joined. A message has positions and no names; `layout` says which
+//! field stands where. A test checks that each field of each known version has a rule.
 //!
 //! The meanings are those of vLLM's front end (`OutputProcessor.process_outputs`, `LoggingStatLogger`,
 //! `PrometheusStatLogger`): a joined row leaves the front end in the same state as the single rows.
@@ -46,6 +46,15 @@ pub struct RowField {
     /// Whether the value belongs to the end of the request. A plugin's end of a request that has new tokens is written
     /// as two rows, and this value goes into the second.
     pub at_end: bool,
+}
+
+impl Absent {
+    pub(super) fn byte(self) -> u8 {
+        match self {
+            Absent::Nil => 0xc0,
+            Absent::Zero => 0,
+        }
+    }
 }
 
 impl RowField {
@@ -118,13 +127,15 @@ const fn end(name: &'static str, join: RowJoin) -> RowField {
 
 const NANS: RowField = RowField { absent: Absent::Zero, ..row("num_nans_in_logits", RowJoin::Sum) };
 
-/// The positions of the fields that Afterbay reads, the same in every version.
+/// The positions in [`ROW`] of the fields that Afterbay reads.
 pub(crate) const REQUEST_ID: usize = 0;
 pub(crate) const NEW_TOKEN_IDS: usize = 1;
 pub(crate) const NEW_LOGPROBS: usize = 2;
 pub(crate) const FINISH_REASON: usize = 5;
 pub(crate) const STOP_REASON: usize = 6;
 pub(crate) const EVENTS: usize = 7;
+pub(crate) const EC_TRANSFER_PARAMS: usize = 9;
+pub(crate) const PREFILL_STATS: usize = 11;
 
 /// The event of a request that enters the queue (`EngineCoreEventType`).
 pub(crate) const QUEUED: i64 = 1;
@@ -152,31 +163,8 @@ pub const ROW: &[RowField] = &[
     end("error", RowJoin::Latest),
 ];
 
-/// EngineCoreOutput of 0.25, which has no `ec_transfer_params` in the middle.
-pub const ROW_0_25: &[RowField] = &{
-    const EC_TRANSFER_PARAMS: usize = 9;
-    let mut fields = [ROW[0]; 13];
-    let mut at = 0;
-    while at < fields.len() {
-        fields[at] = ROW[if at < EC_TRANSFER_PARAMS { at } else { at + 1 }];
-        at += 1;
-    }
-    fields
-};
-
-/// The fields of a row with this number of elements, as far as they are known. `None`: no version has so few.
-pub(crate) fn of_row(elements: u64) -> Option<&'static [RowField]> {
-    match elements {
-        0..13 => None,
-        13 => Some(ROW_0_25),
-        more => Some(&ROW[..ROW.len().min(usize::try_from(more).unwrap_or(usize::MAX))]),
-    }
-}
-
-/// The position of `prefill_stats` in a row with this number of elements.
-pub(crate) fn prefill_stats(elements: u64) -> usize {
-    if elements == 13 { 10 } else { 11 }
-}
+/// The fewest fields of a row: those of 0.25.
+pub(crate) const ROW_FIELDS_MIN: usize = 13;
 
 pub(crate) const ENGINE_INDEX: usize = 0;
 pub(crate) const OUTPUTS: usize = 1;

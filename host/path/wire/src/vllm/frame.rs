@@ -14,10 +14,9 @@ impl Outputs {
         self.control().is_some() || self.has_unknown_container()
     }
 
-    /// Whether a field past the known ones is an array or a map.
+    /// Whether a field that is not known is an array or a map.
     pub(super) fn has_unknown_container(&self) -> bool {
-        let unknown = self.elements().saturating_sub(FRAME.len() as u64);
-        pack::items(self.tail(), unknown).any(|value| TYPES[value[0] as usize] & (LIST | MAP) != 0)
+        self.unknown().any(|value| TYPES[value[0] as usize] & (LIST | MAP) != 0)
     }
 
     /// The first field with a value that makes a frame without rows more than statistics.

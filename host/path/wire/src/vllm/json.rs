@@ -5,48 +5,46 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json, json};
 
 use super::arrays::Array;
-use super::fields::{self, FRAME, OUTPUTS};
-use super::outputs::{CLASS, Outputs};
+use super::fields::OUTPUTS;
+use super::layout::CLASS;
+use super::outputs::Outputs;
 use crate::json_values::JsonConverter;
 use crate::pack::{self, PackValue};
 
 /// The fields by name, and the class as `__struct__`.
 pub(super) fn to_json(outputs: &Outputs) -> Json {
     let converter = &mut JsonConverter::new(outputs.frame().len());
-    let known = FRAME.iter().enumerate().take(outputs.elements() as usize);
     let mut shown = Map::new();
     shown.insert("__struct__".into(), CLASS.into());
-    for (at, field) in known {
-        let value = outputs.field(at);
-        let json = match (at, pack::item(value)) {
+    for (at, name) in outputs.layout.wire.iter().zip(&outputs.layout.names) {
+        let value = outputs.value(*at);
+        let json = match (*at, pack::item(value)) {
             (OUTPUTS, Some(PackValue::Array(len, body))) => {
                 pack::items(body, len).map(|row| row_to_json(converter, outputs, row)).collect()
             }
             _ => converter.packed(value, None, 0),
         };
-        shown.insert(field.name.into(), json);
-    }
-    let unknown = pack::items(outputs.tail(), outputs.elements().saturating_sub(FRAME.len() as u64));
-    for (at, value) in (FRAME.len()..).zip(unknown) {
-        shown.insert(at.to_string(), converter.packed(value, None, 0));
+        shown.insert(name.to_string(), json);
     }
     Json::Object(shown)
 }
 
 fn row_to_json(converter: &mut JsonConverter, outputs: &Outputs, row: &[u8]) -> Json {
-    let fields = match pack::item(row) {
-        Some(PackValue::Array(len, body)) => fields::of_row(len).map(|known| (known, pack::items(body, len))),
+    let layout = outputs.row_layout.as_ref();
+    let fields = match (layout, pack::item(row)) {
+        (Some(layout), Some(PackValue::Array(len, body))) if len == layout.wire.len() as u64 => {
+            Some((layout, pack::items(body, len)))
+        }
         _ => None,
     };
-    let Some((known, values)) = fields else { return converter.packed(row, None, 1) };
+    let Some((layout, values)) = fields else { return converter.packed(row, None, 1) };
     let mut shown = Map::new();
-    for (at, value) in values.enumerate() {
-        let field = known.get(at);
-        let json = match field.filter(|field| field.has_arrays()) {
+    for ((at, name), value) in layout.wire.iter().zip(&layout.names).zip(values) {
+        let json = match layout.row_field(*at).filter(|field| field.has_arrays()) {
             Some(_) => arrays_to_json(converter, outputs, value, 2),
             None => converter.packed(value, None, 2),
         };
-        shown.insert(field.map_or_else(|| at.to_string(), |field| field.name.to_owned()), json);
+        shown.insert(name.to_string(), json);
     }
     Json::Object(shown)
 }

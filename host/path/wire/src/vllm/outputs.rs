@@ -2,21 +2,23 @@
 //! of each. Other values are found when they are needed.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use afterbay_types::parts;
 use bytes::Bytes;
 
-use super::fields::{self, ENGINE_INDEX, FINISH_REASON, FRAME, FRAME_FIELDS_MIN, OUTPUTS};
+use super::fields::{
+    self, ENGINE_INDEX, FINISH_REASON, FRAME, FRAME_FIELDS_MIN, NEW_TOKEN_IDS, OUTPUTS, PREFILL_STATS,
+    REQUEST_ID, STOP_REASON,
+};
 use super::frame::map_value;
+use super::layout::{CLASS, Layout, OutputsLayouts};
 use crate::batch::EngineBatch;
 use crate::error::{PackError, WireError};
 use crate::finish::{Finish, Matched};
 use crate::pack::{self, INT, PackValue, TYPES};
 
 mod taken;
-
-/// vLLM's name of the message.
-pub(crate) const CLASS: &str = "EngineCoreOutputs";
 
 /// The fewest bytes of a row: a header and 13 fields.
 const ROW_BYTES_MIN: usize = 14;
@@ -25,6 +27,9 @@ const ROW_BYTES_MIN: usize = 14;
 const USUAL_MAX: usize = 64;
 
 const NIL: u8 = 0xc0;
+
+/// The position of the request of a row that has none.
+const NO_RID: (u32, u32) = (0, 0);
 
 /// A row: one request in one step.
 #[derive(Clone, Copy, Debug)]
@@ -57,12 +62,15 @@ pub(crate) struct Outputs {
     frame: Bytes,
     /// The parts. Empty: the frame is its only part.
     pub(super) parts: Vec<Range<usize>>,
-    /// The number of the frame's fields.
-    elements: u64,
-    /// The starts of the known fields, and the end of the last of them.
-    starts: [u32; FRAME.len() + 1],
-    /// The end of all fields.
-    end: u32,
+    layouts: OutputsLayouts,
+    /// The layout of the frame's fields.
+    pub(super) layout: Arc<Layout>,
+    /// The layout of its rows. Nothing if there are none.
+    pub(super) row_layout: Option<Arc<Layout>>,
+    /// The positions of the known fields. Empty: the version has none.
+    spans: [(u32, u32); FRAME.len()],
+    /// The positions of the others.
+    unknown: Vec<(u32, u32)>,
     pub(super) rows: Vec<OutputRow>,
     /// The position of each row's `request_id`.
     pub(super) rids: Vec<(u32, u32)>,
@@ -81,14 +89,15 @@ struct Usual {
 }
 
 impl Usual {
-    fn new(elements: u64) -> Usual {
-        let known = fields::of_row(elements).unwrap_or_default();
-        let mut usual = Usual { elements, bytes: [NIL; USUAL_MAX], len: 0 };
-        // A later version's fields are assumed to be nil if they say nothing.
-        if (3..USUAL_MAX as u64).contains(&elements) && !known.is_empty() {
-            usual.len = elements as usize - 2;
-            for (byte, field) in usual.bytes.iter_mut().zip(known.iter().skip(2)) {
-                *byte = field.absent.byte();
+    fn new(layout: Option<&Layout>) -> Usual {
+        let layout = layout.filter(|layout| layout.is_usual);
+        let mut usual = Usual { elements: 0, bytes: [NIL; USUAL_MAX], len: 0 };
+        if let Some(Layout { wire, absent, .. }) = layout {
+            let bytes = wire.iter().skip(2).flat_map(|canonical| absent[*canonical].iter());
+            let len = bytes.clone().count();
+            if len <= USUAL_MAX {
+                (usual.elements, usual.len) = (wire.len() as u64, len);
+                usual.bytes.iter_mut().zip(bytes).for_each(|(byte, absent)| *byte = *absent);
             }
         }
         usual
@@ -100,15 +109,6 @@ impl Usual {
         let end = at + self.len;
         let is_usual = elements == self.elements && bytes.get(at..end)? == &self.bytes[..self.len];
         (is_usual && self.len > 0).then_some(end)
-    }
-}
-
-impl fields::Absent {
-    pub(super) fn byte(self) -> u8 {
-        match self {
-            fields::Absent::Nil => NIL,
-            fields::Absent::Zero => 0,
-        }
     }
 }
 
@@ -138,18 +138,53 @@ fn read_ids(bytes: &[u8], at: usize) -> Result<Option<(usize, u32)>, PackError> 
     Ok(Some((at, count as u32)))
 }
 
+/// The positions in a row whose fields stand in another order than usual.
+#[derive(Default)]
+struct Reordered {
+    rid: (usize, usize),
+    ids: (usize, usize),
+    /// `None`: the ids are none.
+    tokens: Option<u32>,
+    finish: u32,
+    prefill: u32,
+    end: usize,
+}
+
+impl Reordered {
+    fn read(layout: &Layout, bytes: &[u8], mut at: usize) -> Result<Reordered, PackError> {
+        let mut read = Reordered::default();
+        for field in &layout.wire {
+            let end = pack::skip(bytes, at)?;
+            let some = if bytes[at] == NIL { 0 } else { at as u32 };
+            match *field {
+                REQUEST_ID => read.rid = (at, end),
+                NEW_TOKEN_IDS => {
+                    read.ids = (at, end);
+                    read.tokens = read_ids(bytes, at)?.map(|(_, tokens)| tokens);
+                }
+                FINISH_REASON => read.finish = some,
+                PREFILL_STATS => read.prefill = some,
+                _ => (),
+            }
+            at = end;
+        }
+        Ok(Reordered { end: at, ..read })
+    }
+}
+
 fn is_text(text: &[u8]) -> bool {
     text.is_ascii() || std::str::from_utf8(text).is_ok()
 }
 
 impl Outputs {
     /// Reads a frame: one part, or an envelope of several.
-    pub(crate) fn read(frame: &Bytes) -> Result<Outputs, WireError> {
-        Outputs::read_with(frame, Outputs::read_rows)
+    pub(crate) fn read(frame: &Bytes, layouts: &OutputsLayouts) -> Result<Outputs, WireError> {
+        Outputs::read_with(frame, layouts, Outputs::read_rows)
     }
 
     fn read_with(
         frame: &Bytes,
+        layouts: &OutputsLayouts,
         mut read_rows: impl FnMut(&mut Outputs, &[u8], usize) -> Result<usize, WireError>,
     ) -> Result<Outputs, WireError> {
         let parts = if parts::is_envelope(frame) { parts::ranges(frame)? } else { Vec::new() };
@@ -158,15 +193,18 @@ impl Outputs {
         let no_array =
             || WireError::NotAFrame { head: bytes[head.start..].iter().copied().take(4).collect() };
         let (elements, mut at) = pack::array_at(bytes, head.start)?.ok_or_else(no_array)?;
-        if elements < FRAME_FIELDS_MIN {
-            return Err(WireError::UnknownLayout { tag: CLASS.to_owned(), elements });
-        }
+        let layout =
+            layouts.frame(elements).filter(|_| elements >= FRAME_FIELDS_MIN || !layouts.is_builtin());
+        let unknown = || WireError::UnknownLayout { tag: CLASS.to_owned(), elements };
+        let layout = layout.ok_or_else(unknown)?;
         let mut outputs = Outputs {
             frame: frame.clone(),
             parts,
-            elements,
-            starts: [0; FRAME.len() + 1],
-            end: 0,
+            layouts: layouts.clone(),
+            layout: Arc::clone(&layout),
+            row_layout: None,
+            spans: [(0, 0); FRAME.len()],
+            unknown: Vec::new(),
             rows: Vec::new(),
             rids: Vec::new(),
             unread: Vec::new(),
@@ -174,21 +212,19 @@ impl Outputs {
             has_finish: false,
             has_first: false,
         };
-        for field in 0..elements as usize {
-            if let Some(start) = outputs.starts.get_mut(field) {
-                *start = at as u32;
-            }
-            at = match field {
+        for field in &layout.wire {
+            let start = at;
+            at = match *field {
                 OUTPUTS => read_rows(&mut outputs, bytes, at)?,
                 _ => pack::skip(bytes, at)?,
             };
+            match outputs.spans.get_mut(*field) {
+                Some(span) => *span = (start as u32, at as u32),
+                None => outputs.unknown.push((start as u32, at as u32)),
+            }
         }
         if at != bytes.len() {
             return Err(PackError::Trailing { bytes: bytes.len() - at }.into());
-        }
-        outputs.end = at as u32;
-        if let Some(start) = outputs.starts.get_mut(elements as usize) {
-            *start = at as u32;
         }
         if TYPES[outputs.field(ENGINE_INDEX)[0] as usize] != INT {
             return Err(WireError::Column { name: FRAME[ENGINE_INDEX].name, expected: "an int" });
@@ -210,7 +246,8 @@ impl Outputs {
         self.rows.reserve_exact(count as usize);
         self.rids.reserve_exact(count as usize);
         let first = pack::array_at(bytes, at).ok().flatten();
-        let usual = Usual::new(first.map_or(0, |(elements, _)| elements));
+        self.row_layout = first.and_then(|(elements, _)| self.layouts.row(&self.layout, elements));
+        let usual = Usual::new(self.row_layout.as_deref());
         for _ in 0..count {
             at = self.read_row(bytes, at, &usual)?;
         }
@@ -239,11 +276,18 @@ impl Outputs {
         };
         let Some((elements, rid)) = head.filter(|(elements, _)| *elements > 1) else {
             let end = pack::skip(bytes, start)?;
-            // No str begins with the first byte of a frame.
-            let no_str = self.starts[ENGINE_INDEX] - 1;
             self.has_text_rids = false;
-            return Ok(self.push_unread(row, (no_str, no_str + 1), FRAME[OUTPUTS].name, end));
+            return Ok(self.push_unread(row, NO_RID, FRAME[OUTPUTS].name, end));
         };
+        if self.row_layout.is_none() {
+            self.row_layout = self.layouts.row(&self.layout, elements);
+        }
+        let layout = self.row_layout.as_deref().filter(|layout| layout.wire.len() as u64 == elements);
+        if let Some(layout) = layout.filter(|layout| !layout.is_usual) {
+            let read = Reordered::read(layout, bytes, rid)?;
+            return Ok(self.push_reordered(row, read, elements as u32));
+        }
+        let is_known = layout.is_some();
         let ids = match bytes.get(rid) {
             Some(&short @ 0xa0..=0xbf) => rid + 1 + usize::from(short & 0x1f),
             _ => pack::skip(bytes, rid)?,
@@ -253,7 +297,7 @@ impl Outputs {
         let text = pack::str_bytes(rid_bytes);
         self.has_text_rids &= text.is_some_and(is_text);
         let span = (rid as u32, ids as u32);
-        if elements < 13 {
+        if !is_known {
             let end = pack::skip(bytes, start)?;
             return Ok(self.push_unread(row, span, FRAME[OUTPUTS].name, end));
         }
@@ -272,7 +316,7 @@ impl Outputs {
                 row.is_plain = true;
                 end
             }
-            None => self.read_rest(bytes, rest, elements, &mut row)?,
+            None => self.read_rest(bytes, rest, &mut row)?,
         };
         let wrong = match (text, read) {
             (None, _) => Some(fields::ROW[fields::REQUEST_ID].name),
@@ -294,6 +338,37 @@ impl Outputs {
         Ok(end)
     }
 
+    /// Adds a row whose fields stand in another order than usual, and returns its end.
+    fn push_reordered(&mut self, row: OutputRow, read: Reordered, elements: u32) -> usize {
+        let Reordered { rid, ids, tokens, finish, prefill, end } = read;
+        let text = pack::str_bytes(&self.frame[rid.0..rid.1]);
+        self.has_text_rids &= text.is_some_and(is_text);
+        let row = OutputRow {
+            ids: ids.0 as u32,
+            rest: ids.1 as u32,
+            finish,
+            prefill,
+            tokens: tokens.unwrap_or(0),
+            elements,
+            has_ids: tokens.is_some(),
+            ..row
+        };
+        let span = (rid.0 as u32, rid.1 as u32);
+        let wrong = match (text, tokens) {
+            (None, _) => Some(REQUEST_ID),
+            (_, None) => Some(NEW_TOKEN_IDS),
+            _ => None,
+        };
+        if let Some(field) = wrong {
+            return self.push_unread(row, span, fields::ROW[field].name, end);
+        }
+        self.has_finish |= finish != 0;
+        self.has_first |= prefill != 0;
+        self.rows.push(OutputRow { first_end: end as u32, end: end as u32, ..row });
+        self.rids.push(span);
+        end
+    }
+
     fn push_unread(&mut self, row: OutputRow, rid: (u32, u32), field: &'static str, end: usize) -> usize {
         self.unread.push((self.rows.len() as u32, field));
         self.has_finish |= row.finish != 0;
@@ -303,20 +378,14 @@ impl Outputs {
     }
 
     /// Reads the fields behind `new_token_ids`, and returns their end.
-    fn read_rest(
-        &self,
-        bytes: &[u8],
-        mut at: usize,
-        elements: u64,
-        row: &mut OutputRow,
-    ) -> Result<usize, PackError> {
-        let prefill = fields::prefill_stats(elements);
-        for field in 2..elements as usize {
+    fn read_rest(&self, bytes: &[u8], mut at: usize, row: &mut OutputRow) -> Result<usize, PackError> {
+        let wire = self.row_layout.as_ref().map_or(&[][..], |layout| &layout.wire);
+        for field in wire.iter().skip(2) {
             let end = pack::skip(bytes, at)?;
             if bytes[at] != NIL {
-                match field {
+                match *field {
                     FINISH_REASON => row.finish = at as u32,
-                    _ if field == prefill => row.prefill = at as u32,
+                    PREFILL_STATS => row.prefill = at as u32,
                     _ => (),
                 }
             }
@@ -333,18 +402,16 @@ impl Outputs {
         if !is_next || bytes[row.finish as usize] != 0 || &bytes[span.0 as usize..span.1 as usize] != rid {
             return false;
         }
-        let known = fields::of_row(row.elements.into()).unwrap_or_default();
-        let mut at = row.rest as usize;
-        for field in 2..row.elements as usize {
-            let Ok(end) = pack::skip(bytes, at) else { return false };
-            let is_absent = |absent: fields::Absent| bytes[at..end] == [absent.byte()];
-            if !known
-                .get(field)
-                .map_or(is_absent(fields::Absent::Nil), |it| it.at_end || is_absent(it.absent))
-            {
-                return false;
-            }
-            at = end;
+        let Some(layout) = &self.row_layout else { return false };
+        let mut values = pack::items(&bytes[row.ids as usize..row.first_end as usize], row.elements.into());
+        let says_nothing = |field: &usize, value: &[u8]| {
+            let is_at_end = layout.row_field(*field).is_some_and(|field| field.at_end);
+            is_at_end || *value == *layout.absent[*field]
+        };
+        // The ids come first.
+        values.next();
+        if !layout.wire.iter().skip(2).zip(values).all(|(field, value)| says_nothing(field, value)) {
+            return false;
         }
         (before.end, before.finish, before.is_plain) = (row.end, row.finish, false);
         self.has_finish = true;
@@ -353,21 +420,35 @@ impl Outputs {
 
     /// The bytes of a known field of the frame. Nil if the version has none.
     pub(crate) fn field(&self, field: usize) -> &[u8] {
-        match (field as u64) < self.elements {
-            true => &self.frame[self.starts[field] as usize..self.starts[field + 1] as usize],
-            false => &[NIL],
+        match self.spans[field] {
+            (0, 0) => &[NIL],
+            (start, end) => &self.frame[start as usize..end as usize],
         }
     }
 
-    /// The bytes of the fields past the known ones.
-    pub(super) fn tail(&self) -> &[u8] {
-        let known = (self.elements as usize).min(FRAME.len());
-        &self.frame[self.starts[known] as usize..self.end as usize]
+    /// The bytes of the fields that are not known.
+    pub(super) fn unknown(&self) -> impl Iterator<Item = &[u8]> {
+        self.unknown.iter().map(|(start, end)| &self.frame[*start as usize..*end as usize])
     }
 
-    /// The number of fields of the frame.
-    pub(super) fn elements(&self) -> u64 {
-        self.elements
+    /// The bytes of a field by its canonical position.
+    pub(super) fn value(&self, canonical: usize) -> &[u8] {
+        match canonical.checked_sub(FRAME.len()) {
+            None => self.field(canonical),
+            Some(at) => self.unknown().nth(at).unwrap_or(&[NIL]),
+        }
+    }
+
+    /// The bytes of a field in an array of a row. `None`: the layout has none.
+    pub(super) fn cell(&self, array: Range<usize>, canonical: usize) -> Option<&[u8]> {
+        let at = self.row_layout.as_ref()?.position(canonical)?;
+        let PackValue::Array(count, body) = pack::item(&self.frame[array])? else { return None };
+        pack::items(body, count).nth(at)
+    }
+
+    /// The layout of the rows, or the newest one that is known.
+    pub(super) fn row_layout(&self) -> Arc<Layout> {
+        self.row_layout.clone().unwrap_or_else(|| Layout::row_of(fields::ROW.len() as u64))
     }
 
     /// The number of fields of the rows, or 0.
@@ -376,13 +457,17 @@ impl Outputs {
     }
 
     /// The versions of vLLM that write such frames.
-    pub(crate) fn versions(&self) -> &'static str {
-        fields::versions(self.elements, self.row_elements().into())
+    pub(crate) fn versions(&self) -> Arc<str> {
+        self.layouts.versions(&self.layout, self.row_elements().into())
     }
 
     /// The frame's bytes.
     pub(super) fn frame(&self) -> &[u8] {
         &self.frame
+    }
+
+    pub(super) fn layouts(&self) -> &OutputsLayouts {
+        &self.layouts
     }
 
     pub(super) fn bytes(&self) -> &Bytes {
@@ -419,9 +504,9 @@ impl Outputs {
     }
 
     pub(super) fn ended_by(&self, row: &OutputRow) -> Finish<'_> {
-        let rest = &self.frame[row.finish as usize..row.end as usize];
-        let mut values = pack::items(rest, 2).map(pack::item);
-        let (reason, stop) = (values.next().flatten(), values.next().flatten());
+        let array = if row.finish < row.first_end { row.first() } else { row.second() };
+        let reason = pack::item(&self.frame[row.finish as usize..row.end as usize]);
+        let stop = self.cell(array, STOP_REASON).and_then(pack::item);
         match reason {
             Some(PackValue::Int(0)) => Finish::Stop {
                 matched: match stop {

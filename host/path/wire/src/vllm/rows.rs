@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::outputs::{CLASS, Outputs};
+use super::layout::CLASS;
+use super::outputs::Outputs;
 use super::write::OutputsWriter;
 use crate::batch::{Batch, BatchPart, PartRow};
 use crate::bounds::MAX_FRAME_BYTES;
@@ -27,7 +28,7 @@ pub(super) fn take(batch: &Batch, outputs: &Outputs, rows: &[u32], stay: bool) -
     let written = writer.finish(&[0], if owns { &[0] } else { &[] })?;
     match outputs.read_taken(&written, rows).filter(|_| batch.is_readable(&written)) {
         Some(taken) => Ok(taken.into_batch()),
-        None => read(Ok(written), rows.len()),
+        None => read(outputs, Ok(written), rows.len()),
     }
 }
 
@@ -55,7 +56,7 @@ pub(super) fn join(
         rows.is_none_or(|rows| is_owner(batch, rows.last()))
     };
     let own: Vec<u32> = used.iter().filter(owns).copied().collect();
-    read(writer.finish(&used, &own), rows)
+    read(first.outputs()?, writer.finish(&used, &own), rows)
 }
 
 /// Edits rows, after replacing some. The frame's fields stay.
@@ -94,7 +95,7 @@ pub(super) fn edit(
     if rows == 0 {
         return Ok(None);
     }
-    read(writer.finish(&[0], &[0]), rows).map(Some)
+    read(outputs, writer.finish(&[0], &[0]), rows).map(Some)
 }
 
 /// The frame without its rows, if it says anything without them.
@@ -122,19 +123,19 @@ pub(super) fn ended(
         let rid = rid.ok_or(RowsError::NoColumn { name: "request_id" })?;
         let mut packed = Vec::with_capacity(5 + rid.len());
         pack::write::str(&mut packed, rid);
-        writer.end(outputs.row_elements(), &packed, message);
+        writer.end(outputs, &packed, message);
     }
-    read(writer.finish(&[0], &[0]), rows.len())
+    read(outputs, writer.finish(&[0], &[0]), rows.len())
 }
 
 /// Reads a written frame again, so that sent frames pass the same checks as received ones.
-fn read(written: Result<Bytes, RowsError>, rows: usize) -> Result<Batch, RowsError> {
+fn read(like: &Outputs, written: Result<Bytes, RowsError>, rows: usize) -> Result<Batch, RowsError> {
     let wrong = |error| RowsError::Written(Box::new(error));
     let written = written?;
     if written.len() > MAX_FRAME_BYTES {
         return Err(wrong(WireError::TooLong { bytes: written.len() }));
     }
-    let outputs = Outputs::read(&written).map_err(wrong)?;
+    let outputs = Outputs::read(&written, like.layouts()).map_err(wrong)?;
     match outputs.rows.len() == rows {
         true => Ok(outputs.into_batch()),
         false => Err(wrong(WireError::Column { name: CLASS, expected: "a row for each request" })),

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::fields::{
     ENGINE_INDEX, EVENTS, FINISH_REASON, FINISHED_REQUESTS, FRAME, NEW_LOGPROBS, NEW_TOKEN_IDS, OUTPUTS,
-    QUEUED, REQUEST_ID, ROW, SCHEDULER_STATS, STATS, STOP_REASON, TIMESTAMP, prefill_stats,
+    PREFILL_STATS, QUEUED, REQUEST_ID, ROW, SCHEDULER_STATS, STATS, STOP_REASON, TIMESTAMP,
 };
 use crate::pack;
 
@@ -167,7 +167,7 @@ impl SynthOutput {
                     (None, Some(text)) => pack::write::str(out, text),
                     (None, None) => pack::write::nil(out),
                 },
-                _ => match self.prompt_tokens.filter(|_| at == prefill_stats(ROW_FIELDS as u64)) {
+                _ => match self.prompt_tokens.filter(|_| at == PREFILL_STATS) {
                     Some(tokens) => self.write_prefill(out, tokens),
                     None => out.push(field.absent.byte()),
                 },

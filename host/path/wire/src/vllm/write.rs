@@ -4,14 +4,16 @@
 //! any size.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::arrays::{Logprobs, mark_parts, write_whole};
 use super::fields::{
-    self, ENGINE_INDEX, FINISH_REASON, FRAME, FrameJoin, NEW_LOGPROBS, NEW_TOKEN_IDS, OUTPUTS, REQUEST_ID,
-    ROW, RowField, RowJoin, STOP_REASON, TIMESTAMP,
+    FINISH_REASON, FRAME, FrameJoin, NEW_LOGPROBS, NEW_TOKEN_IDS, OUTPUTS, REQUEST_ID, ROW, RowField,
+    RowJoin, STOP_REASON, TIMESTAMP,
 };
+use super::layout::Layout;
 use super::outputs::{OutputRow, Outputs};
 use super::stats;
 use crate::batch::{EngineBatch, PartRow};
@@ -51,8 +53,9 @@ pub(crate) fn splittable(outputs: &Outputs) -> Result<(), RowsError> {
     let mut row_cells = Vec::new();
     for row in &outputs.rows {
         cells(outputs, row, &mut row_cells)?;
-        for (field, cell) in fields_of(row.elements()).zip(&row_cells) {
-            match field {
+        let layout = layout_of(outputs)?;
+        for (at, cell) in row_cells.iter().enumerate() {
+            match layout.row_field(at) {
                 Some(field) if field.has_arrays() => {
                     mark_parts(&mut marked, outputs, cell).ok_or_else(|| split(field.name))?
                 }
@@ -77,15 +80,15 @@ fn split(name: &str) -> RowsError {
     RowsError::Split { name: name.to_owned() }
 }
 
-/// The known fields of a row, and `None` for each further element.
-fn fields_of(elements: u32) -> impl Iterator<Item = Option<&'static RowField>> + Clone {
-    let known = fields::of_row(elements.into()).unwrap_or_default();
-    (0..elements as usize).map(move |at| known.get(at))
+/// The layout of the rows. The error: no row has a known form.
+fn layout_of(outputs: &Outputs) -> Result<&Arc<Layout>, RowsError> {
+    outputs.row_layout.as_ref().ok_or(RowsError::NoColumn { name: ROW[NEW_TOKEN_IDS].name })
 }
 
-/// Finds the values of a row's fields. The error: the row has another form.
+/// Finds the values of a row's fields, by their canonical positions. The error: the row has another form.
 fn cells<'a>(outputs: &'a Outputs, row: &OutputRow, out: &mut Vec<&'a [u8]>) -> Result<(), RowsError> {
     out.clear();
+    let layout = layout_of(outputs)?;
     if !row.has_fields() {
         return Err(RowsError::NoColumn { name: ROW[NEW_TOKEN_IDS].name });
     }
@@ -93,12 +96,14 @@ fn cells<'a>(outputs: &'a Outputs, row: &OutputRow, out: &mut Vec<&'a [u8]>) -> 
         Some(PackValue::Array(len, body)) => pack::items(body, len),
         _ => pack::items(&[], 0),
     };
-    out.extend(array(&outputs.frame()[row.first()]));
+    out.extend(layout.absent.iter().map(|value| &**value));
+    for (field, value) in layout.wire.iter().zip(array(&outputs.frame()[row.first()])) {
+        out[*field] = value;
+    }
     if row.has_end_row() {
-        let end = array(&outputs.frame()[row.second()]);
-        for ((field, cell), end) in fields_of(row.elements()).zip(out.iter_mut()).zip(end) {
-            if field.is_some_and(|field| field.at_end) {
-                *cell = end;
+        for (field, value) in layout.wire.iter().zip(array(&outputs.frame()[row.second()])) {
+            if layout.row_field(*field).is_some_and(|field| field.at_end) {
+                out[*field] = value;
             }
         }
     }
@@ -134,7 +139,7 @@ impl<'a> OutputsWriter<'a> {
             return Ok(());
         }
         let cells = whole_cells(outputs, row)?;
-        self.put(row, &cells, row.has_end_row());
+        self.put(layout_of(outputs)?, &cells, row.has_end_row());
         Ok(())
     }
 
@@ -148,6 +153,7 @@ impl<'a> OutputsWriter<'a> {
         let cannot =
             |name: &str| RowsError::Column { name: name.to_owned(), rid: text(outputs.rid(first.1)) };
         let is_usual = |row: &OutputRow| row.is_plain & row.has_ids & (row.elements() == elements);
+        let layout = Arc::clone(layout_of(outputs)?);
         if rows.clone().all(|(_, row)| is_usual(row)) {
             // Nothing but ids.
             self.put_plain(first, |writer| writer.put_ids(from));
@@ -160,22 +166,22 @@ impl<'a> OutputsWriter<'a> {
             return Err(cannot(ROW[NEW_TOKEN_IDS].name));
         }
         let all = rows.map(|(outputs, row)| whole_cells(outputs, row)).collect::<Result<Vec<_>, _>>()?;
-        let mut joined = Cells::with_capacity(elements as usize);
-        for (at, field) in fields_of(elements).enumerate() {
+        let mut joined = Cells::with_capacity(layout.absent.len());
+        for (at, absent) in layout.absent.iter().enumerate() {
             let cell = match at {
                 NEW_TOKEN_IDS => {
                     let mut ids = OutputsWriter { parts: self.parts.clone(), out: Vec::new(), arrays: 0 };
                     ids.put_ids(from);
                     Some(Cow::Owned(ids.out))
                 }
-                _ => join_cells(field, &all, at),
+                _ => join_cells(layout.row_field(at), &all, at, absent),
             };
-            joined.push(cell.ok_or_else(|| cannot(field.map_or("unknown", |field| field.name)))?);
+            joined.push(cell.ok_or_else(|| cannot(layout.name_of(at)))?);
         }
         // The front end leaves the last id of a row that stops out of the text.
         let stops = &*joined[FINISH_REASON] == FINISH_STOP && *joined[NEW_TOKEN_IDS] != *NO_IDS;
         let has_end_row = stops && (last_row.has_end_row() || last_row.tokens() == 0);
-        self.put(first_row, &joined, has_end_row);
+        self.put(&layout, &joined, has_end_row);
         Ok(())
     }
 
@@ -203,7 +209,7 @@ impl<'a> OutputsWriter<'a> {
         if let Some(ids) = ids {
             let mut before = Vec::new();
             outputs.ids(from.1, &mut before);
-            replace_ids(&mut cells, row, &before, ids)?;
+            replace_ids(&mut cells, &before, ids)?;
             // The engine's stop token, which the front end leaves out of the text, is no longer the last id.
             has_end_row |= &*cells[FINISH_REASON] == FINISH_STOP && before.last() != ids.last();
         }
@@ -213,26 +219,20 @@ impl<'a> OutputsWriter<'a> {
             has_end_row = reason == FINISH_STOP;
         }
         has_end_row &= *cells[NEW_TOKEN_IDS] != *NO_IDS;
-        self.put(row, &cells, has_end_row);
+        self.put(layout_of(outputs)?, &cells, has_end_row);
         Ok(())
     }
 
     /// Writes a row that ends a request: no ids, and nothing else from the engine. `rid` is msgpack.
-    pub(crate) fn end(&mut self, elements: u32, rid: &[u8], message: &str) {
-        let known = fields::of_row(elements.into()).unwrap_or(ROW);
+    pub(crate) fn end(&mut self, outputs: &Outputs, rid: &[u8], message: &str) {
+        let layout = outputs.row_layout();
         let finish = FinishReason::Abort { message: message.to_owned(), status_code: None, err_type: None };
         let (reason, stop) = finish.cells();
-        pack::write::array(&mut self.out, known.len());
-        for (at, field) in known.iter().enumerate() {
-            match at {
-                REQUEST_ID => self.out.extend_from_slice(rid),
-                NEW_TOKEN_IDS => self.out.extend_from_slice(NO_IDS),
-                FINISH_REASON => self.out.extend_from_slice(reason),
-                STOP_REASON => self.out.extend_from_slice(&stop),
-                _ => self.out.push(field.absent.byte()),
-            }
-        }
-        self.arrays += 1;
+        let mut cells: Vec<Cow<'_, [u8]>> = layout.absent.iter().map(|value| Cow::from(&**value)).collect();
+        cells[REQUEST_ID] = rid.into();
+        cells[NEW_TOKEN_IDS] = NO_IDS.into();
+        (cells[FINISH_REASON], cells[STOP_REASON]) = (reason.into(), stop.into());
+        self.put(&layout, &cells, false);
     }
 
     /// Writes a row that has nothing but ids, with other ids.
@@ -256,25 +256,24 @@ impl<'a> OutputsWriter<'a> {
     }
 
     /// Writes a row from its values, as one array or as two.
-    fn put(&mut self, row: &OutputRow, cells: &[Cow<'_, [u8]>], has_end_row: bool) {
-        pack::write::array(&mut self.out, cells.len());
-        for (field, cell) in fields_of(row.elements()).zip(cells) {
-            match field.filter(|field| has_end_row && field.at_end) {
-                Some(field) => self.out.push(field.absent.byte()),
-                None => self.out.extend_from_slice(cell),
+    fn put(&mut self, layout: &Layout, cells: &[Cow<'_, [u8]>], has_end_row: bool) {
+        let at_end = |field: usize| layout.row_field(field).is_some_and(|field| field.at_end);
+        pack::write::array(&mut self.out, layout.wire.len());
+        for field in layout.wire.iter().copied() {
+            match has_end_row && at_end(field) {
+                true => self.out.extend_from_slice(&layout.absent[field]),
+                false => self.out.extend_from_slice(&cells[field]),
             }
         }
         self.arrays += 1;
         if has_end_row {
-            // A later version's fields have their default if the array ends before them.
-            let known = fields_of(row.elements()).map_while(|field| field);
-            pack::write::array(&mut self.out, known.clone().count());
-            for (at, (field, cell)) in known.zip(cells).enumerate() {
-                match at {
-                    REQUEST_ID => self.out.extend_from_slice(cell),
+            pack::write::array(&mut self.out, layout.wire.len());
+            for field in layout.wire.iter().copied() {
+                match field {
+                    REQUEST_ID => self.out.extend_from_slice(&cells[field]),
                     NEW_TOKEN_IDS => self.out.extend_from_slice(NO_IDS),
-                    _ if field.at_end => self.out.extend_from_slice(cell),
-                    _ => self.out.push(field.absent.byte()),
+                    _ if at_end(field) => self.out.extend_from_slice(&cells[field]),
+                    _ => self.out.extend_from_slice(&layout.absent[field]),
                 }
             }
             self.arrays += 1;
@@ -287,30 +286,34 @@ impl<'a> OutputsWriter<'a> {
         let first = self.parts[used.first().copied().unwrap_or_default() as usize];
         let of = |parts: &[u32]| parts.iter().map(|part| self.parts[*part as usize]).collect::<Vec<_>>();
         let (used, own) = (of(used), of(own));
-        for (at, field) in FRAME.iter().enumerate().take(first.elements() as usize).skip(OUTPUTS + 1) {
+        let has_unknown = !(first.has_unknown_container() && own.is_empty());
+        let put = |out: &mut Vec<u8>, at: usize| {
             let own_values = || own.iter().map(|part| part.field(at));
-            match field.join {
-                FrameJoin::Same | FrameJoin::Rows => self.out.extend_from_slice(first.field(at)),
-                FrameJoin::Greatest => self.out.extend_from_slice(greatest(&used, at)),
-                FrameJoin::Stats => match own_values().collect::<Vec<_>>()[..] {
-                    [] => self.out.extend_from_slice(NIL),
-                    [one] => self.out.extend_from_slice(one),
-                    ref steps => stats::write_joined(&mut self.out, steps),
+            match FRAME.get(at).map(|field| field.join) {
+                None if has_unknown => out.extend_from_slice(first.value(at)),
+                None => pack::write::nil(out),
+                Some(FrameJoin::Same | FrameJoin::Rows) => out.extend_from_slice(first.field(at)),
+                Some(FrameJoin::Greatest) => out.extend_from_slice(greatest(&used, at)),
+                Some(FrameJoin::Stats) => match own_values().collect::<Vec<_>>()[..] {
+                    [] => out.extend_from_slice(NIL),
+                    [one] => out.extend_from_slice(one),
+                    ref steps => stats::write_joined(out, steps),
                 },
-                FrameJoin::Concat => concat(&mut self.out, own_values()),
-                FrameJoin::Alone => self.out.extend_from_slice(own_values().next().unwrap_or(NIL)),
+                Some(FrameJoin::Concat) => concat(out, own_values()),
+                Some(FrameJoin::Alone) => out.extend_from_slice(own_values().next().unwrap_or(NIL)),
             }
-        }
-        let unknown = first.elements().saturating_sub(FRAME.len() as u64);
-        match first.has_unknown_container() && own.is_empty() {
-            true => (0..unknown).for_each(|_| pack::write::nil(&mut self.out)),
-            false => self.out.extend_from_slice(first.tail()),
-        }
+        };
+        let wire = &first.layout.wire;
+        let rows = wire.iter().position(|field| *field == OUTPUTS).unwrap_or(wire.len());
+        wire.iter().skip(rows + 1).for_each(|field| put(&mut self.out, *field));
         let mut head = Vec::with_capacity(HEAD_BYTES);
-        pack::write::array(&mut head, first.elements() as usize);
-        head.extend_from_slice(first.field(ENGINE_INDEX));
+        pack::write::array(&mut head, wire.len());
+        wire.iter().take(rows).for_each(|field| put(&mut head, *field));
         pack::write::array(&mut head, self.arrays);
-        let start = HEAD_BYTES - head.len();
+        let Some(start) = HEAD_BYTES.checked_sub(head.len()) else {
+            head.extend_from_slice(&self.out[HEAD_BYTES..]);
+            return Ok(head.into());
+        };
         self.out[start..HEAD_BYTES].copy_from_slice(&head);
         Ok(Bytes::from(self.out).slice(start..))
     }
@@ -320,10 +323,10 @@ impl Outputs {
     /// Whether rows of the frames may be in one frame: they have the same values where a frame has only one.
     pub(super) fn is_like_outputs(&self, other: &Outputs) -> bool {
         let same = FRAME.iter().enumerate().filter(|(_, field)| field.join == FrameJoin::Same);
-        self.elements() == other.elements()
-            && self.row_elements() == other.row_elements()
+        self.layout == other.layout
+            && self.row_layout == other.row_layout
             && same.into_iter().all(|(at, _)| self.field(at) == other.field(at))
-            && self.tail() == other.tail()
+            && self.unknown().eq(other.unknown())
             && !self.is_alone()
             && !other.is_alone()
     }
@@ -334,9 +337,10 @@ fn whole_cells<'a>(outputs: &'a Outputs, row: &OutputRow) -> Result<Cells<'a>, R
     let mut borrowed = Vec::new();
     cells(outputs, row, &mut borrowed)?;
     let has_parts = outputs.aux_parts() > 0;
-    fields_of(row.elements())
-        .zip(borrowed)
-        .map(|(field, cell)| match field.filter(|field| has_parts && field.has_arrays()) {
+    let layout = layout_of(outputs)?;
+    let cells = borrowed.into_iter().enumerate();
+    cells
+        .map(|(at, cell)| match layout.row_field(at).filter(|field| has_parts && field.has_arrays()) {
             Some(field) => {
                 let mut whole = Vec::new();
                 write_whole(&mut whole, outputs, cell).ok_or_else(|| split(field.name))?;
@@ -348,7 +352,12 @@ fn whole_cells<'a>(outputs: &'a Outputs, row: &OutputRow) -> Result<Cells<'a>, R
 }
 
 /// Joins the values of a field of several rows, of which `all` are all values. `None`: they cannot be joined.
-fn join_cells<'a>(field: Option<&RowField>, all: &[Cells<'a>], at: usize) -> Option<Cow<'a, [u8]>> {
+fn join_cells<'a>(
+    field: Option<&RowField>,
+    all: &[Cells<'a>],
+    at: usize,
+    absent: &[u8],
+) -> Option<Cow<'a, [u8]>> {
     let values = || all.iter().map(|cells| &cells[at]);
     let some = || values().filter(|value| ***value != *NIL);
     let (first, last) = (all.first()?[at].clone(), all.last()?[at].clone());
@@ -356,7 +365,7 @@ fn join_cells<'a>(field: Option<&RowField>, all: &[Cells<'a>], at: usize) -> Opt
         RowJoin::First => first,
         RowJoin::Last => last,
         RowJoin::Latest => some().next_back().cloned().unwrap_or(first),
-        RowJoin::Never => return some().next().is_none().then_some(first),
+        RowJoin::Never => return values().all(|value| **value == *absent).then_some(first),
         RowJoin::Concat => {
             let mut out = Vec::new();
             concat(&mut out, values().map(|value| &**value));
@@ -422,15 +431,15 @@ fn write_ids(out: &mut Vec<u8>, ids: &[i64]) {
 }
 
 /// Replaces the ids of a row, and the entries of its logprobs.
-fn replace_ids(cells: &mut Cells<'_>, row: &OutputRow, before: &[i64], ids: &[i64]) -> Result<(), RowsError> {
+fn replace_ids(cells: &mut Cells<'_>, before: &[i64], ids: &[i64]) -> Result<(), RowsError> {
     if before == ids {
         return Ok(());
     }
     let mut array = Vec::with_capacity(5 + 5 * ids.len());
     write_ids(&mut array, ids);
-    for (at, field) in fields_of(row.elements()).enumerate() {
+    for (at, field) in ROW.iter().enumerate() {
         // Other values with an entry for each token: they are of ids that are no longer there.
-        if field.is_some_and(|field| field.per_token && at != NEW_LOGPROBS) {
+        if field.per_token && at != NEW_LOGPROBS {
             cells[at] = NIL.into();
         }
     }

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use afterbay_wire::columns::{COLUMNS, find};
-use afterbay_wire::{BarrierKind, BatchKind, DecodedFrame, LayoutError, Layouts, WireError, decode};
+use afterbay_wire::{BarrierKind, BatchKind, DecodedFrame, Layouts, WireError, decode};
 use serde_json::Value;
 
-use crate::samples::{all, root, sample};
+use crate::samples::{all, introduction, root, sample};
 
 /// Each field, and one place that has it.
 fn every_field() -> BTreeMap<String, String> {
@@ -54,48 +54,34 @@ fn the_table_has_no_field_that_no_version_has_and_none_twice() {
     }
 }
 
+/// The layouts of a version, as its connector introduces them.
+fn version(version: &str) -> Layouts {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("layouts/{version}.json"));
+    let json: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    Layouts::introduced(&introduction("sglang", version, &json)).unwrap()
+}
+
 #[test]
 fn every_layout_that_comes_with_afterbay_is_read() {
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("layouts")).unwrap() {
         let path = entry.unwrap().path();
-        let version = path.file_stem().unwrap().to_str().unwrap();
-        Layouts::version(version).unwrap();
-        Layouts::load(path.to_str().unwrap()).unwrap();
-        let name = format!("versions/{version}/tokid_n1.msgpack");
+        let of = path.file_stem().unwrap().to_str().unwrap();
+        let name = format!("versions/{of}/tokid_n1.msgpack");
         if !root().join(&name).exists() {
+            version(of);
             continue;
         }
         let frame = sample(&name);
-        assert!(matches!(decode(frame.bytes, &Layouts::version(version).unwrap()), DecodedFrame::Batch(_)));
-    }
-}
-
-#[test]
-fn an_unknown_layout_error_names_the_known_ones() {
-    let error = Layouts::load("0.5.99").unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "layout \"0.5.99\" is not known; known are \
-         0.5.15, 0.5.16, 0.5.17, 0.5.18, 0.5.19, 0.5.20, 0.5.21, 0.5.22, 0.5.23"
-    );
-    assert!(matches!(Layouts::load("no/such.json"), Err(LayoutError::File { .. })));
-    assert!(matches!(Layouts::from_json("it", "{"), Err(LayoutError::Json { .. })));
-    for wrong in [
-        "{}",
-        r#"{"BatchStrOutput": ["http_worker_ipcs", "rids"]}"#,
-        r#"{"BatchStrOutput": ["rids", "rids"]}"#,
-        r#"{"BatchStrOutput": ["rids", 1]}"#,
-        r#"{"BatchStrOutput": "rids"}"#,
-    ] {
-        assert!(matches!(Layouts::from_json("it", wrong), Err(LayoutError::Shape { .. })), "{wrong}");
+        for layouts in [version(of), Layouts::builtin()] {
+            assert!(matches!(decode(frame.bytes.clone(), &layouts), DecodedFrame::Batch(_)), "{of}");
+        }
     }
 }
 
 #[test]
 fn a_batch_of_another_length_is_a_barrier_that_says_so() {
     let frame = sample("versions/0.5.23/tokid_n1.msgpack");
-    let DecodedFrame::Barrier(barrier) = decode(frame.bytes.clone(), &Layouts::version("0.5.15").unwrap())
-    else {
+    let DecodedFrame::Barrier(barrier) = decode(frame.bytes.clone(), &version("0.5.15")) else {
         panic!("decoded by the layout of another version");
     };
     assert!(barrier.counted());
@@ -113,7 +99,8 @@ fn a_layout_that_does_not_fit_is_noticed_by_the_types_of_what_is_read() {
         [("\"completion_tokens\"", "\"decode_ids\""), ("\"finished_reasons\"", "\"decoded_texts\"")]
     {
         let json = json.replace(one, "\"x\"").replace(other, one).replace("\"x\"", other);
-        let layouts = Layouts::from_json("swapped", &json).unwrap();
+        let json = serde_json::from_str(&json).unwrap();
+        let layouts = Layouts::introduced(&introduction("sglang", "0.5.24", &json)).unwrap();
         let DecodedFrame::Barrier(barrier) = decode(frame.bytes.clone(), &layouts) else {
             panic!("read wrong")
         };

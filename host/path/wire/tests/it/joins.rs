@@ -280,7 +280,8 @@ fn a_column_that_cannot_be_joined_is_named_and_stays_side_by_side() {
 fn an_unknown_column_is_taken_but_not_joined() {
     use afterbay_wire::{DecodedFrame, Layouts, decode};
     let json = include_str!("../../layouts/0.5.23.json").replace("\"cached_tokens\"", "\"brand_new\"");
-    let layouts = Layouts::from_json("new", &json).unwrap();
+    let json = serde_json::from_str(&json).unwrap();
+    let layouts = Layouts::introduced(&crate::samples::introduction("sglang", "new", &json)).unwrap();
     let of = |rows: &Batch, new: Value| {
         let bytes = with(&[("cached_tokens", new)], &open(rows)).bytes().clone();
         match decode(bytes, &layouts) {

@@ -10,6 +10,7 @@ mod edits;
 mod erase;
 mod facts;
 mod fixtures;
+mod future;
 mod hostile;
 mod joins;
 mod properties;

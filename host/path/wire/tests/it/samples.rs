@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use afterbay_wire::{Batch, BatchPart, DecodedFrame, Finish, Ids, Layouts, Wrapped, decode};
+use afterbay_wire::{Batch, BatchPart, DecodedFrame, Finish, Ids, Introduction, Layouts, Wrapped, decode};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -177,4 +177,27 @@ pub fn hold_and_release(batches: &[Batch], mut stays: impl FnMut(u32) -> bool) -
         frames.push(Batch::join(&left).unwrap());
     }
     frames
+}
+
+/// What a connector says of an engine with these classes: a map from class to the names of fields.
+pub fn introduction(engine: &str, version: &str, classes: &serde_json::Value) -> Introduction {
+    Introduction::read(&introduced(engine, version, classes)).unwrap()
+}
+
+/// The message of an introduction.
+pub fn introduced(engine: &str, version: &str, classes: &serde_json::Value) -> Bytes {
+    let classes: serde_json::Map<String, serde_json::Value> = classes
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(name, _)| name.starts_with("Batch") || name.starts_with("Engine"))
+        .map(|(name, fields)| {
+            let fields = fields.as_array().unwrap().iter();
+            (name.clone(), fields.map(|field| serde_json::json!([field])).collect())
+        })
+        .collect();
+    let message = serde_json::json!({
+        "afterbay": "introduction", "format": 1, "engine": engine, "version": version, "classes": classes,
+    });
+    message.to_string().into()
 }

@@ -4,7 +4,7 @@ use afterbay_wire::{Batch, BatchKind, DecodedFrame, Ids, Layouts, RowsError, dec
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::samples::{all, batch, open, plain, read_batch, sample};
+use crate::samples::{all, batch, introduction, open, plain, read_batch, sample};
 
 fn all_rows(batch: &Batch) -> Vec<u32> {
     (0..batch.rows()).collect()
@@ -105,7 +105,7 @@ fn layout() -> Value {
 }
 
 fn read_by(bytes: &Bytes, layout: &Value) -> Batch {
-    match decode(bytes.clone(), &Layouts::from_json("test", &layout.to_string()).unwrap()) {
+    match decode(bytes.clone(), &Layouts::introduced(&introduction("sglang", "test", layout)).unwrap()) {
         DecodedFrame::Batch(batch) => batch,
         DecodedFrame::Barrier(barrier) => panic!("no batch but {:?}", barrier.kind),
     }

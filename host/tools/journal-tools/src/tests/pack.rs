@@ -11,8 +11,8 @@ use afterbay_journal::{
     JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome, Passage, PluginAction,
     Position, RowFinish, SegmentId, SyncPolicy, Verdict,
 };
+use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
-use afterbay_wire::{BatchKind, Layouts};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tar::{EntryType, Header};
@@ -96,7 +96,7 @@ fn selected(dir: &Path) -> Selected {
 /// Packs `mine` into a file in this directory.
 fn packed(dir: &Path, to: &Path) -> PathBuf {
     let file = to.join("mine.tar.zst");
-    pack(&selected(dir), "min", &Layouts::builtin(), 7, std::fs::File::create(&file).unwrap()).unwrap();
+    pack(&selected(dir), "min", 7, std::fs::File::create(&file).unwrap()).unwrap();
     file
 }
 
@@ -160,7 +160,7 @@ fn every_command_reads_a_pack_which_has_both_legs_and_nothing_that_others_said()
 fn a_pack_can_be_packed_again_and_neither_erased_nor_followed() {
     let (dir, to, again) = (filled(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let file = packed(dir.path(), to.path());
-    let none = pack(&selected(&file), "nobody", &Layouts::builtin(), 7, Vec::new()).unwrap_err();
+    let none = pack(&selected(&file), "nobody", 7, Vec::new()).unwrap_err();
     assert!(none.to_string().contains("not in the journal"), "{none}");
     for (command, why) in
         [(&["erase", "mine", "--yes"][..], "this is a copy"), (&["tail", "-f"], "a pack does not grow")]

@@ -12,7 +12,6 @@ use afterbay_journal::{
     storage::Disk,
 };
 use afterbay_journal_view::usage::Records;
-use afterbay_wire::Layouts;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -87,7 +86,7 @@ impl Scene {
         let streams = vec![journal.stream("s").unwrap()];
         let mut answer =
             Answer::new(vec!["tenant".parse().unwrap()], since.map(|since| BEGIN + since * SECOND));
-        answer.add_journal(Selected { source, journal, streams, config: None }, &Layouts::any()).unwrap();
+        answer.add_journal(Selected { source, journal, streams, config: None }).unwrap();
         let complete_since = answer.complete_since();
         (answer.sums.total().requests, complete_since.map(|time| (time - BEGIN) / SECOND))
     }

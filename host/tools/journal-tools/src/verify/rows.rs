@@ -52,7 +52,7 @@ pub(super) fn recount(stream: &StreamReader) -> anyhow::Result<Option<Recount>> 
             requests.insert(info.number.0, Counted::new(info, continues));
         }
     }
-    let layouts = Layouts::any();
+    let layouts = Layouts::of_text(&stream.layout()?);
     let mut recount = Recount::default();
     let mut is_known = false;
     for frame in stream.frames(ReadFrom::Start)? {

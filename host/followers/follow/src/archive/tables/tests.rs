@@ -113,7 +113,7 @@ impl Scene {
 
     fn reader(&self) -> EndedReader {
         let journal = JournalReader::open(&self.dir.path().join("journal")).unwrap();
-        let reader = EndedReader::new(journal.stream("s").unwrap(), FrameUse::Contents, &Layouts::any());
+        let reader = EndedReader::new(journal.stream("s").unwrap(), FrameUse::Contents, &Layouts::builtin());
         reader.with_settled_frames()
     }
 

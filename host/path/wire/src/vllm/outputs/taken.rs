@@ -16,7 +16,8 @@ impl Outputs {
         if !self.parts.is_empty() || self.has_finish && rows.iter().any(is_end) {
             return None;
         }
-        let taken = Outputs::read_with(frame, |outputs, bytes, at| {
+        let taken = Outputs::read_with(frame, &self.layouts, |outputs, bytes, at| {
+            outputs.row_layout.clone_from(&self.row_layout);
             let begin = pack::array_at(bytes, at)?.map_or(at, |(_, begin)| begin);
             Ok(outputs.move_rows(self, rows, begin))
         });

@@ -119,7 +119,7 @@ pub(in crate::commands) fn encoding(
     wire: Option<WireName>,
     default: SynthWire,
 ) -> anyhow::Result<Encoding> {
-    if engine.traits().has_layouts {
+    if engine.traits().has_several_wires {
         return Ok(Encoding { kind: BatchKind::TokenId, wire: wire.map_or(default, SynthWire::from) });
     }
     anyhow::ensure!(wire.is_none(), "--wire is not for {}: it has one encoding", engine.name());
