@@ -10,6 +10,8 @@ import dataclasses
 import json
 from typing import Any, Dict, List, Optional
 
+from .settings import Refused
+
 FORMAT = 1
 
 
@@ -52,6 +54,23 @@ def describe(engine: str, version: Optional[str], classes: Dict[str, Any], **fac
         "classes": {name: found for name, found in known.items() if found},
         **facts,
     }
+
+
+def check(content: Dict[str, Any], needed: Dict[str, List[str]]) -> None:
+    """Refuse an engine whose classes lack a field that Afterbay reads, and name the field."""
+    for name, fields_needed in needed.items():
+        names = [field[0] for field in content["classes"].get(name, [])]
+        missing = [field for field in fields_needed if field not in names]
+        if missing:
+            raise Refused(
+                f"{content['engine']} {content['version'] or '(version unknown)'}: its class {name} has no {', '.join(missing)}, which Afterbay "
+                f"reads; found {', '.join(names) or 'no fields'}. Unset AFTERBAY_* to run without Afterbay"
+            )
+
+
+def summary(content: Dict[str, Any]) -> str:
+    """Return what was found in the engine's classes, for the log of a version that nobody has tried."""
+    return ", ".join(f"{name} has {len(found)} fields" for name, found in content["classes"].items())
 
 
 def encode(content: Dict[str, Any]) -> bytes:

@@ -6,11 +6,13 @@ makes any socket. The scheduler's batches then go to Afterbay, and SGLang's read
 """
 from __future__ import annotations
 
+import inspect
 import logging
 import multiprocessing
 import pkgutil
 import sys
-from typing import Any, List, Tuple
+from types import MappingProxyType
+from typing import Any, List, Mapping, Optional, Tuple
 
 from afterbay_connector import __version__
 from afterbay_connector.settings import Refused
@@ -42,13 +44,12 @@ def register() -> None:
 
 
 def _register_hooks(settings: Settings) -> None:
-    from . import abort, detokenizer, ids, ingress, readers, rendezvous, rust_server, text, tool_calls, workers
+    from . import abort, detokenizer, ids, ingress, readers, rust_server, text, tool_calls, workers
 
     tool_calls.find_front_end()
     wanted = abort.hooks(settings)
     if settings.rust_server:
-        rust_server.check_version(rendezvous.sglang_version())
-        return _apply(wanted + rust_server.hooks(settings))
+        return _apply(wanted + rust_server.hooks(settings), parameters=rust_server.PARAMETERS)
     if settings.text_ingress or settings.credit:
         wanted += detokenizer.hooks()
     if settings.ingress:
@@ -63,11 +64,11 @@ def _register_hooks(settings: Settings) -> None:
     _apply(tool_calls.hooks(), required=False)
 
 
-def _apply(wanted: List[Tuple[str, str, Any]], required: bool = True) -> None:
+def _apply(wanted: List[Tuple[str, str, Any]], required: bool = True, parameters: Mapping[str, int] = MappingProxyType({})) -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     for target, kind, hook in wanted:
-        if _concerns_this_process(target) and _exists(target, required):
+        if _concerns_this_process(target) and _exists(target, required, parameters.get(target)):
             HookRegistry.register(target, hook, HookType[kind])
 
 
@@ -82,17 +83,23 @@ def _concerns_this_process(target: str) -> bool:
     return module in sys.modules or multiprocessing.parent_process() is None
 
 
-def _exists(target: str, required: bool) -> bool:
-    """Refuse to start if a required function is missing, and warn of another. SGLang would only log a hook that it cannot apply."""
+def _exists(target: str, required: bool, parameters: Optional[int]) -> bool:
+    """Refuse to start if a required function is missing or has another number of parameters, and warn of another.
+
+    SGLang would only log a hook that it cannot apply.
+    """
     try:
-        pkgutil.resolve_name(target)
+        found = pkgutil.resolve_name(target)
+        count = len(inspect.signature(found).parameters)
+        if parameters is not None and count != parameters:
+            raise TypeError(f"it has {count} parameters, not {parameters}")
     except Exception as error:
         from .rendezvous import sglang_version
 
         missing = f"SGLang {sglang_version() or '(version unknown)'} has no usable {target} ({error!r})"
         if required:
             raise Refused(
-                f"{missing}, which this connector ({__version__}) needs; it supports SGLang 0.5.11 to 0.5.23. Unset AFTERBAY_* to run without Afterbay"
+                f"{missing}, which this connector ({__version__}) needs; it was tried with SGLang 0.5.11 to 0.5.23. Unset AFTERBAY_* to run without Afterbay"
             ) from error
         logger.warning("afterbay: %s: tool calls may arrive broken in chunks of several tokens", missing)
         return False

@@ -15,7 +15,6 @@ from typing import Mapping, Optional
 from afterbay_connector import __version__
 from afterbay_connector.settings import Refused
 
-from . import rust_server
 from .settings import Settings
 
 # The first version that loads plugins of the group sglang.srt.plugins.
@@ -32,9 +31,7 @@ def refusal(sglang: Optional[str], env: Mapping[str, str]) -> Optional[str]:
     if allowed and "afterbay" not in [name.strip() for name in allowed.split(",")]:
         return f'SGLANG_PLUGINS "{allowed}" leaves the connector out: add afterbay to the list'
     try:
-        settings = Settings.from_environment(env)
-        if settings and settings.rust_server:
-            rust_server.check_version(sglang)
+        Settings.from_environment(env)
     except Refused as refused:
         return str(refused)
     return None

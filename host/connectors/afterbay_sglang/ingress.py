@@ -6,9 +6,10 @@ Control messages keep their own socket. It must not know frames. It then writes 
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any, Callable, Dict, List, Tuple
 
-from afterbay_connector import introduction
+from afterbay_connector import __version__, introduction
 from afterbay_connector.peer import Peer
 from afterbay_connector.rendezvous import write
 
@@ -17,6 +18,9 @@ from .settings import Settings, fill
 
 logger = logging.getLogger("afterbay.sglang")
 
+# The last release that this connector was tried with, and the fields of every message that Afterbay reads.
+SGLANG_MAX = (0, 5, 23)
+NEEDED = ["rids", "finished_reasons"]
 SCHEDULER_SOCKETS = "sglang.srt.managers.scheduler.Scheduler.init_ipc_channels"
 
 
@@ -33,10 +37,12 @@ def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
     if sender.socket is None:
         return  # a TP, PP or CP rank that sends nothing
     facts = rendezvous.Facts.of(scheduler, port_args)
+    introduced = rendezvous.introduce(facts)
+    check_release(introduced)
     ingress = fill(settings.ingress, facts.dp_rank, "AFTERBAY_INGRESS")
     if facts.dp_size > 1 and facts.dp_rank == 0 and "{dp_rank}" not in settings.ingress:
         logger.warning("afterbay: %d DP ranks share one stream, %s; put {dp_rank} into AFTERBAY_INGRESS to give each rank its own", facts.dp_size, ingress)
-    sender.socket = replace_socket(sender.socket, ingress, rendezvous.introduce(facts), lambda socket: watch(settings, scheduler, socket))
+    sender.socket = replace_socket(sender.socket, ingress, introduced, lambda socket: watch(settings, scheduler, socket))
     logger.info("afterbay: the output goes to %s, and its reader is %s", ingress, facts.down)
     if facts.down_kind == "detokenizer" and not detokenizer.loads_plugins():
         logger.warning("afterbay: the reader counts no frames, so Afterbay joins no rows: %s", detokenizer.NONE)
@@ -44,6 +50,21 @@ def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
     if settings.rendezvous:
         path = fill(settings.rendezvous, facts.dp_rank, "AFTERBAY_RENDEZVOUS")
         write(path, rendezvous.describe(facts, ingress, settings, aborts))
+
+
+def check_release(introduced: Dict[str, Any]) -> None:
+    """Refuse a release whose messages lack a field that Afterbay reads, and warn of one that nobody has tried."""
+    introduction.check(introduced, {name: NEEDED for name in introduced["classes"]})
+    version = introduced["version"]
+    if version and tuple(int(number) for number in re.findall(r"\d+", version)[:3]) > SGLANG_MAX:
+        logger.warning(
+            "afterbay: SGLang %s is newer than this connector (%s), which was tried up to SGLang %s. It has the functions that the hooks need, "
+            "and its classes have the fields that Afterbay reads: %s",
+            version,
+            __version__,
+            ".".join(map(str, SGLANG_MAX)),
+            introduction.summary(introduced),
+        )
 
 
 def output_sender(scheduler: Any) -> Any:

@@ -18,7 +18,7 @@ from afterbay_connector.imports import after_import
 from afterbay_connector.settings import Refused
 
 from .settings import Settings
-from .versions import unknown_version, vllm_version
+from .versions import refusal, vllm_version
 
 # A function of vLLM, a parameter that the hook needs, and the hook: hook(original, *args, **kwargs).
 Hook = Tuple[str, str, Callable[..., Any]]
@@ -42,7 +42,7 @@ def register() -> None:
         settings = Settings.from_environment()
         if settings is None:
             return
-        why = unknown_version(vllm_version())
+        why = refusal(vllm_version())
         if why:
             raise Refused(f"{why}. Unset AFTERBAY_* to run without Afterbay")
         for hook in _hooks(settings):

@@ -14,11 +14,11 @@ from afterbay_connector import __version__
 from afterbay_connector.settings import Refused
 
 from .settings import Settings
-from .versions import unknown_version, vllm_version
+from .versions import refusal as version_refusal, vllm_version
 
 
 def refusal(vllm: Optional[str], env: Mapping[str, str]) -> Optional[str]:
-    why = unknown_version(vllm)
+    why = version_refusal(vllm)
     if why:
         return why
     allowed = env.get("VLLM_PLUGINS")

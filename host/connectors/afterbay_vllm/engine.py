@@ -15,12 +15,15 @@ from afterbay_connector.settings import Refused
 
 from . import rendezvous
 from .settings import Settings
+from .versions import is_untried, untried
 
 # Loggers outside of vLLM's namespace have no handler.
 logger = logging.getLogger("vllm.afterbay")
 
 _CORE_MODULE = "vllm.v1.engine.core"
 _CORE = f"{_CORE_MODULE}:EngineCoreProc"
+# The fields that Afterbay reads, and without which it forwards frames unread.
+NEEDED = {"EngineCoreOutputs": ["engine_index", "outputs"], "EngineCoreOutput": ["request_id", "new_token_ids", "finish_reason"]}
 _SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 
 
@@ -62,6 +65,10 @@ def announce(settings: Settings, engine: Any) -> None:
             f"vLLM has {len(paths)} API servers (--api-server-count), and AFTERBAY_INGRESS names {len(settings.ingress)} endpoints, must be "
             f"one for each. With the launcher: afterbay vllm --api-servers {len(paths)} -- COMMAND"
         )
+    introduced = rendezvous.introduce(settings, engine)
+    introduction.check(introduced, NEEDED)
+    if is_untried(introduced["version"]):
+        logger.warning("%s", untried(introduced["version"], introduction.summary(introduced)))
     for client, (ingress, down) in enumerate(zip(settings.ingress, paths)):
         logger.info("afterbay: the output for API server %d goes to %s, and its reader is %s", client, ingress, down)
         if settings.rendezvous:

@@ -19,6 +19,7 @@ mod full_disk;
 mod grammar;
 mod hand_over;
 mod held_rows;
+mod introductions;
 mod journal_commands;
 mod keeper;
 mod kills;

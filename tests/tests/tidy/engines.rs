@@ -15,6 +15,7 @@ const LISTED: &[(&str, &str)] = &[
     ("host/path/wire/src/abort.rs", "which engine's abort has which form"),
     ("host/path/wire/src/decode.rs", "which engine's frame it is"),
     ("host/path/wire/src/kind.rs", "which engine reads which form of an abort"),
+    ("host/path/wire/src/layouts.rs", "which engine introduces which layouts"),
     ("host/path/wire/src/lib.rs", "declares the modules"),
     ("host/tools/afterbay/src/commands.rs", "declares the launchers"),
     ("host/tools/afterbay/src/commands/connector.rs", "an example of a command"),

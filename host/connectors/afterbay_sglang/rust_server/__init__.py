@@ -8,16 +8,11 @@ This module decides which methods are hooked and which servers are refused. It m
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Dict, List, Optional, Tuple
-
-from afterbay_connector.settings import Refused
+from typing import Any, Callable, Dict, List, Tuple
 
 from ..settings import Settings
 
 logger = logging.getLogger("afterbay.sglang")
-
-# The versions whose Rust server was tried. Its methods are private to SGLang and change between versions.
-VERSIONS = ("0.5.23",)
 
 _SERVER = "sglang.srt.rust_server.server.RustServer"
 _ACCUMULATOR = "sglang.srt.managers.scheduler_components.output_streamer._GenerationStreamAccumulator"
@@ -25,13 +20,13 @@ _ACCUMULATOR = "sglang.srt.managers.scheduler_components.output_streamer._Genera
 _PORT_ARGS = "_afterbay_port_args"
 
 
-def check_version(sglang: Optional[str]) -> None:
-    """Refuse an SGLang whose Rust server was not tried with this connector."""
-    if sglang not in VERSIONS:
-        raise Refused(
-            f"SGLANG_RUST_SERVER is on: this connector knows the Rust server of SGLang {', '.join(VERSIONS)}, not of "
-            f"{sglang or '(version unknown)'}. Unset SGLANG_RUST_SERVER, or unset AFTERBAY_* to run without Afterbay"
-        )
+# The parameters of the methods, which are private to SGLang and change between versions. One with others is refused.
+PARAMETERS = {
+    f"{_SERVER}.launch": 1,
+    f"{_SERVER}.push_generation": 3,
+    f"{_SERVER}.push_abort": 3,
+    f"{_SERVER}.push_health_ack": 1,
+}
 
 
 def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:

@@ -17,7 +17,7 @@ from afterbay_connector.rendezvous import write
 from afterbay_connector.settings import IPC_PATH_BYTES_MAX
 
 from .. import abort, rendezvous
-from ..ingress import output_sender, replace_socket
+from ..ingress import check_release, output_sender, replace_socket
 from ..settings import Settings, fill
 from . import rows
 
@@ -56,9 +56,11 @@ class Detour:
         path = f"{file}.rust-server"
         if len(os.fsencode(path)) > IPC_PATH_BYTES_MAX:
             raise RuntimeError(f"afterbay: the path of ipc://{path} is over {IPC_PATH_BYTES_MAX} bytes: AFTERBAY_RENDEZVOUS must be shorter")
+        introduced = rendezvous.introduce(facts)
+        check_release(introduced)
         sender = output_sender(scheduler)
         # Health checks need no more: their answer passes Afterbay.
-        sender.socket = replace_socket(sender.socket, ingress, rendezvous.introduce(facts), lambda socket: Peer(socket, logger, rendezvous=file))
+        sender.socket = replace_socket(sender.socket, ingress, introduced, lambda socket: Peer(socket, logger, rendezvous=file))
         aborts = abort.connect(settings, scheduler, facts.dp_rank, facts.dp_size)
         # The page opens before the socket is bound: a connected Afterbay then finds the new generation.
         page = CreditPage(settings.credit, "tokenizer") if settings.credit else None

@@ -4,6 +4,7 @@ import types
 
 import pytest
 
+from afterbay_connector.settings import Refused
 from afterbay_sglang import ingress, rendezvous
 from afterbay_sglang.settings import Settings
 
@@ -186,3 +187,15 @@ def test_the_hook_keeps_the_result_of_the_original():
     made, _ = scheduler()
     assert kind == "AFTER" and target.endswith("Scheduler.init_ipc_channels")
     assert hook(None, made, types.SimpleNamespace(**PORTS)) is None
+
+
+def test_a_release_that_nobody_has_tried_starts_with_a_warning_of_what_was_found(caplog):
+    content = {"engine": "sglang", "version": "0.6.1", "classes": {"BatchTokenIDOutput": [["rids"], ["finished_reasons"], ["new"]]}}
+    ingress.check_release(content)
+    assert "SGLang 0.6.1 is newer than this connector" in caplog.text and "BatchTokenIDOutput has 3 fields" in caplog.text
+
+
+def test_a_message_without_a_needed_field_stops_the_start_and_the_reason_names_the_field():
+    content = {"engine": "sglang", "version": "0.6.1", "classes": {"BatchTokenIDOutput": [["request_ids"], ["finished_reasons"]]}}
+    with pytest.raises(Refused, match="its class BatchTokenIDOutput has no rids, which Afterbay reads; found request_ids, finished_reasons"):
+        ingress.check_release(content)

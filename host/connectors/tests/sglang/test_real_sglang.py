@@ -10,7 +10,7 @@ import pytest
 
 from conftest import PACKAGE
 
-LAYOUTS = PACKAGE.parent / "wire/layouts"
+LAYOUTS = PACKAGE.parent / "path/wire/layouts"
 
 # Loads plugins like SGLang and returns the number of hooks on each function of a loaded module.
 HOOKED = """
@@ -59,14 +59,19 @@ class Socket:
     def send_pyobj(self, obj, flags=0, protocol=None): self.sent = "pickle"
 socket = Socket()
 io_struct.sock_send(socket, io_struct.FreezeGCReq())
-print(json.dumps([wire.ipc_format(), socket.sent, rendezvous.sglang_version(), wire.layout()]))
+from afterbay_connector import introduction
+content = introduction.describe("sglang", rendezvous.sglang_version(), wire.classes())
+print(json.dumps([wire.ipc_format(), socket.sent, content]))
 """
-    says, sends, version, layout = real_sglang.answer(code, path=[PACKAGE], **switch)
+    says, sends, content = real_sglang.answer(code, path=[PACKAGE], **switch)
     assert says == sends == told
+    version = content["version"]
     on_record = LAYOUTS / f"{version}.json"
     if not on_record.exists():
         pytest.skip(f"no layout on record for SGLang {version} in {LAYOUTS}")
-    assert layout == json.loads(on_record.read_text())
+    names = {name: [field[0] for field in fields] for name, fields in content["classes"].items()}
+    recorded = json.loads(on_record.read_text())
+    assert names == {name: recorded[name] for name in names} and len(names) == 3
 
 
 def test_a_sample_and_a_tenant_are_in_the_rids_of_the_installed_version(real_sglang, on_path):

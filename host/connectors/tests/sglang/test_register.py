@@ -199,7 +199,20 @@ RUST_SERVER = [
 
 
 class RustManager:
-    launch = push_generation = push_abort = push_health_ack = drain = to_payload = print
+    drain = to_payload = print
+
+    @classmethod
+    def launch(cls, scheduler):
+        pass
+
+    def push_generation(self, payload, decode_latencies):
+        pass
+
+    def push_abort(self, abort, req):
+        pass
+
+    def push_health_ack(self):
+        pass
 
 
 def test_the_rust_server_is_hooked_in_place_of_the_readers(registry, all_modules, fake_modules, monkeypatch):
@@ -213,13 +226,15 @@ def test_the_rust_server_is_hooked_in_place_of_the_readers(registry, all_modules
     assert registry.registered == RUST_SERVER
 
 
-def test_the_rust_server_of_another_version_stops_the_start(registry, monkeypatch):
-    monkeypatch.setattr(rendezvous, "sglang_version", lambda: "0.5.22")
+def test_a_rust_server_with_other_methods_stops_the_start_and_the_reason_names_the_method(registry, all_modules, fake_modules, monkeypatch):
+    changed = type("RustServer", (RustManager,), {"push_generation": lambda self, payload: None})
+    fake_modules("sglang.srt.rust_server.server", RustServer=changed)
+    fake_modules("sglang.srt.managers.scheduler_components.output_streamer", _GenerationStreamAccumulator=RustManager)
+    monkeypatch.setattr(rendezvous, "sglang_version", lambda: "0.6.0")
     for name, value in dict(AFTERBAY_INGRESS="ipc:///a", AFTERBAY_RENDEZVOUS="/r.json", SGLANG_RUST_SERVER="1").items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(SystemExit, match="afterbay_sglang: .*not of 0.5.22"):
+    with pytest.raises(SystemExit, match="SGLang 0.6.0 has no usable .*push_generation .*it has 2 parameters, not 3"):
         afterbay_sglang.register()
-    assert registry.registered == []
 
 
 def test_refused_settings_stop_the_start_with_a_reason(registry, all_modules, monkeypatch):

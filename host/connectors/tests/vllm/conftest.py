@@ -74,7 +74,7 @@ def fake_vllm(fake_modules, monkeypatch):
     fake_modules("vllm.parser.parser_manager", ParserManager=ParserManager)
     fake_modules("vllm.envs", VLLM_USE_RUST_FRONTEND=False)
     fake_modules("vllm.v1.engine.core", EngineCoreProc=EngineCoreProc, make_zmq_socket=make_core_socket)
-    fields = {"EngineCoreOutputs": ("engine_index", "outputs"), "EngineCoreOutput": ("request_id", "new_token_ids")}
+    fields = {"EngineCoreOutputs": ("engine_index", "outputs"), "EngineCoreOutput": ("request_id", "new_token_ids", "finish_reason")}
     for name, names in fields.items():
         monkeypatch.setattr(sys.modules["vllm.v1.engine"], name, type(name, (), {"__struct_encode_fields__": names}), raising=False)
     fake_modules("vllm.v1.core.sched.scheduler", Scheduler=Scheduler)

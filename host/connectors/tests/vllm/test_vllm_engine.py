@@ -1,6 +1,7 @@
 """Tests an EngineCore's sockets and the rendezvous file, with a fake vLLM."""
 import json
 import os
+import sys
 import threading
 
 import pytest
@@ -45,12 +46,25 @@ def test_each_api_server_has_a_stream_and_a_file(vllm, tmp_path):
     ]
 
 
+def test_a_version_that_nobody_has_tried_starts_with_a_warning_of_what_was_found(vllm, monkeypatch, caplog):
+    monkeypatch.setattr(rendezvous, "vllm_version", lambda: "0.99.0")
+    vllm(ingress="ipc:///a")
+    assert "vLLM 0.99.0 is newer than this connector" in caplog.text and "EngineCoreOutput has 3 fields" in caplog.text
+
+
+def test_a_class_without_a_needed_field_stops_the_start_and_the_reason_names_the_field(vllm, monkeypatch):
+    kind = type("EngineCoreOutput", (), {"__struct_encode_fields__": ("request_id", "token_ids", "finish_reason")})
+    monkeypatch.setattr(sys.modules["vllm.v1.engine"], "EngineCoreOutput", kind)
+    with pytest.raises(Refused, match="its class EngineCoreOutput has no new_token_ids"):
+        vllm(ingress="ipc:///a")
+
+
 def test_each_socket_to_afterbay_carries_the_introduction_first(vllm, fake_vllm):
     vllm(("ipc:///vllm/out0", "ipc:///vllm/out1"), ingress="ipc:///a,ipc:///b")
     assert [path for path, _ in fake_vllm.sent] == ["ipc:///a", "ipc:///b"], "not the coordinator's"
     content = json.loads(fake_vllm.sent[0][1])
     assert (content["engine"], content["version"], content["front_ends"]) == ("vllm", "0.32.0", 2)
-    assert content["classes"]["EngineCoreOutput"] == [["request_id"], ["new_token_ids"]]
+    assert content["classes"]["EngineCoreOutput"] == [["request_id"], ["new_token_ids"], ["finish_reason"]]
 
 
 @pytest.mark.parametrize("outputs, ingress", [(2, "ipc:///a"), (1, "ipc:///a,ipc:///b")])

@@ -1,4 +1,4 @@
-//! What a stream's frames say of their engines beside rows: the load, of which one of many frames is read, and introductions.
+//! The facts about engines in a stream's frames: their load, of which one of many frames is read, and their introductions.
 
 use afterbay_batch::Decoded;
 use afterbay_wire::{BarrierKind, Batch, EngineLoad, Introduction, IntroductionError, Layouts};

@@ -52,7 +52,7 @@ pub enum BarrierKind {
     },
     /// The engine's connector describes the engine. No reader gets the message.
     Introduction {
-        /// What it says, or the reason why it says nothing.
+        /// The introduction, or the reason why it cannot be used.
         introduction: Result<Box<Introduction>, IntroductionError>,
     },
     /// A batch with no rows. vLLM sends statistics and the names of ended requests so.

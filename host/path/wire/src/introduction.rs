@@ -17,7 +17,7 @@ const HEAD: &[u8] = br#"{"afterbay":"introduction""#;
 /// The form that this version reads.
 const FORMAT: u32 = 1;
 
-/// What a connector says of an engine.
+/// A connector's description of an engine.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub struct Introduction {
     format: u32,

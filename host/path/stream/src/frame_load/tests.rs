@@ -19,7 +19,7 @@ impl Scene {
     fn new() -> Scene {
         let loads = Arc::new(Mutex::new(Vec::new()));
         let taken = loads.clone();
-        let reader = FrameLoadReader::new(Some(Box::new(move |load| taken.lock().unwrap().push(load))));
+        let reader = FrameLoadReader::new(Some(Box::new(move |load| taken.lock().unwrap().push(load))), None);
         Scene { reader, loads, begun: Instant::now() }
     }
 

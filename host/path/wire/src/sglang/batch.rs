@@ -6,7 +6,7 @@ use afterbay_types::Engine;
 use bytes::Bytes;
 use serde_json::Value as Json;
 
-use super::layouts::{KnownField, MessageLayout};
+use super::layouts::{KnownField, LayoutField, MessageLayout};
 use super::packed::{ColumnShape, Packed};
 use super::pickled::{self, Pickled};
 use super::rows;
@@ -129,12 +129,13 @@ impl Columns {
         }
     }
 
-    /// Whether each column that Afterbay knows has cells of its types.
+    /// Whether the columns that Afterbay knows have their types. One may have no cell of its types: a wrong layout shifts many.
     pub(super) fn has_its_types(&self) -> bool {
-        self.layout.fields.iter().enumerate().all(|(at, field)| {
-            let (Some(column), Some(cells)) = (field.column, self.plain_rows(at)) else { return true };
-            cells.types(self.rows, usize::MAX).is_some_and(|types| types & !column.types == 0)
-        })
+        let is_wrong = |(at, field): &(usize, &LayoutField)| {
+            let (Some(column), Some(cells)) = (field.column, self.plain_rows(*at)) else { return false };
+            cells.types(self.rows, usize::MAX).is_none_or(|types| types & column.types == 0)
+        };
+        self.layout.fields.iter().enumerate().filter(is_wrong).nth(1).is_none()
     }
 
     /// The whole value of a column.

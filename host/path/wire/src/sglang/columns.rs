@@ -119,9 +119,9 @@ pub const COLUMNS: &[Column] = &[
     column("spec_cap_lens_histogram", LIST | NIL, Join::Last, Absent::Never),
     column("dp_ranks", INT | NIL, Join::Last, Absent::Never),
     // Spans of tokens with the version of the weights, in the last row only.
-    column("weight_versions", ANY, Join::Last, Absent::Nil),
+    column("weight_versions", LIST | MAP | NIL | OTHER, Join::Last, Absent::Nil),
     // Times of the whole request so far.
-    column("time_stats", ANY, Join::Last, Absent::Never),
+    column("time_stats", LIST | MAP | NIL | OTHER, Join::Last, Absent::Never),
     column("queue_time", ANY, Join::Last, Absent::Never),
     column("forward_entry_time", ANY, Join::Last, Absent::Never),
     column("prefill_launch_delay", ANY, Join::Last, Absent::Never),
@@ -177,12 +177,12 @@ pub const COLUMNS: &[Column] = &[
         Absent::Nil,
         Neutral::Empty,
     ),
-    per_token("customized_info", ANY, Join::Named, Absent::Never, Neutral::Nil),
+    per_token("customized_info", LIST | MAP | NIL | OTHER, Join::Named, Absent::Never, Neutral::Nil),
     // No version's scheduler sets these, so it is unknown how to join them.
-    column("output_token_entropy_val", ANY, Join::Never, Absent::Never),
-    column("placeholder_tokens_idx", ANY, Join::Never, Absent::Never),
-    column("placeholder_tokens_val", ANY, Join::Never, Absent::Never),
-    column("token_steps", ANY, Join::Never, Absent::Never),
+    column("output_token_entropy_val", NIL, Join::Never, Absent::Never),
+    column("placeholder_tokens_idx", NIL, Join::Never, Absent::Never),
+    column("placeholder_tokens_val", NIL, Join::Never, Absent::Never),
+    column("token_steps", NIL, Join::Never, Absent::Never),
     // Either of all tokens so far, or replaced by each row with a value: a reader of single rows sees each value.
     column("output_hidden_states", ANY, Join::Never, Absent::Nil),
     column("routed_experts", ANY, Join::Never, Absent::Nil),

@@ -22,6 +22,8 @@ mod taken;
 
 /// The fewest bytes of a row: a header and 13 fields.
 const ROW_BYTES_MIN: usize = 14;
+/// The fewest bytes of a row of an engine that introduced itself: a header and the fields that Afterbay needs.
+const NEEDED_BYTES_MIN: usize = 4;
 
 /// The longest row whose usual form is compared as bytes. Longer rows are read value by value.
 const USUAL_MAX: usize = 64;
@@ -240,7 +242,8 @@ impl Outputs {
         };
         let (count, mut at) = pack::array_at(bytes, at)?.ok_or_else(wrong)?;
         // Rows take more memory than a byte, so their number is checked before memory is reserved.
-        if count as usize > bytes.len() / ROW_BYTES_MIN {
+        let row_bytes_min = if self.layouts.is_builtin() { ROW_BYTES_MIN } else { NEEDED_BYTES_MIN };
+        if count as usize > bytes.len() / row_bytes_min {
             return Err(wrong());
         }
         self.rows.reserve_exact(count as usize);
@@ -285,7 +288,7 @@ impl Outputs {
         let layout = self.row_layout.as_deref().filter(|layout| layout.wire.len() as u64 == elements);
         if let Some(layout) = layout.filter(|layout| !layout.is_usual) {
             let read = Reordered::read(layout, bytes, rid)?;
-            return Ok(self.push_reordered(row, read, elements as u32));
+            return Ok(self.push_reordered(bytes, row, read, elements as u32));
         }
         let is_known = layout.is_some();
         let ids = match bytes.get(rid) {
@@ -339,11 +342,13 @@ impl Outputs {
     }
 
     /// Adds a row whose fields stand in another order than usual, and returns its end.
-    fn push_reordered(&mut self, row: OutputRow, read: Reordered, elements: u32) -> usize {
+    fn push_reordered(&mut self, bytes: &[u8], row: OutputRow, read: Reordered, elements: u32) -> usize {
         let Reordered { rid, ids, tokens, finish, prefill, end } = read;
-        let text = pack::str_bytes(&self.frame[rid.0..rid.1]);
+        let text = pack::str_bytes(&bytes[rid.0..rid.1]);
         self.has_text_rids &= text.is_some_and(is_text);
         let row = OutputRow {
+            first_end: end as u32,
+            end: end as u32,
             ids: ids.0 as u32,
             rest: ids.1 as u32,
             finish,
@@ -362,9 +367,12 @@ impl Outputs {
         if let Some(field) = wrong {
             return self.push_unread(row, span, fields::ROW[field].name, end);
         }
+        if row.tokens == 0 && finish != 0 && self.ends_last_row(bytes, &row, &bytes[rid.0..rid.1]) {
+            return end;
+        }
         self.has_finish |= finish != 0;
         self.has_first |= prefill != 0;
-        self.rows.push(OutputRow { first_end: end as u32, end: end as u32, ..row });
+        self.rows.push(row);
         self.rids.push(span);
         end
     }
@@ -403,14 +411,13 @@ impl Outputs {
             return false;
         }
         let Some(layout) = &self.row_layout else { return false };
-        let mut values = pack::items(&bytes[row.ids as usize..row.first_end as usize], row.elements.into());
-        let says_nothing = |field: &usize, value: &[u8]| {
+        let Some(PackValue::Array(count, body)) = pack::item(&bytes[row.first()]) else { return false };
+        let says_nothing = |(field, value): (&usize, &[u8])| {
+            let is_name_or_ids = matches!(*field, REQUEST_ID | NEW_TOKEN_IDS);
             let is_at_end = layout.row_field(*field).is_some_and(|field| field.at_end);
-            is_at_end || *value == *layout.absent[*field]
+            is_name_or_ids || is_at_end || *value == *layout.absent[*field]
         };
-        // The ids come first.
-        values.next();
-        if !layout.wire.iter().skip(2).zip(values).all(|(field, value)| says_nothing(field, value)) {
+        if !layout.wire.iter().zip(pack::items(body, count)).all(says_nothing) {
             return false;
         }
         (before.end, before.finish, before.is_plain) = (row.end, row.finish, false);

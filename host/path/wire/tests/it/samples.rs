@@ -179,7 +179,7 @@ pub fn hold_and_release(batches: &[Batch], mut stays: impl FnMut(u32) -> bool) -
     frames
 }
 
-/// What a connector says of an engine with these classes: a map from class to the names of fields.
+/// The introduction of an engine with these classes: a map from class to the names of fields.
 pub fn introduction(engine: &str, version: &str, classes: &serde_json::Value) -> Introduction {
     Introduction::read(&introduced(engine, version, classes)).unwrap()
 }
