@@ -16,6 +16,13 @@ fn one_of_each() -> Vec<Event> {
         StreamStopped { stream: name("decode-0"), frames: 2 }.into(),
         StreamPanicked { stream: name("decode-0"), frame: 7, why: "why it is".into() }.into(),
         StreamFailed { stream: name("decode-0"), why: "why it is".into() }.into(),
+        EngineIntroduced {
+            stream: name("decode-0"),
+            engine: "SGLang 0.6.0".into(),
+            unknown: "all of its columns are known".into(),
+        }
+        .into(),
+        IntroductionRefused { stream: name("decode-0"), why: "why it is".into() }.into(),
         StreamAbsent { stream: name("text"), why: "AFTERBAY_TEXT_INGRESS is not set".into() }.into(),
         ReceivePaused { stream: name("decode-0"), why: "why it is".into() }.into(),
         ReceiveResumed { stream: name("decode-0"), paused_ms: 2 }.into(),
