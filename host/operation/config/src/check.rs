@@ -8,8 +8,8 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Archive, Call, Config, Journal, Log, LogFormat, Memory, Plugin, Replicate, Retain, Stream,
-    Tap, Traces, Usage,
+    Admin, Archive, Call, Config, Journal, Log, LogFormat, Memory, Plugin, Replicate, Retain, Stream, Tap,
+    Traces, Usage,
 };
 pub(crate) use crate::location::value;
 use crate::location::{Located, Location, line_and_column};

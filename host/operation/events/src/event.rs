@@ -408,7 +408,7 @@ events! {
 
     /// Requests were erased because of their age, as `journal.erase` says. `left_frames` may still hold content.
     ///
-    /// Action: if `left_frames` is not 0, erase the requests with `afterbay journal erase` and the layout of that time.
+    /// Action: if `left_frames` is not 0, erase the requests with `afterbay journal erase`.
     RequestsErased, warn_if(*left_frames > 0), first 5 of [stream] {
         stream: Name, requests: u64, rows: u64, tokens: u64, segments: u64, left_frames: u64,
     } => "journal of {stream:?}: {requests} requests erased by age: {rows} rows ({tokens} tokens) in {segments} segments written \

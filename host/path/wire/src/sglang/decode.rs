@@ -45,7 +45,6 @@ impl FrameDecoder {
             }
             [0x90..=0x9f | 0xdc | 0xdd, ..] => {
                 read_msgpack(&frame, |kind, fields| self.messages.of(kind, fields).next())
-                    .and_then(|read| self.fit(read))
             }
             _ => Err(WireError::NotAFrame { head: frame.iter().copied().take(4).collect() }),
         };
@@ -57,19 +56,21 @@ impl FrameDecoder {
             Ok(ReadFrame::Batch(columns)) if columns.rows == 0 => {
                 barrier(BarrierKind::Idle { kind: columns.layout.kind }, true, Some(columns))
             }
-            Ok(ReadFrame::Batch(columns)) => match check(&columns, true) {
-                Ok(checked) => {
-                    if let ColumnForm::Pickled(_) = columns.form {
-                        find_text_layout(&columns, &self.messages);
-                        self.pickled[columns.layout.kind as usize] = Some(Arc::clone(&columns.layout));
+            Ok(ReadFrame::Batch(mut columns)) => {
+                match self.fit(&mut columns).and_then(|()| check(&columns, true)) {
+                    Ok(checked) => {
+                        if let ColumnForm::Pickled(_) = columns.form {
+                            find_text_layout(&columns, &self.messages);
+                            self.pickled[columns.layout.kind as usize] = Some(Arc::clone(&columns.layout));
+                        }
+                        DecodedFrame::Batch(checked.of(columns))
                     }
-                    DecodedFrame::Batch(checked.of(columns))
+                    Err(error) => {
+                        let columns = Some(columns).filter(has_rids);
+                        barrier(BarrierKind::NotUnderstood { error }, true, columns)
+                    }
                 }
-                Err(error) => {
-                    let columns = Some(columns).filter(has_rids);
-                    barrier(BarrierKind::NotUnderstood { error }, true, columns)
-                }
-            },
+            }
             Ok(ReadFrame::Control(tag)) => barrier(BarrierKind::Control { tag }, false, None),
             Err(error) => {
                 let counted = names_batch(&frame);
@@ -80,19 +81,19 @@ impl FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// Chooses the layout of a batch among those with its number of fields: the one whose columns have the types of the batch's.
-    /// The error: there is none, or there are several.
-    fn fit(&mut self, read: ReadFrame) -> Result<ReadFrame, WireError> {
-        let ReadFrame::Batch(mut columns) = read else { return Ok(read) };
+    /// Chooses the layout of a msgpack batch among those with its number of fields: the one whose columns have the types
+    /// of the batch's. The error: there is none, or there are several.
+    fn fit(&mut self, columns: &mut Columns) -> Result<(), WireError> {
+        let ColumnForm::Packed(_) = columns.form else { return Ok(()) };
         let kind = columns.layout.kind;
         let fitting = &mut self.fitting[kind as usize];
         let fields = columns.layout.fields.len();
-        if self.messages.is_one() || columns.rows == 0 {
-            return Ok(ReadFrame::Batch(columns));
+        if self.messages.is_one() {
+            return Ok(());
         }
         if let Some(last) = fitting.as_ref().filter(|last| last.fields.len() == fields) {
             columns.layout = Arc::clone(last);
-            return Ok(ReadFrame::Batch(columns));
+            return Ok(());
         }
         let mut fits = self.messages.of(kind, fields as u64).filter(|layout| {
             columns.layout = Arc::clone(layout);
@@ -103,7 +104,7 @@ impl FrameDecoder {
             (Some(layout), None) => {
                 *fitting = Some(Arc::clone(&layout));
                 columns.layout = layout;
-                Ok(ReadFrame::Batch(columns))
+                Ok(())
             }
             (first, other) => {
                 let versions = first.iter().chain(other).map(|layout| &*layout.versions);
