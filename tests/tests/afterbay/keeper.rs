@@ -15,10 +15,13 @@ use afterbay_wire::synth::SynthWire::Msgpack;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The process ids of a process's children.
+/// The process ids of a keeper's workers. The follower of a killed worker is a child of the keeper, too, until it has ended.
 fn children(pid: u32) -> Vec<i32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    let is_worker = |pid: &i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "afterbay")
+    };
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).filter(is_worker).collect()
 }
 
 /// The process id of a process's parent.
