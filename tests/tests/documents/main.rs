@@ -12,7 +12,7 @@ use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with the programs after the comment mark.
-const PROGRAMS: [&str; 29] = [
+const PROGRAMS: [&str; 30] = [
     "cd",
     "cp",
     "rm",
@@ -35,6 +35,7 @@ const PROGRAMS: [&str; 29] = [
     "apt",
     "tar",
     "nats",
+    "oras",
     "vllm", //
     "cargo",
     "python",

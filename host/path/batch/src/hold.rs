@@ -5,6 +5,7 @@
 //! the row ends only where the text is whole; this crate tracks the text. The chain decides which rows are held, and the ledger
 //! counts them.
 
+mod of_request;
 mod recover;
 mod times;
 
@@ -14,6 +15,7 @@ use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;
 use afterbay_text::{TextProgress, Vocabulary};
 use afterbay_wire::{Batch, BatchKind, BatchPart};
+use of_request::{LeaveAt, PluginHold, RequestHolds};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -26,28 +28,6 @@ pub const BYTES_MAX: usize = 64 << 20;
 pub const ROWS_MAX: usize = 4096;
 /// Requests whose rows one release marker releases; the next marker releases the rest.
 const RELEASED_MAX: usize = 1024;
-
-/// The rows of one request that one plugin holds.
-#[derive(Debug)]
-struct PluginHold {
-    plugin: Name,
-    slot: RequestSlot,
-    rows: Vec<HeldRow>,
-    /// For each row, when it leaves if nothing releases it earlier.
-    deadlines: Vec<Instant>,
-    /// The first `released` rows are released by the plugin and wait for the text to be whole, or for the next frame.
-    released: usize,
-    /// The time at which the released rows leave, whether the text is whole or not.
-    release_deadline: Instant,
-    /// The time at which the rows that the plugin still holds leave.
-    hold_deadline: Instant,
-    /// Set once all rows are to leave, with the reason.
-    end: Option<HoldEnd>,
-    /// Set once the rows are to leave as the last row of their request.
-    ends_request: bool,
-    /// The state of the text after the last row.
-    progress: TextProgress,
-}
 
 /// The state of the rows of one request with one plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,20 +42,7 @@ pub enum HoldState {
     Ended(HoldEnd),
 }
 
-/// The time at which rows leave. `None`: at once.
-type LeaveAt = Option<Instant>;
-
-/// The held rows of one request.
-#[derive(Debug)]
-struct RequestHolds {
-    /// The frame of the row with which the request began to have held rows. A later frame may release that row.
-    since: FrameNo,
-    /// When rows of the request leave if nothing else happens; its entry in `HeldRows::due`.
-    due: Option<LeaveAt>,
-    of_plugins: Vec<PluginHold>,
-}
-
-/// What a plugin holds of all requests: requests, received rows, and the tokens in them.
+/// The size of what a plugin holds: requests, received rows, and the tokens in them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     requests: u64,
@@ -93,7 +60,7 @@ pub struct HeldRows {
     by_since: BTreeSet<(FrameNo, u64)>,
     /// The requests by `RequestHolds::due`.
     due: BTreeSet<(LeaveAt, u64)>,
-    /// What each plugin holds.
+    /// The size of what each plugin holds.
     by_plugin: Vec<(Name, Held)>,
     /// The request that last had no held row any more, and its `since`. Its rows may be held again at once, as others.
     emptied: Option<(u64, FrameNo)>,
@@ -467,9 +434,11 @@ impl HeldRows {
         self.due.first().is_some_and(|(at, _)| *at <= Some(now))
     }
 
-    /// The time at which [`HeldRows::is_due`] becomes true if nothing else happens: `now` if it is.
-    pub fn deadline(&self, now: Instant) -> Option<Instant> {
-        self.due.first().map(|(at, _)| at.unwrap_or(now))
+    /// The time at which [`HeldRows::is_due`] becomes true if nothing else happens: `at_once` for rows for which it is true.
+    pub fn deadline(&self, at_once: Instant) -> Option<Instant> {
+        let first = self.due.first().map(|(at, _)| at.unwrap_or(at_once));
+        let timed = self.due.range((None, u64::MAX)..).find_map(|(at, _)| *at);
+        first.into_iter().chain(timed).min()
     }
 
     /// The frame from which on a start must read the journal to find the held rows: the first that was held of a request that
@@ -526,81 +495,6 @@ impl HeldRows {
     pub fn hold_again(&mut self, number: u64, slot: RequestSlot, plugin: &Name, row: HeldRow, now: Instant) {
         self.hold(number, slot, plugin, row, now);
         self.end_request(number, plugin, HoldEnd::Columns);
-    }
-}
-
-impl RequestHolds {
-    /// When rows leave if nothing else happens. Rows that cannot leave at the time of their release or hold need no wake-up.
-    fn leave_at(&self, joins: &Joins) -> Option<LeaveAt> {
-        let at = |hold: &PluginHold| {
-            let free = (hold.released > 0).then_some(hold.release_deadline);
-            let held = (hold.released < hold.rows.len()).then_some(hold.hold_deadline);
-            let [first, last] = [free.min(held), free.max(held)];
-            [None, first, last].into_iter().find(|at| hold.due(*at, joins).is_some())
-        };
-        self.of_plugins.iter().filter_map(at).min()
-    }
-}
-
-impl PluginHold {
-    /// Ends the hold. One that has ended before keeps its first reason, but at the end of the stream the rows do not wait for
-    /// whole text.
-    fn end(&mut self, why: HoldEnd) {
-        if self.end.is_none() || why == HoldEnd::Stop {
-            self.end = Some(why);
-        }
-    }
-
-    /// Whether the deadline of the last rows has passed.
-    fn is_past_deadline(&self, now: Instant) -> bool {
-        let until = if self.released < self.rows.len() { self.hold_deadline } else { self.release_deadline };
-        until <= now
-    }
-
-    /// How many rows, counted from the first, leave at this time as one, and why.
-    fn due(&self, at: LeaveAt, joins: &Joins) -> Option<(usize, HoldEnd)> {
-        let (rows, why) = self.due_in_all(at, &joins.ends)?;
-        if !joins.has_single_rows() {
-            return Some((rows, why));
-        }
-        let first = self.rows.first()?;
-        let may_leave = !first.is_joined || joins.ends.vocabulary(first.batch.kind()).is_none();
-        let whole = || self.rows[..rows].iter().position(|row| row.is_whole).map_or(rows, |at| at + 1);
-        Some((if may_leave { 1 } else { whole() }, why))
-    }
-
-    /// How many rows, counted from the first, leave at this time, and why.
-    fn due_in_all(&self, at: LeaveAt, joins: &JoinEnds) -> Option<(usize, HoldEnd)> {
-        if self.ends_request && self.released > 0 {
-            // The released rows are no part of the request's last row.
-            let is_free = joins.vocabulary(self.rows.first()?.batch.kind()).is_none();
-            let part = self.rows[..self.released].iter().rposition(|row| is_free || row.is_whole);
-            if let Some(last) = part {
-                return Some((last + 1, HoldEnd::Verdict));
-            }
-        }
-        let is_hold_over = self.released < self.rows.len() && Some(self.hold_deadline) <= at;
-        let (rows, why) = match self.end {
-            Some(why) => (self.rows.len(), why),
-            None if is_hold_over => (self.rows.len(), HoldEnd::Time),
-            None if self.released > 0 && Some(self.release_deadline) <= at => {
-                (self.released, HoldEnd::Verdict)
-            }
-            None => return None,
-        };
-        let kind = self.rows.first()?.batch.kind();
-        if joins.vocabulary(kind).is_none() || why == HoldEnd::Stop {
-            return Some((rows, why));
-        }
-        // No later row makes the text whole.
-        if self.ends_request || self.rows[..rows].last().is_some_and(HeldRow::is_last) {
-            return Some((rows, why));
-        }
-        match self.rows[..rows].iter().rposition(|row| row.is_whole) {
-            Some(last) => Some((last + 1, why)),
-            // A row that was not joined may leave by itself, whole text or not.
-            None => (!self.rows[0].is_joined).then_some((1, why)),
-        }
     }
 }
 

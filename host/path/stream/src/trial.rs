@@ -34,6 +34,8 @@ const ABANDON_EVERY: Duration = Duration::from_secs(60);
 
 /// Rounds of answers between two frames.
 const ANSWER_ROUNDS: usize = 64;
+/// The longest time for which a plugin may hold a row.
+const HOLD_MAX: Duration = Duration::from_secs(60);
 
 /// The parts of a [`Trial`].
 pub struct TrialSetup {
@@ -182,7 +184,7 @@ impl Trial {
 
     /// Releases all held rows: first those whose time is over by and by, then the others, as at the end of a stream.
     pub fn end(&mut self) {
-        while let Some(due) = self.held_rows.deadline(self.clock.now.instant) {
+        while let Some(due) = self.held_rows_deadline() {
             self.work(due);
         }
         self.held_rows.end_all(HoldEnd::Stop);
@@ -200,9 +202,13 @@ impl Trial {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let held_rows = self.held_rows.deadline(self.clock.now.instant);
-        let deadlines = [self.chain.deadline(), held_rows, Some(self.abandon_at)];
+        let deadlines = [self.chain.deadline(), self.held_rows_deadline(), Some(self.abandon_at)];
         deadlines.into_iter().flatten().min()
+    }
+
+    /// In a stream, rows that may leave at once do so after the frames that have arrived. A trial does not know how many these were.
+    fn held_rows_deadline(&self) -> Option<Instant> {
+        self.held_rows.deadline(self.clock.now.instant + HOLD_MAX)
     }
 
     /// One turn of a stream without a new frame.

@@ -249,7 +249,7 @@ impl Batch {
     /// The memory of the batch in bytes: its frame, and the decoded positions of its columns and cells. A column that is pickled
     /// apart counts once it was read.
     pub fn memory(&self) -> usize {
-        size_of::<Batch>() + self.bytes.len() + self.of_engine().memory()
+        size_of::<Batch>() + size_of_val(&*self.body) + self.bytes.len() + self.of_engine().memory()
     }
 
     /// The engine that wrote the batch.
