@@ -59,7 +59,7 @@ impl KnownLayouts {
 
     fn receive(&self, introduction: Result<&Introduction, &IntroductionError>, bytes: &Bytes) {
         let stream = self.stream.as_str().into();
-        let event: Event = match introduction.and_then(|it| Ok((it, Layouts::introduced(it)))) {
+        let event: Event = match introduction.map(|it| (it, Layouts::introduced(it))) {
             Ok((introduction, Ok(layouts))) => {
                 self.add(std::str::from_utf8(bytes).ok());
                 self.requests.set_layouts(&self.stream, layouts.clone());

@@ -8,7 +8,6 @@ use afterbay_wire as wire;
 use bytes::Bytes;
 
 /// A decoded frame. Only [`FrameDecoder::decode`] makes the contents.
-#[expect(clippy::large_enum_variant, reason = "one per frame: a box costs more than the move")]
 pub enum Decoded {
     /// A batch.
     Batch(DecodedBatch),

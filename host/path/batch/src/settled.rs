@@ -29,7 +29,6 @@ impl Settled {
 }
 
 /// The content that is sent for a frame.
-#[expect(clippy::large_enum_variant, reason = "one per frame: a box costs more than the move")]
 pub enum SettledContent {
     /// No bytes.
     Nothing,
@@ -84,7 +83,6 @@ impl SettledContent {
 }
 
 /// A batch compared with the frame received.
-#[expect(clippy::large_enum_variant, reason = "one per frame: a box costs more than the move")]
 pub enum BatchChange {
     /// The frame is sent unchanged.
     Unchanged,

@@ -11,7 +11,6 @@ use crate::kind::BatchKind;
 
 /// A decoded frame.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
 pub enum DecodedFrame {
     /// A message with rows.
     Batch(Batch),

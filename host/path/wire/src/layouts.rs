@@ -34,7 +34,7 @@ impl Layouts {
     /// # Errors
     /// A field that Afterbay needs is missing.
     pub fn introduced(introduction: &Introduction) -> Result<Layouts, IntroductionError> {
-        Layouts::of_all(&[introduction.clone()])
+        Layouts::of_all(std::slice::from_ref(introduction))
     }
 
     /// The layouts of several introductions, the newest last, of which one is of each frame.

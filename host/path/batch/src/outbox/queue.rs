@@ -24,7 +24,6 @@ pub struct Frame {
 
 /// The content of a frame.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
 pub enum Content {
     /// No content: plugins removed every row.
     Nothing,

@@ -33,7 +33,7 @@ fn attributes_outlive_segments_and_kills_and_a_start_asks_for_none_again() {
     tenants(&mut writer);
     let (live, plain) = (writer.open("acme-1"), writer.open("plain"));
     for round in 0..60 {
-        let short = writer.open(&format!("other-{round}"));
+        let short = writer.open(format!("other-{round}"));
         step(&mut writer, &[live, plain, short], &[0; 100], round);
         last_step(&mut writer, &[short], 2, round);
         writer.tend();

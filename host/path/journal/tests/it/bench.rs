@@ -75,7 +75,7 @@ fn write_plainly(frame: &[u8], frames: usize) -> f64 {
 fn write_journal(frame: &[u8], frames: usize, rows: usize) -> f64 {
     let dir = temporary();
     let (_directory, mut writer, _) = open(dir.path(), options());
-    let requests: Vec<_> = (0..rows).map(|row| writer.open(&format!("request-{row:032}"))).collect();
+    let requests: Vec<_> = (0..rows).map(|row| writer.open(format!("request-{row:032}"))).collect();
     let tokens = vec![1; rows];
     let start = Clock::start();
     for ns in 0..frames as u64 {
@@ -92,7 +92,7 @@ fn an_outcome_costs_a_few_nanoseconds_a_row() {
     for live in [64, 1024, 4096, 16384] {
         let dir = temporary();
         let (_directory, mut writer, _) = open(dir.path(), options());
-        let mut requests: Vec<_> = (0..live).map(|row| writer.open(&format!("request-{row:032}"))).collect();
+        let mut requests: Vec<_> = (0..live).map(|row| writer.open(format!("request-{row:032}"))).collect();
         let mut random = Random(3);
         for at in 0..requests.len() {
             requests.swap(at, random.below(live) as usize);
@@ -115,7 +115,7 @@ fn rotation_and_requests() {
     let dir = temporary();
     let (_directory, mut writer, _) =
         open(dir.path(), JournalOptions { segment_bytes: 64 << 20, ..options() });
-    let requests: Vec<_> = (0..4096).map(|row| writer.open(&format!("request-{row:032}"))).collect();
+    let requests: Vec<_> = (0..4096).map(|row| writer.open(format!("request-{row:032}"))).collect();
     let tokens = vec![1; 4096];
     let frame = vec![7; 100 << 10];
     let (mut last, mut slow, mut usual) = (None, Vec::new(), Vec::new());
@@ -137,7 +137,7 @@ fn rotation_and_requests() {
     );
     let start = Clock::start();
     for round in 0..60_000 {
-        let request = writer.open(&format!("request-{round:032}"));
+        let request = writer.open(format!("request-{round:032}"));
         writer.close(request);
     }
     println!("a request opened and closed: {:.0} ns", start.elapsed().as_nanos() as f64 / 6e4);

@@ -26,7 +26,7 @@ fn write(disk: &SimDisk, options: &JournalOptions, seed: u64, count: u64, size: 
     let mut random = Random(seed);
     let (directory, mut writer, _) = begin(disk, options.clone());
     let mut written = Written { frames: BTreeMap::new(), ends: Vec::new() };
-    let requests: Vec<_> = (0..3).map(|each| writer.open(&format!("rid-{each}"))).collect();
+    let requests: Vec<_> = (0..3).map(|each| writer.open(format!("rid-{each}"))).collect();
     for round in 0..count {
         let length = random.below(size) as usize;
         let mut bytes = random.bytes(length);

@@ -18,7 +18,7 @@ fn write_the_fixture_of_this_version() {
     let (_directory, mut writer, _) = open(dir, JournalOptions { segment_bytes: 4096, ..options() });
     let long = writer.open("long");
     for round in 0..10 {
-        let short = writer.open(&format!("short-{round}"));
+        let short = writer.open(format!("short-{round}"));
         let frame = writer.append(&[round as u8; 500], 1_000 + round).unwrap().frame;
         writer.outcome(&Outcome {
             passage: Passage::Changed,

@@ -96,7 +96,7 @@ fn a_segment_is_read_up_to_the_last_row_of_a_request_and_from_about_a_frame_on()
     let other = writer.open("other");
     let mut frames = Vec::new();
     for at in 0..10_u64 {
-        let request = writer.open(&format!("rid-{at}"));
+        let request = writer.open(format!("rid-{at}"));
         let rows: Vec<_> = [request].into_iter().chain([other; 499]).collect();
         for _ in 0..400 {
             frames.push(step(&mut writer, &rows, b"", at));

@@ -189,7 +189,7 @@ fn one_kind_of_problem_in_many_requests_is_one_line() {
     let mut number = 0;
     for run in 0..2 {
         let (directory, mut writer, _) = begin(&disk, small());
-        let requests: Vec<JournalRequest> = (0..95).map(|at| writer.open(&format!("{run}-{at}"))).collect();
+        let requests: Vec<JournalRequest> = (0..95).map(|at| writer.open(format!("{run}-{at}"))).collect();
         number += 1;
         let frame = writer.append(b"frame", number).unwrap().frame;
         let gaps: Vec<TokenGap> = (0..95).map(|row| TokenGap { row, expected: 1, got: 3 }).collect();

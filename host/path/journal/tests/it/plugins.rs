@@ -60,7 +60,7 @@ fn verdicts_have_the_component_of_their_time_over_swaps_segments_and_a_kill() {
     assert!(components(&mut writer, &[("a", 2), ("b", 1)]));
     judged(&mut writer, request, &["a", "b"], 3);
     for round in 0..60 {
-        let other = writer.open(&format!("other-{round}"));
+        let other = writer.open(format!("other-{round}"));
         step(&mut writer, &[other], &[0; 200], 4 + round);
         writer.tend();
     }

@@ -78,7 +78,7 @@ fn child_writes_forever() {
     println!("ready");
     let mut random = Random(7);
     for ns in 0.. {
-        let request = writer.open(&format!("rid-{ns}"));
+        let request = writer.open(format!("rid-{ns}"));
         let length = random.below(5000) as usize;
         let mut bytes = random.bytes(length);
         // A checksum makes each frame verifiable on its own.
@@ -170,7 +170,7 @@ fn readers_see_only_complete_records_while_a_thread_writes_and_retention_removes
     let until = Instant::now() + Duration::from_secs(2);
     let mut ns = 0;
     while Instant::now() < until {
-        let request = writer.open(&format!("rid-{ns}"));
+        let request = writer.open(format!("rid-{ns}"));
         let length = random.below(3000) as usize;
         let mut bytes = random.bytes(length);
         bytes.extend_from_slice(&(bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>()).to_le_bytes());

@@ -146,7 +146,7 @@ fn a_full_segment_is_sealed_and_the_next_begins() {
     let (directory, mut writer, _) = open(dir.path(), JournalOptions { segment_bytes: 4096, ..options() });
     let long = writer.open("long");
     for round in 0..40 {
-        let short = writer.open(&format!("short-{round}"));
+        let short = writer.open(format!("short-{round}"));
         step(&mut writer, &[long, short], &[7; 300], round);
         last_step(&mut writer, &[short], 2, round);
     }

@@ -12,7 +12,7 @@ fn sealed() -> (tempfile::TempDir, SegmentId, Vec<u8>) {
     let dir = tempfile::tempdir().unwrap();
     let (directory, mut writer, _) = open_alone(dir.path(), options());
     for number in 0..8 {
-        let request = writer.open(&format!("r-{number}"));
+        let request = writer.open(format!("r-{number}"));
         let frame = writer.append(&[number; 100], 1_000 + u64::from(number)).unwrap().frame;
         writer.outcome(&plain_outcome(frame, &[request], &[1]));
         if number % 2 == 0 {

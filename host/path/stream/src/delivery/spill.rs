@@ -24,7 +24,6 @@ pub(crate) struct Spill {
 }
 
 /// A frame whose wait in the journal ends.
-#[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
 pub(crate) enum Spilled {
     /// The frame, read from the journal.
     Read(BacklogFrame),

@@ -59,7 +59,7 @@ fn streams(dir: &std::path::Path) -> Vec<StreamReader> {
             ends.insert(now + NS * 3 / 4 + at * 7 % 40 * NS + at, leg);
         }
         if at % 5 == 0 {
-            let z = other.open(&format!("z-{at}"));
+            let z = other.open(format!("z-{at}"));
             row(&mut other, z, now + 1, true);
         }
     }
