@@ -3,7 +3,7 @@
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use rustix::process::{Signal, kill_current_process_group};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCONT, SIGINT, SIGTERM};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -53,7 +53,8 @@ pub enum TopError {
 /// The terminal fails.
 pub fn run(admin: impl Admin, address: &str, coloured: bool) -> Result<End, TopError> {
     let signal = Arc::new(AtomicUsize::new(0));
-    for number in [SIGTERM, SIGINT, SIGHUP, SIGCONT] {
+    // SIGHUP ends the process at once: the terminal is gone, there is nothing to restore, and a look for keys would not return.
+    for number in [SIGTERM, SIGINT, SIGCONT] {
         signal_hook::flag::register_usize(number, signal.clone(), number.unsigned_abs() as usize)?;
     }
     let (sender, answers) = sync_channel(ANSWERS_MAX);
