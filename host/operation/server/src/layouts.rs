@@ -3,7 +3,7 @@
 use crate::requests::Requests;
 use afterbay_config as config;
 use afterbay_events::event::{EngineIntroduced, IntroductionRefused, JournalNotice};
-use afterbay_events::{Event, Events, Name};
+use afterbay_events::{Event, Events};
 use afterbay_journal::JournalDirectory;
 use afterbay_stream::Introductions;
 use afterbay_wire::{Introduction, IntroductionError, Layouts};
@@ -59,8 +59,9 @@ impl KnownLayouts {
 
     fn receive(&self, introduction: Result<&Introduction, &IntroductionError>, bytes: &Bytes) {
         let stream = self.stream.as_str().into();
-        let event: Event = match introduction.map(|it| (it, Layouts::introduced(it))) {
-            Ok((introduction, Ok(layouts))) => {
+        let introduction = introduction.map_err(Clone::clone);
+        let event: Event = match introduction.and_then(|it| Ok((it, Layouts::introduced(it)?))) {
+            Ok((introduction, layouts)) => {
                 self.add(std::str::from_utf8(bytes).ok());
                 self.requests.set_layouts(&self.stream, layouts.clone());
                 let unknown = layouts.unknown_fields();
@@ -70,13 +71,8 @@ impl KnownLayouts {
                 };
                 EngineIntroduced { stream, engine: introduction.name(), unknown }.into()
             }
-            Ok((_, Err(error))) => refused(stream, &error),
-            Err(error) => refused(stream, error),
+            Err(error) => IntroductionRefused { stream, why: error.to_string() }.into(),
         };
         self.events.publish(event);
     }
-}
-
-fn refused(stream: Name, error: &IntroductionError) -> Event {
-    IntroductionRefused { stream, why: error.to_string() }.into()
 }

@@ -60,7 +60,7 @@ pub struct HeldRows {
     by_since: BTreeSet<(FrameNo, u64)>,
     /// The requests by `RequestHolds::due`.
     due: BTreeSet<(LeaveAt, u64)>,
-    /// The size of what each plugin holds.
+    /// The size of what each plugin holds that holds rows.
     by_plugin: Vec<(Name, Held)>,
     /// The request that last had no held row any more, and its `since`. Its rows may be held again at once, as others.
     emptied: Option<(u64, FrameNo)>,
@@ -170,7 +170,7 @@ impl HeldRows {
 
     /// Whether this plugin holds a row.
     pub fn has_any_of(&self, plugin: &str) -> bool {
-        self.by_plugin.iter().any(|(name, held)| **name == *plugin && held.requests > 0)
+        self.by_plugin.iter().any(|(name, _)| **name == *plugin)
     }
 
     fn of(&self, number: u64, plugin: &str) -> Option<&PluginHold> {
@@ -340,6 +340,7 @@ impl HeldRows {
         held.requests -= u64::from(is_empty);
         held.rows -= taken.iter().map(|row| row.received.rows).sum::<u64>();
         held.tokens -= taken.iter().map(|row| u64::from(row.tokens)).sum::<u64>();
+        self.by_plugin.retain(|(_, held)| held.requests > 0);
         taken
     }
 

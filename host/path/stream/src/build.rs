@@ -185,9 +185,8 @@ impl Plan {
             Ok(journal) => journal,
             Err(error) => return Err((Box::new(rescued), error.to_string())),
         };
-        let Rescued { mut lasting, mut chain, holds, aborts, senders } = rescued;
-        let layouts = lasting.frame_load.layouts.as_ref().unwrap_or(&self.layouts);
-        let mut journal = self.open(journal, layouts);
+        let Rescued { mut lasting, layouts, mut chain, holds, aborts, senders } = rescued;
+        let mut journal = self.open(journal, &layouts);
         // A hand-over has recorded what the readers that are away lack.
         let is_kept = |sender: &SinkSender| holds.is_none() || sender.is_connected();
         let readers = self.resume(&mut journal, senders, is_kept);

@@ -1,7 +1,7 @@
 //! The facts about engines in a stream's frames: their load, of which one of many frames is read, and their introductions.
 
 use afterbay_batch::Decoded;
-use afterbay_wire::{BarrierKind, Batch, EngineLoad, Introduction, IntroductionError, Layouts};
+use afterbay_wire::{BarrierKind, Batch, EngineLoad, Introduction, IntroductionError};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -34,8 +34,6 @@ pub type Introductions = Box<dyn Fn(Result<&Introduction, &IntroductionError>, &
 pub(crate) struct FrameLoadReader {
     loads: Option<FrameLoads>,
     introductions: Option<Introductions>,
-    /// The layouts of the last introduction.
-    pub(crate) layouts: Option<Layouts>,
     /// The last load of each engine, and when it was read.
     engines: BTreeMap<u64, (Instant, EngineLoad)>,
 }
@@ -49,13 +47,9 @@ impl FrameLoadReader {
     pub(crate) fn observe(&mut self, decoded: &Decoded) {
         if let Decoded::Barrier(decoded) = decoded
             && let BarrierKind::Introduction { introduction } = &decoded.barrier().kind
+            && let Some(take) = &self.introductions
         {
-            let introduction = introduction.as_deref();
-            self.layouts =
-                introduction.ok().and_then(|it| Layouts::introduced(it).ok()).or(self.layouts.take());
-            if let Some(take) = &self.introductions {
-                take(introduction, decoded.barrier().bytes());
-            }
+            take(introduction.as_deref(), decoded.barrier().bytes());
         }
         let Some(loads) = &self.loads else { return };
         let at = decoded.persisted().at().instant;

@@ -34,8 +34,6 @@ const ABANDON_EVERY: Duration = Duration::from_secs(60);
 
 /// Rounds of answers between two frames.
 const ANSWER_ROUNDS: usize = 64;
-/// The longest time for which a plugin may hold a row.
-const HOLD_MAX: Duration = Duration::from_secs(60);
 
 /// The parts of a [`Trial`].
 pub struct TrialSetup {
@@ -208,7 +206,7 @@ impl Trial {
 
     /// In a stream, rows that may leave at once do so after the frames that have arrived. A trial does not know how many these were.
     fn held_rows_deadline(&self) -> Option<Instant> {
-        self.held_rows.deadline(self.clock.now.instant + HOLD_MAX)
+        self.held_rows.deadline(self.clock.now.instant + config::bounds::PLUGIN_HOLD.1)
     }
 
     /// One turn of a stream without a new frame.

@@ -9,6 +9,7 @@ use crate::receive::Receive;
 use afterbay_batch::hold::HoldTimes;
 use afterbay_batch::ledger::UpstreamAborts;
 use afterbay_chain::Chain;
+use afterbay_wire::Layouts;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The stages that a rebuild does not make anew.
@@ -22,6 +23,8 @@ pub(crate) struct LastingStages {
 /// The parts of a pipeline that outlive a panic, or a hand-over that failed.
 pub(crate) struct Rescued {
     pub(crate) lasting: LastingStages,
+    /// The layouts of the frames that come next.
+    pub(crate) layouts: Layouts,
     pub(crate) chain: Chain,
     /// After a hand-over that failed: the times of the rows that the plugins hold. After a panic, the plugins' instances and
     /// holds are lost.
@@ -33,8 +36,18 @@ pub(crate) struct Rescued {
 /// Takes the pipeline apart after a panic with this message, or after a hand-over that failed. After a panic, the journal's
 /// writer writes its buffered records when dropped.
 pub(crate) fn rescue(pipeline: Pipeline, panic: Option<&str>, holds: Option<Vec<HoldTimes>>) -> Rescued {
-    let Pipeline { receive, persister, mut ledger, chain, delivery, pressure, frame_load, poison, .. } =
-        pipeline;
+    let Pipeline {
+        receive,
+        persister,
+        decoder,
+        mut ledger,
+        chain,
+        delivery,
+        pressure,
+        frame_load,
+        poison,
+        ..
+    } = pipeline;
     // The writer's end may panic, too. The records that it held are then lost.
     let _ended = catch_unwind(AssertUnwindSafe(|| drop(persister)));
     // The rebuilt ledger does not know what this one has seen since the start.
@@ -42,6 +55,7 @@ pub(crate) fn rescue(pipeline: Pipeline, panic: Option<&str>, holds: Option<Vec<
     let poison = panic.map_or_else(PoisonDetector::default, |why| poison.after_panic(why));
     Rescued {
         lasting: LastingStages { receive, pressure, frame_load, poison },
+        layouts: decoder.layouts().clone(),
         chain,
         holds,
         aborts: ledger.into_upstream_aborts(),
