@@ -269,6 +269,16 @@ impl Afterbay {
         self.log.events(event)
     }
 
+    /// Waits until there are `count` events of a kind and returns them. More than that fails.
+    #[track_caller]
+    pub fn all_events(&self, event: &str, count: usize) -> Vec<Value> {
+        let events = wait_for(&format!("{count} events {event}"), || {
+            Some(self.log.events(event)).filter(|events| events.len() >= count)
+        });
+        assert_eq!(events.len(), count, "{event}: {}", self.log());
+        events
+    }
+
     /// Waits for an event of a kind and returns the first.
     #[track_caller]
     pub fn event(&self, event: &str) -> Value {
