@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from afterbay_connector import __version__, introduction
 from afterbay_connector.peer import Peer
@@ -22,20 +22,27 @@ logger = logging.getLogger("afterbay.sglang")
 SGLANG_MAX = (0, 5, 23)
 NEEDED = ["rids", "finished_reasons"]
 SCHEDULER_SOCKETS = "sglang.srt.managers.scheduler.Scheduler.init_ipc_channels"
+SCHEDULER = "sglang.srt.managers.scheduler.Scheduler.__init__"
 
 
 def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
+    made = {}  # the sender and the socket to Afterbay
+
     def after_init_ipc_channels(_result: Any, scheduler: Any, port_args: Any) -> None:
-        reroute(settings, scheduler, port_args)
+        made["output"] = reroute(settings, scheduler, port_args)
 
-    return [(SCHEDULER_SOCKETS, "AFTER", after_init_ipc_channels)]
+    def after_init(_result: Any, scheduler: Any, *_args: Any, **_kwargs: Any) -> None:
+        check_output(scheduler, made.get("output"))
+
+    return [(SCHEDULER_SOCKETS, "AFTER", after_init_ipc_channels), (SCHEDULER, "AFTER", after_init)]
 
 
-def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
-    """Connect the scheduler's output to Afterbay and write the rendezvous file, before the scheduler sends anything."""
+def reroute(settings: Settings, scheduler: Any, port_args: Any) -> Tuple[Any, Any]:
+    """Connect the scheduler's output to Afterbay and write the rendezvous file, before the scheduler sends anything. Return the sender
+    and its socket, which is None in a TP, PP or CP rank that sends nothing."""
     sender = output_sender(scheduler)
     if sender.socket is None:
-        return  # a TP, PP or CP rank that sends nothing
+        return sender, None
     facts = rendezvous.Facts.of(scheduler, port_args)
     introduced = rendezvous.introduce(facts)
     check_release(introduced)
@@ -50,6 +57,18 @@ def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
     if settings.rendezvous:
         path = fill(settings.rendezvous, facts.dp_rank, "AFTERBAY_RENDEZVOUS")
         write(path, rendezvous.describe(facts, ingress, settings, aborts))
+    return sender, sender.socket
+
+
+def check_output(scheduler: Any, output: Optional[Tuple[Any, Any]]) -> None:
+    """Refuse a scheduler whose output goes past Afterbay, because something replaced the sender or its socket after this connector. SGLang
+    ends if this raises."""
+    sender = output_sender(scheduler)
+    if output is None or sender is not output[0] or sender.socket is not output[1]:
+        raise RuntimeError(
+            "afterbay: the socket of the scheduler's output was replaced after this connector had connected it to Afterbay: the output would "
+            "go past Afterbay. Leave out the plugin that replaces it (SGLANG_PLUGINS), or unset AFTERBAY_* to run without Afterbay"
+        )
 
 
 def check_release(introduced: Dict[str, Any]) -> None:
@@ -68,11 +87,20 @@ def check_release(introduced: Dict[str, Any]) -> None:
 
 
 def output_sender(scheduler: Any) -> Any:
-    """Return the SenderWrapper of batch outputs: in `ipc_channels` since SGLang 0.5.13, on the scheduler before."""
+    """Return the SenderWrapper of batch outputs: in `ipc_channels` since SGLang 0.5.13, on the scheduler before.
+
+    Refuse another plugin's sender, whose messages this connector does not know. SGLang ends if this raises.
+    """
     holder = getattr(scheduler, "ipc_channels", scheduler)
     sender = getattr(holder, "send_to_detokenizer", None)
     if not hasattr(sender, "socket"):
         raise RuntimeError("afterbay: this SGLang's scheduler has no send_to_detokenizer.socket; unset AFTERBAY_INGRESS to run without Afterbay")
+    kind = type(sender)
+    if kind.__module__.partition(".")[0] != "sglang":
+        raise RuntimeError(
+            f"afterbay: the scheduler's output goes through {kind.__module__}.{kind.__qualname__}, which another plugin put in the place of SGLang's "
+            "own sender: the output would go past Afterbay. Leave out that plugin (SGLANG_PLUGINS), or unset AFTERBAY_* to run without Afterbay"
+        )
     return sender
 
 

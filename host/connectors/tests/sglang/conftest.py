@@ -13,6 +13,15 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_TEXT_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "AFTERBAY_ABORT", "AFTERBAY_TENANT", "AFTERBAY_HTTP_APP", "SGLANG_HTTP_SERVER_APP_PATH", "SGLANG_RUST_SERVER", "SGLANG_PLUGINS", "SGLANG_PLATFORM", "SGLANG_ZMQ_ALLOWED_PEERS")
 
 
+class SenderWrapper:
+    """Holds the socket of an output, as SGLang's own class does."""
+
+    __module__ = "sglang.srt.managers.scheduler_components.output_sender"
+
+    def __init__(self, socket):
+        self.socket = socket
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch):
     for name in VARIABLES:

@@ -4,6 +4,7 @@ import types
 
 import pytest
 
+from conftest import SenderWrapper
 from afterbay_connector.settings import Refused
 from afterbay_sglang import ingress, rendezvous
 from afterbay_sglang.settings import Settings
@@ -56,11 +57,11 @@ def scheduler(sends=True, channels=True, **args):
 
     def sender(endpoint):
         if not sends:
-            return types.SimpleNamespace(socket=None)
+            return SenderWrapper(None)
         socket = context.socket("PUSH")
         socket.options = {"SNDHWM": 0, "SNDBUF": 512, "LINGER": -1}
         socket.connect(endpoint)
-        return types.SimpleNamespace(socket=socket)
+        return SenderWrapper(socket)
 
     skip = args.get("skip_tokenizer_init", False)
     senders = types.SimpleNamespace(
@@ -182,8 +183,59 @@ def test_an_unknown_scheduler_stops_the_start():
         reroute(types.SimpleNamespace())
 
 
+class OtherSender:
+    """The sender of another plugin, with a socket or none."""
+
+    __module__ = "other_plugin.wire"
+
+    def __init__(self, socket=None):
+        self.socket = socket
+
+
+def hooks():
+    (_, _, after_sockets), (target, kind, after_init) = ingress.hooks(Settings("ipc:///afterbay", None, None))
+    assert (target.rpartition(".")[2], kind) == ("__init__", "AFTER")
+    return lambda made: after_sockets(None, made, types.SimpleNamespace(**PORTS)), lambda made: after_init(None, made, "server_args")
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_sender_of_another_plugin_stops_the_start_and_the_reason_names_it(sends):
+    made, senders = scheduler()
+    senders.send_to_detokenizer = OtherSender(senders.send_to_detokenizer.socket if sends else None)
+    after_sockets, _ = hooks()
+    with pytest.raises(RuntimeError, match="goes through other_plugin.wire.OtherSender, which another plugin put in the place"):
+        after_sockets(made)
+
+
+def test_a_sender_that_is_replaced_later_stops_the_start():
+    for replace in [
+        lambda made, senders: setattr(senders, "send_to_detokenizer", OtherSender()),
+        lambda made, senders: setattr(senders, "send_to_detokenizer", SenderWrapper(senders.send_to_detokenizer.socket)),
+        lambda made, senders: setattr(senders.send_to_detokenizer, "socket", made.context.socket("PUSH")),
+    ]:
+        made, senders = scheduler()
+        after_sockets, after_init = hooks()
+        after_sockets(made)
+        after_init(made)
+        replace(made, senders)
+        with pytest.raises(RuntimeError, match="past Afterbay. Leave out .* plugin"):
+            after_init(made)
+
+
+def test_a_scheduler_that_made_its_sockets_without_the_hook_stops_the_start():
+    _, after_init = hooks()
+    with pytest.raises(RuntimeError, match="was replaced"):
+        after_init(scheduler()[0])
+
+
+def test_a_rank_that_sends_nothing_starts():
+    made, _ = scheduler(sends=False)
+    for hook in hooks():
+        hook(made)
+
+
 def test_the_hook_keeps_the_result_of_the_original():
-    (target, kind, hook), = ingress.hooks(Settings("ipc:///afterbay", None, None))
+    (target, kind, hook), _ = ingress.hooks(Settings("ipc:///afterbay", None, None))
     made, _ = scheduler()
     assert kind == "AFTER" and target.endswith("Scheduler.init_ipc_channels")
     assert hook(None, made, types.SimpleNamespace(**PORTS)) is None

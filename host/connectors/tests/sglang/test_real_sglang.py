@@ -302,6 +302,7 @@ idle = {{name: [] for name in io_struct.BatchTokenIDOutput.__struct_fields__}}
 idle.update(routed_experts=None, indexer_topk=None, beam_search_output=None, time_stats=None, customized_info=None)
 for message in (io_struct.BatchTokenIDOutput(**idle), io_struct.FreezeGCReq(), io_struct.BatchTokenIDOutput(**idle)):
     io_struct.sock_send(push, message)
+if {leg != "direct"}: assert b"introduction" in pull.recv()
 received = [type(io_struct.sock_recv(pull)).__name__ for _ in range(2)]
 def count(): return int.from_bytes(open("{tmp_path}/credit/detokenizer", "rb").read()[24:32], "little")
 deadline = time.monotonic() + 10

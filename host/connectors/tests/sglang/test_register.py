@@ -38,7 +38,7 @@ class Manager:
     async def _distribute_result_to_workers(self, message): ...
 
 
-SCHEDULER = [("scheduler.Scheduler.init_ipc_channels", "AFTER")]
+SCHEDULER = [("scheduler.Scheduler.init_ipc_channels", "AFTER"), ("scheduler.Scheduler.__init__", "AFTER")]
 ABORT = [("scheduler.Scheduler.abort_request", "AROUND")]
 SAMPLES = [("io_struct.GenerateReqInput.regenerate_rid", "AROUND")]
 TOKENIZER = [

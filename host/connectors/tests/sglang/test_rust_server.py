@@ -8,6 +8,7 @@ from array import array
 import pytest
 import zmq
 
+from conftest import SenderWrapper
 from afterbay_connector.credit import PAGE_BYTES, CreditPage
 from afterbay_connector.settings import Refused
 from afterbay_sglang import rust_server
@@ -256,7 +257,7 @@ class Scheduler:
     def __init__(self, context, tmp_path, **args):
         socket = context.socket(zmq.PUSH)
         socket.connect(f"ipc://{tmp_path}/detokenizer")
-        self.ipc_channels = types.SimpleNamespace(send_to_detokenizer=types.SimpleNamespace(socket=socket), recv_from_tokenizer=None)
+        self.ipc_channels = types.SimpleNamespace(send_to_detokenizer=SenderWrapper(socket), recv_from_tokenizer=None)
         self.server_args = types.SimpleNamespace(**{"dp_size": 1, "model_path": "/m", **args})
 
 
