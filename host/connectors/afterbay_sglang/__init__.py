@@ -44,7 +44,7 @@ def register() -> None:
 
 
 def _register_hooks(settings: Settings) -> None:
-    from . import abort, detokenizer, ids, ingress, readers, rust_server, text, tool_calls, workers
+    from . import abort, attributes, detokenizer, ids, ingress, readers, rust_server, text, tool_calls, workers
 
     tool_calls.find_front_end()
     wanted = abort.hooks(settings)
@@ -60,15 +60,18 @@ def _register_hooks(settings: Settings) -> None:
         wanted += readers.hooks(settings)
     workers.load_in_http_workers()
     _apply(wanted)
+    if settings.ingress:
+        _apply(attributes.hooks(), without=attributes.NOT_HOOKED)
     # Whatever joins rows: these hooks do not depend on the settings.
-    _apply(tool_calls.hooks(), required=False)
+    _apply(tool_calls.hooks(), without="tool calls may arrive broken in chunks of several tokens")
 
 
-def _apply(wanted: List[Tuple[str, str, Any]], required: bool = True, parameters: Mapping[str, int] = MappingProxyType({})) -> None:
+def _apply(wanted: List[Tuple[str, str, Any]], without: Optional[str] = None, parameters: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Register hooks. `without` says what is missing without them; by default SGLang does not start without them."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     for target, kind, hook in wanted:
-        if _concerns_this_process(target) and _exists(target, required, parameters.get(target)):
+        if _concerns_this_process(target) and _exists(target, without, parameters.get(target)):
             HookRegistry.register(target, hook, HookType[kind])
 
 
@@ -83,7 +86,7 @@ def _concerns_this_process(target: str) -> bool:
     return module in sys.modules or multiprocessing.parent_process() is None
 
 
-def _exists(target: str, required: bool, parameters: Optional[int]) -> bool:
+def _exists(target: str, without: Optional[str], parameters: Optional[int]) -> bool:
     """Refuse to start if a required function is missing or has another number of parameters, and warn of another.
 
     SGLang would only log a hook that it cannot apply.
@@ -97,10 +100,10 @@ def _exists(target: str, required: bool, parameters: Optional[int]) -> bool:
         from .rendezvous import sglang_version
 
         missing = f"SGLang {sglang_version() or '(version unknown)'} has no usable {target} ({error!r})"
-        if required:
+        if without is None:
             raise Refused(
                 f"{missing}, which this connector ({__version__}) needs; it was tried with SGLang 0.5.11 to 0.5.23. Unset AFTERBAY_* to run without Afterbay"
             ) from error
-        logger.warning("afterbay: %s: tool calls may arrive broken in chunks of several tokens", missing)
+        logger.warning("afterbay: %s: %s", missing, without)
         return False
     return True

@@ -71,8 +71,9 @@ def _wrap_when_loaded(hook: Hook) -> None:
 
 
 def _wrap(name: str, parameter: str, around: Callable[..., Any], module: Any) -> None:
-    from . import tool_calls
+    from . import attributes, tool_calls
 
+    without = {tool_calls.by_token: tool_calls.NOT_HOOKED, attributes.announce: attributes.NOT_HOOKED}
     owner, _, function = name.rpartition(".")
     try:
         holder = pkgutil.resolve_name(f"{module.__name__}:{owner}")
@@ -80,9 +81,9 @@ def _wrap(name: str, parameter: str, around: Callable[..., Any], module: Any) ->
         found = parameter in inspect.signature(original).parameters
     except (AttributeError, TypeError, ValueError):
         found = False
-    if not found and around is tool_calls.by_token:
+    if not found and around in without:
         # The stream is complete without this hook, so vLLM may start.
-        logger.warning("afterbay: vLLM %s: %s", vllm_version(), tool_calls.NOT_HOOKED)
+        logger.warning("afterbay: vLLM %s: %s", vllm_version(), without[around])
         return
     if not found:
         raise SystemExit(

@@ -13,7 +13,7 @@ from afterbay_connector import introduction
 from afterbay_connector.rendezvous import write
 from afterbay_connector.settings import Refused
 
-from . import rendezvous
+from . import attributes, rendezvous
 from .settings import Settings
 from .versions import is_untried, untried
 
@@ -35,11 +35,13 @@ def hooks(settings: Settings) -> List[Any]:
         return original(*arguments.args, **arguments.kwargs)
 
     record: List[bytes] = []
+    sockets: List[Any] = []
 
     def outputs(original: Callable[..., Any], engine: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = _bind(original, engine, *args, **kwargs)
         arguments.arguments["output_paths"] = list(settings.ingress)
         record[:] = [introduction.encode(rendezvous.introduce(settings, engine))]
+        attributes.send_in_place(engine, sockets)
         return original(*arguments.args, **arguments.kwargs)
 
     def socket_made(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -47,6 +49,7 @@ def hooks(settings: Settings) -> List[Any]:
         socket = original(*args, **kwargs)
         if record and _bind(original, *args, **kwargs).arguments["path"] in settings.ingress:
             socket.send(record[0])
+            sockets.append(socket)
         return socket
 
     return [
@@ -54,6 +57,7 @@ def hooks(settings: Settings) -> List[Any]:
         (f"{_CORE}.process_output_sockets", "output_paths", outputs),
         (f"{_CORE_MODULE}:make_zmq_socket", "path", socket_made),
         (f"{_SCHEDULER}.__init__", "include_finished_set", name_finished_requests),
+        (f"{_CORE_MODULE}:EngineCore.add_request", "request", attributes.announce),
     ]
 
 

@@ -159,7 +159,7 @@ fn start(dir: &Path, engine: &str, traffic: &Traffic, clock: Arc<StepClock>) -> 
         calls: Arc::new(NoCalls),
         scheduler: Box::new(|| None),
         frame_loads: None,
-        introductions: None,
+        connector: None,
         upstream: None,
         clock,
         background: Background::Caller,

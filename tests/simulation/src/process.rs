@@ -169,7 +169,7 @@ impl Machine {
             calls: Arc::new(NoCalls),
             scheduler: Box::new(|| None),
             frame_loads: None,
-            introductions: None,
+            connector: None,
             upstream: None,
             clock: self.clock.clone(),
             background: Background::Caller,

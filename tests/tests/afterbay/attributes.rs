@@ -1,11 +1,12 @@
 //! Attributes of requests, and the calls for them and for pressure that plugins get.
 
 use afterbay_tests::admin::JSON;
+use afterbay_tests::commands::{journal, verify};
 use afterbay_tests::components::guest;
 use afterbay_tests::frames::{SynthRequest, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sandbox, Sender};
 use afterbay_wire::synth::SynthWire::Msgpack;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The grants of the guest `remembers`.
 pub(super) const GRANT: &str = r#"["log", "signals", "request"]"#;
@@ -48,6 +49,36 @@ fn attributes_are_set_by_rules_and_over_the_admin_address_before_and_during_a_re
     assert_eq!(afterbay.get("/v1/requests/plain/attributes").status, 404);
     assert_eq!(afterbay.get("/v1/requests/batch-1/attributes").status, 200);
     assert_eq!(afterbay.stop(), 0);
+}
+
+/// The connector's message with the attributes of a request.
+fn of_engine(rid: &str, attributes: &Value) -> Vec<u8> {
+    json!({"afterbay": "attributes", "rid": rid, "attributes": attributes}).to_string().into()
+}
+
+#[test]
+fn attributes_of_the_engine_reach_plugins_and_the_journal_and_no_reader() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let config = sandbox.config().plugin("p", &guest("remembers"), "").granted(GRANT);
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    sender.send(&of_engine("a", &json!({"lora": "sql"})));
+    // A connector of another version.
+    sender.send(br#"{"afterbay":"attributes","rid":7}"#);
+    let (mut a, mut b) = (SynthRequest::new("a"), SynthRequest::new("b"));
+    sender.send(&batch(Msgpack, vec![a.row(&[1]), b.row(&[2])]));
+    assert_eq!(rows(&reader.frame()).len(), 2);
+    let opened = plugin_log(&afterbay, r#"opened with 0 rows, worker "", attributes {"lora":"sql"}"#);
+    assert_eq!(opened["rid"], "a");
+    plugin_log(&afterbay, r#"opened with 0 rows, worker "", attributes none"#);
+    afterbay.all_events("IntroductionRefused", 1);
+    assert_eq!(afterbay.stop(), 0);
+    let listed = journal(&sandbox, &["ls", "--json"]).json_lines();
+    let lora_of =
+        |rid: &str| listed.iter().find(|it| it["rid"] == rid).unwrap()["attributes"]["lora"].clone();
+    assert_eq!((lora_of("a"), lora_of("b")), ("sql".into(), Value::Null), "{listed:?}");
+    assert_eq!(verify(&sandbox).0, 0);
 }
 
 #[test]

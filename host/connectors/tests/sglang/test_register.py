@@ -29,6 +29,8 @@ class Manager:
 
     def init_ipc_channels(self, port_args): ...
     def abort_request(self, abort): ...
+    def handle_generate_request(self, request): ...
+    def handle_embedding_request(self, request): ...
     def regenerate_rid(self): ...
     async def generate_request(self, obj, request=None): ...
     async def handle_request(self, request, raw_request): ...
@@ -41,6 +43,7 @@ class Manager:
 SCHEDULER = [("scheduler.Scheduler.init_ipc_channels", "AFTER"), ("scheduler.Scheduler.__init__", "AFTER")]
 ABORT = [("scheduler.Scheduler.abort_request", "AROUND")]
 SAMPLES = [("io_struct.GenerateReqInput.regenerate_rid", "AROUND")]
+ATTRIBUTES = [("scheduler.Scheduler.handle_generate_request", "AROUND"), ("scheduler.Scheduler.handle_embedding_request", "AROUND")]
 TOKENIZER = [
     ("tokenizer_manager.TokenizerManager.__init__", "BEFORE"),
     ("tokenizer_manager.TokenizerManager._handle_batch_output", "AROUND"),
@@ -86,7 +89,7 @@ def test_nothing_set_registers_nothing_and_imports_nothing(registry, monkeypatch
 def test_ingress_hooks_the_scheduler_and_the_rids_of_samples_only(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES
+    assert registry.registered == SCHEDULER + SAMPLES + ATTRIBUTES
 
 
 @pytest.mark.parametrize("tenant, openai", [("header:X-Tenant", []), ("user", [("sglang.srt.entrypoints.openai.serving_base.OpenAIServingBase.handle_request", "AROUND")])])
@@ -94,7 +97,7 @@ def test_a_source_of_tenants_hooks_the_requests_too(registry, all_modules, monke
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("AFTERBAY_TENANT", tenant)
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + [("tokenizer_manager.TokenizerManager.generate_request", "AROUND"), *openai]
+    assert registry.registered == SCHEDULER + SAMPLES + [("tokenizer_manager.TokenizerManager.generate_request", "AROUND"), *openai] + ATTRIBUTES
 
 
 def test_credit_hooks_the_readers_only(registry, all_modules, monkeypatch):
@@ -107,7 +110,7 @@ def test_a_text_ingress_hooks_the_detokenizer_too(registry, all_modules, monkeyp
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("AFTERBAY_TEXT_INGRESS", "ipc:///t")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + [("detokenizer_manager.DetokenizerManager.__init__", "AFTER")]
+    assert registry.registered == SCHEDULER + SAMPLES + [("detokenizer_manager.DetokenizerManager.__init__", "AFTER")] + ATTRIBUTES
 
 
 PARSERS = [
@@ -133,7 +136,7 @@ def all_parsers(fake_modules):
 
 @pytest.mark.parametrize(
     "variables, others",
-    [(dict(INGRESS="ipc:///a"), SCHEDULER + SAMPLES), (dict(CREDIT="/c"), TOKENIZER + ROUTER + DETOKENIZER), (dict(INGRESS="ipc:///a", ABORT="ipc:///b"), ABORT + SCHEDULER + SAMPLES)],
+    [(dict(INGRESS="ipc:///a"), SCHEDULER + SAMPLES + ATTRIBUTES), (dict(CREDIT="/c"), TOKENIZER + ROUTER + DETOKENIZER), (dict(INGRESS="ipc:///a", ABORT="ipc:///b"), ABORT + SCHEDULER + SAMPLES + ATTRIBUTES)],
     ids=["ingress", "credit", "abort"],
 )
 def test_the_parsers_are_hooked_whatever_is_set(registry, all_modules, all_parsers, monkeypatch, variables, others):
@@ -148,7 +151,7 @@ def test_a_version_without_a_parser_is_named_in_a_warning_and_starts(registry, a
     monkeypatch.setattr(rendezvous, "sglang_version", lambda: "0.5.30")
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES + [hook for hook in PARSERS if "json_array" not in hook[0]]
+    assert registry.registered == SCHEDULER + SAMPLES + ATTRIBUTES + [hook for hook in PARSERS if "json_array" not in hook[0]]
     [warning] = [record.getMessage() for record in caplog.records]
     assert "SGLang 0.5.30 has no usable sglang.srt.function_call.json_array_parser.JsonArrayParser.parse_streaming_increment" in warning
 
@@ -160,14 +163,14 @@ def test_a_spawned_child_that_loads_no_parser_imports_none(registry, fake_module
     fake_modules("sglang.srt.entrypoints.openai.protocol")
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER and not caplog.records
+    assert registry.registered == SCHEDULER + ATTRIBUTES and not caplog.records
 
 
 def test_registering_twice_hooks_once(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER + SAMPLES
+    assert registry.registered == SCHEDULER + SAMPLES + ATTRIBUTES
 
 
 def test_a_spawned_child_hooks_only_what_it_has_loaded(registry, fake_modules, monkeypatch):
@@ -176,7 +179,7 @@ def test_a_spawned_child_hooks_only_what_it_has_loaded(registry, fake_modules, m
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     monkeypatch.setenv("AFTERBAY_CREDIT", "/c")
     afterbay_sglang.register()
-    assert registry.registered == SCHEDULER
+    assert registry.registered == SCHEDULER + ATTRIBUTES
 
 
 def test_a_missing_function_stops_the_start_with_a_reason(registry, fake_modules, monkeypatch):

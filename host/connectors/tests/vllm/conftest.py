@@ -24,7 +24,11 @@ def fake_vllm(fake_modules, monkeypatch):
     """The functions of vLLM that the connector wraps. Each call is recorded with its arguments."""
     calls = []
 
-    class EngineCoreProc:
+    class EngineCore:
+        def add_request(self, request, request_wave=0):
+            calls.append(("request", request.request_id, request_wave))
+
+    class EngineCoreProc(EngineCore):
         def process_input_sockets(self, input_addresses, coord_input_address, identity, ready_event):
             calls.append(("inputs", input_addresses, coord_input_address, identity, ready_event))
 
@@ -73,7 +77,7 @@ def fake_vllm(fake_modules, monkeypatch):
     fake_modules("vllm", __version__="0.32.0")
     fake_modules("vllm.parser.parser_manager", ParserManager=ParserManager)
     fake_modules("vllm.envs", VLLM_USE_RUST_FRONTEND=False)
-    fake_modules("vllm.v1.engine.core", EngineCoreProc=EngineCoreProc, make_zmq_socket=make_core_socket)
+    fake_modules("vllm.v1.engine.core", EngineCore=EngineCore, EngineCoreProc=EngineCoreProc, make_zmq_socket=make_core_socket)
     fields = {"EngineCoreOutputs": ("engine_index", "outputs"), "EngineCoreOutput": ("request_id", "new_token_ids", "finish_reason")}
     for name, names in fields.items():
         monkeypatch.setattr(sys.modules["vllm.v1.engine"], name, type(name, (), {"__struct_encode_fields__": names}), raising=False)
@@ -82,7 +86,7 @@ def fake_vllm(fake_modules, monkeypatch):
     fake_modules("vllm.v1.engine.async_llm", AsyncLLM=AsyncLLM)
     fake_modules("vllm.v1.engine.exceptions", EngineDeadError=EngineDeadError)
     monkeypatch.setattr(afterbay_vllm, "vllm_version", lambda: "0.32.0")
-    classes = dict(EngineCoreProc=EngineCoreProc, Scheduler=Scheduler, AsyncMPClient=AsyncMPClient, AsyncLLM=AsyncLLM, ParserManager=ParserManager)
+    classes = dict(EngineCore=EngineCore, EngineCoreProc=EngineCoreProc, Scheduler=Scheduler, AsyncMPClient=AsyncMPClient, AsyncLLM=AsyncLLM, ParserManager=ParserManager)
     return types.SimpleNamespace(calls=calls, sent=sent, **classes)
 
 

@@ -7,7 +7,7 @@ import afterbay_vllm
 from afterbay_vllm.__main__ import refusal
 from afterbay_vllm.versions import joins_none
 
-HOOKED = ["ParserManager.get_parser", "EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets", "Scheduler.__init__"]
+HOOKED = ["ParserManager.get_parser", "EngineCoreProc.process_input_sockets", "EngineCoreProc.process_output_sockets", "Scheduler.__init__", "EngineCore.add_request"]
 HOOKED += ["AsyncLLM.check_health", "AsyncMPClient.__init__", "AsyncMPClient.get_output_async"]
 
 
@@ -27,14 +27,14 @@ def test_nothing_set_wraps_nothing_and_imports_nothing(fake_vllm, monkeypatch):
 def test_an_ingress_wraps_the_engine_the_health_check_and_the_parsers(fake_vllm, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_vllm.register()
-    assert hooked(fake_vllm) == HOOKED[:5]
+    assert hooked(fake_vllm) == HOOKED[:6]
 
 
 def test_credit_wraps_the_api_server_and_the_parsers_once(fake_vllm, monkeypatch):
     monkeypatch.setenv("AFTERBAY_CREDIT", "/c")
     afterbay_vllm.register()
     afterbay_vllm.register()
-    assert hooked(fake_vllm) == [HOOKED[0], *HOOKED[5:]]
+    assert hooked(fake_vllm) == [HOOKED[0], *HOOKED[6:]]
     assert not hasattr(fake_vllm.AsyncMPClient.__init__.__wrapped__, "__wrapped__")
 
 
@@ -43,6 +43,13 @@ def test_a_missing_parameter_stops_the_start_with_the_version(fake_vllm, monkeyp
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     with pytest.raises(SystemExit, match="vLLM 0.32.0 has no vllm.v1.engine.core.EngineCoreProc.process_output_sockets with a parameter output_paths"):
         afterbay_vllm.register()
+
+
+def test_a_vllm_without_a_function_that_the_stream_does_not_need_starts_with_a_warning(fake_vllm, monkeypatch, caplog):
+    del fake_vllm.EngineCore.add_request
+    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
+    afterbay_vllm.register()
+    assert "vLLM 0.32.0: requests have no attributes lora and session" in caplog.text
 
 
 def test_refused_settings_stop_the_start_with_a_reason(fake_vllm, monkeypatch):

@@ -81,7 +81,7 @@ events! {
         stream: Name, engine: String, unknown: String,
     } => "stream {stream:?}: the engine is {engine}, {unknown}";
 
-    /// An introduction cannot be used. Frames are read as before it.
+    /// An introduction cannot be used, and frames are read as before it. Or the attributes that the engine gives a request cannot.
     ///
     /// Action: see `why`. Use the connector of this Afterbay, or an Afterbay that knows the engine.
     IntroductionRefused, WARN, first 5 of [stream] {

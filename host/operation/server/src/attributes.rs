@@ -1,16 +1,21 @@
 //! Request attributes, which operators set by an id before or during a request, for plugins that are granted `request`.
 //!
 //! The id is the engine's rid or the client's id in it ([`config::Engine::ids`]). A stream asks for the attributes when a request
-//! begins, and is notified when they change. Attributes set by an id override those of the configuration's rules.
+//! begins, and is notified when they change. Attributes set by an id override those of the configuration's rules, and these override
+//! those that the engine gives ([`engine`]).
+
+mod engine;
 
 use crate::refusal::Refusal;
 use afterbay_config as config;
 use afterbay_events::Events;
 use afterbay_events::event::AttributesUnclaimed;
 use afterbay_http::ClientAddress;
-use afterbay_journal::JournaledAttributes;
+use afterbay_journal::{JournaledAttributes, stored_rid};
 use afterbay_stream::{AttributesOf, StreamHandle};
+use afterbay_wire::RequestAttributes;
 use axum::http::StatusCode;
+use engine::EngineAttributes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -72,6 +77,8 @@ impl From<ClientAddress> for Caller {
 #[derive(Default)]
 struct Store {
     by_id: HashMap<String, Entry>,
+    /// The attributes that engines give their requests.
+    of_engines: EngineAttributes,
     /// The room that all entries use.
     all: Usage,
     /// The room that each caller uses for requests that have not begun.
@@ -120,9 +127,16 @@ impl Entry {
     }
 }
 
+/// The attributes that go over to the next process.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(crate) struct HandedAttributes {
+    by_id: Vec<HandedEntry>,
+    of_engines: Vec<(String, Map<String, Value>)>,
+}
+
 /// The attributes of one id, as they go over to the next process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct HandedAttributes {
+pub(crate) struct HandedEntry {
     rid: String,
     attributes: Map<String, Value>,
     age_ms: u64,
@@ -217,6 +231,11 @@ impl Attributes {
         Ok(())
     }
 
+    /// Sets the attributes that an engine gives a request, before the request's first row.
+    pub(crate) fn set_by_engine(&self, RequestAttributes { rid, attributes }: &RequestAttributes) {
+        self.lock().of_engines.add(&stored_rid(rid.as_bytes()), attributes.clone());
+    }
+
     /// Gives the live requests with this id the attributes that are set, and returns what is set. Waits for the streams, at most 2 s
     /// for each.
     pub(crate) async fn apply(&self, id: &str) -> Result<AttributesView, Refusal> {
@@ -266,23 +285,26 @@ impl Attributes {
     }
 
     /// The attributes that stand, for the next process.
-    pub(crate) fn hand_over(&self) -> Vec<HandedAttributes> {
+    pub(crate) fn hand_over(&self) -> HandedAttributes {
         let store = self.lock();
         let standing = store.by_id.iter().filter(|(_, entry)| entry.stands());
-        let handed = standing.map(|(rid, entry)| HandedAttributes {
+        let handed = standing.map(|(rid, entry)| HandedEntry {
             rid: rid.clone(),
             attributes: entry.attributes.clone(),
             age_ms: u64::try_from(entry.set.elapsed().as_millis()).unwrap_or(u64::MAX),
             awaited_by: entry.awaited_by,
             applied_to: entry.applied_to.clone(),
         });
-        handed.collect()
+        HandedAttributes { by_id: handed.collect(), of_engines: store.of_engines.all() }
     }
 
     /// Takes the attributes of the process before. Those past a bound of this version are left out.
-    pub(crate) fn take_over(&self, handed: Vec<HandedAttributes>) {
+    pub(crate) fn take_over(&self, handed: HandedAttributes) {
         let mut store = self.lock();
-        for HandedAttributes { rid, attributes, age_ms, awaited_by, mut applied_to } in handed {
+        for (rid, attributes) in handed.of_engines {
+            store.of_engines.add(&rid, attributes);
+        }
+        for HandedEntry { rid, attributes, age_ms, awaited_by, mut applied_to } in handed.by_id {
             applied_to.truncate(NAMED_MAX);
             let bytes = serde_json::to_string(&attributes).map_or(usize::MAX, |json| json.len());
             let set = Instant::now().checked_sub(Duration::from_millis(age_ms));
@@ -302,8 +324,8 @@ impl Attributes {
     pub(crate) fn of(&self, stream: &config::Stream) -> AttributesOf {
         let (attributes, engine, rules) = (self.clone(), stream.engine, stream.attributes.clone());
         Box::new(move |rid| {
-            let set = attributes.lock().begun(engine, rid);
-            Some(Value::Object(merged(engine, &rules, rid, set)?).to_string().into())
+            let (of_engine, set) = attributes.lock().of_engine_and_set(engine, rid);
+            Some(Value::Object(merged(engine, &rules, rid, of_engine, set)?).to_string().into())
         })
     }
 
@@ -311,8 +333,11 @@ impl Attributes {
     pub(crate) fn journaled(&self, stream: &str) -> JournaledAttributes {
         let (attributes, stream) = (self.clone(), stream.to_owned());
         Box::new(move |rid| {
-            let (StreamRules { engine, rules, model }, set) = attributes.lock().rules_and_set(&stream, rid);
-            let all = merged(engine, &rules, rid, set).unwrap_or_default();
+            let mut store = attributes.lock();
+            let StreamRules { engine, rules, model } = store.rules.get(&stream).cloned().unwrap_or_default();
+            let (of_engine, set) = store.of_engine_and_set(engine, rid);
+            drop(store);
+            let all = merged(engine, &rules, rid, of_engine, set).unwrap_or_default();
             let has_model = all.contains_key(MODEL);
             let mut kept: Vec<(String, String)> = all.into_iter().filter_map(text_of).collect();
             if let Some(model) = model.filter(|_| !has_model) {
@@ -323,15 +348,16 @@ impl Attributes {
     }
 }
 
-/// The attributes of a rid: those that were set for an id of it, over those of the rules.
+/// The attributes of a rid: those that were set for an id of it, over those of the rules, over the engine's own.
 fn merged(
     engine: config::Engine,
     rules: &[config::AttributeRule],
     rid: &str,
+    of_engine: Option<Map<String, Value>>,
     set: Option<Map<String, Value>>,
 ) -> Option<Map<String, Value>> {
     let ruled = rules.iter().filter_map(|rule| rule.of(engine, rid));
-    ruled.chain(set).reduce(|mut below, above| {
+    of_engine.into_iter().chain(ruled).chain(set).reduce(|mut below, above| {
         below.extend(above);
         below
     })
@@ -425,10 +451,13 @@ impl Store {
         }
     }
 
-    fn rules_and_set(&mut self, stream: &str, rid: &str) -> (StreamRules, Option<Map<String, Value>>) {
-        let rules = self.rules.get(stream).cloned().unwrap_or_default();
-        let set = self.begun(rules.engine, rid);
-        (rules, set)
+    /// Returns what the engine gave a request that begins, and what was set for it.
+    fn of_engine_and_set(
+        &mut self,
+        engine: config::Engine,
+        rid: &str,
+    ) -> (Option<Map<String, Value>>, Option<Map<String, Value>>) {
+        (self.of_engines.of(rid), self.begun(engine, rid))
     }
 
     fn no_longer_awaited(&mut self, caller: Caller, bytes: usize) {

@@ -5,9 +5,7 @@ use afterbay_config as config;
 use afterbay_events::event::{EngineIntroduced, IntroductionRefused, JournalNotice};
 use afterbay_events::{Event, Events};
 use afterbay_journal::JournalDirectory;
-use afterbay_stream::Introductions;
 use afterbay_wire::{Introduction, IntroductionError, Layouts};
-use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The text of a stream's layouts, in its journal and here.
@@ -52,12 +50,13 @@ impl KnownLayouts {
         Layouts::of_text(&text)
     }
 
-    /// The receiver of introductions in the stream.
-    pub(crate) fn receiver(self) -> Introductions {
-        Box::new(move |introduction, bytes| self.receive(introduction, bytes))
+    /// Reports a message of the connector that cannot be used.
+    pub(crate) fn refuse(&self, why: String) {
+        self.events.publish(IntroductionRefused { stream: self.stream.as_str().into(), why });
     }
 
-    fn receive(&self, introduction: Result<&Introduction, &IntroductionError>, bytes: &Bytes) {
+    /// Takes an introduction that the stream received, and its bytes.
+    pub(crate) fn receive(&self, introduction: Result<&Introduction, &IntroductionError>, bytes: &[u8]) {
         let stream = self.stream.as_str().into();
         let introduction = introduction.map_err(Clone::clone);
         let event: Event = match introduction.and_then(|it| Ok((it, Layouts::introduced(it)?))) {

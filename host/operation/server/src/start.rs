@@ -2,6 +2,7 @@
 //! files.
 
 use crate::aborts::{AbortSocket, OpenChannel};
+use crate::attributes::Attributes;
 use crate::calls::PluginCalls;
 use crate::grants;
 use crate::layouts::KnownLayouts;
@@ -17,9 +18,11 @@ use afterbay_events::event::{
 use afterbay_journal::{Background, OpenError, ProblemKind, RecoveredStream};
 use afterbay_runtime::{Watch, Watched};
 use afterbay_stream::{
-    JournalPolicy, PreparedStream, Setup, SinkSetup, Stream, StreamHandle, StreamState, SystemClock,
+    ConnectorMessages, JournalPolicy, PreparedStream, Setup, SinkSetup, Stream, StreamHandle, StreamState,
+    SystemClock,
 };
 use afterbay_supervision::fdstore::{FdName, Inherited};
+use afterbay_wire::BarrierKind;
 use anyhow::Context;
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
@@ -238,7 +241,7 @@ fn setup(
         calls: Arc::new(PluginCalls(shared.calls.clone())),
         scheduler: shared.signals.load_of(&name),
         frame_loads: shared.signals.frames_of(&name),
-        introductions: Some(known.receiver()),
+        connector: Some(connector(known, shared.attributes.clone())),
         upstream: None,
         clock: Arc::new(SystemClock),
         background: Background::Threads,
@@ -247,6 +250,16 @@ fn setup(
         metrics: shared.metrics.clone(),
         health: shared.health.clone(),
         config: stream.clone(),
+    })
+}
+
+/// Takes what the connector says of the stream's engine and of its requests.
+fn connector(known: KnownLayouts, attributes: Attributes) -> ConnectorMessages {
+    Box::new(move |message| match &message.kind {
+        BarrierKind::Introduction { introduction } => known.receive(introduction.as_deref(), message.bytes()),
+        BarrierKind::Attributes { attributes: Ok(of_request) } => attributes.set_by_engine(of_request),
+        BarrierKind::Attributes { attributes: Err(error) } => known.refuse(error.to_string()),
+        _ => {}
     })
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct HandedState {
     /// The version of the process before.
     pub(crate) from: String,
     pub(crate) streams: Vec<StreamState>,
-    pub(crate) attributes: Vec<HandedAttributes>,
+    pub(crate) attributes: HandedAttributes,
 }
 
 /// The state and the descriptors of the running process, which stands still until [`TakeOver::confirm`].

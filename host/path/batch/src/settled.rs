@@ -70,7 +70,7 @@ impl SettledContent {
 
     /// Sends the barrier unchanged.
     pub fn from_barrier(barrier: &Barrier) -> SettledContent {
-        if let BarrierKind::Introduction { .. } = barrier.kind {
+        if barrier.is_of_connector() {
             return SettledContent::Nothing;
         }
         if barrier.may_be_overtaken() {

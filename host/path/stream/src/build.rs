@@ -165,7 +165,7 @@ pub(crate) fn start(
     let lasting = LastingStages {
         receive: Receive::new(pull),
         pressure: Pressure::new(setup.scheduler, now.instant),
-        frame_load: FrameLoadReader::new(setup.frame_loads, setup.introductions),
+        frame_load: FrameLoadReader::new(setup.frame_loads, setup.connector),
         poison: PoisonDetector::default(),
     };
     let pipeline =

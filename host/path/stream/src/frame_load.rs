@@ -1,8 +1,7 @@
-//! The facts about engines in a stream's frames: their load, of which one of many frames is read, and their introductions.
+//! The facts about engines in a stream's frames: their load, of which one of many frames is read, and what their connectors say.
 
 use afterbay_batch::Decoded;
-use afterbay_wire::{BarrierKind, Batch, EngineLoad, Introduction, IntroductionError};
-use bytes::Bytes;
+use afterbay_wire::{Barrier, Batch, EngineLoad};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -26,31 +25,26 @@ pub struct FrameLoad {
 /// Takes a load. Must not block.
 pub type FrameLoads = Box<dyn Fn(FrameLoad) + Send>;
 
-/// Takes an introduction and its bytes. Called once for each, before the frames that it is of.
-pub type Introductions = Box<dyn Fn(Result<&Introduction, &IntroductionError>, &Bytes) + Send>;
+/// Takes a message of the engine's connector. Called once for each, before the frames that it is of. Must not block.
+pub type ConnectorMessages = Box<dyn Fn(&Barrier) + Send>;
 
-/// Reads the load of some frames, and every introduction.
+/// Reads the load of some frames, and every message of a connector.
 #[derive(Default)]
 pub(crate) struct FrameLoadReader {
     loads: Option<FrameLoads>,
-    introductions: Option<Introductions>,
+    connector: Option<ConnectorMessages>,
     /// The last load of each engine, and when it was read.
     engines: BTreeMap<u64, (Instant, EngineLoad)>,
 }
 
 impl FrameLoadReader {
-    pub(crate) fn new(loads: Option<FrameLoads>, introductions: Option<Introductions>) -> FrameLoadReader {
-        FrameLoadReader { loads, introductions, ..FrameLoadReader::default() }
+    pub(crate) fn new(loads: Option<FrameLoads>, connector: Option<ConnectorMessages>) -> FrameLoadReader {
+        FrameLoadReader { loads, connector, ..FrameLoadReader::default() }
     }
 
     /// Hands on the load with that of the frame, unless the engine's load was read shortly before.
     pub(crate) fn observe(&mut self, decoded: &Decoded) {
-        if let Decoded::Barrier(decoded) = decoded
-            && let BarrierKind::Introduction { introduction } = &decoded.barrier().kind
-            && let Some(take) = &self.introductions
-        {
-            take(introduction.as_deref(), decoded.barrier().bytes());
-        }
+        self.hand_on(decoded);
         let Some(loads) = &self.loads else { return };
         let at = decoded.persisted().at().instant;
         let load = match decoded {
@@ -63,6 +57,16 @@ impl FrameLoadReader {
         if self.engines.contains_key(&load.engine) || self.engines.len() < ENGINES_MAX {
             self.engines.insert(load.engine, (at, load));
             loads(self.all());
+        }
+    }
+
+    /// Hands on the frame if it is a message of the connector.
+    pub(crate) fn hand_on(&self, decoded: &Decoded) {
+        if let Decoded::Barrier(decoded) = decoded
+            && decoded.barrier().is_of_connector()
+            && let Some(take) = &self.connector
+        {
+            take(decoded.barrier());
         }
     }
 

@@ -56,7 +56,7 @@ pub use afterbay_chain::{
 pub use change::Change;
 pub use clock::{Clock, SystemClock};
 pub use driven::DrivenStream;
-pub use frame_load::{FrameLoad, FrameLoads, Introductions};
+pub use frame_load::{ConnectorMessages, FrameLoad, FrameLoads};
 pub use hand_over::StreamState;
 pub use handle::StreamHandle;
 pub use pressure::SchedulerLoad;

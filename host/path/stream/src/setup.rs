@@ -3,7 +3,7 @@
 
 use crate::clock::Clock;
 use crate::delivery::Budget;
-use crate::frame_load::{FrameLoads, Introductions};
+use crate::frame_load::{ConnectorMessages, FrameLoads};
 use crate::hand_over::StreamState;
 use crate::pressure::SchedulerLoad;
 use afterbay_batch::ledger::AbortSender;
@@ -58,8 +58,8 @@ pub struct Setup {
     pub scheduler: SchedulerLoad,
     /// The receiver of the load that the stream's frames have, if any wants it.
     pub frame_loads: Option<FrameLoads>,
-    /// The receiver of introductions of engines.
-    pub introductions: Option<Introductions>,
+    /// The receiver of what the engine's connector says.
+    pub connector: Option<ConnectorMessages>,
     /// The function that tells the scheduler about requests that plugins finish, if there is a way to the scheduler.
     pub upstream: Option<AbortSender>,
     /// The clock of the stream.

@@ -27,6 +27,7 @@ impl Stages<'_> {
     /// Settles a frame that every sink has. Nothing is sent again.
     pub(crate) fn recover(&mut self, persisted: Persisted) -> Settled {
         let decoded = self.decoder.decode(persisted);
+        self.frame_load.hand_on(&decoded);
         self.ledger.recover(decoded, self.held_rows, self.persister)
     }
 

@@ -11,6 +11,9 @@ pub const MAX_FIELDS: usize = 256;
 /// The longest introduction, in bytes. SGLang's has 8 KiB.
 pub const MAX_INTRODUCTION_BYTES: usize = 256 << 10;
 
+/// The longest message with the attributes of a request, in bytes.
+pub const MAX_ATTRIBUTES_BYTES: usize = 8 << 10;
+
 /// The most classes of an introduction. SGLang's has 3.
 pub const MAX_CLASSES: usize = 16;
 

@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 
+use crate::attributes::{RequestAttributes, is_attributes};
 use crate::frame::{Barrier, BarrierKind, DecodedFrame};
 use crate::introduction::{Introduction, is_introduction};
 use crate::layouts::Layouts;
@@ -14,6 +15,11 @@ use crate::vllm;
 pub struct Decoder {
     layouts: Layouts,
     sglang: sglang::FrameDecoder,
+}
+
+/// Whether the frame is a message of the engine's connector, which no reader gets.
+pub fn is_of_connector(frame: &[u8]) -> bool {
+    is_introduction(frame) || is_attributes(frame)
 }
 
 /// Decodes one frame. A stream uses a [`Decoder`] instead.
@@ -42,6 +48,10 @@ impl Decoder {
                 read.map(Box::new)
             });
             let kind = BarrierKind::Introduction { introduction };
+            return DecodedFrame::Barrier(Barrier::new(kind, frame, false, None));
+        }
+        if is_attributes(&frame) {
+            let kind = BarrierKind::Attributes { attributes: RequestAttributes::read(&frame).map(Box::new) };
             return DecodedFrame::Barrier(Barrier::new(kind, frame, false, None));
         }
         let engine = self.layouts.engine;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use crate::attributes::{AttributesError, RequestAttributes};
 use crate::batch::{Batch, EngineLoad};
 use crate::error::WireError;
 use crate::introduction::{Introduction, IntroductionError};
@@ -54,6 +55,11 @@ pub enum BarrierKind {
         /// The introduction, or the reason why it cannot be used.
         introduction: Result<Box<Introduction>, IntroductionError>,
     },
+    /// The engine's connector says the attributes of a request. No reader gets the message.
+    Attributes {
+        /// The attributes, or the reason why they cannot be used.
+        attributes: Result<Box<RequestAttributes>, AttributesError>,
+    },
     /// A batch with no rows. vLLM sends statistics and the names of ended requests so.
     Idle {
         /// The message.
@@ -72,6 +78,8 @@ impl fmt::Display for BarrierKind {
             BarrierKind::Control { tag } => write!(f, "{tag}"),
             BarrierKind::Introduction { introduction: Ok(introduction) } => write!(f, "{introduction}"),
             BarrierKind::Introduction { introduction: Err(error) } => write!(f, "{error}"),
+            BarrierKind::Attributes { attributes: Ok(attributes) } => write!(f, "{attributes}"),
+            BarrierKind::Attributes { attributes: Err(error) } => write!(f, "{error}"),
             BarrierKind::Idle { kind } => write!(f, "idle {kind}"),
             BarrierKind::NotUnderstood { error } => write!(f, "{error}"),
         }
@@ -86,6 +94,11 @@ impl Barrier {
         columns: Option<Box<Batch>>,
     ) -> Barrier {
         Barrier { kind, bytes, counted, columns }
+    }
+
+    /// Whether the frame is a message of the engine's connector, which no reader gets.
+    pub fn is_of_connector(&self) -> bool {
+        matches!(self.kind, BarrierKind::Introduction { .. } | BarrierKind::Attributes { .. })
     }
 
     /// The frame.

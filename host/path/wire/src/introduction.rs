@@ -72,7 +72,7 @@ pub enum IntroductionError {
 }
 
 /// Whether the frame is an introduction.
-pub fn is_introduction(frame: &[u8]) -> bool {
+pub(crate) fn is_introduction(frame: &[u8]) -> bool {
     frame.starts_with(HEAD)
 }
 

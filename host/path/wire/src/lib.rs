@@ -37,6 +37,7 @@ mod frame;
 mod rows;
 
 // Frames.
+mod attributes;
 mod decode;
 mod erase;
 mod introduction;
@@ -46,15 +47,16 @@ mod layouts;
 
 pub use abort::{AbortForm, read_abort};
 pub use afterbay_types::Engine;
+pub use attributes::{AttributesError, RequestAttributes};
 pub use batch::{Batch, BatchPart, EngineLoad, Unread, is_first};
-pub use decode::{Decoder, decode};
+pub use decode::{Decoder, decode, is_of_connector};
 pub use edit::{Edit, FinishReason, TokenEdit};
 pub use erase::ErasedFrame;
 pub use error::{AbortError, EraseError, PackError, RowsError, WireError};
 pub use finish::{Finish, Matched};
 pub use frame::{Barrier, BarrierKind, DecodedFrame};
 pub use ids::Ids;
-pub use introduction::{Introduction, IntroductionError, is_introduction};
+pub use introduction::{Introduction, IntroductionError};
 pub use json_values::Wrapped;
 pub use kind::{AbortShape, BatchKind, Wire};
 pub use layouts::Layouts;

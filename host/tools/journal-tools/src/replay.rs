@@ -7,7 +7,7 @@ use afterbay_journal::reader::ReadFrom;
 use afterbay_journal_view::legs;
 use afterbay_sockets::{Endpoint, OutgoingFrame, Push, PushNotice, PushOptions, TokenRange};
 use afterbay_terminal::{self as screen, seconds};
-use afterbay_wire::{DecodedFrame, Decoder, Layouts, is_introduction};
+use afterbay_wire::{DecodedFrame, Decoder, Layouts, is_of_connector};
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use std::process::ExitCode;
@@ -80,8 +80,8 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             for frame in stream.frames(args.since.map_or(ReadFrom::Start, ReadFrom::Time))? {
                 let (frame, _) = frame?;
                 // A release marker is Afterbay's own; its rows are in the frames that they were received in.
-                // No reader takes an introduction.
-                if frame.is_release_marker() || is_introduction(&frame.bytes) {
+                // No reader takes a message of the connector.
+                if frame.is_release_marker() || is_of_connector(&frame.bytes) {
                     continue;
                 }
                 paced(frame.received_unix_ns, frame.bytes.into(), &mut reader)?;

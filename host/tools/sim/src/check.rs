@@ -135,9 +135,9 @@ impl Checker {
             DecodedFrame::Batch(batch) => batch,
             DecodedFrame::Barrier(barrier) => {
                 match &barrier.kind {
-                    BarrierKind::Control { .. } | BarrierKind::Introduction { .. } => {
-                        self.record.controls += 1
-                    }
+                    BarrierKind::Control { .. }
+                    | BarrierKind::Introduction { .. }
+                    | BarrierKind::Attributes { .. } => self.record.controls += 1,
                     BarrierKind::Idle { .. } => self.record.idle += 1,
                     BarrierKind::NotUnderstood { error } => {
                         self.faults.not_understood += 1;

@@ -72,6 +72,33 @@ fn the_journal_gets_texts_numbers_and_booleans_and_the_model_that_nobody_sets() 
 }
 
 #[test]
+fn attributes_of_the_engine_are_below_those_of_rules_and_of_a_rid_and_go_over_to_the_next_process() {
+    let attributes = Attributes::default();
+    let of_engine = json!({"rid": "own-1", "attributes": {"lora": "sql", "session": true, "tier": 1}});
+    attributes.set_by_engine(&serde_json::from_value(of_engine).unwrap());
+    let rules = [rule(config::Rids::Prefix("own-".into()), json!({"tier": 2}))];
+    let all = json!({"lora": "sql", "session": true, "tier": 2});
+    let get = |attributes: &Attributes, rid: &str| {
+        let of = of(attributes, &rules)(rid)?;
+        Some(serde_json::from_str::<Value>(&of).unwrap())
+    };
+    assert_eq!(get(&attributes, "own-1"), Some(all.clone()));
+    assert_eq!(get(&attributes, "other"), None);
+    let mut journaled = attributes.journaled("s")("own-1");
+    journaled.sort();
+    assert_eq!(
+        journaled,
+        [("lora", "sql"), ("session", "true"), ("tier", "1")].map(|(a, b)| (a.into(), b.into()))
+    );
+    let handed = serde_json::to_value(attributes.hand_over()).unwrap();
+    let next = Attributes::default();
+    next.take_over(serde_json::from_value(handed).unwrap());
+    assert_eq!(get(&next, "own-1"), Some(all));
+    next.set(ME, "own-1", object(json!({"lora": "mine"}))).unwrap();
+    assert_eq!(get(&next, "own-1").unwrap()["lora"], "mine");
+}
+
+#[test]
 fn a_stream_without_rules_knows_nothing_of_a_rid_that_nobody_has_set() {
     assert_eq!(of(&Attributes::default(), &[])("a"), None);
 }
@@ -168,7 +195,7 @@ fn attributes_go_over_to_the_next_process_with_their_age_and_their_callers_room(
 
 #[test]
 fn handed_attributes_past_a_bound_are_left_out() {
-    let handed = |rid: &str, bytes: usize| HandedAttributes {
+    let handed = |rid: &str, bytes: usize| HandedEntry {
         rid: rid.to_owned(),
         attributes: object(json!({"a": "x".repeat(bytes)})),
         age_ms: 0,
@@ -176,7 +203,8 @@ fn handed_attributes_past_a_bound_are_left_out() {
         applied_to: Vec::new(),
     };
     let next = Attributes::default();
-    next.take_over(vec![handed("", 1), handed(&"r".repeat(4097), 1), handed("a", BYTES_MAX), handed("b", 1)]);
+    let by_id = vec![handed("", 1), handed(&"r".repeat(4097), 1), handed("a", BYTES_MAX), handed("b", 1)];
+    next.take_over(HandedAttributes { by_id, ..HandedAttributes::default() });
     assert_eq!(next.lock().by_id.keys().collect::<Vec<_>>(), ["b"]);
 }
 

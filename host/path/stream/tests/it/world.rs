@@ -239,7 +239,7 @@ impl World {
             calls: Arc::new(self.service.clone()),
             scheduler: Box::new(|| None),
             frame_loads: None,
-            introductions: None,
+            connector: None,
             upstream: None,
             clock: self.clock.clone(),
             background: Background::Caller,

@@ -9,6 +9,7 @@ macro_rules! file {
 /// The path in the directory, and the content, of each file.
 pub(crate) const CONNECTORS: &[(&str, &str)] = &[
     file!("afterbay_connector/__init__.py"),
+    file!("afterbay_connector/attributes.py"),
     file!("afterbay_connector/credit.py"),
     file!("afterbay_connector/imports.py"),
     file!("afterbay_connector/introduction.py"),
@@ -28,6 +29,7 @@ pub(crate) const CONNECTORS: &[(&str, &str)] = &[
         "afterbay_sglang/attached_path/afterbay_sglang_attached-0.1.0.dist-info/entry_points.txt",
         "[sglang.srt.platforms]\nafterbay = afterbay_sglang.attached:activate\n",
     ),
+    file!("afterbay_sglang/attributes.py"),
     file!("afterbay_sglang/detokenizer.py"),
     file!("afterbay_sglang/http_app.py"),
     file!("afterbay_sglang/ids.py"),
@@ -43,6 +45,7 @@ pub(crate) const CONNECTORS: &[(&str, &str)] = &[
     file!("afterbay_sglang/wire.py"),
     file!("afterbay_sglang/workers.py"),
     file!("afterbay_vllm/__init__.py"),
+    file!("afterbay_vllm/attributes.py"),
     file!("afterbay_vllm/engine.py"),
     file!("afterbay_vllm/front_end.py"),
     file!("afterbay_vllm/health.py"),
