@@ -112,17 +112,7 @@ mod tests {
     use super::*;
 
     fn waiting(waiting: u64, stale: bool) -> Snapshot {
-        let load = Load {
-            age_ms: 3,
-            stale,
-            running: None,
-            waiting: Some(waiting),
-            used_tokens: None,
-            total_tokens: None,
-            token_usage: None,
-            gen_throughput: None,
-            retractions: None,
-        };
+        let load = Load { age_ms: 3, stale, running: None, waiting: Some(waiting), kv_cache_usage: None };
         Snapshot { scheduler: Some(load), ..nothing_waits() }
     }
 
@@ -146,9 +136,9 @@ mod tests {
 
     fn reader(state: SinkState) -> Snapshot {
         let backlog = Queue { frames: 1, rows: 1, bytes: 100, oldest_age_ms: 0 };
-        let (backlog_tokens, lag_frames, rows_per_second, rows_joined) = (1, None, 0.0, 0);
+        let (backlog_tokens, lag_frames) = (1, None);
         let name = "reader".into();
-        let sink = Sink { name, state, backlog, backlog_tokens, lag_frames, rows_per_second, rows_joined };
+        let sink = Sink { name, state, backlog, backlog_tokens, lag_frames };
         Snapshot { sinks: vec![sink], ..nothing_waits() }
     }
 

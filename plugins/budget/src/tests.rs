@@ -129,7 +129,7 @@ fn budgets_survive_a_restart_and_a_change_of_the_settings() {
     let request = Opened {
         request: 1,
         rid: "r".into(),
-        http_worker_ipc: String::new(),
+        front_end: String::new(),
         sink: String::new(),
         prompt_tokens: 0,
         received_tokens: 6,

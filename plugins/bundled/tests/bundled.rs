@@ -30,7 +30,7 @@ fn opened(request: &u64) -> Opened<'static> {
     Opened {
         request: *request,
         rid: "r",
-        http_worker_ipc: "",
+        front_end: "",
         sink: "",
         prompt_tokens: 0,
         received_tokens: 0,

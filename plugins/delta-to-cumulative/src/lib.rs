@@ -177,7 +177,7 @@ mod tests {
         Opened {
             request: 1,
             rid: "r".to_owned(),
-            http_worker_ipc: String::new(),
+            front_end: String::new(),
             sink: String::new(),
             prompt_tokens: 5,
             received_tokens,
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn with_rules_only_matching_requests_get_all_ids() {
-        let rules = r#"{"rules": [{"rid_prefix": "old-"}, {"rid_prefix": "o", "http_worker_ipc": "ipc:///w1"}, {"sink": "s"}]}"#;
+        let rules = r#"{"rules": [{"rid_prefix": "old-"}, {"rid_prefix": "o", "front_end": "ipc:///w1"}, {"sink": "s"}]}"#;
         let mut plugin = Harness::<DeltaToCumulative>::new(rules).unwrap();
         let requests = [
             ("old-1", "", "", true),
@@ -242,11 +242,11 @@ mod tests {
             ("new", "", "s", true),
         ];
         for (request, (rid, worker, sink, fits)) in (1..).zip(requests) {
-            let (http_worker_ipc, sink) = (worker.to_owned(), sink.to_owned());
+            let (front_end, sink) = (worker.to_owned(), sink.to_owned());
             plugin.open_as(Opened {
                 request,
                 rid: rid.to_owned(),
-                http_worker_ipc,
+                front_end,
                 sink,
                 resumed: false,
                 ..resumed(0)

@@ -544,16 +544,9 @@ mod tests {
             r#"{"grammar": {"lark": "start: /(a|b){0,100}/"}, "work_per_call": 2, "tokens_max": 50}"#;
         let words = Words(&[]);
         let mut check = GrammarCheck::new(&serde_json::from_str(settings).unwrap(), &words).unwrap();
-        let (rid, http_worker_ipc, sink) = ("r".to_owned(), String::new(), String::new());
-        let opened = Opened {
-            request: 1,
-            rid,
-            http_worker_ipc,
-            sink,
-            prompt_tokens: 5,
-            received_tokens: 0,
-            resumed: false,
-        };
+        let (rid, front_end, sink) = ("r".to_owned(), String::new(), String::new());
+        let opened =
+            Opened { request: 1, rid, front_end, sink, prompt_tokens: 5, received_tokens: 0, resumed: false };
         let many = words.ids(&"ab".repeat(20));
         let (row, last) = ((&many[..], FinishKind::Running), (&many[..], FinishKind::Length));
         for (request, rows, why) in

@@ -315,16 +315,8 @@ fn a_text_that_needs_too_many_states_is_not_checked_and_the_next_request_is() {
 }
 
 fn opened(request: u64, received_tokens: u64) -> Opened {
-    let (rid, http_worker_ipc, sink) = ("r".into(), String::new(), String::new());
-    Opened {
-        request,
-        rid,
-        http_worker_ipc,
-        sink,
-        prompt_tokens: 5,
-        received_tokens,
-        resumed: received_tokens > 0,
-    }
+    let (rid, front_end, sink) = ("r".into(), String::new(), String::new());
+    Opened { request, rid, front_end, sink, prompt_tokens: 5, received_tokens, resumed: received_tokens > 0 }
 }
 
 fn check(settings: &str) -> GrammarCheck {

@@ -11,8 +11,8 @@ use crate::Opened;
 pub struct RequestIs {
     /// The request's rid starts with this text.
     pub rid_prefix: Option<String>,
-    /// The request's output is for this tokenizer worker (`http_worker_ipc`).
-    pub http_worker_ipc: Option<String>,
+    /// This front end waits for the request.
+    pub front_end: Option<String>,
     /// The request's rows go to the sink of this name.
     pub sink: Option<String>,
 }
@@ -22,7 +22,7 @@ impl RequestIs {
     #[must_use]
     pub fn fits(&self, request: &Opened) -> bool {
         self.rid_prefix.as_ref().is_none_or(|prefix| request.rid.starts_with(prefix))
-            && self.http_worker_ipc.as_ref().is_none_or(|worker| request.http_worker_ipc == *worker)
+            && self.front_end.as_ref().is_none_or(|name| request.front_end == *name)
             && self.sink.as_ref().is_none_or(|sink| request.sink == *sink)
     }
 }

@@ -176,7 +176,7 @@ impl<P: Plugin> Harness<P> {
         self.open_as(Opened {
             request,
             rid: format!("request-{request}"),
-            http_worker_ipc: String::new(),
+            front_end: String::new(),
             sink: String::new(),
             prompt_tokens: 0,
             received_tokens: 0,

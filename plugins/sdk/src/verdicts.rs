@@ -94,8 +94,8 @@ impl Verdicts {
 
     /// Sends this row and all later rows of the request directly to the tokenizer without text, bypassing the
     /// detokenizer. Valid at the request's first row; the stream needs a sink of kind `skipped`.
-    pub fn skip_detokenization(&mut self, row: Row<'_>) {
-        self.give(row, Action::SkipDetokenization);
+    pub fn skip_text(&mut self, row: Row<'_>) {
+        self.give(row, Action::SkipText);
     }
 
     /// Holds the row until a release of its request, for at most `time` from the receipt of the row, rounded

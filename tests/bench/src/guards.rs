@@ -115,7 +115,7 @@ pub(crate) const CASES: &[GuardCase] = &[
         finds: |model, place| model.text(place, USUAL_TEXT),
     },
     GuardCase {
-        plugin: "skip-detokenization",
+        plugin: "skip-text",
         what: "",
         settings: r#"{"rules": [{"rid_prefix": "finds-"}]}"#,
         quiet: Some(|_, place| place.noise()),
@@ -348,7 +348,7 @@ fn open(plugin: &mut Plugin, rid: &str, requests: &[u64]) -> anyhow::Result<()> 
     let opened = requests.iter().zip(&rids).map(|(request, rid)| Opened {
         request: *request,
         rid,
-        http_worker_ipc: "",
+        front_end: "",
         sink: "",
         prompt_tokens: 64,
         received_tokens: 0,

@@ -43,10 +43,7 @@ impl Plugin for Remembers {
         afterbay_plugin::log(
             Level::Info,
             Some(request.request),
-            &format!(
-                "opened with {rows} rows, worker {:?}, attributes {attributes}",
-                request.http_worker_ipc
-            ),
+            &format!("opened with {rows} rows, worker {:?}, attributes {attributes}", request.front_end),
         );
     }
 

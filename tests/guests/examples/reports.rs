@@ -19,8 +19,8 @@ impl Plugin for Reports {
     }
 
     fn opened(&mut self, opened: &Opened) {
-        let Opened { request, rid, prompt_tokens, received_tokens, resumed, http_worker_ipc, sink } = opened;
-        afterbay_plugin::info!(request: *request, "opened {rid} {http_worker_ipc:?} {sink:?} {prompt_tokens} {received_tokens} {resumed}");
+        let Opened { request, rid, prompt_tokens, received_tokens, resumed, front_end, sink } = opened;
+        afterbay_plugin::info!(request: *request, "opened {rid} {front_end:?} {sink:?} {prompt_tokens} {received_tokens} {resumed}");
     }
 
     fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {

@@ -28,7 +28,7 @@ impl Plugin for Routes {
             if let Some((_, sink)) = rid.split_once("-TO-") {
                 verdicts.route(row, sink);
             } else if rid.ends_with("-skip") && *rows == 1 || rid.ends_with("-late") && *rows == 2 {
-                verdicts.skip_detokenization(row);
+                verdicts.skip_text(row);
             }
         }
     }

@@ -35,7 +35,7 @@ fn verdict(Spelled { row, action }: Spelled) -> Verdict {
         spelled::Action::Abort(text, tokens) => finish(FinishReason::Abort(text), tokens),
         spelled::Action::Annotate(text) => Action::Annotate(text),
         spelled::Action::Route(sink) => Action::Route(sink),
-        spelled::Action::SkipDetokenization => Action::SkipDetokenization,
+        spelled::Action::SkipText => Action::SkipText,
         spelled::Action::Hold(millis) => Action::Hold(millis),
         spelled::Action::Release => Action::Release,
         spelled::Action::ReleaseAs(tokens) => Action::ReleaseAs(replacement(tokens)),

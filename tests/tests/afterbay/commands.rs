@@ -407,7 +407,7 @@ fn the_launcher_gives_sglangs_rust_server_one_leg_and_refuses_plugins_that_need_
         let mut launcher = afterbay_command(&arguments.concat());
         run_command(launcher.env("SGLANG_RUST_SERVER", "1"))
     };
-    for plugin in ["builtin:skip-detokenization", "builtin:delta-to-cumulative"] {
+    for plugin in ["builtin:skip-text", "builtin:delta-to-cumulative"] {
         let refused = launch(&["--plugin", plugin], "echo started");
         assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{refused:?}");
         assert!(

@@ -45,7 +45,7 @@ fn a_request_that_skips_the_detokenizer_sends_every_row_to_the_tokenizer() {
         let sandbox = Sandbox::new();
         let (mut detokenizer, mut tokenizer, config) = past_detokenizer(&sandbox);
         let config = config
-            .plugin("skip", Path::new("builtin:skip-detokenization"), "rules = [{ rid_prefix = \"ids-\" }]")
+            .plugin("skip", Path::new("builtin:skip-text"), "rules = [{ rid_prefix = \"ids-\" }]")
             .granted(r#"["log", "request"]"#);
         let afterbay = Afterbay::run(&sandbox, &config);
         let mut sender = Sender::connect(&sandbox.scheduler_side());
@@ -61,7 +61,7 @@ fn a_request_that_skips_the_detokenizer_sends_every_row_to_the_tokenizer() {
         assert_eq!(until_last(&mut tokenizer), row("ids-1", &[1, 2, 4, 7], 4, Some("length")), "{wire:?}");
         let metrics =
             afterbay.until_metrics("every frame is taken", |metrics| metrics.stream("requests_live") == 0);
-        assert_eq!(metrics.plugin_by("skip", "verdicts_total", "action", "skip_detokenization"), 1);
+        assert_eq!(metrics.plugin_by("skip", "verdicts_total", "action", "skip_text"), 1);
         assert_eq!(
             (metrics.stream("tokens_forwarded_total"), metrics.stream("request_imbalances_total")),
             (7, 0)
@@ -70,7 +70,7 @@ fn a_request_that_skips_the_detokenizer_sends_every_row_to_the_tokenizer() {
         assert_eq!(verify(&sandbox).0, 0);
         let shown = show(&sandbox, "ids-1");
         for seen in shown["rows_seen"].as_array().unwrap() {
-            assert_eq!(seen["actions"][0]["verdict"], "skip-detokenizing", "{shown}");
+            assert_eq!(seen["actions"][0]["verdict"], "skip-text", "{shown}");
         }
     }
 }

@@ -473,7 +473,7 @@ plugin = "x"
 [[batch]]
 attributes = { a = { tenant = "red" } }
 signals = { live_requests = 2, sinks = [{ name = "reader", state = "behind", backlog = { rows = 9 } }] }
-rows = [{ rid = "a", http_worker_ipc = "ipc:///w" }]
+rows = [{ rid = "a", front_end = "ipc:///w" }]
 [[batch]]
 attributes = { a = { tenant = "blue" }, later = {} }
 signals = { scheduler = { running = 7 } }

@@ -66,8 +66,8 @@ fn the_schedulers_load_is_on_metrics_and_v1_status_and_is_marked_when_stale() {
     let afterbay = Afterbay::run(&sandbox, &signals(sandbox.config(), &lines));
     let fresh = until_fresh(&afterbay, &path);
     let load = &fresh["load"];
-    assert_eq!((&load["num_running_reqs"], &load["num_waiting_reqs"]), (&100.into(), &7.into()), "{fresh}");
-    assert_eq!(load["token_usage"], 0.4, "{fresh}");
+    assert_eq!((&load["running"], &load["waiting"]), (&100.into(), &7.into()), "{fresh}");
+    assert_eq!(load["kv_cache_usage"], 0.4, "{fresh}");
     assert!(load["age_ns"].as_u64().unwrap() <= 3_000_000_000, "{fresh}");
     let source = &fresh["load_source"];
     assert_eq!((&source["name"], &source["state"]), (&path.to_str().unwrap().into(), &"fresh".into()));
@@ -77,19 +77,18 @@ fn the_schedulers_load_is_on_metrics_and_v1_status_and_is_marked_when_stale() {
         write_load(&path);
         metrics.stream("scheduler_load_fresh") == 1
     });
-    assert_eq!(metrics.stream("scheduler_num_running_reqs"), 100);
-    assert_eq!((&load["max_total_num_tokens"], &load["gen_throughput"]), (&100_000.into(), &1234.56.into()));
+    assert_eq!(metrics.stream("scheduler_running_requests"), 100);
     assert_eq!(afterbay.event("SignalFound")["place"], path.to_str().unwrap());
 
     // The scheduler stops measuring.
     let stale = until_stream(&afterbay, "the load is stale", |stream| stream["load"]["freshness"] == "stale");
     assert!(stale["load"]["age_ns"].as_u64().unwrap() > 3_000_000_000, "{stale}");
-    assert_eq!(stale["load"]["num_running_reqs"], 100, "the last known, and said to be stale");
+    assert_eq!(stale["load"]["running"], 100, "the last known, and said to be stale");
     let event = afterbay.event("SignalStale");
     assert_eq!((&event["source"], &event["level"]), (&"load_snapshot".into(), &"WARN".into()), "{event}");
     let text = afterbay.get("/metrics").body;
     assert!(text.contains("afterbay_scheduler_load_fresh{stream=\"test\"} 0"), "{text}");
-    assert!(!text.contains("afterbay_scheduler_num_running_reqs"), "{text}");
+    assert!(!text.contains("afterbay_scheduler_running_requests"), "{text}");
     assert!(afterbay.metrics().stream("scheduler_load_age_seconds") >= 3);
     let is_stale = "afterbay_signal_state{stream=\"test\",source=\"load_snapshot\",state=\"stale\"} 1";
     afterbay.until_metrics("the source is stale", |_| afterbay.get("/metrics").body.contains(is_stale));
@@ -112,7 +111,7 @@ fn a_missing_load_file_is_reported_and_read_when_it_appears() {
     let stream =
         until_stream(&afterbay, "the source is lost", |stream| stream["load_source"]["state"] == "lost");
     assert_eq!((&stream["load"]["freshness"], &stream["load"]["age_ns"]), (&"never".into(), &Value::Null));
-    assert_eq!(stream["load"]["num_running_reqs"], Value::Null);
+    assert_eq!(stream["load"]["running"], Value::Null);
     assert_eq!(afterbay.metrics().stream("scheduler_load_fresh"), 0);
     let mut reader = Reader::bind(&sandbox.reader_side());
     Sender::connect(&sandbox.scheduler_side()).send(b"a frame");
@@ -123,7 +122,7 @@ fn a_missing_load_file_is_reported_and_read_when_it_appears() {
     write_load(&path);
     let metrics =
         afterbay.until_metrics("the load is read", |metrics| metrics.stream("scheduler_load_fresh") == 1);
-    assert_eq!(metrics.stream("scheduler_num_running_reqs"), 101);
+    assert_eq!(metrics.stream("scheduler_running_requests"), 101);
     afterbay.event("SignalFound");
     assert_eq!(afterbay.stop(), 0);
 }
@@ -193,7 +192,7 @@ fn the_load_file_follows_the_instance_of_the_rendezvous() {
             stream["load_source"]["name"] == lost["place"] && stream["load"]["freshness"] == "fresh"
         });
         // The rank also comes from the rendezvous.
-        assert_eq!(stream["load"]["num_running_reqs"], 101, "{stream}");
+        assert_eq!(stream["load"]["running"], 101, "{stream}");
     }
     // A scheduler before 0.5.13 has no load file.
     meet("", 3);

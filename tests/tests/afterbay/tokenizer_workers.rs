@@ -24,7 +24,7 @@ fn each_tokenizer_gets_its_own_rows_by_its_own_credit_and_other_rows_go_to_the_r
         let config = (0..2).fold(
             sandbox.config().sink("reader = \"tokenizer\"\ntool_calls = \"joined\""),
             |config, at| {
-                let lines = format!("kind = \"worker\"\ncredit = {:?}", pages[at]);
+                let lines = format!("kind = \"front-end\"\ncredit = {:?}", pages[at]);
                 config.another_sink(["w-0", "w-1"][at], &ipcs[at], &lines)
             },
         );

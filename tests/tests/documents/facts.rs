@@ -78,7 +78,7 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
 /// `-`), and the directories to look in.
 const PLACES: &[(&str, &[&str], &[&str])] = &[
     ("CONTRIBUTING.md", &["maxpeers"], &["/config/src/", "/server/src/changes.rs"]),
-    ("CONTRIBUTING.md", &["annotate", "skipdetok"], &["host/", "plugins/sdk/", "tests/guests/"]),
+    ("CONTRIBUTING.md", &["annotate", "skiptext"], &["host/", "plugins/sdk/", "tests/guests/"]),
     (
         "docs/src/plugins/add-a-column.md",
         &["completiontokens", "finished", "waiting"],

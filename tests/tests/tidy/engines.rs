@@ -11,10 +11,9 @@ const MODULES: [&str; 6] = ["sglang", "vllm", "engine", "sglang.rs", "vllm.rs", 
 
 /// Other files that may name an engine, each with the reason.
 const LISTED: &[(&str, &str)] = &[
-    ("host/operation/scheduler/src/signals/config.rs", "the name of the one load file that is read"),
+    ("host/operation/scheduler/src/signals/load_snapshot.rs", "the name of the one load file that is read"),
     ("host/path/wire/src/abort.rs", "which engine's abort has which form"),
     ("host/path/wire/src/decode.rs", "which engine's frame it is"),
-    ("host/path/wire/src/kind.rs", "which engine reads which form of an abort"),
     ("host/path/wire/src/layouts.rs", "which engine introduces which layouts"),
     ("host/path/wire/src/lib.rs", "declares the modules"),
     ("host/tools/afterbay/src/commands.rs", "declares the launchers"),
@@ -28,6 +27,27 @@ const LISTED: &[(&str, &str)] = &[
     ("host/tools/afterbay/src/main.rs", "the commands of the launchers"),
     ("host/tools/sim/src/frames.rs", "which engine's steps are simulated"),
 ];
+
+/// Names of engines, and of their classes, fields and options, that the contract with plugins has general names for. In lower case.
+const NOT_IN_THE_CONTRACT: [&str; 12] = [
+    "sglang",
+    "vllm",
+    "dynamo",
+    "http_worker",
+    "http-worker",
+    "tokenizer worker",
+    "detokenization",
+    "batchstr",
+    "batchtoken",
+    "enginecore",
+    "num_running",
+    "token_usage",
+];
+
+/// The contract, what hands it to plugins, and what a new plugin begins with. Comments count: they are the plugin author's
+/// documentation.
+const CONTRACT: [&str; 5] =
+    ["wit/", "plugins/sdk/src/", "plugins/kit/templates/", "host/plugins/runtime/src/", "tests/guests/"];
 
 /// The code of a file: without comments and without its tests.
 fn code(text: &str) -> String {
@@ -57,4 +77,20 @@ fn an_engine_is_named_only_in_its_modules_and_in_listed_files() {
     let unused = LISTED.iter().filter(|(listed, _)| !used.contains(listed));
     wrong.extend(unused.map(|(listed, _)| format!("{listed} is listed and names no engine")));
     none("engines named outside of their modules", wrong);
+}
+
+#[test]
+fn the_contract_and_the_sdk_name_no_engine() {
+    let mut wrong = Vec::new();
+    let mut seen = [0; CONTRACT.len()];
+    for (name, path) in ["wit", "rs", "js", "py", "c", "h", "toml", "md"].into_iter().flat_map(files) {
+        let Some(place) = CONTRACT.iter().position(|place| name.starts_with(place)) else { continue };
+        seen[place] += 1;
+        for (number, line) in (1..).zip(read(&path).to_lowercase().lines()) {
+            let found = NOT_IN_THE_CONTRACT.iter().find(|word| line.contains(**word));
+            wrong.extend(found.map(|word| format!("{name}:{number} has {word:?}")));
+        }
+    }
+    assert!(!seen.contains(&0), "{seen:?} files of {CONTRACT:?}");
+    none("names of one engine in the contract", wrong);
 }

@@ -29,7 +29,7 @@ pub fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Hold => "hold",
         Verdict::Release => "release",
         Verdict::Route => "route",
-        Verdict::SkipDetokenizing => "skip-detokenizing",
+        Verdict::SkipText => "skip-text",
         Verdict::Abort => "abort",
         Verdict::Annotate => "annotate",
         Verdict::Fault => "fault",

@@ -158,7 +158,7 @@ impl Default for Memory {
 /// The rule that distributes requests over a stream's sinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// A request goes to sink number `crc32(http_worker_ipc, or rid) % sinks`, counted in the order of the file.
+    /// A request goes to sink number `crc32(front end, or rid) % sinks`, counted in the order of the file.
     Crc32,
 }
 
@@ -193,12 +193,12 @@ pub enum Takes {
     Share,
     /// Rows that a plugin routes to this sink by its name.
     Routed,
-    /// Rows of requests that a plugin lets skip the detokenizer, as a BatchStrOutput without text. At most one sink of a
+    /// Rows of requests that a plugin lets skip the detokenizer, as rows without text. At most one sink of a
     /// stream.
     Skipped,
-    /// Rows whose `http_worker_ipc` is [`Sink::connect`], which is set. A row whose `http_worker_ipc` matches no such sink
+    /// Rows whose front end is [`Sink::connect`], which is set. A row whose front end has no such sink
     /// goes to the readers.
-    Worker,
+    FrontEnd,
 }
 
 /// Whether rows of tool calls are joined for the reader of a sink.

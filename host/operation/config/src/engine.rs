@@ -30,7 +30,7 @@ impl Check<'_> {
             report(traits.has_second_leg, of(&sink.reader), &no_detokenizer);
             match value(&sink.kind) {
                 Some(Takes::Skipped) => report(traits.has_second_leg, of(&sink.kind), &no_detokenizer),
-                Some(Takes::Worker) => report(has_shared, of(&sink.kind), &own_socket),
+                Some(Takes::FrontEnd) => report(has_shared, of(&sink.kind), &own_socket),
                 _ => {}
             }
         }

@@ -56,13 +56,14 @@ impl Check<'_> {
             self.source
                 .report(location, "the reader of a sink of kind \"skipped\" is a tokenizer".to_owned());
         }
-        if let (Some(Located { value: Reads::Detokenizer, location }), Takes::Worker) =
+        if let (Some(Located { value: Reads::Detokenizer, location }), Takes::FrontEnd) =
             (&written.reader, takes)
         {
-            self.source.report(location, "the reader of a sink of kind \"worker\" is a tokenizer".to_owned());
+            self.source
+                .report(location, "the reader of a sink of kind \"front-end\" is a tokenizer".to_owned());
         }
         let reader = match takes {
-            Takes::Skipped | Takes::Worker => Reads::Tokenizer,
+            Takes::Skipped | Takes::FrontEnd => Reads::Tokenizer,
             Takes::Share | Takes::Routed => value(&written.reader).unwrap_or_default(),
         };
         Some(Sink {

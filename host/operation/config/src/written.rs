@@ -91,7 +91,7 @@ tables! {
             ("reader", Takes::Share),
             ("routed", Takes::Routed),
             ("skipped", Takes::Skipped),
-            ("worker", Takes::Worker),
+            ("front-end", Takes::FrontEnd),
         ]),
         connect: Value<String> = |sink| sink.text("connect"),
         credit: Value<String> = |sink| sink.text("credit"),

@@ -221,9 +221,9 @@ counters! {
     SchedulerLoad, "scheduler_" {
         load_fresh: u64, "1 while the scheduler's load is known and not stale; its values are left out while it is 0";
         load_age_seconds: Option<f64>, "Time since the scheduler's load was measured, fresh or stale";
-        num_running_reqs: Option<u64>, "Requests in the scheduler's running batch";
-        num_waiting_reqs: Option<u64>, "Requests that wait in the scheduler";
-        token_usage: Option<f64>, "Used part of the KV cache, 0 to 1";
+        running_requests: Option<u64>, "Requests in the scheduler's running batch";
+        waiting_requests: Option<u64>, "Requests that wait in the scheduler";
+        kv_cache_usage: Option<f64>, "Used part of the KV cache, 0 to 1";
     }
 }
 

@@ -37,9 +37,9 @@ fn exposition() -> String {
         let load = SchedulerLoad {
             load_fresh: 1,
             load_age_seconds: Some(0.0),
-            num_running_reqs: Some(0),
-            num_waiting_reqs: Some(0),
-            token_usage: Some(0.0),
+            running_requests: Some(0),
+            waiting_requests: Some(0),
+            kv_cache_usage: Some(0.0),
         };
         let source = SignalSource { state: Some(SourceState::Fresh), ..SignalSource::default() };
         Some((load, vec![("load_snapshot", source)]))

@@ -58,8 +58,8 @@ fn a_scheduler_s_load_is_read_for_each_scrape_and_unknown_values_are_left_out() 
         let read = counted.fetch_add(1, Relaxed);
         let load = SchedulerLoad {
             load_fresh: 1,
-            num_running_reqs: Some(read),
-            token_usage: Some(0.25),
+            running_requests: Some(read),
+            kv_cache_usage: Some(0.25),
             ..SchedulerLoad::default()
         };
         let (state, readings) = (Some(SourceState::Stale), Total(7));
@@ -68,16 +68,16 @@ fn a_scheduler_s_load_is_read_for_each_scrape_and_unknown_values_are_left_out() 
     metrics.signals("c", || Some((SchedulerLoad::default(), Vec::new())));
     metrics.encode();
     let text = metrics.encode();
-    has(&text, "# TYPE afterbay_scheduler_num_running_reqs gauge");
-    has(&text, "afterbay_scheduler_num_running_reqs{stream=\"b\"} 1");
-    has(&text, "afterbay_scheduler_token_usage{stream=\"b\"} 0.25");
+    has(&text, "# TYPE afterbay_scheduler_running_requests gauge");
+    has(&text, "afterbay_scheduler_running_requests{stream=\"b\"} 1");
+    has(&text, "afterbay_scheduler_kv_cache_usage{stream=\"b\"} 0.25");
     has(&text, "afterbay_scheduler_load_fresh{stream=\"b\"} 1");
     has(&text, "afterbay_scheduler_load_fresh{stream=\"c\"} 0");
     has(&text, "afterbay_signal_state{stream=\"b\",source=\"load_snapshot\",state=\"stale\"} 1");
     has(&text, "afterbay_signal_state{stream=\"b\",source=\"load_snapshot\",state=\"fresh\"} 0");
     has(&text, "afterbay_signal_readings_total{stream=\"b\",source=\"load_snapshot\"} 7");
-    assert!(!text.contains("stream=\"a\"") && !text.contains("num_waiting_reqs"), "{text}");
-    assert!(!text.contains("num_running_reqs{stream=\"c\"}"), "{text}");
+    assert!(!text.contains("stream=\"a\"") && !text.contains("waiting_requests"), "{text}");
+    assert!(!text.contains("running_requests{stream=\"c\"}"), "{text}");
     assert_eq!(reads.load(Relaxed), 2);
 }
 
@@ -407,8 +407,8 @@ fn the_text_format_keeps_the_rules_of_promtool() {
     metrics.signals("s", || {
         let load = SchedulerLoad {
             load_age_seconds: Some(0.1),
-            num_running_reqs: Some(1),
-            token_usage: Some(0.5),
+            running_requests: Some(1),
+            kv_cache_usage: Some(0.5),
             ..SchedulerLoad::default()
         };
         let state = Some(SourceState::Fresh);

@@ -28,8 +28,9 @@ mod notices;
 mod reader;
 
 pub use afterbay_types::SourceState;
-pub use config::{LoadConfig, LoadSource, instance_path};
+pub use config::{LoadConfig, LoadSource};
 pub use hub::SourceReport;
+pub use load_snapshot::instance_path;
 pub use notices::{SourceChange, SourceNotice};
 pub use reader::{FrameLoad, LoadReader};
 pub use snapshot::{Freshness, LoadHandle, LoadSnapshot, SourceKind};

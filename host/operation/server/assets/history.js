@@ -42,8 +42,8 @@ function point(at, { rates, first_token_seconds, load: now, sinks, requests_live
     out: rates?.tokens_forwarded,
     p50: first_token_seconds?.p50,
     p99: first_token_seconds?.p99,
-    running: load?.num_running_reqs,
-    waiting: load?.num_waiting_reqs,
+    running: load?.running,
+    waiting: load?.waiting,
     live: requests_live,
     sinks: Object.fromEntries((sinks ?? []).map((sink) => [sink.name, sink.waiting_tokens])),
   };

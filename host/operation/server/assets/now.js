@@ -155,8 +155,8 @@ const FIGURES = [
 
 function schedulerFigure(load) {
   if (!load) return [NONE, "no load signal configured"];
-  const value = `${count(load.num_running_reqs)} running`;
-  const note = `${count(load.num_waiting_reqs)} waiting, KV ${percent(load.token_usage)}`;
+  const value = `${count(load.running)} running`;
+  const note = `${count(load.waiting)} waiting, KV ${percent(load.kv_cache_usage)}`;
   return load.freshness === "fresh" ? [value, note] : [NONE, `last heard ${duration(load.age_ns / 1e9)} ago`, "warn"];
 }
 

@@ -136,7 +136,7 @@ pub(crate) fn workers(
             name: name.parse()?,
             connect: Some(worker.ipc.parse()?),
             credit: worker.credit.clone(),
-            takes: config::Takes::Worker,
+            takes: config::Takes::FrontEnd,
             reader: config::Reads::Tokenizer,
             ..reader.clone()
         })

@@ -125,10 +125,9 @@ impl Signals {
         let frames = stream_signals.lock().as_ref()?.reader.frames();
         Some(Box::new(move |load| {
             frames.send(LoadValues {
-                num_running_reqs: Some(load.running),
-                num_waiting_reqs: Some(load.waiting),
-                token_usage: Some(load.kv_cache_usage),
-                ..LoadValues::default()
+                running: Some(load.running),
+                waiting: Some(load.waiting),
+                kv_cache_usage: Some(load.kv_cache_usage),
             });
         }))
     }
@@ -276,9 +275,9 @@ fn of_load(load: &LoadSnapshot) -> SchedulerLoad {
     SchedulerLoad {
         load_fresh: u64::from(fresh.is_some()),
         load_age_seconds: load.age_ns.map(seconds),
-        num_running_reqs: values.num_running_reqs,
-        num_waiting_reqs: values.num_waiting_reqs,
-        token_usage: values.token_usage,
+        running_requests: values.running,
+        waiting_requests: values.waiting,
+        kv_cache_usage: values.kv_cache_usage,
     }
 }
 
@@ -288,13 +287,9 @@ fn for_plugins(load: &LoadSnapshot) -> Option<Load> {
     Some(Load {
         age_ms: load.age_ns? / 1_000_000,
         stale: load.fresh().is_none(),
-        running: values.num_running_reqs,
-        waiting: values.num_waiting_reqs,
-        used_tokens: values.num_used_tokens,
-        total_tokens: values.max_total_num_tokens,
-        token_usage: values.token_usage,
-        gen_throughput: values.gen_throughput,
-        retractions: values.num_retracted_reqs,
+        running: values.running,
+        waiting: values.waiting,
+        kv_cache_usage: values.kv_cache_usage,
     })
 }
 

@@ -76,7 +76,7 @@ words! {
         /// The row goes to another sink.
         Route = "route",
         /// The row goes past the detokenizer.
-        SkipDetokenization = "skip_detokenization",
+        SkipText = "skip_text",
         /// The row waits.
         Hold = "hold",
         /// The held rows of the request are sent with this row.

@@ -41,7 +41,7 @@ pub enum Destination {
     /// The sink of this name.
     To(String),
     /// The tokenizer, for this row and all later rows of the request.
-    SkipDetokenizer,
+    SkipText,
 }
 
 /// The abort message of a request with a row that this plugin had to judge and did not.

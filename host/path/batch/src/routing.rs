@@ -12,22 +12,22 @@ use afterbay_wire::Batch;
 pub struct ReaderKey {
     /// The [`reader_key`] of the request's first row. `None` for a request of an earlier run, if the first row cannot be read.
     pub key: Option<u32>,
-    /// The request's `http_worker_ipc`. Empty if there is none, or if it is not known.
-    pub worker: Box<str>,
+    /// The front end that waits for the request. Empty if rows name none, or if it is not known.
+    pub front_end: Box<str>,
 }
 
 impl ReaderKey {
     /// Reads the properties from the request's first row.
     pub fn of(batch: &Batch, row: u32) -> ReaderKey {
-        let worker = batch.front_end(row).unwrap_or_default().into();
-        ReaderKey { key: Some(reader_key(batch, row)), worker }
+        let front_end = batch.front_end(row).unwrap_or_default().into();
+        ReaderKey { key: Some(reader_key(batch, row)), front_end }
     }
 }
 
-/// The hash by which requests are shared out among readers: of the row's `http_worker_ipc`, or else of its rid.
+/// The hash by which requests are shared out among readers: of the row's front end, or else of its rid.
 pub fn reader_key(batch: &Batch, row: u32) -> u32 {
-    let worker = batch.front_end(row).map(str::as_bytes);
-    crc32fast::hash(worker.or_else(|| batch.rid_of(row)).unwrap_or_default())
+    let front_end = batch.front_end(row).map(str::as_bytes);
+    crc32fast::hash(front_end.or_else(|| batch.rid_of(row)).unwrap_or_default())
 }
 
 /// A sink, as rows are routed to it.
@@ -38,8 +38,8 @@ pub struct SinkTarget {
     pub journal_name: String,
     /// The rows that the sink takes.
     pub takes: Takes,
-    /// For the sink of one tokenizer: the tokenizer's `http_worker_ipc`.
-    pub worker: Option<String>,
+    /// For the sink of one front end: the front end's name in rows.
+    pub front_end: Option<String>,
 }
 
 /// Maps rows to sinks. A sink is given by its index in the order of the configuration.
@@ -49,8 +49,8 @@ pub struct RoutingTable {
     pub sinks: Vec<SinkTarget>,
     /// The sinks that share the requests.
     pub readers: Vec<u32>,
-    /// The sinks of single tokenizers, by their `http_worker_ipc`.
-    pub workers: Vec<(String, u32)>,
+    /// The sinks of single front ends, by their names in rows.
+    pub front_ends: Vec<(String, u32)>,
     /// The sink for rows that skip the detokenizer.
     pub skipped: Option<u32>,
     /// The sinks that plugins name.
@@ -64,7 +64,7 @@ impl RoutingTable {
         for (index, sink) in (0..).zip(&sinks) {
             match sink.takes {
                 Takes::Share => table.readers.push(index),
-                Takes::Worker => table.workers.extend(sink.worker.clone().map(|worker| (worker, index))),
+                Takes::FrontEnd => table.front_ends.extend(sink.front_end.clone().map(|name| (name, index))),
                 Takes::Skipped => table.skipped = Some(index),
                 Takes::Routed => table.routed.push((sink.name.to_string(), index)),
             }
@@ -85,19 +85,21 @@ impl RoutingTable {
     /// The reader of a request; `None` if it depends on the request's key and the key is not known.
     pub fn reader_if_known(&self, of: &ReaderKey) -> Option<u32> {
         match (&self.readers[..], of.key) {
-            (_, Some(key)) => Some(self.worker(|| Some(&of.worker)).unwrap_or_else(|| self.reader(|| key))),
-            ([only], None) if self.workers.is_empty() => Some(*only),
+            (_, Some(key)) => {
+                Some(self.front_end(|| Some(&of.front_end)).unwrap_or_else(|| self.reader(|| key)))
+            }
+            ([only], None) if self.front_ends.is_empty() => Some(*only),
             (_, None) => None,
         }
     }
 
-    /// The sink of the tokenizer with this `http_worker_ipc`. Does not call `name` if no tokenizer has a sink.
-    pub fn worker<'n>(&self, name: impl FnOnce() -> Option<&'n str>) -> Option<u32> {
-        if self.workers.is_empty() {
+    /// The sink of the front end with this name. Does not call `name` if no front end has a sink.
+    pub fn front_end<'n>(&self, name: impl FnOnce() -> Option<&'n str>) -> Option<u32> {
+        if self.front_ends.is_empty() {
             return None;
         }
         let name = name()?;
-        Some(self.workers.iter().find(|(known, _)| known == name)?.1)
+        Some(self.front_ends.iter().find(|(known, _)| known == name)?.1)
     }
 
     /// The sink of kind "routed" with this name.

@@ -10,7 +10,7 @@ use std::ops::Range;
 pub struct RecordedVerdicts(Vec<PluginAction<'static>>);
 
 fn is_destination(action: &PluginAction<'_>) -> bool {
-    matches!(action.verdict, Verdict::Route | Verdict::SkipDetokenizing)
+    matches!(action.verdict, Verdict::Route | Verdict::SkipText)
 }
 
 fn action(row: u32, plugin: &str, verdict: Verdict, text: &str, forwarded: u32) -> PluginAction<'static> {
@@ -86,7 +86,7 @@ impl RecordedVerdicts {
         let of_row = self.of_row(row);
         let at = of_row.end;
         let forwarded = self.0[of_row].last().map_or(tokens, |action| action.forwarded);
-        self.0.insert(at, action(row, plugin, Verdict::SkipDetokenizing, "", forwarded));
+        self.0.insert(at, action(row, plugin, Verdict::SkipText, "", forwarded));
     }
 
     /// Records that this row drops its tokens, and that its request is aborted if `aborts`.

@@ -24,7 +24,7 @@ pub fn beginning<'l>(rid: &'l str, request: &'l Request, ledger: &'l Ledger) -> 
     Opened {
         request: request.handle.number().0,
         rid,
-        http_worker_ipc: &request.reader.worker,
+        front_end: &request.reader.front_end,
         sink: ledger.sink_name(request).map_or("", |name| name),
         prompt_tokens: request.prompt_tokens,
         received_tokens: 0,
@@ -53,8 +53,8 @@ pub struct OpenedRequest {
     pub request: u64,
     /// The scheduler's name for the request.
     pub rid: Box<str>,
-    /// `http_worker_ipc`; empty if there is one tokenizer worker.
-    pub worker: Box<str>,
+    /// The front end that waits for the request; empty if rows name none.
+    pub front_end: Box<str>,
     /// The sink of the request's rows.
     pub sink: Box<str>,
     /// The length of the prompt in tokens.
@@ -73,7 +73,7 @@ impl OpenedRequest {
         OpenedRequest {
             request: opened.request,
             rid: opened.rid.into(),
-            worker: opened.http_worker_ipc.into(),
+            front_end: opened.front_end.into(),
             sink: opened.sink.into(),
             prompt_tokens: opened.prompt_tokens,
             received_tokens: opened.received_tokens,
@@ -98,7 +98,7 @@ impl OpenedRequest {
         Opened {
             request: self.request,
             rid: &self.rid,
-            http_worker_ipc: &self.worker,
+            front_end: &self.front_end,
             sink: &self.sink,
             prompt_tokens: self.prompt_tokens,
             received_tokens: self.received_tokens,

@@ -163,7 +163,7 @@ pub enum Verdict {
     /// Sends the row to another sink.
     Route,
     /// Sends the row past the detokenizer.
-    SkipDetokenizing,
+    SkipText,
     /// Aborts the request at the scheduler.
     Abort,
     /// Stores a note with the row.
@@ -178,7 +178,7 @@ impl Verdict {
     /// The bytes at the start of an action's text that are no content of the row, so that an erasure lets them stay.
     pub(crate) fn text_that_stays(self, text: &str) -> usize {
         match self {
-            Verdict::Route | Verdict::SkipDetokenizing => text.len(),
+            Verdict::Route | Verdict::SkipText => text.len(),
             Verdict::Drop if text == SWALLOWED => text.len(),
             Verdict::Replace => replacement_head(text),
             _ => 0,

@@ -14,8 +14,6 @@ pub type SchedulerLoad = Box<dyn Fn() -> Option<Load> + Send>;
 
 /// Time between two snapshots.
 const SNAPSHOT_EVERY: Duration = Duration::from_millis(100);
-/// Time over which a sink's rate is measured.
-const RATE_OVER: Duration = Duration::from_secs(1);
 /// Least relative difference in a value of the scheduler that is a change.
 const CHANGE_MIN: f64 = 0.1;
 
@@ -25,23 +23,11 @@ pub(crate) struct Pressure {
     snapshot_at: Instant,
     /// The snapshot that plugins were last called for.
     last: Option<Snapshot>,
-    /// The rate of each sink.
-    rates: Vec<Rate>,
-}
-
-/// The measurement of a sink's rate.
-#[derive(Clone)]
-struct Rate {
-    since: Instant,
-    /// Rows that had been sent at `since`.
-    rows: u64,
-    /// The result of the measurement before.
-    rows_per_second: f64,
 }
 
 impl Pressure {
     pub(crate) fn new(scheduler: SchedulerLoad, now: Instant) -> Pressure {
-        Pressure { scheduler, snapshot_at: now, last: None, rates: Vec::new() }
+        Pressure { scheduler, snapshot_at: now, last: None }
     }
 
     /// The time of the next snapshot.
@@ -58,7 +44,6 @@ impl Pressure {
         now: Instant,
     ) -> (Snapshot, bool) {
         self.snapshot_at = now + SNAPSHOT_EVERY;
-        self.rates.resize(sinks.len(), Rate { since: now, rows: 0, rows_per_second: 0.0 });
         let (frames, bytes) = persister.backlog_size();
         let ingress = Queue {
             frames: frames as u64,
@@ -66,13 +51,7 @@ impl Pressure {
             bytes,
             oldest_age_ms: persister.oldest_received_at().map_or(0, |at| age_ms(at, now)),
         };
-        let sinks = sinks.iter().zip(&mut self.rates).map(|(sink, rate)| {
-            let rows = sink.outbox.totals().rows_sent;
-            let over = now.saturating_duration_since(rate.since);
-            if over >= RATE_OVER {
-                let rows_per_second = rows.saturating_sub(rate.rows) as f64 / over.as_secs_f64();
-                *rate = Rate { since: now, rows, rows_per_second };
-            }
+        let sinks = sinks.iter().map(|sink| {
             let oldest = sink.outbox.oldest();
             let (spilled, spilled_bytes) = sink.spilled();
             let socket = sink.sender.socket();
@@ -92,8 +71,6 @@ impl Pressure {
                 },
                 backlog_tokens: sink.outbox.tokens(),
                 lag_frames: socket.finished().is_some().then(|| socket.unfinished().frames as u64),
-                rows_per_second: rate.rows_per_second,
-                rows_joined: sink.outbox.totals().rows_joined,
             }
         });
         let sinks = sinks.collect();
@@ -120,18 +97,11 @@ fn has_changed(last: &Snapshot, now: &Snapshot) -> bool {
     match (&last.scheduler, &now.scheduler) {
         (None, None) => false,
         (Some(last), Some(now)) => {
-            let counts = [
-                (last.running, now.running),
-                (last.waiting, now.waiting),
-                (last.used_tokens, now.used_tokens),
-                (last.total_tokens, now.total_tokens),
-                (last.retractions, now.retractions),
-            ];
+            let counts = [(last.running, now.running), (last.waiting, now.waiting)];
             let counts = counts.map(|(last, now)| (last.map(|it| it as f64), now.map(|it| it as f64)));
             last.stale != now.stale
                 || counts.into_iter().any(|(last, now)| has_moved(last, now))
-                || has_moved(last.gen_throughput, now.gen_throughput)
-                || has_moved(last.token_usage, now.token_usage)
+                || has_moved(last.kv_cache_usage, now.kv_cache_usage)
         }
         _ => true,
     }
@@ -150,31 +120,19 @@ fn has_moved(last: Option<f64>, now: Option<f64>) -> bool {
 mod tests {
     use super::*;
 
-    fn load(running: u64, token_usage: f64) -> Load {
+    fn load(running: u64, kv_cache_usage: f64) -> Load {
         Load {
             age_ms: 1,
             stale: false,
             running: Some(running),
             waiting: None,
-            used_tokens: None,
-            total_tokens: None,
-            token_usage: Some(token_usage),
-            gen_throughput: None,
-            retractions: None,
+            kv_cache_usage: Some(kv_cache_usage),
         }
     }
 
     fn snapshot(state: SinkState, scheduler: Option<Load>) -> Snapshot {
         let queue = Queue { frames: 0, rows: 0, bytes: 0, oldest_age_ms: 0 };
-        let sink = Sink {
-            name: "reader".into(),
-            state,
-            backlog: queue,
-            backlog_tokens: 0,
-            lag_frames: None,
-            rows_per_second: 0.0,
-            rows_joined: 0,
-        };
+        let sink = Sink { name: "reader".into(), state, backlog: queue, backlog_tokens: 0, lag_frames: None };
         Snapshot { ingress: queue, sinks: vec![sink], live_requests: 3, scheduler }
     }
 

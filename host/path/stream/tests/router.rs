@@ -22,7 +22,7 @@ fn router(sinks: &[(&str, Takes)]) -> (Router, Recorder) {
         name: (*name).into(),
         journal_name: (*name).to_owned(),
         takes: *takes,
-        worker: (*takes == Takes::Worker).then(|| format!("ipc://{name}")),
+        front_end: (*takes == Takes::FrontEnd).then(|| format!("ipc://{name}")),
     });
     (Router::new(Arc::new(RoutingTable::new(sinks.collect())), telemetry), recorder)
 }
@@ -110,7 +110,7 @@ fn requests_are_shared_out_by_the_hash_of_their_rid_and_each_row_keeps_its_reque
 
 #[test]
 fn a_tokenizer_with_a_sink_gets_its_own_rows_and_other_rows_go_to_the_reader() {
-    let (mut router, _) = router(&[("reader", Takes::Share), ("a", Takes::Worker), ("b", Takes::Worker)]);
+    let (mut router, _) = router(&[("reader", Takes::Share), ("a", Takes::FrontEnd), ("b", Takes::FrontEnd)]);
     let rows = vec![of_worker("x", "b"), row("y"), of_worker("z", "a"), of_worker("w", "unknown")];
     let got = route_rows(&mut router, 3, &batch(BatchKind::TokenId, rows), &[]);
     assert_eq!(got, [rows_of(&[("y", 2), ("w", 4)]), rows_of(&[("z", 3)]), rows_of(&[("x", 1)])]);
@@ -150,12 +150,12 @@ fn a_row_that_a_plugin_redirects_goes_there_and_to_its_reader_if_the_sink_is_gon
     let (mut router, recorder) = router(&sinks);
     let batch = batch(BatchKind::TokenId, vec![row("a"), row("b"), row("c"), row("d")]);
     let to = |name: &str| Destination::To(name.to_owned());
-    let redirected = [(1, to("apart")), (2, to("gone")), (3, Destination::SkipDetokenizer), (9, to("apart"))];
+    let redirected = [(1, to("apart")), (2, to("gone")), (3, Destination::SkipText), (9, to("apart"))];
     let got = route_rows(&mut router, 3, &batch, &redirected);
     assert_eq!(got, [rows_of(&[("a", 1), ("c", 3)]), rows_of(&[("b", 2)]), rows_of(&[("d", 4)])]);
     // Text has no detokenizer to skip.
     let text = self::batch(BatchKind::Str, vec![row("a"), row("b")]);
-    let got = route_rows(&mut router, 3, &text, &[(1, Destination::SkipDetokenizer)]);
+    let got = route_rows(&mut router, 3, &text, &[(1, Destination::SkipText)]);
     assert_eq!(got, [rows_of(&[("a", 1), ("b", 2)]), Got::Nothing, Got::Nothing]);
     let events = recorder.of::<RowsNotSkipped>();
     assert!(events.len() == 3 && events.iter().all(|event| (event.frame, event.rows) == (3, 1)));

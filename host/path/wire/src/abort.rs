@@ -21,6 +21,16 @@ pub(crate) enum Form {
     Names,
 }
 
+impl AbortShape {
+    /// The engine whose schedulers read this form.
+    pub fn engine(self) -> Engine {
+        match self {
+            AbortShape::Names => Engine::Vllm,
+            AbortShape::Msgpack | AbortShape::Struct | AbortShape::Dataclass => Engine::Sglang,
+        }
+    }
+}
+
 impl AbortForm {
     /// The form in every known version of the engine.
     pub fn of(shape: AbortShape) -> AbortForm {

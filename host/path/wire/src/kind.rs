@@ -47,16 +47,6 @@ pub enum AbortShape {
     Names,
 }
 
-impl AbortShape {
-    /// The engine whose schedulers read this form.
-    pub fn engine(self) -> Engine {
-        match self {
-            AbortShape::Names => Engine::Vllm,
-            AbortShape::Msgpack | AbortShape::Struct | AbortShape::Dataclass => Engine::Sglang,
-        }
-    }
-}
-
 impl BatchKind {
     /// The kinds whose messages are structs of columns, which name their class.
     pub const WITH_COLUMNS: [BatchKind; 3] = [BatchKind::TokenId, BatchKind::Str, BatchKind::Embedding];

@@ -60,7 +60,7 @@ impl Tokenizers {
         Ok(bytes)
     }
 
-    /// Forgets every file: another SGLang may use other files under the same names.
+    /// Forgets every file: another engine may use other files under the same names.
     pub fn forget(&self) {
         self.lock().clear();
     }

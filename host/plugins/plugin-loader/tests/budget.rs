@@ -94,7 +94,7 @@ fn open(plugin: &mut Plugin, request: &Request, resumed: bool) {
     let opened = Opened {
         request: request.number,
         rid: "r",
-        http_worker_ipc: "",
+        front_end: "",
         sink: "",
         prompt_tokens: 0,
         received_tokens: request.received,

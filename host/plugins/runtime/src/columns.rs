@@ -113,7 +113,7 @@ impl Default for FinishKind {
 }
 
 impl FinishKind {
-    /// The finish reason as SGLang names it in `type`; `running` and `other` for those that it has not.
+    /// The word for the reason, as tools print it and scenarios have it.
     pub fn word(self) -> &'static str {
         match self {
             FinishKind::Running => "running",

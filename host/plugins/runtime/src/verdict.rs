@@ -41,7 +41,7 @@ impl Action {
             Action::Finish(ending) => ending.kind(),
             Action::Annotate(_) => VerdictKind::Annotate,
             Action::Route(_) => VerdictKind::Route,
-            Action::SkipDetokenization => VerdictKind::SkipDetokenization,
+            Action::SkipText => VerdictKind::SkipText,
             Action::Hold(_) => VerdictKind::Hold,
             Action::Release => VerdictKind::Release,
             Action::ReleaseAs(_) => VerdictKind::ReleaseAs,
@@ -55,7 +55,7 @@ impl Action {
             Action::Finish(Ending { reason, .. }) => reason.text(),
             Action::Drop(text) | Action::Annotate(text) | Action::Route(text) => Some(text),
             Action::Replace(_)
-            | Action::SkipDetokenization
+            | Action::SkipText
             | Action::Hold(_)
             | Action::Release
             | Action::ReleaseAs(_)

@@ -17,7 +17,7 @@ pub(crate) const VERDICTS: [&str; 12] = [
     "abort",
     "annotate",
     "route",
-    "skip-detokenization",
+    "skip-text",
     "hold",
     "release",
     "release-as",
@@ -79,7 +79,7 @@ pub(crate) fn json(action: &Action) -> Value {
             };
             with_tokens(reason, replacement.as_ref())
         }
-        Action::SkipDetokenization => json!({"skip-detokenization": true}),
+        Action::SkipText => json!({"skip-text": true}),
         Action::Hold(millis) => json!({"hold": millis}),
         Action::Release => json!({"release": true}),
         Action::ReleaseAs(Replacement { ids, text: None }) => json!({"release-as": ids}),
@@ -118,7 +118,7 @@ mod tests {
             finish(FinishReason::Abort(String::new())),
             Action::Annotate(String::new()),
             Action::Route(String::new()),
-            Action::SkipDetokenization,
+            Action::SkipText,
             Action::Hold(1),
             Action::Release,
             Action::ReleaseAs(Replacement { ids: vec![1], text: None }),

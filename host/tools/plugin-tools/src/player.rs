@@ -52,8 +52,8 @@ pub(crate) struct Calls {
 
 struct Request {
     number: u64,
-    /// The request's `http_worker_ipc`.
-    worker: String,
+    /// The front end that waits for the request.
+    front_end: String,
     sink: String,
     prompt_tokens: u64,
     /// Tokens before the first row that was read.
@@ -334,10 +334,10 @@ impl Player {
             // Not 0 if earlier rows of the request were not read.
             let before = row.values.completion_tokens.saturating_sub(tokens);
             let (prompt_tokens, received) = (row.prompt_tokens, before + tokens);
-            let (worker, sink) = (row.http_worker_ipc.clone(), row.sink.clone());
+            let (front_end, sink) = (row.front_end.clone(), row.sink.clone());
             let request = Request {
                 number,
-                worker,
+                front_end,
                 sink,
                 prompt_tokens,
                 before,
@@ -436,12 +436,12 @@ impl Player {
 impl Request {
     /// The request as an instance opens it: at its first row, or (`again`) after a fault of the instance before.
     fn opened<'r>(&'r self, rid: &'r str, again: bool) -> Opened<'r> {
-        let Request { number, worker, sink, prompt_tokens, before, received, .. } = self;
+        let Request { number, front_end, sink, prompt_tokens, before, received, .. } = self;
         let (received_tokens, resumed) = if again { (*received, true) } else { (*before, *before > 0) };
         Opened {
             request: *number,
             rid,
-            http_worker_ipc: worker,
+            front_end,
             sink,
             prompt_tokens: *prompt_tokens,
             received_tokens,

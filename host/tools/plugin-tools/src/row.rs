@@ -26,8 +26,8 @@ pub(crate) struct Row {
     /// The row's values in the plain columns. The player counts the held rows (`waiting`).
     pub(crate) values: PlainValues,
     pub(crate) prompt_tokens: u64,
-    /// Empty if there is only one tokenizer worker.
-    pub(crate) http_worker_ipc: String,
+    /// The front end that waits for the request. Empty if there is only one.
+    pub(crate) front_end: String,
     /// The sink that the request goes to; empty if unknown, because frames do not name it.
     pub(crate) sink: String,
 }

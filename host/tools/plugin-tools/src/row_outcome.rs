@@ -88,7 +88,7 @@ pub(crate) fn after<'r>(row: &'r Row, outcome: &'r RowOutcome) -> Option<After<'
             text: row.text.as_ref().map(|_| Cow::Borrowed("")),
             finish: row.values.finished,
         },
-        Action::Annotate(_) | Action::Route(_) | Action::SkipDetokenization => as_it_came,
+        Action::Annotate(_) | Action::Route(_) | Action::SkipText => as_it_came,
         Action::Hold(_) | Action::Release | Action::ReleaseAs(_) | Action::ReleaseAndHold(_) => as_it_came,
     })
 }

@@ -264,7 +264,7 @@ fn row(batch: &afterbay_wire::Batch, index: u32) -> Row {
             waiting: 0,
         },
         prompt_tokens: batch.prompt_tokens(index).unwrap_or(0),
-        http_worker_ipc: batch.front_end(index).unwrap_or_default().to_owned(),
+        front_end: batch.front_end(index).unwrap_or_default().to_owned(),
         sink: String::new(),
     }
 }

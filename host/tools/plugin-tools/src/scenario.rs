@@ -79,7 +79,7 @@ struct WrittenRow {
     #[serde(default)]
     prompt_tokens: u64,
     #[serde(default)]
-    http_worker_ipc: String,
+    front_end: String,
     #[serde(default)]
     sink: String,
     expect: Option<serde_json::Value>,
@@ -258,7 +258,7 @@ fn row(written: &WrittenRow, tokens: &mut HashMap<String, u64>) -> Row {
         text: written.text.clone(),
         values,
         prompt_tokens: written.prompt_tokens,
-        http_worker_ipc: written.http_worker_ipc.clone(),
+        front_end: written.front_end.clone(),
         sink: written.sink.clone(),
     }
 }

@@ -94,7 +94,7 @@ mod tests {
         Row {
             rid: "r".to_owned(),
             ids: vec![1, 2],
-            http_worker_ipc: String::new(),
+            front_end: String::new(),
             sink: String::new(),
             text: text.map(str::to_owned),
             values: PlainValues::default(),

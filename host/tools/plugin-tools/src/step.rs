@@ -357,7 +357,7 @@ mod tests {
             text: Some(String::new()),
             values: PlainValues::default(),
             prompt_tokens: 0,
-            http_worker_ipc: String::new(),
+            front_end: String::new(),
             sink: String::new(),
         };
         for (_, name) in COLUMN_NAMES {

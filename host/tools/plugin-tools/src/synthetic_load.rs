@@ -70,7 +70,7 @@ impl SyntheticLoad {
         let opened = requests.map(|(request, rid)| Opened {
             request: *request,
             rid,
-            http_worker_ipc: "",
+            front_end: "",
             sink: "",
             prompt_tokens: 64,
             received_tokens: 0,

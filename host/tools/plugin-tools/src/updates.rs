@@ -43,10 +43,6 @@ struct WrittenSink {
     #[serde(default)]
     backlog_tokens: u64,
     lag_frames: Option<u64>,
-    #[serde(default)]
-    rows_per_second: f64,
-    #[serde(default)]
-    rows_joined: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -66,11 +62,7 @@ struct WrittenLoad {
     stale: bool,
     running: Option<u64>,
     waiting: Option<u64>,
-    used_tokens: Option<u64>,
-    total_tokens: Option<u64>,
-    token_usage: Option<f64>,
-    gen_throughput: Option<f64>,
-    retractions: Option<u64>,
+    kv_cache_usage: Option<f64>,
 }
 
 impl From<WrittenSignals> for Snapshot {
@@ -94,8 +86,7 @@ impl From<WrittenQueue> for Queue {
 
 impl From<WrittenSink> for Sink {
     fn from(written: WrittenSink) -> Sink {
-        let WrittenSink { name, state, backlog, backlog_tokens, lag_frames, rows_per_second, rows_joined } =
-            written;
+        let WrittenSink { name, state, backlog, backlog_tokens, lag_frames } = written;
         let state = match state {
             WrittenState::KeepingUp => SinkState::KeepingUp,
             WrittenState::Behind => SinkState::Behind,
@@ -103,33 +94,13 @@ impl From<WrittenSink> for Sink {
             WrittenState::Away => SinkState::Away,
         };
         let backlog = backlog.into();
-        Sink { name, state, backlog, backlog_tokens, lag_frames, rows_per_second, rows_joined }
+        Sink { name, state, backlog, backlog_tokens, lag_frames }
     }
 }
 
 impl From<WrittenLoad> for Load {
     fn from(written: WrittenLoad) -> Load {
-        let WrittenLoad {
-            age_ms,
-            stale,
-            running,
-            waiting,
-            used_tokens,
-            total_tokens,
-            token_usage,
-            gen_throughput,
-            retractions,
-        } = written;
-        Load {
-            age_ms,
-            stale,
-            running,
-            waiting,
-            used_tokens,
-            total_tokens,
-            token_usage,
-            gen_throughput,
-            retractions,
-        }
+        let WrittenLoad { age_ms, stale, running, waiting, kv_cache_usage } = written;
+        Load { age_ms, stale, running, waiting, kv_cache_usage }
     }
 }

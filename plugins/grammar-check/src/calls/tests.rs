@@ -157,11 +157,11 @@ struct Received {
 
 /// Sends rows and does with them what the host does.
 fn receive(check: &mut GrammarCheck, request: u64, rows: &[&[TokenId]], finish: FinishKind) -> Received {
-    let (rid, http_worker_ipc, sink) = ("r".into(), String::new(), String::new());
+    let (rid, front_end, sink) = ("r".into(), String::new(), String::new());
     check.open(&Opened {
         request,
         rid,
-        http_worker_ipc,
+        front_end,
         sink,
         prompt_tokens: 1,
         received_tokens: 0,
@@ -484,17 +484,9 @@ fn a_marker_that_no_setting_reads_is_reported_once() {
     let tokens = Tokens { special: true, words: true };
     let settings = serde_json::from_value(json!({"tool_calls": "hermes", "tools": tools()})).unwrap();
     let mut check = GrammarCheck::new(&settings, &tokens).unwrap();
-    let (rid, http_worker_ipc, sink) = ("r".to_owned(), String::new(), String::new());
+    let (rid, front_end, sink) = ("r".to_owned(), String::new(), String::new());
     let (request, prompt_tokens) = (1, 1);
-    check.open(&Opened {
-        request,
-        rid,
-        http_worker_ipc,
-        sink,
-        prompt_tokens,
-        received_tokens: 0,
-        resumed: false,
-    });
+    check.open(&Opened { request, rid, front_end, sink, prompt_tokens, received_tokens: 0, resumed: false });
     let mut row = |text: &str| {
         let result = check.calls_row(1, &tokens.ids(text), 0, FinishKind::Running);
         result.and_then(|(result, _)| result.unread)
@@ -556,16 +548,9 @@ fn a_call_whose_rows_were_released_too_early_is_still_judged() {
     let tokens = Tokens { special: true, words: true };
     let settings = serde_json::from_value(json!({"tool_calls": "hermes", "tools": tools()})).unwrap();
     let mut check = GrammarCheck::new(&settings, &tokens).unwrap();
-    let (rid, http_worker_ipc, sink) = ("r".to_owned(), String::new(), String::new());
-    let opened = Opened {
-        request: 1,
-        rid,
-        http_worker_ipc,
-        sink,
-        prompt_tokens: 1,
-        received_tokens: 0,
-        resumed: false,
-    };
+    let (rid, front_end, sink) = ("r".to_owned(), String::new(), String::new());
+    let opened =
+        Opened { request: 1, rid, front_end, sink, prompt_tokens: 1, received_tokens: 0, resumed: false };
     for request in [1, 2] {
         check.open(&Opened { request, ..opened.clone() });
         let mut row = |text: &str, waiting| {

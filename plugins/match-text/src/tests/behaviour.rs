@@ -176,7 +176,7 @@ fn a_resumed_request_is_judged_from_its_next_row() {
     plugin.open_as(Opened {
         request: 1,
         rid: "r".into(),
-        http_worker_ipc: String::new(),
+        front_end: String::new(),
         sink: String::new(),
         prompt_tokens: 3,
         received_tokens: 9,

@@ -18,7 +18,7 @@ pub mod afterbay {
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
             /// The number of a request in its stream. The host assigns it at the request's first row and never reuses a
-            /// number, also across restarts. `opened` gives the scheduler's name for the request (SGLang's `rid`) once.
+            /// number, also across restarts. `opened` gives the scheduler's name for the request, its `rid`, once.
             pub type RequestId = u64;
             /// The number of a call (`call.send`). An instance never gets a number twice.
             pub type CallId = u64;
@@ -69,7 +69,7 @@ pub mod afterbay {
                 OUTPUT_IDS = 1 << 0; #[doc = " `completion-tokens`."] const
                 COMPLETION_TOKENS = 1 << 1; #[doc = " `finished`."] const FINISHED = 1 <<
                 2; #[doc =
-                " `texts`. Empty unless the stream is after the detokenizer (BatchStrOutput)."]
+                " `texts`. Empty unless the stream is after the detokenizer, where rows have text."]
                 const TEXTS = 1 << 3; #[doc = " `waiting`."] const WAITING = 1 << 4; }
             }
             wit_bindgen::rt::bitflags::bitflags! {
@@ -120,9 +120,10 @@ pub mod afterbay {
                 pub request: RequestId,
                 /// The scheduler's name for the request.
                 pub rid: _rt::String,
-                /// The tokenizer worker that the output is for, if SGLang runs several (`http_worker_ipc`); otherwise
-                /// empty. Also empty for a request of an earlier run of Afterbay whose first row can no longer be read.
-                pub http_worker_ipc: _rt::String,
+                /// The front end that waits for the request, as the rows name it, if several front ends share the
+                /// scheduler's output; otherwise empty. Also empty for a request of an earlier run of Afterbay whose first
+                /// row can no longer be read.
+                pub front_end: _rt::String,
                 /// The name of the sink that receives the request's rows unless a plugin routes them elsewhere. Empty for
                 /// a request of an earlier run of Afterbay whose first row can no longer be read, if several sinks share
                 /// the stream's requests.
@@ -143,7 +144,7 @@ pub mod afterbay {
                     f.debug_struct("Opened")
                         .field("request", &self.request)
                         .field("rid", &self.rid)
-                        .field("http-worker-ipc", &self.http_worker_ipc)
+                        .field("front-end", &self.front_end)
                         .field("sink", &self.sink)
                         .field("prompt-tokens", &self.prompt_tokens)
                         .field("received-tokens", &self.received_tokens)
@@ -157,11 +158,11 @@ pub mod afterbay {
             pub enum FinishKind {
                 /// The request has not ended.
                 Running,
-                /// A stop token, a stop string or the end of the text (`{"type": "stop"}`).
+                /// A stop token, a stop string or the end of the text.
                 Stop,
-                /// The token limit (`{"type": "length"}`).
+                /// The token limit.
                 Length,
-                /// An abort by the client or an error (`{"type": "abort"}`).
+                /// An abort by the client or an error.
                 Abort,
                 /// A finish reason that this version of Afterbay does not know.
                 Other,
@@ -267,11 +268,11 @@ pub mod afterbay {
             /// The finish reason that the reader of a request sees.
             #[derive(Clone, PartialEq)]
             pub enum FinishReason {
-                /// `{"type": "stop", "matched": <this string>}`.
+                /// A stop. The string stands for the stop token or stop string that was found.
                 Stop(_rt::String),
-                /// `{"type": "length", "length": <the request's tokens>}`.
+                /// The token limit: the request's tokens so far.
                 Length,
-                /// `{"type": "abort", "message": <this string>}`.
+                /// An abort, with this message.
                 Abort(_rt::String),
             }
             impl ::core::fmt::Debug for FinishReason {
@@ -331,10 +332,10 @@ pub mod afterbay {
                 /// `routed`; for any other name Afterbay emits an event and sends the row to its reader. Rows of one
                 /// request that go to several sinks are in order within each sink.
                 Route(_rt::String),
-                /// Sends this row and all later rows of the request directly to the tokenizer without text, bypassing the
-                /// detokenizer, for clients that want only ids. Valid at the request's first row. Later, or if the stream
-                /// has no sink of kind `skipped`, Afterbay ignores the verdict and emits an event.
-                SkipDetokenization,
+                /// Sends this row and all later rows of the request past the detokenizer, without text, for clients that
+                /// want only ids. Valid at the request's first row. Later, or if the stream has no sink of kind `skipped`,
+                /// Afterbay ignores the verdict and emits an event.
+                SkipText,
                 /// Holds the row until a `release` of its request, for at most this many milliseconds from the receipt of
                 /// the row. `limits.hold` caps the time; Afterbay emits an event the first time it caps a hold. Later
                 /// rows of the request wait behind the held row, whatever their verdicts: a replaced row waits with its
@@ -385,9 +386,7 @@ pub mod afterbay {
                         Action::Route(e) => {
                             f.debug_tuple("Action::Route").field(e).finish()
                         }
-                        Action::SkipDetokenization => {
-                            f.debug_tuple("Action::SkipDetokenization").finish()
-                        }
+                        Action::SkipText => f.debug_tuple("Action::SkipText").finish(),
                         Action::Hold(e) => {
                             f.debug_tuple("Action::Hold").field(e).finish()
                         }
@@ -1332,10 +1331,6 @@ pub mod afterbay {
                 /// The number of frames that the reader received and has not finished; `none` if the reader does not
                 /// report it.
                 pub lag_frames: ::core::option::Option<u64>,
-                /// The rows per second that the reader took in the last seconds.
-                pub rows_per_second: f64,
-                /// The number of rows that Afterbay joined into other rows of the backlog, since the start.
-                pub rows_joined: u64,
             }
             impl ::core::fmt::Debug for Sink {
                 fn fmt(
@@ -1348,8 +1343,6 @@ pub mod afterbay {
                         .field("backlog", &self.backlog)
                         .field("backlog-tokens", &self.backlog_tokens)
                         .field("lag-frames", &self.lag_frames)
-                        .field("rows-per-second", &self.rows_per_second)
-                        .field("rows-joined", &self.rows_joined)
                         .finish()
                 }
             }
@@ -1361,21 +1354,12 @@ pub mod afterbay {
                 pub age_ms: u64,
                 /// True if the values are older than their source should allow. They are then the last known values.
                 pub stale: bool,
-                /// The number of running requests (`num_running_reqs`).
+                /// The number of running requests.
                 pub running: ::core::option::Option<u64>,
-                /// The number of waiting requests (`num_waiting_reqs`).
+                /// The number of waiting requests.
                 pub waiting: ::core::option::Option<u64>,
-                /// The number of KV cache tokens in use (`num_used_tokens`).
-                pub used_tokens: ::core::option::Option<u64>,
-                /// The capacity of the KV cache in tokens (`max_total_num_tokens`).
-                pub total_tokens: ::core::option::Option<u64>,
-                /// The share of the KV cache in use, from 0 to 1 (`token_usage`).
-                pub token_usage: ::core::option::Option<f64>,
-                /// The number of tokens generated per second (`gen_throughput`).
-                pub gen_throughput: ::core::option::Option<f64>,
-                /// The number of requests that the scheduler put back into its queue for lack of KV cache, since its
-                /// start (`num_retracted_reqs`).
-                pub retractions: ::core::option::Option<u64>,
+                /// The share of the KV cache in use, from 0 to 1.
+                pub kv_cache_usage: ::core::option::Option<f64>,
             }
             impl ::core::fmt::Debug for Load {
                 fn fmt(
@@ -1387,11 +1371,7 @@ pub mod afterbay {
                         .field("stale", &self.stale)
                         .field("running", &self.running)
                         .field("waiting", &self.waiting)
-                        .field("used-tokens", &self.used_tokens)
-                        .field("total-tokens", &self.total_tokens)
-                        .field("token-usage", &self.token_usage)
-                        .field("gen-throughput", &self.gen_throughput)
-                        .field("retractions", &self.retractions)
+                        .field("kv-cache-usage", &self.kv_cache_usage)
                         .finish()
                 }
             }
@@ -1429,10 +1409,10 @@ pub mod afterbay {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 176 + 2 * ::core::mem::size_of::<*const u8>()],
+                        >; 112 + 2 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 176
+                        [::core::mem::MaybeUninit::uninit(); 112
                             + 2 * ::core::mem::size_of::<*const u8>()],
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
@@ -1455,13 +1435,13 @@ pub mod afterbay {
                     let l7 = *ptr0
                         .add(32 + 1 * ::core::mem::size_of::<*const u8>())
                         .cast::<usize>();
-                    let base21 = l6;
-                    let len21 = l7;
-                    let mut result21 = _rt::Vec::with_capacity(len21);
-                    for i in 0..len21 {
-                        let base = base21
-                            .add(i * (80 + 2 * ::core::mem::size_of::<*const u8>()));
-                        let e21 = {
+                    let base19 = l6;
+                    let len19 = l7;
+                    let mut result19 = _rt::Vec::with_capacity(len19);
+                    for i in 0..len19 {
+                        let base = base19
+                            .add(i * (64 + 2 * ::core::mem::size_of::<*const u8>()));
+                        let e19 = {
                             let l8 = *base.add(0).cast::<*mut u8>();
                             let l9 = *base
                                 .add(::core::mem::size_of::<*const u8>())
@@ -1497,12 +1477,6 @@ pub mod afterbay {
                                     .add(48 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<u8>(),
                             );
-                            let l19 = *base
-                                .add(64 + 2 * ::core::mem::size_of::<*const u8>())
-                                .cast::<f64>();
-                            let l20 = *base
-                                .add(72 + 2 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i64>();
                             Sink {
                                 name: _rt::string_lift(bytes10),
                                 state: SinkState::_lift(l11 as u8),
@@ -1526,90 +1500,81 @@ pub mod afterbay {
                                     }
                                     _ => _rt::invalid_enum_discriminant(),
                                 },
-                                rows_per_second: l19,
-                                rows_joined: l20 as u64,
                             }
                         };
-                        result21.push(e21);
+                        result19.push(e19);
                     }
                     _rt::cabi_dealloc(
-                        base21,
-                        len21 * (80 + 2 * ::core::mem::size_of::<*const u8>()),
+                        base19,
+                        len19 * (64 + 2 * ::core::mem::size_of::<*const u8>()),
                         8,
                     );
-                    let l22 = *ptr0
+                    let l20 = *ptr0
                         .add(32 + 2 * ::core::mem::size_of::<*const u8>())
                         .cast::<i64>();
-                    let l23 = i32::from(
+                    let l21 = i32::from(
                         *ptr0
                             .add(40 + 2 * ::core::mem::size_of::<*const u8>())
                             .cast::<u8>(),
                     );
-                    let result40 = Snapshot {
+                    let result30 = Snapshot {
                         ingress: Queue {
                             frames: l2 as u64,
                             rows: l3 as u64,
                             bytes: l4 as u64,
                             oldest_age_ms: l5 as u64,
                         },
-                        sinks: result21,
-                        live_requests: l22 as u64,
-                        scheduler: match l23 {
+                        sinks: result19,
+                        live_requests: l20 as u64,
+                        scheduler: match l21 {
                             0 => None,
                             1 => {
                                 let e = {
-                                    let l24 = *ptr0
+                                    let l22 = *ptr0
                                         .add(48 + 2 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i64>();
-                                    let l25 = i32::from(
+                                    let l23 = i32::from(
                                         *ptr0
                                             .add(56 + 2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l26 = i32::from(
+                                    let l24 = i32::from(
                                         *ptr0
                                             .add(64 + 2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l28 = i32::from(
+                                    let l26 = i32::from(
                                         *ptr0
                                             .add(80 + 2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l30 = i32::from(
+                                    let l28 = i32::from(
                                         *ptr0
                                             .add(96 + 2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l32 = i32::from(
-                                        *ptr0
-                                            .add(112 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>(),
-                                    );
-                                    let l34 = i32::from(
-                                        *ptr0
-                                            .add(128 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>(),
-                                    );
-                                    let l36 = i32::from(
-                                        *ptr0
-                                            .add(144 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>(),
-                                    );
-                                    let l38 = i32::from(
-                                        *ptr0
-                                            .add(160 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>(),
-                                    );
                                     Load {
-                                        age_ms: l24 as u64,
-                                        stale: _rt::bool_lift(l25 as u8),
-                                        running: match l26 {
+                                        age_ms: l22 as u64,
+                                        stale: _rt::bool_lift(l23 as u8),
+                                        running: match l24 {
+                                            0 => None,
+                                            1 => {
+                                                let e = {
+                                                    let l25 = *ptr0
+                                                        .add(72 + 2 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>();
+                                                    l25 as u64
+                                                };
+                                                Some(e)
+                                            }
+                                            _ => _rt::invalid_enum_discriminant(),
+                                        },
+                                        waiting: match l26 {
                                             0 => None,
                                             1 => {
                                                 let e = {
                                                     let l27 = *ptr0
-                                                        .add(72 + 2 * ::core::mem::size_of::<*const u8>())
+                                                        .add(88 + 2 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
                                                     l27 as u64
                                                 };
@@ -1617,79 +1582,14 @@ pub mod afterbay {
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        waiting: match l28 {
+                                        kv_cache_usage: match l28 {
                                             0 => None,
                                             1 => {
                                                 let e = {
                                                     let l29 = *ptr0
-                                                        .add(88 + 2 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<i64>();
-                                                    l29 as u64
-                                                };
-                                                Some(e)
-                                            }
-                                            _ => _rt::invalid_enum_discriminant(),
-                                        },
-                                        used_tokens: match l30 {
-                                            0 => None,
-                                            1 => {
-                                                let e = {
-                                                    let l31 = *ptr0
                                                         .add(104 + 2 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<i64>();
-                                                    l31 as u64
-                                                };
-                                                Some(e)
-                                            }
-                                            _ => _rt::invalid_enum_discriminant(),
-                                        },
-                                        total_tokens: match l32 {
-                                            0 => None,
-                                            1 => {
-                                                let e = {
-                                                    let l33 = *ptr0
-                                                        .add(120 + 2 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<i64>();
-                                                    l33 as u64
-                                                };
-                                                Some(e)
-                                            }
-                                            _ => _rt::invalid_enum_discriminant(),
-                                        },
-                                        token_usage: match l34 {
-                                            0 => None,
-                                            1 => {
-                                                let e = {
-                                                    let l35 = *ptr0
-                                                        .add(136 + 2 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<f64>();
-                                                    l35
-                                                };
-                                                Some(e)
-                                            }
-                                            _ => _rt::invalid_enum_discriminant(),
-                                        },
-                                        gen_throughput: match l36 {
-                                            0 => None,
-                                            1 => {
-                                                let e = {
-                                                    let l37 = *ptr0
-                                                        .add(152 + 2 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<f64>();
-                                                    l37
-                                                };
-                                                Some(e)
-                                            }
-                                            _ => _rt::invalid_enum_discriminant(),
-                                        },
-                                        retractions: match l38 {
-                                            0 => None,
-                                            1 => {
-                                                let e = {
-                                                    let l39 = *ptr0
-                                                        .add(168 + 2 * ::core::mem::size_of::<*const u8>())
-                                                        .cast::<i64>();
-                                                    l39 as u64
+                                                    l29
                                                 };
                                                 Some(e)
                                             }
@@ -1702,7 +1602,7 @@ pub mod afterbay {
                             _ => _rt::invalid_enum_discriminant(),
                         },
                     };
-                    result40
+                    result30
                 }
             }
         }
@@ -2623,7 +2523,7 @@ pub mod exports {
                                     super::super::super::super::afterbay::plugin::types::Opened {
                                         request: l0 as u64,
                                         rid: _rt::string_lift(bytes3),
-                                        http_worker_ipc: _rt::string_lift(bytes6),
+                                        front_end: _rt::string_lift(bytes6),
                                         sink: _rt::string_lift(bytes9),
                                         prompt_tokens: l10 as u64,
                                         received_tokens: l11 as u64,
@@ -2957,7 +2857,7 @@ pub mod exports {
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>() = ptr26.cast_mut();
                                     }
-                                    V30::SkipDetokenization => {
+                                    V30::SkipText => {
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (5i32) as u8;
@@ -3952,86 +3852,84 @@ macro_rules! __export_transform_impl {
         =
         "component-type:wit-bindgen:0.61.1:afterbay:plugin@0.2.0:transform:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 3426] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 3327] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xe2\x19\x01A\x02\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xff\x18\x01A\x02\x01\
 A\x1c\x01B&\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
 x\x04\0\x08token-id\x03\0\x04\x01m\x02\x05delta\x0acumulative\x04\0\x08id-shape\x03\
 \0\x06\x01n\x05\x0aoutput-ids\x11completion-tokens\x08finished\x05texts\x07waiti\
 ng\x04\0\x07columns\x03\0\x08\x01n\x03\x08pressure\x07changed\x05state\x04\0\x05\
 calls\x03\0\x0a\x01r\x06\x04names\x07versions\x0fsettings-schemas\x07columns\x09\
 \x05wants\x0b\x06writes\x07\x04\0\x0bdescription\x03\0\x0c\x01r\x07\x07request\x01\
-\x03rids\x0fhttp-worker-ipcs\x04sinks\x0dprompt-tokensw\x0freceived-tokensw\x07r\
-esumed\x7f\x04\0\x06opened\x03\0\x0e\x01m\x05\x07running\x04stop\x06length\x05ab\
-ort\x05other\x04\0\x0bfinish-kind\x03\0\x10\x01p\x01\x01p\x05\x01py\x01pw\x01p\x11\
-\x01ps\x01r\x08\x07time-msw\x08requests\x12\x0aoutput-ids\x13\x0boutput-ends\x14\
-\x11completion-tokens\x15\x08finished\x16\x05texts\x17\x07waiting\x14\x04\0\x05b\
-atch\x03\0\x18\x01ks\x01r\x02\x03ids\x13\x04text\x1a\x04\0\x0breplacement\x03\0\x1b\
-\x01q\x03\x04stop\x01s\0\x06length\0\0\x05abort\x01s\0\x04\0\x0dfinish-reason\x03\
-\0\x1d\x01k\x1c\x01r\x02\x06reason\x1e\x0breplacement\x1f\x04\0\x06ending\x03\0\x20\
-\x01q\x0a\x07replace\x01\x1c\0\x04drop\x01s\0\x06finish\x01!\0\x08annotate\x01s\0\
-\x05route\x01s\0\x13skip-detokenization\0\0\x04hold\x01y\0\x07release\0\0\x0arel\
-ease-as\x01\x1c\0\x10release-and-hold\x01y\0\x04\0\x06action\x03\0\"\x01r\x02\x03\
-rowy\x06action#\x04\0\x07verdict\x03\0$\x03\0\x1bafterbay:plugin/types@0.2.0\x05\
-\0\x02\x03\0\0\x0arequest-id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\
-\0\0\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\
-\x01@\x03\x05level\x03\x07request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\
-\0\x19afterbay:plugin/log@0.2.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\
-\0\x01p\x01\x01@\x03\x04names\x06labels\x02\x05deltaw\x01\0\x04\0\x0bcounter-add\
-\x01\x03\x01@\x03\x04names\x06labels\x02\x05valueu\x01\0\x04\0\x09gauge-set\x01\x04\
-\x04\0\x11histogram-observe\x01\x04\x01@\x02\x04names\x06labels\x02\x01\0\x04\0\x06\
-remove\x01\x05\x03\0\x1dafterbay:plugin/metrics@0.2.0\x05\x03\x01B\x03\x01ks\x01\
-@\x01\x06reason\0\x01\0\x04\0\x0dset-not-ready\x01\x01\x03\0\x1cafterbay:plugin/\
-health@0.2.0\x05\x04\x01B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-numbe\
-r\0\0\x04\0\x0bstore-error\x03\0\0\x01p}\x01k\x02\x01@\x01\x03keys\0\x03\x04\0\x03\
-get\x01\x04\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x05\x04\0\x03set\x01\x06\
-\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x07\x01j\x01x\x01\x01\x01@\x02\x03ke\
-ys\x05deltax\0\x08\x04\0\x09increment\x01\x09\x01ks\x01ps\x01@\x02\x06prefixs\x05\
-after\x0a\0\x0b\x04\0\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@0.2.0\x05\
-\x05\x02\x03\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\0\
-\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01p}\x01@\x03\x08endpoints\x07\
-request\x03\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\0\x1aafterbay:plugin/cal\
-l@0.2.0\x05\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-ms\
-w\x04\0\x05queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\
-\0\x0asink-state\x03\0\x02\x01kw\x01r\x07\x04names\x05state\x03\x07backlog\x01\x0e\
-backlog-tokensw\x0alag-frames\x04\x0frows-per-secondu\x0brows-joinedw\x04\0\x04s\
-ink\x03\0\x05\x01ku\x01r\x09\x06age-msw\x05stale\x7f\x07running\x04\x07waiting\x04\
-\x0bused-tokens\x04\x0ctotal-tokens\x04\x0btoken-usage\x07\x0egen-throughput\x07\
-\x0bretractions\x04\x04\0\x04load\x03\0\x08\x01p\x06\x01k\x09\x01r\x04\x07ingres\
-s\x01\x05sinks\x0a\x0dlive-requestsw\x09scheduler\x0b\x04\0\x08snapshot\x03\0\x0c\
-\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterbay:plugin/signals@0.2.0\x05\x08\
-\x01B\x05\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01ks\x01@\x01\x07requ\
-est\x01\0\x02\x04\0\x0aattributes\x01\x03\x03\0\x1dafterbay:plugin/request@0.2.0\
-\x05\x09\x02\x03\0\0\x08token-id\x01B\x13\x02\x03\x02\x01\x0a\x04\0\x08token-id\x03\
-\0\0\x01q\x02\x08too-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\
-\x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06\
-decode\x01\x07\x01p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-byt\
-es\x01\x09\x01@\0\0\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01\
-j\x01\x05\x01\x03\x01@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafter\
-bay:plugin/tokenizer@0.2.0\x05\x0b\x02\x03\0\0\x05batch\x02\x03\0\0\x0bdescripti\
-on\x02\x03\0\0\x06ending\x02\x03\0\0\x06opened\x02\x03\0\0\x07verdict\x01B:\x02\x03\
-\x02\x01\x0c\x04\0\x05batch\x03\0\0\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\x02\
-\x02\x03\x02\x01\x0d\x04\0\x0bdescription\x03\0\x04\x02\x03\x02\x01\x0e\x04\0\x06\
-ending\x03\0\x06\x02\x03\x02\x01\x0f\x04\0\x06opened\x03\0\x08\x02\x03\x02\x01\x01\
-\x04\0\x0arequest-id\x03\0\x0a\x02\x03\x02\x01\x10\x04\0\x07verdict\x03\0\x0c\x01\
-r\x02\x07pointers\x07messages\x04\0\x0bbad-setting\x03\0\x0e\x01q\x02\x07setting\
-\x01\x0f\0\x07missing\x01s\0\x04\0\x0fconfigure-error\x03\0\x10\x01m\x02\x0funkn\
-own-version\x07corrupt\x04\0\x0bstate-error\x03\0\x12\x01p}\x01r\x02\x06status{\x04\
-body\x14\x04\0\x08response\x03\0\x15\x01q\x05\x07refused\x01s\0\x0aoverloaded\0\0\
-\x09timed-out\0\0\x06failed\x01s\0\x09cancelled\0\0\x04\0\x0acall-error\x03\0\x17\
-\x01j\x01\x16\x01\x18\x01r\x03\x04call\x03\x07request\x0b\x07outcome\x19\x04\0\x06\
-answer\x03\0\x1a\x01q\x02\x07release\x01y\0\x06finish\x01\x07\0\x04\0\x0erequest\
--action\x03\0\x1c\x01r\x02\x07request\x0b\x06action\x1d\x04\0\x0frequest-verdict\
-\x03\0\x1e\x01@\0\0\x05\x04\0\x08describe\x01\x20\x01j\0\x01\x11\x01@\x01\x08set\
-tingss\0!\x04\0\x09configure\x01\"\x01p\x09\x01@\x01\x08requests#\x01\0\x04\0\x04\
-open\x01$\x01p\x0b\x01@\x01\x08requests%\x01\0\x04\0\x07changed\x01&\x01p\x0d\x01\
-@\x01\x05batch\x01\0'\x04\0\x07process\x01(\x01@\0\x01\0\x04\0\x08pressure\x01)\x01\
-p\x1b\x01p\x1f\x01@\x01\x07answers*\0+\x04\0\x08answered\x01,\x04\0\x05close\x01\
-&\x01@\0\0\x14\x04\0\x0cexport-state\x01-\x01j\0\x01\x13\x01@\x02\x07versions\x05\
-state\x14\0.\x04\0\x0cimport-state\x01/\x04\0\x1cafterbay:plugin/plugin@0.2.0\x05\
-\x11\x04\0\x1fafterbay:plugin/transform@0.2.0\x04\0\x0b\x0f\x01\0\x09transform\x03\
-\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-\
-bindgen-rust\x060.61.1";
+\x03rids\x09front-ends\x04sinks\x0dprompt-tokensw\x0freceived-tokensw\x07resumed\
+\x7f\x04\0\x06opened\x03\0\x0e\x01m\x05\x07running\x04stop\x06length\x05abort\x05\
+other\x04\0\x0bfinish-kind\x03\0\x10\x01p\x01\x01p\x05\x01py\x01pw\x01p\x11\x01p\
+s\x01r\x08\x07time-msw\x08requests\x12\x0aoutput-ids\x13\x0boutput-ends\x14\x11c\
+ompletion-tokens\x15\x08finished\x16\x05texts\x17\x07waiting\x14\x04\0\x05batch\x03\
+\0\x18\x01ks\x01r\x02\x03ids\x13\x04text\x1a\x04\0\x0breplacement\x03\0\x1b\x01q\
+\x03\x04stop\x01s\0\x06length\0\0\x05abort\x01s\0\x04\0\x0dfinish-reason\x03\0\x1d\
+\x01k\x1c\x01r\x02\x06reason\x1e\x0breplacement\x1f\x04\0\x06ending\x03\0\x20\x01\
+q\x0a\x07replace\x01\x1c\0\x04drop\x01s\0\x06finish\x01!\0\x08annotate\x01s\0\x05\
+route\x01s\0\x09skip-text\0\0\x04hold\x01y\0\x07release\0\0\x0arelease-as\x01\x1c\
+\0\x10release-and-hold\x01y\0\x04\0\x06action\x03\0\"\x01r\x02\x03rowy\x06action\
+#\x04\0\x07verdict\x03\0$\x03\0\x1bafterbay:plugin/types@0.2.0\x05\0\x02\x03\0\0\
+\x0arequest-id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01m\x04\
+\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\x01@\x03\x05\
+level\x03\x07request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\0\x19afterba\
+y:plugin/log@0.2.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\0\x01p\x01\x01\
+@\x03\x04names\x06labels\x02\x05deltaw\x01\0\x04\0\x0bcounter-add\x01\x03\x01@\x03\
+\x04names\x06labels\x02\x05valueu\x01\0\x04\0\x09gauge-set\x01\x04\x04\0\x11hist\
+ogram-observe\x01\x04\x01@\x02\x04names\x06labels\x02\x01\0\x04\0\x06remove\x01\x05\
+\x03\0\x1dafterbay:plugin/metrics@0.2.0\x05\x03\x01B\x03\x01ks\x01@\x01\x06reaso\
+n\0\x01\0\x04\0\x0dset-not-ready\x01\x01\x03\0\x1cafterbay:plugin/health@0.2.0\x05\
+\x04\x01B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-number\0\0\x04\0\x0bs\
+tore-error\x03\0\0\x01p}\x01k\x02\x01@\x01\x03keys\0\x03\x04\0\x03get\x01\x04\x01\
+j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x05\x04\0\x03set\x01\x06\x01@\x01\x03\
+keys\x01\0\x04\0\x06delete\x01\x07\x01j\x01x\x01\x01\x01@\x02\x03keys\x05deltax\0\
+\x08\x04\0\x09increment\x01\x09\x01ks\x01ps\x01@\x02\x06prefixs\x05after\x0a\0\x0b\
+\x04\0\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@0.2.0\x05\x05\x02\x03\
+\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\0\x02\x03\x02\
+\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01p}\x01@\x03\x08endpoints\x07request\x03\
+\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\0\x1aafterbay:plugin/call@0.2.0\x05\
+\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-msw\x04\0\x05\
+queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\0\x0asink-\
+state\x03\0\x02\x01kw\x01r\x05\x04names\x05state\x03\x07backlog\x01\x0ebacklog-t\
+okensw\x0alag-frames\x04\x04\0\x04sink\x03\0\x05\x01ku\x01r\x05\x06age-msw\x05st\
+ale\x7f\x07running\x04\x07waiting\x04\x0ekv-cache-usage\x07\x04\0\x04load\x03\0\x08\
+\x01p\x06\x01k\x09\x01r\x04\x07ingress\x01\x05sinks\x0a\x0dlive-requestsw\x09sch\
+eduler\x0b\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1d\
+afterbay:plugin/signals@0.2.0\x05\x08\x01B\x05\x02\x03\x02\x01\x01\x04\0\x0arequ\
+est-id\x03\0\0\x01ks\x01@\x01\x07request\x01\0\x02\x04\0\x0aattributes\x01\x03\x03\
+\0\x1dafterbay:plugin/request@0.2.0\x05\x09\x02\x03\0\0\x08token-id\x01B\x13\x02\
+\x03\x02\x01\x0a\x04\0\x08token-id\x03\0\0\x01q\x02\x08too-long\x01y\0\x06failed\
+\x01s\0\x04\0\x0cencode-error\x03\0\x02\x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\
+\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06decode\x01\x07\x01p\x06\x01@\x02\x05fi\
+rst\x01\x05county\0\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\x05\x04\0\x07speci\
+al\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01@\x01\x04texts\0\
+\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@0.2.0\x05\x0b\x02\
+\x03\0\0\x05batch\x02\x03\0\0\x0bdescription\x02\x03\0\0\x06ending\x02\x03\0\0\x06\
+opened\x02\x03\0\0\x07verdict\x01B:\x02\x03\x02\x01\x0c\x04\0\x05batch\x03\0\0\x02\
+\x03\x02\x01\x06\x04\0\x07call-id\x03\0\x02\x02\x03\x02\x01\x0d\x04\0\x0bdescrip\
+tion\x03\0\x04\x02\x03\x02\x01\x0e\x04\0\x06ending\x03\0\x06\x02\x03\x02\x01\x0f\
+\x04\0\x06opened\x03\0\x08\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x0a\x02\
+\x03\x02\x01\x10\x04\0\x07verdict\x03\0\x0c\x01r\x02\x07pointers\x07messages\x04\
+\0\x0bbad-setting\x03\0\x0e\x01q\x02\x07setting\x01\x0f\0\x07missing\x01s\0\x04\0\
+\x0fconfigure-error\x03\0\x10\x01m\x02\x0funknown-version\x07corrupt\x04\0\x0bst\
+ate-error\x03\0\x12\x01p}\x01r\x02\x06status{\x04body\x14\x04\0\x08response\x03\0\
+\x15\x01q\x05\x07refused\x01s\0\x0aoverloaded\0\0\x09timed-out\0\0\x06failed\x01\
+s\0\x09cancelled\0\0\x04\0\x0acall-error\x03\0\x17\x01j\x01\x16\x01\x18\x01r\x03\
+\x04call\x03\x07request\x0b\x07outcome\x19\x04\0\x06answer\x03\0\x1a\x01q\x02\x07\
+release\x01y\0\x06finish\x01\x07\0\x04\0\x0erequest-action\x03\0\x1c\x01r\x02\x07\
+request\x0b\x06action\x1d\x04\0\x0frequest-verdict\x03\0\x1e\x01@\0\0\x05\x04\0\x08\
+describe\x01\x20\x01j\0\x01\x11\x01@\x01\x08settingss\0!\x04\0\x09configure\x01\"\
+\x01p\x09\x01@\x01\x08requests#\x01\0\x04\0\x04open\x01$\x01p\x0b\x01@\x01\x08re\
+quests%\x01\0\x04\0\x07changed\x01&\x01p\x0d\x01@\x01\x05batch\x01\0'\x04\0\x07p\
+rocess\x01(\x01@\0\x01\0\x04\0\x08pressure\x01)\x01p\x1b\x01p\x1f\x01@\x01\x07an\
+swers*\0+\x04\0\x08answered\x01,\x04\0\x05close\x01&\x01@\0\0\x14\x04\0\x0cexpor\
+t-state\x01-\x01j\0\x01\x13\x01@\x02\x07versions\x05state\x14\0.\x04\0\x0cimport\
+-state\x01/\x04\0\x1cafterbay:plugin/plugin@0.2.0\x05\x11\x04\0\x1fafterbay:plug\
+in/transform@0.2.0\x04\0\x0b\x0f\x01\0\x09transform\x03\0\0\0G\x09producers\x01\x0c\
+processed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
         };
     };
 }
@@ -4044,65 +3942,63 @@ pub use __export_transform_impl as export_transform;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2634] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xaa\x13\x01A\x02\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 2535] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc7\x12\x01A\x02\x01\
 A\x15\x01B&\x01w\x04\0\x0arequest-id\x03\0\0\x01w\x04\0\x07call-id\x03\0\x02\x01\
 x\x04\0\x08token-id\x03\0\x04\x01m\x02\x05delta\x0acumulative\x04\0\x08id-shape\x03\
 \0\x06\x01n\x05\x0aoutput-ids\x11completion-tokens\x08finished\x05texts\x07waiti\
 ng\x04\0\x07columns\x03\0\x08\x01n\x03\x08pressure\x07changed\x05state\x04\0\x05\
 calls\x03\0\x0a\x01r\x06\x04names\x07versions\x0fsettings-schemas\x07columns\x09\
 \x05wants\x0b\x06writes\x07\x04\0\x0bdescription\x03\0\x0c\x01r\x07\x07request\x01\
-\x03rids\x0fhttp-worker-ipcs\x04sinks\x0dprompt-tokensw\x0freceived-tokensw\x07r\
-esumed\x7f\x04\0\x06opened\x03\0\x0e\x01m\x05\x07running\x04stop\x06length\x05ab\
-ort\x05other\x04\0\x0bfinish-kind\x03\0\x10\x01p\x01\x01p\x05\x01py\x01pw\x01p\x11\
-\x01ps\x01r\x08\x07time-msw\x08requests\x12\x0aoutput-ids\x13\x0boutput-ends\x14\
-\x11completion-tokens\x15\x08finished\x16\x05texts\x17\x07waiting\x14\x04\0\x05b\
-atch\x03\0\x18\x01ks\x01r\x02\x03ids\x13\x04text\x1a\x04\0\x0breplacement\x03\0\x1b\
-\x01q\x03\x04stop\x01s\0\x06length\0\0\x05abort\x01s\0\x04\0\x0dfinish-reason\x03\
-\0\x1d\x01k\x1c\x01r\x02\x06reason\x1e\x0breplacement\x1f\x04\0\x06ending\x03\0\x20\
-\x01q\x0a\x07replace\x01\x1c\0\x04drop\x01s\0\x06finish\x01!\0\x08annotate\x01s\0\
-\x05route\x01s\0\x13skip-detokenization\0\0\x04hold\x01y\0\x07release\0\0\x0arel\
-ease-as\x01\x1c\0\x10release-and-hold\x01y\0\x04\0\x06action\x03\0\"\x01r\x02\x03\
-rowy\x06action#\x04\0\x07verdict\x03\0$\x03\0\x1bafterbay:plugin/types@0.2.0\x05\
-\0\x02\x03\0\0\x0arequest-id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\
-\0\0\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\
-\x01@\x03\x05level\x03\x07request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\
-\0\x19afterbay:plugin/log@0.2.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\
-\0\x01p\x01\x01@\x03\x04names\x06labels\x02\x05deltaw\x01\0\x04\0\x0bcounter-add\
-\x01\x03\x01@\x03\x04names\x06labels\x02\x05valueu\x01\0\x04\0\x09gauge-set\x01\x04\
-\x04\0\x11histogram-observe\x01\x04\x01@\x02\x04names\x06labels\x02\x01\0\x04\0\x06\
-remove\x01\x05\x03\0\x1dafterbay:plugin/metrics@0.2.0\x05\x03\x01B\x03\x01ks\x01\
-@\x01\x06reason\0\x01\0\x04\0\x0dset-not-ready\x01\x01\x03\0\x1cafterbay:plugin/\
-health@0.2.0\x05\x04\x01B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-numbe\
-r\0\0\x04\0\x0bstore-error\x03\0\0\x01p}\x01k\x02\x01@\x01\x03keys\0\x03\x04\0\x03\
-get\x01\x04\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x05\x04\0\x03set\x01\x06\
-\x01@\x01\x03keys\x01\0\x04\0\x06delete\x01\x07\x01j\x01x\x01\x01\x01@\x02\x03ke\
-ys\x05deltax\0\x08\x04\0\x09increment\x01\x09\x01ks\x01ps\x01@\x02\x06prefixs\x05\
-after\x0a\0\x0b\x04\0\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@0.2.0\x05\
-\x05\x02\x03\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\0\
-\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01p}\x01@\x03\x08endpoints\x07\
-request\x03\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\0\x1aafterbay:plugin/cal\
-l@0.2.0\x05\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-ms\
-w\x04\0\x05queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\
-\0\x0asink-state\x03\0\x02\x01kw\x01r\x07\x04names\x05state\x03\x07backlog\x01\x0e\
-backlog-tokensw\x0alag-frames\x04\x0frows-per-secondu\x0brows-joinedw\x04\0\x04s\
-ink\x03\0\x05\x01ku\x01r\x09\x06age-msw\x05stale\x7f\x07running\x04\x07waiting\x04\
-\x0bused-tokens\x04\x0ctotal-tokens\x04\x0btoken-usage\x07\x0egen-throughput\x07\
-\x0bretractions\x04\x04\0\x04load\x03\0\x08\x01p\x06\x01k\x09\x01r\x04\x07ingres\
-s\x01\x05sinks\x0a\x0dlive-requestsw\x09scheduler\x0b\x04\0\x08snapshot\x03\0\x0c\
-\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1dafterbay:plugin/signals@0.2.0\x05\x08\
-\x01B\x05\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01ks\x01@\x01\x07requ\
-est\x01\0\x02\x04\0\x0aattributes\x01\x03\x03\0\x1dafterbay:plugin/request@0.2.0\
-\x05\x09\x02\x03\0\0\x08token-id\x01B\x13\x02\x03\x02\x01\x0a\x04\0\x08token-id\x03\
-\0\0\x01q\x02\x08too-long\x01y\0\x06failed\x01s\0\x04\0\x0cencode-error\x03\0\x02\
-\x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06\
-decode\x01\x07\x01p\x06\x01@\x02\x05first\x01\x05county\0\x08\x04\0\x0btoken-byt\
-es\x01\x09\x01@\0\0\x05\x04\0\x07special\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01\
-j\x01\x05\x01\x03\x01@\x01\x04texts\0\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafter\
-bay:plugin/tokenizer@0.2.0\x05\x0b\x04\0?afterbay:plugin/transform-with-all-of-i\
-ts-exports-removed@0.2.0\x04\0\x0b/\x01\0)transform-with-all-of-its-exports-remo\
-ved\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10\
-wit-bindgen-rust\x060.61.1";
+\x03rids\x09front-ends\x04sinks\x0dprompt-tokensw\x0freceived-tokensw\x07resumed\
+\x7f\x04\0\x06opened\x03\0\x0e\x01m\x05\x07running\x04stop\x06length\x05abort\x05\
+other\x04\0\x0bfinish-kind\x03\0\x10\x01p\x01\x01p\x05\x01py\x01pw\x01p\x11\x01p\
+s\x01r\x08\x07time-msw\x08requests\x12\x0aoutput-ids\x13\x0boutput-ends\x14\x11c\
+ompletion-tokens\x15\x08finished\x16\x05texts\x17\x07waiting\x14\x04\0\x05batch\x03\
+\0\x18\x01ks\x01r\x02\x03ids\x13\x04text\x1a\x04\0\x0breplacement\x03\0\x1b\x01q\
+\x03\x04stop\x01s\0\x06length\0\0\x05abort\x01s\0\x04\0\x0dfinish-reason\x03\0\x1d\
+\x01k\x1c\x01r\x02\x06reason\x1e\x0breplacement\x1f\x04\0\x06ending\x03\0\x20\x01\
+q\x0a\x07replace\x01\x1c\0\x04drop\x01s\0\x06finish\x01!\0\x08annotate\x01s\0\x05\
+route\x01s\0\x09skip-text\0\0\x04hold\x01y\0\x07release\0\0\x0arelease-as\x01\x1c\
+\0\x10release-and-hold\x01y\0\x04\0\x06action\x03\0\"\x01r\x02\x03rowy\x06action\
+#\x04\0\x07verdict\x03\0$\x03\0\x1bafterbay:plugin/types@0.2.0\x05\0\x02\x03\0\0\
+\x0arequest-id\x01B\x07\x02\x03\x02\x01\x01\x04\0\x0arequest-id\x03\0\0\x01m\x04\
+\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\x01k\x01\x01@\x03\x05\
+level\x03\x07request\x04\x07messages\x01\0\x04\0\x03log\x01\x05\x03\0\x19afterba\
+y:plugin/log@0.2.0\x05\x02\x01B\x0a\x01o\x02ss\x04\0\x05label\x03\0\0\x01p\x01\x01\
+@\x03\x04names\x06labels\x02\x05deltaw\x01\0\x04\0\x0bcounter-add\x01\x03\x01@\x03\
+\x04names\x06labels\x02\x05valueu\x01\0\x04\0\x09gauge-set\x01\x04\x04\0\x11hist\
+ogram-observe\x01\x04\x01@\x02\x04names\x06labels\x02\x01\0\x04\0\x06remove\x01\x05\
+\x03\0\x1dafterbay:plugin/metrics@0.2.0\x05\x03\x01B\x03\x01ks\x01@\x01\x06reaso\
+n\0\x01\0\x04\0\x0dset-not-ready\x01\x01\x03\0\x1cafterbay:plugin/health@0.2.0\x05\
+\x04\x01B\x12\x01q\x03\x07bad-key\0\0\x04full\0\0\x0cnot-a-number\0\0\x04\0\x0bs\
+tore-error\x03\0\0\x01p}\x01k\x02\x01@\x01\x03keys\0\x03\x04\0\x03get\x01\x04\x01\
+j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x05\x04\0\x03set\x01\x06\x01@\x01\x03\
+keys\x01\0\x04\0\x06delete\x01\x07\x01j\x01x\x01\x01\x01@\x02\x03keys\x05deltax\0\
+\x08\x04\0\x09increment\x01\x09\x01ks\x01ps\x01@\x02\x06prefixs\x05after\x0a\0\x0b\
+\x04\0\x09list-keys\x01\x0c\x03\0\x1bafterbay:plugin/store@0.2.0\x05\x05\x02\x03\
+\0\0\x07call-id\x01B\x07\x02\x03\x02\x01\x06\x04\0\x07call-id\x03\0\0\x02\x03\x02\
+\x01\x01\x04\0\x0arequest-id\x03\0\x02\x01p}\x01@\x03\x08endpoints\x07request\x03\
+\x04body\x04\0\x01\x04\0\x04send\x01\x05\x03\0\x1aafterbay:plugin/call@0.2.0\x05\
+\x07\x01B\x10\x01r\x04\x06framesw\x04rowsw\x05bytesw\x0doldest-age-msw\x04\0\x05\
+queue\x03\0\0\x01m\x04\x0akeeping-up\x06behind\x07stalled\x04away\x04\0\x0asink-\
+state\x03\0\x02\x01kw\x01r\x05\x04names\x05state\x03\x07backlog\x01\x0ebacklog-t\
+okensw\x0alag-frames\x04\x04\0\x04sink\x03\0\x05\x01ku\x01r\x05\x06age-msw\x05st\
+ale\x7f\x07running\x04\x07waiting\x04\x0ekv-cache-usage\x07\x04\0\x04load\x03\0\x08\
+\x01p\x06\x01k\x09\x01r\x04\x07ingress\x01\x05sinks\x0a\x0dlive-requestsw\x09sch\
+eduler\x0b\x04\0\x08snapshot\x03\0\x0c\x01@\0\0\x0d\x04\0\x04read\x01\x0e\x03\0\x1d\
+afterbay:plugin/signals@0.2.0\x05\x08\x01B\x05\x02\x03\x02\x01\x01\x04\0\x0arequ\
+est-id\x03\0\0\x01ks\x01@\x01\x07request\x01\0\x02\x04\0\x0aattributes\x01\x03\x03\
+\0\x1dafterbay:plugin/request@0.2.0\x05\x09\x02\x03\0\0\x08token-id\x01B\x13\x02\
+\x03\x02\x01\x0a\x04\0\x08token-id\x03\0\0\x01q\x02\x08too-long\x01y\0\x06failed\
+\x01s\0\x04\0\x0cencode-error\x03\0\x02\x01@\0\0y\x04\0\x04size\x01\x04\x01p\x01\
+\x01p}\x01@\x01\x03ids\x05\0\x06\x04\0\x06decode\x01\x07\x01p\x06\x01@\x02\x05fi\
+rst\x01\x05county\0\x08\x04\0\x0btoken-bytes\x01\x09\x01@\0\0\x05\x04\0\x07speci\
+al\x01\x0a\x04\0\x0bend-of-text\x01\x0a\x01j\x01\x05\x01\x03\x01@\x01\x04texts\0\
+\x0b\x04\0\x06encode\x01\x0c\x03\0\x1fafterbay:plugin/tokenizer@0.2.0\x05\x0b\x04\
+\0?afterbay:plugin/transform-with-all-of-its-exports-removed@0.2.0\x04\0\x0b/\x01\
+\0)transform-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cproc\
+essed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

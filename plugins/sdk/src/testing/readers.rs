@@ -120,7 +120,7 @@ impl Received {
         let is_last = row.finish_kind() != FinishKind::Running;
         let mut is_held = !self.held.is_empty();
         match action {
-            None | Some(Action::Annotate(_) | Action::Route(_) | Action::SkipDetokenization) => {}
+            None | Some(Action::Annotate(_) | Action::Route(_) | Action::SkipText) => {}
             Some(Action::Replace(new)) => row.set(new.ids, new.text),
             Some(Action::Drop(_)) => row.set(Vec::new(), Some(String::new())),
             Some(Action::Hold(_)) => is_held = true,

@@ -1,10 +1,7 @@
 //! The configuration of a source.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
-
-use blake2::digest::consts::U4;
-use blake2::{Blake2s, Digest};
 
 /// The source, and the age at which its readings are stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,33 +34,5 @@ impl LoadConfig {
             stale_after: Duration::from_secs(5),
             load_snapshot_every: Duration::from_millis(20),
         }
-    }
-}
-
-/// The path of the LoadSnapshot file of an SGLang server, as its `shm_path_for` makes it (sglang 0.5.23,
-/// `srt/managers/load_snapshot.py`): `/dev/shm/sglang_loads_<name>_<blake2s of the id, 4 bytes, in hex>.shm`.
-/// The name is the last path component of the id; characters other than letters, digits, `.`, `_` and `-`
-/// become `_`.
-pub fn instance_path(instance_id: &str) -> PathBuf {
-    let name = instance_id.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty());
-    let name: String = name
-        .unwrap_or("default")
-        .chars()
-        .map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' })
-        .collect();
-    let digest: String =
-        Blake2s::<U4>::digest(instance_id.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-    Path::new("/dev/shm").join(format!("sglang_loads_{name}_{digest}.shm"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_path_of_an_instance_is_that_of_sglang() {
-        // The path that `shm_path_for` of sglang 0.5.23 makes.
-        let path = "/dev/shm/sglang_loads_0123456789ab_042e6e5d.shm";
-        assert_eq!(instance_path("0123456789ab"), Path::new(path));
     }
 }

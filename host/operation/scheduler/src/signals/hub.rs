@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn the_same_reading_read_again_gets_no_younger() {
         let (mut hub, start) = hub();
-        let values = LoadValues { num_running_reqs: Some(1), ..LoadValues::default() };
+        let values = LoadValues { running: Some(1), ..LoadValues::default() };
         for seconds in 0..8 {
             let later = Duration::from_secs(seconds);
             let now =

@@ -1,8 +1,11 @@
-//! Decodes the payload of a slot: SGLang's `LoadSnapshot`, a msgpack map (sglang 0.5.23,
+//! SGLang's file: its path, and the payload of a slot, a `LoadSnapshot` as a msgpack map (sglang 0.5.23,
 //! `srt/managers/load_snapshot.py`).
 
+use std::path::{Path, PathBuf};
+
+use blake2::digest::consts::U4;
+use blake2::{Blake2s, Digest};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use crate::signals::hub::ReadFailure;
 use crate::signals::values::{LoadValues, count, ratio};
@@ -10,13 +13,20 @@ use crate::signals::values::{LoadValues, count, ratio};
 /// A number of any type, because Python's writers mix types (-1 for a float). `None` for nil.
 type Number = Option<f64>;
 
-/// `QueueMetrics`: an array of waiting, grammar, paused, retracted, and what later versions append.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum QueueMetrics {
-    Array(Vec<Number>),
-    /// Another version may write something else. The rest of the load is still valid.
-    Other(IgnoredAny),
+/// The path of the LoadSnapshot file of an SGLang server, as its `shm_path_for` makes it (sglang 0.5.23,
+/// `srt/managers/load_snapshot.py`): `/dev/shm/sglang_loads_<name>_<blake2s of the id, 4 bytes, in hex>.shm`.
+/// The name is the last path component of the id; characters other than letters, digits, `.`, `_` and `-`
+/// become `_`.
+pub fn instance_path(instance_id: &str) -> PathBuf {
+    let name = instance_id.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty());
+    let name: String = name
+        .unwrap_or("default")
+        .chars()
+        .map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' })
+        .collect();
+    let digest: String =
+        Blake2s::<U4>::digest(instance_id.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    Path::new("/dev/shm").join(format!("sglang_loads_{name}_{digest}.shm"))
 }
 
 /// The map. Unknown keys are ignored.
@@ -27,17 +37,7 @@ struct SlotPayload {
     dp_rank: u32,
     num_running_reqs: Number,
     num_waiting_reqs: Number,
-    num_waiting_uncached_tokens: Number,
-    num_used_tokens: Number,
-    num_total_tokens: Number,
-    num_active_tokens: Number,
-    max_total_num_tokens: Number,
-    max_running_requests: Number,
     token_usage: Number,
-    gen_throughput: Number,
-    cache_hit_rate: Number,
-    utilization: Number,
-    queues: Option<QueueMetrics>,
 }
 
 /// The content of a slot.
@@ -46,14 +46,10 @@ pub(crate) struct Measured {
     pub values: LoadValues,
     /// The time of measurement on the scheduler's clock.
     pub unix_ns: u64,
-    /// Whether a field is present that SGLang fills only with `--enable-metrics`.
-    pub has_metrics: bool,
 }
 
-/// Decodes a payload. A missing key is 0, because SGLang leaves out default values. Throughput, hit rate,
-/// utilization and retractions are also 0 on a server without `--enable-metrics`. They count only if
-/// `has_metrics`, which any payload of the same file may show.
-pub(crate) fn decode(payload: &[u8], dp_rank: u32, has_metrics: bool) -> Result<Measured, ReadFailure> {
+/// Decodes a payload. A missing key is 0, because SGLang leaves out default values.
+pub(crate) fn decode(payload: &[u8], dp_rank: u32) -> Result<Measured, ReadFailure> {
     let is_map = matches!(payload.first(), Some(0x80..=0x8f | 0xde | 0xdf));
     if !is_map {
         let found = payload.first().map_or("is empty".to_owned(), |byte| format!("begins with {byte:#04x}"));
@@ -75,33 +71,15 @@ pub(crate) fn decode(payload: &[u8], dp_rank: u32, has_metrics: bool) -> Result<
         return Err(ReadFailure::Invalid(format!("the timestamp is {found}, expected unix seconds")));
     }
     let or_zero = |number: Number| number.map_or(Some(0), count);
-    let positive = |number: Number| number.and_then(count).filter(|value| *value > 0);
-    let rates = [payload.gen_throughput, payload.cache_hit_rate, payload.utilization];
-    let has_metrics = has_metrics || rates.iter().any(Option::is_some);
-    let rate = |number: Number| number.map_or(has_metrics.then_some(0.0), ratio);
-    let retracted = match &payload.queues {
-        Some(QueueMetrics::Array(queues)) => queues.get(3).copied().flatten(),
-        _ => None,
-    };
     let values = LoadValues {
-        num_running_reqs: or_zero(payload.num_running_reqs),
-        num_waiting_reqs: or_zero(payload.num_waiting_reqs),
-        num_waiting_uncached_tokens: or_zero(payload.num_waiting_uncached_tokens),
-        num_used_tokens: or_zero(payload.num_used_tokens),
-        num_total_tokens: or_zero(payload.num_total_tokens),
-        num_active_tokens: or_zero(payload.num_active_tokens),
-        max_total_num_tokens: positive(payload.max_total_num_tokens),
-        max_running_requests: positive(payload.max_running_requests),
-        token_usage: payload.token_usage.map_or(Some(0.0), ratio),
-        gen_throughput: rate(payload.gen_throughput),
-        cache_hit_rate: rate(payload.cache_hit_rate),
-        utilization: rate(payload.utilization),
-        num_retracted_reqs: retracted.and_then(count).filter(|_| has_metrics),
+        running: or_zero(payload.num_running_reqs),
+        waiting: or_zero(payload.num_waiting_reqs),
+        kv_cache_usage: payload.token_usage.map_or(Some(0.0), ratio),
     };
     // As one float it would be 256 ns off.
     let (seconds, rest) = (payload.timestamp.trunc(), payload.timestamp.fract());
     let unix_ns = seconds as u64 * 1_000_000_000 + (rest * 1e9) as u64;
-    Ok(Measured { values, unix_ns, has_metrics })
+    Ok(Measured { values, unix_ns })
 }
 
 #[cfg(test)]
@@ -115,29 +93,29 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_field_is_0_unless_it_needs_enable_metrics() {
-        let bytes = packed(&json!({"timestamp": 1.5, "num_running_reqs": 3, "queues": [1, 2, 3, 4]}));
-        let measured = decode(&bytes, 0, false).unwrap();
+    fn a_missing_field_is_0() {
+        let bytes = packed(&json!({"timestamp": 1.5, "num_running_reqs": 3}));
+        let measured = decode(&bytes, 0).unwrap();
         assert_eq!(measured.unix_ns, 1_500_000_000);
-        let values = measured.values;
-        assert_eq!((values.num_running_reqs, values.num_waiting_reqs), (Some(3), Some(0)));
-        assert_eq!((values.token_usage, values.max_total_num_tokens), (Some(0.0), None));
-        assert_eq!((values.gen_throughput, values.num_retracted_reqs), (None, None));
-        let values = decode(&bytes, 0, true).unwrap().values;
-        assert_eq!((values.gen_throughput, values.num_retracted_reqs), (Some(0.0), Some(4)));
+        let LoadValues { running, waiting, kv_cache_usage } = measured.values;
+        assert_eq!((running, waiting, kv_cache_usage), (Some(3), Some(0), Some(0.0)));
+    }
+
+    #[test]
+    fn the_path_of_an_instance_is_that_of_its_server() {
+        // The path that `shm_path_for` of sglang 0.5.23 makes.
+        let path = "/dev/shm/sglang_loads_0123456789ab_042e6e5d.shm";
+        assert_eq!(instance_path("0123456789ab"), Path::new(path));
     }
 
     #[test]
     fn unknown_keys_and_other_types_of_numbers_are_accepted() {
         let bytes = packed(&json!({
-            "timestamp": 2, "num_running_reqs": 3.0, "gen_throughput": 7, "utilization": -1, "queues": [],
-            "tomorrow": {"a": [1, null, {"b": "c"}]}, "memory": null, "num_used_tokens": -5,
+            "timestamp": 2, "num_running_reqs": 3.0, "token_usage": -1, "num_waiting_reqs": -5,
+            "tomorrow": {"a": [1, null, {"b": "c"}]}, "memory": null,
         }));
-        let measured = decode(&bytes, 0, false).unwrap();
-        assert!(measured.has_metrics);
-        let values = measured.values;
-        assert_eq!((values.num_running_reqs, values.gen_throughput), (Some(3), Some(7.0)));
-        assert_eq!((values.utilization, values.num_used_tokens), (None, None));
+        let LoadValues { running, waiting, kv_cache_usage } = decode(&bytes, 0).unwrap().values;
+        assert_eq!((running, waiting, kv_cache_usage), (Some(3), None, None));
     }
 
     #[test]
@@ -150,15 +128,15 @@ mod tests {
             (packed(&json!({"timestamp": 1e300})), "expected unix seconds"),
         ];
         for (bytes, expected) in cases {
-            let Err(ReadFailure::Invalid(why)) = decode(&bytes, 0, false) else { panic!("{expected}") };
+            let Err(ReadFailure::Invalid(why)) = decode(&bytes, 0) else { panic!("{expected}") };
             assert!(why.contains(expected), "{why:?}, expected {expected:?}");
         }
         let wrong = packed(&json!({"timestamp": 1.0, "num_running_reqs": "many"}));
-        let Err(ReadFailure::Invalid(why)) = decode(&wrong, 0, false) else { panic!("taken") };
+        let Err(ReadFailure::Invalid(why)) = decode(&wrong, 0) else { panic!("taken") };
         assert!(why.starts_with("the payload is not a LoadSnapshot: "), "{why}");
         let cut = packed(&json!({"timestamp": 1.0, "num_running_reqs": 300}));
-        assert!(matches!(decode(&cut[..cut.len() - 1], 0, false), Err(ReadFailure::Invalid(_))));
+        assert!(matches!(decode(&cut[..cut.len() - 1], 0), Err(ReadFailure::Invalid(_))));
         let fresh = packed(&json!({"dp_rank": 0}));
-        assert!(matches!(decode(&fresh, 0, false), Err(ReadFailure::Unavailable(_))));
+        assert!(matches!(decode(&fresh, 0), Err(ReadFailure::Unavailable(_))));
     }
 }

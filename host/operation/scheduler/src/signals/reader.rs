@@ -205,7 +205,7 @@ async fn take(mut frames: watch::Receiver<Option<FrameReading>>, hub: &RefCell<H
 }
 
 fn is_idle(values: &LoadValues) -> bool {
-    (values.num_running_reqs, values.num_waiting_reqs) == (Some(0), Some(0))
+    (values.running, values.waiting) == (Some(0), Some(0))
 }
 
 async fn check_ages(hub: &RefCell<Hub>) {

@@ -42,7 +42,6 @@ struct OpenFile {
     file: File,
     /// Device and inode, because a path may refer to another file later.
     id: (u64, u64),
-    has_metrics: bool,
 }
 
 /// The position of a payload.
@@ -59,7 +58,7 @@ impl SnapshotFile {
     /// Reads the slot; `None` during a write.
     pub(crate) fn read(&mut self) -> Result<Option<Measured>, ReadFailure> {
         self.follow()?;
-        let Some(open) = &mut self.open else { return Err(absent()) };
+        let Some(open) = &self.open else { return Err(absent()) };
         let slot = header(&open.file, self.dp_rank)?;
         let Some(payload) = copy(&open.file, &slot)? else {
             self.busy_reads = self.busy_reads.saturating_add(1);
@@ -70,9 +69,7 @@ impl SnapshotFile {
             return Ok(None);
         };
         self.busy_reads = 0;
-        let measured = decode(&payload, self.dp_rank, open.has_metrics)?;
-        open.has_metrics = measured.has_metrics;
-        Ok(Some(measured))
+        decode(&payload, self.dp_rank).map(Some)
     }
 
     /// Closes the file if it was unlinked. Returns whether it was.
@@ -99,7 +96,7 @@ impl SnapshotFile {
                 let file = options.open(&self.path).map_err(failed("cannot be opened"))?;
                 let found = file.metadata().map_err(failed("cannot be examined"))?;
                 regular(&found)?;
-                self.open = Some(OpenFile { file, id: id(&found), has_metrics: false });
+                self.open = Some(OpenFile { file, id: id(&found) });
                 Ok(())
             }
             // The scheduler still writes to the open file, even if somebody has cleaned up /dev/shm.

@@ -21,7 +21,7 @@ fn a_file_that_appears_later_is_found_and_changes_are_read() {
     let file = ShmFile::create(&path, 1);
     file.running(3);
     let read = until_running(&load, 3);
-    assert_eq!(read.fresh().unwrap().num_waiting_reqs, Some(0));
+    assert_eq!(read.fresh().unwrap().waiting, Some(0));
     until_notice(&reader, "found", |change| *change == SourceChange::Found);
     file.running(4);
     until_running(&load, 4);
@@ -42,7 +42,7 @@ fn a_replaced_file_is_followed() {
     until_running(&reader.handle(), 2);
     old.running(3);
     std::thread::sleep(Duration::from_millis(20));
-    assert_eq!(reader.handle().read().values.num_running_reqs, Some(2));
+    assert_eq!(reader.handle().read().values.running, Some(2));
 }
 
 #[test]
@@ -74,12 +74,12 @@ fn a_reading_is_stale_after_its_time_and_fresh_with_the_next_write() {
     let reader = LoadReader::start(config).unwrap();
     let load = reader.handle();
     let read = until(&load, "stale", |load| load.freshness == Freshness::Stale);
-    assert_eq!((read.fresh(), read.values.num_running_reqs), (None, Some(8)));
+    assert_eq!((read.fresh(), read.values.running), (None, Some(8)));
     assert!(read.age_ns.unwrap() > 1_000_000_000, "{read:?}");
     until_notice(&reader, "stale", |change| matches!(change, SourceChange::Stale { .. }));
     file.running(9);
     let read = until(&load, "fresh", |load| load.freshness == Freshness::Fresh);
-    assert_eq!(read.values.num_running_reqs, Some(9));
+    assert_eq!(read.values.running, Some(9));
     until_notice(&reader, "fresh", |change| *change == SourceChange::Fresh);
     // A read in the future sees its age at that time.
     let later = load.read_at(Instant::now() + Duration::from_secs(60));
@@ -118,7 +118,7 @@ fn torn_writes_are_never_seen() {
                 let n = n * 1_000_000_000;
                 let map = json!({
                     "timestamp": unix_now(), "num_running_reqs": n, "num_waiting_reqs": n, "pad": "x".repeat(4096),
-                    "num_waiting_uncached_tokens": n, "num_used_tokens": n, "num_total_tokens": n,
+                    "token_usage": n as f64,
                 });
                 let payload = rmp_serde::to_vec(&map).unwrap();
                 file.0.write_all_at(&[0; 4], 12).unwrap();
@@ -135,14 +135,9 @@ fn torn_writes_are_never_seen() {
         while seen < 300 && start.elapsed() < Duration::from_secs(60) {
             let read = load.read();
             let values = read.values;
-            if values.num_running_reqs != Some(1) {
-                let all = [
-                    values.num_waiting_reqs,
-                    values.num_waiting_uncached_tokens,
-                    values.num_used_tokens,
-                    values.num_total_tokens,
-                ];
-                assert!(all.iter().all(|value| *value == values.num_running_reqs), "{values:?}");
+            if values.running != Some(1) {
+                assert_eq!(values.waiting, values.running);
+                assert_eq!(values.kv_cache_usage, values.running.map(|n| n as f64));
                 if last != read.timestamp_unix_ns {
                     (seen, last) = (seen + 1, read.timestamp_unix_ns);
                 }

@@ -47,7 +47,7 @@ pub fn until(load: &LoadHandle, what: &str, is: impl Fn(&LoadSnapshot) -> bool) 
 
 #[track_caller]
 pub fn until_running(load: &LoadHandle, running: u64) -> LoadSnapshot {
-    until(load, &format!("{running} running"), |load| load.values.num_running_reqs == Some(running))
+    until(load, &format!("{running} running"), |load| load.values.running == Some(running))
 }
 
 /// Waits for a notice. Returns all notices up to it.

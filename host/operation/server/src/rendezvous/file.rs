@@ -63,7 +63,7 @@ pub(crate) struct RendezvousFile {
 /// One of several tokenizer workers.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub(crate) struct Worker {
-    /// The worker's endpoint, which rows name in `http_worker_ipc`.
+    /// The worker's endpoint, which rows name as their front end.
     pub(crate) ipc: String,
     /// The worker's credit page.
     pub(crate) credit: Option<PathBuf>,

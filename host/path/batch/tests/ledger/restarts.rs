@@ -98,7 +98,7 @@ fn route_as(
     let tokens = output.accounted().rows()[of as usize].tokens;
     let (verdict, text) = match &to {
         Destination::To(_) => (Verdict::Route, "other"),
-        Destination::SkipDetokenizer => (Verdict::SkipDetokenizing, ""),
+        Destination::SkipText => (Verdict::SkipText, ""),
     };
     record(&mut output, of, verdict, text, &[], tokens);
     output.decide()[of as usize].destination = Some(to);
@@ -154,13 +154,13 @@ fn a_row_keeps_its_destination_when_a_row_before_it_is_dropped() {
 #[test]
 fn a_request_skips_the_detokenizer_from_its_first_row_to_its_last_also_over_a_restart() {
     let mut stream = sinks();
-    let skip = Destination::SkipDetokenizer;
+    let skip = Destination::SkipText;
     let rows = |step: u64| vec![row("a", &[1], step), row("b", &[1], step)];
     assert_eq!(route(&mut stream, rows(1), 1, skip.clone()), [(1, skip.clone())]);
     assert_eq!(pass(&mut stream, rows(2)), [(1, skip.clone())]);
     let outcome = stream.outcomes().pop().unwrap();
     let [action] = &outcome.actions[..] else { panic!("one verdict") };
-    assert_eq!((action.row, action.verdict, action.forwarded), (1, Verdict::SkipDetokenizing, 1));
+    assert_eq!((action.row, action.verdict, action.forwarded), (1, Verdict::SkipText, 1));
     stream.restart(false);
     assert_eq!(pass(&mut stream, rows(3)), [(1, skip.clone())]);
     // Another plugin agrees later.
@@ -177,7 +177,7 @@ fn a_request_skips_the_detokenizer_from_its_first_row_to_its_last_also_over_a_re
 
 #[test]
 fn a_request_of_which_all_rows_are_held_may_still_skip_the_detokenizer() {
-    let skip = Destination::SkipDetokenizer;
+    let skip = Destination::SkipText;
     for restarts in [false, true] {
         let mut stream = sinks();
         stream.decide(vec![row("a", &[1], 1)], &Decide::Hold);
@@ -186,7 +186,7 @@ fn a_request_of_which_all_rows_are_held_may_still_skip_the_detokenizer() {
         }
         let mut output = stream.account(vec![row("a", &[2], 2)]);
         stream.apply(&mut output, 0, &Decide::Pass);
-        record(&mut output, 0, Verdict::SkipDetokenizing, "", &[], 2);
+        record(&mut output, 0, Verdict::SkipText, "", &[], 2);
         output.decide()[0].destination = Some(skip.clone());
         assert_eq!(redirected(&mut stream, output), [(0, skip.clone())]);
         stream.restart(false);
@@ -209,7 +209,7 @@ fn a_request_whose_first_row_was_held_and_released_to_its_reader_goes_to_the_rea
 
 #[test]
 fn a_held_row_of_a_request_that_skips_the_detokenizer_skips_it_when_it_is_released() {
-    let (mut stream, skip) = (sinks(), Destination::SkipDetokenizer);
+    let (mut stream, skip) = (sinks(), Destination::SkipText);
     route(&mut stream, vec![row("a", &[1], 1)], 0, skip.clone());
     let output = stream.decided(vec![row("a", &[2], 2)], &Decide::Hold);
     stream.settle(output);
@@ -220,7 +220,7 @@ fn a_held_row_of_a_request_that_skips_the_detokenizer_skips_it_when_it_is_releas
 
 #[test]
 fn a_verdict_to_skip_the_detokenizer_is_refused_where_there_is_none_to_skip() {
-    let skip = Destination::SkipDetokenizer;
+    let skip = Destination::SkipText;
     let mut stream = Stream::with(vec![("reader", Takes::Share)], false);
     assert_eq!(route(&mut stream, vec![row("a", &[1], 1)], 0, skip.clone()), []);
     assert!(stream.recorder.of::<VerdictFailed>()[0].why.contains("no sink of kind \"skipped\""));

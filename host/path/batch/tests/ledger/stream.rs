@@ -98,7 +98,7 @@ impl Stream {
             name: name.into(),
             journal_name: name.to_owned(),
             takes,
-            worker: None,
+            front_end: None,
         });
         let mut stream = Stream {
             parts: None,

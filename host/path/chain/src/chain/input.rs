@@ -186,9 +186,9 @@ impl ChainInput {
                 recorded.text = sink.clone().into();
                 decision.destination = Some(Destination::To(sink));
             }
-            Action::SkipDetokenization => {
-                recorded.verdict = journal::Verdict::SkipDetokenizing;
-                decision.destination = Some(Destination::SkipDetokenizer);
+            Action::SkipText => {
+                recorded.verdict = journal::Verdict::SkipText;
+                decision.destination = Some(Destination::SkipText);
             }
             Action::Annotate(note) => {
                 recorded.verdict = journal::Verdict::Annotate;

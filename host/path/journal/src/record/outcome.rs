@@ -130,7 +130,7 @@ const VERDICTS: [Verdict; 11] = [
     Verdict::Hold,
     Verdict::Release,
     Verdict::Route,
-    Verdict::SkipDetokenizing,
+    Verdict::SkipText,
     Verdict::Abort,
     Verdict::Annotate,
     Verdict::Fault,

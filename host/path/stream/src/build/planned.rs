@@ -45,12 +45,12 @@ impl PlannedSink {
 
     pub(crate) fn target(&self) -> SinkTarget {
         let takes = self.config.takes;
-        let connect = self.config.connect.as_ref().filter(|_| takes == config::Takes::Worker);
+        let connect = self.config.connect.as_ref().filter(|_| takes == config::Takes::FrontEnd);
         SinkTarget {
             name: self.config.name.clone(),
             journal_name: self.name.clone(),
             takes,
-            worker: connect.map(ToString::to_string),
+            front_end: connect.map(ToString::to_string),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Routing: which sink gets which rows of a frame.
 //!
 //! With several readers, routing does what SGLang's MultiDetokenizerRouter does, so that Afterbay can take its place. A row
-//! goes to the reader with index `crc32(http_worker_ipc, or rid) % N`, in the order of the configuration. Messages without
+//! goes to the reader with index `crc32(front end, or rid) % N`, in the order of the configuration. Messages without
 //! rows go to all readers.
 //!
-//! If a tokenizer has a sink of its own, its rows go there by their `http_worker_ipc`. Frames without such a name go to the
+//! If a front end has a sink of its own, the rows that name it go there. Frames without such a name go to the
 //! first reader, because SGLang's MultiTokenizerRouter knows the other tokenizers. Sinks that are no readers get the rows that
 //! plugins send them. The sinks of a stream and their order never change while the stream runs.
 
@@ -108,8 +108,8 @@ impl Router {
 
     /// The reader of a row.
     fn reader_of(&self, batch: &Batch, row: u32) -> u32 {
-        let worker = self.table.worker(|| batch.front_end(row));
-        worker.unwrap_or_else(|| self.table.reader(|| reader_key(batch, row)))
+        let own_sink = self.table.front_end(|| batch.front_end(row));
+        own_sink.unwrap_or_else(|| self.table.reader(|| reader_key(batch, row)))
     }
 
     /// Fills `self.targets` and `self.requests`.
@@ -121,7 +121,7 @@ impl Router {
         for (row, destination) in redirected {
             let sink = match destination {
                 Destination::To(name) => self.table.routed(name),
-                Destination::SkipDetokenizer => self.table.skipped,
+                Destination::SkipText => self.table.skipped,
             };
             // A frame of an earlier run may name a sink that no longer exists. The row then goes to its reader.
             if let (Some(sink), Some(target)) = (sink, targets.get_mut(*row as usize)) {
@@ -139,7 +139,7 @@ impl Router {
     }
 
     fn split_rows(&mut self, frame: FrameNo, batch: Batch, requests: &[u64], alone: bool) -> Vec<Content> {
-        let mut skipping = self.skip_detokenizer(frame, &batch);
+        let mut skipping = self.skip_text(frame, &batch);
         let first = self.targets.first().copied().unwrap_or(0);
         if skipping.is_none() && self.targets.iter().all(|target| *target == first) {
             let mut contents = self.nothing();
@@ -167,7 +167,7 @@ impl Router {
 
     /// The rows that skip the detokenizer, written for a tokenizer, and their sink. Rows that cannot be written so go to their
     /// reader.
-    fn skip_detokenizer(&mut self, frame: FrameNo, batch: &Batch) -> Option<(u32, Batch)> {
+    fn skip_text(&mut self, frame: FrameNo, batch: &Batch) -> Option<(u32, Batch)> {
         let sink = self.table.skipped?;
         self.select(sink);
         if self.selected.is_empty() {
@@ -191,7 +191,7 @@ impl Router {
     /// row, or if tokenizers have sinks, to the first reader, which can reach every tokenizer.
     fn unsplit(&mut self, frame: FrameNo, batch: &Batch, why: String) -> Vec<Content> {
         let reader = match self.table.readers.first() {
-            Some(first) if !self.table.workers.is_empty() => *first,
+            Some(first) if !self.table.front_ends.is_empty() => *first,
             _ => self.reader_of(batch, 0),
         };
         self.targets.fill(reader);

@@ -122,7 +122,7 @@ fn destinations(outcome: &Outcome<'_>) -> Vec<(u32, Destination)> {
     for action in outcome.actions.iter() {
         let destination = match action.verdict {
             Verdict::Route => Destination::To(action.text.to_string()),
-            Verdict::SkipDetokenizing => Destination::SkipDetokenizer,
+            Verdict::SkipText => Destination::SkipText,
             _ => continue,
         };
         destinations.pop_if(|(row, _)| *row == action.row);

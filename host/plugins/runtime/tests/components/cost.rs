@@ -107,7 +107,7 @@ fn cost_of_a_life() {
     let opened = |request| Opened {
         request,
         rid: "0123456789abcdef",
-        http_worker_ipc: "",
+        front_end: "",
         sink: "",
         prompt_tokens: 9,
         received_tokens: 0,

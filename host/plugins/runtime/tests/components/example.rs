@@ -15,7 +15,7 @@ fn stop_on_loop_finishes_the_request_that_loops_and_no_other() {
     let opened = |request| Opened {
         request,
         rid: "r",
-        http_worker_ipc: "",
+        front_end: "",
         sink: "",
         prompt_tokens: 0,
         received_tokens: 0,

@@ -263,7 +263,7 @@ fn opened(request: u64, rid: &'static str) -> Opened<'static> {
     Opened {
         request,
         rid,
-        http_worker_ipc: "ipc:///worker",
+        front_end: "ipc:///worker",
         sink: "reader",
         prompt_tokens: 17,
         received_tokens: 0,
@@ -279,20 +279,9 @@ fn signals(running: u64) -> Snapshot {
         backlog: queue,
         backlog_tokens: 1000,
         lag_frames: Some(2),
-        rows_per_second: 0.5,
-        rows_joined: 3,
     };
-    let scheduler = Load {
-        age_ms: 1,
-        stale: false,
-        running: Some(running),
-        waiting: None,
-        used_tokens: None,
-        total_tokens: None,
-        token_usage: None,
-        gen_throughput: None,
-        retractions: None,
-    };
+    let scheduler =
+        Load { age_ms: 1, stale: false, running: Some(running), waiting: None, kv_cache_usage: None };
     Snapshot { ingress: queue, sinks: vec![sink], live_requests: 3, scheduler: Some(scheduler) }
 }
 
@@ -371,7 +360,7 @@ fn action(action: &Action) -> String {
         },
         Action::Annotate(note) => format!("annotate {note:?}"),
         Action::Route(sink) => format!("route {sink:?}"),
-        Action::SkipDetokenization => "skip-detokenization".to_owned(),
+        Action::SkipText => "skip-text".to_owned(),
         Action::Hold(millis) => format!("hold {millis}"),
         Action::Release => "release".to_owned(),
         Action::ReleaseAs(_) => "release-as".to_owned(),

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// The plugin that needs a sink past the detokenizer.
-const SKIP: &str = "builtin:skip-detokenization";
+const SKIP: &str = "builtin:skip-text";
 /// The plugin that gives each row all ids of its request.
 const CUMULATIVE: &str = "builtin:delta-to-cumulative";
 

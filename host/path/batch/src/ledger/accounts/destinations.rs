@@ -29,11 +29,11 @@ impl Ledger {
             }
             match (wanted.filter(|_| refusal.is_none()), skip_plugin) {
                 (Some(Destination::To(sink)), _) => redirected.push((index, Destination::To(sink))),
-                (Some(Destination::SkipDetokenizer), None) => {
+                (Some(Destination::SkipText), None) => {
                     let plugin = output.verdicts.destination_plugin(index);
                     if let (Some(plugin), Some(request)) = (plugin, self.requests.get_mut(row.slot)) {
                         request.skip_plugin = Some(plugin.into());
-                        redirected.push((index, Destination::SkipDetokenizer));
+                        redirected.push((index, Destination::SkipText));
                     }
                 }
                 // A verdict on an earlier row of the request applies.
@@ -41,7 +41,7 @@ impl Ledger {
                     if output.verdicts.destination_plugin(index).is_none() {
                         output.verdicts.push_skip(index, &plugin, row.tokens);
                     }
-                    redirected.push((index, Destination::SkipDetokenizer));
+                    redirected.push((index, Destination::SkipText));
                 }
                 _ => {}
             }
@@ -54,7 +54,7 @@ impl Ledger {
         match destination {
             Destination::To(sink) if self.routing.routed(sink).is_some() => None,
             Destination::To(sink) => Some(format!("the stream has no sink {sink:?} of kind \"routed\"")),
-            Destination::SkipDetokenizer => self.skip_refusal(row, batch).map(str::to_owned),
+            Destination::SkipText => self.skip_refusal(row, batch).map(str::to_owned),
         }
     }
 

@@ -57,7 +57,7 @@ impl Ledger {
                 let mut of_row = actions[first..].iter().take_while(|action| action.row == row.index);
                 of_row.find(|action| action.verdict == verdict)
             };
-            request.skip_plugin = verdict(Verdict::SkipDetokenizing).map(|action| action.plugin[..].into());
+            request.skip_plugin = verdict(Verdict::SkipText).map(|action| action.plugin[..].into());
             if request.skip_plugin.is_none() && verdict(Verdict::Hold).is_some() {
                 held.insert(request.handle.number(), (row.slot, row.outcome.frame));
             }
@@ -76,8 +76,7 @@ impl Ledger {
         let mut backlog = writer.backlog(first).with_outcomes();
         while let (false, Ok(Some(next))) = (held.is_empty(), backlog.next()) {
             let BacklogItem::Frame(BacklogFrame { outcome: Some(outcome), .. }) = next else { continue };
-            for action in outcome.actions.iter().filter(|action| action.verdict == Verdict::SkipDetokenizing)
-            {
+            for action in outcome.actions.iter().filter(|action| action.verdict == Verdict::SkipText) {
                 let found = outcome.requests.get(action.row as usize).and_then(|number| held.remove(number));
                 if let Some(request) = found.and_then(|(slot, _)| self.requests.get_mut(slot)) {
                     request.skip_plugin = Some(action.plugin[..].into());

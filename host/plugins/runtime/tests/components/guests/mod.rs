@@ -38,7 +38,7 @@ fn opened(request: u64) -> Opened<'static> {
     Opened {
         request,
         rid: "rid",
-        http_worker_ipc: "",
+        front_end: "",
         sink: "",
         prompt_tokens: 1,
         received_tokens: 0,

@@ -54,20 +54,8 @@ fn signals_are_those_set_last() {
         backlog: queue,
         backlog_tokens: 1000,
         lag_frames: Some(2),
-        rows_per_second: 0.5,
-        rows_joined: 3,
     };
-    let scheduler = Load {
-        age_ms: 1,
-        stale: false,
-        running: Some(17),
-        waiting: None,
-        used_tokens: None,
-        total_tokens: None,
-        token_usage: None,
-        gen_throughput: None,
-        retractions: None,
-    };
+    let scheduler = Load { age_ms: 1, stale: false, running: Some(17), waiting: None, kv_cache_usage: None };
     plugin.set_signals(Snapshot {
         ingress: queue,
         sinks: vec![sink],

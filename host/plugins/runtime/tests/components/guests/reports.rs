@@ -16,7 +16,7 @@ fn a_request_is_opened_with_all_its_attributes() {
         Opened {
             request: 3,
             rid: "a-rid",
-            http_worker_ipc: "ipc:///w0",
+            front_end: "ipc:///w0",
             sink: "reader",
             prompt_tokens: 12,
             received_tokens: 0,
@@ -25,7 +25,7 @@ fn a_request_is_opened_with_all_its_attributes() {
         Opened {
             request: u64::MAX,
             rid: "ünï",
-            http_worker_ipc: "",
+            front_end: "",
             sink: "",
             prompt_tokens: 0,
             received_tokens: 7,

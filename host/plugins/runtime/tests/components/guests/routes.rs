@@ -12,7 +12,7 @@ fn rows_are_routed_by_name_and_skip_the_detokenizer() {
     assert_eq!(
         plugin.process(&batch_of(&[3, 2, 1])).unwrap(),
         [
-            Verdict { row: 1, action: Action::SkipDetokenization },
+            Verdict { row: 1, action: Action::SkipText },
             Verdict { row: 2, action: Action::Route("other".into()) },
         ]
     );

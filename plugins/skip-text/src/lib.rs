@@ -1,6 +1,6 @@
 //! Lets single requests bypass the detokenizer, for clients that want only token ids.
 //!
-//! Rules on the rid, the tokenizer worker and the request's attributes select the requests, at a request's
+//! Rules on the rid, the front end and the request's attributes select the requests, at a request's
 //! first row.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -13,14 +13,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// The attribute that selects a request if the settings have no rules.
-const ATTRIBUTE: &str = "skip_detokenization";
+const ATTRIBUTE: &str = "skip_text";
 
 /// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// A request that matches any of these rules bypasses the detokenizer. Without rules, requests with the
-    /// attribute `skip_detokenization` set to `true` do.
+    /// attribute `skip_text` set to `true` do.
     #[serde(default)]
     rules: Vec<Rule>,
 }
@@ -31,8 +31,8 @@ pub struct Settings {
 struct Rule {
     /// The request's rid starts with this text.
     rid_prefix: Option<String>,
-    /// The request's output is for this tokenizer worker (`http_worker_ipc`).
-    http_worker_ipc: Option<String>,
+    /// This front end waits for the request.
+    front_end: Option<String>,
     /// The request has the attribute of this name.
     attribute: Option<String>,
     /// The value of the attribute; `true` by default.
@@ -47,9 +47,9 @@ struct Condition {
 
 impl Condition {
     fn new(rule: Rule) -> Result<Self, ConfigureError> {
-        let Rule { rid_prefix, http_worker_ipc, attribute, equals } = rule;
+        let Rule { rid_prefix, front_end, attribute, equals } = rule;
         let attribute = AttributeIs::of(attribute.as_deref(), equals.as_ref())?;
-        Ok(Self { request: RequestIs { rid_prefix, http_worker_ipc, ..RequestIs::default() }, attribute })
+        Ok(Self { request: RequestIs { rid_prefix, front_end, ..RequestIs::default() }, attribute })
     }
 
     fn fits(&self, request: &Opened, attributes: &Attributes) -> bool {
@@ -59,13 +59,13 @@ impl Condition {
 }
 
 /// The plugin that lets requests bypass the detokenizer.
-pub struct SkipDetokenization {
+pub struct SkipText {
     rules: Vec<Condition>,
     /// Selected requests without a row so far.
     selected: Requests<()>,
 }
 
-impl Plugin for SkipDetokenization {
+impl Plugin for SkipText {
     type Settings = Settings;
     const COLUMNS: Columns = Columns::empty();
 
@@ -96,7 +96,7 @@ impl Plugin for SkipDetokenization {
         }
         for row in batch {
             if self.selected.remove(row.request()).is_some() {
-                verdicts.skip_detokenization(row);
+                verdicts.skip_text(row);
             }
         }
     }
@@ -106,7 +106,7 @@ impl Plugin for SkipDetokenization {
     }
 }
 
-afterbay_plugin::export!(SkipDetokenization);
+afterbay_plugin::export!(SkipText);
 
 #[cfg(test)]
 mod tests {
@@ -116,14 +116,14 @@ mod tests {
     use super::*;
 
     fn skipped(row: u32) -> Verdict {
-        Verdict { row, action: Action::SkipDetokenization }
+        Verdict { row, action: Action::SkipText }
     }
 
     fn opened(request: RequestId, rid: &str, worker: &str) -> Opened {
         Opened {
             request,
             rid: rid.to_owned(),
-            http_worker_ipc: worker.to_owned(),
+            front_end: worker.to_owned(),
             sink: String::new(),
             prompt_tokens: 1,
             received_tokens: 0,
@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn the_first_row_of_a_matching_request_gets_a_verdict_and_later_rows_get_none() {
         let settings =
-            r#"{"rules": [{"rid_prefix": "ids-"}, {"http_worker_ipc": "ipc:///w1", "rid_prefix": "b"}]}"#;
-        let mut plugin = Harness::<SkipDetokenization>::new(settings).unwrap();
+            r#"{"rules": [{"rid_prefix": "ids-"}, {"front_end": "ipc:///w1", "rid_prefix": "b"}]}"#;
+        let mut plugin = Harness::<SkipText>::new(settings).unwrap();
         plugin.open_as(opened(1, "ids-1", ""));
         plugin.open_as(opened(2, "a", "ipc:///w1"));
         plugin.open_as(opened(3, "b", "ipc:///w1"));
@@ -146,9 +146,9 @@ mod tests {
 
     #[test]
     fn without_rules_the_attribute_decides() {
-        let mut plugin = Harness::<SkipDetokenization>::new("{}").unwrap();
-        plugin.set_attributes(1, r#"{"skip_detokenization": true}"#);
-        plugin.set_attributes(2, r#"{"skip_detokenization": false}"#);
+        let mut plugin = Harness::<SkipText>::new("{}").unwrap();
+        plugin.set_attributes(1, r#"{"skip_text": true}"#);
+        plugin.set_attributes(2, r#"{"skip_text": false}"#);
         (1..=3).for_each(|request| plugin.open(request));
         let rows = [TestRow::new(1), TestRow::new(2), TestRow::new(3)];
         assert_eq!(plugin.process(&rows), [skipped(0)]);
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_rule_compares_an_attribute_with_a_value() {
         let settings = r#"{"rules": [{"attribute": "wants", "equals": ["ids"]}]}"#;
-        let mut plugin = Harness::<SkipDetokenization>::new(settings).unwrap();
+        let mut plugin = Harness::<SkipText>::new(settings).unwrap();
         plugin.set_attributes(1, r#"{"wants": ["ids"]}"#);
         plugin.set_attributes(2, r#"{"wants": ["text"]}"#);
         (1..=2).for_each(|request| plugin.open(request));
@@ -166,15 +166,15 @@ mod tests {
 
     #[test]
     fn a_resumed_request_gets_no_verdict() {
-        let mut plugin = Harness::<SkipDetokenization>::new(r#"{"rules": [{}]}"#).unwrap();
+        let mut plugin = Harness::<SkipText>::new(r#"{"rules": [{}]}"#).unwrap();
         plugin.open_as(Opened { resumed: true, ..opened(1, "a", "") });
         assert_eq!(plugin.process(&[TestRow::new(1)]), []);
     }
 
     #[test]
     fn equals_without_an_attribute_is_refused_with_its_pointer() {
-        let error = Harness::<SkipDetokenization>::new(r#"{"rules": [{"equals": 1}]}"#).err().unwrap();
+        let error = Harness::<SkipText>::new(r#"{"rules": [{"equals": 1}]}"#).err().unwrap();
         assert_eq!(error.message(), "/rules/0/equals: needs an attribute to compare with");
-        assert!(Harness::<SkipDetokenization>::new(r#"{"rules": [{"prefix": "a"}]}"#).is_err());
+        assert!(Harness::<SkipText>::new(r#"{"rules": [{"prefix": "a"}]}"#).is_err());
     }
 }
