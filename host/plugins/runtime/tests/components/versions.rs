@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use afterbay_runtime::signals::{Load, Queue, Sink, SinkState, Snapshot};
 use afterbay_runtime::{
-    Action, Answer, CONTRACT, CallError, CallSet, ColumnSet, Columns, Component, EncodeError, Fault,
+    Action, Answer, COLUMN_NAMES, CONTRACT, CallError, CallSet, Columns, Component, EncodeError, Fault,
     FinishKind, FinishReason, Grants, IdShape, Labels, Limits, Meter, MeterError, Opened, Plugin, Response,
     SentCall, Terms, TokenId, Tokens,
 };
@@ -104,17 +104,10 @@ fn description(component: &Component) -> String {
     let mut text = format!("{} {}\n", description.name, description.version);
     let schema = description.settings_schema.as_ref().map(ToString::to_string);
     _ = writeln!(text, "schema {}", schema.unwrap_or_default());
-    let columns = [
-        (ColumnSet::OUTPUT_IDS, "output-ids"),
-        (ColumnSet::COMPLETION_TOKENS, "completion-tokens"),
-        (ColumnSet::FINISHED, "finished"),
-        (ColumnSet::TEXTS, "texts"),
-        (ColumnSet::WAITING, "waiting"),
-    ];
-    let columns = columns.into_iter().filter(|(column, _)| description.columns.contains(*column));
+    let columns = COLUMN_NAMES.iter().filter(|(column, _)| description.columns.contains(*column));
     let calls = [(CallSet::PRESSURE, "pressure"), (CallSet::CHANGED, "changed"), (CallSet::STATE, "state")];
     let calls = calls.into_iter().filter(|(call, _)| description.wants.contains(*call));
-    let names = columns.map(|(_, name)| name).chain(calls.map(|(_, name)| name)).collect::<Vec<_>>();
+    let names = columns.map(|(_, name)| *name).chain(calls.map(|(_, name)| name)).collect::<Vec<_>>();
     let shape = if description.writes == IdShape::Cumulative { "cumulative" } else { "delta" };
     _ = writeln!(text, "wants {}, writes {shape}", names.join(" "));
     text
