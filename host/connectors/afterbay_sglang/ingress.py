@@ -41,9 +41,12 @@ def reroute(settings: Settings, scheduler: Any, port_args: Any) -> Tuple[Any, An
     """Connect the scheduler's output to Afterbay and write the rendezvous file, before the scheduler sends anything. Return the sender
     and its socket, which is None in a TP, PP or CP rank that sends nothing."""
     sender = output_sender(scheduler)
-    if sender.socket is None:
-        return sender, None
     facts = rendezvous.Facts.of(scheduler, port_args)
+    if sender.socket is None:
+        node = facts.get("node_rank", 0)
+        if node and settings.rendezvous:
+            write(rendezvous.silent_file(settings), rendezvous.silent(node))
+        return sender, None
     introduced = rendezvous.introduce(facts)
     check_release(introduced)
     ingress = fill(settings.ingress, facts.dp_rank, "AFTERBAY_INGRESS")

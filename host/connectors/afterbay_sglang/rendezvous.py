@@ -128,6 +128,22 @@ def introduce(facts: Facts) -> Dict[str, Any]:
     )
 
 
+def silent_file(settings: Settings) -> str:
+    """Return the path of the file of a node whose schedulers send no output: beside the file that they do not write."""
+    return fill(settings.rendezvous, 0, "AFTERBAY_RENDEZVOUS") + ".silent"
+
+
+def silent(node: int) -> Dict[str, Any]:
+    """Say that a scheduler of another node than the first sends nothing. Afterbay then waits for nothing, unless another one sends."""
+    return {
+        "format": FORMAT,
+        "connector": __version__,
+        "engine": "sglang",
+        "pid": os.getpid(),
+        "why": f"this is node {node} of SGLang, and its schedulers send no output: a scheduler of another node sends for them",
+    }
+
+
 def describe_text(facts: Facts, settings: Settings) -> Dict[str, Any]:
     """Describe the detokenizers' leg. Several detokenizers write equal files, except for the time."""
     content = describe(facts, settings.text_ingress, settings, (None, "this is the text leg"))

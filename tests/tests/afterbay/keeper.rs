@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -13,7 +13,7 @@ use afterbay_tests::frames::{SynthRequest, batch, rows};
 use afterbay_tests::{Afterbay, Sandbox, Sender, until, wait_for};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The process ids of a keeper's workers. The follower of a killed worker is a child of the keeper, too, until it has ended.
 fn children(pid: u32) -> Vec<i32> {
@@ -166,6 +166,30 @@ fn a_launchers_afterbay_survives_kills_starts_again_by_its_script_and_ends_with_
     until("the launcher's directory is removed", || !dir.exists());
     let (code, rest) = (script.wait().unwrap(), lines.collect::<Vec<_>>());
     assert!(code.success(), "{code}: {rest:#?}");
+}
+
+/// The engine is a shell in the place of a scheduler that sends nothing.
+#[test]
+fn afterbay_is_ready_on_a_node_whose_schedulers_send_no_output_and_waits_again_after_their_end() {
+    let sandbox = Sandbox::new();
+    let (config, rendezvous) = (sandbox.write(&sandbox.config()), sandbox.text("r.json"));
+    let words = ["run", "--config", &config, "--rendezvous", &rendezvous];
+    let mut afterbay = afterbay_command(&words).stderr(Stdio::null()).spawn().unwrap();
+    let socket = sandbox.path("journal/ADMIN.sock");
+    until("the admin address is open", || UnixStream::connect(&socket).is_ok());
+    let admin = Address::Unix(socket);
+    let answers = |code: u16| get(&admin, "/readyz").status == code;
+    until("it waits", || answers(503));
+    let mut engine = Command::new("sleep").arg("600").spawn().unwrap();
+    let silent =
+        json!({"format": 1, "engine": "sglang", "pid": engine.id(), "why": "its schedulers send no output"});
+    std::fs::write(sandbox.path("r.json.silent"), silent.to_string()).unwrap();
+    until("it is ready", || answers(200));
+    engine.kill().unwrap();
+    engine.wait().unwrap();
+    until("it waits again", || answers(503));
+    send(afterbay.id() as i32, Signal::TERM);
+    assert!(afterbay.wait().unwrap().success());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A stream of vLLM: its frames, its front end's count, a plugin's end of a request, and the engine's input.
 
-use super::attributes::set_attributes;
+use super::attributes::{GRANT, set_attributes};
 use afterbay_sockets::credit::{CreditWriter, ReaderKind};
 use afterbay_tests::commands::{journal, show, verify};
 use afterbay_tests::components::guest;
@@ -119,6 +119,69 @@ fn a_slow_front_end_gets_joined_rows_and_all_statistics_over_a_hand_over_and_cli
     let ended = &shown["ended"];
     assert_eq!((&ended["by"], &ended["scheduler_said"]), (&"scheduler".into(), &"abort".into()), "{shown}");
     assert!(ended["reader_got"].is_null(), "{shown}");
+}
+
+#[test]
+fn each_turn_of_a_session_is_a_request_and_a_slow_front_end_gets_the_turns_one_after_another() {
+    let sandbox = Sandbox::new();
+    let mut reader = Reader::bind(&sandbox.reader_side());
+    let mut page = CreditWriter::open(&sandbox.credit(), ReaderKind::Tokenizer).unwrap();
+    let config = config(&sandbox).credit(&sandbox).plugin("p", &guest("remembers"), "").granted(GRANT);
+    let afterbay = Afterbay::run(&sandbox, &config);
+    let mut sender = Sender::connect(&sandbox.scheduler_side());
+    sender.send(br#"{"afterbay":"attributes","rid":"s","attributes":{"session":true}}"#);
+    // vLLM gives the first turn alone prefill_stats, and names the session at its end.
+    sender.send(&frame(vec![first("s", &[1]), first("other", &[1])]).encode());
+    let mut id = 1;
+    for turn in 1..=3 {
+        for _ in 0..3 {
+            id += 1;
+            sender.send(&frame(vec![row("s", &[id]), row("other", &[id])]).encode());
+        }
+        id += 1;
+        let named = if turn == 3 { vec!["s".to_owned(), "other".to_owned()] } else { Vec::new() };
+        let other = if turn == 3 { last("other", &[id]) } else { row("other", &[id]) };
+        let end = SynthOutputs { finished_requests: named, ..frame(vec![last("s", &[id]), other]) };
+        sender.send(&end.encode());
+    }
+    afterbay.until_metrics("all is received", |metrics| metrics.stream("frames_received_total") == 14);
+    let (mut turns, mut other) = (vec![Vec::new()], Vec::new());
+    while other.len() < 13 || turns.len() < 4 {
+        for (rid, new, is_last) in rows(reader.frame()) {
+            match &*rid {
+                "s" => turns.last_mut().unwrap().extend(new),
+                _ => other.extend(new),
+            }
+            if is_last && rid == "s" {
+                turns.push(Vec::new());
+            }
+        }
+        page.finished().unwrap();
+    }
+    let ids = |range: std::ops::RangeInclusive<i64>| range.collect::<Vec<_>>();
+    assert_eq!(turns, [ids(1..=5), ids(6..=9), ids(10..=13), Vec::new()]);
+    assert_eq!(other, ids(1..=13));
+    let is_opened =
+        |event: &&Value| event["rid"] == "s" && event["line"].as_str().unwrap().contains("opened");
+    let logged = afterbay.events("PluginLog");
+    let opened: Vec<_> =
+        logged.iter().filter(is_opened).map(|event| event["line"].as_str().unwrap()).collect();
+    assert!(opened.iter().all(|line| line.ends_with(r#"attributes {"session":true}"#)), "{opened:?}");
+    assert_eq!(opened.len(), 3);
+    assert_eq!(afterbay.stop(), 0);
+
+    let (code, report) = verify(&sandbox);
+    assert_eq!((code, &report["recounted"]["requests"]), (0, &4.into()), "{report}");
+    let listed = journal(&sandbox, &["ls", "--rid", "s", "--json"]).json_lines();
+    let turn = |it: &Value| {
+        [&it["tokens_received"], &it["finish_reason"], &it["attributes"]["session"]].map(Value::to_string)
+    };
+    let turns: Vec<_> = listed.iter().map(turn).collect();
+    assert_eq!(
+        turns,
+        [5, 4, 4].map(|ids| [ids.to_string(), "\"length\"".into(), "\"true\"".into()]),
+        "{listed:?}"
+    );
 }
 
 #[test]

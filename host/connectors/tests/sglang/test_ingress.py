@@ -1,5 +1,6 @@
 """Tests the scheduler's socket with fakes of pyzmq's and SGLang's objects."""
 import json
+import os
 import types
 
 import pytest
@@ -98,6 +99,16 @@ def peers(monkeypatch):
 
 def reroute(made, ingress_name="ipc:///afterbay", rendezvous_file=None):
     ingress.reroute(Settings(ingress_name, rendezvous_file, None), made, types.SimpleNamespace(**PORTS))
+
+
+@pytest.mark.parametrize("node, written", [(0, False), (1, True)])
+def test_a_rank_that_sends_nothing_says_so_if_it_is_on_another_node(tmp_path, node, written):
+    made, senders = scheduler(sends=False, node_rank=node)
+    assert ingress.reroute(Settings("ipc:///a", f"{tmp_path}/r-{{dp_rank}}.json", None), made, types.SimpleNamespace(**PORTS)) == (senders.send_to_detokenizer, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["r-0.json.silent"] * written
+    if written:
+        silent = json.loads((tmp_path / "r-0.json.silent").read_text())
+        assert silent["pid"] == os.getpid() and silent["why"].startswith("this is node 1 of SGLang")
 
 
 @pytest.mark.parametrize("channels", [True, False], ids=["ipc_channels (0.5.13 on)", "on the scheduler (0.5.11)"])

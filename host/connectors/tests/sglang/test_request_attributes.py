@@ -4,6 +4,7 @@ import types
 
 import pytest
 
+from conftest import SenderWrapper
 from afterbay_sglang import attributes
 
 
@@ -16,7 +17,7 @@ class Socket:
 
 
 def scheduler(socket, **known):
-    return types.SimpleNamespace(send_to_detokenizer=types.SimpleNamespace(socket=socket), **known)
+    return types.SimpleNamespace(send_to_detokenizer=SenderWrapper(socket), **known)
 
 
 def request(**fields):

@@ -4,6 +4,7 @@
 
 mod file;
 
+use file::SilentFile;
 pub use file::is_alive;
 pub(crate) use file::{RendezvousError, RendezvousFile, Worker};
 
@@ -80,6 +81,12 @@ pub(crate) fn find(
     config.streams.iter().map(sockets).collect::<Result<_, _>>().map(Some)
 }
 
+/// The reason why no scheduler of this node writes its file: a scheduler of another node sends the output.
+pub(crate) fn silence(pattern: Option<&Path>) -> Option<String> {
+    let silent = SilentFile::read(&appended(&file_of(pattern?, 0), ".silent"))?;
+    silent.is_alive().then_some(silent.why)
+}
+
 /// The sockets of another configuration's streams: streams that run keep theirs, even if the engine was restarted meanwhile.
 /// The next comparison with [`StreamSockets::has_moved`] finds that restart.
 pub(crate) fn keep_running(
@@ -97,9 +104,7 @@ pub(crate) fn keep_running(
 }
 
 fn next_leg(file: &Path, scheduler: &RendezvousFile) -> Result<StreamSockets, RendezvousError> {
-    let mut text = file.as_os_str().to_owned();
-    text.push(".text");
-    let text = PathBuf::from(text);
+    let text = appended(file, ".text");
     match (RendezvousFile::read(&text)?, &scheduler.text_ingress, &scheduler.text_none) {
         (Some(found), ..) if found.is_alive() && found.instance_id == scheduler.instance_id => {
             Ok(StreamSockets::Found(Box::new(found)))
@@ -147,6 +152,12 @@ pub(crate) fn workers(
 fn file_of(pattern: &Path, number: usize) -> PathBuf {
     let (pattern, number) = (pattern.to_string_lossy(), number.to_string());
     PathBuf::from(pattern.replace("{dp_rank}", &number).replace("{client}", &number))
+}
+
+fn appended(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 /// Reports for each stream where its sockets come from, or why the stream does not run.

@@ -285,19 +285,25 @@ async fn wait_for_sockets(
     signals: &mut Signals,
     asked: &mut mpsc::Receiver<Asked>,
 ) -> anyhow::Result<Waited> {
-    let mut reported = false;
+    let file = options.rendezvous.as_deref();
+    let waits = || format!("waits for the scheduler to write {}", file.unwrap_or(Path::new("")).display());
+    let mut reported = None;
     loop {
-        if let Some(sockets) = rendezvous::find(&shared.config, options.rendezvous.as_deref())? {
+        if let Some(sockets) = rendezvous::find(&shared.config, file)? {
             return Ok(Waited::Found(sockets));
         }
-        if !reported {
-            reported = true;
-            let file = options.rendezvous.as_deref().unwrap_or(Path::new("")).display().to_string();
-            let text = format!("waits for the scheduler to write {file}");
+        let silence = rendezvous::silence(file);
+        if reported.as_ref() != Some(&silence) {
+            let text = silence.clone().unwrap_or_else(waits);
             tracing::info!(target: "afterbay", "rendezvous: {text}");
-            shared.health.not_ready("rendezvous", text.clone(), SystemTime::now());
+            match silence {
+                // Nothing is missing.
+                Some(_) => _ = shared.health.clear("rendezvous"),
+                None => shared.health.not_ready("rendezvous", text.clone(), SystemTime::now()),
+            }
             // The scheduler may be ordered after this process, so its file cannot be a condition of the start.
             shared.supervision.ready(Some(text));
+            reported = Some(silence);
         }
         tokio::select! {
             () = signals.next() => return Ok(Waited::Stopped),

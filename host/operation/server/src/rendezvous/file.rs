@@ -69,6 +69,26 @@ pub(crate) struct Worker {
     pub(crate) credit: Option<PathBuf>,
 }
 
+/// The file that a scheduler of another node than the first writes in place of a rendezvous file, if it sends no output.
+#[derive(Debug, Deserialize)]
+pub(crate) struct SilentFile {
+    pid: u32,
+    /// The reason, in words.
+    pub(crate) why: String,
+}
+
+impl SilentFile {
+    /// Reads the file; `None` if there is none that can be read.
+    pub(crate) fn read(path: &Path) -> Option<SilentFile> {
+        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    }
+
+    /// Whether the process that wrote the file runs.
+    pub(crate) fn is_alive(&self) -> bool {
+        is_alive(self.pid)
+    }
+}
+
 /// A rendezvous file that exists and cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RendezvousError {

@@ -1,7 +1,7 @@
 //! Checks of a stream whose engine sends no token count against its own rows: the counts are made again from the stored frames.
 //!
 //! - A request's first row with ids has `prefill_stats`, and no later row has. Otherwise rows before it never arrived, or two
-//!   requests share an id.
+//!   requests share an id. Of a session, whose turns are requests with one id, only the first turn has it.
 //! - No row follows the row with the finish reason.
 //! - The ids of its rows are as many as the ledger counted.
 //! - The ids that left are as many as the ledger counted: the `usage.completion_tokens` that the API server reports.
@@ -12,6 +12,9 @@ use afterbay_journal::reader::{
 use afterbay_journal::{Outcome, Passage, RequestNo, stored_rid};
 use afterbay_wire::{Batch, DecodedFrame, Finish, Layouts};
 use std::collections::{HashMap, HashSet};
+
+/// The attribute that the connector gives the turns of a session.
+const SESSION: &str = "session";
 
 /// The counts of a stream, made again from its frames.
 #[derive(Debug, Default)]
@@ -29,7 +32,8 @@ pub(super) struct Recount {
 /// A request that has ended, and the counts so far.
 struct Counted {
     info: RequestInfo,
-    /// Whether an earlier request has the same id. Ids are unique, but for a session that continues.
+    /// Whether the request may be a later turn of a session: the connector says that it is one, or an earlier request has the
+    /// same id. Other ids are unique.
     continues: bool,
     rows: u64,
     received: u64,
@@ -47,7 +51,8 @@ pub(super) fn recount(stream: &StreamReader) -> anyhow::Result<Option<Recount>> 
     let mut rids = HashSet::new();
     for info in stream.requests(RequestFilter::default())? {
         let info = info?;
-        let continues = !rids.insert(info.rid.clone());
+        let is_session = info.attributes.iter().any(|(name, value)| name == SESSION && value == "true");
+        let continues = !rids.insert(info.rid.clone()) || is_session;
         if info.state != RequestState::Live && info.erased.is_none() {
             requests.insert(info.number.0, Counted::new(info, continues));
         }

@@ -154,6 +154,26 @@ fn two_requests_with_one_id_are_a_problem_and_a_session_that_continues_is_none()
 }
 
 #[test]
+fn a_turn_of_a_session_whose_first_turn_is_no_longer_stored_is_no_problem() {
+    let mut scene = Scene::new();
+    let attributes = |rid: &str| match rid {
+        "session" => vec![("session".to_owned(), "true".to_owned())],
+        _ => Vec::new(),
+    };
+    scene.writer.set_attributes(Box::new(attributes));
+    scene.passed(frame(vec![row("session", &[5]), row("late", &[5])]));
+    scene.passed(frame(vec![last("session", &[6]), last("late", &[6])]));
+    scene.passed(frame(vec![last("session", &[7])]));
+    let (counts, problems) = scene.recount();
+    assert_eq!(counts, (3, 0, 5));
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    assert!(
+        problem.contains("\"late\": frame 1 row 1 is its first row, and has no prefill_stats"),
+        "{problem}"
+    );
+}
+
+#[test]
 fn a_count_of_the_ledger_that_the_rows_do_not_have_is_a_problem() {
     let mut scene = Scene::new();
     scene.passed(frame(vec![first("a", &[1, 2])]));
