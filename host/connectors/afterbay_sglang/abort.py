@@ -24,27 +24,31 @@ _ABORT = "sglang.srt.managers.scheduler.Scheduler.abort_request"
 NO_ABORTS = (None, "AFTERBAY_ABORT is not set")
 
 
-def connect(settings: Settings, scheduler: Any, dp_rank: int, dp_size: int) -> Tuple[Optional[str], Optional[str]]:
-    """Connect the scheduler's input socket to Afterbay. Return the endpoint, or None and the reason.
+def of_scheduler(settings: Settings, scheduler: Any, dp_rank: int, dp_size: int) -> Tuple[Optional[str], Optional[str]]:
+    """Connect SGLang's own input socket to Afterbay. Return the endpoint, or None and the reason.
 
     Call it only for a rank that sends output, because the same rank receives requests.
     """
+    import zmq
+
+    why = "this connector does not know the AbortReq of this SGLang" if settings.abort and request() is None else None
+    return connect(settings, input_socket(scheduler), zmq.PULL, dp_rank, dp_size, why)
+
+
+def connect(settings: Settings, socket: Any, kind: int, dp_rank: int, dp_size: int, why: Optional[str] = None) -> Tuple[Optional[str], Optional[str]]:
+    """Connect a socket of this kind to Afterbay, unless there is a reason not to. Return the endpoint, or None and the reason."""
     if not settings.abort:
         return NO_ABORTS
-    why = None
     if dp_size > 1 and "{dp_rank}" not in settings.abort:
         why = f"{dp_size} DP ranks share AFTERBAY_ABORT, and an abort could reach any of them: put {{dp_rank}} into it to give each rank its own"
-    elif not _is_pull(input_socket(scheduler)):
-        why = "this SGLang's scheduler has no PULL socket for requests (recv_from_tokenizer)"
-    elif request() is None:
-        why = "this connector does not know the AbortReq of this SGLang"
+    elif not _is(kind, socket):
+        why = "this SGLang's scheduler has no socket for requests (recv_from_tokenizer) of the right kind"
     if why:
         logger.warning("afterbay: the scheduler receives no aborts: %s", why)
         return None, why
     import zmq
 
     endpoint = fill(settings.abort, dp_rank, "AFTERBAY_ABORT")
-    socket = input_socket(scheduler)
     if endpoint.startswith("tcp://["):
         socket.setsockopt(zmq.IPV6, 1)
     socket.connect(endpoint)
@@ -111,12 +115,12 @@ def input_socket(scheduler: Any) -> Any:
     return getattr(getattr(scheduler, "ipc_channels", scheduler), "recv_from_tokenizer", None)
 
 
-def _is_pull(socket: Any) -> bool:
+def _is(kind: int, socket: Any) -> bool:
     """Not so of what SGLang's own test runtime puts in the socket's place."""
     import zmq
 
     try:
-        return socket.getsockopt(zmq.TYPE) == zmq.PULL
+        return socket.getsockopt(zmq.TYPE) == kind
     except (AttributeError, zmq.ZMQError):
         return False
 

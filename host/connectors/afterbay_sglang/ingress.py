@@ -13,7 +13,7 @@ from afterbay_connector import __version__, introduction
 from afterbay_connector.peer import Peer
 from afterbay_connector.rendezvous import write
 
-from . import abort, detokenizer, rendezvous
+from . import abort, detokenizer, rendezvous, smg
 from .settings import Settings, fill
 
 logger = logging.getLogger("afterbay.sglang")
@@ -26,21 +26,28 @@ SCHEDULER = "sglang.srt.managers.scheduler.Scheduler.__init__"
 
 
 def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
-    made = {}  # the sender and the socket to Afterbay
+    made = {}
 
     def after_init_ipc_channels(_result: Any, scheduler: Any, port_args: Any) -> None:
-        made["output"] = reroute(settings, scheduler, port_args)
+        made.update(port_args=port_args, output=reroute(settings, scheduler, port_args))
 
     def after_init(_result: Any, scheduler: Any, *_args: Any, **_kwargs: Any) -> None:
-        check_output(scheduler, made.get("output"))
+        sender = check_output(scheduler, made.get("output"))
+        if smg.is_sender(sender):
+            smg.reroute(settings, scheduler, made["port_args"], sender)
 
     return [(SCHEDULER_SOCKETS, "AFTER", after_init_ipc_channels), (SCHEDULER, "AFTER", after_init)]
 
 
 def reroute(settings: Settings, scheduler: Any, port_args: Any) -> Tuple[Any, Any]:
     """Connect the scheduler's output to Afterbay and write the rendezvous file, before the scheduler sends anything. Return the sender
-    and its socket, which is None in a TP, PP or CP rank that sends nothing."""
+    and its socket, which is None in a TP, PP or CP rank that sends nothing. SMG's sender has its socket later."""
     sender = output_sender(scheduler)
+    is_smg = smg.is_sender(sender)
+    if is_smg or sender.socket is not None:
+        check_engine(settings, smg.ENGINE if is_smg else "sglang")
+    if is_smg:
+        return sender, None
     facts = rendezvous.Facts.of(scheduler, port_args)
     if sender.socket is None:
         node = facts.get("node_rank", 0)
@@ -56,22 +63,29 @@ def reroute(settings: Settings, scheduler: Any, port_args: Any) -> Tuple[Any, An
     logger.info("afterbay: the output goes to %s, and its reader is %s", ingress, facts.down)
     if facts.down_kind == "detokenizer" and not detokenizer.loads_plugins():
         logger.warning("afterbay: the reader counts no frames, so Afterbay joins no rows: %s", detokenizer.NONE)
-    aborts = abort.connect(settings, scheduler, facts.dp_rank, facts.dp_size)
+    aborts = abort.of_scheduler(settings, scheduler, facts.dp_rank, facts.dp_size)
     if settings.rendezvous:
         path = fill(settings.rendezvous, facts.dp_rank, "AFTERBAY_RENDEZVOUS")
         write(path, rendezvous.describe(facts, ingress, settings, aborts))
     return sender, sender.socket
 
 
-def check_output(scheduler: Any, output: Optional[Tuple[Any, Any]]) -> None:
-    """Refuse a scheduler whose output goes past Afterbay, because something replaced the sender or its socket after this connector. SGLang
+def check_engine(settings: Settings, engine: str) -> None:
+    """Refuse a scheduler whose messages are not those that the launcher has configured Afterbay for. SGLang ends if this raises."""
+    if settings.engine not in (None, engine):
+        raise RuntimeError(f"afterbay: this scheduler sends messages of {engine}, and Afterbay waits for those of {settings.engine}: start it with `afterbay {engine} -- COMMAND`")
+
+
+def check_output(scheduler: Any, output: Optional[Tuple[Any, Any]]) -> Any:
+    """Return the sender. Refuse a scheduler whose output goes past Afterbay, because something replaced the sender or its socket after this connector. SGLang
     ends if this raises."""
     sender = output_sender(scheduler)
-    if output is None or sender is not output[0] or sender.socket is not output[1]:
+    if output is None or sender is not output[0] or (sender.socket is not output[1] and not smg.is_sender(sender)):
         raise RuntimeError(
             "afterbay: the socket of the scheduler's output was replaced after this connector had connected it to Afterbay: the output would "
             "go past Afterbay. Leave out the plugin that replaces it (SGLANG_PLUGINS), or unset AFTERBAY_* to run without Afterbay"
         )
+    return sender
 
 
 def check_release(introduced: Dict[str, Any]) -> None:
@@ -99,7 +113,7 @@ def output_sender(scheduler: Any) -> Any:
     if not hasattr(sender, "socket"):
         raise RuntimeError("afterbay: this SGLang's scheduler has no send_to_detokenizer.socket; unset AFTERBAY_INGRESS to run without Afterbay")
     kind = type(sender)
-    if kind.__module__.partition(".")[0] != "sglang":
+    if kind.__module__.partition(".")[0] != "sglang" and not smg.is_sender(sender):
         raise RuntimeError(
             f"afterbay: the scheduler's output goes through {kind.__module__}.{kind.__qualname__}, which another plugin put in the place of SGLang's "
             "own sender: the output would go past Afterbay. Leave out that plugin (SGLANG_PLUGINS), or unset AFTERBAY_* to run without Afterbay"

@@ -21,6 +21,7 @@ class Settings:
     abort: Optional[str] = None  # the endpoint of Afterbay's PUSH for aborts; may contain {dp_rank}
     rust_server: bool = False  # SGLang's Rust server reads the output, inside the scheduler's process
     tenant: Optional[TenantSource] = None  # the part of an HTTP request that names its tenant
+    engine: Optional[str] = None  # the engine whose messages the launcher has configured Afterbay for
 
     @classmethod
     def from_environment(cls, env: Optional[Mapping[str, str]] = None) -> Optional["Settings"]:
@@ -63,7 +64,7 @@ class Settings:
             check_endpoint("AFTERBAY_ABORT", fill(abort, 0, "AFTERBAY_ABORT"))
         if rendezvous:
             fill(rendezvous, 0, "AFTERBAY_RENDEZVOUS")
-        return cls(ingress, rendezvous, credit, text_ingress, abort, rust_server, tenant)
+        return cls(ingress, rendezvous, credit, text_ingress, abort, rust_server, tenant, env.get("AFTERBAY_ENGINE") or None)
 
 
 def fill(text: str, dp_rank: int, variable: str = "value") -> str:

@@ -15,6 +15,9 @@ use crate::value_len::value_len;
 
 /// The fields of the newest release that is known.
 const LAYOUT: &str = include_str!("../../../host/path/wire/layouts/0.5.23.json");
+/// The introduction of SMG's plugin 0.14.1, and its class.
+const SMG: &str = include_str!("../../fixtures/smg/introduction.frame");
+const SLIM: &str = "BatchTokenIDSlimOutput";
 /// The place of the new column, in the middle of the others.
 const PLACE: usize = 4;
 /// The number of fields of the rows that the simulation writes for vLLM.
@@ -46,6 +49,11 @@ fn classes(engine: Engine) -> Value {
             "EngineCoreOutputs": FRAME.iter().map(|field| json!([field.name])).collect::<Vec<_>>(),
             "EngineCoreOutput": with_new(ROW[..ROW_FIELDS].iter().map(|field| field.name.into()).collect()),
         }),
+        Engine::Smg => {
+            let today: Value = serde_json::from_str(SMG).unwrap();
+            let fields = today["classes"][SLIM].as_array().unwrap();
+            json!({SLIM: with_new(fields.iter().map(|field| field[0].clone()).collect())})
+        }
     }
 }
 
@@ -67,8 +75,9 @@ fn array(values: Vec<Vec<u8>>) -> Vec<u8> {
 fn frame(engine: Engine, rid: &str) -> Bytes {
     let row = SynthRequest::new(rid).row(&[1, 2]);
     match engine {
-        Engine::Sglang => {
-            let today = batch(SynthWire::Msgpack, vec![row]);
+        Engine::Sglang | Engine::Smg => {
+            let wire = if engine == Engine::Smg { SynthWire::Slim } else { SynthWire::Msgpack };
+            let today = batch(wire, vec![row]);
             let mut values = items(&today, 3, usize::from(today[2]));
             // The first is the name of the class.
             values.insert(1 + PLACE, vec![0xc0]);
@@ -95,7 +104,7 @@ fn read(engine: Engine, frame: Vec<u8>) -> Batch {
 
 #[test]
 fn a_release_that_nobody_has_seen_passes_a_guard_after_its_introduction_and_after_a_restart() {
-    for engine in [Engine::Sglang, Engine::Vllm] {
+    for engine in Engine::WORDS.map(|(_, engine)| engine) {
         let sandbox = Sandbox::new();
         let mut reader = Reader::bind(&sandbox.reader_side());
         let config = guarded(&sandbox, engine);

@@ -4,10 +4,10 @@
 use super::{files, none, read};
 
 /// The names, in lower case.
-const NAMES: [&str; 2] = ["sglang", "vllm"];
+const NAMES: [&str; 3] = ["sglang", "vllm", "smg"];
 
 /// The names of the files and directories that belong to an engine, or to the table of all engines.
-const MODULES: [&str; 6] = ["sglang", "vllm", "engine", "sglang.rs", "vllm.rs", "engine.rs"];
+const MODULES: [&str; 8] = ["sglang", "vllm", "smg", "engine", "sglang.rs", "vllm.rs", "smg.rs", "engine.rs"];
 
 /// Other files that may name an engine, each with the reason.
 const LISTED: &[(&str, &str)] = &[
@@ -93,4 +93,44 @@ fn the_contract_and_the_sdk_name_no_engine() {
     }
     assert!(!seen.contains(&0), "{seen:?} files of {CONTRACT:?}");
     none("names of one engine in the contract", wrong);
+}
+
+/// The names of the engine that was added last, and the page that says which files an engine costs.
+const THIRD: [&str; 2] = ["smg", "slim"];
+const PAGE: &str = "docs/src/engines/add-an-engine.md";
+/// The files outside of its own modules that name it: the cost of an engine besides what is its own.
+const THIRD_FILES: usize = 12;
+
+#[test]
+fn an_engine_costs_its_own_files_and_those_that_the_page_names() {
+    let page = read(&super::repository().join(PAGE));
+    let own = ["smg", "smg.rs", "smg.py"];
+    let all = files("rs").into_iter().chain(files("py"));
+    let is_code =
+        |name: &str| name.starts_with("host/") && !name.contains("/tests/") && !name.ends_with("/tests.rs");
+    let names = all.filter(|(name, path)| {
+        is_code(name)
+            && !name.split('/').any(|place| own.contains(&place))
+            && THIRD.iter().any(|name| code(&read(path)).contains(name))
+    });
+    let names: Vec<String> = names.map(|(name, _)| name).collect();
+    let is_own = |name: &str| is_code(name) && name.split('/').any(|place| own.contains(&place));
+    let own_files = files("rs").iter().chain(&files("py")).filter(|(name, _)| is_own(name)).count();
+    let absent = names.iter().filter(|name| !page.contains(&format!("`{name}`")));
+    let mut absent: Vec<String> = absent.cloned().collect();
+    // An engine answers for itself by its traits and by its batches.
+    let of = |file: &str, from: &str, before: &str, after: char| -> Vec<String> {
+        let text = read(&super::repository().join(file));
+        let body = text.split(from).nth(1).and_then(|body| body.split("\n}").next()).unwrap().to_owned();
+        let names = body.split(before).skip(1).filter_map(|it| it.split(after).next().map(str::to_owned));
+        names.collect()
+    };
+    let mut said = of("host/operation/types/src/engine.rs", "pub struct Traits {", "    pub ", ':');
+    said.extend(of("host/path/wire/src/batch.rs", "trait EngineBatch", "    fn ", '('));
+    assert!(said.len() > 30, "{said:?}");
+    absent.extend(said.into_iter().filter(|name| !page.contains(&format!("`{name}`"))));
+    none("what the third engine has and the page does not name", absent);
+    assert_eq!(names.len(), THIRD_FILES, "{names:?}");
+    let says = format!("with {own_files} files of its own and {THIRD_FILES} others");
+    assert!(page.contains(&says), "{PAGE} does not say {says:?}");
 }

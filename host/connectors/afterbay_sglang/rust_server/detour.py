@@ -61,7 +61,7 @@ class Detour:
         sender = output_sender(scheduler)
         # Health checks need no more: their answer passes Afterbay.
         sender.socket = replace_socket(sender.socket, ingress, introduced, lambda socket: Peer(socket, logger, rendezvous=file))
-        aborts = abort.connect(settings, scheduler, facts.dp_rank, facts.dp_size)
+        aborts = abort.of_scheduler(settings, scheduler, facts.dp_rank, facts.dp_size)
         # The page opens before the socket is bound: a connected Afterbay then finds the new generation.
         page = CreditPage(settings.credit, "tokenizer") if settings.credit else None
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)

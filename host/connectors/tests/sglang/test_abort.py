@@ -43,7 +43,7 @@ def io_struct(fake_modules):
 def connect(socket, endpoint="ipc:///abort", rank=0, size=1, channels=True):
     holder = types.SimpleNamespace(recv_from_tokenizer=socket)
     scheduler = types.SimpleNamespace(ipc_channels=holder) if channels else holder
-    return abort.connect(Settings("ipc:///a", None, None, abort=endpoint), scheduler, rank, size)
+    return abort.of_scheduler(Settings("ipc:///a", None, None, abort=endpoint), scheduler, rank, size)
 
 
 @pytest.mark.parametrize("channels", [True, False], ids=["ipc_channels (0.5.13 on)", "on the scheduler (0.5.11)"])

@@ -207,7 +207,7 @@ ports = types.SimpleNamespace(**{{name + "_ipc_name": at(name) for name in ("tok
 channels = SchedulerIpcChannels.create(port_args=ports, is_rank_zero=True, skip_tokenizer_init=False, metrics_enabled=False, enable_scripted_runtime=False)
 tokenizer, afterbay = [zmq.Context.instance().socket(zmq.PUSH) for _ in range(2)]
 tokenizer.bind(at("scheduler_input")); afterbay.bind(at("abort"))
-told = abort.connect(Settings("ipc:///a", None, None, abort=at("abort")), types.SimpleNamespace(ipc_channels=channels), 0, 1)
+told = abort.of_scheduler(Settings("ipc:///a", None, None, abort=at("abort")), types.SimpleNamespace(ipc_channels=channels), 0, 1)
 channels.recv_from_tokenizer.setsockopt(zmq.RCVTIMEO, 20000)
 received = []
 # The bytes of afterbay-wire: the mark, the rid, and the default of every other field.

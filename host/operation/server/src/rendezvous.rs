@@ -63,7 +63,10 @@ pub(crate) fn find(
     for stream in config.streams.iter().filter(|stream| stream.after.is_empty()) {
         let file = file_of(pattern, schedulers.len());
         match RendezvousFile::read(&file)? {
-            Some(found) if found.is_alive() => schedulers.push((&stream.name, file, found)),
+            Some(found) if found.is_alive() => {
+                found.check(&file, stream)?;
+                schedulers.push((&stream.name, file, found));
+            }
             _ => return Ok(None),
         }
     }
@@ -220,6 +223,17 @@ mod tests {
         assert!(!first.has_moved(&written("vllm", 1, 2)));
         assert!(first.has_moved(&written("vllm", 2, 1)));
         assert!(found(1).has_moved(&written("sglang", 1, 2)), "SGLang's scheduler writes once");
+    }
+
+    #[test]
+    fn a_file_of_another_engine_than_the_streams_is_refused() {
+        let StreamSockets::Found(file) = written("smg", 1, 1) else { panic!("no file") };
+        let stream = &config(&["main"]).streams[0];
+        let refused = file.check(Path::new("r.json"), stream).unwrap_err().to_string();
+        let expected = "rendezvous r.json: the scheduler sends messages of \"smg\", stream \"main\" has engine = \"sglang\"";
+        assert_eq!(refused, expected);
+        let StreamSockets::Found(file) = found(1) else { panic!("no file") };
+        assert!(file.check(Path::new("r.json"), stream).is_ok());
     }
 
     #[test]

@@ -8,6 +8,8 @@ pub enum Engine {
     Sglang,
     /// vLLM's EngineCore.
     Vllm,
+    /// SGLang's scheduler with SMG's plugin, which sends SMG's own messages to SMG.
+    Smg,
 }
 
 /// The properties of an engine for which Afterbay does something else. Code outside of an engine's modules asks for these, and
@@ -28,8 +30,6 @@ pub struct Traits {
     pub takes_aborts_as_dealer: bool,
     /// Whether a detokenizer may stand between the scheduler and the reader: a second leg.
     pub has_second_leg: bool,
-    /// Whether its messages have several kinds and encodings.
-    pub has_several_wires: bool,
 }
 
 /// A step from an id of a request to the id that it was made of. `None` if the id has not this form.
@@ -37,13 +37,15 @@ type Step = fn(&str) -> Option<&str>;
 
 impl Engine {
     /// The engines with their words in a configuration, a file and a command.
-    pub const WORDS: [(&'static str, Engine); 2] = [("sglang", Engine::Sglang), ("vllm", Engine::Vllm)];
+    pub const WORDS: [(&'static str, Engine); 3] =
+        [("sglang", Engine::Sglang), ("vllm", Engine::Vllm), ("smg", Engine::Smg)];
 
     /// The engine as its project writes its name.
     pub fn name(self) -> &'static str {
         match self {
             Engine::Sglang => "SGLang",
             Engine::Vllm => "vLLM",
+            Engine::Smg => "SMG",
         }
     }
 
@@ -68,7 +70,6 @@ impl Engine {
                 has_stream_per_front_end: false,
                 takes_aborts_as_dealer: false,
                 has_second_leg: true,
-                has_several_wires: true,
             },
             Engine::Vllm => Traits {
                 counts_tokens: false,
@@ -78,7 +79,15 @@ impl Engine {
                 has_stream_per_front_end: true,
                 takes_aborts_as_dealer: true,
                 has_second_leg: false,
-                has_several_wires: false,
+            },
+            Engine::Smg => Traits {
+                counts_tokens: true,
+                answers_aborts: true,
+                has_load_in_frames: true,
+                joins_anywhere: true,
+                has_stream_per_front_end: false,
+                takes_aborts_as_dealer: true,
+                has_second_leg: false,
             },
         }
     }
@@ -93,7 +102,7 @@ impl Engine {
             Engine::Sglang if sample_of_sglang(rid).is_some() => {
                 [Some(sample_of_sglang), Some(batch_index), None, None]
             }
-            Engine::Sglang => [None; 4],
+            Engine::Sglang | Engine::Smg => [None; 4],
             Engine::Vllm => [Some(random_suffix), Some(sample_index), Some(prompt_index), Some(endpoint)],
         };
         let mut ids = [Some(rid), None, None, None, None];

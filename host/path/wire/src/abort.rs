@@ -26,6 +26,7 @@ impl AbortShape {
     pub fn engine(self) -> Engine {
         match self {
             AbortShape::Names => Engine::Vllm,
+            AbortShape::AnsweredNames => Engine::Smg,
             AbortShape::Msgpack | AbortShape::Struct | AbortShape::Dataclass => Engine::Sglang,
         }
     }
@@ -35,7 +36,7 @@ impl AbortForm {
     /// The form in every known version of the engine.
     pub fn of(shape: AbortShape) -> AbortForm {
         AbortForm(match shape {
-            AbortShape::Names => Form::Names,
+            AbortShape::Names | AbortShape::AnsweredNames => Form::Names,
             shape => Form::Struct(AbortReq::of(shape)),
         })
     }
@@ -49,7 +50,7 @@ impl AbortForm {
         ipc_format: &str,
     ) -> Result<Option<AbortForm>, AbortError> {
         match (engine, json) {
-            (Engine::Vllm, _) => Ok(Some(AbortForm(Form::Names))),
+            (Engine::Vllm | Engine::Smg, _) => Ok(Some(AbortForm(Form::Names))),
             (Engine::Sglang, None) => Ok(None),
             (Engine::Sglang, Some(json)) => {
                 AbortReq::from_json(name, json, ipc_format).map(|form| Some(AbortForm(Form::Struct(form))))

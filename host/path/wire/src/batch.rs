@@ -86,8 +86,6 @@ pub(crate) trait EngineBatch: Any + fmt::Debug + Send + Sync {
     fn memory(&self) -> usize;
     fn kind(&self) -> BatchKind;
     fn wire(&self) -> Wire;
-    /// The versions of the engine whose frames have this layout. Empty if the frame does not tell.
-    fn versions(&self) -> String;
     fn abort_shape(&self) -> AbortShape;
     /// Whether the batches can share a frame.
     fn is_like(&self, other: &Batch) -> bool;
@@ -131,11 +129,17 @@ pub(crate) trait EngineBatch: Any + fmt::Debug + Send + Sync {
     fn is_first(&self, row: u32) -> bool;
     fn prompt_tokens(&self, row: u32) -> Option<u64>;
     fn cached_tokens(&self, row: u32) -> Option<u64>;
-    fn weight_version(&self, row: u32) -> Option<&str>;
-    /// The times at which the engine queued a request and had its first token, in seconds.
-    fn queued_and_first(&self, row: u32) -> Option<(f64, f64)>;
     /// Appends a logprob for each id. False if the row has none.
     fn logprobs(&self, row: u32, out: &mut Vec<f32>) -> bool;
+
+    fn weight_version(&self, _: u32) -> Option<&str> {
+        None
+    }
+
+    /// The times at which the engine queued a request and had its first token, in seconds.
+    fn queued_and_first(&self, _: u32) -> Option<(f64, f64)> {
+        None
+    }
 
     fn completion_tokens(&self, _: u32) -> Option<u64> {
         None
@@ -270,7 +274,10 @@ impl Batch {
     /// The versions of the engine whose frames have this layout, as `0.5.21..0.5.23`. `None`: a pickle, whose fields have
     /// names, or a later version.
     pub fn versions(&self) -> Option<String> {
-        Some(self.of_engine().versions()).filter(|versions| !versions.is_empty() && *versions != "unknown")
+        match self.wire() {
+            Wire::Msgpack { versions, .. } => Some(versions).filter(|versions| *versions != "unknown"),
+            Wire::Pickle { .. } => None,
+        }
     }
 
     /// The form in which the scheduler that wrote the batch reads an abort.

@@ -1,6 +1,7 @@
 //! Decodes a frame into a batch of rows or a barrier. The layouts say which engine wrote the frame, or the frame itself. Plugins
 //! and the outbox come next; they see batches.
 
+use afterbay_types::Engine;
 use bytes::Bytes;
 
 use crate::attributes::{RequestAttributes, is_attributes};
@@ -8,6 +9,7 @@ use crate::frame::{Barrier, BarrierKind, DecodedFrame};
 use crate::introduction::{Introduction, is_introduction};
 use crate::layouts::Layouts;
 use crate::sglang;
+use crate::smg;
 use crate::vllm;
 
 /// Decodes frames. It keeps memory and layouts from one frame to the next.
@@ -25,6 +27,15 @@ pub fn is_of_connector(frame: &[u8]) -> bool {
 /// Decodes one frame. A stream uses a [`Decoder`] instead.
 pub fn decode(frame: Bytes, layouts: &Layouts) -> DecodedFrame {
     Decoder::new(layouts.clone()).decode(frame)
+}
+
+/// The engine that a frame shows.
+fn engine_of(frame: &Bytes) -> Engine {
+    match () {
+        () if vllm::is_own(frame) => vllm::ENGINE,
+        () if smg::is_own(frame) => smg::ENGINE,
+        () => sglang::ENGINE,
+    }
 }
 
 impl Decoder {
@@ -54,11 +65,10 @@ impl Decoder {
             let kind = BarrierKind::Attributes { attributes: RequestAttributes::read(&frame).map(Box::new) };
             return DecodedFrame::Barrier(Barrier::new(kind, frame, false, None));
         }
-        let engine = self.layouts.engine;
-        let is_vllm = engine.map_or_else(|| vllm::is_own(&frame), |engine| engine == vllm::ENGINE);
-        match is_vllm {
-            true => vllm::decode(frame, &self.layouts.outputs),
-            false => self.sglang.decode(frame),
+        match self.layouts.engine.unwrap_or_else(|| engine_of(&frame)) {
+            Engine::Vllm => vllm::decode(frame, &self.layouts.outputs),
+            Engine::Smg => smg::decode(frame, &self.layouts.slim),
+            Engine::Sglang => self.sglang.decode(frame),
         }
     }
 }

@@ -48,7 +48,8 @@ fn ended(reason: RawValue<'_>) -> Finish<'_> {
     }
 }
 
-fn matched(value: Option<RawValue<'_>>) -> Matched<'_> {
+/// Reads the part that ended a request.
+pub(crate) fn matched(value: Option<RawValue<'_>>) -> Matched<'_> {
     let Some(value) = value.filter(|value| !value.is_nil()) else { return Matched::None };
     match (value.int(), value.str()) {
         (Some(token), _) => Matched::Token(token),

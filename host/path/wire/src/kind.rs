@@ -43,8 +43,10 @@ pub enum AbortShape {
     Struct,
     /// A pickled dataclass.
     Dataclass,
-    /// Two parts: the kind of message, and a msgpack array of the names of requests.
+    /// Two parts: the kind of message, and a msgpack array of the names of requests. The scheduler sends no row for it.
     Names,
+    /// The same two parts. The scheduler answers with a last row.
+    AnsweredNames,
 }
 
 impl BatchKind {

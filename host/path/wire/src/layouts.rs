@@ -4,6 +4,7 @@ use afterbay_types::Engine;
 
 use crate::introduction::{Introduction, IntroductionError};
 use crate::sglang::Messages;
+use crate::smg::SlimLayouts;
 use crate::vllm::OutputsLayouts;
 
 /// The most introductions that a text of layouts has. Older ones are left out.
@@ -16,12 +17,14 @@ pub struct Layouts {
     pub(crate) engine: Option<Engine>,
     pub(crate) messages: Messages,
     pub(crate) outputs: OutputsLayouts,
+    pub(crate) slim: SlimLayouts,
 }
 
 impl Layouts {
     /// The layouts that come with Afterbay, of every engine.
     pub fn builtin() -> Layouts {
-        Layouts { engine: None, messages: Messages::builtin(), outputs: OutputsLayouts::default() }
+        let (messages, slim) = (Messages::builtin(), SlimLayouts::builtin());
+        Layouts { engine: None, messages, outputs: OutputsLayouts::default(), slim }
     }
 
     /// The layouts of an engine that come with Afterbay.
@@ -46,6 +49,7 @@ impl Layouts {
         match engine {
             Engine::Sglang => layouts.messages = Messages::introduced(of_engine())?,
             Engine::Vllm => layouts.outputs = OutputsLayouts::introduced(of_engine())?,
+            Engine::Smg => layouts.slim = SlimLayouts::introduced(of_engine())?,
         }
         Ok(layouts)
     }
@@ -78,6 +82,7 @@ impl Layouts {
     pub fn unknown_fields(&self) -> Vec<String> {
         let mut unknown = self.messages.unknown_fields();
         unknown.extend(self.outputs.unknown_fields());
+        unknown.extend(self.slim.unknown_fields());
         unknown
     }
 }

@@ -1,13 +1,13 @@
-//! The frames of SGLang (msgpack and pickle) and of vLLM (msgpack) as rows and columns.
+//! The frames of SGLang (msgpack and pickle), vLLM (msgpack) and SMG's wire for SGLang (msgpack) as rows and columns.
 //!
 //! A [`Decoder`] decodes the bytes of a frame into a [`Batch`] of rows, or into a [`Barrier`] that is forwarded unchanged.
-//! [`Layouts`] say which engine wrote the frame; a batch has the same questions and operations for both.
+//! [`Layouts`] say which engine wrote the frame; a batch has the same questions and operations for each.
 //! An unchanged batch is sent as the received bytes. Rows can be [taken](Batch::take) out of a batch,
 //! [joined](Batch::join), [edited](Batch::edit), and of SGLang sent [past the
 //! detokenizer](Batch::without_detokenizing). Each of these writes a frame that the engine's reader handles like one of
 //! the engine's. No pickle is executed, and values that the crate does not understand are copied byte for byte.
 //!
-//! All that is one engine's stands in `sglang` or [`vllm`], behind the trait of a batch (`batch.rs`). The crate does not know sockets, the journal,
+//! All that is one engine's stands in `sglang`, `smg` or [`vllm`], behind the trait of a batch (`batch.rs`). The crate does not know sockets, the journal,
 //! plugins, or when rows are to be joined. From here a batch goes to the plugins and then to the outbox.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -22,11 +22,13 @@ mod blank;
 mod finish;
 mod ids;
 mod pack;
+mod packed;
 mod tensor;
 mod value;
 
 // The engines.
 mod sglang;
+mod smg;
 pub mod vllm;
 
 // Batches, and the message to the scheduler.

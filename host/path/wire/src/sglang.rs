@@ -11,7 +11,6 @@ mod layouts;
 
 // Values in place.
 mod mask;
-mod packed;
 mod pickled;
 
 // Rows.

@@ -16,6 +16,7 @@ pub(crate) mod reload;
 pub(crate) mod run;
 pub(crate) mod sglang;
 pub(crate) mod sim;
+pub(crate) mod smg;
 pub(crate) mod top;
 pub(crate) mod upgrade;
 pub(crate) mod vllm;

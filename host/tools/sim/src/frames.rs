@@ -18,13 +18,16 @@ use crate::steps::{Step, StepRow, Steps};
 const CONTROL_MSGPACK: &[u8] = include_bytes!("../../../../tests/fixtures/frames/ctl_freeze_gc.msgpack");
 const CONTROL_PICKLE: &[u8] = include_bytes!("../../../../tests/fixtures/frames/ctl_freeze_gc.pickle");
 
+/// SMG's answer to a control call.
+const CONTROL_SLIM: &[u8] = b"\x95\xb0ControlReplySlim\x01\xc3\xc0\x00";
+
 /// The encoding of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
     /// The output of SGLang's scheduler ([`BatchKind::TokenId`]), of its detokenizer ([`BatchKind::Str`]), or of vLLM's
     /// engine ([`BatchKind::Outputs`]).
     pub kind: BatchKind,
-    /// One of SGLang's two encodings, or vLLM's.
+    /// One of SGLang's two encodings, or the one of another engine.
     pub wire: SynthWire,
 }
 
@@ -98,10 +101,15 @@ impl FrameWriter {
     }
 
     /// Appends a step's frames: none if the step is empty.
-    pub(crate) fn step(&self, step: Step, out: &mut Vec<Frame>) -> Result<(), SynthError> {
+    pub(crate) fn step(&self, mut step: Step, out: &mut Vec<Frame>) -> Result<(), SynthError> {
         let control = match self.encoding.wire {
             SynthWire::Msgpack => CONTROL_MSGPACK,
             SynthWire::Pickle => CONTROL_PICKLE,
+            SynthWire::Slim => {
+                // SMG sends no health check as a request.
+                step.health_check = None;
+                CONTROL_SLIM
+            }
             SynthWire::EngineCore => {
                 vllm::step(step, out);
                 return Ok(());

@@ -14,12 +14,13 @@ use afterbay_wire::BatchKind;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use bytes::Bytes;
 
-const ENCODINGS: [Encoding; 5] = [
+const ENCODINGS: [Encoding; 6] = [
     Encoding { kind: BatchKind::TokenId, wire: SynthWire::Msgpack },
     Encoding { kind: BatchKind::TokenId, wire: SynthWire::Pickle },
     Encoding { kind: BatchKind::Str, wire: SynthWire::Msgpack },
     Encoding { kind: BatchKind::Str, wire: SynthWire::Pickle },
     Encoding { kind: BatchKind::Outputs, wire: SynthWire::EngineCore },
+    Encoding { kind: BatchKind::TokenId, wire: SynthWire::Slim },
 ];
 
 /// A stream of one request: 12 tokens in four frames of three.
@@ -74,7 +75,7 @@ fn an_unchanged_stream_has_no_faults_in_any_encoding() {
         let record = checker.record();
         assert_eq!((record.requests, record.tokens, record.rows), (60, tokens, rows), "{encoding:?}");
         assert_eq!((checker.open(), record.frames), (0, sent.len() as u64), "{encoding:?}");
-        let has_health_checks = encoding.kind != BatchKind::Outputs;
+        let has_health_checks = matches!(encoding.wire, SynthWire::Msgpack | SynthWire::Pickle);
         assert_eq!(record.health_checks > 0, has_health_checks, "{encoding:?}");
         assert!(record.idle > 0 && record.controls > 0, "{encoding:?}");
         for (rid, ended) in sent.iter().flat_map(|frame| &frame.ended) {

@@ -2,7 +2,7 @@
 //!
 //! The READMEs of the connectors, which write the file, explain each field.
 
-use afterbay_config::Engine;
+use afterbay_config::{self as config, Engine};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -98,6 +98,10 @@ pub(crate) enum RendezvousError {
     Json { path: PathBuf, error: serde_json::Error },
     #[error("rendezvous {path}: format {found}, this version reads {FORMAT}")]
     Format { path: PathBuf, found: u32 },
+    #[error(
+        "rendezvous {path}: the scheduler sends messages of {found:?}, stream {stream:?} has engine = {engine:?}"
+    )]
+    Engine { path: PathBuf, found: String, stream: String, engine: &'static str },
 }
 
 impl RendezvousFile {
@@ -114,6 +118,20 @@ impl RendezvousFile {
             return Err(RendezvousError::Format { path: path.to_owned(), found: found.format });
         }
         Ok(Some(found))
+    }
+
+    /// Refuses the file of a scheduler whose messages are not those of the stream's engine.
+    pub(crate) fn check(&self, path: &Path, stream: &config::Stream) -> Result<(), RendezvousError> {
+        let engine = stream.engine.word();
+        match self.engine == engine {
+            true => Ok(()),
+            false => Err(RendezvousError::Engine {
+                path: path.to_owned(),
+                found: self.engine.clone(),
+                stream: stream.name.to_string(),
+                engine,
+            }),
+        }
     }
 
     /// The model's name for clients, or its path.

@@ -81,7 +81,7 @@ impl AbortReq {
         match self.shape {
             AbortShape::Msgpack => Ok(self.msgpack(rid)),
             AbortShape::Struct | AbortShape::Dataclass => self.pickle(rid).map_err(AbortError::Write),
-            AbortShape::Names => Err(AbortError::Write("it is another engine's".to_owned())),
+            _ => Err(AbortError::Write("it is another engine's".to_owned())),
         }
     }
 

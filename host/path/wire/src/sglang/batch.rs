@@ -7,7 +7,6 @@ use bytes::Bytes;
 use serde_json::Value as Json;
 
 use super::layouts::{KnownField, LayoutField, MessageLayout};
-use super::packed::{ColumnShape, Packed};
 use super::pickled::{self, Pickled};
 use super::rows;
 use crate::batch::{Batch, BatchPart, EngineBatch, PartRow, RowColumn, is_first};
@@ -16,6 +15,7 @@ use crate::error::{EraseError, RowsError};
 use crate::finish::{Finish, finish};
 use crate::json_values::Wrapped;
 use crate::kind::{AbortShape, BatchKind, Wire};
+use crate::packed::{ColumnShape, Packed};
 use crate::pickle::{Node, NodeId, Tree};
 use crate::value::{ColumnCells, ColumnView, RawValue};
 
@@ -71,12 +71,7 @@ impl Columns {
     #[inline]
     pub(crate) fn plain_rows(&self, field: usize) -> Option<ColumnCells<'_>> {
         match &self.form {
-            ColumnForm::Packed(packed) => match packed.columns[field].shape {
-                ColumnShape::Cells(cells) => {
-                    Some(ColumnCells::Packed { frame: &self.frame, starts: &packed.starts, cells })
-                }
-                _ => None,
-            },
+            ColumnForm::Packed(packed) => packed.cells(&self.frame, field),
             ColumnForm::Pickled(pickled) => pickled.rows(field, self.rows),
         }
     }
@@ -228,10 +223,6 @@ impl EngineBatch for Columns {
             None => Wire::Msgpack { engine: super::ENGINE, versions: self.layout.versions.clone() },
             Some(protocol) => Wire::Pickle { protocol },
         }
-    }
-
-    fn versions(&self) -> String {
-        self.layout.versions.clone()
     }
 
     fn abort_shape(&self) -> AbortShape {

@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use super::batch::{ColumnForm, Columns};
 use super::layouts::{KnownField, MessageLayout, Messages};
-use super::packed::{self, Packed};
 use super::pickled::Pickled;
 use super::textless::find_text_layout;
 use crate::batch::{Batch, Unread};
@@ -16,6 +15,7 @@ use crate::error::WireError;
 use crate::frame::{Barrier, BarrierKind, DecodedFrame};
 use crate::kind::BatchKind;
 use crate::pack::{EXT, LIST, MAP, NIL, OTHER, STR, Types};
+use crate::packed::{self, Packed};
 use crate::pickle::{Node, Parser};
 use crate::value::{ColumnCells, RawValue};
 
@@ -143,7 +143,7 @@ pub(crate) fn read_msgpack<'l>(
         packed::check_rest(frame, head.body, fields)?;
         return Err(WireError::UnknownLayout { tag: head.tag.to_owned(), elements: head.elements });
     };
-    let (packed, rows) = Packed::read(frame, layout, head.body)?;
+    let (packed, rows) = Packed::read(frame, layout.fields.len(), head.body)?;
     Ok(ReadFrame::Batch(Columns::new(frame.clone(), Arc::clone(layout), rows, ColumnForm::Packed(packed))))
 }
 

@@ -3,17 +3,19 @@
 //! them.
 
 use crate::pickle::{ParseError, PickleWriter, SourceId, Tree};
+use afterbay_types::Engine;
 use bytes::Bytes;
 use thiserror::Error;
 
 use crate::error::RowsError;
 use crate::kind::BatchKind;
 use crate::pack;
+use crate::packed::write_wrapped;
 use crate::sglang::columns::{self, Join};
-use crate::sglang::layouts::Messages;
-use crate::sglang::packed::write_wrapped;
+use crate::sglang::layouts::{LayoutField, Messages};
 use crate::sglang::pickled;
 use crate::sglang::value_writer::{ValueWriter, wait};
+use crate::smg::{self, SlimEnd, SlimRow};
 use crate::value::RawValue;
 use crate::vllm::{SynthOutput, SynthOutputs};
 
@@ -73,6 +75,19 @@ pub enum SynthWire {
     /// vLLM's `EngineCoreOutputs`. Of a row it has the name, the ids, the finish reason, and in a request's first row the
     /// length of the prompt. [`SynthOutputs`] has all that vLLM sends.
     EngineCore,
+    /// SMG's `BatchTokenIDSlimOutput`.
+    Slim,
+}
+
+impl SynthWire {
+    /// The engine's kind of batch and its encoding. `None`: the engine has several.
+    pub fn only(engine: Engine) -> Option<(BatchKind, SynthWire)> {
+        match engine {
+            Engine::Sglang => None,
+            Engine::Vllm => Some((BatchKind::Outputs, SynthWire::EngineCore)),
+            Engine::Smg => Some((BatchKind::TokenId, SynthWire::Slim)),
+        }
+    }
 }
 
 /// The rows of one step.
@@ -94,17 +109,25 @@ pub enum SynthError {
 }
 
 impl SynthBatch {
-    /// Writes the batch as a frame. vLLM has one kind of batch, so `kind` is ignored for its wire.
+    /// Writes the batch as a frame. vLLM and SMG have one kind of batch of tokens, so `kind` is ignored for their wires.
     pub fn encode(&self, kind: BatchKind, wire: SynthWire) -> Result<Bytes, SynthError> {
-        if wire == SynthWire::EngineCore {
-            let rows = self.rows.iter().map(SynthRow::to_output).collect();
-            return Ok(SynthOutputs { rows, timestamp: CLOCK_S, ..SynthOutputs::default() }.encode());
+        match wire {
+            SynthWire::EngineCore => {
+                let rows = self.rows.iter().map(SynthRow::to_output).collect();
+                return Ok(SynthOutputs { rows, timestamp: CLOCK_S, ..SynthOutputs::default() }.encode());
+            }
+            SynthWire::Slim => {
+                let rows: Vec<_> = self.rows.iter().map(SynthRow::to_slim).collect();
+                return Ok(smg::encode(&rows));
+            }
+            SynthWire::Msgpack | SynthWire::Pickle => {}
         }
         let messages = Messages::version(VERSION);
         let names = messages.fields(kind);
         let stats = Tree::parse(Bytes::from_static(TIME_STATS))?;
         match wire {
-            SynthWire::EngineCore | SynthWire::Msgpack => {
+            SynthWire::Pickle => self.pickled(names, &stats, kind),
+            _ => {
                 let mut out = Vec::with_capacity(128 * (1 + self.rows.len()));
                 pack::write::array(&mut out, names.len() + 1);
                 pack::write::str(&mut out, kind.class());
@@ -121,25 +144,27 @@ impl SynthBatch {
                 }
                 Ok(out.into())
             }
-            SynthWire::Pickle => {
-                let model = pickled::model(kind, false)?;
-                let mut writer = PickleWriter::new(5);
-                let (model_source, source) = (writer.source(&model), writer.source(&stats));
-                let mut failed = None;
-                let written = writer.object(model_source, model.root(), |writer| {
-                    let written = names.iter().try_for_each(|field| {
-                        writer.str(&field.name);
-                        match &*field.name {
-                            "time_stats" => self.time_stats(writer, &stats, source),
-                            name => self.column(writer, name),
-                        }
-                    });
-                    wait(written, &mut failed)
-                });
-                failed.map_or(written.map_err(RowsError::from), Err)?;
-                Ok(writer.finish().map_err(RowsError::from)?)
-            }
         }
+    }
+
+    /// Writes the batch as a pickle.
+    fn pickled(&self, names: &[LayoutField], stats: &Tree, kind: BatchKind) -> Result<Bytes, SynthError> {
+        let model = pickled::model(kind, false)?;
+        let mut writer = PickleWriter::new(5);
+        let (model_source, source) = (writer.source(&model), writer.source(stats));
+        let mut failed = None;
+        let written = writer.object(model_source, model.root(), |writer| {
+            let written = names.iter().try_for_each(|field| {
+                writer.str(&field.name);
+                match &*field.name {
+                    "time_stats" => self.time_stats(writer, stats, source),
+                    name => self.column(writer, name),
+                }
+            });
+            wait(written, &mut failed)
+        });
+        failed.map_or(written.map_err(RowsError::from), Err)?;
+        Ok(writer.finish().map_err(RowsError::from)?)
     }
 
     fn time_stats<'a>(
@@ -188,6 +213,18 @@ impl SynthBatch {
 }
 
 impl SynthRow {
+    fn to_slim(&self) -> SlimRow<'_> {
+        let end = self.finish.as_ref().map(|finish| match finish {
+            SynthFinish::Length(_) => SlimEnd::Length,
+            SynthFinish::StopToken(token) => SlimEnd::StopToken(*token),
+            SynthFinish::StopText(text) => SlimEnd::StopText(text),
+            SynthFinish::Abort(message) => SlimEnd::Abort(message),
+        });
+        let SynthRow { rid, ids, prompt_tokens, completion_tokens, .. } = self;
+        let (prompt_tokens, completion_tokens) = (*prompt_tokens, *completion_tokens);
+        SlimRow { rid, ids, prompt_tokens, completion_tokens, end }
+    }
+
     fn to_output(&self) -> SynthOutput {
         let is_first = !self.ids.is_empty() && self.completion_tokens == self.ids.len() as u64;
         let mut output = SynthOutput {

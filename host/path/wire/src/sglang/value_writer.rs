@@ -7,8 +7,8 @@ use crate::pickle::{PickleWriter, SourceId};
 
 use crate::error::RowsError;
 use crate::pack::{self, LIST};
+use crate::packed;
 use crate::sglang::mask::Mask;
-use crate::sglang::packed;
 use crate::value::{ColumnCells, RawValue};
 
 /// Writes values in order. Copied values must have the output's encoding, as all parts of a batch do.

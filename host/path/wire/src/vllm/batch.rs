@@ -40,10 +40,6 @@ impl EngineBatch for Outputs {
         Wire::Msgpack { engine: super::ENGINE, versions: Outputs::versions(self).to_string() }
     }
 
-    fn versions(&self) -> String {
-        Outputs::versions(self).to_string()
-    }
-
     fn abort_shape(&self) -> AbortShape {
         AbortShape::Names
     }

@@ -16,5 +16,6 @@ mod joins;
 mod properties;
 mod real_sglang;
 mod replacements;
+mod smg;
 mod textless;
 mod vllm;

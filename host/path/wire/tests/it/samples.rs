@@ -20,6 +20,8 @@ pub struct Sample {
 
 /// The frames of vLLM, below `tests/fixtures`.
 pub const VLLM: &str = "vllm";
+/// The frames of SMG's wire, below `tests/fixtures`.
+pub const SMG: &str = "smg";
 
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tests/fixtures")

@@ -39,13 +39,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Some(launcher) = Launcher::new(&args.options, |rundir| streams(&args, rust_server, rundir))? else {
         return Ok(ExitCode::from(EXIT_USAGE));
     };
-    let streams = &launcher.config.streams;
     if rust_server {
-        refuse_for_rust_server(streams)?;
+        refuse_for_rust_server(&launcher.config.streams)?;
     }
+    start(launcher, "sglang", &args.command)
+}
+
+/// Starts Afterbay and becomes the command, with the connector in it. `name` is the launcher's.
+pub(super) fn start(launcher: Launcher<'_>, name: &str, command: &[OsString]) -> anyhow::Result<ExitCode> {
+    let streams = &launcher.config.streams;
     let (next, first): (Vec<_>, Vec<_>) = streams.iter().partition(|stream| !stream.after.is_empty());
     let [stream] = first[..] else {
-        bail!("config has {} streams that are not after another, `afterbay sglang` serves 1", first.len());
+        bail!("config has {} streams that are not after another, `afterbay {name}` serves 1", first.len());
     };
     let ingress = Some(("AFTERBAY_INGRESS", stream.listen.to_string()));
     // One stream has one that follows.
@@ -53,8 +58,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let filter = std::env::var("SGLANG_PLUGINS").ok().filter(|filter| !filter.trim().is_empty());
     let filter = filter.map(|filter| ("SGLANG_PLUGINS", launcher::with_connector(&filter)));
     let abort = stream.abort.as_ref().map_or_else(|| launcher.rundir.ipc("abort"), ToString::to_string);
-    let variables = [ingress, text_ingress, Some(("AFTERBAY_ABORT", abort)), filter];
-    launcher.run("rendezvous.json", variables.into_iter().flatten(), &args.command)
+    let engine = ("AFTERBAY_ENGINE", stream.engine.word().to_owned());
+    let variables = [ingress, text_ingress, Some(("AFTERBAY_ABORT", abort)), Some(engine), filter];
+    launcher.run("rendezvous.json", variables.into_iter().flatten(), command)
 }
 
 /// Whether SGLang takes this value of an environment variable for true.

@@ -40,6 +40,7 @@ pub(crate) const CONNECTORS: &[(&str, &str)] = &[
     file!("afterbay_sglang/rust_server/detour.py"),
     file!("afterbay_sglang/rust_server/rows.py"),
     file!("afterbay_sglang/settings.py"),
+    file!("afterbay_sglang/smg.py"),
     file!("afterbay_sglang/text.py"),
     file!("afterbay_sglang/tool_calls.py"),
     file!("afterbay_sglang/wire.py"),

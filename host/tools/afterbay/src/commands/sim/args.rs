@@ -119,11 +119,11 @@ pub(in crate::commands) fn encoding(
     wire: Option<WireName>,
     default: SynthWire,
 ) -> anyhow::Result<Encoding> {
-    if engine.traits().has_several_wires {
+    let Some((kind, only)) = SynthWire::only(engine) else {
         return Ok(Encoding { kind: BatchKind::TokenId, wire: wire.map_or(default, SynthWire::from) });
-    }
+    };
     anyhow::ensure!(wire.is_none(), "--wire is not for {}: it has one encoding", engine.name());
-    Ok(Encoding { kind: BatchKind::Outputs, wire: SynthWire::EngineCore })
+    Ok(Encoding { kind, wire: only })
 }
 
 /// SGLang's two encodings.

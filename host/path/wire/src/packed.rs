@@ -1,13 +1,11 @@
 //! A msgpack batch as columns: the positions of its fields and of their cells. One pass checks the whole structure;
-//! cells are parsed on demand.
-
-use std::sync::Arc;
+//! cells are parsed on demand. Engines whose messages are structs of columns share it.
 
 use bytes::Bytes;
 
 use crate::error::{PackError, WireError};
 use crate::pack::{self, CellSpans, PackValue};
-use crate::sglang::layouts::MessageLayout;
+use crate::value::ColumnCells;
 
 /// The tag of a pickle inside msgpack, with its header.
 const PICKLE_WRAPPER: &[u8] = b"\xadPickleWrapper";
@@ -78,21 +76,26 @@ impl Packed {
         self.columns.capacity() * size_of::<ColumnSpan>() + self.starts.capacity() * size_of::<u32>()
     }
 
-    /// Finds the columns, which begin at `at`, and the number of rows (`rids` is first; nil means none).
-    pub(crate) fn read(
-        frame: &Bytes,
-        layout: &Arc<MessageLayout>,
-        mut at: usize,
-    ) -> Result<(Packed, u32), WireError> {
-        let mut packed = Packed { columns: Vec::with_capacity(layout.fields.len()), starts: Vec::new() };
+    /// Finds the `fields` columns, which begin at `at`, and the number of rows (`rids` is first; nil means none).
+    pub(crate) fn read(frame: &Bytes, fields: usize, mut at: usize) -> Result<(Packed, u32), WireError> {
+        let mut packed = Packed { columns: Vec::with_capacity(fields), starts: Vec::new() };
         let mut rows = None;
-        for _ in &layout.fields {
+        for _ in 0..fields {
             let span = packed.column(frame, at, &mut rows)?;
             at = span.end as usize;
             packed.columns.push(span);
         }
         check_rest(frame, at, 0)?;
         Ok((packed, rows.unwrap_or(0)))
+    }
+
+    /// The cells of a column, if it has one per row.
+    #[inline]
+    pub(crate) fn cells<'f>(&'f self, frame: &'f [u8], field: usize) -> Option<ColumnCells<'f>> {
+        match self.columns.get(field)?.shape {
+            ColumnShape::Cells(cells) => Some(ColumnCells::Packed { frame, starts: &self.starts, cells }),
+            _ => None,
+        }
     }
 
     /// Finds the columns of a frame that was written from some rows of this frame. `ends` are the ends of its head and of its
