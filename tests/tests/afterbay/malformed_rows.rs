@@ -54,12 +54,6 @@ fn pickled(field: &str, cell: &[u8]) -> Bytes {
 }
 
 /// The second and last row of a request.
-fn end_of(rid: &str) -> SynthRow {
-    let mut request = SynthRequest::new(rid);
-    request.row(&[1]);
-    request.last(&[2])
-}
-
 fn three(odd: &str) -> Vec<SynthRow> {
     vec![SynthRequest::new("a").row(&[1]), SynthRequest::new(odd).row(&[2]), SynthRequest::new("b").row(&[3])]
 }
@@ -242,34 +236,6 @@ fn only_the_exact_form_of_a_health_check_is_exempt_from_plugins() {
             assert!(rows(&reader.frame())[0].ids.is_empty(), "{rid}");
         }
     }
-    assert_eq!(afterbay.stop(), 0);
-}
-
-#[test]
-fn requests_past_the_bound_are_ended_and_the_end_of_others_makes_room() {
-    let sandbox = Sandbox::new();
-    let mut reader = Reader::bind(&sandbox.reader_side());
-    let afterbay = Afterbay::run(&sandbox, &guarded(&sandbox, "terminate"));
-    let mut sender = Sender::connect(&sandbox.scheduler_side());
-    let (count, most) = (263_000, 1 << 18);
-    let begins = (0..count).map(|number| SynthRequest::new(&format!("r-{number}")).row(&[1]));
-    sender.send(&batch(Msgpack, begins.collect()));
-    let sent = rows(&reader.frame());
-    let ended = sent.iter().filter(|row| row.finish.as_deref() == Some("abort")).count();
-    assert_eq!((sent.len(), ended), (count, count - most));
-    assert!(sent.iter().all(|row| row.ids.is_empty()));
-    let metrics =
-        afterbay.until_metrics("the bound is reached", |it| it.stream("requests_live") == most as u64);
-    assert_eq!(metrics.stream("rows_unread_total"), (count - most) as u64);
-    assert!(afterbay.get("/readyz?verbose").body.contains("live requests"));
-    // A further request is ended too.
-    sender.send(&batch(Msgpack, vec![SynthRequest::new("more").row(&[1])]));
-    assert_eq!(rows(&reader.frame()), [row("more", &[], 0, Some("abort"))]);
-    // Live requests still pass the guard, and their end makes room.
-    sender.send(&batch(Msgpack, (0..20_000).map(|at| end_of(&format!("r-{at}"))).collect()));
-    assert_eq!(rows(&reader.frame()).len(), 20_000);
-    sender.send(&batch(Msgpack, vec![SynthRequest::new("later").row(&[1])]));
-    assert_eq!(rows(&reader.frame()), [row("later", &[], 0, None)]);
     assert_eq!(afterbay.stop(), 0);
 }
 

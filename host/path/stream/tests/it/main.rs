@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod hand_over;
+mod live_bound;
 mod readers;
 mod reloads;
 mod world;

@@ -102,20 +102,26 @@ impl Service {
     }
 }
 
-/// The machine's clock, with the time that a test has let pass.
-#[derive(Default)]
-pub struct AheadClock(Mutex<Duration>);
+/// A clock that stands still but for the time that a test lets pass.
+pub struct DrivenClock(Mutex<Timestamp>);
 
-impl AheadClock {
-    pub fn pass(&self, time: Duration) {
-        *self.0.lock().unwrap() += time;
+impl Default for DrivenClock {
+    fn default() -> DrivenClock {
+        DrivenClock(Mutex::new(Timestamp::now()))
     }
 }
 
-impl Clock for AheadClock {
+impl DrivenClock {
+    pub fn pass(&self, time: Duration) {
+        let mut now = self.0.lock().unwrap();
+        now.instant += time;
+        now.unix_ns += time.as_nanos() as u64;
+    }
+}
+
+impl Clock for DrivenClock {
     fn now(&self) -> Timestamp {
-        let (now, ahead) = (Timestamp::now(), *self.0.lock().unwrap());
-        Timestamp { instant: now.instant + ahead, unix_ns: now.unix_ns + ahead.as_nanos() as u64 }
+        *self.0.lock().unwrap()
     }
 
     fn sleep(&self, time: Duration) {
@@ -131,7 +137,7 @@ pub struct World {
     journal: Arc<JournalDirectory>,
     /// The reader's credit page, if it has one.
     pub credit: Option<PathBuf>,
-    pub clock: Arc<AheadClock>,
+    pub clock: Arc<DrivenClock>,
     pub health: Health,
     pub metrics: Metrics,
     events: Events,
@@ -344,13 +350,17 @@ impl World {
 
     /// Runs the stream until the reader has this many frames.
     pub fn await_frames(&mut self, process: &mut Process, frames: usize) {
-        let until = Instant::now() + Duration::from_secs(10);
-        while self.received.len() < frames {
-            assert!(Instant::now() < until, "the reader has {} of {frames} frames", self.received.len());
+        for _ in 0..TURNS_MAX {
+            if self.received.len() >= frames {
+                return;
+            }
             assert!(process.stream.turn().is_none(), "the stream has ended");
             self.peers();
-            std::thread::sleep(Duration::from_micros(200));
+            // A connection is tried again after some time.
+            self.clock.pass(Duration::from_micros(500));
+            std::thread::sleep(Duration::from_micros(500));
         }
+        panic!("the reader has {} of {frames} frames", self.received.len());
     }
 
     fn peers(&mut self) {
