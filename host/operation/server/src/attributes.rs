@@ -324,7 +324,7 @@ impl Attributes {
     pub(crate) fn of(&self, stream: &config::Stream) -> AttributesOf {
         let (attributes, engine, rules) = (self.clone(), stream.engine, stream.attributes.clone());
         Box::new(move |rid| {
-            let (of_engine, set) = attributes.lock().of_engine_and_set(engine, rid);
+            let [of_engine, set] = attributes.lock().of_engine_and_set(engine, rid);
             Some(Value::Object(merged(engine, &rules, rid, of_engine, set)?).to_string().into())
         })
     }
@@ -335,7 +335,7 @@ impl Attributes {
         Box::new(move |rid| {
             let mut store = attributes.lock();
             let StreamRules { engine, rules, model } = store.rules.get(&stream).cloned().unwrap_or_default();
-            let (of_engine, set) = store.of_engine_and_set(engine, rid);
+            let [of_engine, set] = store.of_engine_and_set(engine, rid);
             drop(store);
             let all = merged(engine, &rules, rid, of_engine, set).unwrap_or_default();
             let has_model = all.contains_key(MODEL);
@@ -452,12 +452,8 @@ impl Store {
     }
 
     /// Returns what the engine gave a request that begins, and what was set for it.
-    fn of_engine_and_set(
-        &mut self,
-        engine: config::Engine,
-        rid: &str,
-    ) -> (Option<Map<String, Value>>, Option<Map<String, Value>>) {
-        (self.of_engines.of(rid), self.begun(engine, rid))
+    fn of_engine_and_set(&mut self, engine: config::Engine, rid: &str) -> [Option<Map<String, Value>>; 2] {
+        [self.of_engines.of(rid), self.begun(engine, rid)]
     }
 
     fn no_longer_awaited(&mut self, caller: Caller, bytes: usize) {

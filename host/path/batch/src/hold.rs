@@ -223,24 +223,16 @@ impl HeldRows {
         first.map(|row| row.frame).min()
     }
 
-    /// Checks that the row can be held at all. The error is a sentence for the operator.
+    /// Checks that the row can be held at all. Rows that cannot be joined can: they leave one by one. The error is a sentence for
+    /// the operator.
     pub fn check(&self, row: &HeldRow) -> Result<(), String> {
         match (row.batch.kind(), &self.joins.ends) {
             (BatchKind::TokenId, JoinEnds::Nowhere) => {
                 Err("before a detokenizer rows are held only where sink.tokenizer is known".to_owned())
             }
             (BatchKind::Embedding, _) => Err("an embedding has no tokens".to_owned()),
-            // No row follows.
-            _ if row.is_last() => Ok(()),
-            // Joining the row with itself shows whether each of its columns can be joined.
-            _ => HeldRow::join([row, row]).map(drop),
+            _ => Ok(()),
         }
-    }
-
-    /// Checks that the row can be joined with the last held row of its request. The error is a sentence for the operator.
-    pub fn check_join(&self, number: u64, plugin: &str, row: &HeldRow) -> Result<(), String> {
-        let last = self.of(number, plugin).and_then(|hold| hold.rows.last());
-        last.map_or(Ok(()), |last| HeldRow::join([last, row]).map(drop))
     }
 
     /// Checks that the bounds allow one more row. The error is a sentence for the operator.

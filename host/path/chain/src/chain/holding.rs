@@ -164,7 +164,6 @@ impl Turn<'_> {
     fn release_without_row(&mut self, at: SeenRow, shape: IdShape) -> Result<(), String> {
         self.apply(at.seen, Action::Drop(ENDED.to_owned()), shape);
         let own = self.output.to_held_row(at.row)?;
-        self.held_rows.check_join(at.request, self.slot.name(), &own)?;
         let entries = self.held_rows.entries(at.request, self.slot.name());
         let mut all = self.held_rows.take(at.request, self.slot.name(), usize::MAX);
         all.push(own);
@@ -320,12 +319,7 @@ impl Turn<'_> {
     /// Holds a row behind held rows of its request, or releases all of them if it cannot be held.
     fn hold_next(&mut self, at: SeenRow, millis: Option<u32>) {
         let time = millis.map_or(Duration::ZERO, |millis| self.slot.capped_hold_time(millis));
-        let held = self.to_held_row(at).and_then(|held| {
-            // Held rows must be able to leave as one row.
-            self.held_rows.check_join(at.request, self.slot.name(), &held)?;
-            Ok(held)
-        });
-        let held = match held {
+        let held = match self.to_held_row(at) {
             Ok(held) => held,
             Err(why) => return self.release_apart(at, why),
         };
