@@ -336,7 +336,15 @@ fn launch(launcher: &[&str], script: &str) {
 
 #[test]
 fn the_launcher_becomes_the_command_and_creates_the_journals_directory() {
-    launch(&["sglang"], "test -n \"$AFTERBAY_INGRESS\"");
+    launch(&["sglang"], "test -n \"$AFTERBAY_INGRESS\" && test \"$AFTERBAY_ENGINE\" = sglang");
+}
+
+#[test]
+fn the_launcher_of_smg_has_one_leg_and_tells_the_connector_its_engine() {
+    launch(
+        &["smg"],
+        "test -n \"$AFTERBAY_INGRESS\" && test -z \"$AFTERBAY_TEXT_INGRESS\" && test \"$AFTERBAY_ENGINE\" = smg",
+    );
 }
 
 #[test]
