@@ -45,6 +45,9 @@ def register() -> None:
         why = refusal(vllm_version())
         if why:
             raise Refused(f"{why}. Unset AFTERBAY_* to run without Afterbay")
+        from .tool_calls import find_front_end
+
+        find_front_end()
         for hook in _hooks(settings):
             _wrap_when_loaded(hook)
     except Refused as refused:

@@ -10,7 +10,7 @@ import pytest
 
 import afterbay_vllm
 from afterbay_connector.settings import Refused
-from afterbay_vllm import rendezvous
+from afterbay_vllm import rendezvous, tool_calls
 
 
 @pytest.fixture
@@ -147,6 +147,7 @@ def test_the_file_names_what_afterbay_needs(fake_vllm, engine, tmp_path):
         "credit": "/c/api-server-0",
         "credit_none": None,
         "joins_none": None,
+        "single_calls": None,
         "ipc_format": "msgpack",
         "abort": "ipc:///b",
         "abort_none": None,
@@ -155,6 +156,14 @@ def test_the_file_names_what_afterbay_needs(fake_vllm, engine, tmp_path):
         "served_model_name": "m",
         "data_parallel_size": 1,
     }
+
+
+def test_rows_of_tool_calls_stay_single_for_dynamos_front_end_in_every_process(fake_vllm, engine, fake_modules, monkeypatch):
+    monkeypatch.setenv("AFTERBAY_TOOL_CALLS_PARSED_BY", "")
+    fake_modules("dynamo")
+    tool_calls.find_front_end()
+    monkeypatch.delitem(sys.modules, "dynamo")
+    assert described(engine())["single_calls"].startswith("Dynamo's front end parses tool calls")
 
 
 def test_the_fields_are_exactly_those_of_the_readme(fake_vllm, engine):
