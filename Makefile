@@ -7,8 +7,6 @@ VENV := $(CURDIR)/target/venv
 # One installation at a time, when targets are made side by side.
 PIP = flock $(VENV)/lock $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 APT = flock $(CURDIR)/Makefile apt-get -qq
-# The crates on the path optimised; everything else as for the tests.
-ON_PATH := CARGO_INCREMENTAL=0 $(CARGO) --config .cargo/path.toml
 GUESTS := plugins examples tests/guests
 
 .PHONY: demo build dist release test bench-real test-languages chromium test-rust test-processes test-guests test-connector test-deployment docs bench bench-guards bench-real-vllm bench-cost valgrind mutants soak soak-usage check check-fmt lint check-sdk fmt setup clean
@@ -17,7 +15,7 @@ GUESTS := plugins examples tests/guests
 build dist: export AFTERBAY_COMMIT := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
 
 demo: setup ## builds, then shows the main job on simulated traffic
-	$(ON_PATH) run --package afterbay -- demo
+	CARGO_INCREMENTAL=0 $(CARGO) --config .cargo/demo.toml run --package afterbay -- demo
 
 test-languages: setup ## new projects and examples in every language: needs the registries, takes minutes
 	$(CARGO) test -p afterbay-tests --test afterbay -- --include-ignored projects::
@@ -83,7 +81,7 @@ bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
 # With afterbay beside it, the dependencies have the features that the tests need, and are not built again. BLESS=1: commit the figures.
 bench-cost: setup valgrind ## the instructions of each stage beside those of the last commit: seconds, after minutes of compiling
 	@command -v valgrind >/dev/null || exit 0; \
-	$(ON_PATH) build --quiet --package afterbay --package afterbay-cost && target/debug/afterbay-cost $(if $(BLESS),--bless)
+	CARGO_INCREMENTAL=0 $(CARGO) --config .cargo/path.toml build --quiet --package afterbay --package afterbay-cost && target/debug/afterbay-cost $(if $(BLESS),--bless)
 
 # apt-get needs root.
 valgrind:

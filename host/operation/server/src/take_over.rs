@@ -119,7 +119,7 @@ mod tests {
         let config = Config::new(stream, "/var/lib/afterbay");
         let state = |stream: &str| {
             let json = format!(
-                r#"{{"from":"0.1.0","attributes":[],"streams":[{{"stream":"{stream}","plugins":{{"plugins":[]}},"holds":[]}}]}}"#
+                r#"{{"from":"0.1.0","attributes":{{"by_id":[],"of_engines":[]}},"streams":[{{"stream":"{stream}","plugins":{{"plugins":[]}},"holds":[]}}]}}"#
             );
             serde_json::from_str::<HandedState>(&json).unwrap()
         };

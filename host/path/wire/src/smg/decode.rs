@@ -97,14 +97,11 @@ fn read(frame: &Bytes, layouts: &SlimLayouts) -> Result<Result<SlimRows, String>
 
 /// Finds the rows that cannot be read. The error: a column that identifies rows has not one cell per row.
 fn check(rows: &SlimRows) -> Result<Vec<Unread>, WireError> {
-    let is_text = |cell: RawValue<'_>| cell.types() == STR;
-    let mut columns: Vec<(&'static str, fn(RawValue<'_>) -> bool)> =
-        vec![(RIDS, is_text), (REASONS, is_text)];
-    if rows.layout.kind == BatchKind::TokenId {
-        columns.push((OUTPUT_IDS, are_ids));
-    }
+    let mut columns = vec![RIDS, REASONS];
+    columns.extend((rows.layout.kind == BatchKind::TokenId).then_some(OUTPUT_IDS));
     let mut unread = Vec::new();
-    for (name, is_right) in columns {
+    for name in columns {
+        let is_right = |cell| if name == OUTPUT_IDS { are_ids(cell) } else { cell.types() == STR };
         let cells =
             rows.cells(name).ok_or(WireError::Column { name, expected: "a list with an entry a row" })?;
         let wrong = (0..).zip(cells.iter(rows.count)).filter(|(_, cell)| !is_right(*cell));
