@@ -22,7 +22,9 @@ pub fn fixtures() -> Vec<(String, Vec<u8>)> {
 
 /// Every frame of vLLM of the fixtures, as `fixtures` returns those of SGLang.
 pub fn vllm_fixtures() -> Vec<(String, Vec<u8>)> {
-    fixtures_named(&["frame"])
+    let mut all = fixtures_named(&["frame"]);
+    all.retain(|(name, _)| name.starts_with("vllm/"));
+    all
 }
 
 fn fixtures_named(extensions: &[&str]) -> Vec<(String, Vec<u8>)> {
