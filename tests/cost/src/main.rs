@@ -34,7 +34,7 @@ const STAGES: [(&str, &[&str]); 7] = [
     ("receive", &["pull::Pull::ready", "pull::Pull::receive", "pull::Pull::note", "pull::Pull::done"]),
     ("journal", &["persister::Persister::persist", "persister::Persister::next"]),
     ("decode", &["decoded::FrameDecoder::decode"]),
-    ("account", &["ledger::Ledger::account", "ledger::Ledger::settle"]),
+    ("account", &["accounts::Ledger::account", "accounts::Ledger::settle"]),
     ("plugins", &["chain::Chain::run"]),
     ("route", &["delivery::Delivery::push"]),
     ("send", &["delivery::Delivery::send"]),
