@@ -98,7 +98,9 @@ impl Profile {
     pub fn cost(&self, caller: Caller, functions: &[&str]) -> anyhow::Result<Cost> {
         let mut sum = Cost::default();
         for function in functions {
-            let is_it = |(by, name): &(Caller, String)| *by == caller && name.ends_with(function);
+            let is_it = |(by, name): &(Caller, String)| {
+                *by == caller && name.strip_suffix(function).is_some_and(|module| module.ends_with("::"))
+            };
             let costs: Vec<&Cost> =
                 self.0.iter().filter(|(call, _)| is_it(call)).map(|(_, cost)| cost).collect();
             ensure!(!costs.is_empty(), "{function} is not called: its stage cannot be measured");

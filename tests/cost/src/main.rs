@@ -29,18 +29,18 @@ const STEPS: u64 = 32;
 const WIRES: [&str; 3] = ["msgpack", "pickle", "vllm"];
 const ROWS: [u64; 3] = [1, 64, 1024];
 
-/// The stages, with the functions by which the path enters them.
+/// The stages, with the functions by which the path enters them, by type and name.
 const STAGES: [(&str, &[&str]); 7] = [
-    ("receive", &["pull::Pull::ready", "pull::Pull::receive", "pull::Pull::note", "pull::Pull::done"]),
-    ("journal", &["persister::Persister::persist", "persister::Persister::next"]),
-    ("decode", &["decoded::FrameDecoder::decode"]),
-    ("account", &["accounts::Ledger::account", "accounts::Ledger::settle"]),
-    ("plugins", &["chain::Chain::run"]),
-    ("route", &["delivery::Delivery::push"]),
-    ("send", &["delivery::Delivery::send"]),
+    ("receive", &["Pull::ready", "Pull::receive", "Pull::note", "Pull::done"]),
+    ("journal", &["Persister::persist", "Persister::next"]),
+    ("decode", &["FrameDecoder::decode"]),
+    ("account", &["Ledger::account", "Ledger::settle"]),
+    ("plugins", &["Chain::run"]),
+    ("route", &["Delivery::push"]),
+    ("send", &["Delivery::send"]),
 ];
 /// A turn of the stream: all stages, the poll and what is due.
-const TURN: &str = "driven::DrivenStream::turn";
+const TURN: &str = "DrivenStream::turn";
 
 /// The name for system calls among the stages.
 const SYSTEM_CALLS: &str = "system calls a frame";
@@ -83,8 +83,8 @@ impl Case {
         let turns = carried.cost(Caller::Program, &[TURN])?;
         add("all", turns, rows);
         let (joined_rows, taken_rows) = carried::joined_and_taken(self.rows);
-        add("join", joined.cost(Caller::Program, &["batch::Batch::join"])?, joined_rows as f64);
-        add("take", joined.cost(Caller::Program, &["batch::Batch::take"])?, taken_rows as f64);
+        add("join", joined.cost(Caller::Program, &["Batch::join"])?, joined_rows as f64);
+        add("take", joined.cost(Caller::Program, &["Batch::take"])?, taken_rows as f64);
         figures.push((SYSTEM_CALLS.to_owned(), round(turns.system_calls as f64 / STEPS as f64)));
         Ok(figures)
     }
