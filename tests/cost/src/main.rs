@@ -29,11 +29,11 @@ const STEPS: u64 = 32;
 const WIRES: [&str; 3] = ["msgpack", "pickle", "vllm"];
 const ROWS: [u64; 3] = [1, 64, 1024];
 
-/// The stages, with the functions by which the path enters them, by type and name.
+/// The stages, with the functions by which the path enters them, by type and name. Another type is a `FrameDecoder`, too.
 const STAGES: [(&str, &[&str]); 7] = [
     ("receive", &["Pull::ready", "Pull::receive", "Pull::note", "Pull::done"]),
     ("journal", &["Persister::persist", "Persister::next"]),
-    ("decode", &["FrameDecoder::decode"]),
+    ("decode", &["decoded::FrameDecoder::decode"]),
     ("account", &["Ledger::account", "Ledger::settle"]),
     ("plugins", &["Chain::run"]),
     ("route", &["Delivery::push"]),
