@@ -11,10 +11,10 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from afterbay_connector import __version__, introduction
+from afterbay_connector import __version__, front_end, introduction
 from afterbay_connector.rendezvous import FORMAT, tokenizer_path
 
-from . import abort, detokenizer, tool_calls, workers
+from . import abort, detokenizer, workers
 from .abort import NO_ABORTS
 from .settings import Settings, fill
 from .wire import classes, ipc_format
@@ -88,7 +88,7 @@ def describe(facts: Facts, ingress: str, settings: Settings, aborts: Tuple[Optio
         "down_kind": facts.down_kind,
         "credit": credit,
         "credit_none": credit_none,
-        "single_calls": tool_calls.single_calls(settings.rust_server),
+        "single_calls": front_end.single_calls("SGLang's Rust server" if settings.rust_server else None),
         "workers": readers if facts.down_kind == "tokenizer" else [],
         "text_ingress": text_ingress,
         "text_none": text_none,

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
-import sys
 import types
 from typing import Any, AsyncIterator, Callable, Iterable, List, Optional, Tuple
 
+from afterbay_connector import front_end
 from afterbay_connector.pieces import pieces
 
 _PARSER = "sglang.srt.function_call.function_call_parser.FunctionCallParser"
@@ -27,8 +26,6 @@ _REASONING_PARSER = "sglang.srt.parser.reasoning_parser.ReasoningParser"
 _CHAT = "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat"
 # Front ends that parse tool calls in a process of their own, by the package that starts the engine for them.
 _FRONT_ENDS = {"dynamo": "Dynamo's front end", "smg_grpc_servicer": "SMG"}
-# The variable in which the engine's first process names such a front end to the processes that it starts.
-_PARSED_BY = "AFTERBAY_TOOL_CALLS_PARSED_BY"
 # Other requests have their turn after so many pieces: some parsers need a millisecond for each.
 PIECES_AT_ONCE = 32
 # The attribute of a reasoning parser whose request has tools.
@@ -39,16 +36,7 @@ Parsed = Tuple[str, List[Any]]
 
 
 def find_front_end() -> None:
-    """Remember for all processes of the engine who parses tool calls, if the hooks do not reach it. Call it in the first process."""
-    for package, name in _FRONT_ENDS.items():
-        if package in sys.modules:
-            os.environ[_PARSED_BY] = name
-
-
-def single_calls(rust_server: bool = False) -> Optional[str]:
-    """Return the reason why rows of tool calls must stay single for this engine's clients, or None."""
-    name = "SGLang's Rust server" if rust_server else os.environ.get(_PARSED_BY)
-    return name and f"{name} parses tool calls, and some of its parsers need single tokens"
+    front_end.find(_FRONT_ENDS)
 
 
 def hooks() -> List[Tuple[str, str, Any]]:

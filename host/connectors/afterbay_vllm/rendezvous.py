@@ -8,10 +8,9 @@ import os
 import time
 from typing import Any, Dict, Optional, Tuple
 
-from afterbay_connector import __version__, introduction
+from afterbay_connector import __version__, front_end, introduction
 from afterbay_connector.rendezvous import FORMAT, tokenizer_path
 
-from . import tool_calls
 from .settings import Settings
 from .versions import joins_none, vllm_version
 
@@ -38,7 +37,7 @@ def describe(settings: Settings, engine: Any, client: int, down: str) -> Dict[st
         "credit": credit,
         "credit_none": credit_none,
         "joins_none": joins_none(version),
-        "single_calls": tool_calls.single_calls(),
+        "single_calls": front_end.single_calls(),
         "ipc_format": "msgpack",
         "abort": settings.abort[client] if settings.abort else None,
         "abort_none": None if settings.abort else "AFTERBAY_ABORT is not set",

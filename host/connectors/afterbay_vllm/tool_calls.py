@@ -7,30 +7,17 @@ a format of tool calls.
 """
 from __future__ import annotations
 
-import os
-import sys
 import types
 from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple
 
+from afterbay_connector import front_end
 from afterbay_connector.pieces import pieces
 
 NOT_HOOKED = "its parsers of tool calls cannot be hooked. A chunk of several tokens may lose arguments of a tool call"
 
 
-# The variable in which the first process names a front end that parses tool calls in a process of its own.
-_PARSED_BY = "AFTERBAY_TOOL_CALLS_PARSED_BY"
-
-
 def find_front_end() -> None:
-    """Remember for all processes of the engine that Dynamo's front end parses tool calls. Call it in the first process."""
-    if "dynamo" in sys.modules:
-        os.environ[_PARSED_BY] = "Dynamo's front end"
-
-
-def single_calls() -> Optional[str]:
-    """Return the reason why rows of tool calls must stay single for this engine's clients, or None."""
-    name = os.environ.get(_PARSED_BY)
-    return name and f"{name} parses tool calls, and some of its parsers need single tokens"
+    front_end.find({"dynamo": "Dynamo's front end"})
 
 
 def by_token(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ pub(crate) const CONNECTORS: &[(&str, &str)] = &[
     file!("afterbay_connector/__init__.py"),
     file!("afterbay_connector/attributes.py"),
     file!("afterbay_connector/credit.py"),
+    file!("afterbay_connector/front_end.py"),
     file!("afterbay_connector/imports.py"),
     file!("afterbay_connector/introduction.py"),
     file!("afterbay_connector/peer.py"),
