@@ -71,6 +71,11 @@ impl Edit {
     }
 }
 
+/// The message of an abort as SGLang writes it.
+pub(crate) fn abort_message(message: &str) -> &str {
+    if message.is_empty() { "Aborted" } else { message }
+}
+
 /// For each new id, the position of the old id that it retains.
 pub(crate) fn retained(old: &[i64], new: &[i64]) -> Vec<Option<usize>> {
     if old.len() == new.len() {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 
 use crate::batch::{Batch, BatchPart, PartRow};
-use crate::edit::Edit;
+use crate::edit::{Edit, TokenEdit};
 use crate::error::RowsError;
 use crate::finish::Finish;
 
@@ -13,6 +13,28 @@ pub(crate) fn check_rows(batch: &Batch, rows: &[u32]) -> Result<(), RowsError> {
     let unordered = rows.windows(2).find(|pair| pair[0] >= pair[1]).map(|pair| pair[1]);
     match unordered.or(rows.last().copied().filter(|&row| row >= batch.rows)) {
         Some(row) => Err(RowsError::Row { row, rows: batch.rows }),
+        None => Ok(()),
+    }
+}
+
+/// Calls `write` for each row that an edit leaves in the batch: where the row comes from, and its edit. Part 0 is the batch, and the
+/// parts behind it are those of `instead`.
+pub(crate) fn edited<'e>(
+    batch: &Batch,
+    edits: &'e [Edit],
+    instead: &[(u32, &Batch)],
+    mut write: impl FnMut(PartRow, Option<&'e Edit>) -> Result<(), RowsError>,
+) -> Result<(), RowsError> {
+    let (mut edits, mut instead) = (edits.iter().peekable(), (1..).zip(instead).peekable());
+    for row in 0..batch.rows {
+        let edit = edits.next_if(|edit| edit.row == row);
+        let other = instead.next_if(|(_, (of, _))| *of == row);
+        if edit.is_none_or(|edit| edit.tokens != TokenEdit::Drop) {
+            write(other.map_or((0, row), |(part, _)| (part, 0)), edit)?;
+        }
+    }
+    match instead.next() {
+        Some((_, (row, _))) => Err(RowsError::Row { row: *row, rows: batch.rows }),
         None => Ok(()),
     }
 }

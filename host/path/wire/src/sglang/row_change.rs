@@ -2,7 +2,7 @@
 
 use super::batch::Columns;
 use crate::batch::Batch;
-use crate::edit::{Edit, FinishReason, TokenEdit, retained};
+use crate::edit::{Edit, FinishReason, TokenEdit, abort_message, retained};
 use crate::error::RowsError;
 use crate::finish::{Finish, Matched};
 use crate::sglang::columns::Neutral;
@@ -148,7 +148,7 @@ impl FinishReason {
                 Ok(())
             }),
             FinishReason::Abort { message, status_code, err_type } => out.map(4, |out| {
-                let message = if message.is_empty() { "Aborted" } else { message };
+                let message = abort_message(message);
                 ["type", "abort", "message", message, "status_code"].into_iter().for_each(|it| out.str(it));
                 match status_code {
                     Some(code) => out.int((*code).into()),

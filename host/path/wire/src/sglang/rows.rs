@@ -5,8 +5,9 @@ use std::iter;
 use super::plan::WritePlan;
 use super::row_change::RowChange;
 use crate::batch::{Batch, BatchPart, PartRow};
-use crate::edit::{Edit, TokenEdit};
+use crate::edit::Edit;
 use crate::error::RowsError;
+use crate::rows::edited;
 
 /// Joins rows of the parts, of which `requests` are those of each request.
 pub(super) fn join(
@@ -33,19 +34,12 @@ pub(super) fn edit(
     }
     let others = instead.iter().map(|(_, other)| *other);
     let mut plan = WritePlan::new(iter::once(batch).chain(others).collect())?;
-    let mut changes = edits.iter().zip(&changes).peekable();
-    let mut instead = (1..).zip(instead).peekable();
-    for row in 0..batch.rows {
-        let change = changes.next_if(|(edit, _)| edit.row == row);
-        let other = instead.next_if(|(_, (of, _))| *of == row);
-        if change.is_none_or(|(edit, _)| edit.tokens != TokenEdit::Drop) {
-            let from = other.map_or((0, row), |(part, _)| (part, 0));
-            plan.push(&[from], change.map(|(_, change)| change));
-        }
-    }
-    if let Some((_, (row, _))) = instead.next() {
-        return Err(RowsError::Row { row: *row, rows: batch.rows });
-    }
+    let mut changes = edits.iter().zip(&changes);
+    edited(batch, edits, instead, |from, edit| {
+        let change = edit.and_then(|edit| changes.find(|(of, _)| of.row == edit.row));
+        plan.push(&[from], change.map(|(_, change)| change));
+        Ok(())
+    })?;
     match plan.write() {
         Ok(batch) => Ok(Some(batch)),
         Err(RowsError::NoRows) => Ok(None),

@@ -9,10 +9,10 @@ use super::columns::{
 use super::decode::read_again;
 use crate::batch::{Batch, BatchPart, PartRow};
 use crate::bounds::ID_MAX;
-use crate::edit::{Edit, FinishReason, TokenEdit, retained};
+use crate::edit::{Edit, FinishReason, TokenEdit, abort_message, retained};
 use crate::error::RowsError;
 use crate::pack::{self, NIL, PackValue, TYPES};
-use crate::rows::mixed;
+use crate::rows::{edited, mixed};
 use crate::value::{ColumnCells, RawValue};
 
 /// A row to write: the rows that it is joined from, and what changes.
@@ -56,24 +56,12 @@ pub(super) fn edit(
 ) -> Result<Option<Batch>, RowsError> {
     let mut parts = vec![batch];
     parts.extend(instead.iter().map(|(_, other)| *other));
-    let (mut edits, mut others) = (edits.iter().peekable(), (1..).zip(instead).peekable());
     let mut rows = Vec::with_capacity(batch.rows as usize);
-    for row in 0..batch.rows {
-        let edit = edits.next_if(|edit| edit.row == row);
-        let other = others.next_if(|(_, (of, _))| *of == row);
-        let from = other.map_or((0, row), |(part, _)| (part, 0));
-        match edit {
-            Some(edit) if edit.tokens == TokenEdit::Drop => continue,
-            Some(edit) => {
-                let change = Some(Change::new(parts[from.0 as usize], from.1, edit, false)?);
-                rows.push(NewRow { from: vec![from], change });
-            }
-            None => rows.push(NewRow { from: vec![from], change: None }),
-        }
-    }
-    if let Some((_, (row, _))) = others.next() {
-        return Err(RowsError::Row { row: *row, rows: batch.rows });
-    }
+    edited(batch, edits, instead, |from, edit| {
+        let change = edit.map(|edit| Change::new(parts[from.0 as usize], from.1, edit, false)).transpose()?;
+        rows.push(NewRow { from: vec![from], change });
+        Ok(())
+    })?;
     match rows.is_empty() {
         true => Ok(None),
         false => write(&of_parts(&parts)?, 0, &rows).map(Some),
@@ -146,31 +134,16 @@ impl<'a> Change<'a> {
                     FinishReason::Abort { .. } => "abort",
                 }),
             ),
-            (MESSAGES, Some(reason), ..) => {
-                let message = match reason {
-                    FinishReason::Abort { message, .. } if message.is_empty() => Some("Aborted"),
-                    FinishReason::Abort { message, .. } => Some(&**message),
-                    _ => None,
-                };
-                text(out, message);
+            (MATCHED, Some(FinishReason::Stop(matched)), ..) => text(out, Some(matched)),
+            (MESSAGES, Some(FinishReason::Abort { message, .. }), ..) => {
+                text(out, Some(abort_message(message)))
             }
-            (MATCHED, Some(reason), ..) => {
-                text(out, if let FinishReason::Stop(matched) = reason { Some(matched) } else { None });
+            (STATUS, Some(FinishReason::Abort { status_code, .. }), ..) => {
+                int(out, status_code.map(i64::from))
             }
-            (STATUS, Some(reason), ..) => {
-                let FinishReason::Abort { status_code: Some(code), .. } = reason else {
-                    out.push(column.absent);
-                    return true;
-                };
-                int(out, Some(i64::from(*code)));
-            }
-            (ERR_TYPES, Some(reason), ..) => {
-                let FinishReason::Abort { err_type, .. } = reason else {
-                    out.push(column.absent);
-                    return true;
-                };
-                text(out, err_type.as_deref());
-            }
+            (ERR_TYPES, Some(FinishReason::Abort { err_type, .. }), ..) => text(out, err_type.as_deref()),
+            // Other reasons have no value here.
+            (MATCHED | MESSAGES | STATUS | ERR_TYPES, Some(_), ..) => out.push(column.absent),
             (_, _, Some((ids, kept)), Some(neutral)) => self.write_list(out, ids, kept, neutral, cell),
             _ => return false,
         }

@@ -7,10 +7,10 @@ use super::outputs::Outputs;
 use super::write::OutputsWriter;
 use crate::batch::{Batch, BatchPart, PartRow};
 use crate::bounds::MAX_FRAME_BYTES;
-use crate::edit::{Edit, TokenEdit};
+use crate::edit::Edit;
 use crate::error::{RowsError, WireError};
 use crate::pack;
-use crate::rows::mixed;
+use crate::rows::{edited, mixed};
 
 /// The row that the fields of the frame go with.
 fn is_owner(batch: &Batch, row: Option<&u32>) -> bool {
@@ -74,24 +74,14 @@ pub(super) fn edit(
         parts.push(other.outputs()?);
     }
     let mut writer = OutputsWriter::new(parts).check()?;
-    let (mut edits, mut instead) = (edits.iter().peekable(), (1..).zip(instead).peekable());
     let mut rows = 0;
-    for row in 0..batch.rows {
-        let edit = edits.next_if(|edit| edit.row == row);
-        let other = instead.next_if(|(_, (of, _))| *of == row);
-        if edit.is_some_and(|edit| edit.tokens == TokenEdit::Drop) {
-            continue;
-        }
-        let from = other.map_or((0, row), |(part, _)| (part, 0));
-        match edit {
-            Some(edit) => writer.edit(from, edit)?,
-            None => writer.copy(from)?,
-        }
+    edited(batch, edits, instead, |from, edit| {
         rows += 1;
-    }
-    if let Some((_, (row, _))) = instead.next() {
-        return Err(RowsError::Row { row: *row, rows: batch.rows });
-    }
+        match edit {
+            Some(edit) => writer.edit(from, edit),
+            None => writer.copy(from),
+        }
+    })?;
     if rows == 0 {
         return Ok(None);
     }
