@@ -21,6 +21,8 @@ const CONFIG: &str = "afterbay.toml";
 /// Time for Afterbay to become ready, and to end.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const END_WITHIN: Duration = Duration::from_secs(15);
+/// How long a stopped demo tries to remove its directory: the simulated ends make and remove their sockets meanwhile.
+const REMOVE_WITHIN: Duration = Duration::from_secs(5);
 /// Lines of Afterbay's log that are shown if it fails.
 const LAST_LINES: usize = 10;
 
@@ -196,6 +198,18 @@ impl Afterbay {
         let lines: Vec<&str> = log.lines().collect();
         let last = lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| format!("\n  {line}"));
         last.collect()
+    }
+}
+
+impl Drop for DemoDirs {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + REMOVE_WITHIN;
+        while std::fs::remove_dir_all(self.temporary.path()).is_err()
+            && self.temporary.path().exists()
+            && Instant::now() < deadline
+        {
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
